@@ -1,5 +1,5 @@
-//! Atomic Operations: what they do, and the headers that ask for them and answer them (RFC 7306
-//! sections 5.1 and 5.2).
+//! Atomic Operations: their effect, and the headers of Atomic Requests and Atomic Responses
+//! (RFC 7306 sections 5.1 and 5.2).
 
 use core::fmt;
 
@@ -7,10 +7,11 @@ use uwarp_ddp::{STag, TaggedOffset};
 
 use crate::mutants::mutate;
 
-/// Octets of the header of an Atomic Request.
+/// Length in bytes of the header of an Atomic Request.
 pub const ATOMIC_REQUEST_HEADER: usize = 52;
 
-/// Octets of the header of an Atomic Response: 12 by Figure 6 (the text of section 4 has 32).
+/// Length in bytes of the header of an Atomic Response: 12 by Figure 6 (the text of section 4 has
+/// 32).
 pub const ATOMIC_RESPONSE_HEADER: usize = 12;
 
 /// AOpCode of FetchAdd.
@@ -18,32 +19,32 @@ const FETCH_ADD: u8 = 0;
 /// AOpCode of CmpSwap.
 const COMPARE_SWAP: u8 = 2;
 
-/// What an Atomic Operation does to a 64-bit word of the peer's memory.
+/// Operation on a 64-bit word of the peer's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum AtomicOp {
     /// FetchAdd: adds, field by field (RFC 7306 section 5.1.1).
     FetchAdd {
-        /// What is added.
+        /// Value to add.
         add: u64,
         /// Add Mask: each 1 marks the most significant bit of a field, out of which no carry goes.
         /// With 0 the whole word is one field.
         mask: u64,
     },
-    /// CmpSwap: stores if it finds what it expects (RFC 7306 section 5.1.2).
+    /// CmpSwap: stores a value if the word matches (RFC 7306 section 5.1.2).
     CompareSwap {
-        /// What the word is compared with.
+        /// Value that the word is compared with.
         compare: u64,
-        /// The bits that are compared; with 0 the swap is unconditional.
+        /// Bits to compare; with 0 the swap is unconditional.
         compare_mask: u64,
-        /// What is stored.
+        /// Value to store.
         swap: u64,
-        /// The bits that are stored; the others stay.
+        /// Bits to store; the other bits stay.
         swap_mask: u64,
     },
 }
 
 impl AtomicOp {
-    /// What the word holds after the operation, if it held `original` before.
+    /// Returns the new value of a word that held `original` before the operation.
     ///
     /// ```
     /// use uwarp_rdmap::AtomicOp;
@@ -53,7 +54,7 @@ impl AtomicOp {
     #[must_use]
     pub const fn apply(&self, original: u64) -> u64 {
         match *self {
-            // 7306-5.1.1-i01: without their top bits no field can carry into the next one; the top
+            // 7306-5.1.1-i01: without their top bits no field can carry into the next one. The top
             // bits are then added without a carry.
             AtomicOp::FetchAdd { add, mask } => {
                 let below = (original & !mask).wrapping_add(add & !mask);
@@ -75,7 +76,7 @@ impl AtomicOp {
         }
     }
 
-    /// The AOpCode.
+    /// Returns the AOpCode.
     #[must_use]
     pub const fn code(&self) -> u8 {
         match self {
@@ -94,17 +95,16 @@ impl fmt::Display for AtomicOp {
     }
 }
 
-/// What an Atomic Request asks for: an operation on 8 octets of the memory of the side that receives
-/// it.
+/// Header of an Atomic Request: asks for an operation on 8 bytes of the memory of the receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AtomicRequestHeader {
-    /// Request Identifier: comes back in the Response, and means nothing to the side that answers.
+    /// Request Identifier: returned in the Response, without meaning to the responder.
     pub id: u32,
     /// Remote STag.
     pub stag: STag,
-    /// Remote Tagged Offset of the first of the 8 octets.
+    /// Remote Tagged Offset of the first of the 8 bytes.
     pub to: TaggedOffset,
-    /// AOpCode, 4 bits. Any can arrive; RFC 7306 defines 0 and 2.
+    /// AOpCode, 4 bits. Any value can arrive; RFC 7306 defines 0 and 2.
     pub code: u8,
     /// Add or Swap Data.
     pub data: u64,
@@ -117,7 +117,7 @@ pub struct AtomicRequestHeader {
 }
 
 impl AtomicRequestHeader {
-    /// The header that asks for `op`.
+    /// Creates the header that asks for `op`.
     #[must_use]
     pub const fn new(id: u32, stag: STag, to: TaggedOffset, op: AtomicOp) -> Self {
         let (data, mask, compare, compare_mask) = match op {
@@ -142,11 +142,11 @@ impl AtomicRequestHeader {
         }
     }
 
-    /// The operation; `None` if the AOpCode is none that RFC 7306 defines.
+    /// Returns the operation; `None` if RFC 7306 does not define the AOpCode.
     #[must_use]
     pub fn op(&self) -> Option<AtomicOp> {
         match self.code {
-            // 7306-5.2.1-i04: the compare fields are not looked at.
+            // 7306-5.2.1-i04: the compare fields are ignored.
             FETCH_ADD => Some(AtomicOp::FetchAdd {
                 add: self.data,
                 mask: mutate!(self.mask, AddMaskIgnored => 0),
@@ -164,7 +164,7 @@ impl AtomicRequestHeader {
         }
     }
 
-    /// Reads the header from the first 52 octets after the DDP header; `None` if there are fewer.
+    /// Reads the header from the first 52 bytes after the DDP header; `None` if there are fewer.
     /// The reserved bits are ignored (7306-5.2.1-i02).
     #[must_use]
     pub fn parse(octets: &[u8]) -> Option<AtomicRequestHeader> {
@@ -188,7 +188,7 @@ impl AtomicRequestHeader {
         })
     }
 
-    /// The header as octets of the wire.
+    /// Returns the header as bytes of the wire.
     #[must_use]
     pub fn emit(&self) -> [u8; ATOMIC_REQUEST_HEADER] {
         let mut out = [0; ATOMIC_REQUEST_HEADER];
@@ -205,17 +205,17 @@ impl AtomicRequestHeader {
     }
 }
 
-/// The answer to an Atomic Request.
+/// Header of an Atomic Response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AtomicResponseHeader {
     /// Original Request Identifier.
     pub id: u32,
-    /// Original Remote Data Value: what the word held before the operation.
+    /// Original Remote Data Value: value of the word before the operation.
     pub original: u64,
 }
 
 impl AtomicResponseHeader {
-    /// Reads the header from the first 12 octets after the DDP header; `None` if there are fewer.
+    /// Reads the header from the first 12 bytes after the DDP header; `None` if there are fewer.
     #[must_use]
     pub fn parse(octets: &[u8]) -> Option<AtomicResponseHeader> {
         let (id, rest) = octets.split_first_chunk()?;
@@ -226,7 +226,7 @@ impl AtomicResponseHeader {
         })
     }
 
-    /// The header as octets of the wire.
+    /// Returns the header as bytes of the wire.
     #[must_use]
     pub fn emit(&self) -> [u8; ATOMIC_RESPONSE_HEADER] {
         let mut out = [0; ATOMIC_RESPONSE_HEADER];

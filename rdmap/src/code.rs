@@ -6,16 +6,17 @@ use core::fmt;
 use crate::error::Blame;
 use crate::requirement::{self as demand, Requirement};
 
-/// Why a stream was terminated, in numbers. Any numbers can arrive; those of the RFCs have names.
+/// Reason why a stream was terminated, as numbers. Any numbers can arrive; those of the RFCs have
+/// names.
 ///
 /// It displays as `layer/type/code` in hexadecimal: `1/1/01`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct TerminateCode {
-    /// The layer that found the error, 4 bits: 0 RDMAP, 1 DDP, 2 LLP.
+    /// Layer that found the error, 4 bits: 0 RDMAP, 1 DDP, 2 LLP.
     pub layer: u8,
-    /// The Error Type, 4 bits.
+    /// Error Type, 4 bits.
     pub etype: u8,
-    /// The Error Code.
+    /// Error Code.
     pub code: u8,
 }
 
@@ -24,7 +25,7 @@ impl TerminateCode {
         TerminateCode { layer, etype, code }
     }
 
-    /// Whether an RFC defines it.
+    /// Returns true if an RFC defines this code.
     #[must_use]
     pub const fn is_defined(&self) -> bool {
         match (self.layer, self.etype, self.code) {
@@ -32,13 +33,13 @@ impl TerminateCode {
             (0, 1, 0x00..=0x04 | 0x09 | 0xFF) => true,
             (0, 2, 0x05..=0x09 | 0xFF) => true,
             (1, 0, 0x00) | (1, 1, 0x00..=0x04) | (1, 2, 0x01..=0x06) => true,
-            (1, 3, _) => true, // the LLP's to define
+            (1, 3, _) => true, // defined by the LLP
             (2, 0, 0x01..=0x07) => true,
             _ => false,
         }
     }
 
-    /// The layer and the Error Type in words.
+    /// Returns the layer and the Error Type in words.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match (self.layer, self.etype) {
@@ -57,7 +58,7 @@ impl TerminateCode {
         }
     }
 
-    /// What was wrong, in words.
+    /// Returns the error in words.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match (self.layer, self.etype, self.code) {
@@ -96,7 +97,7 @@ impl TerminateCode {
         }
     }
 
-    /// What the RFCs demand that was not kept, where the code tells that.
+    /// Returns the requirement of the RFCs that was violated, if the code identifies it.
     #[must_use]
     pub const fn requirement(&self) -> Option<Requirement> {
         Some(match (self.layer, self.etype, self.code) {
@@ -128,19 +129,19 @@ impl TerminateCode {
             (2, 0, 0x05) => demand::SETUP,
             (2, 0, 0x06) => demand::ENOUGH_IRD,
             (2, 0, 0x07) => demand::COMMON_RTR,
-            // 0/1/ff, 0/2/08, 0/2/ff and what no RFC defines.
+            // 0/1/ff, 0/2/08, 0/2/ff, and codes that no RFC defines.
             _ => return None,
         })
     }
 
-    /// Whose fault it is, as the side sees it that receives the code in a Terminate Message.
-    /// [`Blame::Local`] is that side: it sent what was refused.
+    /// Side at fault, from the view of the side that receives the code in a Terminate Message.
+    /// [`Blame::Local`] is that side: it sent the refused segment.
     #[must_use]
     pub const fn blame(&self) -> Blame {
         match (self.layer, self.etype, self.code) {
-            // The sender of the Terminate could not go on, or lacks something.
+            // The sender of the Terminate cannot continue, or lacks a resource.
             (0 | 1, 0, _) | (0, 2, 0x08) | (2, 0, 0x05..=0x07) => Blame::Peer,
-            // 5041-7.1-02: it is for the receiver to post buffers.
+            // 5041-7.1-02: the receiver has to post buffers.
             (1, 2, 0x02) => Blame::Peer,
             (2, 0, 0x01..=0x03) => Blame::Lower,
             _ => Blame::Local,

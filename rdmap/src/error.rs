@@ -1,4 +1,4 @@
-//! What can end a stream, whose fault it is, and how the peer is told.
+//! Errors that end a stream, with the side at fault and the code for the Terminate Message.
 
 use thiserror::Error;
 use uwarp_ddp::{DdpError, Qn, STag, TaggedFault, TaggedOffset, UntaggedFault};
@@ -7,7 +7,7 @@ use crate::code::TerminateCode;
 use crate::opcode::Opcode;
 use crate::requirement::{self as demand, Requirement};
 
-/// Why a stream cannot go on.
+/// Reason why a stream cannot continue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum StreamError {
     /// The segment breaks a rule of DDP.
@@ -19,7 +19,7 @@ pub enum StreamError {
     /// No message has this opcode.
     #[error("opcode {0:#x} is no message that this side knows")]
     UnexpectedOpcode(u8),
-    /// A message that is tagged came in an untagged segment, or the other way round.
+    /// A tagged message arrived in an untagged segment, or an untagged one in a tagged segment.
     #[error(
         "{opcode} in {}",
         if .opcode.queue().is_none() {
@@ -32,7 +32,7 @@ pub enum StreamError {
         /// The message.
         opcode: Opcode,
     },
-    /// The message came on a queue that is not its own.
+    /// The message arrived on a queue of other messages.
     #[error(
         "{opcode} on Queue Number {got}; it belongs on {}",
         .opcode.queue().unwrap_or_default()
@@ -40,21 +40,21 @@ pub enum StreamError {
     WrongQueue {
         /// The message.
         opcode: Opcode,
-        /// The queue it came on.
+        /// Queue on which it arrived.
         got: Qn,
     },
     /// The segments of one message have different opcodes.
     #[error("a message began as {first} and went on as {got}")]
     OpcodeChanged {
-        /// The opcode of the segments before.
+        /// Opcode of the earlier segments.
         first: Opcode,
-        /// The opcode of this segment.
+        /// Opcode of this segment.
         got: Opcode,
     },
-    /// The peer may not read what its Read Request asks for.
+    /// The peer may not read the memory named by its Read Request.
     #[error("a Read Request cannot be answered: {0}")]
     Protection(TaggedFault),
-    /// The peer may not do the Atomic Operation that it asks for.
+    /// The peer may not do the Atomic Operation that it requests.
     #[error("an Atomic Request cannot be carried out: {0}")]
     Atomic(AtomicFault),
     /// No RFC defines an Atomic Operation with this code (AOpCode).
@@ -62,12 +62,12 @@ pub enum StreamError {
         "an Atomic Request has the operation code {0:#x}; there are 0, FetchAdd, and 2, CmpSwap"
     )]
     UnexpectedAtomicOp(u8),
-    /// Immediate Data is not as long as it has to be.
+    /// Immediate Data has the wrong length.
     #[error("{opcode} of {got} octets; it has exactly 8")]
     ImmediateLength {
         /// The message.
         opcode: Opcode,
-        /// Octets received.
+        /// Received length in bytes.
         got: u32,
     },
     /// The peer may not invalidate the STag that its Send names.
@@ -76,24 +76,24 @@ pub enum StreamError {
     /// The peer has more Reads and Atomic Operations outstanding than were negotiated.
     #[error("one more Read or Atomic Request than the {ird} that may be outstanding (IRD)")]
     IrdExceeded {
-        /// How many were negotiated.
+        /// Negotiated number.
         ird: u16,
     },
-    /// A Read Response arrived, and no Read is outstanding, or an Atomic Operation is older.
+    /// A Read Response arrived although no Read is outstanding, or an Atomic Operation is older.
     #[error("a Read Response arrived, but no RDMA Read is next to be answered")]
     ReadResponseUnexpected,
-    /// A Read Response does not go with the oldest outstanding Read.
+    /// A Read Response does not match the oldest outstanding Read.
     #[error("a Read Response does not match the oldest outstanding RDMA Read: {0}")]
     ReadResponseMismatch(ReadResponseFault),
-    /// An Atomic Response arrived, and no Atomic Operation is outstanding, or a Read is older.
+    /// An Atomic Response arrived although no Atomic Operation is outstanding, or a Read is older.
     #[error("an Atomic Response arrived, but no Atomic Operation is next to be answered")]
     AtomicResponseUnexpected,
-    /// An Atomic Response does not go with the oldest outstanding Atomic Operation.
+    /// An Atomic Response does not match the oldest outstanding Atomic Operation.
     #[error("an Atomic Response has Request Identifier {got:#010x}, expected {expected:#010x}")]
     AtomicResponseMismatch {
-        /// The one of the request.
+        /// Request Identifier of the request.
         expected: u32,
-        /// The one received.
+        /// Received Request Identifier.
         got: u32,
     },
     /// A segment ends inside the RDMAP header of its message.
@@ -101,97 +101,99 @@ pub enum StreamError {
     TooShort {
         /// The message.
         opcode: Opcode,
-        /// Octets of the ULPDU.
+        /// Length of the ULPDU in bytes.
         len: usize,
-        /// Octets that its headers take.
+        /// Length of its headers in bytes.
         needed: usize,
     },
-    /// A message that fits into one segment says that it goes on in another.
+    /// A message that has only one segment announces another one.
     #[error("{opcode} without the Last flag; it has exactly one segment")]
     NotLast {
         /// The message.
         opcode: Opcode,
     },
-    /// The LLP has found an error; its number as in RFC 5044 section 8.
+    /// The LLP found an error; the number is that of RFC 5044 section 8.
     #[error("the LLP reports: {}", TerminateCode::new(2, 0, *.0).name())]
     Mpa(u8),
-    /// This side cannot go on.
+    /// This side cannot continue.
     #[error("this side cannot go on (local catastrophic error)")]
     LocalCatastrophic,
-    /// The stream has ended before: nothing is received on it any more. No error by itself.
+    /// The stream has ended before, so nothing is received on it any more. This is no error by
+    /// itself.
     #[error("the stream has ended; what arrives on it is dropped")]
     Ended,
 }
 
-/// In what a Read Response differs from its Read.
+/// Mismatch between a Read Response and its Read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum ReadResponseFault {
-    /// The STag is not the one of the sink.
+    /// The STag is not that of the sink.
     #[error("STag {got}, expected {expected}")]
     WrongSTag {
-        /// The sink's STag.
+        /// STag of the sink.
         expected: STag,
-        /// The STag received.
+        /// Received STag.
         got: STag,
     },
-    /// The payload does not continue where the last segment ended.
+    /// The payload does not continue where the previous segment ended.
     #[error("Tagged Offset {got}, expected {expected}")]
     WrongOffset {
-        /// Where the next octet belongs.
+        /// TO of the next byte.
         expected: TaggedOffset,
-        /// The TO received.
+        /// Received TO.
         got: TaggedOffset,
     },
-    /// There is more of it than was asked for.
+    /// The Response is longer than the Read.
     #[error("at least {got} octets, asked for {expected}")]
     TooLong {
-        /// Octets asked for.
+        /// Requested length in bytes.
         expected: u32,
-        /// Octets up to the end of this segment.
+        /// Length in bytes up to the end of this segment.
         got: u64,
     },
-    /// It ended before all was there.
+    /// The Response ended before all bytes arrived.
     #[error("it ended after {got} octets of {expected}")]
     TooShort {
-        /// Octets asked for.
+        /// Requested length in bytes.
         expected: u32,
-        /// Octets received.
+        /// Received length in bytes.
         got: u32,
     },
 }
 
-/// Why an Atomic Operation may not be done.
+/// Reason why an Atomic Operation is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum AtomicFault {
-    /// The STag, the right, or the bounds.
+    /// The STag, the right, or the bounds are wrong.
     #[error("{0}")]
     Tagged(#[from] TaggedFault),
-    /// The address that STag and TO stand for is not a multiple of 8.
+    /// The address at this STag and TO is not a multiple of 8.
     #[error("the memory that STag and TO stand for has an address that is not a multiple of 8")]
     Misaligned,
 }
 
-/// As many Reads and Atomic Operations are outstanding as were negotiated: wait until one is answered.
+/// As many Reads and Atomic Operations are outstanding as were negotiated; wait until one is
+/// answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("as many RDMA Reads and Atomic Operations are outstanding as were negotiated, {ord} (ORD)")]
 pub struct OrdExhausted {
-    /// How many were negotiated.
+    /// Negotiated number.
     pub ord: u16,
 }
 
-/// Whose fault an error is.
+/// Side at fault for an error.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Blame {
     /// This side.
     Local,
     /// The peer broke a rule.
     Peer,
-    /// The layer below: octets were lost or damaged on the way, or its peer broke a rule of its own.
+    /// The layer below: bytes were lost or damaged on the way, or its peer broke one of its rules.
     Lower,
 }
 
 impl StreamError {
-    /// Whose fault it is.
+    /// Returns the side at fault.
     #[must_use]
     pub const fn blame(&self) -> Blame {
         match self {
@@ -203,24 +205,33 @@ impl StreamError {
         }
     }
 
-    /// The numbers that tell the peer (RFC 5040 Figure 9). `None` only for
-    /// [`Ended`](Self::Ended), of which nobody is told.
+    /// Returns the code for the Terminate Message (RFC 5040 Figure 9). `None` only for
+    /// [`Ended`](Self::Ended), which is not reported to the peer.
     ///
-    /// No RFC has a number for some of them. Those were chosen so:
+    /// No RFC has a number for some of the errors. Their codes were chosen as follows:
     ///
-    /// | error | number | because |
-    /// |---|---|---|
-    /// | a ULPDU shorter than its headers | 2/0/03 | its ULPDU Length is wrong, and there is no header to put into the message; Linux siw does the same |
-    /// | Read or Atomic Request, Atomic Response, Immediate Data or Terminate without L | 0/2/ff | none of the named ones describes it |
-    /// | message on another's queue | 1/2/01 | the Queue Number is what is wrong |
-    /// | more Reads and Atomics than IRD | 1/2/02 | queue 1 has as many buffers as IRD says (RFC 5040 section 5.2.2) |
-    /// | Read Response without a Read | 0/2/06 | this opcode was not expected; the STag may not be blamed, it was perhaps not even to be checked |
-    /// | Read Response that does not match | 1/1/00, 1/1/01 | the sink's STag, or its bounds, as for any tagged segment |
-    /// | Atomic Request without the right to its memory | 0/1/00 to 0/1/04 | RFC 7306 has the addressing of Reads (section 5), so their codes; of codes it names only that for alignment, 0/2/07 (section 8.2) |
-    /// | Atomic Request with another operation code | 0/2/06 | section 1.1 of RFC 7306 has it for what is not supported |
-    /// | Atomic Response without an Atomic Operation | 0/2/06 | as for a Read Response |
-    /// | Atomic Response with another Request Identifier | 0/2/ff | none of the named ones describes it |
-    /// | Immediate Data that has not 8 octets | 0/2/ff | none of the named ones describes it: the receive has no part in its length |
+    /// * A ULPDU shorter than its headers: 2/0/03. Its ULPDU Length is wrong, and there is no
+    ///   header to put into the message. Linux siw does the same.
+    /// * A Read or Atomic Request, Atomic Response, Immediate Data or Terminate without L: 0/2/ff.
+    ///   None of the named codes describes it.
+    /// * A message on the queue of another: 1/2/01. The Queue Number is wrong.
+    /// * More Reads and Atomics than IRD: 1/2/02. Queue 1 has as many buffers as IRD says (RFC 5040
+    ///   section 5.2.2).
+    /// * A Read Response without a Read: 0/2/06. This opcode was not expected. The STag may not be
+    ///   blamed, because perhaps it should not even be checked.
+    /// * A Read Response that does not match: 1/1/00, 1/1/01. The STag of the sink or its bounds
+    ///   are wrong, as for any tagged segment.
+    /// * An Atomic Request without the right to its memory: 0/1/00 to 0/1/04. RFC 7306 addresses
+    ///   memory as Reads do (section 5), so their codes apply. The only code that it names is that
+    ///   for alignment, 0/2/07 (section 8.2).
+    /// * An Atomic Request with another operation code: 0/2/06. Section 1.1 of RFC 7306 uses it for
+    ///   unsupported operations.
+    /// * An Atomic Response without an Atomic Operation: 0/2/06. The reason is that for a Read
+    ///   Response.
+    /// * An Atomic Response with another Request Identifier: 0/2/ff. None of the named codes
+    ///   describes it.
+    /// * Immediate Data that is not 8 bytes long: 0/2/ff. None of the named codes describes it,
+    ///   because the receive has no part in its length.
     #[must_use]
     pub const fn terminate_code(&self) -> Option<TerminateCode> {
         let (layer, etype, code) = match self {
@@ -254,11 +265,12 @@ impl StreamError {
         Some(TerminateCode::new(layer, etype, code))
     }
 
-    /// What the RFCs demand that was not kept; `None` where no sentence of theirs covers it.
+    /// Returns the requirement of the RFCs that was violated; `None` if no sentence of theirs
+    /// covers it.
     #[must_use]
     pub fn requirement(&self) -> Option<Requirement> {
         Some(match self {
-            // One code stands for an unknown STag and for one without the right.
+            // One code stands for an unknown STag and for an STag without the right.
             StreamError::Ddp(DdpError::Tagged(TaggedFault::AccessRights)) => demand::STAG_WRITABLE,
             StreamError::Ddp(DdpError::TooShort { .. }) | StreamError::TooShort { .. } => {
                 demand::HEADER_VALID
@@ -292,7 +304,8 @@ impl StreamError {
 /// MPA: Marker and ULPDU Length do not agree.
 const SHORT: (u8, u8, u8) = (2, 0, 0x03);
 
-/// RDMAP's codes for the source of a Read and the target of an Atomic; they are not DDP's (5040-7.2-06 to 5040-7.2-10).
+/// RDMAP's codes for the source of a Read and the target of an Atomic. They differ from DDP's
+/// (5040-7.2-06 to 5040-7.2-10).
 const fn protection(fault: TaggedFault) -> u8 {
     match fault {
         TaggedFault::InvalidSTag => 0x00,

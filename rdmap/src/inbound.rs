@@ -1,78 +1,78 @@
-//! What a received segment turned out to be.
+//! Results of receiving a segment.
 
 use uwarp_ddp::STag;
 
 use crate::terminate::Terminate;
 
-/// A segment that passed all checks, and what the caller has to do with it.
+/// A segment that passed all checks, and the action that the caller has to take.
 ///
-/// `payload_at` is where the payload starts in the ULPDU, in octets; `len` is how long it is.
+/// `payload_at` is the offset of the payload in the ULPDU, in bytes; `len` is its length in bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Inbound<T> {
-    /// A segment of an RDMA Write. Place the payload. No ULP hears of it (5040-5.1-02).
+    /// A segment of an RDMA Write. Place the payload. The ULP is not informed (5040-5.1-02).
     Write {
-        /// Where to. `None` if there is no payload: then nothing was checked.
+        /// Destination of the payload. `None` if there is no payload: then nothing was checked.
         target: Option<T>,
-        /// Where the payload starts in the ULPDU.
+        /// Offset of the payload in the ULPDU.
         payload_at: usize,
-        /// Octets of payload.
+        /// Length of the payload in bytes.
         len: u32,
-        /// It is the last segment of the message.
+        /// The segment is the last one of the message.
         last: bool,
     },
     /// A segment of a Send. Place the payload in the receive at the head of the queue.
     Send {
-        /// Where the payload starts in the ULPDU.
+        /// Offset of the payload in the ULPDU.
         payload_at: usize,
-        /// Where it goes in the receive buffer.
+        /// Offset in the receive buffer where the payload goes.
         offset: u32,
-        /// Octets of payload.
+        /// Length of the payload in bytes.
         len: u32,
-        /// With this segment placed, the message is delivered: take the receive off the queue.
+        /// Set if the message is complete once this segment is placed: take the receive off the
+        /// queue.
         delivered: Option<SendDelivered>,
     },
-    /// A Read Request. It was queued, and comes out of
-    /// [`Stream::next_request`](crate::Stream::next_request).
+    /// A Read Request. The stream queued it; [`Stream::next_request`](crate::Stream::next_request)
+    /// returns it.
     ReadRequest,
     /// A segment of the Response to the oldest outstanding Read. Place the payload in its sink.
     ReadResponse {
-        /// Where the payload starts in the ULPDU.
+        /// Offset of the payload in the ULPDU.
         payload_at: usize,
-        /// Where it goes in the sink.
+        /// Offset in the sink where the payload goes.
         offset: u32,
-        /// Octets of payload.
+        /// Length of the payload in bytes.
         len: u32,
-        /// With this segment placed, the Read is complete and not outstanding any more.
+        /// The Read is complete, and no longer outstanding, once this segment is placed.
         complete: bool,
     },
-    /// Immediate Data: it takes the receive at the head of the queue, whose memory stays as it is.
+    /// Immediate Data. It takes the receive at the head of the queue, whose memory stays unchanged.
     Immediate {
-        /// The 8 octets, in the order of the wire.
+        /// The 8 bytes, in the order of the wire.
         data: [u8; 8],
         /// The peer asks for an event.
         solicited: bool,
     },
-    /// An Atomic Request. It was queued, and comes out of
-    /// [`Stream::next_request`](crate::Stream::next_request).
+    /// An Atomic Request. The stream queued it;
+    /// [`Stream::next_request`](crate::Stream::next_request) returns it.
     AtomicRequest,
-    /// The Response to the oldest outstanding request, which is an Atomic Operation: it is complete,
-    /// and not outstanding any more.
+    /// The Response to the oldest outstanding request, which is an Atomic Operation. The operation
+    /// is complete and no longer outstanding.
     AtomicResponse {
-        /// What the peer's memory held before the operation.
+        /// Value of the peer's word before the operation.
         original: u64,
     },
-    /// The peer has ended the stream, for the reason that it gives.
+    /// The peer ended the stream, for the reason in the message.
     Terminate(Terminate),
 }
 
-/// A Send that has arrived whole.
+/// A Send that arrived completely.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SendDelivered {
-    /// Octets of the message.
+    /// Length of the message in bytes.
     pub len: u32,
     /// The peer asks for an event.
     pub solicited: bool,
-    /// The STag to invalidate. It was checked; invalidate it before the Send is reported
-    /// (5040-5.3-11).
+    /// STag to invalidate. It was checked. Invalidate it before the Send is reported (5040-5.3-11).
     pub invalidated: Option<STag>,
 }

@@ -1,29 +1,31 @@
-//! RDMAP (RFC 5040, with the extensions of RFC 7306): the RDMA protocol, sans-IO. It is layered on DDP (5040-3.1-01):
-//! every message goes out and comes in as the segments of `uwarp-ddp`.
+//! RDMAP (RFC 5040, with the extensions of RFC 7306): the RDMA protocol, sans-IO. It is layered on
+//! DDP (5040-3.1-01): every message is sent and received as segments of `uwarp-ddp`.
 //!
 //! # Contract
 //!
-//! A [`Stream`] is one RDMAP stream, both directions of it. It owns no socket, no clock, no thread,
-//! no payload and no buffers:
+//! A [`Stream`] is one RDMAP stream in both directions. It owns no socket, no clock, no thread, no
+//! payload and no buffers:
 //!
-//! * **Receiving:** the caller hands in the first octets of each ULPDU, in order, with its length
-//!   ([`Stream::receive`]). The stream checks it, asks the owner of memory through [`Memory`], and
-//!   answers with an [`Inbound`]: what it is, which octets to place where, and what was delivered.
-//!   The caller places the octets before it hands in the next ULPDU.
+//! * **Receiving:** the caller passes the first bytes of each ULPDU, in order, with its length
+//!   ([`Stream::receive`]). The stream checks the segment, asks the owner of memory through
+//!   [`Memory`], and answers with an [`Inbound`]. It names the kind of the segment, the bytes to
+//!   place and their destination, and the message that was delivered, if any. The caller places the
+//!   bytes before it passes the next ULPDU.
 //! * **Sending:** [`Stream::begin_send`], [`begin_write`](Stream::begin_write),
 //!   [`begin_read`](Stream::begin_read), [`begin_immediate`](Stream::begin_immediate) and
-//!   [`begin_atomic`](Stream::begin_atomic) start a message, and so do
+//!   [`begin_atomic`](Stream::begin_atomic) start a message.
 //!   [`begin_read_response`](Stream::begin_read_response) and
-//!   [`begin_atomic_response`](Stream::begin_atomic_response) for what the peer has asked for, which
-//!   [`next_request`](Stream::next_request) gives in the order of arrival; the [`OutMessage`] then yields one segment after the other. The order of the
-//!   `begin_*` calls is the order on the wire: finish one message before the next one.
-//! * **Errors:** the first [`StreamError`] ends the stream. [`Stream::terminate_for`] makes the
-//!   Terminate Message that tells the peer, [`Stream::begin_terminate`] sends it, and nothing can be
-//!   sent after it. A Terminate Message of the peer comes as [`Inbound::Terminate`]; its `Display`
-//!   says in words what the peer objects to.
+//!   [`begin_atomic_response`](Stream::begin_atomic_response) start the answer to a request of the
+//!   peer; [`next_request`](Stream::next_request) returns these requests in the order of arrival.
+//!   The [`OutMessage`] then yields one segment after the other. The order of the `begin_*` calls
+//!   is the order on the wire: finish one message before the next one.
+//! * **Errors:** the first [`StreamError`] ends the stream. [`Stream::terminate_for`] creates the
+//!   Terminate Message for the peer, [`Stream::begin_terminate`] sends it, and nothing can be sent
+//!   after it. A Terminate Message of the peer arrives as [`Inbound::Terminate`]; its `Display`
+//!   says in words which error the peer reports.
 //!
-//! The LLP is taken to be reliable and in order, as MPA over TCP is. Memory is allocated when a
-//! stream is made (for IRD and ORD), not per message. Nothing panics, whatever the peer sends.
+//! The LLP must be reliable and in order, as MPA over TCP is. Memory is allocated when a stream is
+//! created (for IRD and ORD), not per message. Nothing that a peer can send causes a panic.
 //!
 //! # Example
 //!
@@ -130,10 +132,10 @@ pub use stream::{
 };
 pub use terminate::{MAX_TERMINATE_HEADER, Terminate};
 
-/// Octets of the longest headers of a segment, DDP's and RDMAP's: a Terminate Message that carries
-/// the headers of a Read Request. An Atomic Request takes as many.
+/// Length in bytes of the longest headers of a segment, DDP's and RDMAP's. They are those of a
+/// Terminate Message that carries the headers of a Read Request. An Atomic Request takes as many.
 pub const MAX_HEADER: usize = uwarp_ddp::UNTAGGED_HEADER + MAX_TERMINATE_HEADER;
 
-/// How many octets of a ULPDU [`Stream::receive`] looks at: hand in this many, or the whole ULPDU if
+/// Number of bytes of a ULPDU that [`Stream::receive`] reads. Pass this many, or the whole ULPDU if
 /// it is shorter.
 pub const HEAD_LEN: usize = MAX_HEADER;

@@ -1,4 +1,4 @@
-//! A message on its way out: from its length to the headers of its segments.
+//! An outgoing message: from its length to the headers of its segments.
 
 use core::ops::Range;
 
@@ -13,30 +13,30 @@ use crate::opcode::{Opcode, control};
 use crate::read_request::ReadRequestHeader;
 use crate::terminate::MAX_TERMINATE_HEADER;
 
-/// A message that was begun. It is plain data: it holds no payload, only where it stands.
+/// A message that was begun. It is plain data: it holds no payload, only its position.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OutMessage {
     control: u8,
     kind: Kind,
     segmenter: Segmenter,
-    /// Octets before the segment that was given out last.
+    /// Bytes before the segment that was returned last.
     last_offset: u32,
 }
 
-/// A message without segments.
+/// Creates a message without segments.
 impl Default for OutMessage {
     fn default() -> Self {
         Self::nothing()
     }
 }
 
-/// What the headers are made of.
+/// Content of the headers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Kind {
     Tagged {
         stag: STag,
         to: TaggedOffset,
-        /// The request that a Read Response answers.
+        /// Request that a Read Response answers.
         answers: Option<ReadRequestHeader>,
     },
     Untagged {
@@ -44,7 +44,7 @@ enum Kind {
         msn: Msn,
         ulp_word: u32,
     },
-    /// An RDMAP header in the place of payload: it takes one segment.
+    /// An RDMAP header in place of the payload; takes one segment.
     Headed {
         qn: Qn,
         msn: Msn,
@@ -55,21 +55,21 @@ enum Kind {
     Nothing,
 }
 
-/// One segment of a message: the header is written, the payload is the caller's to add.
+/// One segment of a message. Its headers are written; the caller adds the payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OutSegment {
-    /// Octets of headers, DDP's and RDMAP's.
+    /// Length of the headers in bytes, DDP's and RDMAP's.
     pub header_len: usize,
-    /// Octets of the message's payload before this segment's.
+    /// Bytes of the message's payload before this segment.
     pub offset: u32,
-    /// Octets of payload.
+    /// Length of the payload in bytes.
     pub len: u32,
-    /// It is the last segment of the message.
+    /// The segment is the last one of the message.
     pub last: bool,
 }
 
 impl OutSegment {
-    /// The segment's octets of the payload, as a range for slices.
+    /// Returns the payload of the segment as a range for slices.
     #[must_use]
     pub const fn range(&self) -> Range<usize> {
         let start = self.offset as usize;
@@ -97,7 +97,7 @@ impl OutMessage {
     }
 
     pub(crate) const fn read_response(request: ReadRequestHeader) -> Self {
-        // 5040-4.4-02, 5040-4.4-i01: the sink comes back as it was received.
+        // 5040-4.4-02, 5040-4.4-i01: the sink is returned as it was received.
         let kind = Kind::Tagged {
             stag: request.sink_stag,
             to: request.sink_to,
@@ -106,7 +106,8 @@ impl OutMessage {
         Self::new(Opcode::ReadResponse, kind, request.len)
     }
 
-    /// A message that is all header. What exceeds the longest header is cut off; none does.
+    /// Creates a message that consists of headers only. Bytes past the longest header are cut off;
+    /// no message has any.
     pub(crate) fn headed(opcode: Opcode, qn: Qn, msn: Msn, octets: &[u8]) -> Self {
         let mut header = [0; MAX_TERMINATE_HEADER];
         let len = octets.len().min(header.len());
@@ -138,9 +139,9 @@ impl OutMessage {
         }
     }
 
-    /// Writes the headers of the next segment to the start of `header` and says which octets of the
-    /// payload follow them. The whole segment takes at most `mulpdu` octets, which is 128 at least
-    /// (RFC 5044 section 4.5). `None` after the last segment.
+    /// Writes the headers of the next segment to the start of `header` and returns the part of the
+    /// payload that follows them. The whole segment takes at most `mulpdu` bytes, which is at least
+    /// 128 (RFC 5044 section 4.5). `None` after the last segment.
     ///
     /// A message that was begun after its stream had ended has no segment.
     #[inline]
@@ -199,21 +200,22 @@ impl OutMessage {
         })
     }
 
-    /// Octets of payload of the whole message.
+    /// Length in bytes of the payload of the whole message.
     #[must_use]
     pub const fn payload_len(&self) -> u32 {
         self.segmenter.message_len()
     }
 
-    /// Whether the last segment was given out, or there never was one.
+    /// Returns true if the last segment was returned, or the message has none.
     #[must_use]
     pub const fn is_done(&self) -> bool {
         self.segmenter.is_done() || matches!(self.kind, Kind::Nothing)
     }
 
-    /// For a Read Response: the request, and how many octets were answered before the segment that
-    /// was given out last. That is how far the Read had come if this segment cannot be sent because
-    /// its source has gone; see [`Terminate::for_read_under_way`](crate::Terminate::for_read_under_way).
+    /// For a Read Response: returns the request, and the number of bytes that were answered before
+    /// the segment returned last. This is the progress of the Read if that segment cannot be sent
+    /// because its source is gone; see
+    /// [`Terminate::for_read_under_way`](crate::Terminate::for_read_under_way).
     #[must_use]
     pub const fn read_response_progress(&self) -> Option<(ReadRequestHeader, u32)> {
         match self.kind {
@@ -226,13 +228,13 @@ impl OutMessage {
     }
 }
 
-/// The headers of a Write that is one segment: those of its [`OutMessage`].
+/// Returns the headers of a Write that has one segment, the same as those of its [`OutMessage`].
 #[inline]
 pub(crate) fn whole_write(stag: STag, to: TaggedOffset) -> [u8; TAGGED_HEADER] {
     tagged(control(Opcode::Write), stag, to, 0, true).octets()
 }
 
-/// The headers of a Send that is one segment: those of its [`OutMessage`].
+/// Returns the headers of a Send that has one segment, the same as those of its [`OutMessage`].
 #[inline]
 pub(crate) fn whole_send(
     opcode: Opcode,
@@ -243,7 +245,7 @@ pub(crate) fn whole_send(
     untagged(control(opcode), place, ulp_word(invalidate), 0, true).octets()
 }
 
-/// What a Send carries in the four octets that DDP reserves for RDMAP.
+/// Returns the content of the four bytes that DDP reserves for RDMAP, for a Send.
 const fn ulp_word(invalidate: Option<STag>) -> u32 {
     match invalidate {
         Some(stag) => stag.0, // 5040-4.1-03
@@ -256,7 +258,7 @@ fn ulp(control: u8) -> u8 {
     mutate!(control, RvWrong => control & 0x3F) | mutate!(0, RdmapReservedSet => 0x10)
 }
 
-/// 5041-5.2-08
+/// Returns the header of a tagged segment (5041-5.2-08).
 #[inline]
 fn tagged(control: u8, stag: STag, to: TaggedOffset, offset: u32, last: bool) -> TaggedHeader {
     TaggedHeader {
@@ -267,7 +269,7 @@ fn tagged(control: u8, stag: STag, to: TaggedOffset, offset: u32, last: bool) ->
     }
 }
 
-/// 5041-5.2-06
+/// Returns the header of an untagged segment (5041-5.2-06).
 #[inline]
 fn untagged(
     control: u8,

@@ -1,6 +1,8 @@
-//! Sites of deliberate faults. Tests of the conformance suite, the simulator and the fuzz targets switch them on.
+//! Sites of deliberate faults. Tests of the conformance suite, the simulator and the fuzz targets
+//! switch them on.
 //!
-//! They exist only in a build with `--cfg uwarp_mutants` in `RUSTFLAGS`. Without it a site is its right expression.
+//! They exist only in a build with `--cfg uwarp_mutants` in `RUSTFLAGS`. Without it a site is its
+//! right expression.
 
 /// `mutate!(right, Name => wrong)` is `right`, unless the fault `Name` is switched on.
 #[cfg(uwarp_mutants)]
@@ -29,7 +31,7 @@ pub(crate) const fn right<T>(right: T) -> T {
     right
 }
 
-/// A header of `N` bytes that begins with `head`, with zeros for the bytes that are not there.
+/// Returns a header of `N` bytes that begins with `head`, with zeros for the missing bytes.
 #[cfg(uwarp_mutants)]
 pub(crate) fn filled<const N: usize>(head: &[u8]) -> [u8; N] {
     let mut whole = [0; N];

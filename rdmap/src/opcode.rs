@@ -1,24 +1,24 @@
-//! The RDMAP control octet: version and opcode (RFC 5040 sections 4.1 and 4.2, RFC 7306 section 4.1).
+//! RDMAP control byte: version and opcode (RFC 5040 sections 4.1 and 4.2, RFC 7306 section 4.1).
 
 use core::fmt;
 
 use uwarp_ddp::Qn;
 
-/// The queue of the Send messages and of Immediate Data.
+/// Queue of the Send messages and of Immediate Data.
 pub const QN_SEND: Qn = Qn(0);
-/// The queue of the Read Requests and Atomic Requests.
+/// Queue of the Read Requests and Atomic Requests.
 pub const QN_READ_REQUEST: Qn = Qn(1);
-/// The queue of the Terminate Message.
+/// Queue of the Terminate Message.
 pub const QN_TERMINATE: Qn = Qn(2);
-/// The queue of the Atomic Responses (RFC 7306 section 5.2.2).
+/// Queue of the Atomic Responses (RFC 7306 section 5.2.2).
 pub const QN_ATOMIC_RESPONSE: Qn = Qn(3);
 
-/// The RDMAP version (RV) that this crate speaks.
+/// RDMAP version (RV) that this crate supports.
 pub const RDMAP_VERSION: u8 = 1;
 
-/// The messages of RFC 5040 (Figure 4) and RFC 7306 (Figure 2).
+/// Messages of RFC 5040 (Figure 4) and RFC 7306 (Figure 2).
 ///
-/// An opcode that is not here is an unexpected one; the raw value survives in
+/// An opcode that is not listed is an unexpected one. Its raw value survives in
 /// [`StreamError::UnexpectedOpcode`](crate::StreamError::UnexpectedOpcode).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
@@ -50,10 +50,10 @@ pub enum Opcode {
 }
 
 impl Opcode {
-    /// The opcode with this number (4 bits on the wire), if an RFC defines one.
+    /// Returns the opcode with this number (4 bits on the wire); `None` if no RFC defines it.
     #[must_use]
     pub const fn from_raw(raw: u8) -> Option<Opcode> {
-        // 5040-4.1-i01: what is missing here is unexpected.
+        // 5040-4.1-i01: an opcode that is missing here is unexpected.
         Some(match raw {
             0 => Opcode::Write,
             1 => Opcode::ReadRequest,
@@ -71,7 +71,7 @@ impl Opcode {
         })
     }
 
-    /// The queue of Untagged Buffers that the message goes to; `None` if it is a tagged message
+    /// Returns the queue of Untagged Buffers of the message; `None` for a tagged message
     /// (5040-4.1-04, 5040-4.1-06).
     #[must_use]
     pub const fn queue(self) -> Option<Qn> {
@@ -89,7 +89,7 @@ impl Opcode {
         }
     }
 
-    /// Whether the message asks for an event at the receiver.
+    /// Returns true if the message asks for an event at the receiver.
     #[must_use]
     pub const fn solicits(self) -> bool {
         matches!(
@@ -98,7 +98,7 @@ impl Opcode {
         )
     }
 
-    /// Whether the message names an STag to be invalidated.
+    /// Returns true if the message names an STag to invalidate.
     #[must_use]
     pub const fn invalidates(self) -> bool {
         matches!(
@@ -107,7 +107,7 @@ impl Opcode {
         )
     }
 
-    /// Whether it is one of RFC 7306, which older peers do not know.
+    /// Returns true if RFC 7306 defines the message; older peers do not know it.
     #[must_use]
     pub const fn is_extension(self) -> bool {
         matches!(
@@ -139,14 +139,14 @@ impl fmt::Display for Opcode {
     }
 }
 
-/// The RDMAP control octet of a message: RV 1, reserved bits 0, opcode (5040-4.1-02, 5040-4.1-07,
-/// 5040-4.1-08, 7306-4.1-01).
+/// Returns the RDMAP control byte of a message: RV 1, reserved bits 0, opcode (5040-4.1-02,
+/// 5040-4.1-07, 5040-4.1-08, 7306-4.1-01).
 #[must_use]
 pub const fn control(opcode: Opcode) -> u8 {
     RDMAP_VERSION << 6 | opcode as u8
 }
 
-/// Version and raw opcode of a control octet. The reserved bits are ignored (5040-4.1-09).
+/// Returns version and raw opcode of a control byte. The reserved bits are ignored (5040-4.1-09).
 pub(crate) const fn split(control: u8) -> (u8, u8) {
     (control >> 6, control & 0x0F)
 }

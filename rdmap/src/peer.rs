@@ -1,19 +1,19 @@
-//! Who the peer is, where that makes a difference.
+//! Peer profiles, for peers that need special handling.
 
 use core::fmt;
 
-/// A peer profile: which departures from the RFCs this side is ready for.
+/// Peer profile: the departures from the RFCs that this side accepts.
 ///
-/// What this side sends follows the RFCs with every profile.
+/// With every profile, this side sends only messages that follow the RFCs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 #[non_exhaustive]
 pub enum Peer {
-    /// A peer that keeps to the RFCs. The Terminate Message of Linux siw is still recognized where no
-    /// RFC allows it to be anything else.
+    /// A peer that follows the RFCs. The Terminate Message of Linux siw is still recognized if no
+    /// RFC allows another meaning.
     #[default]
     Rfc,
-    /// Linux siw (Soft-iWARP, measured with Linux 6.1): a Terminate Message is read by siw's layout,
-    /// unless only RFC 5040's can be meant.
+    /// Linux siw (Soft-iWARP, measured with Linux 6.1). A Terminate Message is read in siw's
+    /// layout, unless only RFC 5040's layout gives it a meaning.
     Siw,
 }
 

@@ -1,28 +1,28 @@
-//! The header of a Read Request (RFC 5040 section 4.4).
+//! Header of a Read Request (RFC 5040 section 4.4).
 
 use uwarp_ddp::{STag, TaggedOffset};
 
-/// Octets of the header of a Read Request.
+/// Length in bytes of the header of a Read Request.
 pub const READ_REQUEST_HEADER: usize = 28;
 
-/// What a Read Request asks for: `len` octets from the source, which is the memory of the side that
-/// receives the request, to the sink, which is the memory of the side that sends it.
+/// Content of a Read Request: `len` bytes go from the source to the sink. The source is memory of
+/// the side that receives the request, the sink is memory of the side that sends it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReadRequestHeader {
-    /// `SinkSTag`: comes back in the Response, and means nothing to the side that answers.
+    /// `SinkSTag`: returned in the Response, without meaning to the responder.
     pub sink_stag: STag,
-    /// `SinkTO`: the TO of the first octet of the Response.
+    /// `SinkTO`: TO of the first byte of the Response.
     pub sink_to: TaggedOffset,
-    /// RDMARDSZ: octets to read, 0 to 2^32 - 1.
+    /// RDMARDSZ: number of bytes to read, 0 to 2^32 - 1.
     pub len: u32,
-    /// `SrcSTag`: the memory to read from.
+    /// `SrcSTag`: memory to read from.
     pub source_stag: STag,
-    /// `SrcTO`: where to start.
+    /// `SrcTO`: offset to start at.
     pub source_to: TaggedOffset,
 }
 
 impl ReadRequestHeader {
-    /// Reads the header from the first 28 octets after the DDP header; `None` if there are fewer.
+    /// Reads the header from the first 28 bytes after the DDP header; `None` if there are fewer.
     #[must_use]
     pub fn parse(octets: &[u8]) -> Option<ReadRequestHeader> {
         let (sink_stag, rest) = octets.split_first_chunk()?;
@@ -39,7 +39,7 @@ impl ReadRequestHeader {
         })
     }
 
-    /// The header as octets of the wire.
+    /// Returns the header as bytes of the wire.
     #[must_use]
     pub fn emit(&self) -> [u8; READ_REQUEST_HEADER] {
         let mut out = [0; READ_REQUEST_HEADER];
@@ -51,8 +51,9 @@ impl ReadRequestHeader {
         out
     }
 
-    /// What is left to read when `done` octets were answered: both offsets moved on, the length
-    /// less (RFC 5040 section 4.8, the header in a Terminate Message).
+    /// Returns the header for the rest of the Read after `done` bytes were answered. Both offsets
+    /// are increased, the length is decreased (RFC 5040 section 4.8, the header in a Terminate
+    /// Message).
     #[must_use]
     pub const fn advance(&self, done: u32) -> ReadRequestHeader {
         ReadRequestHeader {

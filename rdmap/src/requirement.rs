@@ -1,12 +1,13 @@
-//! The sentences of the RFCs that errors refer to.
+//! Requirements of the RFCs that errors refer to.
 
 use core::fmt;
 
-/// One demand of an RFC, by a short id: the RFC, the section, and a number within the section.
-/// `i01` counts what the section implies and does not say in so many words.
+/// One requirement of an RFC. It has a short id: the RFC, the section, and a number within the
+/// section. `i01` numbers requirements that the section implies without stating them.
 ///
 /// ```
-/// let demand = uwarp_rdmap::Requirement::new("5041-7.1-14", "Tagged Offset plus length does not wrap");
+/// let demand =
+///     uwarp_rdmap::Requirement::new("5041-7.1-14", "Tagged Offset plus length does not wrap");
 /// assert_eq!((demand.rfc(), demand.section()), ("5041", "7.1"));
 /// assert_eq!(
 ///     demand.to_string(),
@@ -20,31 +21,31 @@ pub struct Requirement {
 }
 
 impl Requirement {
-    /// The demand with this id (`RFC-SECTION-NUMBER`), in words.
+    /// Creates the requirement with this id (`RFC-SECTION-NUMBER`) and text.
     #[must_use]
     pub const fn new(id: &'static str, text: &'static str) -> Self {
         Requirement { id, text }
     }
 
-    /// The id: `5041-7.1-11`.
+    /// Returns the id: `5041-7.1-11`.
     #[must_use]
     pub const fn id(&self) -> &'static str {
         self.id
     }
 
-    /// What is asked for, in words.
+    /// Returns the requirement in words.
     #[must_use]
     pub const fn text(&self) -> &'static str {
         self.text
     }
 
-    /// The number of the RFC.
+    /// Returns the number of the RFC.
     #[must_use]
     pub fn rfc(&self) -> &'static str {
         self.id.split('-').next().unwrap_or_default()
     }
 
-    /// The section of the RFC.
+    /// Returns the section of the RFC.
     #[must_use]
     pub fn section(&self) -> &'static str {
         self.id.split('-').nth(1).unwrap_or_default()

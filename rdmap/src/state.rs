@@ -1,6 +1,6 @@
-//! The states of a stream.
+//! States of a stream.
 
-/// Where a stream stands.
+/// State of a stream.
 ///
 /// ```text
 ///  Closing <---- close ---- Operational ---- peer closes ----> PeerClosed
@@ -20,41 +20,43 @@
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum StreamState {
-    /// Messages go both ways.
+    /// Messages are sent and received.
     Operational,
-    /// This side has closed its half: nothing may be sent, the peer's messages still arrive.
+    /// This side closed its half: nothing may be sent, the peer's messages still arrive.
     Closing,
-    /// The peer has closed its half: nothing arrives, messages may still be sent.
+    /// The peer closed its half: nothing arrives, messages may still be sent.
     PeerClosed,
-    /// An error was found. What arrives is dropped, and only the Terminate Message may be sent.
+    /// An error was found. Incoming segments are dropped, and only the Terminate Message may be
+    /// sent.
     Failed,
     /// The Terminate Message was sent. Nothing may follow it.
     Terminating,
-    /// The peer's Terminate Message has arrived. Nothing is sent any more.
+    /// The peer's Terminate Message arrived. Nothing is sent any more.
     Terminated,
-    /// Nothing goes either way.
+    /// Nothing is sent or received.
     Closed,
 }
 
-/// What changes the state of a stream.
+/// Event that changes the state of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum StreamEvent {
-    /// Something received was wrong, or this side cannot go on.
+    /// A received segment was wrong, or this side cannot continue.
     Error,
     /// The Terminate Message was begun.
     TerminateSent,
-    /// The peer's Terminate Message has arrived.
+    /// The peer's Terminate Message arrived.
     TerminateReceived,
     /// This side closes its half of the LLP stream.
     Close,
-    /// The peer has closed its half of the LLP stream.
+    /// The peer closed its half of the LLP stream.
     PeerClose,
-    /// The LLP stream is gone.
+    /// The LLP stream is lost.
     LlpLost,
 }
 
 impl StreamState {
-    /// The state after `event`; `None` if the event means nothing in this state, which then stays.
+    /// Returns the state after `event`; `None` if the event has no meaning in this state, which
+    /// then stays.
     #[must_use]
     pub const fn next(self, event: StreamEvent) -> Option<StreamState> {
         use StreamEvent as E;
@@ -64,17 +66,17 @@ impl StreamState {
             (_, E::LlpLost) => S::Closed,
 
             (S::Operational | S::PeerClosed, E::Error) => S::Failed,
-            // Nothing may be sent any more, so not even a Terminate.
+            // Nothing may be sent any more, not even a Terminate.
             (S::Closing, E::Error) => S::Closed,
-            // The first error is the one that counts (5040-7.1-05).
+            // Only the first error counts (5040-7.1-05).
             (S::Failed | S::Terminating | S::Terminated, E::Error) => return None,
 
             (S::Operational | S::PeerClosed | S::Failed, E::TerminateSent) => S::Terminating,
-            // 5040-5.4-07: once, and nothing after it.
+            // 5040-5.4-07: it is sent once, and nothing after it.
             (S::Closing | S::Terminating | S::Terminated, E::TerminateSent) => return None,
 
             (S::Operational | S::Closing, E::TerminateReceived) => S::Terminated,
-            // 5041-7.1-18: what arrives after an error is dropped, this too.
+            // 5041-7.1-18: after an error everything that arrives is dropped, this message too.
             (S::PeerClosed | S::Failed | S::Terminating | S::Terminated, E::TerminateReceived) => {
                 return None;
             }
@@ -86,18 +88,18 @@ impl StreamState {
             (S::Operational, E::PeerClose) => S::PeerClosed,
             (S::Closing, E::PeerClose) => S::Closed,
             (S::PeerClosed, E::PeerClose) => return None,
-            // Nothing was received in these anyway; what may be sent stays the same.
+            // Nothing was received in these states; the rule for sending stays the same.
             (S::Failed | S::Terminating | S::Terminated, E::PeerClose) => self,
         })
     }
 
-    /// Whether messages may be sent. (In `Failed` the Terminate Message may.)
+    /// Returns true if messages may be sent. (`Failed` only allows the Terminate Message.)
     #[must_use]
     pub const fn sends(self) -> bool {
         matches!(self, StreamState::Operational | StreamState::PeerClosed)
     }
 
-    /// Whether what arrives is processed.
+    /// Returns true if incoming segments are processed.
     #[must_use]
     pub const fn receives(self) -> bool {
         matches!(self, StreamState::Operational | StreamState::Closing)

@@ -1,4 +1,4 @@
-//! One RDMAP stream: what is under way in both directions.
+//! One RDMAP stream: its messages in progress in both directions.
 
 use alloc::collections::VecDeque;
 
@@ -21,26 +21,26 @@ pub use extensions::AtomicJob;
 pub use receive::WriteSegment;
 pub use sends::SendSegment;
 
-/// What was negotiated for a stream.
+/// Negotiated parameters of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StreamConfig {
-    /// IRD: how many Read and Atomic Requests of the peer may be unanswered at a time.
+    /// IRD: number of Read and Atomic Requests of the peer that may be unanswered at a time.
     pub ird: u16,
-    /// ORD: how many Reads and Atomic Operations of this side may be outstanding at a time.
+    /// ORD: number of Reads and Atomic Operations of this side that may be outstanding at a time.
     pub ord: u16,
 }
 
-/// Which of the four Send messages.
+/// Kind of a Send message, one of four.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct SendKind {
-    /// Ask for an event at the receiver.
+    /// Asks for an event at the receiver.
     pub solicited: bool,
-    /// Have the receiver invalidate this STag, which it gave out.
+    /// Makes the receiver invalidate this STag, which it had advertised.
     pub invalidate: Option<STag>,
 }
 
 impl SendKind {
-    /// The message of this kind.
+    /// Returns the opcode of this kind.
     #[must_use]
     pub const fn opcode(&self) -> Opcode {
         match (self.solicited, self.invalidate.is_some()) {
@@ -53,7 +53,7 @@ impl SendKind {
 }
 
 impl SendKind {
-    /// What goes on the wire of it.
+    /// Returns the parts of this kind that go on the wire.
     #[inline]
     fn parts(&self) -> (Opcode, Option<STag>) {
         let opcode = mutate!(self.opcode(), SolicitedLost => SendKind { solicited: false, ..*self }.opcode());
@@ -61,7 +61,7 @@ impl SendKind {
     }
 }
 
-/// A Read Request of the peer that has to be answered. Only [`Stream::next_request`] makes one.
+/// A Read Request of the peer that has to be answered. Only [`Stream::next_request`] creates one.
 #[derive(PartialEq, Eq, Debug)]
 #[must_use = "a Read Request that was taken has to be answered, in its turn"]
 pub struct ReadJob {
@@ -69,23 +69,24 @@ pub struct ReadJob {
 }
 
 impl ReadJob {
-    /// What it asks for. If `len` is 0, source STag and TO mean nothing.
+    /// Header of the request. If `len` is 0, the source STag and TO have no meaning.
     pub const fn header(&self) -> &ReadRequestHeader {
         &self.header
     }
 }
 
-/// A request of the peer that was taken, to be answered before the next one is begun.
+/// A request of the peer, returned by [`Stream::next_request`]. It has to be answered before the
+/// next answer is begun.
 #[derive(PartialEq, Eq, Debug)]
 #[must_use = "a request that was taken has to be answered, in its turn"]
 pub enum Job {
-    /// For [`Stream::begin_read_response`].
+    /// To be answered by [`Stream::begin_read_response`].
     Read(ReadJob),
-    /// To be carried out, and then for [`Stream::begin_atomic_response`].
+    /// To be carried out, and then answered by [`Stream::begin_atomic_response`].
     Atomic(AtomicJob),
 }
 
-/// A request of the peer that nobody has taken yet.
+/// A request of the peer that the caller has not taken yet.
 #[derive(Debug)]
 enum Request {
     Read(ReadRequestHeader),
@@ -93,7 +94,7 @@ enum Request {
 }
 
 impl Request {
-    /// Octets of the Response that are the peer's to choose.
+    /// Bytes of the Response, as far as the peer chooses their number.
     fn octets(&self) -> u64 {
         match self {
             Self::Read(header) => header.len.into(),
@@ -102,16 +103,16 @@ impl Request {
     }
 }
 
-/// A request of ours.
+/// A request of this side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Outstanding {
     Read {
         header: ReadRequestHeader,
-        /// Octets of the Response so far.
+        /// Bytes of the Response received so far.
         received: u32,
     },
     Atomic {
-        /// Its Request Identifier.
+        /// Request Identifier.
         id: u32,
     },
 }
@@ -122,39 +123,39 @@ pub struct Stream {
     config: StreamConfig,
     peer: Peer,
     state: StreamState,
-    /// The error that ended it; the first one stays (5040-7.1-05).
+    /// Error that ended the stream; the first one stays (5040-7.1-05).
     error: Option<StreamError>,
 
-    // What this side sends.
+    // State of the sending side.
     send_msn: Msn,
     /// Of queue 1: Read Requests and Atomic Requests.
     request_msn: Msn,
     atomic_response_msn: Msn,
     /// Request Identifier of the next Atomic Request.
     atomic_id: u32,
-    /// Reads and Atomics without a whole Response, oldest first; at most ORD.
+    /// Reads and Atomics without a complete Response, oldest first; at most ORD.
     outstanding: VecDeque<Outstanding>,
 
-    // What this side receives.
+    // State of the receiving side.
     sends: UntaggedReceiver,
     requests: UntaggedReceiver,
     terminates: UntaggedReceiver,
     atomic_responses: UntaggedReceiver,
-    /// The opcode of the Send that is under way.
+    /// Opcode of the Send in progress.
     send_opcode: Option<Opcode>,
-    /// A Write is under way.
+    /// A Write is in progress.
     write_begun: bool,
-    /// The oldest Read of ours has a part of its Response, which may be of no octets.
+    /// Part of the Response to this side's oldest Read has arrived, which may be an empty part.
     response_begun: bool,
-    /// Requests that nobody has taken yet, oldest first.
+    /// Requests that the caller has not taken yet, oldest first.
     unanswered: VecDeque<Request>,
-    /// Requests that were taken and whose Response is not sent whole. Together with
+    /// Number of requests that were taken and whose Response is not completely sent. Together with
     /// `unanswered` at most IRD.
     answering: usize,
 }
 
 impl Stream {
-    /// A stream on which nothing was sent or received yet.
+    /// Creates a stream on which nothing was sent or received yet.
     #[must_use]
     pub fn new(config: StreamConfig) -> Self {
         Stream {
@@ -174,35 +175,34 @@ impl Stream {
             send_opcode: None,
             write_begun: false,
             response_begun: false,
-            // 5040-6.1-02; 5040-8.1.2-07: the places of a stream are its own.
+            // 5040-6.1-02; 5040-8.1.2-07: each stream has places of its own.
             unanswered: VecDeque::with_capacity(usize::from(config.ird)),
             answering: 0,
         }
     }
 
-    /// The same stream towards a peer of which more is known: its Terminate Message is read
-    /// accordingly.
+    /// Sets the peer profile of the stream, by which it reads the peer's Terminate Message.
     #[must_use]
     pub fn with_peer(self, peer: Peer) -> Self {
         Stream { peer, ..self }
     }
 
-    /// Where the stream stands.
+    /// Returns the state of the stream.
     #[must_use]
     pub const fn state(&self) -> StreamState {
         self.state
     }
 
-    /// The error that ended the stream, if one did.
+    /// Returns the error that ended the stream, if any.
     #[must_use]
     pub const fn error(&self) -> Option<StreamError> {
         self.error
     }
 
-    /// Begins a Send of `len` octets.
+    /// Begins a Send of `len` bytes.
     ///
-    /// As with all `begin_*`: if nothing may be sent any more (see
-    /// [`StreamState::sends`]), the message has no segments.
+    /// As with all `begin_*`, the message has no segments if nothing may be sent any more (see
+    /// [`StreamState::sends`]).
     #[must_use]
     pub fn begin_send(&mut self, kind: SendKind, len: u32) -> OutMessage {
         if !self.state.sends() {
@@ -214,7 +214,7 @@ impl Stream {
         OutMessage::send(opcode, invalidate, msn, len)
     }
 
-    /// Begins an RDMA Write of `len` octets to `to` in the peer's memory `stag`.
+    /// Begins an RDMA Write of `len` bytes to `to` in the peer's memory `stag`.
     #[must_use]
     pub fn begin_write(&mut self, stag: STag, to: TaggedOffset, len: u32) -> OutMessage {
         if !self.state.sends() {
@@ -223,9 +223,10 @@ impl Stream {
         OutMessage::write(stag, to, len)
     }
 
-    /// The headers of an RDMA Write that is one segment, which a caller with many small messages frames itself:
-    /// the same octets as [`begin_write`](Self::begin_write) and the only
-    /// [`next_segment`](OutMessage::next_segment) of its message give. `None` if nothing may be sent any more.
+    /// Returns the headers of an RDMA Write that has one segment, for a caller with many small
+    /// messages that frames them itself. The bytes are those of [`begin_write`](Self::begin_write)
+    /// and the only [`next_segment`](OutMessage::next_segment) of its message. `None` if nothing
+    /// may be sent any more.
     #[inline]
     #[must_use]
     pub fn whole_write(&self, stag: STag, to: TaggedOffset) -> Option<[u8; TAGGED_HEADER]> {
@@ -233,9 +234,10 @@ impl Stream {
         self.state.sends().then(|| message::whole_write(stag, to))
     }
 
-    /// The headers of a Send that is one segment: the same octets as [`begin_send`](Self::begin_send) and the only
-    /// [`next_segment`](OutMessage::next_segment) of its message give. It has begun when
-    /// [`whole_send_framed`](Self::whole_send_framed) says so. `None` if nothing may be sent any more.
+    /// Returns the headers of a Send that has one segment. The bytes are those of
+    /// [`begin_send`](Self::begin_send) and the only [`next_segment`](OutMessage::next_segment) of
+    /// its message. The Send counts as begun after [`whole_send_framed`](Self::whole_send_framed).
+    /// `None` if nothing may be sent any more.
     #[inline]
     #[must_use]
     pub fn whole_send(&self, kind: SendKind) -> Option<[u8; UNTAGGED_HEADER]> {
@@ -244,18 +246,18 @@ impl Stream {
         self.state.sends().then(header)
     }
 
-    /// The Send that has the headers of [`whole_send`](Self::whole_send) was framed.
+    /// Records that the Send with the headers of [`whole_send`](Self::whole_send) was framed.
     #[inline]
     pub fn whole_send_framed(&mut self) {
         self.send_msn = self.send_msn.next();
     }
 
-    /// Begins an RDMA Read. It is outstanding from now on until an
+    /// Begins an RDMA Read. It is outstanding until an
     /// [`Inbound::ReadResponse`](crate::Inbound::ReadResponse) says `complete`.
     ///
     /// # Errors
     /// [`OrdExhausted`] if as many Reads and Atomic Operations are outstanding as were negotiated.
-    /// Nothing has changed then.
+    /// Nothing changes on error.
     pub fn begin_read(&mut self, header: ReadRequestHeader) -> Result<OutMessage, OrdExhausted> {
         if !self.state.sends() {
             return Ok(OutMessage::nothing());
@@ -272,7 +274,7 @@ impl Stream {
         ))
     }
 
-    /// Makes a request outstanding; gives its MSN on queue 1, which Reads and Atomics share.
+    /// Makes a request outstanding. Returns its MSN on queue 1, which Reads and Atomics share.
     fn begin_request(&mut self, request: Outstanding) -> Result<Msn, OrdExhausted> {
         if !self.ord_available() {
             return Err(OrdExhausted {
@@ -285,21 +287,22 @@ impl Stream {
         Ok(msn)
     }
 
-    /// How many Reads and Atomic Operations of this side are outstanding.
+    /// Number of outstanding Reads and Atomic Operations of this side.
     #[must_use]
     pub fn requests_outstanding(&self) -> usize {
         self.outstanding.len()
     }
 
-    /// How many Reads and Atomic Operations of the peer wait for their answer, or have a part of it: each takes a place
-    /// of IRD.
+    /// Number of Reads and Atomic Operations of the peer that are not completely answered. Each
+    /// takes a place of IRD.
     #[must_use]
     pub fn requests_unanswered(&self) -> usize {
         self.unanswered.len() + self.answering
     }
 
-    /// How many outstanding requests are older than the one with this MSN on queue 1; `None` if it is
-    /// not outstanding. The DDP header in a Terminate Message has such an MSN.
+    /// Returns the number of outstanding requests that are older than the one with this MSN on
+    /// queue 1; `None` if that one is not outstanding. The DDP header in a Terminate Message has
+    /// such an MSN.
     #[must_use]
     pub fn outstanding_before(&self, msn: Msn) -> Option<usize> {
         let newer = usize::try_from(self.request_msn.0.wrapping_sub(msn.0)).ok()?;
@@ -309,15 +312,17 @@ impl Stream {
             .filter(|_| newer > 0)
     }
 
-    /// Whether another Read or Atomic Operation may be begun.
+    /// Returns true if another Read or Atomic Operation may be begun.
     #[must_use]
     pub fn ord_available(&self) -> bool {
         let available = self.outstanding.len() < usize::from(self.config.ord);
         mutate!(available, OrdExceeded => true)
     }
 
-    /// The message of the peer that was begun and whose last segment has not come. An LLP stream that ends then was not
-    /// torn down gracefully, whatever the LLP says (5041-6.2.1-01). Of several, as only a peer in disorder has them, one.
+    /// Returns the peer's message that was begun and whose last segment has not arrived. An LLP
+    /// stream that ends at this point was not torn down gracefully, whatever the LLP reports
+    /// (5041-6.2.1-01). If there are several, which only a peer that breaks the order causes, it
+    /// returns one of them.
     #[must_use]
     pub fn message_under_way(&self) -> Option<Opcode> {
         let tagged = [
@@ -328,9 +333,9 @@ impl Stream {
         self.send_opcode.or(tagged.map(|(_, opcode)| opcode))
     }
 
-    /// Takes the oldest Read or Atomic Request that nobody has taken yet. They are carried out and
-    /// answered in this order (5040-5.2.2-04, 7306-5.2.1-08, 7306-5.2.2-04). The memory was checked when
-    /// the request arrived, and may have gone since.
+    /// Takes the oldest Read or Atomic Request that was not taken yet. The caller carries out and
+    /// answers them in this order (5040-5.2.2-04, 7306-5.2.1-08, 7306-5.2.2-04). The memory was
+    /// checked when the request arrived, and may be gone since.
     pub fn next_request(&mut self) -> Option<Job> {
         if !self.state.sends() {
             return None;
@@ -344,27 +349,26 @@ impl Stream {
         })
     }
 
-    /// Whether a request waits to be taken.
+    /// Returns true if a request waits to be taken.
     #[must_use]
     pub fn requests_pending(&self) -> bool {
         !self.unanswered.is_empty()
     }
 
-    /// Octets of the Responses to all Read Requests that wait to be taken.
+    /// Number of bytes of the Responses to all Read Requests that wait to be taken.
     #[must_use]
     pub fn octets_asked(&self) -> u64 {
         self.unanswered.iter().map(Request::octets).sum()
     }
 
-    /// Octets of the Response to the request that is taken next, if it is a Read.
+    /// Number of bytes of the Response to the next request to be taken, if it is a Read.
     #[must_use]
     pub fn octets_asked_next(&self) -> u64 {
         self.unanswered.front().map_or(0, Request::octets)
     }
 
-    /// Begins the Response to a Read Request: one of no octets if it asks for none
-    /// (5040-5.2.1-14). Call [`response_sent`](Self::response_sent) after its last
-    /// segment.
+    /// Begins the Response to a Read Request. It is empty if the request asks for no bytes
+    /// (5040-5.2.1-14). Call [`response_sent`](Self::response_sent) after its last segment.
     #[must_use]
     #[expect(clippy::needless_pass_by_value, reason = "a request is answered once")]
     pub fn begin_read_response(&mut self, job: ReadJob) -> OutMessage {
@@ -377,14 +381,14 @@ impl Stream {
         OutMessage::read_response(header)
     }
 
-    /// The last segment of the Response that was begun first was produced: the peer may have
+    /// Records that the last segment of the oldest begun Response was produced. The peer may have
     /// another request in its place.
     pub fn response_sent(&mut self) {
         self.answering = self.answering.saturating_sub(1);
     }
 
     /// Begins the Terminate Message. `None` if there was one in either direction, or if this side
-    /// has closed its half: then nothing may be sent.
+    /// closed its half: then nothing may be sent.
     pub fn begin_terminate(&mut self, terminate: &Terminate) -> Option<OutMessage> {
         self.state = self.state.next(StreamEvent::TerminateSent)?;
         let mut octets = [0; MAX_TERMINATE_HEADER];
@@ -398,11 +402,11 @@ impl Stream {
         ))
     }
 
-    /// The Terminate Message that tells the peer of `error`, with the headers that RFC 5040
-    /// Figure 10 asks for. `offending` is the ULPDU in which the error was found, if it was in one:
-    /// its first octets ([`HEAD_LEN`](crate::HEAD_LEN), or all) and its length.
+    /// Returns the Terminate Message that reports `error` to the peer, with the headers that
+    /// RFC 5040 Figure 10 asks for. `offending` is the ULPDU in which the error was found, if any:
+    /// its first bytes ([`HEAD_LEN`](crate::HEAD_LEN), or all) and its length.
     ///
-    /// `None` only for [`StreamError::Ended`], of which the peer is not told.
+    /// `None` only for [`StreamError::Ended`], which is not reported to the peer.
     #[must_use]
     pub fn terminate_for(
         error: &StreamError,
@@ -411,27 +415,27 @@ impl Stream {
         Terminate::for_error(error, offending)
     }
 
-    /// Records an error that the caller has found: one of the LLP, or a local one. Nothing is
-    /// received any more, and only the Terminate Message may be sent. Not needed for an error that
-    /// [`receive`](Self::receive) returned.
+    /// Records an error that the caller found: one of the LLP, or a local one. Nothing is received
+    /// any more, and only the Terminate Message may be sent. An error that
+    /// [`receive`](Self::receive) returned is already recorded.
     pub fn fail(&mut self, error: StreamError) {
         self.event(StreamEvent::Error);
         self.error.get_or_insert(error);
     }
 
-    /// This side closes its half of the LLP stream: nothing is sent any more. Messages of the peer
-    /// are still received (5041-6.2.1-06).
+    /// Records that this side closes its half of the LLP stream. Nothing is sent any more, but
+    /// messages of the peer are still received (5041-6.2.1-06).
     pub fn close(&mut self) {
         self.event(StreamEvent::Close);
     }
 
-    /// The peer has closed its half of the LLP stream: nothing is received any more. This side may
-    /// still send (5041-6.2.1-04).
+    /// Records that the peer closed its half of the LLP stream. Nothing is received any more, but
+    /// this side may still send (5041-6.2.1-04).
     pub fn peer_closed(&mut self) {
         self.event(StreamEvent::PeerClose);
     }
 
-    /// The LLP stream is gone.
+    /// Records that the LLP stream is lost.
     pub fn llp_lost(&mut self) {
         self.event(StreamEvent::LlpLost);
     }

@@ -1,4 +1,4 @@
-//! The Terminate Message (RFC 5040 section 4.8).
+//! Terminate Message (RFC 5040 section 4.8).
 
 use uwarp_ddp::{Header, TAGGED_HEADER, UNTAGGED_HEADER};
 
@@ -18,18 +18,18 @@ mod words;
 
 use layout::Reading;
 
-/// Octets of the longest Terminate Header: with a segment length, an untagged DDP header and the
-/// header of a Read Request.
+/// Length in bytes of the longest Terminate Header: with a segment length, an untagged DDP header
+/// and the header of a Read Request.
 pub const MAX_TERMINATE_HEADER: usize = 4 + 2 + UNTAGGED_HEADER + READ_REQUEST_HEADER;
 
 const SEGMENT_LEN_VALID: u8 = 0x80;
 const DDP_HEADER: u8 = 0x40;
 const RDMA_HEADER: u8 = 0x20;
 
-/// A Terminate Message: the last one on a stream, and the reason for its end.
+/// A Terminate Message: the last one on a stream, with the reason for its end.
 ///
-/// Its `Display` says in words what was refused and why. For a message of Linux siw it says as well
-/// where siw means something else by the code than the RFCs do.
+/// Its `Display` says in words which error was found and why it is one. For a message of Linux siw
+/// it also says where siw gives the code another meaning than the RFCs do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Terminate {
     reading: Reading,
@@ -39,7 +39,7 @@ pub struct Terminate {
     rdma_header: Option<ReadRequestHeader>,
 }
 
-/// The octets of a DDP header, as they arrived: perhaps of another version.
+/// The bytes of a DDP header as they arrived, perhaps of another version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct DdpOctets {
     octets: [u8; UNTAGGED_HEADER],
@@ -47,7 +47,7 @@ struct DdpOctets {
 }
 
 impl DdpOctets {
-    /// The header at the start of `ulpdu`; its T bit says how long it is.
+    /// Takes the header at the start of `ulpdu`, whose T bit determines its length.
     fn take(ulpdu: &[u8]) -> Option<DdpOctets> {
         let len = Self::len_of(*ulpdu.first()?);
         let mut octets = [0; UNTAGGED_HEADER];
@@ -69,7 +69,7 @@ impl DdpOctets {
 }
 
 impl Terminate {
-    /// The message for an error that goes with no segment of the peer.
+    /// Creates the message for an error that is not in a segment of the peer.
     #[must_use]
     pub const fn new(code: TerminateCode) -> Self {
         Terminate {
@@ -81,9 +81,9 @@ impl Terminate {
         }
     }
 
-    /// The message for `error`, with the headers that RFC 5040 Figure 10 asks for; `None` for
-    /// [`StreamError::Ended`]. `offending` is the ULPDU in which the error was found: its first
-    /// octets ([`HEAD_LEN`](crate::HEAD_LEN) or all) and its length.
+    /// Creates the message for `error`, with the headers that RFC 5040 Figure 10 asks for; `None`
+    /// for [`StreamError::Ended`]. `offending` is the ULPDU in which the error was found: its first
+    /// bytes ([`HEAD_LEN`](crate::HEAD_LEN) or all) and its length.
     pub(crate) fn for_error(
         error: &StreamError,
         offending: Option<(&[u8], usize)>,
@@ -93,7 +93,7 @@ impl Terminate {
         let Some((head, len)) = mutate!(offending, TerminateWithoutHeaders => None) else {
             return Some(terminate);
         };
-        // 5040-4.8-i01, 5040-4.8-i04: none for a local error, none for an error of the LLP.
+        // 5040-4.8-i01, 5040-4.8-i04: no headers for a local error or an error of the LLP.
         if code.etype == 0 {
             return Some(terminate);
         }
@@ -102,8 +102,8 @@ impl Terminate {
             let len = mutate!(len, TerminateLengthOfPayload => len - octets.len);
             terminate.segment_len = u16::try_from(len).ok(); // 5040-4.8-09
         }
-        // 5040-7.1-04, 5040-4.8-i02: RDMAP has looked at the request, and it was a Read Request. For the
-        // messages of RFC 7306 there is none (7306-8.1-02).
+        // 5040-7.1-04, 5040-4.8-i02: RDMAP has read the request, and it was a Read Request.
+        // Messages of RFC 7306 have no such header (7306-8.1-02).
         let about_read = matches!(error, StreamError::Protection(_));
         if mutate!(about_read, TerminateWithoutReadHeader => false) {
             terminate.rdma_header = head
@@ -113,8 +113,9 @@ impl Terminate {
         Some(terminate)
     }
 
-    /// The message for a Read whose source has gone while it was answered: `sent` octets of
-    /// `request` were sent before. The header in it tells how far the Read had come (5040-4.8-i03).
+    /// Creates the message for a Read whose source was lost while it was answered. `sent` bytes of
+    /// `request` were sent before. The header in the message tells the progress of the Read
+    /// (5040-4.8-i03).
     ///
     /// An error that ends nothing ([`StreamError::Ended`]) counts as a local catastrophic one.
     #[must_use]
@@ -128,8 +129,8 @@ impl Terminate {
         }
     }
 
-    /// The message for an Atomic Request whose memory has gone before its turn came. It has the
-    /// request's DDP header, and no RDMA header (RFC 7306 section 8.1).
+    /// Creates the message for an Atomic Request whose memory was lost before it was carried out.
+    /// It has the request's DDP header, and no RDMA header (RFC 7306 section 8.1).
     ///
     /// An error that ends nothing ([`StreamError::Ended`]) counts as a local catastrophic one.
     #[must_use]
@@ -141,8 +142,8 @@ impl Terminate {
             .unwrap_or(Terminate::new(TerminateCode::new(0, 0, 0)))
     }
 
-    /// Reads the Terminate Header, which starts right after the DDP header, of a peer of which nothing
-    /// is known: [`parse_from`](Self::parse_from) [`Peer::Rfc`].
+    /// Reads the Terminate Header, which starts right after the DDP header, of an unknown peer:
+    /// [`parse_from`](Self::parse_from) with [`Peer::Rfc`].
     #[must_use]
     pub fn parse(octets: &[u8]) -> Option<Terminate> {
         Self::parse_from(Peer::Rfc, octets)
@@ -150,10 +151,11 @@ impl Terminate {
 
     /// Reads the Terminate Header, which starts right after the DDP header.
     ///
-    /// By RFC 5040's layout, octets after what the header says to be there are ignored, as are the
-    /// reserved bits (5040-4.8-08); `None` if it ends too early. Octets that Linux siw sends and that
-    /// no RFC allows are read by siw's layout with every profile. With [`Peer::Siw`] all are that have
-    /// a meaning in it, and headers that are not there whole are left out.
+    /// In RFC 5040's layout, bytes after the announced headers are ignored, as are the reserved
+    /// bits (5040-4.8-08); `None` if the message ends too early. Bytes that Linux siw sends and
+    /// that no RFC allows are read in siw's layout with every profile. With [`Peer::Siw`], all
+    /// bytes that have a meaning in siw's layout are read in it, and incomplete headers are left
+    /// out.
     #[must_use]
     pub fn parse_from(peer: Peer, octets: &[u8]) -> Option<Terminate> {
         let (control, rest) = octets.split_first_chunk()?;
@@ -173,7 +175,7 @@ impl Terminate {
         let [_, _, present, _] = control;
         if present & (SEGMENT_LEN_VALID | DDP_HEADER) != 0 {
             let (len, after) = rest.split_first_chunk()?;
-            // 5040-4.8-10: with D it is there, but only M says that it means something.
+            // 5040-4.8-10: with D the length is present, but only M makes it valid.
             terminate.segment_len =
                 (present & SEGMENT_LEN_VALID != 0).then(|| u16::from_be_bytes(*len));
             rest = after;
@@ -189,7 +191,8 @@ impl Terminate {
         Some(terminate)
     }
 
-    /// siw sets R for some Sends as well, which have no RDMA header.
+    /// Reads the rest of a message in siw's layout. siw also sets R for some Sends, which have no
+    /// RDMA header.
     fn parse_siw(control: [u8; 4], rest: &[u8]) -> Terminate {
         let mut terminate = Terminate {
             reading: Reading::Siw,
@@ -216,7 +219,7 @@ impl Terminate {
         terminate
     }
 
-    /// How many octets a Terminate Header takes of which `octets` are the first.
+    /// Returns the length in bytes of the Terminate Header whose first bytes are `octets`.
     pub(crate) fn octets_needed(octets: &[u8]) -> usize {
         let present = octets.get(2).copied().unwrap_or(0);
         let mut needed = 4;
@@ -232,7 +235,8 @@ impl Terminate {
         needed
     }
 
-    /// Writes the Terminate Header to the start of `out`, by RFC 5040's layout. Returns how many octets it takes.
+    /// Writes the Terminate Header to the start of `out`, in RFC 5040's layout. Returns its length
+    /// in bytes.
     pub fn emit(&self, out: &mut [u8; MAX_TERMINATE_HEADER]) -> usize {
         let mut present = 0;
         let mut len = 4;
@@ -264,14 +268,14 @@ impl Terminate {
         len
     }
 
-    /// The reason, in numbers.
+    /// Returns the reason as numbers.
     #[must_use]
     pub const fn reason(&self) -> TerminateCode {
         self.code
     }
 
-    /// The reason by the numbers of the RFCs: not the same as [`reason`](Self::reason) where Linux siw
-    /// uses another code for an error that has one of its own.
+    /// Returns the reason by the numbers of the RFCs. It differs from [`reason`](Self::reason) if
+    /// Linux siw uses another code for an error to which the RFCs assign one.
     #[must_use]
     pub fn rfc_reason(&self) -> TerminateCode {
         siw::departure(self)
@@ -279,7 +283,7 @@ impl Terminate {
             .unwrap_or(self.code)
     }
 
-    /// By whose layout it was read.
+    /// Returns the profile in whose layout the message was read.
     #[must_use]
     pub const fn read_as(&self) -> Peer {
         match self.reading {
@@ -288,66 +292,66 @@ impl Terminate {
         }
     }
 
-    /// What it means if the peer is Linux siw. `None` where that makes no difference, and where it
-    /// was known.
+    /// Returns the reason that the message would have from Linux siw. `None` if the layout makes no
+    /// difference, or if it is known.
     #[must_use]
     pub fn if_siw(&self) -> Option<TerminateCode> {
         let TerminateCode { layer, etype, code } = self.code;
         (self.reading == Reading::RfcOrSiw).then_some(TerminateCode::new(etype, layer, code))
     }
 
-    /// What Linux siw means by it, in words; `None` where it means what the RFCs do, and for a message
-    /// that was not read by siw's layout.
+    /// Returns the meaning of the code for Linux siw, in words. `None` if it is that of the RFCs,
+    /// and for a message that was not read in siw's layout.
     #[must_use]
     pub fn siw_means(&self) -> Option<&'static str> {
         siw::departure(self).map(|departure| departure.means)
     }
 
-    /// Whether the headers in it are those of the segment that was refused, as the RFC has it. Linux
-    /// siw sends one error late, with the header of another message.
+    /// Returns true if the headers in the message are those of the refused segment, as the RFC
+    /// requires. Linux siw sends one error late, with the header of another message.
     #[must_use]
     pub fn headers_fit(&self) -> bool {
         siw::departure(self).is_none_or(|departure| departure.headers_fit)
     }
 
-    /// The layer that found the error: 0 RDMAP, 1 DDP, 2 LLP.
+    /// Layer that found the error: 0 RDMAP, 1 DDP, 2 LLP.
     #[must_use]
     pub const fn layer(&self) -> u8 {
         self.code.layer
     }
 
-    /// The Error Type.
+    /// Error Type.
     #[must_use]
     pub const fn etype(&self) -> u8 {
         self.code.etype
     }
 
-    /// The Error Code.
+    /// Error Code.
     #[must_use]
     pub const fn code(&self) -> u8 {
         self.code.code
     }
 
-    /// Octets of the segment in which the error was found, if the message tells (M).
+    /// Length in bytes of the segment in which the error was found, if the message has it (M).
     ///
-    /// RFC 5040 means the whole ULPDU; Linux siw counts the payload alone.
+    /// RFC 5040 means the whole ULPDU; Linux siw counts only the payload.
     #[must_use]
     pub const fn segment_len(&self) -> Option<u16> {
         self.segment_len
     }
 
-    /// Whose fault it is, if the peer is right about it: [`Blame::Local`] is the side that received
-    /// the message.
+    /// Side at fault, if the peer is right. [`Blame::Local`] is the side that received the message.
     #[must_use]
     pub fn blame(&self) -> Blame {
         if self.is_about_request() && self.rfc_reason() == TerminateCode::new(1, 2, 0x02) {
-            // Not a receive that the peer should have posted: more Reads than it has places for.
+            // The missing buffer is not a receive that the peer should have posted: this side sent
+            // more Reads than the peer has places for.
             return Blame::Local;
         }
         self.rfc_reason().blame()
     }
 
-    /// What the RFCs demand that was not kept, as far as the code tells.
+    /// Returns the requirement of the RFCs that was violated, if the code identifies it.
     #[must_use]
     pub fn requirement(&self) -> Option<Requirement> {
         if self.is_about_request() && self.rfc_reason() == TerminateCode::new(1, 2, 0x02) {
@@ -356,15 +360,15 @@ impl Terminate {
         self.rfc_reason().requirement()
     }
 
-    /// The DDP header of the segment in which the error was found, if the message has it (D): 14 or
-    /// 18 octets, as they were received there.
+    /// DDP header of the segment in which the error was found, if the message has it (D): 14 or 18
+    /// bytes, as the peer received them.
     #[must_use]
     pub fn ddp_octets(&self) -> Option<&[u8]> {
         self.ddp_header.as_ref().map(DdpOctets::as_slice)
     }
 
-    /// The same, read; `None` as well if it is not of DDP version 1. In that of a Read Request that
-    /// Linux siw had begun to answer, the MSN is the length of the Read.
+    /// DDP header of the segment, parsed; also `None` if it is not of DDP version 1. If Linux siw
+    /// had begun to answer a Read Request, the MSN in its header is the length of the Read.
     #[must_use]
     pub fn ddp_header(&self) -> Option<Header> {
         Header::parse(self.ddp_octets()?)
@@ -372,14 +376,14 @@ impl Terminate {
             .map(|(header, _)| header)
     }
 
-    /// The header of the Read Request that was refused, if the message has it (R). If the Read was
-    /// under way, it tells what was left to read.
+    /// Header of the refused Read Request, if the message has it (R). If the Read was in progress,
+    /// it tells the rest of the Read.
     #[must_use]
     pub const fn rdma_header(&self) -> Option<&ReadRequestHeader> {
         self.rdma_header.as_ref()
     }
 
-    /// The message in which the error was found, if that can be told.
+    /// Returns the opcode of the message in which the error was found, if it can be determined.
     #[must_use]
     pub fn opcode(&self) -> Option<Opcode> {
         if self.rdma_header.is_some() {
@@ -389,21 +393,21 @@ impl Terminate {
         Opcode::from_raw(opcode)
     }
 
-    /// Whether the error was found in a Read Request.
+    /// Returns true if the error was found in a Read Request.
     #[must_use]
     pub fn is_about_read_request(&self) -> bool {
         self.opcode() == Some(Opcode::ReadRequest)
     }
 
-    /// Whether the error was found in a request that waits for a Response: a Read Request or an Atomic
-    /// Request.
+    /// Returns true if the error was found in a request that waits for a Response: a Read Request
+    /// or an Atomic Request.
     #[must_use]
     pub fn is_about_request(&self) -> bool {
         self.is_about_read_request() || self.opcode() == Some(Opcode::AtomicRequest)
     }
 
-    /// Whether the error was found in a tagged segment: a Write or a Read Response. Told from the
-    /// DDP header, or else from the Error Type, which is DDP's own for tagged segments.
+    /// Returns true if the error was found in a tagged segment: a Write or a Read Response. The DDP
+    /// header tells this, or else the Error Type, which DDP defines for tagged segments only.
     #[must_use]
     pub fn is_about_tagged(&self) -> bool {
         match self.ddp_octets() {

@@ -16,7 +16,7 @@ pub(crate) fn ops() -> impl Strategy<Value = AtomicOp> {
     ]
 }
 
-/// FetchAdd as RFC 7306 section 5.1.1 has it: bit by bit, and the carry stops where the mask says.
+/// FetchAdd as RFC 7306 section 5.1.1 defines it: bit by bit, with carries stopped by the mask.
 fn add_bit_by_bit(original: u64, add: u64, mask: u64) -> u64 {
     let (mut result, mut carry) = (0, 0);
     for bit in 0..64 {
@@ -130,7 +130,7 @@ fn a_fetch_add_sends_compare_data_of_zeros_and_a_compare_mask_of_ones() {
     let octets = AtomicRequestHeader::new(1, STag(2), TaggedOffset(3), op).emit();
     assert_eq!(octets[36..44], [0; 8]);
     assert_eq!(octets[44..52], [0xFF; 8]); // 7306-5.2.1-i04
-    // The receiver looks at neither.
+    // The receiver ignores both.
     let mut other = octets;
     other[36..52].fill(0x55);
     assert_eq!(AtomicRequestHeader::parse(&other).unwrap().op(), Some(op));

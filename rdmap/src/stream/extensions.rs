@@ -1,4 +1,4 @@
-//! The messages of RFC 7306: Immediate Data, Atomic Requests and their Responses.
+//! Messages of RFC 7306: Immediate Data, Atomic Requests and their Responses.
 
 use uwarp_ddp::{STag, TaggedOffset, UntaggedFault, UntaggedHeader};
 
@@ -17,7 +17,8 @@ use crate::mutants::filled;
 use crate::mutants::mutate;
 use crate::opcode::{Opcode, QN_ATOMIC_RESPONSE, QN_READ_REQUEST, QN_SEND};
 
-/// An Atomic Request of the peer that has to be answered. Only [`Stream::next_request`] makes one.
+/// An Atomic Request of the peer that has to be answered. Only [`Stream::next_request`] creates
+/// one.
 #[derive(PartialEq, Eq, Debug)]
 #[must_use = "an Atomic Request that was taken has to be carried out and answered, in its turn"]
 pub struct AtomicJob {
@@ -25,27 +26,27 @@ pub struct AtomicJob {
     stag: STag,
     to: TaggedOffset,
     op: AtomicOp,
-    /// The DDP header it came with.
+    /// DDP header of the request.
     ddp: UntaggedHeader,
 }
 
 impl AtomicJob {
-    /// The memory it is for.
+    /// STag of the memory to operate on.
     pub const fn stag(&self) -> STag {
         self.stag
     }
 
-    /// Where the 8 octets start.
+    /// TO of the first of the 8 bytes.
     pub const fn to(&self) -> TaggedOffset {
         self.to
     }
 
-    /// What is to be done to them.
+    /// Operation to carry out on the 8 bytes.
     pub const fn op(&self) -> AtomicOp {
         self.op
     }
 
-    /// The DDP header it came with.
+    /// DDP header of the request.
     pub(crate) const fn ddp_header(&self) -> &UntaggedHeader {
         &self.ddp
     }
@@ -53,8 +54,8 @@ impl AtomicJob {
 
 /// Sending.
 impl Stream {
-    /// Begins Immediate Data: 8 octets that take one receive of the peer, in order with the Sends. It
-    /// has one segment, without payload to add.
+    /// Begins Immediate Data: 8 bytes that take one receive of the peer, in order with the Sends.
+    /// The message has one segment, and the caller adds no payload to it.
     #[must_use]
     pub fn begin_immediate(&mut self, data: [u8; 8], solicited: bool) -> OutMessage {
         if !self.state.sends() {
@@ -70,12 +71,12 @@ impl Stream {
         OutMessage::headed(opcode, QN_SEND, msn, &data)
     }
 
-    /// Begins an Atomic Operation on the 8 octets at `to` in the peer's memory `stag`. It is
-    /// outstanding from now on until an [`Inbound::AtomicResponse`] comes.
+    /// Begins an Atomic Operation on the 8 bytes at `to` in the peer's memory `stag`. It is
+    /// outstanding until an [`Inbound::AtomicResponse`] arrives.
     ///
     /// # Errors
     /// [`OrdExhausted`] if as many Reads and Atomic Operations are outstanding as were negotiated.
-    /// Nothing has changed then.
+    /// Nothing changes on error.
     pub fn begin_atomic(
         &mut self,
         stag: STag,
@@ -97,8 +98,9 @@ impl Stream {
         ))
     }
 
-    /// Begins the Response to an Atomic Request that was carried out: `original` is what the memory
-    /// held before. Call [`response_sent`](Self::response_sent) after its segment.
+    /// Begins the Response to an Atomic Request that was carried out. `original` is the value of
+    /// the word before the operation. Call [`response_sent`](Self::response_sent) after its
+    /// segment.
     #[must_use]
     #[expect(clippy::needless_pass_by_value, reason = "a request is answered once")]
     pub fn begin_atomic_response(&mut self, job: AtomicJob, original: u64) -> OutMessage {
@@ -129,7 +131,8 @@ impl Stream {
         header: &UntaggedHeader,
         body: &Body<'_>,
     ) -> Result<Inbound<M::Target>, StreamError> {
-        // 7306-6.3-02: it needs a receive, but nothing is placed into its memory, however short.
+        // 7306-6.3-02: Immediate Data needs a receive of any length, because nothing is placed into
+        // its memory.
         let buffer = memory.receive_buffer().map(|_| u32::MAX);
         self.sends.accept(header, body.len, buffer).map_err(ddp)?;
         if let Some(first) = self.send_opcode {
@@ -169,7 +172,8 @@ impl Stream {
         let op =
             mutate!(op, UnknownAtomicDone => op.or(Some(AtomicOp::FetchAdd { add: 0, mask: 0 })))
                 .ok_or(StreamError::UnexpectedAtomicOp(header.code))?; // 7306-5.2.1-06
-        // 7306-5.4-02: now, when it is delivered, and again when its turn comes.
+        // 7306-5.4-02: the check is made now, at delivery, and again when the request is carried
+        // out.
         memory
             .check_atomic(header.stag, header.to.0)
             .map_err(StreamError::Atomic)?;
@@ -189,8 +193,8 @@ impl Stream {
         body: &Body<'_>,
     ) -> Result<Inbound<T>, StreamError> {
         let opcode = Opcode::AtomicResponse;
-        // All Responses come in the order of the requests (RFC 7306 section 7), so the one for the MSN is
-        // the oldest (7306-5.2.2-i01). 7306-5.2.2-02: it has a buffer.
+        // All Responses arrive in the order of the requests (RFC 7306 section 7), so this MSN
+        // belongs to the oldest one (7306-5.2.2-i01). 7306-5.2.2-02: it has a buffer.
         let expected = match self.outstanding.front() {
             Some(Outstanding::Atomic { id }) => Some(*id),
             Some(Outstanding::Read { .. }) | None => None,

@@ -1,4 +1,4 @@
-//! The receiving side of a stream: one segment at a time, checked from the bottom up.
+//! Receiving side of a stream: takes one segment at a time and checks it from the bottom layer up.
 
 use uwarp_ddp::{
     DDP_VERSION, DdpError, Header, STag, TAGGED_HEADER, TaggedHeader, TaggedOffset,
@@ -21,38 +21,39 @@ use crate::terminate::{MAX_TERMINATE_HEADER, Terminate};
 /// A segment of a Write, as [`Stream::write_segment`] reads it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WriteSegment {
-    /// The region of this side.
+    /// STag of this side's region.
     pub stag: STag,
-    /// Where its first octet goes.
+    /// TO of the first byte.
     pub to: TaggedOffset,
-    /// Octets of payload: all that follows the header, at least one.
+    /// Length of the payload in bytes: everything after the header, at least one byte.
     pub len: u32,
-    /// It is the last segment of the message.
+    /// The segment is the last one of the message.
     pub last: bool,
 }
 
 /// A segment whose DDP header was read.
 pub(super) struct Body<'a> {
-    /// The first octets after the DDP header.
+    /// First bytes after the DDP header.
     pub(super) head: &'a [u8],
-    /// Octets of the DDP header.
+    /// Length of the DDP header in bytes.
     at: usize,
-    /// Octets after the DDP header.
+    /// Number of bytes after the DDP header.
     pub(super) len: u32,
 }
 
 impl Stream {
-    /// Takes the next ULPDU: `head` has its first octets ([`HEAD_LEN`], or all if there are fewer),
-    /// `len` is its whole length.
+    /// Receives the next ULPDU. `head` holds its first bytes ([`HEAD_LEN`], or all if there are
+    /// fewer), `len` is its whole length.
     ///
-    /// The checks go from the bottom up: DDP's version and header, that the Queue Number exists,
-    /// RDMAP's version, that the opcode exists and is in the right kind of segment and on its queue;
-    /// then what the message needs. Nothing of the segment may be placed if one of them fails.
+    /// The checks go from the bottom up. They cover DDP's version and header, the Queue Number,
+    /// RDMAP's version, and the opcode, which must exist, be in the right kind of segment and on
+    /// its queue. The checks of the message itself follow. If a check fails, nothing of the segment
+    /// may be placed.
     ///
     /// # Errors
     /// The first check that fails. It ends the stream, and every later call returns it again
-    /// (5041-7.1-18); after a Terminate Message or a close it is [`StreamError::Ended`].
-    /// A `head` shorter than it should be is [`StreamError::LocalCatastrophic`].
+    /// (5041-7.1-18). After a Terminate Message or a close it is [`StreamError::Ended`]. A `head`
+    /// that is too short gives [`StreamError::LocalCatastrophic`].
     pub fn receive<M: Memory>(
         &mut self,
         memory: &M,
@@ -71,10 +72,12 @@ impl Stream {
         inbound
     }
 
-    /// Reads a ULPDU of `len` octets if it is a segment of a Write with payload and without a reserved bit, and may be
-    /// received now. Nothing changes. A caller that may place it places it, and says so to
-    /// [`write_received`](Self::write_received): that is what [`receive`](Self::receive) does with it, in less time.
-    /// Every other ULPDU (`None`), and a Write that is refused, are for `receive`.
+    /// Reads a ULPDU of `len` bytes if it is a segment of a Write that may be received now, with
+    /// payload and without a reserved bit. Nothing changes.
+    ///
+    /// If the Write is allowed, the caller places the payload and calls
+    /// [`write_received`](Self::write_received). The effect is that of [`receive`](Self::receive),
+    /// in less time. Every other ULPDU (`None`), and a Write that is refused, must go to `receive`.
     #[inline]
     #[must_use]
     pub fn write_segment(&self, head: &[u8; TAGGED_HEADER], len: usize) -> Option<WriteSegment> {
@@ -92,18 +95,20 @@ impl Stream {
         })
     }
 
-    /// What [`write_segment`](Self::write_segment) has read was allowed, and is placed.
+    /// Records that the segment read by [`write_segment`](Self::write_segment) was allowed and
+    /// placed.
     #[inline]
     pub fn write_received(&mut self, segment: WriteSegment) {
         self.write_begun = !segment.last;
     }
 
-    /// Whether the ULPDU that begins with `head` is the first one of a message that takes a receive off
-    /// the queue. Nothing changes: a caller without a receive may leave the ULPDU where it is until there
-    /// is one. A ULPDU that [`receive`](Self::receive) refuses before it looks for a receive takes none.
+    /// Returns true if the ULPDU that begins with `head` is the first one of a message that takes a
+    /// receive off the queue. Nothing changes: a caller without a receive may leave the ULPDU in
+    /// place until one is posted. A ULPDU that [`receive`](Self::receive) refuses before it looks
+    /// for a receive takes none.
     #[must_use]
     pub fn takes_receive(&self, head: &[u8]) -> bool {
-        // A tagged segment never does; most are.
+        // A tagged segment, which most are, never takes a receive.
         let tagged = head.first().is_some_and(|control| control & 0x80 != 0);
         if tagged || !self.state.receives() || self.send_opcode.is_some() {
             return false;
@@ -127,7 +132,7 @@ impl Stream {
         let head = head
             .get(..len.min(HEAD_LEN))
             .ok_or(StreamError::LocalCatastrophic)?;
-        // By reference: to move a header costs more than to read one.
+        // By reference, because moving a header costs more than reading one.
         let parsed = &Header::parse(head);
         let (header, at) = match parsed {
             Ok((header, at)) => (header, *at),
@@ -230,7 +235,7 @@ impl Stream {
         header: &UntaggedHeader,
         body: &Body<'_>,
     ) -> Result<Inbound<M::Target>, StreamError> {
-        // 5040-5.3-08: a Send of no octets needs a receive as well.
+        // 5040-5.3-08: an empty Send needs a receive as well.
         let place = self
             .sends
             .accept(header, body.len, memory.receive_buffer())
@@ -279,7 +284,8 @@ impl Stream {
         )
         .ok_or(body.too_short(opcode, READ_REQUEST_HEADER))?;
         if mutate!(request.len > 0, ZeroLengthReadChecked => true) {
-            // 5040-5.2.1-12, 5040-5.5-03: now, when it is delivered, and only if it has a length.
+            // 5040-5.2.1-12, 5040-5.5-03: the check is made now, at delivery, and only if the
+            // length is not 0.
             memory
                 .check_read(request.source_stag, request.source_to.0, request.len)
                 .map_err(StreamError::Protection)?;
@@ -288,7 +294,7 @@ impl Stream {
         Ok(Inbound::ReadRequest)
     }
 
-    /// What the two requests of queue 1 have in common.
+    /// Handles the common part of the two requests of queue 1.
     pub(super) fn accept_request(
         &mut self,
         opcode: Opcode,
@@ -296,7 +302,8 @@ impl Stream {
         body: &Body<'_>,
         header_len: usize,
     ) -> Result<(), StreamError> {
-        // 5040-5.2.2-02, 7306-5.2.2-01: queue 1 has as many buffers, of the size of a header, as IRD says.
+        // 5040-5.2.2-02, 7306-5.2.2-01: queue 1 has as many buffers, each of the size of a header,
+        // as IRD.
         let free = self.requests_unanswered() < usize::from(self.config.ird);
         let free = mutate!(free, IrdNotEnforced => true);
         let buffer = free.then_some(header_len as u32);
@@ -317,8 +324,8 @@ impl Stream {
         body: &Body<'_>,
     ) -> Result<Inbound<T>, StreamError> {
         let opcode = Opcode::Terminate;
-        // 5040-5.4-04: it always has a buffer. 5040-5.4-03: one, since the stream ends with it. 5040-5.4-05: it is for
-        // this layer, which hands it on.
+        // 5040-5.4-04: it always has a buffer. 5040-5.4-03: one is enough, because the stream ends
+        // with it. 5040-5.4-05: it is for this layer, which passes it on.
         let buffer = mutate!(Some(MAX_TERMINATE_HEADER as u32), TerminateNeedsBuffer => None);
         self.terminates
             .accept(header, body.len, buffer)
@@ -326,7 +333,8 @@ impl Stream {
         is_whole(opcode, header)?;
         Terminate::parse_from(self.peer, body.head)
             .map(Inbound::Terminate)
-            .ok_or_else(|| body.too_short(opcode, Terminate::octets_needed(body.head))) // 5040-5.4-i01
+            // 5040-5.4-i01
+            .ok_or_else(|| body.too_short(opcode, Terminate::octets_needed(body.head)))
     }
 
     fn read_response<T>(
@@ -386,7 +394,8 @@ impl Stream {
     }
 }
 
-/// What a segment that is too short for its header becomes if it is dropped: a Write of no bytes.
+/// Replaces the error of a segment that is too short for its header, as if it was dropped: returns
+/// an empty Write.
 #[cfg(uwarp_mutants)]
 fn dropped<T>(error: StreamError) -> Result<Inbound<T>, StreamError> {
     match error {
@@ -400,7 +409,7 @@ fn dropped<T>(error: StreamError) -> Result<Inbound<T>, StreamError> {
     }
 }
 
-/// Messages of this kind have one segment.
+/// Checks that a message of a kind with only one segment has no second one.
 pub(super) fn is_whole(opcode: Opcode, header: &UntaggedHeader) -> Result<(), StreamError> {
     if header.last {
         Ok(())

@@ -1,4 +1,5 @@
-//! Sends of one segment: what most messages on queue 0 are, read and taken in one step each.
+//! Sends of one segment, the most frequent messages on queue 0: each is read and received in one
+//! step.
 
 use uwarp_ddp::{DDP_VERSION, Msn, UNTAGGED_HEADER};
 
@@ -8,17 +9,20 @@ use crate::opcode::{Opcode, QN_SEND, RDMAP_VERSION};
 /// A Send that is one segment, as [`Stream::send_segment`] reads it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SendSegment {
-    /// Octets of payload: all that follows the header, at least one.
+    /// Length of the payload in bytes: everything after the header, at least one byte.
     pub len: u32,
     /// The peer asks for a solicited event.
     pub solicited: bool,
 }
 
 impl Stream {
-    /// Reads a ULPDU of `len` octets if it is the only segment of the next Send, with payload, nothing to invalidate and no
-    /// reserved bit, and may be received now. Nothing changes. A caller that has a receive of at least so many octets at the head of
-    /// the queue places it there, and says so to [`send_received`](Self::send_received): that is what [`receive`](Self::receive) does
-    /// with it, in less time. Every other ULPDU (`None`), and a Send without a receive that is long enough, are for `receive`.
+    /// Reads a ULPDU of `len` bytes if it is the only segment of the next Send and may be received
+    /// now. It must have payload, nothing to invalidate and no reserved bit. Nothing changes.
+    ///
+    /// If the receive at the head of the queue has at least that many bytes, the caller places the
+    /// payload there and calls [`send_received`](Self::send_received). The effect is that of
+    /// [`receive`](Self::receive), in less time. Every other ULPDU (`None`), and a Send without a
+    /// receive that is long enough, must go to `receive`.
     #[inline]
     #[must_use]
     pub fn send_segment(&self, head: &[u8; UNTAGGED_HEADER], len: usize) -> Option<SendSegment> {
@@ -59,7 +63,8 @@ impl Stream {
         })
     }
 
-    /// What [`send_segment`](Self::send_segment) has read has a receive that is long enough, and is placed.
+    /// Records that the payload of the segment read by [`send_segment`](Self::send_segment) was
+    /// placed in a receive that is long enough.
     #[inline]
     pub fn send_received(&mut self, _: SendSegment) {
         debug_assert!(

@@ -114,8 +114,8 @@ const READABLE: STag = STag(0x200);
 const FOREIGN: STag = STag(0x300);
 const ATOMIC: STag = STag(0x400);
 
-/// Four regions of 1000 octets at TO 5000: one to write, one to read, one of another stream, one for
-/// atomics; and a receive of 2000 octets.
+/// Creates memory with a receive of 2000 bytes and four regions of 1000 bytes at TO 5000: one to
+/// write, one to read, one of another stream, one for atomics.
 fn memory() -> ModelMemory {
     let region = |stag, [remote_write, remote_read, remote_atomic]: [bool; 3], associated| Region {
         stag,
@@ -141,7 +141,7 @@ fn stream() -> Stream {
     Stream::new(StreamConfig { ird: 2, ord: 2 })
 }
 
-/// All segments of a message, as ULPDUs.
+/// Returns all segments of a message as ULPDUs.
 pub(super) fn ulpdus(mut message: OutMessage, payload: &[u8], mulpdu: usize) -> Vec<Vec<u8>> {
     let mut header = [0; MAX_HEADER];
     let mut all = Vec::new();
@@ -155,14 +155,14 @@ pub(super) fn ulpdus(mut message: OutMessage, payload: &[u8], mulpdu: usize) -> 
     all
 }
 
-/// The only segment of a message without payload.
+/// Returns the only segment of a message without payload.
 fn single(message: OutMessage) -> Vec<u8> {
     let mut all = ulpdus(message, &[], 1500);
     assert_eq!(all.len(), 1);
     all.remove(0)
 }
 
-/// Hands in a ULPDU as the caller of MPA would: the first octets, and the length.
+/// Passes a ULPDU to the stream as the caller of MPA would: the first bytes, and the length.
 pub(super) fn receive(
     stream: &mut Stream,
     memory: &ModelMemory,
@@ -184,13 +184,14 @@ pub(super) fn receive(
         None => sends = stream.sends,
     }
     same_send(memory, ulpdu, (send, between), &inbound);
-    // Refused, it changes nothing.
+    // A refused segment changes nothing.
     assert!(inbound.is_err() || sends == stream.sends);
     inbound
 }
 
-/// What the short way reads of a Send is what the long way takes, or refuses because of the receive; and it leaves no
-/// whole Send with payload out that has no reserved bit. `between`: no Send was under way.
+/// Compares the fast path for a Send with the general one, which must accept the same segment or
+/// refuse it because of the receive. The fast path must not skip any single-segment Send that has
+/// payload and no reserved bit. `between`: no Send was in progress.
 fn same_send(
     memory: &ModelMemory,
     ulpdu: &[u8],
@@ -228,8 +229,9 @@ fn same_send(
     }
 }
 
-/// What the short way reads of a Write is what the long way takes, or refuses because of the memory; and it leaves no
-/// Write with payload out that has no reserved bit.
+/// Compares the fast path for a Write with the general one, which must accept the same segment or
+/// refuse it because of the memory. The fast path must not skip any Write that has payload and no
+/// reserved bit.
 fn same_write(
     stream: &Stream,
     memory: &ModelMemory,
@@ -296,7 +298,7 @@ proptest::proptest! {
     }
 }
 
-/// The next request of the peer, which is a Read.
+/// Returns the next request of the peer, which must be a Read.
 fn read_job(stream: &mut Stream) -> ReadJob {
     match stream.next_request() {
         Some(Job::Read(job)) => job,
@@ -304,7 +306,7 @@ fn read_job(stream: &mut Stream) -> ReadJob {
     }
 }
 
-/// The next request of the peer, which is an Atomic Operation.
+/// Returns the next request of the peer, which must be an Atomic Operation.
 fn atomic_job(stream: &mut Stream) -> AtomicJob {
     match stream.next_request() {
         Some(Job::Atomic(job)) => job,
@@ -551,7 +553,7 @@ fn no_more_reads_than_ord_are_outstanding() {
     let job = read_job(&mut theirs);
     let response = single(theirs.begin_read_response(job));
     receive(&mut ours, &memory, &response).unwrap();
-    // MSN 3 on queue 1: the one that was refused has left no gap.
+    // MSN 3 on queue 1: the refused request has left no gap.
     assert_eq!(
         single(ours.begin_read(read_request(0)).unwrap())[10..14],
         [0, 0, 0, 3]
@@ -572,7 +574,7 @@ fn a_place_in_ird_is_free_again_when_the_response_is_sent() {
     let _response = theirs.begin_read_response(job);
     theirs.response_sent();
     assert!(receive(&mut theirs, &memory, &next()).is_ok());
-    // 5040-6.1-05: one was taken, but is not answered yet; two are waiting.
+    // 5040-6.1-05: one request was taken but is not answered yet; two are waiting.
     let error = StreamError::IrdExceeded { ird: 2 };
     assert_eq!(receive(&mut theirs, &memory, &next()), Err(error));
 }
@@ -688,7 +690,7 @@ fn only_the_first_segment_of_a_message_for_the_receive_queue_takes_a_receive() {
     receive(&mut b, &memory, &read).unwrap();
     let send = ulpdus(a.begin_send(SendKind::default(), 100), &[7; 100], 64);
     assert_eq!(send.len(), 3);
-    // Asking changes nothing.
+    // The query changes nothing.
     for _ in 0..2 {
         assert!(b.takes_receive(&head(&send[0])));
     }
@@ -699,7 +701,7 @@ fn only_the_first_segment_of_a_message_for_the_receive_queue_takes_a_receive() {
     }
     let send = single(a.begin_send(SendKind::default(), 0));
     assert!(b.takes_receive(&head(&send)), "one of no octets, too");
-    // What is refused before a receive is looked for: version, opcode, queue, MSN.
+    // Segments that are refused before a receive is looked for: version, opcode, queue, MSN.
     for (octet, value) in [(0, 0x40), (1, 0x03), (1, 0x4F), (9, 1), (13, 9)] {
         let mut wrong = send.clone();
         wrong[octet] = value;

@@ -1,20 +1,20 @@
-//! Where Linux siw means something else by an error code than the RFCs do.
+//! Error codes to which Linux siw gives another meaning than the RFCs do.
 
 use super::Terminate;
 use super::layout::Reading;
 use crate::code::TerminateCode;
 use crate::opcode::Opcode;
 
-/// A code of siw's that needs an explanation.
+/// An error code of siw that needs an explanation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Departure {
-    /// What siw means by it.
+    /// Meaning of the code for siw.
     pub(super) means: &'static str,
-    /// What the RFCs have for that.
+    /// Counterpart of this meaning in the RFCs.
     pub(super) rfc: &'static str,
-    /// The code of the RFCs, if there is exactly one that differs.
+    /// Code of the RFCs, if there is exactly one that differs.
     pub(super) code: Option<TerminateCode>,
-    /// Whether the headers in the message are those of the segment that was wrong.
+    /// The headers in the message are those of the segment that was wrong.
     pub(super) headers_fit: bool,
 }
 
@@ -36,8 +36,8 @@ impl Departure {
     }
 }
 
-/// What has to be said about a message that was read by siw's layout; `None` if its code means what
-/// the RFCs mean by it.
+/// Returns the explanation for a message that was read in siw's layout; `None` if its code has the
+/// meaning of the RFCs.
 pub(super) fn departure(terminate: &Terminate) -> Option<Departure> {
     if terminate.reading != Reading::Siw {
         return None;

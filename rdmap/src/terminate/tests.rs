@@ -8,8 +8,8 @@ use uwarp_ddp::{DdpError, STag, TaggedFault, TaggedOffset};
 
 mod peers;
 
-/// The codes that an RFC defines: layer, type, codes (RFC 5040 Figure 9, RFC 5041 section 7.2,
-/// RFC 5044 section 8, RFC 6581 section 7).
+/// Codes that an RFC defines: layer, type, codes (RFC 5040 Figure 9, RFC 5041 section 7.2, RFC 5044
+/// section 8, RFC 6581 section 7).
 const DEFINED: [(u8, u8, &[u8]); 7] = [
     (0, 0, &[0x00, 0x01, 0x7F, 0xFF]), // any
     (0, 1, &[0x00, 0x01, 0x02, 0x03, 0x04, 0x09, 0xFF]),
@@ -49,7 +49,8 @@ fn messages() -> impl Strategy<Value = Terminate> {
         })
 }
 
-/// Read without a profile; that it might mean something else from siw is another test's subject.
+/// Reads a message without a profile. The other meaning that it might have from siw is the subject
+/// of another test.
 fn rfc(octets: &[u8]) -> Option<Terminate> {
     let message = Terminate::parse(octets)?;
     assert_ne!(message.reading, Reading::Siw);
@@ -100,7 +101,7 @@ proptest! {
     }
 }
 
-/// ULPDU of an untagged message: header, then a Read Request's header, or zeros.
+/// ULPDU of an untagged message: header, then the header of a Read Request, or zeros.
 fn ulpdu(control: u8, word: u32, qn: u32, request: Option<ReadRequestHeader>) -> Vec<u8> {
     let mut octets = [0x41, control].to_vec();
     for field in [word, qn, 1, 0] {

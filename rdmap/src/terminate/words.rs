@@ -1,4 +1,4 @@
-//! A Terminate Message in words.
+//! Text of a Terminate Message.
 
 use core::fmt;
 
@@ -27,7 +27,7 @@ impl fmt::Display for Terminate {
 }
 
 impl Terminate {
-    /// Where the error was found.
+    /// Writes the place where the error was found.
     fn place(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.headers_fit() {
             return Ok(());
@@ -55,7 +55,7 @@ impl Terminate {
         }
     }
 
-    /// What there is to say if the peer is Linux siw, or may be.
+    /// Writes the additional meaning if the peer is Linux siw, or may be.
     fn siw(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(code) = self.if_siw() {
             let (name, kind) = (code.name(), code.kind());

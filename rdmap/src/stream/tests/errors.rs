@@ -1,4 +1,4 @@
-//! Every error that a segment can cause: what it is, and the Terminate Message for it.
+//! Every error that a segment can cause, and the Terminate Message for it.
 
 use super::*;
 use crate::atomic::AtomicRequestHeader;
@@ -28,7 +28,7 @@ fn tagged(control: u8, ulp: u8, stag: STag, to: u64, payload: &[u8]) -> Vec<u8> 
     octets
 }
 
-/// A Read Request, which names its source as given.
+/// A Read Request for the given source.
 fn request(msn: u32, source_stag: STag, source_to: u64, len: u32) -> Vec<u8> {
     let source_to = TaggedOffset(source_to);
     let header = ReadRequestHeader {
@@ -46,14 +46,14 @@ fn invalidate(stag: STag) -> Vec<u8> {
     octets
 }
 
-/// What the peer sends: the last ULPDU is the wrong one. `reads`: this side has a Read of 100 octets
-/// outstanding.
+/// Segments from the peer, of which the last one is wrong. `reads`: this side has a Read of 100
+/// bytes outstanding.
 struct Case {
     name: &'static str,
     ulpdus: Vec<Vec<u8>>,
     receive: Option<u32>,
     reads: usize,
-    /// And an Atomic Operation behind it.
+    /// Number of Atomic Operations outstanding after that Read.
     atomics: usize,
 }
 
@@ -389,7 +389,7 @@ fn atomic_cases() -> Vec<Case> {
     ]
 }
 
-/// Runs a case; returns the error and its Terminate Message.
+/// Runs a case. Returns the error and its Terminate Message.
 fn run(case: &Case) -> (StreamError, Terminate) {
     let mut stream = stream();
     let memory = ModelMemory {
@@ -408,7 +408,7 @@ fn run(case: &Case) -> (StreamError, Terminate) {
         receive(&mut stream, &memory, ulpdu).unwrap();
     }
     let error = receive(&mut stream, &memory, wrong).expect_err(case.name);
-    // 5041-7.1-18: whatever comes after it is answered the same.
+    // 5041-7.1-18: every later segment gets the same error.
     let good = untagged(0x41, 0x43, 0, 1, 0, &[]);
     assert_eq!(
         receive(&mut stream, &memory, &good),
@@ -423,7 +423,7 @@ fn run(case: &Case) -> (StreamError, Terminate) {
     let head = &wrong[..wrong.len().min(HEAD_LEN)];
     let terminate = Stream::terminate_for(&error, Some((head, wrong.len()))).unwrap();
     assert_eq!(Some(terminate.reason()), error.terminate_code());
-    // 5041-7.1-19: the peer is told, and can read it.
+    // 5041-7.1-19: the error is reported to the peer, which can read the message.
     let ulpdu = single(stream.begin_terminate(&terminate).unwrap());
     let told = receive(&mut super::stream(), &memory, &ulpdu);
     assert_eq!(told, Ok(Inbound::Terminate(terminate)));
@@ -451,7 +451,7 @@ fn every_wrong_segment_has_its_terminate() {
         let reason = terminate.reason().to_string();
         let _ = writeln!(table, "{m} {d} {r}  {reason}  {:32}  {error}", case.name);
         assert_eq!(error.blame(), Blame::Peer);
-        // What is carried is the header as it came.
+        // The message carries the header as it was received.
         let wrong = case.ulpdus.last().unwrap();
         if let Some(octets) = terminate.ddp_octets() {
             assert_eq!(octets, &wrong[..octets.len()]);
@@ -561,7 +561,8 @@ fn responses_belong_to_the_oldest_read() {
     assert_eq!(receive(&mut stream, &memory, &early), Err(error)); // 5040-5.2.2-04
 }
 
-/// No opcode, and no kind of segment, lets a header be read beyond the end of its ULPDU.
+/// Checks that no opcode and no kind of segment makes the stream read a header past the end of its
+/// ULPDU.
 #[test]
 fn a_segment_shorter_than_its_headers_is_refused_whatever_its_opcode() {
     let mut wrong = Vec::new();

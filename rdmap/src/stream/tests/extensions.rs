@@ -3,7 +3,8 @@
 use super::*;
 use uwarp_ddp::DdpError;
 
-/// Takes the request of `ours` to `theirs` and the answer back; `original` is what the memory held.
+/// Passes the request of `ours` to `theirs` and the answer back. `original` is the value before the
+/// operation.
 fn round_trip(ours: &mut Stream, theirs: &mut Stream, op: AtomicOp, original: u64) -> Vec<u8> {
     let memory = memory();
     let request = ours.begin_atomic(ATOMIC, TaggedOffset(5008), op).unwrap();

@@ -1,15 +1,15 @@
-//! Two streams against each other, with random operations, compared to a model that has no
-//! messages, no segments and no queues.
+//! Random operations between two streams, compared with a model that has no messages, no segments
+//! and no queues.
 
 use super::*;
 use alloc::collections::VecDeque;
 use proptest::prelude::*;
 
-/// Of each region, and of the longest message; Miri goes over all octets one by one.
+/// Size in bytes of each region, and of the longest message. Miri interprets each byte.
 const SIZE: usize = if cfg!(miri) { 300 } else { 3000 };
-/// Of the longest segment: most messages have several.
+/// Size in bytes of the longest segment; most messages have several.
 const MULPDU: usize = if cfg!(miri) { 250 } else { 2500 };
-/// Most operations of a side, and steps of a schedule.
+/// Largest number of operations of a side, and of steps of a schedule.
 const OPS: usize = if cfg!(miri) { 8 } else { 14 };
 const STEPS: usize = if cfg!(miri) { 20 } else { 60 };
 const TARGET: STag = STag(0xA0);
@@ -60,14 +60,14 @@ fn ops() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// What a message under way carries.
+/// Message in progress, with its payload.
 struct Current {
     message: OutMessage,
     payload: Vec<u8>,
     response: bool,
 }
 
-/// What took a receive.
+/// Message that took a receive.
 #[derive(PartialEq, Eq, Debug)]
 struct Delivered {
     octets: Vec<u8>,
@@ -84,9 +84,9 @@ struct Side {
     /// ULPDUs for the peer.
     wire: VecDeque<Vec<u8>>,
     receive: Vec<u8>,
-    /// Sinks of outstanding Reads: what the model expects, and what has arrived.
+    /// Sinks of outstanding Reads: the bytes that the model expects, and the bytes that arrived.
     sinks: VecDeque<(Vec<u8>, Vec<u8>)>,
-    /// What the words of outstanding Atomics held before.
+    /// Values of the words of outstanding Atomics before the operation.
     originals: VecDeque<u64>,
     delivered: Vec<Delivered>,
     fill: u8,
@@ -162,7 +162,7 @@ impl Side {
         });
     }
 
-    /// Begins what is due; a request of the peer first.
+    /// Begins the next message; a request of the peer comes first.
     fn begin(&mut self, model: &mut Model) {
         if let Some(job) = self.stream.next_request() {
             return self.answer(job);
@@ -238,7 +238,7 @@ impl Side {
         });
     }
 
-    /// Puts one segment on the wire. False if there is nothing to send.
+    /// Puts one segment on the wire. Returns false if there is nothing to send.
     fn send(&mut self, mulpdu: usize, model: &mut Model) -> bool {
         if self.current.is_none() {
             self.begin(model);
@@ -327,7 +327,7 @@ impl Side {
     }
 }
 
-/// What one side's operations must lead to at the other side.
+/// Effect that one side's operations must have at the other side.
 struct Model {
     written: Vec<u8>,
     source: Vec<u8>,
@@ -370,7 +370,7 @@ proptest! {
             };
             quiet = if progress { 0 } else { quiet + 1 };
             if quiet > schedule.len() {
-                // The schedule may lack an action: make sure that each one has its turn.
+                // The schedule may lack an action, so each action is tried here.
                 let mut any = false;
                 for side in 0..2 {
                     any |= sides[side].send(*mulpdu, &mut models[side]);

@@ -1,11 +1,11 @@
-//! The order of the checks: with several things wrong, the lowest layer speaks.
+//! Order of the checks: if several things are wrong, the lowest layer reports its error.
 
 use super::*;
 use uwarp_ddp::{DdpError, Qn, UntaggedFault};
 
-/// A Send on a queue that does not exist, of a message whose turn it is not, too long, with an RDMAP
-/// version and an opcode that do not exist, and of another DDP version; then one after the other
-/// put right.
+/// Starts from a Send with many faults and corrects one after the other. It is of another DDP
+/// version, on a queue that does not exist, with an RDMAP version and an opcode that do not exist,
+/// of a message out of order, and too long.
 #[test]
 fn checks_go_from_the_bottom_up() {
     let memory = ModelMemory {

@@ -1,12 +1,13 @@
-//! Hostile peers: whatever arrives ends in a placement inside, or in an error with its Terminate.
+//! Hostile peers: every segment ends in a placement within bounds, or in an error with its
+//! Terminate.
 
 use super::*;
 use crate::Blame;
 use crate::code::TerminateCode;
 use proptest::prelude::*;
 
-/// A valid conversation: the ULPDUs that a peer sends to a stream with two Reads of 300 octets
-/// and an Atomic Operation outstanding.
+/// A valid conversation: the ULPDUs that a peer sends to a stream with two Reads of 300 bytes and
+/// an Atomic Operation outstanding.
 fn conversation(mulpdu: usize) -> Vec<Vec<u8>> {
     let mut peer = stream();
     let payload = [0x5A; 600];
@@ -41,12 +42,13 @@ fn conversation(mulpdu: usize) -> Vec<Vec<u8>> {
     all
 }
 
-/// A stream with room for three requests each way.
+/// Creates a stream with room for three requests each way.
 fn deep_stream() -> Stream {
     Stream::new(StreamConfig { ird: 3, ord: 3 })
 }
 
-/// Feeds the ULPDUs. Panics if a placement lies outside, or if an error is not as promised.
+/// Feeds the ULPDUs to a stream. Panics if a placement lies out of bounds, or if an error breaks
+/// its contract.
 fn feed(ulpdus: &[Vec<u8>]) -> Result<(), StreamError> {
     let (mut stream, memory) = (deep_stream(), memory());
     for _ in 0..2 {
@@ -165,7 +167,7 @@ proptest! {
     ) {
         let mut ulpdus = ulpdus;
         if seal {
-            // Past the versions, so that the rest is reached.
+            // Sets valid versions, so that the later checks are reached.
             for ulpdu in &mut ulpdus {
                 for (octet, keep, set) in [(0, 0xFC, 0x01), (1, 0x37, 0x40)] {
                     if let Some(octet) = ulpdu.get_mut(octet) {

@@ -1,11 +1,11 @@
-//! Whose layout a Terminate Message is read by, and what Linux siw means by its codes.
+//! Layout in which a Terminate Message is read, and the meaning of Linux siw's codes.
 
 use super::*;
 use crate::terminate::layout::decide;
 use alloc::vec;
 
-/// What Linux siw (6.1) sends for what, to the octet: the first three octets of its Terminate Header
-/// and the opcode of the segment it puts the header of into the message. Measured, but where noted.
+/// Terminate Headers of Linux siw (6.1) by cause: the first three bytes, and the opcode of the
+/// segment whose header it puts into the message. All were measured, unless noted otherwise.
 #[rustfmt::skip]
 const SIW: [(&str, [u8; 3], Option<Opcode>); 28] = [
     ("DDP version, tagged", [0x11, 0x04, 0x00], None),
@@ -38,7 +38,8 @@ const SIW: [(&str, [u8; 3], Option<Opcode>); 28] = [
     ("modify_qp to SQE", [0x00, 0xFF, 0x00], None),
 ];
 
-/// A Terminate Header as siw sends it: with the payload length, and the headers of the segment.
+/// Returns a Terminate Header as siw sends it: with the payload length, and the headers of the
+/// segment.
 fn siw([kind, code, present]: [u8; 3], about: Option<Opcode>) -> Vec<u8> {
     let mut octets = vec![kind, code, present, 0];
     let Some(opcode) = about else {
@@ -93,7 +94,7 @@ fn siw_is_recognized_without_a_profile_except_for_four_bare_codes() {
         if message.read_as() == Peer::Siw {
             assert_eq!(message, told, "{cause}");
         } else if message.reason() != told.reason() {
-            // It says what it would be.
+            // The message tells the meaning that it would have from siw.
             assert_eq!(message.if_siw(), Some(told.reason()), "{cause}");
             unrecognized.push(wire);
         }
@@ -109,7 +110,8 @@ fn siw_is_recognized_without_a_profile_except_for_four_bare_codes() {
     );
 }
 
-/// Everything that a sender can send which keeps to the RFCs, as a set of the first three octets.
+/// Returns everything that a sender that follows the RFCs can send, as a set of the first three
+/// bytes.
 fn rfc_sends() -> Vec<bool> {
     let mut set = vec![false; 1 << 24];
     for (layer, etype, codes) in DEFINED {
@@ -135,7 +137,7 @@ fn rfc_sends() -> Vec<bool> {
     set
 }
 
-/// Everything that siw sends: its codes with the headers that it puts behind each.
+/// Returns everything that siw sends: its codes with the headers that it puts after each.
 fn siw_sends() -> Vec<bool> {
     let mut set = vec![false; 1 << 24];
     for code in 0..=0xFF {
@@ -164,13 +166,14 @@ fn index([kind, code, present]: [u8; 3]) -> usize {
     usize::from(kind) << 16 | usize::from(code) << 8 | usize::from(present)
 }
 
-/// Over all first three octets: read as siw's exactly where siw sends them and no RFC allows them;
-/// said to be ambiguous exactly where both do and mean different things.
+/// Tries all values of the first three bytes. They must be read as siw's exactly if siw sends them
+/// and no RFC allows them. They must be ambiguous exactly if both send them with different
+/// meanings.
 #[test]
 #[cfg_attr(miri, ignore = "exhaustive, and nothing but arithmetic")]
 fn certain_and_ambiguous_over_all_combinations() {
     let (rfc, theirs) = (rfc_sends(), siw_sends());
-    // The lengths that siw's have.
+    // Lengths of siw's messages.
     let about = |present| match present {
         0 => None,
         3 => Some(Opcode::Write),
@@ -218,7 +221,7 @@ fn certain_and_ambiguous_over_all_combinations() {
                     }
                 };
                 assert_eq!(reading, expected, "{kind:02x} {code:02x} {present:02x}");
-                // What is certainly siw's has the bits where no RFC has any, or is bare.
+                // Bytes that can only come from siw have bits where no RFC has any, or are bare.
                 if reading == Reading::Siw {
                     assert!(present & 0xF8 == 0, "{present:02x}");
                 }
@@ -233,7 +236,8 @@ fn certain_and_ambiguous_over_all_combinations() {
     insta::assert_snapshot!(table);
 }
 
-/// With the profile of siw, only what has a meaning by an RFC and none by siw is read by the RFC.
+/// With siw's profile, a message is read in the RFC's layout only if it has a meaning there and
+/// none in siw's layout.
 #[test]
 #[cfg_attr(miri, ignore = "exhaustive, and nothing but arithmetic")]
 fn the_profile_of_siw_yields_only_to_what_siw_cannot_mean() {
@@ -265,7 +269,7 @@ fn the_profile_of_siw_yields_only_to_what_siw_cannot_mean() {
 
 #[test]
 fn what_this_side_sends_is_read_back_with_either_profile() {
-    // Headers make it certain: all but the bare ones.
+    // With headers, the message is unambiguous; only bare ones are not.
     let bounds = StreamError::Ddp(DdpError::Tagged(TaggedFault::BaseOrBounds));
     let protection = StreamError::Protection(TaggedFault::AccessRights);
     let (tagged, read) = (tagged(), ulpdu(0x41, 0, 1, Some(request())));
@@ -294,7 +298,7 @@ fn a_message_of_siw_is_passed_on_in_the_layout_of_the_rfc() {
 
 #[test]
 fn reserved_bits_alone_do_not_make_it_siws() {
-    // 5040-4.8-08: the length does not bear siw's layout out, so the bits are ignored.
+    // 5040-4.8-08: the length does not match siw's layout, so the bits are ignored.
     for octets in [
         &[0x10, 0x01, 0x07, 0][..],
         &[0x21, 0x02, 0x03, 0, 0, 4],
@@ -328,7 +332,7 @@ fn headers_cut_short_are_left_out_with_the_profile_of_siw() {
     }
 }
 
-/// Terminates as captured from siw (Linux 6.1.192): whole ULPDUs.
+/// Checks Terminates captured from siw (Linux 6.1.192), as whole ULPDUs.
 #[test]
 fn captured_from_siw() {
     let captured = [
