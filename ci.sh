@@ -22,6 +22,7 @@ usage: ./ci.sh PART...
        ./ci.sh bench whole [--rounds N]
        ./ci.sh instructions [--record]
   fmt      formatting
+  words    the language of comments and docs: width, first words, phrases to avoid (in the crates that .ci/words.sh lists)
   clippy   lints, all targets, warnings are errors
   doc      documentation, warnings are errors
   package  every published crate, built from its package; licences and readme are in it; `all` makes the packages and does not
@@ -264,6 +265,7 @@ part_robustness() {
 
 . fuzz/parts.sh
 . .ci/targets.sh
+. .ci/words.sh
 
 part_tshark() {
     if ! need_package tshark tshark; then
@@ -428,7 +430,7 @@ part_all() {
     need_target $EMBEDDED || true
     need_aarch64 || true
     begin_beside mutants-smoke sim miri tsan nostd musl aarch64_sample fuzz-smoke
-    for part in tshark fmt clippy doc package_files demo interop build_tests; do
+    for part in tshark fmt words clippy doc package_files demo interop build_tests; do
         say "$part"
         start=$SECONDS
         "part_$part"
@@ -461,7 +463,7 @@ if [ "$1" = interop ] || [ "$1" = sim ] || [ "$1" = bench ] || [ "$1" = aarch64 
 fi
 for part in "$@"; do
     case "$part" in
-        fmt | clippy | doc | package | nostd | musl | test | tshark | demo | dropin | miri | tsan | conformance-full | mutants | mutants-smoke | fuzz-smoke | fuzz-coverage | sim | robustness | bench-siw | bench-micro) say "$part"; "part_$part" ;;
+        fmt | words | clippy | doc | package | nostd | musl | test | tshark | demo | dropin | miri | tsan | conformance-full | mutants | mutants-smoke | fuzz-smoke | fuzz-coverage | sim | robustness | bench-siw | bench-micro) say "$part"; "part_$part" ;;
         all) part_all ;;
         *) usage; exit 2 ;;
     esac

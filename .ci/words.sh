@@ -1,0 +1,100 @@
+# Language of comments and docs, as ./ci.sh words checks it; sourced by ci.sh.
+
+# Crates that were rewritten in plain English. A crate joins the list when it passes. This shows
+# the work left in another one: WORDS_CRATES=llp ./ci.sh words
+WORDS_CRATES=${WORDS_CRATES:-mpa ddp rdmap}
+
+# Widest comment line, in columns.
+WORDS_WIDTH=100
+
+# Phrases that readers stumble over, and their replacements.
+WORDS_BANNED='of no octets=empty
+in vain=without effect
+is heeded=takes effect
+looks after=handles'
+
+# Fails on comment lines that are too wide, on module comments that begin with "What" or "Who", and
+# on banned phrases.
+part_words() {
+    local files=() crates=()
+    read -ra crates <<<"$WORDS_CRATES"
+    mapfile -t files < <(find "${crates[@]}" -name target -prune -o \
+        -type f \( -name '*.rs' -o -name '*.md' \) -print | sort)
+    if [ ${#files[@]} = 0 ]; then
+        echo "no .rs or .md file in: $WORDS_CRATES" >&2
+        return 1
+    fi
+    LC_ALL=C WORDS_BANNED=$WORDS_BANNED WORDS_WIDTH=$WORDS_WIDTH awk "$WORDS_CHECK" "${files[@]}" ||
+        return 1
+    echo "${#files[@]} files of $WORDS_CRATES"
+}
+
+# Prints FILE:LINE: RULE for each line that breaks a rule. A phrase may continue on the next line of
+# a comment.
+WORDS_CHECK='
+function report(rule) {
+    printf "%s:%d: %s\n", FILENAME, FNR, rule
+    failed = 1
+}
+
+# Comment of a line of Rust, with its slashes; empty if it has none. Literals are removed first,
+# because they may hold slashes, and quotations in the comment with them.
+function comment_of(line) {
+    gsub(/\\\\|\\"|\047"\047/, "", line)
+    gsub(/"[^"]*"/, "", line)
+    return match(line, /(^|[ \t])\/\/.*/) ? substr(line, RSTART) : ""
+}
+
+# Columns of a line: bytes less the continuation bytes of UTF-8.
+function columns(line) {
+    gsub(/[\200-\277]/, "", line)
+    return length(line)
+}
+
+BEGIN {
+    width = ENVIRON["WORDS_WIDTH"] + 0
+    phrases = split(ENVIRON["WORDS_BANNED"], rows, "\n")
+    for (i = 1; i <= phrases; i++) {
+        split(rows[i], row, "=")
+        phrase[i] = row[1]
+        instead[i] = row[2]
+    }
+}
+
+FNR == 1 {
+    last = ""
+    is_rust = FILENAME ~ /\.rs$/
+    had_module_comment = 0
+}
+
+{
+    text = is_rust ? comment_of($0) : $0
+    if (text == "") {
+        last = ""
+        next
+    }
+    if (is_rust && columns($0) > width) {
+        report("a comment line of " columns($0) " columns; the limit is " width)
+    }
+    if (is_rust && !had_module_comment && text ~ /^[ \t]*\/\/!/) {
+        had_module_comment = 1
+        if (text ~ /^[ \t]*\/\/![ \t]*(What|Who)[^A-Za-z]/) {
+            report("a module comment begins with \"What\" or \"Who\"; use a noun or a verb")
+        }
+    }
+    gsub(/^[ \t]*(\/\/+!?|>)?[ \t]*/, "", text)
+    text = tolower(text)
+    gsub(/[ \t]+/, " ", text)
+    # The end of the line before counts only with a part of this one.
+    both = last " " text " "
+    for (i = 1; i <= phrases; i++) {
+        at = match(both, "(^|[^a-z])" phrase[i] "[^a-z]")
+        if (at && at + RLENGTH - 1 > length(last) + 1) {
+            report("\"" phrase[i] "\"; write \"" instead[i] "\"")
+        }
+    }
+    last = text
+}
+
+END { exit failed }
+'
