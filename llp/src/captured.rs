@@ -1,4 +1,4 @@
-//! [`Captured`]: a connection whose octets also go to a capture file.
+//! [`Captured`]: a connection whose bytes also go to a capture file.
 
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
@@ -8,24 +8,24 @@ use uwarp_capture::{Flow, Interface};
 
 use crate::{FpduEnds, Keepalive, Llp, LlpError, Piece, Recv};
 
-/// Wraps a connection whose packets nobody here sees (the kernel's) and records what it sends and
-/// receives, with TCP/IP headers that [`Flow`] makes up consistently.
+/// Wraps a connection whose packets this process does not see (the kernel's) and records what it
+/// sends and receives. The record has TCP/IP headers that [`Flow`] makes up consistently.
 ///
-/// What is recorded are the octets that TCP *took*, at the time it took them, and those that
-/// [`Llp::try_recv`] gave. Pieces over memory that others may write are copied for the record just
-/// after the call that sent them, so a program that breaks the rule of leaving a source alone until
-/// its completion may see other octets in the record than went out.
+/// The record holds the bytes that TCP *took*, at the time it took them, and those that
+/// [`Llp::try_recv`] returned. Pieces over memory that others may write are copied for the record
+/// just after the call that sent them. The rule is to leave a source alone until its completion. If
+/// a program breaks it, the bytes in the record may differ from those on the wire.
 pub struct Captured<L> {
     inner: L,
-    /// Made when the connection stands: only then are both addresses known.
+    /// Created when the connection stands, because both addresses are known only then.
     flow: Option<Flow>,
     interface: Interface,
-    /// Octets of one `try_send`, gathered for the record; kept for its capacity.
+    /// Bytes of one `try_send`, gathered for the record; kept for its capacity.
     gathered: Vec<u8>,
     ended: Ended,
 }
 
-/// What the record has already said about the end of each direction.
+/// Ends of the two directions, as far as the record has them.
 #[derive(Default)]
 struct Ended {
     sending: bool,
@@ -33,7 +33,7 @@ struct Ended {
 }
 
 impl<L: Llp> Captured<L> {
-    /// Records a connection that is being made by us; its SYN appears when it stands.
+    /// Records a connection that this side makes. Its SYN is recorded when the connection stands.
     pub fn connecting(inner: L, interface: Interface) -> Self {
         Self {
             inner,
@@ -51,7 +51,7 @@ impl<L: Llp> Captured<L> {
         this
     }
 
-    /// The connection within.
+    /// Returns the wrapped connection.
     pub fn get_ref(&self) -> &L {
         &self.inner
     }
@@ -65,7 +65,7 @@ impl<L: Llp> Captured<L> {
         }
     }
 
-    /// Records what ended the connection, once.
+    /// Records the error that ended the connection, once.
     fn failed(&mut self, error: LlpError) -> LlpError {
         if let (LlpError::Reset { .. }, Some(flow), false) = (
             error,

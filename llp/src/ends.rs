@@ -1,12 +1,12 @@
-//! [`FpduEnds`]: where FPDUs end in what is handed to TCP.
+//! [`FpduEnds`]: the ends of FPDUs in the bytes passed to TCP.
 
-/// The ends of the FPDUs in one call of [`Llp::try_send`](crate::Llp::try_send), so that a TCP which
-/// can begins its segments where FPDUs begin (RFC 5044 section 3, appendix A.1).
+/// Ends of the FPDUs in one call of [`Llp::try_send`](crate::Llp::try_send). A TCP that can do so
+/// begins its segments at the start of FPDUs (RFC 5044 section 3, appendix A.1).
 ///
-/// A borrowed view: nothing is copied or allocated. Ends are offsets in the stream, as is that of
-/// the first octet of the call, so that a call which was taken in part is repeated with the same
-/// ends and a larger base. The first FPDU may have begun in an earlier call, and the last may go on
-/// in a later one.
+/// It is a borrowed view: nothing is copied or allocated. The ends and the position of the first
+/// byte are offsets in the stream. A call that was taken in part is therefore repeated with the
+/// same ends and a larger base. The first FPDU may have begun in an earlier call, and the last may
+/// continue in a later one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FpduEnds<'a> {
     base: u64,
@@ -17,7 +17,7 @@ pub struct FpduEnds<'a> {
 }
 
 impl<'a> FpduEnds<'a> {
-    /// A run of octets with no FPDUs in it: it may be cut anywhere.
+    /// A run of bytes without FPDUs, which may be cut anywhere.
     pub const NONE: FpduEnds<'static> = FpduEnds {
         base: 0,
         ends: &[],
@@ -26,8 +26,8 @@ impl<'a> FpduEnds<'a> {
         asking: false,
     };
 
-    /// Octets that start at the stream offset `base`, in which FPDUs end before the offsets `ends`.
-    /// The ends must be in ascending order; those up to `base` count for nothing.
+    /// Creates the ends for bytes that start at the stream offset `base`. FPDUs end before each of
+    /// the offsets `ends`, which must be in ascending order. Ends up to `base` are ignored.
     pub fn new(base: u64, ends: &'a [u64]) -> Self {
         debug_assert!(ends.is_sorted());
         let past = ends.partition_point(|end| *end <= base);
@@ -40,9 +40,10 @@ impl<'a> FpduEnds<'a> {
         }
     }
 
-    /// The same, of FPDUs that may be longer than a segment because somebody wants them so, and not because EMSS has become smaller: a
-    /// link that has segments cut puts as many octets into a burst as it takes, wherever FPDUs end. Where all are shorter than a
-    /// segment, and on links that cut nothing, that makes no difference.
+    /// Marks FPDUs that may be longer than a segment because the user asked for it, and not because
+    /// EMSS became smaller. A link that has its segments cut then fills its bursts, wherever FPDUs
+    /// end. It makes no difference if all FPDUs are shorter than a segment, and on links without
+    /// such an offload.
     #[must_use]
     pub const fn over_segments(self) -> Self {
         Self {
@@ -51,13 +52,14 @@ impl<'a> FpduEnds<'a> {
         }
     }
 
-    /// Whether [`over_segments`](Self::over_segments) was asked for.
+    /// Returns true if [`over_segments`](Self::over_segments) was set.
     pub const fn may_go_over_segments(&self) -> bool {
         self.over_segments
     }
 
-    /// The same, of octets that others follow at once, in another call: a TCP may keep those at the end which fill no segment until it has the
-    /// next ones. Who says so and then has none calls [`Llp::push`](crate::Llp::push).
+    /// Marks bytes that others follow at once, in another call. A TCP may keep the bytes at the end
+    /// that fill no segment until it has the next ones. A caller that then has no more bytes calls
+    /// [`Llp::push`](crate::Llp::push).
     #[must_use]
     pub const fn followed(self, by_more: bool) -> Self {
         Self {
@@ -66,13 +68,14 @@ impl<'a> FpduEnds<'a> {
         }
     }
 
-    /// Whether others were said to [follow](Self::followed).
+    /// Returns true if others were announced to [follow](Self::followed).
     pub const fn is_followed(&self) -> bool {
         self.followed
     }
 
-    /// The same, of octets that end with a request (a Read, an Atomic Operation), the only one whose answer has not come, and nothing else is to be
-    /// sent behind it: what comes next may be all that comes until there is another request. A TCP may make use of that, or not.
+    /// Marks bytes that end with a request (a Read, an Atomic Operation). It must be the only
+    /// request whose answer has not arrived, and nothing else waits to be sent after it. Perhaps no
+    /// more bytes follow until there is another request. A TCP may use this hint or ignore it.
     #[must_use]
     pub const fn asking(self, for_one_answer: bool) -> Self {
         Self {
@@ -81,17 +84,17 @@ impl<'a> FpduEnds<'a> {
         }
     }
 
-    /// Whether they were said to [ask](Self::asking) for one answer.
+    /// Returns true if the bytes were marked to [ask](Self::asking) for one answer.
     pub const fn is_asking(&self) -> bool {
         self.asking
     }
 
-    /// The stream offset of the first octet.
+    /// Stream offset of the first byte.
     pub const fn base(&self) -> u64 {
         self.base
     }
 
-    /// The ends after it, ascending, as stream offsets.
+    /// Ends after the first byte, ascending, as stream offsets.
     pub const fn ends(&self) -> &'a [u64] {
         self.ends
     }

@@ -1,4 +1,4 @@
-//! What can go wrong below MPA, in words for a person who has not read this code.
+//! Errors below MPA, in words for a person who has not read this code.
 
 use std::fmt;
 use std::io;
@@ -8,19 +8,21 @@ use rustix::io::Errno;
 
 use crate::wire::AttachError;
 
-/// Why the lower layer could not do what was asked.
+/// Reason why the lower layer could not do what was requested.
 ///
-/// The variants say whose doing it was: a wrong request of the local program
-/// ([`AddressInUse`](Self::AddressInUse), [`AddressUnavailable`](Self::AddressUnavailable),
-/// [`FamilyMismatch`](Self::FamilyMismatch), [`ZoneMissing`](Self::ZoneMissing),
-/// [`PermissionDenied`](Self::PermissionDenied), [`Misuse`](Self::Misuse)), the other end
-/// ([`Refused`](Self::Refused), [`Reset`](Self::Reset)), the path between them
-/// ([`Unreachable`](Self::Unreachable), [`TimedOut`](Self::TimedOut)), this machine
-/// ([`Exhausted`](Self::Exhausted), [`Attach`](Self::Attach), [`Io`](Self::Io)), or the link and its
-/// addresses ([`LinkDown`](Self::LinkDown), [`KernelHasAddress`](Self::KernelHasAddress),
-/// [`DuplicateAddress`](Self::DuplicateAddress)).
+/// The variants are split by blame:
 ///
-/// The words say what happened and, behind the last semicolon, what to try.
+/// * A wrong request of the local program: [`AddressInUse`](Self::AddressInUse),
+///   [`AddressUnavailable`](Self::AddressUnavailable), [`FamilyMismatch`](Self::FamilyMismatch),
+///   [`ZoneMissing`](Self::ZoneMissing), [`PermissionDenied`](Self::PermissionDenied),
+///   [`Misuse`](Self::Misuse).
+/// * The other end: [`Refused`](Self::Refused), [`Reset`](Self::Reset).
+/// * The path between them: [`Unreachable`](Self::Unreachable), [`TimedOut`](Self::TimedOut).
+/// * This machine: [`Exhausted`](Self::Exhausted), [`Attach`](Self::Attach), [`Io`](Self::Io).
+/// * The link and its addresses: [`LinkDown`](Self::LinkDown),
+///   [`KernelHasAddress`](Self::KernelHasAddress), [`DuplicateAddress`](Self::DuplicateAddress).
+///
+/// The message says what happened and, after the last semicolon, what to try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LlpError {
     /// The other end answered the connection attempt with a reset: no program listens there.
@@ -29,15 +31,15 @@ pub enum LlpError {
          and that the server has been started"
     )]
     Refused {
-        /// Where the connection should have gone.
+        /// Destination of the connection.
         addr: SocketAddr,
     },
-    /// There is no way to that address.
+    /// No route leads to the address.
     #[error(
         "{addr} cannot be reached from here: no route to it; check the address and the network"
     )]
     Unreachable {
-        /// Where the connection should have gone, or the peer of a connection.
+        /// Destination of the connection, or the peer of an existing one.
         addr: SocketAddr,
     },
     /// The other end stayed silent for as long as TCP waits.
@@ -46,27 +48,28 @@ pub enum LlpError {
          the packets"
     )]
     TimedOut {
-        /// The silent end.
+        /// Address of the silent end.
         addr: SocketAddr,
     },
-    /// The other end cut the connection with a reset; octets in flight are lost.
+    /// The other end cut the connection with a reset; bytes in flight are lost.
     #[error("{addr} reset the connection: its program ended or gave the connection up")]
     Reset {
-        /// Who reset it.
+        /// Address of the end that reset it.
         addr: SocketAddr,
     },
     /// The connection is gone or its sending direction is closed: nothing more can be sent.
     #[error("the connection to {addr} is closed: nothing more can be sent or received on it")]
     Broken {
-        /// The peer it had.
+        /// The former peer.
         addr: SocketAddr,
     },
-    /// Another socket has that local address, or a connection between the same two addresses is in TIME-WAIT.
+    /// Another socket has that local address, or a connection between the same two addresses is in
+    /// TIME-WAIT.
     #[error(
         "{addr} is in use: a socket of this or another program is bound to it or listens there, or one of its connections ended within the last minute (`ss -tan` shows which)"
     )]
     AddressInUse {
-        /// The local address asked for.
+        /// The requested local address.
         addr: SocketAddr,
     },
     /// No interface of this machine (or of this in-memory stack) has that local address.
@@ -74,21 +77,21 @@ pub enum LlpError {
         "{addr} is not an address of this machine; listen on one it has, or on 0.0.0.0 or [::]"
     )]
     AddressUnavailable {
-        /// The local address asked for.
+        /// The requested local address.
         addr: SocketAddr,
     },
-    /// A connection is to go from an address of one family to one of the other.
+    /// The two ends of a connection have addresses of different families.
     #[error(
         "cannot connect from {local}, an {} address, to {peer}, an {} address; use two addresses \
          of one family", family(*.local), family(*.peer)
     )]
     FamilyMismatch {
-        /// The local address asked for.
+        /// The requested local address.
         local: IpAddr,
-        /// Where the connection should have gone.
+        /// Destination of the connection.
         peer: IpAddr,
     },
-    /// An IPv6 link-local address means nothing without the link that it is on (RFC 4007 section 6).
+    /// The IPv6 link-local address lacks the zone, the link it belongs to (RFC 4007 section 6).
     #[error(
         "{addr} is a link-local address, and its zone is missing: which link it is on; add the \
          interface, as in {addr}%eth0"
@@ -97,76 +100,77 @@ pub enum LlpError {
         /// The address.
         addr: Ipv6Addr,
     },
-    /// The system does not allow it.
+    /// The system does not permit the operation.
     #[error("the system does not permit to {op}; ports below 1024 need a privilege, others do not")]
     PermissionDenied {
-        /// What was tried, as a verb phrase.
+        /// Attempted operation, as a verb phrase.
         op: &'static str,
     },
-    /// A limit of this process or machine was hit. A listener that says so goes on listening.
+    /// A limit of this process or machine was reached. A listener that reports this continues to
+    /// listen.
     #[error("cannot {op}: no more {what}; close some, or raise the limit")]
     Exhausted {
-        /// What was tried, as a verb phrase.
+        /// Attempted operation, as a verb phrase.
         op: &'static str,
-        /// What there is no more of.
+        /// The exhausted resource.
         what: &'static str,
     },
-    /// The caller asked for something that makes no sense in this state or with these settings.
+    /// The request makes no sense in this state or with these settings.
     #[error("cannot {op}: {why}")]
     Misuse {
-        /// What was tried, as a verb phrase.
+        /// Attempted operation, as a verb phrase.
         op: &'static str,
-        /// Why it cannot be.
+        /// Reason why it is impossible.
         why: &'static str,
     },
     /// A network in user space could not be attached to its interface or socket.
     #[error(transparent)]
     Attach(#[from] AttachError),
-    /// The link under a TCP stack in user space has failed for good: every connection over it has
-    /// ended, and no more can be made.
+    /// The link under a TCP stack in user space failed permanently. Every connection over it has
+    /// ended, and no new one can be made.
     #[error(
         "the link is down: {why}{}; every connection over it has ended; bring it back, then open \
          the device again", Because(*.errno)
     )]
     LinkDown {
-        /// What happened to it.
+        /// Cause of the failure.
         why: &'static str,
-        /// The number that the system gave, as in `errno.h`; 0 when it gave none.
+        /// Error number of the system, as in `errno.h`; 0 if it gave none.
         errno: i32,
     },
-    /// The kernel of this machine has an address that belongs to a TCP stack in user space: it
-    /// answers for it, and resets the connections of that stack, of which it knows nothing.
+    /// The kernel of this machine has an address that belongs to a TCP stack in user space. The
+    /// kernel answers for it, and resets the connections of that stack, which it does not know.
     #[error(
         "the kernel of this machine has the address {addr} too, and resets the connections of \
          this program; take it away from the kernel (`ip addr del {addr} dev INTERFACE`, with the \
          prefix that `ip addr` shows), or give this device an address of its own"
     )]
     KernelHasAddress {
-        /// The address of this device.
+        /// Address of this device.
         addr: IpAddr,
     },
-    /// Another host on the link says that an address of ours is its own.
+    /// Another host on the link claims an address of this side.
     #[error(
         "another host on the link, with the MAC address {}, uses {addr} too; give one of the two \
          another address", Mac(*.mac)
     )]
     DuplicateAddress {
-        /// The address of this device.
+        /// Address of this device.
         addr: IpAddr,
-        /// The MAC address of the other host.
+        /// MAC address of the other host.
         mac: [u8; 6],
     },
     /// Any other failure of a system call.
     #[error("cannot {op}: {} (errno {errno})", describe(*.errno))]
     Io {
-        /// What was tried, as a verb phrase.
+        /// Attempted operation, as a verb phrase.
         op: &'static str,
-        /// The number that the system gave, as in `errno.h`.
+        /// Error number of the system, as in `errno.h`.
         errno: i32,
     },
 }
 
-/// A link-local address that does not say on which link.
+/// Returns the address if it is a link-local one without a zone.
 fn zoneless(addr: SocketAddr) -> Option<Ipv6Addr> {
     match addr {
         SocketAddr::V6(addr) if addr.ip().is_unicast_link_local() && addr.scope_id() == 0 => {
@@ -180,7 +184,7 @@ fn family(addr: IpAddr) -> &'static str {
     if addr.is_ipv4() { "IPv4" } else { "IPv6" }
 }
 
-/// The system's own words for an errno, without the number.
+/// Returns the system's text for an errno, without the number.
 fn describe(errno: i32) -> String {
     let words = io::Error::from_raw_os_error(errno).to_string();
     match words.split_once(" (os error") {
@@ -189,7 +193,7 @@ fn describe(errno: i32) -> String {
     }
 }
 
-/// The system's words in brackets, when it said anything.
+/// Text of the system in brackets, if it has one.
 struct Because(i32);
 
 impl fmt::Display for Because {
@@ -201,7 +205,7 @@ impl fmt::Display for Because {
     }
 }
 
-/// A MAC address as people write it.
+/// A MAC address in the usual notation.
 struct Mac([u8; 6]);
 
 impl fmt::Display for Mac {
@@ -212,7 +216,7 @@ impl fmt::Display for Mac {
 }
 
 impl LlpError {
-    /// Whether the other end, not this program or machine, ended or refused the connection.
+    /// Returns true if the other end, not this program or machine, ended or refused the connection.
     pub fn is_remote(&self) -> bool {
         matches!(
             self,
@@ -220,7 +224,7 @@ impl LlpError {
         )
     }
 
-    /// Sorts the errno of a system call that `op` names on a connection with (or to) `addr`.
+    /// Converts the errno of a system call, which `op` names, on a connection with (or to) `addr`.
     pub(crate) fn from_errno(op: &'static str, addr: SocketAddr, errno: Errno) -> Self {
         match errno {
             Errno::CONNREFUSED => Self::Refused { addr },
@@ -232,7 +236,7 @@ impl LlpError {
             Errno::PIPE | Errno::NOTCONN | Errno::SHUTDOWN => Self::Broken { addr },
             Errno::ADDRINUSE => Self::AddressInUse { addr },
             Errno::ADDRNOTAVAIL => Self::AddressUnavailable { addr },
-            // What Linux says to a link-local address without a zone.
+            // Linux returns this for a link-local address without a zone.
             Errno::INVAL => match zoneless(addr) {
                 Some(addr) => Self::ZoneMissing { addr },
                 None => Self::from_local_errno(op, errno),
@@ -241,7 +245,7 @@ impl LlpError {
         }
     }
 
-    /// Checks that a connection can go from `local` to `to`: both are of one family.
+    /// Checks that a connection can go from `local` to `to`: both must be of one family.
     ///
     /// # Errors
     /// [`FamilyMismatch`](Self::FamilyMismatch).
@@ -253,7 +257,7 @@ impl LlpError {
         Err(Self::FamilyMismatch { local, peer })
     }
 
-    /// As [`Self::from_errno`], for calls where no address is to blame.
+    /// Does the same as [`Self::from_errno`], for calls that involve no address.
     pub(crate) fn from_local_errno(op: &'static str, errno: Errno) -> Self {
         match errno {
             Errno::ACCESS | Errno::PERM => Self::PermissionDenied { op },
@@ -276,8 +280,9 @@ impl LlpError {
         }
     }
 
-    /// Sorts the error of a socket call that `op` names, a verb phrase, on a connection with (or to) `addr`, or on a
-    /// listener at `addr`: for programs that have sockets of their own beside a network.
+    /// Converts the error of a socket call on a connection with (or to) `addr`, or on a listener at
+    /// `addr`. `op` names the call by a verb phrase. It is for programs that have sockets of their
+    /// own beside a network.
     #[expect(
         clippy::needless_pass_by_value,
         reason = "used as `map_err(|e| ...)` with an owned error"
@@ -330,7 +335,7 @@ mod tests {
         let words = said("[fe80::1]:7174");
         assert!(words.contains("its zone is missing"), "{words}");
         assert!(words.ends_with("as in fe80::1%eth0"), "{words}");
-        // With a zone, or where none is needed, it is something else.
+        // With a zone, or where none is needed, it is another error.
         for other in ["[fe80::1%3]:7174", "[2001:db8::1]:7174", "192.0.2.1:7174"] {
             assert!(said(other).contains("Invalid argument"), "{other}");
         }

@@ -1,33 +1,36 @@
-//! Noticing that a peer has vanished without a word.
+//! Detection of a peer that vanished without closing the connection.
 
 use std::time::Duration;
 
 use crate::LlpError;
 
-/// When a silent peer is taken for dead: after [`patience`](Self::patience), whether octets are under way or
-/// not. The connection is then [`LlpError::TimedOut`]. So it is when the peer answers and acknowledges no octet: on the
-/// kernel's TCP after the same time, on a stack in user space after twice as long.
+/// Time limits after which a silent peer counts as dead. It does after
+/// [`patience`](Self::patience), with or without bytes in flight; the connection then ends with
+/// [`LlpError::TimedOut`].
+///
+/// The same happens if the peer answers but acknowledges no byte. The kernel's TCP then ends the
+/// connection after the same time, a stack in user space after twice that time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keepalive {
-    /// After so long without a word of the peer it is asked whether it is still there. The kernel counts in
-    /// seconds, 1 at least, and up to 32,767.
+    /// Time of silence after which the peer is probed. The kernel counts in seconds, from 1 to
+    /// 32,767.
     pub idle: Duration,
-    /// How long each answer is waited for, and so how often is asked. A stack in user space asks so often
-    /// from the beginning, when this is shorter than `idle`.
+    /// Time to wait for each answer, and so the interval between probes. If it is shorter than
+    /// `idle`, a stack in user space uses it from the beginning.
     pub interval: Duration,
-    /// How many questions may stay without an answer; from 1 to 127.
+    /// Number of probes that may stay without an answer; from 1 to 127.
     pub probes: u32,
 }
 
 impl Keepalive {
-    /// How long a peer may be silent.
+    /// Returns the time for which a peer may be silent.
     #[must_use]
     pub fn patience(&self) -> Duration {
         self.idle
             .saturating_add(self.interval.saturating_mul(self.probes))
     }
 
-    /// Refuses what no TCP can do.
+    /// Rejects values that no TCP supports.
     ///
     /// # Errors
     /// [`LlpError::Misuse`], which says what is wrong.

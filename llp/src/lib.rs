@@ -1,26 +1,26 @@
-//! The lower-layer protocol of uwarp: TCP by the kernel and TCP by smoltcp.
+//! Lower-layer protocol of uwarp: TCP by the kernel and TCP by smoltcp.
 //!
-//! This is the one crate of uwarp that owns sockets and a TCP stack. What is above it sees three
-//! traits: [`Network`] makes connections, [`LlpListener`] takes them, [`Llp`] is one of them. All
-//! calls are non-blocking; whoever drives a connection waits on [`Llp::fd`] and, for a stack in
+//! This is the only crate of uwarp that owns sockets and a TCP stack. The layers above see three
+//! traits: [`Network`] makes connections, [`LlpListener`] accepts them, and [`Llp`] is one of them.
+//! All calls are non-blocking. The driver of a connection waits on [`Llp::fd`] and, for a stack in
 //! user space, until [`Llp::deadline`].
 //!
-//! | implementation | what it is |
+//! | implementation | description |
 //! |---|---|
 //! | [`kernel::KernelNetwork`] | the kernel's TCP; needs no right beyond opening a socket |
 //! | [`smol::MemoryNetwork`] | smoltcp at both ends of an in-memory link, in one process |
 //! | [`ethernet::EthernetNetwork`] | smoltcp over an attachment to an Ethernet |
-//! | [`Captured`] | wraps any [`Llp`] and writes what passes to a capture file |
+//! | [`Captured`] | wraps any [`Llp`] and writes its bytes to a capture file |
 //!
 //! # How to drive a connection
 //! One thread at a time owns an [`Llp`] (`&mut self`). The loop of that thread is:
-//! 1. [`Llp::clear_readiness`], then [`Llp::drive`], in this order: what arrives in between raises
-//!    the descriptor again.
-//! 2. [`Llp::try_recv`] until it says [`Recv::WouldBlock`] (or remember that it did not), and
-//!    [`Llp::try_send`] while it takes octets.
-//! 3. Ask for [`Llp::deadline`] *after* that, because any call may have moved it, and wait until
-//!    [`Llp::fd`] is readable or the deadline has come. Wait for "writable" too when something is
-//!    left to send and [`Llp::wants_write_event`] says that it means something.
+//! 1. Call [`Llp::clear_readiness`], then [`Llp::drive`], in this order. Anything that arrives in
+//!    between raises the descriptor again.
+//! 2. Call [`Llp::try_recv`] until it returns [`Recv::WouldBlock`] (or remember that it did not),
+//!    and [`Llp::try_send`] while it takes bytes.
+//! 3. Ask for [`Llp::deadline`] *after* that, because any call may have moved it. Wait until
+//!    [`Llp::fd`] is readable or the deadline is reached. Wait for "writable" too if bytes are left
+//!    to send and [`Llp::wants_write_event`] returns true.
 //!
 //! A thread that only spins needs none of the waiting calls: `try_recv` and `try_send` drive the
 //! connection themselves.

@@ -1,9 +1,9 @@
-//! The house of `unsafe` in this crate: octets known by address only, and the system calls
-//! that take them or have no safe wrapper.
+//! Unsafe code for bytes that are known only by address, and for the system calls that take them or
+//! have no safe wrapper.
 //!
-//! Registered memory may be written by the application, or by a peer, at any time. A Rust slice
-//! over it would be a promise that nobody can keep. So a [`Piece`] is an address and a length; it
-//! is handed to the kernel as it is, or copied from, and never turned into a slice.
+//! The application, or a peer, may write registered memory at any time. A Rust slice over it would
+//! promise that this does not happen. A [`Piece`] is therefore an address and a length. It is
+//! passed to the kernel as it is, or copied from, and never turned into a slice.
 #![expect(
     unsafe_code,
     reason = "the one place where raw memory and raw system calls meet"
@@ -16,35 +16,35 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::io::Errno;
 
-/// The most pieces one `sendmsg` takes: UIO_MAXIOV of Linux.
+/// Largest number of pieces that one `sendmsg` takes: UIO_MAXIOV of Linux.
 pub(crate) const MAX_GATHER: usize = 1024;
 
-/// A run of octets to send, known by address and length.
+/// A run of bytes to send, known by address and length.
 ///
-/// `Piece::from(&[u8])` is the safe way to make one. [`Piece::from_raw`] is for registered memory,
-/// which others may write while it is sent; the octets are never looked at through a slice.
+/// `Piece::from(&[u8])` is the safe way to create one. [`Piece::from_raw`] is for registered
+/// memory, which others may write while it is sent. The bytes are never accessed through a slice.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct Piece<'a> {
-    // The kernel's own form of it, so that a slice of pieces is a gather list as it stands.
+    // The kernel's own type, so that a slice of pieces already is a gather list.
     iovec: libc::iovec,
     memory: PhantomData<&'a [u8]>,
 }
 
-// SAFETY: a `Piece` gives no access but reading octets whose owner vouched, for `'a`, that they may
-// be read from wherever they are sent (`&[u8]` is `Send`; `from_raw` demands it).
+// SAFETY: a `Piece` only allows reading bytes. The owner of the bytes vouched for `'a` that any
+// thread that sends them may read them (`&[u8]` is `Send`; `from_raw` demands it).
 unsafe impl Send for Piece<'_> {}
-// SAFETY: as above; nothing in a `Piece` changes behind a shared reference.
+// SAFETY: as above; nothing in a `Piece` changes through a shared reference.
 unsafe impl Sync for Piece<'_> {}
 
 impl<'a> Piece<'a> {
-    /// A piece over `len` octets at `ptr`, which may change while they are being sent: what goes
-    /// out is then some mixture of old and new octets.
+    /// Creates a piece over `len` bytes at `ptr`, which may change while they are sent. The bytes
+    /// on the wire are then some mixture of old and new ones.
     ///
     /// # Safety
-    /// For all of `'a`, `ptr` must be valid for reads of `len` octets from any thread (it may
-    /// dangle when `len` is 0), and `len` must not exceed `isize::MAX`. The memory need not be
-    /// initialised by Rust's account nor unshared: it is read by the kernel or by a raw copy.
+    /// For all of `'a`, `ptr` must be valid for reads of `len` bytes from any thread (it may dangle
+    /// when `len` is 0), and `len` must not exceed `isize::MAX`. The memory need not be initialised
+    /// by Rust's account nor unshared: it is read by the kernel or by a raw copy.
     pub const unsafe fn from_raw(ptr: *const u8, len: usize) -> Self {
         Self {
             iovec: libc::iovec {
@@ -55,46 +55,47 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// Octets in the piece.
+    /// Length of the piece in bytes.
     pub const fn len(&self) -> usize {
         self.iovec.iov_len
     }
 
-    /// Whether it has no octets.
+    /// Returns true if the piece has no bytes.
     pub const fn is_empty(&self) -> bool {
         self.iovec.iov_len == 0
     }
 
-    /// Where the octets lie.
+    /// Address of the bytes.
     pub const fn as_ptr(&self) -> *const u8 {
         self.iovec.iov_base.cast_const().cast()
     }
 
-    /// The rest of the piece after its first `octets`, empty when it has no more than those.
+    /// Returns the rest of the piece after its first `octets` bytes. It is empty if the piece is
+    /// not longer than that.
     #[must_use]
     pub fn skip(&self, octets: usize) -> Self {
         let skipped = octets.min(self.len());
-        // SAFETY: `skipped` is at most the length, so the address stays within the run (or one past
-        // it) and the rest is a part of what the maker of `self` vouched for.
+        // SAFETY: `skipped` is at most the length. The address therefore stays within the run (or
+        // one past it), and the rest is a part of what the creator of `self` vouched for.
         unsafe { Self::from_raw(self.as_ptr().add(skipped), self.len() - skipped) }
     }
 
-    /// Copies the octets from `offset` on to the start of `out`, as many as both have, and returns
-    /// how many that were.
+    /// Copies the bytes from `offset` on to the start of `out`, as many as both have, and returns
+    /// their number.
     pub fn copy_to(&self, offset: usize, out: &mut [u8]) -> usize {
         let rest = self.skip(offset);
         let count = rest.len().min(out.len());
         if count > 0 {
             // SAFETY: `rest` is valid for reads of its length and `out` for writes of its own, and
-            // `count` exceeds neither. They cannot overlap: `out` is an exclusive reference. Others
-            // may write the source meanwhile; the copy is by raw address and makes no value of it
-            // other than octets.
+            // `count` exceeds neither. They cannot overlap, because `out` is an exclusive
+            // reference. Others may write the source meanwhile; the copy is by raw address and
+            // makes no value of it other than bytes.
             unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), out.as_mut_ptr(), count) };
         }
         count
     }
 
-    /// Appends the first `len` octets of the piece (or all it has) to `out`.
+    /// Appends the first `len` bytes of the piece (or all it has) to `out`.
     pub fn append_to(&self, len: usize, out: &mut Vec<u8>) {
         let start = out.len();
         out.resize(start + len.min(self.len()), 0);
@@ -129,8 +130,9 @@ impl fmt::Debug for Piece<'_> {
     }
 }
 
-/// Sends the pieces (at most [`MAX_GATHER`] of them) by one system call, without SIGPIPE, not
-/// blocking. With `followed`, what fills no segment waits for the octets of the next call. Returns the octets the kernel took.
+/// Sends the pieces (at most [`MAX_GATHER`] of them) by one system call, without SIGPIPE and
+/// without blocking. With `followed`, bytes that fill no segment wait for the bytes of the next
+/// call. Returns the number of bytes that the kernel took.
 pub(crate) fn send_gather(
     socket: impl AsFd,
     pieces: &[Piece<'_>],
@@ -139,9 +141,10 @@ pub(crate) fn send_gather(
     let more = if followed { libc::MSG_MORE } else { 0 };
     let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT | more;
     if let [piece] = pieces {
-        // Without the headers that `sendmsg` copies into the kernel: 0.15 us of a small message.
+        // `send` saves the headers that `sendmsg` copies into the kernel: 0.15 us of a small
+        // message.
         // SAFETY: the descriptor is open for the time of the borrow, and `Piece` promises that its
-        // octets are valid for reads.
+        // bytes are valid for reads.
         let sent = unsafe {
             let fd = socket.as_fd().as_raw_fd();
             libc::send(fd, piece.as_ptr().cast(), piece.len(), flags)
@@ -153,7 +156,7 @@ pub(crate) fn send_gather(
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     // A `Piece` is a transparent `iovec`. `sendmsg` does not write through `msg_iov`.
     message.msg_iov = pieces.as_ptr().cast_mut().cast();
-    // A `usize` with glibc, and a `c_int` with musl.
+    // The field is a `usize` with glibc, and a `c_int` with musl.
     message.msg_iovlen = count as _;
     // SAFETY: the descriptor is open for the time of the borrow; `message` names no address and no
     // control data, and `count` iovecs that are valid for reads by what `Piece` promises.
@@ -161,7 +164,8 @@ pub(crate) fn send_gather(
     usize::try_from(sent).map_err(|_| last_errno())
 }
 
-/// Octets (and the FIN, which counts as one) that the peer of this TCP socket has not acknowledged.
+/// Returns the number of bytes (and the FIN, which counts as one) that the peer of this TCP socket
+/// has not acknowledged.
 pub(crate) fn unacknowledged(socket: impl AsFd) -> Result<usize, Errno> {
     let mut count: libc::c_int = 0;
     // SAFETY: SIOCOUTQ (the same number as TIOCOUTQ) writes one `int` to the address given.
@@ -173,9 +177,10 @@ pub(crate) fn unacknowledged(socket: impl AsFd) -> Result<usize, Errno> {
     }
 }
 
-/// Bounds the window that is offered to the peer to so many octets (TCP_WINDOW_CLAMP of `tcp(7)`).
+/// Limits the window offered to the peer to `octets` bytes (TCP_WINDOW_CLAMP of `tcp(7)`).
 pub(crate) fn clamp_window(socket: impl AsFd, octets: u32) -> Result<(), Errno> {
-    // SAFETY: the descriptor is open for the time of the borrow; the kernel reads one `int` from the address, and no more.
+    // SAFETY: the descriptor is open for the time of the borrow; the kernel reads one `int` from
+    // the address, and no more.
     let result = unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),
@@ -192,26 +197,27 @@ pub(crate) fn clamp_window(socket: impl AsFd, octets: u32) -> Result<(), Errno> 
     }
 }
 
-/// Octets of the segments that the peer sends, as the kernel estimates them (`tcpi_rcv_mss` of `tcp(7)`). The segments that this end sends may be
-/// smaller: at most half the window that the peer has offered.
+/// Returns the size in bytes of the segments that the peer sends, as the kernel estimates it
+/// (`tcpi_rcv_mss` of `tcp(7)`). The segments that this end sends may be smaller: at most half the
+/// window that the peer has offered.
 pub(crate) fn received_mss(socket: impl AsFd) -> Result<u32, Errno> {
     const AT: usize = offset_of!(libc::tcp_info, tcpi_rcv_mss);
     let info: [u8; AT + 4] = option(socket, libc::TCP_INFO)?;
     Ok(info.last_chunk().copied().map_or(0, u32::from_ne_bytes))
 }
 
-/// What the window is bounded to.
+/// Returns the limit of the window.
 #[cfg(test)]
 pub(crate) fn window_clamp(socket: impl AsFd) -> Result<u32, Errno> {
     option(socket, libc::TCP_WINDOW_CLAMP).map(u32::from_ne_bytes)
 }
 
-/// The first octets of an option of TCP; zeros where the kernel knows less of it.
+/// Returns the first bytes of an option of TCP, with zeros where the kernel knows less of it.
 fn option<const LEN: usize>(socket: impl AsFd, name: libc::c_int) -> Result<[u8; LEN], Errno> {
     let mut value = [0; LEN];
     let mut len = LEN as libc::socklen_t;
-    // SAFETY: the descriptor is open for the time of the borrow; the kernel writes at most `len` octets to the address of `value`, which has as
-    // many.
+    // SAFETY: the descriptor is open for the time of the borrow; the kernel writes at most `len`
+    // bytes to the address of `value`, which has as many.
     let result = unsafe {
         libc::getsockopt(
             socket.as_fd().as_raw_fd(),
@@ -228,7 +234,7 @@ fn option<const LEN: usize>(socket: impl AsFd, name: libc::c_int) -> Result<[u8;
     }
 }
 
-/// The errno of the call that just failed.
+/// Returns the errno of the call that just failed.
 fn last_errno() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }

@@ -1,4 +1,4 @@
-//! The text that names a network: `tcp`, `tap:uw0,ip=192.0.2.1/24` ...
+//! Text that names a network: `tcp`, `tap:uw0,ip=192.0.2.1/24` ...
 
 mod keys;
 #[cfg(test)]
@@ -20,30 +20,38 @@ use crate::wire::MAX_PATH;
 use crate::{InterfaceName, LlpError, Network};
 use keys::{Keys, LinkKeys};
 
-/// Which network a program is to use, as a user writes it.
+/// The network of a program, as a user writes it.
 ///
-/// | form | network |
-/// |---|---|
-/// | `tcp` | the kernel's TCP |
-/// | `tcp:ADDR` | the same, from and at that address of this machine |
-/// | `tcp:ADDR,congestion=NAME` | the same, with a congestion control by the kernel's name (`reno`, `bbr` ...) |
-/// | `tap:NAME,ip=ADDR[/PREFIX]...` | smoltcp on a TAP device that exists or is created |
-/// | `raw:INTERFACE,ip=ADDR[/PREFIX]...` | smoltcp on a raw socket on an interface |
-/// | `unix:LOCAL,REMOTE,ip=ADDR[/PREFIX]...` | smoltcp on Ethernet frames in Unix datagrams, received at the path LOCAL and sent to REMOTE |
+/// * `tcp`: the kernel's TCP.
+/// * `tcp:ADDR`: the same, from and at that address of this machine.
+/// * `tcp:ADDR,congestion=NAME`: the same, with a congestion control by the kernel's name (`reno`,
+///   `bbr` ...).
+/// * `tap:NAME,ip=ADDR[/PREFIX]...`: smoltcp on a TAP device that exists or is created.
+/// * `raw:INTERFACE,ip=ADDR[/PREFIX]...`: smoltcp on a raw socket on an interface.
+/// * `unix:LOCAL,REMOTE,ip=ADDR[/PREFIX]...`: smoltcp on Ethernet frames in Unix datagrams,
+///   received at the path LOCAL and sent to REMOTE.
 ///
-/// What may follow on the others, in any order:
+/// The last three forms take these keys, in any order:
 ///
-/// | key | meaning |
-/// |---|---|
-/// | `ip=ADDR[/PREFIX]` | an address of ours, IPv4 or IPv6; at least one, more may be given. The prefix is 24 or 64 without one |
-/// | `gw=ADDR` | the router for other networks, one for each family; it is in a network of ours |
-/// | `mtu=OCTETS` | the largest IP packet, 576 to 65521; that of the interface, or 1500, without it |
-/// | `mac=XX:XX:XX:XX:XX:XX` | our MAC address (not with `raw`); drawn at random without it |
-/// | `congestion=none`, `reno`, `cubic` | what to do about loss; `reno` by default, `none` on `unix` |
-/// | `recovery=timer`, `early` | when what is lost is sent again: mostly after a timer of a second, or as soon as it shows; `timer` by default. `early` not where the kernel may [offload](LinkSettings::early_recovery): on `tap` and `raw` with `offload=off` or `corrupt=` alone |
-/// | `offload=auto`, `off` | whether the kernel cuts segments and makes checksums, where it can (`tap`, `raw`); `auto` by default (not with `unix`) |
-/// | `loss=`, `duplicate=`, `reorder=`, `corrupt=` | for tests: the probability, 0 to 1, that the link does that to a packet |
-/// | `seed=NUMBER` | where its choices begin |
+/// * `ip=ADDR[/PREFIX]`: an address of this side, IPv4 or IPv6. At least one is needed, more may be
+///   given. The default prefix is 24 for IPv4 and 64 for IPv6.
+/// * `gw=ADDR`: the router for other networks, one for each family. It is in a network of this
+///   side.
+/// * `mtu=OCTETS`: the largest IP packet in bytes, 576 to 65521. The default is that of the
+///   interface, or 1500.
+/// * `mac=XX:XX:XX:XX:XX:XX`: the MAC address of this side (not with `raw`). It is random by
+///   default.
+/// * `congestion=none`, `reno`, `cubic`: the reaction to loss. The default is `reno`, on `unix` it
+///   is `none`.
+/// * `recovery=timer`, `early`: the time at which lost bytes are sent again. With `timer`, the
+///   default, it is mostly after a timer of a second; with `early` it is as soon as the loss shows.
+///   `early` is not available where the kernel may [offload](LinkSettings::early_recovery): on
+///   `tap` and `raw` it needs `offload=off` or `corrupt=`.
+/// * `offload=auto`, `off`: whether the kernel cuts segments and computes checksums, where it can
+///   (`tap`, `raw`). The default is `auto` (not with `unix`).
+/// * `loss=`, `duplicate=`, `reorder=`, `corrupt=`: for tests, the probability, 0 to 1, that the
+///   link does that to a packet.
+/// * `seed=NUMBER`: the seed of these random choices.
 ///
 /// A name or a path cannot contain a comma. `Display` gives a text that parses to the same value.
 #[derive(Debug, Clone, PartialEq)]
@@ -70,7 +78,7 @@ enum Kind {
     },
 }
 
-/// What is wrong with the text of a [`DeviceSpec`], and what was expected.
+/// Error in the text of a [`DeviceSpec`], with what was expected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}; expected {expected}")]
 pub struct SpecError {
@@ -87,12 +95,12 @@ impl SpecError {
     }
 }
 
-/// What the text may begin with.
+/// Forms with which the text may begin.
 const FORMS: &str = "`tcp`, `tcp:ADDR`, `tap:NAME,ip=ADDR/PREFIX`, `raw:INTERFACE,ip=ADDR/PREFIX` \
                      or `unix:LOCAL,REMOTE,ip=ADDR/PREFIX`";
 
 impl Default for DeviceSpec {
-    /// The kernel's TCP.
+    /// Returns the kernel's TCP.
     fn default() -> Self {
         Self(Kind::Tcp {
             addr: None,
@@ -102,8 +110,8 @@ impl Default for DeviceSpec {
 }
 
 impl DeviceSpec {
-    /// Our own addresses, in the order given; none for the kernel's TCP without an address, which has
-    /// those of the machine.
+    /// Returns the addresses of this side, in the order given. The kernel's TCP without an address
+    /// has none here, because it uses those of the machine.
     pub fn addresses(&self) -> Vec<IpAddr> {
         match &self.0 {
             Kind::Tcp { addr, .. } => addr.iter().copied().collect(),
@@ -113,21 +121,22 @@ impl DeviceSpec {
         }
     }
 
-    /// Whether it is a TCP stack of our own, in this process.
+    /// Returns true if the network is a TCP stack in this process.
     pub fn is_user_space(&self) -> bool {
         !matches!(self.0, Kind::Tcp { .. })
     }
 
-    /// Whether it makes a file, the Unix socket at LOCAL, that
+    /// Returns true if the network creates a file, the Unix socket at LOCAL, that
     /// [`remove_socket_files`](crate::remove_socket_files) removes.
     pub fn has_socket_file(&self) -> bool {
         matches!(&self.0, Kind::Unix { local, .. } if !local.starts_with('@'))
     }
 
-    /// Makes the network. `kernel` is for the kernel's TCP; of it, a TCP of our own takes `keepalive`.
+    /// Opens the network. `kernel` holds the settings for the kernel's TCP. A TCP stack in this
+    /// process uses only `keepalive` of them.
     ///
     /// # Errors
-    /// [`LlpError::Attach`] when the interface or the socket cannot be used, and says why.
+    /// [`LlpError::Attach`] if the interface or the socket cannot be used, with the reason.
     pub fn open(
         &self,
         capture: Option<&Capture>,
@@ -165,8 +174,8 @@ impl DeviceSpec {
 }
 
 impl LinkKeys {
-    /// `congestion` is the default of the kind: an interface may lead to a network that others share,
-    /// a pair of Unix sockets does not.
+    /// Returns the settings. `congestion` is the default of the kind: an interface may lead to a
+    /// network that others share, a pair of Unix sockets does not.
     fn settings(
         &self,
         capture: Option<&Capture>,
@@ -286,14 +295,15 @@ fn tcp(rest: &str) -> Result<DeviceSpec, SpecError> {
 const LINK_LOCAL: &str = "a link-local address of IPv6 cannot be the address of the device; `tcp` without an address \
     connects to one with its zone, such as fe80::1%eth0";
 
-/// An IPv6 link-local address, with or without a zone.
+/// Returns true for an IPv6 link-local address, with or without a zone.
 fn is_link_local(text: &str) -> bool {
     let addr = text.split_once('%').map_or(text, |(addr, _zone)| addr);
     let addr = addr.parse::<Ipv6Addr>();
     addr.is_ok_and(|addr| addr.is_unicast_link_local())
 }
 
-/// `congestion=NAME`, the only key of the kernel's TCP. Which names there are, the kernel knows.
+/// Parses `congestion=NAME`, the only key of the kernel's TCP. Only the kernel knows the valid
+/// names.
 fn kernel_congestion(key: &str) -> Result<String, SpecError> {
     /// TCP_CA_NAME_MAX of Linux, with the NUL.
     const NAME: usize = 16;
@@ -310,7 +320,8 @@ fn kernel_congestion(key: &str) -> Result<String, SpecError> {
     })
 }
 
-/// The keys of a kind that the kernel may offload. Where it may, what is lost is never recovered early.
+/// Parses the keys of a kind that the kernel may offload. Where it may, lost bytes are never
+/// recovered early.
 fn may_offload<'a>(fields: impl Iterator<Item = &'a str>) -> Result<LinkKeys, SpecError> {
     let link = Keys::parse(fields)?.finish()?;
     let settings = link.settings(None, None, Congestion::default());

@@ -1,4 +1,4 @@
-//! The threads of this library, in processes that know nothing of them.
+//! Threads of this library, in processes whose programs do not know of them.
 #![expect(
     unsafe_code,
     reason = "calls of the C library that have no safe wrapper"
@@ -8,7 +8,8 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::thread::JoinHandle;
 
-/// What a thread does itself: blocked, it would end the process without the program's handler.
+/// Signals that a thread raises itself. If they were blocked, they would end the process without
+/// the program's handler.
 const FAULTS: [libc::c_int; 6] = [
     libc::SIGSEGV,
     libc::SIGBUS,
@@ -18,16 +19,18 @@ const FAULTS: [libc::c_int; 6] = [
     libc::SIGSYS,
 ];
 
-/// Starts a thread that takes no signals: those that are sent to the process are for the program's threads. A program that has blocked
-/// a signal in all of its own, to read it from a descriptor (`signalfd`) or to wait for it, would be ended by it here.
+/// Starts a thread that takes no signals, because signals to the process are for the program's
+/// threads. A program may block a signal in all of its own threads, to read it from a descriptor
+/// (`signalfd`) or to wait for it. A thread of this library that does not block it would then let
+/// it end the program.
 ///
 /// # Errors
-/// Those of the system.
+/// Errors of the system.
 pub fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     let mut blocked = MaybeUninit::uninit();
     let mut before = MaybeUninit::uninit();
-    // SAFETY: the first call fills the set; the others change it by numbers of signals, and write the mask of before. They fail for
-    // bad numbers alone.
+    // SAFETY: the first call fills the set. The others change it by signal numbers, and write the
+    // previous mask. They fail only for invalid numbers.
     unsafe {
         libc::sigfillset(blocked.as_mut_ptr());
         for fault in FAULTS {
@@ -35,7 +38,7 @@ pub fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<Join
         }
         libc::pthread_sigmask(libc::SIG_SETMASK, blocked.as_ptr(), before.as_mut_ptr());
     }
-    // It has the mask of the thread that starts it.
+    // The new thread inherits the mask of this one.
     let started = std::thread::Builder::new().name(name.to_owned()).spawn(run);
     // SAFETY: the mask that was written above.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
@@ -46,7 +49,7 @@ pub fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<Join
 mod tests {
     use super::*;
 
-    /// The signals that the calling thread blocks, as bits.
+    /// Returns the signals that the calling thread blocks, as bits.
     fn blocked() -> u64 {
         let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
