@@ -28,8 +28,8 @@ const RDMA_HEADER: u8 = 0x20;
 
 /// A Terminate Message: the last one on a stream, with the reason for its end.
 ///
-/// Its `Display` says in words which error was found and why it is one. For a message of Linux siw
-/// it also says where siw gives the code another meaning than the RFCs do.
+/// Its `Display` says in words what was refused and why. For a message of Linux siw it also says
+/// where siw gives the code another meaning than the RFCs do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Terminate {
     reading: Reading,
@@ -292,8 +292,8 @@ impl Terminate {
         }
     }
 
-    /// Returns the reason that the message would have from Linux siw. `None` if the layout makes no
-    /// difference, or if it is known.
+    /// Returns the reason that the message would have from Linux siw. `None` if siw's layout gives
+    /// it no other meaning, or if the peer was known to be siw.
     #[must_use]
     pub fn if_siw(&self) -> Option<TerminateCode> {
         let TerminateCode { layer, etype, code } = self.code;
