@@ -38,9 +38,9 @@ fn ten_pings_of_4096_octets_are_printed_and_validated() {
     assert_eq!(ended.stderr, "server DISCONNECT EVENT...\n");
 }
 
-/// The two commands of the README, as they stand there but for the port.
+/// The two commands of docs/commands.md, as they stand there but for the port.
 #[test]
-fn the_two_commands_of_the_readme_work() {
+fn the_two_commands_of_the_manual_work() {
     let port = TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
