@@ -34,6 +34,10 @@ const REFUSED: [&str; 2] = [
 ];
 const CRASHED: i32 = 139;
 const EARLY: &str = "a client that connects again before the server listens again crashes, and both are started again";
+/// rping's last words when its main thread has closed the event channel before its event thread waits for the next event: that
+/// thread then ends the process with [`LOST_CHANNEL_STATUS`], after all pings. A fault of rping on any device (dropin/MATRIX.md).
+const LOST_CHANNEL: &str = "rdma_get_cm_event: Bad file descriptor";
+const LOST_CHANNEL_STATUS: i32 = 255;
 /// How many clients may come too early, one behind the other.
 const TOO_EARLY: u32 = 3;
 /// How many servers on siw may lose a wake-up, one behind the other, while their clients are on siw, too.
@@ -187,6 +191,13 @@ impl Program {
         self.is_perftest() && client.as_ref().is_ok_and(refused)
     }
 
+    /// Whether rping's event thread has ended it after all pings.
+    pub(crate) fn lost_its_channel(&self, output: &Output) -> bool {
+        self.name.starts_with("rping")
+            && output.code == LOST_CHANNEL_STATUS
+            && output.text.contains(LOST_CHANNEL)
+    }
+
     /// Whether this is how it ended on siw when the peer closed first.
     fn closed_early(&self, code: i32, flat: &str) -> bool {
         self.is_perftest() && code == 1 && CLOSED_EARLY.iter().all(|text| flat.contains(text))
@@ -212,6 +223,7 @@ impl Said {
             let flat = format!(" {} ", flat.join(" "));
             let missing = says.iter().find(|text| !flat.contains(**text));
             let well = output.code == 0
+                || program.lost_its_channel(output)
                 || (on_siw == Some(side) && program.closed_early(output.code, &flat));
             if !well || missing.is_some() {
                 return Err(Failure::new(format!(

@@ -178,7 +178,7 @@ fn run(program: &Program, connections: usize, first_port: u16, rig: &mut Rig) ->
         }));
         let ended = Uwarp::start(&arguments)?.wait(PATIENCE);
         let output = ended.map_err(|error| error.during(format!("run {run} of {runs}")))?;
-        if output.code != 0 {
+        if output.code != 0 && !program.lost_its_channel(&output) {
             return Err(Failure::new(format!(
                 "run {run} of {runs}: '{client}' ended with {}:\n{}",
                 output.code, output.text
