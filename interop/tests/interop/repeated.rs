@@ -109,11 +109,11 @@ pub(crate) fn cases() -> Vec<Case> {
         suite: "default profile",
         name: format!("{}::{}", role.name(), program.words.name),
         title: format!(
-            "`{}`: {connections} connections {} siw in the default profile",
+            "`{}` again and again: {}",
             program.words.name,
             match role {
-                Role::GuestServes => "to",
-                Role::GuestConnects => "from",
+                Role::GuestServes => "server on siw, client on uwarp",
+                Role::GuestConnects => "server on uwarp, client on siw",
             }
         ),
         run,
