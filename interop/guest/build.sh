@@ -160,7 +160,7 @@ build_entry() {
     ln "$kernel/vmlinuz" "$out/vmlinuz" 2>/dev/null || cp "$kernel/vmlinuz" "$out/vmlinuz"
     {
         echo "kernel Linux $kernel_version ($release), siw from its source"
-        echo "rdma-core $(version_of rdma-core)"
+        echo "rdma-core $(version_of libibverbs1)"
         echo "perftest $(version_of perftest)"
         echo "qemu $(version_of qemu-system-x86)"
     } >"$out/versions"
