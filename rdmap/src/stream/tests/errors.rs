@@ -575,11 +575,15 @@ fn a_segment_shorter_than_its_headers_is_refused_whatever_its_opcode() {
     for (opcode, qn, header) in [(0x41, 1, 28), (0x47, 2, 4), (0x4A, 1, 52)] {
         wrong.push(untagged(0x41, opcode, qn, 1, 0, &vec![0; header]));
     }
+    let memory = memory();
     for whole in wrong {
         let ddp_header = if whole[0] & 0x80 != 0 { 14 } else { 18 };
         // A message without a header of its own may end with that of DDP.
-        for len in (0..whole.len()).filter(|len| *len < ddp_header || whole.len() > ddp_header) {
-            let refused = stream().receive(&memory(), &whole[..len], len);
+        let is_short = |len: &usize| *len < ddp_header || whole.len() > ddp_header;
+        // Interpreted, all lengths would take minutes: the longest ones show most.
+        let is_played = |len: &usize| !cfg!(miri) || [ddp_header, whole.len()].contains(&(len + 1));
+        for len in (0..whole.len()).filter(is_short).filter(is_played) {
+            let refused = stream().receive(&memory, &whole[..len], len);
             let error = refused.expect_err("it is too short");
             let code = error.terminate_code();
             assert_eq!(
