@@ -52,8 +52,9 @@ impl Server {
     }
 }
 
-/// The address without its port, as the server's machine takes it. A link-local address needs a zone
-/// there, and only that machine knows which: the zone of this machine means nothing on another one.
+/// The address without its port, as the server's machine takes it. A link-local address needs a
+/// zone there, and only that machine knows which: the zone of this machine means nothing on another
+/// one.
 fn host(addr: SocketAddr) -> String {
     match addr.ip() {
         IpAddr::V6(ip) if ip.is_unicast_link_local() => format!("{ip}%INTERFACE"),

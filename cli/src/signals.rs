@@ -41,7 +41,8 @@ pub(crate) fn remove_socket_files_on_signals() {
     }
 }
 
-/// From now on a write without a reader is an error, and does not end this process, as it is when a Rust program begins.
+/// From now on a write without a reader is an error, and does not end this process, as it is when a
+/// Rust program begins.
 pub(crate) fn ignore_broken_pipes() {
     // Without it, the signal ends this process, which is as quiet.
     let _ = flag::register(SIGPIPE, Arc::default());

@@ -424,7 +424,8 @@ fn one_that_dies_of_a_case_fails_in_it_and_not_in_others() {
     }
 }
 
-/// An agent of one session at a time, which answers each `listen` by the port that `listen` says, and dies without one.
+/// An agent of one session at a time, which answers each `listen` by the port that `listen` says,
+/// and dies without one.
 fn agent(mut listen: impl FnMut() -> Option<u16> + Send + 'static) -> (SocketAddr, JoinHandle<()>) {
     let control = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let at = control.local_addr().unwrap();

@@ -240,8 +240,8 @@ fn settings_reach_the_sockets_and_an_unknown_algorithm_is_an_error() {
     assert!(error.to_string().contains("congestion control"), "{error}");
 }
 
-/// The system's control if it is BBR, which connections within a host do not keep; otherwise `None`, with the reason
-/// printed.
+/// The system's control if it is BBR, which connections within a host do not keep; otherwise
+/// `None`, with the reason printed.
 fn replaced_control() -> Option<String> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     let name = String::from_utf8(socket.tcp_congestion().unwrap()).unwrap();

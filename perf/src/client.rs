@@ -134,8 +134,8 @@ impl<'a> Client<'a> {
     /// Measures one of the plan's sizes.
     ///
     /// # Errors
-    /// [`PerfError`]: the connection, or the server. After [`PerfError::NothingMeasured`] another size
-    /// can be measured.
+    /// [`PerfError`]: the connection, or the server. After [`PerfError::NothingMeasured`] another
+    /// size can be measured.
     pub fn measure(&self, size: u32) -> Result<Row, PerfError> {
         self.control.say(&ToServer::Start { size })?;
         match self.control.hear("a measurement was to begin", PATIENCE)? {

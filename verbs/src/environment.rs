@@ -1,7 +1,8 @@
 //! The environment variables that uwarp reads (`UWARP_...`), to find misspelled ones.
 //!
-//! This module reads no variable. The command reads its own through its options, the drop-in library reads all that
-//! concern a device, and `UWARP_TRACE` is read where the trace is written. Both take the words of [`flag`].
+//! This module reads no variable. The command reads its own through its options, the drop-in
+//! library reads all that concern a device, and `UWARP_TRACE` is read where the trace is written.
+//! Both take the words of [`flag`].
 
 use std::ffi::OsString;
 use std::fmt;

@@ -162,9 +162,10 @@ pub enum EndReason {
     },
     /// TCP did not connect in time.
     ConnectTimedOut,
-    /// A close made no progress for [`Timeouts::close`](crate::Timeouts::close): the peer's TCP did not acknowledge what it was
-    /// sent, or work that was posted before the close could not be done, or a Read of the peer that had arrived before it
-    /// was not answered whole. The connection was reset.
+    /// A close made no progress for [`Timeouts::close`](crate::Timeouts::close): the peer's TCP did
+    /// not acknowledge what it was sent, or work that was posted before the close could not be
+    /// done, or a Read of the peer that had arrived before it was not answered whole. The
+    /// connection was reset.
     CloseTimedOut {
         /// Number of bytes of the stream that the peer has not acknowledged. Requests of which they are part may have
         /// completed with success, because TCP had taken them.

@@ -63,10 +63,11 @@ pub struct Settings {
     /// responder that misses an FPDU that comes too early, as Linux siw does. Default: what
     /// [`peer`](Self::peer) needs, which is 200 ms for siw and nothing else.
     pub first_fpdu_delay: Option<Duration>,
-    /// Initiator: when nothing of an FPDU has come from the peer for this long after our first one, send an RDMA Write of
-    /// zero length, once. It wakes a responder that has overlooked the first FPDU, as Linux siw does now and then; others
-    /// ignore it. Not sent where the first FPDU waits for [`first_fpdu_delay`](Self::first_fpdu_delay), nor while there is
-    /// something else to send. `None`: never. Default: 200 ms, after which siw overlooked none of 25.
+    /// Initiator: when nothing of an FPDU has come from the peer for this long after our first one,
+    /// send an RDMA Write of zero length, once. It wakes a responder that has overlooked the first
+    /// FPDU, as Linux siw does now and then; others ignore it. Not sent where the first FPDU waits
+    /// for [`first_fpdu_delay`](Self::first_fpdu_delay), nor while there is something else to send.
+    /// `None`: never. Default: 200 ms, after which siw overlooked none of 25.
     pub wake_up: Option<Duration>,
     /// Responder: once [`first_fpdu_delay`](Self::first_fpdu_delay) has passed behind its MPA Reply, send without having had the
     /// initiator's first FPDU. RFC 5044 section 7.1.2 has it wait for that one, for as long as it takes, so that a program whose
@@ -325,11 +326,13 @@ pub struct Timeouts {
     /// Responder in the client-server model: from the Reply until the first FPDU. Default: none, for a
     /// client may have nothing to say for long.
     pub first_fpdu: Option<Duration>,
-    /// After a graceful close or a Terminate: time without progress until the connection is given up. Progress is work that
-    /// completes, and bytes that the peer's TCP acknowledges: at least 4 KiB, or all that is left. When the peer has everything, this
-    /// is the time for its own close. If something is lost, the end is [`EndReason::CloseTimedOut`](crate::EndReason::CloseTimedOut).
-    /// Answers to the peer's Reads and atomics belong to the close if the requests had arrived when it began. Answers to
-    /// later requests are sent, too, but give it no more time. Default: 5 s.
+    /// After a graceful close or a Terminate: time without progress until the connection is given
+    /// up. Progress is work that completes, and bytes that the peer's TCP acknowledges: at least 4
+    /// KiB, or all that is left. When the peer has everything, this is the time for its own close.
+    /// If something is lost, the end is
+    /// [`EndReason::CloseTimedOut`](crate::EndReason::CloseTimedOut). Answers to the peer's Reads
+    /// and atomics belong to the close if the requests had arrived when it began. Answers to later
+    /// requests are sent, too, but give it no more time. Default: 5 s.
     pub close: Duration,
     /// A peer that reads nothing of what we have to send, or does not finish an FPDU that it began, keeps
     /// memory of ours: buffers, and regions that cannot be deregistered meanwhile. After so long (at most

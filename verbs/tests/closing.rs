@@ -99,7 +99,8 @@ fn a_slow_peer_gets_all_that_completed_before_the_close() {
     assert!(matches!(a.wait_end(), EndReason::LocalDisconnect));
 }
 
-/// More than the socket buffers of both ends hold, so that FPDUs of the answer are framed as the peer drains.
+/// More than the socket buffers of both ends hold, so that FPDUs of the answer are framed as the
+/// peer drains.
 const ANSWER: usize = 16 << 20;
 
 /// A Read Request of a raw peer, without CRC.
@@ -117,7 +118,8 @@ fn read_request(msn: u32, len: u32, source: RemoteBuffer) -> Vec<u8> {
     fpdu
 }
 
-/// A side whose peer has asked for `requests` Reads of [`ANSWER`] bytes, which have arrived. The peer has read nothing.
+/// A side whose peer has asked for `requests` Reads of [`ANSWER`] bytes, which have arrived. The
+/// peer has read nothing.
 fn asked(close: Duration, requests: u32) -> (Side, TcpStream, MemoryRegion) {
     let device = Device::tcp_with(closing_in(close), None).unwrap();
     let a = Side::new(device, QpCaps::default(), 16);

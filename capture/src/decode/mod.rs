@@ -72,10 +72,10 @@ type Pair = (SocketAddr, SocketAddr);
 
 /// Decodes the packets of one capture.
 ///
-/// Follows at most 4096 connections. All of them together hold at most 64 MiB of bytes that wait for
-/// earlier bytes or for the rest of a frame. One connection holds at most 2 MiB and an FPDU in each
-/// direction, and 1 MiB of packets that are not sorted yet. Connections that are dropped because of
-/// these limits are counted ([`Totals::let_go`]).
+/// Follows at most 4096 connections. All of them together hold at most 64 MiB of bytes that wait
+/// for earlier bytes or for the rest of a frame. One connection holds at most 2 MiB and an FPDU in
+/// each direction, and 1 MiB of packets that are not sorted yet. Connections that are dropped
+/// because of these limits are counted ([`Totals::let_go`]).
 #[derive(Debug)]
 pub struct Decoder {
     connections: HashMap<Pair, Connection>,

@@ -1,8 +1,8 @@
 //! Options of perftest that mean nothing here, and those that are refused: each option of perftest is one that uwarp perf
 //! has, or stands in one of the two tables.
 //!
-//! The list is that of perftest's `parser()`: version 6.06, the development branch of 2026, and every
-//! option that the branch had before.
+//! The list is that of perftest's `parser()`: version 6.06, the development branch of 2026, and
+//! every option that the branch had before.
 
 use clap::Args;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -332,8 +332,8 @@ mod tests {
 
     use super::*;
 
-    /// perftest's own names: every `long_options` that `git log -p src/perftest_parameters.c` shows,
-    /// and the text for `getopt_long`.
+    /// perftest's own names: every `long_options` that `git log -p src/perftest_parameters.c`
+    /// shows, and the text for `getopt_long`.
     const OF_PERFTEST: &str = include_str!("perftest_options.txt");
 
     #[test]

@@ -92,8 +92,8 @@ pub(super) fn check(file: &Path) -> Result<(), (PathBuf, Unsuitable)> {
             Ok(None) | Err(_) => break,
         }
     }
-    // A program may be run without the right to read it, so this opens nothing. Linux gives a script
-    // no rights, whatever its mode.
+    // A program may be run without the right to read it, so this opens nothing. Linux gives a
+    // script no rights, whatever its mode.
     if let Ok(Some(why)) = changes_rights(&file) {
         return Err((file, Unsuitable::OtherRights(why)));
     }
@@ -107,7 +107,8 @@ pub(super) fn check(file: &Path) -> Result<(), (PathBuf, Unsuitable)> {
 }
 
 /// Whether a file is the dynamic loader, by its name or by that of the file that it leads to
-/// (`/usr/bin/ld.so`). The loader names no loader, and heeds LD_LIBRARY_PATH for the program that it is given.
+/// (`/usr/bin/ld.so`). The loader names no loader, and heeds LD_LIBRARY_PATH for the program that
+/// it is given.
 fn is_loader(file: &Path) -> bool {
     let has_name = |file: &Path| {
         let name = file.file_name();

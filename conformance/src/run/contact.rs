@@ -22,8 +22,8 @@ const LISTENERS: u32 = 4;
 ///    └───── no connection ────────────────────────────────────────────────────────► Gone
 /// ```
 ///
-/// Beside an agent, one listener without a connection is no sign of a dead target, and [`LISTENERS`]
-/// of them are.
+/// Beside an agent, one listener without a connection is no sign of a dead target, and
+/// [`LISTENERS`] of them are.
 #[derive(Debug, Default)]
 pub(super) struct Contact {
     state: Mutex<State>,

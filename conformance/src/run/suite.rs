@@ -230,8 +230,8 @@ pub(super) fn choose(
     Ok(chosen)
 }
 
-/// A connection to the agent for each worker, if there is an agent. An agent that takes one controller only has one
-/// worker.
+/// A connection to the agent for each worker, if there is an agent. An agent that takes one
+/// controller only has one worker.
 fn agents(config: &Config) -> Result<Vec<Option<Agent>>, RunError> {
     let Some(at) = config.agent else {
         return Ok((0..config.jobs.max(1)).map(|_| None).collect());

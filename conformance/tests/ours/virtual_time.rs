@@ -73,7 +73,8 @@ fn another_seed_is_another_run() {
     assert_ne!(one, other);
 }
 
-/// The target's host is not there: nobody answers a SYN. Beside an agent, four cases find that, and the others do not try.
+/// The target's host is not there: nobody answers a SYN. Beside an agent, four cases find that, and
+/// the others do not try.
 #[test]
 fn a_silent_target_is_tried_four_times_and_costs_no_time_but_that_of_the_world() {
     let began = Instant::now();

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use crate::prefix::Prefix;
 use crate::process::{Place, unprivileged};
 
-/// Names and values of the lines. Those of the GIDs are left out: `ibv_devinfo` has their types, too.
+/// Names and values of the lines. Those of the GIDs are left out: `ibv_devinfo` has their types,
+/// too.
 fn values(text: &str) -> BTreeMap<&str, &str> {
     let lines = text.lines().filter_map(|line| {
         let (name, value) = line.trim().split_once(':')?;

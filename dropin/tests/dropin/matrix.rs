@@ -52,8 +52,8 @@ Faults of the programs themselves, seen in these versions. They are there with a
   threads, which free it twice, and the other gets none. Later versions of rping wait for the main thread (`accept_ready`). Clients
   that come one after the other are served.
 * `rping` (rdmacm-utils 44.0) sometimes ends with 255 and `rdma_get_cm_event: Bad file descriptor` after all its pings. Its main
-  thread closes the event channel while its event thread is about to wait for the next event. A thread that waits already is not
-  disturbed, so it shows on a busy machine: one of some hundred runs.
+  thread closes the event channel while its event thread is about to wait for the next event. Seen once, on a busy machine and on
+  this library. Later versions of rping end that thread first.
 * `ib_send_bw -R --use-srq` with two queue pairs or more (`-q`; perftest 4.5+0.17) hangs in most runs. The server counts arrivals by
   the `wr_id` of the receive, which in a shared queue names the queue pair it was posted for, and not the one that took it. So a queue
   pair can get more credit (`credit_buf`, in `run_iter_bw_server`) than it has sent messages. The client's window,

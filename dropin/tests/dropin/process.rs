@@ -167,7 +167,11 @@ impl Running {
     /// Whether rping's event thread has ended it after all pings (MATRIX.md, faults of programs).
     fn lost_its_channel(&self, status: ExitStatus) -> bool {
         const WORDS: &str = "rdma_get_cm_event: Bad file descriptor";
-        status.code() == Some(255) && self.name.contains("rping") && self.output().contains(WORDS)
+        let said = self.output();
+        status.code() == Some(255)
+            && self.name.contains("rping")
+            && said.contains(WORDS)
+            && !said.contains(" failed")
     }
 
     /// A sentence about it, with its output.

@@ -1,5 +1,6 @@
-//! Programs of the distribution in the default profile, without `--peer siw`: each connects to siw, or siw to it, again and again.
-//! siw overlooks the first FPDU now and then (Q7), so that one connection shows little.
+//! Programs of the distribution in the default profile, without `--peer siw`: each connects to siw,
+//! or siw to it, again and again. siw overlooks the first FPDU now and then (Q7), so that one
+//! connection shows little.
 
 use uwarp_interop::{Failure, Outcome, PATIENCE, Result, Rig, Uwarp};
 
@@ -10,8 +11,8 @@ use crate::{Case, Run};
 /// Connections of each program. A number in this variable replaces it, for a sample.
 const CONNECTIONS: usize = 50;
 const SAMPLE: &str = "UWARP_INTEROP_CONNECTIONS";
-/// Port of the first server on siw. Each has one of its own: that of the last one may still be listened on. The wire passes all
-/// ports on.
+/// Port of the first server on siw. Each has one of its own: that of the last one may still be
+/// listened on. The wire passes all ports on.
 const FIRST_PORT: u16 = 10_000;
 
 /// A server and its client, with as little traffic as they can have.
@@ -19,7 +20,8 @@ struct Program {
     words: programs::Program,
     /// Connections of one run.
     connects: usize,
-    /// A server that speaks first waits for a client on siw for ever (RFC 5044 section 7.1.2, rule 4), but for `--peer siw`.
+    /// A server that speaks first waits for a client on siw for ever (RFC 5044 section 7.1.2, rule
+    /// 4), but for `--peer siw`.
     server_first: bool,
 }
 

@@ -14,10 +14,11 @@
 //!                                     └──────► another host: the system's
 //! ```
 //!
-//! A socket that a program hands over (`KernelNetwork::adopt`) was connected by the program, so that BBR has begun: it
-//! gets `reno`, and remains paced, at the rate that the kernel derives from reno's window. Nothing that a program may
-//! set turns pacing off: Linux 6.18 sent 14 KB to such a socket's peer within 2.6 ms at a round trip of 20 ms, and at once
-//! from a socket that began with `reno`.
+//! A socket that a program hands over (`KernelNetwork::adopt`) was connected by the program, so
+//! that BBR has begun: it gets `reno`, and remains paced, at the rate that the kernel derives from
+//! reno's window. Nothing that a program may set turns pacing off: Linux 6.18 sent 14 KB to such a
+//! socket's peer within 2.6 ms at a round trip of 20 ms, and at once from a socket that began with
+//! `reno`.
 //!
 //! Another network namespace is another host here, also where a veth pair or a bridge leads to it: its address says
 //! nothing about where it is, and a short round trip is no proof.

@@ -104,9 +104,11 @@ impl KernelNetwork {
 
     /// Takes over a connection that a program made itself, to go on with it in RDMA mode (RFC 5044
     /// section 7.1 lets the ULP talk over it first). Octets that the program has read already are
-    /// its own affair. Within this host it gets the congestion control that a connection of this network has
-    /// ([`KernelSettings::congestion`]), but TCP goes on pacing what it sends where the system's control was BBR; a program
-    /// that sets `reno` before it connects avoids that. A bound on TCP's window (TCP_WINDOW_CLAMP) that it has set may be replaced, where the peer is on this host.
+    /// its own affair. Within this host it gets the congestion control that a connection of this
+    /// network has ([`KernelSettings::congestion`]), but TCP goes on pacing what it sends where the
+    /// system's control was BBR; a program that sets `reno` before it connects avoids that. A bound
+    /// on TCP's window (TCP_WINDOW_CLAMP) that it has set may be replaced, where the peer is on
+    /// this host.
     ///
     /// # Errors
     /// The stream is not connected (any more), or a setting cannot be made.

@@ -17,8 +17,8 @@ const INSIDE: &str = "UWARP_TEST_INSIDE_NETNS";
 /// Ways into a new network namespace, the one without rights first.
 const WAYS: [&[&str]; 2] = [&["-Urn"], &["-n"]];
 
-/// Declares tests whose bodies run in a network namespace of their own. `not_emulated`: what QEMU's user emulation lacks for
-/// them.
+/// Declares tests whose bodies run in a network namespace of their own. `not_emulated`: what QEMU's
+/// user emulation lacks for them.
 macro_rules! in_namespace {
     (not_emulated: $lacks:literal; $(fn $name:ident() $body:block)*) => {
         netns::in_namespace! {

@@ -421,8 +421,9 @@ impl Connection {
         self.qp.connection()
     }
 
-    /// Why the connection ended or is ending (RFC 5040 sections 6.2 and 7); `None` while it stands. A reason that is
-    /// orderly ([`EndReason::is_orderly`]) may be replaced, if the close fails, until the connection has closed.
+    /// Why the connection ended or is ending (RFC 5040 sections 6.2 and 7); `None` while it stands.
+    /// A reason that is orderly ([`EndReason::is_orderly`]) may be replaced, if the close fails,
+    /// until the connection has closed.
     #[must_use]
     pub fn end_reason(&self) -> Option<EndReason> {
         self.qp.end_reason()

@@ -100,7 +100,8 @@ pub(super) fn of_end(reason: &EndReason) -> i32 {
         EndReason::ConnectTimedOut
         | EndReason::CloseTimedOut { .. }
         | EndReason::Stalled { .. } => -Errno::TIMEDOUT.raw_os_error(),
-        // A FIN within a message or an FPDU is the end of a process or of a host, not a graceful close (5041-6.2.2-01).
+        // A FIN within a message or an FPDU is the end of a process or of a host, not a graceful
+        // close (5041-6.2.2-01).
         EndReason::ClosedMidway { .. } => -Errno::CONNRESET.raw_os_error(),
         EndReason::LocalDisconnect
         | EndReason::PeerDisconnect

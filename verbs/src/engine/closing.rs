@@ -14,12 +14,12 @@ const ACKNOWLEDGED_AGAIN: Duration = Duration::from_millis(10);
 /// A close that is under way.
 pub(super) struct Close {
     timer: CloseTimer,
-    /// Position in the stream up to which everything has to arrive: the end of what was framed of our own work and of
-    /// the answers in `owed`, or of a Terminate Message. Other answers lie beyond it, so that a peer that goes on
-    /// asking does not hold up the close.
+    /// Position in the stream up to which everything has to arrive: the end of what was framed of
+    /// our own work and of the answers in `owed`, or of a Terminate Message. Other answers lie
+    /// beyond it, so that a peer that goes on asking does not hold up the close.
     goal: u64,
-    /// Number of answers that have to be sent whole: those to the requests that had arrived when the close began, or
-    /// before the peer's FIN.
+    /// Number of answers that have to be sent whole: those to the requests that had arrived when
+    /// the close began, or before the peer's FIN.
     owed: usize,
     /// Bytes of Read Responses since they last counted as progress.
     answered: u64,
@@ -107,8 +107,8 @@ impl Connection {
         self.deadline = Some(close.timer.first_look(from));
     }
 
-    /// Counts the peer's requests that have arrived and are not answered: the close waits for these answers, and not for
-    /// those to requests that arrive later.
+    /// Counts the peer's requests that have arrived and are not answered: the close waits for these
+    /// answers, and not for those to requests that arrive later.
     pub(super) fn owe_answers(&mut self) {
         if let (Some(close), Stage::Open(stream)) = (&mut self.close, &self.stage) {
             close.owed = stream.rdmap.requests_unanswered();
@@ -122,8 +122,8 @@ impl Connection {
         }
     }
 
-    /// A segment has been framed. `answer`: of the answer to a request of the peer, and not of our own work; `last`: the
-    /// last one of its message.
+    /// A segment has been framed. `answer`: of the answer to a request of the peer, and not of our
+    /// own work; `last`: the last one of its message.
     pub(super) fn framed_in_close(&mut self, answer: bool, last: bool) {
         let Some(close) = &mut self.close else {
             return;
@@ -138,8 +138,8 @@ impl Connection {
         close.waits_for(self.tx.framed_to());
     }
 
-    /// A part of the answer to a request of ours has been placed. A close goes on while the requests
-    /// before it are answered, at no less than the pace of [`CloseTimer`].
+    /// A part of the answer to a request of ours has been placed. A close goes on while the
+    /// requests before it are answered, at no less than the pace of [`CloseTimer`].
     pub(super) fn answered_in_close(&mut self, bytes: u64, complete: bool) {
         let now = self.now;
         let Some(close) = &mut self.close else {
@@ -213,8 +213,9 @@ impl Connection {
         self.end(reason);
     }
 
-    /// As [`Self::end`], for an error; `told`: by a Terminate Message in either direction, so that both ends report it, also
-    /// during a graceful close. Behind our FIN there is none, and all work is done: what is on its way still arrives.
+    /// As [`Self::end`], for an error; `told`: by a Terminate Message in either direction, so that
+    /// both ends report it, also during a graceful close. Behind our FIN there is none, and all
+    /// work is done: what is on its way still arrives.
     pub(super) fn end_in_terminate(&mut self, reason: EndReason, told: bool) {
         if told || !self.sq.is_empty() {
             self.retract_orderly_end();

@@ -58,8 +58,8 @@ impl Connection {
         }
     }
 
-    /// After everything that has arrived was handled: sends the wake-up if it is due and nothing of an FPDU has come from
-    /// the peer. `has_part`: the first bytes of an FPDU have.
+    /// After everything that has arrived was handled: sends the wake-up if it is due and nothing of
+    /// an FPDU has come from the peer. `has_part`: the first bytes of an FPDU have.
     pub(crate) fn wake_peer(&mut self, has_part: bool) {
         if self.wake_up_due().is_none_or(|due| self.now < due) {
             return;

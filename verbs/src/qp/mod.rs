@@ -382,9 +382,10 @@ impl Qp {
         crate::cm::connect_over(&self.inner, stream, options)
     }
 
-    /// Starts to close the connection gracefully (`rdma_disconnect`; RFC 5040 section 6.2): what was posted is carried
-    /// out, then FIN; the peer's FIN completes the close, and what is then still posted is flushed. Requests of the peer
-    /// that have arrived are answered before the FIN. Returns at once.
+    /// Starts to close the connection gracefully (`rdma_disconnect`; RFC 5040 section 6.2): what
+    /// was posted is carried out, then FIN; the peer's FIN completes the close, and what is then
+    /// still posted is flushed. Requests of the peer that have arrived are answered before the FIN.
+    /// Returns at once.
     pub fn disconnect(&self) {
         if !self.is_inherited() {
             self.inner.with(crate::engine::Connection::disconnect);
@@ -405,8 +406,9 @@ impl Qp {
             .is_some()
     }
 
-    /// Why the connection ended, or is ending (RFC 5040 sections 6.2 and 7.1); `None` while it stands. A reason that is
-    /// orderly ([`EndReason::is_orderly`]) may be replaced, if the close fails, until the state is Error or Idle.
+    /// Why the connection ended, or is ending (RFC 5040 sections 6.2 and 7.1); `None` while it
+    /// stands. A reason that is orderly ([`EndReason::is_orderly`]) may be replaced, if the close
+    /// fails, until the state is Error or Idle.
     #[must_use]
     pub fn end_reason(&self) -> Option<EndReason> {
         if self.is_inherited() {

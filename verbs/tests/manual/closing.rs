@@ -57,35 +57,44 @@ fn disconnected(world: &World) -> CmEvent {
     event
 }
 
+/// Closes the first side while each turn of the peer takes what fits into its window. Both programs
+/// are told of a graceful end. Returns how long the close lasted.
+fn closes_gracefully(world: &World, ids: &[CmId; 2]) -> Duration {
+    let begin = world.clock.now();
+    ids[0].disconnect().unwrap();
+    while world.channel.waiting() == 0 {
+        drive_first(world);
+        world.sides[1].device.progress();
+        world.clock.advance(Duration::from_secs(1));
+    }
+    let lasted = world.clock.now() - begin;
+    world.run_until(|| world.channel.waiting() == 2);
+    for _ in 0..2 {
+        let event = disconnected(world);
+        assert_eq!(event.status(), 0, "{event:?}");
+    }
+    let reason = world.sides[0].qp.end_reason().unwrap();
+    assert!(matches!(reason, EndReason::LocalDisconnect), "{reason}");
+    lasted
+}
+
 /// Each turn of the peer takes what fits into its window, so that the close lasts longer than one without progress may.
 #[test]
 fn a_close_goes_on_while_the_peer_takes_something() {
     let (world, ids, regions) = connected(2048);
     write(&world, &regions);
-    let [a, b] = &world.sides;
-    let begin = world.clock.now();
-    ids[0].disconnect().unwrap();
-    while a.qp.end_reason().is_none() || world.channel.waiting() == 0 {
-        drive_first(&world);
-        b.device.progress();
-        world.clock.advance(Duration::from_secs(1));
-    }
-    let lasted = world.clock.now() - begin;
-    let limit = Settings::default().timeouts.close;
-    assert!(lasted > 2 * limit, "{lasted:?}");
-    world.run_until(|| world.channel.waiting() == 2);
-    for _ in 0..2 {
-        let event = disconnected(&world);
-        assert_eq!(event.status(), 0, "{event:?}");
-    }
-    let reason = a.qp.end_reason().unwrap();
-    assert!(matches!(reason, EndReason::LocalDisconnect), "{reason}");
-    let reason = b.qp.end_reason().unwrap();
+    let lasted = closes_gracefully(&world, &ids);
+    assert!(
+        lasted > 2 * Settings::default().timeouts.close,
+        "{lasted:?}"
+    );
+    let reason = world.sides[1].qp.end_reason().unwrap();
     assert!(matches!(reason, EndReason::PeerDisconnect), "{reason}");
     same(&content(&regions[1]), &pattern(1, LEN), "the Write");
 }
 
-/// The second side has asked for a Read of the first one, which has room for `window` bytes in each buffer of its TCP.
+/// The second side has asked for a Read of the first one, which has room for `window` bytes in each
+/// buffer of its TCP.
 fn asked(window: usize) -> (World, [CmId; 2], [MemoryRegion; 2]) {
     let link = MemorySettings::default()
         .receive_buffer(window)
@@ -107,29 +116,17 @@ fn asked(window: usize) -> (World, [CmId; 2], [MemoryRegion; 2]) {
     (world, ids, regions)
 }
 
-/// The FIN waits for the answer, and the answer for the peer, which takes what fits into its window in each turn.
+/// The FIN waits for the answer, and the answer for the peer, which takes what fits into its window
+/// in each turn.
 #[test]
 fn a_close_goes_on_while_the_peer_takes_the_answer_to_its_read() {
     let (world, ids, regions) = asked(16 << 10);
-    let [a, b] = &world.sides;
-    let begin = world.clock.now();
-    ids[0].disconnect().unwrap();
-    while world.channel.waiting() == 0 {
-        drive_first(&world);
-        b.device.progress();
-        world.clock.advance(Duration::from_secs(1));
-    }
-    let lasted = world.clock.now() - begin;
-    let limit = Settings::default().timeouts.close;
-    assert!(lasted > 4 * limit, "{lasted:?}");
-    world.run_until(|| world.channel.waiting() == 2);
-    for _ in 0..2 {
-        let event = disconnected(&world);
-        assert_eq!(event.status(), 0, "{event:?}");
-    }
-    let reason = a.qp.end_reason().unwrap();
-    assert!(matches!(reason, EndReason::LocalDisconnect), "{reason}");
-    let done = b.send_cq.poll_one();
+    let lasted = closes_gracefully(&world, &ids);
+    assert!(
+        lasted > 4 * Settings::default().timeouts.close,
+        "{lasted:?}"
+    );
+    let done = world.sides[1].send_cq.poll_one();
     assert_eq!(done.map(|done| done.status), Some(Status::Success));
     same(&content(&regions[1]), &pattern(1, ANSWER), "the answer");
 }
@@ -157,8 +154,8 @@ fn a_close_with_an_answer_that_the_peer_does_not_take_is_not_a_clean_one() {
     );
 }
 
-/// TCP in user space takes no more than fits into the peer's window, but an FPDU that was begun is sent whole. Here one
-/// FPDU has the whole Write.
+/// TCP in user space takes no more than fits into the peer's window, but an FPDU that was begun is
+/// sent whole. Here one FPDU has the whole Write.
 #[test]
 fn a_slow_peer_gets_the_fpdu_that_was_begun_and_then_the_terminate_message() {
     let settings = Settings::default().fpdu_segments(FpduSegments::MOST);
@@ -239,7 +236,8 @@ fn a_close_that_the_peer_began_waits_for_what_it_is_owed() {
     same(&content(&regions[1]), &pattern(1, LEN), "the Write");
 }
 
-/// The connection of a dropped QP ends in the background: first its close, and then what TCP still has.
+/// The connection of a dropped QP ends in the background: first its close, and then what TCP still
+/// has.
 #[test]
 fn what_tcp_has_of_a_dropped_qp_arrives_after_the_time_of_its_close() {
     let (world, ids, regions) = connected(2 * LEN);
