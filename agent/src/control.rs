@@ -14,12 +14,12 @@ pub(crate) enum Incoming {
     TooLong,
 }
 
-/// What one controller has said and what it is to hear. Who has the connection to it carries the octets.
+/// What one controller has said and what it is to hear. Who has the connection to it carries the bytes.
 #[derive(Default)]
 pub(crate) struct Control {
     input: Input,
     output: Vec<u8>,
-    /// Octets of `output` that are gone.
+    /// Bytes of `output` that are gone.
     sent: usize,
     ended: bool,
 }
@@ -54,7 +54,7 @@ impl Control {
         &self.output[self.sent..]
     }
 
-    /// So many octets of what waits are on their way.
+    /// So many bytes of what waits are on their way.
     pub(crate) fn sent(&mut self, octets: usize) {
         self.sent += octets;
         if self.sent == self.output.len() {
@@ -82,13 +82,13 @@ impl Control {
     }
 }
 
-/// Octets as they came, cut into lines.
+/// Bytes as they came, cut into lines.
 #[derive(Default)]
 struct Input {
     octets: Vec<u8>,
-    /// Octets that were handed out.
+    /// Bytes that were handed out.
     taken: usize,
-    /// Octets behind `taken` that have no end of line.
+    /// Bytes behind `taken` that have no end of line.
     searched: usize,
     /// The rest of a line that was too long is passed over.
     skipping: bool,

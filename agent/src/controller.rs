@@ -43,7 +43,7 @@ impl Controller {
         self.last_words();
     }
 
-    /// Waits until something happens: also for room when something is to be sent, and for octets while there is room for
+    /// Waits until something happens: also for room when something is to be sent, and for bytes while there is room for
     /// answers. Only looks while the session is `busy`: commands may have waited for room that there is now.
     fn wait(&mut self, busy: bool) -> io::Result<()> {
         let control = &self.session.control;

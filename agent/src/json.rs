@@ -77,7 +77,7 @@ impl Fields {
         }
     }
 
-    /// Octets in hexadecimal, at most `room`.
+    /// Bytes in hexadecimal, at most `room`.
     pub(crate) fn hex(&self, key: &str, room: usize) -> Result<Vec<u8>, Refusal> {
         let text = self.text(key, "")?;
         let digits = text.len();

@@ -56,7 +56,7 @@ impl LocalSession {
         self.session.control.take(octets);
     }
 
-    /// What the session has to say, as much as has room: so many octets of its lines. What has no room is for the next call.
+    /// What the session has to say, as much as has room: so many bytes of its lines. What has no room is for the next call.
     pub fn say(&mut self, octets: &mut [u8]) -> usize {
         let control = &mut self.session.control;
         let count = control.queued().len().min(octets.len());

@@ -10,15 +10,15 @@ use crate::refusal::{Refusal, by};
 use crate::session::Session;
 
 const PAGE: usize = 4096;
-/// Octets of all regions of one controller together.
+/// Bytes of all regions of one controller together.
 const MAX_MEMORY: usize = 1 << 30;
 /// Elements of one work request.
 const MAX_SGE: usize = 32;
-/// Octets that are filled or looked at in one go.
+/// Bytes that are filled or looked at in one go.
 const CHUNK: usize = 1 << 16;
 /// What `peek` tells at most.
 const MAX_PEEK: usize = 4096;
-/// What `poke` takes at most, in a line of 65,535 octets.
+/// What `poke` takes at most, in a line of 65,535 bytes.
 const MAX_POKE: usize = 16_384;
 /// More than any device allows as inline data.
 const MAX_INLINE: usize = 4096;
@@ -33,7 +33,7 @@ pub(crate) struct Window {
     mw: MemoryWindow,
 }
 
-/// Octets of a region.
+/// Bytes of a region.
 struct Part<'a> {
     mr: &'a MemoryRegion,
     off: usize,
@@ -210,7 +210,7 @@ impl Session {
         posted.map_err(|error| by("ibv_post_send")(error.kind))
     }
 
-    /// The octets that a command names: all of the region when it does not say.
+    /// The bytes that a command names: all of the region when it does not say.
     fn part(&self, fields: &Fields) -> Result<Part<'_>, Refusal> {
         let mr = &self.regions.get(fields.number("mr", 0)?)?.mr;
         let size = mr.len() as u64;
@@ -219,7 +219,7 @@ impl Session {
         let len = fields.number("len", rest.unwrap_or_default())?;
         if rest.is_none_or(|rest| len > rest) {
             return Err(Refusal::agent(format!(
-                "off, off + len: the region has {size} octets"
+                "off, off + len: the region has {size} bytes"
             )));
         }
         // Both are within a length that is a usize.
@@ -261,14 +261,14 @@ impl Session {
         Ok(self.regions.get(region)?.mr.sge(off, len))
     }
 
-    /// The octets that such elements name, for inline data: these the agent has to have.
+    /// The bytes that such elements name, for inline data: these the agent has to have.
     pub(crate) fn octets(&self, sges: &[Sge]) -> Result<Vec<u8>, Refusal> {
         let mut octets = Vec::new();
         for sge in sges {
             let begin = octets.len();
             let len = sge.len as usize;
             if begin + len > MAX_INLINE {
-                let why = format!("sge: at most {MAX_INLINE} octets of inline data");
+                let why = format!("sge: at most {MAX_INLINE} bytes of inline data");
                 return Err(Refusal::agent(why));
             }
             let mut regions = self.regions.iter().map(|(_, region)| &region.mr);
@@ -283,7 +283,7 @@ impl Session {
 }
 
 impl Part<'_> {
-    /// Piece by piece, as (offset in the region, octets), as long as it answers true.
+    /// Piece by piece, as (offset in the region, bytes), as long as it answers true.
     fn pieces(
         &self,
         mut each: impl FnMut(usize, usize) -> Result<bool, OutOfRange>,

@@ -1,10 +1,10 @@
 //! The pattern that fills regions, so that data need not cross the control channel.
 
-/// Octet `at` of the endless pattern of `seed`, and all behind it: octet `at % 8`, the lowest first, of output number
+/// Byte `at` of the endless pattern of `seed`, and all behind it: byte `at % 8`, the lowest first, of output number
 /// `at / 8` of the SplitMix64 generator that starts from `seed`.
 pub(crate) fn pattern(seed: u64, at: u64) -> impl Iterator<Item = u8> {
     let first = at / 8;
-    // Beyond octet 2^64 it goes on with the outputs that come then; nobody gets there.
+    // Beyond byte 2^64 it goes on with the outputs that come then; nobody gets there.
     let words = (0..).map(move |index| word(seed, first.wrapping_add(index)));
     words
         .flat_map(u64::to_le_bytes)

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!   client                                             server
-//!     | Send: where the ping data is (16 octets) ------> |
+//!     | Send: where the ping data is (16 bytes) ------> |
 //!     | <------------------- RDMA Read of the ping data  |
 //!     | <-------------------------- Send: go ahead (16)  |
-//!     | Send: where the echo goes (16 octets) ---------> |
+//!     | Send: where the echo goes (16 bytes) ---------> |
 //!     | <------------------- RDMA Write of the echo      |
 //!     | <-------------------------- Send: go ahead (16)  |
 //! ```
@@ -22,7 +22,7 @@ use uwarp_verbs::{
 
 use crate::hub::Hub;
 
-/// A message of rping: address (8 octets), key (4) and length (4), in network byte order.
+/// A message of rping: address (8 bytes), key (4) and length (4), in network byte order.
 const ADVERT: u32 = 16;
 /// rping's largest ping data.
 const DATA: u32 = 65_535;
@@ -214,7 +214,7 @@ impl Server<'_> {
             }
             if done.opcode == WcOpcode::Recv && done.byte_len != ADVERT {
                 let len = done.byte_len;
-                let why = format!("a message of {len} octets, where rping sends {ADVERT}");
+                let why = format!("a message of {len} bytes, where rping sends {ADVERT}");
                 return Err(why.into());
             }
             if done.opcode == opcode {

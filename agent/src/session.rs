@@ -102,7 +102,7 @@ impl Session {
                 None => break,
                 Some(Incoming::Line(line)) => self.obey(&line),
                 Some(Incoming::TooLong) => {
-                    let why = "a line is longer than 65535 octets";
+                    let why = "a line is longer than 65535 bytes";
                     self.answer(Line::new(), Err(Refusal::agent(why)));
                 }
             }

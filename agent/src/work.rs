@@ -145,7 +145,7 @@ impl<'a> Operation<'a> {
     }
 }
 
-/// The 8 octets of Immediate Data: as they are, or a number of 32 bits in front.
+/// The 8 bytes of Immediate Data: as they are, or a number of 32 bits in front.
 fn parse_imm(fields: &Fields) -> Result<[u8; 8], Refusal> {
     if let Ok(text) = fields.text("imm", "")
         && text.len() == 16

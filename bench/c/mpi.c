@@ -1,6 +1,6 @@
 /* Two ranks of MPI, as the OSU micro-benchmarks have them: `pingpong` there and back, and `put` from one side with a flush for each window of puts.
  * Arguments: what, the length, how many seconds, the processors of the ranks ("none": wherever they are), and for `put` how many are a window. Rank 0 prints one number: seconds one way, or
- * octets a second; the median of batches. */
+ * bytes a second; the median of batches. */
 #define _GNU_SOURCE
 #include <mpi.h>
 #include <sched.h>
@@ -113,7 +113,7 @@ int main(int argc, char **argv)
 	if (work == put && rank == 1)
 		for (at = 0; at < length; at++)
 			if (shown[at] != 1) {
-				fprintf(stderr, "octet %d was not put\n", at);
+				fprintf(stderr, "byte %d was not put\n", at);
 				MPI_Abort(MPI_COMM_WORLD, 1);
 			}
 	qsort(times, most, sizeof times[0], ascending);

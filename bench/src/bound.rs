@@ -7,7 +7,7 @@ use crate::figures::{Base, Figure, Of, RAW_1M, RAW_64K, Section, figure};
 use crate::raw::{Kind, Work};
 use crate::targets::{Bound, Measure, Target, target};
 
-/// Raw TCP with work on its octets.
+/// Raw TCP with work on its bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
     pub(crate) name: &'static str,

@@ -1,7 +1,7 @@
 //! How far apart the two processors are on which both sides run.
 //!
 //! A hypervisor moves virtual processors: for a minute both share a cache, and for the next they do not. Whatever goes
-//! from one to the other costs several times as much then, raw TCP's octets as well as ours, so that a ratio of two figures means
+//! from one to the other costs several times as much then, raw TCP's bytes as well as ours, so that a ratio of two figures means
 //! something only if the processors were as far apart for the one as for the other. That is measured: by how long a
 //! cache line takes.
 

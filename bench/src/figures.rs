@@ -83,15 +83,15 @@ impl Base {
 /// What it is measured by.
 #[derive(Clone, Debug)]
 pub(crate) enum Of {
-    /// Raw writes of this size: octets a second. Both sides block.
+    /// Raw writes of this size: bytes a second. Both sides block.
     Writes(usize),
     /// The same, and both sides spin.
     SpinningWrites(usize),
-    /// A raw stream with work of both ends on its octets, by messages of this size: octets a second.
+    /// A raw stream with work of both ends on its bytes, by messages of this size: bytes a second.
     Working(Kind, usize),
     /// Raw writes of this size: how many a second.
     WriteRate(usize),
-    /// A raw ping-pong of so many octets: seconds one way.
+    /// A raw ping-pong of so many bytes: seconds one way.
     PingPong(Kind, usize),
     /// The same: seconds there and back.
     RoundTrip(Kind, usize),

@@ -1,4 +1,4 @@
-//! Instructions of the data path, for a message and for an octet, counted by callgrind: figures that do not depend on load, so
+//! Instructions of the data path, for a message and for an byte, counted by callgrind: figures that do not depend on load, so
 //! that a regression shows without noise.
 //!
 //! Two devices in one thread exchange messages over kernel TCP (`examples/traffic.rs`). Counted is what each side executes
@@ -22,7 +22,7 @@ const NAME: &str = "instructions";
 #[derive(Parser, Debug)]
 #[command(
     name = "uwarp-bench instructions",
-    about = "instructions a message and an octet, by callgrind"
+    about = "instructions a message and an byte, by callgrind"
 )]
 struct Options {
     /// The program that makes traffic: the example `traffic`
@@ -43,7 +43,7 @@ pub(crate) fn is_wanted(args: &[String]) -> Option<io::Result<()>> {
     (name == NAME).then(|| run(&Options::parse_from([program].into_iter().chain(rest))))
 }
 
-/// What is counted: name, octets of a message, messages of a post, messages.
+/// What is counted: name, bytes of a message, messages of a post, messages.
 type Case = (&'static str, u32, u32, u32);
 
 const CASES: [Case; 18] = [
@@ -91,11 +91,11 @@ impl Row {
     }
 }
 
-/// Between messages of these two sizes is the slope that instructions for an octet are taken from: what a message costs whatever
+/// Between messages of these two sizes is the slope that instructions for an byte are taken from: what a message costs whatever
 /// its size is not in it.
 const SLOPE: [u32; 2] = [64 << 10, 1 << 20];
 
-/// Instructions for an octet, of the requester and of the target.
+/// Instructions for an byte, of the requester and of the target.
 #[derive(Clone, PartialEq, Debug)]
 struct Slope {
     what: String,
@@ -164,7 +164,7 @@ fn run(options: &Options) -> io::Result<()> {
     judge(&before, &compiler, &rows)
 }
 
-/// Counts, and where that is more than was recorded counts again: how the octets of large messages fall into reads of the socket
+/// Counts, and where that is more than was recorded counts again: how the bytes of large messages fall into reads of the socket
 /// differs from run to run, and with it what is moved. What every run takes more is a regression.
 fn least_of(was: f64, mut count: impl FnMut() -> io::Result<f64>) -> io::Result<f64> {
     let mut least = count()?;
@@ -252,22 +252,22 @@ fn told_of_octet(slope: &Slope) -> String {
     format!("{name:23} {requester:>12.4} {target:>12.4}")
 }
 
-/// Behind what, for one octet of it.
-const OF_OCTET: &str = "/octet";
+/// Behind what, for one byte of it.
+const OF_OCTET: &str = "/byte";
 
-const HEAD: &str = "# Instructions in user space for one message, and for one octet of large ones, by callgrind: ./ci.sh instructions compares, and with --record writes this file.\n\
+const HEAD: &str = "# Instructions in user space for one message, and for one byte of large ones, by callgrind: ./ci.sh instructions compares, and with --record writes this file.\n\
     # CRC on; kernel TCP; valgrind has no AVX-512, so the CRC is that of AVX2 and PCLMULQDQ.\n";
 
 fn record(compiler: &str, rows: &[Row]) -> String {
     let mut text = format!("{HEAD}# compiler: {compiler}\n");
-    let _ = writeln!(text, "# what     octets  list    requester       target");
+    let _ = writeln!(text, "# what     bytes  list    requester       target");
     for row in rows {
         let _ = writeln!(text, "{}", told(row));
     }
     let [small, large] = SLOPE;
     let _ = writeln!(
         text,
-        "# one octet: what a message of {large} takes more than one of {small}, by the difference"
+        "# one byte: what a message of {large} takes more than one of {small}, by the difference"
     );
     for slope in slopes(rows) {
         let _ = writeln!(text, "{}", told_of_octet(&slope));
@@ -375,9 +375,9 @@ mod tests {
         };
         assert_eq!((slope.what.as_str(), slope.counts), ("write", [0.5, 0.25]));
         let text = record("rustc 1.0", &rows);
-        let line = text.lines().find(|line| line.starts_with("write/octet"));
+        let line = text.lines().find(|line| line.starts_with("write/byte"));
         let words: Vec<_> = line.unwrap().split_whitespace().collect();
-        assert_eq!(words, ["write/octet", "0.5000", "0.2500"]);
+        assert_eq!(words, ["write/byte", "0.5000", "0.2500"]);
         // Who compares reads messages alone.
         assert_eq!(recorded(&text).1, rows);
     }

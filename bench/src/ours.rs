@@ -52,7 +52,7 @@ impl Uwarp {
 /// What `uwarp perf` tells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Told {
-    /// Octets of payload a second.
+    /// Bytes of payload a second.
     Bandwidth,
     /// Messages a second.
     Rate,

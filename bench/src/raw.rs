@@ -1,8 +1,8 @@
 //! Raw TCP, written well: what an application could reach without RDMA.
 //!
 //! Client and server are processes of their own, as those of `uwarp perf` are, with the same processors and the same congestion
-//! control. What they do with a stream of octets is the same for any [`Stream`]: `smol::bare` has another one. What they do with the
-//! octets themselves, where they do something, has [`work`].
+//! control. What they do with a stream of bytes is the same for any [`Stream`]: `smol::bare` has another one. What they do with the
+//! bytes themselves, where they do something, has [`work`].
 
 mod work;
 
@@ -21,7 +21,7 @@ use crate::stats::median;
 pub(crate) use work::Work;
 use work::{Sink, Source};
 
-/// Octets of one read.
+/// Bytes of one read.
 const READ: usize = 256 * 1024;
 /// Looks at the clock once in so many round trips.
 const BATCH: usize = 64;
@@ -29,7 +29,7 @@ const BATCH: usize = 64;
 pub(crate) const SERVER: &str = "raw-server";
 pub(crate) const CLIENT: &str = "raw-client";
 
-/// What a connection is for; its first octet says so.
+/// What a connection is for; its first byte says so.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     /// The client writes, the server reads, and answers at the end. Both block.
@@ -42,12 +42,12 @@ pub(crate) enum Kind {
     SleepingServer,
     /// As `Stream`, and both spin on a socket that does not block.
     SpinningStream,
-    /// As one of the two streams, with work of both ends on the octets.
+    /// As one of the two streams, with work of both ends on the bytes.
     Working { work: Work, spins: bool },
 }
 
 impl Kind {
-    /// By the octets that name them.
+    /// By the bytes that name them.
     const ALL: [Kind; 13] = [
         Kind::Stream,
         Kind::Spin,
@@ -73,12 +73,12 @@ impl Kind {
         }
     }
 
-    /// Whether octets go one way alone.
+    /// Whether bytes go one way alone.
     pub(crate) fn is_stream(self) -> bool {
         matches!(self, Kind::Stream | Kind::SpinningStream) || self.work().is_some()
     }
 
-    /// What is done with the octets of a stream.
+    /// What is done with the bytes of a stream.
     fn work(self) -> Option<Work> {
         match self {
             Kind::Working { work, .. } => Some(work),
@@ -133,7 +133,7 @@ impl Server {
         })
     }
 
-    /// Octets a second by writes of this size, or seconds one way of messages of this size.
+    /// Bytes a second by writes of this size, or seconds one way of messages of this size.
     pub(crate) fn measure(&self, kind: Kind, size: usize, time: Duration) -> io::Result<Sample> {
         let load = Load { kind, size, time };
         measure(self.addr, self.congestion.as_deref(), &self.pinning, load)
@@ -204,7 +204,7 @@ pub(crate) fn invalid(what: &str) -> io::Error {
     io::Error::new(ErrorKind::InvalidInput, what)
 }
 
-/// Octets that go to and fro between two processes.
+/// Bytes that go to and fro between two processes.
 pub(crate) trait Stream: Read + Write {
     /// From now on reads spin: they say [`ErrorKind::WouldBlock`] or look themselves.
     fn spin(&mut self, spins: bool) -> io::Result<()>;
@@ -265,7 +265,7 @@ impl Load {
         Ok(())
     }
 
-    /// Octets a second, and seconds of processor time of both sides for 10^9 octets.
+    /// Bytes a second, and seconds of processor time of both sides for 10^9 bytes.
     fn stream(&self, stream: &mut impl Stream) -> io::Result<(f64, Option<f64>)> {
         stream.spin(self.kind.spins(Side::Client))?;
         let mut source = Source::new(self.kind.work(), self.size);

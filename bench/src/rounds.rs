@@ -181,7 +181,7 @@ mod tests {
         values.iter().map(of).collect()
     }
 
-    /// Two rounds of raw writes, blocking and spinning, of raw TCP with work on its octets, and of the first of ours.
+    /// Two rounds of raw writes, blocking and spinning, of raw TCP with work on its bytes, and of the first of ours.
     fn measured() -> Measured {
         let raw = [
             [6.0, 3.0],

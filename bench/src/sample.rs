@@ -5,9 +5,9 @@ use crate::distance::Distance;
 /// A value in the unit of what was measured.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
-    /// Octets or messages a second, or seconds.
+    /// Bytes or messages a second, or seconds.
     pub(crate) value: f64,
-    /// Seconds of processor time for 10^9 octets, of both sides.
+    /// Seconds of processor time for 10^9 bytes, of both sides.
     pub(crate) cpu: Option<f64>,
     /// How far apart the processors of both sides were meanwhile, where that is known.
     pub(crate) apart: Option<Distance>,

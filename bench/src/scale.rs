@@ -37,7 +37,7 @@ use pair::{Carrier, Pair, Role, Shape};
 use report::{Line, Part, Target};
 use validation::{Regions, Which};
 
-/// Octets of each socket buffer where what else a connection in user space holds is of interest.
+/// Bytes of each socket buffer where what else a connection in user space holds is of interest.
 const SMALL_BUFFER: usize = 4096;
 /// Descriptors of a process that are not of connections, and some to spare.
 const BESIDES: usize = 100;
@@ -81,7 +81,7 @@ struct Options {
     /// The server of a client
     #[arg(long, hide = true)]
     addr: Option<SocketAddr>,
-    /// Octets of socket buffers in user space
+    /// Bytes of socket buffers in user space
     #[arg(long, hide = true)]
     buffer: Option<usize>,
 }
@@ -276,7 +276,7 @@ fn memories(carrier: Carrier, pairs: &mut BTreeMap<Shape, Pair>) -> io::Result<V
             });
         };
         let apart = match shape.buffer {
-            Some(octets) => format!(", its two buffers of {octets} octets apart"),
+            Some(octets) => format!(", its two buffers of {octets} bytes apart"),
             None => String::new(),
         };
         let sides: &[(&str, usize)] = match carrier {

@@ -200,7 +200,7 @@ fn raw_script(test: Test, this: &str) -> String {
     )
 }
 
-/// What a client of raw TCP prints: octets a second, or seconds in one direction.
+/// What a client of raw TCP prints: bytes a second, or seconds in one direction.
 fn parse_raw(said: &str, test: Test) -> Option<f64> {
     let said: serde_json::Value = serde_json::from_str(said.trim()).ok()?;
     let value = said["value"].as_f64()?;
@@ -209,7 +209,7 @@ fn parse_raw(said: &str, test: Test) -> Option<f64> {
     (value.is_finite() && value > 0.0).then_some(ways * value)
 }
 
-/// A number of the table that both print: MB/s (2^20) as octets a second, or microseconds as seconds.
+/// A number of the table that both print: MB/s (2^20) as bytes a second, or microseconds as seconds.
 fn parse(said: &str, test: Test) -> Option<f64> {
     let mut lines = said
         .lines()
@@ -220,7 +220,7 @@ fn parse(said: &str, test: Test) -> Option<f64> {
         .split_whitespace()
         .map_while(|word| word.parse().ok())
         .collect();
-    // Octets, iterations, and then: peak, average, rate; or the shortest, the longest, the typical.
+    // Bytes, iterations, and then: peak, average, rate; or the shortest, the longest, the typical.
     let value = if test.is_latency() {
         row.get(4)? / 1e6
     } else {

@@ -10,7 +10,7 @@ use crate::progress;
 use crate::sample::Sample;
 use crate::stats::{Ratios, Spread};
 
-/// Octets of a message.
+/// Bytes of a message.
 pub(crate) const SIZES: [usize; 6] = [8, 64, 512, 4 << 10, 64 << 10, 1 << 20];
 
 /// One test of ours, and the peers' that it is compared with.

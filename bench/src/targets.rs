@@ -24,7 +24,7 @@ pub(crate) enum Measure {
     Raw(Base),
     /// The ratio to another figure of ours.
     Ours(Section, &'static str),
-    /// The ratio of processor time for 10^9 octets to that of a raw figure.
+    /// The ratio of processor time for 10^9 bytes to that of a raw figure.
     Cpu(&'static str),
     /// The value itself, in the unit of its table.
     Value,

@@ -6,7 +6,7 @@
 
 use crate::{Direction, LinkType};
 
-/// Octets kept of one packet; longer packets are cut, their true length is kept.
+/// Bytes kept of one packet; longer packets are cut, their true length is kept.
 ///
 /// The largest value that Wireshark accepts. Everything that TCP/IP can carry is shorter.
 pub(crate) const SNAP_LEN: usize = 262_144;
@@ -47,7 +47,7 @@ pub(crate) fn interface(out: &mut Vec<u8>, name: &str, link: LinkType) {
     });
 }
 
-/// What an Enhanced Packet Block says of a packet besides its octets.
+/// What an Enhanced Packet Block says of a packet besides its bytes.
 pub(crate) struct PacketInfo<'a> {
     /// Index of the interface in the order of the Interface Description Blocks.
     pub(crate) interface: u32,
@@ -100,7 +100,7 @@ fn block(out: &mut Vec<u8>, kind: u32, body: impl FnOnce(&mut Vec<u8>)) {
     }
 }
 
-/// An option's value is at most 65535 octets; a longer text is cut.
+/// An option's value is at most 65535 bytes; a longer text is cut.
 fn option(out: &mut Vec<u8>, code: u16, value: &[u8]) {
     let value = value.get(..usize::from(u16::MAX)).unwrap_or(value);
     out.extend_from_slice(&code.to_le_bytes());

@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::block::{self, PacketInfo};
 use crate::live::LiveFlows;
 
-/// What the octets of an interface's packets start with.
+/// What the bytes of an interface's packets start with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LinkType {
     /// An IPv4 or IPv6 header (LINKTYPE_RAW, 101).

@@ -6,7 +6,7 @@ use crate::headers::{Kind, MAX_SEGMENT, Numbers, SegmentWriter};
 use crate::segmenter::{Segmenter, Side};
 use crate::{Direction, Interface};
 
-/// Octets one side may have sent without an acknowledgement before one is made up. Well below the
+/// Bytes one side may have sent without an acknowledgement before one is made up. Well below the
 /// window, so that no tool reports a full one.
 const ACK_AFTER: u32 = 64 * 1024;
 /// The smallest MSS that is honoured: the beginning of an MPA Request or Reply fits.
@@ -20,7 +20,7 @@ const MIN_SEGMENT: usize = 20;
 /// retransmissions, timing of acknowledgements) is not known here and not shown.
 ///
 /// Segments are cut so that Wireshark can dissect MPA; see the crate documentation. For that some
-/// octets wait until more come: the first 19 of an MPA Request or Reply, the first 7 of an FPDU, and
+/// bytes wait until more come: the first 19 of an MPA Request or Reply, the first 7 of an FPDU, and
 /// with Markers an FPDU that is not whole. A FIN, a reset and dropping the `Flow` record what
 /// waits; nothing else is ever held back.
 ///
@@ -42,7 +42,7 @@ pub struct Flow {
 #[derive(Debug)]
 struct End {
     writer: SegmentWriter,
-    /// Sequence number of the next octet.
+    /// Sequence number of the next byte.
     next: u32,
     /// How far the other end has acknowledged.
     acknowledged: u32,
@@ -52,7 +52,7 @@ struct End {
 
 impl Flow {
     /// Begins to record the connection between `local` and `peer` on `interface`. `mss` is the
-    /// largest segment in octets, taken as 20 to 65495; [`Flow::opened`] announces it in the SYNs.
+    /// largest segment in bytes, taken as 20 to 65495; [`Flow::opened`] announces it in the SYNs.
     pub fn new(interface: Interface, local: SocketAddr, peer: SocketAddr, mss: usize) -> Self {
         let number = interface.capture().live().enter(local, peer);
         let seed = number.unwrap_or(0);
@@ -215,7 +215,7 @@ impl End {
 /// The same for the same addresses and number of the connection in the capture (FNV-1a).
 ///
 /// Below 2^24: Wireshark 4.0 loses the Markers of a stream whose sequence numbers wrap, so that is
-/// put off to the last octets of the first 4 GiB.
+/// put off to the last bytes of the first 4 GiB.
 fn initial_sequence_number(from: SocketAddr, to: SocketAddr, seed: u32) -> u32 {
     let mut hash: u32 = 0x811C_9DC5;
     let mut mix = |octet: u8| hash = (hash ^ u32::from(octet)).wrapping_mul(0x0100_0193);

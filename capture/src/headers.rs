@@ -9,13 +9,13 @@ use etherparse::{
 
 use crate::{Direction, Interface, LinkType};
 
-/// Octets of data that fit into one IPv4 packet behind 20 octets of IP and 20 of TCP header. IPv6
+/// Bytes of data that fit into one IPv4 packet behind 20 bytes of IP and 20 of TCP header. IPv6
 /// would take 20 more.
 pub(crate) const MAX_SEGMENT: usize = 65_535 - 40;
 
-/// The window every made-up segment advertises, in units of 2^`WINDOW_SHIFT` octets.
+/// The window every made-up segment advertises, in units of 2^`WINDOW_SHIFT` bytes.
 const WINDOW: u16 = u16::MAX;
-/// Window scaling as both SYNs announce it: 8 MiB minus 128 octets.
+/// Window scaling as both SYNs announce it: 8 MiB minus 128 bytes.
 const WINDOW_SHIFT: u8 = 7;
 const TTL: u8 = 64;
 
@@ -69,7 +69,7 @@ impl SegmentWriter {
         }
     }
 
-    /// Records one segment. `payload` has at most [`MAX_SEGMENT`] octets; a longer one is dropped.
+    /// Records one segment. `payload` has at most [`MAX_SEGMENT`] bytes; a longer one is dropped.
     pub(crate) fn write(
         &self,
         interface: &Interface,
@@ -129,7 +129,7 @@ impl SegmentWriter {
                     TcpOptionElement::Noop,
                     TcpOptionElement::WindowScale(WINDOW_SHIFT),
                 ];
-                // Eight octets of options: always fits.
+                // Eight bytes of options: always fits.
                 let _ = tcp.set_options(&options);
             }
             Kind::Data { push } => tcp.psh = push,

@@ -43,12 +43,12 @@
 //! MPA Request or Reply ends its segment, an FPDU that does not fit behind others begins one, and
 //! with Markers every FPDU is one, even above the MSS (as captures of a host with segmentation
 //! offload show it). Then 4.0 dissects, in full and with a checked CRC, revisions 1 and 2 and FPDUs
-//! of any length, whatever pieces the octets came in. What it cannot do, however the segments are
+//! of any length, whatever pieces the bytes came in. What it cannot do, however the segments are
 //! cut:
 //! * Markers that only one side asked for: the direction without Markers is read as if it had
 //!   them, and its FPDUs are lost. The direction with Markers is dissected.
 //! * An FPDU with a Marker inside that ends right where the next Marker is due: it is counted four
-//!   octets too long and passed over, and the next one shows a wrong CRC.
+//!   bytes too long and passed over, and the next one shows a wrong CRC.
 //! * Payload behind the second Marker of an FPDU is shown shifted (headers and the CRC are right).
 //! * Markers behind the first 4 GiB of a direction, where sequence numbers wrap (by its source).
 //! * It warns of every revision 2 Request, and does not show IRD, ORD and the RTR bits in words.

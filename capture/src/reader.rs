@@ -19,7 +19,7 @@ use crate::Direction;
 const BUFFER: usize = if cfg!(fuzzing) { 16 * 1024 } else { 512 * 1024 };
 const MAX_BUFFER: usize = BUFFER << if cfg!(fuzzing) { 3 } else { 7 };
 
-/// Octets of a block without content: its type, and its length twice.
+/// Bytes of a block without content: its type, and its length twice.
 const MIN_BLOCK: u32 = 12;
 
 const SECTION_HEADER_MAGIC: [u8; 4] = [0x0A, 0x0D, 0x0D, 0x0A];
@@ -32,9 +32,9 @@ pub enum ReadError {
     #[error("this is neither a pcapng nor a pcap file: it does not begin with their file header")]
     NotACapture,
     /// What stands at `offset` is not a block of the file's format; nothing behind it can be found.
-    #[error("the capture is damaged: there is no readable block at octet {offset}")]
+    #[error("the capture is damaged: there is no readable block at byte {offset}")]
     Damaged {
-        /// Octets from the beginning of the file.
+        /// Bytes from the beginning of the file.
         offset: u64,
     },
     /// The operating system could not open or read it.
@@ -58,7 +58,7 @@ pub struct Packet {
     pub original_len: usize,
     /// The comments on it.
     pub comments: Vec<String>,
-    /// Its octets, from the link layer's header on.
+    /// Its bytes, from the link layer's header on.
     pub data: Vec<u8>,
 }
 
@@ -210,8 +210,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Makes the buffer larger once it is full: a block that claims much gets no memory for octets that do not come. One
-    /// that does not fit the largest buffer is cut off if the source ends first, and else damaged: however many octets a
+    /// Makes the buffer larger once it is full: a block that claims much gets no memory for bytes that do not come. One
+    /// that does not fit the largest buffer is cut off if the source ends first, and else damaged: however many bytes a
     /// read gives.
     fn grow(&mut self) -> Result<(), ReadError> {
         let mut before = None;
@@ -268,7 +268,7 @@ impl std::fmt::Debug for Reader {
     }
 }
 
-/// Reads the file header, as long as it says it is (pcapng) or 24 octets (pcap).
+/// Reads the file header, as long as it says it is (pcapng) or 24 bytes (pcap).
 fn read_file_header(source: &mut impl Read) -> Result<Vec<u8>, ReadError> {
     let mut start = Vec::new();
     source.by_ref().take(12).read_to_end(&mut start)?;

@@ -1,7 +1,7 @@
-//! Cuts the octets of a connection into segments that Wireshark can dissect as MPA.
+//! Cuts the bytes of a connection into segments that Wireshark can dissect as MPA.
 //!
 //! Wireshark (4.0, and as its source reads later versions too) asks for this:
-//! * the first segment of an MPA Request or Reply has at least 20 octets of it, the first segment
+//! * the first segment of an MPA Request or Reply has at least 20 bytes of it, the first segment
 //!   of an FPDU at least 8: shorter ones are not taken for MPA and the rest is lost with them;
 //! * nothing follows the Reply in its segment: it would be passed over;
 //! * where Markers are in use, every FPDU has a segment for itself, whole, however long it is: the
@@ -9,7 +9,7 @@
 //!
 //! Everything else (without Markers several FPDUs in a segment, FPDUs and startup frames that span
 //! segments) its reassembly copes with. So segments are cut at the ends of startup frames and FPDUs
-//! by following ULPDU_Length, and octets are passed on as they come, except for those of the
+//! by following ULPDU_Length, and bytes are passed on as they come, except for those of the
 //! first 20 or 8, or of a whole FPDU with Markers, that have to wait for the others. When the
 //! stream turns out not to be MPA, or the lengths make no sense, that direction is cut at the MSS
 //! and nothing else from there on.
@@ -32,7 +32,7 @@ impl Side {
     }
 }
 
-/// Octets of a startup frame before the Private Data (RFC 5044 section 7.1.1).
+/// Bytes of a startup frame before the Private Data (RFC 5044 section 7.1.1).
 const FRAME_HEADER_LEN: usize = 20;
 const REQUEST_KEY: [u8; 16] = *b"MPA ID Req Frame";
 const REPLY_KEY: [u8; 16] = *b"MPA ID Rep Frame";
@@ -51,7 +51,7 @@ pub(crate) struct Segmenter {
 #[derive(Debug, Default)]
 struct Direction {
     phase: Phase,
-    /// Octets that wait for more: fewer than [`FRAME_HEADER_LEN`], or with Markers than an FPDU has.
+    /// Bytes that wait for more: fewer than [`FRAME_HEADER_LEN`], or with Markers than an FPDU has.
     held: Vec<u8>,
 }
 
@@ -67,7 +67,7 @@ enum Phase {
     /// Nothing was passed on yet.
     #[default]
     Header,
-    /// Inside a startup frame, `left` octets before its end.
+    /// Inside a startup frame, `left` bytes before its end.
     Frame { frame: Frame, left: usize },
     /// The startup frame is through, the one of the other direction is not.
     AwaitPeer(Frame),
@@ -80,15 +80,15 @@ enum Phase {
 /// What happens to a direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Event {
-    /// The first 20 octets are a startup frame's, which has `len` octets.
+    /// The first 20 bytes are a startup frame's, which has `len` bytes.
     Begins { frame: Frame, len: usize },
-    /// So many octets of the startup frame were passed on.
+    /// So many bytes of the startup frame were passed on.
     Passed(usize),
     /// Both directions have an accepted startup frame; whether this one carries Markers.
     Answered { markers: bool },
     /// FPDUs, or a part of one, were passed on.
     Followed(Chain),
-    /// It is not MPA, the connection was rejected, octets came before they may, or the lengths make
+    /// It is not MPA, the connection was rejected, bytes came before they may, or the lengths make
     /// no sense.
     Unfollowable,
 }
@@ -118,7 +118,7 @@ struct Frame {
 }
 
 impl Segmenter {
-    /// Passes `octets` on to `emit` in segments of at most `mss` (at least 20) octets, FPDUs with
+    /// Passes `octets` on to `emit` in segments of at most `mss` (at least 20) bytes, FPDUs with
     /// Markers in one segment each; what has to wait for more is held back.
     pub(crate) fn push(
         &mut self,
@@ -149,7 +149,7 @@ impl Segmenter {
         }
     }
 
-    /// Passes on what it can and gives the number of octets it took.
+    /// Passes on what it can and gives the number of bytes it took.
     fn cut(&mut self, side: Side, octets: &[u8], mss: usize, emit: &mut dyn FnMut(&[u8])) -> usize {
         let mut rest = octets;
         while !rest.is_empty() {
@@ -208,7 +208,7 @@ impl Segmenter {
     }
 }
 
-/// Cuts what it can of `octets`, and gives what happened and how many octets were taken. `None`: an
+/// Cuts what it can of `octets`, and gives what happened and how many bytes were taken. `None`: an
 /// FPDU begins there, but not enough of it.
 fn cut_fpdus(
     mut chain: Chain,
@@ -240,7 +240,7 @@ fn cut_fpdus(
     (Some(Event::Followed(chain)), taken)
 }
 
-/// How many octets the whole FPDUs at the beginning of `octets` take that may share a segment; and
+/// How many bytes the whole FPDUs at the beginning of `octets` take that may share a segment; and
 /// what is known of the FPDU after them.
 fn whole_fpdus(
     chain: &Chain,
@@ -260,7 +260,7 @@ fn whole_fpdus(
     }
 }
 
-/// What the first octets of a direction are; `None`: they could still become a startup frame.
+/// What the first bytes of a direction are; `None`: they could still become a startup frame.
 fn opening(octets: &[u8]) -> Option<Event> {
     let start = octets.get(..REQUEST_KEY.len()).unwrap_or(octets);
     let reply = REPLY_KEY.starts_with(start);
@@ -282,7 +282,7 @@ fn opening(octets: &[u8]) -> Option<Event> {
     Some(Event::Begins { frame, len })
 }
 
-/// Emits the first `len` octets in segments of at most `mss`.
+/// Emits the first `len` bytes in segments of at most `mss`.
 fn split(octets: &[u8], len: usize, mss: usize, emit: &mut dyn FnMut(&[u8])) {
     let octets = octets.get(..len).unwrap_or(octets);
     octets.chunks(mss.max(1)).for_each(emit);

@@ -8,7 +8,7 @@ use etherparse::{
 
 use crate::reader::Packet;
 
-/// The loopback of BSD and macOS: the address family in 4 octets, in the order of the host or the network.
+/// The loopback of BSD and macOS: the address family in 4 bytes, in the order of the host or the network.
 const NULL: u16 = 0;
 const LOOP: u16 = 108;
 const ETHERNET: u16 = 1;
@@ -28,7 +28,7 @@ pub struct TcpSegment<'a> {
     pub source: SocketAddr,
     /// To whom.
     pub destination: SocketAddr,
-    /// Sequence number of its first octet (or of SYN or FIN).
+    /// Sequence number of its first byte (or of SYN or FIN).
     pub seq: u32,
     /// Acknowledgement number; 0 in the first SYN.
     pub ack_number: u32,
@@ -144,12 +144,12 @@ fn slice(link: u16, data: &[u8]) -> Option<LaxSlicedPacket<'_>> {
         ETHERNET => LaxSlicedPacket::from_ethernet(data).ok(),
         NULL | LOOP => LaxSlicedPacket::from_ip(data.get(4..)?).ok(),
         RAW_BSD | RAW | IPV4 | IPV6 => LaxSlicedPacket::from_ip(data).ok(),
-        // Ethernet protocol number in octets 14 and 15 of a 16-octet header.
+        // Ethernet protocol number in bytes 14 and 15 of a 16-byte header.
         LINUX_SLL => {
             let (header, rest) = data.split_at_checked(16)?;
             ether_type(header.get(14..)?, rest)
         }
-        // Ethernet protocol number in octets 0 and 1 of a 20-octet header.
+        // Ethernet protocol number in bytes 0 and 1 of a 20-byte header.
         LINUX_SLL2 => {
             let (header, rest) = data.split_at_checked(20)?;
             ether_type(header, rest)

@@ -72,7 +72,7 @@ impl Write for Memory {
 /// What happens in a right connection.
 #[derive(Debug, Clone)]
 enum Step {
-    /// By the initiator, or else the responder: a Send of so many octets, in segments of at most so many.
+    /// By the initiator, or else the responder: a Send of so many bytes, in segments of at most so many.
     Send(bool, usize, usize),
     Write(bool, usize, usize),
     /// Asked and answered at once.
@@ -429,11 +429,11 @@ fn an_fpdu_of_which_the_end_is_missing_is_told_by_its_header_and_the_next_one_is
     let text = lines(&frames);
     assert!(
         text.contains(
-            "RDMA Write STag 0x00123456 TO 0x1000 1400 octets L (not all of it is in the capture)"
+            "RDMA Write STag 0x00123456 TO 0x1000 1400 bytes L (not all of it is in the capture)"
         ),
         "{text}"
     );
-    assert!(text.contains("Send MSN 2 10 octets L"), "{text}");
+    assert!(text.contains("Send MSN 2 10 bytes L"), "{text}");
     assert!(
         frames
             .iter()
@@ -449,7 +449,7 @@ fn many_connections_take_bounded_memory_and_are_let_go() {
     for number in 0..10_000_u32 {
         for packet in &packets[..4] {
             let mut packet = packet.clone();
-            // The address of the other side, behind 12 octets of IPv4 header or 16.
+            // The address of the other side, behind 12 bytes of IPv4 header or 16.
             let at = if packet.tcp().unwrap().source.port() == 40_000 {
                 16
             } else {

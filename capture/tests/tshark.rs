@@ -1,5 +1,5 @@
 //! Wireshark's dissectors read what we write: every FPDU of every made-up flow, whatever pieces the
-//! octets came in.
+//! bytes came in.
 //!
 //! Needs `tshark` (4.0 or later). Without it the tests say so and pass, unless the environment has
 //! `UWARP_REQUIRE_TSHARK=1`.
@@ -98,7 +98,7 @@ fn split(values: &str) -> impl Iterator<Item = String> + '_ {
     values.map(str::to_owned)
 }
 
-/// How the octets of one turn are handed to the flow.
+/// How the bytes of one turn are handed to the flow.
 #[derive(Debug, Clone, Copy)]
 enum Pieces {
     Whole,

@@ -2,7 +2,7 @@
 
 use uwarp_verbs::MemoryRegion;
 
-/// Octets of an advert.
+/// Bytes of an advert.
 pub(crate) const ADVERT_LEN: usize = 16;
 
 /// Memory that is lent to the peer.

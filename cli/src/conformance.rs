@@ -74,7 +74,7 @@ pub(crate) struct Options {
     /// Milliseconds to wait after startup, for a target that loses what comes at once
     #[arg(long, value_name = "MS", default_value_t = 0)]
     settle: u64,
-    /// Of the payloads: another seed, other octets
+    /// Of the payloads: another seed, other bytes
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// The suite's C bit: CRC32C, unless the target does without, too

@@ -28,7 +28,7 @@ pub(crate) struct Options {
     /// A pcapng or pcap file, of uwarp, tcpdump or Wireshark; `-` is stdin
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// All octets of each frame, field by field
+    /// All bytes of each frame, field by field
     #[arg(short = 'x', long)]
     hex: bool,
     /// End after N frames

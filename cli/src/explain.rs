@@ -288,7 +288,7 @@ mod tests {
             ),
             (
                 rejected(b"not today"),
-                "192.0.2.2:7174 rejected the connection and said \"not today\" (9 octets)
+                "192.0.2.2:7174 rejected the connection and said \"not today\" (9 bytes)
   at fault: the program at the peer: it is iWARP and does not want this connection
   try: read its private data, which may say why",
             ),

@@ -58,9 +58,9 @@ fn json_has_a_line_for_each_frame_and_one_for_all() {
     let fields = send["fields"].as_array().unwrap();
     let queue = fields.iter().find(|field| field["name"] == "QN").unwrap();
     assert_eq!((&queue["value"], &queue["at"]), (&1.into(), &8.into()));
-    assert!(send.get("octets").is_none());
+    assert!(send.get("bytes").is_none());
     let with = dump(&[ERRORS, "--json", "-x", "-c", "1"]).expect(0).stdout;
-    assert!(with.contains("\"octets\":\"4d504120"), "{with}");
+    assert!(with.contains("\"bytes\":\"4d504120"), "{with}");
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn fragmented(file: &TempFile) -> usize {
         let len = u32::from_le_bytes(header[8..12].try_into().unwrap()) as usize;
         let packet = &octets[at + 16..at + 16 + len];
         at += 16 + len;
-        // Behind an Ethernet and an IPv4 header, the first 32 octets of TCP.
+        // Behind an Ethernet and an IPv4 header, the first 32 bytes of TCP.
         let (head, rest) = packet.split_at((14 + 20 + 32).min(len));
         let is_whole = rest.is_empty();
         for (part, flags) in [(head, 0x20_u8), (rest, 0)] {

@@ -160,7 +160,7 @@ fn client_of_siw(args: &[&str]) -> Ended {
         stream
             .write_all(b"MPA ID Rep Frame\x00\x01\x00\x00")
             .unwrap();
-        stream.read_exact(&mut [0; 40]).unwrap(); // a Send of 16 octets
+        stream.read_exact(&mut [0; 40]).unwrap(); // a Send of 16 bytes
         let mut fpdu = vec![0, 22, 0x41, 0x47];
         fpdu.extend([0; 4]);
         fpdu.extend([0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0]); // queue 2, MSN 1, MO 0
@@ -198,10 +198,10 @@ fn a_server_that_is_stopped_is_named_by_its_client() {
     ended.says(&addr.to_string()).says("at fault: ");
 }
 
-/// Which octet of the echo the server below makes wrong: an `H` becomes an `h`.
+/// Which byte of the echo the server below makes wrong: an `H` becomes an `h`.
 const WRONG: usize = 20;
 
-/// One ping of one client, as an rping server has it, but for one octet of the echo.
+/// One ping of one client, as an rping server has it, but for one byte of the echo.
 fn echo_with_a_wrong_octet(device: &Device, listener: &Listener) {
     const SIZE: u32 = 64;
     let pd = device.alloc_pd().unwrap();
@@ -271,7 +271,7 @@ fn client_of_a_wrong_echo(args: &[&str]) -> Ended {
 fn one_wrong_octet_in_the_echo_is_found_when_validating() {
     let ended = client_of_a_wrong_echo(&["-V"]).expect(1);
     ended.says(&format!(
-        "ping 0: data mismatch! octet {WRONG} came back as 0x68\n  expected: 0x48"
+        "ping 0: data mismatch! byte {WRONG} came back as 0x68\n  expected: 0x48"
     ));
     assert_eq!(ended.stdout, "");
 }
@@ -284,7 +284,7 @@ fn one_wrong_octet_in_the_echo_is_of_no_interest_without_validating() {
     assert_eq!(ended.stdout, format!("ping data: {text}\n"));
 }
 
-// A client of raw octets, for what no right client does.
+// A client of raw bytes, for what no right client does.
 
 const REQUEST: &[u8; 20] = b"MPA ID Req Frame\x00\x01\x00\x00";
 
@@ -299,7 +299,7 @@ fn started(addr: SocketAddr) -> TcpStream {
     stream
 }
 
-/// An FPDU without CRC: a Send with the octets of an advert.
+/// An FPDU without CRC: a Send with the bytes of an advert.
 fn advert() -> Vec<u8> {
     let mut fpdu = vec![0, 34, 0x41, 0x43];
     fpdu.extend([0; 8]); // the STag field of other opcodes, queue 0
@@ -396,11 +396,11 @@ fn a_client_that_is_killed_does_not_stop_a_persistent_server() {
 #[test]
 fn an_iwarp_client_that_is_not_rping_is_told_of() {
     let mut message = advert();
-    // One octet less than an advert has: 33 octets of ULPDU, and a pad octet more.
+    // One byte less than an advert has: 33 bytes of ULPDU, and a pad byte more.
     message[1] = 33;
     let ended = server_with(|mut stream| {
         stream.write_all(&message).unwrap();
         let _ = stream.read_to_end(&mut Vec::new());
     });
-    ended.expect(1).says("a message of 15 octets");
+    ended.expect(1).says("a message of 15 bytes");
 }

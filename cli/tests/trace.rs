@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 
 use common::{Ended, PATIENCE, Uwarp};
 
-/// A server for one client: reads `expected` octets and says `answer`, for each of `turns`.
+/// A server for one client: reads `expected` bytes and says `answer`, for each of `turns`.
 fn server(turns: Vec<(usize, Vec<u8>)>) -> (SocketAddr, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
@@ -74,13 +74,13 @@ fn a_connection_that_ends_in_error_shows_its_last_frames_when_asked_to() {
     for (line, [arrow, words]) in [
         (
             request,
-            ["-> ", " MPA Request, revision 1, 0 octets of private data"],
+            ["-> ", " MPA Request, revision 1, 0 bytes of private data"],
         ),
         (
             reply,
-            ["<- ", " MPA Reply, revision 1, 0 octets of private data"],
+            ["<- ", " MPA Reply, revision 1, 0 bytes of private data"],
         ),
-        (send, ["-> ", " Send MSN 1 MO 0 16 octets, Last"]),
+        (send, ["-> ", " Send MSN 1 MO 0 16 bytes, Last"]),
         (terminate, ["<- ", " Terminate MSN 1, 1/2/02: "]),
     ] {
         let line = line.trim_start();

@@ -1,5 +1,5 @@
 //! Wireshark's dissectors, which no one here wrote, read our captures: every FPDU is dissected, with
-//! the opcodes and octets that were sent, a right CRC, and nothing malformed.
+//! the opcodes and bytes that were sent, a right CRC, and nothing malformed.
 //!
 //! Needs `tshark` (4.0 or later). Without it the tests say so and pass, unless the environment has
 //! `UWARP_REQUIRE_TSHARK=1`.
@@ -85,7 +85,7 @@ struct Fpdu {
     from_server: bool,
     opcode: u8,
     last: bool,
-    /// Octets behind the DDP and RDMAP header.
+    /// Bytes behind the DDP and RDMAP header.
     payload: usize,
 }
 
@@ -171,7 +171,7 @@ impl Dissected {
         }
     }
 
-    /// Messages and their octets by opcode.
+    /// Messages and their bytes by opcode.
     fn messages(&self) -> BTreeMap<u8, (usize, usize)> {
         let mut messages = BTreeMap::<u8, (usize, usize)>::new();
         for fpdu in &self.fpdus {
@@ -192,7 +192,7 @@ const IMMEDIATE: u8 = 8;
 const ATOMIC_REQUEST: u8 = 10;
 const ATOMIC_RESPONSE: u8 = 11;
 
-/// What one side sends for `count` pings of `size` octets.
+/// What one side sends for `count` pings of `size` bytes.
 fn pings(from_server: bool, count: usize, size: usize) -> Vec<Fpdu> {
     let one = |opcode, payload| Fpdu {
         from_server,
@@ -335,7 +335,7 @@ fn the_demo_is_dissected_to_its_last_octet() {
     }
     let file = TempFile::new("demo.pcapng");
     let ended = uwarp(&["demo", "--pcap", file.name()]).expect(0);
-    // The numbers of the table: 22 messages of 22,442,878 octets by each operation.
+    // The numbers of the table: 22 messages of 22,442,878 bytes by each operation.
     assert_eq!(
         ended.stdout.matches("22  22,442,878  ok").count(),
         4,

@@ -12,20 +12,20 @@ use crate::transport::in_words;
 /// How long the agent may take for a command.
 const COMMAND: Duration = Duration::from_secs(30);
 
-/// Octets of a line (docs/agent.md), and events that nobody has asked for: an agent with more of them is broken, and
+/// Bytes of a line (docs/agent.md), and events that nobody has asked for: an agent with more of them is broken, and
 /// must not fill our memory.
 const MAX_LINE: usize = 65_535;
 const MAX_EVENTS: usize = 65_536;
 
 /// A connection to an agent: TCP, or whatever leads to one.
 pub trait Channel: Send {
-    /// Sends these octets.
+    /// Sends these bytes.
     ///
     /// # Errors
     /// The agent is gone.
     fn send(&mut self, octets: &[u8]) -> io::Result<()>;
 
-    /// What comes within `timeout`; 0 octets when nothing did.
+    /// What comes within `timeout`; 0 bytes when nothing did.
     ///
     /// # Errors
     /// The agent is gone.
@@ -244,7 +244,7 @@ impl Agent {
                 });
             }
             if self.pending.len() > MAX_LINE {
-                let said = format!("a line of more than {MAX_LINE} octets");
+                let said = format!("a line of more than {MAX_LINE} bytes");
                 return Err(AgentError::Nonsense(said));
             }
             let left = deadline.saturating_duration_since(self.channel.now());
@@ -296,7 +296,7 @@ mod tests {
     #[test]
     fn a_line_or_a_flood_of_events_without_end_is_told() {
         let said = said_by(b"x");
-        assert_eq!(said, "the agent says a line of more than 65535 octets");
+        assert_eq!(said, "the agent says a line of more than 65535 bytes");
         let said = said_by(b"{\"ev\":\"ready\"}\n");
         assert!(
             said.starts_with("the agent says more than 65536 events"),

@@ -12,7 +12,7 @@ use crate::words::many;
 /// A rule for senders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Rule {
-    /// PAD octets are zero.
+    /// PAD bytes are zero.
     PadZero,
     /// The CRC field holds the CRC32C, where CRCs are in use.
     Crc,
@@ -82,9 +82,9 @@ pub(crate) struct Breach {
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Rule::PadZero => "PAD octets are zero",
+            Rule::PadZero => "PAD bytes are zero",
             Rule::Crc => {
-                "the CRC field holds the CRC32C of the FPDU, least significant octet first"
+                "the CRC field holds the CRC32C of the FPDU, least significant byte first"
             }
             Rule::UlpduLength => "ULPDU_Length is at most 64768",
             Rule::MarkerReserved => "the reserved bits of a Marker are zero",
@@ -148,13 +148,13 @@ impl Follower {
         if self.terminated {
             breaches.add(
                 Rule::SilentAfterTerminate,
-                format!("{} came behind it", many(fpdu.wire.len(), "octet")),
+                format!("{} came behind it", many(fpdu.wire.len(), "byte")),
             );
         }
         match Segment::parse(&fpdu.ulpdu) {
             None => breaches.add(
                 Rule::DdpHeader,
-                format!("a ULPDU has {}", many(fpdu.ulpdu.len(), "octet")),
+                format!("a ULPDU has {}", many(fpdu.ulpdu.len(), "byte")),
             ),
             Some(segment) => {
                 check_control(&segment, &mut breaches);
@@ -337,7 +337,7 @@ fn check_length(segment: &Segment, breaches: &mut Breaches) {
         let (name, is) = (opcode::name(code), segment.payload.len());
         let detail = format!(
             "{name} has {is} behind the DDP Header, {right} are right",
-            is = many(is, "octet")
+            is = many(is, "byte")
         );
         breaches.add(Rule::HeaderLength, detail);
     }
@@ -345,7 +345,7 @@ fn check_length(segment: &Segment, breaches: &mut Breaches) {
 
 fn check_terminate(payload: &[u8], breaches: &mut Breaches) {
     let Some(terminate) = Terminate::parse(payload) else {
-        let detail = format!("it has {}", many(payload.len(), "octet"));
+        let detail = format!("it has {}", many(payload.len(), "byte"));
         breaches.add(Rule::TerminateHeaders, detail);
         return;
     };
@@ -369,7 +369,7 @@ fn check_terminate(payload: &[u8], breaches: &mut Breaches) {
         let is = payload.len();
         let detail = format!(
             "{terminate}: {is}, {due} are announced",
-            is = many(is, "octet")
+            is = many(is, "byte")
         );
         breaches.add(Rule::TerminateHeaders, detail);
     }

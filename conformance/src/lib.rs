@@ -1,6 +1,6 @@
 //! A conformance suite for iWARP: MPA (RFC 5044, RFC 6581), DDP (RFC 5041) and RDMAP (RFC 5040, RFC 7306).
 //!
-//! The suite is a peer that can send anything. It builds octets itself, has its own idea of what a right answer is, and shares no
+//! The suite is a peer that can send anything. It builds bytes itself, has its own idea of what a right answer is, and shares no
 //! code with the stack of uwarp: a mistake cannot hide on both sides. Its *cases* are data: a rule, the ids of the
 //! requirements that it stands for, and steps. [`run`] plays them against a target and returns a verdict for each.
 //!

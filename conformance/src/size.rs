@@ -4,7 +4,7 @@ use crate::check::{Breach, Rule};
 use crate::wire::segment::{Address, Segment};
 use crate::words::many;
 
-/// Octets of an untagged DDP Header, the longer of the two.
+/// Bytes of an untagged DDP Header, the longer of the two.
 const HEADER: usize = 18;
 
 /// MULPDU of an EMSS by the formulas of section 4.5, within the range of section 3.
@@ -19,7 +19,7 @@ pub(crate) fn mulpdu(emss: usize, markers: bool) -> usize {
 pub(crate) struct Sizes {
     /// MULPDU, where the suite knows the EMSS.
     pub(crate) mulpdu: Option<usize>,
-    /// Of the message under way: segments, and octets of payload; by QN, tagged ones last.
+    /// Of the message under way: segments, and bytes of payload; by QN, tagged ones last.
     open: [(usize, usize); 5],
 }
 
@@ -35,7 +35,7 @@ impl Sizes {
                 rule: Rule::Mulpdu,
                 detail: format!(
                     "a ULPDU has {}, MULPDU is {mulpdu}",
-                    many(ulpdu.len(), "octet")
+                    many(ulpdu.len(), "byte")
                 ),
             });
         }
@@ -56,7 +56,7 @@ impl Sizes {
                 breaches.push(Breach {
                     rule: Rule::FewSegments,
                     detail: format!(
-                        "a message of {octets} came in {segments}, and with MULPDU {mulpdu} {needed} will do", octets = many(octets, "octet"), segments = many(segments, "segment")),
+                        "a message of {octets} came in {segments}, and with MULPDU {mulpdu} {needed} will do", octets = many(octets, "byte"), segments = many(segments, "segment")),
                 });
             }
             self.open[queue] = (0, 0);

@@ -10,7 +10,7 @@ use crate::types::{Msn, Qn};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum DdpError {
     /// The ULPDU ends inside the DDP header.
-    #[error("a ULPDU of {len} octets is too short for its DDP header, which takes {needed}")]
+    #[error("a ULPDU of {len} bytes is too short for its DDP header, which takes {needed}")]
     TooShort {
         /// Length of the ULPDU in bytes.
         len: usize,
@@ -60,7 +60,7 @@ pub enum TaggedFault {
     #[error("TO wrap: the Tagged Offset plus the length exceeds 64 bits")]
     ToWrap,
     /// Part of the range lies outside the registered range.
-    #[error("base or bounds violation: some of the octets lie outside of the registered memory")]
+    #[error("base or bounds violation: some of the bytes lie outside of the registered memory")]
     BaseOrBounds,
 }
 
@@ -87,7 +87,7 @@ pub enum UntaggedFault {
         got: Msn,
     },
     /// The segment does not start where the previous one ended.
-    #[error("Message Offset {got}, but {expected} octets of the message have arrived so far")]
+    #[error("Message Offset {got}, but {expected} bytes of the message have arrived so far")]
     InvalidMo {
         /// Bytes of this message received so far.
         expected: u32,
@@ -95,7 +95,7 @@ pub enum UntaggedFault {
         got: u32,
     },
     /// The message is longer than the buffer.
-    #[error("a message of at least {end} octets is too long for the buffer of {buffer}")]
+    #[error("a message of at least {end} bytes is too long for the buffer of {buffer}")]
     MessageTooLong {
         /// End of the segment, in bytes from the start of the message.
         end: u64,

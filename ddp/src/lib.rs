@@ -41,12 +41,12 @@
 //!         msn: Msn::FIRST,
 //!         mo: segment.offset,
 //!     });
-//!     let mut octets = [0; MAX_HEADER];
-//!     let header_len = header.emit(&mut octets);
+//!     let mut bytes = [0; MAX_HEADER];
+//!     let header_len = header.emit(&mut bytes);
 //!     let payload = &message[segment.range()];
 //!
 //!     // The receiver.
-//!     let (Header::Untagged(header), _) = Header::parse(&octets[..header_len])? else {
+//!     let (Header::Untagged(header), _) = Header::parse(&bytes[..header_len])? else {
 //!         unreachable!("it was emitted as untagged");
 //!     };
 //!     let place = receiver.accept(&header, payload.len() as u32, Some(placed.len() as u32))?;

@@ -120,7 +120,7 @@ pub(crate) unsafe extern "C-unwind" fn read_sysfs_file(
         };
         let room = size.saturating_sub(1).min(words.len());
         if size > 0 {
-            // SAFETY: `size` octets at `out` are the program's to give, and `room + 1` is not more.
+            // SAFETY: `size` bytes at `out` are the program's to give, and `room + 1` is not more.
             unsafe {
                 ptr::copy_nonoverlapping(words.as_ptr().cast(), out, room);
                 *out.add(room) = 0;

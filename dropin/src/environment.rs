@@ -257,7 +257,7 @@ mod tests {
         for (name, expected) in ALL {
             let found = Environment::from(|asked| (asked == name).then(value));
             match found {
-                // Names of files are octets.
+                // Names of files are bytes.
                 Ok(found) => assert_eq!((name, found.pcap), ("UWARP_PCAP", Some(value().into()))),
                 Err(error) => {
                     let begin = format!("{name} is 'on\u{fffd}', and ");

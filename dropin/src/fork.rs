@@ -20,7 +20,7 @@ pub(crate) extern "C-unwind" fn range(_base: *mut c_void, _size: usize) -> c_int
     0
 }
 
-/// `ibv_query_qp_data_in_order`: no promise that octets become visible in the order of their addresses.
+/// `ibv_query_qp_data_in_order`: no promise that bytes become visible in the order of their addresses.
 pub(crate) extern "C-unwind" fn data_in_order(
     _qp: *mut ibv_qp,
     _operation: c_uint,

@@ -38,7 +38,7 @@ struct State {
 
 type MrObject = Object<ibv_mr, MrKept>;
 
-/// How long deregistration waits for octets of the region that TCP has not taken yet, because the peer makes no room for them. (A network card waits for
+/// How long deregistration waits for bytes of the region that TCP has not taken yet, because the peer makes no room for them. (A network card waits for
 /// nobody: what it has not sent by then ends in error.)
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How often it looks meanwhile.
@@ -139,7 +139,7 @@ fn populates(base: NonNull<u8>, length: usize, advice: c_int) -> bool {
     };
     let start = base.as_ptr().wrapping_sub(before).cast();
     loop {
-        // SAFETY: the advice changes no octet, and says so where the range is not the program's.
+        // SAFETY: the advice changes no byte, and says so where the range is not the program's.
         if unsafe { libc::madvise(start, length, advice) } == 0 {
             return true;
         }
@@ -153,8 +153,8 @@ fn populates(base: NonNull<u8>, length: usize, advice: c_int) -> bool {
 /// Ends a region.
 ///
 /// # Errors
-/// `EBUSY` while windows are bound to it, or the network does not take octets out of it in time; then nobody reaches it any more all the
-/// same, but for those octets.
+/// `EBUSY` while windows are bound to it, or the network does not take bytes out of it in time; then nobody reaches it any more all the
+/// same, but for those bytes.
 ///
 /// # Safety
 /// `mr` is a region that exists, and is not used any more with `Ok`.

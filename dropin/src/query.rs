@@ -94,7 +94,7 @@ pub(crate) unsafe extern "C-unwind" fn query_device_ex(
         attr.orig_attr = attributes(device);
         attr.device_cap_flags_ex = attr.orig_attr.device_cap_flags.into();
         attr.phys_port_cnt_ex = 1;
-        // SAFETY: `size` octets at `out` are the program's to give.
+        // SAFETY: `size` bytes at `out` are the program's to give.
         unsafe { give(&attr, out.cast(), size) };
         0
     })
@@ -103,7 +103,7 @@ pub(crate) unsafe extern "C-unwind" fn query_device_ex(
 /// Writes as much of `value` as there is room for, and zeros behind it.
 ///
 /// # Safety
-/// `size` octets at `out` may be written; `T` has no padding that matters.
+/// `size` bytes at `out` may be written; `T` has no padding that matters.
 unsafe fn give<T>(value: &T, out: *mut u8, size: usize) {
     let len = size.min(size_of::<T>());
     // SAFETY: the promise of the caller.
@@ -143,7 +143,7 @@ pub(crate) unsafe extern "C-unwind" fn query_port_of(
         let device = unsafe { Context::of(context) }.device();
         match device.query_port(number) {
             Ok(attr) => {
-                // SAFETY: `size` octets at `out` are the program's to give.
+                // SAFETY: `size` bytes at `out` are the program's to give.
                 unsafe { give(&port(&attr), out.cast(), size) };
                 0
             }
@@ -208,7 +208,7 @@ pub(crate) unsafe extern "C-unwind" fn query_gid_ex(
         let Some(found) = gid_entry(context, number, index) else {
             return libc::ENODATA;
         };
-        // SAFETY: `size` octets at `out` are the program's to give.
+        // SAFETY: `size` bytes at `out` are the program's to give.
         unsafe { give(&found, out.cast(), size) };
         0
     })
@@ -244,7 +244,7 @@ pub(crate) unsafe extern "C-unwind" fn query_gid_table(
             return -(libc::EINVAL as isize);
         }
         for (at, entry) in entries.iter().enumerate() {
-            // SAFETY: `room` places of `size` octets are the program's to give.
+            // SAFETY: `room` places of `size` bytes are the program's to give.
             unsafe { give(entry, out.byte_add(at * size).cast(), size) };
         }
         entries.len() as isize

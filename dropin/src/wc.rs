@@ -48,7 +48,7 @@ pub(crate) fn opcode(opcode: WcOpcode) -> ibv_wc_opcode {
 
 /// `imm_data` or `invalidated_rkey`, and the flag that says which.
 ///
-/// The four octets of Immediate Data are the first of the eight on the wire (RFC 7306 section 6), in that order.
+/// The four bytes of Immediate Data are the first of the eight on the wire (RFC 7306 section 6), in that order.
 pub(crate) fn extra(done: &Completion) -> (u32, c_uint) {
     match (done.immediate, done.invalidated) {
         (Some([a, b, c, d, ..]), _) => (u32::from_ne_bytes([a, b, c, d]), abi::IBV_WC_WITH_IMM),
@@ -57,7 +57,7 @@ pub(crate) fn extra(done: &Completion) -> (u32, c_uint) {
     }
 }
 
-/// The octets: those of the Write, where Immediate Data came behind one, although no receive holds them.
+/// The bytes: those of the Write, where Immediate Data came behind one, although no receive holds them.
 pub(crate) fn byte_len(done: &Completion) -> u32 {
     match done.opcode {
         WcOpcode::RecvImmediate => done.written,
@@ -65,7 +65,7 @@ pub(crate) fn byte_len(done: &Completion) -> u32 {
     }
 }
 
-/// The eight octets on the wire for the four of `imm_data`.
+/// The eight bytes on the wire for the four of `imm_data`.
 pub(crate) fn immediate(imm_data: u32) -> [u8; 8] {
     let [a, b, c, d] = imm_data.to_ne_bytes();
     [a, b, c, d, 0, 0, 0, 0]

@@ -116,7 +116,7 @@ pub fn checksum(octets: &[u8]) -> u64 {
     })
 }
 
-/// The longest file that servers take, in octets. They say so when they accept ([`offer`]).
+/// The longest file that servers take, in bytes. They say so when they accept ([`offer`]).
 pub const LONGEST: u64 = 64 * 1024 * 1024;
 
 /// The private data of a server: its memory, if it lends any, and how long a file may be.
@@ -126,7 +126,7 @@ pub fn offer(memory: Option<&MemoryRegion>) -> AcceptOptions {
     AcceptOptions::default().private_data(private_data)
 }
 
-/// Splits that private data; an error where the server takes no file of so many octets.
+/// Splits that private data; an error where the server takes no file of so many bytes.
 pub fn offered(private_data: &[u8], len: u64) -> Result<Option<RemoteBuffer>> {
     let (memory, most) = private_data
         .split_last_chunk::<8>()
@@ -134,7 +134,7 @@ pub fn offered(private_data: &[u8], len: u64) -> Result<Option<RemoteBuffer>> {
     let most = u64::from_be_bytes(*most);
     if len > most {
         return Err(
-            format!("the file has {len} octets, and the server takes at most {most}").into(),
+            format!("the file has {len} bytes, and the server takes at most {most}").into(),
         );
     }
     Ok(RemoteBuffer::from_bytes(memory))
@@ -150,7 +150,7 @@ pub fn compare(inbox: &MemoryRegion, sum: u64) -> Result {
     Err("the server has got something else".into())
 }
 
-/// The file's octets, or 1 MB of made-up ones.
+/// The file's bytes, or 1 MB of made-up ones.
 pub fn load(file: Option<String>) -> Result<Vec<u8>> {
     match file {
         Some(file) => std::fs::read(&file).map_err(|error| format!("{file}: {error}").into()),

@@ -68,13 +68,13 @@ fn rpc_answers_come_by_write_and_send() {
     let program = env!("CARGO_BIN_EXE_rpc");
     let (server, addr) = Running::server(program);
     let said = client(program, &addr, &["20"]);
-    assert_eq!(said, "primes below 20: 19 octets, 2 3 5 7 11 13 17 19\n");
-    assert_eq!(server.line(), "answered 20 with 19 octets");
+    assert_eq!(said, "primes below 20: 19 bytes, 2 3 5 7 11 13 17 19\n");
+    assert_eq!(server.line(), "answered 20 with 19 bytes");
     // Another client of the same server, with answers of three sizes.
     let said = client(program, &addr, &[]);
     assert_eq!(said.lines().count(), 3);
     assert!(
-        said.contains("primes below 10: 7 octets, 2 3 5 7\n"),
+        said.contains("primes below 10: 7 bytes, 2 3 5 7\n"),
         "{said}"
     );
     assert!(said.contains("... 49999\n"), "{said}");
@@ -110,17 +110,17 @@ fn a_file_that_is_longer_than_the_server_takes_is_refused_with_both_lengths() {
         let args = ["client", &addr, path.to_str().unwrap()];
         let ended = Running::start(program, &args).end();
         assert_eq!((ended.code, &ended.stdout[..]), (Some(1), ""));
-        let told = "the file has 67108865 octets, and the server takes at most 67108864";
+        let told = "the file has 67108865 bytes, and the server takes at most 67108864";
         assert!(ended.stderr.contains(told), "{}", ended.stderr);
         // The server goes on.
         let said = client(program, &addr, &["/dev/null"]);
-        assert!(said.starts_with("uploaded 0 octets"), "{said}");
+        assert!(said.starts_with("uploaded 0 bytes"), "{said}");
         drop(server);
     }
     std::fs::remove_file(path).unwrap();
 }
 
-/// Uploads of no octets, of this program, and of what is made up.
+/// Uploads of no bytes, of this program, and of what is made up.
 fn upload(program: &str, server: &Running, addr: &str, verb: &str) {
     for file in [Some("/dev/null"), Some(program), None] {
         let said = client(program, addr, file.as_slice());
@@ -135,17 +135,17 @@ fn a_hybrid_sends_what_is_small_and_lends_what_is_large() {
     let program = env!("CARGO_BIN_EXE_hybrid");
     let (server, addr) = Running::server(program);
     let said = client(program, &addr, &[]);
-    let expected = "0 octets arrived, in the Send\n\
-        100 octets arrived, in the Send\n\
-        4096 octets arrived, in the Send\n\
-        4097 octets arrived, Read by the server\n\
-        100000 octets arrived, Read by the server\n\
-        1000000 octets arrived, Read by the server\n";
+    let expected = "0 bytes arrived, in the Send\n\
+        100 bytes arrived, in the Send\n\
+        4096 bytes arrived, in the Send\n\
+        4097 bytes arrived, Read by the server\n\
+        100000 bytes arrived, Read by the server\n\
+        1000000 bytes arrived, Read by the server\n";
     assert_eq!(said, expected);
     let ways = ["message", "message", "message", "token", "token", "token"];
     for (line, way) in said.lines().zip(ways) {
         let octets = line.split(' ').next().unwrap();
-        assert_eq!(server.line(), format!("{octets} octets by {way}"));
+        assert_eq!(server.line(), format!("{octets} bytes by {way}"));
     }
 }
 

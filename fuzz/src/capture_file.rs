@@ -1,7 +1,7 @@
-//! Captures. Any octets as a file, read in pieces of any size: the same packets and the same end, every packet stands in the
-//! file, and what is found in it is where TCP/IP puts it. A file that is written by the model: all of it comes back. Octets
+//! Captures. Any bytes as a file, read in pieces of any size: the same packets and the same end, every packet stands in the
+//! file, and what is found in it is where TCP/IP puts it. A file that is written by the model: all of it comes back. Bytes
 //! of a connection, recorded with made-up headers: both streams come back whole, with right checksums. All of them are decoded
-//! as `uwarp dump` does it: lines in proportion to the octets, every octet of a frame in one of its fields; of a connection the
+//! as `uwarp dump` does it: lines in proportion to the bytes, every byte of a frame in one of its fields; of a connection the
 //! same in whatever packets it comes.
 
 use std::io::{self, Cursor, Read, Write};
@@ -19,13 +19,13 @@ use crate::model::capture::{self, Written};
 /// What a frame is and where it stands: its connection, its sender, its offset in the stream, what is wrong with it.
 type Found = (u64, SocketAddr, u64, Content, Vec<Finding>);
 
-/// Pieces of a connection at most: else a packet for every octet takes most of the time.
+/// Pieces of a connection at most: else a packet for every byte takes most of the time.
 const MAX_PIECES: usize = 64;
 
 /// The input as a file; and as the choices for a file of the model and for a connection.
 pub fn run(data: &[u8]) {
     let whole = read(Cursor::new(data.to_vec()));
-    // A short file is read octet by octet.
+    // A short file is read byte by byte.
     for step in [1 + data.len() / 256, 61] {
         let octets = Cursor::new(data.to_vec());
         assert_eq!(read(Pieces { octets, step }), whole, "in pieces of {step}");
@@ -42,7 +42,7 @@ pub fn run(data: &[u8]) {
     connection(&mut Input::new(data));
 }
 
-/// A source that gives a few octets at a time.
+/// A source that gives a few bytes at a time.
 struct Pieces {
     octets: Cursor<Vec<u8>>,
     step: usize,
@@ -102,13 +102,13 @@ fn decoded(packets: &[Packet]) {
         look(decoder.packet(packet));
     }
     look(decoder.finish());
-    // An FPDU has 8 octets or more; and each packet can show a gap, and an end of each direction.
+    // An FPDU has 8 bytes or more; and each packet can show a gap, and an end of each direction.
     let most = octets / 8 + 4 * packets.len() + 8;
-    assert!(frames <= most, "{frames} lines of {octets} octets");
-    assert!(said <= 4096 * most, "{said} octets said of {octets}");
+    assert!(frames <= most, "{frames} lines of {octets} bytes");
+    assert!(said <= 4096 * most, "{said} bytes said of {octets}");
 }
 
-/// Every octet of a frame is in one of its fields, and they stand one after the other; a Marker may stand within another.
+/// Every byte of a frame is in one of its fields, and they stand one after the other; a Marker may stand within another.
 fn in_fields(frame: &Frame) {
     let fields = frame.fields();
     assert!(fields.is_sorted_by(|a, b| a.at < b.at), "{frame}");
@@ -138,7 +138,7 @@ fn in_fields(frame: &Frame) {
     assert!(markers.next().is_none(), "{frame}");
 }
 
-/// The same packets, those with payload in two: the same is found, by the same octets.
+/// The same packets, those with payload in two: the same is found, by the same bytes.
 fn in_other_pieces(packets: &[Packet], cut: usize) {
     let halves: Vec<Packet> = packets
         .iter()
@@ -174,7 +174,7 @@ fn found(packets: &[Packet]) -> Vec<Found> {
     frames.into_iter().map(of).collect()
 }
 
-/// A packet as two, if it has two octets of payload. What is recorded has no padding behind it.
+/// A packet as two, if it has two bytes of payload. What is recorded has no padding behind it.
 fn split(packet: &Packet, cut: usize) -> Vec<Packet> {
     let payload = packet.tcp().map_or(0, |segment| segment.payload.len());
     if payload < 2 {
@@ -199,7 +199,7 @@ fn split(packet: &Packet, cut: usize) -> Vec<Packet> {
         let number = |data: &[u8]| u16::from_be_bytes([data[length], data[length + 1]]);
         let len = number(&piece.data) - less;
         piece.data[length..length + 2].copy_from_slice(&len.to_be_bytes());
-        let seq: [u8; 4] = piece.data[tcp + 4..tcp + 8].try_into().expect("4 octets");
+        let seq: [u8; 4] = piece.data[tcp + 4..tcp + 8].try_into().expect("4 bytes");
         let seq = u32::from_be_bytes(seq).wrapping_add(from as u32);
         piece.data[tcp + 4..tcp + 8].copy_from_slice(&seq.to_be_bytes());
         piece
@@ -222,7 +222,7 @@ fn in_the_file(packets: &[Packet], data: &[u8]) {
             let payload = segment.payload.len();
             assert!(
                 payload + 40 <= len,
-                "headers come before {payload} octets of payload"
+                "headers come before {payload} bytes of payload"
             );
         }
         if let Some(wanted) = capture::tcp(packet.link, &packet.data) {
@@ -286,7 +286,7 @@ impl Write for Shared {
     }
 }
 
-/// Octets of both directions, in pieces, with or without startup before them.
+/// Bytes of both directions, in pieces, with or without startup before them.
 fn connection(input: &mut Input<'_>) {
     let flags = input.flags();
     let link = if flags(0) {
@@ -387,7 +387,7 @@ fn assert_recorded(octets: Vec<u8>, streams: &[Vec<u8>; 2], ours: SocketAddr) {
         );
         assert!(
             next[side].is_none_or(|next| next == segment.seq),
-            "octets are missing"
+            "bytes are missing"
         );
         let counts = segment.payload.len() as u32 + u32::from(segment.syn) + u32::from(segment.fin);
         next[side] = Some(segment.seq.wrapping_add(counts));
@@ -395,6 +395,6 @@ fn assert_recorded(octets: Vec<u8>, streams: &[Vec<u8>; 2], ours: SocketAddr) {
     }
     assert!(
         found == *streams,
-        "the octets of the connection and those of the capture differ"
+        "the bytes of the connection and those of the capture differ"
     );
 }

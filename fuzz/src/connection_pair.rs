@@ -1,8 +1,8 @@
 //! Two live connections that keep to the rules, with operations of both sides, and a relay between them that the input
-//! plays: octets in pieces, late, one direction held, with a CRC perhaps damaged; it breaks off in the middle, closes, resets.
+//! plays: bytes in pieces, late, one direction held, with a CRC perhaps damaged; it breaks off in the middle, closes, resets.
 //! Both ends may close or give up at any time.
 //!
-//! Undamaged, all completes with the octets of the model. Else what was reported as a success is right all the same, no octet
+//! Undamaged, all completes with the bytes of the model. Else what was reported as a success is right all the same, no byte
 //! of memory has a value that nobody wrote there, and in bounded time either all has completed and memory is the model's, or
 //! both ends are in Error and say why. Everything that was posted completes once.
 
@@ -17,7 +17,7 @@ use crate::live::{self, End, HandClock, Line, Side};
 
 /// At most so many steps in one input.
 const MAX_STEPS: usize = 120;
-/// A connection whose octets are late for as long as this may be given up (`Timeouts::stalled` is 120 s).
+/// A connection whose bytes are late for as long as this may be given up (`Timeouts::stalled` is 120 s).
 const PATIENCE: Duration = Duration::from_secs(100);
 /// Everything has to come to an end in this time: twice until a peer is found to have stalled, and some closing.
 const BOUND: Duration = Duration::from_secs(300);

@@ -1,4 +1,4 @@
-//! ULPDUs that are right but for what the input makes wrong: random octets seldom are a message.
+//! ULPDUs that are right but for what the input makes wrong: random bytes seldom are a message.
 
 use crate::input::Input;
 use crate::model::memory::Region;

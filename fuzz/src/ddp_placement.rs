@@ -1,5 +1,5 @@
 //! What a peer writes, and where it lands: Writes, Sends and Read Responses at the edges of regions, receives and sinks.
-//! After every step all memory is that of the model, the octets around every buffer included: nothing outside of a valid
+//! After every step all memory is that of the model, the bytes around every buffer included: nothing outside of a valid
 //! target has changed.
 
 use crate::craft;

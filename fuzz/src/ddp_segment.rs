@@ -1,5 +1,5 @@
-//! DDP by itself. Any octets as a segment: what is read stands where RFC 5041 Figures 3 and 4 put it, and what is written
-//! has the same octets. Segments on a queue: taken, placed and refused as the model does. Messages cut into segments. STag,
+//! DDP by itself. Any bytes as a segment: what is read stands where RFC 5041 Figures 3 and 4 put it, and what is written
+//! has the same bytes. Segments on a queue: taken, placed and refused as the model does. Messages cut into segments. STag,
 //! TO and length against memory, with arithmetic that cannot wrap.
 
 use uwarp_ddp::{
@@ -108,7 +108,7 @@ fn numbered(error: DdpError) {
     assert!(!error.to_string().is_empty());
 }
 
-/// Where octets lie in a range, in 128 bits.
+/// Where bytes lie in a range, in 128 bits.
 fn range(input: &mut Input<'_>) {
     let range = TaggedRange {
         base: TaggedOffset(input.u64()),

@@ -11,7 +11,7 @@ const LONGEST: usize = 65_288;
 /// Hands `stream` in pieces to a deframer, and says what came of it.
 ///
 /// # Panics
-/// If the deframer breaks its own contract: it asks for octets that it has, or for more than an FPDU takes, forgets an
+/// If the deframer breaks its own contract: it asks for bytes that it has, or for more than an FPDU takes, forgets an
 /// error, or gives a ULPDU whose parts do not agree.
 #[must_use]
 pub(crate) fn deframe(
@@ -78,7 +78,7 @@ fn joined<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
     octets
 }
 
-/// The ways to the octets of a ULPDU agree with each other.
+/// The ways to the bytes of a ULPDU agree with each other.
 fn examine(ulpdu: &uwarp_mpa::Ulpdu<'_>, found: &Opened) {
     assert_eq!(found.ulpdu.len(), ulpdu.len());
     assert_eq!(ulpdu.is_empty(), found.ulpdu.is_empty());

@@ -1,7 +1,7 @@
-//! The octets of a fuzzer, taken as the choices that a target has to make.
+//! The bytes of a fuzzer, taken as the choices that a target has to make.
 
 /// Reads choices from the front of the input. An input that has run out gives zeros and empty slices, so that every
-/// sequence of octets is a valid input, and a longer one begins as a shorter one does.
+/// sequence of bytes is a valid input, and a longer one begins as a shorter one does.
 #[derive(Clone, Debug)]
 pub struct Input<'a> {
     rest: &'a [u8],
@@ -28,38 +28,38 @@ impl<'a> Input<'a> {
         octets
     }
 
-    /// One octet.
+    /// One byte.
     pub fn u8(&mut self) -> u8 {
         u8::from_be_bytes(self.array())
     }
 
-    /// Two octets, most significant first, as all numbers here.
+    /// Two bytes, most significant first, as all numbers here.
     pub fn u16(&mut self) -> u16 {
         u16::from_be_bytes(self.array())
     }
 
-    /// Four octets.
+    /// Four bytes.
     pub fn u32(&mut self) -> u32 {
         u32::from_be_bytes(self.array())
     }
 
-    /// Eight octets.
+    /// Eight bytes.
     pub fn u64(&mut self) -> u64 {
         u64::from_be_bytes(self.array())
     }
 
-    /// One of `0..count`, from one octet. `count` is at most 256.
+    /// One of `0..count`, from one byte. `count` is at most 256.
     pub fn choice(&mut self, count: usize) -> usize {
         usize::from(self.u8()) % count.max(1)
     }
 
-    /// An octet of flags: bit `n`.
+    /// An byte of flags: bit `n`.
     pub fn flags(&mut self) -> impl Fn(u8) -> bool + use<> {
         let octet = self.u8();
         move |bit| octet >> bit & 1 == 1
     }
 
-    /// As many octets as the two before them say, at most `limit` and at most those that are left.
+    /// As many bytes as the two before them say, at most `limit` and at most those that are left.
     pub fn slice(&mut self, limit: usize) -> &'a [u8] {
         let len = usize::from(self.u16()).min(limit).min(self.rest.len());
         let (taken, rest) = self.rest.split_at(len);
@@ -81,13 +81,13 @@ pub struct Cuts<'a> {
 }
 
 impl<'a> Cuts<'a> {
-    /// Pieces of the lengths that `lengths` gives: one octet each, squared above 127. Without any: one piece.
+    /// Pieces of the lengths that `lengths` gives: one byte each, squared above 127. Without any: one piece.
     #[must_use]
     pub const fn new(lengths: &'a [u8]) -> Self {
         Self { lengths, next: 0 }
     }
 
-    /// The length of the next piece of `left` octets: 1 at least if `left` is.
+    /// The length of the next piece of `left` bytes: 1 at least if `left` is.
     pub fn piece(&mut self, left: usize) -> usize {
         let Some(&octet) = self.lengths.get(self.next) else {
             return left;
@@ -125,28 +125,28 @@ impl Seed {
         Self::default()
     }
 
-    /// One octet.
+    /// One byte.
     #[must_use]
     pub fn u8(mut self, value: u8) -> Self {
         self.0.push(value);
         self
     }
 
-    /// Two octets.
+    /// Two bytes.
     #[must_use]
     pub fn u16(mut self, value: u16) -> Self {
         self.0.extend_from_slice(&value.to_be_bytes());
         self
     }
 
-    /// Four octets.
+    /// Four bytes.
     #[must_use]
     pub fn u32(mut self, value: u32) -> Self {
         self.0.extend_from_slice(&value.to_be_bytes());
         self
     }
 
-    /// Eight octets.
+    /// Eight bytes.
     #[must_use]
     pub fn u64(mut self, value: u64) -> Self {
         self.0.extend_from_slice(&value.to_be_bytes());
@@ -160,7 +160,7 @@ impl Seed {
         self.u16(len).rest(octets)
     }
 
-    /// Octets without a length: the rest of the input.
+    /// Bytes without a length: the rest of the input.
     #[must_use]
     pub fn rest(mut self, octets: &[u8]) -> Self {
         self.0.extend_from_slice(octets);

@@ -1,4 +1,4 @@
-//! Any octets as a stream of FPDUs, in pieces that the input chooses, with and without CRC and Markers: the same ULPDUs
+//! Any bytes as a stream of FPDUs, in pieces that the input chooses, with and without CRC and Markers: the same ULPDUs
 //! and the same error whatever the pieces, and those that the model finds.
 
 use crate::deframing::deframe;

@@ -1,6 +1,6 @@
 //! ULPDUs that the input chooses, in FPDUs that are right: so the fuzzer gets past the CRC. The framer makes the same
-//! octets as the model, in all three ways it has; they come back as the same ULPDUs; the layers above do the same with them
-//! whatever the pieces; and an octet that is damaged on the way is never taken for a right one.
+//! bytes as the model, in all three ways it has; they come back as the same ULPDUs; the layers above do the same with them
+//! whatever the pieces; and an byte that is damaged on the way is never taken for a right one.
 
 use uwarp_mpa::{FrameError, Framer};
 
@@ -9,7 +9,7 @@ use crate::input::{Cuts, Input};
 use crate::model::fpdu::{End, MAX_ULPDU, Opened, Sealer, open};
 use crate::play::Play;
 
-/// At most so many ULPDUs in one input, and about so many octets in them.
+/// At most so many ULPDUs in one input, and about so many bytes in them.
 const MAX_COUNT: usize = 24;
 const MAX_OCTETS: usize = 80_000;
 
@@ -134,7 +134,7 @@ fn frame(crc: bool, markers: bool, ulpdus: &[Vec<u8>], wanted: &[u8]) {
     }
 }
 
-/// One octet changes on the way. What is found is what the model finds; with a CRC the ULPDUs before it come out and
+/// One byte changes on the way. What is found is what the model finds; with a CRC the ULPDUs before it come out and
 /// nothing else does. (Of a length field that changed only the model speaks: its CRC may cover anything.)
 fn damaged(crc: bool, markers: bool, sealer: &Sealer, at: usize, damage: u8, lengths: &[u8]) {
     let mut stream = sealer.stream().to_vec();

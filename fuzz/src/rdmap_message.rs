@@ -1,5 +1,5 @@
-//! One stream: ULPDUs arrive, right ones, nearly right ones and any octets, between messages of our own. What the stream
-//! makes of each is what the model makes of it, code for code; our own segments have the octets of the RFCs' figures; every
+//! One stream: ULPDUs arrive, right ones, nearly right ones and any bytes, between messages of our own. What the stream
+//! makes of each is what the model makes of it, code for code; our own segments have the bytes of the RFCs' figures; every
 //! error has its Terminate Message; memory is that of the model.
 
 use crate::craft;

@@ -1,4 +1,4 @@
-//! Any octets as a Terminate Header, of a peer that is known and of one that is not: what is read is what the model reads,
+//! Any bytes as a Terminate Header, of a peer that is known and of one that is not: what is read is what the model reads,
 //! by RFC 5040's layout and by that of Linux siw, in numbers; it can be said in words; and what is written is read again.
 
 use uwarp_rdmap::{
@@ -8,7 +8,7 @@ use uwarp_rdmap::{
 use crate::input::Input;
 use crate::model::terminate::{self, Header};
 
-/// The Terminate Header is all of the input; for a Read that was under way, its first octets once more.
+/// The Terminate Header is all of the input; for a Read that was under way, its first bytes once more.
 pub fn run(data: &[u8]) {
     for peer in [Peer::Rfc, Peer::Siw] {
         let found = Terminate::parse_from(peer, data);

@@ -73,7 +73,7 @@ fn random_inputs_pass() {
             .map(|path| fs::read(path).unwrap())
             .collect();
         for round in 0..RANDOM {
-            // Half of them are seeds with a few octets changed: those get further.
+            // Half of them are seeds with a few bytes changed: those get further.
             let mut data = match random.choice(&seeds) {
                 Some(seed) if round % 2 == 0 => seed.clone(),
                 _ => {

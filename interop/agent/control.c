@@ -171,7 +171,7 @@ static void take_lines(void (*command)(char *line))
 		if (skipping)
 			skipping = false;
 		else if (memchr(begin, '\0', (size_t)(end - begin)))
-			complain("a zero octet in a line");
+			complain("a zero byte in a line");
 		else if (end > begin)
 			command(begin);
 		begin = end + 1;
@@ -180,7 +180,7 @@ static void take_lines(void (*command)(char *line))
 	memmove(input, begin, input_len);
 	if (input_len == sizeof(input)) {
 		if (!skipping)
-			complain("a line is longer than 65535 octets");
+			complain("a line is longer than 65535 bytes");
 		skipping = true;
 		input_len = 0;
 	}

@@ -43,7 +43,7 @@ static int hex_digit(char c)
 	return -1;
 }
 
-/* A string in place; returns what follows its closing quote. Escapes become one octet each; \u only
+/* A string in place; returns what follows its closing quote. Escapes become one byte each; \u only
  * below 0x80, since nothing in this protocol is text beyond ASCII. */
 static char *take_string(struct json *in, char *at, char **out)
 {
@@ -368,9 +368,9 @@ void line_string(struct line *line, const char *key, const char *value)
 	put_text(line, "\"");
 }
 
-void line_hex(struct line *line, const char *key, const void *octets, size_t len)
+void line_hex(struct line *line, const char *key, const void *bytes, size_t len)
 {
-	const uint8_t *at = octets;
+	const uint8_t *at = bytes;
 
 	put_key(line, key);
 	put_text(line, "\"");

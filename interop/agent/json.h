@@ -34,7 +34,7 @@ bool json_has(const struct json *in, const char *key);
 uint64_t json_number(struct json *in, const char *key, uint64_t absent);
 const char *json_string(struct json *in, const char *key, const char *absent);
 bool json_bool(struct json *in, const char *key, bool absent);
-/* Octets of a member in hexadecimal. Returns how many, at most `room`; more sets `error`. */
+/* Bytes of a member in hexadecimal. Returns how many, at most `room`; more sets `error`. */
 size_t json_hex(struct json *in, const char *key, uint8_t *out, size_t room);
 /* Whether every key is one of `allowed`, words divided by blanks; else `error` names it. */
 bool json_only(struct json *in, const char *allowed);
@@ -51,7 +51,7 @@ void line_number(struct line *line, const char *key, uint64_t value);
 void line_signed(struct line *line, const char *key, int64_t value);
 void line_string(struct line *line, const char *key, const char *value);
 void line_bool(struct line *line, const char *key, bool value);
-void line_hex(struct line *line, const char *key, const void *octets, size_t len);
+void line_hex(struct line *line, const char *key, const void *bytes, size_t len);
 /* Sends it over the control channel and frees it. */
 void line_end(struct line *line);
 

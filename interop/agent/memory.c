@@ -9,7 +9,7 @@
 
 static struct region regions[MAX_REGIONS];
 
-/* Octet `at` of the endless pattern of `seed`: octet at%8, the lowest first, of the at/8-th output of
+/* Byte `at` of the endless pattern of `seed`: byte at%8, the lowest first, of the at/8-th output of
  * the SplitMix64 generator that starts from `seed`. */
 static uint64_t pattern_word(uint64_t seed, uint64_t word)
 {
@@ -20,7 +20,7 @@ static uint64_t pattern_word(uint64_t seed, uint64_t word)
 	return z ^ (z >> 31);
 }
 
-static uint8_t pattern_octet(uint64_t seed, uint64_t at, uint64_t *word)
+static uint8_t pattern_byte(uint64_t seed, uint64_t at, uint64_t *word)
 {
 	if (at % 8 == 0)
 		*word = pattern_word(seed, at / 8);
@@ -137,7 +137,7 @@ void command_dereg(struct json *in, struct line *out)
 		agree(out);
 }
 
-/* The octets that a command names: all of the region when it does not say. */
+/* The bytes that a command names: all of the region when it does not say. */
 static uint8_t *range(struct json *in, uint64_t *len)
 {
 	struct region *region = region_number(in, json_number(in, "mr", 0));
@@ -146,12 +146,12 @@ static uint8_t *range(struct json *in, uint64_t *len)
 	if (!region)
 		return NULL;
 	if (off > region->len) {
-		json_error(in, "off: the region has %zu octets", region->len);
+		json_error(in, "off: the region has %zu bytes", region->len);
 		return NULL;
 	}
 	*len = json_number(in, "len", region->len - off);
 	if (*len > region->len - off) {
-		json_error(in, "off + len: the region has %zu octets", region->len);
+		json_error(in, "off + len: the region has %zu bytes", region->len);
 		return NULL;
 	}
 	return region->memory + off;
@@ -160,23 +160,23 @@ static uint8_t *range(struct json *in, uint64_t *len)
 void command_fill(struct json *in, struct line *out)
 {
 	uint64_t len, word = 0, seed = json_number(in, "seed", 0), at = json_number(in, "at", 0);
-	uint8_t *octets = range(in, &len);
+	uint8_t *bytes = range(in, &len);
 	bool zero = json_bool(in, "zero", false);
 
 	if (in->error)
 		return;
 	if (zero)
-		memset(octets, 0, len);
+		memset(bytes, 0, len);
 	word = pattern_word(seed, at / 8);
 	for (uint64_t i = 0; i < len && !zero; i++)
-		octets[i] = pattern_octet(seed, at + i, &word);
+		bytes[i] = pattern_byte(seed, at + i, &word);
 	agree(out);
 }
 
 void command_check(struct json *in, struct line *out)
 {
 	uint64_t len, word, seed = json_number(in, "seed", 0), at = json_number(in, "at", 0);
-	uint8_t *octets = range(in, &len);
+	uint8_t *bytes = range(in, &len);
 	bool zero = json_bool(in, "zero", false);
 
 	if (in->error)
@@ -184,13 +184,13 @@ void command_check(struct json *in, struct line *out)
 	agree(out);
 	word = pattern_word(seed, at / 8);
 	for (uint64_t i = 0; i < len; i++) {
-		uint8_t want = zero ? 0 : pattern_octet(seed, at + i, &word);
+		uint8_t want = zero ? 0 : pattern_byte(seed, at + i, &word);
 
-		if (octets[i] != want) {
+		if (bytes[i] != want) {
 			line_bool(out, "match", false);
 			line_number(out, "off", i);
 			line_number(out, "want", want);
-			line_number(out, "got", octets[i]);
+			line_number(out, "got", bytes[i]);
 			return;
 		}
 	}
@@ -200,12 +200,12 @@ void command_check(struct json *in, struct line *out)
 void command_hash(struct json *in, struct line *out)
 {
 	uint64_t len, hash = UINT64_C(0xcbf29ce484222325);
-	uint8_t *octets = range(in, &len);
+	uint8_t *bytes = range(in, &len);
 
 	if (in->error)
 		return;
 	for (uint64_t i = 0; i < len; i++)
-		hash = (hash ^ octets[i]) * UINT64_C(0x100000001b3);
+		hash = (hash ^ bytes[i]) * UINT64_C(0x100000001b3);
 	agree(out);
 	line_number(out, "fnv1a", hash);
 }
@@ -213,14 +213,14 @@ void command_hash(struct json *in, struct line *out)
 void command_peek(struct json *in, struct line *out)
 {
 	uint64_t len = 0;
-	uint8_t *octets = range(in, &len);
+	uint8_t *bytes = range(in, &len);
 
 	if (len > 4096)
 		json_error(in, "len: at most 4096");
 	if (in->error)
 		return;
 	agree(out);
-	line_hex(out, "data", octets, len);
+	line_hex(out, "data", bytes, len);
 }
 
 void command_poke(struct json *in, struct line *out)
@@ -228,14 +228,14 @@ void command_poke(struct json *in, struct line *out)
 	static uint8_t data[16384];
 	size_t size = json_hex(in, "data", data, sizeof(data));
 	uint64_t len = 0;
-	uint8_t *octets = range(in, &len);
+	uint8_t *bytes = range(in, &len);
 
 	if (size > len)
-		json_error(in, "data: %zu octets, and %llu are left of the region", size,
+		json_error(in, "data: %zu bytes, and %llu are left of the region", size,
 			   (unsigned long long)len);
 	if (in->error)
 		return;
-	memcpy(octets, data, size);
+	memcpy(bytes, data, size);
 	agree(out);
 }
 

@@ -21,7 +21,7 @@ const OUTER: &str = "UWARP_INTEROP_OUTER_NAMESPACE";
 pub fn enter() -> std::result::Result<(), String> {
     let current = current().map_err(|failure| failure.to_string())?;
     if env::var_os(OUTER).is_some_and(|outer| outer != OsStr::new(&current)) {
-        // So that segments have a multiple of 4 octets of data (the MTU less 52 or 72 for the headers),
+        // So that segments have a multiple of 4 bytes of data (the MTU less 52 or 72 for the headers),
         // as FPDUs have. QEMU's user network cuts the stream anew by what has come: with other lengths it
         // would now and then cut within a CRC, which siw misreads (Q23). It still cuts between padding and CRC, so
         // that tests with many FPDUs at once have messages without padding.

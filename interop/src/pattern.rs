@@ -1,13 +1,13 @@
 //! The pattern that fills regions on both sides, so that data need not cross the control channel.
 
-/// Octet `at` of the endless pattern of `seed`: octet `at % 8`, the lowest first, of the output
+/// Byte `at` of the endless pattern of `seed`: byte `at % 8`, the lowest first, of the output
 /// number `at / 8` of the SplitMix64 generator that starts from `seed`. The agent has the same.
 #[must_use]
 pub fn pattern_octet(seed: u64, at: u64) -> u8 {
     word(seed, at / 8).to_le_bytes()[(at % 8) as usize]
 }
 
-/// `len` octets of the pattern of `seed`, from octet `at` on.
+/// `len` bytes of the pattern of `seed`, from byte `at` on.
 #[must_use]
 pub fn pattern(seed: u64, at: u64, len: usize) -> Vec<u8> {
     // Whole words: some patterns have 16 MiB.

@@ -59,7 +59,7 @@ impl Report {
              after a device of ours is a test of its own.\n\n\
              * **passed**: as the RFCs have it, or, with a deviation, as far as siw allows;\n\
              * **-**: there is no such test on that device (a raw peer, and the Terminate Messages that only it can provoke, need a\n  plain TCP socket of ours: kernel TCP);\n\
-             * 1/1/00 is a Terminate Message by layer, type and code; 11 00 c0 are the first octets of one.\n\n",
+             * 1/1/00 is a Terminate Message by layer, type and code; 11 00 c0 are the first bytes of one.\n\n",
         );
         for version in versions {
             let _ = writeln!(out, "* {version}");

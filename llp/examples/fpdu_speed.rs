@@ -1,4 +1,4 @@
-//! What alignment costs on the in-memory link of this machine: 1 GiB of FPDUs as one run of octets,
+//! What alignment costs on the in-memory link of this machine: 1 GiB of FPDUs as one run of bytes,
 //! and cut at their ends. With one thread by the processor's time, which others on the machine
 //! disturb less; with two by the clock on the wall.
 //!
@@ -32,7 +32,7 @@ fn connected(mtu: usize) -> Result<Ends, LlpError> {
     Ok((client, server))
 }
 
-/// A batch of FPDUs of `fpdu` octets, sent again and again as far as it goes.
+/// A batch of FPDUs of `fpdu` bytes, sent again and again as far as it goes.
 struct Batch {
     octets: Vec<u8>,
     ends: Vec<u64>,

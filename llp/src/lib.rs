@@ -41,14 +41,14 @@
 //! };
 //! let pieces = [Piece::from(b"MPA ID "), Piece::from(b"Req Frame")];
 //! assert_eq!(client.try_send(&pieces, FpduEnds::NONE)?, 16);
-//! let mut octets = [0; 16];
+//! let mut bytes = [0; 16];
 //! let mut have = 0;
-//! while have < octets.len() {
-//!     if let Recv::Data(n) = server.try_recv(&mut octets[have..])? {
+//! while have < bytes.len() {
+//!     if let Recv::Data(n) = server.try_recv(&mut bytes[have..])? {
 //!         have += n;
 //!     }
 //! }
-//! assert_eq!(&octets, b"MPA ID Req Frame");
+//! assert_eq!(&bytes, b"MPA ID Req Frame");
 //! # Ok(())
 //! # }
 //! ```

@@ -126,7 +126,7 @@ impl<'a> From<&'a Vec<u8>> for Piece<'a> {
 
 impl fmt::Debug for Piece<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Piece({} octets at {:p})", self.len(), self.as_ptr())
+        write!(f, "Piece({} bytes at {:p})", self.len(), self.as_ptr())
     }
 }
 

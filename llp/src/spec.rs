@@ -358,7 +358,7 @@ fn path(which: &str, field: Option<&str>) -> Result<String, SpecError> {
     }
     if path.len() > MAX_PATH {
         return Err(SpecError::new(
-            format!("the path {which} has {} octets", path.len()),
+            format!("the path {which} has {} bytes", path.len()),
             format!("at most {MAX_PATH}, which a relative path may be"),
         ));
     }

@@ -33,7 +33,7 @@ struct Play {
     settings: MemorySettings,
     v6: bool,
     fpdus: Vec<usize>,
-    /// Octets that the sender offers in a call, at most.
+    /// Bytes that the sender offers in a call, at most.
     call: usize,
     seed: u64,
 }

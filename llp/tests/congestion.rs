@@ -21,12 +21,12 @@ fn at() -> SocketAddr {
 struct Play {
     settings: MemorySettings,
     octets: usize,
-    /// FPDUs have so many octets, or some number up to that.
+    /// FPDUs have so many bytes, or some number up to that.
     fpdu: usize,
     random_sizes: bool,
-    /// Octets of the other direction.
+    /// Bytes of the other direction.
     back: usize,
-    /// Octets before the first FPDU.
+    /// Bytes before the first FPDU.
     prelude: usize,
     seed: u64,
 }
@@ -59,7 +59,7 @@ impl Play {
         self
     }
 
-    /// Sends some octets that are no FPDU, and has them acknowledged.
+    /// Sends some bytes that are no FPDU, and has them acknowledged.
     fn send_prelude(&self, link: &Link, client: &mut dyn Llp, server: &mut dyn Llp) {
         if self.prelude == 0 {
             return;
@@ -113,7 +113,7 @@ impl Play {
             let deadlines = [a.llp.deadline(), b.llp.deadline()];
             link.wait(&[a.llp.fd(), b.llp.fd()], deadlines);
         }
-        assert!(a.got == b.to_send && b.got == a.to_send, "other octets");
+        assert!(a.got == b.to_send && b.got == a.to_send, "other bytes");
         let ends = std::mem::take(&mut a.ends);
         let time = *link.clock.1.lock();
         drop((a, b, link));
@@ -133,7 +133,7 @@ impl Play {
 }
 
 impl Seen {
-    /// Which segments, by number, begin or end within an FPDU, of those that hold no octets of an
+    /// Which segments, by number, begin or end within an FPDU, of those that hold no bytes of an
     /// earlier one; and which hold some, because they were sent again.
     fn cut_and_repeated(&self) -> (Vec<usize>, Vec<usize>) {
         let is_end = |at: &u64| *at == 0 || self.ends.binary_search(at).is_ok();
@@ -181,7 +181,7 @@ fn without_loss_no_segment_is_cut_and_no_timer_is_needed() {
     }
 }
 
-/// smoltcp's window begins with 2048 octets, and with a segment once something was acknowledged.
+/// smoltcp's window begins with 2048 bytes, and with a segment once something was acknowledged.
 #[test]
 fn of_large_segments_only_the_first_is_cut_and_after_a_few_octets_none() {
     for congestion in BOTH {
@@ -225,7 +225,7 @@ fn after_loss_segments_hold_whole_fpdus_again() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// `run` checks the octets, and fails when neither end has anything to wait for.
+    /// `run` checks the bytes, and fails when neither end has anything to wait for.
     #[test]
     fn whatever_is_lost_doubled_or_reordered_all_octets_arrive(
         loss in 0.0..0.1,
@@ -253,7 +253,7 @@ proptest! {
     }
 }
 
-/// Each end has got what the other sends again, but not the acknowledgement of its own octets.
+/// Each end has got what the other sends again, but not the acknowledgement of its own bytes.
 #[test]
 fn two_ends_whose_timers_have_fired_hear_each_other() {
     let mut play = Play::new(Congestion::Reno, 16_100).with_faults(
@@ -298,7 +298,7 @@ fn tight(seed: u64, small_inbox: bool) -> Play {
 }
 
 /// Each of them stood still or ended early at a point where smoltcp 0.14 does: see `smol/connection/standstill.rs`,
-/// `smol/promises.rs` and `smol/bare.rs`. `run` checks the octets, and fails when neither end has
+/// `smol/promises.rs` and `smol/bare.rs`. `run` checks the bytes, and fails when neither end has
 /// anything to wait for.
 #[test]
 #[expect(clippy::print_stdout, reason = "the seed of a run that fails")]

@@ -9,7 +9,7 @@ use common::*;
 use uwarp_llp::smol::{Congestion, FaultCounts, FaultSettings, MemoryNetwork, MemorySettings};
 use uwarp_llp::{LlpError, Network};
 
-/// Moves octets both ways, with FINs after them, and checks them.
+/// Moves bytes both ways, with FINs after them, and checks them.
 fn transfer(link: &Link, at: SocketAddr, octets: usize, fpdus: bool, seed: u64) {
     let (client, server) = link.connected(at);
     let mut random = Random(seed | 1);
@@ -31,7 +31,7 @@ fn transfer(link: &Link, at: SocketAddr, octets: usize, fpdus: bool, seed: u64) 
         let deadlines = [a.llp.deadline(), b.llp.deadline()];
         link.wait(&[a.llp.fd(), b.llp.fd()], deadlines);
     }
-    assert!(a.got == b.to_send && b.got == a.to_send, "other octets");
+    assert!(a.got == b.to_send && b.got == a.to_send, "other bytes");
 }
 
 fn second(v6: bool) -> SocketAddr {

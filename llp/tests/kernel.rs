@@ -106,7 +106,7 @@ fn octets_that_others_follow_wait_for_them_or_for_a_push() {
             return;
         }
     }
-    panic!("each of 100 tries took longer than the kernel keeps octets");
+    panic!("each of 100 tries took longer than the kernel keeps bytes");
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn more_pieces_than_one_call_of_the_kernel_takes_are_all_sent() {
     got.finish = false;
     let mut sent = 0;
     while sent < data.len() {
-        // The empty piece is passed once; count octets, not pieces.
+        // The empty piece is passed once; count bytes, not pieces.
         let from = pieces.iter().scan(0, |at, piece| {
             let start = *at;
             *at += piece.len();
@@ -159,7 +159,7 @@ fn more_pieces_than_one_call_of_the_kernel_takes_are_all_sent() {
 #[test]
 fn emss_leaves_the_options_out_of_the_segment() {
     let (a, b) = connected(&network(), &network(), loopback());
-    // 64 KiB of loopback MTU less at least 40 octets of headers.
+    // 64 KiB of loopback MTU less at least 40 bytes of headers.
     for end in [&a, &b] {
         assert!((536..=65_496).contains(&end.emss()), "{}", end.emss());
     }
@@ -315,7 +315,7 @@ fn what_is_accepted_has_the_listeners_options_and_its_own_address() {
     }
 }
 
-/// SO_KEEPALIVE and the three options of `tcp(7)`, and the user timeout, without which octets under way would be
+/// SO_KEEPALIVE and the three options of `tcp(7)`, and the user timeout, without which bytes under way would be
 /// repeated for a quarter of an hour.
 #[test]
 fn a_keepalive_sets_the_options_of_the_socket_on_both_ends() {

@@ -102,7 +102,7 @@ fn every_segment_begins_with_an_fpdu(device: &str, port: &str) {
         ends.insert(0, 100);
         let mut other = End::new(server, Vec::new(), 2).bulk();
         run_both(&mut one, &mut other);
-        assert!(other.got == one.to_send, "other octets");
+        assert!(other.got == one.to_send, "other bytes");
         drop((one, other));
 
         let packets = packets(&file);
@@ -115,7 +115,7 @@ fn every_segment_begins_with_an_fpdu(device: &str, port: &str) {
         for packet in packets.iter().filter(from_us) {
             let segment = packet.tcp().unwrap();
             assert!(segment.checksum_is_right());
-            assert!(packet.data.len() <= 1514, "{} octets", packet.data.len());
+            assert!(packet.data.len() <= 1514, "{} bytes", packet.data.len());
             if segment.payload.is_empty() {
                 continue;
             }

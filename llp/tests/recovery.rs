@@ -15,7 +15,7 @@ use uwarp_llp::{FpduEnds, Llp, Network, Piece, Recv};
 /// The way of a packet.
 const DELAY: Duration = Duration::from_millis(5);
 const KINDS: [Congestion; 3] = [Congestion::None, Congestion::Reno, Congestion::Cubic];
-/// Octets of a segment.
+/// Bytes of a segment.
 const SEGMENT: usize = 1460;
 
 /// Time that goes on when the test says so.
@@ -37,12 +37,12 @@ type Fate = Box<dyn FnMut(&Seen) -> Vec<Duration> + Send>;
 struct Seen {
     /// From the host that sends the stream.
     from_sender: bool,
-    /// Octets of the stream in it, and their place.
+    /// Bytes of the stream in it, and their place.
     octets: usize,
     offset: u32,
-    /// How many packets with octets of the sender came before.
+    /// How many packets with bytes of the sender came before.
     number: usize,
-    /// Whether the sender has sent the first of its octets before.
+    /// Whether the sender has sent the first of its bytes before.
     again: bool,
 }
 
@@ -245,12 +245,12 @@ impl Stream {
             let deadlines = [client.deadline(), server.deadline()];
             assert!(world.go_on(deadlines), "nobody has anything to do");
         }
-        assert!(got == data, "other octets");
+        assert!(got == data, "other bytes");
         let again = *again.lock();
         (*world.cable.clock.since.lock() - begin, again)
     }
 
-    /// As [`Self::time`], when `lost` decides about each packet with octets of the sender.
+    /// As [`Self::time`], when `lost` decides about each packet with bytes of the sender.
     fn with_loss(&self, mut lost: impl FnMut(&Seen) -> bool + Send + 'static) -> (Duration, usize) {
         self.time(move |seen| {
             let lost = seen.from_sender && seen.octets > 0 && lost(seen);

@@ -16,7 +16,7 @@ use crate::mutants::mutate;
 pub enum DeframeError {
     /// The CRC field does not match the bytes.
     #[error(
-        "the FPDU at octet {position} of the stream is damaged: its CRC field says {got:08x}, its octets give {expected:08x}"
+        "the FPDU at byte {position} of the stream is damaged: its CRC field says {got:08x}, its bytes give {expected:08x}"
     )]
     BadCrc {
         /// CRC of the received bytes.
@@ -28,7 +28,7 @@ pub enum DeframeError {
     },
     /// A Marker does not point to the start of the FPDU that contains it.
     #[error(
-        "the Marker at octet {position} of the stream says that its FPDU started {got} octets before it, but it started {expected} octets before"
+        "the Marker at byte {position} of the stream says that its FPDU started {got} bytes before it, but it started {expected} bytes before"
     )]
     MarkerMismatch {
         /// Distance according to the `ULPDU_Length` fields, in bytes.
@@ -40,7 +40,7 @@ pub enum DeframeError {
     },
     /// `ULPDU_Length` is above the limit for any FPDU.
     #[error(
-        "the FPDU at octet {position} of the stream claims a ULPDU of {len} octets, more than the {MAX_ULPDU} that any FPDU may carry"
+        "the FPDU at byte {position} of the stream claims a ULPDU of {len} bytes, more than the {MAX_ULPDU} that any FPDU may carry"
     )]
     LengthTooLong {
         /// Value of the length field.

@@ -18,19 +18,19 @@ const FUSED_ABOVE: usize = 2048;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum FrameError {
     /// Header and payload together exceed the longest ULPDU (5044-3-05).
-    #[error("a ULPDU of {len} octets does not fit an FPDU: at most {MAX_ULPDU} octets do")]
+    #[error("a ULPDU of {len} bytes does not fit an FPDU: at most {MAX_ULPDU} bytes do")]
     TooLong {
         /// Length of header and payload in bytes.
         len: usize,
     },
     /// Header and payload are both empty; a ULPDU has at least one byte (5044-3-06).
-    #[error("a ULPDU needs at least one octet; header and payload are both empty")]
+    #[error("a ULPDU needs at least one byte; header and payload are both empty")]
     Empty,
     /// The payload was to be sent in place, but this stream needs Markers inside the payload.
     #[error("an FPDU with Markers cannot leave its payload in place: it has to be staged")]
     InPlaceWithMarkers,
     /// The slice is too short for the FPDU.
-    #[error("the FPDU takes {needed} octets but there is room for {room} only")]
+    #[error("the FPDU takes {needed} bytes but there is room for {room} only")]
     NoRoom {
         /// Length of the FPDU in bytes.
         needed: usize,

@@ -22,7 +22,7 @@
 //! ```
 //! use uwarp_mpa::*;
 //!
-//! // Startup. The octets of `request` and `reply` would travel over TCP.
+//! // Startup. The bytes of `request` and `reply` would travel over TCP.
 //! let mut initiator = Initiator::new(InitiatorConfig {
 //!     revision: Revision::Two,
 //!     crc: true,
@@ -57,8 +57,8 @@
 //! assert!(!gate.may_send());
 //! if let Step::Fpdu(ulpdu) = deframer.next(&stream)? {
 //!     gate.fpdu_validated();
-//!     let octets: Vec<u8> = ulpdu.pieces(0, ulpdu.len()).flatten().copied().collect();
-//!     assert_eq!(octets, b"headerpayload");
+//!     let bytes: Vec<u8> = ulpdu.pieces(0, ulpdu.len()).flatten().copied().collect();
+//!     assert_eq!(bytes, b"headerpayload");
 //!     stream.drain(..ulpdu.wire_len());
 //! }
 //! assert!(gate.may_send() && stream.is_empty());

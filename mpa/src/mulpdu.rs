@@ -63,7 +63,7 @@ pub const fn mulpdu(emss: usize, markers: bool) -> usize {
 /// use uwarp_mpa::FpduSegments;
 /// assert_eq!(FpduSegments::ONE.mulpdu(1460, false), 1454);
 /// assert_eq!(FpduSegments::new(4).unwrap().mulpdu(1460, false), 5834);
-/// // As many as an FPDU can have: 44 segments of 1460 octets.
+/// // As many as an FPDU can have: 44 segments of 1460 bytes.
 /// assert_eq!(FpduSegments::MOST.mulpdu(1460, false), 64_234);
 /// assert_eq!("45".parse(), Ok(FpduSegments::new(45).unwrap()));
 /// ```

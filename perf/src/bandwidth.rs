@@ -279,7 +279,7 @@ impl<'a> Load<'a> {
         }
     }
 
-    /// A Read of no octets behind the Writes of each QP: its answer says that the peer has placed them (5040-5.5).
+    /// A Read of no bytes behind the Writes of each QP: its answer says that the peer has placed them (5040-5.5).
     fn close(&mut self) -> Result<(), PerfError> {
         if self.plan.test != Test::WriteBandwidth {
             return Ok(());

@@ -12,7 +12,7 @@ use uwarp_verbs::{
 use crate::error::PerfError;
 use crate::greeting::{self, Stranger};
 
-/// The most octets that one message has.
+/// The most bytes that one message has.
 const MESSAGE: u32 = 64 << 10;
 
 /// One end. The client speaks, the server answers: there is never more than one message under way.

@@ -148,7 +148,7 @@ impl<'a> PingPong<'a> {
         self.plan.test.has_responses() || self.plan.is_confirmed_write()
     }
 
-    /// A Write, and a Read of no octets behind it, whose answer says that the Write is placed (5040-5.5).
+    /// A Write, and a Read of no bytes behind it, whose answer says that the Write is placed (5040-5.5).
     fn post_confirmed(&mut self) -> Result<(), PerfError> {
         self.posted += 1;
         let id = wr_id(0, self.posted);
@@ -266,7 +266,7 @@ impl<'a> PingPong<'a> {
         Ok(came)
     }
 
-    /// Whether the Write that is due has arrived: its last octet is the last to be placed.
+    /// Whether the Write that is due has arrived: its last byte is the last to be placed.
     fn memory_came(&mut self) -> Result<bool, PerfError> {
         let due = number(self.posted + u64::from(self.answers));
         let is_here = || self.traffic.last_octet(self.size) == due;
@@ -308,7 +308,7 @@ impl<'a> PingPong<'a> {
     }
 }
 
-/// The octet that stands for a message: not that of the one before it, and not that of an empty buffer.
+/// The byte that stands for a message: not that of the one before it, and not that of an empty buffer.
 #[expect(clippy::cast_possible_truncation, reason = "1 to 255")]
 fn number(message: u64) -> u8 {
     (message % 255 + 1) as u8

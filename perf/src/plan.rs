@@ -145,7 +145,7 @@ pub enum Until {
 pub struct Plan {
     /// What is measured.
     pub test: Test,
-    /// The sizes of messages in octets, one measurement each.
+    /// The sizes of messages in bytes, one measurement each.
     pub sizes: Vec<u32>,
     /// Messages measured on each QP.
     pub iterations: u64,
@@ -163,14 +163,14 @@ pub struct Plan {
     pub post_list: u32,
     /// Every so many messages one asks for a completion.
     pub cq_moderation: u32,
-    /// Messages of at most so many octets are posted inline.
+    /// Messages of at most so many bytes are posted inline.
     pub inline: u32,
     /// Both sides send at once (bandwidth only).
     pub bidirectional: bool,
     /// What the client does while it waits, and the server where it takes part.
     pub waiting: Waiting,
     /// The application at the server of a one-sided test sleeps; otherwise it polls. A write latency is then that of a Write
-    /// and of a Read of no octets behind it, from post to completion, which says that the Write is placed.
+    /// and of a Read of no bytes behind it, from post to completion, which says that the Write is placed.
     pub target_sleeps: bool,
     /// Reads and atomic operations outstanding on each QP (IRD and ORD).
     pub reads: u16,
@@ -211,9 +211,9 @@ pub enum PlanError {
 }
 
 impl Plan {
-    /// The most octets of a message.
+    /// The most bytes of a message.
     pub const MAX_SIZE: u32 = 1 << 30;
-    /// The most octets that the server registers for one client.
+    /// The most bytes that the server registers for one client.
     pub(crate) const MAX_MEMORY: u64 = 8 << 30;
     /// The most times of single messages that are kept: 80 MB.
     const MAX_SAMPLES: u64 = 10_000_000;
@@ -266,7 +266,7 @@ impl Plan {
         };
         for size in &self.sizes {
             let least = u32::from(self.test == Test::WriteLatency);
-            let range = "1 (0 but for write_lat) to 1073741824 octets";
+            let range = "1 (0 but for write_lat) to 1073741824 bytes";
             within(
                 "a size",
                 u64::from(*size),

@@ -25,7 +25,7 @@ pub(crate) struct Traffic {
     cq: Cq,
     channel: Option<CompletionChannel>,
     region: MemoryRegion,
-    /// Octets between the buffers of two QPs; each has two of this size.
+    /// Bytes between the buffers of two QPs; each has two of this size.
     stride: u64,
     remote: Option<Memory>,
     waiting: Waiting,
@@ -120,7 +120,7 @@ impl Traffic {
             return Err(PerfError::Protocol {
                 peer: self.peer,
                 what: format!(
-                    "it lends {} octets, and the plan needs {}",
+                    "it lends {} bytes, and the plan needs {}",
                     memory.len,
                     self.region.len()
                 ),
@@ -162,7 +162,7 @@ impl Traffic {
         Ok(())
     }
 
-    /// The octet of the first QP's target that the peer Writes last.
+    /// The byte of the first QP's target that the peer Writes last.
     pub(crate) fn last_octet(&self, size: u32) -> u8 {
         let mut octet = [0];
         let at = self.stride as usize + size as usize - 1;
@@ -171,12 +171,12 @@ impl Traffic {
         octet[0]
     }
 
-    /// Sets the last octet of what the first QP sends.
+    /// Sets the last byte of what the first QP sends.
     pub(crate) fn set_last_octet(&self, size: u32, octet: u8) {
         let _ = self.region.write_at(size as usize - 1, &[octet]);
     }
 
-    /// Sets the octet that [`Traffic::last_octet`] reads.
+    /// Sets the byte that [`Traffic::last_octet`] reads.
     pub(crate) fn clear_last_octet(&self, size: u32, octet: u8) {
         let at = self.stride as usize + size as usize - 1;
         let _ = self.region.write_at(at, &[octet]);

@@ -63,7 +63,7 @@ pub enum StreamError {
     )]
     UnexpectedAtomicOp(u8),
     /// Immediate Data has the wrong length.
-    #[error("{opcode} of {got} octets; it has exactly 8")]
+    #[error("{opcode} of {got} bytes; it has exactly 8")]
     ImmediateLength {
         /// The message.
         opcode: Opcode,
@@ -97,7 +97,7 @@ pub enum StreamError {
         got: u32,
     },
     /// A segment ends inside the RDMAP header of its message.
-    #[error("{opcode} in a ULPDU of {len} octets is too short; its headers take {needed}")]
+    #[error("{opcode} in a ULPDU of {len} bytes is too short; its headers take {needed}")]
     TooShort {
         /// The message.
         opcode: Opcode,
@@ -144,7 +144,7 @@ pub enum ReadResponseFault {
         got: TaggedOffset,
     },
     /// The Response is longer than the Read.
-    #[error("at least {got} octets, asked for {expected}")]
+    #[error("at least {got} bytes, asked for {expected}")]
     TooLong {
         /// Requested length in bytes.
         expected: u32,
@@ -152,7 +152,7 @@ pub enum ReadResponseFault {
         got: u64,
     },
     /// The Response ended before all bytes arrived.
-    #[error("it ended after {got} octets of {expected}")]
+    #[error("it ended after {got} bytes of {expected}")]
     TooShort {
         /// Requested length in bytes.
         expected: u32,

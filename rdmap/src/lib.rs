@@ -35,7 +35,7 @@
 //! use uwarp_ddp::{STag, TaggedFault};
 //! use uwarp_rdmap::{AtomicFault, Inbound, MAX_HEADER, Memory, SendKind, Stream, StreamConfig};
 //!
-//! /// One posted receive of 64 octets, and no registered memory.
+//! /// One posted receive of 64 bytes, and no registered memory.
 //! struct OneReceive;
 //!
 //! impl Memory for OneReceive {

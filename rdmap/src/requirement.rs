@@ -83,7 +83,7 @@ requirements! {
     ALIGNED = "7306-8.2-05" "the target of an atomic operation is 64-bit aligned";
     ATOMIC_OP = "7306-5.2.1-06" "the operation code of an Atomic Request is FetchAdd or CmpSwap";
     ATOMIC_RESPONSE = "7306-5.2.2-i02" "an Atomic Response answers the oldest Atomic Operation";
-    IMMEDIATE_LENGTH = "7306-6.3-07" "Immediate Data has exactly 8 octets";
+    IMMEDIATE_LENGTH = "7306-6.3-07" "Immediate Data has exactly 8 bytes";
     IRD = "5040-6.1-05" "no more Reads are outstanding than were negotiated";
     RESPONSE_EXPECTED = "5040-5.2.2-i01" "a Read Response answers a Read";
     RESPONSE_MATCHES = "5040-5.2.2-05" "a Read Response fits the sink of its Read";
@@ -101,7 +101,7 @@ requirements! {
     MESSAGE_FITS = "5041-7.1-04" "an untagged message fits its buffer";
     HEADER_VALID = "5041-6.2.2-03" "every field of a DDP header is valid, and the header is whole";
     TCP_STANDS = "5044-8-01" "the TCP connection is closed only when both sides are done";
-    CRC = "5044-8-02" "the CRC of an FPDU fits its octets";
+    CRC = "5044-8-02" "the CRC of an FPDU fits its bytes";
     MARKERS = "5044-8-03" "Markers and ULPDU Lengths agree on where FPDUs begin";
     STARTUP_FRAME = "5044-8-04" "MPA Request and Reply are valid frames";
     SETUP = "6581-9.3-01" "a local error of enhanced setup ends it with a Terminate";

@@ -24,7 +24,7 @@ enum {
 	LIMIT_MS = 20000, /* for anything that has to come */
 	DEPTH = 64,	  /* receives posted at the server */
 	ROUNDS = 2000,	  /* messages in each of the two phases */
-	SLOT = 256,	  /* octets of one message */
+	SLOT = 256,	  /* bytes of one message */
 };
 #define SERVER_IOVA 0x10000u
 
@@ -153,7 +153,7 @@ static void *poster(void *argument)
 	for (int i = traffic->first; i < traffic->first + ROUNDS; i++) {
 		while ((uint64_t)i >= atomic_load(credits(client)) + DEPTH)
 			sched_yield();
-		/* A send is complete only when its octets may be used again. */
+		/* A send is complete only when its bytes may be used again. */
 		while (i - traffic->first - atomic_load(&traffic->completed) >= DEPTH)
 			sched_yield();
 		uint8_t *from = client->memory + SLOT * (size_t)(1 + i % DEPTH);
@@ -328,7 +328,7 @@ static void *connect_stream(void *argument)
 	return NULL;
 }
 
-/* Over a stream that is there already, of which the server has read the first octets by itself. */
+/* Over a stream that is there already, of which the server has read the first bytes by itself. */
 static void connect_by_stream(struct end *client, struct end *server)
 {
 	uint8_t read_ahead[10];
@@ -395,8 +395,8 @@ static void remote_invalidate(struct end *client, struct end *server)
 /* A key that nobody gave out ends the connection; both devices say so on their own descriptors. */
 static void provoke_an_error(struct end *client, struct end *server)
 {
-	uint64_t octets = 0;
-	struct uw_sge sge = { .addr = (uintptr_t)&octets, .length = sizeof octets };
+	uint64_t bytes = 0;
+	struct uw_sge sge = { .addr = (uintptr_t)&bytes, .length = sizeof bytes };
 	struct uw_send_wr wr = { .wr_id = 4, .sg_list = &sge, .num_sge = 1, .opcode = UW_WR_RDMA_WRITE, .flags = UW_INLINE,
 				 .remote_addr = SERVER_IOVA, .rkey = uw_mr_key(server->mr) ^ 0xff };
 	struct end *ends[] = { client, server };
@@ -452,8 +452,8 @@ static void share_receives(struct end *client, struct end *server, struct uw_srq
 
 static void write_through_a_window(struct end *client, struct end *server)
 {
-	uint64_t octets = 0x0123456789abcdefu;
-	struct uw_sge sge = { .addr = (uintptr_t)&octets, .length = sizeof octets };
+	uint64_t bytes = 0x0123456789abcdefu;
+	struct uw_sge sge = { .addr = (uintptr_t)&bytes, .length = sizeof bytes };
 	struct uw_mw *window = uw_alloc_mw(server->pd);
 	uint32_t key;
 
@@ -468,7 +468,7 @@ static void write_through_a_window(struct end *client, struct end *server)
 	wc = next_completion(server->recv_cq);
 	CHECK(wc.wr_id == 102 && wc.opcode == UW_WC_RECV_RDMA_WITH_IMM);
 	CHECK(wc.byte_len == 0); /* the wire does not tell the length of the Write */
-	CHECK(memcmp(server->memory + SLOT, &octets, sizeof octets) == 0);
+	CHECK(memcmp(server->memory + SLOT, &bytes, sizeof bytes) == 0);
 	uw_dealloc_mw(window);
 }
 
@@ -548,7 +548,7 @@ static int open_fds(void)
 	return count;
 }
 
-/* What lasts a little longer than the objects: a connection's last octets are still acknowledged. */
+/* What lasts a little longer than the objects: a connection's last bytes are still acknowledged. */
 static void wait_for_fds(int expected)
 {
 	for (int waited = 0; open_fds() != expected; waited++) {

@@ -110,7 +110,7 @@ void uw_ack_async_event(struct uw_device *device, const struct uw_async_event *e
 
 struct uw_pd *uw_alloc_pd(struct uw_device *device);
 void uw_dealloc_pd(struct uw_pd *pd);
-/* Memory of the program where it lies; iova is the address that work requests and peers use for its first octet. */
+/* Memory of the program where it lies; iova is the address that work requests and peers use for its first byte. */
 struct uw_mr *uw_reg_mr_iova(struct uw_pd *pd, void *addr, size_t length, uint64_t iova, int access);
 /* The same for one queue pair alone, whose peer may then invalidate it. */
 struct uw_mr *uw_reg_mr_for(struct uw_pd *pd, struct uw_qp *qp, void *addr, size_t length, int access);
@@ -135,7 +135,7 @@ int uw_modify_qp(struct uw_qp *qp, int state);
 int uw_destroy_qp(struct uw_qp *qp, uint32_t timeout_ms); /* EBUSY when an event is still not acknowledged then */
 int uw_post_send(struct uw_qp *qp, const struct uw_send_wr *wr);
 int uw_post_recv(struct uw_qp *qp, uint64_t wr_id, const struct uw_sge *sg_list, int num_sge);
-/* A stream that is connected already; the descriptor is taken over. read: octets that were read from it before. */
+/* A stream that is connected already; the descriptor is taken over. read: bytes that were read from it before. */
 int uw_connect_stream(struct uw_qp *qp, int fd);
 int uw_accept_stream(struct uw_device *device, struct uw_qp *qp, int fd, const void *read, size_t len);
 

@@ -120,7 +120,7 @@ extern "C" fn uw_resolve_route(id: &Id) -> c_int {
 }
 
 /// # Safety
-/// `len` octets lie at `data`.
+/// `len` bytes lie at `data`.
 unsafe fn octets(data: *const c_void, len: c_int) -> Vec<u8> {
     let len = usize::try_from(len).unwrap_or(0);
     if len == 0 {
@@ -135,7 +135,7 @@ fn depth(count: c_int) -> u16 {
 }
 
 /// # Safety
-/// `len` octets lie at `data`.
+/// `len` bytes lie at `data`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn uw_connect(
     id: &Id,
@@ -154,7 +154,7 @@ unsafe extern "C" fn uw_connect(
 }
 
 /// # Safety
-/// `len` octets lie at `data`.
+/// `len` bytes lie at `data`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn uw_accept(
     id: &Id,
@@ -245,7 +245,7 @@ unsafe extern "C" fn uw_connect_stream(qp: &Qp, fd: c_int) -> c_int {
 }
 
 /// # Safety
-/// As [`adopt`]; `len` octets lie at `read`.
+/// As [`adopt`]; `len` bytes lie at `read`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn uw_accept_stream(
     device: &Device,

@@ -52,13 +52,13 @@ pub(crate) unsafe fn elements(list: *const CSge, count: c_int) -> Vec<Sge> {
         .collect()
 }
 
-/// The octets that the elements of an inline request name, by their addresses.
+/// The bytes that the elements of an inline request name, by their addresses.
 ///
 /// # Safety
 /// They are readable memory of the program.
 unsafe fn gather(sges: &[Sge]) -> Vec<u8> {
     let mut octets = Vec::new();
-    // The address of no octets may be null, which no slice may be.
+    // The address of no bytes may be null, which no slice may be.
     for sge in sges.iter().filter(|sge| sge.len > 0) {
         let from = core::ptr::with_exposed_provenance::<u8>(sge.addr as usize);
         // SAFETY: as the caller says.
@@ -67,7 +67,7 @@ unsafe fn gather(sges: &[Sge]) -> Vec<u8> {
     octets
 }
 
-/// Eight octets on the wire for the four of the ABI: those four as they lie in memory (network order), then zero.
+/// Eight bytes on the wire for the four of the ABI: those four as they lie in memory (network order), then zero.
 fn immediate(data: u32) -> [u8; 8] {
     let [a, b, c, d] = data.to_ne_bytes();
     [a, b, c, d, 0, 0, 0, 0]

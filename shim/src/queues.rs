@@ -26,7 +26,7 @@ struct Wc {
 impl From<Completion> for Wc {
     fn from(done: Completion) -> Self {
         let (imm_data, flags) = match (done.immediate, done.invalidated) {
-            // The four octets of the ABI travel first, as they lie in memory; see `post`.
+            // The four bytes of the ABI travel first, as they lie in memory; see `post`.
             (Some([a, b, c, d, ..]), _) => (u32::from_ne_bytes([a, b, c, d]), WITH_IMM),
             (None, Some(stag)) => (stag, WITH_INV),
             (None, None) => (0, 0),

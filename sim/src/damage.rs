@@ -1,10 +1,10 @@
-//! What becomes of octets that are damaged on their way.
+//! What becomes of bytes that are damaged on their way.
 
 use fastrand::Rng;
 
 use crate::packet;
 
-/// How octets are damaged.
+/// How bytes are damaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Damage {
     /// One bit is flipped.
@@ -15,15 +15,15 @@ pub(crate) enum Damage {
     Burst,
     /// More than 32.
     LongBurst,
-    /// Two octets change places.
+    /// Two bytes change places.
     Octets,
     /// Two words of 16 bits change places, which the checksum of TCP cannot see.
     Words,
     /// Two words of 32 bits do.
     LongWords,
-    /// Octets are those of another place, or zero: memory that was not written in time.
+    /// Bytes are those of another place, or zero: memory that was not written in time.
     Stale,
-    /// The first two octets, which may be the length of an FPDU.
+    /// The first two bytes, which may be the length of an FPDU.
     Length,
 }
 
@@ -40,7 +40,7 @@ impl Damage {
         Damage::Length,
     ];
 
-    /// Damages octets, of which there is one at least: they are others then.
+    /// Damages bytes, of which there is one at least: they are others then.
     pub(crate) fn any(random: &mut Rng, octets: &mut [u8]) -> Damage {
         let damage = Damage::ALL[random.usize(0..Damage::ALL.len())];
         let before = octets.to_vec();
@@ -97,7 +97,7 @@ fn burst(random: &mut Rng, octets: &mut [u8], long: std::ops::RangeInclusive<usi
     }
 }
 
-/// Two of the words of `size` octets change places.
+/// Two of the words of `size` bytes change places.
 fn swap(random: &mut Rng, octets: &mut [u8], size: usize) {
     let words = octets.len() / size;
     if words < 2 {
@@ -131,7 +131,7 @@ pub(crate) fn seen(random: &mut Rng, octets: &mut Vec<u8>) {
     }
 }
 
-/// What a middlebox does to the octets of a connection in one direction: at one place some go, or others come in. It
+/// What a middlebox does to the bytes of a connection in one direction: at one place some go, or others come in. It
 /// moves the numbers of all segments behind, so that TCP does not see it.
 #[derive(Clone, Debug)]
 pub(crate) struct Rewrite {
@@ -141,7 +141,7 @@ pub(crate) struct Rewrite {
 }
 
 impl Rewrite {
-    /// One at a place inside of this payload, whose first octet has this number.
+    /// One at a place inside of this payload, whose first byte has this number.
     pub(crate) fn draw(random: &mut Rng, sequence: u32, payload: usize) -> Option<Self> {
         let most = payload.checked_sub(2).filter(|most| *most > 0)?;
         let count = random.usize(1..=most.min(8));
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_stream_that_a_middlebox_changes_is_the_same_however_it_is_cut() {
-        // The first octet of the segment has the number u32::MAX, so the third has 1.
+        // The first byte of the segment has the number u32::MAX, so the third has 1.
         let goes = Rewrite {
             at: 1,
             removed: 3,

@@ -53,7 +53,7 @@ pub(crate) struct Lent {
     pub(crate) at: usize,
     pub(crate) len: usize,
     pub(crate) rkey: u32,
-    /// The TO of the first octet of the part.
+    /// The TO of the first byte of the part.
     pub(crate) to: u64,
     pub(crate) stage: Stage,
 }
@@ -72,7 +72,7 @@ fn rights() -> Access {
 }
 
 impl Lent {
-    /// Memory around a part of `len` octets that is to be lent to the peer of `qp`, and that begins at `base`: the memory, or
+    /// Memory around a part of `len` bytes that is to be lent to the peer of `qp`, and that begins at `base`: the memory, or
     /// the part. A window may count from 0 all the same.
     pub(crate) fn new(
         pd: &Pd,

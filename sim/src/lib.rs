@@ -1,7 +1,7 @@
 //! A simulator of software RNICs, without threads and without a clock of its own: whole devices of `uwarp-verbs`, driven
 //! by hand ([`Progress::Manual`](uwarp_verbs::Progress::Manual)), with TCP by smoltcp and a switch in memory between them
 //! that loses, doubles, delays and damages packets. One seed decides everything: a run that has found something is played
-//! again, octet by octet, with the same seed, and tells what happens step by step.
+//! again, byte by byte, with the same seed, and tells what happens step by step.
 //!
 //! What a run is, what has to hold in it, and what it has found: docs/simulation.md.
 

@@ -7,7 +7,7 @@ use uwarp_verbs::{Access, Buffer, MemoryRegion, Pd, Qp, Sge};
 /// What lies in memory before anything is placed there.
 const FILL: u8 = 0xA5;
 
-/// What is known of an octet.
+/// What is known of an byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Known {
     /// It is as it was at the beginning.
@@ -23,7 +23,7 @@ pub(crate) struct Tracked {
     buffer: Arc<Buffer>,
     /// `None` once it was deregistered, and where others lend the memory an STag.
     pub(crate) region: Option<MemoryRegion>,
-    /// The TO of the first octet, and its address in SGEs.
+    /// The TO of the first byte, and its address in SGEs.
     base: u64,
     expected: Vec<u8>,
     known: Vec<Known>,
@@ -118,7 +118,7 @@ impl Tracked {
         self.region.as_ref().map_or(0, MemoryRegion::rkey)
     }
 
-    /// The TO of an octet.
+    /// The TO of an byte.
     pub(crate) fn to(&self, at: usize) -> u64 {
         self.base + at as u64
     }
@@ -147,7 +147,7 @@ impl Tracked {
         self.known[at..at + len].fill(Known::Placed);
     }
 
-    /// These octets, whatever they are now.
+    /// These bytes, whatever they are now.
     pub(crate) fn read(&self, at: usize, len: usize) -> Vec<u8> {
         let mut octets = vec![0; len];
         // The parts come from `take`, so they are inside.
@@ -183,7 +183,7 @@ impl Tracked {
         Ok(())
     }
 
-    /// The same for octets that were found from `from` on.
+    /// The same for bytes that were found from `from` on.
     fn check_piece(&self, whose: &str, from: usize, found: &[u8]) -> Result<(), String> {
         for (at, found) in (from..).zip(found) {
             let (expected, known) = (self.expected[at], self.known[at]);
@@ -194,7 +194,7 @@ impl Tracked {
             if !fits {
                 let what = self.what;
                 return Err(format!(
-                    "{whose}: octet {at} of {what} is {found:02x}, and the model has {expected:02x} ({known:?})"
+                    "{whose}: byte {at} of {what} is {found:02x}, and the model has {expected:02x} ({known:?})"
                 ));
             }
         }
@@ -202,10 +202,10 @@ impl Tracked {
     }
 }
 
-/// Octets that are compared at once.
+/// Bytes that are compared at once.
 const PIECE: usize = 256;
 
-/// Where memory of so many octets may begin for peers and in SGEs: some octets more have room behind it, so that no sum wraps by
+/// Where memory of so many bytes may begin for peers and in SGEs: some bytes more have room behind it, so that no sum wraps by
 /// being one too far.
 pub(crate) fn base(random: &mut fastrand::Rng, len: usize) -> u64 {
     let most = u64::MAX - len as u64 - 64;
@@ -217,7 +217,7 @@ pub(crate) fn base(random: &mut fastrand::Rng, len: usize) -> u64 {
     }
 }
 
-/// Octets that look random.
+/// Bytes that look random.
 pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut octets = vec![0; len];
     fastrand::Rng::with_seed(seed).fill(&mut octets);
@@ -260,13 +260,13 @@ mod tests {
             let (tracked, _) = parts(len);
             let right = tracked.read(at, 1)[0];
             let mut wrong = right ^ 1;
-            // What may come is one octet, or still the one before.
+            // What may come is one byte, or still the one before.
             if wrong == FILL || wrong == tracked.expected(at, 1)[0] {
                 wrong ^= 2;
             }
             tracked.buffer.write_at(at, &[wrong]).unwrap();
             let said = tracked.check("a").unwrap_err();
-            assert!(said.contains(&format!("octet {at} of memory")), "{said}");
+            assert!(said.contains(&format!("byte {at} of memory")), "{said}");
         }
     }
 }

@@ -7,7 +7,7 @@ const ACK: u8 = 0x10;
 /// SYN, RST and URG: no segment with one of them is changed.
 const NOT_DATA: u8 = 0x26;
 
-/// Octets of the IP header: the stacks send no options, and no extension headers.
+/// Bytes of the IP header: the stacks send no options, and no extension headers.
 pub(crate) fn ip_len(packet: &[u8]) -> Option<usize> {
     match packet.first()? >> 4 {
         4 if packet.len() >= 20 => Some(20),
@@ -31,12 +31,12 @@ pub(crate) fn payload_at(packet: &[u8]) -> Option<usize> {
     (protocol == 6 && at >= ip + 20 && at <= packet.len()).then_some(at)
 }
 
-/// The last octet of the destination address, which is the number of the host.
+/// The last byte of the destination address, which is the number of the host.
 pub(crate) fn destination(packet: &[u8]) -> Option<u8> {
     addresses(packet)?.last().copied()
 }
 
-/// The last octet of the source address.
+/// The last byte of the source address.
 fn source(packet: &[u8]) -> Option<u8> {
     let both = addresses(packet)?;
     both.get(both.len() / 2 - 1).copied()
@@ -80,7 +80,7 @@ pub(crate) fn reverse([from, to, a, b, c, d]: [u8; 6]) -> [u8; 6] {
 /// What it is, in short.
 pub(crate) fn describe(packet: &[u8]) -> String {
     let (Some(at), Some(ip)) = (payload_at(packet), ip_len(packet)) else {
-        return format!("{} octets", packet.len());
+        return format!("{} bytes", packet.len());
     };
     let tcp = &packet[ip..];
     let word = |at: usize| u32::from_be_bytes([tcp[at], tcp[at + 1], tcp[at + 2], tcp[at + 3]]);
@@ -103,7 +103,7 @@ pub(crate) fn describe(packet: &[u8]) -> String {
     )
 }
 
-/// Cuts a segment in two, the first one with `first` octets of payload, as a middlebox may that knows TCP.
+/// Cuts a segment in two, the first one with `first` bytes of payload, as a middlebox may that knows TCP.
 pub(crate) fn split(packet: &[u8], first: usize) -> Option<[Vec<u8>; 2]> {
     let (at, ip) = (payload_at(packet)?, ip_len(packet)?);
     if first == 0 || at + first >= packet.len() {
@@ -143,7 +143,7 @@ pub(crate) fn join(first: &[u8], second: &[u8], mtu: usize) -> Option<Vec<u8>> {
     Some(whole)
 }
 
-/// Makes lengths and checksums right, and the number of the first octet, or the one that is acknowledged, another one.
+/// Makes lengths and checksums right, and the number of the first byte, or the one that is acknowledged, another one.
 pub(crate) fn renumber(packet: &mut [u8], sequence: Option<u32>, acknowledged: Option<u32>) {
     let Some(ip) = ip_len(packet) else {
         return;

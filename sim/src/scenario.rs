@@ -42,7 +42,7 @@ pub(crate) struct HostPlan {
     pub(crate) domains: usize,
     /// A message without a receive waits for one, so nobody counts receives before it sends.
     pub(crate) hold: bool,
-    /// Octets of a receive, and so of a Send.
+    /// Bytes of a receive, and so of a Send.
     pub(crate) receive: usize,
     /// Nobody polls, and the queue is small.
     pub(crate) overflow: bool,

@@ -89,7 +89,7 @@ fn without_the_crc_wrong_octets_are_told_as_a_success_and_with_it_never() {
         // All of these are said of an operation that has succeeded.
         let told = [
             "brings what is not there",
-            "other octets than were sent",
+            "other bytes than were sent",
             "is not placed, and it should be",
         ];
         assert!(

@@ -454,7 +454,7 @@ impl Device {
         Listener::open(&self.inner, addr)
     }
 
-    /// Waits for the MPA Request on a stream that is connected already (RFC 5044 section 7.1.2). `read` are octets that
+    /// Waits for the MPA Request on a stream that is connected already (RFC 5044 section 7.1.2). `read` are bytes that
     /// the program has read from it and that belong to the Request. The timeout for requests bounds it.
     ///
     /// # Errors

@@ -23,7 +23,7 @@ pub enum AtomicCap {
     Global = 2,
 }
 
-/// A GID (`ibv_gid`): 16 octets that name a port.
+/// A GID (`ibv_gid`): 16 bytes that name a port.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Gid(pub [u8; 16]);
 
@@ -40,7 +40,7 @@ pub struct DeviceAttr {
     /// The version of this library (`fw_ver`).
     pub fw_ver: &'static str,
     /// An EUI-64 made from the MAC address; the same for every device on the same interface, as with Linux siw.
-    /// Without a MAC address, made from the first IP address. In network order as ibv has it: the first octet is
+    /// Without a MAC address, made from the first IP address. In network order as ibv has it: the first byte is
     /// that of the MAC.
     pub node_guid: [u8; 8],
     /// Here the same as `node_guid`.
@@ -51,7 +51,7 @@ pub struct DeviceAttr {
     pub vendor_part_id: u32,
     /// The version of the device.
     pub hw_ver: u32,
-    /// The largest region in octets.
+    /// The largest region in bytes.
     pub max_mr_size: u64,
     /// Sizes of pages that regions may have, a bit each: all from 4 KiB on.
     pub page_size_cap: u64,
@@ -63,7 +63,7 @@ pub struct DeviceAttr {
     pub max_sge: u32,
     /// Scatter/gather elements of a Read: one, because a Read Request names one sink (RFC 5040 section 5.2).
     pub max_sge_rd: u32,
-    /// Octets of inline data in one work request.
+    /// Bytes of inline data in one work request.
     pub max_inline_data: u32,
     /// CQs.
     pub max_cq: u32,
@@ -133,7 +133,7 @@ pub struct PortAttr {
     pub max_mtu: u32,
     /// The largest one with a name that the network's MTU covers, as `ibv_mtu` (256 is 1, 4096 is 5).
     pub active_mtu: u32,
-    /// The MTU of the network: octets of the largest IP packet.
+    /// The MTU of the network: bytes of the largest IP packet.
     pub link_mtu: u32,
     /// Bits of `ibv_port_cap_flags`: none, because they are about InfiniBand's management.
     pub port_cap_flags: u32,
@@ -141,7 +141,7 @@ pub struct PortAttr {
     pub gid_tbl_len: u32,
     /// Entries of the P_Key table: 1, as programs expect of every port. It has no meaning.
     pub pkey_tbl_len: u16,
-    /// The longest message, in octets (RFC 5041 section 5.2).
+    /// The longest message, in bytes (RFC 5041 section 5.2).
     pub max_msg_sz: u32,
     /// `IBV_LINK_LAYER_ETHERNET`.
     pub link_layer: u8,
@@ -253,7 +253,7 @@ impl Device {
 
     /// An entry of the GID table of its port (`ibv_query_gid`).
     ///
-    /// Entry 0 is the MAC address, in the first 6 octets, with zeros behind: what drivers of iWARP devices
+    /// Entry 0 is the MAC address, in the first 6 bytes, with zeros behind: what drivers of iWARP devices
     /// on Linux have as their only entry. Behind it are the addresses of the network, those of IPv4 mapped to
     /// IPv6, as they are now: for programs that look an address up.
     ///

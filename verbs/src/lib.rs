@@ -1,7 +1,7 @@
 //! uwarp: the software RNIC. RDMA verbs over iWARP (RFC 5040 to 5044, 6581, 7306) in user space.
 //!
 //! Real one-sided Writes, Reads and atomics, Sends and Immediate Data, between any two machines with plain TCP: no RDMA
-//! hardware, no kernel module, no root. The octets on the wire are the RFCs', so the peer may be
+//! hardware, no kernel module, no root. The bytes on the wire are the RFCs', so the peer may be
 //! another uwarp, the Linux `siw` driver, or a hardware iWARP RNIC.
 //!
 //! # The objects
@@ -17,12 +17,12 @@
 //! # Atomics and Immediate Data
 //! [`SendWr::fetch_add`], [`SendWr::compare_swap`] and [`SendWr::swap`] change a word of the peer's memory
 //! and bring back what it held; the region needs [`Access::REMOTE_ATOMIC`].
-//! [`SendWr::write_with_immediate`] is a Write that completes a receive of the peer and hands it 8 octets.
+//! [`SendWr::write_with_immediate`] is a Write that completes a receive of the peer and hands it 8 bytes.
 //! A peer that does not know RFC 7306 ends the connection: [`EndReason::PeerLacksRfc7306`].
 //!
-//! Other interfaces have 4 octets of Immediate Data. They travel as the first 4 of the 8, the rest zero;
+//! Other interfaces have 4 bytes of Immediate Data. They travel as the first 4 of the 8, the rest zero;
 //! all 8 are the application's here. And they say how long the Write before was, in the completion of the receive;
-//! here [`Completion::byte_len`] is 0 then, for the Immediate Data is a message of its own and places no octet.
+//! here [`Completion::byte_len`] is 0 then, for the Immediate Data is a message of its own and places no byte.
 //!
 //! # Example
 //! One process, both ends; in life the two halves are two programs.
@@ -46,9 +46,9 @@
 //!     request.accept(&qp, &AcceptOptions::default().private_data(region.remote().to_bytes()))?;
 //!     let done = cq.wait(second).ok_or("nobody wrote")?;
 //!     assert_eq!((done.wr_id, done.status), (1, Status::Success));
-//!     let mut octets = vec![0; 5];
-//!     region.read_at(0, &mut octets)?;
-//!     Ok(octets)
+//!     let mut bytes = vec![0; 5];
+//!     region.read_at(0, &mut bytes)?;
+//!     Ok(bytes)
 //! });
 //!
 //! // The client writes into it, one-sided.

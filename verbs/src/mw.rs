@@ -8,7 +8,7 @@ use crate::limits::PdAccount;
 use crate::mem::{Access, Purpose, RegisterError, WindowBind, WindowKind};
 use crate::mr::MemoryRegion;
 
-/// The STag with the next key: same index, last octet one higher (`ibv_inc_rkey`).
+/// The STag with the next key: same index, last byte one higher (`ibv_inc_rkey`).
 #[must_use]
 pub fn inc_rkey(rkey: u32) -> u32 {
     rkey & !0xFF | rkey.wrapping_add(1) & 0xFF
@@ -18,7 +18,7 @@ pub fn inc_rkey(rkey: u32) -> u32 {
 /// `ibv_mw` of the verbs (`ibv_alloc_mw`, `ibv_bind_mw`); for its STag RFC 5040 section 8.1.1 holds.
 ///
 /// Binding is quicker than registration, and ends without touching the region: by
-/// [`SendWr::local_invalidate`](crate::SendWr::local_invalidate) or the peer's Send with Invalidate (type 2), by a new bind or one of 0 octets
+/// [`SendWr::local_invalidate`](crate::SendWr::local_invalidate) or the peer's Send with Invalidate (type 2), by a new bind or one of 0 bytes
 /// (type 1), by dropping the window, and for type 2 by the end of the QP. A region is not deregistered while windows
 /// are bound to it.
 ///
@@ -112,7 +112,7 @@ impl std::fmt::Debug for MemoryWindow {
 }
 
 impl MemoryRegion {
-    /// What a memory window is to show (`ibv_mw_bind_info`): `len` octets from `offset` on. Whether they lie in the
+    /// What a memory window is to show (`ibv_mw_bind_info`): `len` bytes from `offset` on. Whether they lie in the
     /// region is checked when the window is bound. `access` are remote rights; the region has to be registered with
     /// [`Access::WINDOW_BIND`], and for remote write and remote atomic with [`Access::LOCAL_WRITE`].
     #[must_use]

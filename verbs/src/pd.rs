@@ -41,7 +41,7 @@ impl Pd {
     /// Registers memory that the region then owns (`ibv_reg_mr`): `data` is its first content.
     ///
     /// # Errors
-    /// [`RegisterError`]: no octets at all, rights that contradict each other, too many regions.
+    /// [`RegisterError`]: no bytes at all, rights that contradict each other, too many regions.
     pub fn register(&self, data: Vec<u8>, access: Access) -> Result<MemoryRegion, RegisterError> {
         self.register_buffer(Buffer::from(data), access)
     }
@@ -66,7 +66,7 @@ impl Pd {
     /// # Safety
     /// Until [`MemoryRegion::deregister`] has returned `Ok` or the region was dropped *and* every QP of
     /// the domain is gone, `base..base + len` stays mapped, readable and (with
-    /// [`Access::LOCAL_WRITE`]) writable, and the program holds no Rust reference to octets that a
+    /// [`Access::LOCAL_WRITE`]) writable, and the program holds no Rust reference to bytes that a
     /// transfer may use at the same time: this side and, with remote rights, the peer write them at any moment.
     #[expect(
         unsafe_code,

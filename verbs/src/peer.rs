@@ -8,15 +8,15 @@ use uwarp_rdmap::Peer;
 
 use crate::settings::{SIW_FIRST_FPDU_DELAY, Settings};
 
-/// Octets of Private Data, enhanced connection data included, that siw takes.
+/// Bytes of Private Data, enhanced connection data included, that siw takes.
 const SIW_PRIVATE_DATA: usize = 256;
 
 /// Private Data that the peer cannot take (RFC 5044 section 7.1.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub struct PrivateDataLimit {
-    /// Octets given.
+    /// Bytes given.
     pub got: usize,
-    /// Octets that the peer takes.
+    /// Bytes that the peer takes.
     pub max: usize,
     /// The peer profile that says so.
     pub peer: Peer,
@@ -28,7 +28,7 @@ impl PrivateDataLimit {
         let PrivateDataLimit { got, max, peer } = self;
         write!(
             f,
-            "{got} octets of private data, but {peer} takes at most {max} here"
+            "{got} bytes of private data, but {peer} takes at most {max} here"
         )
     }
 }
@@ -149,7 +149,7 @@ mod tests {
                 assert_eq!(
                     refused.unwrap_err().to_string(),
                     format!(
-                        "{} octets of private data, but Linux siw takes at most {max} here; send less, or move it into a first Send",
+                        "{} bytes of private data, but Linux siw takes at most {max} here; send less, or move it into a first Send",
                         max + 1
                     )
                 );

@@ -1,4 +1,4 @@
-//! Telling the peer about memory: a [`RemoteBuffer`] as octets, and parts of it.
+//! Telling the peer about memory: a [`RemoteBuffer`] as bytes, and parts of it.
 
 use crate::mem::OutOfRange;
 use crate::mr::RemoteBuffer;
@@ -15,10 +15,10 @@ impl RemoteBuffer {
         }
     }
 
-    /// Octets of [`to_bytes`](Self::to_bytes).
+    /// Bytes of [`to_bytes`](Self::to_bytes).
     pub const BYTES: usize = 20;
 
-    /// Address (8 octets), length (8) and STag (4), in network byte order: a form to send to the peer, in a
+    /// Address (8 bytes), length (8) and STag (4), in network byte order: a form to send to the peer, in a
     /// message or as private data. No RFC states one (RFC 5040 section 3.1 leaves it to the consumers); this
     /// is uwarp's.
     ///
@@ -36,7 +36,7 @@ impl RemoteBuffer {
         octets
     }
 
-    /// Reads what [`to_bytes`](Self::to_bytes) wrote from the first octets of a message (RFC 5040 section 3.1 leaves
+    /// Reads what [`to_bytes`](Self::to_bytes) wrote from the first bytes of a message (RFC 5040 section 3.1 leaves
     /// the form to the consumers); `None` when there are too few. What a peer says may be wrong: the peer's own side
     /// checks every access.
     #[must_use]
@@ -51,7 +51,7 @@ impl RemoteBuffer {
         })
     }
 
-    /// `len` octets from `offset` of it.
+    /// `len` bytes from `offset` of it.
     ///
     /// # Errors
     /// When they do not lie in it.

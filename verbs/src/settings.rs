@@ -102,7 +102,7 @@ pub struct Settings {
     /// How long after the last poll of a CQ the background thread takes its connections over
     /// again, and sends what posts have left to a poll. It looks every so often, so that may take twice as long; and
     /// more rarely while a program polls without a pause, so that one that has polled for long may wait an eighth of that time in addition, ten
-    /// times as long at most. Where the last octets were not received by a poll, it receives at once. Default: 50 us.
+    /// times as long at most. Where the last bytes were not received by a poll, it receives at once. Default: 50 us.
     pub takeover: Duration,
     /// Who looks after connections that no call of the program is looking after. Default: a thread of the device.
     pub progress: Progress,
@@ -203,7 +203,7 @@ pub struct Limits {
     pub max_srq_wr: u32,
     /// Scatter/gather elements in one work request. Default: 16.
     pub max_sge: u32,
-    /// Octets of inline data in one work request. Default: 512.
+    /// Bytes of inline data in one work request. Default: 512.
     pub max_inline_data: u32,
     /// Entries in one CQ. A CQ that several QPs share needs room for all their queues, and for the receives that
     /// they take from SRQs: a QP that loses a completion ends ([`Cq`](crate::Cq)). Default: 4,194,304.
@@ -222,7 +222,7 @@ pub struct Limits {
     /// RDMA Reads and atomic operations that all peers together may have outstanding towards us: the sum of the IRDs of all
     /// connections. When little is left, a new connection is granted a smaller IRD. Default: 4,194,304.
     pub max_ird_total: u32,
-    /// Octets of buffers for FPDUs that have begun to come and are not whole. While that much is in use,
+    /// Bytes of buffers for FPDUs that have begun to come and are not whole. While that much is in use,
     /// nothing is read from connections that are between FPDUs. Default: 1 GiB.
     pub max_receive_memory: u64,
     /// Limits for each protection domain.
@@ -336,7 +336,7 @@ pub struct Timeouts {
     pub close: Duration,
     /// A peer that reads nothing of what we have to send, or does not finish an FPDU that it began, keeps
     /// memory of ours: buffers, and regions that cannot be deregistered meanwhile. After so long (at most
-    /// twice) without any progress of that direction the connection is reset. An octet that TCP takes is
+    /// twice) without any progress of that direction the connection is reset. An byte that TCP takes is
     /// progress of what we send; of what the peer sends, an FPDU that is whole. A message that waits for a
     /// receive here ([`OnNoReceive::Hold`]) is no stall. `None` lets such a peer
     /// keep them, as a debugger that stops the peer may need. Default: 120 s.

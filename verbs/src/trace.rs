@@ -64,7 +64,7 @@ pub(crate) fn end(conn: &Connection, addrs: Option<Addrs>) -> Option<String> {
     Some(text)
 }
 
-/// As many octets as a pipe takes without blocking when it says that it is writable.
+/// As many bytes as a pipe takes without blocking when it says that it is writable.
 const AT_ONCE: usize = 4096;
 
 /// Writes what standard error takes without blocking. Gives the rest, for [`say`] when no lock is held.

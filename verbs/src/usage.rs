@@ -24,7 +24,7 @@ pub struct DeviceUsage {
     pub connections: u64,
     /// Reads and atomic operations that all peers together may have outstanding: the sum of the IRDs.
     pub ird: u64,
-    /// Octets of buffers for FPDUs that have begun to come and are not whole.
+    /// Bytes of buffers for FPDUs that have begun to come and are not whole.
     pub receive_memory: u64,
 }
 

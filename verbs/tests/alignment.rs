@@ -18,7 +18,7 @@ use uwarp_verbs::llp::Network;
 use uwarp_verbs::llp::smol::{Clock, MemoryNetwork, MemorySettings};
 use uwarp_verbs::{FpduSegments, RecvWr, RemoteBuffer, SendWr, Settings};
 
-/// Octets of a startup frame without private data (RFC 5044 section 7.1), with the words that RFC
+/// Bytes of a startup frame without private data (RFC 5044 section 7.1), with the words that RFC
 /// 6581 adds.
 const STARTUP_FRAME: usize = 20 + 4;
 
@@ -124,7 +124,7 @@ impl Recorded {
                 assert!(rest.len() >= 8, "{what}: it ends within an FPDU");
                 let ulpdu = usize::from(u16::from_be_bytes([rest[0], rest[1]]));
                 let len = (2 + ulpdu).next_multiple_of(4) + 4;
-                // The control octet of DDP, version 1: this is where an FPDU begins.
+                // The control byte of DDP, version 1: this is where an FPDU begins.
                 assert_eq!(rest[2] & 3, 1, "{what}: no FPDU begins here");
                 assert!(len <= rest.len(), "{what}: an FPDU goes on in the next");
                 rest = &rest[len..];
@@ -137,7 +137,7 @@ impl Recorded {
 
 /// Where FPDUs begin and end in Full Operation, without Markers or with.
 fn fpdus(stream: &[u8], markers: bool) -> Vec<(usize, usize)> {
-    // Where an octet of the stream is that has so many of FPDUs before it: every 508 have a Marker in front of them, and the FPDU that
+    // Where an byte of the stream is that has so many of FPDUs before it: every 508 have a Marker in front of them, and the FPDU that
     // begins there has it, too.
     let place = |octet: usize| octet + if markers { 4 * octet.div_ceil(508) } else { 0 };
     let at = |octet: usize| octet + if markers { 4 * (octet / 508 + 1) } else { 0 };

@@ -217,7 +217,7 @@ impl Pair {
         let (rkey, addr) = (self.far.rkey(), self.far.addr());
         for size in SIZES {
             let (from, into) = ([self.near.sge(0, size)], [self.far.sge(0, size)]);
-            let what = |kind: &str| format!("{kind} of {size} octets, {queue}");
+            let what = |kind: &str| format!("{kind} of {size} bytes, {queue}");
             self.received(&what("Send"), &into, &SendWr::send(2, &from));
             let write =
                 SendWr::write_with_immediate(2, &from, RemoteBuffer::at(addr, rkey), [3; 8]);
@@ -235,9 +235,9 @@ impl Pair {
         for size in SIZES {
             let sges = [self.near.sge(0, size)];
             let write = SendWr::write(1, &sges, RemoteBuffer::at(addr, rkey));
-            self.unnoticed(&format!("Write of {size} octets"), &write);
+            self.unnoticed(&format!("Write of {size} bytes"), &write);
             let read = SendWr::read(1, &sges, RemoteBuffer::at(addr, rkey));
-            self.unnoticed(&format!("Read of {size} octets"), &read);
+            self.unnoticed(&format!("Read of {size} bytes"), &read);
         }
         let word = [self.near.sge(0, 8)];
         let add = SendWr::fetch_add(1, &word, RemoteBuffer::at(addr, rkey), 1);

@@ -65,7 +65,7 @@ fn tagged(opcode: u8, last: bool, stag: u32, to: u64, payload: &[u8]) -> Vec<u8>
     )
 }
 
-/// A valid FPDU that changes nothing: a Write of no octets.
+/// A valid FPDU that changes nothing: a Write of no bytes.
 fn empty_write() -> Vec<u8> {
     tagged(WRITE, true, 1, 0, b"")
 }
@@ -310,7 +310,7 @@ fn a_peer_that_has_closed_its_half_still_gets_its_responses_and_what_was_posted(
     let response = pattern(1, LEN);
     let due = [&response[..], &response, b"the Send", b"the Write"];
     for (number, ((payload, whole), due)) in messages.iter().zip(due).enumerate() {
-        assert!(whole, "message {number}: {} octets came", payload.len());
+        assert!(whole, "message {number}: {} bytes came", payload.len());
         same(payload, due, &format!("message {number}"));
     }
     assert!(matches!(b.wait_end(), EndReason::PeerDisconnect));

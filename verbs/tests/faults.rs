@@ -1,5 +1,5 @@
 //! All operations over a link that loses, doubles, reorders and damages packets: TCP and MPA deliver
-//! every octet where it belongs.
+//! every byte where it belongs.
 #![allow(
     clippy::disallowed_methods,
     reason = "tests wait by the clock of the machine"

@@ -99,7 +99,7 @@ fn the_initiator_may_sleep_too_once_it_has_posted() {
             RemoteBuffer::at(from.addr, from.rkey),
         ))
         .unwrap();
-        // Only the memory is looked at: pattern's last octets are not FILL.
+        // Only the memory is looked at: pattern's last bytes are not FILL.
         let last = pattern(1, 4 << 20)[(4 << 20) - 8..].to_vec();
         until("the end of the Response", || {
             slice(&sink, (4 << 20) - 8, 8) == last
@@ -129,12 +129,12 @@ fn a_program_may_poll_the_last_octet_of_what_the_peer_writes() {
                     RemoteBuffer::at(to.addr, to.rkey),
                 ))
                 .unwrap();
-                until("the last octet", || slice(&target, len - 1, 1) == [round]);
-                // The last octet is placed last: everything before it is there.
+                until("the last byte", || slice(&target, len - 1, 1) == [round]);
+                // The last byte is placed last: everything before it is there.
                 same(
                     &content(&target),
                     &data,
-                    &format!("{wire:?}, {len} octets, round {round}"),
+                    &format!("{wire:?}, {len} bytes, round {round}"),
                 );
                 a.send_cq.success(1);
             }
@@ -706,7 +706,7 @@ fn many_connections_that_have_nothing_to_do_cost_no_cpu() {
     let source = a.filled(1, 32 << 20);
     let qps: Vec<Qp> = (0..7).map(|_| a.another_qp()).collect();
     let mut peers: Vec<_> = qps.iter().map(raw_peer).collect();
-    // The peer takes no octets; and it has closed its half, too.
+    // The peer takes no bytes; and it has closed its half, too.
     for qp in &qps[..2] {
         qp.post_send(&SendWr::write(
             1,
@@ -717,7 +717,7 @@ fn many_connections_that_have_nothing_to_do_cost_no_cpu() {
     }
     peers[1].stream.shutdown(Shutdown::Write).unwrap();
     until("the peer's FIN", || qps[1].state() == QpState::Closing);
-    // A message waits for a receive, and more octets behind it, and a FIN.
+    // A message waits for a receive, and more bytes behind it, and a FIN.
     let mut send = [0; 24];
     // ULPDU_Length; an untagged last segment, of a Send; MSN 1.
     (send[1], send[2], send[3], send[15]) = (18, 0x41, 0x43, 1);

@@ -10,7 +10,7 @@ use uwarp_verbs::{
     WcOpcode,
 };
 
-/// Solicited, invalidating, octets.
+/// Solicited, invalidating, bytes.
 type Kind = (bool, bool, usize);
 
 fn every_kind() -> impl Iterator<Item = Kind> {
@@ -21,7 +21,7 @@ fn every_kind() -> impl Iterator<Item = Kind> {
 }
 
 fn one_send_of_a_kind(a: &Side, b: &Side, (solicited, invalidate, len): Kind) {
-    let what = format!("solicited {solicited}, invalidate {invalidate}, {len} octets");
+    let what = format!("solicited {solicited}, invalidate {invalidate}, {len} bytes");
     let lent =
         b.pd.register_for(&b.qp, vec![1; 8], Access::REMOTE_READ)
             .unwrap();
@@ -132,7 +132,7 @@ fn a_send_of_every_size_arrives_and_nothing_around_it_changes() {
                 &sink,
                 13,
                 &data[1..=len],
-                &format!("{wire:?}, {len} octets"),
+                &format!("{wire:?}, {len} bytes"),
             );
         }
     }

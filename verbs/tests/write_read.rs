@@ -17,7 +17,7 @@ fn with_markers(wire: Wire, markers: [bool; 2]) -> Setup {
     setup
 }
 
-/// Writes `len` octets to an odd address, and reads them back to another odd one.
+/// Writes `len` bytes to an odd address, and reads them back to another odd one.
 fn write_and_read_back(
     a: &Side,
     b: &Side,
@@ -41,7 +41,7 @@ fn write_and_read_back(
         RemoteBuffer::at(remote.addr + 21, remote.rkey),
     ))
     .unwrap();
-    let what = format!("{len} octets");
+    let what = format!("{len} bytes");
     assert_eq!(
         brief(&a.send_cq.next()),
         (1, Status::Success, WcOpcode::RdmaWrite, 0),

@@ -124,7 +124,7 @@ fn a_line_that_is_too_long_is_refused_and_passed_over() {
     assert_eq!(longest.len(), 65_535);
     assert_eq!(controller.answer_to(longest.as_bytes())["ok"], json!(true));
     let answer = controller.answer_to(&[b' '; 200_000]);
-    assert_eq!(answer["error"], json!("a line is longer than 65535 octets"));
+    assert_eq!(answer["error"], json!("a line is longer than 65535 bytes"));
     controller.ok("query", json!({}));
 }
 

@@ -67,7 +67,7 @@ fn writes_and_reads_go_where_the_peer_said() {
     );
     assert_eq!(lent["addr"], 0);
     a.ok("poke", json!({"mr": 0, "data": "0102030405060708"}));
-    // Four Writes of two octets, each two further.
+    // Four Writes of two bytes, each two further.
     let write = json!({"conn": active, "op": "write", "wr_id": 10, "sge": "0:0+2", "count": 4, "stride": 2,
         "raddr": 8, "rstride": 2, "rkey": lent["rkey"], "inline": true, "signal": "last"});
     assert_eq!(a.ok("post", write)["posted"], 4);

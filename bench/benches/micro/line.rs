@@ -23,7 +23,7 @@ struct Shared {
     directions: [Mutex<Direction>; 2],
     /// The first end takes nothing from its owner for now, as TCP with a full window.
     full: AtomicBool,
-    /// How often each end was asked for octets.
+    /// How often each end was asked for bytes.
     looks: [AtomicU64; 2],
     /// Readable always: who waits looks again.
     signal: OwnedFd,
@@ -61,13 +61,13 @@ impl Line {
         self.0.full.store(full, Ordering::Relaxed);
     }
 
-    /// Octets of the first end that the second one has not taken yet.
+    /// Bytes of the first end that the second one has not taken yet.
     pub(crate) fn waiting(&self) -> usize {
         let direction = self.0.direction(0);
         direction.octets.len() - direction.taken
     }
 
-    /// How often the first end was asked for octets.
+    /// How often the first end was asked for bytes.
     pub(crate) fn looks(&self) -> u64 {
         self.0.looks[0].load(Ordering::Relaxed)
     }

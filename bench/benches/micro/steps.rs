@@ -16,7 +16,7 @@ use super::pair::{DEPTH, Pair, What};
 
 /// Messages of a turn.
 const TURN: usize = DEPTH as usize;
-/// Octets of a turn at most, where messages are large.
+/// Bytes of a turn at most, where messages are large.
 const MOST: usize = 1 << 20;
 
 /// A pair on a line.
@@ -90,7 +90,7 @@ fn turns(count: u64, of: usize, mut turn: impl FnMut() -> Duration) -> Duration 
 }
 
 /// A post to a connection whose TCP takes nothing for now: checks, the SGE's region, a place in the queue. Framing comes when TCP
-/// takes octets again, and is no part of it.
+/// takes bytes again, and is no part of it.
 pub(crate) fn post(c: &mut Criterion) {
     let mut group = c.benchmark_group("post/write_8");
     group.throughput(Throughput::Elements(1));
@@ -176,7 +176,7 @@ pub(crate) fn poll(c: &mut Criterion) {
 
 /// All checks of an STag that a Write names, and nothing else: the same one again and again, of one and of a million, or any of these.
 pub(crate) fn stag(c: &mut Criterion) {
-    /// Octets of a region.
+    /// Bytes of a region.
     const REGION: usize = 64;
     /// STags that are looked at in turn: a power of two, and more than caches hold.
     const LOOKS: usize = 1 << 20;
@@ -214,7 +214,7 @@ pub(crate) fn stag(c: &mut Criterion) {
     group.finish();
 }
 
-/// The copy into a registered region, by the function that places; and all that the target of a Write does, from the octets of the
+/// The copy into a registered region, by the function that places; and all that the target of a Write does, from the bytes of the
 /// stream on: a copy out of the line, deframing, the CRC, the headers, the STag, the placement.
 pub(crate) fn placement(c: &mut Criterion) {
     let mut group = c.benchmark_group("place/into_region");

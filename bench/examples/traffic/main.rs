@@ -5,7 +5,7 @@
 //! valgrind --tool=callgrind --toggle-collect='*sender_turn_counted*' traffic write 64 1 1000
 //! ```
 //!
-//! The arguments: what, octets of a message, messages of a post, messages. As many go before, in functions that are not
+//! The arguments: what, bytes of a message, messages of a post, messages. As many go before, in functions that are not
 //! counted.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "it is a program")]
 

@@ -126,7 +126,7 @@ impl Pair {
         })
     }
 
-    /// The client on the first of the networks, the server on the second at this address: what, octets of a message,
+    /// The client on the first of the networks, the server on the second at this address: what, bytes of a message,
     /// messages of a post.
     pub(crate) fn over(
         [first, second]: [Arc<dyn Network>; 2],

@@ -13,7 +13,7 @@ use smoltcp::wire::{HardwareAddress, IpAddress, IpCidr};
 use crate::Link;
 use crate::pair::Result;
 
-/// Octets that are offered to the sender and taken from the receiver at a time.
+/// Bytes that are offered to the sender and taken from the receiver at a time.
 const CHUNK: usize = 256 << 10;
 const PORT: u16 = 7174;
 
@@ -189,7 +189,7 @@ impl Stream {
         Ok(stream)
     }
 
-    /// Sends and receives so many octets.
+    /// Sends and receives so many bytes.
     pub(crate) fn carry(&mut self, octets: usize) -> Result<()> {
         let (mut sent, mut got) = (0, 0);
         while got < octets {
@@ -202,7 +202,7 @@ impl Stream {
         Ok(())
     }
 
-    /// A turn of both; gives how many octets came.
+    /// A turn of both; gives how many bytes came.
     fn turn(&mut self) -> Result<usize> {
         // smoltcp takes its time 0 for "at once".
         let micros = self.start.elapsed().as_micros() + 1_000;
@@ -214,13 +214,13 @@ impl Stream {
         while self.second.socket().can_recv() {
             got += self.second.socket().recv_slice(&mut self.buffer)?;
         }
-        // One acknowledgement tells of the octets and of the room that reading them makes.
+        // One acknowledgement tells of the bytes and of the room that reading them makes.
         self.second.turn(now);
         carry(&mut self.second, &mut self.first);
         Ok(got)
     }
 
-    /// 8 octets to and fro.
+    /// 8 bytes to and fro.
     pub(crate) fn ping_pong(&mut self, times: u32) -> Result<()> {
         let mut octets = [1; 8];
         for _ in 0..times {

@@ -23,7 +23,7 @@ use uwarp_verbs::llp::Network;
 use uwarp_verbs::llp::smol::{Congestion, FaultSettings, MemoryNetwork, MemorySettings};
 
 const ROUNDS: u64 = 5;
-/// Octets of a Write.
+/// Bytes of a Write.
 const MESSAGE: u32 = 64 << 10;
 const MESSAGES_OF_POST: u64 = 16;
 
@@ -101,7 +101,7 @@ fn median(values: &mut [f64]) -> f64 {
     values[values.len() / 2]
 }
 
-/// How much is carried. A bare stream that loses packets waits for a second now and then: it needs enough octets to meet
+/// How much is carried. A bare stream that loses packets waits for a second now and then: it needs enough bytes to meet
 /// that, and few enough to come to an end.
 fn megabytes(loss: f64, bare: bool, congestion: Congestion) -> u64 {
     match (loss > 0.001, bare, congestion) {

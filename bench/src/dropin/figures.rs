@@ -33,11 +33,11 @@ impl Section {
 pub(super) enum Of {
     /// A raw ping-pong: seconds one way.
     Raw { kind: Kind, pinned: bool },
-    /// Raw TCP, messages of so many octets, that spins: octets a second, with this work on them.
+    /// Raw TCP, messages of so many bytes, that spins: bytes a second, with this work on them.
     Working(raw::Work, usize),
     /// `uwarp perf` with these arguments.
     Perf(&'static [&'static str], Told),
-    /// A pair of perftest: octets a second, or seconds as it counts them (p50).
+    /// A pair of perftest: bytes a second, or seconds as it counts them (p50).
     Pair {
         tool: Tool,
         size: usize,
@@ -252,7 +252,7 @@ const WITHOUT_CRC: (Work, usize, &str, &str) = (
     "`MPI_Put` of 1 MiB, 64 at a time, tcp",
     "`MPI_Put` of 1 MiB, 64 at a time, verbs, CRC off",
 );
-/// What of it a program reaches that moves the octets by raw TCP, and beside that does what iWARP cannot do without.
+/// What of it a program reaches that moves the bytes by raw TCP, and beside that does what iWARP cannot do without.
 const BOUNDS: [(&str, raw::Work); 2] = [
     (
         "raw TCP with CRC and placement, 1 MiB",

@@ -65,7 +65,7 @@ impl Fabric {
 pub(super) enum Work {
     /// Seconds one way.
     PingPong,
-    /// Octets a second, from one side, with so many between two flushes.
+    /// Bytes a second, from one side, with so many between two flushes.
     Put(u32),
 }
 

@@ -13,7 +13,7 @@ use crate::process::{self, Pinning, Running, Side};
 pub(super) const PACKAGE: &str = "perftest";
 /// One of its programs.
 pub(super) const PROGRAM: &str = "ib_write_bw";
-/// perftest counts in 2^20 octets.
+/// perftest counts in 2^20 bytes.
 const MEGA: f64 = 1_048_576.0;
 /// Messages of its measurements, at most: it keeps a time of each.
 const MOST: f64 = 1e6;
@@ -98,7 +98,7 @@ impl Perftest {
         })
     }
 
-    /// Two pairs of messages of 8 octets at once, wherever the scheduler has them: the worse of the two.
+    /// Two pairs of messages of 8 bytes at once, wherever the scheduler has them: the worse of the two.
     pub(super) fn crowd(&mut self, tool: Tool, time: Duration) -> io::Result<f64> {
         // A quarter: they may be as much slower.
         let count = (self.count(tool, 8, time)? / 4).max(200);
@@ -177,7 +177,7 @@ impl Perftest {
     }
 }
 
-/// The average of a bandwidth in octets a second, or the median of a latency in seconds: the columns of its one row.
+/// The average of a bandwidth in bytes a second, or the median of a latency in seconds: the columns of its one row.
 fn parse(tool: Tool, said: &str) -> Option<f64> {
     let mut lines = said
         .lines()

@@ -89,11 +89,11 @@ pub(crate) fn install_packages(programs: &[(&str, &str)]) -> io::Result<()> {
 /// What a peer is asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Test {
-    /// `ucp_put_bw`: octets a second.
+    /// `ucp_put_bw`: bytes a second.
     UcxPut,
-    /// `ucp_get`: octets a second.
+    /// `ucp_get`: bytes a second.
     UcxGet,
-    /// `tag_bw`: octets a second.
+    /// `tag_bw`: bytes a second.
     UcxTag,
     /// The first three with larger segments, and several Gets outstanding: better than what is usual.
     UcxPutTuned,
@@ -103,11 +103,11 @@ pub(crate) enum Test {
     UcxTagLatency,
     /// `fi_pingpong -p tcp`: seconds one way.
     Pingpong,
-    /// `tcp_bw`: octets a second.
+    /// `tcp_bw`: bytes a second.
     QperfBandwidth,
     /// `tcp_lat`: seconds one way.
     QperfLatency,
-    /// `iperf3`: octets a second.
+    /// `iperf3`: bytes a second.
     Iperf,
 }
 

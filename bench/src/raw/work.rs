@@ -1,4 +1,4 @@
-//! What iWARP cannot do without, with the CRC and without it, beside moving octets: a raw stream that does it, and nothing else, is a
+//! What iWARP cannot do without, with the CRC and without it, beside moving bytes: a raw stream that does it, and nothing else, is a
 //! bound for its bandwidth.
 //!
 //! With the CRC the sender computes that of what it writes. The receiver computes the CRC of what it has read, and only then copies
@@ -9,12 +9,12 @@ use std::io;
 
 use uwarp_mpa::Crc32c;
 
-/// Octets of staging.
+/// Bytes of staging.
 const STAGING: usize = 256 * 1024;
-/// Octets copied into staging before their CRC is computed: they are still in the first-level cache then.
+/// Bytes copied into staging before their CRC is computed: they are still in the first-level cache then.
 const STEP: usize = 8192;
 
-/// What is done with octets at both ends, beside a copy into place at the receiver.
+/// What is done with bytes at both ends, beside a copy into place at the receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Work {
     /// A copy into staging, at the sender.
@@ -101,7 +101,7 @@ pub(super) struct Sink {
 }
 
 impl Sink {
-    /// `None` where octets are only read.
+    /// `None` where bytes are only read.
     pub(super) fn new(work: Option<Work>, size: usize) -> Option<Self> {
         work.map(|work| Sink {
             work,

@@ -2,13 +2,13 @@
 
 use std::fs::read_to_string;
 
-/// Octets that are this process's own: its proportional set size.
+/// Bytes that are this process's own: its proportional set size.
 pub(super) fn own() -> f64 {
     let text = read_to_string("/proc/self/smaps_rollup").unwrap_or_default();
     1024.0 * field(&text, "Pss:")
 }
 
-/// Octets of kernel objects (sockets, files, watches among them) and of TCP's buffers, of the whole machine.
+/// Bytes of kernel objects (sockets, files, watches among them) and of TCP's buffers, of the whole machine.
 pub(super) fn kernel() -> f64 {
     let text = read_to_string("/proc/meminfo").unwrap_or_default();
     let sockets = read_to_string("/proc/net/sockstat").unwrap_or_default();

@@ -62,7 +62,7 @@ impl Role {
 pub(super) struct Shape {
     pub(super) conns: usize,
     pub(super) regions: usize,
-    /// Octets of each socket buffer of a connection in user space; without it, what is usual.
+    /// Bytes of each socket buffer of a connection in user space; without it, what is usual.
     pub(super) buffer: Option<usize>,
     /// Whether it is of raw TCP, without us.
     pub(super) raw: bool,
@@ -169,7 +169,7 @@ pub(super) struct Pair {
     /// `None` where one process is both.
     server: Option<Peer>,
     client: Peer,
-    /// Octets of the kernel's own for one side of a connection.
+    /// Bytes of the kernel's own for one side of a connection.
     pub(super) kernel: f64,
 }
 
@@ -207,7 +207,7 @@ impl Pair {
         self.client.ask(ask)
     }
 
-    /// Octets of the processes' own for one side of a connection: of the client, and of the server.
+    /// Bytes of the processes' own for one side of a connection: of the client, and of the server.
     pub(super) fn memory(&mut self) -> io::Result<[f64; 2]> {
         let client = self.client.ask("memory")?;
         match &mut self.server {

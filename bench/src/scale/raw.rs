@@ -1,7 +1,7 @@
 //! Raw TCP with as many connections: what the kernel alone takes when more of them are active.
 //!
-//! One thread writes to its connections in turn, as many octets as our FPDUs have. The other side waits for all of them by epoll,
-//! without sleeping, as our servers poll, and reads what there is. A connection more says at the end how many octets were written, and
+//! One thread writes to its connections in turn, as many bytes as our FPDUs have. The other side waits for all of them by epoll,
+//! without sleeping, as our servers poll, and reads what there is. A connection more says at the end how many bytes were written, and
 //! the answer to that is that all have been read.
 
 use std::io::{self, BufRead, ErrorKind, Read, Write};
@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use rustix::event::{Timespec, epoll};
 use socket2::SockRef;
 
-/// Octets of a message: the FPDU of a Write of 64 B, with its length, tagged header and CRC.
+/// Bytes of a message: the FPDU of a Write of 64 B, with its length, tagged header and CRC.
 const MESSAGE: usize = 2 + 14 + 64 + 4;
-/// Octets of one read.
+/// Bytes of one read.
 const READ: usize = 256 * 1024;
 /// Connections that one look at them tells of.
 const EVENTS: usize = 256;
@@ -51,7 +51,7 @@ impl Reader {
         })
     }
 
-    /// Reads all that is written until the other side has enough: how many octets.
+    /// Reads all that is written until the other side has enough: how many bytes.
     fn drain(&mut self) -> io::Result<u64> {
         let mut octets = vec![0; READ];
         let mut events = Vec::with_capacity(EVENTS);

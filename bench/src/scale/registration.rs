@@ -8,7 +8,7 @@ use uwarp_verbs::{Buffer, Device, MemoryRegion};
 
 use super::server::access;
 
-/// Octets of a region.
+/// Bytes of a region.
 const REGION: usize = 64;
 /// At least so many registrations are timed.
 const LEAST: usize = 100_000;

@@ -18,15 +18,15 @@ pub(super) fn access() -> Access {
 
 /// Work requests that a connection may have outstanding.
 pub(super) const DEPTH: u32 = 16;
-/// Octets of a message that asks for an answer.
+/// Bytes of a message that asks for an answer.
 pub(super) const PING: u32 = 8;
-/// Octets of the message that ends a measurement.
+/// Bytes of the message that ends a measurement.
 pub(super) const END: u32 = 9;
 /// As `PING`, and both sides sleep from then on.
 pub(super) const SLEEP: u32 = 10;
-/// Octets of the region that Writes go to.
+/// Bytes of the region that Writes go to.
 pub(super) const TARGET: usize = 1 << 20;
-/// Octets of each of many regions.
+/// Bytes of each of many regions.
 pub(super) const REGION: usize = 64;
 
 /// Queues of a connection.
@@ -61,7 +61,7 @@ pub(super) struct Advert {
     pub(super) target: (u64, u32),
     /// The memory that the many regions lie in, as one.
     pub(super) whole: (u64, u32),
-    /// The keys of the many regions, 4 octets each.
+    /// The keys of the many regions, 4 bytes each.
     pub(super) keys: (u64, u32),
 }
 
@@ -148,7 +148,7 @@ pub(super) struct Server {
     qps: Vec<Qp>,
     first: u32,
     memory: Memory,
-    /// Octets that this process held before there were connections.
+    /// Bytes that this process held before there were connections.
     before: f64,
 }
 
@@ -179,7 +179,7 @@ impl Server {
         })
     }
 
-    /// Octets of a connection.
+    /// Bytes of a connection.
     pub(super) fn memory(&self) -> f64 {
         (memory::own() - self.before) / self.qps.len() as f64
     }

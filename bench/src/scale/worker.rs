@@ -327,7 +327,7 @@ impl Client {
         )
     }
 
-    /// Reads of 8 octets of random regions, one after the other: microseconds.
+    /// Reads of 8 bytes of random regions, one after the other: microseconds.
     fn region_latency(&mut self, time: Duration) -> io::Result<f64> {
         let places: Vec<_> = (0..4096).map(|_| self.somewhere(false)).collect();
         let mut next = places.iter().cycle();

@@ -23,7 +23,7 @@ pub(super) trait Port: Device {
 /// What may be chosen about a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Tuning {
-    /// Octets of each of its two buffers.
+    /// Bytes of each of its two buffers.
     pub(super) buffer: usize,
     pub(super) congestion: CongestionControl,
 }

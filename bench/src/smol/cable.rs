@@ -21,7 +21,7 @@ type Shared = Arc<Mutex<Way>>;
 /// What is the same at both ends.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cable {
-    /// Octets of an IP packet.
+    /// Bytes of an IP packet.
     pub(super) mtu: usize,
     /// How many of the packets are lost, 0 to 1.
     pub(super) loss: f64,

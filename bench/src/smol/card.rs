@@ -27,7 +27,7 @@ struct Sender {
     frame: Vec<u8>,
     /// With offloads: the largest segment on the wire.
     mss: Option<u16>,
-    /// Octets of an IP packet on the wire.
+    /// Bytes of an IP packet on the wire.
     mtu: usize,
 }
 

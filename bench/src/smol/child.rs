@@ -59,7 +59,7 @@ pub(super) struct CardOptions {
     pub(super) addr: Ipv4Addr,
     #[arg(long, value_parser = mac)]
     pub(super) mac: EthernetAddress,
-    /// Octets of each buffer.
+    /// Bytes of each buffer.
     #[arg(long)]
     pub(super) buffer: usize,
 }
@@ -137,7 +137,7 @@ struct ServerOptions {
     card: CardOptions,
 }
 
-/// Whose octets pass over a link in memory.
+/// Whose bytes pass over a link in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(super) enum Who {
     Bare,
@@ -184,7 +184,7 @@ pub(super) struct MemoryOptions {
     pub(super) loss: f64,
     #[arg(long, default_value_t = 1)]
     pub(super) seed: u64,
-    /// Of a bare socket: octets of each buffer.
+    /// Of a bare socket: bytes of each buffer.
     #[arg(long)]
     pub(super) buffer: usize,
     /// Without it: what is usual.

@@ -31,7 +31,7 @@ impl Section {
     ];
 }
 
-/// Where octets go on a device.
+/// Where bytes go on a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Direction {
     /// The stack in user space sends.
@@ -43,7 +43,7 @@ pub(super) enum Direction {
 /// What is done on a device.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Work {
-    /// A bare smoltcp: octets or a ping-pong.
+    /// A bare smoltcp: bytes or a ping-pong.
     Bare(Kind, usize),
     /// `uwarp perf` with these arguments.
     Ours(&'static [&'static str], Told),
@@ -131,10 +131,10 @@ const WRITES_1M_OVER_SEGMENTS: &[&str] = &[
     "--fpdu-segments=506",
 ];
 const WRITES_1M: &[&str] = &["write_bw", "-s1M", "-t16", "--warm-up=50"];
-/// Octets that a bare stream is given at a time.
+/// Bytes that a bare stream is given at a time.
 const CHUNK: usize = 256 << 10;
 
-/// Names, whether both sides spin, and octets of a write.
+/// Names, whether both sides spin, and bytes of a write.
 const LOOPBACK: [(&str, Kind, usize); 6] = [
     ("writes of 64 KiB", Kind::Stream, 64 << 10),
     ("writes of 256 KiB", Kind::Stream, 256 << 10),

@@ -20,7 +20,7 @@ use super::bare::{Bare, Tuning};
 use super::cable::{Cable, End};
 
 const PORT: u16 = 7174;
-/// Octets of a Write, and of a write of a bare stream.
+/// Bytes of a Write, and of a write of a bare stream.
 const MESSAGE: usize = 64 << 10;
 /// Writes outstanding.
 const DEPTH: u64 = 16;
@@ -32,7 +32,7 @@ fn host(number: u8) -> Ipv4Addr {
     Ipv4Addr::new(192, 0, 2, number)
 }
 
-/// Octets a second of a bare byte stream from one end to the other.
+/// Bytes a second of a bare byte stream from one end to the other.
 pub(super) fn bare(
     cable: Cable,
     tuning: Tuning,
@@ -70,7 +70,7 @@ fn bare_in_one_thread(
         if over && sent == got {
             return Ok(got as f64 / began.elapsed().as_secs_f64());
         }
-        // One write is all of the octets, as far as there is room.
+        // One write is all of the bytes, as far as there is room.
         while !over && first.socket().can_send() {
             let rest = MESSAGE - sent % MESSAGE;
             let taken = first.socket().send_slice(&octets[..rest]);
@@ -143,7 +143,7 @@ pub(super) fn settings(cable: Cable, tuning: Option<Tuning>) -> MemorySettings {
         })
 }
 
-/// Octets a second of 64 KiB Writes, CRC on, 16 outstanding, from one device to the other.
+/// Bytes a second of 64 KiB Writes, CRC on, 16 outstanding, from one device to the other.
 pub(super) fn ours(
     cable: Cable,
     tuning: Option<Tuning>,

@@ -1,11 +1,11 @@
 //! What stands in front of a frame where the kernel cuts segments and completes checksums: the virtio-net header
 //! (Virtual I/O Device version 1.2, section 5.1.6), and the TCP options that have to agree with it.
 
-/// Octets of the header without the field for merged buffers.
+/// Bytes of the header without the field for merged buffers.
 pub(super) const HEADER: usize = 10;
-/// Octets of an Ethernet header.
+/// Bytes of an Ethernet header.
 pub(super) const ETHERNET: usize = 14;
-/// The largest segment that one frame carries: the kernel cuts a frame of 65,536 octets or more itself, with its Ethernet header,
+/// The largest segment that one frame carries: the kernel cuts a frame of 65,536 bytes or more itself, with its Ethernet header,
 /// before it gets to the device (`gso_max_size`), at a quarter of the speed.
 pub(super) const LARGEST: u16 = 65_535 - 40 - ETHERNET as u16;
 const _: () = assert!(LARGEST as usize + 40 + ETHERNET < 65_536);
@@ -35,7 +35,7 @@ fn tcp(frame: &[u8]) -> Option<Tcp> {
     (data <= end && end <= frame.len()).then_some(Tcp { at, data, end })
 }
 
-/// The header for a frame to be sent, whose TCP checksum is begun here: segments of more than `mss` octets are to be cut. In
+/// The header for a frame to be sent, whose TCP checksum is begun here: segments of more than `mss` bytes are to be cut. In
 /// a SYN the stack's own maximum, which is that of a frame, becomes that of the wire.
 pub(super) fn outgoing(frame: &mut [u8], mss: u16) -> [u8; HEADER] {
     let mut header = [0; HEADER];
@@ -104,7 +104,7 @@ fn pseudo_sum(addresses: &[u8], len: usize) -> u16 {
 mod tests {
     use super::*;
 
-    /// A TCP segment of so many octets of data, with one option of 4 octets behind a NOP.
+    /// A TCP segment of so many bytes of data, with one option of 4 bytes behind a NOP.
     fn frame(flags: u8, data: u16) -> Vec<u8> {
         let mut frame = vec![0; 14];
         frame[12] = 8;
@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(header[..2], [1, 1]);
         let field = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
         assert_eq!([field(2), field(4), field(6), field(8)], [62, 1460, 34, 16]);
-        // 192.0.2.1 and .2: 2 x (0xc000 + 0x0200) + 3, the protocol 6, and 3028 octets.
+        // 192.0.2.1 and .2: 2 x (0xc000 + 0x0200) + 3, the protocol 6, and 3028 bytes.
         let sum = 2 * (0xc000 + 0x0200) + 3 + 6 + 3028_u32;
         let folded = (sum & 0xffff) + (sum >> 16);
         assert_eq!(large[50..52], (folded as u16).to_be_bytes());

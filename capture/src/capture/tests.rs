@@ -9,7 +9,7 @@ use crate::{Packet, Reader};
 #[derive(Clone, Default)]
 pub(crate) struct Memory {
     written: Arc<Mutex<Vec<u8>>>,
-    /// Octets after which the disk is full.
+    /// Bytes after which the disk is full.
     room: Option<usize>,
 }
 

@@ -1,23 +1,23 @@
-//! The octets of one direction of a TCP connection, in order: what came again is dropped, what came
+//! The bytes of one direction of a TCP connection, in order: what came again is dropped, what came
 //! too early waits, and what the capture does not have is said to be a gap.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// Octets and segments that may wait for what belongs before them. With more, that is taken for lost.
+/// Bytes and segments that may wait for what belongs before them. With more, that is taken for lost.
 const MAX_AHEAD: usize = 1024 * 1024;
 const MAX_AHEAD_SEGMENTS: usize = 2048;
 /// No window of TCP is larger (RFC 7323 section 2.3): what lies further off belongs to something else.
 const WINDOW: i32 = 1 << 30;
-/// What a waiting segment costs besides its octets.
+/// What a waiting segment costs besides its bytes.
 const OVERHEAD: usize = 64;
 
 /// A part of a direction, in order.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Piece<'a> {
-    /// The next octets: what is new in one segment.
+    /// The next bytes: what is new in one segment.
     Octets(Cow<'a, [u8]>),
-    /// So many octets are not in the capture.
+    /// So many bytes are not in the capture.
     Gap(u64),
 }
 
@@ -25,7 +25,7 @@ pub(super) enum Piece<'a> {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SegmentCounts {
-    /// Segments with octets.
+    /// Segments with bytes.
     pub segments: u64,
     /// Of these, those with nothing new.
     pub repeated: u64,
@@ -33,14 +33,14 @@ pub struct SegmentCounts {
     pub early: u64,
     /// Of these, those whose sequence number lies outside of every window; they were left out.
     pub stray: u64,
-    /// Octets that are not in the capture.
+    /// Bytes that are not in the capture.
     pub missing: u64,
 }
 
 /// Puts one direction together.
 #[derive(Debug, Default)]
 pub(super) struct Assembly {
-    /// The sequence number of the first octet.
+    /// The sequence number of the first byte.
     first: Option<u32>,
     /// The sequence number due next, once one is known.
     next: Option<u32>,
@@ -55,13 +55,13 @@ pub(super) struct Assembly {
 }
 
 impl Assembly {
-    /// The first octet has this number, unless that is known already.
+    /// The first byte has this number, unless that is known already.
     pub(super) fn starts_at(&mut self, seq: u32) {
         self.first.get_or_insert(seq);
         self.next.get_or_insert(seq);
     }
 
-    /// Whether this is the number of the first octet.
+    /// Whether this is the number of the first byte.
     pub(super) fn began_at(&self, seq: u32) -> bool {
         self.first == Some(seq)
     }
@@ -70,13 +70,13 @@ impl Assembly {
         self.next.is_some()
     }
 
-    /// Octets of the stream are not in the capture: some were passed over, or the peer has acknowledged more than was
+    /// Bytes of the stream are not in the capture: some were passed over, or the peer has acknowledged more than was
     /// seen.
     pub(super) fn is_behind(&self) -> bool {
         self.counts.missing > 0 || self.acknowledged > self.position
     }
 
-    /// What the octets that wait take of memory.
+    /// What the bytes that wait take of memory.
     pub(super) fn held(&self) -> usize {
         self.ahead_octets + self.ahead.len() * OVERHEAD
     }
@@ -92,7 +92,7 @@ impl Assembly {
         pieces
     }
 
-    /// The octets of a segment; what they make known, in order. `len`: its length on the wire; what
+    /// The bytes of a segment; what they make known, in order. `len`: its length on the wire; what
     /// the capture has cut off will not come any more.
     pub(super) fn push<'a>(&mut self, seq: u32, octets: &'a [u8], len: u32) -> Vec<Piece<'a>> {
         let mut pieces = Vec::new();
@@ -130,7 +130,7 @@ impl Assembly {
         pieces
     }
 
-    /// The octets before `seq` that are missing were cut off by the capture, so that nothing is to be
+    /// The bytes before `seq` that are missing were cut off by the capture, so that nothing is to be
     /// waited for.
     fn cut_to(&mut self, seq: u32) {
         let ahead = seq.wrapping_sub(self.next.unwrap_or(seq)) as i32;

@@ -1,15 +1,15 @@
-//! Octets that wait for the rest of their frame.
+//! Bytes that wait for the rest of their frame.
 
 use std::ops::Deref;
 
-/// A queue of octets that is read as a slice. What goes in is copied a few times at most, however small the pieces in which
+/// A queue of bytes that is read as a slice. What goes in is copied a few times at most, however small the pieces in which
 /// it is taken; and what was taken holds no more memory than what is left.
 #[derive(Debug, Default)]
 pub(super) struct Buffer {
     octets: Vec<u8>,
     /// So many of `octets` were taken.
     taken: usize,
-    /// Octets copied to make place.
+    /// Bytes copied to make place.
     #[cfg(test)]
     moved: usize,
 }
@@ -20,7 +20,7 @@ impl Buffer {
         self.octets.len()
     }
 
-    /// Octets come.
+    /// Bytes come.
     pub(super) fn extend(&mut self, octets: &[u8]) {
         self.octets.extend_from_slice(octets);
     }
@@ -30,7 +30,7 @@ impl Buffer {
         self.octets.resize(self.octets.len() + count, 0);
     }
 
-    /// Takes `len` octets from the front, or all if there are fewer.
+    /// Takes `len` bytes from the front, or all if there are fewer.
     pub(super) fn take(&mut self, len: usize) -> Vec<u8> {
         let octets = self.get(..len).unwrap_or(self).to_vec();
         self.taken += octets.len();
@@ -106,7 +106,7 @@ mod tests {
             }
             assert!(
                 buffer.moved <= MANY,
-                "{} octets copied for {MANY}",
+                "{} bytes copied for {MANY}",
                 buffer.moved
             );
         }

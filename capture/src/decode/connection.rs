@@ -16,7 +16,7 @@ use super::sorter::{Arrival, Sorter};
 use super::startup::{Opening, Startup};
 use crate::TcpSegment;
 
-/// Octets behind a startup frame that wait for the other one. A connection with more is not followed.
+/// Bytes behind a startup frame that wait for the other one. A connection with more is not followed.
 const MAX_EARLY: usize = 128 * 1024;
 
 /// The packet that is looked at.
@@ -189,7 +189,7 @@ impl Connection {
             findings.demand(
                 !waits,
                 "5044-7.1.2-11",
-                || "octets behind the Request, and no Reply",
+                || "bytes behind the Request, and no Reply",
             );
             self.push(
                 from,
@@ -283,7 +283,7 @@ impl Connection {
         }
     }
 
-    /// Where the next FPDU begins is not known any more, `more` octets behind those in the buffer.
+    /// Where the next FPDU begins is not known any more, `more` bytes behind those in the buffer.
     fn lose(&mut self, from: usize, more: u64) {
         self.go_blind();
         let side = &mut self.sides[from];

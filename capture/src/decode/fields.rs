@@ -15,7 +15,7 @@ pub struct Field {
     pub name: &'static str,
     /// Where it begins in [`Frame::octets`].
     pub at: usize,
-    /// Its octets, without the Markers within it.
+    /// Its bytes, without the Markers within it.
     pub octets: Vec<u8>,
     /// What they say.
     pub value: Value,
@@ -30,12 +30,12 @@ pub enum Value {
     Name(u64),
     /// Flags, or a code in words.
     Words(String),
-    /// Octets without a meaning here: payload, padding, a checksum.
+    /// Bytes without a meaning here: payload, padding, a checksum.
     Octets,
 }
 
 impl Frame {
-    /// Its fields, in the order in which they begin: a Marker within a field comes behind that. Of octets that are no whole
+    /// Its fields, in the order in which they begin: a Marker within a field comes behind that. Of bytes that are no whole
     /// frame there is one field.
     pub fn fields(&self) -> Vec<Field> {
         let (framing, position) = match self.framing {
@@ -56,7 +56,7 @@ impl Frame {
         cursor.markers = None;
         let rest = self.octets.len().saturating_sub(cursor.at);
         if rest > 0 {
-            cursor.take(rest, "octets");
+            cursor.take(rest, "bytes");
         }
         cursor.fields.sort_by_key(|field| field.at);
         cursor.fields
@@ -72,7 +72,7 @@ struct Cursor<'a> {
 }
 
 impl Cursor<'_> {
-    /// The next octets as a field, with the Markers before and in it taken out. `None`: there are not so many.
+    /// The next bytes as a field, with the Markers before and in it taken out. `None`: there are not so many.
     fn take(&mut self, len: usize, name: &'static str) -> Option<Vec<u8>> {
         self.marker();
         let at = self.at;
@@ -92,7 +92,7 @@ impl Cursor<'_> {
         Some(taken)
     }
 
-    /// Octets up to the next Marker.
+    /// Bytes up to the next Marker.
     fn to_marker(&self) -> usize {
         self.markers.map_or(usize::MAX, |base| {
             (MARKER_INTERVAL - (base + self.at as u64) % MARKER_INTERVAL) as usize
@@ -120,7 +120,7 @@ impl Cursor<'_> {
         Some(())
     }
 
-    /// A number of up to 8 octets.
+    /// A number of up to 8 bytes.
     fn number(&mut self, len: usize, name: &'static str) -> Option<()> {
         let octets = self.take(len, name)?;
         let number = octets

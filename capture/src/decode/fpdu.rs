@@ -13,7 +13,7 @@ pub(super) struct Framing {
 }
 
 impl Framing {
-    /// Octets from `position`, counted from the first one of Full Operation, to the next Marker.
+    /// Bytes from `position`, counted from the first one of Full Operation, to the next Marker.
     fn to_marker(self, position: u64) -> Option<usize> {
         let into = position % MARKER_INTERVAL;
         // Below 512, so it fits.
@@ -35,7 +35,7 @@ impl Framing {
         Some(u16::from_be_bytes(*field))
     }
 
-    /// Octets on the wire of an FPDU with such a ULPDU, Markers included.
+    /// Bytes on the wire of an FPDU with such a ULPDU, Markers included.
     pub(super) fn wire_len(self, position: u64, ulpdu: u16) -> usize {
         let octets = (2 + usize::from(ulpdu)).next_multiple_of(4) + 4;
         let markers = self
@@ -44,13 +44,13 @@ impl Framing {
         octets + markers * MARKER_LEN
     }
 
-    /// The places of the Markers in an FPDU of `len` octets that begins at `position`.
+    /// The places of the Markers in an FPDU of `len` bytes that begins at `position`.
     pub(super) fn markers_in(self, position: u64, len: usize) -> impl Iterator<Item = usize> {
         let first = self.to_marker(position).unwrap_or(len);
         (first..len).step_by(MARKER_INTERVAL as usize)
     }
 
-    /// The octets of an FPDU without its Markers.
+    /// The bytes of an FPDU without its Markers.
     pub(super) fn content(self, position: u64, fpdu: &[u8]) -> Vec<u8> {
         let mut content = Vec::with_capacity(fpdu.len());
         let mut at = 0;
@@ -62,7 +62,7 @@ impl Framing {
         content
     }
 
-    /// What the FPDU does not keep of MPA's rules. `whole`: every octet of it is in the capture.
+    /// What the FPDU does not keep of MPA's rules. `whole`: every byte of it is in the capture.
     pub(super) fn judge(
         self,
         position: u64,
@@ -82,7 +82,7 @@ impl Framing {
         {
             let (got, right) = (u32::from_le_bytes(*field), crc32c(body));
             findings.demand(got == right, "5044-4.4-11", || {
-                format!("CRC {got:#010x}: that of the octets is {right:#010x}")
+                format!("CRC {got:#010x}: that of the bytes is {right:#010x}")
             });
         }
         let content = self.content(position, fpdu);
@@ -90,7 +90,7 @@ impl Framing {
             .get(2 + usize::from(ulpdu)..content.len().saturating_sub(4))
             .unwrap_or_default();
         findings.demand(pad.iter().all(|octet| *octet == 0), "5044-4.1-02", || {
-            format!("PAD {pad:02x?}: its octets are zero")
+            format!("PAD {pad:02x?}: its bytes are zero")
         });
         self.judge_markers(position, fpdu, findings);
     }
@@ -107,12 +107,12 @@ impl Framing {
             let due = at.saturating_sub(length_at);
             if (*a, *b) != (0, 0) && std::mem::take(&mut reserved) {
                 findings.demand(false, "5044-4.2-02", || {
-                    format!("Marker at octet {at}: its first 16 bits are zero, not {a:02x}{b:02x}")
+                    format!("Marker at byte {at}: its first 16 bits are zero, not {a:02x}{b:02x}")
                 });
             }
             if got & 3 != 0 && std::mem::take(&mut low) {
                 findings.demand(false, "5044-4.2-04", || {
-                    format!("Marker at octet {at}: the two low bits of FPDUPTR {got} are zero")
+                    format!("Marker at byte {at}: the two low bits of FPDUPTR {got} are zero")
                 });
             }
             if usize::from(got & !3) != due && std::mem::take(&mut pointer) {
@@ -123,7 +123,7 @@ impl Framing {
                 };
                 findings.demand(false, id, || {
                     format!(
-                        "Marker at octet {at}: FPDUPTR {got}, {due} is the distance from ULPDU_Length"
+                        "Marker at byte {at}: FPDUPTR {got}, {due} is the distance from ULPDU_Length"
                     )
                 });
             }
@@ -178,7 +178,7 @@ mod tests {
         ] {
             let mut fpdu = fpdu.clone();
             fpdu[at] = octet;
-            assert_eq!(ids(framing, 0, &fpdu, 615), [id], "octet {at}");
+            assert_eq!(ids(framing, 0, &fpdu, 615), [id], "byte {at}");
         }
         let framing = Framing {
             crc: true,

@@ -26,13 +26,13 @@ pub struct Frame {
     pub from: SocketAddr,
     /// To whom.
     pub to: SocketAddr,
-    /// Where it begins in the sender's stream of octets.
+    /// Where it begins in the sender's stream of bytes.
     pub offset: u64,
     /// What it is.
     pub content: Content,
-    /// Its octets on the wire, Markers included; zeros where they are not in the capture.
+    /// Its bytes on the wire, Markers included; zeros where they are not in the capture.
     pub octets: Vec<u8>,
-    /// All of its octets are in the capture.
+    /// All of its bytes are in the capture.
     pub whole: bool,
     /// What it does not keep of the RFCs.
     pub findings: Vec<Finding>,
@@ -52,7 +52,7 @@ pub enum Content {
         /// The DDP Segment in it; `None` when it is shorter than its header.
         segment: Option<Segment>,
     },
-    /// Octets that are none of these.
+    /// Bytes that are none of these.
     Octets,
     /// Something that happened to the sender's direction.
     Event(Event),
@@ -61,13 +61,13 @@ pub enum Content {
 /// What happens to a direction of a connection with MPA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// So many octets are not in the capture.
+    /// So many bytes are not in the capture.
     Gap(u64),
-    /// FIN; so many octets of a frame that is not whole stand before it.
+    /// FIN; so many bytes of a frame that is not whole stand before it.
     Fin(usize),
     /// Reset.
     Reset,
-    /// The connection or the capture ends; so many octets are left that are no whole frame.
+    /// The connection or the capture ends; so many bytes are left that are no whole frame.
     Unfinished(usize),
 }
 
@@ -101,7 +101,7 @@ impl Content {
                 .opcode()
                 .map_or("unknown opcode".to_owned(), |opcode| opcode.to_string()),
             Self::Fpdu { .. } => "FPDU".to_owned(),
-            Self::Octets => "octets".to_owned(),
+            Self::Octets => "bytes".to_owned(),
             Self::Event(Event::Gap(_)) => "gap".to_owned(),
             Self::Event(Event::Fin(_)) => "FIN".to_owned(),
             Self::Event(Event::Reset) => "RST".to_owned(),
@@ -119,7 +119,7 @@ impl fmt::Display for Content {
                 ..
             } => segment.fmt(f),
             Self::Fpdu { ulpdu, .. } => write!(f, "FPDU with ULPDU_Length {ulpdu}"),
-            Self::Octets => f.write_str("octets that are no MPA frame"),
+            Self::Octets => f.write_str("bytes that are no MPA frame"),
             Self::Event(event) => event.fmt(f),
         }
     }
@@ -130,16 +130,16 @@ impl fmt::Display for Event {
         match *self {
             Self::Gap(len) => {
                 let is = if len == 1 { "is" } else { "are" };
-                write!(f, "{} {is} not in the capture", many(len, "octet"))
+                write!(f, "{} {is} not in the capture", many(len, "byte"))
             }
             Self::Fin(0) => f.write_str("FIN"),
             Self::Fin(len) => {
-                let octets = many(len, "octet");
+                let octets = many(len, "byte");
                 write!(f, "FIN behind {octets} of a frame that is not whole")
             }
             Self::Reset => f.write_str("RST"),
             Self::Unfinished(len) => {
-                let octets = many(len, "octet");
+                let octets = many(len, "byte");
                 write!(f, "{octets} of a frame that is not whole at the end")
             }
         }

@@ -62,7 +62,7 @@ pub use totals::{ConnectionSummary, Direction, Totals};
 
 /// Connections that are followed at once. With more, the half that was silent for longest is let go.
 const MAX_CONNECTIONS: usize = 4096;
-/// Octets that may wait in all connections together; then the same happens.
+/// Bytes that may wait in all connections together; then the same happens.
 const MAX_HELD: usize = if cfg!(fuzzing) { 1 << 20 } else { 64 << 20 };
 /// Connections of which there is a summary.
 const MAX_SUMMARIES: usize = 4096;

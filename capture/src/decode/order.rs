@@ -25,7 +25,7 @@ pub(super) struct Sent {
     response: Option<Under>,
     reads: VecDeque<ReadRequestHeader>,
     atomics: VecDeque<u32>,
-    /// Octets of this connection are missing in the capture: what was asked and answered is not known.
+    /// Bytes of this connection are missing in the capture: what was asked and answered is not known.
     blind: bool,
     terminated: bool,
 }
@@ -63,12 +63,12 @@ struct Under {
     stag: STag,
     /// The TO due next.
     to: u64,
-    /// Octets so far.
+    /// Bytes so far.
     octets: u64,
 }
 
 impl Sent {
-    /// Octets of the direction are not in the capture.
+    /// Bytes of the direction are not in the capture.
     pub(super) fn lose_track(&mut self) {
         self.queues = Default::default();
         for queue in &mut self.queues {
@@ -78,7 +78,7 @@ impl Sent {
         self.response = None;
     }
 
-    /// Octets of one of the two directions are not in the capture.
+    /// Bytes of one of the two directions are not in the capture.
     pub(super) fn go_blind(&mut self) {
         self.blind = true;
         self.reads = VecDeque::new();
@@ -238,7 +238,7 @@ impl Sent {
             );
             return;
         };
-        // 5041-5.2-10: without octets STag and TO need not be valid.
+        // 5041-5.2-10: without bytes STag and TO need not be valid.
         if begins && segment.len > 0 {
             findings.demand(header.stag == request.sink_stag, "5040-4.4-02", || {
                 format!(
@@ -263,7 +263,7 @@ impl Sent {
             octets <= asked || before > asked
         };
         findings.demand(right, "5040-5.2.1-10", || {
-            let octets = many(octets, "octet");
+            let octets = many(octets, "byte");
             format!("{octets} in answer to a Read of {asked}")
         });
         if header.last {

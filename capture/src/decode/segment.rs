@@ -16,13 +16,13 @@ use super::words::many;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Segment {
-    /// The DDP control octet.
+    /// The DDP control byte.
     pub ddp_control: u8,
-    /// The RDMAP control octet.
+    /// The RDMAP control byte.
     pub rdmap_control: u8,
     /// The DDP header, whatever version it says it has.
     pub header: Header,
-    /// Octets of the ULPDU behind the DDP header.
+    /// Bytes of the ULPDU behind the DDP header.
     pub len: u32,
     /// What RDMAP put there.
     pub body: Body,
@@ -31,7 +31,7 @@ pub struct Segment {
 /// What follows the DDP header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Body {
-    /// The ULP's octets, or what is no header of RDMAP's.
+    /// The ULP's bytes, or what is no header of RDMAP's.
     Payload,
     /// A Read Request.
     ReadRequest(ReadRequestHeader),
@@ -91,7 +91,7 @@ impl Segment {
         Opcode::from_raw(self.rdmap_control & 0x0F)
     }
 
-    /// Whether the two control octets, T and QN are such as a right sender sends.
+    /// Whether the two control bytes, T and QN are such as a right sender sends.
     pub(super) fn is_plausible(&self) -> bool {
         let mut findings = Findings::default();
         self.judge_control(&mut findings);
@@ -105,13 +105,13 @@ impl Segment {
         findings.demand(
             self.len > 0 || self.header.last(),
             "5041-5.2-09",
-            || "empty and not the last of its message: a message without octets is one segment",
+            || "empty and not the last of its message: a message without bytes is one segment",
         );
         match &self.header {
             Header::Tagged(header) => {
                 let end = header.to.0.checked_add(u64::from(self.len));
                 findings.demand(self.len == 0 || end.is_some(), "5041-7.1-14", || {
-                    let len = many(self.len, "octet");
+                    let len = many(self.len, "byte");
                     format!("TO {} and {len}: the sum wraps", header.to)
                 });
             }
@@ -194,7 +194,7 @@ impl Segment {
         };
         if let Some((due, id)) = fixed {
             findings.demand(len == due, id, || {
-                let len = many(len, "octet");
+                let len = many(len, "byte");
                 format!("{len} behind the DDP header: {due} are due")
             });
         }
@@ -202,7 +202,7 @@ impl Segment {
             Body::ReadRequest(request) => {
                 let end = request.source_to.0.checked_add(u64::from(request.len));
                 findings.demand(end.is_some(), "5040-7.2-10", || {
-                    let len = many(request.len, "octet");
+                    let len = many(request.len, "byte");
                     format!("SrcTO {} and {len}: the sum wraps", request.source_to)
                 });
             }
@@ -225,7 +225,7 @@ impl Segment {
                     "5040-4.8-11"
                 };
                 findings.demand(false, id, || {
-                    let len = many(len, "octet");
+                    let len = many(len, "byte");
                     format!("{len}: too few for the Terminate Header and what M, D and R announce")
                 });
             }
@@ -237,7 +237,7 @@ impl Segment {
 fn judge_terminate(terminate: &Terminate, rest: &[u8], findings: &mut Findings) {
     if terminate.read_as() == Peer::Siw {
         findings.demand(false, "5040-4.8-02", || {
-            "the layout of Linux siw: Layer is the high half of the first octet, M, D and R the high bits of the third"
+            "the layout of Linux siw: Layer is the high half of the first byte, M, D and R the high bits of the third"
         });
         return;
     }
@@ -280,11 +280,11 @@ impl fmt::Display for Segment {
             }
         }
         match &self.body {
-            Body::Payload => write!(f, " {}", many(self.len, "octet"))?,
+            Body::Payload => write!(f, " {}", many(self.len, "byte"))?,
             Body::ReadRequest(request) => write!(
                 f,
                 " {} from STag {} TO {} to STag {} TO {}",
-                many(request.len, "octet"),
+                many(request.len, "byte"),
                 request.source_stag,
                 request.source_to,
                 request.sink_stag,
@@ -321,7 +321,7 @@ fn write_atomic(request: &AtomicRequestHeader, f: &mut fmt::Formatter<'_>) -> fm
     )
 }
 
-/// Octets of a ULPDU that tell what it is: a DDP header and the longest fixed header behind it.
+/// Bytes of a ULPDU that tell what it is: a DDP header and the longest fixed header behind it.
 pub(super) const HEAD: usize = UNTAGGED_HEADER + 52;
 const _: () = assert!(TAGGED_HEADER < UNTAGGED_HEADER);
 

@@ -15,7 +15,7 @@ use uwarp_rdmap::Peer;
 ///    |  |                     |  +-- gap ------------- -- | ------------------------------>|
 ///    |  +-- gap, no beginning-|-------------------------- | ------------------------------>|
 ///    |                        |                           +--- an FPDU begins a segment ---+
-///    +-- other octets --> Plain <-- rejected, or the other direction is not MPA
+///    +-- other bytes --> Plain <-- rejected, or the other direction is not MPA
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Phase {
@@ -37,15 +37,15 @@ pub(super) enum Phase {
 pub(super) struct Side {
     pub(super) phase: Phase,
     pub(super) assembly: Assembly,
-    /// The first octet of the stream is known by a SYN.
+    /// The first byte of the stream is known by a SYN.
     pub(super) from_start: bool,
     /// What is not consumed yet.
     pub(super) buffer: Buffer,
     /// Offset of `buffer` in the stream.
     pub(super) offset: u64,
-    /// From here in `buffer` on, octets of the FPDU are missing; they stand there as zeros.
+    /// From here in `buffer` on, bytes of the FPDU are missing; they stand there as zeros.
     pub(super) hole: Option<usize>,
-    /// Offset of the first octet of Full Operation.
+    /// Offset of the first byte of Full Operation.
     pub(super) base: u64,
     pub(super) framing: Option<Framing>,
     /// The startup frame of the other direction is not in the capture.
@@ -57,10 +57,10 @@ pub(super) struct Side {
     /// An FPDU that is not right shows that this is none, and not that the sender is wrong.
     pub(super) unsure: bool,
     pub(super) sent: Sent,
-    /// Octets came behind the startup frame when its sender cannot have had the other one.
+    /// Bytes came behind the startup frame when its sender cannot have had the other one.
     pub(super) early: bool,
     pub(super) fpdus: u64,
-    /// Octets of ULPDUs.
+    /// Bytes of ULPDUs.
     pub(super) octets: u64,
     pub(super) ended: bool,
 }
@@ -70,7 +70,7 @@ pub(super) struct Side {
 pub(super) enum Next {
     /// Not enough of it.
     More,
-    /// It has so many octets on the wire.
+    /// It has so many bytes on the wire.
     Fpdu { ulpdu: u16, len: usize },
     /// ULPDU_Length says what cannot be.
     Impossible(u16),
@@ -98,7 +98,7 @@ impl Side {
         !self.from_start || self.was_lost || self.assembly.is_behind()
     }
 
-    /// Takes `len` octets from the front of the buffer.
+    /// Takes `len` bytes from the front of the buffer.
     pub(super) fn take(&mut self, len: usize) -> Vec<u8> {
         let octets = self.buffer.take(len);
         self.offset += octets.len() as u64;
@@ -106,14 +106,14 @@ impl Side {
         octets
     }
 
-    /// Passes over everything in the buffer and `more` octets behind it.
+    /// Passes over everything in the buffer and `more` bytes behind it.
     pub(super) fn drop_all(&mut self, more: u64) {
         self.offset += self.buffer.len() as u64 + more;
         self.buffer = Buffer::default();
         self.hole = None;
     }
 
-    /// Where the buffer begins, counted from the first octet of Full Operation.
+    /// Where the buffer begins, counted from the first byte of Full Operation.
     pub(super) fn position(&self) -> u64 {
         self.offset.saturating_sub(self.base)
     }
@@ -149,7 +149,7 @@ impl Side {
     }
 
     /// Lets the FPDU in the buffer go on over a gap: with zeros, if enough of it is there to tell what it is. Returns how
-    /// many octets of the gap that took.
+    /// many bytes of the gap that took.
     pub(super) fn bridge(&mut self, gap: u64) -> u64 {
         let Some(framing) = self.framing else {
             return 0;
@@ -249,7 +249,7 @@ impl Side {
 }
 
 impl Framing {
-    /// Whether these are the first octets of Full Operation with this framing.
+    /// Whether these are the first bytes of Full Operation with this framing.
     fn begins(self, octets: &[u8], peer: Peer) -> Guess {
         let Some(ulpdu) = self.ulpdu_len(0, octets) else {
             return Guess::More;

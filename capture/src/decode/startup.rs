@@ -12,9 +12,9 @@ use super::words::many;
 
 const REQUEST_KEY: [u8; 16] = *b"MPA ID Req Frame";
 const REPLY_KEY: [u8; 16] = *b"MPA ID Rep Frame";
-/// Octets in front of the Private Data.
+/// Bytes in front of the Private Data.
 const FIXED: usize = 20;
-/// Octets of the enhanced connection data.
+/// Bytes of the enhanced connection data.
 pub(super) const ENHANCED: usize = 4;
 
 /// A startup frame.
@@ -42,12 +42,12 @@ pub struct Enhanced {
     second: u16,
 }
 
-/// What the first octets of a direction are.
+/// What the first bytes of a direction are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Opening {
     /// The beginning of a startup frame, as far as it is there.
     More,
-    /// A frame of so many octets.
+    /// A frame of so many bytes.
     Frame(Startup, usize),
     /// Something else.
     Other,
@@ -159,7 +159,7 @@ impl Startup {
         }
         match self.enhanced {
             None => findings.demand(false, "6581-6-04", || {
-                let len = many(pd_length, "octet");
+                let len = many(pd_length, "byte");
                 format!("S, and {len} of Private Data: 4 begin it with IRD and ORD")
             }),
             Some(data) => findings.demand(

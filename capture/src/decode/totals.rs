@@ -26,7 +26,7 @@ pub struct Totals {
     pub let_go: u64,
     /// FPDUs.
     pub fpdus: u64,
-    /// Octets of ULPDUs.
+    /// Bytes of ULPDUs.
     pub octets: u64,
     /// Findings, all of them.
     pub findings: u64,
@@ -58,7 +58,7 @@ pub struct Direction {
     pub from: SocketAddr,
     /// FPDUs.
     pub fpdus: u64,
-    /// Octets of their ULPDUs.
+    /// Bytes of their ULPDUs.
     pub octets: u64,
     /// TCP's view.
     pub segments: SegmentCounts,

@@ -41,7 +41,7 @@ fn lines(packets: &[Packet]) -> Vec<String> {
     packets.iter().map(|p| line(&p.tcp().unwrap())).collect()
 }
 
-/// Checks every number of a trace and gives the octets each port has sent.
+/// Checks every number of a trace and gives the bytes each port has sent.
 fn follow(packets: &[Packet]) -> HashMap<u16, Vec<u8>> {
     let mut next: HashMap<u16, u32> = HashMap::new();
     let mut streams: HashMap<u16, Vec<u8>> = HashMap::new();

@@ -144,7 +144,7 @@ fn what_is_no_capture_and_what_is_damaged_are_told_apart() {
         matches!(error, ReadError::Damaged { offset: 48 }),
         "{error}"
     );
-    assert!(error.to_string().contains("octet 48"));
+    assert!(error.to_string().contains("byte 48"));
 }
 
 /// Found by a fuzzer, with a Process Information Block.
@@ -195,7 +195,7 @@ fn blocks_larger_than_the_buffer_are_read() {
     assert_eq!(read(file).unwrap().len(), 1);
 }
 
-/// Delivers three octets at a time.
+/// Delivers three bytes at a time.
 struct Slow<T>(Cursor<T>);
 
 impl<T: AsRef<[u8]>> Read for Slow<T> {
@@ -217,7 +217,7 @@ fn a_capture_that_ends_in_a_block_of_any_length_is_cut_off_however_it_is_read() 
         for reader in [&mut whole, &mut slow] {
             assert_eq!(reader.by_ref().filter(Result::is_ok).count(), 1);
             assert!(reader.cut_off(), "{len}");
-            assert_eq!(reader.room, BUFFER, "for {len} octets that did not come");
+            assert_eq!(reader.room, BUFFER, "for {len} bytes that did not come");
         }
     }
 }

@@ -218,8 +218,8 @@ fn stream_of(lens: &[usize], markers: bool) -> (Vec<u8>, Vec<usize>) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// However the octets arrive: none is lost, added or moved; with Markers, every FPDU is a
-    /// segment; the first segment of an FPDU that does not share it has at least 8 of its octets.
+    /// However the bytes arrive: none is lost, added or moved; with Markers, every FPDU is a
+    /// segment; the first segment of an FPDU that does not share it has at least 8 of its bytes.
     #[test]
     fn any_pieces_keep_the_stream_and_the_beginnings_of_fpdus(
         lens in prop::collection::vec(0..3000usize, 1..12),
@@ -261,7 +261,7 @@ proptest! {
         }
     }
 
-    /// Any octets in any pieces and any order of the sides come out as they went in.
+    /// Any bytes in any pieces and any order of the sides come out as they went in.
     #[test]
     fn arbitrary_octets_are_neither_lost_nor_changed(
         turns in prop::collection::vec((any::<bool>(), prop_oneof![

@@ -75,7 +75,7 @@ fn a_flipped_octet_makes_the_checksum_wrong() {
 fn a_checksum_of_zero_may_be_written_as_all_ones() {
     let mut data = ipv4();
     let sum = u16::from_be_bytes([data[36], data[37]]);
-    // Two octets of the payload make up for it, so that the sum is zero.
+    // Two bytes of the payload make up for it, so that the sum is zero.
     let word = u16::from_be_bytes([data[40], data[41]]);
     let (word, over) = word.overflowing_add(sum);
     let word = word + u16::from(over);

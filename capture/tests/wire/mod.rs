@@ -116,7 +116,7 @@ pub(crate) fn tagged(opcode: u8, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Octets that are not all the same and look like nothing.
+/// Bytes that are not all the same and look like nothing.
 pub(crate) fn filler(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 7 % 251) as u8).collect()
 }

@@ -21,7 +21,7 @@ mod extensions;
 
 /// What A says in the private data of the MPA Request.
 pub(super) const HELLO: &[u8] = b"hello from A";
-/// Octets of the Write that must fail ...
+/// Bytes of the Write that must fail ...
 pub(super) const BEYOND: u32 = 64;
 /// ... of which so many would still fit.
 const FITTING: u64 = 16;

@@ -3,21 +3,21 @@
 
 use uwarp_verbs::{MemoryRegion, OutOfRange, Sge};
 
-/// Octets of each message: nothing, less than a word, around the payload of a TCP segment, around
+/// Bytes of each message: nothing, less than a word, around the payload of a TCP segment, around
 /// 64 KiB (the most that one FPDU carries), up to 16 MiB.
 pub(super) const SIZES: [u32; 22] = [
     0, 1, 2, 3, 5, 8, 17, 64, 255, 256, 1459, 1460, 1461, 4095, 4096, 16_383, 65_535, 65_537,
     262_147, 1_048_577, 4_194_301, 16_777_216,
 ];
 
-/// Octets that must stay as they are between two messages.
+/// Bytes that must stay as they are between two messages.
 const GAP: u32 = 29;
 /// What is in them.
 const BLANK: u8 = 0xEE;
-/// Octets compared at a time.
+/// Bytes compared at a time.
 const CHUNK: usize = 64 << 10;
 
-/// Whose octets a pattern is. The pattern follows from it.
+/// Whose bytes a pattern is. The pattern follows from it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     SentByA = 1,
@@ -44,14 +44,14 @@ pub(super) fn slots() -> impl Iterator<Item = Slot> {
     })
 }
 
-/// Octets of a region that holds all messages.
+/// Bytes of a region that holds all messages.
 pub(super) fn region_len() -> usize {
     slots()
         .last()
         .map_or(0, |slot| (slot.offset + slot.len + GAP) as usize)
 }
 
-/// Octets of all messages.
+/// Bytes of all messages.
 pub(super) fn total() -> u64 {
     SIZES.iter().map(|size| u64::from(*size)).sum()
 }
@@ -95,7 +95,7 @@ impl Slot {
     }
 }
 
-/// Checks every octet of a region that all messages of `kind` came to: the messages, and that what
+/// Checks every byte of a region that all messages of `kind` came to: the messages, and that what
 /// lies between them is untouched.
 pub(super) fn verify(region: &MemoryRegion, kind: Kind) -> Result<(), String> {
     verify_with(kind, |offset, out| region.read_at(offset, out))
@@ -153,7 +153,7 @@ fn seed(kind: Kind, index: usize) -> u64 {
     scramble((kind as u64) << 32 | index as u64)
 }
 
-/// Writes the pattern from octet `from` (a multiple of 8) on.
+/// Writes the pattern from byte `from` (a multiple of 8) on.
 fn fill(seed: u64, from: usize, out: &mut [u8]) {
     for (block, place) in (from as u64 / 8..).zip(out.chunks_mut(8)) {
         let octets = scramble(seed.wrapping_add(block)).to_le_bytes();

@@ -3,7 +3,7 @@
 
 use uwarp_verbs::{Completion, MemoryRegion, WcOpcode};
 
-/// Octets of the region, all 0 at first.
+/// Bytes of the region, all 0 at first.
 pub(super) const LEN: usize = 64;
 /// Where the counter is, the lock, and the note.
 pub(super) const COUNTER: usize = 0;

@@ -5,7 +5,7 @@ use uwarp_capture::decode::{
     ConnectionSummary, Direction, Field, Finding, Frame, Startup, Totals, Value,
 };
 
-/// A frame; `hex`: with its octets.
+/// A frame; `hex`: with its bytes.
 pub(super) fn frame(frame: &Frame, hex: bool) -> Json {
     let fields: Vec<Json> = frame.fields().iter().map(field).collect();
     let findings: Vec<Json> = frame.findings.iter().map(finding).collect();
@@ -23,7 +23,7 @@ pub(super) fn frame(frame: &Frame, hex: bool) -> Json {
         "findings": findings,
     });
     if hex {
-        object["octets"] = Json::String(digits(&frame.octets));
+        object["bytes"] = Json::String(digits(&frame.octets));
     }
     object
 }
@@ -66,7 +66,7 @@ pub(super) fn summary<'a>(
             ("other_connections", totals.others),
             ("let_go", totals.let_go),
             ("fpdus", totals.fpdus),
-            ("octets", totals.octets),
+            ("bytes", totals.octets),
             ("findings", totals.findings),
         ] {
             summary[name] = json!(count);
@@ -93,7 +93,7 @@ fn direction(direction: &Direction) -> Json {
     json!({
         "from": direction.from.to_string(),
         "fpdus": direction.fpdus,
-        "octets": direction.octets,
+        "bytes": direction.octets,
         "segments": segments.segments,
         "sent_again": segments.repeated,
         "out_of_order": segments.early,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use uwarp_capture::decode::{ConnectionSummary, Direction, Field, Frame, Totals, Value};
 
-/// Octets a line of a hexdump.
+/// Bytes a line of a hexdump.
 const WIDTH: usize = 16;
 
 /// The line of a frame; `since`: time since the first packet.
@@ -12,7 +12,7 @@ pub(super) fn frame(frame: &Frame, since: Duration) -> String {
     format!("{:>11.6} {frame}", since.as_secs_f64())
 }
 
-/// The octets of a frame by fields, a line for each 16 octets.
+/// The bytes of a frame by fields, a line for each 16 bytes.
 pub(super) fn fields(frame: &Frame) -> Vec<String> {
     frame.fields().iter().flat_map(field).collect()
 }
@@ -76,11 +76,11 @@ fn whole(totals: &Totals) -> Vec<String> {
         totals.packets - totals.tcp_packets,
         many(with, "connection"),
         many(totals.fpdus, "FPDU"),
-        many(totals.octets, "octet"),
+        many(totals.octets, "byte"),
     ));
     if totals.fragments > 0 {
         lines.push(format!(
-            "{} not put together: the octets in them are missing",
+            "{} not put together: the bytes in them are missing",
             many(totals.fragments, "IP fragment")
         ));
     }
@@ -140,7 +140,7 @@ fn direction(direction: &Direction) -> Option<String> {
         "   {}: {} with {} in {}",
         direction.from,
         many(direction.fpdus, "FPDU"),
-        many(direction.octets, "octet"),
+        many(direction.octets, "byte"),
         many(segments.segments, "segment"),
     );
     for (count, what) in [
@@ -153,7 +153,7 @@ fn direction(direction: &Direction) -> Option<String> {
         }
     }
     if segments.missing > 0 {
-        let missing = many(segments.missing, "octet");
+        let missing = many(segments.missing, "byte");
         line.push_str(&format!("; {missing} not in the capture"));
     }
     Some(line)

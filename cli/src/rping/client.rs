@@ -74,7 +74,7 @@ fn ping(session: &Session, start: &MemoryRegion, number: u32, validate: bool) ->
     if validate && let Some(at) = (0..octets.len()).find(|at| came[*at] != octets[*at]) {
         let (want, got) = (octets[at], came[at]);
         return Err(Report::new(format!(
-            "{during}: data mismatch! octet {at} came back as {got:#04x}"
+            "{during}: data mismatch! byte {at} came back as {got:#04x}"
         ))
         .expected(format!("{want:#04x}, as it was lent to the server"))
         .fault("the server, or uwarp itself")

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-/// The octets of ping `number`: its label, then letters that begin one further with every ping, and
+/// The bytes of ping `number`: its label, then letters that begin one further with every ping, and
 /// a zero at the end.
 pub(super) fn ping(number: u32, size: usize) -> Vec<u8> {
     const LETTERS: std::ops::RangeInclusive<u8> = b'A'..=b'z';

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!   client                                             server
-//!     | Send: where the ping data is (16 octets) ------> |
+//!     | Send: where the ping data is (16 bytes) ------> |
 //!     | <------------------- RDMA Read of the ping data  |
 //!     | <-------------------------- Send: go ahead (16)  |
-//!     | Send: where the echo goes (16 octets) ---------> |
+//!     | Send: where the echo goes (16 bytes) ---------> |
 //!     | <------------------- RDMA Write of the echo      |
 //!     | <-------------------------- Send: go ahead (16)  |
 //!     |          ... again, until the count is reached   |
@@ -52,7 +52,7 @@ pub(crate) struct Options {
     /// Pings before the client ends; 0 goes on until it is stopped. A server follows its clients
     #[arg(short = 'C', value_name = "COUNT", default_value_t = 0)]
     count: u32,
-    /// Octets of ping data, 23 to 65535. A server takes any size
+    /// Bytes of ping data, 23 to 65535. A server takes any size
     #[arg(short = 'S', value_name = "SIZE", default_value_t = 64,
         value_parser = clap::value_parser!(u32).range(i64::from(*SIZES.start())..=i64::from(*SIZES.end())))]
     size: u32,

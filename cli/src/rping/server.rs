@@ -126,7 +126,7 @@ fn ping(session: &Session, source: Advert, during: &str) -> Result<(), Stop> {
     show(session, source)?;
     if source.len as usize > data.len() {
         let what = format!(
-            "{}, {during}: ping data of {} octets is offered",
+            "{}, {during}: ping data of {} bytes is offered",
             session.peer, source.len
         );
         return Err(Report::new(what)
@@ -163,11 +163,11 @@ fn ping(session: &Session, source: Advert, during: &str) -> Result<(), Stop> {
         .min(u32::try_from(data::text_len(&octets) + 1).unwrap_or(u32::MAX));
     if sink.len < len {
         let what = format!(
-            "{}, {during}: room for {} octets is offered",
+            "{}, {during}: room for {} bytes is offered",
             session.peer, sink.len
         );
         return Err(Report::new(what)
-            .expected(format!("room for the {len} octets that were read"))
+            .expected(format!("room for the {len} bytes that were read"))
             .fault("the client")
             .into());
     }

@@ -41,7 +41,7 @@ pub(super) fn local(error: impl std::fmt::Display) -> Failure {
 pub(super) struct Session {
     pub(super) qp: Qp,
     pub(super) pd: Pd,
-    /// Octets that the RDMA operation of this side reads into and writes from (server), or that the
+    /// Bytes that the RDMA operation of this side reads into and writes from (server), or that the
     /// echo comes to (client).
     pub(super) data: MemoryRegion,
     cq: Cq,
@@ -95,7 +95,7 @@ impl Session {
         self.qp.post_send(wr).map_err(local)
     }
 
-    /// Sends the 16 octets of an advert; for a go-ahead they mean nothing.
+    /// Sends the 16 bytes of an advert; for a go-ahead they mean nothing.
     pub(super) fn send(&self, advert: Advert) -> Result<(), Failure> {
         self.post(&SendWr::send_inline(0, &advert.emit()))
     }
@@ -106,10 +106,10 @@ impl Session {
         if completion.byte_len as usize != ADVERT_LEN {
             let (peer, len) = (self.peer, completion.byte_len);
             return Err(Report::new(format!(
-                "{peer}, {during}: the peer sent a message of {len} octets"
+                "{peer}, {during}: the peer sent a message of {len} bytes"
             ))
             .expected(format!(
-                "one of {ADVERT_LEN} octets: address, key and length"
+                "one of {ADVERT_LEN} bytes: address, key and length"
             ))
             .fault("the peer, which is iWARP but not rping")
             .into());

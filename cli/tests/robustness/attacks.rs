@@ -32,7 +32,7 @@ pub(crate) struct Attack {
 pub(crate) struct Told {
     pub(crate) load: String,
     pub(crate) outcome: String,
-    /// Octets that the application of the victim took for it.
+    /// Bytes that the application of the victim took for it.
     pub(crate) own_memory: u64,
     /// What the process held that was attacked, before and at most, when it is another one than that of the scene.
     pub(crate) itself: Option<(Usage, Usage)>,
@@ -99,7 +99,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "slow_startup",
-        title: "an MPA Request at one octet a second",
+        title: "an MPA Request at one byte a second",
         load: [1_000, 20],
         rate: 1_000,
         confined: Confined::Not,
@@ -109,7 +109,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "oversized_private_data",
-        title: "Private Data of 513 to 65,535 octets",
+        title: "Private Data of 513 to 65,535 bytes",
         load: [10_000, 100],
         rate: 2_000,
         confined: Confined::Not,
@@ -164,14 +164,14 @@ pub(crate) const ATTACKS: &[Attack] = &[
         load: [1_000_000, 500],
         rate: 2_000,
         confined: Confined::Not,
-        // A leak of 17 octets for each of its connections is more.
+        // A leak of 17 bytes for each of its connections is more.
         memory: [16; 2],
         visited: true,
         run: messages::stag_guessing,
     },
     Attack {
         name: "zero_length_flood",
-        title: "RDMA Writes of no octets, and segments of no octets of a Send that never ends",
+        title: "RDMA Writes of no bytes, and segments of no bytes of a Send that never ends",
         load: [10_000_000, 10_000],
         rate: 1_000_000,
         confined: Confined::Not,
@@ -217,7 +217,7 @@ const ROUNDS: &str = "rounds";
 /// All attacks with small loads, again and again: what one leaves behind adds up.
 fn rounds(scene: &mut Scene, pace: &mut Pace) -> Result<Told> {
     /// The most memory that the later half may add: of six rounds the last three, of three the last one. Nothing or 250 KiB is
-    /// seen (a table that doubles), where 256 octets for each connection of a round would be 512 KiB.
+    /// seen (a table that doubles), where 256 bytes for each connection of a round would be 512 KiB.
     const ONCE_MORE: u64 = 512 << 10;
     let before = scene.victim.usage()?;
     let (mut left, mut own_memory) = (Vec::new(), 0);
@@ -244,7 +244,7 @@ fn rounds(scene: &mut Scene, pace: &mut Pace) -> Result<Told> {
         return Err("there was no round".into());
     }
     if grows(&left, ONCE_MORE) {
-        return Err(format!("the memory grows, round by round: {left:?} octets").into());
+        return Err(format!("the memory grows, round by round: {left:?} bytes").into());
     }
     let load = format!("{} rounds with small loads", left.len());
     let mib = left.iter().map(|octets| *octets as f64 / MIB);

@@ -90,7 +90,7 @@ impl Controller {
         })
     }
 
-    /// Accepts everybody on a free port, with room for a few Sends of 64 octets each.
+    /// Accepts everybody on a free port, with room for a few Sends of 64 bytes each.
     pub(crate) fn listen(&mut self) -> Result<SocketAddr> {
         self.listen_with("none")
     }
@@ -104,11 +104,11 @@ impl Controller {
         Ok(SocketAddr::from(([127, 0, 0, 1], u16::try_from(port)?)))
     }
 
-    /// These octets of a region, in hexadecimal digits.
+    /// These bytes of a region, in hexadecimal digits.
     pub(crate) fn peek(&mut self, region: Region, off: u64, len: u64) -> Result<String> {
         let peek = json!({"cmd": "peek", "mr": region.number, "off": off, "len": len});
         let answer = self.command(peek)?;
-        Ok(answer["data"].as_str().ok_or("no octets")?.to_owned())
+        Ok(answer["data"].as_str().ok_or("no bytes")?.to_owned())
     }
 
     /// Connections that have ended so far.

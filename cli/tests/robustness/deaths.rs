@@ -16,7 +16,7 @@ use crate::{PATIENCE, Result};
 /// In the environment of this program when it is to be the writer that gets killed: address, STag, TO, length.
 const WRITER: &str = "UWARP_TEST_WRITER";
 
-/// Octets of its segments.
+/// Bytes of its segments.
 const PIECE: u64 = 32 << 10;
 /// How many of them it sends in a second.
 const PIECES: usize = 3_200;

@@ -13,7 +13,7 @@ use uwarp_verbs::{
 use crate::controller::Region;
 use crate::{PATIENCE, Result};
 
-/// Octets of one Write.
+/// Bytes of one Write.
 const PIECE: u32 = 64 << 10;
 /// Writes of one round; then all of them are read back and compared.
 const PIECES: u32 = 16;
@@ -50,7 +50,7 @@ impl Client {
         Ok(client)
     }
 
-    /// Writes new octets, reads them back, and compares.
+    /// Writes new bytes, reads them back, and compares.
     pub(crate) fn round(&mut self) -> Result<()> {
         self.round += 1;
         let len = usize::try_from(ROOM)?;
@@ -88,7 +88,7 @@ impl Client {
         let mut found = vec![0; len];
         self.back.read_at(0, &mut found)?;
         if found != octets {
-            return Err("the honest peer read other octets than it had written".into());
+            return Err("the honest peer read other bytes than it had written".into());
         }
         Ok(())
     }
@@ -124,7 +124,7 @@ impl Honest {
         })
     }
 
-    /// Octets a second, out and back, in this time: over all of it, and in its worst second.
+    /// Bytes a second, out and back, in this time: over all of it, and in its worst second.
     pub(crate) fn rates(&self, from: Instant, to: Instant) -> [f64; 2] {
         const SECOND: Duration = Duration::from_secs(1);
         let rounds = lock(&self.rounds);

@@ -25,7 +25,7 @@ pub(crate) fn terminate_storm(scene: &mut Scene, pace: &mut Pace) -> Result<Told
         let _ = peer.flush();
         let came = peer.drain()?;
         if came > 0 {
-            return Err(format!("a Terminate was answered with {came} octets").into());
+            return Err(format!("a Terminate was answered with {came} bytes").into());
         }
     }
     Ok(Told::new(
@@ -43,7 +43,7 @@ pub(crate) fn reads_of_4_gib(scene: &mut Scene, pace: &mut Pace) -> Result<Told>
     }
     Ok(Told::new(
         pace.told(),
-        "a Terminate each (base or bounds), no octet is read",
+        "a Terminate each (base or bounds), no byte is read",
     ))
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn reads_without_reading(scene: &mut Scene, pace: &mut Pace) -> Resul
     let grown = scene.victim.usage()?.memory.saturating_sub(memory);
     if grown > 8 << 20 {
         return Err(
-            format!("the memory of the stalled answers still grows: {grown} octets more").into(),
+            format!("the memory of the stalled answers still grows: {grown} bytes more").into(),
         );
     }
     for peer in peers {
@@ -101,7 +101,7 @@ pub(crate) fn stag_guessing(scene: &mut Scene, pace: &mut Pace) -> Result<Told> 
     right_guess(scene, before)?;
     Ok(Told::new(
         format!("{load}, each on a connection of its own"),
-        "each ends its connection with a Terminate (invalid STag); a Write with the right STag right behind it is not looked at; no octet \
+        "each ends its connection with a Terminate (invalid STag); a Write with the right STag right behind it is not looked at; no byte \
          changed. (On a new connection that Write changes them.)",
     ))
 }
@@ -125,7 +125,7 @@ pub(crate) fn zero_length_flood(scene: &mut Scene, pace: &mut Pace) -> Result<To
     let mut sender = Peer::connect(scene.victim.rdma)?;
     for number in &mut *pace {
         let peer = if number % 2 == 0 {
-            // Nobody looks at STag and TO of no octets (RFC 5041 section 5.2).
+            // Nobody looks at STag and TO of no bytes (RFC 5041 section 5.2).
             writer.write(true, number as u32, number as u64, &[])?;
             &mut writer
         } else {

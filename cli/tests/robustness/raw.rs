@@ -1,4 +1,4 @@
-//! The attacker: plain TCP, and octets that are as wrong as an attack needs them.
+//! The attacker: plain TCP, and bytes that are as wrong as an attack needs them.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -16,7 +16,7 @@ use crate::{PATIENCE, Result};
 /// Where attacks come from: not where the honest peer is.
 pub(crate) const ATTACKER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 66);
 
-/// Octets of a startup frame without Private Data.
+/// Bytes of a startup frame without Private Data.
 const FRAME: usize = 20;
 
 /// A TCP connection from the attacker's address.
@@ -60,7 +60,7 @@ pub(crate) fn initiator() -> Result<Initiator> {
 pub(crate) enum Answer {
     /// A Terminate Message: its layer, Error Type and Error Code.
     Terminate([u8; 3]),
-    /// A segment of a Read Response, with so many octets.
+    /// A segment of a Read Response, with so many bytes.
     ReadResponse(usize),
     /// It has closed or reset the connection.
     Closed,
@@ -116,7 +116,7 @@ impl Peer {
         sent
     }
 
-    /// Octets that are staged.
+    /// Bytes that are staged.
     pub(crate) fn staged(&self) -> usize {
         self.batch.len()
     }
@@ -132,7 +132,7 @@ impl Peer {
         self.stage(&header, octets)
     }
 
-    /// A segment of no octets of the first Send, which has no last one.
+    /// A segment of no bytes of the first Send, which has no last one.
     pub(crate) fn nothing_of_a_send(&mut self) -> Result<()> {
         let header = Header::Untagged(UntaggedHeader {
             last: false,
@@ -214,23 +214,23 @@ impl Peer {
         Ok(())
     }
 
-    /// The victim has taken all that was sent: it answers a Read of no octets.
+    /// The victim has taken all that was sent: it answers a Read of no bytes.
     pub(crate) fn is_taken(&mut self) -> Result<()> {
         self.read(0, 0, 0)?;
         self.flush()?;
         match self.answer()? {
             Answer::ReadResponse(0) => Ok(()),
-            other => Err(format!("a Read of no octets is answered with {other:?}").into()),
+            other => Err(format!("a Read of no bytes is answered with {other:?}").into()),
         }
     }
 
-    /// Reads until the victim closes or resets; how many octets came.
+    /// Reads until the victim closes or resets; how many bytes came.
     pub(crate) fn drain(&mut self) -> io::Result<usize> {
         drain(&mut self.stream)
     }
 }
 
-/// What these first octets of a segment of so many are.
+/// What these first bytes of a segment of so many are.
 fn read_answer(head: &[u8], len: usize) -> Result<Answer> {
     let (header, at) = Header::parse(head)?;
     match header {
@@ -247,7 +247,7 @@ fn read_answer(head: &[u8], len: usize) -> Result<Answer> {
     }
 }
 
-/// Reads until the other side closes or resets; how many octets came.
+/// Reads until the other side closes or resets; how many bytes came.
 pub(crate) fn drain(stream: &mut TcpStream) -> io::Result<usize> {
     let mut octets = [0; 65_536];
     let mut came = 0;

@@ -24,7 +24,7 @@ struct OfScene {
     processor: f64,
     /// The honest peer's rates during the attack, over all of it and in the worst second, as parts of its rate without one.
     ratios: [f64; 2],
-    /// Its lowest and highest rate without one, octets a second.
+    /// Its lowest and highest rate without one, bytes a second.
     quiet: [f64; 2],
 }
 
@@ -72,12 +72,12 @@ impl Row {
         self
     }
 
-    /// It took no more memory than so many octets, besides those of the application.
+    /// It took no more memory than so many bytes, besides those of the application.
     pub(crate) fn is_bounded(&self, octets: u64) -> Result<()> {
         let added = self.most.memory.saturating_sub(self.before.memory);
         let allowed = self.told.own_memory + octets;
         if added > allowed {
-            return Err(format!("it took {added} octets of memory, of {allowed} allowed").into());
+            return Err(format!("it took {added} bytes of memory, of {allowed} allowed").into());
         }
         Ok(())
     }

@@ -55,7 +55,7 @@ impl Scene {
         Ok(scene)
     }
 
-    /// The region has the octets that nobody is to change.
+    /// The region has the bytes that nobody is to change.
     pub(crate) fn fill(&mut self) -> Result<()> {
         let fill = json!({"cmd": "fill", "mr": self.region.number, "seed": 7});
         self.controller.command(fill).map(drop)
@@ -82,7 +82,7 @@ impl Scene {
         served.map_err(|error| format!("an honest peer that came meanwhile: {error}").into())
     }
 
-    /// A number that changes when an octet of the region does.
+    /// A number that changes when an byte of the region does.
     pub(crate) fn canary(&mut self) -> Result<u64> {
         let answer = self
             .controller

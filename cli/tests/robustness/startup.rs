@@ -15,7 +15,7 @@ const OF_ONE_ADDRESS: u64 = 2_048;
 /// How many a listener may have.
 const OF_A_LISTENER: u64 = 4_096;
 
-/// The most memory that the second half of many connections may add to the first one: a leak of 64 octets for each of 50,000
+/// The most memory that the second half of many connections may add to the first one: a leak of 64 bytes for each of 50,000
 /// is more.
 const ONCE_MORE: u64 = 2 << 20;
 
@@ -189,7 +189,7 @@ pub(crate) fn slow_startup(scene: &mut Scene, pace: &mut Pace) -> Result<Told> {
     Ok(Told::new(
         format!("{} at once", many(load)),
         &format!(
-            "closed before octet {} (limit: 5 s, of the whole startup, not of each octet)",
+            "closed before byte {} (limit: 5 s, of the whole startup, not of each byte)",
             sent + 1
         ),
     ))
@@ -227,7 +227,7 @@ pub(crate) fn connect_and_reset(scene: &mut Scene, pace: &mut Pace) -> Result<To
     let load = pace.told();
     let added = scene.victim.usage()?.memory.saturating_sub(first);
     if added > ONCE_MORE {
-        return Err(format!("the second half of it adds {added} octets of memory").into());
+        return Err(format!("the second half of it adds {added} bytes of memory").into());
     }
     Ok(Told::new(
         load,

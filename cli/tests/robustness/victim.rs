@@ -43,7 +43,7 @@ pub(crate) enum Confined {
 /// What a process holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
-    /// Resident memory in octets, but for what is of files.
+    /// Resident memory in bytes, but for what is of files.
     pub(crate) memory: u64,
     pub(crate) descriptors: u64,
 }
@@ -171,7 +171,7 @@ impl Drop for Victim {
     }
 }
 
-/// What the kernel knows of the memory of a process, in octets.
+/// What the kernel knows of the memory of a process, in bytes.
 fn memory<const N: usize>(id: u32, kinds: [&str; N]) -> io::Result<[u64; N]> {
     let status = fs::read_to_string(format!("/proc/{id}/status"))?;
     Ok(kinds.map(|kind| {

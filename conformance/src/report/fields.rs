@@ -1,4 +1,4 @@
-//! The fields in what was sent or came: each with its octets, its name and what it says.
+//! The fields in what was sent or came: each with its bytes, its name and what it says.
 
 use crate::run::{LogEntry, Who};
 use crate::wire::segment::opcode;
@@ -6,7 +6,7 @@ use crate::wire::startup::{Enhanced, REPLY_KEY, REQUEST_KEY};
 use crate::wire::terminate::describe;
 use crate::words::many;
 
-/// Octets of a payload that are shown.
+/// Bytes of a payload that are shown.
 const PAYLOAD: usize = 32;
 
 /// One field.
@@ -36,10 +36,10 @@ pub(super) fn fields_of(entry: &LogEntry) -> Vec<Field> {
     cursor.fields
 }
 
-/// The name of octets that are no whole FPDU.
-const OCTETS: &str = "octets";
+/// The name of bytes that are no whole FPDU.
+const OCTETS: &str = "bytes";
 
-/// All fields of some octets. `markers`: the place in the stream where they begin, if that direction has Markers.
+/// All fields of some bytes. `markers`: the place in the stream where they begin, if that direction has Markers.
 fn fields(octets: &[u8], markers: Option<u64>) -> Vec<Field> {
     let mut cursor = Cursor {
         octets,
@@ -64,7 +64,7 @@ struct Cursor<'a> {
 }
 
 impl Cursor<'_> {
-    /// The next octets as a field, with a Marker taken out before them. `None`: there are not so many.
+    /// The next bytes as a field, with a Marker taken out before them. `None`: there are not so many.
     fn take(&mut self, len: usize, name: &'static str) -> Option<Vec<u8>> {
         let mut taken = Vec::new();
         let mut at = self.at;
@@ -182,7 +182,7 @@ impl Cursor<'_> {
             field.octets.truncate(PAYLOAD);
             field.says = format!(
                 "{len}, the first {PAYLOAD} are shown",
-                len = many(len, "octet")
+                len = many(len, "byte")
             );
         }
         Some(())
@@ -198,7 +198,7 @@ impl Cursor<'_> {
         Some(())
     }
 
-    /// The DDP and RDMAP headers; how many octets of the ULPDU they are.
+    /// The DDP and RDMAP headers; how many bytes of the ULPDU they are.
     fn header(&mut self, ulpdu: usize) -> Option<usize> {
         let ddp = self.take(1, "DDP Control")?[0];
         let bit = |set: u8, name: &'static str| if ddp & set != 0 { name } else { "" };
@@ -256,7 +256,7 @@ impl Cursor<'_> {
         Some(18 + more.iter().map(|(len, _)| len).sum::<usize>())
     }
 
-    /// What M, D and R of a Terminate announce, as far as it is there in `room` octets; how many these are.
+    /// What M, D and R of a Terminate announce, as far as it is there in `room` bytes; how many these are.
     fn terminated(&mut self, hdrct: u8, room: usize) -> Option<usize> {
         let [m, d, r] = [0x80, 0x40, 0x20].map(|bit| hdrct & bit != 0);
         let mut len = 0;
@@ -326,7 +326,7 @@ mod tests {
             let wire = framing.seal(&ulpdu, &FpduForm::default());
             let mut octets = 0;
             for field in fields(&wire, markers) {
-                octets += match field.says.strip_suffix(" octets, the first 32 are shown") {
+                octets += match field.says.strip_suffix(" bytes, the first 32 are shown") {
                     Some(len) => len.parse().unwrap(),
                     None => field.octets.len(),
                 };
@@ -378,7 +378,7 @@ mod tests {
     fn what_is_no_fpdu_is_shown_as_octets() {
         assert_eq!(
             names(b"GET / HTTP/1.1\r\n\r\n", None).last(),
-            Some(&"octets")
+            Some(&"bytes")
         );
     }
 }

@@ -1,8 +1,8 @@
-//! Octets in hexadecimal, sixteen a line, as `hexdump -C` has them.
+//! Bytes in hexadecimal, sixteen a line, as `hexdump -C` has them.
 
 use crate::words::many;
 
-/// The lines, each behind `indent`; at most so many octets.
+/// The lines, each behind `indent`; at most so many bytes.
 pub(super) fn hexdump(octets: &[u8], indent: &str, most: usize) -> String {
     let mut text = String::new();
     for (line, chunk) in octets[..octets.len().min(most)].chunks(16).enumerate() {
@@ -23,7 +23,7 @@ pub(super) fn hexdump(octets: &[u8], indent: &str, most: usize) -> String {
     if octets.len() > most {
         text.push_str(&format!(
             "{indent}... {} in all\n",
-            many(octets.len(), "octet")
+            many(octets.len(), "byte")
         ));
     }
     text
@@ -41,6 +41,6 @@ mod tests {
             "  0000  4d 50 41 20 49 44 20 52 65 71 20 46 72 61 6d 65  MPA ID Req Frame\n  \
              0010  40 02                                            @.\n"
         );
-        assert!(hexdump(&[0; 100], "", 32).ends_with("... 100 octets in all\n"));
+        assert!(hexdump(&[0; 100], "", 32).ends_with("... 100 bytes in all\n"));
     }
 }

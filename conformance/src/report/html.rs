@@ -5,7 +5,7 @@ use serde_json::Value;
 
 const PAGE: &str = include_str!("page.html");
 
-/// Digits of octets without names that the page shows, and one octet more, by which it knows that there are more.
+/// Digits of bytes without names that the page shows, and one byte more, by which it knows that there are more.
 const DIGITS: usize = 2 * 257;
 /// Digits of a field that it shows.
 const FIELD: usize = 48;
@@ -35,9 +35,9 @@ fn slim(entry: &mut Value) {
     let fields = entry["fields"].as_array_mut();
     let named = fields.as_ref().is_some_and(|fields| !fields.is_empty());
     for field in fields.into_iter().flatten() {
-        cut(&mut field["octets"], FIELD);
+        cut(&mut field["bytes"], FIELD);
     }
-    cut(&mut entry["octets"], if named { 0 } else { DIGITS });
+    cut(&mut entry["bytes"], if named { 0 } else { DIGITS });
 }
 
 fn cut(digits: &mut Value, to: usize) {
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn a_passed_case_has_no_log_and_another_one_has() {
-        let entry = json!({"text": "Send on QN 0", "octets": "ab", "fields": []});
+        let entry = json!({"text": "Send on QN 0", "bytes": "ab", "fields": []});
         let of = |verdict: &str| json!({"verdict": verdict, "log": [entry]});
         let page = |case| html(&[json!({"target": "t", "cases": [case]})]);
         assert!(!page(of("pass")).contains("Send on QN 0"));
@@ -100,13 +100,13 @@ mod tests {
 
     #[test]
     fn octets_that_are_not_shown_are_left_out() {
-        let entry = |fields| json!({"octets": "ab".repeat(1000), "fields": fields});
-        let mut named = entry(json!([{"name": "payload", "octets": "ab".repeat(1000)}]));
+        let entry = |fields| json!({"bytes": "ab".repeat(1000), "fields": fields});
+        let mut named = entry(json!([{"name": "payload", "bytes": "ab".repeat(1000)}]));
         slim(&mut named);
-        assert_eq!(named["octets"], "");
-        assert_eq!(named["fields"][0]["octets"], "ab".repeat(FIELD / 2));
+        assert_eq!(named["bytes"], "");
+        assert_eq!(named["fields"][0]["bytes"], "ab".repeat(FIELD / 2));
         let mut bare = entry(json!([]));
         slim(&mut bare);
-        assert_eq!(bare["octets"], "ab".repeat(DIGITS / 2));
+        assert_eq!(bare["bytes"], "ab".repeat(DIGITS / 2));
     }
 }

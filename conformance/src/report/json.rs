@@ -6,7 +6,7 @@ use super::about::About;
 use super::fields::fields_of;
 use crate::run::{Failure, Outcome, Verdict, Who};
 
-/// The outcomes of a run, as programs read them. Octets are hexadecimal.
+/// The outcomes of a run, as programs read them. Bytes are hexadecimal.
 #[must_use]
 pub fn json(about: &About, outcomes: &[Outcome]) -> Value {
     json!({
@@ -37,11 +37,11 @@ fn case(outcome: &Outcome) -> Value {
             "connection": entry.connection,
             "microseconds": entry.at,
             "text": entry.text,
-            "octets": hex(&entry.octets),
+            "bytes": hex(&entry.octets),
             "fields": fields_of(entry).iter().map(|field| json!({
                 "at": field.at,
                 "name": field.name,
-                "octets": hex(&field.octets),
+                "bytes": hex(&field.octets),
                 "says": field.says,
             })).collect::<Vec<_>>(),
         })).collect::<Vec<_>>(),

@@ -7,7 +7,7 @@ use uwarp_capture::{Capture, Flow, LinkType};
 
 use crate::run::{Outcome, Verdict, Who};
 
-/// Octets of a made-up TCP segment.
+/// Bytes of a made-up TCP segment.
 const MSS: usize = 1460;
 
 /// Writes them into a directory, which is made if need be. How many there are.

@@ -8,7 +8,7 @@ use crate::catalogue::requirements;
 use crate::run::{Failure, LogEntry, Outcome, Verdict, Who};
 use crate::words::many;
 
-/// Octets of an entry of the log that are shown.
+/// Bytes of an entry of the log that are shown.
 const SHOWN: usize = 64;
 /// Fields of one that are shown.
 const FIELDS: usize = 40;
@@ -58,7 +58,7 @@ impl Counts {
     }
 }
 
-/// A case that is not passed, in full: the rule, what was sent, expected and received, the octets, the requirements.
+/// A case that is not passed, in full: the rule, what was sent, expected and received, the bytes, the requirements.
 #[must_use]
 pub fn failure(outcome: &Outcome) -> String {
     let mut text = format!(
@@ -130,7 +130,7 @@ fn line(entry: &LogEntry) -> String {
     )
 }
 
-/// The octets, field by field; those of long fields sixteen a line.
+/// The bytes, field by field; those of long fields sixteen a line.
 fn named(entry: &LogEntry) -> String {
     fields_of(entry)
         .iter()

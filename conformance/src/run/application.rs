@@ -52,7 +52,7 @@ impl Player<'_> {
         self.note(format!(
             "the application has region {}: {} at {:#x}, STag {:#010x}, {}",
             region.name,
-            many(region.len, "octet"),
+            many(region.len, "byte"),
             registered.addr,
             registered.rkey,
             region.access
@@ -211,7 +211,7 @@ impl Player<'_> {
             other => Err(Stop::Fail {
                 expected: format!(
                     "that a receive of the application has {octets}",
-                    octets = many(octets, "octet")
+                    octets = many(octets, "byte")
                 ),
                 received: other.map_or(format!("no completion for {timeout:?}"), |completion| {
                     completion.to_string()
@@ -326,7 +326,7 @@ impl Player<'_> {
     }
 }
 
-/// The first octet that is another, of two hexadecimal strings.
+/// The first byte that is another, of two hexadecimal strings.
 fn difference(is: &str, due: &str, offset: usize) -> String {
     let octets = |digits: &str| -> Vec<String> {
         digits
@@ -343,6 +343,6 @@ fn difference(is: &str, due: &str, offset: usize) -> String {
             due[at],
             offset + at
         ),
-        None => many(is.len(), "octet"),
+        None => many(is.len(), "byte"),
     }
 }

@@ -26,7 +26,7 @@ pub(super) fn atomic_response(expected: &str, message: &Message) -> Result<(u32,
         let len = message.payload.len();
         fail(format!(
             "an Atomic Response with a header of {len}",
-            len = many(len, "octet")
+            len = many(len, "byte")
         ))
     })?;
     Ok((word(&header, 0), long(&header, 4)))
@@ -58,7 +58,7 @@ impl Player<'_> {
             let len = message.payload.len();
             fail(format!(
                 "an Atomic Request with a header of {len}",
-                len = many(len, "octet")
+                len = many(len, "byte")
             ))
         })?;
         self.connection()?.atomics.push(word(&header, 4));
@@ -133,7 +133,7 @@ impl Player<'_> {
         };
         let segment = Segment::parse(&fpdu.ulpdu);
         let what = segment.as_ref().map_or_else(
-            || format!("a ULPDU of {}", many(fpdu.ulpdu.len(), "octet")),
+            || format!("a ULPDU of {}", many(fpdu.ulpdu.len(), "byte")),
             ToString::to_string,
         );
         self.said(Who::Target, what.clone(), &fpdu.wire);

@@ -59,7 +59,7 @@ pub struct Config {
     pub target_initiates: bool,
     /// Cases at once.
     pub jobs: usize,
-    /// Of the payloads: another seed, other octets.
+    /// Of the payloads: another seed, other bytes.
     pub seed: u64,
     /// How suite and target reach each other, where that is not by the address in `target`.
     pub route: Option<Arc<dyn Route>>,

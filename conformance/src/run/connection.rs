@@ -13,7 +13,7 @@ use crate::wire::fpdu::{Framing, OpenedFpdu};
 use crate::wire::segment::{Address, Segment, opcode};
 use crate::wire::startup::{C, M, REQUEST_KEY, StartupFrame};
 
-/// More octets than this on one connection are a flood: no case asks for so many.
+/// More bytes than this on one connection are a flood: no case asks for so many.
 const FLOOD: usize = 32 << 20;
 /// And so are more FPDUs than this, however small.
 const FLOOD_FPDUS: usize = 50_000;
@@ -53,7 +53,7 @@ pub(super) struct Connection {
     buffer: Vec<u8>,
     /// So many at its beginning are taken already. They go when there are more.
     taken: usize,
-    /// Octets that came in all.
+    /// Bytes that came in all.
     received: usize,
     /// FPDUs of these.
     fpdus: usize,
@@ -177,7 +177,7 @@ impl Connection {
         Ok(got)
     }
 
-    /// A startup frame, whole, and its octets. `Err(Ok(got))`: what came in its place.
+    /// A startup frame, whole, and its bytes. `Err(Ok(got))`: what came in its place.
     pub(super) fn startup(
         &mut self,
         timeout: Duration,
@@ -200,7 +200,7 @@ impl Connection {
         }
     }
 
-    /// The octets that came and are no whole frame or FPDU.
+    /// The bytes that came and are no whole frame or FPDU.
     pub(super) fn rest(&self) -> &[u8] {
         &self.buffer[self.taken..]
     }

@@ -80,7 +80,7 @@ impl Player<'_> {
         }
     }
 
-    /// Octets that were sent and are not acknowledged.
+    /// Bytes that were sent and are not acknowledged.
     fn unacknowledged(&mut self) -> Result<usize, Stop> {
         Ok(self.connection()?.stream.unacknowledged().unwrap_or(0))
     }
@@ -108,7 +108,7 @@ impl Player<'_> {
                 expected,
                 received: format!(
                     "a Terminate of {}, without its header",
-                    many(payload.len(), "octet")
+                    many(payload.len(), "byte")
                 ),
             });
         };
@@ -190,13 +190,13 @@ impl Player<'_> {
         match terminate.segment_length() {
             is if ends.measures && is != Some(sent.length) => fail(format!(
                 "it, with DDP Segment Length {is:?}, and the segment had {}",
-                many(sent.length, "octet")
+                many(sent.length, "byte")
             )),
             _ => Ok(()),
         }
     }
 
-    /// The rest of an answer to a Read of `size` octets at `src_to`, or a Terminate that says how far it came (RFC 5040
+    /// The rest of an answer to a Read of `size` bytes at `src_to`, or a Terminate that says how far it came (RFC 5040
     /// section 4.8).
     pub(super) fn read_or_terminate(
         &mut self,
@@ -278,7 +278,7 @@ impl Player<'_> {
             Next::Nothing => format!("nothing for {timeout:?}: the connection stays open"),
             Next::Fpdu(fpdu) => {
                 self.said(Who::Target, "an FPDU", &fpdu.wire);
-                format!("an FPDU of {}", many(fpdu.wire.len(), "octet"))
+                format!("an FPDU of {}", many(fpdu.wire.len(), "byte"))
             }
         };
         Err(Stop::Fail {

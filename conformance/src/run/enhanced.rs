@@ -28,7 +28,7 @@ impl Player<'_> {
         let theirs = self.connection()?.theirs.as_ref();
         match theirs.filter(|frame| frame.flags & S != 0 && frame.rev > 1) {
             Some(frame) => Err(Stop::Fail {
-                expected: "four octets of connection data, as S is set".into(),
+                expected: "four bytes of connection data, as S is set".into(),
                 received: frame.to_string(),
             }),
             None => Err(no_enhanced_setup()),

@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use super::outcome::{LogEntry, Who};
 use crate::words::many;
 
-/// Octets that are kept from the beginning of a case, and as many from its end. Few cases send more.
+/// Bytes that are kept from the beginning of a case, and as many from its end. Few cases send more.
 const KEPT: usize = 256 << 10;
-/// What an entry takes besides its text and octets.
+/// What an entry takes besides its text and bytes.
 const ENTRY: usize = 128;
 
 /// What was sent and came: the first of it and the last, where it is too much.
@@ -17,7 +17,7 @@ pub(super) struct Log {
     head_size: usize,
     tail: VecDeque<LogEntry>,
     tail_size: usize,
-    /// The last entry that is left out, how many there are, and their octets.
+    /// The last entry that is left out, how many there are, and their bytes.
     left_out: Option<(LogEntry, usize, usize)>,
 }
 
@@ -58,7 +58,7 @@ impl Log {
                 who: Who::Note,
                 text: format!(
                     "{count} more, with {octets}, are left out here",
-                    octets = many(octets, "octet")
+                    octets = many(octets, "byte")
                 ),
                 octets: Vec::new(),
                 markers: None,
@@ -112,7 +112,7 @@ mod tests {
             let out = all as usize + 1 - entries.len();
             let due = format!(
                 "{out} more, with {}, are left out here",
-                many(out * len, "octet")
+                many(out * len, "byte")
             );
             assert_eq!(note.text, due);
         }

@@ -117,9 +117,9 @@ pub struct LogEntry {
     pub at: u64,
     /// What it is.
     pub text: String,
-    /// The octets, if it has any.
+    /// The bytes, if it has any.
     pub octets: Vec<u8>,
-    /// Where in Full Operation they begin, in octets, if that direction has Markers.
+    /// Where in Full Operation they begin, in bytes, if that direction has Markers.
     pub markers: Option<u64>,
 }
 

@@ -44,7 +44,7 @@ impl From<std::io::Error> for Stop {
             std::io::ErrorKind::Unsupported => Stop::Skip(error.to_string()),
             std::io::ErrorKind::QuotaExceeded => Stop::Fail {
                 expected: "what the case asks for, and the end of the connection".into(),
-                received: "more and more octets, and no end of them".into(),
+                received: "more and more bytes, and no end of them".into(),
             },
             _ => Stop::Infrastructure(format!("the connection to the target: {error}")),
         }
@@ -77,7 +77,7 @@ pub(super) struct Player<'a> {
     pub(super) pds: HashMap<u64, u32>,
     /// The Private Data that the application was told, in hexadecimal digits.
     pub(super) told: Option<String>,
-    /// Whether the most significant octet of a word comes first in the target's memory, once a case has learned it.
+    /// Whether the most significant byte of a word comes first in the target's memory, once a case has learned it.
     pub(super) big_endian: Option<bool>,
     watched: Vec<crate::check::Rule>,
     log: Log,
@@ -370,7 +370,7 @@ impl<'a> Player<'a> {
         });
     }
 
-    /// Where octets that were just framed or opened begin, if their direction has Markers.
+    /// Where bytes that were just framed or opened begin, if their direction has Markers.
     fn markers(&self, who: Who, len: usize) -> Option<u64> {
         let connection = self.connections.get(self.current)?;
         let framing = match who {

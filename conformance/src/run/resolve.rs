@@ -1,4 +1,4 @@
-//! From what a case says to octets.
+//! From what a case says to bytes.
 
 use super::connection::SentSegment;
 use super::player::{Player, Stop};

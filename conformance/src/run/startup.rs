@@ -156,7 +156,7 @@ impl Player<'_> {
             Err(Ok(got)) => {
                 let rest = self.connection()?.rest().to_vec();
                 if !rest.is_empty() {
-                    self.said(Who::Target, "octets that are no startup frame", &rest);
+                    self.said(Who::Target, "bytes that are no startup frame", &rest);
                 }
                 let (ending, then) = match got {
                     Got::Fin => (Ending::Close, "the end of the TCP connection (FIN)".into()),
@@ -170,7 +170,7 @@ impl Player<'_> {
                     0 => then,
                     len => format!(
                         "{len} that are no startup frame, then {then}",
-                        len = many(len, "octet")
+                        len = many(len, "byte")
                     ),
                 })
             }

@@ -23,7 +23,7 @@ impl Player<'_> {
         self.said(Who::Suite, what, octets);
         let connection = self.connection()?;
         if let Err(error) = connection.stream.send(octets) {
-            // The target may have ended the connection at the octets before these; what it sent tells.
+            // The target may have ended the connection at the bytes before these; what it sent tells.
             self.note(format!("the target takes no more: {error}"));
         }
         Ok(())
@@ -66,7 +66,7 @@ impl Player<'_> {
         let len = len.min(octets.len());
         self.send_octets(
             &octets[..len],
-            &format!("{len} of {segment}", len = many(len, "octet")),
+            &format!("{len} of {segment}", len = many(len, "byte")),
         )
     }
 
@@ -95,7 +95,7 @@ impl Player<'_> {
                     0 => format!("nothing for {timeout:?}"),
                     _ => format!(
                         "{rest} that are no whole FPDU, then nothing for {timeout:?}",
-                        rest = many(rest, "octet")
+                        rest = many(rest, "byte")
                     ),
                 }));
             }
@@ -108,7 +108,7 @@ impl Player<'_> {
             );
             return Err(fail(format!(
                 "a ULPDU of {}",
-                many(fpdu.ulpdu.len(), "octet")
+                many(fpdu.ulpdu.len(), "byte")
             )));
         };
         self.said(Who::Target, segment.to_string(), &fpdu.wire);
@@ -178,7 +178,7 @@ impl Player<'_> {
             // 5041-5.2-09
             let segments = message.segments;
             return wrong(format!(
-                "a message of no octets in {segments}",
+                "a message of no bytes in {segments}",
                 segments = many(segments, "segment")
             ));
         }
@@ -252,12 +252,12 @@ impl Player<'_> {
             return Ok(());
         }
         let received = match payload.iter().zip(&due).position(|(is, due)| is != due) {
-            _ if payload.len() != due.len() => many(payload.len(), "octet"),
+            _ if payload.len() != due.len() => many(payload.len(), "byte"),
             Some(at) => format!(
-                "other octets from {at} on: {:#04x} and not {:#04x}",
+                "other bytes from {at} on: {:#04x} and not {:#04x}",
                 payload[at], due[at]
             ),
-            None => "other octets".to_owned(),
+            None => "other bytes".to_owned(),
         };
         Err(Stop::Fail {
             expected: expected.to_owned(),
@@ -273,20 +273,20 @@ impl Player<'_> {
                 expected: expected.to_owned(),
                 received: format!(
                     "one for {size} at STag {stag:#010x}, TO {to:#x}",
-                    size = many(size, "octet")
+                    size = many(size, "byte")
                 ),
             });
         }
         Ok(())
     }
 
-    /// One for no octets, from wherever.
+    /// One for no bytes, from wherever.
     fn read_request_of_none(&mut self, expected: &str, message: &Message) -> Step {
         match self.seen_read_request(expected, message)? {
             (0, ..) => Ok(()),
             (size, ..) => Err(Stop::Fail {
                 expected: expected.to_owned(),
-                received: format!("one for {size}", size = many(size, "octet")),
+                received: format!("one for {size}", size = many(size, "byte")),
             }),
         }
     }
@@ -305,7 +305,7 @@ impl Player<'_> {
             let len = message.payload.len();
             fail(format!(
                 "a Read Request with a header of {len}",
-                len = many(len, "octet")
+                len = many(len, "byte")
             ))
         })?;
         let word = |at: usize| {
@@ -320,11 +320,11 @@ impl Player<'_> {
         Ok(came)
     }
 
-    /// A Read of no octets, which needs neither a region nor a right (RFC 5040 section 5.2.1), and its answer.
+    /// A Read of no bytes, which needs neither a region nor a right (RFC 5040 section 5.2.1), and its answer.
     pub(super) fn ping(&mut self) -> Step {
         self.send(&[read_request(Stag::Is(0), To::Is(0), 0)])?;
-        // That the answer has no octets either is for cases of their own.
-        let expected = "the answer to a Read of no octets";
+        // That the answer has no bytes either is for cases of their own.
+        let expected = "the answer to a Read of no bytes";
         let message = self.message_of(expected, |code| code == opcode::READ_RESPONSE)?;
         match message.first.address {
             Address::Tagged { stag, .. }
@@ -355,14 +355,14 @@ impl Player<'_> {
             }
             Next::Nothing => {
                 let octets = self.connection()?.rest().to_vec();
-                self.said(Who::Target, "octets", &octets);
-                many(octets.len(), "octet")
+                self.said(Who::Target, "bytes", &octets);
+                many(octets.len(), "byte")
             }
             Next::Fin => "the end of the TCP connection (FIN)".to_owned(),
             Next::Reset => "a reset of the TCP connection".to_owned(),
             Next::Fpdu(fpdu) => {
                 let what = Segment::parse(&fpdu.ulpdu).map_or_else(
-                    || format!("a ULPDU of {}", many(fpdu.ulpdu.len(), "octet")),
+                    || format!("a ULPDU of {}", many(fpdu.ulpdu.len(), "byte")),
                     |segment| segment.to_string(),
                 );
                 self.said(Who::Target, what.clone(), &fpdu.wire);

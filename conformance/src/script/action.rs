@@ -26,7 +26,7 @@ pub(crate) enum Condition {
     DefaultCrc,
     /// The suite knows the EMSS of the target: it chose its own MSS, and its TCP tells what came of it.
     EmssKnown,
-    /// The agent takes so many octets of Private Data.
+    /// The agent takes so many bytes of Private Data.
     PrivateDataOf(usize),
     /// Whether the application may have so many Reads outstanding, by its startup frame.
     TargetIrdIsAtLeast(u16),
@@ -74,7 +74,7 @@ pub(crate) enum Action {
 
     Region(Region),
     Deregister(Name),
-    /// More receives: how many, and octets each.
+    /// More receives: how many, and bytes each.
     Receives(u32, usize),
     Post(Post),
     /// The next completion of a send queue or receive queue of the application is (not) a success.
@@ -82,7 +82,7 @@ pub(crate) enum Action {
         op: &'static str,
         success: bool,
     },
-    /// The next receive of the application is complete, and has so many octets.
+    /// The next receive of the application is complete, and has so many bytes.
     Received(usize),
     /// This Private Data of the suite reached the application, in a request, an acceptance or a rejection.
     Told(Vec<u8>),
@@ -98,18 +98,18 @@ pub(crate) enum Action {
     },
     /// A receive of the application completes with this Immediate Data (RFC 7306).
     ReceivesImmediate([u8; 8]),
-    /// Learns by a FetchAdd of nothing in which order the target keeps the octets of a word, from what the first word of a
+    /// Learns by a FetchAdd of nothing in which order the target keeps the bytes of a word, from what the first word of a
     /// region holds; [`Data::Word`] is in this order.
     LearnByteOrder(Name),
     Disconnect,
 
     /// Segments, each in its FPDU, in one piece.
     Send(Vec<Out>),
-    /// The FPDU of a segment in several pieces, cut at these octets, each sent alone.
+    /// The FPDU of a segment in several pieces, cut at these bytes, each sent alone.
     SendInPieces(Out, Vec<usize>),
-    /// The FPDUs of several segments as one string of octets, cut at these, each piece sent alone.
+    /// The FPDUs of several segments as one string of bytes, cut at these, each piece sent alone.
     SendAcross(Vec<Out>, Vec<usize>),
-    /// Only so many octets of the FPDU of a segment, from its first.
+    /// Only so many bytes of the FPDU of a segment, from its first.
     SendPart(Out, usize),
     /// FIN.
     Fin,
@@ -124,7 +124,7 @@ pub(crate) enum Action {
         values: Vec<u64>,
         most: usize,
     },
-    /// The target still serves: a Read of no octets is answered.
+    /// The target still serves: a Read of no bytes is answered.
     Ping,
     /// Nothing comes for a while.
     Quiet,
@@ -139,7 +139,7 @@ pub(crate) enum Action {
     /// Or it does not end, and this comes.
     EndOr(Ends, Want),
     /// Or the target waits until there is a buffer for the message that was sent last: the application posts a receive of so
-    /// many octets, which completes with this.
+    /// many bytes, which completes with this.
     EndOrHeld(Ends, usize, Data),
     /// Behind a Terminate: nothing but the target's end of the TCP connection, by a FIN where it has to be graceful.
     Closed {
@@ -172,7 +172,7 @@ pub(crate) enum StartupCheck {
     RevFitsS,
     /// S is this.
     Enhanced(bool),
-    /// At most 512 octets of Private Data.
+    /// At most 512 bytes of Private Data.
     PrivateDataWithin512,
     /// The Private Data of the application, behind the enhanced data, is this.
     PrivateData(&'static [u8]),

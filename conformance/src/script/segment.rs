@@ -35,9 +35,9 @@ pub(crate) struct Out {
     pub(crate) opcode: u8,
     pub(crate) addressing: Addressing,
     pub(crate) data: Data,
-    /// The ULPDU is cut to so many octets.
+    /// The ULPDU is cut to so many bytes.
     pub(crate) cut: Option<usize>,
-    /// So many octets of zeros behind its data.
+    /// So many bytes of zeros behind its data.
     pub(crate) extra: usize,
     pub(crate) form: FpduForm,
 }
@@ -136,7 +136,7 @@ pub(crate) fn read_request_to(
     untagged(opcode::READ_REQUEST, 1, data)
 }
 
-/// A Terminate with these octets as its header.
+/// A Terminate with these bytes as its header.
 pub(crate) fn terminate(octets: impl Into<Data>) -> Out {
     untagged(opcode::TERMINATE, 2, octets.into())
 }
@@ -260,19 +260,19 @@ impl Out {
         self
     }
 
-    /// Other octets behind the DDP Header.
+    /// Other bytes behind the DDP Header.
     pub(crate) fn payload(mut self, data: impl Into<Data>) -> Self {
         self.data = data.into();
         self
     }
 
-    /// Only the first octets of the ULPDU.
+    /// Only the first bytes of the ULPDU.
     pub(crate) fn cut(mut self, len: usize) -> Self {
         self.cut = Some(len);
         self
     }
 
-    /// More octets than belong there, zeros, at the end of the ULPDU.
+    /// More bytes than belong there, zeros, at the end of the ULPDU.
     pub(crate) fn extra(mut self, len: usize) -> Self {
         self.extra = len;
         self
@@ -283,7 +283,7 @@ impl Out {
         self
     }
 
-    /// What the PAD octets are.
+    /// What the PAD bytes are.
     pub(crate) fn pad(mut self, octet: u8) -> Self {
         self.form.pad = octet;
         self
@@ -317,7 +317,7 @@ impl fmt::Display for Out {
             write!(f, " and {} more", self.extra)?;
         }
         if let Some(len) = self.cut {
-            write!(f, ", cut to a ULPDU of {len}", len = many(len, "octet"))?;
+            write!(f, ", cut to a ULPDU of {len}", len = many(len, "byte"))?;
         }
         if !self.last {
             write!(f, ", L=0")?;

@@ -27,7 +27,7 @@ pub(crate) enum Rtr {
 /// How a connection is made, on both sides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Setup {
-    /// Receives that the application posts before it connects or accepts: how many, and octets each.
+    /// Receives that the application posts before it connects or accepts: how many, and bytes each.
     pub(crate) receives: (u32, usize),
     /// Its protection domain.
     pub(crate) pd: u32,
@@ -188,9 +188,9 @@ pub(crate) struct Region {
     pub(crate) pd: u32,
     /// Only for the connection in use when it is made.
     pub(crate) scoped: bool,
-    /// Its first octet has TO 0.
+    /// Its first byte has TO 0.
     pub(crate) zero_based: bool,
-    /// Its first octet is so many octets behind the beginning of a page.
+    /// Its first byte is so many bytes behind the beginning of a page.
     pub(crate) skew: usize,
 }
 
@@ -236,13 +236,13 @@ impl Region {
         self
     }
 
-    /// Peers count its octets from 0.
+    /// Peers count its bytes from 0.
     pub(crate) fn zero_based(mut self) -> Self {
         self.zero_based = true;
         self
     }
 
-    /// Its first octet is so far behind the beginning of a page.
+    /// Its first byte is so far behind the beginning of a page.
     pub(crate) fn skew(mut self, skew: usize) -> Self {
         self.skew = skew;
         self
@@ -265,7 +265,7 @@ impl Region {
 pub(crate) struct Post {
     /// `send`, `send_inv`, `write`, `read`, `cas`, `fadd`, `imm`, `write_imm`.
     pub(crate) op: &'static str,
-    /// What is sent, or for how many octets there is room. Its seed and place in the pattern count for what is sent.
+    /// What is sent, or for how many bytes there is room. Its seed and place in the pattern count for what is sent.
     pub(crate) data: Data,
     /// The region that is its buffer, where it is not one of its own.
     pub(crate) from: Option<Name>,
@@ -278,7 +278,7 @@ pub(crate) struct Post {
     /// Of `cas`: compare and swap; of `fadd`: what is added, in `swap`.
     pub(crate) compare: u64,
     pub(crate) swap: u64,
-    /// What the case calls the memory that it takes its octets from, or puts them into.
+    /// What the case calls the memory that it takes its bytes from, or puts them into.
     pub(crate) memory: Option<Name>,
 }
 

@@ -12,9 +12,9 @@ pub(crate) struct Twist {
     rev: Option<u8>,
     private_data: Vec<u8>,
     claim: i16,
-    /// The frame is sent in pieces that end at these octets.
+    /// The frame is sent in pieces that end at these bytes.
     pub(crate) cuts: Vec<usize>,
-    /// Only so many of its octets are sent.
+    /// Only so many of its bytes are sent.
     pub(crate) only: Option<usize>,
 }
 
@@ -43,7 +43,7 @@ impl Twist {
         }
     }
 
-    /// So many octets of Private Data (0, 1, 2 and so on), behind the enhanced connection data where the frame has it.
+    /// So many bytes of Private Data (0, 1, 2 and so on), behind the enhanced connection data where the frame has it.
     pub(crate) fn private_data(len: usize) -> Self {
         Twist {
             private_data: private_data(len),
@@ -51,7 +51,7 @@ impl Twist {
         }
     }
 
-    /// So many zeros behind the frame, that PD_Length does not count. No FPDU is like this: none has a ULPDU of no octets.
+    /// So many zeros behind the frame, that PD_Length does not count. No FPDU is like this: none has a ULPDU of no bytes.
     pub(crate) fn trailing(zeros: i16) -> Self {
         Twist {
             private_data: vec![0; usize::from(zeros.unsigned_abs())],
@@ -60,7 +60,7 @@ impl Twist {
         }
     }
 
-    /// In pieces that end at these octets.
+    /// In pieces that end at these bytes.
     pub(crate) fn in_pieces(cuts: impl IntoIterator<Item = usize>) -> Self {
         Twist {
             cuts: cuts.into_iter().collect(),
@@ -68,7 +68,7 @@ impl Twist {
         }
     }
 
-    /// Only the first octets.
+    /// Only the first bytes.
     pub(crate) fn only(octets: usize) -> Self {
         Twist {
             only: Some(octets),
@@ -76,7 +76,7 @@ impl Twist {
         }
     }
 
-    /// And only the first octets.
+    /// And only the first bytes.
     pub(crate) fn and_only(mut self, octets: usize) -> Self {
         self.only = Some(octets);
         self
@@ -102,7 +102,7 @@ impl Twist {
         }
         if !self.private_data.is_empty() {
             let len = self.private_data.len();
-            let len = many(len, "more octet");
+            let len = many(len, "more byte");
             said.push(format!("{len} of Private Data"));
         }
         if self.claim != 0 {
@@ -114,7 +114,7 @@ impl Twist {
         if let Some(only) = self.only {
             said.push(format!(
                 "of it the first {only}",
-                only = many(only, "octet")
+                only = many(only, "byte")
             ));
         }
         said
@@ -134,7 +134,7 @@ impl Twist {
     }
 }
 
-/// The Private Data of a frame of this suite: octets that count.
+/// The Private Data of a frame of this suite: bytes that count.
 pub(crate) fn private_data(len: usize) -> Vec<u8> {
     (0..len).map(|at| at as u8).collect()
 }

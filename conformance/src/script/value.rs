@@ -22,9 +22,9 @@ pub(crate) enum Stag {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum To {
     Is(u64),
-    /// So far behind the first octet of a region of the target; before it when negative.
+    /// So far behind the first byte of a region of the target; before it when negative.
     In(Name, i64),
-    /// So far behind the last octet of it.
+    /// So far behind the last byte of it.
     End(Name, i64),
     /// So far behind the SinkTO of a Read Request that the target sent on this connection, counted from 0.
     Sink(usize, u64),
@@ -40,11 +40,11 @@ pub(crate) enum Msn {
     Is(u32),
 }
 
-/// Octets of ULP Payload, or an RDMAP header.
+/// Bytes of ULP Payload, or an RDMAP header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Data {
     Octets(Vec<u8>),
-    /// Of the pattern of a seed, from an octet on, so many.
+    /// Of the pattern of a seed, from an byte on, so many.
     Pattern(u64, u64, usize),
     ReadRequest {
         sink_stag: Stag,
@@ -136,9 +136,9 @@ impl fmt::Display for To {
 impl fmt::Display for Data {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Data::Octets(octets) if octets.is_empty() => write!(f, "no octets"),
-            Data::Octets(octets) => write!(f, "{}", many(octets.len(), "octet")),
-            Data::Pattern(_, _, len) => write!(f, "{len} of a pattern", len = many(len, "octet")),
+            Data::Octets(octets) if octets.is_empty() => write!(f, "no bytes"),
+            Data::Octets(octets) => write!(f, "{}", many(octets.len(), "byte")),
+            Data::Pattern(_, _, len) => write!(f, "{len} of a pattern", len = many(len, "byte")),
             Data::ReadRequest {
                 size,
                 src_stag,
@@ -147,7 +147,7 @@ impl fmt::Display for Data {
             } => write!(
                 f,
                 "for {size} at {src_to}, {src_stag}",
-                size = many(size, "octet")
+                size = many(size, "byte")
             ),
             Data::Atomic {
                 opcode, stag, to, ..

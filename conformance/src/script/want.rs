@@ -53,7 +53,7 @@ pub(crate) enum Want {
         solicited: bool,
         octets: [u8; 8],
     },
-    /// An RTR indication: of no octets, whatever its addresses are.
+    /// An RTR indication: of no bytes, whatever its addresses are.
     Rtr(Rtr),
 }
 
@@ -103,7 +103,7 @@ impl fmt::Display for Want {
             Want::ReadRequest { size, stag, to } => write!(
                 f,
                 "RDMA Read Request for {size} at STag {stag:#010x}, TO {to:#x}",
-                size = many(size, "octet")
+                size = many(size, "byte")
             ),
             Want::ReadResponse { stag, to, data } => {
                 write!(f, "RDMA Read Response to {stag}, TO {to:#x}, {data}")
@@ -117,7 +117,7 @@ impl fmt::Display for Want {
             Want::AtomicResponse { id, value } => {
                 write!(f, "Atomic Response to request {id:#x}: {value:#x}")
             }
-            Want::Rtr(rtr) => write!(f, "the RTR indication, a {rtr:?} of no octets"),
+            Want::Rtr(rtr) => write!(f, "the RTR indication, a {rtr:?} of no bytes"),
             Want::AnyAtomicResponse { id } => {
                 write!(f, "Atomic Response to request {id:#x}")
             }

@@ -21,7 +21,7 @@ impl fmt::Display for Condition {
                 write!(
                     f,
                     "the agent takes fewer than {octets} of Private Data",
-                    octets = many(octets, "octet")
+                    octets = many(octets, "byte")
                 )
             }
             Condition::CrcInUse => write!(f, "CRCs are not in use"),
@@ -100,7 +100,7 @@ impl fmt::Display for Action {
             Action::Region(region) => write!(
                 f,
                 "the application registers {} with {}",
-                many(region.len, "octet"),
+                many(region.len, "byte"),
                 region.access
             ),
             Action::Deregister(name) => write!(f, "the application deregisters region {name}"),
@@ -109,7 +109,7 @@ impl fmt::Display for Action {
                     f,
                     "the application posts {count} of {len}",
                     count = many(count, "receive"),
-                    len = many(len, "octet")
+                    len = many(len, "byte")
                 )
             }
             Action::Post(post) => write!(f, "the application posts {}, {}", post.op, post.data),
@@ -121,13 +121,13 @@ impl fmt::Display for Action {
                 write!(
                     f,
                     "a receive of the application is complete, with {octets}",
-                    octets = many(octets, "octet")
+                    octets = many(octets, "byte")
                 )
             }
             Action::Told(data) => write!(
                 f,
                 "the application is told {} of Private Data",
-                many(data.len(), "octet")
+                many(data.len(), "byte")
             ),
             Action::Delivered(data) => write!(f, "the application receives {data}"),
             Action::Event(event) => write!(f, "the application is told: {event}"),
@@ -159,7 +159,7 @@ impl fmt::Display for Action {
                 write!(
                     f,
                     "send the first {octets} of the FPDU of {segment}",
-                    octets = many(octets, "octet")
+                    octets = many(octets, "byte")
                 )
             }
             Action::Fin => write!(f, "send a FIN"),
@@ -171,7 +171,7 @@ impl fmt::Display for Action {
                 "{} Atomic Requests, at most {most} at once, each answered",
                 values.len()
             ),
-            Action::Ping => write!(f, "an answer to a Read of no octets"),
+            Action::Ping => write!(f, "an answer to a Read of no bytes"),
             Action::Quiet => write!(f, "nothing for a while"),
             Action::QuietOrEnd => write!(f, "nothing but, perhaps, the end of the connection"),
             Action::End(ends) => write!(f, "{ends}"),
@@ -189,7 +189,7 @@ impl fmt::Display for Action {
             Action::ReadOrTerminate { size, .. } => write!(
                 f,
                 "the {size} that were read, or a Terminate that says how many came",
-                size = many(size, "octet")
+                size = many(size, "byte")
             ),
             Action::Watch(rules) => {
                 let rules: Vec<String> = rules.iter().map(ToString::to_string).collect();
@@ -237,7 +237,7 @@ impl fmt::Display for Setup {
                 f,
                 ", {count} of {len}",
                 count = many(count, "receive"),
-                len = many(len, "octet")
+                len = many(len, "byte")
             )?;
         }
         if (self.ird, self.ord) != (plain.ird, plain.ord) {
@@ -248,7 +248,7 @@ impl fmt::Display for Setup {
             write!(
                 f,
                 ", {len} of Private Data from the application",
-                len = many(len, "octet")
+                len = many(len, "byte")
             )?;
         }
         if self.pd != plain.pd {
@@ -293,7 +293,7 @@ impl fmt::Display for StartupCheck {
                 write!(
                     f,
                     "the application's Private Data, {len}, and no other",
-                    len = many(len, "octet")
+                    len = many(len, "byte")
                 )
             }
             StartupCheck::Depths { ird, ord } => {

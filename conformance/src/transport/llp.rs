@@ -1,5 +1,5 @@
 //! TCP in user space, or any other that [`uwarp_llp`] has: the lower-layer protocol below iWARP, of which the suite needs no
-//! more than octets in order.
+//! more than bytes in order.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

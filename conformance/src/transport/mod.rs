@@ -1,4 +1,4 @@
-//! TCP, from wherever it comes: the suite needs octets in order, FIN and reset, and no more.
+//! TCP, from wherever it comes: the suite needs bytes in order, FIN and reset, and no more.
 
 mod attendant;
 mod kernel;
@@ -17,7 +17,7 @@ pub use llp::LlpTcp;
 /// What came on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Got {
-    /// So many octets.
+    /// So many bytes.
     Octets(usize),
     /// The peer sends no more.
     Fin,
@@ -56,10 +56,10 @@ pub trait Stream: Send {
     /// The address of the target.
     fn peer_addr(&self) -> SocketAddr;
 
-    /// The largest TCP segment that the target may send, in octets of payload, where it is known.
+    /// The largest TCP segment that the target may send, in bytes of payload, where it is known.
     fn mss(&self) -> Option<usize>;
 
-    /// Octets that were sent and that the target has not acknowledged, where that is known.
+    /// Bytes that were sent and that the target has not acknowledged, where that is known.
     fn unacknowledged(&self) -> Option<usize> {
         None
     }

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-/// Octets in the send queue of the connection between these addresses, where there is such a table.
+/// Bytes in the send queue of the connection between these addresses, where there is such a table.
 pub(super) fn queued(local: SocketAddr, peer: SocketAddr) -> Option<usize> {
     let path = match local {
         SocketAddr::V4(_) => "/proc/self/net/tcp",

@@ -21,7 +21,7 @@ const TABLE: [u32; 256] = {
     table
 };
 
-/// The CRC32C of these octets.
+/// The CRC32C of these bytes.
 pub(crate) fn crc32c(octets: &[u8]) -> u32 {
     !octets.iter().fold(u32::MAX, |crc, octet| {
         crc >> 8 ^ TABLE[((crc ^ u32::from(*octet)) & 0xff) as usize]
@@ -32,7 +32,7 @@ pub(crate) fn crc32c(octets: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    /// RFC 5044 Figures 5 and 6: FPDUs with 24 octets of zero as payload, and the CRC octets as they are sent.
+    /// RFC 5044 Figures 5 and 6: FPDUs with 24 bytes of zero as payload, and the CRC bytes as they are sent.
     #[test]
     fn the_examples_of_rfc_5044_come_out() {
         let figure_5: [u8; 20] = [

@@ -11,9 +11,9 @@ pub(crate) enum CrcField {
     Right,
     /// The right CRC, with these bits inverted.
     Xor(u32),
-    /// The right CRC, most significant octet first.
+    /// The right CRC, most significant byte first.
     Swapped,
-    /// These octets.
+    /// These bytes.
     Octets([u8; 4]),
 }
 
@@ -21,9 +21,9 @@ pub(crate) enum CrcField {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FpduForm {
     pub(crate) crc: CrcField,
-    /// ULPDU_Length, where it is not that of the ULPDU. PAD and CRC still fit the octets.
+    /// ULPDU_Length, where it is not that of the ULPDU. PAD and CRC still fit the bytes.
     pub(crate) length: Option<u16>,
-    /// What the PAD octets are.
+    /// What the PAD bytes are.
     pub(crate) pad: u8,
     pub(crate) marker: MarkerForm,
 }
@@ -42,7 +42,7 @@ pub(crate) struct MarkerForm {
 pub(crate) struct Framing {
     pub(crate) crc: bool,
     pub(crate) markers: bool,
-    /// Octets since Full Operation began.
+    /// Bytes since Full Operation began.
     pub(crate) position: u64,
 }
 
@@ -152,7 +152,7 @@ pub(crate) struct OpenedFpdu {
     /// What it has to be when CRCs are in use.
     pub(crate) right_crc: [u8; 4],
     pub(crate) markers: Vec<OpenedMarker>,
-    /// All octets.
+    /// All bytes.
     pub(crate) wire: Vec<u8>,
 }
 

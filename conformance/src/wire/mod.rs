@@ -1,4 +1,4 @@
-//! The octets of the three layers, built and read by the suite itself from the RFCs: nothing here comes from the
+//! The bytes of the three layers, built and read by the suite itself from the RFCs: nothing here comes from the
 //! stack under test, nothing refuses to build what is wrong, and nothing that came is trusted.
 
 pub(crate) mod crc;

@@ -1,4 +1,4 @@
-//! DDP Segments with their RDMAP Control octet (RFC 5041 section 4, RFC 5040 section 4.1), as they came.
+//! DDP Segments with their RDMAP Control byte (RFC 5041 section 4, RFC 5040 section 4.1), as they came.
 
 use crate::words::many;
 use std::fmt;
@@ -58,7 +58,7 @@ pub(crate) enum Address {
         to: u64,
     },
     Untagged {
-        /// The second to fifth octets of RsvdULP.
+        /// The second to fifth bytes of RsvdULP.
         invalidate: u32,
         qn: u32,
         msn: u32,
@@ -133,6 +133,6 @@ impl fmt::Display for Segment {
             }
         }
         let last = if self.last() { "" } else { ", more follow" };
-        write!(f, ", {}{last}", many(self.payload.len(), "octet"))
+        write!(f, ", {}{last}", many(self.payload.len(), "byte"))
     }
 }

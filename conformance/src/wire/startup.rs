@@ -17,7 +17,7 @@ pub(crate) const R: u8 = 0x20;
 /// S: the Private Data begins with enhanced connection data (RFC 6581).
 pub(crate) const S: u8 = 0x10;
 
-/// Enhanced connection data (RFC 6581 section 9): four octets in front of the Private Data.
+/// Enhanced connection data (RFC 6581 section 9): four bytes in front of the Private Data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Enhanced {
     /// A: the peer-to-peer model.
@@ -149,7 +149,7 @@ impl StartupFrame {
         (frame, usize::from(claimed))
     }
 
-    /// The enhanced connection data, if S is set and there are four octets.
+    /// The enhanced connection data, if S is set and there are four bytes.
     pub(crate) fn enhanced_data(&self) -> Option<Enhanced> {
         (self.flags & S != 0)
             .then(|| Enhanced::parse(&self.private_data))
@@ -176,7 +176,7 @@ impl fmt::Display for StartupFrame {
             self.rev,
             self.flags,
             flags.join(" "),
-            many(self.private_data.len(), "octet")
+            many(self.private_data.len(), "byte")
         )?;
         if let Some(data) = self.enhanced_data() {
             write!(f, ", IRD {}, ORD {}", data.ird, data.ord)?;

@@ -12,7 +12,7 @@ pub(crate) struct Terminate {
     pub(crate) hdrct: u8,
     /// The 13 reserved bits.
     pub(crate) reserved: u16,
-    /// What is behind the first four octets.
+    /// What is behind the first four bytes.
     pub(crate) rest: Vec<u8>,
     /// The payload of the message.
     pub(crate) octets: Vec<u8>,

@@ -20,7 +20,7 @@ fn play(seed: u64, target_initiates: bool, selection: &[&str]) -> Vec<Outcome> {
     world.play(&Selection(selection)).unwrap()
 }
 
-/// All of it but the fixed texts: how each case ended, after how long, and every octet of both sides with its time.
+/// All of it but the fixed texts: how each case ended, after how long, and every byte of both sides with its time.
 fn whole(outcomes: &[Outcome]) -> Vec<String> {
     let one = |outcome: &Outcome| {
         let Outcome {

@@ -24,14 +24,14 @@ unsafe fn copied(from: *const c_void, len: usize) -> *mut c_void {
     // SAFETY: it takes a number.
     let to = unsafe { libc::malloc(len.max(1)) };
     if !to.is_null() {
-        // SAFETY: the promise of the caller: so many octets; and so many were just taken.
+        // SAFETY: the promise of the caller: so many bytes; and so many were just taken.
         unsafe { ptr::copy_nonoverlapping(from.cast::<u8>(), to.cast::<u8>(), len) };
     }
     to
 }
 
 /// # Safety
-/// `from` has `len` octets.
+/// `from` has `len` bytes.
 unsafe fn copy_addr(
     from: *const sockaddr,
     len: socklen_t,

@@ -32,7 +32,7 @@ struct Param<'a> {
 
 impl<'a> Param<'a> {
     /// # Safety
-    /// NULL, or a structure with as many octets of private data as it says, which live on meanwhile.
+    /// NULL, or a structure with as many bytes of private data as it says, which live on meanwhile.
     unsafe fn read(param: *const rdma_conn_param) -> Option<Self> {
         // SAFETY: the promise of the caller.
         let param = unsafe { param.as_ref() }?;
@@ -48,7 +48,7 @@ impl<'a> Param<'a> {
 }
 
 /// # Safety
-/// NULL, or as many octets, which live on meanwhile.
+/// NULL, or as many bytes, which live on meanwhile.
 unsafe fn octets<'a>(data: *const c_void, len: u8) -> &'a [u8] {
     if data.is_null() || len == 0 {
         return &[];
@@ -191,7 +191,7 @@ pub(crate) unsafe extern "C-unwind" fn reject(
     len: u8,
 ) -> c_int {
     entry(-1, || {
-        // SAFETY: an id, and octets of the program's.
+        // SAFETY: an id, and bytes of the program's.
         let (kept, private_data) = unsafe { (id::of(id), octets(private_data, len)) };
         let options = RejectOptions::default()
             .private_data(private_data.to_vec())

@@ -35,7 +35,7 @@ pub(super) struct Own {
     /// Of the request that it came with.
     pub(super) initiator_depth: u8,
     pub(super) responder_resources: u8,
-    /// Octets in front of the private data of `rdma_connect` (`ai_connect`).
+    /// Bytes in front of the private data of `rdma_connect` (`ai_connect`).
     pub(super) connect: Vec<u8>,
     /// The queue pair that each request to it gets (`rdma_create_ep`).
     pub(super) queue_pair: Option<ibv_qp_init_attr>,

@@ -19,7 +19,7 @@ pub(super) unsafe fn read(addr: *const sockaddr) -> Result<SocketAddr, c_int> {
     if addr.is_null() {
         return Err(libc::EINVAL);
     }
-    // SAFETY: the promise of the caller. (No alignment is assumed: programs keep these in buffers of octets.)
+    // SAFETY: the promise of the caller. (No alignment is assumed: programs keep these in buffers of bytes.)
     unsafe {
         match c_int::from(ptr::read_unaligned(&raw const (*addr).sa_family)) {
             libc::AF_INET => {

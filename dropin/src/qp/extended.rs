@@ -92,7 +92,7 @@ enum What {
     },
 }
 
-/// Where the octets of a request are: from an index on, so many.
+/// Where the bytes of a request are: from an index on, so many.
 #[derive(Clone, Copy)]
 enum Data {
     Sges(usize, usize),
@@ -264,7 +264,7 @@ unsafe fn with<R>(pointer: *mut ibv_qp_ex, run: impl FnOnce(&mut Drafts) -> R) -
     Some(run(unsafe { &mut *work.0.data_ptr() }))
 }
 
-/// One more request, without octets.
+/// One more request, without bytes.
 ///
 /// # Safety
 /// As [`with`].
@@ -420,7 +420,7 @@ unsafe extern "C-unwind" fn wr_set_inline_data_list(
     list: *const ibv_data_buf,
 ) {
     quick((), || {
-        // SAFETY: as above; each names octets that may be read.
+        // SAFETY: as above; each names bytes that may be read.
         unsafe {
             with(pointer, |drafts| {
                 drafts.set_inline(qp::of(pointer.cast()), list, count);
@@ -430,10 +430,10 @@ unsafe extern "C-unwind" fn wr_set_inline_data_list(
 }
 
 impl Drafts {
-    /// Copies the octets of the last request.
+    /// Copies the bytes of the last request.
     ///
     /// # Safety
-    /// There are so many buffers, and their octets may be read.
+    /// There are so many buffers, and their bytes may be read.
     unsafe fn set_inline(&mut self, kept: &QpKept, list: *const ibv_data_buf, count: usize) {
         // SAFETY: the promise of the caller; a packed structure may hold them.
         let buffers = || (0..count).map(|at| unsafe { list.add(at).read_unaligned() });

@@ -48,7 +48,7 @@ pub(crate) struct QpKept {
 /// Every queue pair has the room of an extended one, which begins with the plain one.
 type QpObject = Object<ibv_qp_ex, QpKept>;
 
-/// Octets of inline data that every queue pair takes, though a program asks for fewer: there are programs that ask for none and need
+/// Bytes of inline data that every queue pair takes, though a program asks for fewer: there are programs that ask for none and need
 /// four (rsockets).
 const INLINE: u32 = 64;
 

@@ -21,7 +21,7 @@ const _: () = assert!(
         && offset_of!(Sge, lkey) == offset_of!(ibv_sge, lkey)
 );
 
-/// Octets of inline data: at least those of one request.
+/// Bytes of inline data: at least those of one request.
 const OCTETS: usize = 2048;
 /// Elements that are not aligned: at least those of one request.
 const ELEMENTS: usize = 24;
@@ -79,7 +79,7 @@ impl<'a> Room<'a> {
         let Some(mine) = take(&mut self.elements, count) else {
             return Ok(None);
         };
-        // SAFETY: the promise of the caller, of octets as they are; all of them are written.
+        // SAFETY: the promise of the caller, of bytes as they are; all of them are written.
         Ok(Some(unsafe {
             ptr::copy_nonoverlapping(
                 list.cast::<u8>(),
@@ -90,7 +90,7 @@ impl<'a> Room<'a> {
         }))
     }
 
-    /// Copies the octets that elements of an inline request name by their addresses. `None`: there is no room left for them.
+    /// Copies the bytes that elements of an inline request name by their addresses. `None`: there is no room left for them.
     ///
     /// # Safety
     /// They may be read.
@@ -103,7 +103,7 @@ impl<'a> Room<'a> {
         for sge in sges.iter().filter(|sge| sge.len > 0) {
             let from = ptr::with_exposed_provenance::<MaybeUninit<u8>>(sge.addr as usize);
             let len = sge.len as usize;
-            // SAFETY: the promise of the caller; together they have as many octets as there are in `mine`.
+            // SAFETY: the promise of the caller; together they have as many bytes as there are in `mine`.
             unsafe { ptr::copy_nonoverlapping(from, mine.as_mut_ptr().add(at), len) };
             at += len;
         }

@@ -103,7 +103,7 @@ fn a_list_that_is_longer_than_what_is_posted_at_once_arrives_whole() {
     there.end();
 }
 
-/// Where a program has something right behind an octet, as packed structures do.
+/// Where a program has something right behind an byte, as packed structures do.
 #[repr(C, packed)]
 struct Packed<T>(u8, T);
 

@@ -111,7 +111,7 @@ fn a_write_with_immediate_data_built_by_calls_arrives_with_its_octets_in_network
         ((*ex).wr_id, (*ex).wr_flags) = (1, IBV_SEND_SIGNALED);
         calls.wr_rdma_write_imm.unwrap()(ex, rkey, addr, 0x0102_0304_u32.to_be());
         calls.wr_set_inline_data.unwrap()(ex, octets.as_mut_ptr().cast(), 7);
-        // Without octets no memory is named, and none is looked for.
+        // Without bytes no memory is named, and none is looked for.
         ((*ex).wr_id, (*ex).wr_flags) = (2, IBV_SEND_SIGNALED | IBV_SEND_SOLICITED);
         calls.wr_rdma_write_imm.unwrap()(ex, 0, 0, 0x0506_0708_u32.to_be());
         assert_eq!(calls.wr_complete.unwrap()(ex), 0);

@@ -1,4 +1,4 @@
-//! Regions whose first octet has an address of its own (`ibv_reg_mr_iova`): peers and elements count from that.
+//! Regions whose first byte has an address of its own (`ibv_reg_mr_iova`): peers and elements count from that.
 
 use super::*;
 use crate::errno;
@@ -16,7 +16,7 @@ enum From {
     Zero,
 }
 
-/// A region, and the address of its first octet for peers.
+/// A region, and the address of its first byte for peers.
 fn region(side: &Side, memory: &mut [u8], from: From) -> (*mut ibv_mr, u64) {
     let (at, len) = (memory.as_mut_ptr().cast::<c_void>(), memory.len());
     // SAFETY: the functions of the interface, with memory that outlives the region.
@@ -40,7 +40,7 @@ fn region(side: &Side, memory: &mut [u8], from: From) -> (*mut ibv_mr, u64) {
     made
 }
 
-/// Posts a request of `len` octets at an address of the peer's.
+/// Posts a request of `len` bytes at an address of the peer's.
 fn at(
     (here, local): (&Side, *mut ibv_mr),
     opcode: ibv_wr_opcode,
@@ -100,7 +100,7 @@ fn a_peer_reaches_a_region_by_the_addresses_that_it_was_given_and_by_no_others()
         let (remote, first) = region(&lender, &mut lent, from);
         let ours = (&here, local);
 
-        // The last 8 of 16 octets, and no octet more.
+        // The last 8 of 16 bytes, and no byte more.
         let (qp, peer, there) = at(ours, IBV_WR_RDMA_WRITE, (first + 8, remote), 8);
         assert_eq!(here.poll(1)[0].status, IBV_WC_SUCCESS);
         end_qp(qp);

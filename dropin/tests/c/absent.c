@@ -81,8 +81,8 @@ static void rsockets(void)
 	struct sockaddr_storage addr = { .ss_family = AF_INET };
 	struct sockaddr *to = (struct sockaddr *)&addr;
 	socklen_t len = sizeof(addr);
-	char octets[8] = { 0 };
-	struct iovec iov = { octets, sizeof(octets) };
+	char bytes[8] = { 0 };
+	struct iovec iov = { bytes, sizeof(bytes) };
 	struct msghdr message = { .msg_iov = &iov, .msg_iovlen = 1 };
 	struct pollfd fd = { .fd = -1 };
 	int on = 1;
@@ -94,15 +94,15 @@ static void rsockets(void)
 	MINUS_ONE(rconnect(-1, to, len));
 	MINUS_ONE(rshutdown(-1, SHUT_RDWR));
 	MINUS_ONE(rclose(-1));
-	MINUS_ONE(rrecv(-1, octets, sizeof(octets), 0));
-	MINUS_ONE(rrecvfrom(-1, octets, sizeof(octets), 0, to, &len));
+	MINUS_ONE(rrecv(-1, bytes, sizeof(bytes), 0));
+	MINUS_ONE(rrecvfrom(-1, bytes, sizeof(bytes), 0, to, &len));
 	MINUS_ONE(rrecvmsg(-1, &message, 0));
-	MINUS_ONE(rsend(-1, octets, sizeof(octets), 0));
-	MINUS_ONE(rsendto(-1, octets, sizeof(octets), 0, to, len));
+	MINUS_ONE(rsend(-1, bytes, sizeof(bytes), 0));
+	MINUS_ONE(rsendto(-1, bytes, sizeof(bytes), 0, to, len));
 	MINUS_ONE(rsendmsg(-1, &message, 0));
-	MINUS_ONE(rread(-1, octets, sizeof(octets)));
+	MINUS_ONE(rread(-1, bytes, sizeof(bytes)));
 	MINUS_ONE(rreadv(-1, &iov, 1));
-	MINUS_ONE(rwrite(-1, octets, sizeof(octets)));
+	MINUS_ONE(rwrite(-1, bytes, sizeof(bytes)));
 	MINUS_ONE(rwritev(-1, &iov, 1));
 	MINUS_ONE(rpoll(&fd, 1, 0));
 	MINUS_ONE(rselect(0, NULL, NULL, NULL, NULL));
@@ -111,9 +111,9 @@ static void rsockets(void)
 	MINUS_ONE(rsetsockopt(-1, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)));
 	MINUS_ONE(rgetsockopt(-1, SOL_SOCKET, SO_REUSEADDR, &on, &len));
 	MINUS_ONE(rfcntl(-1, 1));
-	MINUS_ONE(riomap(-1, octets, sizeof(octets), 0, 0, 0));
-	MINUS_ONE(riounmap(-1, octets, sizeof(octets)));
-	MINUS_ONE(riowrite(-1, octets, sizeof(octets), 0, 0));
+	MINUS_ONE(riomap(-1, bytes, sizeof(bytes), 0, 0, 0));
+	MINUS_ONE(riounmap(-1, bytes, sizeof(bytes)));
+	MINUS_ONE(riowrite(-1, bytes, sizeof(bytes), 0, 0));
 }
 
 /* Names that a program gets by their versions alone: of before 2007, and of providers. */

@@ -7,7 +7,7 @@
  *   ends PORT ADDRESS abort         the client sends a message, and puts its queue pair into error
  *   ends PORT ADDRESS read          the client reads three times by a key that nobody gave it
  *   ends PORT ADDRESS imm           the client writes with immediate data
- *   ends PORT ADDRESS private       the client asks for a connection with 253 octets of private data, then with 252, and closes
+ *   ends PORT ADDRESS private       the client asks for a connection with 253 bytes of private data, then with 252, and closes
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -129,7 +129,7 @@ static void serve(const struct sockaddr_in *at, const char *file)
 static void call(const struct sockaddr_in *to, const char *what)
 {
 	struct rdma_conn_param ask = { .responder_resources = 4, .initiator_depth = 4 };
-	static const char octets[255];
+	static const char bytes[255];
 	struct timespec began, now;
 	int number;
 
@@ -140,10 +140,10 @@ static void call(const struct sockaddr_in *to, const char *what)
 	pass(RDMA_CM_EVENT_ROUTE_RESOLVED);
 	prepare();
 	if (!strcmp(what, "private")) {
-		ask.private_data = octets;
+		ask.private_data = bytes;
 		ask.private_data_len = 253;
 		if (rdma_connect(id, &ask))
-			printf("253 octets: %s\n", strerror(errno));
+			printf("253 bytes: %s\n", strerror(errno));
 		ask.private_data_len = 252;
 	}
 	want(rdma_connect(id, &ask) == 0, "rdma_connect");

@@ -15,7 +15,7 @@ static void check(int good, const char *what)
 	}
 }
 
-static unsigned char octet(int at, int rank)
+static unsigned char byte(int at, int rank)
 {
 	return (unsigned char)(at * 13 + (at >> 9) + rank);
 }
@@ -53,11 +53,11 @@ int main(int argc, char **argv)
 
 	for (length = 1; length <= MOST; length *= 4) {
 		for (at = 0; at < length; at++)
-			out[at] = octet(at, rank);
+			out[at] = byte(at, rank);
 		MPI_Sendrecv(out, length, MPI_BYTE, next, 1, in, length, MPI_BYTE, before, 1, MPI_COMM_WORLD,
 			     MPI_STATUS_IGNORE);
 		for (at = 0; at < length; at++)
-			check(in[at] == octet(at, before), "a message");
+			check(in[at] == byte(at, before), "a message");
 	}
 
 	sum = (rank + 1) * 1000L;

@@ -53,12 +53,12 @@ static uint8_t pattern(unsigned at)
 	return (uint8_t)(at * 31 + (at >> 8) + 7);
 }
 
-static uint32_t sum(const uint8_t *octets, unsigned length)
+static uint32_t sum(const uint8_t *bytes, unsigned length)
 {
 	uint32_t hash = 2166136261u;
 
 	while (length--)
-		hash = (hash ^ *octets++) * 16777619u;
+		hash = (hash ^ *bytes++) * 16777619u;
 	return hash;
 }
 
@@ -181,7 +181,7 @@ static void serve(struct side *side, unsigned short port)
 	struct rdma_cm_event *event;
 	struct rdma_cm_id *listener;
 	struct lent lent;
-	unsigned at_octet;
+	unsigned at_byte;
 
 	if (rdma_create_id(side->channel, &listener, NULL, RDMA_PS_TCP))
 		die("rdma_create_id");
@@ -202,15 +202,15 @@ static void serve(struct side *side, unsigned short port)
 	if (rdma_accept(side->id, &answer))
 		die("rdma_accept");
 	pass(side, RDMA_CM_EVENT_ESTABLISHED);
-	printf("lent %d octets\n", SIZE);
+	printf("lent %d bytes\n", SIZE);
 
 	if (complete(side, IBV_WC_RECV).byte_len != sizeof(DONE) || memcmp(side->copy, DONE, sizeof(DONE))) {
 		fprintf(stderr, "another message than was expected\n");
 		exit(1);
 	}
-	for (at_octet = 0; at_octet < SIZE; at_octet++)
-		if (side->region[at_octet] != pattern(at_octet))
-			fail("octet", side->region[at_octet], pattern(at_octet));
+	for (at_byte = 0; at_byte < SIZE; at_byte++)
+		if (side->region[at_byte] != pattern(at_byte))
+			fail("byte", side->region[at_byte], pattern(at_byte));
 	printf("the client wrote %08x\n", sum(side->region, SIZE));
 	pass(side, RDMA_CM_EVENT_DISCONNECTED);
 	rdma_disconnect(side->id);

@@ -184,7 +184,7 @@ pub(crate) fn a_thread_that_waits_may_be_cancelled_and_keeps_no_lock(
     let program = program.to_str().ok_or("the path is no text")?;
     let place = Place { prefix, flags: &[] };
     let said = place.start(&[program, &free_port()?.to_string()])?.end()?;
-    let due = "rdma_get_request: cancelled\nrdma_connect: cancelled\nreceived 'octets'\nrdma_disconnect: cancelled\n\
+    let due = "rdma_get_request: cancelled\nrdma_connect: cancelled\nreceived 'bytes'\nrdma_disconnect: cancelled\n\
                ibv_get_async_event: cancelled\nall is gone\n";
     match said == due {
         true => Ok(()),

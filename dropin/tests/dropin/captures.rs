@@ -5,9 +5,9 @@ use std::process::Command;
 use crate::prefix::{Prefix, said};
 use crate::process::{Place, free_port};
 
-/// The bit C in the octet behind the key of an MPA Request or Reply Frame (RFC 5044 section 7.1).
+/// The bit C in the byte behind the key of an MPA Request or Reply Frame (RFC 5044 section 7.1).
 const C: u8 = 0x40;
-/// Pings of rping, each of 64 octets; the server takes each by an RDMA Read and gives it back by an RDMA Write.
+/// Pings of rping, each of 64 bytes; the server takes each by an RDMA Read and gives it back by an RDMA Write.
 const PINGS: usize = 10;
 
 /// What a capture must show.
@@ -37,7 +37,7 @@ fn captured(prefix: &Prefix, server: &[&str], client: &[&str]) -> Result<[String
     Ok([dump(of_server)?, dump(of_client)?])
 }
 
-/// Whether the bit C is set in the only frame of startup with this name: by its octet, not by what the command calls it.
+/// Whether the bit C is set in the only frame of startup with this name: by its byte, not by what the command calls it.
 fn bit(said: &str, frame: &str) -> Result<bool, String> {
     let mut lines = said.lines().skip_while(|line| !line.contains(frame));
     let octet = lines.find_map(|line| line.trim_start().strip_prefix("0010  "));
@@ -54,9 +54,9 @@ fn check(said: &str, due: &Due) -> Result<(), String> {
     if bits != (due.request, due.reply) {
         return Err(format!("the bits C are {bits:?}:\n{said}"));
     }
-    // Not the Write without octets that begins the peer-to-peer model (RFC 6581 section 9.2).
+    // Not the Write without bytes that begins the peer-to-peer model (RFC 6581 section 9.2).
     for message in [": RDMA Read Request MSN ", ": RDMA Write STag "] {
-        let is = |line: &&str| line.contains(message) && line.contains(" 64 octets ");
+        let is = |line: &&str| line.contains(message) && line.contains(" 64 bytes ");
         let count = said.lines().filter(is).count();
         if count != PINGS {
             return Err(format!("{count} of '{message}':\n{said}"));

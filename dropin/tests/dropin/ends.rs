@@ -240,12 +240,12 @@ pub(crate) fn immediate_data_that_the_peer_does_not_know_is_refused_in_words(
     refused.map_err(|error| format!("the peer: {error}"))
 }
 
-/// Linux siw takes 256 octets, of which four are IRD and ORD: with its profile more is refused, and the program is told why it is.
+/// Linux siw takes 256 bytes, of which four are IRD and ORD: with its profile more is refused, and the program is told why it is.
 pub(crate) fn private_data_that_siw_cannot_take_is_refused_in_words(
     prefix: &Prefix,
 ) -> Result<(), String> {
     let [server, client] = pair(prefix, &["--peer", "siw"], None, "private")?.end()?;
-    says(&client, &["253 octets: Invalid argument"])?;
-    is_told(&client, &["253 octets of private data", "at most 252"])?;
+    says(&client, &["253 bytes: Invalid argument"])?;
+    is_told(&client, &["253 bytes of private data", "at most 252"])?;
     says(&server, &["established", "disconnected"])
 }

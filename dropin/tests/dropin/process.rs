@@ -197,7 +197,7 @@ fn listens(port: u16) -> bool {
     sockets(port).iter().any(|(state, _)| state == "0A")
 }
 
-/// Octets that are under way between connections of the port and their peers, or were not read by either.
+/// Bytes that are under way between connections of the port and their peers, or were not read by either.
 pub(crate) fn unread(port: u16) -> u64 {
     let connected = sockets(port);
     let connected = connected.iter().filter(|(state, _)| state == "01");

@@ -17,7 +17,7 @@ use uwarp_examples::{Result, run};
 use uwarp_verbs::aio::{BufferPool, Connection, Domain, Listener, Request};
 use uwarp_verbs::{AcceptOptions, ConnectOptions, Device, QpCaps};
 
-/// Octets of a message.
+/// Bytes of a message.
 const MESSAGE: usize = 256;
 /// Requests that a client has under way at once.
 const AT_ONCE: usize = 8;

@@ -11,7 +11,7 @@
 //! Reading a number, adding to it and writing it back is wrong when two do it at once: one of the two additions is lost.
 //! **FetchAdd** does it in one step at the server and says what the number was. **CmpSwap** stores a value
 //! only if the old one is what the client says, which is all that a lock needs: who stores its own number
-//! over a 0 has it. The server's program does nothing for any of this; it only lends 24 octets.
+//! over a 0 has it. The server's program does nothing for any of this; it only lends 24 bytes.
 //!
 //! Two things to know. A client that dies with the lock keeps it: real systems put a time limit on it (a lease). And a
 //! client without the lock tries again and again over the network: for short waits only.
@@ -27,7 +27,7 @@ use uwarp_verbs::{
 
 /// Times that a client counts without the `TIMES` argument.
 const TIMES: u64 = 100;
-/// Where the three numbers lie. Atomics work on 8 octets at a multiple of 8.
+/// Where the three numbers lie. Atomics work on 8 bytes at a multiple of 8.
 const COUNTER: u64 = 0;
 const LOCK: u64 = 8;
 const SUM: u64 = 16;

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!  client                                              server
-//!    │ ── Send: 'M', the octets themselves ──────────────► │  up to 4 KiB
+//!    │ ── Send: 'M', the bytes themselves ──────────────► │  up to 4 KiB
 //!    │ ◄─ Send: checksum ───────────────────────────────── │
 //!    │ ── Send: 'T', "address, length, key" ─────────────► │  above that
-//!    │ ◄═ Read: the octets ═══════════════════════════════ │
+//!    │ ◄═ Read: the bytes ═══════════════════════════════ │
 //!    │ ◄─ Send: checksum ───────────────────────────────── │
 //! ```
 //!
@@ -25,7 +25,7 @@ use uwarp_verbs::{
 
 /// The longest message that goes in a Send.
 const EAGER: usize = 4096;
-/// Octets of a receive buffer: the kind of the message and the message.
+/// Bytes of a receive buffer: the kind of the message and the message.
 const INBOX: usize = 1 + EAGER;
 /// The longest message of all.
 const LONGEST: u64 = 64 * 1024 * 1024;
@@ -65,7 +65,7 @@ fn client(server: SocketAddr, file: Option<String>) -> Result {
         } else {
             "in the Send"
         };
-        println!("{} octets arrived, {way}", message.len());
+        println!("{} bytes arrived, {way}", message.len());
     }
     close(&qp)
 }
@@ -110,7 +110,7 @@ fn take_messages(device: &Device, request: ConnectRequest) -> Result {
                 let theirs = RemoteBuffer::from_bytes(token).ok_or("this is no token")?;
                 // A length that a peer states is a wish: bound it before memory is made for it.
                 if theirs.len > LONGEST {
-                    return Err(format!("{} octets are too many", theirs.len).into());
+                    return Err(format!("{} bytes are too many", theirs.len).into());
                 }
                 let room = pd.register(vec![0; theirs.len as usize], Access::LOCAL_WRITE)?;
                 let sink = [room.sge(0, theirs.len as u32)];
@@ -122,7 +122,7 @@ fn take_messages(device: &Device, request: ConnectRequest) -> Result {
             }
             _ => return Err("a message of a kind that is not known".into()),
         };
-        println!("{} octets by {way}", message.len());
+        println!("{} bytes by {way}", message.len());
         qp.post_send(&SendWr::send_inline(2, &checksum(&message).to_be_bytes()))?;
         done(&sent)?;
     }

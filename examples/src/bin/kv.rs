@@ -14,7 +14,7 @@
 //! **Torn reads.** A Read is not atomic: while the server stores a new value, a Read may bring half of
 //! the old and half of the new one, and no lock of the server helps, for it does not know who reads. So
 //! each slot has a checksum over the rest of it, and a client that gets a wrong one reads again. A version
-//! at the front would not do, nor one at each end: nothing says in which order the octets between are
+//! at the front would not do, nor one at each end: nothing says in which order the bytes between are
 //! read and stored. The version is there to tell two stores of one value apart.
 
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ use uwarp_verbs::{
     AcceptOptions, Access, ConnectOptions, Device, MemoryRegion, Qp, QpCaps, RemoteBuffer, SendWr,
 };
 
-/// Checksum, version, key and value: 8 + 8 + 48 + 192 octets.
+/// Checksum, version, key and value: 8 + 8 + 48 + 192 bytes.
 const SLOT: usize = 256;
 const SLOTS: usize = 1024;
 

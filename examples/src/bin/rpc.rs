@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A **Send** is a message: it lands in the buffer that the receiver has posted for it, and the
-//! receiver is told. A **Write** puts octets into memory that the other side has lent out; nobody is
+//! receiver is told. A **Write** puts bytes into memory that the other side has lent out; nobody is
 //! told. Together they carry an answer of any size without a copy and without the server knowing the
 //! client's buffers, and need only small receive buffers. What makes it right: on one connection a
 //! Send is never delivered before the Writes in front of it are placed.
@@ -22,9 +22,9 @@ use uwarp_verbs::{
     SendWr,
 };
 
-/// Octets of the longest request.
+/// Bytes of the longest request.
 const REQUEST: u32 = 64;
-/// Octets of the longest answer.
+/// Bytes of the longest answer.
 const ANSWER: usize = 64 * 1024;
 
 fn main() -> ExitCode {
@@ -66,7 +66,7 @@ fn client(server: SocketAddr, limit: Option<String>) -> Result {
         answer.read_at(0, &mut octets)?;
         let text = String::from_utf8(octets)?;
         println!(
-            "primes below {limit}: {} octets, {}",
+            "primes below {limit}: {} bytes, {}",
             text.len(),
             shorten(&text)
         );
@@ -107,7 +107,7 @@ fn answer_requests(device: &Device, request: ConnectRequest) -> Result {
         ])?;
         // Until then the outbox belongs to the network.
         done(&sent)?;
-        println!("answered {limit} with {len} octets");
+        println!("answered {limit} with {len} bytes");
     }
     Ok(())
 }

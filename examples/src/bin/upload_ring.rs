@@ -4,7 +4,7 @@
 //!  client                                                     server
 //!    │ ◄── accept, with "my ring: address, length, key" ─────── │  ┌────────────────┐
 //!    │ ─── Write: a piece of the file, into the next slot ────► │  │ 0 │ 1 │ 2 │ .. │
-//!    │ ─── Send:  "so many octets are in it" (4 octets) ──────► │  └────────────────┘
+//!    │ ─── Send:  "so many octets are in it" (4 bytes) ──────► │  └────────────────┘
 //!    │ ◄── Send:  "4 more slots are free" ───────────────────── │
 //! ```
 //!
@@ -21,7 +21,7 @@ use uwarp_examples::{
 };
 use uwarp_verbs::{Access, ConnectOptions, ConnectRequest, Device, QpCaps, RecvWr, SendWr};
 
-/// Octets of a slot.
+/// Bytes of a slot.
 const SLOT: u64 = 16 * 1024;
 /// Slots of the ring.
 const SLOTS: u64 = 16;
@@ -40,8 +40,8 @@ fn client(server: SocketAddr, file: Option<String>) -> Result {
     let pd = device.alloc_pd()?;
     let (sent, received) = (device.create_cq(64)?, device.create_cq(64)?);
     let qp = pd.create_qp(&sent, &received, QpCaps::default())?;
-    // The whole file is registered where it is; slots are filled straight from it. One octet more,
-    // for memory of no octets at all cannot be registered.
+    // The whole file is registered where it is; slots are filled straight from it. One byte more,
+    // for memory of no bytes at all cannot be registered.
     let len = octets.len() as u64;
     let source = pd.register([octets, vec![0]].concat(), Access::NONE)?;
     // Receives for credits: as many as there can be credits under way, and one for the farewell.
@@ -70,7 +70,7 @@ fn client(server: SocketAddr, file: Option<String>) -> Result {
             SendWr::write(1, &[source.sge(at, size)], to).unsignaled(),
             SendWr::send_inline(2, &size.to_be_bytes()),
         ])?;
-        // "Sent" means that the network has the octets, not that the server has read them: so this
+        // "Sent" means that the network has the bytes, not that the server has read them: so this
         // does not wait for the server, and the ring fills while it works.
         done(&sent)?;
     }
@@ -80,7 +80,7 @@ fn client(server: SocketAddr, file: Option<String>) -> Result {
         qp.post_recv(&RecvWr::new(0, &[inbox.sge(0, 8)]))?;
     }
     compare(&inbox, sum)?;
-    println!("uploaded {len} octets, checksum {sum:016x}");
+    println!("uploaded {len} bytes, checksum {sum:016x}");
     close(&qp)
 }
 
@@ -95,7 +95,7 @@ fn take_upload(device: &Device, request: ConnectRequest) -> Result {
     // The ring: lent to this client, for Writes only.
     let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
     let ring = pd.register(vec![0; (SLOT * SLOTS) as usize], access)?;
-    // A receive for each notice that can be under way, each with four octets of its own.
+    // A receive for each notice that can be under way, each with four bytes of its own.
     let inbox = pd.register(vec![0; 4 * (SLOTS as usize + 1)], Access::LOCAL_WRITE)?;
     for n in 0..=SLOTS {
         qp.post_recv(&RecvWr::new(n, &[inbox.sge(4 * n, 4)]))?;
@@ -111,7 +111,7 @@ fn take_upload(device: &Device, request: ConnectRequest) -> Result {
         let size = u32::from_be_bytes(size) as usize;
         if size == 0 {
             let sum = checksum(&file);
-            println!("received {} octets, checksum {sum:016x}", file.len());
+            println!("received {} bytes, checksum {sum:016x}", file.len());
             qp.post_send(&SendWr::send_inline(0, &sum.to_be_bytes()))?;
             done(&sent)?;
             file.clear();
@@ -119,7 +119,7 @@ fn take_upload(device: &Device, request: ConnectRequest) -> Result {
         }
         // The Write was placed before its notice came. Copy it out, so that the slot is free again.
         if size as u64 > SLOT || (file.len() + size) as u64 > LONGEST {
-            return Err("the client speaks of more octets than a slot or a file may have".into());
+            return Err("the client speaks of more bytes than a slot or a file may have".into());
         }
         let mut octets = vec![0; size];
         ring.read_at((slots % SLOTS * SLOT) as usize, &mut octets)?;

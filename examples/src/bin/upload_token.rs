@@ -3,8 +3,8 @@
 //! ```text
 //!  client                                                   server
 //!    │ ── Send:  the token "my file: address, length, key" ──► │
-//!    │ ◄═ Read:  octet 0 to 256 K ════════════════════════════ │  when it has time and room,
-//!    │ ◄═ Read:  octet 256 K to 512 K ═══════════════════════  │  several at once
+//!    │ ◄═ Read:  byte 0 to 256 K ════════════════════════════ │  when it has time and room,
+//!    │ ◄═ Read:  byte 256 K to 512 K ═══════════════════════  │  several at once
 //!    │ ◄─ Send:  the checksum, and "your key is void now" ──── │
 //! ```
 //!
@@ -22,7 +22,7 @@ use uwarp_verbs::{
     Access, ConnectOptions, ConnectRequest, Device, QpCaps, RecvWr, RemoteBuffer, SendWr,
 };
 
-/// Octets that one Read fetches.
+/// Bytes that one Read fetches.
 const PIECE: u64 = 256 * 1024;
 /// Reads that the server has under way at once.
 const READS: u64 = 4;
@@ -40,7 +40,7 @@ fn client(server: SocketAddr, file: Option<String>) -> Result {
     let (sent, received) = (device.create_cq(16)?, device.create_cq(16)?);
     let qp = pd.create_qp(&sent, &received, QpCaps::default())?;
     // Lent for Reads only, and over this connection only: so the server can give the key back. (One
-    // octet more than the file has, for memory of no octets at all cannot be registered.)
+    // byte more than the file has, for memory of no bytes at all cannot be registered.)
     let len = octets.len() as u64;
     let source = pd.register_for(&qp, [octets, vec![0]].concat(), Access::REMOTE_READ)?;
     let answer = pd.register(vec![0; 8], Access::LOCAL_WRITE)?;
@@ -57,7 +57,7 @@ fn client(server: SocketAddr, file: Option<String>) -> Result {
     compare(&answer, sum)?;
     // "Send with Invalidate": from here on nobody can use the key, whoever may have learned it.
     let void = arrived.invalidated == Some(source.rkey());
-    println!("uploaded {len} octets, checksum {sum:016x}, the key is void: {void}");
+    println!("uploaded {len} bytes, checksum {sum:016x}, the key is void: {void}");
     close(&qp)
 }
 
@@ -84,7 +84,7 @@ fn take_uploads(device: &Device, request: ConnectRequest) -> Result {
         qp.post_recv(&RecvWr::new(0, &[inbox.sge(0, token_len)]))?;
         let file = RemoteBuffer::from_bytes(&token).ok_or("this is no token")?;
         if file.len > LONGEST {
-            return Err(format!("a file of {} octets is too long", file.len).into());
+            return Err(format!("a file of {} bytes is too long", file.len).into());
         }
 
         let mut octets = Vec::new();
@@ -98,7 +98,7 @@ fn take_uploads(device: &Device, request: ConnectRequest) -> Result {
             read(n)?;
         }
         for n in 0..pieces {
-            // Reads complete in the order in which they were posted. When one is done its octets are
+            // Reads complete in the order in which they were posted. When one is done its bytes are
             // here; take them, and use the place for the next.
             let len = done(&sent)?.byte_len as usize;
             let start = octets.len();
@@ -109,7 +109,7 @@ fn take_uploads(device: &Device, request: ConnectRequest) -> Result {
             }
         }
         let sum = checksum(&octets);
-        println!("read {} octets, checksum {sum:016x}", octets.len());
+        println!("read {} bytes, checksum {sum:016x}", octets.len());
         let answer = sum.to_be_bytes();
         qp.post_send(&SendWr::send_inline(0, &answer).invalidate(file.rkey))?;
         done(&sent)?;

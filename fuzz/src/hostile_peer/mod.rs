@@ -1,6 +1,6 @@
 //! A live device, its region table and its engine against a peer that the input makes: messages that are right, nearly right
 //! and not at all, in FPDUs that may be damaged, in pieces. After each, what the device has sent is what the model says it has
-//! to send, Read Responses and atomics with their octets and the Terminate Message with its code; completions come in order
+//! to send, Read Responses and atomics with their bytes and the Terminate Message with its code; completions come in order
 //! and with their numbers; and all memory, of every region, is the model's.
 
 mod model;
@@ -23,7 +23,7 @@ use model::{Done, Model};
 
 /// At most so many steps in one input.
 const MAX_STEPS: usize = 48;
-/// Octets of a receive, and of the sink of a Read.
+/// Bytes of a receive, and of the sink of a Read.
 const SLOT: usize = 512;
 const SLOTS: usize = 16;
 const IRD: u16 = 3;
@@ -194,7 +194,7 @@ impl Victim {
         model.asking.push_back(slot);
     }
 
-    /// Octets of the peer arrive.
+    /// Bytes of the peer arrive.
     fn arrive(&mut self, octets: &[u8]) {
         self.line.put(Side::Second, octets);
         self.line.carry(Side::Second, usize::MAX);

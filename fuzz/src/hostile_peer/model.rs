@@ -17,7 +17,7 @@ pub(super) enum Due {
     Atomic { id: u32, original: u64 },
 }
 
-/// Octets of a message, the STag that was invalidated, Immediate Data, whether it was solicited.
+/// Bytes of a message, the STag that was invalidated, Immediate Data, whether it was solicited.
 pub(super) type Received = (u32, Option<u32>, Option<[u8; 8]>, bool);
 
 /// What the device has to complete next on a queue.
@@ -45,7 +45,7 @@ pub(super) struct Model {
     pub(super) due: VecDeque<Due>,
     pub(super) done_send: VecDeque<Done>,
     pub(super) done_recv: VecDeque<Done>,
-    /// ULPDUs of the peer that the model has taken, octets that the device has sent, and its ULPDUs that were looked at.
+    /// ULPDUs of the peer that the model has taken, bytes that the device has sent, and its ULPDUs that were looked at.
     pub(super) taken: usize,
     pub(super) sent: Vec<u8>,
     pub(super) seen: usize,
@@ -86,7 +86,7 @@ impl Model {
         }
     }
 
-    /// What the octets of the peer so far lead to.
+    /// What the bytes of the peer so far lead to.
     pub(super) fn arrive(&mut self, stream: &[u8], crc: bool, markers: bool) {
         let (ulpdus, end) = open(stream, crc, markers);
         for opened in ulpdus.iter().skip(self.taken) {
@@ -217,7 +217,7 @@ impl Model {
                 let index = place(&self.regions, stag).expect("it was checked");
                 let region = &mut self.regions[index];
                 let at = (to - region.base) as usize;
-                let word: [u8; 8] = region.octets[at..at + 8].try_into().expect("8 octets");
+                let word: [u8; 8] = region.octets[at..at + 8].try_into().expect("8 bytes");
                 let original = u64::from_ne_bytes(word);
                 let after = if swap {
                     swapped(original, [data, mask, compare, compare_mask])
@@ -292,7 +292,7 @@ impl Model {
         let payload = &ulpdu[14..];
         assert!(
             octets.starts_with(payload),
-            "a Read Response has other octets than memory"
+            "a Read Response has other bytes than memory"
         );
         octets.drain(..payload.len());
         *to = to.wrapping_add(payload.len() as u64);

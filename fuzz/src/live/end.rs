@@ -1,4 +1,4 @@
-//! One end of a connection that keeps to the rules, with its part of the model: what completes has the octets of the model, and
+//! One end of a connection that keeps to the rules, with its part of the model: what completes has the bytes of the model, and
 //! memory is the model's.
 
 use std::collections::VecDeque;
@@ -14,9 +14,9 @@ use crate::input::Input;
 
 /// Work requests of an end at most.
 const SLOTS: u64 = 40;
-/// Octets of a slot: the source, the receive or the sink of one work request.
+/// Bytes of a slot: the source, the receive or the sink of one work request.
 const SLOT: u64 = 2048;
-/// What peers reach: octets that are written, octets that are read, one word.
+/// What peers reach: bytes that are written, bytes that are read, one word.
 const WRITTEN: usize = 4096;
 const READ: usize = 2048;
 const WORD: usize = WRITTEN + READ;
@@ -42,14 +42,14 @@ pub(crate) struct End {
     used: u64,
     /// Receives that wait for a Send of the peer: slot.
     receives: VecDeque<u64>,
-    /// What has to complete in each queue: slot, and what its octets are then, from its start on.
+    /// What has to complete in each queue: slot, and what its bytes are then, from its start on.
     sends_due: VecDeque<(u64, Vec<u8>)>,
     receives_due: VecDeque<(u64, Vec<u8>)>,
     posted: usize,
     completed: usize,
 }
 
-/// Octets that repeat every 256.
+/// Bytes that repeat every 256.
 fn pattern(len: usize, octet: impl Fn(u64) -> u8) -> Vec<u8> {
     let mut period: Vec<u8> = (0..256).map(octet).collect();
     period = period.repeat(len.div_ceil(256));
@@ -69,7 +69,7 @@ impl End {
         let slots = pattern((SLOTS * SLOT) as usize, |at| (at * 7 + seed) as u8);
         let shared = pattern(WORD + 8, |at| (at * 3) as u8 ^ seed as u8);
         let written = shared[..WRITTEN].to_vec();
-        let word = u64::from_ne_bytes(shared[WORD..].try_into().expect("8 octets"));
+        let word = u64::from_ne_bytes(shared[WORD..].try_into().expect("8 bytes"));
         let own = pd
             .register(slots.clone(), Access::LOCAL_WRITE)
             .expect("there is room");
@@ -182,7 +182,7 @@ impl End {
         self.posted += 1;
     }
 
-    /// The first octets of what is only read.
+    /// The first bytes of what is only read.
     fn read_only(&self, len: usize) -> Vec<u8> {
         let mut octets = vec![0; len];
         self.shared
@@ -238,7 +238,7 @@ impl End {
                 self.slots[at..at + octets.len()].copy_from_slice(&octets);
                 let mut found = vec![0; octets.len()];
                 self.own.read_at(at, &mut found).expect("it is in bounds");
-                assert!(found == octets, "work request {slot} has other octets");
+                assert!(found == octets, "work request {slot} has other bytes");
                 if completion.opcode.is_recv() {
                     assert_eq!(completion.byte_len as usize, octets.len());
                 }
@@ -247,7 +247,7 @@ impl End {
         next
     }
 
-    /// Whether an octet that the peer writes may have this value after some of the Writes.
+    /// Whether an byte that the peer writes may have this value after some of the Writes.
     fn may_be(&self, at: usize, octet: u8) -> bool {
         let wrote = |(start, octets): &(usize, Vec<u8>)| {
             at.checked_sub(*start).and_then(|at| octets.get(at)) == Some(&octet)
@@ -264,7 +264,7 @@ impl End {
         let found = &shared[..WRITTEN];
         if damaged {
             for (at, octet) in found.iter().enumerate() {
-                assert!(self.may_be(at, *octet), "octet {at} is {octet}");
+                assert!(self.may_be(at, *octet), "byte {at} is {octet}");
             }
         } else {
             assert!(found == self.written, "what the peer wrote is not there");

@@ -9,7 +9,7 @@ use std::time::Instant;
 use rustix::event::{EventfdFlags, eventfd};
 use uwarp_verbs::llp::{FpduEnds, Keepalive, Llp, LlpError, Piece, Recv};
 
-/// Octets under way in one direction at most: as much as a full TCP holds.
+/// Bytes under way in one direction at most: as much as a full TCP holds.
 const ROOM: usize = 1 << 17;
 /// What a segment carries.
 const EMSS: usize = 1460;
@@ -103,7 +103,7 @@ impl Line {
         (Self { shared }, ends)
     }
 
-    /// Lets the next `len` octets of `from` arrive; with the last of them, a FIN. Whether anything did.
+    /// Lets the next `len` bytes of `from` arrive; with the last of them, a FIN. Whether anything did.
     pub(crate) fn carry(&self, from: Side, len: usize) -> bool {
         let mut state = self.shared.state();
         let direction = &mut state.directions[from as usize];
@@ -123,7 +123,7 @@ impl Line {
         len > 0 || fin
     }
 
-    /// Whether octets are under way in either direction.
+    /// Whether bytes are under way in either direction.
     pub(crate) fn is_loaded(&self) -> bool {
         let state = self.shared.state();
         state
@@ -137,7 +137,7 @@ impl Line {
         self.shared.state().directions[from as usize].held = held;
     }
 
-    /// A middlebox ends the direction of `from`: of what is under way, the first `len` octets arrive and a FIN behind
+    /// A middlebox ends the direction of `from`: of what is under way, the first `len` bytes arrive and a FIN behind
     /// them; what `from` sends later goes nowhere.
     pub(crate) fn end(&self, from: Side, len: usize) {
         let mut state = self.shared.state();
@@ -146,7 +146,7 @@ impl Line {
         direction.ended = true;
     }
 
-    /// Damages an octet of `from` that is under way. Whether there was one.
+    /// Damages an byte of `from` that is under way. Whether there was one.
     pub(crate) fn damage(&self, from: Side, at: usize, by: u8) -> bool {
         let mut state = self.shared.state();
         let octets = &mut state.directions[from as usize].under_way;
@@ -158,7 +158,7 @@ impl Line {
         by != 0
     }
 
-    /// Puts octets into the line as if `from` had sent them.
+    /// Puts bytes into the line as if `from` had sent them.
     pub(crate) fn put(&self, from: Side, octets: &[u8]) {
         self.shared.state().directions[from as usize]
             .under_way

@@ -227,10 +227,10 @@ pub fn tcp(link: u16, data: &[u8]) -> Option<Segment> {
     let address = |at: usize, port: usize| {
         let port = u16::from_be_bytes([tcp[port], tcp[port + 1]]);
         if header == 20 {
-            let octets: [u8; 4] = ip[at..at + 4].try_into().expect("4 octets");
+            let octets: [u8; 4] = ip[at..at + 4].try_into().expect("4 bytes");
             SocketAddr::from((octets, port))
         } else {
-            let octets: [u8; 16] = ip[at..at + 16].try_into().expect("16 octets");
+            let octets: [u8; 16] = ip[at..at + 16].try_into().expect("16 bytes");
             SocketAddr::from((octets, port))
         }
     };

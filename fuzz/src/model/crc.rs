@@ -1,6 +1,6 @@
 //! CRC32C by its definition: the polynomial 0x1EDC6F41, bits reflected (RFC 3385, RFC 5044 section 4.4).
 
-/// The remainders of all octets.
+/// The remainders of all bytes.
 const TABLE: [u32; 256] = table();
 
 const fn table() -> [u32; 256] {

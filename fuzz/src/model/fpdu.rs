@@ -1,4 +1,4 @@
-//! FPDUs, one octet after the other (RFC 5044 sections 4 and 6).
+//! FPDUs, one byte after the other (RFC 5044 sections 4 and 6).
 
 use super::crc::crc32c;
 
@@ -13,7 +13,7 @@ pub struct Sealer {
     crc: bool,
     markers: bool,
     stream: Vec<u8>,
-    /// Where the octets of each FPDU start in the stream, and where its length field does.
+    /// Where the bytes of each FPDU start in the stream, and where its length field does.
     starts: Vec<(usize, usize)>,
 }
 
@@ -29,7 +29,7 @@ impl Sealer {
         }
     }
 
-    /// Puts an FPDU around `ulpdu`, whatever its length: at most 65535 octets.
+    /// Puts an FPDU around `ulpdu`, whatever its length: at most 65535 bytes.
     pub fn seal(&mut self, ulpdu: &[u8]) {
         let start = self.stream.len();
         let mut length_at = None;
@@ -71,14 +71,14 @@ impl Sealer {
         &self.stream
     }
 
-    /// Of each FPDU: where its octets start in the stream, and where its length field does.
+    /// Of each FPDU: where its bytes start in the stream, and where its length field does.
     #[must_use]
     pub fn starts(&self) -> &[(usize, usize)] {
         &self.starts
     }
 }
 
-/// How many of `left` octets stand before the next Marker.
+/// How many of `left` bytes stand before the next Marker.
 fn piece(markers: bool, at: usize, left: usize) -> usize {
     if markers {
         left.min(INTERVAL - at % INTERVAL)
@@ -90,18 +90,18 @@ fn piece(markers: bool, at: usize, left: usize) -> usize {
 /// A ULPDU out of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opened {
-    /// Its octets.
+    /// Its bytes.
     pub ulpdu: Vec<u8>,
     /// Where its FPDU starts in the stream.
     pub position: u64,
-    /// Octets of its FPDU.
+    /// Bytes of its FPDU.
     pub wire_len: usize,
 }
 
 /// How a stream goes on behind the last whole FPDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// More octets are needed.
+    /// More bytes are needed.
     More,
     /// The CRC of the FPDU at this position is wrong.
     Crc(u64),
@@ -127,7 +127,7 @@ pub fn open(stream: &[u8], crc: bool, markers: bool) -> (Vec<Opened>, End) {
     }
 }
 
-/// Walks over the octets between the Markers.
+/// Walks over the bytes between the Markers.
 struct Walk<'a> {
     stream: &'a [u8],
     at: usize,
@@ -152,7 +152,7 @@ impl Walk<'_> {
         Ok(*octet)
     }
 
-    /// The next octets, in the pieces between the Markers.
+    /// The next bytes, in the pieces between the Markers.
     fn take(&mut self, len: usize) -> Result<Vec<u8>, End> {
         let mut taken = Vec::new();
         while taken.len() < len {

@@ -27,9 +27,9 @@ pub enum Fault {
 pub struct Region {
     /// Its STag.
     pub stag: u32,
-    /// The TO of its first octet.
+    /// The TO of its first byte.
     pub base: u64,
-    /// Its octets.
+    /// Its bytes.
     pub octets: Vec<u8>,
     /// What it may be used for.
     pub rights: Vec<Right>,
@@ -80,7 +80,7 @@ pub fn regions() -> Vec<Region> {
     ]
 }
 
-/// Where `len` octets at `to` lie: the region, and the offset in it.
+/// Where `len` bytes at `to` lie: the region, and the offset in it.
 ///
 /// # Errors
 /// The first check that fails.

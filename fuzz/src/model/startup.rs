@@ -83,7 +83,7 @@ pub enum Verdict {
     },
 }
 
-/// Octets of the frame at the start of `octets`, and of its Private Data.
+/// Bytes of the frame at the start of `octets`, and of its Private Data.
 #[must_use]
 pub fn needed(octets: &[u8]) -> Option<(usize, usize)> {
     let data = usize::from(*octets.get(18)?) << 8 | usize::from(*octets.get(19)?);
@@ -173,7 +173,7 @@ fn read(side: &Side, octets: &[u8]) -> Result<Option<Frame>, Trouble> {
         (KEYS[0], KEYS[1])
     };
     if !right.starts_with(start) {
-        // The keys differ in octet 9 alone: who sent that one as the other key has it sends the other frame.
+        // The keys differ in byte 9 alone: who sent that one as the other key has it sends the other frame.
         let ninth = octets.get(..10).is_some_and(|first| first == &other[..10]);
         return Err(if ninth {
             Trouble::OtherFrame

@@ -18,7 +18,7 @@ pub struct Judge {
     pub ird: usize,
     /// The next MSN of each queue.
     pub msn: [u32; 4],
-    /// Octets of the Send under way, and its opcode.
+    /// Bytes of the Send under way, and its opcode.
     pub under_way: Option<(u32, u8)>,
     /// Our requests, oldest first.
     pub waiting: VecDeque<Waiting>,

@@ -9,7 +9,7 @@ pub struct Header {
     pub code: (u8, u8, u8),
     /// The segment's length, with M.
     pub segment_len: Option<u16>,
-    /// The segment's DDP header, with D: 14 octets or 18.
+    /// The segment's DDP header, with D: 14 bytes or 18.
     pub ddp: Option<Vec<u8>>,
     /// The header of the Read Request, with R.
     pub read_request: Option<Vec<u8>>,
@@ -75,7 +75,7 @@ const fn none(siw: bool, code: (u8, u8, u8)) -> Header {
     }
 }
 
-/// Octets of the DDP header that begins with `control`.
+/// Bytes of the DDP header that begins with `control`.
 const fn ddp_len(control: u8) -> usize {
     if control & 0x80 != 0 { 14 } else { 18 }
 }

@@ -1,4 +1,4 @@
-//! Startup in both roles. Any octets as the peer's frame, in pieces that the input chooses: the same outcome whatever the
+//! Startup in both roles. Any bytes as the peer's frame, in pieces that the input chooses: the same outcome whatever the
 //! pieces, and the one of the model. And two honest sides of any configuration: they agree, or both know that they do not.
 
 mod pair;
@@ -11,7 +11,7 @@ use uwarp_mpa::{
 use crate::input::{Cuts, Input};
 use crate::model::startup::{Frame, NO_AUTO, Side, Trouble, Verdict, judge, needed};
 
-/// Our two configurations, the lengths of the pieces, the peer's octets.
+/// Our two configurations, the lengths of the pieces, the peer's bytes.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let initiator = initiator_config(&mut input);
@@ -104,7 +104,7 @@ fn responder_config(input: &mut Input<'_>) -> ResponderConfig {
     }
 }
 
-/// What a side came to: how many octets it took, and what it said. What was wrong with octets that are no frame at all
+/// What a side came to: how many bytes it took, and what it said. What was wrong with bytes that are no frame at all
 /// tells of more of them the more there were.
 fn said<T: std::fmt::Debug>(
     taken: usize,
@@ -205,7 +205,7 @@ fn as_responder(responder: &Responder, peer: &[u8], cuts: Cuts<'_>) -> (usize, S
     said::<()>(taken, Ok(None))
 }
 
-/// A frame that is read and written again has the same octets, but for reserved bits.
+/// A frame that is read and written again has the same bytes, but for reserved bits.
 fn frame(octets: &[u8]) {
     for kind in [FrameKind::Request, FrameKind::Reply] {
         match StartupFrame::parse(kind, octets) {
@@ -318,6 +318,6 @@ fn trouble(error: StartupError) -> Trouble {
         StartupError::PrivateDataTooLong { .. } => Trouble::TooLong,
         StartupError::EnhancedDataMissing { .. } => Trouble::NoRoomForEnhanced,
         StartupError::EnhancedMismatch { .. } => Trouble::EnhancedMismatch,
-        other => panic!("octets cannot lead to {other:?}"),
+        other => panic!("bytes cannot lead to {other:?}"),
     }
 }

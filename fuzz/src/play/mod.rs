@@ -24,7 +24,7 @@ struct Placed {
     regions: Vec<Vec<u8>>,
     receive: Option<Vec<u8>>,
     sinks: VecDeque<Vec<u8>>,
-    /// Sends that were delivered, by their octets.
+    /// Sends that were delivered, by their bytes.
     delivered: Vec<Vec<u8>>,
 }
 
@@ -60,7 +60,7 @@ fn place(buffer: &mut [u8], at: usize, payload: &[u8]) {
     buffer[at..at + payload.len()].copy_from_slice(payload);
 }
 
-/// Whether nothing was ever placed into a buffer. Compared as a whole: octet by octet it would take most of the time.
+/// Whether nothing was ever placed into a buffer. Compared as a whole: byte by byte it would take most of the time.
 fn untouched(buffer: &[u8]) -> bool {
     const PIECE: [u8; 1024] = [UNTOUCHED; 1024];
     buffer
@@ -265,7 +265,7 @@ impl Play {
         }
     }
 
-    /// No octet of any memory differs from the model's.
+    /// No byte of any memory differs from the model's.
     pub(crate) fn check(&mut self) {
         for (region, model) in self.owner.regions.iter().zip(&self.model.regions) {
             assert!(&region.octets == model, "region {:#x}", region.stag);

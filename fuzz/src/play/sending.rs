@@ -14,7 +14,7 @@ use crate::words::{added, swapped};
 const LONGEST: u32 = 10_000;
 
 impl Play {
-    /// We send a message of each kind; its segments have the octets that the figures of the RFCs show.
+    /// We send a message of each kind; its segments have the bytes that the figures of the RFCs show.
     pub(crate) fn send(&mut self, kind: u8, stag: u32, to: u64, len: u32, mulpdu: usize) {
         let len = len % LONGEST;
         let invalidate = (kind & 1 != 0).then_some(STag(stag));

@@ -16,7 +16,7 @@ use crate::live::{HandClock, settle};
 /// Packets under way in one direction; more are lost.
 const ROOM: usize = 512;
 pub(super) const PORT: u16 = 7174;
-/// Octets that a connection holds in each direction, and packets that wait for it.
+/// Bytes that a connection holds in each direction, and packets that wait for it.
 const BUFFER: usize = 16 << 10;
 const INBOX: usize = 64;
 

@@ -1,7 +1,7 @@
 //! Two devices with TCP in user space, over IP or over an Ethernet with ARP, NDP and ICMP, and between them what the input makes of a link: packets are lost, doubled, late and
 //! in another order; some are damaged; and a stranger sends what he likes, also into the connection that stands. As long as
-//! nothing was damaged and nobody interfered, everything completes with the octets of the model. Else what completes with
-//! success is right all the same, no octet of memory has a value that nobody wrote there, and either everything completes or
+//! nothing was damaged and nobody interfered, everything completes with the bytes of the model. Else what completes with
+//! success is right all the same, no byte of memory has a value that nobody wrote there, and either everything completes or
 //! both ends find an error. Afterwards the hosts make a new connection, in one direction or the other, as if nothing had been.
 //!
 //! Nothing is said of the checksums of TCP, which smoltcp does not look at under a fuzzer: the CRC of MPA has to find what is
@@ -110,7 +110,7 @@ fn step(link: &Link, ends: &mut [End; 2], echoes: &mut [usize; 2], input: &mut I
     false
 }
 
-/// An octet of a packet under way changes.
+/// An byte of a packet under way changes.
 fn damage(link: &Link, from: usize, input: &mut Input<'_>) -> bool {
     let (packet, at, by) = (input.u8(), input.u16(), input.u8());
     link.under_way(from, |packets| {
@@ -199,7 +199,7 @@ fn afterwards(link: &Link, from: usize) {
     let mut ends = ends.expect("the hosts do not connect any more");
     let [first, second] = &mut ends;
     second.receive();
-    // A Send and a Write of some octets.
+    // A Send and a Write of some bytes.
     first.post(second, 4, &mut Input::new(&[3, 0]));
     first.post(second, 5, &mut Input::new(&[2, 0, 1, 0]));
     rest(link, &mut ends, false);

@@ -2,7 +2,7 @@
 
 use crate::input::Input;
 
-/// Octets of an IPv4 header without options.
+/// Bytes of an IPv4 header without options.
 const IP: usize = 20;
 
 /// A packet like the one that was seen, with other numbers, flags, options and payload. Without checksums.
@@ -16,7 +16,7 @@ pub(super) fn segment(seen: &[u8], input: &mut Input<'_>) -> Vec<u8> {
     };
     let mut packet = head.to_vec();
     let mut shift = |at: usize, by: i16| {
-        let field: [u8; 4] = packet[at..at + 4].try_into().expect("4 octets");
+        let field: [u8; 4] = packet[at..at + 4].try_into().expect("4 bytes");
         let field = u32::from_be_bytes(field).wrapping_add(i32::from(by) as u32);
         packet[at..at + 4].copy_from_slice(&field.to_be_bytes());
     };

@@ -10,9 +10,9 @@ use uwarp_verbs::{
 use super::world::MAX_MR;
 use crate::input::Input;
 
-/// Octets around a region that belong to nobody.
+/// Bytes around a region that belong to nobody.
 const GUARD: usize = 64;
-/// Octets of the longest region.
+/// Bytes of the longest region.
 const LONGEST: usize = 1024;
 const UNTOUCHED: u8 = 0xC3;
 
@@ -51,7 +51,7 @@ fn octets(buffer: &Buffer) -> Vec<u8> {
     octets
 }
 
-/// A buffer around a region that holds this octet everywhere.
+/// A buffer around a region that holds this byte everywhere.
 fn fresh(filled: u8, len: usize) -> Vec<u8> {
     let mut octets = vec![UNTOUCHED; len + 2 * GUARD];
     octets[GUARD..GUARD + len].fill(filled);
@@ -66,7 +66,7 @@ impl Region {
         assert!(self.may_change() || octets == begun, "nobody may write it");
         assert!(
             octets[..GUARD] == begun[..GUARD] && octets[end..] == begun[end..],
-            "octets outside of the region have changed"
+            "bytes outside of the region have changed"
         );
     }
 
@@ -123,7 +123,7 @@ impl Memory {
             Ok(region) => {
                 assert!(
                     len > 0 && !lacks_local && !wraps && elsewhere.is_none(),
-                    "{access} of {len} octets at {iova:?} for {qp:?}"
+                    "{access} of {len} bytes at {iova:?} for {qp:?}"
                 );
                 self.regions.push(Region {
                     region,
@@ -151,7 +151,7 @@ impl Memory {
             }
             _ => false,
         };
-        assert!(so, "{access} of {len} octets at {iova:?}: {refused}");
+        assert!(so, "{access} of {len} bytes at {iova:?}: {refused}");
         false
     }
 
@@ -250,7 +250,7 @@ impl Memory {
         assert!(said.is_none(), "no element is wrong: {said:?}");
     }
 
-    /// A request was taken that is to place octets there.
+    /// A request was taken that is to place bytes there.
     pub(super) fn placed_into(&mut self, sges: &[Sge]) {
         for region in &mut self.regions {
             region.reached |= sges.iter().any(|sge| sge.lkey == region.region.lkey());

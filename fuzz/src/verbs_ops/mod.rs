@@ -1,6 +1,6 @@
 //! A program that calls the verbs in any order, from any state, with any arguments, on a device that reaches itself over TCP
 //! in memory. What is refused is refused for the reason that is given; a work request that was taken completes once, in
-//! order, in the queue and with the number that it has to; what is in use is not destroyed; octets outside of registered
+//! order, in the queue and with the number that it has to; what is in use is not destroyed; bytes outside of registered
 //! memory, and of memory that nobody may write, stay as they are; and in the end nothing is left.
 
 mod change;

@@ -21,7 +21,7 @@ fn post(seed: Seed, from: u8, kind: u8) -> Seed {
 }
 
 /// The seeds of `smoltcp_link`: every operation of both hosts over a link that is good, loses, doubles and delays; damage in
-/// every header; and a stranger's resets, SYNs, windows and octets.
+/// every header; and a stranger's resets, SYNs, windows and bytes.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for fault in [0, 3, 4, 5] {
@@ -43,7 +43,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         let seed = step(post(Seed::new(), 0, 5), 0, 7).u8(0).u16(at).u8(4);
         seeds.push(carry(post(carry(seed), 1, 4)).done());
     }
-    // From a stranger: RST, SYN, FIN, an ACK of the future, no window, octets, options.
+    // From a stranger: RST, SYN, FIN, an ACK of the future, no window, bytes, options.
     let flags = |flags: u8| Seed::new().u8(4).u8(flags).done();
     let strange = [
         flags(0x04),

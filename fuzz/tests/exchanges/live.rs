@@ -2,7 +2,7 @@
 
 use uwarp_fuzz::input::Seed;
 
-/// A message that is right: which, where, and the octets that `craft` reads for its payload.
+/// A message that is right: which, where, and the bytes that `craft` reads for its payload.
 fn message(
     seed: Seed,
     opcode: u8,
@@ -27,7 +27,7 @@ pub(crate) fn hostile() -> Vec<Vec<u8>> {
             .u16(64)
             .u8(0)
             .u16(0);
-        // Our Read of 200 octets and its Response, our FetchAdd and its Response.
+        // Our Read of 200 bytes and its Response, our FetchAdd and its Response.
         seed = seed.u8(3).u16(200).u8(0).u8(3).u16(9).u8(1);
         seed = message(seed, 2, 0, 0, |seed| seed.slice(&[1; 60]));
         seed = message(seed, 11, 0, 0, |seed| seed.u64(0x0102_0304_0506_0708));
@@ -80,7 +80,7 @@ fn ended() -> Vec<Vec<u8>> {
     // Another key.
     let key = Seed::new().u8(1).u8(8).u8(0).u8(2).u8(0).u16(0);
     seeds.push(key.slice(&[7; 9]).u16(0).done());
-    // An octet that is damaged; a Terminate Message.
+    // An byte that is damaged; a Terminate Message.
     let damaged = Seed::new()
         .u8(1)
         .u8(6)

@@ -127,7 +127,7 @@ pub(crate) fn received() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for mulpdu in [128, 400, 1500] {
         let mut seed = Seed::new().u8(4).u8(4).u8(16).u16(600);
-        // Our Read of 300 octets and our CmpSwap, and what comes back.
+        // Our Read of 300 bytes and our CmpSwap, and what comes back.
         seed = seed.u8(25).u8(10).u32(0x101).u64(16).u16(1500).u32(300);
         seed = seed.u8(25).u8(15).u32(0x101).u64(16).u16(1500).u32(1);
         for ulpdu in answers(mulpdu).into_iter().chain(conversation(mulpdu)) {
@@ -177,7 +177,7 @@ pub(crate) fn terminates() -> Vec<Vec<u8>> {
         let len = message.emit(&mut octets);
         seeds.push(octets[..len].to_vec());
     }
-    // Layer and type swapped, M, D and R at the other end of the octet.
+    // Layer and type swapped, M, D and R at the other end of the byte.
     seeds.push(vec![0x02, 2, 0, 0]);
     let mut siw = vec![0x10, 1, 7, 0, 0, 28];
     siw.extend_from_slice(&request);

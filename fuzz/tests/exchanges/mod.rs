@@ -34,7 +34,7 @@ pub(crate) fn of(target: &str) -> Vec<Vec<u8>> {
     }
 }
 
-/// Headers, and some octets for what follows them in the input.
+/// Headers, and some bytes for what follows them in the input.
 fn head(ulpdu: &[u8]) -> Vec<u8> {
     ulpdu[..ulpdu.len().min(90)].to_vec()
 }
@@ -62,7 +62,7 @@ fn framed() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// The ULPDUs of the conversation; in half of the seeds an octet is damaged.
+/// The ULPDUs of the conversation; in half of the seeds an byte is damaged.
 fn sealed() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for (flags, mulpdu) in [

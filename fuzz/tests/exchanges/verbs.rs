@@ -5,7 +5,7 @@ use uwarp_fuzz::input::Seed;
 /// So that all that a call leads to happens before the next one.
 const SETTLE: u8 = 0x20;
 
-/// Two QPs of one domain and one CQ that are connected, and a region of 512 octets with all rights.
+/// Two QPs of one domain and one CQ that are connected, and a region of 512 bytes with all rights.
 fn connected(seed: Seed) -> Seed {
     seed.u8(SETTLE | 30).u8(4).u8(3)
 }
@@ -158,7 +158,7 @@ fn shared() -> Vec<u8> {
 /// A connection made call by call, refused once, rejected once, and ended; with events that are acknowledged late.
 fn by_hand() -> Vec<u8> {
     let call = |seed: Seed, call: u8, id: u8, flags: u8| {
-        // The flags decide how many octets follow; here: no port, no depth, three octets of private data.
+        // The flags decide how many bytes follow; here: no port, no depth, three bytes of private data.
         seed.u8(SETTLE | 26).u8(call).u8(id).u8(flags).u8(0)
     };
     let mut seed = Seed::new().u8(0).u8(1).u8(0);

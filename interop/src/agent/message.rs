@@ -12,11 +12,11 @@ use crate::failure::{Failure, Result};
 pub struct Region {
     /// The agent's number of it.
     pub number: u64,
-    /// Its address (the TO of its first octet).
+    /// Its address (the TO of its first byte).
     pub addr: u64,
     /// Its STag.
     pub rkey: u32,
-    /// Octets.
+    /// Bytes.
     pub len: usize,
 }
 
@@ -45,7 +45,7 @@ pub struct QpWish {
     pub recv_wr: u32,
     /// Scatter/gather elements of a request, of both queues.
     pub sge: u32,
-    /// Octets of inline data.
+    /// Bytes of inline data.
     pub inline: u32,
     /// `all`, `solicited` or `none`: which completions the agent waits for.
     pub notify: &'static str,
@@ -252,7 +252,7 @@ pub struct Completion {
     pub status: String,
     /// `send`, `recv`, `write`, `read`; empty in an error.
     pub op: String,
-    /// Octets.
+    /// Bytes.
     pub len: u64,
     /// `ibv_wc_flags`.
     pub flags: u64,

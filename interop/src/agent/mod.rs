@@ -99,7 +99,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Registers `len` octets. `access`: words of `lw`, `rw`, `rr`, with commas between.
+    /// Registers `len` bytes. `access`: words of `lw`, `rw`, `rr`, with commas between.
     ///
     /// # Errors
     /// As [`command`](Self::command).
@@ -123,10 +123,10 @@ impl Agent {
         Ok(())
     }
 
-    /// Checks that a part of a region holds the pattern of `seed`, from its octet `at` on.
+    /// Checks that a part of a region holds the pattern of `seed`, from its byte `at` on.
     ///
     /// # Errors
-    /// The first octet that is another; and as [`command`](Self::command).
+    /// The first byte that is another; and as [`command`](Self::command).
     pub fn check(
         &mut self,
         region: &Region,
@@ -245,7 +245,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Posts `count` receives, numbered from `wr_id` on, each `stride` octets further.
+    /// Posts `count` receives, numbered from `wr_id` on, each `stride` bytes further.
     ///
     /// # Errors
     /// As [`command`](Self::command).
@@ -342,7 +342,7 @@ fn matches(answer: &Value, off: usize, what: &str) -> Result<()> {
     }
     let at = number(answer, "off")? + off as u64;
     Err(Failure::new(format!(
-        "octet {at} of a region in the guest is {}, but {what} has {} there",
+        "byte {at} of a region in the guest is {}, but {what} has {} there",
         answer["got"], answer["want"]
     )))
 }

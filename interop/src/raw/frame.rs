@@ -1,4 +1,4 @@
-//! Frames, octet by octet: nothing here stops a frame from being wrong.
+//! Frames, byte by byte: nothing here stops a frame from being wrong.
 
 /// A frame of MPA startup (RFC 5044 section 7.1.1).
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -75,7 +75,7 @@ pub enum Crc {
 /// If the ULPDU is longer than an FPDU can hold.
 #[must_use]
 pub fn fpdu(ulpdu: &[u8], crc: Crc) -> Vec<u8> {
-    let len = u16::try_from(ulpdu.len()).expect("a ULPDU has at most 65535 octets");
+    let len = u16::try_from(ulpdu.len()).expect("a ULPDU has at most 65535 bytes");
     let mut octets = len.to_be_bytes().to_vec();
     octets.extend(ulpdu);
     octets.resize(octets.len().next_multiple_of(4), 0);
@@ -100,7 +100,7 @@ pub fn crc32c(octets: &[u8]) -> [u8; 4] {
     (!crc).to_le_bytes()
 }
 
-/// The header of an untagged segment: DDP (RFC 5041 section 4.3) with RDMAP's octets in it.
+/// The header of an untagged segment: DDP (RFC 5041 section 4.3) with RDMAP's bytes in it.
 #[derive(Clone, Copy, Debug)]
 pub struct Untagged {
     /// T, L, and the DDP version.

@@ -92,7 +92,7 @@ impl RawPeer {
         self.crc = Crc::Right;
     }
 
-    /// Sends these octets in one piece.
+    /// Sends these bytes in one piece.
     ///
     /// # Errors
     /// What TCP says.
@@ -130,12 +130,12 @@ impl RawPeer {
         Ok(StartupFrame::new(key, head[16], head[17], &private_data))
     }
 
-    /// So many octets, whatever they are.
+    /// So many bytes, whatever they are.
     ///
     /// # Errors
     /// They do not come.
     pub fn octets(&mut self, len: usize) -> Result<Vec<u8>> {
-        self.take(len, "next octets")
+        self.take(len, "next bytes")
     }
 
     /// Says that nothing more will be sent (FIN).
@@ -213,7 +213,7 @@ impl RawPeer {
         }
     }
 
-    /// That the guest closes without another octet.
+    /// That the guest closes without another byte.
     ///
     /// # Errors
     /// It does not close, or it sends something.

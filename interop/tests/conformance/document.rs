@@ -31,7 +31,7 @@ played in both.\n\n\
 Every finding below was seen in this run. A heading is the explanation (`interop/siw.toml`; Q1 and so on are numbers of \
 [peers.md](peers.md)), which is ours; what was sent, expected and received is the suite's. Requirements, as `5040-4.8-03`, are \
 those of `conformance/data/`. Case by case, with logs, beside our own endpoint: [conformance-siw.html](conformance-siw.html) \
-(without octets; with them it is in `target/conformance-siw/` after a run).\n\n\
+(without bytes; with them it is in `target/conformance-siw/` after a run).\n\n\
 To play one: `UWARP_CONFORMANCE_CASES=ID ./ci.sh interop conformance`; to read its steps: `uwarp conformance --explain ID`.\n\n";
 
 impl Document<'_> {

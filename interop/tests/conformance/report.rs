@@ -111,7 +111,7 @@ fn columns(played: &[Played]) -> Vec<Value> {
         .collect()
 }
 
-/// Without octets, and with logs of what is no pass alone: for a page that is small enough for a repository.
+/// Without bytes, and with logs of what is no pass alone: for a page that is small enough for a repository.
 fn brief(mut run: Value) -> Value {
     for case in run["cases"].as_array_mut().into_iter().flatten() {
         let failed = case.get("received").is_some();
@@ -119,7 +119,7 @@ fn brief(mut run: Value) -> Value {
         let entries = entries.filter(|_| failed).unwrap_or_default();
         let skipped = entries.len().saturating_sub(LOG);
         let last = entries.into_iter().skip(skipped).map(|mut entry| {
-            entry["octets"] = Value::from("");
+            entry["bytes"] = Value::from("");
             entry["fields"] = Value::from(Vec::<Value>::new());
             entry
         });

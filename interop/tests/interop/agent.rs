@@ -25,7 +25,7 @@ pub(crate) fn cases() -> Vec<Case> {
         ),
         case(
             "pattern",
-            "its pattern is ours, from any octet on",
+            "its pattern is ours, from any byte on",
             the_pattern,
         ),
     ]
@@ -92,13 +92,13 @@ fn the_pattern(rig: &mut Rig) -> Result<Outcome> {
             .collect();
         if peek["data"] != json!(want) {
             return Err(Failure::new(format!(
-                "{part} octets of the pattern from octet {at} on are {}, not {want}",
+                "{part} bytes of the pattern from byte {at} on are {}, not {want}",
                 peek["data"]
             )));
         }
         rig.agent.check(&region, off, part, 9, at)?;
         if rig.agent.check(&region, off, part, 10, at).is_ok() {
-            return Err(Failure::new("another seed has the same octets"));
+            return Err(Failure::new("another seed has the same bytes"));
         }
     }
     Ok(Outcome::Passed)

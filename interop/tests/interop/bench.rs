@@ -1,4 +1,4 @@
-//! A connection with a region at each end, and single operations over it, each checked octet for octet.
+//! A connection with a region at each end, and single operations over it, each checked byte for byte.
 
 use serde_json::json;
 use uwarp_interop::{Agent, Completion, Conn, Failure, PATIENCE, Post, Region, Result, Rig};
@@ -9,7 +9,7 @@ use uwarp_verbs::{
 
 use crate::pair::{Ours, Pair, Role, Terms, connect_with};
 
-/// Octets behind a message in its sink that have to stay as they were.
+/// Bytes behind a message in its sink that have to stay as they were.
 pub(crate) const GUARD: usize = 64;
 
 /// Who posts the work request.
@@ -114,7 +114,7 @@ pub(crate) fn octets(len: usize) -> u32 {
 
 impl Bench {
     /// Connects, and sends the first message, which is the initiator's (RFC 5044 section 7.1.2).
-    /// `len` octets can be moved. (Receives of empty messages have an element: siw's library takes none
+    /// `len` bytes can be moved. (Receives of empty messages have an element: siw's library takes none
     /// without.)
     pub(crate) fn open(rig: &mut Rig, role: Role, terms: &Terms, len: usize) -> Result<Bench> {
         let ours = Ours::new(rig, terms)?;
@@ -178,7 +178,7 @@ impl Bench {
         done.map_err(|failure| {
             let end = self.ours.qp.end_reason().map(|reason| reason.to_string());
             failure.during(format!(
-                "{} {} of {len} octets (our end of the connection: {end:?})",
+                "{} {} of {len} bytes (our end of the connection: {end:?})",
                 op.title(),
                 by.title()
             ))
@@ -241,7 +241,7 @@ impl Bench {
         );
         if (came.byte_len, came.solicited, came.invalidated) != want {
             return Err(Failure::new(format!(
-                "we received {came:?}, but (octets, solicited, invalidated) were to be {want:?}"
+                "we received {came:?}, but (bytes, solicited, invalidated) were to be {want:?}"
             )));
         }
         agent.completion(conn)?.expect(number, "send")?;
@@ -318,14 +318,14 @@ impl Bench {
         self.holds(0, &want)
     }
 
-    /// That our region has these octets there.
+    /// That our region has these bytes there.
     pub(crate) fn holds(&self, off: usize, want: &[u8]) -> Result<()> {
         let mut came = vec![0; want.len()];
         self.near.read_at(off, &mut came)?;
         match (0..want.len()).find(|at| came[*at] != want[*at]) {
             None => Ok(()),
             Some(at) => Err(Failure::new(format!(
-                "octet {} of our region is {:#04x}, but {:#04x} was sent",
+                "byte {} of our region is {:#04x}, but {:#04x} was sent",
                 off + at,
                 came[at],
                 want[at]
@@ -410,7 +410,7 @@ impl Bench {
     }
 }
 
-/// A scatter/gather list of that many octets: none for none.
+/// A scatter/gather list of that many bytes: none for none.
 fn if_any(region: &Region, len: usize) -> String {
     match len {
         0 => String::new(),
@@ -418,7 +418,7 @@ fn if_any(region: &Region, len: usize) -> String {
     }
 }
 
-/// Makes what a message of `len` octets will go to, and what is behind it, zero.
+/// Makes what a message of `len` bytes will go to, and what is behind it, zero.
 fn clear(agent: &mut Agent, region: &Region, len: usize) -> Result<()> {
     let all = len + GUARD;
     agent.command(

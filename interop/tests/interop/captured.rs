@@ -105,7 +105,7 @@ impl Stream {
         })
     }
 
-    /// So many octets, when they are there.
+    /// So many bytes, when they are there.
     fn take(&mut self, len: usize) -> Option<Vec<u8>> {
         let there = self.octets.len() >= len;
         there.then(|| self.octets.drain(..len).collect())

@@ -12,7 +12,7 @@ use crate::pair::{Ours, Role, Terms};
 const DEEPEST: usize = 32_768;
 /// Requests that one command of the agent can post.
 const BATCH: usize = 4096;
-/// Octets of a message. (siw sends up to 32 octets wrongly when they lie in two pages.)
+/// Bytes of a message. (siw sends up to 32 bytes wrongly when they lie in two pages.)
 const LEN: usize = 100;
 
 /// Which requests each side posts, all at once: of each of these kinds `burst`, and that `rounds` times.
@@ -84,12 +84,12 @@ impl Plan {
         self.burst * self.rounds
     }
 
-    /// Octets of each kind.
+    /// Bytes of each kind.
     fn part(self) -> usize {
         self.each() * LEN
     }
 
-    /// All octets: the regions have the sources of every kind first, and then the sinks.
+    /// All bytes: the regions have the sources of every kind first, and then the sinks.
     fn half(self) -> usize {
         self.ops.len() * self.part()
     }
@@ -111,7 +111,7 @@ const RECEIVES: u64 = 100_000;
 const REQUESTS: u64 = 200_000;
 
 fn deep(rig: &mut Rig, role: Role, plan: Plan) -> Result<Outcome> {
-    // QEMU's own network hands octets on as the guest has room for them, and cuts where it likes.
+    // QEMU's own network hands bytes on as the guest has room for them, and cuts where it likes.
     let cut = plan.burst > BATCH && rig.wire.name() == "kernel_tcp";
     // A Send more behind them all: when it has come, so have the Writes.
     let depth = octets(plan.ops.len() * plan.each() + 1);
@@ -184,7 +184,7 @@ fn receive(agent: &mut Agent, bench: &Bench, plan: Plan, sends: bool) -> Result<
     Ok(bench.ours.qp.post_recv_list(&receives)?)
 }
 
-/// The octets of one message.
+/// The bytes of one message.
 fn place(bench: &Bench, at: usize) -> [Sge; 1] {
     [bench.near.sge(at as u64, octets(LEN))]
 }

@@ -15,7 +15,7 @@ use crate::pair::{Ours, Role, Terms};
 
 /// siw has 128 at most.
 const DEPTHS: [u8; 4] = [1, 2, 16, 128];
-/// Octets of a Read: more than one segment of siw's, and no padding, for the reason at `transfers::READ_LEN`.
+/// Bytes of a Read: more than one segment of siw's, and no padding, for the reason at `transfers::READ_LEN`.
 const LEN: usize = 2004;
 /// Reads that each side can have in its queue.
 const QUEUE: u32 = 256;

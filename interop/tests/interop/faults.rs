@@ -3,7 +3,7 @@
 //! Without CRC: siw reads a CRC wrongly when a part of it comes with one segment and the rest with the
 //! next (siw_get_trailer puts the rest where the first part is), and takes the FPDU for damaged. TCP may cut
 //! the stream anywhere (RFC 5044 section 5.1), and ours does when it sends again what was lost. The data
-//! is compared octet for octet.
+//! is compared byte for byte.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ pub(crate) fn cases(wire: &str) -> Vec<Case> {
                 suite: "faults",
                 name: format!("{}::{kind}", role.name()),
                 title: format!(
-                    "every operation both ways, 0 octets to 16 MiB, {}: {}",
+                    "every operation both ways, 0 bytes to 16 MiB, {}: {}",
                     role.title(),
                     words(&faults)
                 ),

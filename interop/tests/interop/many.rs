@@ -41,7 +41,7 @@ fn another(ours: &Ours, terms: &Terms) -> Result<Ours> {
     Ok(Ours { device, pd, cq, qp })
 }
 
-/// Octets of the exchange on each connection.
+/// Bytes of the exchange on each connection.
 const SMALL: usize = 100;
 
 fn churn(rig: &mut Rig, role: Role) -> Result<Outcome> {
@@ -125,7 +125,7 @@ pub(crate) fn part(agent: &mut Agent, conn: Conn, ours: &Ours, number: usize) ->
     }
 }
 
-/// Rounds of messages on each of several connections, and octets of a message.
+/// Rounds of messages on each of several connections, and bytes of a message.
 const ROUNDS: usize = 8;
 const CHUNK: usize = 50_001;
 

@@ -7,7 +7,7 @@
 //! The numbers Q1 to Q22 are those of docs/peers.md. Short Reads that cross a page (Q16) are in `quirks`. These are known and not tested:
 //! * what makes it stop to listen or to answer: a connection that is closed before its MPA Request (Q10), a
 //!   Request in many pieces (Q9);
-//! * what takes the guest's kernel down (Q22): an enhanced MPA Reply with fewer than 4 octets of private data, an
+//! * what takes the guest's kernel down (Q22): an enhanced MPA Reply with fewer than 4 bytes of private data, an
 //!   empty Write segment that is not the last. That uwarp cannot send them is shown by `verbs/src/engine/tests`
 //!   over random sequences of work requests; [`capture`] looks at what it did send to this guest;
 //! * the sixth Read where IRD is 4 (Q6, inbound): it depends on how far the first has come; the outbound half is

@@ -88,7 +88,7 @@ const PROGRAMS: &[Program] = &[
         name: TEXTBOOK,
         server: "textbook {port}",
         client: "textbook {port} {address}",
-        server_says: &["lent 262144 octets the client wrote"],
+        server_says: &["lent 262144 bytes the client wrote"],
         client_says: &["they are equal"],
     },
     Program {
@@ -313,7 +313,7 @@ fn guest_alone(program: &Program, rig: &mut Rig) -> Result<Said> {
 }
 
 /// Q7: what comes right behind siw's Reply can lie unread until more comes, and none can come when it fills the window, as a
-/// client on siw makes it. (A client of ours waits a moment, by `--peer siw`.) Whether a connection of this server has such octets.
+/// client on siw makes it. (A client of ours waits a moment, by `--peer siw`.) Whether a connection of this server has such bytes.
 fn leaves_unread(guest: &mut Guest, port: u16) -> bool {
     // State 01 is ESTABLISHED; then come the lengths of the queues, to be sent and to be read.
     let look =

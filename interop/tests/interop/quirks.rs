@@ -59,8 +59,8 @@ fn stag_0(rig: &mut Rig, role: Role) -> Result<Outcome> {
     )))
 }
 
-/// siw sends up to 32 octets in one piece with their header, and copies them wrongly when they lie in
-/// two pages in parts of different length: wrong octets with a right CRC.
+/// siw sends up to 32 bytes in one piece with their header, and copies them wrongly when they lie in
+/// two pages in parts of different length: wrong bytes with a right CRC.
 fn straddle(rig: &mut Rig, role: Role) -> Result<Outcome> {
     const PAGE: usize = 4096;
     const LEN: usize = 32;
@@ -96,7 +96,7 @@ fn straddle(rig: &mut Rig, role: Role) -> Result<Outcome> {
         return Err(Failure::new("already what lies in the first page is wrong"));
     }
     Ok(Outcome::Deviation(
-        "siw's answer to a Read of 3 to 32 octets that lie in two pages has wrong octets and a right CRC \
+        "siw's answer to a Read of 3 to 32 bytes that lie in two pages has wrong bytes and a right CRC \
          (fixed in Linux by aac27aa8c5cf)"
             .to_owned(),
     ))

@@ -9,7 +9,7 @@ use uwarp_interop::{Answer, Conn, Event, Listen, Region, Result, Rig, sge};
 /// As in `pair`: siw's responder can miss what comes right behind its Reply.
 const SETTLE: Duration = Duration::from_millis(250);
 
-/// Octets of each region in the guest.
+/// Bytes of each region in the guest.
 pub(crate) const LEN: usize = 128;
 
 /// What the guest does for the connection.
@@ -17,7 +17,7 @@ pub(crate) const LEN: usize = 128;
 pub(crate) struct Terms {
     /// Of the guest's consumer.
     pub(crate) answer: Answer,
-    /// Octets of its receives, which are numbered from 100 on.
+    /// Bytes of its receives, which are numbered from 100 on.
     pub(crate) receives: Vec<usize>,
     /// Ask for CRC.
     pub(crate) crc: bool,

@@ -21,7 +21,7 @@ pub(crate) fn cases() -> Vec<Case> {
                 cases.push(Case {
                     suite: "rping",
                     name: format!("{role}::size_{size}::crc_{crc}"),
-                    title: format!("rping as {who}, {COUNT} pings of {size} octets, CRC {crc}"),
+                    title: format!("rping as {who}, {COUNT} pings of {size} bytes, CRC {crc}"),
                     run: Box::new(move |rig| {
                         if guest_serves {
                             serves(rig, size, crc)

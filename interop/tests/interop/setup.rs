@@ -14,7 +14,7 @@ use crate::bench::Bench;
 use crate::pair::{Ours, Role, Terms, connect};
 use crate::transfers::{FEW_SIZES, all_operations};
 
-/// siw takes 256 octets, but sends wrong lengths above 251.
+/// siw takes 256 bytes, but sends wrong lengths above 251.
 const PRIVATE_DATA: [usize; 3] = [0, 1, 251];
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -48,7 +48,7 @@ pub(crate) fn cases() -> Vec<Case> {
         let (name, title) = (role.name(), role.title());
         cases.push(case(
             format!("{name}::reject"),
-            format!("reject with 0, 1 and 251 octets of private data, {title}"),
+            format!("reject with 0, 1 and 251 bytes of private data, {title}"),
             move |rig| reject(rig, role),
         ));
     }

@@ -26,7 +26,7 @@ use crate::transfers::sent;
 /// Connections that share a queue, and messages on each.
 const LANES: usize = 4;
 const EACH: usize = 24;
-/// Octets that a receive has room for: more than one segment.
+/// Bytes that a receive has room for: more than one segment.
 const LEN: usize = 3000;
 /// Receives for all.
 const ALL: usize = LANES * EACH;
@@ -205,7 +205,7 @@ fn first_message(agent: &mut Agent, all: &Lanes, end: &Ours, conn: Conn) -> Resu
     Ok(())
 }
 
-/// Octets of a message: several lengths, none as short as what siw cuts wrongly at a page.
+/// Bytes of a message: several lengths, none as short as what siw cuts wrongly at a page.
 fn len(lane: usize, number: usize) -> usize {
     33 + (lane * 1009 + number * 643) % (LEN - 32)
 }

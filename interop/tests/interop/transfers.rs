@@ -9,7 +9,7 @@ use crate::Case;
 use crate::bench::{Bench, By, GUARD, Op, octets};
 use crate::pair::{Role, Terms};
 
-/// Nothing, one octet; around siw's inline frames; around what one segment of 1500 octets
+/// Nothing, one byte; around siw's inline frames; around what one segment of 1500 bytes
 /// carries of every message; around 2^16; large.
 pub(crate) const SIZES: [usize; 17] = [
     0,
@@ -44,7 +44,7 @@ pub(crate) fn cases() -> Vec<Case> {
                 cases.push(case(
                     format!("{}::{}::{}", role.name(), op.name(), by.name()),
                     format!(
-                        "{} {} of 0 octets to 16 MiB, {}",
+                        "{} {} of 0 bytes to 16 MiB, {}",
                         op.title(),
                         by.title(),
                         role.title()
@@ -201,10 +201,10 @@ pub(crate) fn all_operations(bench: &mut Bench, agent: &mut Agent, sizes: &[usiz
     Ok(())
 }
 
-/// 100,000 octets in pieces: of one octet, of none, across pages, not aligned to anything. The sink
+/// 100,000 bytes in pieces: of one byte, of none, across pages, not aligned to anything. The sink
 /// is cut elsewhere.
 const GATHER: [(usize, usize); 4] = [(3, 1), (101, 31_000), (40_000, 0), (50_005, 68_999)];
-/// An element of no octets between others in what siw sends is a null pointer in its kernel
+/// An element of no bytes between others in what siw sends is a null pointer in its kernel
 /// (siw_tx_hdt): it ends the guest.
 const GATHER_OF_GUEST: [(usize, usize); 4] = [(3, 1), (101, 31_000), (40_000, 2), (50_005, 68_997)];
 const SCATTER: [(usize, usize); 4] = [(7, 50_000), (60_001, 3), (70_000, 0), (80_009, 49_997)];
@@ -273,7 +273,7 @@ fn scatter_gather(rig: &mut Rig, role: Role, by: By) -> Result<Outcome> {
     Ok(match by {
         By::Us => Outcome::Passed,
         By::Guest => Outcome::Deviation(
-            "no element of no octets between others: siw's kernel crashes on sending such a list"
+            "no element of no bytes between others: siw's kernel crashes on sending such a list"
                 .to_owned(),
         ),
     })
@@ -300,13 +300,13 @@ fn expect_len(len: u64) -> Result<()> {
         return Ok(());
     }
     Err(Failure::new(format!(
-        "{len} octets were received, not {PIECES}"
+        "{len} bytes were received, not {PIECES}"
     )))
 }
 
 /// Twice as many as may be outstanding: the second half waits for the first.
 const READS: usize = 32;
-/// Octets of each. A multiple of 4, so that the FPDUs of Responses have no padding: QEMU's user network cuts a stream at
+/// Bytes of each. A multiple of 4, so that the FPDUs of Responses have no padding: QEMU's user network cuts a stream at
 /// multiples of 4, and siw misreads padding and CRC that two segments share (Q23).
 const READ_LEN: usize = 20_004;
 

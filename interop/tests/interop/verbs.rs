@@ -18,12 +18,12 @@ pub(crate) fn cases() -> Vec<Case> {
             title: format!("Send, Write and Read, each way, {}", who(role)),
             run: Box::new(move |rig| round_trip(rig, role)),
         });
-        // siw takes 256 octets, but sends wrong lengths above 251.
+        // siw takes 256 bytes, but sends wrong lengths above 251.
         for len in [0, 1, 251] {
             cases.push(Case {
                 suite: "verbs",
                 name: format!("{}::private_data_{len}", role.name()),
-                title: format!("{len} octets of private data, each way, {}", who(role)),
+                title: format!("{len} bytes of private data, each way, {}", who(role)),
                 run: Box::new(move |rig| private_data(rig, role, len)),
             });
         }
@@ -46,7 +46,7 @@ fn check(region: &MemoryRegion, seed: u64, len: usize) -> Result<()> {
     match (0..len).find(|at| came[*at] != want[*at]) {
         None => Ok(()),
         Some(at) => Err(Failure::new(format!(
-            "octet {at} of {len} in our region is {}, but the pattern of seed {seed} has {} there",
+            "byte {at} of {len} in our region is {}, but the pattern of seed {seed} has {} there",
             came[at], want[at]
         ))),
     }

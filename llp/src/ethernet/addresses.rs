@@ -62,7 +62,7 @@ impl Addresses {
                 return Err(misuse("one of our addresses is not that of a single host"));
             }
             if addr.is_ipv6() && mtu < MIN_IPV6_MTU {
-                return Err(misuse("IPv6 needs an MTU of at least 1280 octets"));
+                return Err(misuse("IPv6 needs an MTU of at least 1280 bytes"));
             }
             if own.iter().any(|(other, _)| *other == addr) {
                 return Err(misuse("an address was given twice"));

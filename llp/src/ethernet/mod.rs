@@ -21,7 +21,7 @@
 //! them; the other way they come as the kernel has them. Of those that arrive, a checksum is verified here only if the
 //! header neither says that somebody has, nor that it was never made. See `smol/burst.rs` for what TCP is told, and
 //! `smol/align.rs` for where the kernel cuts. Packets that are longer than [`LinkSettings::mtu`] are in no
-//! buffer that waits for long unless they fill a part of it, and an inbox is bounded in octets, too.
+//! buffer that waits for long unless they fill a part of it, and an inbox is bounded in bytes, too.
 //!
 //! A host that is [`carried`](EthernetNetwork::carried) has no thread: whoever carries its frames hands them in, and gives it
 //! turns.

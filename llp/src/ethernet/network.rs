@@ -20,7 +20,7 @@ use crate::{BoundPort, Llp, LlpError, LlpListener, Network, NetworkInfo, Network
 
 /// Frames that wait for the wire before connections hold more of them back.
 const OUT_QUEUE: usize = 256;
-/// Octets of the usual packet, whatever the MTU. Those with nothing but an acknowledgement are not to fill buffers for
+/// Bytes of the usual packet, whatever the MTU. Those with nothing but an acknowledgement are not to fill buffers for
 /// the longest.
 const USUAL: usize = 2048;
 /// Frames that a cable in memory holds in each direction.

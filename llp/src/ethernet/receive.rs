@@ -18,7 +18,7 @@ use crate::wire::{HEADER, Received};
 
 /// Frames taken in by one call, so that no caller works for the others for long.
 const TURN: usize = 64;
-/// Octets after which a call takes in no more frames: those of a window of segments that nobody has cut would
+/// Bytes after which a call takes in no more frames: those of a window of segments that nobody has cut would
 /// push each other out of the processor's cache before anybody has read them.
 const TURN_OCTETS: usize = 64 << 10;
 /// Echo requests answered a second, and at once after a pause.

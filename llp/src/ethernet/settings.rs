@@ -21,13 +21,13 @@ pub struct LinkSettings {
     pub addresses: Vec<(IpAddr, u8)>,
     /// The routers for everything that is in none of these networks, one for each family at most.
     pub gateways: Vec<IpAddr>,
-    /// The largest IP packet in octets, 576 to 65535, IPv6 from 1280 on; what the attachment says
+    /// The largest IP packet in bytes, 576 to 65535, IPv6 from 1280 on; what the attachment says
     /// by default, and never more than that.
     pub mtu: Option<usize>,
-    /// Octets that each connection holds for its reader, which is the largest window it offers;
+    /// Bytes that each connection holds for its reader, which is the largest window it offers;
     /// 256 KiB by default.
     pub receive_buffer: usize,
-    /// Octets that each connection holds until the peer has acknowledged them; 256 KiB by default.
+    /// Bytes that each connection holds until the peer has acknowledged them; 256 KiB by default.
     pub send_buffer: usize,
     /// Packets that may wait for one connection, 256 by default. Somewhat above twice that, and when they take eight
     /// times the memory of [`receive_buffer`](Self::receive_buffer), what still comes is dropped.
@@ -49,7 +49,7 @@ pub struct LinkSettings {
     /// How long a handshake may take before it is [`LlpError::TimedOut`]; 60 s by default.
     pub connect_timeout: Duration,
     /// After so long without traffic the peer is asked whether it is still there. One that says
-    /// nothing for ten times as long, whether octets are under way or not, is gone
+    /// nothing for ten times as long, whether bytes are under way or not, is gone
     /// ([`LlpError::TimedOut`]). `None`, the default: nobody asks, and a connection to a peer that
     /// has vanished without a word lasts for ever.
     pub keepalive: Option<Duration>,
@@ -180,7 +180,7 @@ impl LinkSettings {
 /// An inbox holds so many times what a connection may receive. A packet fills at least a fifth of its buffer, as a rule:
 /// see how `receive` chooses one.
 const INBOX: usize = 8;
-/// Of so many octets at least: two packets of 64 KiB are to find room.
+/// Of so many bytes at least: two packets of 64 KiB are to find room.
 const LEAST_INBOX: usize = 32 << 10;
 
 const OPEN: &str = "open the Ethernet link";

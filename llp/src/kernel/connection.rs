@@ -37,7 +37,7 @@ const DEFAULT_MSS: usize = 536;
 enum State {
     /// The attempt runs.
     Connecting,
-    /// Octets go both ways.
+    /// Bytes go both ways.
     Connected,
     /// Connected, and our FIN is on its way.
     Finished,
@@ -283,7 +283,7 @@ impl Llp for KernelConnection {
                     Ok(sent) => break sent,
                     Err(Errno::INTR) => {}
                     Err(Errno::AGAIN) => break 0,
-                    // The kernel is short of memory now; it takes octets again later.
+                    // The kernel is short of memory now; it takes bytes again later.
                     Err(Errno::NOBUFS | Errno::NOMEM) => break 0,
                     // What was taken before the failure is told first, the failure next time.
                     Err(errno) if taken == 0 => {
@@ -400,7 +400,7 @@ impl Llp for KernelConnection {
             .with_time(whole_seconds(keepalive.idle))
             .with_interval(whole_seconds(keepalive.interval))
             .with_retries(keepalive.probes);
-        // Without the second, octets under way would be sent again for a quarter of an hour before
+        // Without the second, bytes under way would be sent again for a quarter of an hour before
         // anybody asks.
         let failed = |error| LlpError::from_io("keep watch over the connection", self.peer, error);
         self.socket.set_tcp_keepalive(&settings).map_err(failed)?;

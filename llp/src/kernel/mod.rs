@@ -38,7 +38,7 @@ pub struct KernelSettings {
     /// After so long without traffic the kernel asks the peer whether it is still there, and goes on
     /// asking in this interval; a dead peer is then [`LlpError::TimedOut`].
     pub keepalive: Option<Duration>,
-    /// How long sent octets may stay unacknowledged before the connection is
+    /// How long sent bytes may stay unacknowledged before the connection is
     /// [`LlpError::TimedOut`]: TCP_USER_TIMEOUT of `tcp(7)`.
     pub user_timeout: Option<Duration>,
 }
@@ -103,7 +103,7 @@ impl KernelNetwork {
     }
 
     /// Takes over a connection that a program made itself, to go on with it in RDMA mode (RFC 5044
-    /// section 7.1 lets the ULP talk over it first). Octets that the program has read already are
+    /// section 7.1 lets the ULP talk over it first). Bytes that the program has read already are
     /// its own affair. Within this host it gets the congestion control that a connection of this
     /// network has ([`KernelSettings::congestion`]), but TCP goes on pacing what it sends where the
     /// system's control was BBR; a program that sets `reno` before it connects avoids that. A bound

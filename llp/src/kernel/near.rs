@@ -9,10 +9,10 @@
 //! Only what is offered at a time is bounded, not what the kernel keeps until it is read, so a receiver that is busy does not stop the
 //! sender. (A receive buffer of some segments, by SO_RCVBUF, does, and gained less.)
 //!
-//! That is for octets that come one behind the other. What goes there and back is slower by it (a ping-pong of 1 MiB by a tenth): the last
-//! segments of a message wait for acknowledgements when the sender has nothing more to do. (Reads of 1 MiB one at a time are slower by a quarter.) So the window is looked at every [`INTERVAL`] octets
-//! received. It is bounded while they come in a stream, and freed when they took longer than [`STREAM`], or as soon as octets turn out to go there and
-//! back: this end answers with [`ANSWER`] octets or more in one call, or asks for one answer ([`FpduEnds::asking`](crate::FpduEnds::asking)) and
+//! That is for bytes that come one behind the other. What goes there and back is slower by it (a ping-pong of 1 MiB by a tenth): the last
+//! segments of a message wait for acknowledgements when the sender has nothing more to do. (Reads of 1 MiB one at a time are slower by a quarter.) So the window is looked at every [`INTERVAL`] bytes
+//! received. It is bounded while they come in a stream, and freed when they took longer than [`STREAM`], or as soon as bytes turn out to go there and
+//! back: this end answers with [`ANSWER`] bytes or more in one call, or asks for one answer ([`FpduEnds::asking`](crate::FpduEnds::asking)) and
 //! has had the one before without a look at the window. (So Reads of 4 MiB and more, one at a time, are a stream. Who does small Reads one at a time
 //! while the peer streams has a free window, too.)
 //!
@@ -35,15 +35,15 @@ use socket2::Socket;
 
 use crate::raw;
 
-/// Octets of a window, made whole segments: two of them on a loopback device as it comes (65,483 octets each, 65,464 over IPv6), because the kernel
+/// Bytes of a window, made whole segments: two of them on a loopback device as it comes (65,483 bytes each, 65,464 over IPv6), because the kernel
 /// acknowledges every second segment at once. What it offers is rounded up to what the window's scale can say.
 const WINDOW: u32 = 128_000;
-/// Octets received between two looks at the window. One that is bounded is bounded again, because the kernel widens it when it makes the receive
-/// buffer larger, and when larger segments than before arrive. The calls take a thousandth or two of the time of so many octets.
+/// Bytes received between two looks at the window. One that is bounded is bounded again, because the kernel widens it when it makes the receive
+/// buffer larger, and when larger segments than before arrive. The calls take a thousandth or two of the time of so many bytes.
 const INTERVAL: u64 = 4 << 20;
-/// Octets that come in a stream are here within this time: 1 GB/s, half of what the slowest pair of processors has reached.
+/// Bytes that come in a stream are here within this time: 1 GB/s, half of what the slowest pair of processors has reached.
 const STREAM: Duration = Duration::from_millis(4);
-/// To send so many octets in one call is an answer: less than a segment, as the kernel may take one at a time.
+/// To send so many bytes in one call is an answer: less than a segment, as the kernel may take one at a time.
 const ANSWER: usize = 60_000;
 /// No bound.
 const FREE: u32 = 1 << 30;
@@ -52,9 +52,9 @@ const FREE: u32 = 1 << 30;
 #[derive(Debug)]
 pub(super) struct Window {
     state: State,
-    /// Octets to receive until the next look.
+    /// Bytes to receive until the next look.
     left: u64,
-    /// When the last look was, if octets have not gone there and back since.
+    /// When the last look was, if bytes have not gone there and back since.
     looked: Option<Instant>,
     /// There was a look since an answer was last asked for.
     streamed: bool,
@@ -84,7 +84,7 @@ impl Window {
         }
     }
 
-    /// Takes in that so many octets were received.
+    /// Takes in that so many bytes were received.
     #[inline]
     pub(super) fn received(&mut self, socket: &Socket, octets: usize) {
         match self.left.checked_sub(octets as u64) {
@@ -93,7 +93,7 @@ impl Window {
         }
     }
 
-    /// Takes in that so many octets were sent.
+    /// Takes in that so many bytes were sent.
     #[inline]
     pub(super) fn sent(&mut self, socket: &Socket, octets: usize) {
         if octets >= ANSWER {
@@ -110,7 +110,7 @@ impl Window {
         }
     }
 
-    /// Octets go there and back.
+    /// Bytes go there and back.
     fn turns(&mut self, socket: &Socket) {
         self.looked = None;
         self.left = INTERVAL;
@@ -155,7 +155,7 @@ impl Window {
     }
 }
 
-/// The window in octets, where segments have so many.
+/// The window in bytes, where segments have so many.
 fn window_of(mss: u32) -> u32 {
     let mss = mss.max(1);
     WINDOW.div_ceil(mss) * mss
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
     use crate::{FpduEnds, Llp, Network as _, Piece, Recv};
 
-    /// Sends so many octets from the one end to the other.
+    /// Sends so many bytes from the one end to the other.
     fn pass(from: &mut dyn Llp, to: &mut dyn Llp, octets: u64) {
         let octets = usize::try_from(octets).unwrap();
         let (source, mut sink) = (vec![7; 1 << 20], vec![0; 1 << 20]);
@@ -202,7 +202,7 @@ mod tests {
                     )
                     .unwrap();
                 }
-                Recv::Closed => panic!("closed after {received} octets"),
+                Recv::Closed => panic!("closed after {received} bytes"),
             }
         }
     }

@@ -1,10 +1,10 @@
-//! Which octets make the next segment, so that segments begin with FPDUs.
+//! Which bytes make the next segment, so that segments begin with FPDUs.
 //!
 //! smoltcp fills a segment with whatever its send buffer and the peer's window hold. So it is given
 //! one segment at a time, and only when it can send all of it at once:
 //!
-//! 1. everything before was sent, so that the segment begins with the first octet handed over;
-//! 2. it is as many whole FPDUs as EMSS allows, or EMSS octets of an FPDU that is longer;
+//! 1. everything before was sent, so that the segment begins with the first byte handed over;
+//! 2. it is as many whole FPDUs as EMSS allows, or EMSS bytes of an FPDU that is longer;
 //! 3. the peer's window takes it whole. If not, it waits for an acknowledgement.
 //!
 //! When nothing is in flight, no acknowledgement is to come, and a window that is too small for the
@@ -15,7 +15,7 @@
 //! this one segment.
 //!
 //! On a link that cuts segments by itself, several of one length leave together. Where FPDUs are longer than segments on purpose
-//! ([`FpduEnds::over_segments`]), a burst is as long as it can be, and cut every EMSS octets whatever lies there.
+//! ([`FpduEnds::over_segments`]), a burst is as long as it can be, and cut every EMSS bytes whatever lies there.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_millis(200);
 
 /// What is offered to TCP and not yet taken, in one call.
 pub(crate) struct Offer<'a> {
-    /// Stream offsets of the next octet and of the end of what is offered.
+    /// Stream offsets of the next byte and of the end of what is offered.
     at: u64,
     to: u64,
     /// The ends behind `at`.
@@ -43,15 +43,15 @@ pub(crate) struct Offer<'a> {
 /// How much room there is for the next segment, with everything before it sent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Room {
-    /// Octets that the peer has not acknowledged.
+    /// Bytes that the peer has not acknowledged.
     pub(crate) in_flight: usize,
-    /// The peer's window, from the first octet in flight, and the largest it ever offered.
+    /// The peer's window, from the first byte in flight, and the largest it ever offered.
     pub(crate) window: usize,
     pub(crate) largest_window: usize,
     /// The size of the send buffer.
     pub(crate) buffer: usize,
     pub(crate) emss: usize,
-    /// The most octets that leave together, to be cut into segments later; EMSS where nobody does that.
+    /// The most bytes that leave together, to be cut into segments later; EMSS where nobody does that.
     pub(crate) burst: usize,
 }
 
@@ -90,7 +90,7 @@ impl<'a> Offer<'a> {
         }
     }
 
-    /// The longest run of whole FPDUs within `limit` octets; 0 when not even one fits.
+    /// The longest run of whole FPDUs within `limit` bytes; 0 when not even one fits.
     fn whole(&self, limit: usize) -> usize {
         let limit = self.at.saturating_add(limit as u64).min(self.to);
         let mut last = self.at;
@@ -103,8 +103,8 @@ impl<'a> Offer<'a> {
         len(last - self.at)
     }
 
-    /// The longest run, within `limit` octets, of segments as they would be by themselves that have, but for the last
-    /// one, exactly `each` octets: what is cut every `each` octets has an FPDU at every cut.
+    /// The longest run, within `limit` bytes, of segments as they would be by themselves that have, but for the last
+    /// one, exactly `each` bytes: what is cut every `each` bytes has an FPDU at every cut.
     fn alike(&self, each: usize, emss: usize, limit: usize) -> usize {
         let limit = self.at.saturating_add(limit as u64).min(self.to);
         // Where the run ends, and the segment that is being made up.
@@ -127,7 +127,7 @@ impl<'a> Offer<'a> {
         len(segment - self.at)
     }
 
-    /// Whether alignment was given up for what is within `limit` octets: one of the FPDUs there, or the rest of the first one, is longer than
+    /// Whether alignment was given up for what is within `limit` bytes: one of the FPDUs there, or the rest of the first one, is longer than
     /// a segment, and on purpose.
     fn is_over_segments(&self, emss: usize, limit: usize) -> bool {
         let limit = self.at.saturating_add(limit as u64).min(self.to);
@@ -144,7 +144,7 @@ impl<'a> Offer<'a> {
         false
     }
 
-    /// The longest run within `limit` octets that is cut every `emss` octets, wherever FPDUs end: full segments, unless it is all there is.
+    /// The longest run within `limit` bytes that is cut every `emss` bytes, wherever FPDUs end: full segments, unless it is all there is.
     fn anywhere(&self, emss: usize, limit: usize) -> usize {
         let offered = len(self.to - self.at);
         if offered <= limit {
@@ -154,7 +154,7 @@ impl<'a> Offer<'a> {
         }
     }
 
-    /// The octets of the next segment when only EMSS limits it; 0 when that is for a later call to
+    /// The bytes of the next segment when only EMSS limits it; 0 when that is for a later call to
     /// say.
     fn segment(&self, emss: usize, mid_fpdu: bool) -> usize {
         let offered = len(self.to - self.at);
@@ -177,13 +177,13 @@ impl<'a> Offer<'a> {
     }
 }
 
-/// Octets of an offer in memory.
+/// Bytes of an offer in memory.
 fn len(octets: u64) -> usize {
     usize::try_from(octets).unwrap_or(usize::MAX)
 }
 
 impl Aligner {
-    /// How many octets to hand over as the next segment; 0 to wait, or when nothing is left.
+    /// How many bytes to hand over as the next segment; 0 to wait, or when nothing is left.
     pub(crate) fn next(&mut self, offer: &Offer<'_>, room: &Room, now: Instant) -> usize {
         let wanted = offer.segment(room.emss.min(room.buffer), self.mid_fpdu);
         let usable = room.window.saturating_sub(room.in_flight);
@@ -213,7 +213,7 @@ impl Aligner {
         0
     }
 
-    /// As [`next`](Self::next), but for as many segments as may leave together: their octets, and those of each but
+    /// As [`next`](Self::next), but for as many segments as may leave together: their bytes, and those of each but
     /// the last.
     pub(crate) fn burst(&mut self, offer: &Offer<'_>, room: &Room, now: Instant) -> (usize, usize) {
         let each = self.next(offer, room, now);
@@ -246,7 +246,7 @@ impl Aligner {
         (octets, if over_segments { room.emss } else { each })
     }
 
-    /// So many octets of the offer were handed over.
+    /// So many bytes of the offer were handed over.
     pub(crate) fn taken(&mut self, offer: &mut Offer<'_>, octets: usize) {
         self.waiting = Waiting::No;
         offer.begun = true;

@@ -120,7 +120,7 @@ mod tests {
         packet.octets().to_vec()
     }
 
-    /// A segment with data and a FIN, and octets of padding behind the packet.
+    /// A segment with data and a FIN, and bytes of padding behind the packet.
     fn closing(v6: bool, data: usize, padding: usize) -> Vec<u8> {
         let mut packet = written(&bare(v6, true));
         packet.extend(vec![7; data]);

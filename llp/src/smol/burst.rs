@@ -2,7 +2,7 @@
 //!
 //! smoltcp makes no segment that is longer than what the MTU and the MSS of the peer allow. Where the other side of the
 //! link cuts segments (TCP segmentation offload), it is to make them of nearly 64 KiB all the same: it is told an
-//! MTU of 65535 octets, and that the peer's MSS allows as much. What it makes of that in its own SYN is put right here,
+//! MTU of 65535 bytes, and that the peer's MSS allows as much. What it makes of that in its own SYN is put right here,
 //! so that the peer hears the MSS that the wire has; and every burst says of what size its segments on the wire are
 //! to be, which is never above the MSS that the peer has named.
 

@@ -52,7 +52,7 @@ pub(crate) struct SmolConnection {
     /// When smoltcp wants to be polled, as of the last poll.
     poll_at: Option<smoltcp::time::Instant>,
     aligner: Aligner,
-    /// Octets put into smoltcp's send buffer since the beginning.
+    /// Bytes put into smoltcp's send buffer since the beginning.
     handed: u64,
     /// With a congestion window only.
     nagle: Option<Box<Nagle>>,
@@ -60,7 +60,7 @@ pub(crate) struct SmolConnection {
     questions: Questions,
     fin_again: Option<FinAgain>,
     recovery: Recovery,
-    /// Octets that the owner has read.
+    /// Bytes that the owner has read.
     read: u64,
 }
 
@@ -178,7 +178,7 @@ impl SmolConnection {
         self.sockets.get_mut(self.handle)
     }
 
-    /// How many octets have arrived in order, with the FIN as one more.
+    /// How many bytes have arrived in order, with the FIN as one more.
     fn received(&self) -> u64 {
         let socket = self.socket();
         self.read + socket.recv_queue() as u64 + u64::from(has_fin(socket.state()))
@@ -347,8 +347,8 @@ impl SmolConnection {
     }
 
     /// Has smoltcp send the FIN. In LAST-ACK, smoltcp 0.14 takes a window update for a duplicate and
-    /// ignores it, so that octets which wait for the peer's window would wait for a timer; after
-    /// the peer's FIN ours is therefore only sent when all octets were acknowledged.
+    /// ignores it, so that bytes which wait for the peer's window would wait for a timer; after
+    /// the peer's FIN ours is therefore only sent when all bytes were acknowledged.
     fn close_when_ready(&mut self) {
         if self.close_later && !self.fin_waits() {
             let socket = self.socket_mut();
@@ -359,7 +359,7 @@ impl SmolConnection {
         }
     }
 
-    /// Whether smoltcp may run its timers. At the end of TIME-WAIT it would forget octets that
+    /// Whether smoltcp may run its timers. At the end of TIME-WAIT it would forget bytes that
     /// nobody has read yet, so that this one has to wait.
     fn may_transmit(&mut self, now: smoltcp::time::Instant) -> bool {
         let socket = self.socket();
@@ -452,10 +452,10 @@ impl Llp for SmolConnection {
         if buf.is_empty() {
             return Ok(Recv::WouldBlock);
         }
-        // One acknowledgement tells of the octets and of the room that reading them makes.
+        // One acknowledgement tells of the bytes and of the room that reading them makes.
         let empty = !self.socket().can_recv();
         if empty && self.stack.link().takes_in() {
-            // Who gets octets from this call need not be told that some have come.
+            // Who gets bytes from this call need not be told that some have come.
             self.mailbox.attend(|| self.stack.poll());
         }
         let arrived = empty && self.mailbox.has_news();

@@ -19,10 +19,10 @@ use super::segment::FlowKey;
 use super::stack::{Route, Stack};
 use super::window::{Peer, after};
 
-/// Octets of TCP's header on a segment with data.
+/// Bytes of TCP's header on a segment with data.
 const TCP_HEADER: usize = 20;
 
-/// Octets of the headers of IPv6 and TCP with data.
+/// Bytes of the headers of IPv6 and TCP with data.
 const MOST_HEADERS: usize = 60;
 
 /// The link end of one connection.
@@ -38,14 +38,14 @@ pub(crate) struct Device {
     /// The inbox at the other end was full when smoltcp last wanted to send; when there is room,
     /// our signal is raised.
     pub(crate) held_back: bool,
-    /// Acknowledgements that say again that these octets arrived, and nothing else, are dropped. At
+    /// Acknowledgements that say again that these bytes arrived, and nothing else, are dropped. At
     /// the third one smoltcp 0.14 would retransmit fast. When nothing but a FIN is unacknowledged,
     /// it sends nothing then, and stops the timer that would have sent the FIN again: if that was
     /// lost, both ends would wait for ever.
     pub(crate) skip_repeats: Option<u64>,
-    /// The connection stands, so that what acknowledges octets which never left is answered, and dropped (RFC 9293
+    /// The connection stands, so that what acknowledges bytes which never left is answered, and dropped (RFC 9293
     /// section 3.10.7.4). smoltcp 0.14 looks at what is in its send buffer, sent or not: it would take those
-    /// octets for arrived, and never send them.
+    /// bytes for arrived, and never send them.
     pub(crate) stands: bool,
     /// Such a segment was dropped and not answered yet.
     challenged: bool,
@@ -88,7 +88,7 @@ impl Cut {
 }
 
 impl Transmitter {
-    /// Sends a packet, cut into segments of so many octets where it is longer; 0 for one that must not be cut.
+    /// Sends a packet, cut into segments of so many bytes where it is longer; 0 for one that must not be cut.
     fn transmit(&mut self, mut packet: Packet, cut: usize) {
         if cut > 0 {
             let data = data_of(&packet);
@@ -166,7 +166,7 @@ impl Device {
         self.held_back
     }
 
-    /// What smoltcp sends until [`Self::segment_is_made`] is one segment of so many octets, for which
+    /// What smoltcp sends until [`Self::segment_is_made`] is one segment of so many bytes, for which
     /// [`Self::holds_back`] just found room.
     pub(crate) fn expect_segment(&mut self, octets: usize) {
         self.transmitter.joiner.expect(octets);
@@ -185,7 +185,7 @@ impl Device {
         }
     }
 
-    /// The segment that is handed over next is to be cut into those of `each` octets, and what is sent of no such
+    /// The segment that is handed over next is to be cut into those of `each` bytes, and what is sent of no such
     /// segment into those of `emss`; on a link that cuts.
     pub(crate) fn set_cut(&mut self, emss: usize, each: usize) {
         if self.transmitter.stack.settings.bursts {
@@ -199,13 +199,13 @@ impl Device {
         cut.emss = cut.emss.min(emss);
     }
 
-    /// Whether the last of the `handed` octets that were put into the send buffer was ever sent.
+    /// Whether the last of the `handed` bytes that were put into the send buffer was ever sent.
     pub(crate) fn all_left(&self, handed: u64) -> bool {
         let Promises { syn, sent_to, .. } = &self.transmitter.promises;
         syn.map(|syn| after(syn, handed)) == *sent_to
     }
 
-    /// How many of the `handed` octets were never sent.
+    /// How many of the `handed` bytes were never sent.
     pub(crate) fn unsent(&self, handed: u64) -> usize {
         let Promises { syn, sent_to, .. } = self.transmitter.promises;
         syn.map_or(0, |syn| {
@@ -225,7 +225,7 @@ impl Device {
     }
 
     /// Asks the peer to acknowledge again what it has acknowledged (RFC 9293 section 3.8.4), when
-    /// `queued` of the `handed` octets are not.
+    /// `queued` of the `handed` bytes are not.
     pub(crate) fn ask(&mut self, key: &FlowKey, handed: u64, queued: usize) {
         let Promises { syn, .. } = self.transmitter.promises;
         let start = syn.map(|syn| after(syn, handed.wrapping_sub(queued as u64)));
@@ -256,7 +256,7 @@ impl Device {
         stack.transmit(packet, route);
     }
 
-    /// What smoltcp sends from now on by itself, when `queued` of the `handed` octets are not
+    /// What smoltcp sends from now on by itself, when `queued` of the `handed` bytes are not
     /// acknowledged: whether a probe of the peer's window would have nothing to carry.
     pub(crate) fn before_egress(&mut self, handed: u64, queued: usize) {
         let probes = self.peer.window == 0 && queued > 0 && self.all_left(handed);
@@ -273,7 +273,7 @@ impl Device {
     }
 
     /// What the peer has told us last of what it has and of its window, when `queued` of the `handed`
-    /// octets are not acknowledged, and `received` octets arrived, a FIN counted as one.
+    /// bytes are not acknowledged, and `received` bytes arrived, a FIN counted as one.
     pub(crate) fn said_last(
         &self,
         key: &FlowKey,
@@ -311,7 +311,7 @@ impl Device {
         }
     }
 
-    /// Whether what arrives says nothing but that these octets arrived.
+    /// Whether what arrives says nothing but that these bytes arrived.
     fn only_repeats(&self, octets: u64) -> bool {
         let syn = self.transmitter.promises.syn;
         syn.is_some_and(|syn| self.peer.only_repeats(after(syn, octets)))

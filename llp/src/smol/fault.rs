@@ -264,7 +264,7 @@ mod tests {
         packet
     }
 
-    /// What comes out of `count` packets, by the first octet of each.
+    /// What comes out of `count` packets, by the first byte of each.
     fn passed(settings: FaultSettings, direction: u64, count: u8) -> (Vec<u8>, FaultCounts) {
         let injector = FaultInjector::new(settings, direction);
         let pool = Pool::new(40);

@@ -1,6 +1,6 @@
 //! Makes one segment again of two that smoltcp made only because its send buffer is a ring.
 //!
-//! smoltcp 0.14 sends octets that lie next to each other. Where the ring ends in the middle of a
+//! smoltcp 0.14 sends bytes that lie next to each other. Where the ring ends in the middle of a
 //! segment, it cuts there, once in every round of the buffer, and with it an FPDU. Both parts are
 //! made one right after the other, so that the first can wait for the second.
 
@@ -11,7 +11,7 @@ use super::packet::Packet;
 /// The parts of one segment.
 #[derive(Default)]
 pub(crate) struct Joiner {
-    /// Octets of data that the segment is to carry; 0 when nothing is expected.
+    /// Bytes of data that the segment is to carry; 0 when nothing is expected.
     expected: usize,
     first: Option<Packet>,
     /// The buffer of a part that went into the other.
@@ -28,13 +28,13 @@ fn layout(packet: &[u8]) -> Option<(usize, usize)> {
     (data <= packet.len()).then_some((tcp, data))
 }
 
-/// Octets of data in a packet.
+/// Bytes of data in a packet.
 pub(crate) fn data_of(packet: &Packet) -> usize {
     layout(packet.octets()).map_or(0, |(_, at)| packet.octets().len() - at)
 }
 
 impl Joiner {
-    /// The next data that leaves belongs to a segment of so many octets.
+    /// The next data that leaves belongs to a segment of so many bytes.
     pub(crate) fn expect(&mut self, octets: usize) {
         self.expected = octets;
     }
@@ -44,7 +44,7 @@ impl Joiner {
         self.expected > 0
     }
 
-    /// Octets of data of the segment that is expected; 0 without one.
+    /// Bytes of data of the segment that is expected; 0 without one.
     pub(crate) fn expected(&self) -> usize {
         self.expected
     }

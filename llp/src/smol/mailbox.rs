@@ -23,13 +23,13 @@ const ANSWERS: usize = 64;
 /// without asking (answers to what arrives) gets past it, and is dropped at the second bound, which
 /// is well above the first.
 ///
-/// Both count packets, and the octets of the buffers that these are in, whatever of them they fill: a peer on the other
+/// Both count packets, and the bytes of the buffers that these are in, whatever of them they fill: a peer on the other
 /// side of a wire chooses how long its packets are.
 pub(crate) struct Mailbox {
     queue: Mutex<Queue>,
     /// How many packets wait; a hint that saves a lock.
     waiting: AtomicUsize,
-    /// The octets of their buffers; a hint as well.
+    /// The bytes of their buffers; a hint as well.
     octets: AtomicUsize,
     bounds: Bounds,
     pool: Arc<Pool>,
@@ -61,7 +61,7 @@ pub(crate) enum Notice {
 pub(crate) struct Bounds {
     /// Packets from which on senders hold back. Somewhat above twice that, what still comes is dropped.
     pub(crate) packets: usize,
-    /// Octets beyond which what comes is dropped. From half of that on, senders hold back.
+    /// Bytes beyond which what comes is dropped. From half of that on, senders hold back.
     pub(crate) octets: usize,
 }
 
@@ -78,7 +78,7 @@ impl Bounds {
 
 struct Queue {
     packets: VecDeque<Packet>,
-    /// The octets of their buffers.
+    /// The bytes of their buffers.
     octets: usize,
     /// Raised as well, while a listener drives the connection through its handshake.
     parent: Option<Arc<Signal>>,
@@ -163,7 +163,7 @@ impl Mailbox {
         self.has_packets() || self.noticed.load(Ordering::Acquire)
     }
 
-    /// Notes that octets up to the sequence number `end` were sent.
+    /// Notes that bytes up to the sequence number `end` were sent.
     pub(crate) fn note_sent(&self, end: u32) {
         // Only the owner of the connection writes here.
         let before = self.sent.load(Ordering::Relaxed);
@@ -174,7 +174,7 @@ impl Mailbox {
         }
     }
 
-    /// Whether `seq` may be that of a segment that is under way, when at most `window` octets are:
+    /// Whether `seq` may be that of a segment that is under way, when at most `window` bytes are:
     /// what somebody who does not see the connection could only guess (RFC 5927 section 4.1).
     pub(crate) fn is_under_way(&self, seq: u32, window: usize) -> bool {
         let sent = self.sent.load(Ordering::Acquire);
@@ -343,7 +343,7 @@ mod tests {
     fn an_inbox_holds_no_more_octets_of_buffers_than_its_bound() {
         let (mailbox, sender) = (bounded(1000, 300_000), Arc::new(mailbox(1)));
         let short = || {
-            // Few octets in a large buffer count as the buffer does.
+            // Few bytes in a large buffer count as the buffer does.
             let mut packet = Packet::new(65_536);
             packet.resize(40);
             packet

@@ -22,14 +22,14 @@ use crate::{BoundPort, Llp, LlpError, LlpListener, Network, NetworkInfo};
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct MemorySettings {
-    /// The largest IP packet in octets, 576 to 65535; 1500 by default. Below 1280 the hosts have no
+    /// The largest IP packet in bytes, 576 to 65535; 1500 by default. Below 1280 the hosts have no
     /// IPv6 addresses: IPv6 does not work there.
     pub mtu: usize,
-    /// Octets that each connection holds for its reader, which is the largest window it offers;
+    /// Bytes that each connection holds for its reader, which is the largest window it offers;
     /// 256 KiB by default. Its memory is only touched as it is used, as far as the allocator gives pages that are
     /// zero already (glibc's clears up to half of a buffer where it takes it from the heap, as it may from some thousand connections on).
     pub receive_buffer: usize,
-    /// Octets that each connection holds until the peer has acknowledged them; 256 KiB by default.
+    /// Bytes that each connection holds until the peer has acknowledged them; 256 KiB by default.
     pub send_buffer: usize,
     /// Packets that may wait for one connection before its peer holds more of them back; 256 by
     /// default. Well beyond it, what still comes is dropped.

@@ -36,18 +36,18 @@
 //! # Segments and FPDUs
 //! With [`FpduEnds`](crate::FpduEnds), every segment begins with an FPDU and holds a whole number of
 //! them, as RFC 5044 section 3 and appendix A.1 ask of an MPA-aware TCP: as many as EMSS allows, or
-//! the pieces of EMSS octets of one that is longer. smoltcp cuts its buffer wherever a window ends,
+//! the pieces of EMSS bytes of one that is longer. smoltcp cuts its buffer wherever a window ends,
 //! so it is given one segment at a time, when the peer's window takes it whole; what does not fit
 //! waits for an acknowledgement on our side of `try_send`. A congestion window is smoltcp's secret:
 //! what it does not take whole waits in smoltcp's buffer, by Nagle's algorithm, which is used for
 //! nothing else. It does not hold
-//! * for what TCP sends again: smoltcp cuts that anew, at EMSS from the first octet that was not
+//! * for what TCP sends again: smoltcp cuts that anew, at EMSS from the first byte that was not
 //!   acknowledged;
 //! * when a window stays too small for the next FPDU with nothing in flight: RFC 9293 section
 //!   3.8.6.2.1 has it filled, at once when it is half of the largest that the peer offered, else
 //!   after 200 ms. So a peer whose whole window is smaller than a segment gets parts of FPDUs;
 //! * with [`Congestion::Reno`] and [`Congestion::Cubic`] for two more: the first segment of a
-//!   connection on which nothing was acknowledged yet, if it is longer than 2048 octets, and the
+//!   connection on which nothing was acknowledged yet, if it is longer than 2048 bytes, and the
 //!   segment that was waiting for the congestion window when TCP's timer fired, which goes out
 //!   together with what is sent again;
 //! * for an FPDU of a batch that was framed before EMSS became smaller;
@@ -58,15 +58,15 @@
 //! on the wire; what is sent again is cut at the length of those before. Where FPDUs are to be longer than a segment
 //! ([`FpduEnds::over_segments`](crate::FpduEnds::over_segments)), bursts are as long as they can be, and cut at EMSS wherever FPDUs end.
 //!
-//! No receiver may rely on it (RFC 5044 section 5). Octets without ends are one run that TCP may cut
+//! No receiver may rely on it (RFC 5044 section 5). Bytes without ends are one run that TCP may cut
 //! anywhere.
 //!
 //! # EMSS
 //! EMSS is computed here: the smaller of what the MTU leaves after the IP and TCP headers and of
 //! the MSS that the peer's SYN named (536 without one). TCP options that would shorten a data
 //! segment are not used. Offload changes nothing of this: EMSS is what one segment on the wire carries. A smaller MTU of the path, when the link learns of one, counts from the
-//! next segment on, also for what is sent again. Below 576 octets (IPv4) the packets stay that
-//! large and routers may fragment them; with IPv6, 1280 octets is what every path takes.
+//! next segment on, also for what is sent again. Below 576 bytes (IPv4) the packets stay that
+//! large and routers may fragment them; with IPv6, 1280 bytes is what every path takes.
 
 mod align;
 mod backlog;

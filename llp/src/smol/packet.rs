@@ -2,7 +2,7 @@
 
 use parking_lot::Mutex;
 
-/// The most octets that a pool keeps of buffers of the usual size for reuse; what comes back beyond
+/// The most bytes that a pool keeps of buffers of the usual size for reuse; what comes back beyond
 /// is freed.
 const POOL_OCTETS: usize = 16 << 20;
 
@@ -10,7 +10,7 @@ const POOL_OCTETS: usize = 16 << 20;
 pub(crate) const LARGEST: usize = 64 << 10;
 
 /// Buffers for packets that are longer than usual, where segments are cut and put together by the other side of a
-/// wire, and the most octets that a pool keeps of each.
+/// wire, and the most bytes that a pool keeps of each.
 const LARGER: [(usize, usize); 2] = [(16 << 10, 1 << 20), (LARGEST, 2 << 20)];
 
 /// How many buffers move between a connection and the pool at a time, so that the pool's lock is
@@ -29,7 +29,7 @@ pub(crate) struct Packet {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Left {
     pub(crate) sums: Sums,
-    /// The TCP segment is to be cut into those of so many octets of data; 0: it is to stay whole.
+    /// The TCP segment is to be cut into those of so many bytes of data; 0: it is to stay whole.
     pub(crate) segment: u16,
 }
 
@@ -41,14 +41,14 @@ pub(crate) enum Sums {
     Whole,
     /// Who gave us the packet has verified them.
     Vouched,
-    /// That of the transport is only begun: its field, `offset` octets behind `start` in the packet, holds the sum of the
-    /// pseudo-header, and the octets from `start` to the end are to be added. On a packet that arrived this means
+    /// That of the transport is only begun: its field, `offset` bytes behind `start` in the packet, holds the sum of the
+    /// pseudo-header, and the bytes from `start` to the end are to be added. On a packet that arrived this means
     /// that it was on no cable yet.
     Begun { start: u16, offset: u16 },
 }
 
 impl Packet {
-    /// A buffer for packets of up to `capacity` octets.
+    /// A buffer for packets of up to `capacity` bytes.
     pub(crate) fn new(capacity: usize) -> Self {
         Self {
             buffer: vec![0; capacity].into_boxed_slice(),
@@ -57,7 +57,7 @@ impl Packet {
         }
     }
 
-    /// How many octets it can have without a new buffer.
+    /// How many bytes it can have without a new buffer.
     pub(crate) fn capacity(&self) -> usize {
         self.buffer.len()
     }
@@ -92,7 +92,7 @@ impl Packet {
         self.octets_mut()
     }
 
-    /// Makes it `len` octets long and gives them for writing; what they hold is left over from an
+    /// Makes it `len` bytes long and gives them for writing; what they hold is left over from an
     /// earlier packet.
     pub(crate) fn resize(&mut self, len: usize) -> &mut [u8] {
         if self.buffer.len() < len {
@@ -109,7 +109,7 @@ pub(crate) struct Pool {
     packet_octets: usize,
 }
 
-/// Buffers, and how many octets they have together: those that a link fills can be longer than its
+/// Buffers, and how many bytes they have together: those that a link fills can be longer than its
 /// MTU.
 #[derive(Default)]
 struct Free {
@@ -146,7 +146,7 @@ impl Pool {
         }
     }
 
-    /// The number of the kind of buffers that a packet of so many octets needs, and their octets.
+    /// The number of the kind of buffers that a packet of so many bytes needs, and their bytes.
     fn class_for(&self, len: usize) -> (usize, usize) {
         if len <= self.packet_octets {
             return (0, self.packet_octets);
@@ -183,7 +183,7 @@ impl Pool {
         self.take_for(0)
     }
 
-    /// A buffer for a packet of so many octets.
+    /// A buffer for a packet of so many bytes.
     pub(crate) fn take_for(&self, octets: usize) -> Packet {
         let (class, capacity) = self.class_for(octets);
         let packet = self.free.get(class).and_then(|free| free.lock().pop());
@@ -197,7 +197,7 @@ impl Pool {
         self.class_for(packet.len).0 < self.class_of(packet)
     }
 
-    /// Whether packets of so many octets have buffers of the usual size.
+    /// Whether packets of so many bytes have buffers of the usual size.
     fn is_usual(&self, octets: usize) -> bool {
         octets <= self.packet_octets
     }
@@ -232,7 +232,7 @@ impl Spares {
         packet
     }
 
-    /// A buffer for a packet of so many octets.
+    /// A buffer for a packet of so many bytes.
     pub(crate) fn take_for(&mut self, octets: usize, pool: &Pool) -> Packet {
         if pool.is_usual(octets) {
             self.take(pool)

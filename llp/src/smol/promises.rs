@@ -4,7 +4,7 @@
 //! thrown away, and the stream stands still for the second that a retransmission takes. With full
 //! windows and a peer on another core both happen many times in a gigabyte.
 //! * The window field is rounded down to its scale, so that the end of the window can move back by
-//!   some octets when the window slides (RFC 7323 section 2.4 warns of it). A peer that has not
+//!   some bytes when the window slides (RFC 7323 section 2.4 warns of it). A peer that has not
 //!   heard yet has filled them. So every segment that leaves names one unit less than smoltcp
 //!   remembers: that end never moves back.
 //! * A zero-window probe carries the window of the moment, but only what other segments say is
@@ -15,8 +15,8 @@
 //! section 3.10.7.4), and if its timer has fired too, both ends repeat themselves for ever. So they
 //! name the end of what ever left, a FIN included: SND.NXT.
 //!
-//! One kind of them is a question: the probe of a closed window when all octets have left, so that
-//! smoltcp has none to probe with. It names an octet that the peer has acknowledged, because it is
+//! One kind of them is a question: the probe of a closed window when all bytes have left, so that
+//! smoltcp has none to probe with. It names an byte that the peer has acknowledged, because it is
 //! answered only where it is not acceptable.
 
 use smoltcp::wire::{IpAddress, IpProtocol, Ipv4Packet, Ipv6Packet, TcpPacket, TcpSeqNumber};
@@ -32,13 +32,13 @@ pub(crate) struct Promises {
     peer_closed_window: bool,
     /// The sequence number of our SYN.
     pub(crate) syn: Option<TcpSeqNumber>,
-    /// The sequence number after the last octet of the stream that ever left.
+    /// The sequence number after the last byte of the stream that ever left.
     pub(crate) sent_to: Option<TcpSeqNumber>,
     /// The sequence number after all that ever left, a FIN too.
     next: Option<TcpSeqNumber>,
     /// While a probe has nothing to carry: the sequence number before what is not acknowledged.
     pub(crate) empty_probe: Option<TcpSeqNumber>,
-    /// Octets of the stream left that had left before.
+    /// Bytes of the stream left that had left before.
     pub(crate) resent: bool,
 }
 
@@ -92,7 +92,7 @@ impl Promises {
         self.next.or(self.syn.map(|syn| syn + 1))
     }
 
-    /// The sequence number of the last octet or FIN that left.
+    /// The sequence number of the last byte or FIN that left.
     pub(crate) fn last_left(&self) -> Option<TcpSeqNumber> {
         self.next.map(|next| next - 1)
     }
@@ -125,7 +125,7 @@ impl Promises {
         let Some((source, destination, mut tcp)) = split(packet) else {
             return;
         };
-        // With the peer's window closed, a single octet can only be a probe.
+        // With the peer's window closed, a single byte can only be a probe.
         let payload = tcp
             .as_ref()
             .len()

@@ -38,7 +38,7 @@ pub(crate) struct Segment {
 
 /// The TCP part of an IP packet, with source and destination; `None` for anything else.
 fn tcp_of(packet: &[u8]) -> Option<(IpAddr, IpAddr, &[u8])> {
-    // smoltcp reads the version of a packet without asking whether it has any octets.
+    // smoltcp reads the version of a packet without asking whether it has any bytes.
     packet.first()?;
     match IpVersion::of_packet(packet).ok()? {
         IpVersion::Ipv4 => {

@@ -41,7 +41,7 @@ pub(crate) struct StackSettings {
     pub(crate) send_buffer: usize,
     /// Packets that may wait for one connection before its sender holds back.
     pub(crate) inbox: usize,
-    /// The most octets that the buffers may have which wait for one connection.
+    /// The most bytes that the buffers may have which wait for one connection.
     pub(crate) inbox_octets: usize,
     pub(crate) congestion: Congestion,
     /// Whether losses are found before smoltcp does.
@@ -68,14 +68,14 @@ impl StackSettings {
     pub(crate) fn check(&self, op: &'static str) -> Result<(), LlpError> {
         let misuse = |why| Err(LlpError::Misuse { op, why });
         if !(MIN_MTU..=MAX_MTU).contains(&self.mtu) {
-            return misuse("the MTU must be from 576 to 65535 octets");
+            return misuse("the MTU must be from 576 to 65535 bytes");
         }
         let buffers = [self.receive_buffer, self.send_buffer];
         if buffers
             .iter()
             .any(|size| !(MIN_BUFFER..=MAX_BUFFER).contains(size))
         {
-            return misuse("a buffer must have from 2048 octets to 1 GiB");
+            return misuse("a buffer must have from 2048 bytes to 1 GiB");
         }
         if self.inbox == 0 {
             return misuse("an inbox must hold at least one packet");

@@ -23,7 +23,7 @@ pub(crate) struct Peer {
     /// The MSS option of its SYN: `Some(None)` for a SYN without it.
     pub(crate) mss: Option<Option<u16>>,
     shift: u8,
-    /// The window, from the first octet that it has not acknowledged.
+    /// The window, from the first byte that it has not acknowledged.
     pub(crate) window: usize,
     /// The largest it ever offered.
     pub(crate) largest_window: usize,
@@ -47,7 +47,7 @@ struct Heard {
     flags: u8,
     /// It has no data, and no flag but ACK.
     bare: bool,
-    /// It has options: with SACK it tells of octets beyond a gap.
+    /// It has options: with SACK it tells of bytes beyond a gap.
     options: bool,
 }
 
@@ -112,7 +112,7 @@ impl Peer {
     }
 
     /// Notes what the segment says if smoltcp took it: its state went from the first to the second
-    /// of `states`, our SYN had the sequence number `our_syn`, `handed` octets were put into the
+    /// of `states`, our SYN had the sequence number `our_syn`, `handed` bytes were put into the
     /// send buffer since the beginning, and `queued` are in it now.
     pub(crate) fn arrived(
         &mut self,
@@ -156,7 +156,7 @@ impl Peer {
     }
 }
 
-/// The sequence number of the octet of the stream after the first `octets`, which follow our SYN.
+/// The sequence number of the byte of the stream after the first `octets`, which follow our SYN.
 /// Sequence numbers are counted modulo 2^32.
 pub(crate) fn after(syn: TcpSeqNumber, octets: u64) -> TcpSeqNumber {
     let [.., a, b, c, d] = octets.wrapping_add(1).to_be_bytes();
@@ -170,7 +170,7 @@ mod tests {
     const OUR_SYN: TcpSeqNumber = TcpSeqNumber(-3);
     const OPEN: (State, State) = (State::Established, State::Established);
 
-    /// A segment that acknowledges 10 octets of ours.
+    /// A segment that acknowledges 10 bytes of ours.
     fn segment(seq: i32, octets: usize, window: u16, v6: bool) -> Vec<u8> {
         let (version, at) = if v6 { (0x60, 40) } else { (0x45, 20) };
         let mut packet = vec![0; at + 20 + octets];

@@ -215,14 +215,14 @@ fn mtu(value: &str) -> Result<usize, SpecError> {
             "mtu",
             value,
             "that is no MTU",
-            &format!("octets of the largest IP packet, {MIN_MTU} to {MAX_MTU}"),
+            &format!("bytes of the largest IP packet, {MIN_MTU} to {MAX_MTU}"),
         )),
     }
 }
 
 fn mac(value: &str) -> Result<[u8; 6], SpecError> {
     let fail = |why| {
-        let expected = "six octets in hexadecimal with colons, for example 02:00:00:00:00:01";
+        let expected = "six bytes in hexadecimal with colons, for example 02:00:00:00:00:01";
         wrong("mac", value, why, expected)
     };
     let octet = |text: &str| match text.len() {
@@ -235,7 +235,7 @@ fn mac(value: &str) -> Result<[u8; 6], SpecError> {
         .ok_or_else(|| fail("it is not a MAC address"))?;
     if mac[0] & 1 != 0 {
         return Err(fail(
-            "it is the address of a group (the lowest bit of its first octet)",
+            "it is the address of a group (the lowest bit of its first byte)",
         ));
     }
     if mac == [0; 6] {

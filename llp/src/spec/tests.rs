@@ -177,7 +177,7 @@ const WRONG: &[(&str, &[&str])] = &[
         &["stands where the name of the interface belongs"],
     ),
     ("tap:tap%d,ip=192.0.2.1", &["tap%d", "no blank"]),
-    ("tap:0123456789abcdef,ip=192.0.2.1", &["at most 15 octets"]),
+    ("tap:0123456789abcdef,ip=192.0.2.1", &["at most 15 bytes"]),
     (
         "tap:uw0,192.0.2.1",
         &["`192.0.2.1` is not of the form key=value"],
@@ -342,7 +342,7 @@ fn a_path_too_long_for_a_socket_address_is_refused() {
     ] {
         let said = text.parse::<DeviceSpec>().unwrap_err().to_string();
         assert!(
-            said.contains("has 108 octets; expected at most 107"),
+            said.contains("has 108 bytes; expected at most 107"),
             "{said}"
         );
     }

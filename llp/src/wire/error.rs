@@ -4,10 +4,10 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// The octets of an interface's name, its final NUL included: IFNAMSIZ of `netdevice(7)`.
+/// The bytes of an interface's name, its final NUL included: IFNAMSIZ of `netdevice(7)`.
 const NAME_OCTETS: usize = 16;
 
-/// The name of a network interface: 1 to 15 octets, none of them a blank, `/`, `:`, `,` or `%`.
+/// The name of a network interface: 1 to 15 bytes, none of them a blank, `/`, `:`, `,` or `%`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct InterfaceName {
     octets: [u8; NAME_OCTETS],
@@ -30,7 +30,7 @@ impl FromStr for InterfaceName {
             return Err("the name of an interface is empty");
         }
         if name.len() >= NAME_OCTETS {
-            return Err("the name of an interface has at most 15 octets");
+            return Err("the name of an interface has at most 15 bytes");
         }
         // The kernel's own rules, and `%`, which it would replace by a number.
         let forbidden = |c: char| c.is_whitespace() || c.is_control() || "/:,%".contains(c);
@@ -156,7 +156,7 @@ pub enum AttachError {
     Mtu {
         /// The interface.
         name: InterfaceName,
-        /// Its MTU in octets.
+        /// Its MTU in bytes.
         has: usize,
         /// What was asked for.
         wanted: usize,
@@ -216,7 +216,7 @@ pub enum AttachError {
     NoDirectory,
     /// A path does not fit into a socket address.
     #[error(
-        "the path of a Unix socket has from 1 to 107 octets; a relative path may be short enough"
+        "the path of a Unix socket has from 1 to 107 bytes; a relative path may be short enough"
     )]
     PathLength,
 }

@@ -11,13 +11,13 @@ mod code {
     pub(super) const LOAD_WORD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
     /// A = the 16 bits at k.
     pub(super) const LOAD_HALF: u16 = (libc::BPF_LD | libc::BPF_H | libc::BPF_ABS) as u16;
-    /// A = the octet at k.
+    /// A = the byte at k.
     pub(super) const LOAD_OCTET: u16 = (libc::BPF_LD | libc::BPF_B | libc::BPF_ABS) as u16;
     /// Skip `jt` instructions when A == k, else `jf`.
     pub(super) const IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
     /// Skip k instructions.
     pub(super) const SKIP: u16 = (libc::BPF_JMP | libc::BPF_JA) as u16;
-    /// Take k octets of the frame: 0 drops it.
+    /// Take k bytes of the frame: 0 drops it.
     pub(super) const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 }
 

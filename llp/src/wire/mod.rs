@@ -37,10 +37,10 @@ pub(crate) use vnet::{complete, ones_complement_sum};
 use crate::LlpError;
 use crate::smol::{LARGEST, Left, Packet};
 
-/// Octets of an Ethernet II header without a VLAN tag: destination, source, type.
+/// Bytes of an Ethernet II header without a VLAN tag: destination, source, type.
 pub(crate) const HEADER: usize = 14;
 
-/// The largest MTU of an Ethernet: a frame and its header within 65535 octets, as the kernel has it
+/// The largest MTU of an Ethernet: a frame and its header within 65535 bytes, as the kernel has it
 /// for TAP and veth.
 pub(crate) const MAX_MTU: usize = 65535 - HEADER;
 
@@ -69,7 +69,7 @@ pub(crate) trait Wire: Send + Sync {
         false
     }
 
-    /// The most octets that the packet of a frame has, as a rule, on a wire with this MTU.
+    /// The most bytes that the packet of a frame has, as a rule, on a wire with this MTU.
     fn longest(&self, mtu: usize) -> usize {
         if self.offloads() { LARGEST } else { mtu }
     }
@@ -87,7 +87,7 @@ pub(crate) trait Wire: Send + Sync {
     /// Our own MAC address on this wire.
     fn mac(&self) -> [u8; 6];
 
-    /// The largest IP packet in octets, asked of the interface at each call.
+    /// The largest IP packet in bytes, asked of the interface at each call.
     fn mtu(&self) -> usize;
 
     /// Whether the interface is down, or has lost a frame because its MTU is smaller by now: to be

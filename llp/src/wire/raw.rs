@@ -20,7 +20,7 @@ use crate::LlpError;
 use crate::ethernet::{EthernetNetwork, LinkSettings};
 use crate::smol::{LARGEST, Left, Packet};
 
-/// What the kernel may keep for us in octets, its own bookkeeping included: some sixty of the
+/// What the kernel may keep for us in bytes, its own bookkeeping included: some sixty of the
 /// largest frames, which the default does not hold three of.
 const RECEIVE_BUFFER: usize = 8 << 20;
 

@@ -17,12 +17,12 @@ pub(super) struct Overflow(Mutex<Box<[u8]>>);
 
 impl Overflow {
     pub(super) fn new() -> Self {
-        // One octet more, so that a larger frame is seen to be larger.
+        // One byte more, so that a larger frame is seen to be larger.
         Self(Mutex::new(vec![0; LARGEST + 1].into_boxed_slice()))
     }
 
     /// Lets `read` fill, in this order, `prefix` (which all frames have, and which may be empty),
-    /// the header and the packet of at least `usual` octets. `false`: what it read is no frame, too
+    /// the header and the packet of at least `usual` bytes. `false`: what it read is no frame, too
     /// short or too long.
     pub(super) fn receive(
         &self,

@@ -34,7 +34,7 @@ fn checked(result: c_int) -> Result<(), Errno> {
 fn request(name: &InterfaceName) -> libc::ifreq {
     // SAFETY: an `ifreq` is an array and a union of integers and pointers; zero is a value of all.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    // A name has at most 15 octets, so that a NUL remains.
+    // A name has at most 15 bytes, so that a NUL remains.
     for (to, from) in request.ifr_name.iter_mut().zip(name.as_str().bytes()) {
         *to = std::ffi::c_char::from_ne_bytes([from]);
     }
@@ -96,7 +96,7 @@ pub(super) fn attach_tap(
     set_features(&tun, 0).map(|()| offload)
 }
 
-/// Octets of a virtio-net header, as [`attach_tap`] asks for them.
+/// Bytes of a virtio-net header, as [`attach_tap`] asks for them.
 const VNET_HEADER: c_int = super::vnet::VNET_HEADER as c_int;
 
 fn set_features(tun: impl AsFd, features: c_ulong) -> Result<(), Errno> {
@@ -239,7 +239,7 @@ pub(super) fn take_all_multicast(socket: impl AsFd, index: u32) -> Result<(), Er
     })
 }
 
-/// Receives one frame of an AF_PACKET socket into the slices, without blocking. Returns its octets,
+/// Receives one frame of an AF_PACKET socket into the slices, without blocking. Returns its bytes,
 /// and whether this host sent it.
 pub(super) fn receive_frame(
     socket: impl AsFd,

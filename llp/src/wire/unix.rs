@@ -25,7 +25,7 @@ use crate::smol::{Left, Packet};
 /// The MTU when none is asked for: that of an Ethernet, and of a guest that was told nothing.
 const DEFAULT_MTU: usize = 1500;
 
-/// The octets of a path, or of an abstract name with its `@`, that fit a socket address: `unix(7)`.
+/// The bytes of a path, or of an abstract name with its `@`, that fit a socket address: `unix(7)`.
 pub(crate) const MAX_PATH: usize = 107;
 
 impl EthernetNetwork {

@@ -4,7 +4,7 @@
 use super::HEADER;
 use crate::smol::{Left, Sums};
 
-/// Octets of the header without the field for merged buffers.
+/// Bytes of the header without the field for merged buffers.
 pub(super) const VNET_HEADER: usize = 10;
 
 /// A header that asks for nothing: a whole frame with complete checksums.
@@ -85,7 +85,7 @@ pub(crate) fn complete(packet: &mut [u8], sums: Sums) {
     }
 }
 
-/// The sum of RFC 1071 over the octets, not complemented.
+/// The sum of RFC 1071 over the bytes, not complemented.
 pub(crate) fn ones_complement_sum(octets: &[u8]) -> u16 {
     let (words, rest) = octets.as_chunks::<4>();
     let mut sum: u64 = words
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn what_is_left_to_the_reader_stands_in_the_header_as_virtio_has_it() {
-        // Flags, kind of GSO, length of all headers, octets of a segment, start and offset of the sum.
+        // Flags, kind of GSO, length of all headers, bytes of a segment, start and offset of the sum.
         let fields = |vnet: [u8; VNET_HEADER]| {
             let word = |at: usize| u16::from_ne_bytes([vnet[at], vnet[at + 1]]);
             (vnet[0], vnet[1], word(2), word(4), word(6), word(8))
@@ -212,7 +212,7 @@ mod tests {
             octets[start + offset..start + offset + 2].copy_from_slice(&pseudo.to_be_bytes());
             let sums = incoming(&header(HEADER + start, offset), &octets).unwrap();
             complete(&mut octets, sums);
-            // What a receiver does: the covered octets and the pseudo-header.
+            // What a receiver does: the covered bytes and the pseudo-header.
             let mut all = octets[start..].to_vec();
             if all.len() % 2 == 1 {
                 all.push(0);

@@ -152,7 +152,7 @@ pub(crate) struct End {
     pub(crate) to_send: Vec<u8>,
     pub(crate) sent: usize,
     pub(crate) got: Vec<u8>,
-    /// Whether to send a FIN after the last octet.
+    /// Whether to send a FIN after the last byte.
     pub(crate) finish: bool,
     finished: bool,
     pub(crate) peer_closed: bool,
@@ -182,7 +182,7 @@ impl End {
         }
     }
 
-    /// As one who sends FPDUs, of up to `longest` octets.
+    /// As one who sends FPDUs, of up to `longest` bytes.
     pub(crate) fn with_fpdus(mut self, longest: usize) -> Self {
         let mut at = 0;
         while at < self.to_send.len() {
@@ -205,7 +205,7 @@ impl End {
         self
     }
 
-    /// How many octets a call offers at least.
+    /// How many bytes a call offers at least.
     fn least(&self) -> usize {
         let next = self.ends.partition_point(|end| *end <= self.sent as u64);
         match self.ends.get(next) {
@@ -298,7 +298,7 @@ impl End {
             if self.done() {
                 return self.got;
             }
-            // A kernel socket tells nobody when its last octet is acknowledged.
+            // A kernel socket tells nobody when its last byte is acknowledged.
             if self.peer_closed && self.sent == self.to_send.len() && self.llp.wants_write_event() {
                 std::thread::yield_now();
             } else {
@@ -573,7 +573,7 @@ pub(crate) fn both_directions_at_once_from_two_threads(
     });
 }
 
-/// Messages of a few octets there and back: a stall in any one of them would hang the test.
+/// Messages of a few bytes there and back: a stall in any one of them would hang the test.
 pub(crate) fn small_messages_go_there_and_back(
     client: &dyn Network,
     server: &dyn Network,
@@ -633,7 +633,7 @@ pub(crate) fn a_reset_and_a_fin_are_told_apart_without_reading(
     }
     for _ in 0..100 {
         a.drive();
-        assert_eq!(b.lost(), None, "the octets and the FIN wait to be read");
+        assert_eq!(b.lost(), None, "the bytes and the FIN wait to be read");
     }
     let (mut a, mut b) = connected(client, server, at);
     assert_eq!(a.try_send(&octets, FpduEnds::NONE), Ok(8));

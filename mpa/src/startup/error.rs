@@ -14,7 +14,7 @@ use crate::error::MpaErrorCode;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ConfigError {
     /// The Private Data is too long.
-    #[error("{len} octets of private data do not fit: at most {max} do{}", enhanced_note(*.max))]
+    #[error("{len} bytes of private data do not fit: at most {max} do{}", enhanced_note(*.max))]
     PrivateDataTooLong {
         /// Length of the Private Data in bytes.
         len: usize,
@@ -133,7 +133,7 @@ impl fmt::Display for FirstOctets {
             let text = octets.get(..printable).unwrap_or_default();
             return write!(f, "'{}'", core::str::from_utf8(text).unwrap_or_default());
         }
-        f.write_str("octets")?;
+        f.write_str("bytes")?;
         octets
             .iter()
             .try_for_each(|octet| write!(f, " {octet:02x}"))
@@ -180,14 +180,14 @@ pub enum StartupError {
         highest: u8,
     },
     /// `PD_Length` is above 512 (5044-7.1.1-16).
-    #[error("the peer announces {len} octets of private data; MPA allows {MAX_PRIVATE_DATA}")]
+    #[error("the peer announces {len} bytes of private data; MPA allows {MAX_PRIVATE_DATA}")]
     PrivateDataTooLong {
         /// `PD_Length`.
         len: u16,
     },
     /// The frame claims enhanced connection data (S = 1) but is too short to hold it (6581-6-04).
     #[error(
-        "the peer's frame claims to begin with IRD and ORD (4 octets) but holds {len} octets of private data"
+        "the peer's frame claims to begin with IRD and ORD (4 bytes) but holds {len} bytes of private data"
     )]
     EnhancedDataMissing {
         /// `PD_Length`.
@@ -208,7 +208,7 @@ pub enum StartupError {
     /// not match the Private Data (5044-7.1.1-16, 5044-7.1.2-11). The owner of the stream raises
     /// this error.
     #[error(
-        "the peer sent {count} octets behind its MPA Request and before our Reply: the length of its private data is wrong, or it does not wait for the Reply"
+        "the peer sent {count} bytes behind its MPA Request and before our Reply: the length of its private data is wrong, or it does not wait for the Reply"
     )]
     TrailingOctets {
         /// Number of these bytes.
@@ -221,7 +221,7 @@ pub enum StartupError {
     )]
     RtrMissing,
     /// This side has no place for the connection. The owner of the listener raises this error.
-    #[error("refused before the first octet: too many connections in startup ({limit} {})",
+    #[error("refused before the first byte: too many connections in startup ({limit} {})",
         if *.of_peer { "of this peer" } else { "of all peers" }
     )]
     NoPlace {
@@ -350,9 +350,9 @@ impl fmt::Display for Progress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let frame = frame_of(self.peer);
         match self.received {
-            0 => write!(f, "before the first octet of its MPA {frame}"),
-            1 => write!(f, "after 1 octet of its MPA {frame}"),
-            received => write!(f, "after {received} octets of its MPA {frame}"),
+            0 => write!(f, "before the first byte of its MPA {frame}"),
+            1 => write!(f, "after 1 byte of its MPA {frame}"),
+            received => write!(f, "after {received} bytes of its MPA {frame}"),
         }
     }
 }

@@ -700,12 +700,12 @@ fn only_the_first_segment_of_a_message_for_the_receive_queue_takes_a_receive() {
         receive(&mut b, &memory, segment).unwrap();
     }
     let send = single(a.begin_send(SendKind::default(), 0));
-    assert!(b.takes_receive(&head(&send)), "one of no octets, too");
+    assert!(b.takes_receive(&head(&send)), "one of no bytes, too");
     // Segments that are refused before a receive is looked for: version, opcode, queue, MSN.
     for (octet, value) in [(0, 0x40), (1, 0x03), (1, 0x4F), (9, 1), (13, 9)] {
         let mut wrong = send.clone();
         wrong[octet] = value;
-        assert!(!b.takes_receive(&head(&wrong)), "octet {octet}");
+        assert!(!b.takes_receive(&head(&wrong)), "byte {octet}");
         assert!(!b.takes_receive(&head(&wrong)[..10]));
     }
     b.peer_closed();

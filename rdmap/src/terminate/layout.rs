@@ -5,7 +5,7 @@
 //! the wrong end of the third byte:
 //!
 //! ```text
-//!             octet 0          octet 1     octet 2                 octet 3
+//!             byte 0          byte 1     byte 2                 byte 3
 //!   RFC 5040  Layer  EType     Error Code  M D R reserved          reserved
 //!   siw       EType  Layer     Error Code  reserved R D M          reserved
 //!             (4)    (4)       (8)

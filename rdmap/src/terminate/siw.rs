@@ -49,8 +49,8 @@ pub(super) fn departure(terminate: &Terminate) -> Option<Departure> {
             "any code will do",
         ),
         (0, 1, 0xFF, Some(Opcode::ReadRequest)) => Departure::new(
-            "it cannot serve this Read, as it cannot any of 2^31 octets and more",
-            "RFC 5040 lets a Read have 2^32 - 1 octets",
+            "it cannot serve this Read, as it cannot any of 2^31 bytes and more",
+            "RFC 5040 lets a Read have 2^32 - 1 bytes",
         ),
         (0, 2, 0x07, Some(Opcode::ReadRequest)) => Departure::new(
             "more RDMA Reads were outstanding than its IRD",

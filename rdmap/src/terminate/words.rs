@@ -34,7 +34,7 @@ impl Terminate {
         }
         if let Some(request) = &self.rdma_header {
             let (stag, to, len) = (request.source_stag, request.source_to, request.len);
-            return write!(f, "; source STag {stag}, TO {to}, {len} octets");
+            return write!(f, "; source STag {stag}, TO {to}, {len} bytes");
         }
         match self.ddp_header() {
             Some(Header::Tagged(header)) => {
@@ -48,9 +48,9 @@ impl Terminate {
         }
         match (self.segment_len, self.reading) {
             (Some(len), Reading::Siw) => {
-                write!(f, ", in a DDP segment with {len} octets of payload")
+                write!(f, ", in a DDP segment with {len} bytes of payload")
             }
-            (Some(len), _) => write!(f, ", in a DDP segment of {len} octets"),
+            (Some(len), _) => write!(f, ", in a DDP segment of {len} bytes"),
             (None, _) => Ok(()),
         }
     }

@@ -1,6 +1,6 @@
 //! FPDUs of MPA in a stream (RFC 5044 section 4).
 
-/// Octets from the start of one Marker to the start of the next.
+/// Bytes from the start of one Marker to the start of the next.
 const INTERVAL: u64 = 512;
 
 /// How one direction is framed.

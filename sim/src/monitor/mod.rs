@@ -10,7 +10,7 @@ use crate::packet;
 use fpdu::Framing;
 use stream::Messages;
 
-/// Octets of an MPA Request or Reply in front of its private data (RFC 5044 section 7.1.1).
+/// Bytes of an MPA Request or Reply in front of its private data (RFC 5044 section 7.1.1).
 const STARTUP: usize = 20;
 /// Flags of one.
 const MARKERS: u8 = 0x80;
@@ -68,16 +68,16 @@ impl Startup {
 /// One direction of a connection.
 #[derive(Default)]
 struct Side {
-    /// The number of the first octet; `None` as long as nobody knows.
+    /// The number of the first byte; `None` as long as nobody knows.
     first: Option<u32>,
-    /// The number of the next octet.
+    /// The number of the next byte.
     next: Option<u32>,
-    /// Octets that are not read yet.
+    /// Bytes that are not read yet.
     octets: Vec<u8>,
     startup: Option<Startup>,
-    /// The number of the first octet behind the startup.
+    /// The number of the first byte behind the startup.
     begin: Option<u32>,
-    /// Octets read behind it.
+    /// Bytes read behind it.
     position: u64,
     messages: Messages,
 }
@@ -90,7 +90,7 @@ struct Pair {
     over: bool,
 }
 
-/// Octets of a connection were changed, and TCP does not see it.
+/// Bytes of a connection were changed, and TCP does not see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Damaged {
     /// What the program has said that asked for the connection.
@@ -166,10 +166,10 @@ impl Monitor {
         }
     }
 
-    /// Some of these octets are about to be changed; gives whose they are.
+    /// Some of these bytes are about to be changed; gives whose they are.
     pub(crate) fn damages(&mut self, flow: [u8; 6], number: u32, len: usize) -> Option<Damaged> {
         let (pair, side) = self.pair(flow)?;
-        // An octet before the first of the stream, as the keep-alive of many a TCP has: nobody takes it.
+        // An byte before the first of the stream, as the keep-alive of many a TCP has: nobody takes it.
         let end = number.wrapping_add(u32::try_from(len).ok()?);
         if end.wrapping_sub(pair.sides[side].first?).cast_signed() <= 0 {
             return None;

@@ -1,7 +1,7 @@
 //! Messages of one direction: segments of DDP (RFC 5041 section 4), operations of RDMAP (RFC 5040 section 4, RFC 7306
 //! section 4).
 
-/// Octets of the headers of a tagged and of an untagged segment.
+/// Bytes of the headers of a tagged and of an untagged segment.
 const TAGGED: usize = 14;
 const UNTAGGED: usize = 18;
 const TERMINATE: u8 = 7;
@@ -14,7 +14,7 @@ pub(super) struct Messages {
     pub(super) asked: u64,
     /// Answers to such.
     pub(super) answered: u64,
-    /// Messages of each queue, and the octets of the one that has begun.
+    /// Messages of each queue, and the bytes of the one that has begun.
     queues: [(u32, usize); 4],
     terminated: bool,
 }
@@ -39,15 +39,15 @@ impl Messages {
     /// The next ULPDU.
     pub(super) fn next(&mut self, ulpdu: &[u8]) -> Result<(), String> {
         if self.terminated {
-            return Err(format!("{} octets behind a Terminate Message", ulpdu.len()));
+            return Err(format!("{} bytes behind a Terminate Message", ulpdu.len()));
         }
         self.fpdus += 1;
         let &[ddp, rdmap, ..] = ulpdu else {
-            return Err(format!("a ULPDU of {} octets", ulpdu.len()));
+            return Err(format!("a ULPDU of {} bytes", ulpdu.len()));
         };
         let (tagged, last, opcode) = (ddp & 0x80 != 0, ddp & 0x40 != 0, rdmap & 0xF);
         if ddp & 0x3F != 1 || rdmap & 0xF0 != 0x40 {
-            return Err(format!("control octets {ddp:02x} {rdmap:02x}"));
+            return Err(format!("control bytes {ddp:02x} {rdmap:02x}"));
         }
         let queue = *QUEUES
             .get(usize::from(opcode))
@@ -55,7 +55,7 @@ impl Messages {
         let header = if tagged { TAGGED } else { UNTAGGED };
         if queue.is_none() != tagged || ulpdu.len() < header {
             return Err(format!(
-                "opcode {opcode:x}, {ddp:02x}, {} octets",
+                "opcode {opcode:x}, {ddp:02x}, {} bytes",
                 ulpdu.len()
             ));
         }

@@ -189,7 +189,7 @@ impl World {
         let kind = self.random.u8(0..22);
         let len = self.some_len(longest);
         match kind {
-            // In the client-server model the peer waits for the first octets of the initiator.
+            // In the client-server model the peer waits for the first bytes of the initiator.
             _ if first => self.post_write(connection, end, len, false),
 
             0..=2 if credit => self.post_send(connection, end, len.min(receive), None),

@@ -13,7 +13,7 @@ use crate::wrong::Wrong;
 /// Each by its TO and its STag.
 struct Names {
     target: (u64, u32),
-    /// Behind the last octet of the target.
+    /// Behind the last byte of the target.
     end: u64,
     source: (u64, u32),
     sink: (u64, u32),
@@ -42,7 +42,7 @@ impl Names {
         let (begin, target) = self.target;
         // Another index, and another key.
         let (none, key) = ((begin, target ^ 0x0050_0A00), (begin, target ^ 5));
-        // One octet too many, and no more.
+        // One byte too many, and no more.
         let edge = |to| SendWr::write_inline(wr_id, b"ab", RemoteBuffer::at(to, target));
         let below = begin.checked_sub(1);
         Some(match wrong {
@@ -55,7 +55,7 @@ impl Names {
             Wrong::Bounds => edge(self.end - 1),
             Wrong::Below => edge(below?),
             Wrong::Wrap => edge(u64::MAX),
-            // Of the second its own side may change octets, but no peer.
+            // Of the second its own side may change bytes, but no peer.
             Wrong::WriteRight => {
                 write([self.source, self.word][usize::from(wr_id.is_multiple_of(2))])
             }

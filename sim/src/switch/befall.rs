@@ -48,7 +48,7 @@ impl State {
             && octets.len() > at + 1
         {
             let payload = octets.len() - at;
-            // The first and the last octets are where it hurts.
+            // The first and the last bytes are where it hurts.
             let first = match self.random.u8(0..4) {
                 0 => 1,
                 1 => payload - 1,
@@ -198,8 +198,8 @@ impl State {
     }
 }
 
-/// Whether all octets of a segment come for the first time, since what has passed once cannot become another thing. `newest` is
-/// the number behind the last octet that has come; those in front of it that were lost have not passed.
+/// Whether all bytes of a segment come for the first time, since what has passed once cannot become another thing. `newest` is
+/// the number behind the last byte that has come; those in front of it that were lost have not passed.
 fn is_new(newest: &mut u32, sequence: u32, payload: usize) -> bool {
     let is_behind = |number: u32, newest: u32| number.wrapping_sub(newest).cast_signed() >= 0;
     let next = sequence.wrapping_add(u32::try_from(payload).unwrap_or_default());
@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     /// An older middlebox of this simulator took the second one of these for new when the first had been lost before it: it
-    /// changed octets, and others behind them that the receiver had got were not moved.
+    /// changed bytes, and others behind them that the receiver had got were not moved.
     #[test]
     fn what_is_sent_again_after_a_loss_is_not_new() {
         let mut newest = u32::MAX;

@@ -27,25 +27,25 @@ pub(crate) struct Faults {
     pub(crate) corrupt: f64,
     /// The payload is damaged and the checksum made right: only the CRC of MPA tells.
     pub(crate) corrupt_unseen: f64,
-    /// A middlebox puts octets into the stream, or takes some out, from this segment on.
+    /// A middlebox puts bytes into the stream, or takes some out, from this segment on.
     pub(crate) rewrite: f64,
     /// It comes once more, when its connection may be over.
     pub(crate) replay: f64,
-    /// A middlebox cuts it in two, at any octet.
+    /// A middlebox cuts it in two, at any byte.
     pub(crate) split: f64,
     /// A middlebox holds it for a moment, and joins it with the next one.
     pub(crate) join: f64,
     /// The time on the way, and what may come on top of it.
     pub(crate) delay: Duration,
     pub(crate) jitter: Duration,
-    /// Octets a second of each cable towards a host; 0 for no limit.
+    /// Bytes a second of each cable towards a host; 0 for no limit.
     pub(crate) bandwidth: u64,
-    /// Octets that wait for a cable at most, with a limit.
+    /// Bytes that wait for a cable at most, with a limit.
     pub(crate) queue: u64,
 }
 
 impl Faults {
-    /// Whether octets are changed so that TCP does not see it.
+    /// Whether bytes are changed so that TCP does not see it.
     pub(crate) fn changes_octets(&self) -> bool {
         self.corrupt_unseen + self.rewrite > 0.0
     }
@@ -84,10 +84,10 @@ struct State {
     held: Vec<(Duration, usize, Vec<u8>)>,
     /// What a middlebox does to streams, by direction.
     rewrites: BTreeMap<[u8; 6], Rewrite>,
-    /// The number behind the last octet of each direction that has come as far as the middlebox.
+    /// The number behind the last byte of each direction that has come as far as the middlebox.
     newest: BTreeMap<[u8; 6], u32>,
     monitor: Monitor,
-    /// Connections of which octets were changed since somebody asked.
+    /// Connections of which bytes were changed since somebody asked.
     damaged: Vec<Damaged>,
     number: u64,
     cables: Vec<Cable>,
@@ -172,7 +172,7 @@ impl Switch {
         held.chain(due).min()
     }
 
-    /// The next packet that is due: for whom, and its octets.
+    /// The next packet that is due: for whom, and its bytes.
     pub(crate) fn arrival(&self) -> Option<(usize, Vec<u8>)> {
         let now = self.clock.elapsed();
         let mut state = self.state();
@@ -202,7 +202,7 @@ impl Switch {
         self.state().monitor.found()
     }
 
-    /// Connections of which octets were changed so that TCP does not see it, since this was asked last.
+    /// Connections of which bytes were changed so that TCP does not see it, since this was asked last.
     pub(crate) fn damaged(&self) -> Vec<Damaged> {
         std::mem::take(&mut self.state().damaged)
     }

@@ -37,7 +37,7 @@ impl World {
             let kind = if receive { "received" } else { "done" };
             let number = wc.wr_id & !RECEIVE;
             let came = match (wc.status, wc.cause) {
-                (Status::Success, _) => format!("{} octets", wc.byte_len),
+                (Status::Success, _) => format!("{} bytes", wc.byte_len),
                 // Why is told once, when the connection is over.
                 (Status::WrFlush, _) => "flushed".to_owned(),
                 (_, Some(cause)) => cause.sentence(),
@@ -94,7 +94,7 @@ impl World {
         message.is_told_by(wc)?;
         let payload = message.payload.as_deref().unwrap_or_default();
         if memory.read(posted.at, payload.len()) != payload {
-            return Err(format!("{wc:?}: other octets than were sent"));
+            return Err(format!("{wc:?}: other bytes than were sent"));
         }
         memory.may_come(posted.at, payload);
         memory.has_come(posted.at, payload.len());
@@ -130,7 +130,7 @@ fn came_to_nothing(
         .and_then(|message| message.payload.as_deref());
     if !memory.is_mix_of(posted.at, posted.len, coming.unwrap_or_default()) {
         let number = posted.wr_id & !RECEIVE;
-        return Err(format!("receive {number} has octets of nobody"));
+        return Err(format!("receive {number} has bytes of nobody"));
     }
     memory.settle(posted.at, posted.len);
     // Only one message is under way.
@@ -149,7 +149,7 @@ pub(crate) fn placed(from: &mut End, to: &mut End, count: usize) -> Result<(), S
         let (at, len) = from.writes[index];
         if memory.target.read(at, len) != memory.target.expected(at, len) {
             return Err(format!(
-                "Write {index} ({len} octets at {at}) is not placed, and it should be"
+                "Write {index} ({len} bytes at {at}) is not placed, and it should be"
             ));
         }
         memory.target.has_come(at, len);

@@ -27,9 +27,9 @@ pub(crate) enum Fate {
     Refusal,
     /// The program that is asked for the connection does not want it.
     Rejected,
-    /// Octets of an MPA Request or Reply were changed, which no CRC covers.
+    /// Bytes of an MPA Request or Reply were changed, which no CRC covers.
     StartupDamaged,
-    /// Octets of FPDUs were changed.
+    /// Bytes of FPDUs were changed.
     Damaged,
 }
 
@@ -72,7 +72,7 @@ impl Fate {
                 error: LlpError::TimedOut { .. },
             } => self == Fate::Death,
             EndReason::ConnectTimedOut | EndReason::ConnectFailed { .. } => self == Fate::Death,
-            // A reset may overtake a Terminate Message, or the last octets.
+            // A reset may overtake a Terminate Message, or the last bytes.
             EndReason::LlpLost { .. } => self != Fate::Death,
             EndReason::ClosedMidway { .. } => matches!(self, Fate::Aborted | Fate::Damaged),
             // The length of an FPDU was damaged, and it never comes to its end.
@@ -144,7 +144,7 @@ impl World {
         born.map(|(_, fate)| fate).collect()
     }
 
-    /// Octets on their way were changed.
+    /// Bytes on their way were changed.
     pub(crate) fn note_damage(&mut self) {
         for Damaged { said, in_startup } in self.switch.damaged() {
             let Some((number, round)) = who(&said) else {
@@ -163,7 +163,7 @@ impl World {
 }
 
 /// What a program says when it connects: which connection it is, and which round, and something that tells whether these
-/// octets were damaged, since no CRC covers them.
+/// bytes were damaged, since no CRC covers them.
 pub(crate) fn name(number: usize, round: u32) -> Vec<u8> {
     let mut said = vec![
         u8::try_from(number).unwrap_or(u8::MAX),
@@ -174,7 +174,7 @@ pub(crate) fn name(number: usize, round: u32) -> Vec<u8> {
     said
 }
 
-/// What a program says when it does not want a connection: octets, and perhaps how many Reads it would need to have under way.
+/// What a program says when it does not want a connection: bytes, and perhaps how many Reads it would need to have under way.
 pub(crate) fn refusal(number: usize, round: u32) -> RejectOptions {
     let draw = &mut fastrand::Rng::with_seed(number as u64 * 64 + u64::from(round));
     let mut private_data = vec![0; draw.usize(0..=508)];
@@ -185,7 +185,7 @@ pub(crate) fn refusal(number: usize, round: u32) -> RejectOptions {
         .ord_needed(draw.bool().then_some(20))
 }
 
-/// Which connection this is about, and which round; `None` where these octets were damaged.
+/// Which connection this is about, and which round; `None` where these bytes were damaged.
 pub(crate) fn who(said: &[u8]) -> Option<(usize, u32)> {
     let &[number, round, ..] = said else {
         return None;

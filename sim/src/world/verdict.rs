@@ -41,7 +41,7 @@ impl World {
                 return wrong(error);
             }
         }
-        // Where octets change on the way and nobody can tell, anything may be said.
+        // Where bytes change on the way and nobody can tell, anything may be said.
         let unseen = [Fate::Damaged, Fate::StartupDamaged];
         let [damaged, startup] = unseen.map(|fate| connection.fates.contains(&fate));
         if startup || damaged && !self.crc {
@@ -70,7 +70,7 @@ impl World {
             }
         }
         if connection.fates == [Fate::Rejected] && !self.is_rejected(number, reasons) {
-            return wrong("it was rejected, and it is not told so, or other octets".to_owned());
+            return wrong("it was rejected, and it is not told so, or other bytes".to_owned());
         }
         match &connection.refusals[..] {
             [(end, what)]

@@ -22,8 +22,8 @@ pub struct BufferPool {
 
 /// An owned buffer of registered memory. For the verbs it is an `ibv_sge` and the memory behind it.
 ///
-/// It has a capacity, which is the pool's, and a length: the octets that a Send or Write takes, and that a receive or a
-/// Read has brought. It dereferences to those octets. An operation takes it by value and gives it back when
+/// It has a capacity, which is the pool's, and a length: the bytes that a Send or Write takes, and that a receive or a
+/// Read has brought. It dereferences to those bytes. An operation takes it by value and gives it back when
 /// no transfer can touch it any more, so no code can look at memory in flight. Dropping it gives it back to its pool.
 /// Its first content is what the user before left in it (zeros in a new pool).
 pub struct RegisteredBuf {
@@ -54,7 +54,7 @@ impl BufferPool {
         })
     }
 
-    /// Octets of each buffer.
+    /// Bytes of each buffer.
     #[must_use]
     pub fn buffer_size(&self) -> usize {
         self.pieces.size()
@@ -91,18 +91,18 @@ impl BufferPool {
 }
 
 impl RegisteredBuf {
-    /// Octets that it can hold.
+    /// Bytes that it can hold.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.piece.as_slice().len()
     }
 
-    /// Sets the length, up to the capacity. Octets that come to light are what was there before.
+    /// Sets the length, up to the capacity. Bytes that come to light are what was there before.
     pub fn set_len(&mut self, len: usize) {
         self.len = len.min(self.capacity());
     }
 
-    /// Makes these octets the content, as far as the capacity goes; returns how many were taken.
+    /// Makes these bytes the content, as far as the capacity goes; returns how many were taken.
     pub fn fill_from(&mut self, octets: &[u8]) -> usize {
         self.set_len(octets.len());
         let len = self.len;
@@ -130,12 +130,12 @@ impl FlyingBuf {
         self.memory.sge(self.region.lkey(), 0, self.len)
     }
 
-    /// Its first `len` octets, as far as the capacity goes, for a sink.
+    /// Its first `len` bytes, as far as the capacity goes, for a sink.
     pub(super) fn room(&self, len: usize) -> Sge {
         self.memory.sge(self.region.lkey(), 0, len)
     }
 
-    /// The buffer again, with the octets that were brought, or with its length as it was.
+    /// The buffer again, with the bytes that were brought, or with its length as it was.
     ///
     /// # Safety
     /// No transfer uses it any more: the work request that named it has completed, or was not taken.
@@ -175,7 +175,7 @@ impl fmt::Debug for RegisteredBuf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "RegisteredBuf({} of {} octets)",
+            "RegisteredBuf({} of {} bytes)",
             self.len,
             self.capacity()
         )

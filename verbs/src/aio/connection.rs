@@ -45,13 +45,13 @@ pub struct Connection {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Received {
-    /// Octets; the buffer's length is the same.
+    /// Bytes; the buffer's length is the same.
     pub len: usize,
     /// The STag that the message invalidated on this side.
     pub invalidated: Option<u32>,
     /// The peer asked for a solicited event.
     pub solicited: bool,
-    /// The message was Immediate Data (RFC 7306 section 6): these octets, and none in the buffer.
+    /// The message was Immediate Data (RFC 7306 section 6): these bytes, and none in the buffer.
     pub immediate: Option<[u8; 8]>,
 }
 
@@ -150,7 +150,7 @@ impl Connection {
     }
 
     /// Sends the content of `buf` as one message (RFC 5040 section 5.3). Waits for a place in the send queue, and then until
-    /// the network has taken the octets; that the peer has them is not said.
+    /// the network has taken the bytes; that the peer has them is not said.
     ///
     /// # Errors
     /// See [`Error`]. The buffer comes back in any case.
@@ -170,7 +170,7 @@ impl Connection {
         self.plain().send_and_invalidate(buf, rkey).await
     }
 
-    /// Sends a short message that is copied when it is posted (RFC 5040 section 5.3): at most `max_inline_data` octets of
+    /// Sends a short message that is copied when it is posted (RFC 5040 section 5.3): at most `max_inline_data` bytes of
     /// the queue's [`QpCaps`]. It needs no buffer.
     ///
     /// # Errors
@@ -180,7 +180,7 @@ impl Connection {
     }
 
     /// Writes the content of `buf` to the start of `remote` (RFC 5040 section 5.1). Nobody is told there; a
-    /// message sent afterwards is delivered after the octets were placed.
+    /// message sent afterwards is delivered after the bytes were placed.
     ///
     /// # Errors
     /// [`Error::TooSmall`] when it does not fit; see [`Error`]. The buffer comes back in any case.
@@ -192,7 +192,7 @@ impl Connection {
         self.plain().write(buf, remote).await
     }
 
-    /// Reads all of `remote` into the start of `buf`, whose length is then the number of octets read (RFC 5040
+    /// Reads all of `remote` into the start of `buf`, whose length is then the number of bytes read (RFC 5040
     /// section 5.2). To read less, [`RemoteBuffer::slice`] it.
     ///
     /// # Errors
@@ -205,7 +205,7 @@ impl Connection {
         self.plain().read(buf, remote).await
     }
 
-    /// A work request that brings up to `len` octets into a buffer.
+    /// A work request that brings up to `len` bytes into a buffer.
     pub(super) async fn sink(
         &self,
         buf: RegisteredBuf,
@@ -224,7 +224,7 @@ impl Connection {
         .await
     }
 
-    /// A work request that takes octets out of a buffer.
+    /// A work request that takes bytes out of a buffer.
     pub(super) async fn source(
         &self,
         buf: RegisteredBuf,

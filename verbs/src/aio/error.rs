@@ -15,11 +15,11 @@ pub enum Error {
     #[error(transparent)]
     Refused(#[from] PostError),
     /// The remote memory and the buffer do not fit each other. The connection stands.
-    #[error("{octets} octets do not fit into {room}: {which} is too small")]
+    #[error("{octets} bytes do not fit into {room}: {which} is too small")]
     TooSmall {
-        /// Octets to be moved.
+        /// Bytes to be moved.
         octets: u64,
-        /// Octets that there is room for.
+        /// Bytes that there is room for.
         room: u64,
         /// Which of the two is too small.
         which: &'static str,

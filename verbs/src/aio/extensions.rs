@@ -7,7 +7,7 @@ use super::flagged::{Flagged, fits};
 use crate::mr::RemoteBuffer;
 use crate::qp::wr::SendWr;
 
-/// Octets that an atomic operation works on.
+/// Bytes that an atomic operation works on.
 const WORD: usize = 8;
 
 /// A word, of which only the bits count that are 1 in `mask` (RFC 7306 section 5.1.2); for
@@ -20,13 +20,13 @@ pub struct Masked {
     pub mask: u64,
 }
 
-/// Atomic operations (RFC 7306 section 5): each works on the first 8 octets of `remote`, a word in the byte order of
+/// Atomic operations (RFC 7306 section 5): each works on the first 8 bytes of `remote`, a word in the byte order of
 /// the peer's host at a multiple of 8, and gives what the word held before. See [`SendWr::fetch_add`].
 impl Connection {
     /// Adds `add` (RFC 7306 section 5.1.1); a carry out of bit 63 is lost.
     ///
     /// # Errors
-    /// [`Error::TooSmall`] when `remote` has less than 8 octets; see [`Error`].
+    /// [`Error::TooSmall`] when `remote` has less than 8 bytes; see [`Error`].
     pub async fn fetch_add(&self, remote: RemoteBuffer, add: u64) -> Result<u64, Error> {
         self.plain().fetch_add(remote, add).await
     }
@@ -184,10 +184,10 @@ impl Flagged<'_> {
     }
 }
 
-/// Immediate Data (RFC 7306 section 6): 8 octets that come as a message of their own, as
+/// Immediate Data (RFC 7306 section 6): 8 bytes that come as a message of their own, as
 /// [`Received::immediate`](super::Received::immediate). See [`SendWr::write_with_immediate`].
 impl Connection {
-    /// Writes the content of `buf` to the start of `remote` and tells the peer, with these octets, when it is there
+    /// Writes the content of `buf` to the start of `remote` and tells the peer, with these bytes, when it is there
     /// (RFC 7306 section 6).
     ///
     /// # Errors
@@ -203,7 +203,7 @@ impl Connection {
             .await
     }
 
-    /// Sends 8 octets (RFC 7306 section 6).
+    /// Sends 8 bytes (RFC 7306 section 6).
     ///
     /// # Errors
     /// See [`Error`].

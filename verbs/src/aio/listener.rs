@@ -100,7 +100,7 @@ impl Request {
         self.inner.accept(&connection.qp, options)
     }
 
-    /// Rejects, with octets for the peer's consumer (`rdma_reject`).
+    /// Rejects, with bytes for the peer's consumer (`rdma_reject`).
     ///
     /// # Errors
     /// As [`ConnectRequest::reject`].

@@ -19,7 +19,7 @@ impl Domain {
     }
 
     /// Memory for fast registration, none of it registered (the kernel's `ib_alloc_mr`): [`Connection::register`] shows
-    /// parts of it to the peer. As all memory that peers reach by themselves, it only copies octets in and out.
+    /// parts of it to the peer. As all memory that peers reach by themselves, it only copies bytes in and out.
     ///
     /// # Errors
     /// As [`Pd::alloc_fast_region`](crate::Pd::alloc_fast_region).
@@ -65,7 +65,7 @@ impl Connection {
     }
 
     /// Ends the binding of a window of type 2 (`IBV_WR_LOCAL_INV`): when this is done the peer reaches nothing by it.
-    /// See [`SendWr::local_invalidate`]. A window of type 1 is unbound by a bind of 0 octets.
+    /// See [`SendWr::local_invalidate`]. A window of type 1 is unbound by a bind of 0 bytes.
     ///
     /// # Errors
     /// See [`Error`]. It is an error when the window is not bound (the peer may have invalidated it:

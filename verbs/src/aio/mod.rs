@@ -7,14 +7,14 @@
 //!
 //! # Buffers
 //! A [`RegisteredBuf`] goes into an operation and comes back with its result. In between nobody has it, so safe code cannot
-//! touch memory in flight. It dereferences to its octets, which is sound for these reasons:
+//! touch memory in flight. It dereferences to its bytes, which is sound for these reasons:
 //! * its region grants no remote right and may have no windows, so no peer writes it but by the operation that it was
 //!   given to;
 //! * its protection domain belongs to a [`Domain`] and is never handed out, so that no work request of the synchronous
 //!   API can name it, whatever lkey it makes up.
 //!
 //! Memory that peers may read or write by themselves is a [`MemoryRegion`] from [`Domain::register`], or a
-//! [`FastRegion`](crate::FastRegion) from [`Domain::alloc_fast_region`], which only copy octets in and out. Windows show a part of a
+//! [`FastRegion`](crate::FastRegion) from [`Domain::alloc_fast_region`], which only copy bytes in and out. Windows show a part of a
 //! region to the peer for a while, fast registration a part of a fast region ([`Connection::bind_window`], [`Connection::register`]).
 //!
 //! # Futures that are dropped
@@ -152,7 +152,7 @@ impl Domain {
         &self.pd
     }
 
-    /// `count` buffers of `size` octets each, in one region that no peer has any right to (`ibv_reg_mr`, once for all).
+    /// `count` buffers of `size` bytes each, in one region that no peer has any right to (`ibv_reg_mr`, once for all).
     ///
     /// # Errors
     /// No memory, or as [`Pd::register`].

@@ -423,7 +423,7 @@ impl Table {
 }
 
 impl Completion {
-    /// Whether `byte_len` octets were placed here.
+    /// Whether `byte_len` bytes were placed here.
     fn brings_octets(&self) -> bool {
         use crate::completion::WcOpcode::{RdmaRead, Recv, RecvImmediate};
         matches!(self.opcode, Recv | RecvImmediate | RdmaRead)

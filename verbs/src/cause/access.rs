@@ -23,7 +23,7 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    /// `act` on `len` octets at `to` of `stag`, which names what `facts` say.
+    /// `act` on `len` bytes at `to` of `stag`, which names what `facts` say.
     pub(crate) const fn new(
         fault: TaggedFault,
         act: Act,
@@ -49,7 +49,7 @@ impl Refusal {
         }
     }
 
-    /// The source of a Read of the peer has gone after `sent` of its octets were sent.
+    /// The source of a Read of the peer has gone after `sent` of its bytes were sent.
     pub(crate) fn source_gone(header: &ReadRequestHeader, sent: u32) -> Self {
         let left = header.advance(sent);
         let facts = StagFacts::without_region(Named::Withdrawn);
@@ -166,7 +166,7 @@ impl Refusal {
     fn attempt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Refusal { act, to, len, .. } = self;
         let article = act.article();
-        write!(f, "{article} {act} of {len} octets at ")?;
+        write!(f, "{article} {act} of {len} bytes at ")?;
         match to.checked_sub(self.base) {
             Some(offset) if self.size > 0 => write!(f, "offset {offset} (TO {to:#x})"),
             _ => write!(f, "TO {to:#x}"),
@@ -184,7 +184,7 @@ impl Refusal {
             | Named::Withdrawn => "region",
         };
         let Refusal { stag, size, .. } = self;
-        write!(f, "{what} {stag:#010x} of {size} octets")
+        write!(f, "{what} {stag:#010x} of {size} bytes")
     }
 
     /// A Send names an STag and nothing else.
@@ -252,7 +252,7 @@ impl fmt::Display for Refusal {
             }
         }
         if self.named == Named::Withdrawn {
-            return write!(f, ": {} octets of it were still to be sent", self.len);
+            return write!(f, ": {} bytes of it were still to be sent", self.len);
         }
         write!(f, ", and this was ")?;
         self.attempt(f)

@@ -222,7 +222,7 @@ fn rejection(f: &mut fmt::Formatter<'_>, octets: u16, ord_needed: Option<u16>) -
     }
     match octets {
         0 => Ok(()),
-        octets => write!(f, ", with {octets} octets of private data"),
+        octets => write!(f, ", with {octets} bytes of private data"),
     }
 }
 

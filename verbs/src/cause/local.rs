@@ -14,7 +14,7 @@ pub(crate) enum LocalVerb {
     Bind,
     Register,
     Invalidate,
-    /// With the last octet of an RDMA Read.
+    /// With the last byte of an RDMA Read.
     InvalidateSink,
 }
 
@@ -34,7 +34,7 @@ impl fmt::Display for LocalVerb {
 pub(crate) enum LocalProblem {
     /// The memory of the receive at the head has gone.
     ReceiveGone,
-    /// The memory that a Read puts its octets into has gone.
+    /// The memory that a Read puts its bytes into has gone.
     ReadSinkGone,
     /// The memory of a Send or Write has gone.
     PayloadGone,
@@ -172,7 +172,7 @@ fn memory_hint(fault: SlotFault) -> &'static str {
         SlotFault::NotValid { .. } => {
             "invalidate an STag once, after what made it valid is complete"
         }
-        SlotFault::Type1 { .. } => "bind it to 0 octets (`Qp::bind_mw`)",
+        SlotFault::Type1 { .. } => "bind it to 0 bytes (`Qp::bind_mw`)",
         SlotFault::WindowsBound { .. } => "invalidate the windows first",
     }
 }

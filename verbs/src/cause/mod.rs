@@ -50,7 +50,7 @@ pub(crate) use told::{Asked, Told, Work};
 /// Why something failed (of this API alone: the verbs have a status or an `errno`): who, in which layer, by which code,
 /// against which demand of the RFCs.
 ///
-/// It displays as one sentence with a hint what to try. It is a plain value of at most 56 octets, so
+/// It displays as one sentence with a hint what to try. It is a plain value of at most 56 bytes, so
 /// that a completion can carry one.
 ///
 /// ```

@@ -22,7 +22,7 @@ pub(crate) struct Broken {
 pub(crate) enum Receive {
     /// None is meant, or it does not matter.
     Any,
-    /// The one at the head of the queue takes so many octets.
+    /// The one at the head of the queue takes so many bytes.
     Takes(u32),
     /// None was posted, and the message had waited for one for so many milliseconds.
     NoneAfter(u32),
@@ -246,7 +246,7 @@ fn untagged(f: &mut fmt::Formatter<'_>, fault: &UntaggedFault, receive: Receive)
         }
         (UntaggedFault::MessageTooLong { end, .. }, Receive::Takes(posted)) => write!(
             f,
-            "the peer's Send has at least {end} octets, and the receive posted for it takes {posted}"
+            "the peer's Send has at least {end} bytes, and the receive posted for it takes {posted}"
         ),
         (fault, _) => write!(f, "{fault}"),
     }

@@ -31,7 +31,7 @@ pub(crate) struct Told {
     act: Option<Act>,
     /// The STag; for a Send its number on the connection.
     stag: u32,
-    /// Octets of the work request, or else of the segment's payload; `None` if neither is known.
+    /// Bytes of the work request, or else of the segment's payload; `None` if neither is known.
     len: Option<u32>,
     /// Where; for a Send the offset in the message.
     to: u64,
@@ -40,7 +40,7 @@ pub(crate) struct Told {
     read_twice: bool,
 }
 
-/// A work request of this side: what it did, where to (STag and TO), and its octets.
+/// A work request of this side: what it did, where to (STag and TO), and its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Asked {
     pub(crate) act: Act,
@@ -294,7 +294,7 @@ impl Told {
         };
         write!(f, "the peer refused {this} {act}")?;
         if let Some(len) = self.len {
-            write!(f, " of {len} octets")?;
+            write!(f, " of {len} bytes")?;
         }
         let (stag, to) = (self.stag, self.to);
         match act {

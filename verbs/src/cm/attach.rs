@@ -53,7 +53,7 @@ impl Default for StreamOptions {
 
 impl Qp {
     /// Puts the QP on a stream that is connected and of which MPA startup is done, as the iWARP verbs' Modify QP to RTS does with
-    /// the handle of a stream. `read` are octets that the program has read from it and that belong to the first FPDUs. Returns at
+    /// the handle of a stream. `read` are bytes that the program has read from it and that belong to the first FPDUs. Returns at
     /// once; the QP is in state RTS.
     ///
     /// For streams without startup see [`Qp::connect_over`] and [`Device::request_over`](crate::Device::request_over), or

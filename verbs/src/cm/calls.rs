@@ -90,7 +90,7 @@ impl CmId {
     }
 
     /// As [`connect`](Self::connect), on a new id, over a stream that is connected already (RFC 5044 section 7.1.2).
-    /// The peer takes it with [`request_over`](Self::request_over). (No octet can have been read ahead: the peer sends
+    /// The peer takes it with [`request_over`](Self::request_over). (No byte can have been read ahead: the peer sends
     /// none before it has our Request. For a stream whose startup is done, see [`Qp::attach_stream`].)
     ///
     /// # Errors
@@ -119,7 +119,7 @@ impl CmId {
     }
 
     /// On a new id: waits for the MPA Request on a stream that is connected already (RFC 5044 section 7.1.2). `read`
-    /// are octets that the program has read from it and that belong to the Request. It comes as `ConnectRequest`, with
+    /// are bytes that the program has read from it and that belong to the Request. It comes as `ConnectRequest`, with
     /// an id of its own; or an event tells what came instead, and the id is as new.
     ///
     /// # Errors

@@ -21,7 +21,7 @@ use crate::setters::setters;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ConnectOptions {
-    /// Octets for the peer's consumer: at most 512, or 508 with MPA revision 2.
+    /// Bytes for the peer's consumer: at most 512, or 508 with MPA revision 2.
     pub private_data: Vec<u8>,
     /// IRD: RDMA Reads and atomic operations that the peer may have outstanding (`responder_resources`). The limits of the
     /// device bound it and ORD; 0x3FFF leaves them to the two consumers (RFC 6581 section 9.1).
@@ -184,7 +184,7 @@ fn said(private_data: &[u8]) -> String {
         return String::new();
     }
     format!(
-        " and said \"{}\" ({} octets)",
+        " and said \"{}\" ({} bytes)",
         private_data.escape_ascii(),
         private_data.len()
     )

@@ -64,7 +64,7 @@ enum Step {
 }
 
 impl Incoming {
-    /// Starts to wait for the Request on a stream that stands. `read` are octets that were read from it before.
+    /// Starts to wait for the Request on a stream that stands. `read` are bytes that were read from it before.
     pub(super) fn start(
         sink: Weak<dyn RequestSink>,
         device: &Arc<DeviceInner>,
@@ -235,11 +235,11 @@ impl Incoming {
 }
 
 impl Awaiting {
-    /// Takes octets of the Request. `None`: it is not whole yet.
+    /// Takes bytes of the Request. `None`: it is not whole yet.
     fn take(&mut self, octets: &[u8]) -> Option<Step> {
         let count = octets.len();
         match self.responder.receive(octets) {
-            // 5044-7.1.1-16: octets behind the Private Data mean that PD_Length is wrong (an
+            // 5044-7.1.1-16: bytes behind the Private Data mean that PD_Length is wrong (an
             // initiator sends nothing more before it has the Reply).
             Ok((taken, Some(_))) if mutate!(taken < count, TrailingOctetsTaken => false) => {
                 let count = count - taken;

@@ -28,7 +28,7 @@ use crate::wait::after;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct AcceptOptions {
-    /// Octets for the peer's consumer: at most 512, or 508 with an enhanced Request.
+    /// Bytes for the peer's consumer: at most 512, or 508 with an enhanced Request.
     pub private_data: Vec<u8>,
     /// IRD: RDMA Reads and atomic operations that the peer may have outstanding. An enhanced Request may raise it up to the
     /// device's limit.
@@ -66,7 +66,7 @@ impl Default for AcceptOptions {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct RejectOptions {
-    /// Octets for the peer's consumer: at most 512, or 508 with an enhanced Request.
+    /// Bytes for the peer's consumer: at most 512, or 508 with an enhanced Request.
     pub private_data: Vec<u8>,
     /// The IRD of the peer is too small: so many Reads this side needs to have outstanding (its ORD).
     /// Only an enhanced Request gets to know (RFC 6581 section 9.1).
@@ -276,7 +276,7 @@ impl ConnectRequest {
         Ok(())
     }
 
-    /// Rejects, with octets for the peer's consumer (`rdma_reject`).
+    /// Rejects, with bytes for the peer's consumer (`rdma_reject`).
     ///
     /// # Errors
     /// [`AcceptError::Options`] or [`AcceptError::PrivateData`] when the private data is too long; the request is then rejected

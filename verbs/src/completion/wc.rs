@@ -106,7 +106,7 @@ impl Status {
                 "check that the queue pair was made and connected for this operation (ORD above 0 for Reads)"
             }
             Self::LocalProtection => {
-                "keep memory registered, with LOCAL_WRITE where octets arrive, until the completion"
+                "keep memory registered, with LOCAL_WRITE where bytes arrive, until the completion"
             }
             Self::WrFlush => {
                 "look for the first completion in error, or at `Qp::end_reason`, for the cause"
@@ -196,7 +196,7 @@ pub struct Completion {
     pub status: Status,
     /// What it was.
     pub opcode: WcOpcode,
-    /// Octets received into the receive's memory, or read; 8 for an atomic; 0 where nothing is, as with
+    /// Bytes received into the receive's memory, or read; 8 for an atomic; 0 where nothing is, as with
     /// Immediate Data, also behind a Write ([`written`](Self::written)).
     pub byte_len: u32,
     /// The QP it was posted to.
@@ -206,10 +206,10 @@ pub struct Completion {
     pub invalidated: Option<u32>,
     /// The peer asked for a solicited event.
     pub solicited: bool,
-    /// The 8 octets of Immediate Data, of a [`WcOpcode::RecvImmediate`] (RFC 7306 section 6), in the order of
+    /// The 8 bytes of Immediate Data, of a [`WcOpcode::RecvImmediate`] (RFC 7306 section 6), in the order of
     /// the wire.
     pub immediate: Option<[u8; 8]>,
-    /// Octets of the Write that this Immediate Data came behind (`ibv_wc.byte_len` has them there); 0 where nothing came behind a
+    /// Bytes of the Write that this Immediate Data came behind (`ibv_wc.byte_len` has them there); 0 where nothing came behind a
     /// Write, or something else between the two that took a receive.
     pub written: u32,
     /// Why it failed, or was flushed; `None` for success.

@@ -10,11 +10,11 @@ use parking_lot::Mutex;
 
 use super::placed::PlacedBuffer;
 
-/// Octets of one receive buffer. One read fills it with many FPDUs; the largest FPDU (64768 octets of ULPDU
+/// Bytes of one receive buffer. One read fills it with many FPDUs; the largest FPDU (64768 bytes of ULPDU
 /// with Markers) fits with room to spare.
 pub(super) const BUFFER: usize = 256 * 1024;
-/// Octets of a receive buffer of a connection that fills the others, so that it needs fewer reads: each costs the kernel's lock and an acknowledgement besides
-/// the octets.
+/// Bytes of a receive buffer of a connection that fills the others, so that it needs fewer reads: each costs the kernel's lock and an acknowledgement besides
+/// the bytes.
 pub(super) const LARGE: usize = 1024 * 1024;
 /// Shelves of a pool.
 const SHELVES: usize = 8;
@@ -85,7 +85,7 @@ impl BufferPool {
         own.or_else(others)
     }
 
-    /// A receive buffer of so many octets: [`BUFFER`] or [`LARGE`].
+    /// A receive buffer of so many bytes: [`BUFFER`] or [`LARGE`].
     pub(super) fn take(&self, len: usize) -> PlacedBuffer {
         let kind = if len == LARGE {
             Shelf::large

@@ -24,7 +24,7 @@ use crate::settings::{OnNoReceive, Settings};
 use crate::srq::SrqInner;
 use crate::wait::{after, earlier};
 
-/// Octets sent between two looks at the EMSS of the LLP.
+/// Bytes sent between two looks at the EMSS of the LLP.
 const EMSS_INTERVAL: u64 = 16 * 1024 * 1024;
 
 /// What a connection knows of the QP and the device around it.
@@ -184,9 +184,9 @@ pub(crate) struct Connection {
     pub(crate) negotiated: Option<Negotiated>,
     /// Time as the driver last told it.
     pub(crate) now: Instant,
-    /// Octets that a TCP segment of the LLP carries.
+    /// Bytes that a TCP segment of the LLP carries.
     pub(crate) emss: usize,
-    /// Octets of the stream after which the EMSS is asked for again.
+    /// Bytes of the stream after which the EMSS is asked for again.
     pub(crate) emss_due: u64,
     /// Startup has reached Full Operation, whatever came after.
     pub(crate) established: bool,
@@ -202,9 +202,9 @@ pub(crate) struct Connection {
     pub(super) ask_until: Option<Instant>,
     /// It refused, and is asked again then: there is no LLP until then.
     pub(crate) ask_again: Option<Instant>,
-    /// Octets of the peer's last Write, and whether more of it is to come.
+    /// Bytes of the peer's last Write, and whether more of it is to come.
     pub(super) written: (u32, bool),
-    /// A Write of the peer has ended that was not of no octets, and nobody who waits for an event was thought of since.
+    /// A Write of the peer has ended that was not of no bytes, and nobody who waits for an event was thought of since.
     pub(super) wrote: bool,
     /// The headers of the last frames.
     pub(super) recorder: Recorder,

@@ -1,4 +1,4 @@
-//! The receive side: from octets of the LLP to placed data, completions and answers.
+//! The receive side: from bytes of the LLP to placed data, completions and answers.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ struct View<'a> {
     asker: Asker,
     rq: &'a ReceiveQueue,
     recent: RefCell<&'a mut Recent>,
-    /// The segment is the RTR indication: a Send of no octets that takes no receive.
+    /// The segment is the RTR indication: a Send of no bytes that takes no receive.
     rtr_send: bool,
 }
 
@@ -196,7 +196,7 @@ impl Connection {
         true
     }
 
-    /// Whether octets that arrived may be looked at: not while the message in front of them waits for a receive.
+    /// Whether bytes that arrived may be looked at: not while the message in front of them waits for a receive.
     fn may_go_on(&mut self) -> bool {
         self.starving
             .is_none_or(|until| until <= self.now || self.rq.has_left() || self.rq.has_receive())

@@ -1,4 +1,4 @@
-//! One connection of the software RNIC, sans-IO: octets in, a gather list out, completions and
+//! One connection of the software RNIC, sans-IO: bytes in, a gather list out, completions and
 //! events out.
 //!
 //! [`Connection`] is the one place where MPA, DDP, RDMAP and the queues of a QP meet. It owns no

@@ -422,7 +422,7 @@ impl OpenStream {
         !self.markers && (still || !self.framer.has_crc())
     }
 
-    /// Octets left of the Read Response that is under way, and of the segment that was framed last.
+    /// Bytes left of the Read Response that is under way, and of the segment that was framed last.
     fn response_left(&self) -> u64 {
         let progress = self.message.read_response_progress();
         progress.map_or(0, |(request, answered)| (request.len - answered).into())

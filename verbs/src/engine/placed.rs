@@ -2,10 +2,10 @@
 //!
 //! The kernel copies between these buffers and its own pages by `rep movsb`, and on a Zen 4 of AMD that takes time by where source and destination
 //! lie in their pages. In the second-level cache a MiB takes 21 us where the difference of the two addresses is a multiple of 32, up to 37 where the
-//! destination has an address up to 64 octets higher (modulo 4096), and 300 where it is 1 to 15 octets higher; 23 to 26 otherwise.
+//! destination has an address up to 64 bytes higher (modulo 4096), and 300 where it is 1 to 15 bytes higher; 23 to 26 otherwise.
 //!
 //! The kernel begins a page of its own for who has sent nothing for a moment, so what is copied out of it lies at the beginning of a page, or a few small
-//! messages behind that. An allocator begins large memory 16 octets behind the beginning of a page, for its own sake: with most of what is
+//! messages behind that. An allocator begins large memory 16 bytes behind the beginning of a page, for its own sake: with most of what is
 //! received that is slow, and with some very slow. From the middle of a page both are far away.
 
 use std::ops::{Deref, DerefMut, Range};
@@ -13,7 +13,7 @@ use std::ops::{Deref, DerefMut, Range};
 /// Addresses are compared modulo this.
 pub(super) const PAGE: usize = 4096;
 
-/// How many octets at the beginning of a buffer to leave unused.
+/// How many bytes at the beginning of a buffer to leave unused.
 #[inline]
 pub(super) fn lead(buffer: &[u8]) -> usize {
     let within = buffer.as_ptr().addr() % PAGE;

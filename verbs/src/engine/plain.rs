@@ -2,7 +2,7 @@
 //!
 //! Most messages fit one segment, and many are posted together. What the general path of `outbound.rs` looks at for each
 //! segment is looked at here once for all of them, and no message is put down between its beginning and its only
-//! segment. The octets on the wire are the same: a test frames the same requests both ways.
+//! segment. The bytes on the wire are the same: a test frames the same requests both ways.
 
 use uwarp_ddp::{STag, TAGGED_HEADER, TaggedOffset, UNTAGGED_HEADER};
 use uwarp_mpa::{Framer, MAX_ULPDU, Payload};

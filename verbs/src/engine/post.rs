@@ -72,7 +72,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Puts the payload of a request into the next place of the queue, and gives its octets.
+    /// Puts the payload of a request into the next place of the queue, and gives its bytes.
     #[inline]
     fn resolve_send(&mut self, wr: &SendWr<'_>) -> Result<u32, PostErrorKind> {
         let caps = &self.ctx.caps;
@@ -258,7 +258,7 @@ impl Connection {
         });
     }
 
-    /// Completes the receive at the head with Immediate Data, and the octets of the Write in front of it, if it is behind one.
+    /// Completes the receive at the head with Immediate Data, and the bytes of the Write in front of it, if it is behind one.
     pub(crate) fn complete_immediate(&mut self, data: [u8; 8], solicited: bool) {
         let (written, _) = core::mem::take(&mut self.written);
         self.complete_receive_with(|wr_id, qp_num| Completion {
@@ -329,7 +329,7 @@ fn check_extras(wr: &SendWr<'_>) -> Result<(), PostErrorKind> {
     if wr.invalidate_sink {
         let operation = match (wr.op, wr.source) {
             (SendOp::Read { .. }, Source::Sges([sge, ..])) if sge.len > 0 => None,
-            (SendOp::Read { .. }, _) => Some("an RDMA Read of no octets"),
+            (SendOp::Read { .. }, _) => Some("an RDMA Read of no bytes"),
             _ => Some(operation),
         };
         if let Some(operation) = operation {

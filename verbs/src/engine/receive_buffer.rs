@@ -1,8 +1,8 @@
-//! The receive buffer of a connection: taken from a pool when octets arrive, given back when none are left.
+//! The receive buffer of a connection: taken from a pool when bytes arrive, given back when none are left.
 //!
 //! Between two turns a connection holds one only for the beginning of something that has not come whole: at
 //! most one FPDU; or for what waits behind a message without a receive: at most the buffer. That is charged to the peer. While there is plenty, the whole buffer is kept, because it is
-//! about to be used again; when half of what the peer or the device may have is in use, the octets are moved
+//! about to be used again; when half of what the peer or the device may have is in use, the bytes are moved
 //! to a buffer of their size.
 //!
 //! A connection that fills its buffer in one read has a larger one from the next read on, until it has not needed it for a while.
@@ -19,10 +19,10 @@ const FPDU: u64 = 68 * 1024;
 /// After so many reads in a row that would have fitted into a smaller buffer, a large one is not asked for any more. (A receiver that is faster than
 /// its peer has a few of these between those that it needs it for.)
 const SMALL_READS: u16 = 1024;
-/// Staging with more octets than this is not kept by an idle connection: it goes to the pool.
+/// Staging with more bytes than this is not kept by an idle connection: it goes to the pool.
 pub(super) const SMALL_STAGING: usize = 16 * 1024;
 
-/// The octets that were received and not yet understood.
+/// The bytes that were received and not yet understood.
 #[derive(Default)]
 pub(crate) struct ReceiveBuffer {
     buffer: Option<PlacedBuffer>,
@@ -32,7 +32,7 @@ pub(crate) struct ReceiveBuffer {
     large_for: u16,
     /// The peer's account had room for a large buffer when this turn began.
     may_be_large: bool,
-    /// Octets consumed in all.
+    /// Bytes consumed in all.
     consumed: u64,
     /// What the peer is charged with while something is left over.
     charge: Option<Charge>,
@@ -52,12 +52,12 @@ impl ReceiveBuffer {
         self.start == self.end
     }
 
-    /// Octets consumed since the connection was made.
+    /// Bytes consumed since the connection was made.
     pub(crate) fn consumed(&self) -> u64 {
         self.consumed
     }
 
-    /// Octets received and not yet consumed; the first is the next one of the stream.
+    /// Bytes received and not yet consumed; the first is the next one of the stream.
     pub(crate) fn filled(&self) -> &[u8] {
         self.buffer
             .as_deref()
@@ -152,7 +152,7 @@ impl ReceiveBuffer {
         self.replace(pool, PlacedBuffer::exact(self.filled().len()));
     }
 
-    /// Appends octets, if there is a buffer with room for them.
+    /// Appends bytes, if there is a buffer with room for them.
     #[cfg(test)]
     pub(crate) fn append(&mut self, octets: &[u8]) -> bool {
         let end = self.end;
@@ -220,7 +220,7 @@ mod tests {
         rx.space(&pool);
         assert!(rx.append(b"abc"));
         rx.release(&pool, None);
-        assert_eq!(pool.len(), 0, "a buffer with octets in it stays");
+        assert_eq!(pool.len(), 0, "a buffer with bytes in it stays");
         rx.discard(3);
         rx.release(&pool, None);
         assert_eq!(pool.len(), 1);

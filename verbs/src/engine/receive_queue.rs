@@ -295,7 +295,7 @@ impl ReceiveQueue {
         self.taken.is_some()
     }
 
-    /// Takes a receive of the own queue for a message of so many octets that begins and ends now. False, and nothing has happened, when
+    /// Takes a receive of the own queue for a message of so many bytes that begins and ends now. False, and nothing has happened, when
     /// the next one is not long enough, or there is none, or it is not as simple.
     #[inline]
     pub(crate) fn take_for(&mut self, octets: u32) -> bool {
@@ -314,7 +314,7 @@ impl ReceiveQueue {
         self.taken.as_ref()
     }
 
-    /// Octets of the receive of the message under way; between messages, of the one that the next message would
+    /// Bytes of the receive of the message under way; between messages, of the one that the next message would
     /// take.
     pub(crate) fn next_len(&self) -> Option<u32> {
         match (&self.taken, &self.source) {

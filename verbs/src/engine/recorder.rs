@@ -16,9 +16,9 @@ use uwarp_rdmap::{
 
 /// Frames that are kept.
 const FRAMES: usize = 32;
-/// Octets of a startup frame that are no private data: key, flags, revision, length, IRD and ORD.
+/// Bytes of a startup frame that are no private data: key, flags, revision, length, IRD and ORD.
 const STARTUP_HEAD: usize = 24;
-/// Octets kept of what could not be taken apart: the length field and the longest DDP header.
+/// Bytes kept of what could not be taken apart: the length field and the longest DDP header.
 const DAMAGED_HEAD: usize = 2 + UNTAGGED_HEADER;
 
 /// Which way a recorded frame went (of this API alone, as [`FlightRecord`]).
@@ -30,14 +30,14 @@ pub enum Direction {
     Received,
 }
 
-/// What the octets of a frame are.
+/// What the bytes of a frame are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum FrameKind {
     /// MPA Request or Reply.
     Startup,
     /// The ULPDU of an FPDU: DDP and RDMAP headers.
     Ulpdu,
-    /// Octets of the stream that are no FPDU.
+    /// Bytes of the stream that are no FPDU.
     Damaged,
 }
 
@@ -79,8 +79,8 @@ impl RecordedFrame {
         self.direction
     }
 
-    /// Octets of the ULPDU, or of the startup frame (RFC 5044 sections 4.1 and 7.1.1). (For what could not be taken
-    /// apart: octets that were there.)
+    /// Bytes of the ULPDU, or of the startup frame (RFC 5044 sections 4.1 and 7.1.1). (For what could not be taken
+    /// apart: bytes that were there.)
     #[must_use]
     pub const fn octets(&self) -> u32 {
         self.len
@@ -211,7 +211,7 @@ impl Recorder {
         );
     }
 
-    /// An FPDU was framed that ends at `end` of the stream; `head` is the beginning of a ULPDU of `len` octets.
+    /// An FPDU was framed that ends at `end` of the stream; `head` is the beginning of a ULPDU of `len` bytes.
     pub(super) fn sent(&mut self, now: Instant, head: &[u8], len: usize, end: u64) {
         self.sent_headers(now, headers(head), len, end);
     }
@@ -270,7 +270,7 @@ impl Recorder {
         }
     }
 
-    /// What is kept now; TCP has taken `taken_to` octets of the stream.
+    /// What is kept now; TCP has taken `taken_to` bytes of the stream.
     pub(super) fn record(&self, taken_to: u64, peer: Peer) -> FlightRecord {
         let Some(ring) = &self.ring else {
             return FlightRecord::default();

@@ -179,7 +179,7 @@ impl Connection {
         self.event(QpEvent::Established)
     }
 
-    /// Octets while the MPA Reply is awaited. What follows the Reply stays in `rx`.
+    /// Bytes while the MPA Reply is awaited. What follows the Reply stays in `rx`.
     pub(super) fn receive_reply(&mut self, rx: &mut ReceiveBuffer) {
         let Stage::AwaitReply(initiator) = &mut self.stage else {
             return;

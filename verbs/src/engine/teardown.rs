@@ -162,7 +162,7 @@ impl Connection {
         self.finish_in_error(QpEvent::TerminateReceived, blamed, None);
     }
 
-    /// The peer's FIN. `midway`: octets of an incomplete FPDU or startup frame are left.
+    /// The peer's FIN. `midway`: bytes of an incomplete FPDU or startup frame are left.
     ///
     /// Stream and connection are one, and this is how their graceful end is told (5044-3-11, 5044-7.2-01, 5041-3-07,
     /// 5041-3-08). It is none while a message is under way, also between two FPDUs: who closes gracefully has sent what
@@ -450,7 +450,7 @@ impl Connection {
             let sequence = self.request_of(terminate)?;
             return self.blamed(sequence, status, terminate);
         }
-        // A Write or a Send is complete when the LLP has taken it. If the oldest is not, its octets
+        // A Write or a Send is complete when the LLP has taken it. If the oldest is not, its bytes
         // were only partly taken when the peer answered: it is the one.
         let (sequence, wqe) = self.sq.front()?;
         let tagged = terminate.is_about_tagged();

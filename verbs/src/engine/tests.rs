@@ -1,8 +1,8 @@
-//! Two connection objects driven against each other without any I/O, and one fed with damaged octets.
+//! Two connection objects driven against each other without any I/O, and one fed with damaged bytes.
 
 #![expect(
     unsafe_code,
-    reason = "regions in the middle of one buffer, so that the octets around them can be watched"
+    reason = "regions in the middle of one buffer, so that the bytes around them can be watched"
 )]
 
 use crate::RemoteBuffer;
@@ -117,7 +117,7 @@ impl Memory {
         self.table.insert(spec).unwrap()
     }
 
-    /// Room for a receive of 256 octets.
+    /// Room for a receive of 256 bytes.
     fn receive(&self, nth: u64) -> [Sge; 1] {
         [Sge {
             addr: self.receives.to_base() + nth * 256,
@@ -216,7 +216,7 @@ impl End {
         srq
     }
 
-    /// So many octets of the page that is open to the peer.
+    /// So many bytes of the page that is open to the peer.
     fn source(&self, len: u32) -> [Sge; 1] {
         [Sge {
             addr: self.memory.open.to_base(),
@@ -640,7 +640,7 @@ struct Recording {
     stream: Vec<u8>,
 }
 
-/// Records the octets of a client against a server with this memory.
+/// Records the bytes of a client against a server with this memory.
 fn record(settings: &Settings, memory: &Arc<Memory>) -> Recording {
     let pool = BufferPool::default();
     let mut client = End::new(&Memory::new(), settings);
@@ -698,7 +698,7 @@ fn survives(settings: &Settings, memory: &Arc<Memory>, recording: &Recording, da
     let answer = server.octets();
     assert!(
         memory.canaries_are_alive(),
-        "an octet outside of the registered regions was written"
+        "an byte outside of the registered regions was written"
     );
     match &server.conn.end {
         None => assert_eq!(server.conn.state, QpState::Rts),

@@ -9,10 +9,10 @@ use super::placed;
 use super::receive_buffer::SMALL_STAGING;
 use crate::mem::{LentRun, PinnedRun};
 
-/// Octets of staging, and of what is lent, after which a batch is handed to the LLP; more where the peer has asked for much more
+/// Bytes of staging, and of what is lent, after which a batch is handed to the LLP; more where the peer has asked for much more
 /// ([`TxBatch::allow`]).
 const STAGED_LIMIT: usize = 256 * 1024;
-/// Octets in all (staged and in place) after which a batch is handed to the LLP.
+/// Bytes in all (staged and in place) after which a batch is handed to the LLP.
 pub(super) const BATCH_LIMIT: usize = 1024 * 1024;
 /// The same for the first batch after a pause, so that the peer begins to receive a large message while the rest of it is still checksummed. Behind it a
 /// batch may be as long as any at once: within a host, what a later call copies goes into memory that the other processor has just read, which is slower, so
@@ -31,7 +31,7 @@ const KEEP: usize = BATCH_LIMIT + FPDU;
 /// One more FPDU, with Markers, than the limit says, and to spare.
 const FPDU: usize = 128 * 1024;
 
-/// A run of octets of the stream.
+/// A run of bytes of the stream.
 enum Part {
     /// `staged[range]`.
     Staged(Range<usize>),
@@ -51,31 +51,31 @@ impl Part {
     }
 }
 
-/// A batch of framed octets on its way to the LLP.
+/// A batch of framed bytes on its way to the LLP.
 ///
 /// It is filled only when it is empty, so that staging never has to be moved, and drained by any
-/// number of [`TxBatch::taken`] calls. Offsets are counted from the first octet of the connection.
+/// number of [`TxBatch::taken`] calls. Offsets are counted from the first byte of the connection.
 #[derive(Default)]
 pub(crate) struct TxBatch {
-    /// Staging. Behind `filled` are octets of earlier batches, so that nothing has to be cleared again.
+    /// Staging. Behind `filled` are bytes of earlier batches, so that nothing has to be cleared again.
     staged: Vec<u8>,
     filled: usize,
     /// Where in it this batch begins.
     lead: usize,
     parts: Vec<Part>,
-    /// Octets that are lent.
+    /// Bytes that are lent.
     lent: usize,
-    /// Octets of staging, and of what is lent, after which this batch is handed to the LLP. (If the LLP takes nothing, what is lent is copied.)
+    /// Bytes of staging, and of what is lent, after which this batch is handed to the LLP. (If the LLP takes nothing, what is lent is copied.)
     limit: usize,
     /// The part that the LLP takes next, and how much of it was taken.
     part: usize,
     within: usize,
-    /// Stream offsets: the next octet for the LLP, and the end of what is framed.
+    /// Stream offsets: the next byte for the LLP, and the end of what is framed.
     taken: u64,
     framed: u64,
     /// Ends of the FPDUs of this batch, as stream offsets.
     ends: Vec<u64>,
-    /// Stream offset of the first octet of this batch, and whether that lies within an FPDU.
+    /// Stream offset of the first byte of this batch, and whether that lies within an FPDU.
     start: u64,
     mid_fpdu: bool,
     /// Stream offset behind the startup frame.
@@ -96,12 +96,12 @@ impl TxBatch {
         self.taken == self.framed
     }
 
-    /// Stream offset up to which the LLP has taken octets.
+    /// Stream offset up to which the LLP has taken bytes.
     pub(crate) fn taken_to(&self) -> u64 {
         self.taken
     }
 
-    /// Stream offset up to which octets are framed.
+    /// Stream offset up to which bytes are framed.
     #[inline]
     pub(crate) fn framed_to(&self) -> u64 {
         self.framed
@@ -117,7 +117,7 @@ impl TxBatch {
             && self.parts.len() < PARTS_LIMIT
     }
 
-    /// A batch begins, and the peer has asked for so many octets: what is left of the response whose turn it is, and of those behind it. The longer a call of the LLP, the less it takes of
+    /// A batch begins, and the peer has asked for so many bytes: what is left of the response whose turn it is, and of those behind it. The longer a call of the LLP, the less it takes of
     /// the kernel's time, but responses that the peer waits for must not be all in one: when it has a half of them, it may ask for more while the others
     /// are sent. A single one it can do nothing with before it has it whole.
     pub(crate) fn allow(&mut self, next: u64, behind: u64) {
@@ -153,7 +153,7 @@ impl TxBatch {
         (self.full && unsent) || self.parts.len() - self.part > PARTS_PER_CALL
     }
 
-    /// Octets of this batch that the LLP has not taken.
+    /// Bytes of this batch that the LLP has not taken.
     pub(crate) fn left(&self) -> usize {
         usize::try_from(self.framed - self.taken).unwrap_or(usize::MAX)
     }
@@ -213,7 +213,7 @@ impl TxBatch {
         }
     }
 
-    /// Appends octets by letting `fill` append to the staging buffer.
+    /// Appends bytes by letting `fill` append to the staging buffer.
     pub(crate) fn stage<T>(&mut self, fill: impl FnOnce(&mut Vec<u8>) -> T) -> T {
         self.staged.truncate(self.filled);
         let value = fill(&mut self.staged);
@@ -221,7 +221,7 @@ impl TxBatch {
         value
     }
 
-    /// Appends octets by letting `fill` write over so many, and tell how many of them it wrote; none after an error.
+    /// Appends bytes by letting `fill` write over so many, and tell how many of them it wrote; none after an error.
     #[inline]
     pub(crate) fn stage_over<E>(
         &mut self,
@@ -241,14 +241,14 @@ impl TxBatch {
         Ok(())
     }
 
-    /// Nothing is staged, and so many octets will be: they begin where the kernel copies them from fast.
+    /// Nothing is staged, and so many bytes will be: they begin where the kernel copies them from fast.
     fn place(&mut self, most: usize) {
         self.make_room(most + placed::PAGE);
         self.lead = placed::lead(&self.staged);
         self.filled = self.lead;
     }
 
-    /// Sees to it that so many octets of staging fit. What does not fit into a small buffer gets room for all of this batch at once: a vector that
+    /// Sees to it that so many bytes of staging fit. What does not fit into a small buffer gets room for all of this batch at once: a vector that
     /// grows by itself may grow beyond what is worth keeping, is cut when the connection rests, and grows again.
     fn make_room(&mut self, len: usize) {
         if len > self.staged.capacity() && len > SMALL_STAGING {
@@ -340,7 +340,7 @@ impl TxBatch {
         self.asked == self.framed
     }
 
-    /// The next octets for the LLP, at most [`PARTS_PER_CALL`] pieces; returns how many were set.
+    /// The next bytes for the LLP, at most [`PARTS_PER_CALL`] pieces; returns how many were set.
     pub(crate) fn pieces<'a>(&'a self, out: &mut [Piece<'a>; PARTS_PER_CALL]) -> usize {
         let mut skip = self.within;
         let mut count = 0;
@@ -352,7 +352,7 @@ impl TxBatch {
         count
     }
 
-    /// All octets for the LLP, where they are one piece: what was staged mostly is, and an array of pieces costs as much to
+    /// All bytes for the LLP, where they are one piece: what was staged mostly is, and an array of pieces costs as much to
     /// make as a small message to frame.
     #[inline]
     pub(crate) fn single_piece(&self) -> Option<Piece<'_>> {
@@ -362,7 +362,7 @@ impl TxBatch {
         }
     }
 
-    /// A part without its first octets.
+    /// A part without its first bytes.
     #[inline]
     fn piece<'a>(&'a self, part: &'a Part, skip: usize) -> Piece<'a> {
         match part {
@@ -394,7 +394,7 @@ impl TxBatch {
     }
 
     /// Drops every FPDU of which the LLP has taken nothing. Of the one that is under way the rest
-    /// is copied, so that no registered memory is needed any more. Returns how many octets of the
+    /// is copied, so that no registered memory is needed any more. Returns how many bytes of the
     /// stream were un-framed.
     pub(crate) fn truncate(&mut self) -> u64 {
         self.cut(self.next_boundary())

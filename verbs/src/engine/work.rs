@@ -18,7 +18,7 @@ pub(crate) enum Progress {
     Queued,
     /// Its message is being framed.
     Sending,
-    /// Framed whole; complete when the LLP has taken the octet before `ends_at` (a stream offset).
+    /// Framed whole; complete when the LLP has taken the byte before `ends_at` (a stream offset).
     Sent { ends_at: u64 },
     /// A Read or atomic whose Response has not arrived whole.
     AwaitingResponse,
@@ -28,7 +28,7 @@ pub(crate) enum Progress {
     Refused,
 }
 
-/// The payload of a request: memory, or octets copied when it was posted. At most one of them has octets.
+/// The payload of a request: memory, or bytes copied when it was posted. At most one of them has bytes.
 #[derive(Default)]
 pub(crate) struct SendData {
     /// The only element of a source: what most requests have.
@@ -102,7 +102,7 @@ impl SendWqe {
         self.imm.is_some() || matches!(self.op, SendOp::Atomic { .. })
     }
 
-    /// Whether any octet of it may have reached the peer.
+    /// Whether any byte of it may have reached the peer.
     pub(crate) fn was_begun(&self) -> bool {
         !matches!(self.progress, Progress::Queued | Progress::Refused)
     }
@@ -202,7 +202,7 @@ pub(crate) struct SendQueue {
     front: u64,
     /// Sequence number of the first request that was not framed whole.
     next: u64,
-    /// Octets of all requests so far, as the doorbell counts them.
+    /// Bytes of all requests so far, as the doorbell counts them.
     octets: u64,
     /// The regions of [`SendData::spot`].
     pub(crate) held: HeldRegions,
@@ -322,12 +322,12 @@ impl SendQueue {
         self.front + self.len as u64
     }
 
-    /// What a doorbell has to know: the sequence number of the next request to be posted, and octets so far.
+    /// What a doorbell has to know: the sequence number of the next request to be posted, and bytes so far.
     pub(crate) fn posted(&self) -> (u64, u64) {
         (self.posted_to(), self.octets)
     }
 
-    /// A request was posted that counts so many octets.
+    /// A request was posted that counts so many bytes.
     #[inline]
     pub(crate) fn count(&mut self, octets: u64) {
         self.octets = self.octets.wrapping_add(octets);
@@ -483,7 +483,7 @@ impl SendQueue {
         }
     }
 
-    /// Gives the [plain](SendWqe::plain) requests of at most `most` octets at `next` to `frame`, one after the other, until
+    /// Gives the [plain](SendWqe::plain) requests of at most `most` bytes at `next` to `frame`, one after the other, until
     /// there is none or it has not framed one: it gives where in the stream the message ends. True when one was framed.
     #[inline]
     pub(crate) fn frame_plain(

@@ -45,7 +45,7 @@ impl Connection {
         true
     }
 
-    /// Counts the octets of a Write: the completion of Immediate Data behind it tells them.
+    /// Counts the bytes of a Write: the completion of Immediate Data behind it tells them.
     #[inline]
     pub(super) fn count_write(&mut self, len: u32, last: bool) {
         let before = match self.written {

@@ -1,7 +1,7 @@
 //! Who holds how much (RFC 5042 section 6.4.1: the resource manager).
 //!
 //! [`Accounts`] belongs to a device. It counts, for the device and for each peer address, what peers can
-//! make us hold: connections in startup, connections, places for Reads (IRD), and octets of FPDUs that
+//! make us hold: connections in startup, connections, places for Reads (IRD), and bytes of FPDUs that
 //! have not come whole. Whatever is counted is a [`Charge`], which gives back when it is dropped, so
 //! nothing can be forgotten on the way to the many ends that a connection has. What only the local
 //! program can ask for (objects of the device, and those of a protection domain) is counted where it is made.
@@ -56,7 +56,7 @@ pub(crate) enum What {
     Connections,
     /// RDMA Reads that peers may have outstanding.
     Ird,
-    /// Octets of FPDUs that have begun to come and are not whole.
+    /// Bytes of FPDUs that have begun to come and are not whole.
     ReceiveMemory,
 }
 
@@ -81,7 +81,7 @@ impl fmt::Display for What {
             What::HalfOpen => "connections in startup",
             What::Connections => "connections",
             What::Ird => "places for RDMA Reads",
-            What::ReceiveMemory => "octets of unfinished FPDUs",
+            What::ReceiveMemory => "bytes of unfinished FPDUs",
         })
     }
 }

@@ -13,7 +13,7 @@ use super::target::Target;
 use super::{Access, raw};
 use crate::mutants::mutate;
 
-/// Octets of the word that an Atomic Operation works on.
+/// Bytes of the word that an Atomic Operation works on.
 pub(crate) const ATOMIC_LEN: u32 = 8;
 
 impl RegionTable {
@@ -55,7 +55,7 @@ impl Target {
     ///
     /// # Errors
     /// `InvalidSTag` when the STag was revoked meanwhile, `AccessRights` when the check was not for an Atomic
-    /// Operation, `BaseOrBounds` when the target is not 8 octets, `Misaligned` when its address is no multiple of 8.
+    /// Operation, `BaseOrBounds` when the target is not 8 bytes, `Misaligned` when its address is no multiple of 8.
     /// The memory is as it was then (7306-5.1.1-03, 7306-5.1.2-03).
     pub(crate) fn atomic(&self, op: AtomicOp) -> Result<u64, AtomicFault> {
         if self.need() != Need::RemoteAtomic {

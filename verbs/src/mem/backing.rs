@@ -45,7 +45,7 @@ impl Backing {
         inside.then(|| whole.cut(offset, len))
     }
 
-    /// `len` octets of a region from `offset` on, for a window; the range is inside.
+    /// `len` bytes of a region from `offset` on, for a window; the range is inside.
     pub(super) fn window(region: Arc<Region>, offset: usize, len: usize) -> Self {
         let whole = region.backing();
         Self {
@@ -103,7 +103,7 @@ impl Backing {
 pub(crate) struct RegionSpec {
     /// The memory.
     pub(crate) memory: Backing,
-    /// TO (and local address) of the first octet; `None` is its address.
+    /// TO (and local address) of the first byte; `None` is its address.
     pub(crate) to_base: Option<u64>,
     /// Protection domain.
     pub(crate) pd: u32,

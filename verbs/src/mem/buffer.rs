@@ -16,14 +16,14 @@ const PAGE: usize = 4096;
 
 /// The system has no memory of that size (of this API alone, as [`Buffer`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("no memory for a buffer of {len} octets")]
+#[error("no memory for a buffer of {len} bytes")]
 pub struct BufferError {
-    /// Octets asked for.
+    /// Bytes asked for.
     pub len: usize,
 }
 
-/// An owned run of octets which is only ever reached by raw pointer, so that peers may write it (through an STag) while
-/// the program reads it: every access is a copy, and a copy may see octets of different ages. It is of this API alone:
+/// An owned run of bytes which is only ever reached by raw pointer, so that peers may write it (through an STag) while
+/// the program reads it: every access is a copy, and a copy may see bytes of different ages. It is of this API alone:
 /// the verbs leave memory to the program.
 pub struct Buffer {
     base: NonNull<u8>,
@@ -45,7 +45,7 @@ unsafe impl Send for Buffer {}
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
-    /// `len` octets of zero, starting on a page.
+    /// `len` bytes of zero, starting on a page.
     ///
     /// # Errors
     /// When the system has no memory of that size.
@@ -77,7 +77,7 @@ impl Buffer {
         }
     }
 
-    /// Whether its octets may be changed; not those of a file that was opened only for reading.
+    /// Whether its bytes may be changed; not those of a file that was opened only for reading.
     #[must_use]
     pub fn is_writable(&self) -> bool {
         match &self.origin {
@@ -95,13 +95,13 @@ impl Buffer {
         }
     }
 
-    /// Octets in the buffer.
+    /// Bytes in the buffer.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// True when the buffer has no octets.
+    /// True when the buffer has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -113,7 +113,7 @@ impl Buffer {
         self.base.as_ptr().expose_provenance() as u64
     }
 
-    /// Copies octets out of the buffer. Whatever a peer placed before an octet read here, is seen by later reads.
+    /// Copies bytes out of the buffer. Whatever a peer placed before an byte read here, is seen by later reads.
     ///
     /// # Errors
     /// When the range is not inside the buffer; nothing is copied then.
@@ -126,7 +126,7 @@ impl Buffer {
         Ok(())
     }
 
-    /// Copies octets into the buffer, in address order, the last octet last.
+    /// Copies bytes into the buffer, in address order, the last byte last.
     ///
     /// # Errors
     /// When the range is not inside the buffer, of which there is nothing to write in when it [may not be
@@ -143,14 +143,14 @@ impl Buffer {
         Ok(())
     }
 
-    /// The octets as a vector. A buffer made from a vector gives back that same memory.
+    /// The bytes as a vector. A buffer made from a vector gives back that same memory.
     #[must_use]
     pub fn into_vec(self) -> Vec<u8> {
         match self.origin {
             Origin::Vec { capacity } => {
                 let this = ManuallyDrop::new(self);
                 // SAFETY: these are the parts of the vector taken apart in `from`; `self` is consumed without being
-                // dropped, so they are put together once. All octets are initialized.
+                // dropped, so they are put together once. All bytes are initialized.
                 unsafe { Vec::from_raw_parts(this.base.as_ptr(), this.len, capacity) }
             }
             Origin::Pages(_) | Origin::Mapped(_) | Origin::Nothing => {
@@ -213,7 +213,7 @@ impl Drop for Buffer {
 
 impl fmt::Debug for Buffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Buffer({} octets at {:#x})", self.len, self.addr())
+        write!(f, "Buffer({} bytes at {:#x})", self.len, self.addr())
     }
 }
 

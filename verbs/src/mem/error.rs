@@ -5,13 +5,13 @@ use crate::home::Inherited;
 
 /// A range that is not inside the memory it was asked of (of this API alone: the verbs copy nothing).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("octets {offset} to {offset}+{len} are not inside a memory of {size} octets")]
+#[error("bytes {offset} to {offset}+{len} are not inside a memory of {size} bytes")]
 pub struct OutOfRange {
-    /// First octet asked for.
+    /// First byte asked for.
     pub offset: usize,
-    /// Octets asked for.
+    /// Bytes asked for.
     pub len: usize,
-    /// Octets there are.
+    /// Bytes there are.
     pub size: usize,
 }
 
@@ -19,15 +19,15 @@ pub struct OutOfRange {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegisterError {
-    /// The region has no octets.
-    #[error("a memory region of 0 octets cannot be registered")]
+    /// The region has no bytes.
+    #[error("a memory region of 0 bytes cannot be registered")]
     Empty,
-    /// The address or the TO of the last octet does not exist.
-    #[error("a region of {len} octets from {base:#x} on would pass the end of the address space")]
+    /// The address or the TO of the last byte does not exist.
+    #[error("a region of {len} bytes from {base:#x} on would pass the end of the address space")]
     Wraps {
-        /// Address or TO of the first octet.
+        /// Address or TO of the first byte.
         base: u64,
-        /// Octets asked for.
+        /// Bytes asked for.
         len: usize,
     },
     /// Remote write or remote atomic was asked for without local write.
@@ -77,8 +77,8 @@ pub enum RegisterError {
     /// The domain was made before a fork.
     #[error(transparent)]
     Inherited(#[from] Inherited),
-    /// The system gave no random octets for the STag.
-    #[error("the system gave no random octets for the STag (errno {errno})")]
+    /// The system gave no random bytes for the STag.
+    #[error("the system gave no random bytes for the STag (errno {errno})")]
     NoRandomness {
         /// The system's error number.
         errno: i32,
@@ -90,10 +90,10 @@ pub enum RegisterError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MapError {
-    /// No octets at all.
-    #[error("a mapping of 0 octets cannot be made")]
+    /// No bytes at all.
+    #[error("a mapping of 0 bytes cannot be made")]
     Empty,
-    /// The first octet is not the first of a page.
+    /// The first byte is not the first of a page.
     #[error("offset {offset} of the file is not a multiple of the page size, {page}")]
     OffsetNotOnPage {
         /// The offset asked for.
@@ -103,14 +103,14 @@ pub enum MapError {
     },
     /// The file is shorter.
     #[error(
-        "octets {offset} to {offset}+{len} reach beyond the end of the file, which has {size} octets; make it longer first"
+        "bytes {offset} to {offset}+{len} reach beyond the end of the file, which has {size} bytes; make it longer first"
     )]
     BeyondEnd {
-        /// First octet asked for.
+        /// First byte asked for.
         offset: u64,
-        /// Octets asked for.
+        /// Bytes asked for.
         len: usize,
-        /// Octets of the file.
+        /// Bytes of the file.
         size: u64,
     },
     /// The file was opened for writing only.
@@ -130,7 +130,7 @@ pub enum MapError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeregisterError {
-    /// The LLP still has to take octets out of the region, so the region stays valid.
+    /// The LLP still has to take bytes out of the region, so the region stays valid.
     #[error("{pins} transfer(s) still need this memory; try again when they are complete")]
     Busy {
         /// How many.
@@ -203,14 +203,14 @@ pub enum LocalFaultKind {
         /// The lkey as given.
         lkey: u32,
     },
-    /// Octets would be placed in memory registered without local write.
+    /// Bytes would be placed in memory registered without local write.
     #[error("the memory of lkey {lkey:#010x} is not registered for local write")]
     NotWritable {
         /// The lkey as given.
         lkey: u32,
     },
     /// Address and length are not inside the region.
-    #[error("{len} octets at {addr:#x} are not inside the memory of lkey {lkey:#010x}")]
+    #[error("{len} bytes at {addr:#x} are not inside the memory of lkey {lkey:#010x}")]
     OutOfBounds {
         /// The lkey as given.
         lkey: u32,
@@ -219,19 +219,19 @@ pub enum LocalFaultKind {
         /// Length as given.
         len: u32,
     },
-    /// The elements together hold more than a message can (2^32 - 1 octets).
-    #[error("the elements up to this one hold more than 4294967295 octets")]
+    /// The elements together hold more than a message can (2^32 - 1 bytes).
+    #[error("the elements up to this one hold more than 4294967295 bytes")]
     TooLong,
     /// The message is longer than the list.
     #[error(
-        "octets {offset} to {offset}+{len} of the message are not in the list of {total} octets"
+        "bytes {offset} to {offset}+{len} of the message are not in the list of {total} bytes"
     )]
     OutsideList {
-        /// First octet, counted in the message.
+        /// First byte, counted in the message.
         offset: usize,
-        /// Octets asked for.
+        /// Bytes asked for.
         len: usize,
-        /// Octets the list holds.
+        /// Bytes the list holds.
         total: u32,
     },
 }

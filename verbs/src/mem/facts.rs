@@ -25,9 +25,9 @@ pub(crate) enum Named {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct StagFacts {
     pub(crate) named: Named,
-    /// TO of the first octet.
+    /// TO of the first byte.
     pub(crate) base: u64,
-    /// Octets.
+    /// Bytes.
     pub(crate) size: u64,
     pub(crate) access: Access,
 }

@@ -13,18 +13,18 @@ use super::sge::Sge;
 use super::table::{RegionTable, check_sge};
 use super::target::TargetSource;
 
-/// The only element of a request, resolved: octets to be sent of a region that the queue holds. The default has none.
+/// The only element of a request, resolved: bytes to be sent of a region that the queue holds. The default has none.
 /// One that has some belongs to one request, and is [released](HeldRegions::release) with it.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Spot {
     place: u32,
     len: u32,
-    /// Of the first octet in the region.
+    /// Of the first byte in the region.
     offset: usize,
 }
 
 impl Spot {
-    /// Whether it has no octets, and so no region.
+    /// Whether it has no bytes, and so no region.
     #[inline]
     pub(crate) fn is_empty(self) -> bool {
         self.len == 0
@@ -138,7 +138,7 @@ impl HeldRegions {
         Some(place)
     }
 
-    /// A request is done with its octets. Its region stays held until the next [`sweep`](Self::sweep), at least.
+    /// A request is done with its bytes. Its region stays held until the next [`sweep`](Self::sweep), at least.
     #[inline]
     pub(crate) fn release(&mut self, spot: Spot) {
         let Some(held) = self.used(spot) else {
@@ -168,15 +168,15 @@ impl HeldRegions {
         self.places.get(spot.place as usize)?.region.as_ref()
     }
 
-    /// The octets as a payload, for as long as framing takes: deregistration waits for the guard. `None` when the region
+    /// The bytes as a payload, for as long as framing takes: deregistration waits for the guard. `None` when the region
     /// was revoked meanwhile.
     pub(crate) fn source(&self, spot: Spot) -> Option<TargetSource<'_>> {
         let used = self.region(spot)?.enter()?;
         Some(TargetSource::new(used, spot.offset, spot.len as usize))
     }
 
-    /// Pins a range of the octets, for sending it from where it lies. `None`, and nothing is pinned, when the region was
-    /// revoked meanwhile, or the range is not in the octets.
+    /// Pins a range of the bytes, for sending it from where it lies. `None`, and nothing is pinned, when the region was
+    /// revoked meanwhile, or the range is not in the bytes.
     pub(crate) fn pin(&self, spot: Spot, offset: usize, len: usize) -> Option<PinnedRun> {
         let end = offset.checked_add(len)?;
         if end > spot.len as usize {
@@ -197,7 +197,7 @@ impl HeldRegions {
     }
 }
 
-/// The octets of one request after the other. The use of a region goes on while they name the same: it is not ended and
+/// The bytes of one request after the other. The use of a region goes on while they name the same: it is not ended and
 /// begun again for each of them. So this is not to be held across a wait, nor while anything but framing is done.
 pub(crate) struct Sources<'a> {
     held: &'a HeldRegions,

@@ -1,6 +1,6 @@
 //! Inline data of a work request.
 
-/// Octets copied when the work request is posted, so that the program may use its memory again at once. Made to be
+/// Bytes copied when the work request is posted, so that the program may use its memory again at once. Made to be
 /// used again: clearing keeps its allocation. Nobody else writes them, so the slice is the payload.
 #[derive(Default, Debug)]
 pub(crate) struct InlineData {
@@ -8,7 +8,7 @@ pub(crate) struct InlineData {
 }
 
 impl InlineData {
-    /// Forgets the octets; keeps the allocation.
+    /// Forgets the bytes; keeps the allocation.
     pub(crate) fn clear(&mut self) {
         self.octets.clear();
     }
@@ -18,12 +18,12 @@ impl InlineData {
         self.octets.is_empty()
     }
 
-    /// The octets.
+    /// The bytes.
     pub(crate) fn as_slice(&self) -> &[u8] {
         &self.octets
     }
 
-    /// Appends octets.
+    /// Appends bytes.
     pub(crate) fn push(&mut self, octets: &[u8]) {
         self.octets.extend_from_slice(octets);
     }

@@ -1,7 +1,7 @@
 //! Registered memory that is lent in pieces, each to one holder at a time, and shown as slices while no transfer
 //! uses it.
 //!
-//! A [`Piece`] owns its octets: the free list hands each out once, and its region grants no remote right. So the one
+//! A [`Piece`] owns its bytes: the free list hands each out once, and its region grants no remote right. So the one
 //! other party that may touch them is a transfer that its holder has posted. To post one the holder turns it into
 //! an [`InFlight`], which has no slices, and gets the piece back with [`InFlight::landed`].
 //!
@@ -45,7 +45,7 @@ pub(crate) struct InFlight {
 }
 
 impl Pieces {
-    /// `buffer` in as many pieces of `size` octets as it holds.
+    /// `buffer` in as many pieces of `size` bytes as it holds.
     pub(crate) fn new(buffer: Arc<Buffer>, size: usize) -> Arc<Self> {
         let count = u32::try_from(buffer.len() / size.max(1)).unwrap_or(u32::MAX);
         let state = State {
@@ -60,7 +60,7 @@ impl Pieces {
         })
     }
 
-    /// Octets of a piece.
+    /// Bytes of a piece.
     pub(crate) fn size(&self) -> usize {
         self.size
     }
@@ -121,7 +121,7 @@ impl Piece {
         self.of.free() == 0
     }
 
-    /// The octets.
+    /// The bytes.
     pub(crate) fn as_slice(&self) -> &[u8] {
         let (start, len) = (self.start(), self.of.size);
         // SAFETY: `start..start + len` lies in the buffer, which `of` keeps, and is initialized (a buffer begins as
@@ -130,14 +130,14 @@ impl Piece {
         unsafe { std::slice::from_raw_parts(self.of.buffer.base().as_ptr().add(start), len) }
     }
 
-    /// The octets, to be changed.
+    /// The bytes, to be changed.
     pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
         let (start, len) = (self.start(), self.of.size);
         // SAFETY: as for `as_slice`; and `self` is borrowed exclusively, so there is no other slice of the piece.
         unsafe { std::slice::from_raw_parts_mut(self.of.buffer.base().as_ptr().add(start), len) }
     }
 
-    /// Hands the octets to transfers: from now on they have no slices.
+    /// Hands the bytes to transfers: from now on they have no slices.
     pub(crate) fn launch(self) -> InFlight {
         let this = std::mem::ManuallyDrop::new(self);
         // SAFETY: `this` is never used or dropped again, so the `Arc` is moved, not copied.
@@ -160,7 +160,7 @@ impl Drop for Piece {
 }
 
 impl InFlight {
-    /// The octets `offset..offset + len` as an element of a work request; cut off where the piece ends.
+    /// The bytes `offset..offset + len` as an element of a work request; cut off where the piece ends.
     pub(crate) fn sge(&self, lkey: u32, offset: usize, len: usize) -> Sge {
         let offset = offset.min(self.of.size);
         let len = len.min(self.of.size - offset);
@@ -196,7 +196,7 @@ mod tests {
     fn each_piece_is_lent_to_one_holder_and_comes_back() {
         let pieces = pieces();
         let (mut one, mut two) = (pieces.take().unwrap(), pieces.take().unwrap());
-        assert!(pieces.take().is_none(), "two times 40 octets fit in 100");
+        assert!(pieces.take().is_none(), "two times 40 bytes fit in 100");
         one.as_mut_slice().fill(1);
         two.as_mut_slice().fill(2);
         assert_eq!(one.as_slice(), [1; 40]);

@@ -42,7 +42,7 @@ impl Mapping {
         } else {
             ProtFlags::READ
         };
-        // SAFETY: without an address asked for, the mapping replaces no other one. Its octets are only reached
+        // SAFETY: without an address asked for, the mapping replaces no other one. Its bytes are only reached
         // through the copies of `raw`, which allow for others writing them, in this process or another one.
         let base = unsafe {
             mmap(
@@ -76,13 +76,13 @@ impl Drop for Mapping {
 }
 
 impl Buffer {
-    /// Octets `offset` to `offset + len` of a file, mapped and shared: what is placed here is in the file, and what
+    /// Bytes `offset` to `offset + len` of a file, mapped and shared: what is placed here is in the file, and what
     /// others write into the file is seen here. When it reaches the disk is for the system to say.
     ///
     /// `offset` is a multiple of the page size. A file that is open only for reading gives a buffer that cannot be
     /// registered for local write. The file may be closed afterwards.
     ///
-    /// **The file must not become shorter** while the buffer lives: whoever then touches octets behind its end, this
+    /// **The file must not become shorter** while the buffer lives: whoever then touches bytes behind its end, this
     /// library included, is killed by the system (SIGBUS), as everywhere with mapped files. Map only files that
     /// nobody else truncates, or memory that is sealed against it, as that of [`Buffer::shared`] is.
     ///
@@ -110,13 +110,13 @@ impl Buffer {
         Mapping::new(file, offset, len, mode == OFlags::RDWR).map(Self::mapped)
     }
 
-    /// `len` octets of zero in memory of its own that other processes can map too: they get the descriptor that
+    /// `len` bytes of zero in memory of its own that other processes can map too: they get the descriptor that
     /// [`Buffer::as_fd`] gives (by inheritance, over a Unix socket, or as `/proc/PID/fd/N`) and call
     /// [`Buffer::map_file`] or `mmap` with it. Its size is sealed: nobody can truncate it, so nobody is killed for
     /// touching it. `name` is what `/proc/PID/maps` shows, for people.
     ///
     /// # Errors
-    /// [`MapError`]: no octets, or no memory or descriptor left.
+    /// [`MapError`]: no bytes, or no memory or descriptor left.
     pub fn shared(name: &str, len: usize) -> Result<Self, MapError> {
         if len == 0 {
             return Err(MapError::Empty);

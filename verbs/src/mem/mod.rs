@@ -4,10 +4,10 @@
 //!
 //! 1. `RegionTable` hands out STags and answers checks. Only a successful check makes a `Target` (remote access), and
 //!    only a successful `resolve` fills an `SgList` or makes a `Spot` (local access).
-//! 2. Octets go in through `place`, which can fail when the region was revoked in the meantime. They come out through
+//! 2. Bytes go in through `place`, which can fail when the region was revoked in the meantime. They come out through
 //!    a `TargetSource` or `SgSource`: a short-lived guard, made by `source()`, which *is* the `Payload` that the
 //!    framer reads. While it lives the memory cannot go away, so reading has no error to report: what is framed is
-//!    either the program's octets or nothing.
+//!    either the program's bytes or nothing.
 //!    Messages that follow each other mostly name one region: `Sources` (framing) and `Recent` (placing Writes) are such
 //!    guards for many of them, which look at each message whether the region is still valid. They end with the turn, and
 //!    before anything is done that may wait for the users of a region.

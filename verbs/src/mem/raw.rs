@@ -5,7 +5,7 @@
 //!
 //! * [`store`] writes the last byte by the last store, which has release ordering: a program that polls on the last byte
 //!   and then reads (with acquire) the rest sees all of it. On x86-64 the others become visible in address order as well.
-//! * An aligned 2, 4 or 8 octet word that lies wholly inside the range is read or written in one piece, so a program
+//! * An aligned 2, 4 or 8 byte word that lies wholly inside the range is read or written in one piece, so a program
 //!   that polls on a 64-bit counter never sees half of it.
 //!
 //! **Why this is not a data race.** On x86-64, and in long runs on aarch64, the accesses are inline assembly, which the
@@ -35,7 +35,7 @@ pub(super) use checksum::{checksum, load_with_crc};
 pub(super) unsafe fn store(to: *mut u8, source: &[u8]) {
     let mut at = to;
     let mut from = source;
-    // SAFETY: every step writes the first octets of what is left of `source` to where they belong, and moves on by
+    // SAFETY: every step writes the first bytes of what is left of `source` to where they belong, and moves on by
     // as many: `at` stays inside the range the caller vouches for. The address is a multiple of the word's size at
     // each step (the head steps make it so; when one was skipped, too little is left for a larger word to follow).
     unsafe {
@@ -64,7 +64,7 @@ pub(super) unsafe fn store(to: *mut u8, source: &[u8]) {
                 while at.addr() & 63 != 0 {
                     step!(u64, store_u64);
                 }
-                // At least one octet is left for the tail.
+                // At least one byte is left for the tail.
                 let blocks = (from.len() - 1) / bulk::BLOCK;
                 bulk::store(at, from.as_ptr(), blocks);
                 at = at.add(blocks * bulk::BLOCK);
@@ -93,7 +93,7 @@ pub(super) unsafe fn store(to: *mut u8, source: &[u8]) {
 pub(super) unsafe fn load(from: *const u8, out: &mut [u8]) {
     let mut at = from;
     let mut to = out;
-    // SAFETY: as in `store`: each step reads octets that the caller vouches for, and the address fits the word.
+    // SAFETY: as in `store`: each step reads bytes that the caller vouches for, and the address fits the word.
     unsafe {
         macro_rules! step {
             ($word:ty, $load:ident) => {

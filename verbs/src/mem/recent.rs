@@ -11,10 +11,10 @@ use uwarp_ddp::{STag, TaggedFault};
 use super::region::Region;
 use super::table::{Asker, Need, RegionTable, check_region};
 
-/// Where a segment may be placed: octets of the region that [`Recent`] found last.
+/// Where a segment may be placed: bytes of the region that [`Recent`] found last.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Landing {
-    /// Of the first octet in the region.
+    /// Of the first byte in the region.
     offset: usize,
     len: u32,
 }
@@ -53,7 +53,7 @@ impl Recent {
         Ok(Landing { offset, len })
     }
 
-    /// Places octets `at` octets behind the start of what was checked last, in address order, the last octet last.
+    /// Places bytes `at` bytes behind the start of what was checked last, in address order, the last byte last.
     ///
     /// # Errors
     /// `InvalidSTag` when the STag was revoked meanwhile, `BaseOrBounds` outside of it.

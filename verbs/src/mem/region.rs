@@ -86,12 +86,12 @@ impl Region {
         self.stag
     }
 
-    /// Octets in the region.
+    /// Bytes in the region.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// TO, and local address in an SGE, of the first octet.
+    /// TO, and local address in an SGE, of the first byte.
     pub(crate) fn to_base(&self) -> u64 {
         self.to_base
     }
@@ -173,7 +173,7 @@ impl Region {
         self.pd == pd && self.qp.is_none_or(|only| only == qp)
     }
 
-    /// Offset of `len` octets from TO (or address) `to` on, when all of them are in the region.
+    /// Offset of `len` bytes from TO (or address) `to` on, when all of them are in the region.
     #[inline]
     pub(super) fn offset_of(&self, to: u64, len: u64) -> Option<usize> {
         let offset = to.checked_sub(self.to_base)?;
@@ -222,7 +222,7 @@ impl Region {
     }
 
     /// Ends all use of the STag by transfers: none starts any more, and none is in a copy when this returns
-    /// (RFC 5042 section 6.2.2). Pins that are still held are reported: their octets may still be sent.
+    /// (RFC 5042 section 6.2.2). Pins that are still held are reported: their bytes may still be sent.
     pub(super) fn invalidate(&self) -> u32 {
         let state = self.state.fetch_or(INVALID, Ordering::AcqRel);
         self.wait_for_users();
@@ -269,7 +269,7 @@ impl Region {
         self.wait_for_users();
     }
 
-    /// Waits until no copy is going on, and no call of the LLP that takes octets from here. Both are bounded and wait for nothing, so this is
+    /// Waits until no copy is going on, and no call of the LLP that takes bytes from here. Both are bounded and wait for nothing, so this is
     /// short (but where a capture is written into a pipe that nobody reads); it must not be called by a thread that is in one itself (guards
     /// leave this module for framing alone, and a [`LentRun`](super::LentRun) is given back before anything is invalidated).
     fn wait_for_users(&self) {
@@ -285,8 +285,8 @@ impl Region {
         }
     }
 
-    /// Copies octets out for the program that owns the memory, whatever became of the STag (RFC 5042 section 6.2.2:
-    /// a program first revokes the STag, then looks at the octets).
+    /// Copies bytes out for the program that owns the memory, whatever became of the STag (RFC 5042 section 6.2.2:
+    /// a program first revokes the STag, then looks at the bytes).
     pub(crate) fn read_at(&self, offset: usize, out: &mut [u8]) -> Result<(), OutOfRange> {
         let _use = self.enter_local(offset, out.len())?;
         // SAFETY: the range was checked, and the memory is there: owned, or not deregistered and in use.
@@ -295,7 +295,7 @@ impl Region {
         Ok(())
     }
 
-    /// Copies octets in for the program that owns the memory. Refused, as if the region were empty, when it is the
+    /// Copies bytes in for the program that owns the memory. Refused, as if the region were empty, when it is the
     /// program's own memory and not registered for local write, or a mapping that is only for reading.
     pub(crate) fn write_at(&self, offset: usize, octets: &[u8]) -> Result<(), OutOfRange> {
         let _use = self.enter_local(offset, octets.len())?;
@@ -356,7 +356,7 @@ impl fmt::Display for Region {
         }?;
         write!(
             f,
-            " of {} octets from {:#x} on, with {}",
+            " of {} bytes from {:#x} on, with {}",
             self.len, self.to_base, self.access
         )?;
         match self.qp {
@@ -394,7 +394,7 @@ pub(super) struct Use<'a> {
 }
 
 impl Use<'_> {
-    /// Copies `octets` to `offset`, in address order, the last octet last. `false`, and nothing is copied, when the
+    /// Copies `octets` to `offset`, in address order, the last byte last. `false`, and nothing is copied, when the
     /// range is not in the region or the region is not registered for local write (a window: the region behind it).
     #[inline]
     pub(super) fn place(&self, offset: usize, octets: &[u8]) -> bool {
@@ -412,7 +412,7 @@ impl Use<'_> {
         true
     }
 
-    /// Copies octets from `offset` on, and takes what was copied into the CRC, if there is one. `false`, and nothing is
+    /// Copies bytes from `offset` on, and takes what was copied into the CRC, if there is one. `false`, and nothing is
     /// done, when the range is not in the region.
     #[inline]
     pub(super) fn copy_out(&self, offset: usize, out: &mut [u8], crc: Option<&mut Crc32c>) -> bool {
@@ -429,7 +429,7 @@ impl Use<'_> {
         true
     }
 
-    /// Takes `len` octets from `offset` on into the CRC. `false`, and nothing is done, when the range is not in the
+    /// Takes `len` bytes from `offset` on into the CRC. `false`, and nothing is done, when the range is not in the
     /// region.
     pub(super) fn checksum(&self, offset: usize, len: usize, crc: &mut Crc32c) -> bool {
         let Some(from) = self.region.pointer(offset, len) else {
@@ -468,7 +468,7 @@ impl Region {
         self.state.fetch_sub(1, Ordering::Release);
     }
 
-    /// Address of the octet at `offset`; `None` when the range is not in the region. The memory is there while the
+    /// Address of the byte at `offset`; `None` when the range is not in the region. The memory is there while the
     /// region is in use or pinned.
     pub(super) fn pointer(&self, offset: usize, len: usize) -> Option<*const u8> {
         let inside = offset.checked_add(len).is_some_and(|end| end <= self.len);

@@ -1,4 +1,4 @@
-//! Octets of registered memory that the LLP takes from where they lie.
+//! Bytes of registered memory that the LLP takes from where they lie.
 
 use std::fmt;
 use std::ops::Deref;
@@ -8,7 +8,7 @@ use uwarp_llp::Piece;
 
 use super::region::{Region, Use};
 
-/// A run of octets of a region, whose memory somebody keeps.
+/// A run of bytes of a region, whose memory somebody keeps.
 pub(crate) struct Run {
     region: Arc<Region>,
     offset: usize,
@@ -16,24 +16,24 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Octets in the run.
+    /// Bytes in the run.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// The run without its first `skip` octets, for a gathering send.
+    /// The run without its first `skip` bytes, for a gathering send.
     pub(crate) fn piece(&self, skip: usize) -> Piece<'_> {
         let skip = skip.min(self.len);
         match self.region.pointer(self.offset + skip, self.len - skip) {
             // SAFETY: the range is in the region, whose memory stays mapped and readable from any thread while it is
             // pinned or in use, which it is as long as there is a run, hence as long as `self` is borrowed, which is the
-            // lifetime of the piece. A region has at most `isize::MAX` octets.
+            // lifetime of the piece. A region has at most `isize::MAX` bytes.
             Some(pointer) => unsafe { Piece::from_raw(pointer, self.len - skip) },
             None => Piece::from(&[]),
         }
     }
 
-    /// Appends a copy of `len` octets from `skip` on (as many as there are) to `out`.
+    /// Appends a copy of `len` bytes from `skip` on (as many as there are) to `out`.
     pub(crate) fn copy_to(&self, skip: usize, len: usize, out: &mut Vec<u8>) {
         self.piece(skip).append_to(len, out);
     }
@@ -48,7 +48,7 @@ impl fmt::Debug for Run {
         } = self;
         write!(
             f,
-            "Run({len} octets at {offset} in STag {:#010x})",
+            "Run({len} bytes at {offset} in STag {:#010x})",
             region.stag().0
         )
     }

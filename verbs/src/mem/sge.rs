@@ -15,9 +15,9 @@ use super::target::copied;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(C)]
 pub struct Sge {
-    /// Address of the first octet, as the region counts them (the memory address, unless registered otherwise).
+    /// Address of the first byte, as the region counts them (the memory address, unless registered otherwise).
     pub addr: u64,
-    /// Octets. With 0 neither address nor lkey is looked at.
+    /// Bytes. With 0 neither address nor lkey is looked at.
     pub len: u32,
     /// The key of the region.
     pub lkey: u32,
@@ -28,7 +28,7 @@ struct Entry {
     region: Arc<Region>,
     /// Offset in the region.
     offset: usize,
-    /// Octets of the message before this element.
+    /// Bytes of the message before this element.
     start: usize,
     len: usize,
     /// Index in the list as posted.
@@ -51,7 +51,7 @@ impl SgList {
         self.writable = false;
     }
 
-    /// Fills the list from a work request of `qp`, and gives its octets. With `need_local_write` it may be placed
+    /// Fills the list from a work request of `qp`, and gives its bytes. With `need_local_write` it may be placed
     /// into (a receive, the sink of a Read); without, it is only a source. After an error the list is empty.
     pub(crate) fn resolve(
         &mut self,
@@ -128,7 +128,7 @@ impl SgList {
         Ok(())
     }
 
-    /// Places octets at an offset of the message, element by element, in address order, the last octet last.
+    /// Places bytes at an offset of the message, element by element, in address order, the last byte last.
     ///
     /// # Errors
     /// When a region was revoked meanwhile, or the list is too short (nothing is placed then) or not writable.
@@ -150,7 +150,7 @@ impl SgList {
         Ok(())
     }
 
-    /// Places octets at an offset of an element, which has room for them.
+    /// Places bytes at an offset of an element, which has room for them.
     #[inline]
     fn place_in(&self, entry: &Entry, at: usize, octets: &[u8]) -> Result<(), LocalFault> {
         let lkey = entry.region.stag().0;
@@ -270,7 +270,7 @@ impl Entry {
 /// A part of an element.
 struct Part<'a> {
     entry: &'a Entry,
-    /// First octet, counted in the element.
+    /// First byte, counted in the element.
     at: usize,
     len: usize,
 }
@@ -279,7 +279,7 @@ impl core::fmt::Debug for SgList {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(
             f,
-            "SgList({} octets in {} elements)",
+            "SgList({} bytes in {} elements)",
             self.total,
             self.entries.len()
         )
@@ -296,7 +296,7 @@ pub(crate) struct SgSource<'a> {
 }
 
 impl SgSource<'_> {
-    /// Whether these octets of the message are in the range.
+    /// Whether these bytes of the message are in the range.
     fn has(&self, offset: usize, len: usize) -> bool {
         let end = offset.checked_add(len);
         offset >= self.offset && end.is_some_and(|end| end <= self.offset + self.len)
@@ -342,7 +342,7 @@ impl Payload for SgSource<'_> {
 
     fn checksum(&self, offset: usize, len: usize, crc: &mut Crc32c) {
         let done = self.take_in(offset, len, crc);
-        debug_assert!(done, "{len} octets at {offset} are not in the source");
+        debug_assert!(done, "{len} bytes at {offset} are not in the source");
     }
 }
 

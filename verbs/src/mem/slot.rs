@@ -52,9 +52,9 @@ impl fmt::Display for WindowKind {
 pub struct WindowBind {
     /// Key of the region, which has to be registered with [`Access::WINDOW_BIND`].
     pub lkey: u32,
-    /// First octet, as the region counts them.
+    /// First byte, as the region counts them.
     pub addr: u64,
-    /// Octets. 0 unbinds a window of type 1, and is an error with the others.
+    /// Bytes. 0 unbinds a window of type 1, and is an error with the others.
     pub len: u64,
     /// What the peer may do: remote rights only. Remote write and remote atomic need a region registered for local
     /// write.
@@ -77,11 +77,11 @@ impl WindowBind {
 pub struct FastRegister {
     /// The STag that it shall have: index of the fast region, and a key that it did not have last.
     pub stag: u32,
-    /// First octet, counted in the memory of the fast region.
+    /// First byte, counted in the memory of the fast region.
     pub offset: u64,
-    /// Octets, 1 at least.
+    /// Bytes, 1 at least.
     pub len: u64,
-    /// TO of the first octet, and its address in SGEs.
+    /// TO of the first byte, and its address in SGEs.
     pub iova: u64,
     /// What it may be used for.
     pub access: Access,
@@ -156,7 +156,7 @@ pub(crate) enum SlotFault {
     )]
     Rights { access: Access, region: Access },
     #[error(
-        "{len} octets at {addr:#x} are not inside the memory ({size} octets from {base:#x} on)"
+        "{len} bytes at {addr:#x} are not inside the memory ({size} bytes from {base:#x} on)"
     )]
     OutOfBounds {
         addr: u64,
@@ -164,14 +164,14 @@ pub(crate) enum SlotFault {
         base: u64,
         size: u64,
     },
-    #[error("a bind of 0 octets, of a window that is not of type 1")]
+    #[error("a bind of 0 bytes, of a window that is not of type 1")]
     NoOctets,
     #[error("{0}")]
     Register(RegisterError),
     #[error("STag {stag:#010x} is not valid, so there is nothing to invalidate")]
     NotValid { stag: u32 },
     #[error(
-        "STag {stag:#010x} is that of a window of type 1, which is unbound by a bind of 0 octets"
+        "STag {stag:#010x} is that of a window of type 1, which is unbound by a bind of 0 bytes"
     )]
     Type1 { stag: u32 },
     #[error("{count} memory window(s) are bound to region {stag:#010x}")]
@@ -210,7 +210,7 @@ impl Slot {
         match &self.purpose {
             Purpose::Window(kind) => format!("a memory window ({kind}), not bound"),
             Purpose::Fast(buffer) => format!(
-                "a fast region over {} octets, not registered now",
+                "a fast region over {} bytes, not registered now",
                 buffer.len()
             ),
         }
@@ -237,7 +237,7 @@ impl Slot {
     }
 }
 
-/// The region of a window, or the octets of it that a bind names.
+/// The region of a window, or the bytes of it that a bind names.
 fn check_bind(region: &Region, bind: &WindowBind, asker: &Asker) -> Result<usize, SlotFault> {
     let WindowBind {
         lkey, addr, len, ..

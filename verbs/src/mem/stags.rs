@@ -14,7 +14,7 @@ use super::error::RegisterError;
 pub(super) const INDEX_BITS: u32 = 24;
 const HALF: u32 = (1 << (INDEX_BITS / 2)) - 1;
 const ROUNDS: u8 = 6;
-/// Random key octets asked from the system at a time.
+/// Random key bytes asked from the system at a time.
 const POOL: usize = 256;
 
 /// The source of indices and keys.
@@ -26,7 +26,7 @@ pub(super) struct STagSource {
     left: usize,
 }
 
-/// Where random octets come from.
+/// Where random bytes come from.
 enum Octets {
     System,
     /// For simulation: how many times it was asked.
@@ -106,7 +106,7 @@ impl Octets {
     }
 }
 
-/// Fills `out` with random octets of the system.
+/// Fills `out` with random bytes of the system.
 fn random(out: &mut [u8]) -> Result<(), RegisterError> {
     let mut filled = 0;
     while let Some(rest) = out.get_mut(filled..).filter(|rest| !rest.is_empty()) {

@@ -342,7 +342,7 @@ impl RegionTable {
             .map(Arc::clone)
     }
 
-    /// May the peer of `asker` do this to `len` octets (not 0) from `to` on? The order of the checks is that of the
+    /// May the peer of `asker` do this to `len` bytes (not 0) from `to` on? The order of the checks is that of the
     /// contract between the layers: valid, key, PD and QP, right, wrap of the TO, bounds.
     #[inline]
     pub(crate) fn check(
@@ -357,7 +357,7 @@ impl RegionTable {
         Ok(Target::new(region, offset, len, need))
     }
 
-    /// The same; gives the region, and the offset in it of the first octet.
+    /// The same; gives the region, and the offset in it of the first byte.
     #[inline]
     pub(super) fn check_region(
         &self,
@@ -401,7 +401,7 @@ impl RegionTable {
         Some(pins)
     }
 
-    /// The region of an SGE and the offset of its first octet.
+    /// The region of an SGE and the offset of its first byte.
     #[inline]
     pub(crate) fn check_local(
         &self,
@@ -443,7 +443,7 @@ impl Drop for RegionTable {
     }
 }
 
-/// The checks of a remote access once index and region are known; gives the offset of the first octet.
+/// The checks of a remote access once index and region are known; gives the offset of the first byte.
 #[inline]
 pub(super) fn check_region(
     region: &Region,

@@ -46,7 +46,7 @@ impl Target {
         self.need
     }
 
-    /// Places octets `at` octets behind the start of the target, in address order, the last octet last. What
+    /// Places bytes `at` bytes behind the start of the target, in address order, the last byte last. What
     /// [`Recent`](super::Recent) does in many steps at once, in one: the tests compare them.
     ///
     /// # Errors
@@ -72,7 +72,7 @@ impl Target {
         }
     }
 
-    /// The octets of the target as a payload, for as long as framing takes: deregistration waits for the guard.
+    /// The bytes of the target as a payload, for as long as framing takes: deregistration waits for the guard.
     ///
     /// # Errors
     /// `InvalidSTag` when the STag was revoked meanwhile, `AccessRights` when the check was not for a Read.
@@ -88,7 +88,7 @@ impl Target {
         })
     }
 
-    /// Octets of the target, for the LLP to take from where they lie. `None` when the STag was revoked meanwhile, or the check
+    /// Bytes of the target, for the LLP to take from where they lie. `None` when the STag was revoked meanwhile, or the check
     /// was not for a Read of these.
     pub(crate) fn lend(&self, offset: usize, len: usize) -> Option<LentRun> {
         let inside = offset.checked_add(len)? <= self.len as usize;
@@ -109,13 +109,13 @@ impl core::fmt::Debug for Target {
         } = self;
         write!(
             f,
-            "Target({need:?} of {len} octets at {offset} in STag {:#010x})",
+            "Target({need:?} of {len} bytes at {offset} in STag {:#010x})",
             region.stag().0
         )
     }
 }
 
-/// The octets of a [`Target`], readable while this lives. Not to be held across a wait.
+/// The bytes of a [`Target`], readable while this lives. Not to be held across a wait.
 pub(crate) struct TargetSource<'a> {
     region: Use<'a>,
     offset: usize,
@@ -131,7 +131,7 @@ impl<'a> TargetSource<'a> {
         }
     }
 
-    /// From now on these octets of the same region.
+    /// From now on these bytes of the same region.
     #[inline]
     pub(super) fn aim(&mut self, offset: usize, len: usize) {
         (self.offset, self.len) = (offset, len);
@@ -145,7 +145,7 @@ impl<'a> TargetSource<'a> {
 }
 
 impl TargetSource<'_> {
-    /// Where in the region octets of the target begin.
+    /// Where in the region bytes of the target begin.
     #[inline]
     fn offset_of(&self, offset: usize, len: usize) -> Option<usize> {
         let inside = offset.checked_add(len).is_some_and(|end| end <= self.len);
@@ -165,12 +165,12 @@ impl Payload for TargetSource<'_> {
     fn checksum(&self, offset: usize, len: usize, crc: &mut Crc32c) {
         let at = self.offset_of(offset, len);
         let done = at.is_some_and(|at| self.region.checksum(at, len, crc));
-        debug_assert!(done, "{len} octets at {offset} are not in the source");
+        debug_assert!(done, "{len} bytes at {offset} are not in the source");
     }
 }
 
 /// Fills `out` by `copy`. Where that has nothing to give (a range outside the source, which no caller of this crate asks
-/// for) the octets are 0, never old content, and so is what the CRC is of.
+/// for) the bytes are 0, never old content, and so is what the CRC is of.
 #[inline]
 pub(super) fn copied(
     out: &mut [u8],
@@ -179,7 +179,7 @@ pub(super) fn copied(
 ) {
     let before = crc.as_deref().copied();
     let done = copy(out, crc.as_deref_mut());
-    debug_assert!(done, "{} octets are not in the source", out.len());
+    debug_assert!(done, "{} bytes are not in the source", out.len());
     if !done {
         out.fill(0);
         if let (Some(crc), Some(before)) = (crc, before) {

@@ -30,7 +30,7 @@ fn map() -> Option<&'static AtomicU32> {
         let _ = unsafe { rustix::mm::munmap(page, LEN) };
         return None;
     }
-    // SAFETY: the page is never unmapped from here on, it is aligned to more than a word, zero octets are a valid
+    // SAFETY: the page is never unmapped from here on, it is aligned to more than a word, zero bytes are a valid
     // `AtomicU32`, and it is only reached through this shared reference.
     Some(unsafe { &*page.cast::<AtomicU32>() })
 }

@@ -65,7 +65,7 @@ impl RegionBuilder {
         self
     }
 
-    /// The address of the first octet for peers (its tagged offset) and in SGEs (`ibv_reg_mr_iova`). Default: where it
+    /// The address of the first byte for peers (its tagged offset) and in SGEs (`ibv_reg_mr_iova`). Default: where it
     /// lies in memory.
     pub fn iova(mut self, iova: u64) -> Self {
         self.to_base = Some(iova);
@@ -91,7 +91,7 @@ impl RegionBuilder {
     /// Registers a vector, which the region then owns (`ibv_reg_mr`).
     ///
     /// # Errors
-    /// [`RegisterError`]: no octets at all, rights that contradict each other, too many regions.
+    /// [`RegisterError`]: no bytes at all, rights that contradict each other, too many regions.
     pub fn vec(self, octets: Vec<u8>) -> Result<MemoryRegion, RegisterError> {
         self.buffer(Buffer::from(octets))
     }
@@ -123,7 +123,7 @@ impl RegionBuilder {
         self.register(part.ok_or(outside)?)
     }
 
-    /// Registers octets of a file, mapped and shared (`ibv_reg_mr` after `mmap`): see [`Buffer::map_file`], also for
+    /// Registers bytes of a file, mapped and shared (`ibv_reg_mr` after `mmap`): see [`Buffer::map_file`], also for
     /// what must not happen to the file meanwhile.
     ///
     /// # Errors
@@ -138,7 +138,7 @@ impl RegionBuilder {
         self.buffer(Buffer::map_file(file, offset, len)?)
     }
 
-    /// Registers `len` octets of zero that other processes can map (`ibv_reg_mr` after `mmap`): see [`Buffer::shared`].
+    /// Registers `len` bytes of zero that other processes can map (`ibv_reg_mr` after `mmap`): see [`Buffer::shared`].
     ///
     /// # Errors
     /// As [`RegionBuilder::buffer`], and [`RegisterError::Map`].

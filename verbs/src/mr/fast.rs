@@ -72,7 +72,7 @@ impl FastRegion {
         &self.buffer
     }
 
-    /// Copies octets out of the memory.
+    /// Copies bytes out of the memory.
     ///
     /// # Errors
     /// When they do not lie in it.
@@ -80,7 +80,7 @@ impl FastRegion {
         self.buffer.read_at(offset, out)
     }
 
-    /// Copies octets into the memory.
+    /// Copies bytes into the memory.
     ///
     /// # Errors
     /// When they do not fit.
@@ -88,7 +88,7 @@ impl FastRegion {
         self.buffer.write_at(offset, octets)
     }
 
-    /// What to give [`SendWr::register`](crate::SendWr::register) (`ib_reg_wr` of the kernel): `len` octets from
+    /// What to give [`SendWr::register`](crate::SendWr::register) (`ib_reg_wr` of the kernel): `len` bytes from
     /// `offset` on under `stag`, for the QP alone that it is posted to. They have the address at which they lie in
     /// memory.
     #[must_use]
@@ -121,7 +121,7 @@ impl std::fmt::Debug for FastRegion {
 }
 
 impl FastRegister {
-    /// The first octet has this address for peers and in SGEs (`iova` of the kernel's `ib_mr`).
+    /// The first byte has this address for peers and in SGEs (`iova` of the kernel's `ib_mr`).
     #[must_use]
     pub fn iova(mut self, iova: u64) -> Self {
         self.iova = iova;
@@ -136,7 +136,7 @@ impl FastRegister {
         self
     }
 
-    /// A scatter/gather element for `len` octets from `offset` of the registered part on (`ibv_sge`).
+    /// A scatter/gather element for `len` bytes from `offset` of the registered part on (`ibv_sge`).
     #[must_use]
     pub fn sge(&self, offset: u64, len: u32) -> Sge {
         Sge {

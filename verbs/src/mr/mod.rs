@@ -17,7 +17,7 @@ use crate::mem::{Buffer, DeregisterError, OutOfRange, Region, Sge};
 /// A registered memory region (MR): `ibv_mr` of the verbs (`ibv_reg_mr`).
 ///
 /// It may be read and written by this program at any time, also while transfers use it: what a
-/// transfer then sees, or what is read, is a mixture of old and new octets. Wait for completions
+/// transfer then sees, or what is read, is a mixture of old and new bytes. Wait for completions
 /// where that matters.
 ///
 /// Dropping it revokes its STag at once; memory that it owns stays until the last transfer is done.
@@ -39,9 +39,9 @@ pub(crate) struct Holds {
 /// names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RemoteBuffer {
-    /// Address (tagged offset) of the first octet.
+    /// Address (tagged offset) of the first byte.
     pub addr: u64,
-    /// Its length in octets.
+    /// Its length in bytes.
     pub len: u64,
     /// The STag.
     pub rkey: u32,
@@ -72,25 +72,25 @@ impl MemoryRegion {
         self.lkey()
     }
 
-    /// Address of the first octet: the tagged offset of RFC 5041 section 4.2.
+    /// Address of the first byte: the tagged offset of RFC 5041 section 4.2.
     #[must_use]
     pub fn addr(&self) -> u64 {
         self.region().map_or(0, |region| region.to_base())
     }
 
-    /// Its length in octets (`ibv_mr.length`).
+    /// Its length in bytes (`ibv_mr.length`).
     #[must_use]
     pub fn len(&self) -> usize {
         self.region().map_or(0, |region| region.len())
     }
 
-    /// False: a region has at least one octet.
+    /// False: a region has at least one byte.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// A scatter/gather element for `len` octets from octet `offset` of the region on (`ibv_sge`). Whether they lie in
+    /// A scatter/gather element for `len` bytes from byte `offset` of the region on (`ibv_sge`). Whether they lie in
     /// the region is checked when it is posted.
     #[must_use]
     pub fn sge(&self, offset: u64, len: u32) -> Sge {
@@ -124,7 +124,7 @@ impl MemoryRegion {
         Reregister::new(self)
     }
 
-    /// Copies octets out of the region (the verbs leave that to the program).
+    /// Copies bytes out of the region (the verbs leave that to the program).
     ///
     /// # Errors
     /// When they do not lie in the region.
@@ -140,7 +140,7 @@ impl MemoryRegion {
         )
     }
 
-    /// Copies octets into the region (the verbs leave that to the program).
+    /// Copies bytes into the region (the verbs leave that to the program).
     ///
     /// # Errors
     /// When they do not fit into the region.
@@ -157,7 +157,7 @@ impl MemoryRegion {
     }
 
     /// Revokes the STag and keeps the region: the first step of `ibv_dereg_mr` where the second has to wait. No transfer of
-    /// this side or of a peer begins with it any more, and none is in a copy when this returns (RFC 5042 section 6.2.2). Octets that are
+    /// this side or of a peer begins with it any more, and none is in a copy when this returns (RFC 5042 section 6.2.2). Bytes that are
     /// with the network already stay where they lie until they have left; [`deregister`](Self::deregister) says Busy until then.
     ///
     /// # Errors
@@ -172,7 +172,7 @@ impl MemoryRegion {
     /// Revokes the STag, and waits for transfers that are copying right now (`ibv_dereg_mr`).
     ///
     /// # Errors
-    /// [`DeregisterError::Busy`] when octets of it are with the network, [`DeregisterError::WindowsBound`] while
+    /// [`DeregisterError::Busy`] when bytes of it are with the network, [`DeregisterError::WindowsBound`] while
     /// memory windows are bound to it: the region comes back, to be deregistered later.
     pub fn deregister(mut self) -> Result<(), (MemoryRegion, DeregisterError)> {
         let Some(region) = self.region.take() else {

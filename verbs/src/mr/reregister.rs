@@ -51,7 +51,7 @@ impl<'a> Reregister<'a> {
         self
     }
 
-    /// Another address of the first octet (`iova` of `ibv_reg_mr_iova`). Without it the region keeps its own, or, with
+    /// Another address of the first byte (`iova` of `ibv_reg_mr_iova`). Without it the region keeps its own, or, with
     /// other memory, gets the address of that.
     pub fn iova(mut self, iova: u64) -> Self {
         self.to_base = Some(iova);
@@ -67,7 +67,7 @@ impl<'a> Reregister<'a> {
     ///
     /// # Errors
     /// [`ReregisterError`]: what the new registration lacks, or why the old one cannot end now (a window is bound,
-    /// octets are with the network). Nothing has changed then: the old registration is as good as before.
+    /// bytes are with the network). Nothing has changed then: the old registration is as good as before.
     pub fn apply(self) -> Result<(), ReregisterError> {
         let same = self
             .region

@@ -61,7 +61,7 @@ pub(crate) enum Interest {
 }
 
 impl Interest {
-    /// For octets, for room to send, or both.
+    /// For bytes, for room to send, or both.
     pub(crate) fn new(read: bool, write: bool) -> Self {
         match (read, write) {
             (false, false) => Interest::None,

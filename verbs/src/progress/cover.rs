@@ -103,7 +103,7 @@ pub(crate) struct Registration {
     /// What the crowd looks for where it is `Seated`; `None`: not in its set now.
     listed: Interest,
     /// Whether the descriptor has left the background's set. It does while a program polls: the kernel tells the sets of a
-    /// descriptor of each segment that comes, silent or not, before whoever polls can have its octets.
+    /// descriptor of each segment that comes, silent or not, before whoever polls can have its bytes.
     has_left: bool,
     /// A descriptor that is an epoll set itself stays: to add such a one again, the kernel visits all that is in it, under a lock of the whole
     /// system.
@@ -139,7 +139,7 @@ impl Registration {
             // Errors and hang-ups are told whether they were asked for or not, and again at each arming.
             (false, _) if wanted == Interest::None => return,
             (false, _) => wanted,
-            // The threads that wait look for octets only.
+            // The threads that wait look for bytes only.
             (true, true) => Interest::Write,
             (true, false) => return,
         };

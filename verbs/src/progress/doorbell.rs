@@ -9,12 +9,12 @@ use crate::engine::SendQueue;
 
 /// So many requests are a batch: with more, the system call costs each of them next to nothing less.
 const REQUESTS: u64 = 256;
-/// So many octets are a batch.
+/// So many bytes are a batch.
 const OCTETS: u64 = 1024 * 1024;
 /// So many requests in one list are as good as several posts: a program that waits for the first of them has not posted
 /// so many.
 const LIST: u64 = 16;
-/// What counts for a request whose octets the peer sends.
+/// What counts for a request whose bytes the peer sends.
 pub(crate) const REQUEST_OCTETS: u64 = 64;
 
 /// What was posted and not given to the LLP yet, on purpose. Times are nanoseconds by the clock of the device
@@ -32,7 +32,7 @@ pub(crate) struct Doorbell {
     polled_at: Option<u64>,
     /// When its last post or its last poll without completions ended.
     seen_at: Option<u64>,
-    /// Requests and octets that wait.
+    /// Requests and bytes that wait.
     requests: u64,
     octets: u64,
     /// Since when.
@@ -86,7 +86,7 @@ impl Doorbell {
         (self.polled_at, self.seen_at) = (None, None);
     }
 
-    /// A post has given octets to the LLP, and could not poll meanwhile.
+    /// A post has given bytes to the LLP, and could not poll meanwhile.
     pub(crate) fn pushed(&mut self, began: u64, ended: u64) {
         let took = ended.saturating_sub(began);
         self.polled_at = self.polled_at.map(|at| at.saturating_add(took));

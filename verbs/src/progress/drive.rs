@@ -11,7 +11,7 @@ use crate::engine::{BufferPool, Connection, LlpOrder, PARTS_PER_CALL, ReceiveBuf
 use crate::limits::PeerAccount;
 use crate::wait::{after, earlier};
 
-/// Octets that one turn receives, and sends, at most, so that no connection starves the others of a
+/// Bytes that one turn receives, and sends, at most, so that no connection starves the others of a
 /// thread, and nobody waits long for its lock.
 const TURN: usize = 4 * 1024 * 1024;
 
@@ -47,9 +47,9 @@ pub(crate) struct Waits {
 /// busy connection pays for one timer in a long time.
 struct Stall {
     due: Instant,
-    /// Octets that the LLP had taken, when not all were.
+    /// Bytes that the LLP had taken, when not all were.
     sent: Option<u64>,
-    /// Octets that were consumed, when some were left over.
+    /// Bytes that were consumed, when some were left over.
     received: Option<u64>,
 }
 
@@ -104,12 +104,12 @@ impl Driven {
         outcome
     }
 
-    /// Octets that went out, and that came in: another value after a turn that did something.
+    /// Bytes that went out, and that came in: another value after a turn that did something.
     pub(crate) fn moved(&self) -> (u64, u64) {
         (self.conn.tx.taken_to(), self.rx.consumed())
     }
 
-    /// Takes octets that somebody else has read from the stream.
+    /// Takes bytes that somebody else has read from the stream.
     pub(crate) fn feed(&mut self, pool: &BufferPool, mut octets: &[u8]) {
         while !octets.is_empty() && self.conn.wants_octets() {
             let space = self.rx.space(pool);

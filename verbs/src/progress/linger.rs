@@ -14,7 +14,7 @@ use crate::close_timer::CloseTimer;
 use crate::limits::Charge;
 
 /// A connection that only has to end: the rest is sent, then FIN, and what arrives is dropped until
-/// the peer has closed too. (Closing with octets unread would make the kernel send a reset, which
+/// the peer has closed too. (Closing with bytes unread would make the kernel send a reset, which
 /// can overtake the last message.)
 struct Lingering {
     background: Weak<Background>,
@@ -22,7 +22,7 @@ struct Lingering {
     state: Mutex<State>,
 }
 
-/// How often a closed connection is looked at until its last octets were acknowledged.
+/// How often a closed connection is looked at until its last bytes were acknowledged.
 const AGAIN: Duration = Duration::from_millis(10);
 
 struct State {
@@ -161,7 +161,7 @@ impl State {
         }
         if llp.wants_write_event() && self.peer_closed {
             // Both halves are closed, which makes a kernel socket ready for ever: from here on only the
-            // clock tells when to look whether the last octets were acknowledged.
+            // clock tells when to look whether the last bytes were acknowledged.
             background.forget_fd(llp.fd());
             next = Some(background.now() + AGAIN);
         } else {

@@ -1,6 +1,6 @@
 //! Programs that look at memory: they poll until their own Write has completed, and then wait for the peer's, which completes nothing here,
 //! without a call of ours. Only another thread could place it, and that thread wants the processor on which the program spins. So the
-//! poll that gives such a program its completion waits a moment for the octets that the program is about to look for.
+//! poll that gives such a program its completion waits a moment for the bytes that the program is about to look for.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -24,7 +24,7 @@ const VAIN: u32 = 4;
 /// Whether polls of a CQ wait a moment for what the peer answers. Several threads may count at once; a count that is lost does not matter.
 ///
 /// ```text
-///        octets came while nobody polled, completed nothing,
+///        bytes came while nobody polled, completed nothing,
 ///        and completions had been taken before: `signs` times
 ///   no ──────────────────────────────────────────────────────► yes
 ///    ▲                                                          │
@@ -40,7 +40,7 @@ pub(crate) struct Reply {
     wanted: AtomicU32,
     /// The polls of the CQ at the last sign.
     polls: AtomicU32,
-    /// How often the background received octets that completed nothing.
+    /// How often the background received bytes that completed nothing.
     unseen: AtomicU32,
 }
 
@@ -63,12 +63,12 @@ impl Reply {
         self.left.load(Ordering::Relaxed) > 0
     }
 
-    /// Another number when the background has received octets that completed nothing.
+    /// Another number when the background has received bytes that completed nothing.
     pub(crate) fn unseen(&self) -> u32 {
         self.unseen.load(Ordering::Relaxed)
     }
 
-    /// The background has received octets that completed nothing; `polls` is another number after completions were taken.
+    /// The background has received bytes that completed nothing; `polls` is another number after completions were taken.
     pub(crate) fn sign(&self, polls: u32) {
         self.unseen.fetch_add(1, Ordering::Relaxed);
         if self.is_expected() || self.polls.swap(polls, Ordering::Relaxed) == polls {

@@ -37,7 +37,7 @@ pub(crate) enum Given {
     Nothing,
     /// A turn.
     Turn {
-        /// Octets went out or came in.
+        /// Bytes went out or came in.
         moved: bool,
         /// When it was polled, by the clock of the device.
         polled_at: u64,

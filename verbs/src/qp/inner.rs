@@ -88,7 +88,7 @@ pub(crate) struct Locked {
     pub(crate) drainers: u32,
     /// Connections that have ended while threads wait on their descriptors: closed when those leave.
     pub(super) retired: Vec<(Box<dyn Llp>, Option<Charge>)>,
-    /// From the first octet for the peer until the LLP has gone.
+    /// From the first byte for the peer until the LLP has gone.
     pub(super) held: Option<Held>,
     /// Who is told how the connection goes: a CM id.
     observed: Option<Observed>,

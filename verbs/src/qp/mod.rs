@@ -49,7 +49,7 @@ pub struct QpCaps {
     pub max_send_sge: u32,
     /// Scatter/gather elements of one receive. Default: 4.
     pub max_recv_sge: u32,
-    /// Octets of inline data in one work request. Default: 256.
+    /// Bytes of inline data in one work request. Default: 256.
     pub max_inline_data: u32,
 }
 
@@ -290,7 +290,7 @@ impl Qp {
 
     /// Posts a request to bind a memory window of type 1 (`ibv_bind_mw`), and gives the STag that it will have: the
     /// window has it from the completion on, and what is posted behind finds it bound. An old binding ends then; 0
-    /// octets only end it.
+    /// bytes only end it.
     ///
     /// # Errors
     /// [`PostErrorKind::WindowKind`] for a window of type 2, and as [`Qp::post_send`]; the window then stays as it is.

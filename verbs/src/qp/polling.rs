@@ -11,7 +11,7 @@ use crate::progress::stray::Given;
 use crate::qp::guard::QpGuard;
 use crate::qp::inner::{Driver, Locked, QpInner};
 
-/// So many octets pass in a turn without the clock being looked at after it: the few microseconds count for nothing.
+/// So many bytes pass in a turn without the clock being looked at after it: the few microseconds count for nothing.
 const QUICK: u64 = 4096;
 
 /// The polls.
@@ -77,7 +77,7 @@ impl QpInner {
         received
     }
 
-    /// Such a turn: the octets that moved, whether some were received, and when, by the device's clock, the program could poll again.
+    /// Such a turn: the bytes that moved, whether some were received, and when, by the device's clock, the program could poll again.
     fn turn_of_poll(&self, locked: &mut Locked, now: Instant, at: u64) -> (u64, bool, u64) {
         let (sent, received) = locked.driven.moved();
         let outcome = locked.driven.turn(&self.device.pool, now);

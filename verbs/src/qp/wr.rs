@@ -126,7 +126,7 @@ impl<'a> SendWr<'a> {
         }
     }
 
-    /// A Send of the octets that `sges` name, one after the other (`IBV_WR_SEND`, RFC 5040 section 5.3).
+    /// A Send of the bytes that `sges` name, one after the other (`IBV_WR_SEND`, RFC 5040 section 5.3).
     #[must_use]
     pub fn send(wr_id: u64, sges: &'a [Sge]) -> Self {
         let op = SendOp::Send {
@@ -201,8 +201,8 @@ impl<'a> SendWr<'a> {
     /// the STag as it is.
     ///
     /// A sink that may not be invalidated in the end (memory windows are bound to it, it is not valid any more) is an
-    /// error of the Read, [`Status::LocalQpOperation`](crate::Status::LocalQpOperation), though its octets were
-    /// placed; it ends the connection. Any request but a Read of at least one octet is refused when it is posted, with
+    /// error of the Read, [`Status::LocalQpOperation`](crate::Status::LocalQpOperation), though its bytes were
+    /// placed; it ends the connection. Any request but a Read of at least one byte is refused when it is posted, with
     /// [`PostErrorKind::NoSinkToInvalidate`](crate::PostErrorKind::NoSinkToInvalidate).
     #[must_use]
     pub fn invalidate_sink(mut self) -> Self {

@@ -228,7 +228,7 @@ impl SrqInner {
         waits
     }
 
-    /// Octets of the receive that the next message takes.
+    /// Bytes of the receive that the next message takes.
     pub(crate) fn next_len(&self) -> Option<u32> {
         self.state.lock().store.front().map(|wqe| wqe.len)
     }

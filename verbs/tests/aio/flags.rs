@@ -8,7 +8,7 @@ use uwarp_verbs::{Access, MemoryRegion, QpCaps, RemoteBuffer};
 /// Larger than what the narrow link holds.
 const LARGE: usize = 1 << 20;
 
-/// The next message of `end`, without its octets.
+/// The next message of `end`, without its bytes.
 async fn next(end: &End) -> Received {
     end.connection.recv(end.blank()).await.0.unwrap()
 }

@@ -25,7 +25,7 @@ pub(crate) struct End {
     pub(crate) connection: Connection,
 }
 
-/// Buffers of each pool, and octets of each buffer.
+/// Buffers of each pool, and bytes of each buffer.
 pub(crate) const BUFFERS: usize = 8;
 pub(crate) const SIZE: usize = 4096;
 

@@ -97,7 +97,7 @@ fn what_does_not_fit_is_refused_and_the_connection_stands() {
         assert!(!error.is_end());
         assert_eq!(
             error.to_string(),
-            "4097 octets do not fit into 4096: the buffer is too small"
+            "4097 bytes do not fit into 4096: the buffer is too small"
         );
         // A buffer of another domain.
         let (error, foreign) = a.connection.send(b.buf(b"not mine")).await;

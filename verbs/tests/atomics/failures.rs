@@ -120,7 +120,7 @@ fn memory_that_is_not_at_a_multiple_of_8_is_refused_by_the_peer_and_unchanged() 
         let words = done.cause.unwrap().to_string();
         let to = iova + off;
         let place = format!(
-            "this atomic operation of 8 octets on STag {:#010x}, TO {to:#x}",
+            "this atomic operation of 8 bytes on STag {:#010x}, TO {to:#x}",
             cell.rkey()
         );
         assert!(words.contains(&place), "{words}");
@@ -217,7 +217,7 @@ fn peer_refuses(wr: impl Fn(&Side, &Side, &[Sge]) -> u64, words_of_it: &str) {
         );
         assert!(
             told.to_string()
-                .contains("the peer refused this atomic operation of 8 octets on STag"),
+                .contains("the peer refused this atomic operation of 8 bytes on STag"),
             "{told}"
         );
         assert_eq!(word(&good, 0), 1);
@@ -267,7 +267,7 @@ fn memory_without_the_right_is_a_remote_access_error() {
         let reason = b.wait_end().to_string();
         assert!(reason.contains("access rights violation"), "{reason}");
         assert!(
-            reason.contains("this was an atomic operation of 8 octets at offset 0"),
+            reason.contains("this was an atomic operation of 8 bytes at offset 0"),
             "{reason}"
         );
     }

@@ -30,7 +30,7 @@ fn a_write_with_immediate_is_one_request_and_one_completion_on_each_side() {
                 (1, Status::Success, WcOpcode::RdmaWrite, 0)
             );
             a.send_cq.is_empty();
-            // When the Immediate Data is seen, so are the octets of the Write.
+            // When the Immediate Data is seen, so are the bytes of the Write.
             let done = b.recv_cq.next();
             assert_eq!(
                 brief(&done),

@@ -24,7 +24,7 @@ fn request(s: &Scene, (source_stag, source_to): (u32, u64), len: u32) -> Untagge
     })
 }
 
-/// It gets exactly these octets.
+/// It gets exactly these bytes.
 fn reads(s: &mut Scene, at: (u32, u64), expected: &[u8], msn: u32) {
     let read = Untagged {
         msn,
@@ -77,7 +77,7 @@ fn s6_3_2_fresh_buffer_holds_nothing_of_others() {
     }
 }
 
-/// The peer says that it has read; the program revokes the STag before it puts other octets there.
+/// The peer says that it has read; the program revokes the STag before it puts other bytes there.
 #[test]
 fn s6_3_3_read_after_the_transfer() {
     for role in ROLES {
@@ -99,7 +99,7 @@ fn s6_3_3_read_after_the_transfer() {
     }
 }
 
-/// A part of an array is registered: the octets on both sides of it are out of reach.
+/// A part of an array is registered: the bytes on both sides of it are out of reach.
 #[test]
 fn s6_3_4_rest_of_a_buffer_of_which_a_part_is_registered() {
     for role in ROLES {

@@ -3,7 +3,7 @@
 //! the honest connection beside it go on? Tests are named after section and attack; SECURITY.md has the
 //! table, which `table.rs` compares with them.
 //!
-//! `Scene` and `Victim` ask both questions at the end of each case: no octet of memory changed that should
+//! `Scene` and `Victim` ask both questions at the end of each case: no byte of memory changed that should
 //! not, the healthy connection works, every end is told once and with its reason, and nothing is left.
 
 mod denial;

@@ -29,7 +29,7 @@ fn joins(victim: &Victim) -> (Peer, Qp) {
     (peer, qp)
 }
 
-/// Every octet is a turn of our side; the honest connection has its turns in between.
+/// Every byte is a turn of our side; the honest connection has its turns in between.
 #[test]
 fn s6_4_4_fpdu_that_comes_octet_by_octet() {
     for role in ROLES {

@@ -24,7 +24,7 @@ fn s6_2_1_write_beyond_a_buffer() {
     }
 }
 
-/// The sink is 48 octets of a larger region: not one octet behind it is written.
+/// The sink is 48 bytes of a larger region: not one byte behind it is written.
 #[test]
 fn s6_2_1_read_response_beyond_its_sink() {
     for role in ROLES {
@@ -54,7 +54,7 @@ fn s6_2_2_sink_of_a_read_after_its_completion() {
     }
 }
 
-/// The peer says that it is done; the program revokes the STag before it looks at the octets (5041-8.3-02).
+/// The peer says that it is done; the program revokes the STag before it looks at the bytes (5041-8.3-02).
 #[test]
 fn s6_2_2_write_after_the_program_has_revoked_the_stag() {
     for role in ROLES {

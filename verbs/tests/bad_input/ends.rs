@@ -198,7 +198,7 @@ fn reset_after_our_terminate() {
     s.ends(Sees::Nothing, "Queue Number");
 }
 
-/// Octets of a Write that TCP does not take at once.
+/// Bytes of a Write that TCP does not take at once.
 const BIG: u32 = 32 << 20;
 
 /// A scene whose peer has not read a Write of ours that is larger than all buffers of TCP.

@@ -8,7 +8,7 @@ const BAD_CRC: Code = Code::mpa(0x02);
 const BAD_MARKER: Code = Code::mpa(0x03);
 
 impl Scene {
-    /// The peer sends these octets as they are, and a good Write behind them. Our side sends the
+    /// The peer sends these bytes as they are, and a good Write behind them. Our side sends the
     /// Terminate, unless it is a responder that has not validated one FPDU (5044-7.1.2-15).
     fn breaks_framing(mut self, wrong: &[u8], code: Code, may_tell: bool, words: &str) {
         let behind = self.write(1000, b"behind what was wrong").octets();
@@ -132,7 +132,7 @@ pub(crate) fn marker_that_points_elsewhere() {
             let fpdu = s.write(64, &[0xEE; 600]).octets();
             let fpdu = s.peer.tx.seal(&fpdu);
             s.peer.tx.marker_lie = 0;
-            s.breaks_framing(&fpdu, BAD_MARKER, true, "the Marker at octet");
+            s.breaks_framing(&fpdu, BAD_MARKER, true, "the Marker at byte");
         }
     }
 }
@@ -154,7 +154,7 @@ fn first_marker_that_points_elsewhere() {
             &fpdu,
             BAD_MARKER,
             role == Role::Initiator,
-            "the Marker at octet 0",
+            "the Marker at byte 0",
         );
     }
 }
@@ -214,7 +214,7 @@ fn terminate_between_markers() {
     }
 }
 
-/// More than any FPDU may carry: nobody waits for that many octets, and nothing has a CRC that could
+/// More than any FPDU may carry: nobody waits for that many bytes, and nothing has a CRC that could
 /// be checked. No RFC has a code for it.
 #[test]
 pub(crate) fn impossible_length() {

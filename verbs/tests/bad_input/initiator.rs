@@ -61,7 +61,7 @@ fn fails(
     .ends(sees, words);
 }
 
-/// The peer answers with these octets, and gets a FIN.
+/// The peer answers with these bytes, and gets a FIN.
 fn refuses(octets: &[u8], words: &str) {
     fails(
         settings(),
@@ -72,7 +72,7 @@ fn refuses(octets: &[u8], words: &str) {
     );
 }
 
-/// Our side connects, with an IRD and ORD of 4, and the peer answers with these octets.
+/// Our side connects, with an IRD and ORD of 4, and the peer answers with these bytes.
 fn answered(reply: &[u8]) -> (Scene, Result<Connected, ConnectError>) {
     let victim = Victim::new(settings());
     let listener = TcpListener::bind(loopback()).unwrap();
@@ -111,7 +111,7 @@ pub(crate) fn peer_that_is_not_iwarp() {
     refuses(b"SSH-2.0-OpenSSH_9.2\r\n", "not an MPA Reply");
 }
 
-/// 5044-7.1.1-04: one octet of the Key.
+/// 5044-7.1.1-04: one byte of the Key.
 #[test]
 fn wrong_key() {
     for at in [0, 9, 15] {
@@ -146,7 +146,7 @@ fn wrong_revision() {
 fn private_data_that_is_too_long() {
     for len in [513, u16::MAX] {
         let reply = startup_claiming(REPLY, CRC | ENHANCED, 2, len, &[0; 513]);
-        refuses(&reply, &format!("{len} octets of private data"));
+        refuses(&reply, &format!("{len} bytes of private data"));
     }
 }
 
@@ -235,7 +235,7 @@ fn reply_that_ends_too_early() {
             &options(),
             answer,
             Sees::Fin,
-            &format!("after {len} octet"),
+            &format!("after {len} byte"),
         );
     }
 }
@@ -382,7 +382,7 @@ fn close_without_a_word_twice() {
         &options(),
         answer,
         Sees::Fin,
-        "closed the connection before the first octet",
+        "closed the connection before the first byte",
     );
 }
 

@@ -1,10 +1,10 @@
-//! Bad input over real sockets: a raw peer that builds every octet itself does each wrong thing to
+//! Bad input over real sockets: a raw peer that builds every byte itself does each wrong thing to
 //! the software RNIC, and every case looks at all that must follow.
 //!
-//! * The peer gets the Terminate Message that the RFCs name, octet for octet, or a close, and a FIN.
+//! * The peer gets the Terminate Message that the RFCs name, byte for byte, or a close, and a FIN.
 //! * Outstanding work completes with the right status, the rest flushed; one event says why in words.
 //! * A second connection of the same device works before, meanwhile and after.
-//! * No octet changes that the peer had no right to change.
+//! * No byte changes that the peer had no right to change.
 //! * Nothing is left: the device, made with limits that the case fills, has place for as much again.
 //!
 //! Tests cite the requirements that they pin (`5041-7.1-10`: RFC, section, number).

@@ -1,5 +1,5 @@
-//! Valid messages with a few octets changed, under a CRC that is right: whatever it turns into, our
-//! side ends in order, and only octets that the peer may change have changed.
+//! Valid messages with a few bytes changed, under a CRC that is right: whatever it turns into, our
+//! side ends in order, and only bytes that the peer may change have changed.
 
 use crate::memory::{Place, REGION};
 use crate::scene::{RECV_AT, RECV_LEN, ROLES, SINK_AT, SINK_LEN, Scene};
@@ -41,7 +41,7 @@ fn valid(s: &Scene) -> [Vec<u8>; 7] {
     ]
 }
 
-/// 5041-8.3.1-01, 5040-8.1.1-03: never an octet outside of what the peer may change.
+/// 5041-8.3.1-01, 5040-8.1.1-03: never an byte outside of what the peer may change.
 #[test]
 fn changed_octets_under_a_good_crc() {
     for seed in 1..=120 {

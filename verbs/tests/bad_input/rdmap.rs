@@ -104,7 +104,7 @@ fn read_request_of_another_rdmap_version() {
     refuses(bad, VERSION, "RDMAP version");
 }
 
-/// 5041-6.2.2-03: no octet at all, one, and all but the last of a header. No RFC has a code for it.
+/// 5041-6.2.2-03: no byte at all, one, and all but the last of a header. No RFC has a code for it.
 #[test]
 pub(crate) fn ulpdu_shorter_than_its_ddp_header() {
     for role in ROLES {

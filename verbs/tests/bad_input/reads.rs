@@ -164,7 +164,7 @@ fn read_request_with_a_message_offset() {
     refuses(bad, Code::ddp(2, 0x04), "Message Offset");
 }
 
-/// 5040-7.2-05, 5041-7.1-04: a buffer of queue 1 has the 28 octets of a Read Request.
+/// 5040-7.2-05, 5041-7.1-04: a buffer of queue 1 has the 28 bytes of a Read Request.
 #[test]
 fn read_request_that_is_too_long() {
     for more in [1, 100] {

@@ -13,7 +13,7 @@ use crate::wire::{
 const LOST: u8 = 1;
 const INVALID_FRAME: u8 = 4;
 
-/// What the peer does after its octets.
+/// What the peer does after its bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Then {
     Wait,
@@ -21,7 +21,7 @@ enum Then {
     Reset,
 }
 
-/// The peer sends this instead of an MPA Request: no octet comes back, no request is offered, the
+/// The peer sends this instead of an MPA Request: no byte comes back, no request is offered, the
 /// listener says why, and takes others as before. Three times, because the listener has two places.
 fn refuses_startup(settings: &Settings, octets: &[u8], then: Then, code: u8, words: &str) {
     let mut victim = Victim::new(settings.clone());
@@ -63,7 +63,7 @@ pub(crate) fn wrong_key() {
     refuses(b"SSH-2.0-OpenSSH_9.2\r\n", "SSH-2.0-OpenSSH_9.2");
     refuses(
         &[0x16, 0x03, 0x01, 0x02, 0x00, 0x01, 0x00],
-        "octets 16 03 01",
+        "bytes 16 03 01",
     );
     refuses(
         &startup(b"MPA ID Req Fram ", CRC, 1, b""),
@@ -115,7 +115,7 @@ fn enhanced_request_where_only_revision_1_is_spoken() {
 #[test]
 fn private_data_that_is_too_long() {
     for len in [513, 514, u16::MAX] {
-        let words = format!("{len} octets of private data");
+        let words = format!("{len} bytes of private data");
         refuses(&startup_claiming(REQUEST, CRC, 1, len, b""), &words);
         refuses(&startup_claiming(REQUEST, CRC, 1, len, &[7; 513]), &words);
     }
@@ -135,7 +135,7 @@ fn enhanced_request_without_its_words() {
 pub(crate) fn private_data_longer_than_its_length() {
     refuses(
         &startup_claiming(REQUEST, CRC, 1, 4, b"six oc"),
-        "2 octets behind its MPA Request",
+        "2 bytes behind its MPA Request",
     );
     refuses(
         &startup_claiming(REQUEST, CRC, 1, 0, &[0; 600]),
@@ -148,7 +148,7 @@ pub(crate) fn private_data_longer_than_its_length() {
 pub(crate) fn request_that_ends_too_early() {
     let whole = startup(REQUEST, CRC, 1, b"private data");
     for len in [1, 15, 16, 17, 19, 20, 31] {
-        let words = format!("after {len} octet");
+        let words = format!("after {len} byte");
         refuses_startup(&settings(), &whole[..len], Then::Fin, LOST, &words);
         refuses_startup(
             &settings(),
@@ -163,7 +163,7 @@ pub(crate) fn request_that_ends_too_early() {
 /// A port scanner.
 #[test]
 fn connection_that_ends_before_the_first_octet() {
-    refuses_startup(&settings(), b"", Then::Fin, LOST, "before the first octet");
+    refuses_startup(&settings(), b"", Then::Fin, LOST, "before the first byte");
     refuses_startup(&settings(), b"", Then::Reset, LOST, "reset the connection");
 }
 

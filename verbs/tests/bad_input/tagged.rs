@@ -79,7 +79,7 @@ fn write_to_memory_without_any_remote_right() {
     refuses(bad, INVALID_STAG, "access rights");
 }
 
-/// 5041-7.1-12, 5041-7.1-13, 5041-8.3.1-01: one octet before the region, one behind it, across the
+/// 5041-7.1-12, 5041-7.1-13, 5041-8.3.1-01: one byte before the region, one behind it, across the
 /// end, far away, and more than there is.
 #[test]
 fn write_outside_of_the_bounds() {

@@ -47,7 +47,7 @@ fn terminate_about_a_read_request() {
             s.commits(&Code::rdmap(1, code).about(&request));
             s.ends_blaming(
                 Sees::Fin,
-                "the peer refused this Read of 48 octets",
+                "the peer refused this Read of 48 bytes",
                 Some((READ, Status::RemoteAccess)),
             );
         }
@@ -61,7 +61,7 @@ fn terminate_about_a_message_that_was_not_sent() {
         let mut s = Scene::new(role);
         let write = Tagged::new(0, 0x1234, 0x5678, b"").octets();
         s.commits(&Code::ddp(1, 0x01).about(&write));
-        s.ends(Sees::Fin, "the peer refused a Write of 0 octets");
+        s.ends(Sees::Fin, "the peer refused a Write of 0 bytes");
     }
 }
 

@@ -52,11 +52,11 @@ pub(crate) fn initiator_that_sends_nothing() {
     last.expect_fin();
     gives_up(
         victim,
-        "sent nothing more for too long, before the first octet",
+        "sent nothing more for too long, before the first byte",
     );
 }
 
-/// 5044-7.1.2-22: the time is for the whole frame, so another octet now and then does not help.
+/// 5044-7.1.2-22: the time is for the whole frame, so another byte now and then does not help.
 #[test]
 fn initiator_that_sends_one_octet_now_and_then() {
     let victim = Victim::new(with(PATIENT.request(LATER)));
@@ -139,7 +139,7 @@ pub(crate) fn responder_that_sends_nothing() {
     waits_in_vain(
         SOON,
         |_| {},
-        "sent nothing more for too long, before the first octet",
+        "sent nothing more for too long, before the first byte",
     );
 }
 

@@ -49,7 +49,7 @@ fn send_on_the_queue_of_another_message() {
     }
 }
 
-/// 5041-7.1-02, 5041-7.1-09; 5040-5.3-08: a Send of no octets needs a receive, too.
+/// 5041-7.1-02, 5041-7.1-09; 5040-5.3-08: a Send of no bytes needs a receive, too.
 #[test]
 pub(crate) fn send_without_a_receive() {
     for role in ROLES {
@@ -128,7 +128,7 @@ fn second_segment_of_a_send_at_the_wrong_offset() {
     }
 }
 
-/// 5041-7.1-04, 5040-5.3-i01: one octet too many, and far too many.
+/// 5041-7.1-04, 5040-5.3-i01: one byte too many, and far too many.
 #[test]
 pub(crate) fn send_longer_than_its_receive() {
     for len in [RECV_LEN + 1, 3 * RECV_LEN, 1400] {
@@ -206,7 +206,7 @@ fn send_whose_opcode_changes_on_the_way() {
     }
 }
 
-/// 5040-5.3-08: a Send of no octets takes a receive.
+/// 5040-5.3-08: a Send of no bytes takes a receive.
 #[test]
 fn send_without_payload_takes_a_receive() {
     for role in ROLES {

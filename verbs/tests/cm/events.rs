@@ -179,7 +179,7 @@ fn an_error_of_the_stream_is_told_as_disconnected_with_its_reason() {
             .unwrap()
             .to_string();
         assert!(
-            words.contains("the peer refused a Write of 8 octets to STag 0xdeadbeef"),
+            words.contains("the peer refused a Write of 8 bytes to STag 0xdeadbeef"),
             "{words}"
         );
     }

@@ -1,4 +1,4 @@
-//! Streams that the program has connected itself, with octets read ahead, without any call that waits.
+//! Streams that the program has connected itself, with bytes read ahead, without any call that waits.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -35,7 +35,7 @@ fn both_roles_come_over_a_stream_with_octets_of_the_request_read_ahead() {
         let responder = b.id(2);
         responder.request_over(adopt(theirs), &read).unwrap();
         let event = b.next(CmEventKind::ConnectRequest);
-        assert_eq!(event.private_data(), b"hi", "{taken} octets read before");
+        assert_eq!(event.private_data(), b"hi", "{taken} bytes read before");
         assert!(event.listen_id().unwrap().is(&responder));
         event
             .id()
@@ -142,7 +142,7 @@ fn a_qp_attaches_to_a_stream_in_full_operation_with_octets_read_ahead() {
             .qp
             .post_send(&uwarp_verbs::SendWr::send(1, &[]))
             .unwrap();
-        // An empty Send is one FPDU of 24 octets.
+        // An empty Send is one FPDU of 24 bytes.
         let mut read = vec![0; taken];
         theirs.read_exact(&mut read).unwrap();
         let passive = settings.initiator(false);

@@ -65,7 +65,7 @@ pub(crate) enum Wire {
     Memory {
         /// Its MTU.
         mtu: usize,
-        /// Octets that TCP holds in each direction of a connection.
+        /// Bytes that TCP holds in each direction of a connection.
         buffer: usize,
     },
 }
@@ -318,7 +318,7 @@ impl Side {
             .unwrap()
     }
 
-    /// A region with all rights, filled with [`FILL`]. One octet at least.
+    /// A region with all rights, filled with [`FILL`]. One byte at least.
     pub(crate) fn blank(&self, len: usize) -> MemoryRegion {
         self.region(vec![FILL; len.max(1)])
     }
@@ -387,19 +387,19 @@ pub(crate) fn both_ways(a: &Side, b: &Side) {
     bell(b, a);
 }
 
-/// All octets of a region.
+/// All bytes of a region.
 pub(crate) fn content(region: &MemoryRegion) -> Vec<u8> {
     slice(region, 0, region.len())
 }
 
-/// Some octets of a region.
+/// Some bytes of a region.
 pub(crate) fn slice(region: &MemoryRegion, offset: usize, len: usize) -> Vec<u8> {
     let mut octets = vec![0; len];
     region.read_at(offset, &mut octets).unwrap();
     octets
 }
 
-/// Compares long runs of octets without printing them.
+/// Compares long runs of bytes without printing them.
 #[track_caller]
 pub(crate) fn same(got: &[u8], expected: &[u8], what: &str) {
     assert_eq!(got.len(), expected.len(), "{what}: length");
@@ -407,7 +407,7 @@ pub(crate) fn same(got: &[u8], expected: &[u8], what: &str) {
         let at = got.iter().zip(expected).position(|(a, b)| a != b).unwrap();
         let end = got.len().min(at + 16);
         panic!(
-            "{what}: octet {at} of {} differs: got {:x?}, expected {:x?}",
+            "{what}: byte {at} of {} differs: got {:x?}, expected {:x?}",
             got.len(),
             &got[at..end],
             &expected[at..end]
@@ -415,7 +415,7 @@ pub(crate) fn same(got: &[u8], expected: &[u8], what: &str) {
     }
 }
 
-/// `len` octets at `offset` are `expected`, and all others of the region are still [`FILL`].
+/// `len` bytes at `offset` are `expected`, and all others of the region are still [`FILL`].
 #[track_caller]
 pub(crate) fn placed_only(region: &MemoryRegion, offset: usize, expected: &[u8], what: &str) {
     let mut whole = vec![FILL; region.len()];
@@ -423,7 +423,7 @@ pub(crate) fn placed_only(region: &MemoryRegion, offset: usize, expected: &[u8],
     same(&content(region), &whole, what);
 }
 
-/// Octets that look random, and are the same for the same seed.
+/// Bytes that look random, and are the same for the same seed.
 pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut random = Random(seed.wrapping_mul(2).wrapping_add(0x9E37_79B9_7F4A_7C15) | 1);
     let mut octets = Vec::with_capacity(len + 8);
@@ -457,7 +457,7 @@ pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// What a completion is, in short: number, status, kind, octets.
+/// What a completion is, in short: number, status, kind, bytes.
 pub(crate) fn brief(completion: &Completion) -> (u64, Status, WcOpcode, u32) {
     (
         completion.wr_id,

@@ -70,7 +70,7 @@ fn a_request_that_cannot_be_posted_says_why_in_words() {
                 ..sge
             },
             outside(base - 1, 10),
-            "10 octets at",
+            "10 bytes at",
         ),
         (
             Sge {
@@ -152,7 +152,7 @@ fn a_request_that_cannot_be_posted_says_why_in_words() {
         (
             a.qp.post_send(&SendWr::send_inline(1, &long)),
             PostErrorKind::InlineTooLong { got: 257, max: 256 },
-            "257 octets of inline data",
+            "257 bytes of inline data",
         ),
         (
             a.qp.post_send(&SendWr::write_inline(1, &long, RemoteBuffer::at(0, 0))),
@@ -168,7 +168,7 @@ fn a_request_that_cannot_be_posted_says_why_in_words() {
         (
             a.qp.post_recv(&RecvWr::new(1, &huge)),
             PostErrorKind::MessageTooLong { got: 1 << 32 },
-            "4294967296 octets",
+            "4294967296 bytes",
         ),
     ];
     for (posted, kind, words) in kinds {
@@ -424,7 +424,7 @@ fn sizes_and_limits_that_a_device_does_not_have_are_errors_with_names() {
         pd.register(Vec::new(), Access::NONE)
             .unwrap_err()
             .to_string()
-            .contains("0 octets")
+            .contains("0 bytes")
     );
     let error = pd.register(vec![0; 1], Access::REMOTE_WRITE).unwrap_err();
     assert!(error.to_string().contains("need local write"), "{error}");

@@ -138,7 +138,7 @@ fn a_closing_qp_flushes_sends_and_still_receives() {
     a.qp.post_send(&SendWr::send(2, &[])).unwrap();
     a.send_cq.flushed(2);
     a.post_empty(3);
-    // A Send of no octets, MSN 1: ULPDU_Length 18, DDP and RDMAP version 1, no CRC.
+    // A Send of no bytes, MSN 1: ULPDU_Length 18, DDP and RDMAP version 1, no CRC.
     let mut fpdu = vec![0, 18, 0x41, 0x43, 0, 0, 0, 0];
     fpdu.extend([0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]);
     fpdu.extend([0; 4]);

@@ -45,7 +45,7 @@ fn sleeper(wire: Wire, event_on_write: bool, one_cq: bool) -> Sleeper {
 }
 
 impl Sleeper {
-    /// The peer writes, and the octets are in memory.
+    /// The peer writes, and the bytes are in memory.
     fn write(&self, word: u64) {
         let (addr, rkey) = (self.memory.addr(), self.memory.rkey());
         let octets = word.to_be_bytes();

@@ -34,7 +34,7 @@ fn revision(wire: Wire, revision: Revision) -> Setup {
     setup
 }
 
-/// Some octets each way, one-sided and two-sided, small and large.
+/// Some bytes each way, one-sided and two-sided, small and large.
 fn exchange(a: &Side, b: &Side) {
     both_ways(a, b);
     for (from, to) in [(a, b), (b, a)] {

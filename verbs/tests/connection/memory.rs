@@ -213,7 +213,7 @@ fn a_region_dropped_under_a_write_is_either_sent_whole_or_not_at_all() {
                     let len = got.iter().zip(&good).take_while(|(a, b)| a == b).count();
                     assert!(
                         got[len..].iter().all(|octet| *octet == common::FILL),
-                        "wrong octets behind {len}"
+                        "wrong bytes behind {len}"
                     );
                 }
                 status => panic!("{status:?}"),

@@ -38,7 +38,7 @@ fn octets_of_the_request_that_the_program_has_read_are_not_lost() {
             assert_eq!(
                 request.private_data(),
                 b"ninebytes",
-                "{taken} octets read before"
+                "{taken} bytes read before"
             );
             request.accept(&ends.b.qp, &accept).unwrap();
             assert_eq!(connecting.join().unwrap().unwrap().private_data, b"answer");

@@ -86,7 +86,7 @@ fn one_octet_of_private_data_too_many_is_an_error_of_the_caller() {
         assert!(matches!(error, ConnectError::Options(_)), "{error:?}");
         let said = error.to_string();
         assert!(
-            said.contains(&format!("{} octets", limit + 1))
+            said.contains(&format!("{} bytes", limit + 1))
                 && said.contains(&format!("at most {limit}")),
             "{said}"
         );
@@ -170,7 +170,7 @@ fn a_rejected_connection_brings_the_private_data_of_the_reject() {
                     );
                     let said = error.to_string();
                     assert!(said.contains("rejected"), "{said}");
-                    assert_eq!(said.contains(&format!("{len} octets")), len > 0, "{said}");
+                    assert_eq!(said.contains(&format!("{len} bytes")), len > 0, "{said}");
                     ends.a.recv_cq.flushed(1);
                     assert!(matches!(
                         ends.a.ended_event(),

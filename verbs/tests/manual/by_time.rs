@@ -79,7 +79,7 @@ fn a_peer_that_vanishes_before_its_request_is_whole_has_not_reset_the_connection
     assert_eq!(event.kind(), CmEventKind::Unreachable, "{event:?}");
     let reason = event.reason().unwrap().to_string();
     assert!(
-        reason.ends_with("sent nothing more for too long, after 10 octets of its MPA Request"),
+        reason.ends_with("sent nothing more for too long, after 10 bytes of its MPA Request"),
         "{reason}"
     );
 }
@@ -111,7 +111,7 @@ fn a_peer_that_takes_nothing_is_stalled_when_the_clock_says_so() {
     world.clock.advance(LIMIT - Duration::from_nanos(1));
     drive();
     assert_eq!(a.qp.state(), QpState::Rts);
-    // The first look found octets that TCP took since: twice the limit at most.
+    // The first look found bytes that TCP took since: twice the limit at most.
     world.clock.advance(LIMIT + Duration::from_nanos(1));
     drive();
     let reason = a.qp.end_reason();

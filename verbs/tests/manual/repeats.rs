@@ -1,4 +1,4 @@
-//! The same seed gives the same run, octet by octet.
+//! The same seed gives the same run, byte by byte.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};

@@ -154,7 +154,7 @@ fn a_deregistration_during_a_write_ends_it_at_some_octet_and_nothing_is_placed_a
         ))
         .unwrap();
         let mut octet = [common::FILL];
-        common::until("the first octet", || {
+        common::until("the first byte", || {
             let _ = b.recv_cq.poll_one();
             let _ = a.send_cq.poll_one();
             target.read_at(0, &mut octet).unwrap();

@@ -41,7 +41,7 @@ fn peers_and_sges_count_from_the_iova() {
         a.send_cq.success(1);
         bell(&a, &b);
         assert_eq!(content(&target)[100..], pattern(1, 1000)[100..]);
-        // An octet before the iova is out of bounds, wherever the memory lies.
+        // An byte before the iova is out of bounds, wherever the memory lies.
         let before = iova.wrapping_sub(1);
         a.qp.post_send(&SendWr::write_inline(
             2,
@@ -91,7 +91,7 @@ fn a_part_of_a_buffer_is_a_region_of_its_own() {
             "{error}"
         );
     }
-    // The octet behind it is out of bounds, though the buffer has it.
+    // The byte behind it is out of bounds, though the buffer has it.
     a.qp.post_send(&write(b"0123456789x")).unwrap();
     let reason = b.wait_end().to_string();
     assert!(reason.contains("base or bounds"), "{reason}");

@@ -5,7 +5,7 @@ use uwarp_verbs::{CauseCode, Completion, EndReason, RemoteBuffer, Status, Who};
 
 use super::*;
 
-/// `request` on 4096 octets of the peer with this right; what the owner's end says, the completion of the request,
+/// `request` on 4096 bytes of the peer with this right; what the owner's end says, the completion of the request,
 /// and the requester's end.
 fn refused(
     access: Access,
@@ -32,8 +32,8 @@ fn a_write_without_the_right_in_the_words_of_both_sides() {
     assert_eq!(
         owner.cause().to_string(),
         format!(
-            "remote access error, access rights violation: region {rkey:#010x} of 4096 octets allows Read, and this \
-             was a Write of 64 octets at offset 0 (TO {addr:#x}); register it with REMOTE_WRITE, if the peer is meant \
+            "remote access error, access rights violation: region {rkey:#010x} of 4096 bytes allows Read, and this \
+             was a Write of 64 bytes at offset 0 (TO {addr:#x}); register it with REMOTE_WRITE, if the peer is meant \
              to write it"
         )
     );
@@ -43,7 +43,7 @@ fn a_write_without_the_right_in_the_words_of_both_sides() {
     assert_eq!(
         cause.to_string(),
         format!(
-            "remote access error: the peer refused a Write of 64 octets to STag {rkey:#010x}, TO {addr:#x} (complete \
+            "remote access error: the peer refused a Write of 64 bytes to STag {rkey:#010x}, TO {addr:#x} (complete \
              already, if this side sent it): invalid STag (DDP tagged buffer error, 1/1/00); compare the rkey with \
              the one the peer gave; ask the peer to keep the region registered, and to register it with REMOTE_WRITE: \
              a missing right has the same code"
@@ -62,8 +62,8 @@ fn a_read_without_the_right_in_the_words_of_both_sides() {
     assert_eq!(
         owner.cause().to_string(),
         format!(
-            "remote access error, access rights violation: region {rkey:#010x} of 4096 octets allows no remote \
-             access, and this was a Read of 64 octets at offset 0 (TO {addr:#x}); register it with REMOTE_READ, if \
+            "remote access error, access rights violation: region {rkey:#010x} of 4096 bytes allows no remote \
+             access, and this was a Read of 64 bytes at offset 0 (TO {addr:#x}); register it with REMOTE_READ, if \
              the peer is meant to read it"
         )
     );
@@ -72,7 +72,7 @@ fn a_read_without_the_right_in_the_words_of_both_sides() {
     assert_eq!(
         cause.to_string(),
         format!(
-            "remote access error: the peer refused this Read of 64 octets from STag {rkey:#010x}, TO {addr:#x}: \
+            "remote access error: the peer refused this Read of 64 bytes from STag {rkey:#010x}, TO {addr:#x}: \
              access rights violation (RDMAP remote protection error, 0/1/02); ask the peer to register it with \
              REMOTE_READ"
         )
@@ -94,8 +94,8 @@ fn an_atomic_without_the_right_in_the_words_of_both_sides() {
     assert_eq!(
         owner.cause().to_string(),
         format!(
-            "remote access error, access rights violation: region {rkey:#010x} of 4096 octets allows Read, and this \
-             was an atomic operation of 8 octets at offset 0 (TO {addr:#x}); register it with REMOTE_ATOMIC, if the \
+            "remote access error, access rights violation: region {rkey:#010x} of 4096 bytes allows Read, and this \
+             was an atomic operation of 8 bytes at offset 0 (TO {addr:#x}); register it with REMOTE_ATOMIC, if the \
              peer is meant to do atomic operations on it"
         )
     );
@@ -103,7 +103,7 @@ fn an_atomic_without_the_right_in_the_words_of_both_sides() {
     assert_eq!(
         done.cause.unwrap().to_string(),
         format!(
-            "remote access error: the peer refused this atomic operation of 8 octets on STag {rkey:#010x}, TO \
+            "remote access error: the peer refused this atomic operation of 8 bytes on STag {rkey:#010x}, TO \
              {addr:#x}: access rights violation (RDMAP remote protection error, 0/1/02); ask the peer to register it \
              with REMOTE_ATOMIC"
         )

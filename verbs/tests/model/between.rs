@@ -10,7 +10,7 @@ use crate::loan::{Loan, Object};
 use crate::player::Player;
 use crate::ready::is_full;
 
-/// Octets of one Write of a side that aborts.
+/// Bytes of one Write of a side that aborts.
 const WRITE: usize = 200;
 
 /// What must complete: the number, and how it may end.
@@ -145,7 +145,7 @@ impl Scene<'_, '_> {
         }
     }
 
-    /// Writes under way: each octet of the peer's inbox is then the old or the new one.
+    /// Writes under way: each byte of the peer's inbox is then the old or the new one.
     fn abort_busy(&mut self, more: usize) {
         const EITHER: &[Status] = &[Status::Success, Status::WrFlush];
         let lent = self.peer.lent();
@@ -226,7 +226,7 @@ impl Scene<'_, '_> {
         }
     }
 
-    /// A receive of the peer for 4 octets, which stay as they are or become those of the Send.
+    /// A receive of the peer for 4 bytes, which stay as they are or become those of the Send.
     fn receive_fails(&mut self, fate: &'static [Status]) {
         let wr_id = self.peer.id();
         let region = self.peer.side.blank(4);
@@ -237,7 +237,7 @@ impl Scene<'_, '_> {
         self.peer.placed.push((region, model));
     }
 
-    /// A sink of 8 octets that nothing comes into.
+    /// A sink of 8 bytes that nothing comes into.
     fn sink(&mut self) -> [Sge; 1] {
         let sink = self.me.side.blank(8);
         let sges = [sink.sge(0, 8)];

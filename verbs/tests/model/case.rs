@@ -1,8 +1,8 @@
 //! What a case is.
 
-/// Octets of the region that Sends and Writes come from; never changed.
+/// Bytes of the region that Sends and Writes come from; never changed.
 pub(crate) const SOURCE: usize = 1 << 18;
-/// Octets of the region that the peer writes to and reads from.
+/// Bytes of the region that the peer writes to and reads from.
 pub(crate) const INBOX: usize = 1 << 18;
 /// The longest message.
 pub(crate) const LONGEST: usize = 150_000;
@@ -121,9 +121,9 @@ pub(crate) enum Atomic {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lend {
     pub(crate) slot: usize,
-    /// First octet of the inbox that it shows, a multiple of 8.
+    /// First byte of the inbox that it shows, a multiple of 8.
     pub(crate) from: usize,
-    /// Address of that octet for the peer, a multiple of 8; a window has either 0 or that of the region.
+    /// Address of that byte for the peer, a multiple of 8; a window has either 0 or that of the region.
     pub(crate) base: u64,
     pub(crate) rights: u32,
 }
@@ -186,7 +186,7 @@ pub(crate) enum Wrong {
     ReadKey(usize),
     WriteKey(usize),
     AtomicKey(usize),
-    /// One octet beyond the end.
+    /// One byte beyond the end.
     ReadBounds,
     WriteBounds,
     /// The region does not allow it.

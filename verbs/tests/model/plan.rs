@@ -296,7 +296,7 @@ impl Plan<'_, '_> {
         }
     }
 
-    /// A Write of no octets.
+    /// A Write of no bytes.
     fn nothing(&mut self) -> ReadyKind {
         self.peer.written = 0;
         let lent = self.peer.lent();
@@ -327,7 +327,7 @@ impl Plan<'_, '_> {
         }
     }
 
-    /// The payload of a Send or Write, its octets, and whether a fence must come before it.
+    /// The payload of a Send or Write, its bytes, and whether a fence must come before it.
     fn payload(&self, data: &Data) -> (Payload, Vec<u8>, bool) {
         let me = &*self.me;
         let from_read = if data.from_read && !data.inline && data.len > 0 {

@@ -11,7 +11,7 @@ use crate::case::{INBOX, Immediate, Receive, SGES, SOURCE};
 use crate::common::{FILL, Side, content, same};
 use crate::loan::{Loan, loans};
 
-/// The pieces of `len` octets that lie between the cuts; some may be empty.
+/// The pieces of `len` bytes that lie between the cuts; some may be empty.
 pub(crate) fn pieces(len: usize, cuts: &[usize]) -> Vec<(usize, usize)> {
     let mut at: Vec<usize> = cuts.iter().map(|cut| cut % (len + 1)).collect();
     at.extend([0, len]);
@@ -21,7 +21,7 @@ pub(crate) fn pieces(len: usize, cuts: &[usize]) -> Vec<(usize, usize)> {
         .collect()
 }
 
-/// Places in a region, one piece after the other, with a gap of a few octets between pieces.
+/// Places in a region, one piece after the other, with a gap of a few bytes between pieces.
 pub(crate) fn layout(region: &MemoryRegion, at: usize, pieces: &[(usize, usize)]) -> Vec<Sge> {
     let gaps = (0..).map(|index| index * 7);
     pieces
@@ -46,7 +46,7 @@ pub(crate) struct Player<'a> {
     pub(crate) sends: VecDeque<Completion>,
     pub(crate) receives: VecDeque<Completion>,
     next_id: u64,
-    /// Octets of the other player's last Write, if nothing of its came behind it that takes a receive.
+    /// Bytes of the other player's last Write, if nothing of its came behind it that takes a receive.
     pub(crate) written: u32,
 }
 
@@ -125,7 +125,7 @@ impl<'a> Player<'a> {
         rkey
     }
 
-    /// Posts a receive for a message of so many octets; its number, its region and its elements.
+    /// Posts a receive for a message of so many bytes; its number, its region and its elements.
     fn receive(&mut self, receive: &Receive, octets: usize) -> (u64, MemoryRegion, Vec<Sge>) {
         let room = octets + receive.slack;
         let region = self.side.blank(room + 7 * SGES + 5);

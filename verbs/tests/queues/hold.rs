@@ -149,7 +149,7 @@ fn a_post_to_the_srq_has_the_connections_go_on_that_wait_for_it() {
     }
 }
 
-/// Four ways to bring Immediate Data, each with octets of its own.
+/// Four ways to bring Immediate Data, each with bytes of its own.
 fn immediates(target: &MemoryRegion) -> [SendWr<'static>; 4] {
     let remote = target.remote();
     let write = |wr_id, imm| {

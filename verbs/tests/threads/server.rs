@@ -14,9 +14,9 @@ use crate::common::{LIMIT, Side, pattern, slice};
 use crate::ledger::Life;
 use crate::{CLIENTS, LIVES, ROUNDS};
 
-/// Octets of a Send.
+/// Bytes of a Send.
 pub(crate) const MESSAGE: usize = 96;
-/// Octets that a connection is lent.
+/// Bytes that a connection is lent.
 pub(crate) const LENT: usize = 3000;
 /// Receives in the SRQ.
 const SLOTS: u64 = 64;
@@ -47,7 +47,7 @@ impl Word {
     }
 }
 
-/// The Send that says `word`: its name, and octets that follow from the name.
+/// The Send that says `word`: its name, and bytes that follow from the name.
 pub(crate) fn message(word: Word) -> Vec<u8> {
     let name = word.immediate();
     let mut octets = name.to_vec();
@@ -55,7 +55,7 @@ pub(crate) fn message(word: Word) -> Vec<u8> {
     octets
 }
 
-/// What a connection is lent: octets that count from 0.
+/// What a connection is lent: bytes that count from 0.
 #[derive(Clone, Copy)]
 pub(crate) struct Lent {
     pub(crate) rkey: u32,

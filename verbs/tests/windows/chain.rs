@@ -111,7 +111,7 @@ fn what_is_posted_behind_a_registration_that_waits_finds_it_in_the_queue() {
     let mixed = [part.sge(0, 8), unknown[0]];
     let error = a.qp.post_send(&SendWr::send(4, &mixed)).unwrap_err();
     assert!(error.to_string().contains("element 1 of"), "{error}");
-    // Elements of no octets are not looked at.
+    // Elements of no bytes are not looked at.
     let none = [part.sge(0, 8), part.sge(101, 0)];
     a.qp.post_send(&SendWr::send(4, &none)).unwrap();
     // Other queues have no order with this one.

@@ -22,7 +22,7 @@ use common::{
     raw_settings,
 };
 
-/// A region of `len` octets that windows may be bound to.
+/// A region of `len` bytes that windows may be bound to.
 fn lender(side: &Side, len: usize) -> MemoryRegion {
     let rights = Access::LOCAL_WRITE | Access::WINDOW_BIND;
     side.pd.register(vec![common::FILL; len], rights).unwrap()

@@ -48,7 +48,7 @@ impl RawPeer {
         self.send(&[&[0x41, opcode], &numbers[..], payload].concat());
     }
 
-    /// Asks for `SIZE` octets from the start of `rkey` on.
+    /// Asks for `SIZE` bytes from the start of `rkey` on.
     fn read_request(&mut self, msn: u32, addr: u64, rkey: u32) {
         let sink = [&7u32.to_be_bytes()[..], &0u64.to_be_bytes()].concat();
         let source = [&rkey.to_be_bytes()[..], &addr.to_be_bytes()].concat();
@@ -60,24 +60,24 @@ impl RawPeer {
         self.untagged(0x44, rkey, [0, 1], &[]);
     }
 
-    /// The payload of a segment of a Read Response, or the first octets of the Terminate Message.
+    /// The payload of a segment of a Read Response, or the first bytes of the Terminate Message.
     #[track_caller]
     fn response(&mut self) -> Result<Vec<u8>, [u8; 2]> {
         let ulpdu = self.receive().expect("the stream does not end before");
         match ulpdu[1] {
             READ_RESPONSE => Ok(ulpdu[14..].to_vec()),
             TERMINATE => Err([ulpdu[18], ulpdu[19]]),
-            other => panic!("opcode octet {other:#x}"),
+            other => panic!("opcode byte {other:#x}"),
         }
     }
 
-    /// All that comes until the Response is whole or refused: its octets, none of which may be a secret.
+    /// All that comes until the Response is whole or refused: its bytes, none of which may be a secret.
     #[track_caller]
     fn drain(&mut self, mut got: usize) -> (usize, Option<[u8; 2]>) {
         while got < SIZE {
             match self.response() {
                 Ok(payload) => {
-                    assert!(payload.iter().all(|octet| *octet == FILL), "octet {got}");
+                    assert!(payload.iter().all(|octet| *octet == FILL), "byte {got}");
                     got += payload.len();
                 }
                 Err(code) => return (got, Some(code)),
@@ -87,7 +87,7 @@ impl RawPeer {
     }
 }
 
-/// Lets the peer ask for all of the memory, and returns when the first of its octets have come.
+/// Lets the peer ask for all of the memory, and returns when the first of its bytes have come.
 fn begin_read(side: &Side, peer: &mut RawPeer, addr: u64, rkey: u32) -> usize {
     side.qp.post_send(&SendWr::send(90, &[])).unwrap();
     side.send_cq.success(90);
@@ -214,7 +214,7 @@ fn sink_ends(
         [&[first, READ_RESPONSE], stag, &to, &[SECRET; HALF]].concat()
     };
     peer.send(&segment(false, 0));
-    until("the first octets", || {
+    until("the first bytes", || {
         side.send_cq.is_empty();
         slice(sink, HALF - 1, 1) == [SECRET]
     });

@@ -201,11 +201,11 @@ fn what_has_no_sink_or_none_of_this_qp_is_refused_when_it_is_posted() {
         ),
         (
             SendWr::read(1, &[], RemoteBuffer::at(remote.addr, remote.rkey)),
-            "an RDMA Read of no octets has no sink",
+            "an RDMA Read of no bytes has no sink",
         ),
         (
             SendWr::read(1, &none, RemoteBuffer::at(remote.addr, remote.rkey)),
-            "an RDMA Read of no octets has no sink",
+            "an RDMA Read of no bytes has no sink",
         ),
     ] {
         let error = a.qp.post_send(&wr.invalidate_sink()).unwrap_err();

@@ -71,7 +71,7 @@ fn bind_to_fails(kind: WindowKind, register: impl Fn(&Side) -> MemoryRegion, wor
 #[test]
 fn a_bind_beyond_the_region() {
     let beyond = |bind| WindowBind { len: 101, ..bind };
-    bind_fails(WindowKind::Type2A, beyond, "101 octets at");
+    bind_fails(WindowKind::Type2A, beyond, "101 bytes at");
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn a_bind_with_remote_write_to_a_region_without_local_write() {
 #[test]
 fn a_bind_of_no_octets_of_type_2() {
     let none = |bind| WindowBind { len: 0, ..bind };
-    bind_fails(WindowKind::Type2A, none, "0 octets");
+    bind_fails(WindowKind::Type2A, none, "0 bytes");
 }
 
 #[test]

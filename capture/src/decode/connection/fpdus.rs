@@ -51,7 +51,7 @@ impl Connection {
         self.judge_turn(from, segment.as_ref(), &mut findings);
         match &segment {
             None => findings.demand(false, "5041-4.4-01", || {
-                let ulpdu = many(ulpdu, "octet");
+                let ulpdu = many(ulpdu, "byte");
                 format!("a ULPDU of {ulpdu}: it ends within the DDP header")
             }),
             Some(segment) => {

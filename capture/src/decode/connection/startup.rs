@@ -8,7 +8,7 @@ use crate::decode::frame::{Content, Frame};
 use crate::decode::side::Phase;
 use crate::decode::startup::Startup;
 
-/// Octets that are shown of what is no frame.
+/// Bytes that are shown of what is no frame.
 pub(super) const SHOWN: usize = 64;
 
 impl Connection {
@@ -63,7 +63,7 @@ impl Connection {
         }
     }
 
-    /// Octets of a side came behind its startup frame, and the other one is not there yet.
+    /// Bytes of a side came behind its startup frame, and the other one is not there yet.
     pub(super) fn is_early(&mut self, from: usize) {
         // Who acknowledges more than the capture has may have the Reply.
         let early = self.initiator() == Some(from) && !self.sides[1 - from].is_behind();
@@ -96,7 +96,7 @@ impl Connection {
         }
     }
 
-    /// The first octets are those of no startup frame.
+    /// The first bytes are those of no startup frame.
     pub(super) fn no_startup(&mut self, from: usize, numbers: &mut u64, out: &mut Vec<Frame>) {
         let from_start = self.sides[from].from_start;
         if let Protocol::Mpa(_) = self.protocol

@@ -192,7 +192,7 @@ fn a_first_fpdu_that_is_no_rtr_breaks_6581_9_2_09() {
     let others = [
         untagged(3, 0, 1, &[7; 5]),
         tagged(0, &[7; 5]),
-        // A Read of 9 octets; a Send with Solicited Event; an Atomic Request.
+        // A Read of 9 bytes; a Send with Solicited Event; an Atomic Request.
         {
             let mut read = untagged(1, 1, 1, &[0; 28]);
             read[33] = 9;
@@ -239,9 +239,9 @@ fn a_ulpdu_that_ends_within_the_ddp_header_breaks_5041_4_4_01() {
             // The next one is found behind it.
             let next = encoder.fpdu(&untagged(3, 0, 1, &[7; 5]));
             let found = after(DEPTHS, DEPTHS, vec![Initiator([short, next].concat())]);
-            assert_eq!(ids(&found), [(2, "5041-4.4-01")], "{len} octets");
+            assert_eq!(ids(&found), [(2, "5041-4.4-01")], "{len} bytes");
             assert_eq!(found.len(), 4);
-            assert!(found[3].to_string().contains("Send MSN 1 5 octets L"));
+            assert!(found[3].to_string().contains("Send MSN 1 5 bytes L"));
         }
     }
 }
@@ -264,7 +264,7 @@ fn a_ulpdu_length_above_64768_breaks_5044_3_05() {
         octets.extend(tagged(0, &filler(600)));
         let found = after(DEPTHS, DEPTHS, vec![Initiator(octets), Responder(send())]);
         // Where the next one begins is not known, and whose turn it is not either.
-        assert_eq!(ids(&found), [(2, "5044-3-05")], "{len} octets");
+        assert_eq!(ids(&found), [(2, "5044-3-05")], "{len} bytes");
         let begins = request(FLAGS, 2, &DEPTHS).len() as u64;
         assert_eq!(found[2].offset, begins, "what is shown was not taken");
         assert!(

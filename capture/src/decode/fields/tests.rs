@@ -60,7 +60,7 @@ fn every_octet_of_a_frame_is_in_one_field() {
         assert_eq!(frames.len(), 9);
         for frame in frames {
             let fields = frame.fields();
-            assert!(fields.iter().all(|field| field.name != "octets"), "{frame}");
+            assert!(fields.iter().all(|field| field.name != "bytes"), "{frame}");
             assert!(fields.is_sorted_by(|a, b| a.at < b.at), "{frame}");
             let places = fields.iter().filter(|field| field.name == "Marker");
             let markers: Vec<usize> = places.flat_map(|field| field.at..field.at + 4).collect();

@@ -43,14 +43,14 @@ fn send(msn: u32, mo: u32) -> Vec<u8> {
     ulpdu
 }
 
-/// A tagged segment of 10 octets, `offset` into the buffer.
+/// A tagged segment of 10 bytes, `offset` into the buffer.
 fn at(opcode: u8, offset: u64) -> Vec<u8> {
     let mut ulpdu = tagged(opcode, &[7; 10]);
     ulpdu[6..14].copy_from_slice(&(0x1000 + offset).to_be_bytes());
     ulpdu
 }
 
-/// A Read of so many octets into the buffer of `tagged`.
+/// A Read of so many bytes into the buffer of `tagged`.
 fn read(msn: u32, len: u32) -> Vec<u8> {
     let mut header = 0x0012_3456_u32.to_be_bytes().to_vec();
     header.extend(0x1000_u64.to_be_bytes());

@@ -10,7 +10,7 @@ fn ids(ulpdu: &[u8]) -> Vec<&'static str> {
     findings.0.iter().map(Finding::id).collect()
 }
 
-/// A ULPDU with an octet changed.
+/// A ULPDU with an byte changed.
 fn with(ulpdu: &[u8], at: usize, octet: u8) -> Vec<u8> {
     let mut ulpdu = ulpdu.to_vec();
     ulpdu[at] = octet;

@@ -46,7 +46,7 @@ const STAG: u32 = 0x0102_0300;
 /// A TO in it.
 const TO: u64 = 0x1000;
 
-/// The application issues a Read of so many octets, and its Read Request comes.
+/// The application issues a Read of so many bytes, and its Read Request comes.
 fn posts_read(len: u32) -> [Action; 2] {
     [
         Post(Post::read(STAG, TO, len as usize)),
@@ -65,7 +65,7 @@ fn wants_write(to: u64, data: Data) -> Action {
     Expect(Want::Write { stag, to, data })
 }
 
-/// A Send of any of the four kinds, with `len` octets of the pattern. The STag of one with Invalidate has a case of its own.
+/// A Send of any of the four kinds, with `len` bytes of the pattern. The STag of one with Invalidate has a case of its own.
 fn wants_send(opcode: u8, len: usize) -> Action {
     let invalidate = match opcode {
         opcode::SEND_INVALIDATE | opcode::SEND_SE_INVALIDATE => None,

@@ -29,13 +29,13 @@ fn senders() -> Vec<Case> {
         watched(
             "rdmap/5040-4.1/1",
             &["5040-4.1-01", "5040-4.1-02"],
-            "The first octet of RsvdULP is the RDMAP Control Field: RV, two reserved bits, Opcode.",
+            "The first byte of RsvdULP is the RDMAP Control Field: RV, two reserved bits, Opcode.",
             &[Rule::RdmapVersion, Rule::RdmapReserved, Rule::Opcode],
         ),
         must(
             "rdmap/5040-4.1/3",
             &["5040-4.1-03", "5040-5.3-09"],
-            "A Send with Invalidate, with or without SE, has the STag in the second to fifth octet of RsvdULP.",
+            "A Send with Invalidate, with or without SE, has the STag in the second to fifth byte of RsvdULP.",
         )
         .steps([
             Establish(Setup::default()),

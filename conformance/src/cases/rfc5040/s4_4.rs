@@ -9,7 +9,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "rdmap/5040-4.4/1",
             &["5040-4.4-01"],
-            "A Read Request has a header of 28 octets: SinkSTag, SinkTO, RDMARDSZ, SrcSTag, SrcTO.",
+            "A Read Request has a header of 28 bytes: SinkSTag, SinkTO, RDMARDSZ, SrcSTag, SrcTO.",
         )
         .steps([Establish(Setup::default()), Watch(&[Rule::HeaderLength])])
         .steps(posts_read(1))
@@ -57,7 +57,7 @@ pub(super) fn cases() -> Vec<Case> {
         may(
             "rdmap/5040-4.4/4",
             &["5040-4.4-04", "5040-5.2.1-09"],
-            "A Read may begin at any octet of a region, and read any part of it.",
+            "A Read may begin at any byte of a region, and read any part of it.",
         )
         .steps([
             Establish(Setup::default()),
@@ -73,7 +73,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "rdmap/5040-4.4/5",
             &["5040-4.4-i02"],
-            "RDMARDSZ is what the application asked for, from no octets on.",
+            "RDMARDSZ is what the application asked for, from no bytes on.",
         )
         .steps([Establish(Setup::default())])
         .steps(posts_read(0))
@@ -87,7 +87,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "rdmap/5040-4.4/6",
             &["5040-4.4-i02", "5040-7.2-09"],
-            "RDMARDSZ has 32 bits: a Read of 2^32-1 octets is more than the region has.",
+            "RDMARDSZ has 32 bits: a Read of 2^32-1 bytes is more than the region has.",
         )
         .steps([
             Establish(Setup::default()),
@@ -116,7 +116,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Reads of no octets, a few and several segments for this sink.
+/// Reads of no bytes, a few and several segments for this sink.
 fn reads_to(sink_stag: u32, sink_to: u64) -> Vec<Action> {
     let one = |size: u32| {
         let sink = (Stag::Is(sink_stag), To::Is(sink_to));

@@ -217,7 +217,7 @@ fn headers() -> Vec<Case> {
         must(
             "rdmap/5040-4.8/11",
             &["5040-4.8-11"],
-            "The Terminated DDP Header, which is there with D, is that of the wrong segment: 14 octets of a tagged one, 18 of an untagged one.",
+            "The Terminated DDP Header, which is there with D, is that of the wrong segment: 14 bytes of a tagged one, 18 of an untagged one.",
         )
         .steps([
             Watch(&[Rule::TerminateHeaders]),
@@ -231,7 +231,7 @@ fn headers() -> Vec<Case> {
         must(
             "rdmap/5040-4.8/12",
             &["5040-4.8-12"],
-            "The Terminated RDMA Header is the 28 octets of the wrong Read Request.",
+            "The Terminated RDMA Header is the 28 bytes of the wrong Read Request.",
         )
         .steps([
             Watch(&[Rule::TerminateHeaders]),

@@ -8,7 +8,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "rdmap/5040-5.1/1",
             &["5040-5.1-01"],
-            "An RDMA Write is sent as a tagged message, with all its octets in order.",
+            "An RDMA Write is sent as a tagged message, with all its bytes in order.",
         )
         .steps([
             Establish(Setup::default().mss(1460)),
@@ -48,7 +48,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "rdmap/5040-5.1/5",
             &["5040-5.1-05"],
-            "One RDMA Write writes to one region at octets that follow each other.",
+            "One RDMA Write writes to one region at bytes that follow each other.",
         )
         .steps([
             Establish(Setup::default().mss(1460)),
@@ -65,7 +65,7 @@ pub(super) fn cases() -> Vec<Case> {
         may(
             "rdmap/5040-5.1/6",
             &["5040-5.1-06"],
-            "A peer may send an RDMA Write of no octets, to whatever STag and TO.",
+            "A peer may send an RDMA Write of no bytes, to whatever STag and TO.",
         )
         .steps([
             Establish(Setup::default()),

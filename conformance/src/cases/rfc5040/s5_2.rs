@@ -130,13 +130,13 @@ fn responder() -> Vec<Case> {
         may(
             "rdmap/5040-5.2.1/11",
             &["5040-5.2.1-11"],
-            "A peer may send a Read Request for no octets.",
+            "A peer may send a Read Request for no bytes.",
         )
         .steps([Establish(Setup::default()), Ping, Ping]),
         named(
             12,
             &["5040-5.2.1-12"],
-            "For a Read of a single octet SrcSTag is validated.",
+            "For a Read of a single byte SrcSTag is validated.",
         )
         .steps([
             Establish(Setup::default()),
@@ -151,7 +151,7 @@ fn responder() -> Vec<Case> {
         named(
             13,
             &["5040-5.2.1-12"],
-            "For a Read of a single octet SrcTO is validated.",
+            "For a Read of a single byte SrcTO is validated.",
         )
         .steps([
             Establish(Setup::default()),
@@ -162,7 +162,7 @@ fn responder() -> Vec<Case> {
         named(
             14,
             &["5040-5.2.1-13", "5040-5.2.1-14"],
-            "A Read of no octets is answered with none, and SrcSTag and SrcTO are not validated.",
+            "A Read of no bytes is answered with none, and SrcSTag and SrcTO are not validated.",
         )
         .steps([
             Establish(Setup::default()),
@@ -245,7 +245,7 @@ fn responses() -> Vec<Case> {
         must(
             "rdmap/5040-5.2.2/6",
             &["5040-5.2.2-06"],
-            "A Read Response writes to one region, at octets that follow each other.",
+            "A Read Response writes to one region, at bytes that follow each other.",
         )
         .steps([
             Establish(Setup::default().mss(1460)),

@@ -88,7 +88,7 @@ fn receivers() -> Vec<Case> {
         must(
             "rdmap/5040-5.3/4",
             &["5040-5.3-i01"],
-            "A Send of one octet more than the receive has is an error.",
+            "A Send of one byte more than the receive has is an error.",
         )
         .steps([
             Establish(Setup::default().receives(4, 100)),
@@ -99,7 +99,7 @@ fn receivers() -> Vec<Case> {
         must(
             "rdmap/5040-5.3/8",
             &["5040-5.3-08"],
-            "A Send of no octets uses up a receive.",
+            "A Send of no bytes uses up a receive.",
         )
         .steps([
             Establish(Setup::default().receives(1, 64)),

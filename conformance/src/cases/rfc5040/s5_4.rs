@@ -68,7 +68,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         (11, "whose MO is not 0", terminate(&[0; 4]).mo(4)),
         (12, "without its header", terminate(&[0; 0])),
-        (13, "of 600 octets", terminate(&[0xff; 600])),
+        (13, "of 600 bytes", terminate(&[0xff; 600])),
     ];
     for (number, what, segment) in invalid {
         let rule = format!("A Terminate {what} is an error: the connection ends.");

@@ -52,7 +52,7 @@ pub(super) fn cases() -> Vec<Case> {
         may(
             "rdmap/5040-5.5/9",
             &["5040-5.5-09"],
-            "A peer may read the buffers of several Reads in any order: two Reads of one place may find different octets, and each sink gets its own.",
+            "A peer may read the buffers of several Reads in any order: two Reads of one place may find different bytes, and each sink gets its own.",
         )
         .steps([
             Establish(Setup::default()),

@@ -143,7 +143,7 @@ fn read_requests() -> Vec<Case> {
         wrong(
             54,
             row,
-            "DDP validates the length of a Read Request: a buffer of QN 1 has 28 octets.",
+            "DDP validates the length of a Read Request: a buffer of QN 1 has 28 bytes.",
             a_read().opcode(opcode::READ_REQUEST).payload(vec![0; 600]),
             Ends::term(1, 2, 5),
         ),
@@ -182,7 +182,7 @@ fn read_requests() -> Vec<Case> {
         wrong(
             90,
             "5040-7.2-09",
-            "A Read that ends one octet behind the region: base or bounds violation.",
+            "A Read that ends one byte behind the region: base or bounds violation.",
             read_request(Stag::Of("r"), To::In("r", 1), 4096),
             Ends::term(0, 1, 1),
         ),

@@ -41,7 +41,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "rdmap/5040-8.1.1/3",
             &["5040-8.1.1-03"],
-            "A peer reads all of a region and not one octet more.",
+            "A peer reads all of a region and not one byte more.",
         )
         .steps([
             Establish(Setup::default()),

@@ -40,7 +40,7 @@ pub(super) fn all() -> Vec<Case> {
 const STAG: u32 = 0x0102_0300;
 /// A TO in it, at which nothing is aligned.
 const TO: u64 = 0x1_0000_1003;
-/// An MSS with which a message of 3000 octets has many segments.
+/// An MSS with which a message of 3000 bytes has many segments.
 const SMALL_MSS: u16 = 536;
 
 fn sends(len: usize) -> Action {
@@ -123,7 +123,7 @@ fn piece(at: u64, len: usize) -> Data {
     Data::Pattern(1, at, len)
 }
 
-/// So many octets that nobody has written.
+/// So many bytes that nobody has written.
 fn untouched(len: usize) -> Data {
     Data::Octets(vec![0; len])
 }

@@ -10,7 +10,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ddp/5041-4.2/1",
             &["5041-4.2-01", "5041-4.2-02", "5041-4.2-06"],
-            "A tagged segment has Control, the RDMAP Control octet, the STag and the TO of the consumer, then the payload.",
+            "A tagged segment has Control, the RDMAP Control byte, the STag and the TO of the consumer, then the payload.",
         )
         .steps([
             Establish(Setup::default()),
@@ -50,7 +50,7 @@ pub(super) fn cases() -> Vec<Case> {
         may(
             "ddp/5041-4.2/9",
             &["5041-4.2-09"],
-            "A tagged message may start at any TO within the buffer, its last octet too.",
+            "A tagged message may start at any TO within the buffer, its last byte too.",
         )
         .steps([
             Establish(Setup::default()),

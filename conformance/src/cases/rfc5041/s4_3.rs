@@ -25,7 +25,7 @@ fn short_traffic() -> Vec<Action> {
     steps
 }
 
-/// The answer to a Read of no octets.
+/// The answer to a Read of no bytes.
 fn answered() -> Want {
     Want::ReadResponse {
         stag: Stag::Is(SINK_STAG),
@@ -39,7 +39,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ddp/5041-4.3/1",
             &["5041-4.3-01"],
-            "An untagged segment has Control, five octets of RsvdULP, QN, MSN and MO, then the payload.",
+            "An untagged segment has Control, five bytes of RsvdULP, QN, MSN and MO, then the payload.",
         )
         .steps([
             Establish(Setup::default()),
@@ -57,7 +57,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ddp/5041-4.3/2",
             &["5041-4.3-02"],
-            "RsvdULP is what RDMAP gives: its Control octet, and the STag of a Send with Invalidate or zero.",
+            "RsvdULP is what RDMAP gives: its Control byte, and the STag of a Send with Invalidate or zero.",
         )
         .steps([
             Establish(Setup::default()),
@@ -129,7 +129,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ddp/5041-4.3/11",
             &["5041-4.3-11"],
-            "The first octet of a message has MO 0, whatever message was before.",
+            "The first byte of a message has MO 0, whatever message was before.",
         )
         .steps(untagged_traffic(&[Rule::Mo])),
     ]

@@ -77,7 +77,7 @@ fn untagged() -> Vec<Case> {
         must(
             "ddp/5041-7.1/6",
             &["5041-7.1-04", "5041-7.1-02"],
-            "A message that fills its buffer to the last octet is right.",
+            "A message that fills its buffer to the last byte is right.",
         )
         .steps([
             Establish(small),

@@ -112,7 +112,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ddp/5041-7.1/24",
             &["5041-7.1-13", "5041-8.3.1-01"],
-            "The bounds of a region are exact to the octet.",
+            "The bounds of a region are exact to the byte.",
         )
         .steps(each(
             &odd,
@@ -122,7 +122,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ddp/5041-7.1/25",
             &["5041-7.1-14"],
-            "A Write whose last octet is behind the last TO of all is an error: TO wrap, or base or bounds violation.",
+            "A Write whose last byte is behind the last TO of all is an error: TO wrap, or base or bounds violation.",
         )
         .steps(each(
             &region,

@@ -12,7 +12,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "sec/5042-6.3.5/1",
             &["5042-6.3.5-i01"],
-            "A Read of no octets is answered, though the region gives no right to read, or there is none.",
+            "A Read of no bytes is answered, though the region gives no right to read, or there is none.",
         )
         .steps([
             Establish(Setup::default()),

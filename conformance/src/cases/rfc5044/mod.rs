@@ -69,7 +69,7 @@ fn reads(lens: impl IntoIterator<Item = usize>) -> Vec<Action> {
     lens.into_iter().flat_map(read).collect()
 }
 
-/// The answer to a Read of the first octets of `source`.
+/// The answer to a Read of the first bytes of `source`.
 fn answer(len: usize) -> Action {
     Expect(Want::ReadResponse {
         stag: Stag::Is(SINK_STAG),
@@ -78,7 +78,7 @@ fn answer(len: usize) -> Action {
     })
 }
 
-/// So many FPDUs of 20 octets from the target that Markers fall on each of their words: before ULPDU_Length, in the
+/// So many FPDUs of 20 bytes from the target that Markers fall on each of their words: before ULPDU_Length, in the
 /// header, and between PAD and CRC.
 fn small_ones() -> Vec<Action> {
     vec![Ping; 140]

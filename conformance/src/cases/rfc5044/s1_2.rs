@@ -12,7 +12,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/5044-1.2/1",
             &["5044-1.2-i01"],
-            "Startup frames are plain octets, without CRC and Markers, even where both are used afterwards.",
+            "Startup frames are plain bytes, without CRC and Markers, even where both are used afterwards.",
         )
         .steps([
             Establish(

@@ -62,7 +62,7 @@ pub(super) fn cases() -> Vec<Case> {
         should(
             "mpa/5044-3/3",
             &["5044-3-04", "5044-4.5-05"],
-            "MULPDU is never below 128 octets: an MSS of 100 leads to no smaller segments.",
+            "MULPDU is never below 128 bytes: an MSS of 100 leads to no smaller segments.",
         )
         .steps(steps([
             vec![
@@ -76,7 +76,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/5044-3/4",
             &["5044-3-04", "5044-3-05"],
-            "No ULPDU is longer than 64768 octets, however much there is to send.",
+            "No ULPDU is longer than 64768 bytes, however much there is to send.",
         )
         .steps(steps([
             vec![
@@ -97,7 +97,7 @@ pub(super) fn cases() -> Vec<Case> {
         may(
             "mpa/5044-3/5",
             &["5044-3-06"],
-            "A ULPDU may have up to 64768 octets, whatever the MSS: one of that length is received.",
+            "A ULPDU may have up to 64768 bytes, whatever the MSS: one of that length is received.",
         )
         .steps([
             Establish(Setup::default()),

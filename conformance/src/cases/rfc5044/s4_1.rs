@@ -23,12 +23,12 @@ pub(super) fn cases() -> Vec<Case> {
                 .flat_map(there_and_back)
                 .collect(),
         ])),
-        must("mpa/5044-4.1/2", &["5044-4.1-02"], "PAD octets are zero.")
+        must("mpa/5044-4.1/2", &["5044-4.1-02"], "PAD bytes are zero.")
             .steps(padded(Setup::default().markers(false))),
         must(
             "mpa/5044-4.1/7",
             &["5044-4.1-02"],
-            "PAD octets are zero in a stream with Markers, too.",
+            "PAD bytes are zero in a stream with Markers, too.",
         )
         .steps(padded(Setup::default().markers(true))),
         must(
@@ -50,7 +50,7 @@ pub(super) fn cases() -> Vec<Case> {
                 offset: 32,
                 data: Data::len(3),
             },
-            // Not one octet more than the ULPDU has.
+            // Not one byte more than the ULPDU has.
             Holds {
                 region: "r",
                 offset: 1,
@@ -84,7 +84,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/5044-4.1/6",
             &["5044-4.1-i02"],
-            "PAD makes the FPDU a multiple of 4 octets, whatever the ULPDU has.",
+            "PAD makes the FPDU a multiple of 4 bytes, whatever the ULPDU has.",
         )
         .steps(steps([
             vec![Establish(Setup::default()), source()],
@@ -103,7 +103,7 @@ fn padded(setup: Setup) -> Vec<Action> {
     ])
 }
 
-/// A Write of so many octets, and a Read of them.
+/// A Write of so many bytes, and a Read of them.
 fn there_and_back(len: usize) -> Vec<Action> {
     let (stag, to) = (Stag::Of("r"), To::In("r", 0));
     let size = u32::try_from(len).unwrap_or_default();

@@ -17,13 +17,13 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/5044-4.3/1",
             &["5044-4.3-01", "5044-4.3-02"],
-            "A sender inserts Markers where its peer asks for them, one at every 512th octet.",
+            "A sender inserts Markers where its peer asks for them, one at every 512th byte.",
         )
         .steps(steps([vec![marked(), source()], reads([3000, 700, 5000])])),
         must(
             "mpa/5044-4.3/2",
             &["5044-4.3-02", "5044-4.3-i02"],
-            "Markers stay at every 512th octet, in small FPDUs and in large ones, for a megabyte.",
+            "Markers stay at every 512th byte, in small FPDUs and in large ones, for a megabyte.",
         )
         .steps(steps([
             vec![marked(), source()],

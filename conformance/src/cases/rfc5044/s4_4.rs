@@ -60,7 +60,7 @@ fn senders() -> Vec<Case> {
         must(
             "mpa/5044-4.4/2",
             &["5044-4.4-11"],
-            "The CRC field holds the CRC32C of the FPDU, in the order of octets that iSCSI has.",
+            "The CRC field holds the CRC32C of the FPDU, in the order of bytes that iSCSI has.",
         )
         .steps(with_crc(
             Setup::default().markers(false),
@@ -161,7 +161,7 @@ fn receivers() -> Vec<Case> {
         must(
             "mpa/5044-4.4/14",
             &["5044-4.4-16"],
-            "A CRC with its most significant octet first is wrong.",
+            "A CRC with its most significant byte first is wrong.",
         )
         .steps(steps([
             ready(),

@@ -39,7 +39,7 @@ pub(super) fn cases() -> Vec<Case> {
         should(
             "mpa/5044-4.5/3",
             &["5044-4.5-02"],
-            "Without Markers, a ULPDU has at most EMSS - (6 + EMSS mod 4) octets.",
+            "Without Markers, a ULPDU has at most EMSS - (6 + EMSS mod 4) bytes.",
         )
         .steps(size(Setup::default().mss(1460).markers(false))),
         should(
@@ -78,7 +78,7 @@ pub(super) fn cases() -> Vec<Case> {
         should(
             "mpa/5044-4.5/7",
             &["5044-4.5-06", "5044-4.5-05"],
-            "MULPDU stays at 128 octets where EMSS is less.",
+            "MULPDU stays at 128 bytes where EMSS is less.",
         )
         .steps(sized(
             &[Rule::FewSegments],
@@ -88,7 +88,7 @@ pub(super) fn cases() -> Vec<Case> {
         should(
             "mpa/5044-4.5/8",
             &["5044-4.5-07", "5044-4.5-05"],
-            "MULPDU is not below 128 octets because the current TCP segment is nearly full.",
+            "MULPDU is not below 128 bytes because the current TCP segment is nearly full.",
         )
         .steps(sized(
             &[Rule::FewSegments],

@@ -61,7 +61,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/5044-5.1/4",
             &["5044-5.1-05", "5044-5.2-01"],
-            "An FPDU whose octets come one by one is received, ULPDU_Length in two TCP segments included.",
+            "An FPDU whose bytes come one by one is received, ULPDU_Length in two TCP segments included.",
         )
         .steps([
             Establish(Setup::default()),
@@ -90,7 +90,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// FPDUs of zero-length Writes, with a wrong STag and no octets for a CRC that is right.
+/// FPDUs of zero-length Writes, with a wrong STag and no bytes for a CRC that is right.
 fn looks_like_fpdus() -> &'static [u8; 96] {
     const FPDU: [u8; 24] = [
         0x00, 0x12, 0xc1, 0x40, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6,

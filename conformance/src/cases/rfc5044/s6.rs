@@ -60,7 +60,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/5044-6/4",
             &["5044-6-04"],
-            "ULPDU_Length says how much of an FPDU is to come: octets behind a part of it belong to it.",
+            "ULPDU_Length says how much of an FPDU is to come: bytes behind a part of it belong to it.",
         )
         .steps(steps([
             ready(),

@@ -254,12 +254,12 @@ fn lengths() -> Vec<Case> {
         must(
             "mpa/5044-7.1.1/32",
             &["5044-7.1.1-16", "5044-7.1.2-21", "5044-8-04", "5044-8-09"],
-            "A Request Frame with more than 512 octets of Private Data ends the TCP connection.",
+            "A Request Frame with more than 512 bytes of Private Data ends the TCP connection.",
         ),
         must(
             "mpa/5044-7.1.1/33",
             &["5044-7.1.1-16", "5044-7.1.2-21", "5044-8-04", "5044-8-09"],
-            "A Reply Frame with more than 512 octets of Private Data ends the TCP connection.",
+            "A Reply Frame with more than 512 bytes of Private Data ends the TCP connection.",
         ),
     );
     vec![
@@ -276,7 +276,7 @@ fn lengths() -> Vec<Case> {
         must(
             "mpa/5044-7.1.1/31",
             &["5044-7.1.1-17"],
-            "A frame has at most 512 octets of Private Data, and they are as the application gave them.",
+            "A frame has at most 512 bytes of Private Data, and they are as the application gave them.",
         )
         .steps([
             Require(Condition::PrivateDataOf(LONGEST.len())),
@@ -291,7 +291,7 @@ fn lengths() -> Vec<Case> {
         must(
             "mpa/5044-7.1.1/34",
             &["5044-7.1.1-16", "5044-7.1.2-21"],
-            "Octets behind the Private Data that PD_Length does not count end the connection: they are no part of the frame, and no FPDU.",
+            "Bytes behind the Private Data that PD_Length does not count end the connection: they are no part of the frame, and no FPDU.",
         )
         .target_responds()
         .steps([
@@ -302,7 +302,7 @@ fn lengths() -> Vec<Case> {
         must(
             "mpa/5044-7.1.1/35",
             &["5044-7.1.1-16", "5044-7.1.2-21"],
-            "Octets behind the Private Data of a Reply Frame end the connection.",
+            "Bytes behind the Private Data of a Reply Frame end the connection.",
         )
         .target_initiates()
         .steps([
@@ -312,7 +312,7 @@ fn lengths() -> Vec<Case> {
         must(
             "mpa/5044-7.1.1/36",
             &["5044-7.1.1-16", "5044-7.1.2-20"],
-            "The application is told the Private Data that PD_Length counts, and no octet more.",
+            "The application is told the Private Data that PD_Length counts, and no byte more.",
         )
         .steps([
             Establish(Setup::default().twist(Twist::private_data(37))),

@@ -125,7 +125,7 @@ fn private() -> Vec<Case> {
         must(
             "mpa/5044-7.1.2/43",
             &["5044-7.1.2-20"],
-            "A Reply Frame with 300 octets of Private Data, which may be more than the application takes, leaves the endpoint in order.",
+            "A Reply Frame with 300 bytes of Private Data, which may be more than the application takes, leaves the endpoint in order.",
         )
         .target_initiates()
         .dangerous()

@@ -1,4 +1,4 @@
-//! RFC 5044 section 7.1.5: from a stream of octets to FPDUs.
+//! RFC 5044 section 7.1.5: from a stream of bytes to FPDUs.
 
 use crate::script::Action::*;
 use crate::script::{Action, Case, Data, Region, Setup, Stag, To, Twist, must, write};

@@ -102,7 +102,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A Write whose Markers point 4 octets too far, with a right CRC, and a Read behind it.
+/// A Write whose Markers point 4 bytes too far, with a right CRC, and a Read behind it.
 fn misleading() -> Vec<Action> {
     let marker = MarkerForm {
         reserved: 0,

@@ -31,7 +31,7 @@ fn asked(setup: Setup, data: Enhanced) -> Vec<Action> {
     ]
 }
 
-/// It has accepted; the first FPDU is a Write of no octets, and it may send.
+/// It has accepted; the first FPDU is a Write of no bytes, and it may send.
 fn accepted() -> Vec<Action> {
     vec![
         Require(Condition::TargetAccepts),
@@ -51,7 +51,7 @@ fn answered(setup: Setup, data: Enhanced) -> Vec<Action> {
     ]
 }
 
-/// A Send of the application with `len` octets of the pattern.
+/// A Send of the application with `len` bytes of the pattern.
 fn sends(len: usize) -> Action {
     Expect(Want::Send {
         opcode: opcode::SEND,

@@ -42,7 +42,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/6581-6/4",
             &["6581-6-04", "6581-6-i01", "6581-6-i02"],
-            "Private Data of an enhanced Request: four octets of connection data, then those of the application; PD_Length counts both.",
+            "Private Data of an enhanced Request: four bytes of connection data, then those of the application; PD_Length counts both.",
         )
         .target_initiates()
         .steps([
@@ -53,7 +53,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/6581-6/5",
             &["6581-6-04", "6581-6-i01", "6581-6-i02"],
-            "Private Data of an enhanced Reply: four octets of connection data, then those of the application; PD_Length counts both.",
+            "Private Data of an enhanced Reply: four bytes of connection data, then those of the application; PD_Length counts both.",
         )
         .target_responds()
         .steps(asked(
@@ -64,7 +64,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/6581-6/6",
             &["6581-6-i02"],
-            "255 octets of the application and the enhanced data are 259 octets of Private Data, in a Request.",
+            "255 bytes of the application and the enhanced data are 259 bytes of Private Data, in a Request.",
         )
         .target_initiates()
         .steps([
@@ -75,7 +75,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/6581-6/7",
             &["6581-6-i02"],
-            "255 octets of the application and the enhanced data are 259 octets of Private Data, in a Reply.",
+            "255 bytes of the application and the enhanced data are 259 bytes of Private Data, in a Reply.",
         )
         .target_responds()
         .steps([Require(Condition::PrivateDataOf(LONG.len()))])
@@ -84,7 +84,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/6581-6/9",
             &["6581-6-i01"],
-            "A Reply with S and without the four octets of connection data is not accepted.",
+            "A Reply with S and without the four bytes of connection data is not accepted.",
         )
         .target_initiates()
         .dangerous()

@@ -149,7 +149,7 @@ fn initiator_indicates() -> Vec<Case> {
     for (number, name, rtr) in INDICATIONS {
         let id = format!("mpa/6581-9.2/{}", 20 + number);
         let rule =
-            format!("The RTR indication is {name} of no octets where that is what was negotiated.");
+            format!("The RTR indication is {name} of no bytes where that is what was negotiated.");
         let answers = match rtr {
             Rtr::Read => Some(Send(vec![answer_read(0, 0)])),
             Rtr::Send | Rtr::Write => None,
@@ -191,7 +191,7 @@ fn responder_is_told() -> Vec<Case> {
     for (number, name, rtr) in INDICATIONS {
         let id = format!("mpa/6581-9.2/{}", 30 + number);
         let rule = format!(
-            "A Responder that has agreed to {name} of no octets as the RTR indication may send once it came."
+            "A Responder that has agreed to {name} of no bytes as the RTR indication may send once it came."
         );
         let answer: Option<Action> = (rtr == Rtr::Read).then(|| {
             Expect(Want::ReadResponse {
@@ -256,7 +256,7 @@ fn client_server() -> Vec<Case> {
         must(
             "mpa/6581-9.2/42",
             &["6581-9.2-14"],
-            "A Responder ignores B, C and D without A: a first Send of no octets is one for the application.",
+            "A Responder ignores B, C and D without A: a first Send of no bytes is one for the application.",
         )
         .target_responds()
         .steps(asked(Setup::default(), ignored))

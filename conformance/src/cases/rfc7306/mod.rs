@@ -51,7 +51,7 @@ fn begin(setup: Setup) -> Vec<Action> {
     vec![Require(Condition::Rfc7306), Establish(setup)]
 }
 
-/// The same, and region "a": 4096 octets of zeros for atomics.
+/// The same, and region "a": 4096 bytes of zeros for atomics.
 fn with_region() -> Vec<Action> {
     let mut steps = begin(Setup::default());
     steps.push(Register(Region::atomic("a", 4096)));

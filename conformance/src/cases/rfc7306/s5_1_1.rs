@@ -132,7 +132,7 @@ pub(super) fn cases() -> Vec<Case> {
         .steps([
             Region(Region::atomic("p", 64).filled(Fill::Pattern(1))),
             LearnByteOrder("p"),
-            // Carries cross octets: with the octets the other way round another sum comes.
+            // Carries cross bytes: with the bytes the other way round another sum comes.
             Send(vec![
                 add(1, 0, 0x0102_0304_0506_ffff),
                 add(2, 0, 1),

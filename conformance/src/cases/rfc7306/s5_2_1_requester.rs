@@ -26,7 +26,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ext/7306-5.2.1/20",
             &["7306-5.2.1-02"],
-            "An Atomic Request is sent as one untagged message of 52 octets.",
+            "An Atomic Request is sent as one untagged message of 52 bytes.",
         )
         .steps([Watch(&[Rule::TaggedFlag, Rule::HeaderLength, Rule::Mo])])
         .steps(one_of_each()),

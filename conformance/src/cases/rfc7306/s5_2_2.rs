@@ -9,7 +9,7 @@ use crate::script::{
 /// So many requests at once that a target with less room for them would refuse one.
 const DEPTH: u16 = 16;
 
-/// Every `nth` request is a Read of `size` octets, the others are FetchAdds of 1; then what is due.
+/// Every `nth` request is a Read of `size` bytes, the others are FetchAdds of 1; then what is due.
 fn mix(count: u32, nth: u32, size: usize) -> (Vec<Out>, Vec<Action>) {
     let (mut requests, mut answers) = (Vec::new(), Vec::new());
     let mut value = 0;

@@ -46,7 +46,7 @@ pub(super) fn cases() -> Vec<Case> {
         )
         .steps(begin(Setup::default()))
         .steps([
-            // The same octets in both byte orders.
+            // The same bytes in both byte orders.
             Post(Post::fetch_add(STAG, 0x1000, 1).memory("first")),
             Post(Post::compare_swap(STAG, 0x1008, 1, 2).memory("second")),
             Post(Post::fetch_add(STAG, 0x1010, 1).memory("third")),

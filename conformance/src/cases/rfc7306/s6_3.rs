@@ -83,7 +83,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ext/7306-6.3/3",
             &["7306-6.3-05"],
-            "Immediate Data has exactly 8 octets, those of the application.",
+            "Immediate Data has exactly 8 bytes, those of the application.",
         )
         .steps([Watch(&[Rule::HeaderLength])])
         .steps(sent()),
@@ -134,13 +134,13 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ext/7306-6.3/7",
             &["7306-6.3-07"],
-            "Immediate Data of any other length than 8 octets is an error.",
+            "Immediate Data of any other length than 8 bytes is an error.",
         )
         .steps(wrong_lengths(immediate)),
         must(
             "ext/7306-6.3/8",
             &["7306-6.3-07"],
-            "Immediate Data with SE of any other length than 8 octets is an error.",
+            "Immediate Data with SE of any other length than 8 bytes is an error.",
         )
         .steps(wrong_lengths(immediate_se)),
         must(
@@ -166,7 +166,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ext/7306-6.3/10",
             &["7306-6.3-07"],
-            "Immediate Data of 8 octets is right, whatever they are, and whatever the length of the receive above that.",
+            "Immediate Data of 8 bytes is right, whatever they are, and whatever the length of the receive above that.",
         )
         .steps(begin(Setup::default().receives(3, 8)))
         .steps([

@@ -7,7 +7,7 @@ use crate::script::{Case, Ends, Post, Setup, immediate, must};
 use crate::wire::terminate::{D, M, R};
 
 pub(super) fn cases() -> Vec<Case> {
-    // "Set to zero" may mean 28 octets of zeros or none.
+    // "Set to zero" may mean 28 bytes of zeros or none.
     let described = |ends: Ends| ends.headers_within(D, M | R).naming_last();
     vec![
         must(

@@ -96,7 +96,7 @@ fn segment_fields() -> Vec<Case> {
         must(
             "ext/7306-8.2/6",
             &["7306-8.2-01"],
-            "An Atomic Request with octets behind its header is an error, and is not carried out.",
+            "An Atomic Request with bytes behind its header is an error, and is not carried out.",
         )
         .steps(each(
             [add(1, 0, 1).extra(1), swap(1, 0, 0, 1).extra(64)],

@@ -79,7 +79,7 @@ fn a_reject_brings_its_private_data_and_leaves_nothing_to_end() {
     let request = server.next(RDMA_CM_EVENT_CONNECT_REQUEST);
     let theirs = request.id();
     request.ack();
-    // SAFETY: an id, and octets.
+    // SAFETY: an id, and bytes.
     unsafe {
         assert_eq!(connect::reject(theirs.0, b"no".as_ptr().cast(), 2), 0);
     }
@@ -284,7 +284,7 @@ fn private_data_of_any_length_that_its_field_can_say_arrives_as_it_is() {
         );
         event.ack();
         let len = u8::try_from(data.len()).unwrap();
-        // SAFETY: an id, and octets.
+        // SAFETY: an id, and bytes.
         unsafe { assert_eq!(connect::reject(rejected.1.0, data.as_ptr().cast(), len), 0) };
         let event = client.next(RDMA_CM_EVENT_REJECTED);
         assert_eq!((event.id(), event.private_data()), (rejected.0, data));
@@ -332,11 +332,11 @@ fn the_words_of_rfc_6581_are_on_the_wire_and_not_in_an_event() {
     let (mut stream, _) = peer.accept().unwrap();
     let mut request = [0; 20 + 4 + 255];
     stream.read_exact(&mut request).unwrap();
-    // Enhanced, of revision 2, so many octets.
+    // Enhanced, of revision 2, so many bytes.
     assert_eq!((request[16] & 0x10, request[17]), (0x10, 2));
     assert_eq!(request[18..20], 259_u16.to_be_bytes());
     assert_eq!(request[24..], most());
-    // A reject with IRD, ORD, and two octets.
+    // A reject with IRD, ORD, and two bytes.
     let words = b"MPA ID Rep Frame\x70\x02\x00\x06\x00\x03\x00\x05no";
     stream.write_all(words).unwrap();
     let event = client.next(RDMA_CM_EVENT_REJECTED);
@@ -346,7 +346,7 @@ fn the_words_of_rfc_6581_are_on_the_wire_and_not_in_an_event() {
     client.end();
 }
 
-/// A peer may give up to 512 octets (RFC 5044 section 7.1.1), and the field of an event ends at 255.
+/// A peer may give up to 512 bytes (RFC 5044 section 7.1.1), and the field of an event ends at 255.
 #[test]
 fn private_data_that_is_longer_than_its_field_is_cut() {
     use std::io::Write as _;

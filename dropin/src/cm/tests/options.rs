@@ -7,10 +7,10 @@ use crate::abi::{
     RDMA_OPTION_ID_AFONLY, RDMA_OPTION_ID_REUSEADDR, RDMA_OPTION_ID_TOS,
 };
 
-/// Sets an option of an id to the first `len` octets of a value.
+/// Sets an option of an id to the first `len` bytes of a value.
 fn set_octets(id: Id, (level, option): (u32, u32), value: &mut [u8; 16], len: usize) -> c_int {
     let (level, option) = (level.cast_signed(), option.cast_signed());
-    // SAFETY: an id, and at least `len` octets.
+    // SAFETY: an id, and at least `len` bytes.
     unsafe { set_option(id.0, level, option, value.as_mut_ptr().cast(), len) }
 }
 
@@ -36,12 +36,12 @@ fn an_option_of_an_id_is_taken_with_its_own_size_alone() {
         for len in 0..=16 {
             let status = set_octets(id, (RDMA_OPTION_ID, option), &mut [1; 16], len);
             if len == size {
-                assert_eq!(status, 0, "option {option}, {len} octets");
+                assert_eq!(status, 0, "option {option}, {len} bytes");
             } else {
                 assert_eq!(
                     failed(status),
                     libc::EINVAL,
-                    "option {option}, {len} octets"
+                    "option {option}, {len} bytes"
                 );
             }
         }
@@ -69,7 +69,7 @@ fn options_and_levels_that_are_not_there_are_refused() {
     ] {
         for len in [1, 4] {
             let status = set_octets(id, of, &mut [1; 16], len);
-            assert_eq!(failed(status), libc::ENOSYS, "{of:?}, {len} octets");
+            assert_eq!(failed(status), libc::ENOSYS, "{of:?}, {len} bytes");
         }
     }
     id.end();

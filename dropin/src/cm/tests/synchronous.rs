@@ -92,7 +92,7 @@ fn a_synchronous_call_says_what_its_event_says() {
     let port = listener.local().port();
     let rejecting = thread::spawn(move || {
         let theirs = request(listener);
-        // SAFETY: an id, and octets.
+        // SAFETY: an id, and bytes.
         unsafe { assert_eq!(connect::reject(theirs.0, b"no".as_ptr().cast(), 2), 0) };
         end(theirs);
     });

@@ -11,7 +11,7 @@ use crate::process::{Place, free_port};
 const PACKAGES: &[&str] = &["fio"];
 const FILES: &[&str] = &["fio"];
 
-/// The octets of a message, and how many are under way.
+/// The bytes of a message, and how many are under way.
 const BLOCK: usize = 1 << 20;
 const DEPTH: usize = 8;
 
@@ -37,7 +37,7 @@ struct Memory {
 }
 
 impl Memory {
-    /// Full of octets that are this side's alone.
+    /// Full of bytes that are this side's alone.
     fn new(place: &Place<'_>, port: u16, side: &str) -> Result<Self, String> {
         let at = |what: &str| {
             place

@@ -2,7 +2,7 @@
 
 use super::{Row, Way, row};
 
-/// A tool with flags, its name in the matrix behind that of the tool, and octets and messages as its result has them. `-a` ends
+/// A tool with flags, its name in the matrix behind that of the tool, and bytes and messages as its result has them. `-a` ends
 /// with 8 MiB.
 macro_rules! tool {
     ($tool:literal, $name:literal, $flags:literal, $says:literal) => {

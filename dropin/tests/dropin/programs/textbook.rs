@@ -23,6 +23,6 @@ fn run(place: Place<'_>) -> Result<String, String> {
         &["wrote 88117dc5\nread  88117dc5\nthey are equal\n"],
     )?;
     let said = server.end()?;
-    check(&said, &["lent 262144 octets\nthe client wrote 88117dc5\n"])?;
+    check(&said, &["lent 262144 bytes\nthe client wrote 88117dc5\n"])?;
     Ok(client + &said)
 }

@@ -16,7 +16,7 @@ const INITIATOR: &str = "iqn.2026-11.test:initiator";
 pub(super) const ROWS: &[Row] = &[row("tgt-libiscsi", PACKAGES, FILES, Way::Own(run))];
 
 /// Tests of libiscsi's own. `Verify10` reads, and sends back what it has read, which the target compares with its disk; the last one
-/// fills blocks with the octet [`WRITTEN`]. The target writes into the initiator's memory, and reads from it.
+/// fills blocks with the byte [`WRITTEN`]. The target writes into the initiator's memory, and reads from it.
 const TESTS: [&str; 4] = [
     "SCSI.Read10.Simple",
     "SCSI.Verify10.Simple",

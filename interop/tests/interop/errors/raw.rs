@@ -1,5 +1,5 @@
-//! What the verbs of neither side can do: a raw peer sends it to siw. The octets of its Terminate Messages
-//! are pinned as they are. siw exchanges Layer and EType, and has M, D and R at the low end of their octet, against
+//! What the verbs of neither side can do: a raw peer sends it to siw. The bytes of its Terminate Messages
+//! are pinned as they are. siw exchanges Layer and EType, and has M, D and R at the low end of their byte, against
 //! RFC 5040 section 4.8 (5040-4.8-02; Q11).
 
 mod rows;

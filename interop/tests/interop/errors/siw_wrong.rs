@@ -21,9 +21,9 @@ struct Lent {
     write_only: (u64, u32),
     /// All rights, in another protection domain.
     foreign: (u64, u32),
-    /// The guest's own, [`LEN`] octets.
+    /// The guest's own, [`LEN`] bytes.
     source: String,
-    /// [`PART`] octets of it.
+    /// [`PART`] bytes of it.
     part: String,
 }
 
@@ -31,7 +31,7 @@ struct Row {
     name: &'static str,
     title: &'static str,
     wrong: fn(&Lent) -> Post,
-    /// Octets of the receive that we have posted.
+    /// Bytes of the receive that we have posted.
     receive: Option<usize>,
     /// Layer, Error Type and Error Code of our Terminate Message.
     code: (u8, u8, u8),
@@ -95,7 +95,7 @@ const ROWS: &[Row] = &[
     },
     Row {
         name: "write_out_of_bounds",
-        title: "a Write that ends one octet behind the memory",
+        title: "a Write that ends one byte behind the memory",
         wrong: |lent| {
             let to = lent.all.0 + (LEN - PART + 1) as u64;
             Post::new("write", 1, &lent.part).remote(to, lent.all.1)
@@ -158,7 +158,7 @@ const ROWS: &[Row] = &[
     },
     Row {
         name: "read_out_of_bounds",
-        title: "a Read that begins one octet before the memory",
+        title: "a Read that begins one byte before the memory",
         wrong: |lent| Post::new("read", 1, &lent.part).remote(lent.all.0 - 1, lent.all.1),
         receive: Some(LEN),
         code: (0, 1, 0x01),
@@ -188,7 +188,7 @@ const ROWS: &[Row] = &[
     },
     Row {
         name: "send_too_long",
-        title: "a Send one octet longer than the receive",
+        title: "a Send one byte longer than the receive",
         wrong: |lent| Post::new("send", 1, &lent.source),
         receive: Some(LEN - 1),
         code: (1, 2, 0x05),

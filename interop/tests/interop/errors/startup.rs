@@ -13,7 +13,7 @@ struct Reply {
     name: &'static str,
     title: &'static str,
     octets: fn() -> Vec<u8>,
-    /// The first octets of siw's Terminate Header, if it sends one.
+    /// The first bytes of siw's Terminate Header, if it sends one.
     terminate: Option<[u8; 3]>,
     /// What siw's consumer hears, and librdmacm's status.
     event: (&'static str, i64),
@@ -87,7 +87,7 @@ const REPLIES: &[Reply] = &[
         private_data: b"full",
         departs: "",
     },
-    // It takes four octets off, whatever S says.
+    // It takes four bytes off, whatever S says.
     Reply {
         name: "rejected_revision_1",
         title: "that rejects with private data, of revision 1",
@@ -95,7 +95,7 @@ const REPLIES: &[Reply] = &[
         terminate: None,
         event: ("rejected", -104),
         private_data: b"cted",
-        departs: "siw takes the first 4 octets of private data for IRD and ORD",
+        departs: "siw takes the first 4 bytes of private data for IRD and ORD",
     },
     // 6581-9.1-08.
     Reply {
@@ -120,7 +120,7 @@ const REPLIES: &[Reply] = &[
     // 5044-7.1.2-15 forbids the responder to send before it has an FPDU: siw may refuse it.
     Reply {
         name: "octets_behind",
-        title: "with another octet right behind it",
+        title: "with another byte right behind it",
         octets: || [enhanced(0, 4, 4), vec![0]].concat(),
         terminate: None,
         event: ("connect_error", -22),
@@ -183,7 +183,7 @@ const REQUESTS: &[Request] = &[
     // 6581-6-04: private data begins with IRD and ORD; 5044-7.1.2-04 has the responder close.
     Request {
         name: "enhanced_without_depths",
-        title: "that says to have IRD and ORD, and has two octets",
+        title: "that says to have IRD and ORD, and has two bytes",
         octets: || StartupFrame::new(REQUEST, S, 2, &[0, 4]).octets(),
         says: || StartupFrame::new(REPLY, R | S, 2, &[]).octets(),
         departs: "siw rejects, with a Reply of the same fault",
@@ -191,7 +191,7 @@ const REQUESTS: &[Request] = &[
     // 5044-7.1.1-17: up to 512.
     Request {
         name: "private_data_257",
-        title: "with 257 octets of private data",
+        title: "with 257 bytes of private data",
         octets: || StartupFrame::new(REQUEST, 0, 1, &[7; 257]).octets(),
         says: nothing,
         departs: "siw takes 256: RFC 5044 section 7.1.1 (5044-7.1.1-17) has 512",
@@ -199,7 +199,7 @@ const REQUESTS: &[Request] = &[
     // 5044-7.1.1-16.
     Request {
         name: "octets_behind",
-        title: "with another octet right behind it",
+        title: "with another byte right behind it",
         octets: || [StartupFrame::new(REQUEST, 0, 1, &[]).octets(), vec![0]].concat(),
         says: nothing,
         departs: "",

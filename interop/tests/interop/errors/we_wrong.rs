@@ -1,6 +1,6 @@
 //! We do what we must not, by verbs; siw judges, and its Terminate Message reaches our consumer in words.
 //!
-//! siw exchanges Layer and EType and has M, D and R at the low end of their octet (5040-4.8-02; Q11). Each row has a DDP
+//! siw exchanges Layer and EType and has M, D and R at the low end of their byte (5040-4.8-02; Q11). Each row has a DDP
 //! header in the message, so that this is certain without a profile. A missing right has no code in RFC 5041
 //! (5041-7.1-11); siw has none for a Send that is too long (5041-7.1-04) and for TO wrap (5041-7.1-14; Q12).
 
@@ -32,9 +32,9 @@ struct Row {
     name: &'static str,
     title: &'static str,
     wrong: for<'a> fn(&Lent, &'a [Sge]) -> SendWr<'a>,
-    /// Octets that it moves.
+    /// Bytes that it moves.
     len: u32,
-    /// Octets of the receive in the guest.
+    /// Bytes of the receive in the guest.
     receive: Option<usize>,
     /// Layer, Error Type and Error Code, as read by siw's layout.
     code: (u8, u8, u8),
@@ -69,7 +69,7 @@ const ROWS: &[Row] = &[
         code: (1, 1, 0x00),
         rfc: None,
         start: "RDMA Write refused: invalid STag (DDP tagged buffer error, 1/1/00); STag ",
-        words: &[LAYOUT, WRITE_STAG, "with 16 octets of payload"],
+        words: &[LAYOUT, WRITE_STAG, "with 16 bytes of payload"],
         done: Status::Success,
         received: FLUSHED,
         device: "",
@@ -132,7 +132,7 @@ const ROWS: &[Row] = &[
     },
     Row {
         name: "write_out_of_bounds",
-        title: "a Write that ends one octet behind the memory",
+        title: "a Write that ends one byte behind the memory",
         wrong: |lent, from| {
             SendWr::write(1, from, RemoteBuffer::at(lent.all.addr + 49, lent.all.rkey))
         },
@@ -172,7 +172,7 @@ const ROWS: &[Row] = &[
         code: (0, 1, 0x00),
         rfc: None,
         start: "RDMA Read Request refused: invalid STag (RDMAP remote protection error, 0/1/00); source STag ",
-        words: &[LAYOUT, ", 16 octets"],
+        words: &[LAYOUT, ", 16 bytes"],
         done: Status::RemoteAccess,
         received: NEVER,
         device: INVALID,
@@ -186,7 +186,7 @@ const ROWS: &[Row] = &[
         code: (0, 1, 0x00),
         rfc: None,
         start: "RDMA Read Request refused: invalid STag (RDMAP remote protection error, 0/1/00); source STag ",
-        words: &[LAYOUT, ", 16 octets"],
+        words: &[LAYOUT, ", 16 bytes"],
         done: Status::RemoteAccess,
         received: NEVER,
         device: INVALID,
@@ -206,21 +206,21 @@ const ROWS: &[Row] = &[
         code: (0, 1, 0x03),
         rfc: None,
         start: "RDMA Read Request refused: STag not associated with the RDMAP stream (RDMAP remote protection error, 0/1/03); source STag ",
-        words: &[LAYOUT, ", 16 octets"],
+        words: &[LAYOUT, ", 16 bytes"],
         done: Status::RemoteAccess,
         received: NEVER,
         device: INVALID,
     },
     Row {
         name: "read_out_of_bounds",
-        title: "a Read that begins one octet before the memory",
+        title: "a Read that begins one byte before the memory",
         wrong: |lent, to| SendWr::read(1, to, RemoteBuffer::at(lent.all.addr - 1, lent.all.rkey)),
         len: PART,
         receive: Some(LEN),
         code: (0, 1, 0x01),
         rfc: None,
         start: "RDMA Read Request refused: base or bounds violation (RDMAP remote protection error, 0/1/01); source STag ",
-        words: &[LAYOUT, ", 16 octets"],
+        words: &[LAYOUT, ", 16 bytes"],
         done: Status::RemoteAccess,
         received: NEVER,
         device: INVALID,
@@ -241,7 +241,7 @@ const ROWS: &[Row] = &[
     },
     Row {
         name: "send_too_long",
-        title: "a Send one octet longer than the receive",
+        title: "a Send one byte longer than the receive",
         wrong: |_, from| SendWr::send(1, from),
         len: PART,
         receive: Some(PART as usize - 1),

@@ -117,7 +117,7 @@ fn startup_is_whole(sent: &[u8]) -> Result<usize> {
     same("S and Rev", &(head[16] & 0x10, head[17]), &(0x10, 2))?;
     if len < 4 {
         return Err(Failure::new(format!(
-            "our startup frame says S and has {len} octets of private data"
+            "our startup frame says S and has {len} bytes of private data"
         )));
     }
     Ok(20 + len)

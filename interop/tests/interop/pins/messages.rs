@@ -130,7 +130,7 @@ fn reserved_bits(rig: &mut Rig) -> Result<Outcome> {
     deviation("QN and MO of a Read Request are not checked (RFC 5041 section 7.1)")
 }
 
-/// STag and TO of the sink, and how long it is, in the Read Request of 100 octets that siw has sent.
+/// STag and TO of the sink, and how long it is, in the Read Request of 100 bytes that siw has sent.
 fn sink(pair: &mut crate::raw_pair::RawPair, rig: &mut Rig) -> Result<(u32, u64)> {
     let read = Post::new("read", 1, sge(&pair.inbox, 0, 100)).remote(0x2000, 0x7700);
     rig.agent.post(pair.conn, &read)?;
@@ -152,7 +152,7 @@ fn read_response_tail(rig: &mut Rig) -> Result<Outcome> {
     let second = Tagged::read_response(!stag, 0x0bad);
     pair.peer.send_ulpdu(&second.with(&pattern(7, 52, 20)))?;
     let done = rig.agent.completion(pair.conn)?;
-    same("octets read", &done.expect(1, "read")?.len, &72)?;
+    same("bytes read", &done.expect(1, "read")?.len, &72)?;
     rig.agent.check(&pair.inbox, 0, 72, 7, 0)?;
     rig.agent.check_zero(&pair.inbox, 72, 28)?;
     deviation("every tagged segment is to be checked (RFC 5041 section 7.1)")

@@ -27,7 +27,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         case(
             "startup::revision_1_with_s",
-            "an MPA Request of revision 1 with bit S: 4 octets are private data",
+            "an MPA Request of revision 1 with bit S: 4 bytes are private data",
             revision_1_with_s,
         ),
         case("startup::depths", "IRD and ORD in siw's MPA Reply", depths),
@@ -38,12 +38,12 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         case(
             "startup::private_data_256",
-            "256 octets of private data, revision 1: siw's consumer hears of none",
+            "256 bytes of private data, revision 1: siw's consumer hears of none",
             private_data_256,
         ),
         case(
             "startup::private_data_252",
-            "252 to 255 octets of private data of siw's consumer: PD_Length wraps",
+            "252 to 255 bytes of private data of siw's consumer: PD_Length wraps",
             private_data_252,
         ),
         case(
@@ -184,10 +184,10 @@ fn private_data_256(rig: &mut Rig) -> Result<Outcome> {
     same("private data", &heard, &vec![7; 255])?;
     let (_, heard) = accepted(rig, &StartupFrame::new(REQUEST, 0, 1, &[7; 256]))?;
     same("private data", &heard, &Vec::new())?;
-    deviation("RFC 5044 section 7.1.1 has 512 octets")
+    deviation("RFC 5044 section 7.1.1 has 512 bytes")
 }
 
-/// Q5, against 5044-7.1.1-15. The octets behind `PD_Length` would be FPDUs.
+/// Q5, against 5044-7.1.1-15. The bytes behind `PD_Length` would be FPDUs.
 fn private_data_252(rig: &mut Rig) -> Result<Outcome> {
     for len in [252_usize, 255] {
         let answer = Answer {

@@ -64,7 +64,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         case(
             "verbs::private_data_252",
-            "252 to 255 octets of private data of siw's consumer: we refuse the MPA Request",
+            "252 to 255 bytes of private data of siw's consumer: we refuse the MPA Request",
             private_data_252,
         ),
     ]
@@ -92,7 +92,7 @@ fn read_without_the_right(rig: &mut Rig) -> Result<Outcome> {
     ours.completion(1, WcOpcode::RdmaRead)?;
     let mut came = [0; LEN];
     region.read_at(0, &mut came)?;
-    same("octets read", &came.to_vec(), &pattern(1, 0, LEN))?;
+    same("bytes read", &came.to_vec(), &pattern(1, 0, LEN))?;
     deviation("RFC 5040 section 5.2.1 has the right checked")
 }
 
@@ -174,7 +174,7 @@ fn invalidate_any_key(rig: &mut Rig) -> Result<Outcome> {
     let reason = end(&ours)?;
     says(
         &reason.to_string(),
-        "remote access error: the peer refused a Write of 16 octets",
+        "remote access error: the peer refused a Write of 16 bytes",
         &["invalid STag (DDP tagged buffer error, 1/1/00)"],
     )?;
     rig.agent.check_zero(&all, 16, 16)?;
@@ -307,7 +307,7 @@ fn first_fpdu_at_once(rig: &mut Rig) -> Result<Outcome> {
     deviation("without the delay it misses some of them until more comes")
 }
 
-/// Q5: `PD_Length` wraps (5044-7.1.1-15). With S, fewer than 4 octets are malformed (6581-6-04), and the responder closes
+/// Q5: `PD_Length` wraps (5044-7.1.1-15). With S, fewer than 4 bytes are malformed (6581-6-04), and the responder closes
 /// (5044-7.1.2-04).
 fn private_data_252(rig: &mut Rig) -> Result<Outcome> {
     let device = rig.device(siw().settings)?;

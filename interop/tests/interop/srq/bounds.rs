@@ -32,7 +32,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// One Send by us on that connection, of octets of its own, into that receive of siw's SRQ.
+/// One Send by us on that connection, of bytes of its own, into that receive of siw's SRQ.
 fn send_to(agent: &mut Agent, all: &Lanes, lane: usize, slot: u64) -> Result<()> {
     let lane = &all.lanes[lane];
     lane.ours

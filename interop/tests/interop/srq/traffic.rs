@@ -109,7 +109,7 @@ fn received_here(all: &Lanes, ends: Ends) -> Result<()> {
         let slot = usize::try_from(came.wr_id)?;
         same("each receive is used once", &slots.insert(slot), &true)?;
         let len = len(lane, number);
-        same("octets received", &came.byte_len, &octets(len))?;
+        same("bytes received", &came.byte_len, &octets(len))?;
         let mut octets = vec![0; len];
         all.near.read_at(SINKS + slot * LEN, &mut octets)?;
         if octets != pattern(2, source(lane, number) as u64, len) {
@@ -138,7 +138,7 @@ fn received_there(agent: &mut Agent, all: &Lanes, ends: Ends) -> Result<()> {
             let slot = usize::try_from(came.wr_id)?;
             same("each receive is used once", &slots.insert(slot), &true)?;
             let len = len(index, receives);
-            same("octets received", &came.len, &(len as u64))?;
+            same("bytes received", &came.len, &(len as u64))?;
             let at = source(index, receives) as u64;
             agent.check(&all.far, SINKS + slot * LEN, len, 1, at)?;
             receives += 1;

@@ -17,7 +17,7 @@ struct Cutting {
 struct Seen {
     /// The longest packet that it was given.
     longest: usize,
-    /// Sequence number and octets of the data of each segment on the cable.
+    /// Sequence number and bytes of the data of each segment on the cable.
     segments: Vec<(u32, usize)>,
     /// The MSS of the SYN.
     mss: Option<u16>,
@@ -66,7 +66,7 @@ impl Cutting {
                 Ipv6Packet::new_unchecked(&mut part).set_payload_len(octets);
             }
             complete(&mut part, Sums::Begun { start, offset });
-            assert!(part.len() <= self.wire.mtu(), "{} octets", part.len());
+            assert!(part.len() <= self.wire.mtu(), "{} bytes", part.len());
             assert!(self.wire.send(header, &part)?, "the cable is long enough");
             if end > data + at {
                 self.seen.lock().segments.push((seq, end - data - at));
@@ -183,7 +183,7 @@ fn transfer_with(from: &mut dyn Llp, to: &mut dyn Llp, octets: &[u8], ends: &[u6
             _ => {}
         }
     }
-    assert!(got == octets, "other octets");
+    assert!(got == octets, "other bytes");
 }
 
 fn random_octets(count: usize) -> Vec<u8> {
@@ -235,7 +235,7 @@ proptest! {
                 prop_assert!(ends.contains(&(at + *octets as u64)), "{octets} at {at}");
             }
         }
-        // And back, and as a run of octets without FPDUs.
+        // And back, and as a run of bytes without FPDUs.
         transfer(&mut *receiver, &mut *sender, &octets, &[]);
         transfer(&mut *sender, &mut *receiver, &octets, &[]);
     }

@@ -12,7 +12,7 @@ impl Clock for Frozen {
     }
 }
 
-/// Drives both ends until all octets have crossed; waits on nothing but their descriptors.
+/// Drives both ends until all bytes have crossed; waits on nothing but their descriptors.
 fn transfer(client: &mut dyn Llp, server: &mut dyn Llp, octets: &[u8]) -> Vec<u8> {
     let (mut sent, mut got) = (0, Vec::new());
     let mut buffer = [0; 5000];
@@ -218,7 +218,7 @@ fn octets_that_never_left_cannot_be_acknowledged() {
         };
         next_after(&far, wait, |_, octets| {
             let segment = Segment::parse(octets)?;
-            // A probe of the window has one octet.
+            // A probe of the window has one byte.
             ((segment.payload > 1) == with_data && !segment.syn).then_some(segment)
         })
     };

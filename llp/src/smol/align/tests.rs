@@ -115,7 +115,7 @@ fn half_of_the_largest_window_is_filled_at_once_and_less_after_a_while() {
     }
 }
 
-/// The bursts that one call hands over, of up to 350 octets, and the segments that each is cut into.
+/// The bursts that one call hands over, of up to 350 bytes, and the segments that each is cut into.
 fn bursts(octets: usize, ends: &[u64]) -> Vec<(usize, usize)> {
     bursts_of(octets, FpduEnds::new(0, ends))
 }

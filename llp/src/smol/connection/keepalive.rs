@@ -1,7 +1,7 @@
 //! Asks a quiet peer whether it is there.
 //!
-//! smoltcp's own question carries an octet 00 in the place of the last one that it sent. If that one
-//! is not acknowledged, the peer takes the 00 for data. Ours carries none and names an octet that is
+//! smoltcp's own question carries an byte 00 in the place of the last one that it sent. If that one
+//! is not acknowledged, the peer takes the 00 for data. Ours carries none and names an byte that is
 //! acknowledged (RFC 9293 section 3.8.4, SHLD-12). So it may be asked while others are not: TCP
 //! waits up to a minute before it sends them again, and an answer tells a path that loses much from a
 //! peer that is gone. How long a peer may be silent is smoltcp's timeout. A question of the peer's
@@ -9,7 +9,7 @@
 //! smoltcp send again.
 //!
 //! A peer that answers and never acknowledges, or a path that drops whatever is long, is given up
-//! when no octet was acknowledged for twice as long: R2 of RFC 9293 section 3.8.3, which a path that
+//! when no byte was acknowledged for twice as long: R2 of RFC 9293 section 3.8.3, which a path that
 //! loses much needs for several tries.
 
 use smoltcp::socket::tcp::State;
@@ -24,9 +24,9 @@ pub(super) struct Questions {
     every: Option<Duration>,
     /// When something last left by smoltcp's own motion, or a question. What answers a segment does not count.
     last: Instant,
-    /// How long the same octets may wait for their acknowledgement.
+    /// How long the same bytes may wait for their acknowledgement.
     longest: Duration,
-    /// How many octets were acknowledged, and since when no more, while others wait.
+    /// How many bytes were acknowledged, and since when no more, while others wait.
     acknowledged: u64,
     since: Instant,
     /// How long the peer may be silent, and when something last arrived.
@@ -104,14 +104,14 @@ impl SmolConnection {
         }
     }
 
-    /// When octets have waited too long for their acknowledgement.
+    /// When bytes have waited too long for their acknowledgement.
     pub(super) fn gives_up_at(&self) -> Option<Instant> {
         self.questions.every?;
         let waits = self.socket().send_queue() > 0;
         waits.then_some(self.questions.since + self.questions.longest)
     }
 
-    /// Ends the connection if octets have waited too long.
+    /// Ends the connection if bytes have waited too long.
     pub(super) fn give_up_if_stuck(&mut self, now: Instant) {
         let queued = self.socket().send_queue();
         let acknowledged = self.handed - queued as u64;

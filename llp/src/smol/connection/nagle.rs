@@ -8,7 +8,7 @@
 //! window and however it stands. One that does not leave stays in smoltcp's send buffer, the last
 //! thing there, and is tried again after every arrival; when nothing is in flight any more, Nagle's
 //! algorithm lets it go. So whatever smoltcp does about loss, a closed window or the end of the
-//! connection finds all octets where it expects them.
+//! connection finds all bytes where it expects them.
 //!
 //! When TCP's timer has fired, smoltcp sends everything again. Until the peer has acknowledged all that
 //! had left, the interface of the path does that in full segments and no other is used, which would
@@ -27,7 +27,7 @@ use super::{SmolConnection, new_interface};
 pub(super) struct Nagle {
     /// What was handed over last is a segment, not a run.
     on: bool,
-    /// An interface whose full segments have so many octets.
+    /// An interface whose full segments have so many bytes.
     exact: Option<(usize, Interface)>,
     /// Something arrived that acknowledged nothing, and smoltcp has not been able to answer it.
     repeated: bool,
@@ -36,7 +36,7 @@ pub(super) struct Nagle {
 }
 
 impl SmolConnection {
-    /// How many of the octets handed over have never left.
+    /// How many of the bytes handed over have never left.
     pub(super) fn unsent(&self) -> usize {
         self.device.unsent(self.handed)
     }
@@ -46,7 +46,7 @@ impl SmolConnection {
         self.handed - self.socket().send_queue() as u64
     }
 
-    /// Whether octets that follow are a segment. A run goes out as far as the window takes it.
+    /// Whether bytes that follow are a segment. A run goes out as far as the window takes it.
     pub(super) fn hands_segments(&mut self, on: bool) {
         if let Some(nagle) = &mut self.nagle
             && nagle.on != on
@@ -71,7 +71,7 @@ impl SmolConnection {
         self.nagle.as_ref().is_some_and(|nagle| nagle.on) && in_flight && self.is_at_edge()
     }
 
-    /// Something was shown to smoltcp when `queued` octets were unacknowledged.
+    /// Something was shown to smoltcp when `queued` bytes were unacknowledged.
     pub(super) fn heard(&mut self, queued: usize) {
         if let Some(nagle) = &mut self.nagle {
             let socket = self.sockets.get::<tcp::Socket<'_>>(self.handle);
@@ -114,7 +114,7 @@ impl SmolConnection {
         self.poll_segment(octets, exact, now);
     }
 
-    /// Lets smoltcp make a segment of so many octets. Where its ring ends, it makes two of it.
+    /// Lets smoltcp make a segment of so many bytes. Where its ring ends, it makes two of it.
     fn poll_segment(&mut self, octets: usize, exact: bool, now: Instant) -> PollResult {
         let full = exact.then_some(octets);
         self.device.expect_segment(octets);
@@ -131,7 +131,7 @@ impl SmolConnection {
     }
 
     /// Has smoltcp send one packet by the interface of the path, or by one of full segments of so
-    /// many octets.
+    /// many bytes.
     fn poll_interface(&mut self, full: Option<usize>, now: Instant) -> PollResult {
         if let Some(octets) = full {
             self.make_exact(octets, now);
@@ -149,7 +149,7 @@ impl SmolConnection {
         sent
     }
 
-    /// Provides the interface whose full segments have so many octets. It has no state that matters
+    /// Provides the interface whose full segments have so many bytes. It has no state that matters
     /// beside its address.
     fn make_exact(&mut self, octets: usize, now: Instant) {
         let Some(nagle) = &mut self.nagle else {

@@ -18,7 +18,7 @@
 //!
 //!  any of them -- smoltcp's timer fires --> Resending(to) -- acknowledged to `to` --> Steady
 //! ```
-//! Only smoltcp has the octets, and nothing but acknowledgements makes it send some again. So it is
+//! Only smoltcp has the bytes, and nothing but acknowledgements makes it send some again. So it is
 //! shown the last one that the peer sent as often as that takes. Probes come after ever longer pauses
 //! and end before smoltcp's timer, which then does what it does, and sends everything again. A
 //! congestion window becomes smaller by what it is shown.
@@ -282,7 +282,7 @@ impl SmolConnection {
         Stream { acknowledged, left }
     }
 
-    /// Whether smoltcp could send octets again.
+    /// Whether smoltcp could send bytes again.
     fn may_recover(&self) -> bool {
         let socket = self.socket();
         let state = socket.state();

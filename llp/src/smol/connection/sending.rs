@@ -1,4 +1,4 @@
-//! Handing octets to smoltcp, and how large its segments may be.
+//! Handing bytes to smoltcp, and how large its segments may be.
 
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
@@ -22,13 +22,13 @@ const TCP_HEADER: usize = 20;
 /// (RFC 791 section 3.2), where need be in fragments, which the device then allows.
 const LEAST_IPV4_MTU: usize = 576;
 
-/// Octets of the headers of a data segment.
+/// Bytes of the headers of a data segment.
 pub(super) fn headers(local: IpAddr) -> usize {
     TCP_HEADER + if local.is_ipv4() { 20 } else { 40 }
 }
 
 impl SmolConnection {
-    /// How many octets of the stream a segment may carry now. smoltcp does not tell, so it is the MTU of the path less
+    /// How many bytes of the stream a segment may carry now. smoltcp does not tell, so it is the MTU of the path less
     /// the headers (5044-5.1-02).
     pub(super) fn segment_octets(&self) -> usize {
         let ours = self.mtu() - headers(self.key.local.ip());
@@ -42,7 +42,7 @@ impl SmolConnection {
         ours.min(peer)
     }
 
-    /// How many octets the largest segment of smoltcp's has: on a link that has segments cut, more than one on the wire.
+    /// How many bytes the largest segment of smoltcp's has: on a link that has segments cut, more than one on the wire.
     pub(super) fn full_octets(&self) -> usize {
         let wire = self.segment_octets();
         if !self.stack.settings.bursts {
@@ -118,7 +118,7 @@ impl SmolConnection {
         self.stack.settings.bursts && queued >= half && socket.send_capacity() - queued < half
     }
 
-    /// Hands over octets that may be cut anywhere.
+    /// Hands over bytes that may be cut anywhere.
     pub(super) fn send_run(&mut self, pieces: &[Piece<'_>], now: Instant) -> usize {
         let (mut position, mut taken) = ((0, 0), 0);
         self.hands_segments(false);
@@ -191,7 +191,7 @@ impl SmolConnection {
         self.observe(before, Cause::Timer, now);
     }
 
-    /// Copies as much of the pieces as there is room for, at most `limit` octets; `position` is how
+    /// Copies as much of the pieces as there is room for, at most `limit` bytes; `position` is how
     /// much of them was copied before, as the number of whole pieces and an offset in the next.
     fn fill(&mut self, pieces: &[Piece<'_>], position: &mut (usize, usize), limit: usize) -> usize {
         let socket = self.sockets.get_mut::<tcp::Socket<'_>>(self.handle);

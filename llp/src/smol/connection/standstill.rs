@@ -1,7 +1,7 @@
 //! Has smoltcp go on where it would wait for ever.
 //!
 //! When smoltcp 0.14 finds that it has to send again, it stops its timer first and starts it with the
-//! segment that leaves. If none can leave, no timer runs although octets are not acknowledged:
+//! segment that leaves. If none can leave, no timer runs although bytes are not acknowledged:
 //! * TCP's timer fires while the window is closed, because an old segment that was overtaken on the
 //!   way has closed it again, and the acknowledgement that opened it does not come again;
 //! * three acknowledgements repeat themselves while the inbox of the peer's link is full.

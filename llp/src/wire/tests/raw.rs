@@ -126,8 +126,8 @@ in_namespace! {
             }
             (have == sent.len()).then_some(())
         });
-        assert!(got == sent, "other octets");
-        assert!(largest > 1500, "no packet above the MTU, the largest has {largest} octets");
+        assert!(got == sent, "other bytes");
+        assert!(largest > 1500, "no packet above the MTU, the largest has {largest} bytes");
     }
 
     fn only_frames_that_are_ours_come_through_the_filter() {

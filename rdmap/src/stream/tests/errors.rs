@@ -99,7 +99,7 @@ fn ddp_cases() -> Vec<Case> {
         ),
         none("no receive", vec![untagged(0x41, 0x43, 0, 1, 0, &byte)]),
         none(
-            "no receive, no octets",
+            "no receive, no bytes",
             vec![untagged(0x41, 0x43, 0, 1, 0, &[])],
         ),
         case(
@@ -127,11 +127,11 @@ fn ddp_cases() -> Vec<Case> {
             vec![tagged(0xC1, 0x40, WRITABLE, u64::MAX, &byte)],
         ),
         case(
-            "Write, one octet too far",
+            "Write, one byte too far",
             vec![tagged(0xC1, 0x40, WRITABLE, 5000, &[0; 1001])],
         ),
         case(
-            "Read Request of 29 octets",
+            "Read Request of 29 bytes",
             vec![untagged(0x41, 0x41, 1, 1, 0, &[0; 29])],
         ),
         case("Read Request, MSN 2", vec![request(2, READABLE, 5000, 9)]),
@@ -177,14 +177,14 @@ fn rdmap_cases() -> Vec<Case> {
             ],
         ),
         case(
-            "Read of one octet, STag unknown",
+            "Read of one byte, STag unknown",
             vec![request(1, STag(0xBAD), 5000, 1)],
         ),
         case("Read, STag of another", vec![request(1, FOREIGN, 5000, 9)]),
         case("Read, no right", vec![request(1, WRITABLE, 5000, 9)]),
         case("Read, TO wraps", vec![request(1, READABLE, u64::MAX, 9)]),
         case(
-            "Read, one octet too far",
+            "Read, one byte too far",
             vec![request(1, READABLE, 5000, 1001)],
         ),
         case("Invalidate, STag unknown", vec![invalidate(STag(0xBAD))]),
@@ -194,7 +194,7 @@ fn rdmap_cases() -> Vec<Case> {
             (1..4).map(|msn| request(msn, READABLE, 5000, 9)).collect(),
         ),
         case(
-            "Read Request of 27 octets",
+            "Read Request of 27 bytes",
             vec![untagged(0x41, 0x41, 1, 1, 0, &[0; 27])],
         ),
         case(
@@ -202,7 +202,7 @@ fn rdmap_cases() -> Vec<Case> {
             vec![untagged(0x01, 0x41, 1, 1, 0, &[0; 28])],
         ),
         case(
-            "Terminate of 3 octets",
+            "Terminate of 3 bytes",
             vec![untagged(0x41, 0x47, 2, 1, 0, &[0; 3])],
         ),
         case(
@@ -266,15 +266,15 @@ fn immediate_cases() -> Vec<Case> {
     vec![
         none,
         case(
-            "Immediate of 7 octets",
+            "Immediate of 7 bytes",
             vec![untagged(0x41, 0x48, 0, 1, 0, &eight[..7])],
         ),
         case(
-            "Immediate with SE of 9 octets",
+            "Immediate with SE of 9 bytes",
             vec![untagged(0x41, 0x49, 0, 1, 0, &[7; 9])],
         ),
         case(
-            "Immediate of no octets",
+            "Immediate of no bytes",
             vec![untagged(0x41, 0x48, 0, 1, 0, &[])],
         ),
         case(
@@ -327,8 +327,8 @@ fn atomic_cases() -> Vec<Case> {
     // Identifier 1 is the first one; the value is 5.
     let right = [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 5];
     vec![
-        case("Atomic, short by one octet", vec![whole[..69].to_vec()]),
-        case("Atomic, long by one octet", vec![long]),
+        case("Atomic, short by one byte", vec![whole[..69].to_vec()]),
+        case("Atomic, long by one byte", vec![long]),
         case("Atomic without L", changed(0, 0x01)),
         case("Atomic on Queue Number 0", changed(9, 0)),
         case("Atomic on Queue Number 3", changed(9, 3)),
@@ -370,8 +370,8 @@ fn atomic_cases() -> Vec<Case> {
             &[0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 5],
         ),
         response("Atomic Response, MSN 2", 1, 2, &right),
-        response("Atomic Response of 11 octets", 1, 1, &right[..11]),
-        response("Atomic Response of 13 octets", 1, 1, &[0; 13]),
+        response("Atomic Response of 11 bytes", 1, 1, &right[..11]),
+        response("Atomic Response of 13 bytes", 1, 1, &[0; 13]),
         Case {
             atomics: 1,
             ..case(

@@ -29,7 +29,7 @@ const SIW: [(&str, [u8; 3], Option<Opcode>); 28] = [
     ("Write, TO wrap", [0x01, 0x00, 0x03], Some(Opcode::Write)),
     ("Read, bad STag", [0x10, 0x00, 0x07], Some(Opcode::ReadRequest)),
     ("Read out of bounds", [0x10, 0x01, 0x07], Some(Opcode::ReadRequest)),
-    ("Read of 2^31 octets", [0x10, 0xFF, 0x07], Some(Opcode::ReadRequest)),
+    ("Read of 2^31 bytes", [0x10, 0xFF, 0x07], Some(Opcode::ReadRequest)),
     ("Read Request, bad MSN", [0x21, 0x03, 0x03], Some(Opcode::ReadRequest)),
     ("more Reads than IRD", [0x20, 0x07, 0x03], Some(Opcode::ReadRequest)),
     ("STag cannot be invalidated", [0x20, 0x09, 0x03], Some(Opcode::Send)),

@@ -84,12 +84,12 @@ pub enum PostErrorKind {
     NoAtomics,
     /// The result of an atomic operation has no place.
     #[error(
-        "the sink of an atomic operation is one element of 8 octets, for what the peer's memory held before; got {elements} element(s) of {octets} octets"
+        "the sink of an atomic operation is one element of 8 bytes, for what the peer's memory held before; got {elements} element(s) of {octets} bytes"
     )]
     AtomicSink {
         /// Elements given.
         elements: usize,
-        /// Octets in all.
+        /// Bytes in all.
         octets: u64,
     },
     /// Immediate Data on a request that cannot have any.
@@ -102,18 +102,18 @@ pub enum PostErrorKind {
     },
     /// The sink of something that has none was to be invalidated.
     #[error(
-        "{operation} has no sink to invalidate: only an RDMA Read of at least one octet has one"
+        "{operation} has no sink to invalidate: only an RDMA Read of at least one byte has one"
     )]
     NoSinkToInvalidate {
         /// What was posted.
         operation: &'static str,
     },
     /// More inline data than the QP was made for.
-    #[error("{got} octets of inline data, but this QP takes at most {max}")]
+    #[error("{got} bytes of inline data, but this QP takes at most {max}")]
     InlineTooLong {
-        /// Octets given.
+        /// Bytes given.
         got: usize,
-        /// Octets allowed.
+        /// Bytes allowed.
         max: usize,
     },
     /// The request moves more than the peer's memory has.
@@ -128,10 +128,10 @@ pub enum PostErrorKind {
     },
     /// The lengths add up to more than a message can carry.
     #[error(
-        "the message has {got} octets; a message carries at most 2^32 - 1 (RFC 5041 section 5.2)"
+        "the message has {got} bytes; a message carries at most 2^32 - 1 (RFC 5041 section 5.2)"
     )]
     MessageTooLong {
-        /// Octets in all.
+        /// Bytes in all.
         got: u64,
     },
     /// The QP was made before a fork.

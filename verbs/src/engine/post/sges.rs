@@ -11,7 +11,7 @@ use crate::completion::Status;
 use crate::mem::{LocalFault, LocalFaultKind, Sge};
 
 impl Connection {
-    /// Resolves the elements of a request (not more octets than a message has), now or later. Gives their octets. The
+    /// Resolves the elements of a request (not more bytes than a message has), now or later. Gives their bytes. The
     /// sink of a Read or atomic needs local write and nothing else (`write`); sources need no right at all.
     pub(super) fn resolve_sges(&mut self, sges: &[Sge], write: bool) -> Result<u32, LocalFault> {
         if !sges.iter().any(|sge| self.is_for_later(sge)) {

@@ -50,7 +50,7 @@ fn the_last_frames_are_kept_in_order_and_the_oldest_give_way() {
         "{text}"
     );
     assert!(
-        text.ends_with("<- 0.000039 RDMA Write STag 0x00000001 TO 0x27 0 octets, Last"),
+        text.ends_with("<- 0.000039 RDMA Write STag 0x00000001 TO 0x27 0 bytes, Last"),
         "{text}"
     );
 }
@@ -82,7 +82,7 @@ fn payload_and_private_data_are_not_kept() {
     recorder.startup_received(now, &startup(Startup::Request, false, 1, None));
     let record = recorder.record(1, Peer::Rfc);
     let kept: Vec<usize> = record.frames().iter().map(|f| f.head().len()).collect();
-    // A Request of revision 1 has its private data at once: no more than 4 octets of it.
+    // A Request of revision 1 has its private data at once: no more than 4 bytes of it.
     assert_eq!(kept, [14, 18, 24]);
     assert!(!record.to_string().contains("secret"));
 }
@@ -111,7 +111,7 @@ fn what_tcp_did_not_take_is_marked() {
     assert_eq!(whole(&recorder, 0), [true, true, false, false]);
     let text = recorder.record(0, Peer::Rfc).to_string();
     assert!(
-        text.ends_with("Send MSN 1 MO 0 0 octets, Last (not sent whole)"),
+        text.ends_with("Send MSN 1 MO 0 0 bytes, Last (not sent whole)"),
         "{text}"
     );
 }
@@ -177,7 +177,7 @@ fn every_message_in_words() {
     let error = StreamError::Ddp(uwarp_ddp::DdpError::Tagged(fault));
     let terminate = Stream::terminate_for(&error, Some((&write, 78))).unwrap();
     let (_, end) = send(stream.begin_terminate(&terminate).unwrap());
-    // Answers, another version, an unknown opcode, a queue that is not the message's, octets without a frame.
+    // Answers, another version, an unknown opcode, a queue that is not the message's, bytes without a frame.
     recorder.received(
         now,
         &[0xC1, 0x42, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0x70],

@@ -1,4 +1,4 @@
-//! A recorded frame in words, from its octets.
+//! A recorded frame in words, from its bytes.
 
 use std::fmt::{Formatter, Result};
 
@@ -16,7 +16,7 @@ pub(super) fn frame(f: &mut Formatter<'_>, frame: &RecordedFrame, peer: Peer) ->
         FrameKind::Startup => startup(f, frame.head()),
         FrameKind::Ulpdu => ulpdu(f, frame.head(), frame.len, peer),
         FrameKind::Damaged => {
-            write!(f, "no FPDU: {} octets that begin with ", frame.len)?;
+            write!(f, "no FPDU: {} bytes that begin with ", frame.len)?;
             hex(f, frame.head())
         }
     }
@@ -64,7 +64,7 @@ fn startup(f: &mut Formatter<'_>, head: &[u8]) -> Result {
         }
         private = private.saturating_sub(4);
     }
-    write!(f, ", {private} octets of private data")
+    write!(f, ", {private} bytes of private data")
 }
 
 fn ulpdu(f: &mut Formatter<'_>, head: &[u8], len: u32, peer: Peer) -> Result {
@@ -89,7 +89,7 @@ fn ulpdu(f: &mut Formatter<'_>, head: &[u8], len: u32, peer: Peer) -> Result {
 
 fn payload(f: &mut Formatter<'_>, len: u32, header_len: usize, last: bool) -> Result {
     let octets = (len as usize).saturating_sub(header_len);
-    write!(f, " {octets} octets{}", if last { ", Last" } else { "" })
+    write!(f, " {octets} bytes{}", if last { ", Last" } else { "" })
 }
 
 fn name(f: &mut Formatter<'_>, control: u8) -> Result {
@@ -159,7 +159,7 @@ fn read_request(f: &mut Formatter<'_>, rest: &[u8]) -> std::result::Result<bool,
     let (from, to) = (request.source_to.0, request.sink_to.0);
     write!(
         f,
-        ": {} octets from STag {source:#010x} TO {from:#x} to STag {sink:#010x} TO {to:#x}",
+        ": {} bytes from STag {source:#010x} TO {from:#x} to STag {sink:#010x} TO {to:#x}",
         request.len
     )?;
     Ok(true)

@@ -21,7 +21,7 @@ fn post_writes(client: &mut End, to: u64, rkey: u32, count: u64) {
     }
 }
 
-/// Frames and sends the next batch: its octets.
+/// Frames and sends the next batch: its bytes.
 fn next_batch(client: &mut End, pool: &BufferPool) -> u64 {
     client.conn.tx.borrow_staging(pool);
     client.conn.fill();
@@ -74,7 +74,7 @@ fn a_batch_of_small_messages_stays_short_whatever_is_queued_behind_them() {
     assert!(longest < 300 * KIB, "{longest}");
 }
 
-/// The batches in which a server answers so many Reads of `len` octets.
+/// The batches in which a server answers so many Reads of `len` bytes.
 fn response_batches(reads: u64, len: usize) -> [u64; 4] {
     let (mut client, mut server, pool) = connected(&Settings::default(), &Memory::new());
     server.conn.set_emss(65_483);
@@ -248,7 +248,7 @@ fn what_was_kept_for_a_request_that_is_held_back_is_sent() {
     let sges = [page];
     let read = SendWr::read(0, &sges, RemoteBuffer::at(to, rkey));
     client.conn.post_send(&read.unsignaled()).unwrap();
-    // The shortest batch, to the octet of its last FPDU.
+    // The shortest batch, to the byte of its last FPDU.
     for wr_id in 1..=32 {
         let write = SendWr::write(wr_id, &sges, RemoteBuffer::at(to, rkey));
         client.conn.post_send(&write.unsignaled()).unwrap();

@@ -11,7 +11,7 @@ use crate::RemoteBuffer;
 #[derive(Clone, Copy, Debug)]
 enum Size {
     Octets(u32),
-    /// So many full segments, and so many octets more or less.
+    /// So many full segments, and so many bytes more or less.
     Segments(u32, i32),
 }
 
@@ -39,7 +39,7 @@ enum Kind {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// `empty`: which of five places in the list get an element of no octets; bit 5: the list has one element.
+    /// `empty`: which of five places in the list get an element of no bytes; bit 5: the list has one element.
     Post {
         kind: Kind,
         size: Size,
@@ -48,14 +48,14 @@ enum Step {
     },
     /// The EMSS has changed.
     Emss(usize),
-    /// The LLP takes at most so many octets.
+    /// The LLP takes at most so many bytes.
     Take(usize),
     /// So much of what is on the wire arrives at the other side.
     Arrive(usize),
     /// The region that everything comes from is invalidated.
     Revoke,
     Disconnect,
-    /// Octets of nobody arrive at this side.
+    /// Bytes of nobody arrive at this side.
     Garbage,
 }
 
@@ -123,7 +123,7 @@ impl Side {
         }
     }
 
-    /// The LLP takes at most `limit` octets.
+    /// The LLP takes at most `limit` bytes.
     fn take(&mut self, limit: usize, other: &Side) {
         self.end.conn.fill();
         let mut pieces = [uwarp_llp::Piece::from(&[][..]); PARTS_PER_CALL];
@@ -249,7 +249,7 @@ impl Side {
         }
     }
 
-    /// All that was sent, read from the octets alone.
+    /// All that was sent, read from the bytes alone.
     #[track_caller]
     fn check(&self) -> Vec<Segment> {
         let (segments, whole) = segments(&self.sent, self.markers);
@@ -427,7 +427,7 @@ fn full_segments_and_empty_elements_make_no_empty_segment() {
                 assert_eq!(messages, posted + 10 + 5);
                 assert!(segments.len() > messages, "some take several segments");
                 let empty = segments.iter().filter(|segment| segment.len == 0).count();
-                // Two Sends, four Writes, and one Response of no octets.
+                // Two Sends, four Writes, and one Response of no bytes.
                 assert_eq!(empty, 7);
                 // Where one was posted with its Write, nothing comes between.
                 for pair in segments.windows(2) {

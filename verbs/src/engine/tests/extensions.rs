@@ -25,7 +25,7 @@ fn region(memory: &Memory, len: usize, access: Access) -> Arc<Region> {
     memory.table.insert(spec).unwrap()
 }
 
-/// A sink of 8 octets in the client's memory.
+/// A sink of 8 bytes in the client's memory.
 fn sink(client: &End, nth: u64) -> [Sge; 1] {
     [Sge {
         addr: client.memory.open.to_base() + 8 * nth,

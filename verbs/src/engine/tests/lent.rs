@@ -9,7 +9,7 @@ use crate::mem::Need;
 
 pub(super) const LEN: usize = 100_000;
 
-/// A region of `LEN` octets beside the pages.
+/// A region of `LEN` bytes beside the pages.
 pub(super) fn region(memory: &Memory, fill: impl Fn(usize) -> u8) -> (Arc<Buffer>, Arc<Region>) {
     let buffer = Arc::new(Buffer::zeroed(LEN).unwrap());
     let octets: Vec<u8> = (0..LEN).map(fill).collect();
@@ -112,7 +112,7 @@ fn what_the_llp_has_not_taken_is_what_was_there_in_the_call() {
         }
         client.deliver(&octets, &pool);
         // All of it was framed in this batch.
-        assert_eq!(content(&sink), pattern(), "{most} octets taken");
+        assert_eq!(content(&sink), pattern(), "{most} bytes taken");
     }
 }
 

@@ -16,11 +16,11 @@ use crate::progress::drive::{Driven, Waits};
 pub(super) struct Line {
     /// What the peer has sent and nobody has read.
     pub(super) arrived: VecDeque<u8>,
-    /// Octets that are taken from now on.
+    /// Bytes that are taken from now on.
     pub(super) room: usize,
-    /// What was taken, call by call: from how many pieces, and the octets.
+    /// What was taken, call by call: from how many pieces, and the bytes.
     pub(super) calls: Vec<(usize, Vec<u8>)>,
-    /// Octets that had arrived and not been read, at each of those calls.
+    /// Bytes that had arrived and not been read, at each of those calls.
     pub(super) unread: Vec<usize>,
     /// Whether FPDUs may go over segments, as was said at the last of those calls.
     pub(super) over_segments: bool,
@@ -42,7 +42,7 @@ struct LineLlp {
     fd: File,
 }
 
-/// A connection over a line that takes `room` octets.
+/// A connection over a line that takes `room` bytes.
 pub(super) fn over_line(end: End, room: usize) -> (Driven, Arc<Mutex<Line>>) {
     let line = Arc::new(Mutex::new(Line {
         arrived: VecDeque::new(),

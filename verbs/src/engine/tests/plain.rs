@@ -1,4 +1,4 @@
-//! Small messages that are framed in a row are framed as the general path frames them, octet by octet.
+//! Small messages that are framed in a row are framed as the general path frames them, byte by byte.
 
 use super::*;
 use crate::RemoteBuffer;
@@ -39,7 +39,7 @@ enum Step {
         signaled: bool,
     },
     Emss(usize),
-    /// The LLP takes at most so many octets.
+    /// The LLP takes at most so many bytes.
     Take(usize),
     /// One of the regions is invalidated.
     Revoke {

@@ -21,7 +21,7 @@ fn pair() -> (End, End, BufferPool, Arc<SrqInner>) {
 }
 
 impl End {
-    /// Takes octets until the message under way has its receive; gives those that are left.
+    /// Takes bytes until the message under way has its receive; gives those that are left.
     fn deliver_until_taken<'a>(&mut self, octets: &'a [u8], pool: &BufferPool) -> &'a [u8] {
         let begun = octets.iter().position(|octet| {
             self.deliver(&[*octet], pool);
@@ -31,7 +31,7 @@ impl End {
     }
 }
 
-/// The octets of a Send of 256 octets in several segments.
+/// The bytes of a Send of 256 bytes in several segments.
 fn segmented(client: &mut End) -> Vec<u8> {
     client.conn.set_emss(100);
     let sges = client.source(256);

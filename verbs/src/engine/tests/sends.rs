@@ -16,7 +16,7 @@ struct Side {
 enum Step {
     /// The server posts a receive.
     Receive,
-    /// The client sends so many octets.
+    /// The client sends so many bytes.
     Send {
         len: u32,
         solicited: bool,
@@ -26,7 +26,7 @@ enum Step {
     },
     /// The receives are invalidated.
     Revoke,
-    /// So many octets of what was sent arrive.
+    /// So many bytes of what was sent arrive.
     Arrive(usize),
 }
 

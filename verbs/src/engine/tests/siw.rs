@@ -40,7 +40,7 @@ fn reply(crc: bool, depths: [u16; 2]) -> Vec<u8> {
     octets
 }
 
-/// CRC32C, octet by octet (RFC 5044 section 4.4), in its order on the wire.
+/// CRC32C, byte by byte (RFC 5044 section 4.4), in its order on the wire.
 fn crc32c(octets: &[u8]) -> [u8; 4] {
     let mut crc = !0u32;
     for octet in octets {
@@ -103,7 +103,7 @@ fn fpdus_right_behind_the_reply_are_taken_however_they_are_cut() {
                 }
                 octets.extend(fpdu(&send(1, b"early"), crc));
                 octets.extend(fpdu(&send(2, &[0x5A; 100]), crc));
-                // In one segment, in two, octet by octet.
+                // In one segment, in two, byte by byte.
                 let mut cuts: Vec<Vec<usize>> = (1..octets.len()).map(|cut| vec![cut]).collect();
                 cuts.push(Vec::new());
                 cuts.push((1..octets.len()).collect());

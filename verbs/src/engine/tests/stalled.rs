@@ -14,7 +14,7 @@ use crate::settings::{Limits, OnNoReceive, PeerLimits, Timeouts};
 
 const LIMIT: Duration = Duration::from_secs(120);
 const MOMENT: Duration = Duration::from_secs(1);
-/// Octets that a connection may keep of what it has received.
+/// Bytes that a connection may keep of what it has received.
 const BUFFER: usize = 256 * 1024;
 
 /// A connection with a scripted LLP, and its own time.
@@ -48,7 +48,7 @@ impl Timed {
         self.turn();
     }
 
-    /// The peer takes so many octets more, and the connection has a turn.
+    /// The peer takes so many bytes more, and the connection has a turn.
     fn takes(&mut self, octets: usize) {
         self.line.lock().room = octets;
         self.turn();
@@ -107,7 +107,7 @@ fn settings(on_no_receive: OnNoReceive) -> Settings {
     }
 }
 
-/// A client that tests make octets with, and a server whose time they keep.
+/// A client that tests make bytes with, and a server whose time they keep.
 fn pair(settings: &Settings, peer: Option<Arc<PeerAccount>>) -> (End, Timed) {
     let (mut client, mut server, pool) = connected(settings, &Memory::new());
     // The first FPDU, so that the server may send.
@@ -120,7 +120,7 @@ fn pair(settings: &Settings, peer: Option<Arc<PeerAccount>>) -> (End, Timed) {
     (client, Timed::new(server, peer))
 }
 
-/// The octets of a Send.
+/// The bytes of a Send.
 fn send(client: &mut End) -> Vec<u8> {
     client
         .conn
@@ -145,7 +145,7 @@ fn owes(server: &mut Timed) {
 fn a_peer_that_takes_octets_slowly_is_kept_and_one_that_takes_none_is_cut() {
     let (_client, mut server) = pair(&settings(OnNoReceive::Terminate), None);
     owes(&mut server);
-    // One octet in almost the whole time, for an hour.
+    // One byte in almost the whole time, for an hour.
     for _ in 0..30 {
         server.passes(LIMIT - MOMENT);
         server.takes(1);
@@ -190,7 +190,7 @@ fn a_peer_whose_fpdus_come_slowly_is_kept_and_one_that_never_finishes_one_is_cut
     }
     let fpdu = send(&mut client);
     let (last, rest) = fpdu.split_last().unwrap();
-    // It may come octet by octet, but then it has to be whole in time.
+    // It may come byte by byte, but then it has to be whole in time.
     let begun = server.now;
     for octet in rest {
         server.arrives(&[*octet]);
@@ -260,7 +260,7 @@ fn what_the_peer_does_not_take_counts_also_while_its_message_waits() {
     server.was_cut("read nothing");
 }
 
-/// The accounts of a peer that may have so many octets waiting.
+/// The accounts of a peer that may have so many bytes waiting.
 fn peer(octets: u64) -> Arc<PeerAccount> {
     let accounts = Accounts::new(&Limits {
         per_peer: PeerLimits {

@@ -252,7 +252,7 @@ fn a_message_that_has_its_receive_does_not_wait_between_its_segments() {
         client.octets()
     };
     server.post_receives(1);
-    // Octet by octet, so that a look comes between any two.
+    // Byte by byte, so that a look comes between any two.
     for octet in octets.chunks(1) {
         assert!(!server.conn.is_starving());
         server.deliver(octet, &pool);
@@ -330,7 +330,7 @@ fn the_rtr_send_needs_no_receive_and_does_not_wait() {
         server.conn.events[..],
         [AsyncEvent::Established { .. }]
     ));
-    // A Send of no octets that is none waits as any other.
+    // A Send of no bytes that is none waits as any other.
     client.conn.post_send(&SendWr::send(1, &[])).unwrap();
     pump(&mut client, &mut server, &pool);
     assert!(server.conn.is_starving());

@@ -1,4 +1,4 @@
-//! What goes out, read with nothing of the stack: startup frames, FPDUs and segments from octets, and
+//! What goes out, read with nothing of the stack: startup frames, FPDUs and segments from bytes, and
 //! the rules whose breach ends a connection to Linux siw or takes its kernel down.
 
 /// A startup frame: RFC 5044 section 7.1, RFC 6581 section 6.
@@ -44,7 +44,7 @@ pub(super) fn check_startup(frame: &Startup) {
 pub(super) struct Segment {
     pub(super) opcode: u8,
     pub(super) last: bool,
-    /// Octets behind the DDP header.
+    /// Bytes behind the DDP header.
     pub(super) len: usize,
     /// Tagged: STag and TO. Untagged: Queue Number and MSN, and MO.
     pub(super) stream: (u32, u32),
@@ -88,7 +88,7 @@ fn segment(ulpdu: &[u8]) -> Segment {
 }
 
 /// The segments of the FPDUs that are whole, and whether nothing is left behind them. Markers lie at
-/// every 512th octet from the first on (RFC 5044 section 4.3).
+/// every 512th byte from the first on (RFC 5044 section 4.3).
 pub(super) fn segments(fpdus: &[u8], markers: bool) -> (Vec<Segment>, bool) {
     let plain: Vec<u8> = if markers {
         let behind = fpdus.chunks(512).map(|chunk| chunk.get(4..).unwrap_or(&[]));

@@ -1,4 +1,4 @@
-//! The CRC32C of registered memory: of octets that are copied, and of octets that stay where they are.
+//! The CRC32C of registered memory: of bytes that are copied, and of bytes that stay where they are.
 //!
 //! Where the processor can, both are one pass over the memory ([`fold`](super::fold)). The other ways, by steps, work
 //! everywhere, and the tests compare.
@@ -9,18 +9,18 @@ use uwarp_mpa::Crc32c;
 use super::fold;
 use super::load;
 
-/// Octets copied before their CRC is computed, where both are not done in one pass: they are still in the first-level
+/// Bytes copied before their CRC is computed, where both are not done in one pass: they are still in the first-level
 /// cache then.
 const STEP: usize = 8192;
 
 /// As [`load`], and takes into the CRC what is in `out` then, never a second look at the source: others may
-/// write it meanwhile, and the CRC must be that of the octets on the wire.
+/// write it meanwhile, and the CRC must be that of the bytes on the wire.
 ///
 /// # Safety
 /// As for [`load`].
 #[inline]
 pub(in crate::mem) unsafe fn load_with_crc(from: *const u8, out: &mut [u8], crc: &mut Crc32c) {
-    // SAFETY: as the caller says; the head, the blocks and the tail are the octets of `out`, which has room for them, and
+    // SAFETY: as the caller says; the head, the blocks and the tail are the bytes of `out`, which has room for them, and
     // `foldable` gives them only where the processor can fold.
     unsafe {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -37,13 +37,13 @@ pub(in crate::mem) unsafe fn load_with_crc(from: *const u8, out: &mut [u8], crc:
     }
 }
 
-/// Takes `len` octets from `from` on into the CRC.
+/// Takes `len` bytes from `from` on into the CRC.
 ///
 /// # Safety
 /// As for [`load`] of so many.
 #[inline]
 pub(in crate::mem) unsafe fn checksum(from: *const u8, len: usize, crc: &mut Crc32c) {
-    // SAFETY: as the caller says; the head, the blocks and the tail are `len` octets together, and `foldable` gives them only
+    // SAFETY: as the caller says; the head, the blocks and the tail are `len` bytes together, and `foldable` gives them only
     // where the processor can fold. What is not copied needs no place.
     unsafe {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -53,7 +53,7 @@ pub(in crate::mem) unsafe fn checksum(from: *const u8, len: usize, crc: &mut Crc
             let done = head + blocks * fold::BLOCK;
             return checksum_by_copy::<{ fold::BLOCK }>(from.add(done), len - done, crc);
         }
-        // Clearing the buffer costs more than the octets of a short element.
+        // Clearing the buffer costs more than the bytes of a short element.
         if len <= 1024 {
             return checksum_by_copy::<1024>(from, len, crc);
         }
@@ -61,7 +61,7 @@ pub(in crate::mem) unsafe fn checksum(from: *const u8, len: usize, crc: &mut Crc
     }
 }
 
-/// Octets before the first cache line, and blocks behind them: `None` where folding does not repay, or this processor
+/// Bytes before the first cache line, and blocks behind them: `None` where folding does not repay, or this processor
 /// cannot.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
@@ -93,11 +93,11 @@ unsafe fn load_by_steps(from: *const u8, out: &mut [u8], crc: &mut Crc32c) {
     }
 }
 
-/// [`checksum`] without anything that not every processor has: through a buffer of our own of `N` octets, because nothing
+/// [`checksum`] without anything that not every processor has: through a buffer of our own of `N` bytes, because nothing
 /// may hold a slice of registered memory.
 ///
 /// # Safety
-/// As for [`load`] of `len` octets.
+/// As for [`load`] of `len` bytes.
 unsafe fn checksum_by_copy<const N: usize>(from: *const u8, len: usize, crc: &mut Crc32c) {
     if len == 0 {
         return;
@@ -107,7 +107,7 @@ unsafe fn checksum_by_copy<const N: usize>(from: *const u8, len: usize, crc: &mu
     while done < len {
         let part = N.min(len - done);
         if let Some(part) = buffer.get_mut(..part) {
-            // SAFETY: as the caller says, of octets within `len`.
+            // SAFETY: as the caller says, of bytes within `len`.
             unsafe { load(from.add(done), part) };
             crc.update(part);
         }
@@ -119,14 +119,14 @@ unsafe fn checksum_by_copy<const N: usize>(from: *const u8, len: usize, crc: &mu
 mod tests {
     use super::*;
 
-    /// Octets without a pattern that a wrong factor would keep.
+    /// Bytes without a pattern that a wrong factor would keep.
     fn octets(count: usize) -> Vec<u8> {
         (0..count as u64)
             .map(|n| (n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8)
             .collect()
     }
 
-    /// The same octets in memory that nothing has a reference to, as registered memory is: where it begins, and what it holds.
+    /// The same bytes in memory that nothing has a reference to, as registered memory is: where it begins, and what it holds.
     struct Memory {
         octets: Vec<u8>,
         begin: *mut u8,
@@ -170,14 +170,14 @@ mod tests {
                 let (mut copied, mut stayed) = (expected, expected);
                 expected.update(part);
                 out[..len + 256].fill(0);
-                // SAFETY: `len` octets are there, without a reference to them; `out` is another allocation.
+                // SAFETY: `len` bytes are there, without a reference to them; `out` is another allocation.
                 unsafe {
                     load_with_crc(begin, &mut out[..len], &mut copied);
                     checksum(begin, len, &mut stayed);
                 }
-                assert_eq!(copied, expected, "copied: {len} octets from {from} on");
-                assert_eq!(stayed, expected, "stayed: {len} octets from {from} on");
-                assert!(out[..len] == *part, "{len} octets from {from} on");
+                assert_eq!(copied, expected, "copied: {len} bytes from {from} on");
+                assert_eq!(stayed, expected, "stayed: {len} bytes from {from} on");
+                assert!(out[..len] == *part, "{len} bytes from {from} on");
                 assert!(
                     out[len..len + 256].iter().all(|octet| *octet == 0),
                     "nothing behind {len}"
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn the_plain_ways_give_the_same() {
-        // Two steps and a rest; Miri goes over all octets one by one.
+        // Two steps and a rest; Miri goes over all bytes one by one.
         let lens: &[usize] = if cfg!(miri) {
             &[0, 1, 255, 8193]
         } else {
@@ -205,8 +205,8 @@ mod tests {
                 load_by_steps(source.begin, &mut out, &mut copied);
                 checksum_by_copy::<256>(source.begin, len, &mut stayed);
             }
-            assert_eq!([copied, stayed], [expected; 2], "{len} octets");
-            assert!(out == source.octets[..len], "{len} octets");
+            assert_eq!([copied, stayed], [expected; 2], "{len} bytes");
+            assert!(out == source.octets[..len], "{len} bytes");
         }
     }
 

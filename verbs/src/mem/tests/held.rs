@@ -13,7 +13,7 @@ fn sge(lkey: u32, addr: u64, len: u32) -> Sge {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// A request that names octets of one of the regions, by QP 7 or 8 of PD 1 or 2.
+    /// A request that names bytes of one of the regions, by QP 7 or 8 of PD 1 or 2.
     Post {
         region: usize,
         addr: u64,
@@ -24,7 +24,7 @@ enum Step {
     Retire,
     Invalidate(usize),
     Remove(usize),
-    /// The octets of all requests are looked at, one request after the other.
+    /// The bytes of all requests are looked at, one request after the other.
     Look,
 }
 

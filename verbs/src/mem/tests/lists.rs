@@ -17,7 +17,7 @@ fn resolve(table: &RegionTable, sges: &[Sge], write: bool) -> Result<SgList, Loc
     list.resolve(table, 1, 7, sges, write).map(|_| list)
 }
 
-/// Elements, octets of the longest, and octets of the longest segment. Miri goes over all octets a dozen times, one by one.
+/// Elements, bytes of the longest, and bytes of the longest segment. Miri goes over all bytes a dozen times, one by one.
 const ELEMENTS: usize = if cfg!(miri) { 4 } else { 8 };
 const LONGEST: u32 = if cfg!(miri) { 120 } else { 3000 };
 const SEGMENT: usize = if cfg!(miri) { 100 } else { 2500 };
@@ -32,7 +32,7 @@ proptest! {
         ranges in proptest::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 1..8),
         markers in any::<u8>(),
     ) {
-        // Every element in a buffer of its own, some octets from its start and from its end.
+        // Every element in a buffer of its own, some bytes from its start and from its end.
         let table = table();
         let buffers: Vec<_> = runs.iter().map(|(gap, len)| buffer(gap + *len as usize + 9)).collect();
         let sges: Vec<Sge> = runs.iter().zip(&buffers).map(|((gap, len), buffer)| {
@@ -173,7 +173,7 @@ fn more_octets_than_a_message_has_are_refused() {
     let table = table();
     // Registered, never touched.
     let base = core::ptr::NonNull::<u8>::dangling();
-    // SAFETY: no test octet of it is read or written; resolving only looks at addresses.
+    // SAFETY: no test byte of it is read or written; resolving only looks at addresses.
     let memory = unsafe { Backing::in_place(base, 1 << 32, true) };
     let large = RegionSpec {
         memory,

@@ -225,7 +225,7 @@ fn only_the_one_qp_of_an_stag_may_have_it_invalidated() {
     );
 }
 
-/// A list over the first `len` octets of a region, for PD 1 and QP 7.
+/// A list over the first `len` bytes of a region, for PD 1 and QP 7.
 fn list(table: &RegionTable, stag: STag, len: u32) -> SgList {
     let mut list = SgList::default();
     list.resolve(
@@ -256,7 +256,7 @@ fn deregistration_with_a_pin_says_busy_and_changes_nothing() {
     // The list may go; the runs hold the pins.
     drop((list, first));
     assert_eq!(table.remove(stag), Err(DeregisterError::Busy { pins: 1 }));
-    // A peer's invalidation goes ahead; the octets on their way out stay where they are.
+    // A peer's invalidation goes ahead; the bytes on their way out stay where they are.
     assert_eq!(table.invalidate(stag), Some(1));
     assert_eq!(table.remove(stag), Err(DeregisterError::Busy { pins: 1 }));
     drop(second);

@@ -78,7 +78,7 @@ fn pin(list: &SgList, offset: usize, len: usize) -> Option<Vec<PinnedRun>> {
     list.pin(offset, len, |run| runs.push(run)).then_some(runs)
 }
 
-/// All octets of a buffer.
+/// All bytes of a buffer.
 fn octets(buffer: &Buffer) -> Vec<u8> {
     let mut out = vec![0; buffer.len()];
     buffer.read_at(0, &mut out).unwrap();

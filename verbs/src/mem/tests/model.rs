@@ -22,7 +22,7 @@ struct Plan {
 fn plan() -> impl Strategy<Value = Plan> {
     let len = 1..200_usize;
     let access = prop_oneof![Just(1), Just(3), Just(4), Just(5), Just(7), Just(0)];
-    // At the start, in the middle, and so that the TO behind the last octet may be the last there is.
+    // At the start, in the middle, and so that the TO behind the last byte may be the last there is.
     (
         len,
         0..4_u8,

@@ -325,7 +325,7 @@ impl World {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        // Each looks at every octet of a world, step by step: a minute for an interpreter.
+        // Each looks at every byte of a world, step by step: a minute for an interpreter.
         cases: if cfg!(miri) { 1 } else { rounds(300) },
         failure_persistence: None,
         ..ProptestConfig::default()

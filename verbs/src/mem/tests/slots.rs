@@ -14,7 +14,7 @@ fn lending() -> Access {
     Access::LOCAL_WRITE | Access::WINDOW_BIND
 }
 
-/// A region of 64 octets from TO 0x1000 on.
+/// A region of 64 bytes from TO 0x1000 on.
 fn lender(table: &RegionTable, memory: &Arc<Buffer>, access: Access) -> Arc<Region> {
     let spec = RegionSpec {
         access,
@@ -24,7 +24,7 @@ fn lender(table: &RegionTable, memory: &Arc<Buffer>, access: Access) -> Arc<Regi
     table.insert(spec).unwrap()
 }
 
-/// The octets 16 to 32 of the lender, for all that windows may do.
+/// The bytes 16 to 32 of the lender, for all that windows may do.
 fn bind(region: &Region) -> WindowBind {
     WindowBind {
         lkey: region.stag().0,
@@ -393,7 +393,7 @@ fn what_is_for_a_qp_alone_ends_with_its_stream() {
     assert_eq!(write(&table, next(own), 0x1010, 1, QP + 1), Ok(()));
 }
 
-/// The octets 8 to 24 of a fast region of 32, from TO 0 on.
+/// The bytes 8 to 24 of a fast region of 32, from TO 0 on.
 fn part_of(stag: u32) -> FastRegister {
     FastRegister {
         stag,
@@ -618,7 +618,7 @@ fn windows_and_fast_regions_are_described_in_words_and_count_as_regions() {
     );
     assert_eq!(
         table.describe(fast),
-        "a fast region over 32 octets, not registered now"
+        "a fast region over 32 bytes, not registered now"
     );
     let bind = WindowBind {
         access: Access::REMOTE_WRITE,
@@ -628,7 +628,7 @@ fn windows_and_fast_regions_are_described_in_words_and_count_as_regions() {
         .bind(next(rkey), &bind, false, &asker(PD, QP))
         .unwrap();
     let words = format!(
-        "a memory window over STag {:#010x}, of 16 octets from 0x1010 on, with local read, remote write, for QP 7",
+        "a memory window over STag {:#010x}, of 16 bytes from 0x1010 on, with local read, remote write, for QP 7",
         region.stag().0
     );
     assert_eq!(table.describe(STag(next(rkey))), words);
@@ -653,7 +653,7 @@ fn registration_anew_ends_the_old_stag_or_changes_nothing() {
         memory: region.backing(),
         ..spec(&memory)
     };
-    // Refused: the new one makes no sense, a window is bound, octets are with the network.
+    // Refused: the new one makes no sense, a window is bound, bytes are with the network.
     let access = Access::REMOTE_WRITE;
     let error = table.replace(&region, anew(access)).unwrap_err();
     assert_eq!(error, RegisterError::NeedsLocalWrite { access }.into());

@@ -90,9 +90,9 @@ pub(crate) enum By {
 /// What a turn, or a round of them, did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Done {
-    /// Octets went out or came in.
+    /// Bytes went out or came in.
     pub(crate) moved: bool,
-    /// Octets came in.
+    /// Bytes came in.
     pub(crate) received: bool,
     /// Somebody is polled by another CQ, and was left alone.
     pub(crate) left: bool,

@@ -12,7 +12,7 @@ use crate::mr::RemoteBuffer;
 /// address there that is a multiple of 8. (The address in `remote` may be any number where the region counts from
 /// one of its own; a peer whose memory is not aligned refuses:
 /// [`Status::RemoteOperation`](crate::Status::RemoteOperation).) What the word held before comes into `sink`, one element of 8
-/// octets with local write, in the byte order of this host. Atomic Operations take places in ORD, as
+/// bytes with local write, in the byte order of this host. Atomic Operations take places in ORD, as
 /// Reads do, and are carried out in order with them.
 ///
 /// They are atomic with respect to each other; with another uwarp as the peer also with respect to the
@@ -115,18 +115,18 @@ impl<'a> SendWr<'a> {
     }
 }
 
-/// Immediate Data (RFC 7306 section 6): 8 octets that arrive in a completion of the peer's receive
+/// Immediate Data (RFC 7306 section 6): 8 bytes that arrive in a completion of the peer's receive
 /// queue, as [`Completion::immediate`](crate::Completion::immediate). They take one receive, whose
 /// memory is not touched and may be of any size.
 ///
-/// On the wire, Immediate Data is a message of its own. The 4 octets that other RDMA interfaces have
+/// On the wire, Immediate Data is a message of its own. The 4 bytes that other RDMA interfaces have
 /// are the first 4 of the 8 by convention, with zeros behind them; uwarp does not look at them. Those
 /// interfaces give the length of the Write in the completion of the receive (`byte_len` of `ibv_wc`).
-/// Here it is 0, also behind a Write: a program that needs the length puts it into the 8 octets.
+/// Here it is 0, also behind a Write: a program that needs the length puts it into the 8 bytes.
 impl<'a> SendWr<'a> {
     /// An RDMA Write followed by Immediate Data: one request with one completion, as a Write
     /// (`IBV_WR_RDMA_WRITE_WITH_IMM`). When the
-    /// peer sees the Immediate Data, it sees the octets of the Write too.
+    /// peer sees the Immediate Data, it sees the bytes of the Write too.
     #[must_use]
     pub fn write_with_immediate(
         wr_id: u64,

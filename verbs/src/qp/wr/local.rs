@@ -77,7 +77,7 @@ pub struct BindWr {
 }
 
 impl BindWr {
-    /// A request that binds what `bind` says, or with 0 octets ends the binding (`ibv_mw_bind`).
+    /// A request that binds what `bind` says, or with 0 bytes ends the binding (`ibv_mw_bind`).
     #[must_use]
     pub fn new(wr_id: u64, bind: &WindowBind) -> Self {
         BindWr {

@@ -80,7 +80,7 @@ impl Healthy {
         healthy
     }
 
-    /// A Write and a Send, each with octets that were never there before.
+    /// A Write and a Send, each with bytes that were never there before.
     pub(crate) fn works(&mut self) {
         let Healthy { a, b, turn } = self;
         *turn += 1;

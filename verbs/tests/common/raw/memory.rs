@@ -1,4 +1,4 @@
-//! The memory of our side: regions in one arena, with octets between them that nobody may touch,
+//! The memory of our side: regions in one arena, with bytes between them that nobody may touch,
 //! and a model of what the arena should hold.
 #![expect(
     unsafe_code,
@@ -11,9 +11,9 @@ use uwarp_verbs::{Access, MemoryRegion, Pd};
 
 use crate::wire::filler;
 
-/// Octets of one region.
+/// Bytes of one region.
 pub(crate) const REGION: usize = 2048;
-/// Octets before, between and behind the regions.
+/// Bytes before, between and behind the regions.
 const GAP: usize = 512;
 const REGIONS: usize = 4;
 const ARENA: usize = GAP + REGIONS * (REGION + GAP);
@@ -79,7 +79,7 @@ impl Memory {
         &self.expected[start(place) + offset..][..len]
     }
 
-    /// Whatever is there now in these octets of the region is as it should be.
+    /// Whatever is there now in these bytes of the region is as it should be.
     pub(crate) fn allow(&mut self, place: Place, offset: usize, len: usize) {
         for at in start(place) + offset..start(place) + offset + len {
             // SAFETY: inside the arena, as above.
@@ -95,7 +95,7 @@ impl Memory {
             assert_eq!(
                 found,
                 *expected,
-                "octet {at} of the arena (regions start at {GAP} + n * {})",
+                "byte {at} of the arena (regions start at {GAP} + n * {})",
                 REGION + GAP
             );
         }

@@ -95,14 +95,14 @@ impl Peer {
         self.local
     }
 
-    /// Sends octets as they are.
+    /// Sends bytes as they are.
     pub(crate) fn send(&mut self, octets: &[u8]) {
         self.stream
             .write_all(octets)
-            .expect("the other side takes octets");
+            .expect("the other side takes bytes");
     }
 
-    /// Sends octets to a side that may have gone; whether it took them.
+    /// Sends bytes to a side that may have gone; whether it took them.
     #[allow(
         dead_code,
         reason = "only some test binaries have peers that are refused"
@@ -134,7 +134,7 @@ impl Peer {
         let mut octets = [0; N];
         self.stream
             .read_exact(&mut octets)
-            .unwrap_or_else(|error| panic!("{N} octets were due: {error}"));
+            .unwrap_or_else(|error| panic!("{N} bytes were due: {error}"));
         octets
     }
 
@@ -178,12 +178,12 @@ impl Peer {
         let mut octets = [0; 256];
         match self.stream.read(&mut octets) {
             Ok(0) => {}
-            Ok(count) => panic!("a FIN was due, but octets came: {:02x?}", &octets[..count]),
+            Ok(count) => panic!("a FIN was due, but bytes came: {:02x?}", &octets[..count]),
             Err(error) => panic!("a FIN was due: {error}"),
         }
     }
 
-    /// A reset, whatever octets come before it.
+    /// A reset, whatever bytes come before it.
     pub(crate) fn expect_reset(&mut self) {
         if self.was_reset {
             return;
@@ -200,7 +200,7 @@ impl Peer {
         }
     }
 
-    /// One octet after the other, with little pauses, until the other side ends it.
+    /// One byte after the other, with little pauses, until the other side ends it.
     pub(crate) fn drip(&mut self, octets: &[u8]) {
         self.stream
             .set_read_timeout(Some(Duration::from_millis(5)))
@@ -209,7 +209,7 @@ impl Peer {
             let _ = self.stream.write_all(&[*octet]);
             !matches!(self.stream.peek(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock)
         });
-        assert!(dripped.is_some(), "all octets were taken");
+        assert!(dripped.is_some(), "all bytes were taken");
         self.stream.set_read_timeout(Some(PATIENCE)).unwrap();
     }
 

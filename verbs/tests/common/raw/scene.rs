@@ -171,7 +171,7 @@ impl Scene {
         self.delivered(octets);
     }
 
-    /// The Send that was sent last, with these octets, completes the first receive.
+    /// The Send that was sent last, with these bytes, completes the first receive.
     pub(crate) fn delivered(&mut self, octets: &[u8]) {
         let wr_id = self.victim.receives[0];
         self.victim.receives(octets.len());
@@ -195,7 +195,7 @@ impl Scene {
         )
     }
 
-    /// A Read Request for 16 octets of the readable region.
+    /// A Read Request for 16 bytes of the readable region.
     pub(crate) fn read(&self) -> ReadHeader {
         let readable = self.memory.readable.remote();
         ReadHeader {

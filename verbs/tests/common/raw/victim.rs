@@ -22,7 +22,7 @@ pub(crate) const FIRST_RECV: u64 = 102;
 pub(crate) const SECOND_RECV: u64 = 103;
 pub(crate) const WARM_UP_RECV: u64 = 101;
 
-/// Octets of the receives, where they lie in the local region, and the sink of the Read likewise.
+/// Bytes of the receives, where they lie in the local region, and the sink of the Read likewise.
 pub(crate) const RECV_LEN: usize = 64;
 pub(crate) const RECV_AT: usize = 128;
 pub(crate) const SINK_LEN: usize = 48;
@@ -161,7 +161,7 @@ impl Victim {
         }
     }
 
-    /// The next receive is complete, with this many octets.
+    /// The next receive is complete, with this many bytes.
     pub(crate) fn receives(&mut self, len: usize) -> uwarp_verbs::Completion {
         let done = self
             .recv_cq

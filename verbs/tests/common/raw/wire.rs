@@ -1,4 +1,4 @@
-//! The octets of MPA, DDP and RDMAP, built by hand from the RFCs. Nothing here comes from the crates
+//! The bytes of MPA, DDP and RDMAP, built by hand from the RFCs. Nothing here comes from the crates
 //! under test, and nothing here refuses to build what is wrong.
 
 /// The CRC32C of iSCSI (RFC 3720 section 12.1), four bits at a time.
@@ -86,7 +86,7 @@ pub(crate) fn words(first: u16, second: u16) -> [u8; 4] {
 pub(crate) struct Fpdus {
     pub(crate) crc: bool,
     pub(crate) markers: bool,
-    /// Octets since Full Operation began.
+    /// Bytes since Full Operation began.
     pub(crate) position: usize,
     /// Added to every FPDUPTR.
     pub(crate) marker_lie: u16,
@@ -107,7 +107,7 @@ impl Fpdus {
         self.seal_claiming(ulpdu.len() as u16, ulpdu)
     }
 
-    /// The FPDU around `ulpdu`, with any ULPDU_Length; PAD and CRC fit the octets, not the claim.
+    /// The FPDU around `ulpdu`, with any ULPDU_Length; PAD and CRC fit the bytes, not the claim.
     pub(crate) fn seal_claiming(&mut self, len: u16, ulpdu: &[u8]) -> Vec<u8> {
         let mut body = [&len.to_be_bytes()[..], ulpdu].concat();
         body.resize(body.len().next_multiple_of(4), 0);
@@ -253,7 +253,7 @@ fn control(t: bool, last: bool, ddp_version: u8, rdmap_version: u8, opcode: u8) 
     ]
 }
 
-/// The 28 octets behind the DDP header of a Read Request (RFC 5040 section 4.4).
+/// The 28 bytes behind the DDP header of a Read Request (RFC 5040 section 4.4).
 #[derive(Clone, Copy)]
 pub(crate) struct ReadHeader {
     pub(crate) sink_stag: u32,
@@ -274,7 +274,7 @@ impl ReadHeader {
     }
 }
 
-/// The 52 octets behind the DDP header of an Atomic Request (RFC 7306 section 5.2.1).
+/// The 52 bytes behind the DDP header of an Atomic Request (RFC 7306 section 5.2.1).
 #[derive(Clone, Copy)]
 pub(crate) struct AtomicHeader {
     pub(crate) code: u32,
@@ -368,7 +368,7 @@ impl std::fmt::Display for Code {
     }
 }
 
-/// Octets that are not all the same.
+/// Bytes that are not all the same.
 pub(crate) fn filler(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| ((at + seed) * 31 % 251) as u8).collect()
 }

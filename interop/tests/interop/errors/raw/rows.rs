@@ -9,13 +9,13 @@ const FLUSHED: &str = "wr_flush_err";
 pub(super) struct Row {
     pub(super) name: &'static str,
     pub(super) title: &'static str,
-    /// The octets that are wrong, FPDUs and all.
+    /// The bytes that are wrong, FPDUs and all.
     pub(super) wrong: fn(&RawPair) -> Vec<u8>,
-    /// Octets of the receives in the guest.
+    /// Bytes of the receives in the guest.
     pub(super) receives: &'static [usize],
-    /// The first octets of the Terminate Header; `None` when siw closes without a word.
+    /// The first bytes of the Terminate Header; `None` when siw closes without a word.
     pub(super) octets: Option<[u8; 3]>,
-    /// The octets by the RFCs.
+    /// The bytes by the RFCs.
     pub(super) rfc: &'static str,
     /// What else is to be said of it.
     pub(super) besides: &'static str,
@@ -182,7 +182,7 @@ pub(super) const ROWS: &[Row] = &[
     // 5041-7.1-04 has a code of its own (Q12).
     Row {
         name: "send_too_long",
-        title: "a Send of 8 octets for a receive of 7",
+        title: "a Send of 8 bytes for a receive of 7",
         wrong: |_| one(&Untagged::send(1).with(&[1; 8])),
         receives: &[7],
         octets: Some([0x21, 0x02, 0x03]),
@@ -307,7 +307,7 @@ pub(super) const ROWS: &[Row] = &[
     // 5040-5.2.1-12: the memory is shorter, and that is the error; siw has one of its own.
     Row {
         name: "read_2_gib",
-        title: "a Read of 2^31 octets",
+        title: "a Read of 2^31 bytes",
         wrong: |pair| {
             one(&read_request(
                 1,
@@ -334,7 +334,7 @@ pub(super) const ROWS: &[Row] = &[
     // 5040-7.1-04.
     Row {
         name: "read_with_payload",
-        title: "a Read Request with octets behind its header",
+        title: "a Read Request with bytes behind its header",
         wrong: |pair| one(&[read(pair, 1), vec![0; 4]].concat()),
         octets: None,
         rfc: "a Terminate Message",

@@ -1,4 +1,4 @@
-//! A segment that is held because smoltcp's first window, of 2048 octets, does not take it whole.
+//! A segment that is held because smoltcp's first window, of 2048 bytes, does not take it whole.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -35,7 +35,7 @@ impl Clock for Manual {
 /// A link that drops what is larger than `limit`, and remembers what it was given.
 struct Narrow {
     /// Another connection fills the queue whenever this one has found room in it, and the queue is
-    /// emptied again after that. The last packets stay in the queue, so that some octets are always
+    /// emptied again after that. The last packets stay in the queue, so that some bytes are always
     /// in flight.
     shared: Arc<AtomicBool>,
     full: AtomicBool,
@@ -190,7 +190,7 @@ impl Scene {
         self.client.mailbox.path_mtu.store(mtu, Ordering::Relaxed);
     }
 
-    /// Sends FPDUs of EMSS octets.
+    /// Sends FPDUs of EMSS bytes.
     fn send(&mut self, count: usize) {
         let emss = self.client.emss();
         let octets = vec![7; emss * count];
@@ -292,7 +292,7 @@ fn ipv6_goes_no_lower_than_1280() {
     assert_eq!(scene.lengths(), [1280; 2]);
 }
 
-/// The send buffer is a ring of 256 KiB, which FPDUs of 1000 octets do not fill.
+/// The send buffer is a ring of 256 KiB, which FPDUs of 1000 bytes do not fill.
 #[test]
 fn a_queue_that_fills_up_once_a_segment_was_begun_does_not_cut_it() {
     const FPDU: usize = 1000;
