@@ -83,9 +83,7 @@ impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Rule::PadZero => "PAD bytes are zero",
-            Rule::Crc => {
-                "the CRC field holds the CRC32C of the FPDU, least significant byte first"
-            }
+            Rule::Crc => "the CRC field holds the CRC32C of the FPDU, least significant byte first",
             Rule::UlpduLength => "ULPDU_Length is at most 64768",
             Rule::MarkerReserved => "the reserved bits of a Marker are zero",
             Rule::MarkerLowBits => "the two low bits of FPDUPTR are zero",

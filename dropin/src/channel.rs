@@ -12,9 +12,9 @@ use std::time::Duration;
 use uwarp_verbs::{ChannelError, CompletionChannel};
 
 use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq};
-use crate::boundary::entry;
 use crate::context::Context;
 use crate::object::Object;
+use crate::panic_guard::entry;
 use crate::{cancel, cq, errno};
 
 type ChannelObject = Object<ibv_comp_channel, CompletionChannel>;

@@ -10,12 +10,12 @@ use core::{mem, ptr};
 use uwarp_verbs::{Completion, Cq, DestroyCqError, Notify, ResizeCqError};
 
 use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc};
-use crate::boundary::{entry, quick};
 use crate::context::Context;
 use crate::cq_ex::Poller;
 use crate::object::Object;
+use crate::panic_guard::{entry, quick};
 use crate::registry::CQS;
-use crate::{cancel, channel, errno, told, wc};
+use crate::{cancel, channel, errno, warnings, wc};
 
 /// What is behind an `ibv_cq`.
 pub(crate) struct CqKept {
@@ -197,7 +197,7 @@ unsafe fn more(cq: &Cq, room: usize, out: *mut ibv_wc) -> usize {
 unsafe fn show(taken: &[Completion], out: *mut ibv_wc) {
     for (at, done) in taken.iter().enumerate() {
         if !done.status.is_success() {
-            told::completion(done);
+            warnings::completion(done);
         }
         // SAFETY: `at` is below the number of places.
         unsafe { out.add(at).write(wc::shown(done)) };

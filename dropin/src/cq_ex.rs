@@ -14,9 +14,9 @@ use crate::abi::{
     IBV_CQ_INIT_ATTR_MASK_FLAGS, IBV_CREATE_CQ_ATTR_SINGLE_THREADED, IBV_WC_STANDARD_FLAGS,
     ibv_context, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_poll_cq_attr, ibv_wc_opcode,
 };
-use crate::boundary::{entry, quick};
 use crate::cq::{self, CqKept};
-use crate::{errno, told, wc};
+use crate::panic_guard::{entry, quick};
+use crate::{errno, warnings, wc};
 
 /// The completion that is looked at. The lock is held from `start_poll` to `end_poll`.
 #[derive(Default)]
@@ -96,7 +96,7 @@ unsafe fn take(cq: *mut ibv_cq_ex) -> c_int {
     }
     let [done] = one;
     if !done.status.is_success() {
-        told::completion(&done);
+        warnings::completion(&done);
     }
     // SAFETY: the promise of the caller; and two fields that are written here only.
     unsafe {

@@ -10,8 +10,8 @@ use core::ptr;
 use std::ffi::CStr;
 
 use crate::abi::{_ibv_device_ops, IBV_NODE_RNIC, IBV_TRANSPORT_IWARP, ibv_context, ibv_device};
-use crate::boundary::entry;
 use crate::context::Context;
+use crate::panic_guard::entry;
 use crate::{errno, rnic};
 
 /// The one device of the process. It stays where it is until the process ends: programs use a device after they have freed the list.

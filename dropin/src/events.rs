@@ -16,10 +16,10 @@ use uwarp_verbs::{AsyncEvent, EndReason, EventObject};
 use crate::abi::{
     self, ibv_async_event, ibv_async_event__bindgen_ty_1, ibv_context, ibv_event_type,
 };
-use crate::boundary::entry;
 use crate::context::Context;
+use crate::panic_guard::entry;
 use crate::rnic::tell;
-use crate::told::{self, Told, is_worth_words};
+use crate::warnings::{self, OnceWarning, is_worth_words};
 use crate::{cancel, errno, registry};
 
 /// The layers and error types of a Terminate that a wrong access is told by (RFC 5040 section 4.8): remote protection errors of RDMAP,
@@ -28,8 +28,8 @@ const ACCESS: [(u8, u8); 2] = [(0, 1), (1, 1)];
 
 /// Whether a program is told of an event. Those without a number in libibverbs are told in words, once.
 pub(crate) fn is_shown(event: &AsyncEvent) -> bool {
-    static SHORT: Told = Told::new();
-    static CONFLICT: Told = Told::new();
+    static SHORT: OnceWarning = OnceWarning::new();
+    static CONFLICT: OnceWarning = OnceWarning::new();
     match event {
         AsyncEvent::ListenerShort { .. } => {
             if SHORT.first() {
@@ -111,7 +111,7 @@ unsafe fn look(context: *mut ibv_context, out: *mut ibv_async_event) -> Found {
             continue;
         };
         if let AsyncEvent::Ended { qp_num, reason } = &*event {
-            told::end(*qp_num, reason);
+            warnings::end(*qp_num, reason);
         }
         if event.object() != EventObject::Device {
             event.ack_later();

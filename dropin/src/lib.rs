@@ -11,7 +11,6 @@
 )]
 
 mod abi;
-mod boundary;
 mod cancel;
 mod channel;
 mod cm;
@@ -30,6 +29,7 @@ mod mr;
 mod mw;
 mod object;
 mod operations;
+mod panic_guard;
 mod pd;
 mod qp;
 mod query;
@@ -40,8 +40,8 @@ mod srq;
 mod strings;
 #[cfg(test)]
 mod tests;
-mod told;
 #[cfg(not(test))]
 mod uncancelled;
 mod users;
+mod warnings;
 mod wc;

@@ -19,8 +19,8 @@ use crate::abi::{
     IBV_ACCESS_ZERO_BASED, IBV_REREG_MR_CHANGE_ACCESS, IBV_REREG_MR_CHANGE_PD,
     IBV_REREG_MR_CHANGE_TRANSLATION, IBV_REREG_MR_FLAGS_SUPPORTED, ibv_mr, ibv_pd,
 };
-use crate::boundary::entry;
 use crate::object::Object;
+use crate::panic_guard::entry;
 use crate::users::User;
 use crate::{errno, pd};
 

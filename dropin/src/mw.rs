@@ -14,8 +14,8 @@ use crate::abi::{
     IBV_MW_TYPE_1, IBV_MW_TYPE_2, IBV_SEND_FENCE, IBV_SEND_SIGNALED, ibv_mw, ibv_mw_bind,
     ibv_mw_type, ibv_pd, ibv_qp,
 };
-use crate::boundary::entry;
 use crate::object::Object;
+use crate::panic_guard::entry;
 use crate::qp::post;
 use crate::users::User;
 use crate::{errno, pd, qp};

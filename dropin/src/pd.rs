@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use uwarp_verbs::Pd;
 
 use crate::abi::{ibv_context, ibv_pd};
-use crate::boundary::entry;
 use crate::context::Context;
 use crate::errno;
 use crate::object::Object;
+use crate::panic_guard::entry;
 use crate::users::Users;
 
 /// What is behind an `ibv_pd`.

@@ -13,9 +13,9 @@ use crate::abi::{
     IBV_GID_TYPE_IB, ibv_context, ibv_device_attr, ibv_device_attr_ex, ibv_gid, ibv_gid_entry,
     ibv_gid_type, ibv_port_attr, ibv_query_device_ex_input,
 };
-use crate::boundary::entry;
 use crate::context::Context;
 use crate::errno;
+use crate::panic_guard::entry;
 
 /// `struct ibv_port_attr` as it was when `ibv_query_port` got its version: without `flags` and what follows, and with the padding.
 const OLD_PORT_ATTR: usize = 48;

@@ -14,20 +14,20 @@ use crate::abi::{
     ibv_context, ibv_pd, ibv_recv_wr, ibv_srq, ibv_srq_attr, ibv_srq_init_attr,
     ibv_srq_init_attr_ex,
 };
-use crate::boundary::{entry, quick};
 use crate::object::Object;
+use crate::panic_guard::{entry, quick};
 use crate::qp::post;
 use crate::registry::SRQS;
 use crate::rnic::tell;
-use crate::told::Told;
 use crate::users::User;
+use crate::warnings::OnceWarning;
 use crate::{cancel, errno, pd};
 
 /// What is behind an `ibv_srq`.
 pub(crate) struct SrqKept {
     pub(crate) srq: Srq,
     /// Why a receive was not taken, in words.
-    refused: Told,
+    refused: OnceWarning,
     _in_pd: User,
 }
 
@@ -64,7 +64,7 @@ pub(crate) unsafe fn create(
     let number = srq.srq_num();
     let kept = SrqKept {
         srq,
-        refused: Told::new(),
+        refused: OnceWarning::new(),
         _in_pd: domain.users.add(),
     };
     let made = SrqObject::begin(shown, kept);

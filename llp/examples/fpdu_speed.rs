@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::time::{ClockId, clock_gettime};
 use uwarp_llp::smol::{MemoryNetwork, MemorySettings};
-use uwarp_llp::{FpduEnds, Llp, LlpError, Network, Piece, Recv};
+use uwarp_llp::{Llp, LlpError, Network, Piece, Recv, SendHints};
 
 const TOTAL: usize = 1 << 30;
 const BATCH: usize = 1 << 20;
@@ -53,9 +53,9 @@ impl Batch {
 
     fn send(&mut self, llp: &mut dyn Llp) -> Result<usize, LlpError> {
         let ends = if self.aligned {
-            FpduEnds::new(self.at as u64, &self.ends)
+            SendHints::new(self.at as u64, &self.ends)
         } else {
-            FpduEnds::NONE
+            SendHints::NONE
         };
         let taken = llp.try_send(&[Piece::from(&self.octets[self.at..])], ends)?;
         self.at = (self.at + taken) % self.octets.len();

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use uwarp_llp::smol::{Congestion, MemoryNetwork, MemorySettings};
-use uwarp_llp::{FpduEnds, Llp, LlpError, Network, Piece, Recv};
+use uwarp_llp::{Llp, LlpError, Network, Piece, Recv, SendHints};
 
 const BULK: usize = 1 << 29;
 const MESSAGES: u32 = 50_000;
@@ -34,7 +34,7 @@ fn bulk_in_one_thread((mut client, mut server): Ends) -> Result<Duration, LlpErr
     let (data, mut buffer) = (vec![1; 256 << 10], vec![0; 256 << 10]);
     let (start, mut got) = (Instant::now(), 0);
     while got < BULK {
-        client.try_send(&[Piece::from(&data)], FpduEnds::NONE)?;
+        client.try_send(&[Piece::from(&data)], SendHints::NONE)?;
         while let Recv::Data(count) = server.try_recv(&mut buffer)? {
             got += count;
         }
@@ -50,7 +50,7 @@ fn bulk_in_two_threads((mut client, mut server): Ends) -> Result<Duration, LlpEr
         while sent < BULK {
             client.clear_readiness();
             let rest = data.len().min(BULK - sent);
-            let taken = client.try_send(&[Piece::from(&data[..rest])], FpduEnds::NONE)?;
+            let taken = client.try_send(&[Piece::from(&data[..rest])], SendHints::NONE)?;
             sent += taken;
             if taken == 0 {
                 wait(&*client);
@@ -92,9 +92,9 @@ fn ping_pong_in_one_thread((mut client, mut server): Ends) -> Result<Duration, L
     let mut buffer = [0; 8];
     let start = Instant::now();
     for _ in 0..MESSAGES {
-        client.try_send(&[Piece::from(b"8 octets")], FpduEnds::NONE)?;
+        client.try_send(&[Piece::from(b"8 octets")], SendHints::NONE)?;
         black_box(server.try_recv(&mut buffer)?);
-        server.try_send(&[Piece::from(&buffer)], FpduEnds::NONE)?;
+        server.try_send(&[Piece::from(&buffer)], SendHints::NONE)?;
         black_box(client.try_recv(&mut buffer)?);
     }
     Ok(start.elapsed())
@@ -112,13 +112,13 @@ fn ping_pong_in_two_threads((mut client, mut server): Ends) -> Result<Duration, 
         let mut buffer = [0; 8];
         for _ in 0..MESSAGES {
             receive(&mut *server, &mut buffer)?;
-            server.try_send(&[Piece::from(&buffer)], FpduEnds::NONE)?;
+            server.try_send(&[Piece::from(&buffer)], SendHints::NONE)?;
         }
         Ok::<_, LlpError>(server)
     });
     let mut buffer = [0; 8];
     for _ in 0..MESSAGES {
-        client.try_send(&[Piece::from(b"8 octets")], FpduEnds::NONE)?;
+        client.try_send(&[Piece::from(b"8 octets")], SendHints::NONE)?;
         receive(&mut *client, &mut buffer)?;
     }
     let elapsed = start.elapsed();

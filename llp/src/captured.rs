@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use uwarp_capture::{Flow, Interface};
 
-use crate::{FpduEnds, Keepalive, Llp, LlpError, Piece, Recv};
+use crate::{Keepalive, Llp, LlpError, Piece, Recv, SendHints};
 
 /// Wraps a connection whose packets this process does not see (the kernel's) and records what it
 /// sends and receives. The record has TCP/IP headers that [`Flow`] makes up consistently.
@@ -100,7 +100,7 @@ impl<L: Llp> Llp for Captured<L> {
         result.map_err(|error| self.failed(error))
     }
 
-    fn try_send(&mut self, pieces: &[Piece<'_>], ends: FpduEnds<'_>) -> Result<usize, LlpError> {
+    fn try_send(&mut self, pieces: &[Piece<'_>], ends: SendHints<'_>) -> Result<usize, LlpError> {
         let taken = self
             .inner
             .try_send(pieces, ends)

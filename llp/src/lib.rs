@@ -27,7 +27,7 @@
 //!
 //! # Example
 //! ```
-//! use uwarp_llp::{FpduEnds, Llp, Network, Piece, Recv, kernel::KernelNetwork};
+//! use uwarp_llp::{SendHints, Llp, Network, Piece, Recv, kernel::KernelNetwork};
 //!
 //! # fn main() -> Result<(), uwarp_llp::LlpError> {
 //! let network = KernelNetwork::default();
@@ -40,7 +40,7 @@
 //!     }
 //! };
 //! let pieces = [Piece::from(b"MPA ID "), Piece::from(b"Req Frame")];
-//! assert_eq!(client.try_send(&pieces, FpduEnds::NONE)?, 16);
+//! assert_eq!(client.try_send(&pieces, SendHints::NONE)?, 16);
 //! let mut bytes = [0; 16];
 //! let mut have = 0;
 //! while have < bytes.len() {
@@ -54,13 +54,13 @@
 //! ```
 
 mod captured;
-mod ends;
 mod error;
 pub mod ethernet;
 mod info;
 mod keepalive;
 pub mod kernel;
 mod raw;
+mod send_hints;
 mod setters;
 pub mod smol;
 mod spec;
@@ -73,11 +73,11 @@ mod wire;
 mod netns;
 
 pub use captured::Captured;
-pub use ends::FpduEnds;
 pub use error::LlpError;
 pub use info::NetworkInfo;
 pub use keepalive::Keepalive;
 pub use raw::Piece;
+pub use send_hints::SendHints;
 pub use spec::{DeviceSpec, SpecError};
 pub use traits::{BoundPort, Llp, LlpListener, Network, NetworkEvent, NetworkWatcher, Recv};
 pub use wire::{AttachError, InterfaceName, remove_socket_files};

@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Weak;
 use std::time::Instant;
 
-use crate::{FpduEnds, Keepalive, LlpError, NetworkInfo, Piece};
+use crate::{Keepalive, LlpError, NetworkInfo, Piece, SendHints};
 
 /// Result of [`Llp::try_recv`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,22 +42,22 @@ pub trait Llp: Send {
     /// bytes that it took, counted from the first piece; 0 means that it would block. Pieces need
     /// to stay valid only during the call. Segments need not end where pieces end.
     ///
-    /// `ends` holds the ends of the FPDUs; [`FpduEnds::NONE`] is for bytes that are no FPDUs. The
+    /// `ends` holds the ends of the FPDUs; [`SendHints::NONE`] is for bytes that are no FPDUs. The
     /// kernel's TCP cannot use them. A stack in user space begins every segment with an FPDU where
     /// it can, and takes only the bytes that it can place so. It may therefore take fewer bytes
     /// than it has room for, or none. [`fd`](Self::fd) or [`deadline`](Self::deadline) then tells
     /// when to offer the rest again.
     ///
-    /// If `ends` says that more [follows](FpduEnds::followed), the kernel's TCP keeps bytes that
-    /// fill no segment until then. If it [asks for one answer](FpduEnds::asking), the kernel's TCP
+    /// If `ends` says that more [follows](SendHints::followed), the kernel's TCP keeps bytes that
+    /// fill no segment until then. If it [asks for one answer](SendHints::asking), the kernel's TCP
     /// chooses its window accordingly, within a host.
     ///
     /// # Errors
     /// As [`try_recv`](Self::try_recv), and [`LlpError::Broken`] after
     /// [`shutdown`](Self::shutdown).
-    fn try_send(&mut self, pieces: &[Piece<'_>], ends: FpduEnds<'_>) -> Result<usize, LlpError>;
+    fn try_send(&mut self, pieces: &[Piece<'_>], ends: SendHints<'_>) -> Result<usize, LlpError>;
 
-    /// Sends the bytes that were kept because more was [announced to follow](FpduEnds::followed),
+    /// Sends the bytes that were kept because more was [announced to follow](SendHints::followed),
     /// if no more follows. Without this call nothing is lost: TCP keeps such bytes for a fraction
     /// of a second at most.
     fn push(&mut self) {}
@@ -281,7 +281,7 @@ impl<L: Llp + ?Sized> Llp for Box<L> {
     fn try_recv(&mut self, buf: &mut [u8]) -> Result<Recv, LlpError> {
         (**self).try_recv(buf)
     }
-    fn try_send(&mut self, pieces: &[Piece<'_>], ends: FpduEnds<'_>) -> Result<usize, LlpError> {
+    fn try_send(&mut self, pieces: &[Piece<'_>], ends: SendHints<'_>) -> Result<usize, LlpError> {
         (**self).try_send(pieces, ends)
     }
     fn push(&mut self) {

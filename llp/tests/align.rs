@@ -11,7 +11,7 @@ use common::*;
 use proptest::prelude::*;
 use uwarp_capture::Capture;
 use uwarp_llp::smol::{Clock, Congestion, MemoryNetwork, MemorySettings};
-use uwarp_llp::{FpduEnds, Llp, Piece, Recv};
+use uwarp_llp::{Llp, Piece, Recv, SendHints};
 
 /// No timer ever fires: what waits for one waits for ever.
 struct Frozen(Instant);
@@ -82,7 +82,7 @@ impl Play {
                     Piece::from(&stream[sent..middle]),
                     Piece::from(&stream[middle..to]),
                 ];
-                let ends = FpduEnds::new(sent as u64, &ends);
+                let ends = SendHints::new(sent as u64, &ends);
                 let taken = client.try_send(&pieces, ends).unwrap();
                 assert!(taken <= to - sent);
                 stuck &= taken == 0;

@@ -10,7 +10,7 @@ use common::*;
 use uwarp_capture::Capture;
 use uwarp_llp::kernel::{KernelNetwork, KernelSettings};
 use uwarp_llp::smol::{MemoryNetwork, MemorySettings};
-use uwarp_llp::{FpduEnds, Network, Piece, Recv};
+use uwarp_llp::{Network, Piece, Recv, SendHints};
 
 #[derive(Clone, Default)]
 struct Shared(Arc<Mutex<Vec<u8>>>);
@@ -48,7 +48,7 @@ fn exchange(client: &dyn Network, server: &dyn Network, at: SocketAddr) {
     assert_eq!(
         a.try_send(
             &[Piece::from(b"there it "), Piece::from(b"goes")],
-            FpduEnds::NONE
+            SendHints::NONE
         ),
         Ok(13)
     );
@@ -58,7 +58,7 @@ fn exchange(client: &dyn Network, server: &dyn Network, at: SocketAddr) {
         b.clear_readiness();
     }
     assert_eq!(
-        b.try_send(&[Piece::from(b"and back it comes")], FpduEnds::NONE),
+        b.try_send(&[Piece::from(b"and back it comes")], SendHints::NONE),
         Ok(17)
     );
     while a.try_recv(&mut octets).unwrap() == Recv::WouldBlock {

@@ -11,7 +11,7 @@ use common::*;
 use proptest::prelude::*;
 use uwarp_capture::Capture;
 use uwarp_llp::smol::{Congestion, FaultSettings, MemorySettings};
-use uwarp_llp::{FpduEnds, Llp, Piece, Recv};
+use uwarp_llp::{Llp, Piece, Recv, SendHints};
 
 fn at() -> SocketAddr {
     "192.0.2.2:7174".parse().unwrap()
@@ -65,7 +65,7 @@ impl Play {
             return;
         }
         let octets = vec![0; self.prelude];
-        let taken = client.try_send(&[Piece::from(&octets)], FpduEnds::NONE);
+        let taken = client.try_send(&[Piece::from(&octets)], SendHints::NONE);
         assert_eq!(taken, Ok(self.prelude));
         let mut got = 0;
         while got < self.prelude || !client.flushed() {
@@ -298,7 +298,7 @@ fn tight(seed: u64, small_inbox: bool) -> Play {
 }
 
 /// Each of them stood still or ended early at a point where smoltcp 0.14 does: see `smol/connection/standstill.rs`,
-/// `smol/promises.rs` and `smol/bare.rs`. `run` checks the bytes, and fails when neither end has
+/// `smol/window_fixup.rs` and `smol/dataless.rs`. `run` checks the bytes, and fails when neither end has
 /// anything to wait for.
 #[test]
 #[expect(clippy::print_stdout, reason = "the seed of a run that fails")]

@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use uwarp_capture::{Capture, LinkType, Reader};
 use uwarp_llp::ethernet::{Cable, EthernetNetwork, LinkSettings};
 use uwarp_llp::smol::{Clock, SystemClock};
-use uwarp_llp::{FpduEnds, Llp, LlpError, Network, NetworkEvent, NetworkWatcher, Piece, Recv};
+use uwarp_llp::{Llp, LlpError, Network, NetworkEvent, NetworkWatcher, Piece, Recv, SendHints};
 
 /// Time stands still for TCP: a transfer ends only if nothing is lost and every wake-up comes.
 struct Frozen(Instant);
@@ -127,7 +127,7 @@ fn sixty_four_connections_at_once_come_through_one_listener() {
         for (number, client) in clients.iter_mut().enumerate() {
             let octets = [u8::try_from(number).unwrap(); 100];
             assert_eq!(
-                client.try_send(&[Piece::from(&octets[..])], FpduEnds::NONE),
+                client.try_send(&[Piece::from(&octets[..])], SendHints::NONE),
                 Ok(100)
             );
         }
@@ -229,7 +229,7 @@ fn when_the_link_fails_everything_on_it_ends_with_the_reason() {
     assert!(matches!(down, LlpError::LinkDown { .. }), "{down}");
     assert!(down.to_string().contains("unplugged"), "{down}");
     assert_eq!(
-        client.try_send(&[Piece::from(b"x")], FpduEnds::NONE),
+        client.try_send(&[Piece::from(b"x")], SendHints::NONE),
         Err(down)
     );
     assert_eq!(failed_attempt(&mut *opening), down);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use common::*;
 use socket2::{Domain, Socket, Type};
 use uwarp_llp::kernel::{KernelNetwork, KernelSettings};
-use uwarp_llp::{FpduEnds, LlpError, Network, Piece, Recv};
+use uwarp_llp::{LlpError, Network, Piece, Recv, SendHints};
 
 fn loopback() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 0))
@@ -85,7 +85,7 @@ fn octets_that_others_follow_wait_for_them_or_for_a_push() {
     let mut got = [0; 16];
     for _ in 0..100 {
         let began = Instant::now();
-        let sent = client.try_send(&[Piece::from(b"FPDU")], FpduEnds::NONE.followed(true));
+        let sent = client.try_send(&[Piece::from(b"FPDU")], SendHints::NONE.followed(true));
         assert_eq!(sent.unwrap(), 4);
         let at_once = server.try_recv(&mut got).unwrap();
         let slow = began.elapsed() > Duration::from_millis(50);
@@ -144,7 +144,7 @@ fn more_pieces_than_one_call_of_the_kernel_takes_are_all_sent() {
             .filter(|(start, _)| *start >= sent)
             .map(|(_, piece)| piece)
             .collect();
-        sent += a.try_send(&rest, FpduEnds::NONE).unwrap();
+        sent += a.try_send(&rest, SendHints::NONE).unwrap();
         got.step().unwrap();
     }
     while got.got.len() < data.len() {
@@ -168,8 +168,8 @@ fn emss_leaves_the_options_out_of_the_segment() {
 #[test]
 fn an_empty_buffer_or_no_pieces_do_nothing() {
     let (mut a, mut b) = connected(&network(), &network(), loopback());
-    assert_eq!(a.try_send(&[], FpduEnds::NONE), Ok(0));
-    assert_eq!(a.try_send(&[Piece::from(b"")], FpduEnds::NONE), Ok(0));
+    assert_eq!(a.try_send(&[], SendHints::NONE), Ok(0));
+    assert_eq!(a.try_send(&[Piece::from(b"")], SendHints::NONE), Ok(0));
     assert_eq!(b.try_recv(&mut []), Ok(Recv::WouldBlock));
 }
 
@@ -261,7 +261,7 @@ fn both_ends_of_a_connection_within_this_host_have_a_control_that_is_loss_based(
     let (mut client, mut server) = connected(&network(), &network(), loopback());
     for llp in [&mut client, &mut server] {
         assert_eq!(llp.congestion_control().as_deref(), Some("reno"));
-        let sent = llp.try_send(&[Piece::from(b"FPDU")], FpduEnds::NONE);
+        let sent = llp.try_send(&[Piece::from(b"FPDU")], SendHints::NONE);
         assert_eq!(sent.unwrap(), 4);
         assert_eq!(llp.congestion_control().as_deref(), Some("reno"));
     }

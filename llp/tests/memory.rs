@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::*;
 use uwarp_llp::smol::{Clock, Congestion, MemoryNetwork, MemorySettings};
-use uwarp_llp::{FpduEnds, Llp, LlpError, Network, Piece, Recv};
+use uwarp_llp::{Llp, LlpError, Network, Piece, Recv, SendHints};
 
 const MTUS: [usize; 4] = [576, 1500, 9000, 65535];
 
@@ -175,7 +175,7 @@ fn two_hundred_connections_come_through_one_listener_at_once() {
     for (number, client) in clients.iter_mut().enumerate() {
         let octets = (number as u64).to_be_bytes();
         assert_eq!(
-            client.try_send(&[Piece::from(&octets)], FpduEnds::NONE),
+            client.try_send(&[Piece::from(&octets)], SendHints::NONE),
             Ok(8)
         );
     }
@@ -237,7 +237,7 @@ fn data_that_came_with_the_handshake_wakes_the_new_owner() {
     assert!(listener.try_accept().unwrap().is_none());
     assert!(client.connect_progress().unwrap());
     assert_eq!(
-        client.try_send(&[Piece::from(b"early")], FpduEnds::NONE),
+        client.try_send(&[Piece::from(b"early")], SendHints::NONE),
         Ok(5)
     );
     let mut server = listener.try_accept().unwrap().unwrap();
@@ -294,7 +294,7 @@ fn a_connection_dropped_when_flushed_still_lets_the_peer_close_in_order() {
     let (a, b) = pair(&frozen(1500));
     let (mut client, mut server) = connected(&a, &b, second(0));
     assert_eq!(
-        client.try_send(&[Piece::from(b"last words")], FpduEnds::NONE),
+        client.try_send(&[Piece::from(b"last words")], SendHints::NONE),
         Ok(10)
     );
     client.shutdown().unwrap();
@@ -323,7 +323,7 @@ fn octets_that_nobody_read_survive_the_end_of_time_wait() {
     client.shutdown().unwrap();
     assert_eq!(server.try_recv(&mut [0; 1]), Ok(Recv::Closed));
     assert_eq!(
-        server.try_send(&[Piece::from(b"late reader")], FpduEnds::NONE),
+        server.try_send(&[Piece::from(b"late reader")], SendHints::NONE),
         Ok(11)
     );
     server.shutdown().unwrap();
@@ -417,7 +417,7 @@ fn a_reset_gets_through_to_a_full_inbox() {
     let (a, b) = pair(&frozen(1500).inbox(1));
     let (mut client, mut server) = connected(&a, &b, second(0));
     assert_eq!(
-        client.try_send(&[Piece::from(&vec![1; 10_000])], FpduEnds::NONE),
+        client.try_send(&[Piece::from(&vec![1; 10_000])], SendHints::NONE),
         Ok(10_000)
     );
     client.abort();
@@ -437,7 +437,7 @@ fn any_number_of_small_sends_waits_for_a_reader_who_comes_late() {
     let (mut client, server) = connected(&a, &b, second(0));
     let mut sent = 0;
     while client
-        .try_send(&[Piece::from(&[sent as u8; 3])], FpduEnds::NONE)
+        .try_send(&[Piece::from(&[sent as u8; 3])], SendHints::NONE)
         .unwrap()
         == 3
     {

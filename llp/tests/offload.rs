@@ -13,7 +13,7 @@ use common::*;
 use netns::{has_tun, in_namespace, ip};
 use uwarp_capture::{Capture, Direction, Packet, Reader};
 use uwarp_llp::kernel::{KernelNetwork, KernelSettings};
-use uwarp_llp::{DeviceSpec, FpduEnds, Network, Piece};
+use uwarp_llp::{DeviceSpec, Network, Piece, SendHints};
 
 const V4: [&str; 2] = ["192.0.2.1:0", "192.0.2.2:0"];
 const V6: [&str; 2] = ["[2001:db8::1]:0", "[2001:db8::2]:0"];
@@ -75,7 +75,7 @@ fn every_segment_begins_with_an_fpdu(device: &str, port: &str) {
         let (first, rest) = (random.octets(100), random.octets(1 << 20));
         // The first FPDU alone until it is acknowledged, as a request of MPA is: the congestion window begins with 2 KiB, and
         // smoltcp cuts there. Then full ones and small ones.
-        let sent = client.try_send(&[Piece::from(&first)], FpduEnds::new(0, &[100]));
+        let sent = client.try_send(&[Piece::from(&first)], SendHints::new(0, &[100]));
         assert_eq!(sent.unwrap(), 100);
         while !client.flushed() {
             for end in [&mut client, &mut server] {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use uwarp_llp::smol::{Carrier, Clock, Congestion, MemoryNetwork, MemorySettings};
-use uwarp_llp::{FpduEnds, Llp, Network, Piece, Recv};
+use uwarp_llp::{Llp, Network, Piece, Recv, SendHints};
 
 /// The way of a packet.
 const DELAY: Duration = Duration::from_millis(5);
@@ -224,12 +224,12 @@ impl Stream {
             client.drive();
             if sent < data.len() {
                 let ends = if self.fpdus {
-                    FpduEnds::new(
+                    SendHints::new(
                         sent as u64,
                         &ends[ends.partition_point(|end| *end <= sent as u64)..],
                     )
                 } else {
-                    FpduEnds::NONE
+                    SendHints::NONE
                 };
                 sent += client
                     .try_send(&[Piece::from(&data[sent..])], ends)
@@ -362,8 +362,8 @@ fn a_window_update_that_is_lost_is_asked_for() {
             let ends: Vec<u64> = (1..=40).map(|count| (count * SEGMENT) as u64).collect();
             let send = |client: &mut dyn Llp, sent: usize| {
                 client.drive();
-                let ends = FpduEnds::new(sent as u64, &ends[sent / SEGMENT..]);
-                let ends = if fpdus { ends } else { FpduEnds::NONE };
+                let ends = SendHints::new(sent as u64, &ends[sent / SEGMENT..]);
+                let ends = if fpdus { ends } else { SendHints::NONE };
                 client
                     .try_send(&[Piece::from(&data[sent..])], ends)
                     .unwrap()

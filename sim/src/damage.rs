@@ -44,16 +44,16 @@ impl Damage {
     pub(crate) fn any(random: &mut Rng, octets: &mut [u8]) -> Damage {
         let damage = Damage::ALL[random.usize(0..Damage::ALL.len())];
         let before = octets.to_vec();
-        damage.befalls(random, octets);
+        damage.record_cause(random, octets);
         if *octets != *before {
             return damage;
         }
         // What changed places was the same, or there were too few.
-        Damage::Bit.befalls(random, octets);
+        Damage::Bit.record_cause(random, octets);
         Damage::Bit
     }
 
-    fn befalls(self, random: &mut Rng, octets: &mut [u8]) {
+    fn record_cause(self, random: &mut Rng, octets: &mut [u8]) {
         let bits = octets.len() * 8;
         match self {
             Damage::Bit => flip(octets, random.usize(0..bits)),
@@ -127,7 +127,7 @@ pub(crate) fn seen(random: &mut Rng, octets: &mut Vec<u8>) {
     // The checksum has 16 bits and sees no words that change places.
     if packet::is_right(octets) {
         octets.clone_from(&before);
-        Damage::Bit.befalls(random, &mut octets[header..]);
+        Damage::Bit.record_cause(random, &mut octets[header..]);
     }
 }
 
@@ -223,13 +223,13 @@ mod tests {
         for len in 1..200 {
             let before: Vec<_> = (0..len).map(|octet| octet as u8).collect();
             for damage in Damage::ALL {
-                damage.befalls(random, &mut before.clone());
+                damage.record_cause(random, &mut before.clone());
             }
             let mut octets = before.clone();
             Damage::any(random, &mut octets);
             assert!(octets != before && octets.len() == before.len());
             let mut octets = before.clone();
-            Damage::Burst.befalls(random, &mut octets);
+            Damage::Burst.record_cause(random, &mut octets);
             let flipped: Vec<_> = (0..len * 8)
                 .filter(|bit| (octets[bit / 8] ^ before[bit / 8]) & 0x80 >> (bit % 8) != 0)
                 .collect();

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use uwarp_verbs::{Completion, Qp, Status, WcOpcode};
 
 use crate::atomic::Atomic;
-use crate::lent::Lent;
+use crate::lent_region::LentRegion;
 use crate::memory::Tracked;
 
 /// Memory of one end; what the peer writes into, and what is its own.
@@ -21,7 +21,7 @@ pub(crate) struct Memory {
     /// A word that the peer does atomics on, and another behind it that nobody uses.
     pub(crate) word: Tracked,
     /// With STags that come and go.
-    pub(crate) lent: Vec<Lent>,
+    pub(crate) lent: Vec<LentRegion>,
 }
 
 impl Memory {

@@ -10,7 +10,7 @@ mod clock;
 mod damage;
 mod end;
 mod host;
-mod lent;
+mod lent_region;
 mod log;
 mod memory;
 mod monitor;

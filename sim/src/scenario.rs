@@ -173,11 +173,11 @@ impl Scenario {
 
     /// Whether nothing is lost or late, and no host lets another one wait.
     pub(crate) fn is_quiet(&self) -> bool {
-        let misdeed = |(_, what): &(_, Mishap)| matches!(what, Mishap::Misdeed { .. });
+        let invalid_operation = |(_, what): &(_, Mishap)| matches!(what, Mishap::Misdeed { .. });
         let holds = |plan: &HostPlan| plan.hold || plan.overflow;
         !self.faults.is_lossy()
             && !self.faults.changes_octets()
-            && self.mishaps.iter().all(misdeed)
+            && self.mishaps.iter().all(invalid_operation)
             && !self.hosts.iter().any(holds)
     }
 
@@ -234,12 +234,12 @@ impl Scenario {
                     *pick(random, &MISDEEDS)
                 };
                 let end = random.usize(0..2);
-                let misdeed = Mishap::Misdeed {
+                let invalid_operation = Mishap::Misdeed {
                     connection,
                     end,
                     what,
                 };
-                self.mishaps.push((at(random), misdeed));
+                self.mishaps.push((at(random), invalid_operation));
             }
         }
         self.mishaps.sort_by_key(|(at, _)| *at);

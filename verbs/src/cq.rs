@@ -17,7 +17,7 @@ use crate::device::DeviceInner;
 use crate::event::AsyncEvent;
 use crate::event_queue::{EventObject, EventQueue};
 use crate::limits::{Number, Place};
-use crate::progress::reply::{ALONE, LOOKS, MOMENT, Reply, YIELDS};
+use crate::progress::reply_wait::{ALONE, LOOKS, MOMENT, ReplyWait, YIELDS};
 use crate::qp::inner::QpInner;
 use crate::wait::{after, sleep_on};
 
@@ -31,7 +31,7 @@ pub(crate) struct CqShared {
     /// Polls that found completions, modulo 2^32. Not counted where there is no crowd.
     hits: AtomicU32,
     /// Whether polls wait a moment for what the peer answers.
-    reply: Reply,
+    reply: ReplyWait,
     /// What threads that slept have left, so that no sleep allocates. As many as ever slept at once; its lock is
     /// held for nothing else.
     sleepers: Mutex<Vec<Sleeper>>,
@@ -56,7 +56,7 @@ const HITS: u32 = 8;
 
 impl Drop for CqShared {
     fn drop(&mut self) {
-        if !self.device.home.is_here() {
+        if !self.device.fork_guard.is_here() {
             // Its end would take events back from a channel that the parent reads.
             std::mem::forget(Arc::clone(&self.inner));
         }
@@ -76,7 +76,7 @@ impl CqShared {
             events,
             members: Members::default(),
             hits: AtomicU32::new(0),
-            reply: Reply::default(),
+            reply: ReplyWait::default(),
             sleepers: Mutex::default(),
             _place: place,
         }
@@ -90,7 +90,7 @@ impl CqShared {
         self.members.detach(qp);
     }
 
-    /// Gives every connection of this CQ a turn, or those of its crowds that want one. Gives the time, unless there is none.
+    /// Gives every connection of this CQ a turn, or those of its groups that want one. Gives the time, unless there is none.
     fn drive(&self) -> Option<Instant> {
         if let Some(few) = self.members.few() {
             if few.iter().all(Option::is_none) {
@@ -117,7 +117,7 @@ impl CqShared {
                     qp.poll(now, stays);
                 }
             }
-            Driven::Crowds(crowds) => crowds.iter().for_each(|crowd| crowd.poll(now, stays)),
+            Driven::Groups(groups) => groups.iter().for_each(|group| group.poll(now, stays)),
         }
         Some(now)
     }
@@ -273,8 +273,8 @@ impl Cq {
             taken = shared.inner.poll(out);
             if taken == 0 && stays && !shared.inner.is_armed() {
                 let now = now.unwrap_or_else(|| shared.device.now());
-                shared.device.strays.poll(&shared.device, now);
-                shared.device.aside.found_nothing();
+                shared.device.orphans.poll(&shared.device, now);
+                shared.device.lock_yield.found_nothing();
             }
         }
         let is_last = || shared.inner.is_empty() && !shared.inner.is_armed();
@@ -321,7 +321,7 @@ impl Cq {
                     qp.hand_over();
                 }
             }
-            Driven::Crowds(crowds) => crowds.iter().for_each(|crowd| crowd.hand_over()),
+            Driven::Groups(groups) => groups.iter().for_each(|group| group.hand_over()),
         }
         missed
     }
@@ -332,7 +332,7 @@ impl Cq {
     /// # Errors
     /// [`ResizeCqError`]: more completions are in it, the device does not allow the depth, or it has overflowed.
     pub fn resize(&self, depth: u32) -> Result<(), ResizeCqError> {
-        self.shared.device.home.check()?;
+        self.shared.device.fork_guard.check()?;
         let max = self.shared.device.settings.limits.max_cqe; // 5040-8.1.2-05
         self.shared.inner.resize(depth, max)
     }
@@ -440,13 +440,13 @@ impl Cq {
                     }
                 }
             }
-            Driven::Crowds(crowds) => fds.extend(crowds.iter().map(|crowd| crowd.wait_begins())),
+            Driven::Groups(groups) => fds.extend(groups.iter().map(|group| group.wait_begins())),
         }
         // The turns of `wait_begins`, or another thread, may have completed something.
         let mut taken = self.shared.inner.poll(out);
         let woken = taken > 0 || {
             // SAFETY: the first belongs to `guard`; the others stay open from `wait_begins` to
-            // `wait_ends`, whatever becomes of their connections, or belong to the crowds in `driven`.
+            // `wait_ends`, whatever becomes of their connections, or belong to the groups in `driven`.
             #[expect(unsafe_code, reason = "see the safety comment")]
             unsafe {
                 sleep_on(fds, set, until)
@@ -462,8 +462,8 @@ impl Cq {
         for qp in waiting.drain(..) {
             qp.wait_ends();
         }
-        if let Driven::Crowds(crowds) = &driven {
-            crowds.iter().for_each(|crowd| crowd.wait_ends());
+        if let Driven::Groups(groups) = &driven {
+            groups.iter().for_each(|group| group.wait_ends());
         }
         self.shared.sleepers.lock().push(sleeper);
         if taken == 0 {
@@ -475,7 +475,7 @@ impl Cq {
     /// Whether it was made before a fork, so that nothing ever comes here.
     #[inline]
     pub(crate) fn is_inherited(&self) -> bool {
-        !self.shared.device.home.is_here()
+        !self.shared.device.fork_guard.is_here()
     }
 
     /// Whether this CQ was made by that device.

@@ -13,19 +13,19 @@ use uwarp_llp::{Llp, LlpError, Network, NetworkEvent, NetworkInfo, NetworkWatche
 use uwarp_mpa::ConfigError;
 
 use crate::clock::TimeSource;
-use crate::cm::{ConnectRequest, Ids, Listener, RequestError, Startups};
+use crate::cm::{ConnectRequest, Ids, Listener, RequestError, StartupQueue};
 use crate::completion::{CompletionChannel, CqInner};
 use crate::cq::{Cq, CqShared};
 use crate::engine::BufferPool;
 use crate::event::AsyncEvent;
 use crate::event_queue::{EventObject, EventQueue, UnackedEvent};
-use crate::home::{Home, Inherited};
+use crate::fork_guard::{ForkGuard, Inherited};
 use crate::limits::{Accounts, Number, Objects, PdAccount, Place};
 use crate::mem::{RegionTable, RegisterError};
 use crate::pd::Pd;
-use crate::progress::aside::Aside;
 use crate::progress::background::Background;
-use crate::progress::stray::Strays;
+use crate::progress::lock_yield::LockYield;
+use crate::progress::orphan_polling::OrphanPoller;
 use crate::settings::{Progress, Settings};
 
 /// What could not be made (of `ibv_open_device` and the calls that make objects).
@@ -145,7 +145,7 @@ pub(crate) struct DeviceInner {
     pub(crate) pool: BufferPool,
     pub(crate) accounts: Arc<Accounts>,
     /// All that listeners and programs wait for.
-    pub(crate) startups: Startups,
+    pub(crate) startups: StartupQueue,
     /// Events of the device itself, and of what was made by the handles that have no events of their own.
     pub(crate) events: Arc<EventQueue>,
     /// Those of the handles that have some.
@@ -153,15 +153,15 @@ pub(crate) struct DeviceInner {
     pub(crate) background: Arc<Background>,
     pub(crate) ids: Arc<Ids>,
     /// What polls of other CQs drive.
-    pub(crate) strays: Strays,
+    pub(crate) orphans: OrphanPoller,
     /// Whether polls stand aside.
-    pub(crate) aside: Aside,
+    pub(crate) lock_yield: LockYield,
     qps: Objects,
     cqs: Objects,
     srqs: Objects,
     pds: Objects,
     origin: Instant,
-    pub(crate) home: Home,
+    pub(crate) fork_guard: ForkGuard,
 }
 
 impl DeviceInner {
@@ -215,7 +215,7 @@ impl DeviceInner {
 
 impl Drop for DeviceInner {
     fn drop(&mut self) {
-        if !self.home.is_here() {
+        if !self.fork_guard.is_here() {
             // Its link and the link's thread belong to the parent.
             std::mem::forget(Arc::clone(&self.network));
         }
@@ -291,12 +291,12 @@ impl Device {
             table: Arc::new(table),
             pool: BufferPool::default(),
             accounts: Accounts::new(&settings.limits),
-            startups: Startups::default(),
+            startups: StartupQueue::default(),
             events: Arc::clone(&events),
             other_events: Mutex::default(),
             ids: Ids::new(&background),
-            strays: Strays::default(),
-            aside: Aside::default(),
+            orphans: OrphanPoller::default(),
+            lock_yield: LockYield::default(),
             background: Arc::new(background),
             origin: settings.clock.now(),
             settings: Arc::new(settings),
@@ -305,7 +305,7 @@ impl Device {
             cqs: Objects::new("CQs", 1..=u32::MAX),
             srqs: Objects::new("SRQs", 1..=0x00FF_FFFF),
             pds: Objects::new("protection domains", 1..=u32::MAX),
-            home: Home::here(),
+            fork_guard: ForkGuard::here(),
         });
         let watcher: Weak<DeviceInner> = Arc::downgrade(&inner);
         inner.network.watch(watcher);
@@ -324,7 +324,7 @@ impl Device {
     /// # Errors
     /// [`DeviceError::System`] when the system has no descriptor left.
     pub fn with_own_events(&self, wanted: fn(&AsyncEvent) -> bool) -> Result<Device, DeviceError> {
-        self.inner.home.check()?;
+        self.inner.fork_guard.check()?;
         let events = Arc::new(event_queue(wanted)?);
         let mut others = self.inner.other_events.lock();
         others.push(Arc::downgrade(&events));
@@ -347,7 +347,7 @@ impl Device {
 
     /// What the network below is made of now; of nothing in the child of a fork.
     pub(crate) fn network_info(&self) -> NetworkInfo {
-        if !self.inner.home.is_here() {
+        if !self.inner.fork_guard.is_here() {
             return NetworkInfo {
                 addresses: Vec::new(),
                 interfaces: Vec::new(),
@@ -360,7 +360,7 @@ impl Device {
 
     /// Whether the network below has not failed, and is that of this process.
     pub(crate) fn network_works(&self) -> bool {
-        self.inner.home.is_here() && self.inner.network.fault().is_none()
+        self.inner.fork_guard.is_here() && self.inner.network.fault().is_none()
     }
 
     /// The network below, for a log or a table (the verbs have only `ibv_get_device_name`).
@@ -374,7 +374,7 @@ impl Device {
     /// # Errors
     /// [`DeviceError::Limit`] when there are as many as the settings allow ([`Limits::max_pd`](crate::Limits::max_pd)).
     pub fn alloc_pd(&self) -> Result<Pd, DeviceError> {
-        self.inner.home.check()?;
+        self.inner.fork_guard.check()?;
         let (place, id) = self.inner.pds.take(self.inner.settings.limits.max_pd)?;
         let events = Arc::clone(&self.events);
         Ok(Pd::new(
@@ -405,7 +405,7 @@ impl Device {
     ) -> Result<Cq, DeviceError> {
         channel.check()?;
         if self.inner.background.is_manual() {
-            channel.is_of_manual();
+            channel.mark_manual();
         }
         self.make_cq(depth, Some(channel.clone()), context)
     }
@@ -416,7 +416,7 @@ impl Device {
         channel: Option<CompletionChannel>,
         context: u64,
     ) -> Result<Cq, DeviceError> {
-        self.inner.home.check()?;
+        self.inner.fork_guard.check()?;
         let limits = &self.inner.settings.limits;
         // 5040-8.1.2-05
         check_size("the depth of the CQ", depth, 1, limits.max_cqe)?;
@@ -450,7 +450,7 @@ impl Device {
     /// # Errors
     /// [`DeviceError::Network`], which says what is in the way.
     pub fn listen(&self, addr: SocketAddr) -> Result<Listener, DeviceError> {
-        self.inner.home.check()?;
+        self.inner.fork_guard.check()?;
         Listener::open(&self.inner, addr)
     }
 

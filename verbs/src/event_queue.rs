@@ -12,7 +12,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use crate::clock::machine_now;
 use crate::completion::EventFd;
 use crate::event::AsyncEvent;
-use crate::home::Home;
+use crate::fork_guard::ForkGuard;
 use crate::wait::{after, wait_readable};
 
 /// What an [`AsyncEvent`] is about (`ibv_async_event.element`); acknowledgements are counted for each.
@@ -34,7 +34,7 @@ const KEEP: usize = 4096;
 
 /// Events of a device, in order, with a descriptor that is readable while there are any.
 pub(crate) struct EventQueue {
-    home: Home,
+    fork_guard: ForkGuard,
     /// Which events its reader wants to hear of.
     wanted: fn(&AsyncEvent) -> bool,
     fd: EventFd,
@@ -80,7 +80,7 @@ impl EventQueue {
     /// A queue of those events for which `wanted` says yes.
     pub(crate) fn of(wanted: fn(&AsyncEvent) -> bool) -> std::io::Result<Self> {
         Ok(EventQueue {
-            home: Home::here(),
+            fork_guard: ForkGuard::here(),
             wanted,
             fd: EventFd::semaphore()?,
             state: Mutex::default(),
@@ -105,7 +105,7 @@ impl EventQueue {
 
     /// The next event, acknowledged at once.
     pub(crate) fn pop(&self) -> Option<AsyncEvent> {
-        self.home.check().ok()?;
+        self.fork_guard.check().ok()?;
         self.take(&mut self.state.lock())
     }
 
@@ -117,7 +117,7 @@ impl EventQueue {
     /// The next event, to be acknowledged. Does not wait where the program made the descriptor non-blocking.
     pub(crate) fn get(self: &Arc<Self>, timeout: Option<Duration>) -> Option<UnackedEvent> {
         let get = || {
-            self.home.check().ok()?;
+            self.fork_guard.check().ok()?;
             let mut state = self.state.lock();
             let event = self.take(&mut state)?;
             // Counted before the lock goes: whoever destroys the object either takes the event back
@@ -146,7 +146,7 @@ impl EventQueue {
                 return Some(got);
             }
             // In the child of a fork there is nothing to wait for.
-            if !self.home.is_here() || !wait_readable(self.fd.as_fd(), deadline) {
+            if !self.fork_guard.is_here() || !wait_readable(self.fd.as_fd(), deadline) {
                 return get();
             }
         }
@@ -155,7 +155,7 @@ impl EventQueue {
     /// Acknowledges `count` events of an object. The totals count: a program may acknowledge more of the events that it
     /// holds than there are, and fewer later.
     pub(crate) fn ack(&self, object: EventObject, count: u64) {
-        if !self.home.is_here() {
+        if !self.fork_guard.is_here() {
             return;
         }
         let mut state = self.state.lock();
@@ -219,7 +219,7 @@ impl EventQueue {
 
     /// How many events were dropped because nobody fetched them.
     pub(crate) fn lost(&self) -> u64 {
-        if !self.home.is_here() {
+        if !self.fork_guard.is_here() {
             return 0;
         }
         self.state.lock().lost

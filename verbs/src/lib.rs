@@ -102,7 +102,7 @@ mod engine;
 pub mod environment;
 mod event;
 mod event_queue;
-mod home;
+mod fork_guard;
 mod limits;
 mod mem;
 mod mr;
@@ -141,7 +141,7 @@ pub use device_attr::{AtomicCap, DeviceAttr, Gid, PortAttr, PortState, QueryErro
 pub use engine::{Direction, FlightRecord, PostErrorKind, RecordedFrame};
 pub use event::{AsyncEvent, EndReason};
 pub use event_queue::{EventObject, UnackedEvent};
-pub use home::Inherited;
+pub use fork_guard::Inherited;
 pub use limits::LimitReached;
 pub use mem::{
     Access, Buffer, BufferError, DeregisterError, FastRegister, LocalFault, LocalFaultKind,

@@ -40,7 +40,7 @@ impl Device {
     #[must_use]
     pub fn usage(&self) -> DeviceUsage {
         let inner = self.inner();
-        if inner.home.check().is_err() {
+        if inner.fork_guard.check().is_err() {
             return DeviceUsage::default();
         }
         let [qps, cqs, srqs, pds] = inner.objects();

@@ -128,12 +128,7 @@ fn a_send_of_every_size_arrives_and_nothing_around_it_changes() {
                 .unwrap();
             assert_eq!(b.recv_cq.success(index as u64).byte_len, len as u32);
             a.send_cq.success(1);
-            placed_only(
-                &sink,
-                13,
-                &data[1..=len],
-                &format!("{wire:?}, {len} bytes"),
-            );
+            placed_only(&sink, 13, &data[1..=len], &format!("{wire:?}, {len} bytes"));
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use rustix::event::{EventfdFlags, eventfd};
-use uwarp_verbs::llp::{FpduEnds, Keepalive, Llp, LlpError, Piece, Recv};
+use uwarp_verbs::llp::{Keepalive, Llp, LlpError, Piece, Recv, SendHints};
 
 /// What a segment of loopback carries.
 const EMSS: usize = 65_483;
@@ -102,7 +102,7 @@ impl Llp for End {
         Ok(Recv::Data(len))
     }
 
-    fn try_send(&mut self, pieces: &[Piece<'_>], _: FpduEnds<'_>) -> Result<usize, LlpError> {
+    fn try_send(&mut self, pieces: &[Piece<'_>], _: SendHints<'_>) -> Result<usize, LlpError> {
         if self.number == 0 && self.shared.full.load(Ordering::Relaxed) {
             return Ok(0);
         }

@@ -112,10 +112,7 @@ impl Twist {
             said.push(format!("in {}", many(self.cuts.len() + 1, "piece")));
         }
         if let Some(only) = self.only {
-            said.push(format!(
-                "of it the first {only}",
-                only = many(only, "byte")
-            ));
+            said.push(format!("of it the first {only}", only = many(only, "byte")));
         }
         said
     }

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
-use uwarp_llp::{FpduEnds, Llp, LlpError, LlpListener, Network as LlpNetwork, Piece, Recv};
+use uwarp_llp::{Llp, LlpError, LlpListener, Network as LlpNetwork, Piece, Recv, SendHints};
 
 use super::attendant::{Attendant, Shared, lock};
 use super::wait::wait_for;
@@ -178,7 +178,7 @@ impl Stream for Connection {
             llp.clear_readiness();
             llp.drive();
             let pieces = [Piece::from(&octets[sent..])];
-            let took = llp.try_send(&pieces, FpduEnds::NONE);
+            let took = llp.try_send(&pieces, SendHints::NONE);
             drop(llp);
             let took = took.map_err(io::Error::other)?;
             sent += took;

@@ -17,7 +17,7 @@ use uwarp_conformance::{
     run_with_agent,
 };
 use uwarp_verbs::llp::smol::{Clock, MemoryNetwork, MemorySettings};
-use uwarp_verbs::llp::{FpduEnds, Llp, LlpError, LlpListener, Network as _, Piece, Recv};
+use uwarp_verbs::llp::{Llp, LlpError, LlpListener, Network as _, Piece, Recv, SendHints};
 use uwarp_verbs::{Device, Progress, TimeSource};
 
 pub(crate) use setting::Setting;
@@ -325,7 +325,7 @@ impl Stream for Connection {
             let mut llp = lock(&self.llp);
             let pieces = [Piece::from(&octets[sent..])];
             sent += llp
-                .try_send(&pieces, FpduEnds::NONE)
+                .try_send(&pieces, SendHints::NONE)
                 .map_err(io::Error::other)?;
             llp.drive();
             Ok((sent == octets.len()).then_some(()))

@@ -13,7 +13,7 @@ use uwarp_verbs::CmState;
 use super::failure;
 use super::{common, id, sockaddr as address, status, sync};
 use crate::abi::rdma_cm_id;
-use crate::boundary::entry;
+use crate::panic_guard::entry;
 use crate::rnic;
 
 /// Shows the addresses that an id has, and the device, once it has an address of that.

@@ -14,7 +14,7 @@ use crate::abi::{
     IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND, RAI_NUMERICHOST,
     RAI_PASSIVE, RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP, rdma_addrinfo,
 };
-use crate::boundary::entry;
+use crate::panic_guard::entry;
 
 /// `AF_IB`, which the C library has not.
 const AF_IB: c_int = 27;

@@ -12,7 +12,7 @@ use crate::abi::{
     IBV_ACCESS_REMOTE_WRITE, IBV_QP_ACCESS_FLAGS, IBV_QP_PORT, IBV_QP_STATE, IBV_QPS_INIT,
     IBV_QPS_RTR, IBV_QPS_RTS, ibv_qp_attr, rdma_cm_id,
 };
-use crate::boundary::entry;
+use crate::panic_guard::entry;
 
 /// `rdma_init_qp_attr`: on iWARP the connection brings a queue pair to RTS by itself, so that there is nothing to say but the state.
 pub(crate) unsafe extern "C-unwind" fn init_qp_attr(

@@ -11,8 +11,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use uwarp_verbs::EventChannel;
 
 use crate::abi::rdma_event_channel;
-use crate::boundary::entry;
 use crate::object::Object;
+use crate::panic_guard::entry;
 use crate::{errno, rnic};
 
 type ChannelObject = Object<rdma_event_channel, EventChannel>;

@@ -10,8 +10,8 @@ use core::{mem, ptr};
 use parking_lot::Mutex;
 
 use crate::abi::{ibv_context, ibv_pd};
-use crate::boundary::entry;
 use crate::context::Context;
+use crate::panic_guard::entry;
 use crate::{errno, pd, rnic};
 
 /// What all ids of a process have in common.

@@ -16,7 +16,7 @@ use super::{address, id, status, sync};
 use crate::abi::{
     RDMA_MAX_INIT_DEPTH, RDMA_MAX_RESP_RES, ibv_event_type, rdma_cm_id, rdma_conn_param,
 };
-use crate::boundary::entry;
+use crate::panic_guard::entry;
 use crate::qp::QpKept;
 use crate::registry::QPS;
 use crate::rnic;

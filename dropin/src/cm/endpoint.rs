@@ -11,8 +11,8 @@ use super::{address, id, queues, shared, status};
 use crate::abi::{
     RAI_PASSIVE, ibv_pd, ibv_qp_init_attr, ibv_qp_type, rdma_addrinfo, rdma_cm_id, rdma_port_space,
 };
-use crate::boundary::entry;
 use crate::errno;
+use crate::panic_guard::entry;
 
 /// Longer than any resolution takes; nothing waits for it.
 const TIMEOUT_MS: c_int = 2000;

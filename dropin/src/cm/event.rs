@@ -21,9 +21,9 @@ use crate::abi::{
     RDMA_CM_EVENT_ROUTE_RESOLVED, RDMA_CM_EVENT_UNREACHABLE, rdma_cm_event, rdma_cm_event_type,
     rdma_cm_id, rdma_event_channel,
 };
-use crate::boundary::entry;
 use crate::object::Object;
-use crate::{cancel, errno, rnic, told};
+use crate::panic_guard::entry;
+use crate::{cancel, errno, rnic, warnings};
 
 /// The private data that an event points to is that of what is kept.
 type EventObject = Object<rdma_cm_event, CmEvent>;
@@ -72,7 +72,7 @@ fn tell(event: &CmEvent) {
         if let Some(CmReason::Connection { reason }) = event.reason()
             && let Some(number) = event.id().qp_num()
         {
-            told::end(number, reason);
+            warnings::end(number, reason);
         }
         return;
     }

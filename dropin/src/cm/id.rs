@@ -16,8 +16,8 @@ use crate::abi::{
     IBV_QPT_RC, RDMA_PS_IB, RDMA_PS_TCP, ibv_qp_init_attr, ibv_qp_type, rdma_cm_id,
     rdma_event_channel, rdma_port_space,
 };
-use crate::boundary::entry;
 use crate::object::Object;
+use crate::panic_guard::entry;
 use crate::registry::QPS;
 use crate::{cancel, rnic};
 

@@ -12,8 +12,8 @@ use super::{address, event, id, queues, status};
 use crate::abi::{
     RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_CM_EVENT_REJECTED, rdma_cm_event, rdma_cm_id,
 };
-use crate::boundary::entry;
 use crate::errno;
+use crate::panic_guard::entry;
 
 /// `rdma_listen`
 ///

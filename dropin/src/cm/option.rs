@@ -11,7 +11,7 @@ use crate::abi::{
     RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, RDMA_OPTION_ID_AFONLY, RDMA_OPTION_ID_REUSEADDR,
     RDMA_OPTION_ID_TOS, rdma_cm_id,
 };
-use crate::boundary::entry;
+use crate::panic_guard::entry;
 
 /// `rdma_set_option`. `RDMA_OPTION_ID_AFONLY` is for `rdma_bind_addr`. A port can be taken again that only old connections have, whether
 /// `REUSEADDR` says so or not. A type of service and a timeout of acknowledgements are taken and have no effect: TCP has its own.

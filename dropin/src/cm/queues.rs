@@ -12,7 +12,7 @@ use crate::abi::{
     IBV_QP_INIT_ATTR_PD, IBV_QPS_INIT, ibv_comp_channel, ibv_cq, ibv_pd, ibv_qp_init_attr,
     ibv_qp_init_attr_ex, rdma_cm_id,
 };
-use crate::boundary::entry;
+use crate::panic_guard::entry;
 use crate::{cancel, channel, cq, qp};
 
 /// Ends the completion queues that an id has, and their channels; false while events are not acknowledged: what is left stays with the id.

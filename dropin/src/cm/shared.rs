@@ -12,7 +12,7 @@ use crate::abi::{
     IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE, ibv_pd, ibv_srq, ibv_srq_init_attr,
     ibv_srq_init_attr_ex, rdma_cm_id,
 };
-use crate::boundary::entry;
+use crate::panic_guard::entry;
 use crate::{cancel, srq};
 
 /// The id has the queue, and its domain where it had none.

@@ -8,8 +8,8 @@ use core::ffi::c_int;
 
 use super::{event, id};
 use crate::abi::{RDMA_CM_EVENT_REJECTED, rdma_cm_id};
-use crate::boundary::entry;
 use crate::errno;
+use crate::panic_guard::entry;
 
 /// What a call ends with that has begun something: `begun` is what it would give. A synchronous id waits for the event, and says
 /// what its status says.

@@ -19,7 +19,7 @@ use crate::abi::{
     IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM, IBV_QP_EX_WITH_SEND, IBV_QP_EX_WITH_SEND_WITH_INV,
     ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp, ibv_qp_ex, ibv_sge,
 };
-use crate::boundary::{entry, quick};
+use crate::panic_guard::{entry, quick};
 use crate::{errno, qp, wc};
 
 /// What such a queue pair can do: all but Sends with Immediate Data, which iWARP has not, and what is of other transports.

@@ -23,11 +23,11 @@ use crate::abi::{
     IBV_QPS_RESET, IBV_QPT_RC, ibv_context, ibv_cq, ibv_pd, ibv_qp, ibv_qp_cap, ibv_qp_ex,
     ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_type, ibv_srq,
 };
-use crate::boundary::entry;
 use crate::object::Object;
+use crate::panic_guard::entry;
 use crate::registry::{ENDING, QPS};
-use crate::told::Told;
 use crate::users::User;
+use crate::warnings::OnceWarning;
 use crate::{cancel, cq, errno, pd, srq};
 
 /// What is behind an `ibv_qp`.
@@ -35,9 +35,9 @@ pub(crate) struct QpKept {
     /// Taken out when the queue pair ends, and not before.
     pub(crate) qp: ManuallyDrop<Qp>,
     /// Why it ended, in words.
-    pub(crate) told: Told,
+    pub(crate) told: OnceWarning,
     /// Why a request of it was not taken, in words.
-    refused: Told,
+    refused: OnceWarning,
     /// The state that the program asked for last (`ibv_qp_state`).
     asked: AtomicU32,
     /// Requests that are built by calls, where the program wants to.
@@ -159,8 +159,8 @@ pub(crate) unsafe fn create(
     let number = qp.qp_num();
     let kept = QpKept {
         qp: ManuallyDrop::new(qp),
-        told: Told::new(),
-        refused: Told::new(),
+        told: OnceWarning::new(),
+        refused: OnceWarning::new(),
         asked: AtomicU32::new(IBV_QPS_RESET),
         work: wanted.by_calls.then(Work::default),
         _in_pd: domain.users.add(),

@@ -27,7 +27,7 @@ use crate::abi::{
     IBV_QP_STATE, IBV_QPS_INIT, IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, ibv_qp, ibv_qp_attr,
     ibv_qp_cap, ibv_qp_init_attr, ibv_qp_state,
 };
-use crate::boundary::entry;
+use crate::panic_guard::entry;
 use crate::rnic::tell;
 use crate::{errno, qp};
 

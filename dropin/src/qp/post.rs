@@ -19,7 +19,7 @@ use crate::abi::{
     IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND,
     IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, ibv_mw_bind_info, ibv_qp, ibv_recv_wr, ibv_send_wr,
 };
-use crate::boundary::quick;
+use crate::panic_guard::quick;
 use crate::rnic::tell;
 use crate::{errno, qp, wc};
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use rustix::event::{EventfdFlags, eventfd};
-use uwarp_verbs::llp::{FpduEnds, Keepalive, Llp, LlpError, Piece, Recv};
+use uwarp_verbs::llp::{Keepalive, Llp, LlpError, Piece, Recv, SendHints};
 
 /// Bytes under way in one direction at most: as much as a full TCP holds.
 const ROOM: usize = 1 << 17;
@@ -231,7 +231,7 @@ impl Llp for End {
         Ok(Recv::Data(len))
     }
 
-    fn try_send(&mut self, pieces: &[Piece<'_>], _: FpduEnds<'_>) -> Result<usize, LlpError> {
+    fn try_send(&mut self, pieces: &[Piece<'_>], _: SendHints<'_>) -> Result<usize, LlpError> {
         let mut state = self.shared.state();
         self.check(&state)?;
         let direction = &mut state.directions[self.side as usize];

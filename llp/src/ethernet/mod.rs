@@ -60,9 +60,9 @@
 
 mod addresses;
 mod arp;
-mod carried;
 mod counters;
 mod events;
+mod external_link;
 mod frame;
 mod icmp;
 mod link;
@@ -77,7 +77,7 @@ mod tests;
 mod thread;
 mod trouble;
 
-pub use carried::FrameCarrier;
 pub use counters::LinkCounters;
+pub use external_link::FrameCarrier;
 pub use network::{Cable, EthernetNetwork};
 pub use settings::{LinkSettings, Offload};

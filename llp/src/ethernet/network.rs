@@ -38,7 +38,7 @@ pub(super) enum Runs {
     /// A thread of its own, by the clock of the machine.
     Thread,
     /// Whoever carries its frames, by the clock of the settings.
-    Carried,
+    ExternalLink,
 }
 
 /// A host with TCP in user space on an Ethernet. Clones are the same host.
@@ -98,12 +98,12 @@ impl EthernetNetwork {
             out: OutQueue::new(OUT_QUEUE),
             clock: match runs {
                 Runs::Thread => Arc::new(SystemClock),
-                Runs::Carried => Arc::clone(&settings.clock),
+                Runs::ExternalLink => Arc::clone(&settings.clock),
             },
         })?;
         let link = match runs {
             Runs::Thread => EthernetLink::start(&shared)?,
-            Runs::Carried => EthernetLink::carried(&shared),
+            Runs::ExternalLink => EthernetLink::carried(&shared),
         };
         let outbound = faults(OUTBOUND);
         let link: Box<dyn Link> = match outbound.clone() {

@@ -10,9 +10,9 @@ use rustix::net::{RecvFlags, Shutdown};
 use socket2::{Socket, TcpKeepalive};
 
 use super::control::{self, Control};
-use super::near::Window;
+use super::loopback_window::LoopbackWindow;
 use super::reserved::source_for;
-use crate::{FpduEnds, Keepalive, Llp, LlpError, Piece, Recv, raw};
+use crate::{Keepalive, Llp, LlpError, Piece, Recv, SendHints, raw};
 
 /// What TCP has to assume when nothing is known: RFC 9293 section 3.7.1.
 const DEFAULT_MSS: usize = 536;
@@ -104,7 +104,7 @@ pub(crate) struct KernelConnection {
     state: State,
     /// The kernel has taken our FIN, which counts as one byte of its queue.
     fin_taken: bool,
-    window: Window,
+    window: LoopbackWindow,
     control: Control,
     local: SocketAddr,
     peer: SocketAddr,
@@ -140,7 +140,7 @@ impl KernelConnection {
             socket,
             state: State::Connecting,
             fin_taken: false,
-            window: Window::between(local, peer),
+            window: LoopbackWindow::between(local, peer),
             control,
             local,
             peer,
@@ -159,7 +159,7 @@ impl KernelConnection {
             socket,
             state: State::Connected,
             fin_taken: false,
-            window: Window::between(local, peer),
+            window: LoopbackWindow::between(local, peer),
             control,
             local,
             peer,
@@ -267,7 +267,7 @@ impl Llp for KernelConnection {
         }
     }
 
-    fn try_send(&mut self, pieces: &[Piece<'_>], ends: FpduEnds<'_>) -> Result<usize, LlpError> {
+    fn try_send(&mut self, pieces: &[Piece<'_>], ends: SendHints<'_>) -> Result<usize, LlpError> {
         self.check_sendable()?;
         self.control.settle(&self.socket, self.local, self.peer);
         let (mut taken, mut whole) = (0, true);

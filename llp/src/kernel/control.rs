@@ -28,7 +28,7 @@ use std::net::SocketAddr;
 
 use socket2::Socket;
 
-use super::near::is_near;
+use super::loopback_window::is_same_host;
 use super::reserved::source_for;
 
 /// Controls that send until something is lost or marked, by the kernel's names.
@@ -89,7 +89,7 @@ impl Control {
 /// Whether both addresses are of this host.
 pub(super) fn is_within_host(local: SocketAddr, peer: SocketAddr) -> bool {
     // What goes to an address of this host comes from that very address, unless it is bound to another.
-    is_near(local, peer) || source_for(peer).is_ok_and(|source| source == peer.ip())
+    is_same_host(local, peer) || source_for(peer).is_ok_and(|source| source == peer.ip())
 }
 
 #[cold]
@@ -128,7 +128,7 @@ mod tests {
 
     use super::*;
     use crate::kernel::connection::KernelConnection;
-    use crate::{FpduEnds, Llp, Piece};
+    use crate::{Llp, Piece, SendHints};
 
     /// A control of this kernel that is not loss-based; none where there is only `reno` and its like.
     fn other() -> Option<String> {
@@ -204,7 +204,7 @@ mod tests {
         let (local, peer) = (addr("203.0.113.1:1"), addr("203.0.113.77:2"));
         let mut connection = KernelConnection::standing(socket, local, peer, control);
         assert_eq!(connection.congestion_control().unwrap(), "reno");
-        let sent = connection.try_send(&[Piece::from(b"FPDU")], FpduEnds::NONE);
+        let sent = connection.try_send(&[Piece::from(b"FPDU")], SendHints::NONE);
         assert_eq!(sent.unwrap(), 4);
         assert_eq!(connection.congestion_control().unwrap(), other);
     }

@@ -8,7 +8,7 @@ mod connection;
 mod control;
 mod info;
 mod listener;
-mod near;
+mod loopback_window;
 mod reserved;
 
 use std::io;

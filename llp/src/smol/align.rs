@@ -15,13 +15,13 @@
 //! this one segment.
 //!
 //! On a link that cuts segments by itself, several of one length leave together. Where FPDUs are longer than segments on purpose
-//! ([`FpduEnds::over_segments`]), a burst is as long as it can be, and cut every EMSS bytes whatever lies there.
+//! ([`SendHints::over_segments`]), a burst is as long as it can be, and cut every EMSS bytes whatever lies there.
 
 use std::time::Duration;
 
 use smoltcp::time::Instant;
 
-use crate::FpduEnds;
+use crate::SendHints;
 
 /// How long a segment waits for a window that takes it when nothing is in flight: RFC 9293 section
 /// 3.8.6.2.1 names 0.1 to 1 second.
@@ -80,7 +80,7 @@ pub(crate) struct Aligner {
 }
 
 impl<'a> Offer<'a> {
-    pub(crate) fn new(octets: usize, ends: FpduEnds<'a>) -> Self {
+    pub(crate) fn new(octets: usize, ends: SendHints<'a>) -> Self {
         Self {
             at: ends.base(),
             to: ends.base().saturating_add(octets as u64),

@@ -26,7 +26,7 @@ use super::settings::{Congestion, KEEPALIVE_PROBES};
 use super::signal::Signal;
 use super::stack::{Route, Stack};
 use super::user::User;
-use crate::{FpduEnds, Keepalive, Llp, LlpError, Piece, Recv};
+use crate::{Keepalive, Llp, LlpError, Piece, Recv, SendHints};
 use keepalive::Questions;
 use nagle::Nagle;
 use recovery::Recovery;
@@ -488,7 +488,7 @@ impl Llp for SmolConnection {
         }
     }
 
-    fn try_send(&mut self, pieces: &[Piece<'_>], ends: FpduEnds<'_>) -> Result<usize, LlpError> {
+    fn try_send(&mut self, pieces: &[Piece<'_>], ends: SendHints<'_>) -> Result<usize, LlpError> {
         let now = self.now();
         self.aligner.tick(now);
         self.follow_path_mtu(now);

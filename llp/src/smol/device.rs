@@ -9,15 +9,15 @@ use smoltcp::socket::tcp::State;
 use smoltcp::time::Instant;
 use smoltcp::wire::TcpSeqNumber;
 
-use super::bare::{Bare, part_fin};
 use super::burst::{BURST_MTU, allow_fragments, name_own_mss, raise_mss_of_peer, tcp_at};
+use super::dataless::{DatalessSegment, part_fin};
 use super::join::{Joiner, data_of};
 use super::mailbox::Mailbox;
 use super::packet::{Packet, Spares};
-use super::promises::Promises;
 use super::segment::FlowKey;
 use super::stack::{Route, Stack};
 use super::window::{Peer, after};
+use super::window_fixup::WindowFixup;
 
 /// Bytes of TCP's header on a segment with data.
 const TCP_HEADER: usize = 20;
@@ -59,7 +59,7 @@ struct Transmitter {
     cut: Cut,
     spares: Spares,
     route: Route,
-    promises: Promises,
+    window_fixup: WindowFixup,
     joiner: Joiner,
     path_mtu: usize,
     /// What tells the packets apart that may be fragmented.
@@ -112,13 +112,13 @@ impl Device {
         } else {
             stack.settings.mtu
         };
-        let (spares, promises) = (Spares::default(), Promises::default());
+        let (spares, window_fixup) = (Spares::default(), WindowFixup::default());
         let transmitter = Transmitter {
             stack,
             cut: Cut::default(),
             spares,
             route,
-            promises,
+            window_fixup,
             joiner: Joiner::default(),
             path_mtu: usize::MAX,
             ident: 0,
@@ -201,13 +201,13 @@ impl Device {
 
     /// Whether the last of the `handed` bytes that were put into the send buffer was ever sent.
     pub(crate) fn all_left(&self, handed: u64) -> bool {
-        let Promises { syn, sent_to, .. } = &self.transmitter.promises;
+        let WindowFixup { syn, sent_to, .. } = &self.transmitter.window_fixup;
         syn.map(|syn| after(syn, handed)) == *sent_to
     }
 
     /// How many of the `handed` bytes were never sent.
     pub(crate) fn unsent(&self, handed: u64) -> usize {
-        let Promises { syn, sent_to, .. } = self.transmitter.promises;
+        let WindowFixup { syn, sent_to, .. } = self.transmitter.window_fixup;
         syn.map_or(0, |syn| {
             let (end, sent) = (after(syn, handed), sent_to.unwrap_or(after(syn, 0)));
             if sent < end { end - sent } else { 0 }
@@ -216,7 +216,7 @@ impl Device {
 
     /// Whether something was sent again since this was last asked.
     pub(crate) fn take_resent(&mut self) -> bool {
-        mem::take(&mut self.transmitter.promises.resent)
+        mem::take(&mut self.transmitter.window_fixup.resent)
     }
 
     /// Longer packets than this need fragmentation on their path.
@@ -227,22 +227,22 @@ impl Device {
     /// Asks the peer to acknowledge again what it has acknowledged (RFC 9293 section 3.8.4), when
     /// `queued` of the `handed` bytes are not.
     pub(crate) fn ask(&mut self, key: &FlowKey, handed: u64, queued: usize) {
-        let Promises { syn, .. } = self.transmitter.promises;
+        let WindowFixup { syn, .. } = self.transmitter.window_fixup;
         let start = syn.map(|syn| after(syn, handed.wrapping_sub(queued as u64)));
         self.say_nothing_new(key, start.map(|start| start - 1), false);
     }
 
     /// Sends the FIN again, which was the last to leave.
     pub(crate) fn repeat_fin(&mut self, key: &FlowKey) {
-        self.say_nothing_new(key, self.transmitter.promises.last_left(), true);
+        self.say_nothing_new(key, self.transmitter.window_fixup.last_left(), true);
     }
 
     fn say_nothing_new(&mut self, key: &FlowKey, seq: Option<TcpSeqNumber>, fin: bool) {
-        let Transmitter { promises, .. } = &self.transmitter;
-        let (Some(seq), Some((ack, window))) = (seq, promises.no_news()) else {
+        let Transmitter { window_fixup, .. } = &self.transmitter;
+        let (Some(seq), Some((ack, window))) = (seq, window_fixup.no_news()) else {
             return;
         };
-        let segment = Bare {
+        let segment = DatalessSegment {
             from: key.local,
             to: key.remote,
             seq,
@@ -260,16 +260,16 @@ impl Device {
     /// acknowledged: whether a probe of the peer's window would have nothing to carry.
     pub(crate) fn before_egress(&mut self, handed: u64, queued: usize) {
         let probes = self.peer.window == 0 && queued > 0 && self.all_left(handed);
-        let promises = &mut self.transmitter.promises;
-        let start = promises
+        let window_fixup = &mut self.transmitter.window_fixup;
+        let start = window_fixup
             .syn
             .map(|syn| after(syn, handed.wrapping_sub(queued as u64)));
-        promises.empty_probe = start.filter(|_| probes).map(|start| start - 1);
+        window_fixup.empty_probe = start.filter(|_| probes).map(|start| start - 1);
     }
 
     /// The rest is in answer to what arrives.
     pub(crate) fn after_egress(&mut self) {
-        self.transmitter.promises.empty_probe = None;
+        self.transmitter.window_fixup.empty_probe = None;
     }
 
     /// What the peer has told us last of what it has and of its window, when `queued` of the `handed`
@@ -279,9 +279,9 @@ impl Device {
         key: &FlowKey,
         (handed, queued): (u64, usize),
         received: u64,
-    ) -> Option<Bare> {
-        let Promises { syn, .. } = self.transmitter.promises;
-        Some(Bare {
+    ) -> Option<DatalessSegment> {
+        let WindowFixup { syn, .. } = self.transmitter.window_fixup;
+        Some(DatalessSegment {
             from: key.remote,
             to: key.local,
             seq: after(self.peer.syn?, received),
@@ -292,7 +292,7 @@ impl Device {
     }
 
     /// Puts a segment of the peer's into the inbox.
-    pub(crate) fn hear_again(&mut self, said: Bare) {
+    pub(crate) fn hear_again(&mut self, said: DatalessSegment) {
         let mut packet = self.transmitter.take_packet();
         said.write(&mut packet, &self.checksums);
         self.inbox.push_back(packet);
@@ -300,26 +300,26 @@ impl Device {
 
     /// Whether what arrives acknowledges what never left.
     fn acknowledges_unsent(&self) -> bool {
-        let next = self.transmitter.promises.send_next();
+        let next = self.transmitter.window_fixup.send_next();
         next.is_some_and(|next| self.peer.acknowledges_beyond(next))
     }
 
     /// Tells a peer that has acknowledged what never left how far we are; once for all that came together.
     pub(crate) fn answer_challenge(&mut self, key: &FlowKey) {
         if mem::take(&mut self.challenged) {
-            self.say_nothing_new(key, self.transmitter.promises.send_next(), false);
+            self.say_nothing_new(key, self.transmitter.window_fixup.send_next(), false);
         }
     }
 
     /// Whether what arrives says nothing but that these bytes arrived.
     fn only_repeats(&self, octets: u64) -> bool {
-        let syn = self.transmitter.promises.syn;
+        let syn = self.transmitter.window_fixup.syn;
         syn.is_some_and(|syn| self.peer.only_repeats(after(syn, octets)))
     }
 
     /// The segment just shown to smoltcp had these effects; see [`Peer::arrived`].
     pub(crate) fn arrived(&mut self, states: (State, State), handed: u64, queued: usize) {
-        let syn = self.transmitter.promises.syn;
+        let syn = self.transmitter.window_fixup.syn;
         self.peer.arrived(states, syn, handed, queued);
     }
 }
@@ -336,7 +336,7 @@ impl phy::Device for Device {
                 fin.write(&mut second, &self.checksums);
                 self.inbox.push_front(second);
             }
-            let acknowledged = self.transmitter.promises.acknowledged();
+            let acknowledged = self.transmitter.window_fixup.acknowledged();
             self.peer.arrives(packet.octets(), acknowledged);
             if self.transmitter.stack.settings.bursts {
                 let octets = packet.octets_mut();
@@ -353,7 +353,7 @@ impl phy::Device for Device {
                 _ => break packet,
             }
         };
-        self.transmitter.promises.arrived(packet.octets());
+        self.transmitter.window_fixup.arrived(packet.octets());
         Some((
             RxToken {
                 packet,
@@ -407,9 +407,9 @@ impl phy::TxToken for TxToken<'_> {
         let mut packet = this.spares.take_for(room, &this.stack.pool);
         let octets = packet.resize(len);
         let result = f(octets);
-        let sent_to = this.promises.sent_to;
-        this.promises.leaving(octets, checksums);
-        let again = this.promises.sent_to == sent_to;
+        let sent_to = this.window_fixup.sent_to;
+        this.window_fixup.leaving(octets, checksums);
+        let again = this.window_fixup.sent_to == sent_to;
         let mut cut = 0;
         let mut longest = octets.len();
         if bursts {

@@ -34,7 +34,7 @@
 //! beyond the bound it is dropped. SYNs beyond a listener's backlog are ignored and come again after a second.
 //!
 //! # Segments and FPDUs
-//! With [`FpduEnds`](crate::FpduEnds), every segment begins with an FPDU and holds a whole number of
+//! With [`SendHints`](crate::SendHints), every segment begins with an FPDU and holds a whole number of
 //! them, as RFC 5044 section 3 and appendix A.1 ask of an MPA-aware TCP: as many as EMSS allows, or
 //! the pieces of EMSS bytes of one that is longer. smoltcp cuts its buffer wherever a window ends,
 //! so it is given one segment at a time, when the peer's window takes it whole; what does not fit
@@ -56,7 +56,7 @@
 //! On a link that cuts segments by itself (offload), one segment of smoltcp's is a burst of nearly 64 KiB: as many segments
 //! of the wire as have whole FPDUs and one length (but for the last), cut at that length. So all of this holds for the segments
 //! on the wire; what is sent again is cut at the length of those before. Where FPDUs are to be longer than a segment
-//! ([`FpduEnds::over_segments`](crate::FpduEnds::over_segments)), bursts are as long as they can be, and cut at EMSS wherever FPDUs end.
+//! ([`SendHints::over_segments`](crate::SendHints::over_segments)), bursts are as long as they can be, and cut at EMSS wherever FPDUs end.
 //!
 //! No receiver may rely on it (RFC 5044 section 5). Bytes without ends are one run that TCP may cut
 //! anywhere.
@@ -70,12 +70,12 @@
 
 mod align;
 mod backlog;
-mod bare;
 mod burst;
-mod carried;
 mod clock;
 mod connection;
+mod dataless;
 mod device;
+mod external_link;
 mod fault;
 mod join;
 mod link;
@@ -83,7 +83,6 @@ mod listener;
 mod mailbox;
 mod memory;
 mod packet;
-mod promises;
 mod reserved;
 mod segment;
 mod settings;
@@ -92,6 +91,7 @@ mod stack;
 mod table;
 mod user;
 mod window;
+mod window_fixup;
 
 pub(crate) use connection::{SmolConnection, local_for};
 pub(crate) use fault::{FaultInjector, FaultyLink};
@@ -104,8 +104,8 @@ pub(crate) use signal::Signal;
 pub(crate) use stack::{Link, Route, Stack};
 pub(crate) use user::User;
 
-pub use carried::Carrier;
 pub use clock::{Clock, SystemClock};
+pub use external_link::Carrier;
 
 pub use fault::{FaultCounts, FaultSettings};
 pub use memory::{MemoryNetwork, MemorySettings};

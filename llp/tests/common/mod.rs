@@ -11,7 +11,7 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
-use uwarp_llp::{FpduEnds, Llp, LlpError, LlpListener, Network, Piece, Recv};
+use uwarp_llp::{Llp, LlpError, LlpListener, Network, Piece, Recv, SendHints};
 
 /// After so long without any progress a test is taken to hang. No test comes near it.
 const STALLED: Duration = Duration::from_secs(300);
@@ -226,7 +226,7 @@ impl End {
             pieces.push(Piece::from(&rest[at..at + len]));
             at += len;
         }
-        let ends = FpduEnds::new(self.sent as u64, &self.ends);
+        let ends = SendHints::new(self.sent as u64, &self.ends);
         let taken = self.llp.try_send(&pieces, ends)?;
         assert!(taken <= offered);
         self.sent += taken;
@@ -361,7 +361,10 @@ pub(crate) fn an_abort_is_a_reset_at_the_peer(
     at: SocketAddr,
 ) {
     let (mut a, mut b) = connected(client, server, at);
-    assert_eq!(a.try_send(&[Piece::from(b"unread")], FpduEnds::NONE), Ok(6));
+    assert_eq!(
+        a.try_send(&[Piece::from(b"unread")], SendHints::NONE),
+        Ok(6)
+    );
     let descriptor = std::os::fd::AsRawFd::as_raw_fd(&a.fd());
     a.abort();
     assert_eq!(std::os::fd::AsRawFd::as_raw_fd(&a.fd()), descriptor);
@@ -370,7 +373,7 @@ pub(crate) fn an_abort_is_a_reset_at_the_peer(
     };
     assert_eq!(a.try_recv(&mut [0; 9]), Err(broken));
     assert_eq!(
-        a.try_send(&[Piece::from(b"x")], FpduEnds::NONE),
+        a.try_send(&[Piece::from(b"x")], SendHints::NONE),
         Err(broken)
     );
     let error = loop {
@@ -389,7 +392,7 @@ pub(crate) fn an_abort_is_a_reset_at_the_peer(
             addr: b.peer_addr()
         }
     );
-    assert!(b.try_send(&[Piece::from(b"x")], FpduEnds::NONE).is_err());
+    assert!(b.try_send(&[Piece::from(b"x")], SendHints::NONE).is_err());
     assert!(!b.flushed());
 }
 
@@ -417,7 +420,7 @@ pub(crate) fn a_fin_comes_after_all_octets_and_leaves_the_other_direction_open(
         "it stays closed"
     );
     assert_eq!(
-        a.llp.try_send(&[Piece::from(b"late")], FpduEnds::NONE),
+        a.llp.try_send(&[Piece::from(b"late")], SendHints::NONE),
         Err(LlpError::Broken {
             addr: a.llp.peer_addr()
         })
@@ -477,7 +480,7 @@ pub(crate) fn flushed_waits_for_the_peers_acknowledgement(
     let data = vec![7; 1 << 20];
     let mut taken = 0;
     loop {
-        match a.try_send(&[Piece::from(&data)], FpduEnds::NONE).unwrap() {
+        match a.try_send(&[Piece::from(&data)], SendHints::NONE).unwrap() {
             0 if taken > 0 => break,
             count => taken += count,
         }
@@ -513,7 +516,7 @@ pub(crate) fn unacknowledged_counts_what_the_peer_has_not_taken(
         let data = vec![7; 16 << 20];
         let mut sent = 0;
         loop {
-            match a.try_send(&[Piece::from(&data)], FpduEnds::NONE).unwrap() {
+            match a.try_send(&[Piece::from(&data)], SendHints::NONE).unwrap() {
                 0 if sent > 0 => break,
                 count => sent += count,
             }
@@ -586,7 +589,7 @@ pub(crate) fn small_messages_go_there_and_back(
         for number in 0..count as u64 {
             if first {
                 assert_eq!(
-                    llp.try_send(&[Piece::from(&number.to_be_bytes())], FpduEnds::NONE),
+                    llp.try_send(&[Piece::from(&number.to_be_bytes())], SendHints::NONE),
                     Ok(8)
                 );
             }
@@ -602,7 +605,10 @@ pub(crate) fn small_messages_go_there_and_back(
             }
             assert_eq!(u64::from_be_bytes(octets), number);
             if !first {
-                assert_eq!(llp.try_send(&[Piece::from(&octets)], FpduEnds::NONE), Ok(8));
+                assert_eq!(
+                    llp.try_send(&[Piece::from(&octets)], SendHints::NONE),
+                    Ok(8)
+                );
             }
         }
     };
@@ -620,7 +626,7 @@ pub(crate) fn a_reset_and_a_fin_are_told_apart_without_reading(
     let (mut a, mut b) = connected(client, server, at);
     assert_eq!(b.lost(), None);
     let octets = [Piece::from(b"not read")];
-    assert_eq!(a.try_send(&octets, FpduEnds::NONE), Ok(8));
+    assert_eq!(a.try_send(&octets, SendHints::NONE), Ok(8));
     for _ in 0..100 {
         a.drive();
         assert!(!b.peer_closed());
@@ -636,7 +642,7 @@ pub(crate) fn a_reset_and_a_fin_are_told_apart_without_reading(
         assert_eq!(b.lost(), None, "the bytes and the FIN wait to be read");
     }
     let (mut a, mut b) = connected(client, server, at);
-    assert_eq!(a.try_send(&octets, FpduEnds::NONE), Ok(8));
+    assert_eq!(a.try_send(&octets, SendHints::NONE), Ok(8));
     a.abort();
     let addr = b.peer_addr();
     let error = loop {

@@ -4,7 +4,7 @@ use uwarp_verbs::{BindWr, RemoteBuffer, SendWr, Sge, WindowBind};
 
 use super::post::Back;
 use crate::end::{Message, Op, both};
-use crate::lent::{Ask, Kind, Lent, Stage};
+use crate::lent_region::{Ask, Kind, LentRegion, Stage};
 use crate::memory;
 use crate::world::World;
 
@@ -34,7 +34,7 @@ impl World {
         let (Some(things), Some(memory), Some(qp)) = (things, &mut me.memory, &me.qp) else {
             return Ok(false);
         };
-        let lent = Lent::new(things.domain(me.domain), qp, kind, part, begin)?;
+        let lent = LentRegion::new(things.domain(me.domain), qp, kind, part, begin)?;
         let (ask, op) = (
             lent.ask(wr_id),
             Op::Lend {
@@ -83,7 +83,7 @@ impl World {
         let (Some(memory), Some(theirs)) = (&me.memory, &mut peer.memory) else {
             return Ok(false);
         };
-        let ready = |lent: &Lent| lent.stage == Stage::Ready;
+        let ready = |lent: &LentRegion| lent.stage == Stage::Ready;
         let Some(index) = theirs.lent.iter().position(ready) else {
             return self.post_write(connection, end, receive, false);
         };
@@ -151,9 +151,9 @@ impl World {
         let content = memory.source.expected(7, len).to_vec();
         let pd = things.domain(me.domain);
         let own = if reads {
-            Lent::own(pd, &vec![0xA5; len], base)?
+            LentRegion::own(pd, &vec![0xA5; len], base)?
         } else {
-            Lent::own(pd, &content, base)?
+            LentRegion::own(pd, &content, base)?
         };
         let (part, lent) = (own.part(), memory.lent.len());
         memory.lent.push(own);

@@ -1,7 +1,7 @@
 //! What programs do: they keep receives posted, choose what to do next, and post it.
 
+mod invalid_operations;
 mod lend;
-mod misdeeds;
 mod post;
 mod wrong;
 

@@ -3,9 +3,9 @@
 use uwarp_verbs::{QpState, RemoteBuffer, SendWr, Sge};
 
 use crate::end::{End, Message, Op, both};
-use crate::lent::{self, Kind};
+use crate::lent_region::{self, Kind};
 use crate::memory::Tracked;
-use crate::world::{Connection, Fate, Stage, World};
+use crate::world::{Connection, EndCause, Stage, World};
 use crate::wrong::Wrong;
 
 /// What of the peer's memory a request may name, though it should not.
@@ -97,7 +97,7 @@ impl World {
         let (Some(memory), Some(theirs)) = (&mut me.memory, &mut peer.memory) else {
             return Ok(false);
         };
-        let dead = |lent: &&lent::Lent| lent.stage == lent::Stage::Dead;
+        let dead = |lent: &&lent_region::LentRegion| lent.stage == lent_region::Stage::Dead;
         let of = |memory: &Tracked| (memory.to(0), memory.rkey());
         let dead = theirs.lent.iter().find(dead);
         let names = Names {
@@ -137,7 +137,7 @@ impl World {
             return Ok(false);
         }
         self.connections[connection].refusals.push((end, wrong));
-        self.befalls(connection, Fate::Refusal);
+        self.record_cause(connection, EndCause::Refusal);
         if wrong == Wrong::TooLong {
             self.robs(connection, 1 - end);
         }
@@ -150,7 +150,7 @@ impl World {
             .filter_map(|end| end.memory.as_ref())
             .flat_map(|memory| &memory.lent);
         let found =
-            lent.find(|lent| lent.kind != Kind::Window1 && lent.stage == lent::Stage::Ready);
+            lent.find(|lent| lent.kind != Kind::Window1 && lent.stage == lent_region::Stage::Ready);
         found.map(|lent| (lent.to, lent.rkey))
     }
 

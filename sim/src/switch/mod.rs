@@ -1,6 +1,6 @@
 //! What lies between the hosts: a switch with a cable to each, and all that may befall a packet.
 
-mod befall;
+mod inject;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};

@@ -6,7 +6,7 @@ use uwarp_verbs::{
     AcceptOptions, Access, AsyncEvent, CmEvent, CmEventKind, ConnectOptions, ConnectRequest, QpCaps,
 };
 
-use super::fate::{name, refusal, who};
+use super::end_cause::{name, refusal, who};
 use super::{Connection, Event, PATIENCE, Stage, World};
 use crate::end::{End, Memory};
 use crate::host::address;
@@ -83,7 +83,7 @@ impl World {
         let (round, hosts) = (*round, [ends[0].host, ends[1].host]);
         let rejects = !self.harmless && self.random.u8(0..REJECTED) == 0;
         self.connections[connection].rejects = rejects;
-        self.connections[connection].fates = self.fates_at_birth(connection);
+        self.connections[connection].causes = self.causes_at_birth(connection);
         for end in 0..2 {
             let End { host, qp_num, .. } = self.connections[connection].ends[end];
             self.qps.insert((host, qp_num), (connection, end));

@@ -174,7 +174,7 @@ impl World {
         connection.accepted = false;
         connection.ending = None;
         connection.refusals.clear();
-        connection.fates.clear();
+        connection.causes.clear();
         let plan = connection.plan;
         let dead = plan.hosts.iter().any(|host| {
             let host = self.hosts[*host].as_ref();

@@ -2,7 +2,7 @@
 
 mod completed;
 mod connect;
-mod fate;
+mod end_cause;
 mod finish;
 mod verdict;
 
@@ -14,7 +14,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use uwarp_verbs::CmId;
 
-pub(crate) use self::fate::Fate;
+pub(crate) use self::end_cause::EndCause;
 use crate::clock::VirtualClock;
 use crate::end::End;
 use crate::host::{Host, address};
@@ -97,7 +97,7 @@ pub(crate) struct Connection {
     /// Requests that the peer has to refuse, by the end that posted them.
     pub(crate) refusals: Vec<(usize, Wrong)>,
     /// What was done to it in this round, so that it may end.
-    pub(crate) fates: Vec<Fate>,
+    pub(crate) causes: Vec<EndCause>,
     /// Since when it is ending.
     ending: Option<Duration>,
     pub(crate) stage: Stage,
@@ -110,7 +110,7 @@ pub(crate) struct Connection {
 impl Connection {
     /// Whether something has happened, or may, after which requests fail.
     pub(crate) fn may_fail(&self) -> bool {
-        !self.fates.is_empty()
+        !self.causes.is_empty()
     }
 }
 
@@ -237,7 +237,7 @@ impl World {
                 ends,
                 round: 0,
                 refusals: Vec::new(),
-                fates: Vec::new(),
+                causes: Vec::new(),
                 ending: None,
                 stage: Stage::Opening,
                 accepted: false,
@@ -375,7 +375,7 @@ impl World {
             return Ok(());
         };
         if self.connections[connection].stage != Stage::Opening {
-            return self.misdeed(connection, end, what);
+            return self.invalid_operation(connection, end, what);
         }
         if tries < MISDEED_TRIES {
             let pause = Duration::from_micros(self.random.u64(1..1 << (10 + tries)));
@@ -390,7 +390,7 @@ impl World {
 
     pub(crate) fn death(&mut self, host: usize) {
         self.switch.set_down(host, true);
-        self.befalls_host(host, Fate::Death);
+        self.record_host_cause(host, EndCause::Death);
         for connection in &mut self.connections {
             if connection.plan.hosts[0] == host {
                 connection.id = None;

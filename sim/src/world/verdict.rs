@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use uwarp_verbs::{EndReason, Qp, QpAttr, QpState, Terminate, TerminateCode};
 
-use super::fate::{is_explained, refusal};
-use super::{Connection, Fate, World};
+use super::end_cause::{is_explained, refusal};
+use super::{Connection, EndCause, World};
 use crate::tally::Tally;
 use crate::wrong::Wrong;
 
@@ -42,14 +42,14 @@ impl World {
             }
         }
         // Where bytes change on the way and nobody can tell, anything may be said.
-        let unseen = [Fate::Damaged, Fate::StartupDamaged];
-        let [damaged, startup] = unseen.map(|fate| connection.fates.contains(&fate));
+        let unseen = [EndCause::Damaged, EndCause::StartupDamaged];
+        let [damaged, startup] = unseen.map(|cause| connection.causes.contains(&cause));
         if startup || damaged && !self.crc {
             return Ok(());
         }
         for reason in reasons.iter().flatten() {
-            if !is_explained(&connection.fates, reason) && !orderly(&Some(reason.clone())) {
-                return wrong(format!("{:?} do not explain it", connection.fates));
+            if !is_explained(&connection.causes, reason) && !orderly(&Some(reason.clone())) {
+                return wrong(format!("{:?} do not explain it", connection.causes));
             }
         }
         let may = Self::codes(connection);
@@ -69,12 +69,12 @@ impl World {
                 ));
             }
         }
-        if connection.fates == [Fate::Rejected] && !self.is_rejected(number, reasons) {
+        if connection.causes == [EndCause::Rejected] && !self.is_rejected(number, reasons) {
             return wrong("it was rejected, and it is not told so, or other bytes".to_owned());
         }
         match &connection.refusals[..] {
             [(end, what)]
-                if connection.fates == [Fate::Refusal] && !is_told(*end, *what, reasons) =>
+                if connection.causes == [EndCause::Refusal] && !is_told(*end, *what, reasons) =>
             {
                 wrong(format!("end {end} did {what:?}, and is not told so"))
             }
@@ -109,7 +109,7 @@ impl World {
             }
             let Some(theirs) = theirs
                 .as_ref()
-                .filter(|_| !is_greedy && !connection.fates.contains(&Fate::StartupDamaged))
+                .filter(|_| !is_greedy && !connection.causes.contains(&EndCause::StartupDamaged))
             else {
                 continue;
             };
@@ -132,21 +132,21 @@ impl World {
         let mut codes: Vec<_> = (connection.refusals.iter())
             .flat_map(|(_, what)| what.codes().iter().copied())
             .collect();
-        codes.extend(connection.fates.iter().flat_map(|fate| fate.codes()));
+        codes.extend(connection.causes.iter().flat_map(|cause| cause.codes()));
         codes
     }
 
     /// Counts what was done to a connection, and how it has ended.
     pub(crate) fn count(&mut self, number: usize, reasons: &[Option<EndReason>; 2]) {
-        let Connection { fates, .. } = &self.connections[number];
+        let Connection { causes, .. } = &self.connections[number];
         let orderly = (reasons.iter().flatten()).all(EndReason::is_orderly);
-        self.tally.add(match (fates.is_empty(), orderly) {
+        self.tally.add(match (causes.is_empty(), orderly) {
             (true, _) => CLEAN,
             (false, true) => SPARED,
             (false, false) => ENDED,
         });
-        for fate in fates {
-            self.tally.add(&format!("connections with {fate:?}"));
+        for cause in causes {
+            self.tally.add(&format!("connections with {cause:?}"));
         }
         for reason in reasons.iter().flatten() {
             self.tally.add(&format!("ends by {}", kind(reason)));

@@ -135,7 +135,7 @@ impl Connection {
         loop {
             let to = attempts.begin()?;
             let outcome = poll_fn(|cx| {
-                qp.device.home.check()?;
+                qp.device.fork_guard.check()?;
                 self.ops.changed.register(cx.waker());
                 match connect_outcome(&qp.lock(), to) {
                     Some(outcome) => Poll::Ready(outcome),

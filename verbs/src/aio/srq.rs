@@ -90,7 +90,7 @@ impl Srq {
     pub fn post_recv(&self, buf: RegisteredBuf) -> Result<(), (Error, RegisteredBuf)> {
         let shared = &*self.shared;
         let refused = |kind| PostError { index: 0, kind }.into();
-        if let Err(inherited) = shared.domain.pd().device().home.check() {
+        if let Err(inherited) = shared.domain.pd().device().fork_guard.check() {
             return Err((refused(inherited.into()), buf));
         }
         let mut slots = shared.slots.lock();
@@ -176,7 +176,7 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         // In the child of a fork the buffers are the parent's.
-        if self.domain.pd().device().home.check().is_err() {
+        if self.domain.pd().device().fork_guard.check().is_err() {
             return;
         }
         // Every QP that takes from the queue keeps it, by way of its operations. So none is left.

@@ -22,9 +22,9 @@ mod local;
 mod parts;
 mod status;
 mod stream;
+mod terminate_report;
 #[cfg(test)]
 mod tests;
-mod told;
 mod transport;
 
 use std::fmt;
@@ -45,7 +45,7 @@ use parts::Account;
 pub(crate) use parts::Act;
 pub use parts::{CauseCode, Layer, Who};
 pub(crate) use stream::{Broken, Receive};
-pub(crate) use told::{Asked, Told, Work};
+pub(crate) use terminate_report::{Asked, TerminateReport, Work};
 
 /// Why something failed (of this API alone: the verbs have a status or an `errno`): who, in which layer, by which code,
 /// against which demand of the RFCs.
@@ -80,7 +80,7 @@ enum Reason {
     /// What the peer sent cannot be taken apart into FPDUs.
     Framing(DeframeError),
     /// The peer's Terminate Message.
-    Told(Told),
+    TerminateReport(TerminateReport),
     /// A work request of this side cannot be carried out.
     Local(LocalProblem),
     /// MPA startup failed.
@@ -123,8 +123,8 @@ impl Cause {
         Self::new(Reason::Framing(error))
     }
 
-    pub(crate) const fn told(told: Told) -> Self {
-        Self::new(Reason::Told(told))
+    pub(crate) const fn told(told: TerminateReport) -> Self {
+        Self::new(Reason::TerminateReport(told))
     }
 
     /// A work request of this side that cannot be carried out.
@@ -200,7 +200,7 @@ impl Cause {
             Reason::Access(refusal) => refusal.account(),
             Reason::Broken(broken) => broken.account(),
             Reason::Framing(error) => stream::framing(error),
-            Reason::Told(told) => told.account(),
+            Reason::TerminateReport(told) => told.account(),
             Reason::Local(problem) => problem.account(),
             Reason::Startup(error) => transport::startup(error),
             Reason::Llp(error) => transport::llp(error),
@@ -248,7 +248,7 @@ impl From<LimitReached> for Cause {
 /// As far as the message itself tells.
 impl From<Terminate> for Cause {
     fn from(terminate: Terminate) -> Self {
-        Cause::told(Told::new(&terminate, Work::Unknown))
+        Cause::told(TerminateReport::new(&terminate, Work::Unknown))
     }
 }
 
@@ -275,7 +275,7 @@ impl fmt::Display for Sentence<'_> {
             Reason::Access(refusal) => fmt::Display::fmt(refusal, f),
             Reason::Broken(broken) => fmt::Display::fmt(broken, f),
             Reason::Framing(error) => fmt::Display::fmt(error, f),
-            Reason::Told(told) => fmt::Display::fmt(told, f),
+            Reason::TerminateReport(told) => fmt::Display::fmt(told, f),
             Reason::Local(problem) => fmt::Display::fmt(problem, f),
             Reason::Startup(error) => f.write_str(&transport::startup_fact(error)),
             Reason::Llp(error) => transport::llp_fact(error, f),

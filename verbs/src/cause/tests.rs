@@ -4,8 +4,8 @@ use super::*;
 
 mod ends;
 mod local;
-mod lower;
 mod peer;
+mod transport;
 
 /// Samples of every variant of an enum. A variant without one does not compile: the patterns are also the arms of a
 /// `match`.

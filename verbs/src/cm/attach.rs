@@ -69,7 +69,7 @@ impl Qp {
         options: &StreamOptions,
     ) -> Result<(), ConnectError> {
         let inner = self.inner();
-        inner.device.home.check()?;
+        inner.device.fork_guard.check()?;
         let peer = inner.device.accounts.peer(stream.peer_addr());
         let ird = options.ird.min(inner.ctx.settings.limits.max_ird);
         let places = ReadPlaces::up_to(ird, &peer, inner.in_pd());

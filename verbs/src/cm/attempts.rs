@@ -122,7 +122,7 @@ impl<'a> Attempts<'a> {
 
 impl Drop for Attempts<'_> {
     fn drop(&mut self) {
-        if self.qp.device.home.is_here() {
+        if self.qp.device.fork_guard.is_here() {
             self.qp.with(Connection::no_more_attempts);
         }
     }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use uwarp_llp::Llp;
 
 use super::connect::{self, ConnectOptions, Starter};
+use super::connect_request::{AcceptOptions, RejectOptions};
 use super::id::{CmError, CmId};
-use super::incoming::Incoming;
 use super::inner::IdInner;
 use super::listener::Listening;
 use super::observer::Observer;
-use super::request::{AcceptOptions, RejectOptions};
+use super::pending_startup::PendingStartup;
 use super::state::{CmInput, CmState};
 use crate::qp::Qp;
 
@@ -133,7 +133,7 @@ impl CmId {
             (id.local, id.peer) = (Some(stream.local_addr()), Some(stream.peer_addr()));
         }
         let sink = Arc::downgrade(inner);
-        let started = Incoming::start(sink, &inner.device, stream, read, None);
+        let started = PendingStartup::start(sink, &inner.device, stream, read, None);
         if started.is_err() {
             inner.state.lock().advance(CmInput::FailedOver);
         }
@@ -198,7 +198,7 @@ impl CmId {
 
     fn check_device(&self, qp: &Qp) -> Result<&Arc<IdInner>, CmError> {
         let inner = self.inner();
-        inner.device.home.check()?;
+        inner.device.fork_guard.check()?;
         if !Arc::ptr_eq(&inner.device, &qp.inner().device) {
             return Err(CmError::OtherDevice);
         }

@@ -15,7 +15,7 @@ use super::inner::IdInner;
 use crate::clock::machine_now;
 use crate::completion::EventFd;
 use crate::device::{Device, DeviceInner};
-use crate::home::{Home, Inherited};
+use crate::fork_guard::{ForkGuard, Inherited};
 
 /// Why a channel gave no event (`errno` of `rdma_get_cm_event`).
 #[derive(Debug, thiserror::Error)]
@@ -57,7 +57,7 @@ pub struct EventChannel {
 }
 
 struct Inner {
-    home: Home,
+    fork_guard: ForkGuard,
     fd: EventFd,
     /// While the lock is held, the descriptor's count is the number of waiting events: so no read of it
     /// ever blocks.
@@ -81,7 +81,7 @@ impl EventChannel {
         let fd = EventFd::semaphore()?;
         Ok(EventChannel {
             inner: Arc::new(Inner {
-                home: Home::here(),
+                fork_guard: ForkGuard::here(),
                 fd,
                 waiting: Mutex::default(),
                 manual: AtomicBool::new(false),
@@ -111,7 +111,7 @@ impl EventChannel {
         };
         let deadline = timeout.and_then(|timeout| machine_now().checked_add(timeout));
         loop {
-            self.inner.home.check()?;
+            self.inner.fork_guard.check()?;
             if let Some(event) = self.try_get_event() {
                 return Ok(event);
             }
@@ -128,7 +128,7 @@ impl EventChannel {
     /// The next event, if one is waiting (`rdma_get_cm_event` that does not wait).
     #[must_use]
     pub fn try_get_event(&self) -> Option<CmEvent> {
-        self.inner.home.check().ok()?;
+        self.inner.fork_guard.check().ok()?;
         loop {
             let Waiting { owner, data } = {
                 let mut waiting = self.inner.waiting.lock();
@@ -150,7 +150,7 @@ impl EventChannel {
     /// Events that wait (librdmacm has no such count); none in the child of a fork.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        if !self.inner.home.is_here() {
+        if !self.inner.fork_guard.is_here() {
             return 0;
         }
         self.inner.waiting.lock().len()
@@ -158,7 +158,7 @@ impl EventChannel {
 
     /// Whether it was made in this process: an id of the child of a fork cannot use a channel of the parent.
     pub(super) fn check(&self) -> Result<(), Inherited> {
-        self.inner.home.check()
+        self.inner.fork_guard.check()
     }
 
     /// Events of this device come here.
@@ -169,7 +169,7 @@ impl EventChannel {
     }
 
     pub(super) fn send(&self, owner: Arc<IdInner>, data: CmEventData) {
-        if !self.inner.home.is_here() {
+        if !self.inner.fork_guard.is_here() {
             return;
         }
         let mut waiting = self.inner.waiting.lock();
@@ -180,7 +180,7 @@ impl EventChannel {
     /// Takes the events of an id back that nobody has fetched, from the queue and from the descriptor's
     /// count. To be dropped without locks: requests among them are rejected.
     pub(super) fn take_back(&self, owner: &IdInner) -> VecDeque<Waiting> {
-        if !self.inner.home.is_here() {
+        if !self.inner.fork_guard.is_here() {
             return VecDeque::new();
         }
         let mut waiting = self.inner.waiting.lock();

@@ -9,7 +9,7 @@ use uwarp_mpa::{ConfigError, InitiatorConfig, Model, NO_AUTO, Revision, StartupE
 use super::attempts::{Attempt, Attempts, ResolveError, list, resolve};
 use super::observer::Observer;
 use crate::event::EndReason;
-use crate::home::Inherited;
+use crate::fork_guard::Inherited;
 use crate::limits::ReadPlaces;
 use crate::peer::{self, PrivateDataLimit};
 use crate::progress::WouldWait;
@@ -240,7 +240,7 @@ pub(super) fn start(
     starter: Starter,
     open: impl FnOnce() -> Result<Box<dyn Llp>, LlpError>,
 ) -> Result<(), ConnectError> {
-    qp.device.home.check()?;
+    qp.device.fork_guard.check()?;
     let settings = &qp.ctx.settings;
     let enhanced = settings.revision == Revision::Two;
     peer::check_private_data(settings.peer, enhanced, &options.private_data)?;

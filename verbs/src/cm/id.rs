@@ -12,12 +12,12 @@ use uwarp_mpa::{ConfigError, StartupError};
 use super::attempts::ResolveError;
 use super::channel::EventChannel;
 use super::connect::ConnectError;
-use super::incoming::RequestError;
+use super::connect_request::{AcceptError, ConnectRequest};
 use super::inner::{IdInner, IdLocked};
-use super::request::{AcceptError, ConnectRequest};
+use super::pending_startup::RequestError;
 use super::state::{CmState, WrongState};
 use crate::device::{DeviceError, DeviceInner};
-use crate::home::Inherited;
+use crate::fork_guard::Inherited;
 
 /// Why a call of the connection manager was refused (`errno` of librdmacm). What it began and then failed comes as an
 /// event instead.
@@ -125,7 +125,7 @@ pub(super) struct Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        if self.inner.device.home.is_here() {
+        if self.inner.device.fork_guard.is_here() {
             self.inner.shut_down();
         }
     }
@@ -251,7 +251,7 @@ impl CmId {
 
     /// Acknowledges events that were left unacknowledged (`rdma_ack_cm_event`).
     pub fn ack_events(&self, events: u32) {
-        if self.inner().device.home.is_here() {
+        if self.inner().device.fork_guard.is_here() {
             self.inner().acknowledged(events.into());
         }
     }
@@ -261,7 +261,7 @@ impl CmId {
     /// # Errors
     /// [`CmError::Unacknowledged`] when `timeout` passed first; `None` waits without end.
     pub fn wait_acknowledged(&self, timeout: Option<Duration>) -> Result<(), CmError> {
-        self.inner().device.home.check()?;
+        self.inner().device.fork_guard.check()?;
         match self.inner().wait_acknowledged(timeout) {
             0 => Ok(()),
             events => Err(CmError::Unacknowledged { events }),
@@ -275,7 +275,7 @@ impl CmId {
     /// [`CmError::Unacknowledged`] when `timeout` passed first; the id is destroyed all the same, and the call
     /// may be repeated.
     pub fn destroy(&self, timeout: Option<Duration>) -> Result<(), CmError> {
-        self.inner().device.home.check()?;
+        self.inner().device.fork_guard.check()?;
         self.inner().shut_down();
         self.wait_acknowledged(timeout)
     }
@@ -284,7 +284,7 @@ impl CmId {
     /// In the child of a fork, where a thread that is no more may hold the lock.
     pub(super) fn locked(&self) -> Result<MutexGuard<'_, IdLocked>, Inherited> {
         let inner = self.inner();
-        inner.device.home.check()?;
+        inner.device.fork_guard.check()?;
         let id = inner.state.lock();
         id.channel.check()?;
         Ok(id)

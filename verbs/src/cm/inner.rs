@@ -13,13 +13,13 @@ use uwarp_llp::{BoundPort, LlpError};
 use uwarp_mpa::{NO_AUTO, Negotiated, Role, StartupError};
 
 use super::channel::EventChannel;
+use super::connect_request::{AcceptError, ConnectRequest};
 use super::event::{CmEventData, CmEventKind, CmReason};
 use super::failures::Failures;
 use super::id::{CmError, CmId, Handle};
-use super::incoming::RequestSink;
 use super::listener::Listening;
 use super::observer::Observer;
-use super::request::{AcceptError, ConnectRequest};
+use super::pending_startup::RequestSink;
 use super::state::{CmInput, CmState, WrongState};
 use super::status;
 use crate::clock::machine_now;
@@ -128,7 +128,7 @@ impl IdInner {
             unacked: Mutex::new(0),
             acked: Condvar::new(),
         });
-        if !device.home.is_here() {
+        if !device.fork_guard.is_here() {
             // Every call of it will say so.
             return id;
         }
@@ -238,7 +238,7 @@ impl IdInner {
 
 impl Drop for IdInner {
     fn drop(&mut self) {
-        if self.device.home.is_here() {
+        if self.device.fork_guard.is_here() {
             self.device.ids.forget(self.token);
         } else {
             // To give it back takes locks of the network; the parent has it still.

@@ -9,9 +9,9 @@ use parking_lot::Mutex;
 use uwarp_llp::{BoundPort, Llp, LlpError, LlpListener};
 use uwarp_mpa::StartupError;
 
-use super::incoming::{Incoming, RequestError, RequestSink, refuse, responder};
-use super::request::ConnectRequest;
-use super::startups::Startups;
+use super::connect_request::ConnectRequest;
+use super::pending_startup::{PendingStartup, RequestError, RequestSink, refuse, responder};
+use super::startup_queue::StartupQueue;
 use crate::device::{DeviceError, DeviceInner};
 use crate::event::AsyncEvent;
 use crate::progress::background::{Interest, Source, Token, Verdict};
@@ -38,7 +38,7 @@ pub(super) struct ListenerInner {
     /// Connections that there may be at once, from TCP's accept to the decision.
     places: u32,
     /// Those of them whose Requests have not come whole.
-    startups: Arc<Startups>,
+    startups: Arc<StartupQueue>,
     sink: Weak<dyn RequestSink>,
     state: Mutex<State>,
 }
@@ -64,7 +64,7 @@ pub(super) struct Slot {
 
 impl Slot {
     /// The connections in startup that it is one of.
-    pub(super) fn startups(&self) -> Option<Arc<Startups>> {
+    pub(super) fn startups(&self) -> Option<Arc<StartupQueue>> {
         let listener = self.listener.upgrade()?;
         Some(Arc::clone(&listener.startups))
     }
@@ -73,7 +73,7 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         if let Some(listener) = self.listener.upgrade()
-            && listener.device.home.is_here()
+            && listener.device.fork_guard.is_here()
         {
             listener.decided(self.given);
         }
@@ -141,7 +141,7 @@ impl Listening {
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        if !self.inner.device.home.is_here() {
+        if !self.inner.device.fork_guard.is_here() {
             // The parent listens on.
             std::mem::forget(Arc::clone(&self.inner));
             return;
@@ -324,7 +324,7 @@ impl ListenerInner {
             }
         }
         let sink = Weak::clone(&self.this);
-        if let Err(error) = Incoming::start(sink, &self.device, llp, &[], Some(slot)) {
+        if let Err(error) = PendingStartup::start(sink, &self.device, llp, &[], Some(slot)) {
             tracing::warn!(%error, "a new connection could not be taken");
             if let (RequestError::Limit(limit), Some(sink)) = (error, self.sink.upgrade()) {
                 sink.failed(peer, limit.into());

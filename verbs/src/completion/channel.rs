@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use super::cq::CqInner;
 use super::eventfd::EventFd;
 use crate::clock::machine_now;
-use crate::home::{Home, Inherited};
+use crate::fork_guard::{ForkGuard, Inherited};
 
 /// Why a channel gave no event (of `ibv_get_cq_event`).
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +44,7 @@ pub struct CompletionChannel {
 
 #[derive(Debug)]
 struct Inner {
-    home: Home,
+    fork_guard: ForkGuard,
     fd: EventFd,
     queue: Mutex<Queue>,
     /// Something sends here whose device the program drives: nobody would while a call waits.
@@ -75,7 +75,7 @@ impl CompletionChannel {
         let fd = EventFd::semaphore()?;
         Ok(Self {
             inner: Arc::new(Inner {
-                home: Home::here(),
+                fork_guard: ForkGuard::here(),
                 fd,
                 queue: Mutex::default(),
                 manual: AtomicBool::new(false),
@@ -100,7 +100,7 @@ impl CompletionChannel {
         };
         let deadline = timeout.and_then(|timeout| machine_now().checked_add(timeout));
         loop {
-            self.inner.home.check()?;
+            self.inner.fork_guard.check()?;
             if let Some(event) = self.try_get_event() {
                 return Ok(event);
             }
@@ -118,7 +118,7 @@ impl CompletionChannel {
     /// The next event, if one is waiting (`ibv_get_cq_event` that does not wait).
     #[must_use]
     pub fn try_get_event(&self) -> Option<CqEvent> {
-        self.inner.home.check().ok()?;
+        self.inner.fork_guard.check().ok()?;
         let mut queue = self.inner.queue.lock();
         loop {
             let cq = queue.waiting.pop_front()?;
@@ -131,7 +131,7 @@ impl CompletionChannel {
                 return Some(CqEvent {
                     cq,
                     ack: true,
-                    home: self.inner.home,
+                    fork_guard: self.inner.fork_guard,
                 });
             }
         }
@@ -152,7 +152,7 @@ impl CompletionChannel {
 
     /// 0 where a thread that is no more may hold the lock.
     fn look(&self, count: impl FnOnce(&Queue) -> usize) -> usize {
-        if !self.inner.home.is_here() {
+        if !self.inner.fork_guard.is_here() {
             return 0;
         }
         count(&self.inner.queue.lock())
@@ -160,11 +160,11 @@ impl CompletionChannel {
 
     /// Whether it was made in this process.
     pub(crate) fn check(&self) -> Result<(), Inherited> {
-        self.inner.home.check()
+        self.inner.fork_guard.check()
     }
 
     /// A CQ is to send here whose device the program drives itself.
-    pub(crate) fn is_of_manual(&self) {
+    pub(crate) fn mark_manual(&self) {
         self.inner.manual.store(true, Ordering::Relaxed);
     }
 
@@ -215,7 +215,7 @@ impl AsFd for CompletionChannel {
 pub struct CqEvent {
     cq: Arc<CqInner>,
     ack: bool,
-    home: Home,
+    fork_guard: ForkGuard,
 }
 
 impl CqEvent {
@@ -239,7 +239,7 @@ impl CqEvent {
 
 impl Drop for CqEvent {
     fn drop(&mut self) {
-        if self.ack && self.home.is_here() {
+        if self.ack && self.fork_guard.is_here() {
             self.cq.ack_events(1);
         }
     }

@@ -15,7 +15,7 @@ use super::places::{FreedPlaces, QueueId, Queues, Run};
 use super::wc::Completion;
 use crate::clock::machine_now;
 use crate::event::AsyncEvent;
-use crate::home::Inherited;
+use crate::fork_guard::Inherited;
 
 /// Which completions send an event (`solicited_only` of `ibv_req_notify_cq`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -1,4 +1,4 @@
-//! The QPs of a CQ, and how they are driven: few of them one by one, many by their crowds.
+//! The QPs of a CQ, and how they are driven: few of them one by one, many by their groups.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::RwLock;
 
 use crate::device::DeviceInner;
-use crate::progress::crowd::{Crowd, FEW};
+use crate::progress::epoll_group::{EpollGroup, FEW};
 use crate::qp::inner::QpInner;
 
 /// How the QPs of a CQ are driven.
@@ -15,22 +15,22 @@ use crate::qp::inner::QpInner;
 pub(super) enum Driven {
     /// One by one.
     Each(Arc<[Weak<QpInner>]>),
-    /// By the crowds in which they sit.
-    Crowds(Arc<[Arc<Crowd>]>),
+    /// By the groups in which they sit.
+    Groups(Arc<[Arc<EpollGroup>]>),
 }
 
 /// The QPs of a CQ.
 ///
 /// ```text
 ///           more than `FEW` QPs
-///   Each ─────────────────────────► Crowds
+///   Each ─────────────────────────► Groups
 ///     ▲                               │
 ///     └────────── no QP at all ───────┘
 /// ```
 #[derive(Default)]
 pub(super) struct Members {
     state: RwLock<State>,
-    /// They are driven as crowds, for those who look without the lock.
+    /// They are driven as groups, for those who look without the lock.
     have_crowds: AtomicBool,
 }
 
@@ -40,9 +40,9 @@ struct State {
     qps: BTreeMap<u32, Member>,
     driven: Option<Driven>,
     /// Where they sit when there are many of them, and how many in each.
-    crowds: Vec<(Arc<Crowd>, usize)>,
+    groups: Vec<(Arc<EpollGroup>, usize)>,
     /// Where those sit that had no seat.
-    own: Option<Arc<Crowd>>,
+    own: Option<Arc<EpollGroup>>,
 }
 
 struct Member {
@@ -56,14 +56,14 @@ impl Members {
         self.state.read().qps.len()
     }
 
-    /// Whether they are driven as crowds.
+    /// Whether they are driven as groups.
     #[inline]
     pub(super) fn have_crowds(&self) -> bool {
         self.have_crowds.load(Ordering::Relaxed)
     }
 
     /// Its QPs, where they are few and driven one by one: for a poll, which takes no reference to the list then. None where they are more,
-    /// or in crowds, or when somebody has to make that list first.
+    /// or in groups, or when somebody has to make that list first.
     #[inline]
     pub(super) fn few(&self) -> Option<[Option<Arc<QpInner>>; FEW]> {
         match &self.state.read().driven {
@@ -87,12 +87,12 @@ impl Members {
         let State {
             qps,
             driven,
-            crowds,
+            groups,
             ..
         } = &mut *state;
-        let make = || match crowds.is_empty() {
+        let make = || match groups.is_empty() {
             true => Driven::Each(qps.values().map(|member| Weak::clone(&member.qp)).collect()),
-            false => Driven::Crowds(crowds.iter().map(|(crowd, _)| Arc::clone(crowd)).collect()),
+            false => Driven::Groups(groups.iter().map(|(group, _)| Arc::clone(group)).collect()),
         };
         driven.get_or_insert_with(make).clone()
     }
@@ -110,9 +110,9 @@ impl Members {
         state.qps.insert(qp.ctx.qp_num, member);
         state.driven = None;
         // A program that drives its device itself wants each poll to do all that is due, in an order that repeats.
-        let many = state.qps.len() > FEW || !state.crowds.is_empty();
+        let many = state.qps.len() > FEW || !state.groups.is_empty();
         if many && !device.background.is_manual() {
-            let result = match state.crowds.is_empty() {
+            let result = match state.groups.is_empty() {
                 true => state.seat_all(device),
                 false => state.sit(device, qp),
             };
@@ -129,16 +129,16 @@ impl Members {
         state.driven = None;
         let member = state.qps.remove(&qp.ctx.qp_num);
         if member.is_some_and(|member| member.sits)
-            && let Some(seat) = qp.seat()
+            && let Some(seat) = qp.member()
         {
-            state.leave(seat.crowd());
+            state.leave(seat.group());
         }
         self.note(&state);
     }
 
     fn note(&self, state: &State) {
         self.have_crowds
-            .store(!state.crowds.is_empty(), Ordering::Relaxed);
+            .store(!state.groups.is_empty(), Ordering::Relaxed);
     }
 }
 
@@ -156,19 +156,19 @@ impl State {
 
     /// A QP takes a seat, unless it has one (with the crowd of its other CQ): where others of this CQ sit.
     fn sit(&mut self, device: &Arc<DeviceInner>, qp: &Arc<QpInner>) -> rustix::io::Result<()> {
-        let seat = match (qp.seat(), self.crowds.first()) {
+        let seat = match (qp.member(), self.groups.first()) {
             (Some(seat), _) => seat,
-            (None, Some((crowd, _))) => qp.sit(crowd),
+            (None, Some((group, _))) => qp.sit(group),
             (None, None) => qp.sit(self.own(device)?),
         };
-        let crowd = seat.crowd();
+        let group = seat.group();
         match self
-            .crowds
+            .groups
             .iter_mut()
-            .find(|(known, _)| Arc::ptr_eq(known, crowd))
+            .find(|(known, _)| Arc::ptr_eq(known, group))
         {
             Some((_, qps)) => *qps += 1,
-            None => self.crowds.push((Arc::clone(crowd), 1)),
+            None => self.groups.push((Arc::clone(group), 1)),
         }
         if let Some(member) = self.qps.get_mut(&qp.ctx.qp_num) {
             member.sits = true;
@@ -176,24 +176,24 @@ impl State {
         Ok(())
     }
 
-    fn leave(&mut self, crowd: &Arc<Crowd>) {
+    fn leave(&mut self, group: &Arc<EpollGroup>) {
         let at = self
-            .crowds
+            .groups
             .iter()
-            .position(|(known, _)| Arc::ptr_eq(known, crowd));
+            .position(|(known, _)| Arc::ptr_eq(known, group));
         if let Some(at) = at
-            && let Some((_, qps)) = self.crowds.get_mut(at)
+            && let Some((_, qps)) = self.groups.get_mut(at)
         {
             *qps -= 1;
             if *qps == 0 {
-                self.crowds.swap_remove(at);
+                self.groups.swap_remove(at);
             }
         }
     }
 
-    fn own(&mut self, device: &Arc<DeviceInner>) -> rustix::io::Result<&Arc<Crowd>> {
+    fn own(&mut self, device: &Arc<DeviceInner>) -> rustix::io::Result<&Arc<EpollGroup>> {
         if self.own.is_none() {
-            self.own = Some(Crowd::new(device)?);
+            self.own = Some(EpollGroup::new(device)?);
         }
         self.own.as_ref().ok_or(rustix::io::Errno::NFILE)
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use super::placed::PlacedBuffer;
+use super::page_offset_buffer::PageOffsetBuffer;
 
 /// Bytes of one receive buffer. One read fills it with many FPDUs; the largest FPDU (64768 bytes of ULPDU
 /// with Markers) fits with room to spare.
@@ -30,8 +30,8 @@ pub(crate) struct BufferPool {
 /// Alone in its cache lines.
 #[repr(align(128))]
 struct Shelf {
-    receive: Mutex<Vec<PlacedBuffer>>,
-    large: Mutex<Vec<PlacedBuffer>>,
+    receive: Mutex<Vec<PageOffsetBuffer>>,
+    large: Mutex<Vec<PageOffsetBuffer>>,
     staging: Mutex<Vec<Vec<u8>>>,
 }
 
@@ -47,11 +47,11 @@ impl Default for Shelf {
 }
 
 impl Shelf {
-    fn receive(&self) -> &Mutex<Vec<PlacedBuffer>> {
+    fn receive(&self) -> &Mutex<Vec<PageOffsetBuffer>> {
         &self.receive
     }
 
-    fn large(&self) -> &Mutex<Vec<PlacedBuffer>> {
+    fn large(&self) -> &Mutex<Vec<PageOffsetBuffer>> {
         &self.large
     }
 }
@@ -86,18 +86,18 @@ impl BufferPool {
     }
 
     /// A receive buffer of so many bytes: [`BUFFER`] or [`LARGE`].
-    pub(super) fn take(&self, len: usize) -> PlacedBuffer {
+    pub(super) fn take(&self, len: usize) -> PageOffsetBuffer {
         let kind = if len == LARGE {
             Shelf::large
         } else {
             Shelf::receive
         };
         let pooled = self.pop(kind);
-        pooled.unwrap_or_else(|| PlacedBuffer::new(len))
+        pooled.unwrap_or_else(|| PageOffsetBuffer::new(len))
     }
 
     /// Takes a receive buffer back, if it is whole (and begins where it should).
-    pub(super) fn give(&self, buffer: PlacedBuffer) {
+    pub(super) fn give(&self, buffer: PageOffsetBuffer) {
         match buffer.len() {
             _ if !buffer.is_placed() => {}
             BUFFER => keep(&self.own().receive, buffer),
@@ -167,11 +167,11 @@ mod tests {
     #[test]
     fn no_more_are_kept_than_a_thread_needs_and_none_that_is_not_whole() {
         let pool = BufferPool::default();
-        pool.give(PlacedBuffer::new(100));
-        pool.give(PlacedBuffer::misplaced(BUFFER));
+        pool.give(PageOffsetBuffer::new(100));
+        pool.give(PageOffsetBuffer::misplaced(BUFFER));
         assert_eq!(pool.len(), 0);
         for _ in 0..2 * KEEP {
-            pool.give(PlacedBuffer::new(BUFFER));
+            pool.give(PageOffsetBuffer::new(BUFFER));
         }
         assert_eq!(pool.len(), KEEP);
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tracing::Span;
-use uwarp_llp::{FpduEnds, Keepalive};
+use uwarp_llp::{Keepalive, SendHints};
 use uwarp_mpa::{Deframer, FpduSegments, Framer, Initiator, InitiatorConfig, Negotiated, SendGate};
 use uwarp_rdmap::{Opcode, OutMessage, Stream};
 
@@ -502,7 +502,7 @@ impl Connection {
     }
 
     /// Where FPDUs end in what there is to send, whether they may go over segments, and whether they ask for a single answer.
-    pub(crate) fn fpdu_ends(&self) -> FpduEnds<'_> {
+    pub(crate) fn fpdu_ends(&self) -> SendHints<'_> {
         // It is in the last call for a batch: those before it do not ask.
         let asks = self.tx.ends_with_request()
             && self.sq.one_request_pending()

@@ -16,7 +16,7 @@ use super::receive_queue::ReceiveQueue;
 use crate::cause::{Act, Broken, Cause, Receive, Refusal};
 use crate::completion::Status;
 use crate::event::AsyncEvent;
-use crate::mem::{Asker, Landing, Need, Recent};
+use crate::mem::{Asker, Landing, Need, WriteTargetCache};
 use crate::mutants::mutate;
 use crate::qp::state::QpState;
 use crate::settings::OnNoReceive;
@@ -27,7 +27,7 @@ struct View<'a> {
     ctx: &'a QpContext,
     asker: Asker,
     rq: &'a ReceiveQueue,
-    recent: RefCell<&'a mut Recent>,
+    recent: RefCell<&'a mut WriteTargetCache>,
     /// The segment is the RTR indication: a Send of no bytes that takes no receive.
     rtr_send: bool,
 }
@@ -93,7 +93,7 @@ impl Connection {
             return;
         }
         let mut at = 0;
-        let mut recent = Recent::default();
+        let mut recent = WriteTargetCache::default();
         loop {
             if !matches!(self.state, QpState::Rts | QpState::Closing) {
                 // 5041-7.1-18: after an error whatever still arrives is dropped in silence.
@@ -130,7 +130,7 @@ impl Connection {
     }
 
     /// One validated ULPDU. False when it has to wait for a receive: then nothing has happened to it.
-    fn ulpdu(&mut self, ulpdu: &Ulpdu<'_>, recent: &mut Recent) -> bool {
+    fn ulpdu(&mut self, ulpdu: &Ulpdu<'_>, recent: &mut WriteTargetCache) -> bool {
         let Stage::Open(stream) = &mut self.stage else {
             return true;
         };

@@ -25,13 +25,13 @@ mod connection;
 mod inbound;
 mod local;
 mod outbound;
-mod placed;
-mod plain;
+mod page_offset_buffer;
 mod post;
 mod receive_buffer;
+mod receive_fast_path;
 mod receive_queue;
 mod recorder;
-mod sends;
+mod send_fast_path;
 mod startup;
 mod teardown;
 #[cfg(test)]
@@ -39,7 +39,7 @@ mod tests;
 mod transmit;
 mod wake_up;
 mod work;
-mod writes;
+mod write_fast_path;
 
 pub(crate) use buffer_pool::BufferPool;
 pub(crate) use connection::{Connection, LlpOrder, QpContext};

@@ -12,7 +12,7 @@ use super::transmit::{BATCH_LIMIT, TxBatch};
 use super::work::{ImmediateData, Progress, SendData, SendWqe};
 use crate::cause::LocalProblem;
 use crate::completion::Status;
-use crate::mem::{HeldRegions, Need, Target};
+use crate::mem::{Need, PinnedRegions, Target};
 use crate::mutants::mutate;
 use crate::qp::state::QpState;
 use crate::qp::wr::SendOp;
@@ -454,7 +454,7 @@ struct Frame<'a> {
 
 impl Frame<'_> {
     /// The payload of a work request.
-    fn work(&mut self, data: &SendData, held: &HeldRegions) -> bool {
+    fn work(&mut self, data: &SendData, held: &PinnedRegions) -> bool {
         let (offset, len) = (self.offset, self.len);
         if !data.inline.is_empty() {
             return self.stage(data.inline.as_slice());

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use super::buffer_pool::{BUFFER, BufferPool, LARGE};
-use super::placed::PlacedBuffer;
+use super::page_offset_buffer::PageOffsetBuffer;
 use crate::limits::{Charge, PeerAccount, What};
 
 /// What is charged at least for an FPDU that has begun to come, however little of it: the largest one, so
@@ -25,7 +25,7 @@ pub(super) const SMALL_STAGING: usize = 16 * 1024;
 /// The bytes that were received and not yet understood.
 #[derive(Default)]
 pub(crate) struct ReceiveBuffer {
-    buffer: Option<PlacedBuffer>,
+    buffer: Option<PageOffsetBuffer>,
     start: usize,
     end: usize,
     /// Reads for which a large buffer is worth its while, unless there is another that fills what it is given.
@@ -83,7 +83,7 @@ impl ReceiveBuffer {
     }
 
     /// Moves what is left to the front of this buffer.
-    fn replace(&mut self, pool: &BufferPool, mut buffer: PlacedBuffer) {
+    fn replace(&mut self, pool: &BufferPool, mut buffer: PageOffsetBuffer) {
         let left = self.filled();
         buffer[..left.len()].copy_from_slice(left);
         self.end = left.len();
@@ -149,7 +149,7 @@ impl ReceiveBuffer {
 
     /// Moves what is left to a buffer of its size.
     fn shrink(&mut self, pool: &BufferPool) {
-        self.replace(pool, PlacedBuffer::exact(self.filled().len()));
+        self.replace(pool, PageOffsetBuffer::exact(self.filled().len()));
     }
 
     /// Appends bytes, if there is a buffer with room for them.

@@ -12,7 +12,7 @@ use uwarp_rdmap::{
 use super::connection::{Connection, Stage};
 use super::wake_up::WakeUp;
 use super::work::Blamed;
-use crate::cause::{Act, Broken, Cause, EndKind, LocalProblem, Refusal, Told, Work};
+use crate::cause::{Act, Broken, Cause, EndKind, LocalProblem, Refusal, TerminateReport, Work};
 use crate::completion::{CqOverflow, Status};
 use crate::event::{AsyncEvent, EndReason};
 use crate::mutants::mutate;
@@ -149,7 +149,7 @@ impl Connection {
         let cause = match blamed {
             Some(blamed) => blamed.cause,
             None => {
-                let told = Told::new(&terminate, work);
+                let told = TerminateReport::new(&terminate, work);
                 Cause::told(told.read_twice(self.reads_payload_twice()))
             }
         };
@@ -470,7 +470,7 @@ impl Connection {
         Some(Blamed {
             sequence,
             status,
-            cause: Cause::told(Told::about(terminate, asked)),
+            cause: Cause::told(TerminateReport::about(terminate, asked)),
         })
     }
 

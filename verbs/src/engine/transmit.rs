@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use uwarp_llp::{FpduEnds, Piece};
+use uwarp_llp::{Piece, SendHints};
 
 use super::buffer_pool::BufferPool;
-use super::placed;
+use super::page_offset_buffer;
 use super::receive_buffer::SMALL_STAGING;
 use crate::mem::{LentRun, PinnedRun};
 
@@ -243,8 +243,8 @@ impl TxBatch {
 
     /// Nothing is staged, and so many bytes will be: they begin where the kernel copies them from fast.
     fn place(&mut self, most: usize) {
-        self.make_room(most + placed::PAGE);
-        self.lead = placed::lead(&self.staged);
+        self.make_room(most + page_offset_buffer::PAGE);
+        self.lead = page_offset_buffer::lead(&self.staged);
         self.filled = self.lead;
     }
 
@@ -373,8 +373,8 @@ impl TxBatch {
     }
 
     /// Where FPDUs end in what [`Self::pieces`] gives.
-    pub(crate) fn fpdu_ends(&self) -> FpduEnds<'_> {
-        FpduEnds::new(self.taken, &self.ends)
+    pub(crate) fn fpdu_ends(&self) -> SendHints<'_> {
+        SendHints::new(self.taken, &self.ends)
     }
 
     /// The LLP has taken `octets` more.
@@ -622,7 +622,7 @@ mod tests {
         let grown = stage(SMALL_STAGING + 1);
         assert_eq!(grown.0, STAGED_LIMIT + FPDU);
         assert_eq!(stage(STAGED_LIMIT + 65_000), grown);
-        let most = stage(BATCH_LIMIT + FPDU - placed::PAGE);
+        let most = stage(BATCH_LIMIT + FPDU - page_offset_buffer::PAGE);
         assert_eq!(most.0, KEEP);
         assert_eq!(stage(BATCH_LIMIT + 65_000), most);
     }

@@ -7,7 +7,8 @@ use super::local::LocalOp;
 use crate::cause::{Act, Asked, Cause};
 use crate::completion::{Completion, FreedPlaces, Status};
 use crate::mem::{
-    FastRegister, HeldRegions, InlineData, LocalFaultKind, RegionTable, SgList, Sge, Sources, Spot,
+    FastRegister, InlineData, LocalFaultKind, PinnedRegions, RegionTable, SgList, Sge, Sources,
+    Spot,
 };
 use crate::qp::wr::SendOp;
 
@@ -41,7 +42,7 @@ pub(crate) struct SendData {
 
 impl SendData {
     #[inline]
-    fn clear(&mut self, held: &mut HeldRegions) {
+    fn clear(&mut self, held: &mut PinnedRegions) {
         if !self.spot.is_empty() {
             // Then there is nothing else.
             held.release(std::mem::take(&mut self.spot));
@@ -205,7 +206,7 @@ pub(crate) struct SendQueue {
     /// Bytes of all requests so far, as the doorbell counts them.
     octets: u64,
     /// The regions of [`SendData::spot`].
-    pub(crate) held: HeldRegions,
+    pub(crate) held: PinnedRegions,
     /// Reads and atomics whose Response has not been placed whole, oldest first.
     requests: VecDeque<u64>,
     /// The newest fast registration that was posted.
@@ -241,7 +242,7 @@ impl SendQueue {
             front: sequence,
             next: sequence,
             octets: 0,
-            held: HeldRegions::default(),
+            held: PinnedRegions::default(),
             requests: VecDeque::new(),
             registered: None,
         }

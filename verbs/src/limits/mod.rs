@@ -40,7 +40,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use uwarp_mpa::StartupError;
 
-use crate::home::Home;
+use crate::fork_guard::ForkGuard;
 use crate::settings::Limits;
 pub(crate) use numbers::{Number, Numbers};
 pub(crate) use objects::{Objects, Place};
@@ -223,7 +223,7 @@ impl Share {
 
 /// The accounts of a device.
 pub(crate) struct Accounts {
-    home: Home,
+    fork_guard: ForkGuard,
     limits: Limits,
     device: Share,
     peers: Mutex<HashMap<IpAddr, Weak<PeerAccount>>>,
@@ -232,7 +232,7 @@ pub(crate) struct Accounts {
 impl Accounts {
     pub(crate) fn new(limits: &Limits) -> Arc<Self> {
         Arc::new(Accounts {
-            home: Home::here(),
+            fork_guard: ForkGuard::here(),
             limits: *limits,
             device: Share::default(),
             peers: Mutex::default(),
@@ -346,7 +346,7 @@ impl fmt::Debug for PeerAccount {
 
 impl Drop for PeerAccount {
     fn drop(&mut self) {
-        if !self.accounts.home.is_here() {
+        if !self.accounts.fork_guard.is_here() {
             // A thread that is no more may hold the lock.
             return;
         }

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::home::Home;
+use crate::fork_guard::ForkGuard;
 
 /// Hands out numbers in turn. At the end it begins anew, and then passes over those in use.
 pub(crate) struct Numbers {
-    home: Home,
+    fork_guard: ForkGuard,
     range: RangeInclusive<u32>,
     state: Mutex<State>,
 }
@@ -24,7 +24,7 @@ impl Numbers {
     /// The first one given is the least of `range`.
     pub(crate) fn new(range: RangeInclusive<u32>) -> Arc<Self> {
         Arc::new(Numbers {
-            home: Home::here(),
+            fork_guard: ForkGuard::here(),
             state: Mutex::new(State {
                 next: *range.start(),
                 used: HashSet::new(),
@@ -74,7 +74,7 @@ impl Number {
 impl Drop for Number {
     fn drop(&mut self) {
         // In the child of a fork a thread that is no more may hold the lock.
-        if self.numbers.home.is_here() {
+        if self.numbers.fork_guard.is_here() {
             self.numbers.state.lock().used.remove(&self.value);
         }
     }

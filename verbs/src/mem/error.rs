@@ -1,7 +1,7 @@
 //! The errors of registered memory, each by who has to act on it. All of them are the local program's.
 
 use super::Access;
-use crate::home::Inherited;
+use crate::fork_guard::Inherited;
 
 /// A range that is not inside the memory it was asked of (of this API alone: the verbs copy nothing).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -223,9 +223,7 @@ pub enum LocalFaultKind {
     #[error("the elements up to this one hold more than 4294967295 bytes")]
     TooLong,
     /// The message is longer than the list.
-    #[error(
-        "bytes {offset} to {offset}+{len} of the message are not in the list of {total} bytes"
-    )]
+    #[error("bytes {offset} to {offset}+{len} of the message are not in the list of {total} bytes")]
     OutsideList {
         /// First byte, counted in the message.
         offset: usize,

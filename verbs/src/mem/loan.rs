@@ -16,13 +16,13 @@ use std::task::Waker;
 use parking_lot::Mutex;
 
 use super::{Buffer, Sge};
-use crate::home::Home;
+use crate::fork_guard::ForkGuard;
 
 /// A buffer that is lent in pieces of one size.
 pub(crate) struct Pieces {
     buffer: Arc<Buffer>,
     size: usize,
-    home: Home,
+    fork_guard: ForkGuard,
     state: Mutex<State>,
 }
 
@@ -55,7 +55,7 @@ impl Pieces {
         Arc::new(Pieces {
             buffer,
             size,
-            home: Home::here(),
+            fork_guard: ForkGuard::here(),
             state: Mutex::new(state),
         })
     }
@@ -67,7 +67,7 @@ impl Pieces {
 
     /// Pieces that nobody holds; none in the child of a fork.
     pub(crate) fn free(&self) -> usize {
-        if !self.home.is_here() {
+        if !self.fork_guard.is_here() {
             return 0;
         }
         self.state.lock().free.len()
@@ -75,7 +75,7 @@ impl Pieces {
 
     /// A free piece, if there is one.
     pub(crate) fn take(self: &Arc<Self>) -> Option<Piece> {
-        self.home.check().ok()?;
+        self.fork_guard.check().ok()?;
         let index = self.state.lock().free.pop()?;
         Some(Piece {
             of: Arc::clone(self),
@@ -85,7 +85,7 @@ impl Pieces {
 
     /// The same; where there is none, `waker` is called when one comes back, which is never in the child of a fork.
     pub(crate) fn take_or_wait(self: &Arc<Self>, waker: &Waker) -> Option<Piece> {
-        self.home.check().ok()?;
+        self.fork_guard.check().ok()?;
         // Cloned before the lock: a waker is somebody else's code.
         let waker = waker.clone();
         let mut state = self.state.lock();
@@ -103,7 +103,7 @@ impl Pieces {
     }
 
     fn give_back(&self, index: u32) {
-        if !self.home.is_here() {
+        if !self.fork_guard.is_here() {
             return;
         }
         let waiting = {

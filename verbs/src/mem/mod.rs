@@ -8,7 +8,7 @@
 //!    a `TargetSource` or `SgSource`: a short-lived guard, made by `source()`, which *is* the `Payload` that the
 //!    framer reads. While it lives the memory cannot go away, so reading has no error to report: what is framed is
 //!    either the program's bytes or nothing.
-//!    Messages that follow each other mostly name one region: `Sources` (framing) and `Recent` (placing Writes) are such
+//!    Messages that follow each other mostly name one region: `Sources` (framing) and `WriteTargetCache` (placing Writes) are such
 //!    guards for many of them, which look at each message whether the region is still valid. They end with the turn, and
 //!    before anything is done that may wait for the users of a region.
 //! 3. A large source that is sent from where it lies (without a CRC, or with `Settings::send_in_place`) is pinned (`pin`)
@@ -28,12 +28,11 @@ mod backing;
 mod buffer;
 mod error;
 mod facts;
-mod held;
 mod inline;
 mod loan;
 mod mapped;
+mod pinned;
 mod raw;
-mod recent;
 mod region;
 mod run;
 mod sge;
@@ -42,6 +41,7 @@ mod stags;
 mod table;
 mod target;
 mod wiped;
+mod write_target_cache;
 
 pub use access::Access;
 pub use buffer::{Buffer, BufferError};
@@ -55,10 +55,9 @@ pub use slot::{FastRegister, WindowBind, WindowKind};
 pub(crate) use atomic::ATOMIC_LEN;
 pub(crate) use backing::{Backing, RegionSpec};
 pub(crate) use facts::{Named, StagFacts};
-pub(crate) use held::{HeldRegions, Sources, Spot};
 pub(crate) use inline::InlineData;
 pub(crate) use loan::{InFlight, Piece, Pieces};
-pub(crate) use recent::{Landing, Recent};
+pub(crate) use pinned::{PinnedRegions, Sources, Spot};
 pub(crate) use region::Region;
 pub(crate) use run::{LentRun, PinnedRun};
 pub(crate) use sge::SgList;
@@ -66,6 +65,7 @@ pub(crate) use slot::{Purpose, SlotFault};
 pub(crate) use table::{Asker, Need, RegionTable};
 pub(crate) use target::Target;
 pub(crate) use wiped::wiped_on_fork;
+pub(crate) use write_target_cache::{Landing, WriteTargetCache};
 
 #[cfg(test)]
 mod tests;

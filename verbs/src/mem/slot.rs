@@ -155,9 +155,7 @@ pub(crate) enum SlotFault {
         "a window with {access} was asked for, of a region that allows {region}: a window has remote rights only, and needs local write on its region for remote write and remote atomic"
     )]
     Rights { access: Access, region: Access },
-    #[error(
-        "{len} bytes at {addr:#x} are not inside the memory ({size} bytes from {base:#x} on)"
-    )]
+    #[error("{len} bytes at {addr:#x} are not inside the memory ({size} bytes from {base:#x} on)")]
     OutOfBounds {
         addr: u64,
         len: u64,

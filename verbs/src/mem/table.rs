@@ -15,7 +15,7 @@ use super::slot::Slot;
 use super::stags::{INDEX_BITS, STagSource};
 use super::target::Target;
 use super::{Access, LocalFaultKind, Sge};
-use crate::home::Home;
+use crate::fork_guard::ForkGuard;
 use crate::mutants::mutate;
 
 /// What a peer wants to do.
@@ -85,7 +85,7 @@ pub(crate) struct RegionTable {
     source: Mutex<Issue>,
     limit: usize,
     limit_per_pd: usize,
-    home: Home,
+    fork_guard: ForkGuard,
 }
 
 /// What registrations share.
@@ -139,7 +139,7 @@ impl RegionTable {
             }),
             limit: limit.min(MOST),
             limit_per_pd,
-            home: Home::here(),
+            fork_guard: ForkGuard::here(),
         })
     }
 
@@ -162,7 +162,7 @@ impl RegionTable {
         pd: u32,
         make: impl FnOnce(STag) -> Entry,
     ) -> Result<STag, RegisterError> {
-        self.home.check()?;
+        self.fork_guard.check()?;
         let mut issue = self.source.lock();
         if issue.live >= self.limit {
             return Err(RegisterError::TooMany { limit: self.limit });
@@ -193,7 +193,7 @@ impl RegionTable {
         old: &Region,
         spec: RegionSpec,
     ) -> Result<Arc<Region>, ReregisterError> {
-        self.home.check().map_err(RegisterError::Inherited)?;
+        self.fork_guard.check().map_err(RegisterError::Inherited)?;
         check_spec(&spec)?;
         let pd = spec.pd;
         let mut issue = self.source.lock();
@@ -230,12 +230,12 @@ impl RegionTable {
 
     /// False in the child of a fork, where all of this is dead.
     pub(super) fn is_here(&self) -> bool {
-        self.home.is_here()
+        self.fork_guard.is_here()
     }
 
     /// Does something with the entry of an index, under its lock. In the child of a fork there are none.
     pub(super) fn with_entry<T>(&self, index: u32, act: impl FnOnce(&mut Entry) -> T) -> Option<T> {
-        if !self.home.is_here() {
+        if !self.fork_guard.is_here() {
             return None;
         }
         self.shard(index).write().get_mut(&index).map(act)
@@ -251,7 +251,7 @@ impl RegionTable {
     /// Deregisters: when this returns `Ok`, nothing touches the memory any more, and the STag is unknown. While the
     /// region is pinned, or windows are bound to it, it stays as it is.
     pub(crate) fn remove(&self, stag: STag) -> Result<(), DeregisterError> {
-        if !self.home.is_here() {
+        if !self.fork_guard.is_here() {
             // The region is the parent's; what this process has of it is dead anyway.
             return Ok(());
         }
@@ -265,7 +265,7 @@ impl RegionTable {
 
     /// Ends all use of an STag whose owner is about to deregister it; pins that are held stay. An unknown STag is no error.
     pub(crate) fn revoke_use(&self, stag: STag) -> Result<(), DeregisterError> {
-        if !self.home.is_here() {
+        if !self.fork_guard.is_here() {
             return Ok(());
         }
         let Some(region) = self.find(stag) else {
@@ -278,7 +278,7 @@ impl RegionTable {
     /// Deregisters even a pinned region, because its owner goes away: nothing but the transfers that hold a pin uses
     /// the memory any more. An unknown STag is no error.
     pub(crate) fn revoke(&self, stag: STag) {
-        if !self.home.is_here() {
+        if !self.fork_guard.is_here() {
             return;
         }
         if let Some(region) = self.find(stag) {
@@ -428,7 +428,7 @@ impl RegionTable {
 
 impl Drop for RegionTable {
     fn drop(&mut self) {
-        if !self.home.is_here() {
+        if !self.fork_guard.is_here() {
             // A transfer that was under way at the fork is never done here.
             return;
         }

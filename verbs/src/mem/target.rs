@@ -47,7 +47,7 @@ impl Target {
     }
 
     /// Places bytes `at` bytes behind the start of the target, in address order, the last byte last. What
-    /// [`Recent`](super::Recent) does in many steps at once, in one: the tests compare them.
+    /// [`WriteTargetCache`](super::WriteTargetCache) does in many steps at once, in one: the tests compare them.
     ///
     /// # Errors
     /// `InvalidSTag` when the STag was revoked meanwhile, `BaseOrBounds` outside the target, `AccessRights` when the

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 
-use super::pause::Pause;
+use super::back_off::BackOff;
 use crate::clock::TimeSource;
-use crate::home::Home;
+use crate::fork_guard::ForkGuard;
 use crate::settings::Progress;
 use crate::wait::{after, timespec};
 
@@ -121,7 +121,7 @@ struct State {
 pub(crate) struct Background {
     shared: Arc<Shared>,
     runs: Runs,
-    home: Home,
+    fork_guard: ForkGuard,
 }
 
 /// Who runs the rounds.
@@ -135,7 +135,7 @@ enum Runs {
 struct Round {
     due: Vec<Token>,
     watched: Vec<Token>,
-    pause: Pause,
+    pause: BackOff,
 }
 
 impl Round {
@@ -144,7 +144,7 @@ impl Round {
         Round {
             due: Vec::with_capacity(2 * EVENTS),
             watched: Vec::with_capacity(2 * EVENTS),
-            pause: Pause::new(takeover),
+            pause: BackOff::new(takeover),
         }
     }
 }
@@ -178,7 +178,7 @@ impl Background {
         Ok(Background {
             shared,
             runs,
-            home: Home::here(),
+            fork_guard: ForkGuard::here(),
         })
     }
 
@@ -194,7 +194,7 @@ impl Background {
         let Runs::Manual(round) = &self.runs else {
             return None;
         };
-        if !self.home.is_here() {
+        if !self.fork_guard.is_here() {
             return None;
         }
         let mut round = round.try_lock()?;
@@ -216,7 +216,7 @@ impl Background {
 
     /// Nobody will run a round any more: what lives only until it is done ends now.
     pub(crate) fn give_up(&self) {
-        if !self.home.is_here() {
+        if !self.fork_guard.is_here() {
             return;
         }
         // In the order in which they came, and without the lock: their drops may come back here.
@@ -307,7 +307,7 @@ impl Background {
 
 impl Drop for Background {
     fn drop(&mut self) {
-        if !self.home.is_here() {
+        if !self.fork_guard.is_here() {
             // The thread is the parent's, and so is the eventfd that would wake it.
             if let Runs::Thread(thread) = &mut self.runs {
                 std::mem::forget(thread.take());

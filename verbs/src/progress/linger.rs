@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use uwarp_llp::{FpduEnds, Llp, Piece, Recv};
+use uwarp_llp::{Llp, Piece, Recv, SendHints};
 
 use super::background::{Background, Interest, Source, Token, Verdict};
 use crate::close_timer::CloseTimer;
@@ -98,7 +98,7 @@ impl State {
         llp.clear_readiness();
         llp.drive();
         while self.at < self.rest.len() {
-            match llp.try_send(&[Piece::from(&self.rest[self.at..])], FpduEnds::NONE) {
+            match llp.try_send(&[Piece::from(&self.rest[self.at..])], SendHints::NONE) {
                 Ok(0) => break,
                 Ok(octets) => self.at += octets,
                 Err(_) => return true,

@@ -125,7 +125,7 @@ impl QpBuilder {
     pub fn build(self, send_cq: &Cq, recv_cq: &Cq) -> Result<Qp, DeviceError> {
         let QpBuilder { pd, caps, .. } = &self;
         let device = pd.device();
-        device.home.check()?;
+        device.fork_guard.check()?;
         let limits = &device.settings.limits;
         check_size("max_send_wr", caps.max_send_wr, 0, limits.max_wr)?;
         check_size("max_recv_wr", caps.max_recv_wr, 0, limits.max_wr)?;

@@ -17,12 +17,12 @@ use crate::event::AsyncEvent;
 use crate::event_queue::{EventObject, EventQueue};
 use crate::limits::{Charge, Number, PdAccount, PdCharge, PeerAccount, Place, ReadPlaces};
 use crate::mem::PinnedRun;
-use crate::progress::aside::ShutOut;
 use crate::progress::background::{Source, Verdict};
-use crate::progress::cover::{Cover, Registration};
-use crate::progress::crowd::{Crowd, Seat};
 use crate::progress::doorbell::Doorbell;
 use crate::progress::drive::{Driven, Outcome, Waits};
+use crate::progress::epoll_group::{EpollGroup, Member};
+use crate::progress::lock_yield::LockMisses;
+use crate::progress::poll_owner::{PollOwner, Registration};
 use crate::qp::guard::{QpGuard, Watched, Watcher};
 use crate::trace;
 use crate::wait::after;
@@ -41,9 +41,9 @@ pub(crate) struct QpInner {
     /// `Settings::takeover`, in nanoseconds.
     pub(super) takeover: u64,
     /// Polls in a row that found the lock taken.
-    pub(super) shut_out: ShutOut,
+    pub(super) lock_misses: LockMisses,
     /// Its place among many connections of a CQ.
-    seat: OnceLock<Seat>,
+    member: OnceLock<Member>,
     state: Mutex<Locked>,
     /// Itself.
     this: Weak<QpInner>,
@@ -145,8 +145,8 @@ impl QpInner {
             cqs,
             polled_at: AtomicU64::new(0),
             takeover,
-            shut_out: ShutOut::default(),
-            seat: OnceLock::new(),
+            lock_misses: LockMisses::default(),
+            member: OnceLock::new(),
             changed: Condvar::new(),
             muted: AtomicBool::new(false),
             place,
@@ -185,21 +185,22 @@ impl QpInner {
     }
 
     /// Takes a seat in this crowd, if it has none.
-    pub(crate) fn sit(self: &Arc<Self>, crowd: &Arc<Crowd>) -> &Seat {
-        self.seat.get_or_init(|| crowd.seat(Arc::downgrade(self)))
+    pub(crate) fn sit(self: &Arc<Self>, group: &Arc<EpollGroup>) -> &Member {
+        self.member
+            .get_or_init(|| group.member(Arc::downgrade(self)))
     }
 
     /// Its seat, once there was one.
     #[inline]
-    pub(crate) fn seat(&self) -> Option<&Seat> {
-        self.seat.get()
+    pub(crate) fn member(&self) -> Option<&Member> {
+        self.member.get()
     }
 
     /// Its seat, while its crowd looks after it.
     #[inline]
-    pub(super) fn taken_seat(&self, locked: &Locked) -> Option<&Seat> {
-        match locked.registration.cover {
-            Cover::Seated { .. } => self.seat(),
+    pub(super) fn taken_member(&self, locked: &Locked) -> Option<&Member> {
+        match locked.registration.owner {
+            PollOwner::Seated { .. } => self.member(),
             _ => None,
         }
     }
@@ -322,15 +323,17 @@ impl QpInner {
         };
         let background = &self.device.background;
         let wanted = driven.interest(outcome);
-        let seat = self.seat();
-        let sits = seat.is_some_and(|seat| registration.sit(background, seat, llp.fd(), wanted));
+        let member = self.member();
+        let sits =
+            member.is_some_and(|member| registration.sit(background, member, llp.fd(), wanted));
         match driver {
             _ if sits => {}
             Driver::Background => registration.arm(background, llp.fd(), wanted),
             Driver::Consumer => registration.adjust(background, llp.fd(), wanted),
         }
         registration.set_timer(background, driven.deadline());
-        let is_hot = || sits && driver == Driver::Consumer && seat.is_some_and(Seat::heat);
+        let is_hot =
+            || sits && driver == Driver::Consumer && member.is_some_and(Member::mark_dirty);
         if outcome.more && !llp.wants_write_event() && !is_hot() {
             // Its descriptor tells only what is new.
             registration.set_timer(background, Some(self.device.now()));
@@ -476,7 +479,7 @@ impl Source for QpInner {
         }
         let polls_drive = locked.polls_receive || !locked.driven.conn.tx.is_empty();
         // In a crowd it is the crowd that may be polled, and what comes here is a time that has come.
-        let is_seated = locked.registration.cover.is_seated();
+        let is_seated = locked.registration.owner.is_seated();
         if polls_drive && !is_seated && self.polled_alone(now) {
             // A thread that polls takes care of it. Whatever woke us is not lost: we look again.
             let Locked {
@@ -501,7 +504,7 @@ impl Source for QpInner {
             for (cq, polls) in self.cqs.iter().zip(polls) {
                 cq.received_unseen(polls);
             }
-            self.device.strays.add(&self.device, &self.this, now);
+            self.device.orphans.add(&self.device, &self.this, now);
         }
         Verdict::Settled
     }

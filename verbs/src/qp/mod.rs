@@ -5,11 +5,11 @@ pub(crate) mod builder;
 mod drain;
 pub(crate) mod guard;
 pub(crate) mod inner;
-mod lower;
 pub(crate) mod modify;
 mod polling;
 pub(crate) mod posting;
 pub(crate) mod state;
+mod transport;
 pub(crate) mod wr;
 
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -23,7 +23,7 @@ use crate::cm::{ConnectError, ConnectOptions, Connected};
 use crate::cq::Cq;
 use crate::engine::{FlightRecord, PostErrorKind};
 use crate::event::EndReason;
-use crate::home::Inherited;
+use crate::fork_guard::Inherited;
 use crate::mem::WindowBind;
 use crate::mw::MemoryWindow;
 use crate::pd::Pd;
@@ -173,12 +173,12 @@ impl Qp {
             index: 0,
             kind: inherited.into(),
         };
-        self.inner.device.home.check().map_err(kind)
+        self.inner.device.fork_guard.check().map_err(kind)
     }
 
     #[inline]
     pub(crate) fn is_inherited(&self) -> bool {
-        !self.inner.device.home.is_here()
+        !self.inner.device.fork_guard.is_here()
     }
 
     /// The number of this QP, unique on its device (`ibv_qp.qp_num`); completions carry it.

@@ -6,7 +6,7 @@ use core::fmt;
 use super::Qp;
 use super::state::QpState;
 use crate::engine::Connection;
-use crate::home::Inherited;
+use crate::fork_guard::Inherited;
 use crate::mem::Access;
 
 /// The states of `ibv_qp_state`, with their values.
@@ -341,7 +341,7 @@ impl Qp {
     /// # Errors
     /// [`ModifyError`], which names the state, and those that are legal; then nothing has changed.
     pub fn modify(&self, modify: &QpModify) -> Result<(), ModifyError> {
-        self.inner().device.home.check()?;
+        self.inner().device.fork_guard.check()?;
         let step = self.inner().with(|conn| modify.apply(conn))?;
         if step == Move::AbortAndReset {
             // Now that the LLP is gone.

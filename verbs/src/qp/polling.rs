@@ -5,9 +5,9 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use crate::progress::cover::Cover;
-use crate::progress::crowd::{By, Done};
-use crate::progress::stray::Given;
+use crate::progress::epoll_group::{By, Done};
+use crate::progress::orphan_polling::Given;
+use crate::progress::poll_owner::PollOwner;
 use crate::qp::guard::QpGuard;
 use crate::qp::inner::{Driver, Locked, QpInner};
 
@@ -33,14 +33,14 @@ impl QpInner {
     fn try_lock_to_poll(&self) -> Option<QpGuard<'_>> {
         let locked = self.try_lock();
         match locked {
-            Some(_) => self.shut_out.got_in(),
-            None if self.shut_out.found_taken() => self.device.aside.is_due(),
+            Some(_) => self.lock_misses.got_in(),
+            None if self.lock_misses.found_taken() => self.device.lock_yield.mark_due(),
             None => {}
         }
         locked
     }
 
-    /// A turn by a thread that polls other CQs ([`crate::progress::stray`]), which gave it the last one at `polled_at`. `None`
+    /// A turn by a thread that polls other CQs ([`crate::progress::orphan_polling`]), which gave it the last one at `polled_at`. `None`
     /// when it has gone, or when somebody else looks after it.
     pub(crate) fn poll_astray(&self, now: Instant, polled_at: u64) -> Option<Given> {
         let last = self.polled_at.load(Ordering::Relaxed);
@@ -51,8 +51,8 @@ impl QpInner {
         let Some(mut locked) = self.try_lock_to_poll() else {
             return Some(Given::Nothing);
         };
-        let cover = locked.registration.cover;
-        if locked.driven.llp.is_none() || cover.is_seated() || cover.is_waited() {
+        let owner = locked.registration.owner;
+        if locked.driven.llp.is_none() || owner.is_seated() || owner.is_waited() {
             return None;
         }
         let (moved, _, polled_at) = self.turn_of_poll(&mut locked, now, self.device.clock(now));
@@ -97,7 +97,7 @@ impl QpInner {
     }
 
     /// A turn that comes of a round of its crowd. `None` when a thread that polls finds the lock taken.
-    pub(crate) fn turn_in_crowd(&self, now: Instant, by: By) -> Option<Done> {
+    pub(crate) fn turn_in_group(&self, now: Instant, by: By) -> Option<Done> {
         let mut locked = match by {
             By::Poll => self.try_lock_to_poll()?,
             By::Sleeper | By::Background => self.lock(),
@@ -141,22 +141,22 @@ impl QpInner {
         let mut locked = self.lock();
         locked.driven.doorbell.sleeps();
         locked.driven.conn.tx.sleeps();
-        let cover = locked.registration.cover;
-        if !cover.is_seated() || locked.driven.doorbell.is_staged() {
-            let driver = match cover {
+        let owner = locked.registration.owner;
+        if !owner.is_seated() || locked.driven.doorbell.is_staged() {
+            let driver = match owner {
                 // It is in the background's set already.
-                Cover::Armed { .. } => Driver::Consumer,
+                PollOwner::Armed { .. } => Driver::Consumer,
                 _ => Driver::Background,
             };
             let outcome = locked.driven.turn(&self.device.pool, self.device.now());
             self.settle(&mut locked, outcome, driver);
         }
-        let seat = self.taken_seat(&locked);
+        let member = self.taken_member(&locked);
         drop(locked);
         // The background has perhaps left the crowd alone because of this QP, or because of polls of its other CQ. Who
         // polls that again is seen again.
-        if let Some(seat) = seat {
-            seat.crowd().hand_over();
+        if let Some(member) = member {
+            member.group().hand_over();
         }
     }
 
@@ -167,7 +167,10 @@ impl QpInner {
 
     /// Whether a thread polls it, by itself or with its crowd.
     pub(super) fn polled_recently(&self, now: Instant, at: u64) -> bool {
-        self.polled_alone_at(at) || self.seat().is_some_and(|seat| seat.crowd().is_polled(now))
+        self.polled_alone_at(at)
+            || self
+                .member()
+                .is_some_and(|member| member.group().is_polled(now))
     }
 
     pub(super) fn polled_alone(&self, now: Instant) -> bool {
@@ -224,7 +227,7 @@ impl QpInner {
         let wanted = driven.interest(outcome);
         let fd = driven.llp.as_ref().map(|llp| llp.fd());
         registration.wait_ends(&self.device.background, fd, wanted);
-        if !registration.cover.is_waited() {
+        if !registration.owner.is_waited() {
             for (llp, place) in retired.drain(..) {
                 self.close(llp, place);
             }

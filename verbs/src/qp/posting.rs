@@ -6,7 +6,7 @@ use super::PostError;
 use super::inner::{Driver, Locked, QpInner};
 use super::state::QpState;
 use crate::engine::{Connection, PostErrorKind, QpContext};
-use crate::progress::cover::Cover;
+use crate::progress::poll_owner::PollOwner;
 use crate::wait::after;
 
 /// Does the same with each request of a list, in order, up to the first that is refused; that one is named.
@@ -45,7 +45,7 @@ impl QpInner {
         };
         locked.driven.conn.set_now(now);
         let value = act(&mut locked.driven.conn);
-        if self.leaves_now(&mut locked, &posted) || !self.is_staged(&mut locked, now) {
+        if self.leaves_now(&mut locked, &posted) || !self.stage_if_polling(&mut locked, now) {
             let outcome = locked.driven.push(&self.device.pool);
             self.settle(&mut locked, outcome, Driver::Consumer);
             let ended = self.device.clock(self.device.now());
@@ -62,12 +62,12 @@ impl QpInner {
     }
 
     /// Sees to it that what was posted leaves before long. False when it has to leave now.
-    fn is_staged(&self, locked: &mut Locked, now: Instant) -> bool {
-        if let Some(seat) = self.taken_seat(locked) {
-            return seat.heat();
+    fn stage_if_polling(&self, locked: &mut Locked, now: Instant) -> bool {
+        if let Some(member) = self.taken_member(locked) {
+            return member.mark_dirty();
         }
         // A connection that is watched is looked at every so often anyway.
-        if locked.registration.cover != Cover::Watched {
+        if locked.registration.owner != PollOwner::Watched {
             let due = after(now, self.ctx.settings.takeover);
             locked
                 .registration
@@ -79,7 +79,8 @@ impl QpInner {
     /// Whether a thread polls that gives turns to the connection, or to its crowd.
     fn is_polling(&self, locked: &Locked, posted: &Posted) -> bool {
         locked.driven.doorbell.is_polling(posted.at, self.takeover)
-            || (self.taken_seat(locked)).is_some_and(|seat| seat.crowd().is_polled(posted.now))
+            || (self.taken_member(locked))
+                .is_some_and(|member| member.group().is_polled(posted.now))
     }
 
     /// Whether what was posted goes out at once.
@@ -105,7 +106,7 @@ impl QpInner {
         locked.driven.conn.state == QpState::Rts
             && locked.driven.llp.is_some()
             && self.is_polling(locked, posted)
-            && !locked.registration.cover.is_waited()
+            && !locked.registration.owner.is_waited()
             && !self.watched.is_set()
             && !self.device.background.is_manual()
     }

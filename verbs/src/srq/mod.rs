@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use crate::device::{DeviceError, DeviceInner, check_size};
 use crate::event::AsyncEvent;
 use crate::event_queue::{EventObject, EventQueue};
-use crate::home::Inherited;
+use crate::fork_guard::Inherited;
 use crate::limits::{Number, OfPd, PdCharge, Place};
 use crate::pd::Pd;
 use crate::qp::PostError;
@@ -209,7 +209,7 @@ impl Pd {
 
     fn make_srq(&self, attr: SrqAttr, late_faults: bool) -> Result<Srq, DeviceError> {
         let device = self.device();
-        device.home.check()?;
+        device.fork_guard.check()?;
         let limits = &device.settings.limits;
         check_size("max_wr of the SRQ", attr.max_wr, 1, limits.max_srq_wr)?;
         check_size("max_sge of the SRQ", attr.max_sge, 0, limits.max_sge)?;
@@ -278,7 +278,7 @@ impl Srq {
     pub fn post_recv_list(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
         self.shared
             .device
-            .home
+            .fork_guard
             .check()
             .map_err(|inherited| PostError {
                 index: 0,
@@ -289,7 +289,7 @@ impl Srq {
 
     /// Whether it was made before a fork: its lock may never come free.
     fn is_inherited(&self) -> bool {
-        !self.shared.device.home.is_here()
+        !self.shared.device.fork_guard.is_here()
     }
 
     fn counts(&self) -> Counts {
@@ -326,7 +326,7 @@ impl Srq {
     /// # Errors
     /// See [`ModifySrqError`].
     pub fn modify(&self, change: SrqModify) -> Result<(), ModifySrqError> {
-        self.shared.device.home.check()?;
+        self.shared.device.fork_guard.check()?;
         let limits = &self.shared.device.settings.limits;
         let SrqModify { max_wr, limit } = change;
         let mut receives = self.shared.receives.lock();

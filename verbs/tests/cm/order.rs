@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use uwarp_verbs::Progress;
 use uwarp_verbs::llp::{
-    BoundPort, FpduEnds, Keepalive, Llp, LlpError, LlpListener, NetworkInfo, NetworkWatcher, Piece,
-    Recv,
+    BoundPort, Keepalive, Llp, LlpError, LlpListener, NetworkInfo, NetworkWatcher, Piece, Recv,
+    SendHints,
 };
 
 use super::*;
@@ -134,7 +134,7 @@ impl Llp for Stream {
     fn try_recv(&mut self, buf: &mut [u8]) -> Result<Recv, LlpError> {
         self.inner.try_recv(buf)
     }
-    fn try_send(&mut self, pieces: &[Piece<'_>], ends: FpduEnds<'_>) -> Result<usize, LlpError> {
+    fn try_send(&mut self, pieces: &[Piece<'_>], ends: SendHints<'_>) -> Result<usize, LlpError> {
         (self.hook)(Moment::Sends);
         self.inner.try_send(pieces, ends)
     }

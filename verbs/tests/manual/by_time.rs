@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use uwarp_verbs::llp::smol::{Clock, MemorySettings};
-use uwarp_verbs::llp::{FpduEnds, Llp, Network, Piece};
+use uwarp_verbs::llp::{Llp, Network, Piece, SendHints};
 use uwarp_verbs::{
     CmEventKind, CmState, EndReason, Keepalive, QpState, RemoteBuffer, SendWr, Settings,
     StartupError, Timeouts,
@@ -59,7 +59,7 @@ fn a_peer_that_vanishes_before_its_request_is_whole_has_not_reset_the_connection
     while sent < part.len() || ours.is_none() {
         theirs.drive();
         let pieces = [Piece::from(&part[sent..])];
-        sent += theirs.try_send(&pieces, FpduEnds::NONE).unwrap_or(0);
+        sent += theirs.try_send(&pieces, SendHints::NONE).unwrap_or(0);
         ours = ours.or_else(|| listener.try_accept().unwrap());
     }
     theirs.drive();

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use uwarp_verbs::llp::smol::{Clock, FaultSettings, MemoryNetwork, MemorySettings};
-use uwarp_verbs::llp::{FpduEnds, Llp, LlpError, Network, Piece, Recv};
+use uwarp_verbs::llp::{Llp, LlpError, Network, Piece, Recv, SendHints};
 
 use super::*;
 
@@ -54,7 +54,7 @@ fn vanished(a: &Side, second: &MemoryNetwork) -> Box<dyn Llp> {
         });
         let reply = b"MPA ID Rep Frame\x00\x01\x00\x00";
         let pieces = [Piece::from(&reply[..])];
-        assert_eq!(peer.try_send(&pieces, FpduEnds::NONE), Ok(reply.len()));
+        assert_eq!(peer.try_send(&pieces, SendHints::NONE), Ok(reply.len()));
         until("the Reply", || {
             peer.drive();
             connecting.is_finished()

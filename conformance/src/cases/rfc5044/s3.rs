@@ -121,7 +121,11 @@ pub(super) fn cases() -> Vec<Case> {
                 Send((0..=9).map(send).collect()),
             ],
             (0..=9).map(Received).collect(),
-            vec![Send(vec![send(511), send(4096)]), Received(511), Received(4096)],
+            vec![
+                Send(vec![send(511), send(4096)]),
+                Received(511),
+                Received(4096),
+            ],
         ])),
         // A ULPDU has at least one byte (5044-3-06); that of 0 bytes has no DDP Header.
         must(

@@ -38,11 +38,7 @@ fn an_option_of_an_id_is_taken_with_its_own_size_alone() {
             if len == size {
                 assert_eq!(status, 0, "option {option}, {len} bytes");
             } else {
-                assert_eq!(
-                    failed(status),
-                    libc::EINVAL,
-                    "option {option}, {len} bytes"
-                );
+                assert_eq!(failed(status), libc::EINVAL, "option {option}, {len} bytes");
             }
         }
         let (level, option) = (RDMA_OPTION_ID.cast_signed(), option.cast_signed());

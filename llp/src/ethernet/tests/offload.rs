@@ -4,7 +4,7 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::wire::complete;
-use crate::{FpduEnds, LlpListener};
+use crate::{LlpListener, SendHints};
 
 /// A wire that does what is left to it, as a kernel or a network card does, and no more.
 struct Cutting {
@@ -167,9 +167,9 @@ fn transfer_with(from: &mut dyn Llp, to: &mut dyn Llp, octets: &[u8], ends: &[u6
         let more = if sent < octets.len() {
             let rest = &ends[ends.partition_point(|end| *end <= sent as u64)..];
             let ends = match rest {
-                [] => FpduEnds::NONE,
-                rest if over => FpduEnds::new(sent as u64, rest).over_segments(),
-                rest => FpduEnds::new(sent as u64, rest),
+                [] => SendHints::NONE,
+                rest if over => SendHints::new(sent as u64, rest).over_segments(),
+                rest => SendHints::new(sent as u64, rest),
             };
             from.try_send(&[Piece::from(&octets[sent..])], ends)
                 .unwrap()

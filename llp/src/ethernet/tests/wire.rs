@@ -1,7 +1,7 @@
 //! A wire that is full, or closed, and a gateway that is silent.
 
 use super::*;
-use crate::FpduEnds;
+use crate::SendHints;
 
 /// TCP's time stands still, so that a lost packet is never made up for.
 struct Frozen(Instant);
@@ -20,7 +20,7 @@ fn transfer(client: &mut dyn Llp, server: &mut dyn Llp, octets: &[u8]) -> Vec<u8
         client.clear_readiness();
         client.drive();
         let taken = client
-            .try_send(&[Piece::from(&octets[sent..])], FpduEnds::NONE)
+            .try_send(&[Piece::from(&octets[sent..])], SendHints::NONE)
             .unwrap();
         sent += taken;
         server.clear_readiness();
@@ -204,7 +204,7 @@ fn octets_that_never_left_cannot_be_acknowledged() {
     }
     let octets = [7; 50];
     // The window of the peer is closed: they stay here.
-    let sent = client.try_send(&[Piece::from(&octets[..])], FpduEnds::NONE);
+    let sent = client.try_send(&[Piece::from(&octets[..])], SendHints::NONE);
     assert_eq!(sent, Ok(50));
     say(TcpControl::None, 51, 1000);
     drive(&mut *client);

@@ -21,7 +21,7 @@ fn open() -> Room {
 
 /// What one call hands over with all the room there is, segment by segment.
 fn segments(aligner: &mut Aligner, base: u64, octets: usize, ends: &[u64]) -> Vec<usize> {
-    let mut offer = Offer::new(octets, FpduEnds::new(base, ends));
+    let mut offer = Offer::new(octets, SendHints::new(base, ends));
     let mut segments = Vec::new();
     loop {
         let next = aligner.next(&offer, &open(), Instant::ZERO);
@@ -69,7 +69,7 @@ fn an_fpdu_that_is_only_begun_waits_for_the_next_call() {
 #[test]
 fn a_segment_that_the_window_does_not_take_whole_waits_for_an_acknowledgement() {
     let mut aligner = Aligner::default();
-    let offer = Offer::new(200, FpduEnds::new(0, &[100, 200]));
+    let offer = Offer::new(200, SendHints::new(0, &[100, 200]));
     assert_eq!(aligner.next(&offer, &room(950, 1049), Instant::ZERO), 0);
     assert_eq!(aligner.deadline(), None, "one is to come");
     assert_eq!(aligner.next(&offer, &room(950, 1050), Instant::ZERO), 100);
@@ -78,7 +78,7 @@ fn a_segment_that_the_window_does_not_take_whole_waits_for_an_acknowledgement() 
 #[test]
 fn a_segment_that_the_send_buffer_does_not_take_whole_waits_for_an_acknowledgement() {
     let mut aligner = Aligner::default();
-    let offer = Offer::new(200, FpduEnds::new(0, &[100, 200]));
+    let offer = Offer::new(200, SendHints::new(0, &[100, 200]));
     assert_eq!(aligner.next(&offer, &room(3901, 9000), Instant::ZERO), 0);
     assert_eq!(aligner.next(&offer, &room(3900, 9000), Instant::ZERO), 100);
 }
@@ -86,7 +86,7 @@ fn a_segment_that_the_send_buffer_does_not_take_whole_waits_for_an_acknowledgeme
 #[test]
 fn with_nothing_in_flight_fewer_fpdus_fill_a_small_window() {
     let mut aligner = Aligner::default();
-    let offer = Offer::new(90, FpduEnds::new(0, &[30, 60, 90]));
+    let offer = Offer::new(90, SendHints::new(0, &[30, 60, 90]));
     assert_eq!(aligner.next(&offer, &room(0, 89), Instant::ZERO), 60);
     assert_eq!(aligner.next(&offer, &room(1, 89), Instant::ZERO), 0);
 }
@@ -97,7 +97,7 @@ fn half_of_the_largest_window_is_filled_at_once_and_less_after_a_while() {
         largest_window: 101,
         ..room(0, 50)
     };
-    let offer = Offer::new(90, FpduEnds::new(0, &[90]));
+    let offer = Offer::new(90, SendHints::new(0, &[90]));
     let start = Instant::from_millis(5);
     assert_eq!(Aligner::default().next(&offer, &half, start), 90);
     for window in [0, 49] {
@@ -117,10 +117,10 @@ fn half_of_the_largest_window_is_filled_at_once_and_less_after_a_while() {
 
 /// The bursts that one call hands over, of up to 350 bytes, and the segments that each is cut into.
 fn bursts(octets: usize, ends: &[u64]) -> Vec<(usize, usize)> {
-    bursts_of(octets, FpduEnds::new(0, ends))
+    bursts_of(octets, SendHints::new(0, ends))
 }
 
-fn bursts_of(octets: usize, ends: FpduEnds<'_>) -> Vec<(usize, usize)> {
+fn bursts_of(octets: usize, ends: SendHints<'_>) -> Vec<(usize, usize)> {
     let room = Room {
         burst: 350,
         ..open()
@@ -164,7 +164,7 @@ fn what_is_cut_within_an_fpdu_leaves_alone() {
 
 #[test]
 fn where_fpdus_may_go_over_segments_bursts_are_full_wherever_they_end() {
-    let over = |octets, ends| bursts_of(octets, FpduEnds::new(0, ends).over_segments());
+    let over = |octets, ends| bursts_of(octets, SendHints::new(0, ends).over_segments());
     // Full segments, as many as a burst takes, and what is left.
     assert_eq!(over(350, &[250, 350]), [(350, 100)]);
     assert_eq!(
@@ -193,7 +193,7 @@ fn where_fpdus_may_go_over_segments_bursts_are_full_wherever_they_end() {
 #[test]
 fn fpdus_over_segments_begin_and_end_with_segments_where_these_are_not_cut_later() {
     let (mut aligner, ends) = (Aligner::default(), [40, 95, 350, 360, 660]);
-    let mut offer = Offer::new(660, FpduEnds::new(0, &ends).over_segments());
+    let mut offer = Offer::new(660, SendHints::new(0, &ends).over_segments());
     let mut segments = Vec::new();
     while segments.iter().sum::<usize>() < 660 {
         let (octets, _) = aligner.burst(&offer, &open(), Instant::ZERO);
@@ -205,7 +205,7 @@ fn fpdus_over_segments_begin_and_end_with_segments_where_these_are_not_cut_later
 
 #[test]
 fn a_burst_over_segments_waits_for_an_acknowledgement_rather_than_to_be_short() {
-    let offer = Offer::new(400, FpduEnds::new(0, &[400]).over_segments());
+    let offer = Offer::new(400, SendHints::new(0, &[400]).over_segments());
     for (in_flight, window, octets) in [
         (0, 150, 100),
         (100, 250, 100),
@@ -223,7 +223,7 @@ fn a_burst_over_segments_waits_for_an_acknowledgement_rather_than_to_be_short() 
 
 #[test]
 fn a_burst_is_no_longer_than_the_window() {
-    let offer = Offer::new(300, FpduEnds::new(0, &[100, 200, 300]));
+    let offer = Offer::new(300, SendHints::new(0, &[100, 200, 300]));
     for (window, octets) in [(99, 0), (199, 100), (299, 200), (300, 300)] {
         let room = Room {
             burst: 350,

@@ -188,7 +188,7 @@ impl Recovery {
     }
 
     /// Whether the peer's window takes nothing although nothing is under way. What opened it may be lost.
-    fn is_shut(&mut self, shut: bool, now: Instant) {
+    fn set_shut(&mut self, shut: bool, now: Instant) {
         match (shut, self.shut) {
             (true, None) => self.shut = Some((now, false)),
             (false, Some(_)) => self.shut = None,
@@ -340,7 +340,7 @@ impl SmolConnection {
         let idle = stream.acknowledged == stream.left;
         let closed = self.device.peer.window == 0 && self.socket().send_queue() > 0;
         let waits = self.aligner.deadline().is_some() || closed;
-        self.recovery.is_shut(idle && waits, now);
+        self.recovery.set_shut(idle && waits, now);
         self.recovers_at()
     }
 

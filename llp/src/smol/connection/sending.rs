@@ -11,7 +11,7 @@ use super::{SmolConnection, new_interface};
 use crate::smol::align::{Offer, Room};
 use crate::smol::burst::{BURST_MTU, bursts_with};
 use crate::smol::settings::MIN_IPV6_MTU;
-use crate::{FpduEnds, Piece};
+use crate::{Piece, SendHints};
 
 /// What smoltcp assumes of a peer that names no MSS, and the least it makes of one.
 const DEFAULT_MSS: usize = 536;
@@ -143,7 +143,7 @@ impl SmolConnection {
     pub(super) fn send_fpdus(
         &mut self,
         pieces: &[Piece<'_>],
-        ends: FpduEnds<'_>,
+        ends: SendHints<'_>,
         now: Instant,
     ) -> usize {
         let offered = pieces.iter().map(Piece::len).sum();

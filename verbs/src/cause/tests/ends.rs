@@ -8,7 +8,7 @@ use crate::cm::{
     AcceptError, Attempt, CmReason, ConnectError, RequestError, ResolveError, of_failure,
 };
 use crate::event::{AsyncEvent, EndReason};
-use crate::home::Inherited;
+use crate::fork_guard::Inherited;
 use crate::limits::What;
 use crate::progress::WouldWait;
 
@@ -97,10 +97,10 @@ fn reasons() -> Vec<EndReason> {
         ],
         EndReason::Rejected { .. } => [rejected(b"", None), rejected(b"no room", Some(4))],
     });
-    for error in super::lower::llp() {
+    for error in super::transport::llp() {
         reasons.push(EndReason::ConnectFailed { error });
     }
-    for error in super::lower::startup() {
+    for error in super::transport::startup() {
         reasons.push(EndReason::StartupFailed { error });
     }
     reasons

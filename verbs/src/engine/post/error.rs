@@ -1,6 +1,6 @@
 //! Why a work request is not taken.
 
-use crate::home::Inherited;
+use crate::fork_guard::Inherited;
 use crate::mem::{LocalFault, WindowKind};
 use crate::qp::state::QpState;
 

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use parking_lot::Mutex;
-use uwarp_llp::{FpduEnds, Keepalive, Llp, LlpError, Piece, Recv};
+use uwarp_llp::{Keepalive, Llp, LlpError, Piece, Recv, SendHints};
 
 use super::*;
 use crate::progress::doorbell::Doorbell;
@@ -83,7 +83,7 @@ impl Llp for LineLlp {
         }
         Ok(Recv::Data(count))
     }
-    fn try_send(&mut self, pieces: &[Piece<'_>], ends: FpduEnds<'_>) -> Result<usize, LlpError> {
+    fn try_send(&mut self, pieces: &[Piece<'_>], ends: SendHints<'_>) -> Result<usize, LlpError> {
         let mut line = self.line.lock();
         let (mut count, mut octets) = (0, Vec::new());
         for piece in pieces.iter().filter(|piece| !piece.is_empty()) {

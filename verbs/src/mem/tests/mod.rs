@@ -1,13 +1,13 @@
 //! Tests of registered memory that need more than one of its files.
 
-mod held;
 mod lists;
 mod lives;
 mod model;
+mod pinned;
 mod races;
-mod recent;
 mod slot_model;
 mod slots;
+mod write_target_cache;
 
 use std::sync::Arc;
 

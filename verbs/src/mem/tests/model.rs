@@ -144,7 +144,7 @@ proptest! {
                 prop_assert_eq!(table.remove(region.stag()), Ok(()));
             }
         }
-        let mut recent = Recent::default();
+        let mut recent = WriteTargetCache::default();
         for query in &queries {
             let at = query.region.index(plans.len());
             let (plan, (region, buffer)) = (&plans[at], &regions[at]);

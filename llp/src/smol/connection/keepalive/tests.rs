@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::sending::tests::Scene;
 use crate::smol::segment::Segment;
-use crate::{FpduEnds, Keepalive, Llp, LlpError, Piece, Recv};
+use crate::{Keepalive, Llp, LlpError, Piece, Recv, SendHints};
 
 const EVERY: Duration = Duration::from_secs(15);
 const KEEPALIVE: Keepalive = Keepalive {
@@ -42,7 +42,9 @@ fn a_question_carries_no_octet_and_is_answered() {
         let mut scene = watched(v6);
         for octets in [0, 5] {
             let sent = vec![7; octets];
-            let taken = scene.client.try_send(&[Piece::from(&sent)], FpduEnds::NONE);
+            let taken = scene
+                .client
+                .try_send(&[Piece::from(&sent)], SendHints::NONE);
             assert_eq!(taken, Ok(octets));
             scene.drive();
             assert_eq!(scene.received(), octets);
@@ -85,7 +87,7 @@ fn a_question_while_octets_are_not_acknowledged_is_no_data_and_its_answer_a_sign
     scene.limit.store(40, std::sync::atomic::Ordering::Relaxed);
     let taken = scene
         .client
-        .try_send(&[Piece::from(&[7; 100][..])], FpduEnds::NONE);
+        .try_send(&[Piece::from(&[7; 100][..])], SendHints::NONE);
     assert_eq!(taken, Ok(100));
     let (mut questions, mut repetitions) = (0, 0);
     for _ in 0..170 {
@@ -123,7 +125,7 @@ fn octets_that_are_never_acknowledged_end_the_connection_although_the_peer_answe
     scene.limit.store(40, std::sync::atomic::Ordering::Relaxed);
     let taken = scene
         .client
-        .try_send(&[Piece::from(&[7; 100][..])], FpduEnds::NONE);
+        .try_send(&[Piece::from(&[7; 100][..])], SendHints::NONE);
     assert_eq!(taken, Ok(100));
     let start = *scene.clock.1.lock();
     let error = loop {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::super::sending::tests::Scene;
 use crate::smol::settings::Congestion;
-use crate::{FpduEnds, Llp, LlpError, Piece, Recv};
+use crate::{Llp, LlpError, Piece, Recv, SendHints};
 
 const FPDU: usize = 1000;
 
@@ -14,7 +14,7 @@ impl Scene {
     fn offer(&mut self, from: usize, count: usize) -> usize {
         let octets = vec![7; FPDU * count];
         let ends: Vec<u64> = (1..=from + count).map(|end| (end * FPDU) as u64).collect();
-        let ends = FpduEnds::new((from * FPDU) as u64, &ends[from..]);
+        let ends = SendHints::new((from * FPDU) as u64, &ends[from..]);
         let taken = self.client.try_send(&[Piece::from(&octets)], ends).unwrap();
         assert_eq!(taken % FPDU, 0);
         taken / FPDU

@@ -56,14 +56,14 @@ fn fewer_repetitions_are_enough_where_fewer_segments_are_under_way() {
 fn a_window_that_stays_shut_is_asked_about_once() {
     let mut recovery = with_ten();
     assert_eq!(recovery.asks_at(), None);
-    recovery.is_shut(true, at(10));
-    recovery.is_shut(true, at(20));
+    recovery.set_shut(true, at(10));
+    recovery.set_shut(true, at(20));
     assert_eq!(recovery.asks_at(), Some(at(40)));
     recovery.shut = Some((at(40), true));
-    recovery.is_shut(true, at(50));
+    recovery.set_shut(true, at(50));
     assert_eq!(recovery.asks_at(), None);
-    recovery.is_shut(false, at(60));
-    recovery.is_shut(true, at(70));
+    recovery.set_shut(false, at(60));
+    recovery.set_shut(true, at(70));
     assert_eq!(recovery.asks_at(), Some(at(100)));
 }
 

@@ -196,7 +196,7 @@ impl Scene {
         let octets = vec![7; emss * count];
         let ends: Vec<u64> = (1..=count).map(|number| (number * emss) as u64).collect();
         let pieces = [Piece::from(&octets)];
-        let taken = self.client.try_send(&pieces, FpduEnds::new(0, &ends));
+        let taken = self.client.try_send(&pieces, SendHints::new(0, &ends));
         assert_eq!(taken, Ok(octets.len()));
     }
 
@@ -305,7 +305,7 @@ fn a_queue_that_fills_up_once_a_segment_was_begun_does_not_cut_it() {
         let (mut sent, mut received) = (0, 0);
         while received < (COUNT - IN_QUEUE) * FPDU {
             let pieces = [Piece::from(&octets[sent..])];
-            let ends = FpduEnds::new(sent as u64, &ends);
+            let ends = SendHints::new(sent as u64, &ends);
             sent += scene.client.try_send(&pieces, ends).unwrap();
             received += scene.received();
         }

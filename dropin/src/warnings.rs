@@ -1,0 +1,106 @@
+//! The plain words of what went wrong, on standard error, once for each connection: a program says "status 10" and no more.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use uwarp_verbs::{Completion, EndReason, Status};
+
+use crate::qp::QpKept;
+use crate::registry::QPS;
+use crate::rnic::tell;
+
+/// A completion in error that the program is about to see.
+#[cold]
+pub(crate) fn completion(done: &Completion) {
+    let number = done.qp_num;
+    let words = QPS.with(number, |_, kept| {
+        let reason = kept.qp.end_reason();
+        reason.and_then(|reason| words_of(kept, &reason))
+    });
+    match words {
+        Some(Some(words)) => tell(format_args!("{words}")),
+        Some(None) => {}
+        // The queue pair is gone, and nothing more is known than what the completion carries.
+        None => {
+            if done.status != Status::WrFlush
+                && let Some(cause) = &done.cause
+            {
+                tell(format_args!("queue pair {number}, which is gone: {cause}"));
+            }
+        }
+    }
+}
+
+/// The end of a connection that the program is about to hear of.
+pub(crate) fn end(number: u32, reason: &EndReason) {
+    if let Some(Some(words)) = QPS.with(number, |_, kept| words_of(kept, reason)) {
+        tell(format_args!("{words}"));
+    }
+}
+
+/// What is to be said of an end, the first time. It is said when the lock of all queue pairs is no longer held: standard error may
+/// be a pipe that nobody reads.
+fn words_of(kept: &QpKept, reason: &EndReason) -> Option<String> {
+    if !is_worth_words(reason) || !kept.told.first() {
+        return None;
+    }
+    let number = kept.qp.qp_num();
+    Some(match kept.qp.query().peer {
+        Some(peer) => format!("the connection of queue pair {number} to {peer} ended: {reason}"),
+        None => format!("queue pair {number}: {reason}"),
+    })
+}
+
+/// Whether an end is an error that a person would ask about. What the program did itself, or the peer's program, is none; what
+/// became of a connection that never stood, the event of the connection manager says.
+pub(crate) fn is_worth_words(reason: &EndReason) -> bool {
+    !matches!(
+        reason,
+        EndReason::LocalDisconnect
+            | EndReason::PeerDisconnect
+            | EndReason::Aborted
+            | EndReason::ConnectTimedOut
+            | EndReason::StartupFailed { .. }
+            | EndReason::ConnectFailed { .. }
+            | EndReason::Rejected { .. }
+    )
+}
+
+/// Whether something was told of one object.
+pub(crate) struct OnceWarning(AtomicBool);
+
+impl OnceWarning {
+    pub(crate) const fn new() -> Self {
+        OnceWarning(AtomicBool::new(false))
+    }
+
+    /// True the first time.
+    pub(crate) fn first(&self) -> bool {
+        !self.0.swap(true, Ordering::Relaxed)
+    }
+
+    /// A new connection begins.
+    pub(crate) fn again(&self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_that_a_program_wanted_is_worth_no_words() {
+        assert!(!is_worth_words(&EndReason::PeerDisconnect));
+        assert!(!is_worth_words(&EndReason::Aborted));
+        assert!(is_worth_words(&EndReason::CloseTimedOut { undelivered: 0 }));
+        assert!(is_worth_words(&EndReason::Stalled { sending: true }));
+    }
+
+    #[test]
+    fn words_come_once_for_each_connection() {
+        let told = OnceWarning::new();
+        assert!(told.first() && !told.first());
+        told.again();
+        assert!(told.first());
+    }
+}

@@ -1,0 +1,204 @@
+//! Hosts on an Ethernet whose frames somebody else carries: a switch of one's own, a fuzzer.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::frame::Mac;
+use super::neighbours::Timing;
+use super::network::{EthernetNetwork, Runs};
+use super::settings::LinkSettings;
+use crate::LlpError;
+use crate::smol::{Left, Packet, Signal};
+use crate::wire::{HEADER, MAX_MTU, Received, Wire};
+
+/// Carries the frames of one host away. What becomes of them is its own affair. Those for a host come to it by
+/// [`EthernetNetwork::deliver`], not from within [`carry`](Self::carry).
+pub trait FrameCarrier: Send + Sync {
+    /// The host sends this frame: an Ethernet II header and a packet.
+    fn carry(&self, frame: &[u8]);
+}
+
+impl EthernetNetwork {
+    /// A host on an Ethernet whose frames `carrier` takes. It has no thread, and its timers, those of ARP and NDP too,
+    /// run by [`LinkSettings::clock`]: whoever carries calls [`turn`](Self::turn).
+    ///
+    /// # Errors
+    /// [`LlpError::Misuse`] when a setting is out of its range, and a lack of descriptors.
+    pub fn carried(
+        settings: &LinkSettings,
+        mac: [u8; 6],
+        carrier: Arc<dyn FrameCarrier>,
+    ) -> Result<Self, LlpError> {
+        let wire = ExternalWire {
+            carrier,
+            mac,
+            mtu: settings.mtu.unwrap_or(1500).min(MAX_MTU),
+            never: Signal::new()?,
+        };
+        Self::make(
+            Box::new(wire),
+            settings,
+            Timing::default(),
+            Runs::ExternalLink,
+        )
+    }
+
+    /// A frame arrives. One that is shorter than its header is dropped, and so is one from within
+    /// [`FrameCarrier::carry`].
+    pub fn deliver(&self, frame: &[u8]) {
+        if let Some((header, packet)) = frame.split_first_chunk::<HEADER>() {
+            self.shared.deliver(&self.stack, header, packet);
+        }
+    }
+
+    /// Does what is due on the link at this time: neighbours are asked for again or given up, addresses are announced.
+    /// Says when something will be; only for a host that is [`carried`](Self::carried).
+    pub fn turn(&self) -> Option<Instant> {
+        let now = self.shared.clock.now();
+        self.shared.tick(now);
+        self.shared.flush();
+        let announce = self.shared.announce_at(now);
+        [announce, self.shared.deadline()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// How many connections the host has, in whatever state but those that are closed and linger (TIME-WAIT).
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.stack.connections()
+    }
+}
+
+/// A wire with a person at the other end. Nothing is ever taken from it: frames are delivered.
+struct ExternalWire {
+    carrier: Arc<dyn FrameCarrier>,
+    mac: Mac,
+    mtu: usize,
+    never: Signal,
+}
+
+impl Wire for ExternalWire {
+    fn send_with(&self, header: &[u8; HEADER], packet: &[u8], _: Left) -> Result<bool, LlpError> {
+        self.carrier.carry(&[header, packet].concat());
+        Ok(true)
+    }
+
+    fn recv(&self, _: &mut [u8; HEADER], _: &mut Packet) -> Result<Received, LlpError> {
+        Ok(Received::Nothing)
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.never.as_fd()
+    }
+
+    fn mac(&self) -> Mac {
+        self.mac
+    }
+
+    fn mtu(&self) -> usize {
+        self.mtu
+    }
+
+    fn describe(&self) -> String {
+        "an Ethernet that is carried".to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::smol::Clock;
+    use crate::{Network, Piece, Recv, SendHints};
+    use parking_lot::Mutex;
+    use std::net::IpAddr;
+    use std::time::Duration;
+
+    #[derive(Default)]
+    struct Kept(Mutex<Vec<Vec<u8>>>);
+
+    impl FrameCarrier for Kept {
+        fn carry(&self, frame: &[u8]) {
+            self.0.lock().push(frame.to_vec());
+        }
+    }
+
+    struct ByHand(Mutex<Instant>);
+
+    impl Clock for ByHand {
+        fn now(&self) -> Instant {
+            *self.0.lock()
+        }
+    }
+
+    fn host(last: u8, clock: &Arc<ByHand>) -> (EthernetNetwork, Arc<Kept>) {
+        let given: Arc<dyn Clock> = Arc::<ByHand>::clone(clock);
+        let settings = LinkSettings {
+            addresses: vec![(IpAddr::from([192, 0, 2, last]), 24)],
+            clock: given,
+            seed: Some(u64::from(last)),
+            ..LinkSettings::default()
+        };
+        let kept = Arc::new(Kept::default());
+        let carrier: Arc<Kept> = Arc::clone(&kept);
+        let mac = [2, 0, 0, 0, 0, last];
+        let network = EthernetNetwork::carried(&settings, mac, carrier).unwrap();
+        (network, kept)
+    }
+
+    fn carry(from: &Kept, to: &EthernetNetwork) -> usize {
+        let frames = std::mem::take(&mut *from.0.lock());
+        frames.iter().for_each(|frame| to.deliver(frame));
+        frames.len()
+    }
+
+    #[test]
+    fn a_connection_goes_as_far_as_its_frames_are_carried() {
+        let clock = Arc::new(ByHand(Mutex::new(Instant::now())));
+        let ((a, from_a), (b, from_b)) = (host(1, &clock), host(2, &clock));
+        let mut listener = b.listen("192.0.2.2:7174".parse().unwrap(), 4).unwrap();
+        let mut client = a.connect(None, listener.local_addr()).unwrap();
+        let mut server = loop {
+            assert!(carry(&from_a, &b) + carry(&from_b, &a) > 0);
+            client.drive();
+            if let Some(server) = listener.try_accept().unwrap() {
+                break server;
+            }
+        };
+        assert!(client.connect_progress().unwrap());
+        let octets = [7; 2000];
+        let pieces = [Piece::from(&octets[..])];
+        assert_eq!(client.try_send(&pieces, SendHints::NONE).unwrap(), 2000);
+        carry(&from_a, &b);
+        let mut got = [0; 2000];
+        assert_eq!(server.try_recv(&mut got).unwrap(), Recv::Data(2000));
+        drop((client, server));
+        assert_eq!((a.connections(), b.connections()), (0, 0));
+    }
+
+    #[test]
+    fn neighbours_are_asked_for_by_the_clock_that_is_given() {
+        let clock = Arc::new(ByHand(Mutex::new(Instant::now())));
+        let (a, from_a) = host(1, &clock);
+        // Asked whether somebody has its address; announced 100 ms later, and no sooner.
+        assert_eq!(from_a.0.lock().drain(..).count(), 1);
+        let announced = a.turn().unwrap();
+        assert_eq!(announced - clock.now(), Duration::from_millis(100));
+        *clock.0.lock() = announced;
+        assert_eq!(a.turn(), None);
+        assert_eq!(from_a.0.lock().drain(..).count(), 1);
+        let mut silent = a.connect(None, "192.0.2.9:7".parse().unwrap()).unwrap();
+        let mut asked = 0;
+        while let Some(due) = a.turn() {
+            *clock.0.lock() = due;
+            asked += from_a.0.lock().drain(..).count();
+        }
+        assert_eq!(asked, 3);
+        assert!(matches!(
+            silent.connect_progress(),
+            Err(LlpError::Unreachable { .. })
+        ));
+    }
+}

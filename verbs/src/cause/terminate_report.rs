@@ -1,0 +1,348 @@
+//! The peer's Terminate Message: it says which check failed, and names memory or message by the
+//! headers in it. This side adds what it knows of the work request.
+
+use std::fmt;
+
+use uwarp_ddp::Header;
+use uwarp_rdmap::{Peer, Requirement, StreamError, Terminate, TerminateCode};
+
+use super::parts::{Account, Act, Layer, Who};
+
+/// The work request that a Terminate Message speaks of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Work {
+    /// It cannot be told.
+    Unknown,
+    /// The one whose completion carries this cause, or would if it had failed alone.
+    This,
+    /// It was complete already: TCP had taken it.
+    Complete,
+}
+
+/// What a Terminate Message says, and what it is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct TerminateReport {
+    code: TerminateCode,
+    /// The same error by the numbers of the RFCs.
+    meant: TerminateCode,
+    if_siw: Option<TerminateCode>,
+    /// It was read by the layout of Linux siw.
+    siw: bool,
+    act: Option<Act>,
+    /// The STag; for a Send its number on the connection.
+    stag: u32,
+    /// Bytes of the work request, or else of the segment's payload; `None` if neither is known.
+    len: Option<u32>,
+    /// Where; for a Send the offset in the message.
+    to: u64,
+    work: Work,
+    /// This side reads large payloads twice, for the CRC and for TCP (`Settings::send_in_place`).
+    read_twice: bool,
+}
+
+/// A work request of this side: what it did, where to (STag and TO), and its bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Asked {
+    pub(crate) act: Act,
+    pub(crate) stag: u32,
+    pub(crate) to: u64,
+    pub(crate) len: u32,
+}
+
+impl TerminateReport {
+    /// As far as the message itself tells. `work`: whether it is known which work request is meant.
+    pub(crate) fn new(terminate: &Terminate, work: Work) -> Self {
+        let mut told = TerminateReport {
+            code: terminate.reason(),
+            meant: terminate.rfc_reason(),
+            if_siw: terminate.if_siw(),
+            siw: terminate.read_as() == Peer::Siw,
+            act: None,
+            stag: 0,
+            len: None,
+            to: 0,
+            work: Work::Unknown,
+            read_twice: false,
+        };
+        if !terminate.headers_fit() {
+            return told;
+        }
+        told.act = terminate.opcode().map(Act::from);
+        told.work = work;
+        if let Some(request) = terminate.rdma_header() {
+            told.stag = request.source_stag.0;
+            told.to = request.source_to.0;
+            told.len = Some(request.len);
+            return told;
+        }
+        let header_len = terminate.ddp_octets().map_or(0, <[u8]>::len);
+        let payload = terminate.segment_len().map(usize::from);
+        // siw counts the payload alone.
+        let payload = if told.siw {
+            payload
+        } else {
+            payload.and_then(|len| len.checked_sub(header_len))
+        };
+        told.len = payload.and_then(|len| u32::try_from(len).ok());
+        match terminate.ddp_header() {
+            Some(Header::Tagged(header)) => (told.stag, told.to) = (header.stag.0, header.to.0),
+            Some(Header::Untagged(header)) => {
+                (told.stag, told.to) = (header.msn.0, header.mo.into());
+            }
+            None => told.act = None,
+        }
+        told
+    }
+
+    /// Notes whether this side reads large payloads twice, so that a wrong CRC may be its program's doing.
+    pub(crate) fn read_twice(mut self, read_twice: bool) -> Self {
+        self.read_twice = read_twice;
+        self
+    }
+
+    /// The cause of the very work request that was refused: `asked` is what this side knows of it.
+    pub(crate) fn about(terminate: &Terminate, asked: Asked) -> Self {
+        let mut told = TerminateReport::new(terminate, Work::This);
+        if matches!(asked.act, Act::Write | Act::Read | Act::Atomic) {
+            (told.stag, told.to) = (asked.stag, asked.to);
+        }
+        told.act = Some(asked.act);
+        told.len = Some(asked.len);
+        told.work = Work::This;
+        told
+    }
+
+    pub(super) fn account(&self) -> Account {
+        let (title, who, hint) = self.row();
+        let layer = match self.meant.layer {
+            0 => Layer::Rdmap,
+            1 => Layer::Ddp,
+            _ => Layer::Mpa,
+        };
+        let hint = if self.if_siw.is_some() {
+            "if the peer is Linux siw, say so in the settings (`Peer::Siw`, `--peer siw`): its codes mean something else"
+        } else {
+            hint
+        };
+        Account::new(title, who, layer)
+            .terminate(Some(self.code))
+            .against(self.requirement())
+            .hint(hint)
+    }
+
+    /// Whether a Read was one too many: the code is that of a missing receive.
+    fn is_ird(&self) -> bool {
+        matches!(self.act, Some(Act::Read | Act::Atomic)) && is(self.meant, (1, 2, 0x02))
+    }
+
+    /// Whether the memory of an atomic was not aligned: the only thing that RFC 7306 section 8.2 has this code for.
+    fn is_misaligned(&self) -> bool {
+        self.act == Some(Act::Atomic) && is(self.meant, (0, 2, 0x07))
+    }
+
+    fn requirement(&self) -> Option<Requirement> {
+        if self.is_ird() {
+            return StreamError::IrdExceeded { ird: 0 }.requirement();
+        }
+        self.meant.requirement()
+    }
+
+    /// Title, whose doing, and hint.
+    fn row(&self) -> (&'static str, Who, &'static str) {
+        const ACCESS: &str = "remote access error";
+        const OPERATION: &str = "remote operation error";
+        const REPORT: &str = "report it, with a capture (`--pcap`) of the connection";
+        const CODE_ONLY: &str =
+            "the code says no more than that: look at the peer, at its error and its log";
+        let TerminateCode { layer, etype, code } = self.meant;
+        match (layer, etype, code) {
+            (0, 1, 0x00) | (1, 1, 0x00) => (ACCESS, Who::Program, self.invalid_stag_hint()),
+            (0, 1, 0x01) | (1, 1, 0x01) | (0, 1, 0x04) | (1, 1, 0x03) => (
+                ACCESS,
+                Who::Program,
+                "compare address and length with what the peer said of its region",
+            ),
+            (0, 1, 0x02) => (ACCESS, Who::Program, self.rights_hint()),
+            (0, 1, 0x03) | (1, 1, 0x02) => (
+                ACCESS,
+                Who::Program,
+                "use an rkey that the peer gave for this connection; its region belongs to another protection domain or QP",
+            ),
+            (0, 1 | 2, 0x09) => (
+                ACCESS,
+                Who::Program,
+                "ask the peer to register that region for this connection alone, and invalidate it once",
+            ),
+            (0, 2, 0x06) => (
+                OPERATION,
+                Who::PeerStack,
+                "do without this operation towards that peer: its stack does not know it (atomics and immediate data are RFC 7306, which siw lacks)",
+            ),
+            (0, 2, 0x07) if self.is_misaligned() => (
+                OPERATION,
+                Who::Program,
+                "ask the peer where its region begins in its memory: the word has to be at a multiple of 8 there, whatever its TO is",
+            ),
+            // Nothing is said of what happened there, and whose doing it was: a stack sends it when its own program
+            // took memory away, when it has moved the QP, or when it is out of something.
+            (0 | 1, 0, _) | (0, 2, 0x07 | 0x08) => (OPERATION, Who::Peer, CODE_ONLY),
+            (1, 2, 0x02) if self.is_ird() => (
+                OPERATION,
+                Who::Library,
+                "ask for a smaller ORD than the peer's IRD when connecting",
+            ),
+            (1, 2, 0x02) => (
+                OPERATION,
+                Who::PeerProgram,
+                "agree with the peer on how many receives it keeps posted, and send no more than that",
+            ),
+            (1, 2, 0x05) => (
+                OPERATION,
+                Who::Program,
+                "send no more than the peer's receives take, or ask it to post longer ones",
+            ),
+            (2, 0, 0x02) if self.read_twice => (
+                "damaged stream",
+                Who::Program,
+                "leave the memory of a Send or Write unchanged until the request is complete, or turn `send_in_place` off (UWARP_SEND_IN_PLACE, --send-in-place); if it was unchanged, look for a middlebox or adapter that changes TCP payload",
+            ),
+            (2, 0, 0x01..=0x03) => (
+                "damaged stream",
+                Who::Network,
+                "look for a middlebox or adapter that changes TCP payload; connect again to go on",
+            ),
+            (2, 0, 0x06) => (
+                "startup failed",
+                Who::PeerStack,
+                "connect with a smaller ord, or raise the peer's limit of IRD",
+            ),
+            (2, 0, 0x05 | 0x07) => (
+                "startup failed",
+                Who::PeerStack,
+                "see the log of the peer; let both sides name a common RTR kind",
+            ),
+            (0, 1, 0xFF) => (ACCESS, Who::Program, CODE_ONLY),
+            (0, 2, 0xFF) => (OPERATION, Who::Peer, CODE_ONLY),
+            // Versions, opcodes, queues, sequence numbers, offsets, startup frames: this library made them.
+            (0, 2, 0x05) | (1, 1, 0x04) | (1, 2, 0x01 | 0x03 | 0x04 | 0x06) | (2, 0, 0x04) => {
+                (OPERATION, Who::Library, REPORT)
+            }
+            // No RFC has it, so that nothing can be said of what it means there.
+            _ => (
+                OPERATION,
+                Who::PeerStack,
+                "ask the maker of the peer's iWARP stack what it means by that code",
+            ),
+        }
+    }
+
+    /// What to try where the STag is invalid. DDP has no code for a missing right, so that this may mean one.
+    const fn invalid_stag_hint(&self) -> &'static str {
+        match (self.act, self.meant.layer) {
+            (Some(Act::Write), _) => {
+                "compare the rkey with the one the peer gave; ask the peer to keep the region registered, and to register it with REMOTE_WRITE: a missing right has the same code"
+            }
+            (Some(Act::Read), _) => {
+                "compare the rkey with the one the peer gave; ask the peer to keep the region registered, with REMOTE_READ"
+            }
+            (Some(Act::Atomic), _) => {
+                "compare the rkey with the one the peer gave; ask the peer to keep the region registered, with REMOTE_ATOMIC"
+            }
+            (Some(Act::ReadResponse), _) => {
+                "the STag is the one that the peer itself named in its Read: ask it to keep its region registered until the Read is done"
+            }
+            (Some(Act::Send | Act::Invalidate), _) => {
+                "compare the STag to be invalidated with the rkey that the peer gave, and invalidate it once"
+            }
+            // What is about no message, or about one that names no STag.
+            (Some(Act::Terminate | Act::Immediate | Act::AtomicResponse) | None, 1) => {
+                "compare the rkeys with those that the peer gave; ask the peer to keep its regions registered, with REMOTE_WRITE for a Write: a missing right has the same code"
+            }
+            (Some(Act::Terminate | Act::Immediate | Act::AtomicResponse) | None, _) => {
+                "compare the rkeys with those that the peer gave; ask the peer to keep its regions registered, with REMOTE_READ for a Read"
+            }
+        }
+    }
+
+    /// What to try where a right is missing.
+    const fn rights_hint(&self) -> &'static str {
+        match self.act {
+            Some(Act::Read) => "ask the peer to register it with REMOTE_READ",
+            Some(Act::Atomic) => "ask the peer to register it with REMOTE_ATOMIC",
+            Some(Act::Write) => "ask the peer to register it with REMOTE_WRITE",
+            Some(
+                Act::Send
+                | Act::ReadResponse
+                | Act::Invalidate
+                | Act::Terminate
+                | Act::Immediate
+                | Act::AtomicResponse,
+            )
+            | None => {
+                "ask the peer to register its region with the right that this needs: REMOTE_READ for a Read, REMOTE_ATOMIC for an atomic operation"
+            }
+        }
+    }
+
+    fn place(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(act) = self.act else {
+            return f.write_str("the peer ended the connection");
+        };
+        let this = match self.work {
+            Work::This => "this",
+            Work::Unknown | Work::Complete => act.article(),
+        };
+        write!(f, "the peer refused {this} {act}")?;
+        if let Some(len) = self.len {
+            write!(f, " of {len} bytes")?;
+        }
+        let (stag, to) = (self.stag, self.to);
+        match act {
+            Act::Write | Act::ReadResponse => write!(f, " to STag {stag:#010x}, TO {to:#x}")?,
+            Act::Read => write!(f, " from STag {stag:#010x}, TO {to:#x}")?,
+            Act::Atomic => write!(f, " on STag {stag:#010x}, TO {to:#x}")?,
+            Act::Send | Act::Invalidate | Act::Immediate if self.work != Work::This => {
+                write!(f, " (number {stag} on this connection, at offset {to})")?;
+            }
+            Act::Send | Act::Invalidate | Act::Immediate | Act::AtomicResponse | Act::Terminate => {
+            }
+        }
+        match self.work {
+            Work::Unknown | Work::This => Ok(()),
+            Work::Complete => write!(f, " (complete already, if this side sent it)"),
+        }
+    }
+}
+
+impl fmt::Display for TerminateReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.place(f)?;
+        let name = if self.is_ird() {
+            "more Reads are outstanding than it has places for"
+        } else if self.is_misaligned() {
+            "its memory there has an address that is not a multiple of 8"
+        } else {
+            self.meant.name()
+        };
+        write!(f, ": {name} ({}, {})", self.meant.kind(), self.meant)?;
+        if self.siw {
+            write!(f, "; sent in the layout of Linux siw")?;
+        }
+        if self.code != self.meant {
+            write!(f, ", as {}", self.code)?;
+        }
+        if let Some(code) = self.if_siw {
+            let (name, kind) = (code.name(), code.kind());
+            write!(f, "; from Linux siw it would mean: {name} ({kind}, {code})")?;
+        }
+        Ok(())
+    }
+}
+
+fn is(code: TerminateCode, (layer, etype, number): (u8, u8, u8)) -> bool {
+    code == TerminateCode {
+        layer,
+        etype,
+        code: number,
+    }
+}

@@ -1,0 +1,379 @@
+//! A connection request that waits for a decision: accept, reject.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use uwarp_llp::{Llp, LlpError};
+use uwarp_mpa::{
+    Accept, ConfigError, Enhanced, FrameKind, Model, NO_AUTO, Request, Responder, Revision,
+    StartupFrame,
+};
+
+use super::listener::Slot;
+use super::observer::Observer;
+use crate::device::DeviceInner;
+use crate::fork_guard::Inherited;
+use crate::limits::{Charge, LimitReached, PeerAccount, ReadPlaces, What};
+use crate::peer::{self, PrivateDataLimit};
+use crate::progress::linger::linger;
+use crate::qp::Qp;
+use crate::qp::inner::{Held, QpInner};
+use crate::qp::state::QpState;
+use crate::setters::setters;
+use crate::wait::after;
+
+/// How to accept (`rdma_conn_param`). `Default`: no private data, up to 16 Reads in each direction.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct AcceptOptions {
+    /// Bytes for the peer's consumer: at most 512, or 508 with an enhanced Request.
+    pub private_data: Vec<u8>,
+    /// IRD: RDMA Reads and atomic operations that the peer may have outstanding. An enhanced Request may raise it up to the
+    /// device's limit.
+    pub ird: u16,
+    /// ORD: RDMA Reads and atomic operations that this side wants to have outstanding; the peer's IRD bounds it.
+    pub ord: u16,
+}
+
+setters! { AcceptOptions {
+    ird: u16,
+    ord: u16,
+} }
+
+impl AcceptOptions {
+    /// Sets [`private_data`](#structfield.private_data), for example to the bytes of a
+    /// [`RemoteBuffer`](crate::RemoteBuffer::to_bytes).
+    #[must_use]
+    pub fn private_data(mut self, private_data: impl Into<Vec<u8>>) -> Self {
+        self.private_data = private_data.into();
+        self
+    }
+}
+
+impl Default for AcceptOptions {
+    fn default() -> Self {
+        AcceptOptions {
+            private_data: Vec::new(),
+            ird: 16,
+            ord: 16,
+        }
+    }
+}
+
+/// How to reject (`rdma_reject`). `Default`: without a word.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct RejectOptions {
+    /// Bytes for the peer's consumer: at most 512, or 508 with an enhanced Request.
+    pub private_data: Vec<u8>,
+    /// The IRD of the peer is too small: so many Reads this side needs to have outstanding (its ORD).
+    /// Only an enhanced Request gets to know (RFC 6581 section 9.1).
+    pub ord_needed: Option<u16>,
+}
+
+setters! { RejectOptions {
+    ord_needed: Option<u16>,
+} }
+
+impl RejectOptions {
+    /// Sets [`private_data`](#structfield.private_data), for example to the bytes of a
+    /// [`RemoteBuffer`](crate::RemoteBuffer::to_bytes).
+    #[must_use]
+    pub fn private_data(mut self, private_data: impl Into<Vec<u8>>) -> Self {
+        self.private_data = private_data.into();
+        self
+    }
+}
+
+/// Why a request could not be accepted or rejected (of `rdma_accept`).
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AcceptError {
+    /// The decision came too late; the peer has given up or is about to.
+    #[error(
+        "the decision on the connection request of {peer} came too late; the time limit is a setting (timeouts.decision)"
+    )]
+    TooLate {
+        /// Who asked.
+        peer: SocketAddr,
+    },
+    /// The QP already has a connection, or had one and was not reset.
+    #[error("the QP is in state {state}; accept needs an idle one (reset it, or create another)")]
+    QpInUse {
+        /// The state it is in.
+        state: QpState,
+    },
+    /// An option cannot be put on the wire.
+    #[error("{0}")]
+    Options(#[from] ConfigError),
+    /// The peer cannot take so much private data.
+    #[error("{0}")]
+    PrivateData(#[from] PrivateDataLimit),
+    /// The request arrived before a fork.
+    #[error(transparent)]
+    Inherited(#[from] Inherited),
+    /// TCP is gone.
+    #[error("{0}")]
+    Llp(#[from] LlpError),
+    /// The peer has as many connections as the settings allow.
+    #[error("{0}")]
+    Limit(#[from] LimitReached),
+}
+
+/// An MPA Request that waits for a decision (RFC 5044 section 7.1.1). Dropping it rejects it.
+pub struct ConnectRequest {
+    pending: Option<(Box<dyn Llp>, Responder)>,
+    request: Request,
+    peer: SocketAddr,
+    local: SocketAddr,
+    pub(super) deadline: Instant,
+    device: Arc<DeviceInner>,
+    /// Its place among the undecided connections of a listener, until it goes.
+    slot: Option<Slot>,
+    /// Its place among the half-open connections of its peer, until TCP is gone or a QP has it.
+    place: Option<Charge>,
+}
+
+impl ConnectRequest {
+    pub(super) fn new(
+        device: &Arc<DeviceInner>,
+        (llp, responder): (Box<dyn Llp>, Responder),
+        request: Request,
+        slot: Option<Slot>,
+        place: Charge,
+    ) -> Self {
+        ConnectRequest {
+            peer: llp.peer_addr(),
+            local: llp.local_addr(),
+            deadline: after(device.now(), device.settings.timeouts.decision),
+            pending: Some((llp, responder)),
+            request,
+            device: Arc::clone(device),
+            slot,
+            place: Some(place),
+        }
+    }
+
+    /// The program gets it, so that it counts as one that waits for a decision.
+    pub(super) fn given(&mut self) {
+        if let Some(slot) = &mut self.slot {
+            slot.given = true;
+        }
+    }
+
+    /// Who asks (`rdma_get_peer_addr`).
+    #[must_use]
+    pub fn peer_addr(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// The address it was asked at (`rdma_get_local_addr`).
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// What its consumer says (RFC 5044 section 7.1.4).
+    #[must_use]
+    pub fn private_data(&self) -> &[u8] {
+        &self.request.private_data
+    }
+
+    /// The MPA revision of the Request (RFC 5044 section 7.1.1).
+    #[must_use]
+    pub fn revision(&self) -> Revision {
+        self.request.revision
+    }
+
+    /// IRD and ORD as the peer stated them (enhanced Requests only, RFC 6581 section 9): it can serve so many Reads,
+    /// and wants so many outstanding.
+    #[must_use]
+    pub fn ird_ord(&self) -> Option<(u16, u16)> {
+        self.request
+            .enhanced
+            .map(|Enhanced { ird, ord, .. }| (ird, ord))
+    }
+
+    /// Whether either side may send first (RFC 6581 section 9.2).
+    #[must_use]
+    pub fn is_peer_to_peer(&self) -> bool {
+        matches!(
+            self.request.enhanced,
+            Some(Enhanced {
+                model: Model::PeerToPeer(_),
+                ..
+            })
+        )
+    }
+
+    /// Accepts (`rdma_accept`): the Reply goes out, and `qp` has the connection. Post receives before this.
+    ///
+    /// # Errors
+    /// See [`AcceptError`]. The request is then rejected, or closed where TCP does not allow that any more.
+    pub fn accept(self, qp: &Qp, options: &AcceptOptions) -> Result<(), AcceptError> {
+        self.accept_observed(qp, options, None)
+    }
+
+    /// Accepts, and reports the connection to `observer` from its establishment on: before the Reply
+    /// goes to TCP, so that nothing that the Reply causes is reported first.
+    pub(super) fn accept_observed(
+        mut self,
+        qp: &Qp,
+        options: &AcceptOptions,
+        observer: Option<Arc<dyn Observer>>,
+    ) -> Result<(), AcceptError> {
+        self.device.fork_guard.check()?;
+        let inner = qp.inner();
+        let mut locked = inner.lock();
+        let conn = &mut locked.driven.conn;
+        if conn.state != QpState::Idle {
+            return Err(AcceptError::QpInUse { state: conn.state });
+        }
+        if self.deadline <= self.device.now() {
+            return Err(AcceptError::TooLate { peer: self.peer });
+        }
+        let Some((_, responder)) = &mut self.pending else {
+            return Err(AcceptError::TooLate { peer: self.peer });
+        };
+        let settings = &self.device.settings;
+        let enhanced = self.request.enhanced;
+        peer::check_private_data(settings.peer, enhanced.is_some(), &options.private_data)?;
+        let account = self.device.accounts.peer(self.peer);
+        let place = account.take(What::Connections, 1)?;
+        let ird = peer::responder_ird(settings, options.ird, enhanced.map(|theirs| theirs.ord));
+        let mut places = places_for_reads(&account, inner, ird, enhanced);
+        let granted = places.amount();
+        responder.limit_ird(granted);
+        let accept = Accept {
+            ird: peer::ird(settings.peer, ird.min(granted), granted),
+            ord: options.ord,
+            private_data: &options.private_data,
+        };
+        let (reply, negotiated) = responder.accept(accept)?;
+        places.shrink_to(negotiated.ird);
+        let Some((llp, _)) = self.pending.take() else {
+            return Err(AcceptError::TooLate { peer: self.peer });
+        };
+        conn.set_now(self.device.now());
+        let request = as_frame(&self.request).emit().unwrap_or_default();
+        conn.start_responder(&request, &reply, negotiated, llp.emss());
+        let held = Held {
+            peer: account,
+            place: Some(place),
+            ird: places,
+        };
+        self.place = None;
+        locked.set_observer(observer);
+        if let Err(error) = inner.attach(&mut locked, llp, held, None) {
+            // The caller gets the error, and no event.
+            locked.set_observer(None);
+            locked.driven.conn.lost(error);
+            inner.publish(&mut locked);
+            return Err(error.into());
+        }
+        Ok(())
+    }
+
+    /// Rejects, with bytes for the peer's consumer (`rdma_reject`).
+    ///
+    /// # Errors
+    /// [`AcceptError::Options`] or [`AcceptError::PrivateData`] when the private data is too long; the request is then rejected
+    /// without it.
+    pub fn reject(self, private_data: &[u8]) -> Result<(), AcceptError> {
+        self.reject_with(&RejectOptions {
+            private_data: private_data.to_vec(),
+            ..RejectOptions::default()
+        })
+    }
+
+    /// Rejects, and says more about why (RFC 6581 section 9.1).
+    ///
+    /// # Errors
+    /// As [`ConnectRequest::reject`].
+    pub fn reject_with(mut self, options: &RejectOptions) -> Result<(), AcceptError> {
+        self.send_reject(options)
+    }
+
+    fn send_reject(&mut self, options: &RejectOptions) -> Result<(), AcceptError> {
+        let Some((llp, mut responder)) = self.pending.take() else {
+            return Ok(());
+        };
+        if let Err(inherited) = self.device.fork_guard.check() {
+            // The parent decides; not even closing is ours.
+            std::mem::forget(llp);
+            return Err(inherited.into());
+        }
+        let enhanced = self.request.enhanced.is_some();
+        let peer = self.device.settings.peer;
+        let private_data = &options.private_data;
+        let told = peer::check_private_data(peer, enhanced, private_data)
+            .map_err(AcceptError::from)
+            .and_then(|()| Ok(responder.reject(private_data, options.ord_needed)?));
+        let (reply, result) = match told {
+            Ok(reply) => (reply, Ok(())),
+            Err(error) => (responder.reject(&[], None).unwrap_or_default(), Err(error)),
+        };
+        linger(
+            &self.device.background,
+            llp,
+            self.place.take(),
+            reply,
+            self.device.settings.timeouts.close,
+        );
+        result
+    }
+}
+
+/// Takes as many places for the peer's Reads as the Reply may grant: our own IRD, raised by the ORD of an
+/// enhanced Request. Where fewer are left, the Reply grants fewer, and the peer lowers its ORD.
+fn places_for_reads(
+    account: &Arc<PeerAccount>,
+    qp: &QpInner,
+    ird: u16,
+    enhanced: Option<Enhanced>,
+) -> ReadPlaces {
+    let wished = match enhanced {
+        // 0x3FFF leaves it to the two consumers, so our own counts.
+        Some(Enhanced { ord: NO_AUTO, .. }) | None => 0,
+        // An RTR indication that is a Read needs a place even if no other will come.
+        Some(Enhanced { ord, .. }) => ord.max(1),
+    };
+    let wanted = ird.max(wished).min(qp.ctx.settings.limits.max_ird);
+    let places = ReadPlaces::up_to(wanted, account, qp.in_pd());
+    if places.amount() < wanted {
+        let granted = places.amount();
+        let what = "few places for RDMA Reads are left: a smaller IRD is granted";
+        tracing::warn!(?account, wanted, granted, what);
+    }
+    places
+}
+
+impl Drop for ConnectRequest {
+    fn drop(&mut self) {
+        let _ = self.send_reject(&RejectOptions::default());
+    }
+}
+
+impl fmt::Debug for ConnectRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConnectRequest")
+            .field("peer", &self.peer)
+            .field("request", &self.request)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The frame that the request came in, reserved bits aside.
+fn as_frame(request: &Request) -> StartupFrame {
+    StartupFrame {
+        kind: FrameKind::Request,
+        markers: request.markers,
+        crc: request.crc,
+        rejected: false,
+        revision: request.revision.code(),
+        enhanced: request.enhanced,
+        private_data: request.private_data.clone(),
+    }
+}

@@ -1,0 +1,417 @@
+//! The passive side of one connection, from TCP's accept to the whole MPA Request.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use parking_lot::{Condvar, Mutex};
+use uwarp_llp::{Llp, LlpError, Recv};
+use uwarp_mpa::{ConfigError, Request, Responder, ResponderConfig, StartupError};
+
+use super::connect_request::ConnectRequest;
+use super::listener::Slot;
+use super::startup_queue::StartupQueue;
+use crate::device::DeviceInner;
+use crate::fork_guard::Inherited;
+use crate::limits::{Charge, LimitReached, What};
+use crate::mutants::mutate;
+use crate::progress::WouldWait;
+use crate::progress::background::{Interest, Source, Token, Verdict};
+use crate::progress::linger::linger;
+use crate::settings::Settings;
+use crate::wait::after;
+
+/// Who takes MPA Requests. Called without any lock of the CM.
+pub(super) trait RequestSink: Send + Sync {
+    /// A Request has come whole. To drop it is to reject it.
+    fn request(&self, request: ConnectRequest);
+
+    /// What came is no MPA Request, or none came in time; or a limit is reached.
+    fn failed(&self, peer: SocketAddr, error: StartupError);
+
+    /// The listener takes no connection any more. Never told for a single stream.
+    fn down(&self, _error: LlpError) {}
+
+    /// Requests that wait for a decision since before `now` are to be rejected. Never told for a single
+    /// stream.
+    fn expire(&self, _now: Instant) {}
+}
+
+/// A connection whose MPA Request has not come whole.
+pub(super) struct PendingStartup {
+    sink: Weak<dyn RequestSink>,
+    device: Arc<DeviceInner>,
+    token: Token,
+    /// Those of the same listener.
+    neighbours: Option<Arc<StartupQueue>>,
+    state: Mutex<Option<Awaiting>>,
+}
+
+struct Awaiting {
+    llp: Box<dyn Llp>,
+    responder: Responder,
+    deadline: Instant,
+    slot: Option<Slot>,
+    /// Its place among the half-open connections of its peer.
+    place: Charge,
+}
+
+/// How an MPA Request came out.
+enum Step {
+    More,
+    Whole(Request),
+    Failed(StartupError),
+}
+
+impl PendingStartup {
+    /// Starts to wait for the Request on a stream that stands. `read` are bytes that were read from it before.
+    pub(super) fn start(
+        sink: Weak<dyn RequestSink>,
+        device: &Arc<DeviceInner>,
+        llp: Box<dyn Llp>,
+        read: &[u8],
+        slot: Option<Slot>,
+    ) -> Result<(), RequestError> {
+        let account = device.accounts.peer(llp.peer_addr());
+        let mut place = account.take(What::HalfOpen, 1);
+        if let Err(limit) = &place
+            && limit.peer().is_none()
+            && device.startups.displace(device.now(), limit.displaced())
+        {
+            place = account.take(What::HalfOpen, 1);
+        }
+        let place = match place {
+            Ok(place) => place,
+            Err(limit) => {
+                refuse(llp);
+                return Err(limit.into());
+            }
+        };
+        let deadline = after(device.now(), device.settings.timeouts.request);
+        let token = device.background.token();
+        let mut awaiting = Awaiting {
+            llp,
+            responder: responder(&device.settings)?,
+            deadline,
+            slot,
+            place,
+        };
+        // The Request may be here already, or its sender gone: then there is nothing to watch.
+        let step = awaiting
+            .take(read)
+            .unwrap_or_else(|| awaiting.turn(device.now()));
+        let incoming = Arc::new(PendingStartup {
+            sink,
+            device: Arc::clone(device),
+            token,
+            neighbours: awaiting.slot.as_ref().and_then(Slot::startups),
+            state: Mutex::new(None),
+        });
+        match step {
+            Step::Whole(request) => {
+                incoming.attend_older(device.now());
+                incoming.end(awaiting, Ok(request));
+            }
+            Step::Failed(error) => incoming.end(awaiting, Err(error)),
+            Step::More => incoming.watch(awaiting)?,
+        }
+        Ok(())
+    }
+
+    /// Has the background look after it from now on.
+    fn watch(self: Arc<Self>, awaiting: Awaiting) -> Result<(), LlpError> {
+        let (background, token) = (&self.device.background, self.token);
+        let weak: Weak<PendingStartup> = Arc::downgrade(&self);
+        background
+            .register(token, weak, awaiting.llp.fd())
+            .map_err(|errno| LlpError::Io {
+                op: "watch a new connection",
+                errno: errno.raw_os_error(),
+            })?;
+        let mut state = self.state.lock();
+        let kept: Arc<PendingStartup> = Arc::clone(&self);
+        background.keep(token, kept);
+        let now = background.now();
+        for startups in self.lists() {
+            startups.insert(token, now, Arc::downgrade(&self));
+        }
+        background.at(token, awaiting.deadline);
+        self.arm(state.insert(awaiting));
+        Ok(())
+    }
+
+    /// The lists that it is in while it is watched.
+    fn lists(&self) -> impl Iterator<Item = &StartupQueue> {
+        let device = std::iter::once(&self.device.startups);
+        device.chain(self.neighbours.as_deref())
+    }
+
+    /// Nobody watches it any more.
+    fn unwatch(&self, awaiting: &Awaiting) {
+        self.device.background.forget_fd(awaiting.llp.fd());
+        self.device.background.forget(self.token);
+        for startups in self.lists() {
+            startups.remove(self.token);
+        }
+    }
+
+    /// Gives its place to a newer connection, and tells `error`; at once, so by a reset. False when it has come out
+    /// meanwhile: a Request that is here is never given up.
+    pub(super) fn give_way(&self, now: Instant, error: StartupError) -> bool {
+        let Some(mut awaiting) = self.state.lock().take() else {
+            return false;
+        };
+        self.unwatch(&awaiting);
+        let error = match awaiting.turn(now) {
+            Step::Whole(request) => {
+                self.end(awaiting, Ok(request));
+                return false;
+            }
+            Step::Failed(error) => error,
+            Step::More => {
+                self.device.startups.count();
+                error
+            }
+        };
+        let peer = awaiting.llp.peer_addr();
+        tracing::info!(%peer, %error, "MPA startup gave its place away");
+        refuse(awaiting.llp);
+        // The places are free before anybody is told.
+        drop((awaiting.slot, awaiting.place));
+        if let Some(sink) = self.sink.upgrade() {
+            sink.failed(peer, error);
+        }
+        true
+    }
+
+    /// Asks for its next turn.
+    fn arm(&self, awaiting: &Awaiting) {
+        let background = &self.device.background;
+        background.arm(self.token, awaiting.llp.fd(), Interest::Read);
+        if let Some(due) = awaiting.llp.deadline() {
+            background.at(self.token, due.min(awaiting.deadline));
+        }
+    }
+
+    /// It came out, and nobody watches it (any more).
+    fn end(&self, awaiting: Awaiting, result: Result<Request, StartupError>) {
+        let background = &self.device.background;
+        let Awaiting {
+            llp,
+            responder,
+            slot,
+            place,
+            ..
+        } = awaiting;
+        match result {
+            Ok(request) => {
+                let request =
+                    ConnectRequest::new(&self.device, (llp, responder), request, slot, place);
+                let Some(sink) = self.sink.upgrade() else {
+                    return;
+                };
+                let account = self.device.accounts.peer(request.peer_addr());
+                match account.look(What::Connections) {
+                    Ok(()) => sink.request(request),
+                    Err(limit) => {
+                        // The program need not make a QP to learn that accept would refuse; the drop rejects.
+                        tracing::info!(peer = %request.peer_addr(), %limit, "rejected");
+                        sink.failed(request.peer_addr(), limit.into());
+                    }
+                }
+            }
+            Err(error) => {
+                tracing::info!(peer = %llp.peer_addr(), %error, "MPA startup failed");
+                if let Some(sink) = self.sink.upgrade() {
+                    sink.failed(llp.peer_addr(), error);
+                }
+                drop(slot);
+                // 5044-8-09: an invalid frame closes TCP at once.
+                let limit = self.device.settings.timeouts.close;
+                linger(background, llp, Some(place), Vec::new(), limit);
+            }
+        }
+    }
+}
+
+impl Awaiting {
+    /// Takes bytes of the Request. `None`: it is not whole yet.
+    fn take(&mut self, octets: &[u8]) -> Option<Step> {
+        let count = octets.len();
+        match self.responder.receive(octets) {
+            // 5044-7.1.1-16: bytes behind the Private Data mean that PD_Length is wrong (an
+            // initiator sends nothing more before it has the Reply).
+            Ok((taken, Some(_))) if mutate!(taken < count, TrailingOctetsTaken => false) => {
+                let count = count - taken;
+                Some(Step::Failed(StartupError::TrailingOctets { count }))
+            }
+            Ok((_, Some(request))) => Some(Step::Whole(request)),
+            Ok((_, None)) => None,
+            Err(error) => Some(Step::Failed(error)),
+        }
+    }
+
+    fn turn(&mut self, now: Instant) -> Step {
+        self.llp.clear_readiness();
+        self.llp.drive();
+        let mut octets = [0; 600];
+        loop {
+            match self.llp.try_recv(&mut octets) {
+                Ok(Recv::Data(count)) => {
+                    if let Some(step) = self.take(&octets[..count]) {
+                        return step;
+                    }
+                }
+                Ok(Recv::WouldBlock) => break,
+                Ok(Recv::Closed) => return Step::Failed(self.responder.closed(false)),
+                Err(LlpError::Reset { .. } | LlpError::Broken { .. }) => {
+                    return Step::Failed(self.responder.closed(true));
+                }
+                // The peer was silent for as long as TCP waits: it has reset nothing.
+                Err(error) => {
+                    tracing::debug!(peer = %self.llp.peer_addr(), %error, "lost before the MPA Request");
+                    return Step::Failed(self.responder.timed_out());
+                }
+            }
+        }
+        if self.deadline <= now {
+            // 5044-7.1.2-18: two responders facing each other would wait for ever.
+            return Step::Failed(self.responder.timed_out());
+        }
+        Step::More
+    }
+}
+
+impl Source for PendingStartup {
+    fn attend(&self, now: Instant) -> Verdict {
+        if let Some((awaiting, result)) = self.look(now) {
+            self.unwatch(&awaiting);
+            if result.is_ok() {
+                self.attend_older(now);
+            }
+            self.end(awaiting, result);
+        }
+        Verdict::Settled
+    }
+}
+
+impl PendingStartup {
+    /// Takes what has come. `None`: it goes on waiting, or had come out before.
+    fn look(&self, now: Instant) -> Option<(Awaiting, Result<Request, StartupError>)> {
+        let mut state = self.state.lock();
+        let awaiting = state.as_mut()?;
+        let result = match awaiting.turn(now) {
+            Step::More => {
+                self.arm(awaiting);
+                return None;
+            }
+            Step::Whole(request) => Ok(request),
+            Step::Failed(error) => Err(error),
+        };
+        state.take().map(|ended| (ended, result))
+    }
+
+    /// A Request is about to be told: those of older connections that have come go first.
+    fn attend_older(&self, now: Instant) {
+        let Some(neighbours) = &self.neighbours else {
+            return;
+        };
+        for older in neighbours.before(self.token, now) {
+            if let Some((awaiting, result)) = older.look(now) {
+                older.unwatch(&awaiting);
+                older.end(awaiting, result);
+            }
+        }
+    }
+}
+
+/// Why there is no MPA Request on a stream (RFC 5044 section 7.1.2).
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RequestError {
+    /// What came is not an MPA Request, or none came in time.
+    #[error("{peer}: {error}")]
+    Startup {
+        /// The other end.
+        peer: SocketAddr,
+        /// What was wrong.
+        error: StartupError,
+    },
+    /// A setting of the device cannot be put on the wire.
+    #[error("{0}")]
+    Settings(#[from] ConfigError),
+    /// The device was opened before a fork.
+    #[error(transparent)]
+    Inherited(#[from] Inherited),
+    /// The program drives the device, and nobody would while this waits.
+    #[error(transparent)]
+    WouldWait(#[from] WouldWait),
+    /// The stream cannot be watched.
+    #[error("{0}")]
+    Llp(#[from] LlpError),
+    /// The peer, or all peers together, have too many connections in startup.
+    #[error("{0}")]
+    Limit(#[from] LimitReached),
+}
+
+/// One connection too many is reset: to close it gracefully would be to keep it for as long as the peer likes.
+pub(super) fn refuse(mut llp: Box<dyn Llp>) {
+    llp.abort();
+}
+
+/// A responder with the settings of a device.
+pub(super) fn responder(settings: &Settings) -> Result<Responder, ConfigError> {
+    Responder::new(ResponderConfig {
+        crc: settings.crc,
+        markers: settings.markers,
+        // Revision 1 makes this an endpoint that does not know RFC 6581.
+        max_revision: settings.accept_revision,
+        max_ird: settings.limits.max_ird,
+        rtr: settings.rtr,
+    })
+}
+
+/// A sink for one Request, which somebody waits for.
+#[derive(Default)]
+struct One {
+    came: Mutex<Option<Result<ConnectRequest, RequestError>>>,
+    changed: Condvar,
+}
+
+impl One {
+    fn put(&self, result: Result<ConnectRequest, RequestError>) {
+        *self.came.lock() = Some(result);
+        self.changed.notify_one();
+    }
+}
+
+impl RequestSink for One {
+    fn request(&self, request: ConnectRequest) {
+        self.put(Ok(request));
+    }
+
+    fn failed(&self, peer: SocketAddr, error: StartupError) {
+        self.put(Err(RequestError::Startup { peer, error }));
+    }
+}
+
+/// Waits for the MPA Request on a stream that a program has connected itself.
+pub(crate) fn request_over(
+    device: &Arc<DeviceInner>,
+    llp: Box<dyn Llp>,
+    read: &[u8],
+) -> Result<ConnectRequest, RequestError> {
+    device.fork_guard.check()?;
+    WouldWait::check(device)?;
+    let one = Arc::new(One::default());
+    let sink: Weak<One> = Arc::downgrade(&one);
+    PendingStartup::start(sink, device, llp, read, None)?;
+    let mut came = one.came.lock();
+    loop {
+        // The time limit for requests ends this, if nothing else does.
+        match came.take() {
+            Some(result) => return result,
+            None => one.changed.wait(&mut came),
+        }
+    }
+}

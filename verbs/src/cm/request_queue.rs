@@ -1,0 +1,348 @@
+//! The listener as a queue: requests to fetch, one after the other.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Weak};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use uwarp_llp::LlpError;
+use uwarp_mpa::StartupError;
+
+use super::connect_request::ConnectRequest;
+use super::failures::Failures;
+use super::listener::Listening;
+use super::pending_startup::RequestSink;
+use crate::aio::Wakers;
+use crate::clock::machine_now;
+use crate::completion::EventFd;
+use crate::device::{DeviceError, DeviceInner};
+use crate::fork_guard::{ForkGuard, Inherited};
+use crate::wait::after;
+
+/// A listener (`rdma_listen`; RFC 5044 section 7.1): takes TCP connections, waits for their MPA Requests, and hands
+/// those to the consumer.
+///
+/// Its descriptor is readable while a request waits, and for good once the network below has failed
+/// ([`fault`](Self::fault)). Non-blocking programs may prefer a [`CmId`](crate::CmId) that listens: its
+/// requests come with all other events of the connection manager on one descriptor.
+pub struct Listener {
+    // Dropped first: then no more requests come, and those that wait are rejected.
+    listening: Listening,
+    requests: Arc<RequestQueue>,
+}
+
+/// Why a wait for a connection request ended without one (of `rdma_listen`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ListenError {
+    /// None came in time.
+    #[error("no connection request came within {waited:?}")]
+    TimedOut {
+        /// How long was waited.
+        waited: Duration,
+    },
+    /// The listener was made before a fork.
+    #[error(transparent)]
+    Inherited(#[from] Inherited),
+    /// None will come any more: the network below has failed.
+    #[error("the listener takes no more connections: {error}")]
+    Down {
+        /// What happened to the network.
+        error: LlpError,
+    },
+}
+
+/// What came to a listener (RFC 5044 section 7.1.2).
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Arrival {
+    /// An MPA Request, to be accepted or rejected.
+    Request(Box<ConnectRequest>),
+    /// A connection that did not get so far, or was rejected because of a limit ([`Limits`](crate::Limits)); it is
+    /// closed.
+    Failed {
+        /// Who it was.
+        peer: SocketAddr,
+        /// What was wrong.
+        error: StartupError,
+    },
+}
+
+struct RequestQueue {
+    fork_guard: ForkGuard,
+    /// While the lock of `state` is held, its count is that of the requests that wait, and 1 more when
+    /// the network is down.
+    fd: EventFd,
+    state: Mutex<State>,
+    /// There is a request, or the network is down.
+    requested: Condvar,
+    /// The same for tasks.
+    tasks: Wakers,
+    /// The same, and for failures too: whoever waits for requests alone is not woken by a flood of those.
+    arrived: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    requests: VecDeque<ConnectRequest>,
+    failures: Failures,
+    down: Option<LlpError>,
+}
+
+impl Listener {
+    pub(crate) fn open(
+        device: &Arc<DeviceInner>,
+        addr: SocketAddr,
+    ) -> Result<Listener, DeviceError> {
+        let fd = EventFd::semaphore().map_err(|error| DeviceError::System {
+            op: "make an event descriptor",
+            error,
+        })?;
+        let requests = Arc::new(RequestQueue {
+            fork_guard: ForkGuard::here(),
+            fd,
+            state: Mutex::default(),
+            requested: Condvar::new(),
+            tasks: Wakers::default(),
+            arrived: Condvar::new(),
+        });
+        let sink: Weak<RequestQueue> = Arc::downgrade(&requests);
+        let port = device.network.reserve(addr)?;
+        let backlog = device.settings.limits.max_startup;
+        Ok(Listener {
+            listening: Listening::open(device, port, backlog, sink)?,
+            requests,
+        })
+    }
+
+    /// Where it listens, with the port that was chosen (`rdma_get_local_addr`).
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.listening.local_addr()
+    }
+
+    /// The next request, if one waits (`rdma_get_request`, without waiting).
+    #[must_use]
+    pub fn poll_request(&self) -> Option<ConnectRequest> {
+        self.requests.fork_guard.check().ok()?;
+        let mut state = self.requests.state.lock();
+        self.requests.next_request(&mut state)
+    }
+
+    /// Waits for the next request (`rdma_get_request`). Startups that fail meanwhile are kept for
+    /// [`poll_failure`](Self::poll_failure).
+    ///
+    /// # Errors
+    /// [`ListenError::TimedOut`] when `timeout` passed first (`None` waits for ever), [`ListenError::Down`]
+    /// when the network below has failed.
+    pub fn wait_request(&self, timeout: Option<Duration>) -> Result<ConnectRequest, ListenError> {
+        let timeout = self.listening.device().patience(timeout);
+        self.requests.wait(
+            &self.requests.requested,
+            timeout,
+            RequestQueue::next_request,
+        )
+    }
+
+    /// The next request, if one waits; otherwise the task is woken when one comes.
+    pub(crate) fn poll_next(&self, waker: &Waker) -> Option<Result<ConnectRequest, ListenError>> {
+        if let Err(inherited) = self.requests.fork_guard.check() {
+            return Some(Err(inherited.into()));
+        }
+        self.try_next().or_else(|| {
+            self.requests.tasks.register(waker);
+            self.try_next()
+        })
+    }
+
+    fn try_next(&self) -> Option<Result<ConnectRequest, ListenError>> {
+        let mut state = self.requests.state.lock();
+        let request = self.requests.next_request(&mut state).map(Ok);
+        request.or_else(|| Some(Err(ListenError::Down { error: state.down? })))
+    }
+
+    /// Waits for whatever comes next, a request or a connection that failed in startup (RFC 5044 section 7.1.2).
+    ///
+    /// # Errors
+    /// As [`Listener::wait_request`].
+    pub fn wait_arrival(&self, timeout: Option<Duration>) -> Result<Arrival, ListenError> {
+        let timeout = self.listening.device().patience(timeout);
+        self.requests
+            .wait(&self.requests.arrived, timeout, |requests, state| {
+                if let Some((peer, error)) = state.failures.pop() {
+                    return Some(Arrival::Failed { peer, error });
+                }
+                let request = requests.next_request(state)?;
+                Some(Arrival::Request(Box::new(request)))
+            })
+    }
+
+    /// The oldest startup that failed and was not looked at (RFC 5044 section 7.1.2): who it was, and what was wrong.
+    /// What was refused or rejected because of a limit is among them ([`StartupError::NoPlace`],
+    /// [`StartupError::TooManyConnections`]), and what gave its place to a newer connection
+    /// ([`StartupError::Displaced`]). The last 64 are kept.
+    #[must_use]
+    pub fn poll_failure(&self) -> Option<(SocketAddr, StartupError)> {
+        self.requests.fork_guard.check().ok()?;
+        self.requests.state.lock().failures.pop()
+    }
+
+    /// How many failures were dropped, the oldest first, because nobody looked (librdmacm has no such count).
+    #[must_use]
+    pub fn lost_failures(&self) -> u64 {
+        match self.requests.fork_guard.check() {
+            Ok(()) => self.requests.state.lock().failures.lost(),
+            Err(_) => 0,
+        }
+    }
+
+    /// Why no connection comes any more, if the network below has failed (librdmacm's nearest is
+    /// `RDMA_CM_EVENT_DEVICE_REMOVAL`).
+    #[must_use]
+    pub fn fault(&self) -> Option<LlpError> {
+        self.requests.fork_guard.check().ok()?;
+        self.requests.state.lock().down
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.requests.fd.as_fd()
+    }
+}
+
+impl std::fmt::Debug for Listener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Listener")
+            .field("local", &self.local_addr())
+            .finish_non_exhaustive()
+    }
+}
+
+impl RequestQueue {
+    fn next_request(&self, state: &mut State) -> Option<ConnectRequest> {
+        let request = state.requests.pop_front()?;
+        self.fd.take();
+        Some(request)
+    }
+
+    /// Wakes who waits for requests. Called without a lock.
+    fn wake(&self) {
+        // All of them: one may wait for more than requests.
+        self.requested.notify_all();
+        self.arrived.notify_all();
+        self.tasks.wake();
+    }
+
+    fn wait<T>(
+        &self,
+        changed: &Condvar,
+        timeout: Option<Duration>,
+        next: impl Fn(&Self, &mut State) -> Option<T>,
+    ) -> Result<T, ListenError> {
+        self.fork_guard.check()?;
+        let deadline = timeout.map(|timeout| after(machine_now(), timeout));
+        let mut state = self.state.lock();
+        loop {
+            if let Some(value) = next(self, &mut state) {
+                return Ok(value);
+            }
+            if let Some(error) = state.down {
+                return Err(ListenError::Down { error });
+            }
+            match deadline {
+                None => changed.wait(&mut state),
+                Some(deadline) => {
+                    if changed.wait_until(&mut state, deadline).timed_out() {
+                        let waited = timeout.unwrap_or_default();
+                        return next(self, &mut state).ok_or(ListenError::TimedOut { waited });
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl RequestSink for RequestQueue {
+    fn request(&self, request: ConnectRequest) {
+        let mut state = self.state.lock();
+        state.requests.push_back(request);
+        // Under the lock, so that the count is never behind the queue.
+        self.fd.add();
+        drop(state);
+        self.wake();
+    }
+
+    fn failed(&self, peer: SocketAddr, error: StartupError) {
+        let mut state = self.state.lock();
+        state.failures.push(peer, error);
+        drop(state);
+        self.arrived.notify_all();
+    }
+
+    fn down(&self, error: LlpError) {
+        let mut state = self.state.lock();
+        if state.down.replace(error).is_none() {
+            self.fd.add();
+        }
+        drop(state);
+        self.wake();
+    }
+
+    fn expire(&self, now: Instant) {
+        let mut late = Vec::new();
+        {
+            let mut state = self.state.lock();
+            while state
+                .requests
+                .front()
+                .is_some_and(|request| request.deadline <= now)
+            {
+                late.extend(self.next_request(&mut state));
+            }
+        }
+        // Rejects them, which takes other locks.
+        drop(late);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::task::Wake;
+
+    #[derive(Default)]
+    struct Count(AtomicU32);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn requests() -> RequestQueue {
+        RequestQueue {
+            fork_guard: ForkGuard::here(),
+            fd: EventFd::semaphore().unwrap(),
+            state: Mutex::default(),
+            requested: Condvar::new(),
+            tasks: Wakers::default(),
+            arrived: Condvar::new(),
+        }
+    }
+
+    #[test]
+    fn a_failed_startup_wakes_nobody_who_waits_for_requests_alone() {
+        let (requests, count) = (requests(), Arc::new(Count::default()));
+        let addr = SocketAddr::from(([192, 0, 2, 1], 1));
+        requests.tasks.register(&Waker::from(Arc::clone(&count)));
+        requests.failed(addr, StartupError::RtrMissing);
+        assert_eq!(count.0.load(Ordering::Relaxed), 0);
+        requests.down(LlpError::Broken { addr });
+        assert_eq!(count.0.load(Ordering::Relaxed), 1);
+    }
+}

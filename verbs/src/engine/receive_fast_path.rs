@@ -1,0 +1,54 @@
+//! Sends of the peer that are one segment: from a verified FPDU to the receive and its completion.
+
+use uwarp_ddp::UNTAGGED_HEADER;
+use uwarp_mpa::Ulpdu;
+
+use super::connection::{Connection, Stage};
+use crate::mem::WriteTargetCache;
+
+impl Connection {
+    /// Takes a Send about which there is nothing to say: one segment, and the next receive of the own queue is long enough. False, and
+    /// nothing has happened, for everything else, also for a Send that is refused or has to wait: the general path finds out
+    /// why. (Tests have both paths take the same segments, and the same messages.)
+    #[inline]
+    pub(super) fn plain_send(&mut self, ulpdu: &Ulpdu<'_>, recent: &mut WriteTargetCache) -> bool {
+        let Stage::Open(stream) = &mut self.stage else {
+            return false;
+        };
+        if stream.first_awaited || self.starving.is_some() {
+            return false;
+        }
+        let Some(head) = ulpdu
+            .run(0, UNTAGGED_HEADER)
+            .and_then(|run| run.first_chunk::<UNTAGGED_HEADER>())
+        else {
+            return false;
+        };
+        let Some(segment) = stream.rdmap.send_segment(head, ulpdu.len()) else {
+            return false;
+        };
+        let Some(payload) = ulpdu.run(UNTAGGED_HEADER, segment.len as usize) else {
+            return false;
+        };
+        if !self.rq.take_for(segment.len) {
+            return false;
+        }
+        #[cfg(test)]
+        {
+            self.short_sends += 1;
+        }
+        recent.leave();
+        stream.gate.fpdu_validated();
+        stream.rdmap.send_received(segment);
+        self.closed_behind = None;
+        self.recorder.received_headers(self.now, head, ulpdu.len());
+        let placed = (self.rq.taken()).is_some_and(|wqe| wqe.data.place(0, payload).is_ok());
+        if placed {
+            self.written = (0, false);
+            self.complete_receive(segment.len, segment.solicited, None);
+        } else {
+            self.receive_buffer_gone();
+        }
+        true
+    }
+}

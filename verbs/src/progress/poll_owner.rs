@@ -1,0 +1,412 @@
+//! Who looks after a connection while nobody holds its lock.
+
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use super::background::{Background, Interest, Token};
+use super::epoll_group::Member;
+
+/// After so long a connection tries again to be in the set of its crowd, or of the background.
+const SEAT_AGAIN: Duration = Duration::from_millis(10);
+
+/// Who looks after a connection; see the diagram in the documentation of [`crate::progress`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PollOwner {
+    /// No descriptor yet, or no more.
+    Off,
+    /// Armed in the epoll set.
+    Armed { interest: Interest },
+    /// Its one shot was used up while the CQ was being polled; the background looks again soon.
+    Watched,
+    /// So many threads of the consumer wait on the descriptor themselves.
+    Waited { threads: u32 },
+    /// In the set of a crowd, which has a cover of its own. So many threads have it in sets of theirs as well.
+    Seated { threads: u32 },
+}
+
+/// What changes the cover.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PollOwnerEvent {
+    /// The background (or a post that found the LLP full) wants the descriptor armed.
+    Arm { interest: Interest },
+    /// The one shot came while the CQ was being polled.
+    FiredWhilePolled,
+    /// A thread of the consumer begins to wait on the descriptor.
+    WaitBegins,
+    /// A thread of the consumer has stopped waiting.
+    WaitEnds,
+    /// A crowd has taken the descriptor.
+    Sits,
+    /// The LLP connection is gone.
+    Gone,
+}
+
+impl PollOwner {
+    /// The cover after `event`. All combinations are legal: threads come and go as they like.
+    fn next(self, event: PollOwnerEvent) -> PollOwner {
+        use PollOwnerEvent as E;
+        match (self, event) {
+            (PollOwner::Waited { threads }, E::WaitBegins) => PollOwner::Waited {
+                threads: threads + 1,
+            },
+            (PollOwner::Armed { .. } | PollOwner::Watched, E::WaitBegins) => {
+                PollOwner::Waited { threads: 1 }
+            }
+            (PollOwner::Waited { threads }, E::WaitEnds) if threads > 1 => PollOwner::Waited {
+                threads: threads - 1,
+            },
+            // The last one leaves: the background takes over, if there is something left.
+            (PollOwner::Waited { .. }, E::WaitEnds) => PollOwner::Watched,
+            // Those who wait keep it, whatever the background wants or the LLP does.
+            (PollOwner::Waited { .. }, _) => self,
+            (PollOwner::Seated { threads }, E::WaitBegins) => PollOwner::Seated {
+                threads: threads + 1,
+            },
+            (PollOwner::Seated { threads }, E::WaitEnds) => PollOwner::Seated {
+                threads: threads.saturating_sub(1),
+            },
+            (PollOwner::Seated { threads: 0 }, E::Gone) => PollOwner::Off,
+            (PollOwner::Seated { threads }, E::Gone) => PollOwner::Waited { threads },
+            (PollOwner::Seated { .. }, _) => self,
+            (_, E::Sits) => PollOwner::Seated { threads: 0 },
+            (PollOwner::Armed { .. }, E::FiredWhilePolled) => PollOwner::Watched,
+            (_, E::Arm { interest }) => PollOwner::Armed { interest },
+            (_, E::Gone) => PollOwner::Off,
+            (PollOwner::Off, E::WaitBegins)
+            | (PollOwner::Off | PollOwner::Watched, E::FiredWhilePolled)
+            | (PollOwner::Off | PollOwner::Armed { .. } | PollOwner::Watched, E::WaitEnds) => self,
+        }
+    }
+
+    /// Whether threads of the consumer have the descriptor in their own sets.
+    pub(crate) fn is_waited(self) -> bool {
+        match self {
+            PollOwner::Waited { .. } => true,
+            PollOwner::Seated { threads } => threads > 0,
+            PollOwner::Off | PollOwner::Armed { .. } | PollOwner::Watched => false,
+        }
+    }
+
+    /// Whether it is in the set of a crowd.
+    pub(crate) fn is_seated(self) -> bool {
+        matches!(self, PollOwner::Seated { .. })
+    }
+}
+
+/// The registration of a connection with the background thread.
+#[derive(Debug)]
+pub(crate) struct Registration {
+    pub(crate) token: Token,
+    pub(crate) owner: PollOwner,
+    /// The earliest timer that the background has for it.
+    pub(crate) timer: Option<Instant>,
+    /// The one behind it. Forgotten, it would be set anew whenever an earlier one has passed, and they would pile up.
+    later: Option<Instant>,
+    /// What the crowd looks for where it is `Seated`; `None`: not in its set now.
+    listed: Interest,
+    /// Whether the descriptor has left the background's set. It does while a program polls: the kernel tells the sets of a
+    /// descriptor of each segment that comes, silent or not, before whoever polls can have its bytes.
+    has_left: bool,
+    /// A descriptor that is an epoll set itself stays: to add such a one again, the kernel visits all that is in it, under a lock of the whole
+    /// system.
+    stays: bool,
+}
+
+impl Registration {
+    /// Of a socket.
+    pub(crate) fn new(token: Token) -> Self {
+        Registration {
+            token,
+            stays: false,
+            owner: PollOwner::Off,
+            timer: None,
+            later: None,
+            listed: Interest::None,
+            has_left: false,
+        }
+    }
+
+    /// Of an epoll set.
+    pub(crate) fn of_set(token: Token) -> Self {
+        Registration {
+            stays: true,
+            ..Self::new(token)
+        }
+    }
+
+    /// Arms the descriptor after a turn of the background (or the first turn of all).
+    pub(crate) fn arm(&mut self, background: &Background, fd: BorrowedFd<'_>, wanted: Interest) {
+        self.owner = self.owner.next(PollOwnerEvent::Arm { interest: wanted });
+        let interest = match (self.owner.is_waited(), wanted.has_write()) {
+            // Errors and hang-ups are told whether they were asked for or not, and again at each arming.
+            (false, _) if wanted == Interest::None => return,
+            (false, _) => wanted,
+            // The threads that wait look for bytes only.
+            (true, true) => Interest::Write,
+            (true, false) => return,
+        };
+        if !self.has_left {
+            background.arm(self.token, fd, interest);
+        } else if let Err(error) = background.add_fd(self.token, fd, interest) {
+            // No memory, or no watches left: a look by time does it, and tries again.
+            tracing::error!(token = self.token, %error, "epoll_ctl failed");
+            let again = background.now() + SEAT_AGAIN;
+            self.set_timer(background, Some(again));
+        } else {
+            self.has_left = false;
+        }
+    }
+
+    /// After a turn of another thread: makes sure that a full LLP is noticed when it can send again.
+    pub(crate) fn adjust(&mut self, background: &Background, fd: BorrowedFd<'_>, wanted: Interest) {
+        let missing = match self.owner {
+            PollOwner::Armed { interest } => {
+                (wanted.has_write() && !interest.has_write())
+                    // It was on hold, and the thread of the consumer had it go on.
+                    || (wanted.has_read() && interest == Interest::Loss)
+            }
+            PollOwner::Waited { .. } => wanted.has_write(),
+            PollOwner::Off | PollOwner::Watched | PollOwner::Seated { .. } => false,
+        };
+        if missing {
+            self.arm(background, fd, wanted);
+        }
+    }
+
+    /// After any turn of a connection with a seat: its crowd looks after it. False when it cannot, for now: threads wait on
+    /// the descriptor since before, or the system lacks memory.
+    pub(crate) fn sit(
+        &mut self,
+        background: &Background,
+        member: &Member,
+        fd: BorrowedFd<'_>,
+        wanted: Interest,
+    ) -> bool {
+        if matches!(self.owner, PollOwner::Waited { .. }) {
+            return false;
+        }
+        if let Err(error) = member.change(fd, self.listed, wanted) {
+            tracing::error!(token = self.token, %error, "epoll_ctl failed");
+            if self.owner.is_seated() {
+                // A descriptor that left the set found no place in it again: another turn tries.
+                let again = background.now() + SEAT_AGAIN;
+                self.set_timer(background, Some(again));
+            }
+            return self.owner.is_seated();
+        }
+        self.listed = wanted;
+        if !self.owner.is_seated() {
+            background.forget_fd(fd);
+            self.owner = self.owner.next(PollOwnerEvent::Sits);
+        }
+        true
+    }
+
+    /// The descriptor is about to be closed: it leaves the crowd. The background has forgotten it.
+    pub(crate) fn stand_up(&mut self, member: Option<&Member>, fd: BorrowedFd<'_>) {
+        self.has_left = false;
+        if let Some(member) = member
+            && self.owner.is_seated()
+        {
+            let _ = member.change(fd, self.listed, Interest::None);
+            self.listed = Interest::None;
+            self.owner = self.owner.next(PollOwnerEvent::Gone);
+        }
+    }
+
+    /// The one shot was used up, but a polling thread takes care of what it told. If it did so at the look before, too, it is
+    /// likely to go on, and the descriptor leaves the set.
+    pub(crate) fn fired_while_polled(&mut self, background: &Background, fd: BorrowedFd<'_>) {
+        if self.owner == PollOwner::Watched && !self.has_left && !self.stays {
+            background.forget_fd(fd);
+            self.has_left = true;
+        }
+        self.owner = self.owner.next(PollOwnerEvent::FiredWhilePolled);
+    }
+
+    /// Makes sure that the background wakes up by `deadline`.
+    pub(crate) fn set_timer(&mut self, background: &Background, deadline: Option<Instant>) {
+        if let Some(deadline) = deadline
+            && self.timer.is_none_or(|timer| deadline < timer)
+        {
+            self.later = self.timer.replace(deadline);
+            background.at(self.token, deadline);
+        }
+    }
+
+    /// The background attends to it now: what was set for now or before has passed.
+    pub(crate) fn timers_pass(&mut self, now: Instant) {
+        while self.timer.is_some_and(|timer| timer <= now) {
+            self.timer = self.later.take();
+        }
+    }
+
+    /// A consumer's thread begins to wait on the descriptor.
+    /// False when there is nothing to wait on.
+    pub(crate) fn wait_begins(&mut self, background: &Background, fd: BorrowedFd<'_>) -> bool {
+        if matches!(self.owner, PollOwner::Armed { .. }) && !self.has_left {
+            background.arm(self.token, fd, Interest::None);
+        }
+        self.owner = self.owner.next(PollOwnerEvent::WaitBegins);
+        self.owner.is_waited()
+    }
+
+    /// A consumer's thread waits no longer; the last one hands back to the background.
+    pub(crate) fn wait_ends(
+        &mut self,
+        background: &Background,
+        fd: Option<BorrowedFd<'_>>,
+        wanted: Interest,
+    ) {
+        let was_waited = self.owner.is_waited();
+        self.owner = self.owner.next(PollOwnerEvent::WaitEnds);
+        if was_waited && !self.owner.is_waited() {
+            match fd {
+                // A crowd has it.
+                Some(_) if self.owner.is_seated() => {}
+                Some(fd) => self.arm(background, fd, wanted),
+                None => self.gone(),
+            }
+        }
+    }
+
+    /// The LLP connection is gone.
+    pub(crate) fn gone(&mut self) {
+        self.owner = self.owner.next(PollOwnerEvent::Gone);
+        (self.timer, self.later) = (None, None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write;
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::super::background::{Source, Verdict};
+    use super::*;
+    use crate::clock::TimeSource;
+    use crate::settings::Progress;
+
+    /// Counts its turns.
+    #[derive(Default)]
+    struct Counted(AtomicU32);
+
+    impl Source for Counted {
+        fn attend(&self, _: Instant) -> Verdict {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Verdict::Settled
+        }
+    }
+
+    #[test]
+    fn an_epoll_set_that_is_polled_stays() {
+        let background = Background::start(
+            Duration::from_micros(50),
+            Progress::Manual,
+            TimeSource::default(),
+        );
+        let background = background.unwrap();
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let mut registration = Registration::of_set(background.token());
+        for _ in 0..3 {
+            registration.fired_while_polled(&background, ours.as_fd());
+            assert!(!registration.has_left);
+        }
+    }
+
+    #[test]
+    fn what_is_polled_leaves_the_set_at_the_second_look_and_is_armed_again() {
+        let background = Background::start(
+            Duration::from_micros(50),
+            Progress::Manual,
+            TimeSource::default(),
+        );
+        let background = background.unwrap();
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let fd = ours.as_fd();
+        let source = Arc::new(Counted::default());
+        let weak: std::sync::Weak<Counted> = Arc::downgrade(&source);
+        let token = background.token();
+        background.register(token, weak, fd).unwrap();
+        let mut registration = Registration::new(token);
+        let turns = || {
+            background.progress();
+            source.0.swap(0, Ordering::Relaxed)
+        };
+
+        registration.arm(&background, fd, Interest::Read);
+        std::io::Write::write_all(&mut theirs, b"octets that nobody reads").unwrap();
+        assert_eq!(turns(), 1);
+        registration.fired_while_polled(&background, fd);
+        assert!(!registration.has_left, "it may be once");
+        registration.fired_while_polled(&background, fd);
+        assert!(registration.has_left);
+        registration.fired_while_polled(&background, fd);
+        assert_eq!(registration.owner, PollOwner::Watched);
+        assert_eq!(turns(), 0);
+
+        registration.arm(&background, fd, Interest::Read);
+        assert!(!registration.has_left);
+        assert_eq!(turns(), 1, "it is ready still");
+        assert_eq!(turns(), 0, "once");
+
+        // A thread of the consumer waits on it, and there is no room to send: armed for this.
+        registration.fired_while_polled(&background, fd);
+        registration.fired_while_polled(&background, fd);
+        assert!(registration.wait_begins(&background, fd));
+        registration.adjust(&background, fd, Interest::ReadWrite);
+        assert_eq!(turns(), 1);
+        registration.wait_ends(&background, Some(fd), Interest::Read);
+        assert_eq!(turns(), 1, "ready to be read");
+        background.forget_fd(fd);
+        background.forget(token);
+    }
+
+    #[test]
+    fn state_table() {
+        let states = [
+            PollOwner::Off,
+            PollOwner::Armed {
+                interest: Interest::Read,
+            },
+            PollOwner::Armed {
+                interest: Interest::ReadWrite,
+            },
+            PollOwner::Watched,
+            PollOwner::Waited { threads: 1 },
+            PollOwner::Waited { threads: 2 },
+            PollOwner::Seated { threads: 0 },
+            PollOwner::Seated { threads: 1 },
+        ];
+        let events = [
+            PollOwnerEvent::Arm {
+                interest: Interest::Read,
+            },
+            PollOwnerEvent::Arm {
+                interest: Interest::Write,
+            },
+            PollOwnerEvent::FiredWhilePolled,
+            PollOwnerEvent::WaitBegins,
+            PollOwnerEvent::WaitEnds,
+            PollOwnerEvent::Sits,
+            PollOwnerEvent::Gone,
+        ];
+        let mut table = String::new();
+        for event in events {
+            writeln!(table, "{event:?}").unwrap();
+            for state in states {
+                writeln!(
+                    table,
+                    "    {:32} -> {:?}",
+                    format!("{state:?}"),
+                    state.next(event)
+                )
+                .unwrap();
+            }
+        }
+        insta::assert_snapshot!(table);
+    }
+}

@@ -1,0 +1,161 @@
+//! The LLP of a QP: attached, connected anew, and given up.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use uwarp_llp::{Llp, LlpError};
+
+use crate::engine::ReceiveBuffer;
+use crate::limits::Charge;
+use crate::progress::background::Interest;
+use crate::progress::drive::Waits;
+use crate::progress::linger::linger;
+use crate::qp::inner::{Driver, Held, Locked, QpInner};
+
+impl QpInner {
+    /// Attaches a connected or connecting LLP. The caller has put the connection object into the
+    /// right state.
+    pub(crate) fn attach(
+        self: &Arc<Self>,
+        locked: &mut Locked,
+        mut llp: Box<dyn Llp>,
+        held: Held,
+        target: Option<(Option<SocketAddr>, SocketAddr)>,
+    ) -> Result<(), LlpError> {
+        self.watch_over(&mut *llp)?;
+        let weak: Weak<QpInner> = Arc::downgrade(self);
+        self.device
+            .background
+            .register(locked.registration.token, weak, llp.fd())
+            .map_err(|errno| LlpError::Io {
+                op: "watch the connection",
+                errno: errno.raw_os_error(),
+            })?;
+        locked.set_addrs(&*llp);
+        locked.target = target;
+        locked.driven.peer = Some(Arc::clone(&held.peer));
+        locked.held = Some(held);
+        locked.driven.llp = Some(llp);
+        // The passive side is established before the peer can act on the Reply.
+        self.publish(locked);
+        // A Reply goes out before anything that the peer may have sent too early is looked at.
+        locked.driven.push(&self.device.pool);
+        let outcome = locked.driven.turn(&self.device.pool, self.device.now());
+        self.settle(locked, outcome, Driver::Background);
+        Ok(())
+    }
+
+    /// Has TCP ask the peer whether it is still there, if the program wants that.
+    fn watch_over(&self, llp: &mut dyn Llp) -> Result<(), LlpError> {
+        (self.ctx.keepalive).map_or(Ok(()), |keepalive| llp.set_keepalive(keepalive))
+    }
+
+    /// The LLP has done its part.
+    pub(super) fn release(&self, locked: &mut Locked) {
+        let place = locked.held.take().and_then(|held| held.place);
+        self.retire(locked, place);
+        locked.driven.peer = None;
+        locked.driven.rx = ReceiveBuffer::default();
+        locked.driven.waits = Waits::default();
+        locked.registration.gone();
+        self.device.background.forget(locked.registration.token);
+        self.publish(locked);
+        self.changed();
+    }
+
+    /// Takes the LLP away: it ends in the background, or when the threads that wait on it have left.
+    fn retire(&self, locked: &mut Locked, place: Option<Charge>) {
+        let Some(llp) = locked.driven.llp.take() else {
+            return;
+        };
+        self.device.background.forget_fd(llp.fd());
+        locked.registration.stand_up(self.member(), llp.fd());
+        if locked.registration.owner.is_waited() {
+            locked.retired.push((llp, place));
+            self.ctx.send_cq.wake_waiters();
+            self.ctx.recv_cq.wake_waiters();
+        } else {
+            self.close(llp, place);
+        }
+    }
+
+    pub(super) fn close(&self, llp: Box<dyn Llp>, place: Option<Charge>) {
+        linger(
+            &self.device.background,
+            llp,
+            place,
+            Vec::new(),
+            self.ctx.settings.timeouts.close,
+        );
+    }
+
+    /// Once more on a new connection: with MPA revision 1 (6581-10-05), or where TCP refused, when it is time.
+    pub(super) fn reconnect(&self, locked: &mut Locked) {
+        self.retire(locked, None);
+        locked.driven.rx = ReceiveBuffer::default();
+        if let Some(when) = locked.driven.conn.ask_again {
+            locked
+                .registration
+                .set_timer(&self.device.background, Some(when));
+            return;
+        }
+        locked.driven.conn.reconnect = false;
+        let Some((local, to)) = locked.target else {
+            return;
+        };
+        // From the same port, if it is free; where the peer wants MPA revision 1, the first connection may have it still.
+        let connect = |local| self.device.network.connect(local, to);
+        let connected = connect(local).or_else(|error| match (error, local) {
+            (
+                LlpError::AddressInUse { .. } | LlpError::AddressUnavailable { .. },
+                Some(mut local),
+            ) => {
+                local.set_port(0);
+                connect(Some(local))
+            }
+            (error, _) => Err(error),
+        });
+        match connected.and_then(|mut llp| self.watch_over(&mut *llp).map(|()| llp)) {
+            Ok(llp) => {
+                let token = locked.registration.token;
+                locked.set_addrs(&*llp);
+                let background = &self.device.background;
+                if let Err(errno) = background.add_fd(token, llp.fd(), Interest::None) {
+                    let errno = errno.raw_os_error();
+                    let op = "watch the connection";
+                    locked.driven.conn.not_connected(LlpError::Io { op, errno });
+                    self.release(locked);
+                    return;
+                }
+                locked
+                    .registration
+                    .arm(background, llp.fd(), Interest::ReadWrite);
+                locked.driven.llp = Some(llp);
+                locked.registration.timer = None;
+                let deadline = locked.driven.deadline();
+                locked.registration.set_timer(background, deadline);
+            }
+            Err(error) => {
+                locked.driven.conn.not_connected(error);
+                self.release(locked);
+            }
+        }
+    }
+
+    /// Between two attempts to connect: the next one, when it is time.
+    pub(super) fn ask_again(&self, locked: &mut Locked, now: Instant) {
+        let Some(when) = locked.driven.conn.ask_again else {
+            return;
+        };
+        if when <= now {
+            locked.driven.conn.set_now(now);
+            locked.driven.conn.ask_again();
+            self.reconnect(locked);
+        } else {
+            locked
+                .registration
+                .set_timer(&self.device.background, Some(when));
+        }
+    }
+}
