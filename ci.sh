@@ -39,13 +39,14 @@ usage: ./ci.sh PART...
   conformance-full  our endpoint against the conformance suite in all sixteen configurations, in both roles, three times;
            not in `all`, whose `test` has four of them
   mutants-smoke  our endpoint with one fault at a time against the cases of the conformance suite that must find it
-  mutants  the same against all cases; writes docs/mutants.md; not in `all`
-  fuzz-smoke  every fuzz target a fixed number of executions by cargo-fuzz (nightly; installs cargo-fuzz), and whether they find
-           faults on purpose; docs/fuzzing.md has the commands for one target
-  fuzz-coverage  what the fuzzers reach of the protocol cores; writes into docs/fuzzing.md; not in `all`
-  sim      10,000 runs of the simulator (docs/simulation.md); --seeds N for more, --seed S --log for one, step by step
-  robustness  the real process under attack by hostile peers, with whole loads; writes docs/robustness.md; not in
-           `all`, whose `test` has small loads
+  mutants  the same against all cases; writes target/reports/mutants.md; not in `all`
+  fuzz-smoke  a fixed number of executions of every fuzz target, by cargo-fuzz (nightly; installs
+           cargo-fuzz), and whether the targets find deliberate faults
+  fuzz-coverage  lines and regions of the protocol cores that the fuzzers reach; writes
+           target/reports/fuzz-coverage.md; not in `all`
+  sim      10,000 runs of the simulator; --seeds N for more; --seed S --log shows each step of one run
+  robustness  hostile peers attack a real process, with full loads, about 17 minutes; writes
+           target/reports/robustness.md; not in `all`, whose `test` has small loads
   bench    uwarp beside raw TCP and other programs, about 5 minutes; writes into docs/performance.md; not in `all`.
            --install-peers installs the other programs when root. Then, each by its name, and each written into the same
            document: `bench scale`, many connections and regions; `bench smol`, TCP in user space beside a bare smoltcp;
@@ -57,11 +58,15 @@ usage: ./ci.sh PART...
   instructions  instructions of the data path by callgrind, against bench/instructions.txt (installs valgrind when root);
            --record writes that file; not in `all`
   dropin   unmodified RDMA programs of the distribution on the drop-in libibverbs and librdmacm (installs them when root)
-  interop  against Linux siw in a virtual machine (installs what it needs when root), by tests, by the distribution's
-           programs, and by the conformance suite; a FILTER is a part of a test's name. --dangerous also plays the cases that crash or
-           wedge the guest, each in a guest of its own, and writes docs/conformance-siw.md and .html. `all` has a sample of the programs that
-           connect again and again: UWARP_INTEROP_CONNECTIONS=10, of 50
+  interop  against Linux siw in a virtual machine (installs what it needs when root): tests, programs
+           of the distribution, and the conformance suite. A FILTER is a part of a test's name; without
+           one it writes target/reports/interop.md. --dangerous adds the cases that crash or wedge the
+           guest, each in a guest of its own, and writes target/reports/conformance-siw.md. `all` has
+           fewer connections of the programs that connect repeatedly: 10 in place of 50
+           (UWARP_INTEROP_CONNECTIONS)
   all      all of these; what .ci/run calls
+docs/testing.md describes the tests. Reports are written to target/reports, or reports in
+CARGO_TARGET_DIR where that is set.
 EOF
 }
 
@@ -74,6 +79,14 @@ need_package() { # COMMAND PACKAGE
         DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$2" >/dev/null
     fi
     command -v "$1" >/dev/null 2>&1
+}
+
+# Makes the folder of the reports, and prints the path of the report with that name.
+report_path() { # NAME
+    local folder
+    folder=$(realpath -m "${CARGO_TARGET_DIR:-target}")/reports
+    mkdir -p "$folder"
+    printf '%s/%s.md\n' "$folder" "$1"
 }
 
 # Whether TAP devices work in a network namespace of one's own.
@@ -255,11 +268,11 @@ part_bench-siw() { # OPTION...
 part_bench-micro() { cargo bench --locked -p uwarp-bench; }
 
 part_mutants() {
-    UWARP_MUTANTS_REPORT=$PWD/docs/mutants.md part_mutants-smoke
+    UWARP_MUTANTS_REPORT=$(report_path mutants) part_mutants-smoke
 }
 
 part_robustness() {
-    UWARP_ROBUSTNESS=full UWARP_ROBUSTNESS_REPORT=$PWD/docs/robustness.md \
+    UWARP_ROBUSTNESS=full UWARP_ROBUSTNESS_REPORT=$(report_path robustness) \
         cargo test --release --locked -p uwarp --test robustness
 }
 
@@ -337,7 +350,6 @@ part_interop() { # [--dangerous] FILTER...
     if [ "${1-}" = --dangerous ]; then
         shift
         export UWARP_CONFORMANCE_DANGEROUS=1
-        export UWARP_CONFORMANCE_REPORT=${UWARP_CONFORMANCE_REPORT:-$PWD/docs/conformance-siw.md}
     fi
     if [ "$(uname -sm)" != "Linux x86_64" ]; then
         echo "SKIPPED: the guest needs Linux on x86-64, and this is $(uname -sm)"
@@ -365,9 +377,10 @@ part_interop() { # [--dangerous] FILTER...
     local target filter
     target=$(realpath "${CARGO_TARGET_DIR:-target}")
     filter=$(IFS=,; printf '%s' "$*")
-    # The whole run writes the matrix.
+    # Only a run of all tests has a report.
     if [ $# = 0 ]; then
-        export UWARP_INTEROP_REPORT=${UWARP_INTEROP_REPORT:-$PWD/docs/interop.md}
+        UWARP_INTEROP_REPORT=${UWARP_INTEROP_REPORT:-$(report_path interop)}
+        export UWARP_INTEROP_REPORT
     fi
     # The tests themselves: debug builds spend minutes on 16 MiB of patterns and CRC, and linking with optimization takes a minute more.
     UWARP_INTEROP=1 UWARP_BIN=$target/release/uwarp \

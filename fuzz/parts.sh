@@ -1,4 +1,4 @@
-# The parts of ci.sh about fuzzing; sourced by it. docs/fuzzing.md has the commands of cargo-fuzz that a person types.
+# The parts of ci.sh about fuzzing; sourced by it. docs/testing.md has the commands for one target.
 
 FUZZ_TRIPLE=x86_64-unknown-linux-gnu
 # The version that CI runs.
@@ -107,5 +107,6 @@ part_fuzz-coverage() {
     "$tools/llvm-cov" show "$binary" -instr-profile="$directory/run.profdata" \
         --sources "$PWD"/{mpa,ddp,rdmap}/src >"$directory/lines.txt"
     echo "line by line: $directory/lines.txt"
-    UWARP_FUZZ_COVERAGE=$directory/run.json cargo test --locked -p uwarp-fuzz --test coverage -- --nocapture
+    UWARP_FUZZ_COVERAGE=$directory/run.json UWARP_FUZZ_REPORT=$(report_path fuzz-coverage) \
+        cargo test --locked -p uwarp-fuzz --test coverage -- --nocapture
 }

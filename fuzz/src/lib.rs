@@ -1,5 +1,5 @@
 //! The fuzz targets of uwarp: each is a function over bytes that compares the stack with a model and panics where they
-//! differ. They compile on stable; `fuzz_targets/` hands them to libFuzzer. See docs/fuzzing.md.
+//! differ. They compile on stable; `fuzz_targets/` hands them to libFuzzer. See docs/testing.md.
 
 #![forbid(unsafe_code)]
 

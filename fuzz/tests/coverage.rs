@@ -1,15 +1,11 @@
-//! The table of docs/fuzzing.md, out of what llvm-cov measured. Run by `./ci.sh fuzz-coverage`.
+//! Writes the report of `./ci.sh fuzz-coverage` from the figures of llvm-cov.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
 
 use serde_json::Value;
 
-const BEGIN: &str = "<!-- coverage: begin -->\n";
-const END: &str = "<!-- coverage: end -->\n";
-
-/// Covered and all.
+/// Number of covered ones, and of all.
 type Count = (u64, u64);
 
 fn add(sum: &mut Count, summary: &Value, what: &str) {
@@ -21,7 +17,7 @@ fn percent((covered, all): Count) -> String {
     format!("{:.1} % of {all}", 100.0 * covered as f64 / all as f64)
 }
 
-/// One row for each crate, from the summaries of its files.
+/// Table with a row for each crate, from the summaries of its files.
 fn table(measured: &Value) -> String {
     let mut crates: BTreeMap<&str, (Count, Count)> = BTreeMap::new();
     for file in measured["data"][0]["files"].as_array().unwrap() {
@@ -46,17 +42,20 @@ fn table(measured: &Value) -> String {
     table
 }
 
+/// Does nothing unless `UWARP_FUZZ_COVERAGE` names the figures and `UWARP_FUZZ_REPORT` the report.
 #[test]
-fn the_table_of_the_documentation_is_written() {
-    let Ok(path) = std::env::var("UWARP_FUZZ_COVERAGE") else {
+fn the_report_of_the_coverage_is_written() {
+    let Ok(figures) = std::env::var("UWARP_FUZZ_COVERAGE") else {
         return;
     };
-    let measured: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+    let measured: Value = serde_json::from_slice(&fs::read(figures).unwrap()).unwrap();
     let table = table(&measured);
-    eprintln!("{table}");
-    let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/fuzzing.md");
-    let text = fs::read_to_string(&document).unwrap();
-    let (before, rest) = text.split_once(BEGIN).unwrap();
-    let (_, after) = rest.split_once(END).unwrap();
-    fs::write(&document, format!("{before}{BEGIN}{table}{END}{after}")).unwrap();
+    let report = std::env::var("UWARP_FUZZ_REPORT").unwrap();
+    let text = format!(
+        "# Coverage of the protocol cores by the fuzz targets\n\n\
+         Written by `./ci.sh fuzz-coverage`: the committed seeds, the past crashers and the local \
+         corpora (`fuzz/corpus`) of all targets.\n\n{table}"
+    );
+    fs::write(&report, text).unwrap();
+    eprintln!("{table}\nfuzz: wrote {report}");
 }

@@ -35,3 +35,32 @@ pub use pattern::{pattern, pattern_octet};
 pub use report::{Outcome, Report};
 pub use tap::{HostTap, KernelTap};
 pub use wire::{Family, KernelTcp, PATIENCE, Rig, Wire};
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    /// Returns the numbers of siw's defects that a text cites, such as `Q7`.
+    fn cited(text: &str) -> BTreeSet<&str> {
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric());
+        words
+            .filter(|word| {
+                word.strip_prefix('Q')
+                    .is_some_and(|number| number.parse::<u8>().is_ok())
+            })
+            .collect()
+    }
+
+    #[test]
+    fn each_defect_that_siw_toml_cites_has_a_row_in_peers_md() {
+        let cited = cited(include_str!("../siw.toml"));
+        assert!(cited.len() > 10, "{cited:?}");
+        let page = include_str!("../../docs/peers.md");
+        for number in cited {
+            assert!(
+                page.contains(&format!("\n| {number} | ")),
+                "{number} has no row"
+            );
+        }
+    }
+}

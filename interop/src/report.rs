@@ -1,17 +1,17 @@
-//! The matrix: what was tried, on which device, with which result.
+//! The matrix: a result for each test and device.
 
 use std::fmt::Write;
 
-/// How a test ended that passed.
+/// Result of a test that passed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// As the RFCs have it.
+    /// siw did what the RFCs say.
     Passed,
-    /// As far as siw allows: what it does otherwise, in a sentence.
+    /// siw did something else, described in a sentence; the test passed as far as siw allows.
     Deviation(String),
 }
 
-/// Rows in the order of the tests, whatever the order in which they ended.
+/// Rows in the order of the tests, which may end in another order.
 #[derive(Debug, Default)]
 pub struct Report {
     rows: Vec<Row>,
@@ -22,7 +22,7 @@ struct Row {
     device: &'static str,
     suite: String,
     case: String,
-    /// `None`: it was not run. `Err`: it failed.
+    /// `None`: the test was not run. `Err`: the test failed.
     result: Option<Result<Outcome, ()>>,
 }
 
@@ -38,27 +38,27 @@ impl Report {
         self.rows.len() - 1
     }
 
-    /// Notes how a test ended: `None` when it failed.
+    /// Records the result of a test; `None` if it failed.
     pub fn note(&mut self, number: usize, outcome: Option<Outcome>) {
         self.rows[number].result = Some(outcome.ok_or(()));
     }
 
-    /// How many tests were not run.
+    /// Number of tests that were not run.
     #[must_use]
     pub fn not_run(&self) -> usize {
         self.rows.iter().filter(|row| row.result.is_none()).count()
     }
 
-    /// The document. Nothing in it changes from run to run unless a result or a version does.
+    /// Returns the report. Runs with equal results and versions have equal reports.
     #[must_use]
     pub fn markdown(&self, versions: &[String]) -> String {
         let mut out = String::from(
             "# Interoperability with Linux siw\n\n\
-             Written by `./ci.sh interop`: do not edit.\n\n\
-             The peer is the siw driver of the Linux kernel, in a virtual machine. Every cell of a column that is named \
-             after a device of ours is a test of its own.\n\n\
-             * **passed**: as the RFCs have it, or, with a deviation, as far as siw allows;\n\
-             * **-**: there is no such test on that device (a raw peer, and the Terminate Messages that only it can provoke, need a\n  plain TCP socket of ours: kernel TCP);\n\
+             Written by `./ci.sh interop`.\n\n\
+             The peer is the siw driver of the Linux kernel, in a virtual machine. Columns are devices of uwarp; every \
+             cell is a test.\n\n\
+             * **passed**: siw did what the RFCs say, or what the column \"deviation\" says.\n\
+             * **-**: the device has no such test. Tests with a raw peer need a plain TCP socket, so kernel TCP.\n\
              * 1/1/00 is a Terminate Message by layer, type and code; 11 00 c0 are the first bytes of one.\n\n",
         );
         for version in versions {
@@ -70,7 +70,7 @@ impl Report {
         out
     }
 
-    /// The table of one suite; `None` when not all of it was run.
+    /// Returns the table of one suite, or `None` if a test of it was not run.
     #[must_use]
     pub fn suite(&self, suite: &str) -> Option<String> {
         let rows = self.of(suite);
@@ -98,7 +98,7 @@ impl Report {
     }
 }
 
-/// A line for each case, a column for each device.
+/// Writes a line for each case, with a column for each device.
 fn lines(out: &mut String, rows: &[&Row]) {
     let devices = distinct(rows.iter().map(|row| row.device));
     let _ = write!(
@@ -116,7 +116,7 @@ fn lines(out: &mut String, rows: &[&Row]) {
         let _ = write!(out, "| {} |", cell(case));
         for device in &devices {
             let of_device = of_case.iter().filter(|row| row.device == *device);
-            // Cases that share a title share a cell: the worst of them shows.
+            // Cases with the same title share a cell, which shows the worst result.
             let worst = of_device.map(|row| row.result()).max();
             let _ = write!(out, " {} |", worst.map_or("-", Shown::text));
         }
@@ -125,7 +125,7 @@ fn lines(out: &mut String, rows: &[&Row]) {
     }
 }
 
-/// What a cell shows, the worst last.
+/// Content of a cell, the worst last.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Shown {
     Passed,
@@ -164,7 +164,7 @@ impl Row {
     }
 }
 
-/// Each once, in the order of their first occurrence.
+/// Returns each text once, in the order of first occurrence.
 fn distinct<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let mut seen = Vec::new();
     for text in texts {
@@ -175,7 +175,7 @@ fn distinct<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     seen
 }
 
-/// A text that does not end its cell.
+/// Escapes a text for a cell of a table.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }

@@ -3,7 +3,7 @@
 //! that loses, doubles, delays and damages packets. One seed decides everything: a run that has found something is played
 //! again, byte by byte, with the same seed, and tells what happens step by step.
 //!
-//! What a run is, what has to hold in it, and what it has found: docs/simulation.md.
+//! `docs/testing.md` describes a run and its checks.
 
 mod atomic;
 mod clock;

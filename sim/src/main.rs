@@ -9,7 +9,7 @@ use std::time::Instant;
 use clap::Parser;
 use uwarp_sim::{Log, Options, Tally, run};
 
-/// Plays runs of the simulator; see docs/simulation.md.
+/// Plays runs of the simulator; see docs/testing.md.
 #[derive(Parser, Clone, Debug)]
 struct Args {
     /// Plays this one.

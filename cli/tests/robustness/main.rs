@@ -1,8 +1,8 @@
-//! Hostile and broken peers against the real process: `uwarp agent` is attacked over loopback, with its memory, its
-//! descriptors and an honest connection beside it watched. Every attack is a test of its own.
+//! Hostile and broken peers attack a real process: `uwarp agent`, over loopback. The tests watch its
+//! memory, its descriptors, and an honest connection at the same time. Each attack is a test.
 //!
-//! Small loads by default; `UWARP_ROBUSTNESS=full` has the whole ones, and `UWARP_ROBUSTNESS_REPORT` names the file
-//! for the table (`./ci.sh robustness` sets both).
+//! Loads are small by default. `UWARP_ROBUSTNESS=full` has full loads, and `UWARP_ROBUSTNESS_REPORT`
+//! names the file of the report; `./ci.sh robustness` sets both.
 
 mod attacks;
 mod controller;
@@ -73,9 +73,10 @@ fn main() -> ExitCode {
     if let Some(path) = report {
         let rows = rows.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = report::write(path.as_ref(), &rows) {
-            eprintln!("robustness: the table could not be written: {error}");
+            eprintln!("robustness: the report could not be written: {error}");
             return ExitCode::FAILURE;
         }
+        eprintln!("robustness: wrote {}", path.display());
     }
     conclusion.exit_code()
 }

@@ -1,4 +1,4 @@
-//! docs/robustness.md.
+//! The report of a run with full loads, and the bounds that a run must keep.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use crate::honest::Visits;
 use crate::victim::Usage;
 use crate::{LATE, LEAST, Result};
 
-/// What came of one attack.
+/// Result of one attack.
 pub(crate) struct Row {
     title: &'static str,
     told: Told,
@@ -18,13 +18,14 @@ pub(crate) struct Row {
     visits: Option<Visits>,
 }
 
-/// What is known only where the process that is attacked is the one that the honest peer beside it uses.
+/// Figures of an attack whose victim also serves the honest peer.
 struct OfScene {
-    /// Seconds of a processor that the victim had while it was attacked, also for the honest peer.
+    /// Processor time of the victim during the attack, in seconds, also for the honest peer.
     processor: f64,
-    /// The honest peer's rates during the attack, over all of it and in the worst second, as parts of its rate without one.
+    /// Throughput of the honest peer during the attack, over all of it and in the worst second, as
+    /// fractions of its throughput without an attack.
     ratios: [f64; 2],
-    /// Its lowest and highest rate without one, bytes a second.
+    /// Lowest and highest throughput without an attack, in bytes a second.
     quiet: [f64; 2],
 }
 
@@ -51,7 +52,8 @@ impl Row {
         }
     }
 
-    /// With what honest peers had: during the attack, three times before and three times after it; and those that came.
+    /// Adds the throughput of the honest peer during the attack (`rates`), in the three seconds before
+    /// and in the three seconds after it (`quiet`), and the honest peers that came during the attack.
     pub(crate) fn measured(
         mut self,
         rates: [f64; 2],
@@ -60,7 +62,7 @@ impl Row {
     ) -> Row {
         if let Some(of_scene) = &mut self.of_scene {
             let [before, after] = quiet.map(|rates| rates.iter().sum::<f64>() / 3.0);
-            // The better of the two: what lasts is an effect, too.
+            // The better of the two, because a lasting slowdown is an effect of the attack, too.
             of_scene.ratios = rates.map(|rate| rate / before.max(after));
             let all = quiet.as_flattened();
             of_scene.quiet = [
@@ -72,7 +74,7 @@ impl Row {
         self
     }
 
-    /// It took no more memory than so many bytes, besides those of the application.
+    /// Fails if the victim took more than this many bytes of memory besides the application's.
     pub(crate) fn is_bounded(&self, octets: u64) -> Result<()> {
         let added = self.most.memory.saturating_sub(self.before.memory);
         let allowed = self.told.own_memory + octets;
@@ -82,7 +84,7 @@ impl Row {
         Ok(())
     }
 
-    /// Honest peers had their part, and those that came were served soon.
+    /// Fails if the honest peer had too little throughput, or a new one waited too long.
     pub(crate) fn is_fair(&self) -> Result<()> {
         if let Some(of_scene) = &self.of_scene
             && of_scene.ratios[0] < LEAST
@@ -101,7 +103,7 @@ impl Row {
         Ok(())
     }
 
-    /// Of the table.
+    /// Row of the table.
     pub(crate) fn line(&self) -> String {
         let (before, most) = (self.before, self.most);
         let visits = self.visits.map_or("none".to_owned(), |visits| {
@@ -130,7 +132,7 @@ impl Row {
 
 pub(crate) const MIB: f64 = (1 << 20) as f64;
 
-/// Writes the table.
+/// Writes the report.
 pub(crate) fn write(path: &Path, rows: &[Row]) -> Result<()> {
     let cores = std::thread::available_parallelism()?;
     let mut text = HEAD.replace("CORES", &cores.to_string());
@@ -145,30 +147,22 @@ pub(crate) fn write(path: &Path, rows: &[Row]) -> Result<()> {
 const HEAD: &str = "\
 # Hostile and broken peers against a real process
 
-Written by `./ci.sh robustness`, which takes about 17 minutes, most of them for a million guesses, and needs about 20,000 descriptors (`ulimit -Hn`). `cargo test` plays the same attacks
-with small loads and asserts all but the throughput.
+Written by `./ci.sh robustness`. `docs/testing.md` describes the test.
 
-`uwarp agent` runs as a process of its own, with its default limits, and is attacked over loopback from other addresses. Beside each
-attack an honest peer Writes 1 MiB in pieces of 64 KiB, reads it back and compares, again and again, as fast as it can. While the attack is on, four
-times a second another honest peer connects to the listener that is attacked and does the same once (but where the process has no descriptors, or is
-killed). After each attack the process must run, have closed all
-that the attack opened, have said nothing on stderr (but that it is out of descriptors, where it is), and serve both; the memory that the attack was about must be as it was.
+* *Most memory*: resident memory of the process without pages of its file, sampled every 20 ms, or the kernel's count
+  if that is more. *Before*: with one other connection.
+* *Most descriptors*: the same for open descriptors.
+* *Newcomers*: number of honest peers that came during the attack, and the longest time that one took for TCP's connect,
+  a Write of 1 MiB, the Read and the comparison. More than 1 s fails the run.
+* *Processor*: processor time of the process during the attack, for the honest peers too.
+* *Ratio*: throughput of the honest peer during the attack, divided by its throughput without one (the better of
+  the 3 s before and the 3 s after). Below 0.50 the run fails. *Worst second*: the lowest ratio of a single second.
+* *Without*: lowest and highest throughput in the six seconds without an attack.
 
-* *Most memory*: resident memory of the process, but for pages of its file, looked at every 20 ms, or the most that the kernel has counted if that is more; before, there had been one other connection. Each attack has a
-  bound of its own for what it may add to what the application registers, or it has failed: 8 MiB, 16 MiB for a million connections that get as far as a guess, and where connections are held, or all attacks follow each other, 12 to 80 MiB.
-  Where all attacks follow each other, the later half of the rounds may add 512 KiB, or that of up to twice as many rounds, where large buffers were still being added to what is kept; the process then has one arena of the allocator for all of its threads (`GLIBC_TUNABLES`), because which of several grows is chance.
-* *Most descriptors*: the same for open descriptors. They must all be closed in the end.
-* *Newcomers*: how many honest peers came during the attack, and the longest time one of them took, from TCP's connect until its megabyte was written, read back and
-  compared. More than 1 s and the run fails.
-* *Processor*: what the process used while it was attacked, for the honest peers too.
-* *Ratio*: the honest peer's throughput during the attack, divided by its throughput without one (the better of just before and
-  just after, 3 s each). Below 0.50 the run fails. *Worst second*: the same, of the one second of the attack in which it was lowest.
-* *Without*: the lowest and the highest of the six seconds without an attack, so how much a ratio can be off.
+Where the process is killed, memory before is that of its first life after one round, and most is that of all lives.
 
-A process that is killed is another one in each of its lives; its memory is that of the first after one round, and the most of all.
-
-Attacker, victim and honest peer share the machine, and the honest peer and its server alone keep two cores busy. So attackers keep to a rate, which the
-table has: the ratio is to tell what the process does about an attack, and not how an operating system shares cores among three programs. This run had CORES cores.
+Attacker, victim and honest peer share the machine, and the honest peer and its server alone keep two cores busy.
+Attackers therefore keep to the rate in the table. This run had CORES cores.
 
 | attack | load | outcome | most memory | most descriptors | newcomers | processor | ratio | worst second | without |
 |---|---|---|---|---|---|---|---|---|---|

@@ -1,4 +1,4 @@
-//! `docs/conformance-siw.md`: what the suite found about siw, for who maintains it.
+//! `conformance-siw.md` among the reports: findings of the suite about siw, for its maintainers.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -9,30 +9,30 @@ use uwarp_conformance::{Ending, Requirement, Verdict, requirements};
 use super::findings::{Finding, Shown, findings};
 use super::{Played, Run};
 
-/// A whole run.
+/// A run of all cases.
 pub(crate) struct Document<'a> {
     pub(crate) versions: &'a [String],
     pub(crate) played: &'a [Played],
-    /// The file of deviations.
+    /// `interop/siw.toml`.
     pub(crate) known: &'a toml::Table,
 }
 
-/// Cases of a finding that are told in full.
+/// Number of cases of a finding that are reported in full; the others are rows of a table.
 const IN_FULL: usize = 3;
-/// Characters of what was sent.
+/// Number of characters of "sent" that are kept.
 const SENT: usize = 240;
 
 const HEAD: &str = "# Conformance of Linux siw\n\n\
-Written by `./ci.sh interop --dangerous`: do not edit. `./ci.sh interop` fails where it is not true any more.\n\n\
-The target is the siw driver of the Linux kernel in a virtual machine, with [the C agent](agent.md) as its application. The \
-peer is the raw one of [`uwarp conformance`](conformance.md), which shares no code with uwarp's stack, with `--strict`, over the \
-kernel's TCP at both ends of one link, CRCs on, Markers off, MPA revision 2. Cases whose rule holds in both roles of MPA are \
-played in both.\n\n\
-Every finding below was seen in this run. A heading is the explanation (`interop/siw.toml`; Q1 and so on are numbers of \
-[peers.md](peers.md)), which is ours; what was sent, expected and received is the suite's. Requirements, as `5040-4.8-03`, are \
-those of `conformance/data/`. Case by case, with logs, beside our own endpoint: [conformance-siw.html](conformance-siw.html) \
-(without bytes; with them it is in `target/conformance-siw/` after a run).\n\n\
-To play one: `UWARP_CONFORMANCE_CASES=ID ./ci.sh interop conformance`; to read its steps: `uwarp conformance --explain ID`.\n\n";
+Written by `./ci.sh interop --dangerous`.\n\n\
+The target is the siw driver of the Linux kernel in a virtual machine, with the C agent (`docs/agent.md`) as its application. \
+The peer is `uwarp conformance` (`docs/conformance.md`), which shares no code with uwarp's stack, with `--strict`, over the \
+kernel's TCP at both ends of one link, with CRCs, without Markers, MPA revision 2. Cases whose rule holds in both roles of MPA \
+are played in both.\n\n\
+Every finding below was seen in this run. A heading is the explanation from `interop/siw.toml`, with numbers Q1, Q2, ... of \
+`docs/peers.md`; the suite reports what was sent, expected and received. Requirements, such as `5040-4.8-03`, are in \
+`conformance/data/`. [The page](conformance-siw/index.html) has each case with its log, and uwarp's own endpoint in other columns.\n\n\
+To play one case: `UWARP_CONFORMANCE_CASES=ID ./ci.sh interop conformance`. To read its steps: \
+`uwarp conformance --explain ID`.\n\n";
 
 impl Document<'_> {
     pub(crate) fn markdown(&self) -> String {
@@ -66,7 +66,7 @@ impl Document<'_> {
         out
     }
 
-    /// A row for each RFC and target.
+    /// Table with a row for each RFC and target.
     fn counts(&self, out: &mut String) {
         out.push_str("\n## Verdicts\n\n| RFC | target | passed | deviations | skipped |\n|---|---|---|---|---|\n");
         let mut rows: BTreeMap<(&str, usize), Counts> = BTreeMap::new();
@@ -88,7 +88,7 @@ impl Document<'_> {
         }
     }
 
-    /// How connections ended, graded apart from the verdict.
+    /// Table of how connections ended, which is graded apart from the verdict.
     fn endings(&self, out: &mut String) {
         out.push_str(
             "\n## How connections ended\n\nIn the cases that wait for the end of one.\n\n| target",
@@ -142,10 +142,10 @@ impl Document<'_> {
     }
 }
 
-/// The cases of which the file of deviations says that they differ from run to run, whatever they did in this one.
-pub(crate) fn not_always(known: &toml::Table) -> String {
+/// Lists the cases that `interop/siw.toml` marks with `sometimes`, whatever they did in this run.
+fn not_always(known: &toml::Table) -> String {
     let mut out = "\n## Not in every run\n\n\
-        What shows in some runs alone, and may be missing above.\n\n"
+        Deviations that show in some runs only, and may be missing above.\n\n"
         .to_owned();
     let deviations = known.get("deviation").and_then(toml::Value::as_array);
     for deviation in deviations.into_iter().flatten() {
@@ -189,7 +189,7 @@ fn tell(
     let _ = writeln!(out, "\n### {number}. {}\n", cell(&title));
     let _ = writeln!(out, "{}.", finding.sections());
     let rest = finding.shown.len().saturating_sub(IN_FULL);
-    // A table of one row is no table.
+    // A table of one row would be odd.
     let in_full = if rest > 1 { IN_FULL } else { IN_FULL + 1 };
     for shown in finding.shown.iter().take(in_full) {
         in_detail(out, shown, catalogue);
@@ -246,7 +246,7 @@ fn in_detail(out: &mut String, shown: &Shown<'_>, catalogue: &BTreeMap<String, R
     }
 }
 
-/// The lines of a kernel in trouble that say what it is, and where.
+/// Lines of a kernel's report that name the error and its place.
 fn words(trouble: &str) -> String {
     let what = ["BUG", "Oops", "use-after-free", "protection fault", "panic"];
     let lines = || {
@@ -261,7 +261,7 @@ fn words(trouble: &str) -> String {
     format!("`{}`", found.join("; "))
 }
 
-/// The reason as a sentence, without the name of the target.
+/// Returns the reason as a sentence, without the name of the target.
 fn named(reason: &str) -> String {
     let reason = reason.strip_prefix("siw: ").unwrap_or(reason);
     let mut chars = reason.chars();
@@ -269,13 +269,13 @@ fn named(reason: &str) -> String {
     first.into_iter().chain(chars).collect()
 }
 
-/// `mpa/5044-7.1.2/3` is of `5044`.
+/// RFC of a case: `5044` for `mpa/5044-7.1.2/3`.
 fn rfc(id: &str) -> &str {
     let rest = id.split_once('/').map_or("", |(_, rest)| rest);
     rest.split(['-', '/']).next().unwrap_or(rest)
 }
 
-/// A text that does not end its cell.
+/// Escapes a text for a cell of a table.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|")
         .replace('\n', " ")

@@ -1,4 +1,5 @@
-//! What a run leaves: pages and captures in the target directory, and the document in docs/.
+//! Files that a run writes to `reports` in the target directory: `conformance-siw/` with a page, JSON
+//! and captures, and `conformance-siw.md`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,21 +11,18 @@ use uwarp_conformance::report::{About, html, json, pcaps};
 use uwarp_conformance::{Outcome, Verdict, list};
 use uwarp_interop::{Failure, Result};
 
-use super::document::{Document, not_always};
-use super::{Played, Run, Shared, deviations, manifest};
+use super::document::Document;
+use super::{Played, Run, Shared, deviations};
 
-/// Entries of a log that the page in docs/ has: the last ones.
-const LOG: usize = 12;
-
-/// Writes what was found: everything into the target directory, and, after a whole run in which all was as it is known to
-/// be, the document.
+/// Writes the folder after every run, and the document after a run of all cases, the dangerous ones
+/// too, that agrees with `interop/siw.toml`.
 pub(crate) fn write(shared: &Shared, all_well: bool) -> Result<()> {
     let played = shared.played.lock().unwrap_or_else(PoisonError::into_inner);
     if played.is_empty() {
         return Ok(());
     }
     let to = directory()?;
-    // What an earlier run has left is not of this one.
+    // Files of an earlier run.
     let _ = fs::remove_dir_all(&to);
     fs::create_dir_all(&to)?;
     for one in played.iter() {
@@ -44,21 +42,20 @@ pub(crate) fn write(shared: &Shared, all_well: bool) -> Result<()> {
     fs::write(&page, html(&columns))?;
     eprintln!("conformance: see {}", page.display());
 
-    let Some(file) = env::var_os("UWARP_CONFORMANCE_REPORT").map(PathBuf::from) else {
-        return Ok(());
-    };
+    let file = to.with_extension("md");
     let whole = Run::ALL
         .iter()
         .all(|run| played.iter().any(|one| one.run == *run));
-    if !whole || !shared.wanted.0.is_empty() || !all_well {
+    if !whole || !shared.wanted.0.is_empty() {
+        return Ok(());
+    }
+    if !all_well {
         eprintln!(
-            "conformance: {} is not written: this was not the whole run with the dangerous cases, or not all was as it is known to be",
+            "conformance: {} was not written, because a test failed",
             file.display()
         );
         return Ok(());
     }
-    let brief: Vec<Value> = columns.into_iter().map(brief).collect();
-    fs::write(file.with_extension("html"), html(&brief))?;
     let document = Document {
         versions: &shared.image.versions,
         played: &played,
@@ -69,25 +66,25 @@ pub(crate) fn write(shared: &Shared, all_well: bool) -> Result<()> {
     Ok(())
 }
 
-/// The document of a run.
+/// JSON of a run.
 fn of_run(run: Run, outcomes: &[Outcome]) -> Value {
     json(&About::now(run.title(), super::SEED), outcomes)
 }
 
-/// The file of deviations, read.
+/// Parses the file of deviations.
 fn known(file: &str) -> Result<toml::Table> {
     file.parse()
         .map_err(|error| Failure::new(format!("interop/siw.toml: {error}")))
 }
 
-/// Beside the other results of a build.
+/// Folder of the run, `reports/conformance-siw` in the target directory.
 fn directory() -> Result<PathBuf> {
     let binary = env::current_exe()?;
     let target = binary.ancestors().nth(3).unwrap_or(Path::new("."));
-    Ok(target.join("conformance-siw"))
+    Ok(target.join("reports/conformance-siw"))
 }
 
-/// The columns of the matrix: a target in a role. Dangerous cases are where their role is.
+/// Columns of the page: a target in a role. A dangerous case is in the column of its role.
 fn columns(played: &[Played]) -> Vec<Value> {
     let initiators: BTreeSet<String> = list()
         .into_iter()
@@ -109,57 +106,4 @@ fn columns(played: &[Played]) -> Vec<Value> {
             of_run(one.run, &outcomes)
         })
         .collect()
-}
-
-/// Without bytes, and with logs of what is no pass alone: for a page that is small enough for a repository.
-fn brief(mut run: Value) -> Value {
-    for case in run["cases"].as_array_mut().into_iter().flatten() {
-        let failed = case.get("received").is_some();
-        let entries = case["log"].as_array_mut().map(std::mem::take);
-        let entries = entries.filter(|_| failed).unwrap_or_default();
-        let skipped = entries.len().saturating_sub(LOG);
-        let last = entries.into_iter().skip(skipped).map(|mut entry| {
-            entry["bytes"] = Value::from("");
-            entry["fields"] = Value::from(Vec::<Value>::new());
-            entry
-        });
-        case["log"] = last.collect();
-    }
-    run
-}
-
-/// The document in docs/ has what siw is known to do (`interop/siw.toml`), and what it did in this run.
-pub(crate) fn compare(shared: &Shared) -> Result<()> {
-    let file = manifest().join("../docs/conformance-siw.md");
-    let document = fs::read_to_string(&file)?;
-    let told: BTreeSet<&str> = document
-        .split("**`")
-        .skip(1)
-        .filter_map(|rest| Some(rest.split_once("`**")?.0))
-        .collect();
-    let file = fs::read_to_string(deviations())?;
-    let not_always = not_always(&known(&file)?);
-    let mut wrong: Vec<String> = told
-        .iter()
-        .filter(|id| !file.contains(&format!("\"{id}\"")))
-        .map(|id| format!("{id} is told, and not in siw.toml any more"))
-        .collect();
-    if !document.contains(&not_always) {
-        let why = "what does not show in every run is other than in siw.toml";
-        wrong.push(format!("{why}:\n{not_always}"));
-    }
-    let played = shared.played.lock().unwrap_or_else(PoisonError::into_inner);
-    let shown = played.iter().flat_map(|one| &one.outcomes);
-    for outcome in shown.filter(|one| matches!(one.verdict, Verdict::Deviation(..))) {
-        if !told.contains(outcome.id.as_str()) {
-            wrong.push(format!("{} deviates, and is not told", outcome.id));
-        }
-    }
-    if wrong.is_empty() {
-        return Ok(());
-    }
-    Err(Failure::new(format!(
-        "docs/conformance-siw.md is of an older run:\n{}\ntry: ./ci.sh interop --dangerous, which writes it anew",
-        wrong.join("\n")
-    )))
 }

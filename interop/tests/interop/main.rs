@@ -287,7 +287,7 @@ fn trial(
     .with_ignored_flag(ignored)
 }
 
-/// Writes the matrix, when it is asked for and whole.
+/// Writes the report to the file that `UWARP_INTEROP_REPORT` names, if all tests were run.
 fn finish(
     conclusion: &Conclusion,
     prepared: &std::result::Result<Image, Unready>,
@@ -296,12 +296,14 @@ fn finish(
     if let (Ok(image), Some(file)) = (prepared, std::env::var_os("UWARP_INTEROP_REPORT")) {
         if report.not_run() > 0 {
             eprintln!(
-                "interop: the matrix is not written: {} tests were not run",
+                "interop: the report is not written: {} tests were not run",
                 report.not_run()
             );
         } else if let Err(error) = std::fs::write(&file, report.markdown(&image.versions)) {
             eprintln!("interop: {}: {error}", file.display());
             return ExitCode::FAILURE;
+        } else {
+            eprintln!("interop: wrote {}", file.display());
         }
     }
     if let (Ok(image), false) = (prepared, conclusion.has_failed())

@@ -1,9 +1,10 @@
-//! The conformance suite finds what is wrong: each mutant of our own endpoint makes the cases fail that `mutants.toml`
-//! names for it. Without a mutant the same cases pass.
+//! Shows that the conformance suite finds faults: each mutant of uwarp's own endpoint makes the cases
+//! fail that `mutants.toml` names for it. Without a mutant the same cases pass.
 //!
-//! `RUSTFLAGS="--cfg uwarp_mutants" cargo test -p uwarp-mutant --test mutants [-- NAME]` plays in virtual time: each case
-//! has a world of its own (`conformance/tests/world`), where no verdict depends on the machine. With
-//! `UWARP_MUTANTS_REPORT=FILE` every mutant faces all cases, and the failures are written to the file.
+//! `RUSTFLAGS="--cfg uwarp_mutants" cargo test -p uwarp-mutant --test mutants [-- NAME]` plays in
+//! virtual time: each case has a world of its own (`conformance/tests/world`), so verdicts do not
+//! depend on the machine. With `UWARP_MUTANTS_REPORT=FILE` every mutant faces all cases, and the
+//! result is written to the file.
 
 mod map;
 mod report;
@@ -40,7 +41,7 @@ fn main() -> ExitCode {
             trial::mapped(*mutant, &row).map_err(Into::into)
         }));
     }
-    // Without the sites there is nothing to find.
+    // Without the cfg the mutants are not compiled in.
     let trials = trials
         .into_iter()
         .map(|trial| trial.with_ignored_flag(!uwarp_mutant::COMPILED_IN))

@@ -1,4 +1,4 @@
-//! Every mutant before all cases.
+//! Plays all cases against every mutant, and writes the report.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -11,14 +11,14 @@ use uwarp_mutant::Mutant;
 use crate::map::{Map, Row};
 use crate::trial::{fails, play};
 
-/// What came of one mutant.
+/// Result of one mutant.
 struct Found {
     mutant: Mutant,
-    /// Of the cases that must fail: those that do not.
+    /// Cases that must fail and do not.
     blind: Vec<String>,
-    /// Cases that fail, and are no surprise.
+    /// Cases that fail, as `mutants.toml` says.
     explained: Vec<String>,
-    /// MUST cases that fail, and nobody knows why.
+    /// MUST cases that fail without an explanation in `mutants.toml`.
     unexplained: Vec<String>,
     /// Other cases that fail. They need no explanation.
     weaker: Vec<String>,
@@ -26,7 +26,8 @@ struct Found {
     total: usize,
 }
 
-/// Plays, tells on stderr, and writes. Fails where a mutant is not found, or a case fails that nobody expects.
+/// Plays, prints a line for each mutant on stderr, and writes the report. Fails if a mutant is not
+/// found, or if a MUST case fails without an explanation.
 pub(crate) fn write(map: &Map, path: &OsStr, filter: Option<&str>) -> ExitCode {
     let mut all = Vec::new();
     for mutant in Mutant::ALL {
@@ -48,6 +49,7 @@ pub(crate) fn write(map: &Map, path: &OsStr, filter: Option<&str>) -> ExitCode {
         eprintln!("{}: {error}", path.display());
         return ExitCode::FAILURE;
     }
+    eprintln!("mutants: wrote {}", path.display());
     let right = |found: &Found| found.blind.is_empty() && found.unexplained.is_empty();
     if all.iter().all(right) {
         ExitCode::SUCCESS
@@ -109,12 +111,9 @@ fn text(all: &[Found], map: &Map) -> String {
     let unexplained: usize = all.iter().map(|found| found.unexplained.len()).sum();
     let mut text = format!(
         "# Mutants\n\n\
-         Whether the conformance suite finds what is wrong: faults of our own endpoint on purpose (`mutant/src/lib.rs`), one at a \
-         time, before all cases. Written by `./ci.sh mutants`, in virtual time. The cases that must find a mutant are in \
-         `mutant/mutants.toml`; `./ci.sh mutants-smoke` plays those alone. Of the others that fail, the MUST cases need an explanation.\n\n\
-         What a right endpoint may do is no mutant, as to take a Send whose segments have different opcodes (RFC 5041 section 4.3: \
-         the sink need not compare RsvdULP), or not to miss the end of a message that never has L set (section 5.2: the sink need \
-         not verify that all of it came).\n\n\
+         Written by `./ci.sh mutants`. A mutant is a deliberate fault of uwarp's own endpoint (`mutant/src/lib.rs`). Each mutant \
+         faces all cases of the conformance suite, in virtual time. `mutant/mutants.toml` names the cases that must find it, and \
+         explains the other MUST cases that fail.\n\n\
          {} mutants, {found} of them found by the cases that must find them; {unexplained} failures of MUST cases without an \
          explanation.\n",
         all.len()
@@ -160,7 +159,7 @@ fn text(all: &[Found], map: &Map) -> String {
     text
 }
 
-/// What fails besides, and why it may.
+/// Returns the other cases that fail, with the explanation.
 fn others(found: &Found, row: &Row) -> String {
     let besides: Vec<&String> = found
         .explained
