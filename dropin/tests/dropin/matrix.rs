@@ -44,24 +44,24 @@ pub(crate) fn missing() -> Option<String> {
 const FAULTS: &str = "
 ## Faults of programs
 
-Faults of the programs themselves, seen in these versions. They are there with any device.
+Faults of the programs themselves, in these versions and with any device.
 
-* `rping -s -P` (rdmacm-utils 44.0) does not stand connection requests that come at once: of 30 clients started together 9 to 22 were served,
+* `rping -s -P` (rdmacm-utils 44.0) loses connection requests that arrive together: of 30 clients started together, 9 to 22 were served,
   and one server of four crashed. Its event thread writes the id of each request to one variable (`child_cm_id`) and posts a
   semaphore, and the main thread copies the variable afterwards. A request in between replaces the id: one connection gets two
   threads, which free it twice, and the other gets none. Later versions of rping wait for the main thread (`accept_ready`). Clients
-  that come one after the other are served.
+  started one after the other are served.
 * `rping` (rdmacm-utils 44.0) sometimes ends with 255 and `rdma_get_cm_event: Bad file descriptor` after all its pings. Its main
-  thread closes the event channel while its event thread is about to wait for the next event. Seen once, on a busy machine and on
+  thread closes the event channel while its event thread is about to wait for the next event. Seen once, on a busy machine with
   this library. Later versions of rping end that thread first.
 * `ib_send_bw -R --use-srq` with two queue pairs or more (`-q`; perftest 4.5+0.17) hangs in most runs. The server counts arrivals by
-  the `wr_id` of the receive, which in a shared queue names the queue pair it was posted for, and not the one that took it. So a queue
+  the `wr_id` of the receive. In a shared queue it names the queue pair that posted the receive, not the one that used it. So a queue
   pair can get more credit (`credit_buf`, in `run_iter_bw_server`) than it has sent messages. The client's window,
-  `scnt + post_list - credit_buf` as an unsigned number, then wraps and counts as full for good. Four of four runs of `-q 2 -n 300`
+  `scnt + post_list - credit_buf` as an unsigned number, then wraps and stays full. Four of four runs of `-q 2 -n 300`
   ended so: a queue pair that had sent 256 messages got the credits 100, 200 and 300. The same command hangs on Linux siw.
-* `ib_send_bw -R` with two queue pairs or more (perftest 4.5+0.17) hangs in the same way, by its source, where the server gets the
-  connection requests in another order than the client began them. The n-th to arrive is taken for the n-th queue pair, which gets the
-  credits of another one. Connections of librdmacm have no order among them. One of some 200 runs of `-q 8` on a very busy machine was
+* `ib_send_bw -R` with two queue pairs or more (perftest 4.5+0.17) hangs in the same way, by its source, if the server gets the
+  connection requests in another order than the client made them. It takes the n-th to arrive for the n-th queue pair, which then gets the
+  credits of another one. librdmacm promises no order among connections. One of some 200 runs of `-q 8` on a very busy machine was
   not done after 10 seconds.
 ";
 
@@ -169,9 +169,9 @@ fn against_siw() -> Result<&'static str, String> {
 
 fn render() -> Result<String, String> {
     let rows = programs::rows();
-    let mut out = "# What runs, and what is there\n\nWritten by the tests (`UWARP_DROPIN_MATRIX=write cargo test -p uwarp-dropin --test dropin matrix`), and compared with them.\n\n".to_owned();
+    let mut out = "# Programs that run, and functions that exist\n\nDo not edit: `UWARP_DROPIN_MATRIX=write cargo test -p uwarp-dropin --test dropin matrix` writes this page, and the tests compare it.\n\n".to_owned();
     let _ = writeln!(out, "{VERSIONS}{}\n", versions());
-    out += "## Programs\n\nEach line is a test that fails otherwise: programs of Debian, not recompiled, with CRC, as a user without rights, over 127.0.0.1, ::1 (`rping-ipv6`) or, where the test makes network namespaces (`openmpi-4-ranks`, `bound-addresses`, `pyverbs-suite`), 192.0.2.0/24. The programs of the first two, of `textbook`, `memory-changes-*` and `storage-target` are ours, in C, for the plain interface.\n\n| test | version | result |\n|---|---|---|\n";
+    out += "## Programs\n\nEach row is a test. It runs programs of Debian, not recompiled, with CRC, as an ordinary user, over 127.0.0.1, over ::1 (`rping-ipv6`), or over 192.0.2.0/24 in network namespaces (`openmpi-4-ranks`, `bound-addresses`, `pyverbs-suite`). `openmpi-4-ranks`, `bound-addresses`, `textbook`, `memory-changes-*` and `storage-target` run C programs from `tests/c`.\n\n| test | version | result |\n|---|---|---|\n";
     for row in &rows {
         let version = packages::version(row.packages[0]).unwrap_or_default();
         let _ = writeln!(
@@ -186,7 +186,7 @@ fn render() -> Result<String, String> {
     };
     let _ = writeln!(
         out,
-        "\nOf the suite of pyverbs {} tests pass. {} passes or fails by chance: the target of `test_rdmacm_async_write` looks at its memory when the Write is complete\nat the other side, which in iWARP does not say that it is placed. {} fail: all but five connect queue pairs by their numbers,\nwhich iWARP cannot do; `test_imported_rc_ex_rdma_write` wants a descriptor that one process hands to another, `test_rdmacm_async_traffic`\nan acknowledgement timeout, `test_rdmacm_async_traffic_external_qp` the event CONNECT_RESPONSE, `test_rdmacm_async_udp_traffic` UD,\nand `test_query_rc_qp` that a new queue pair of an RNIC is in INIT, where siw of Linux 6.1 says RESET\n(names/pyverbs-44.txt). The others skip: they are for mlx5 and efa, or for what this device says that it has not.",
+        "\nThe suite of pyverbs: {} tests pass, {} passes or fails by chance, {} fail, and the others skip (they are for mlx5 and efa, or need what this\ndevice does not offer; names/pyverbs-44.txt). The target of `test_rdmacm_async_write`, which fails by chance, reads its memory when the Write\ncompletes at the other side, before iWARP promises that it is placed. All but five failures connect queue pairs by their numbers, which iWARP\ncannot do. `test_imported_rc_ex_rdma_write` needs a descriptor from another process, `test_rdmacm_async_traffic` an acknowledgement timeout,\n`test_rdmacm_async_traffic_external_qp` the event CONNECT_RESPONSE, and `test_rdmacm_async_udp_traffic` UD. `test_query_rc_qp` expects that a\nnew queue pair of an RNIC is in INIT; siw of Linux 6.1 says RESET.",
         suite("ok "),
         suite("either "),
         suite("failed ")
@@ -201,7 +201,7 @@ fn render() -> Result<String, String> {
 fn render_names(rows: &[Row], out: &mut String) -> Result<(), String> {
     let users = users(rows)?;
     let behind = exports::names()?;
-    *out += "\n## Names\n\nAll of rdma-core 44. `yes`: does what rdma-core's does on an iWARP device, as far as README.md says. `no`: is there, and answers\n`EOPNOTSUPP` (a function that returns nothing does nothing). `name@VERSION` with one `@` is of programs that were linked before 2007.\n`pyverbs/...` and `openmpi/...` are modules that Python and Open MPI load, whether a test has them loaded or not; libfabric has its\nproviders in itself.\n\n| name | here | used by |\n|---|---|---|\n";
+    *out += "\n## Names\n\nAll names of rdma-core 44. `yes`: behaves as in rdma-core on an iWARP device, except as README.md says. `no`: exists and returns\n`EOPNOTSUPP` (a function without a result does nothing). `name@VERSION` with one `@` is for programs linked before 2007.\n`pyverbs/...` and `openmpi/...` are modules that Python and Open MPI can load, whether or not a test does; libfabric contains its\nproviders.\n\n| name | here | used by |\n|---|---|---|\n";
     for line in NAMES.lines() {
         let (name, object) = line
             .strip_suffix(" object")
@@ -222,7 +222,7 @@ fn render_names(rows: &[Row], out: &mut String) -> Result<(), String> {
 
 /// Who uses these is in no table of a program.
 fn render_tables(out: &mut String) -> Result<(), String> {
-    *out += "\n## Functions reached through memory\n\nInline functions of `verbs.h` call them by tables of the context, the queue pair or the completion queue, so that no file says which\nprograms do. `no`: `EOPNOTSUPP`, NULL, or an object with it is refused when it is made. `0`: gives 0, as iWARP has no such thing.\n\n| function | table | here |\n|---|---|---|\n";
+    *out += "\n## Functions reached through memory\n\nInline functions of `verbs.h` call these through tables of the context, the queue pair or the completion queue, so ELF files do not show\nwhich programs use them. `no`: returns `EOPNOTSUPP` or NULL, or an object that needs it is refused. `0`: returns 0, because iWARP has\nno such thing.\n\n| function | table | here |\n|---|---|---|\n";
     for table in &TABLES {
         for entry in table.entries()? {
             let (function, structure) = (entry.function, table.structure);

@@ -38,9 +38,9 @@ pub(crate) fn settle(report: &Report, versions: &[String]) -> Result<(), String>
 
 fn part(table: &str, versions: &[String]) -> String {
     format!(
-        "## Against siw\n\nThe same program on both sides: on this library with CRC and `--peer siw`, and in a virtual machine on rdma-core and the \
-         siw driver of Linux. Each cell\nis a test. `textbook` also runs on siw alone, and says the same everywhere. \
-         Written by `UWARP_DROPIN_MATRIX=write ./ci.sh interop programs`, and\ncompared by `./ci.sh interop`.\n\n\
+        "## Against siw\n\nThe same program on both sides: on this library with CRC and `--peer siw`, and in a virtual machine on rdma-core and the siw driver of Linux.\n\
+         Each cell is a test. `textbook` also runs on siw alone, with the same output. Do not edit: `UWARP_DROPIN_MATRIX=write ./ci.sh interop programs`\n\
+         writes this part, and `./ci.sh interop` compares it.\n\n\
          {VERSIONS}{}.\n\n{table}\n",
         versions.join(", ")
     )

@@ -25,7 +25,7 @@ const CLOSED_EARLY: [&str; 2] = [
     "Bad wc status 2 ",
     "Failed to close connection between server and client",
 ];
-const DEVIATION: &str = "siw may report the last message as failed that it has sent, when the peer closes (Q25); perftest says so behind its results";
+const DEVIATION: &str = "siw may report its last message as failed although it was sent, if the peer closes (Q25); perftest prints that after its results";
 
 /// What perftest's client says on siw when its second connection is refused, before it crashes of that (139: SIGSEGV).
 const REFUSED: [&str; 2] = [
@@ -33,7 +33,7 @@ const REFUSED: [&str; 2] = [
     "ERRNO: Connection refused.",
 ];
 const CRASHED: i32 = 139;
-const EARLY: &str = "a client that connects again before the server listens again crashes, and both are started again";
+const EARLY: &str = "a client that connects again before the server listens again crashes; the test starts both again";
 /// rping's last words when its main thread has closed the event channel before its event thread
 /// waits for the next event: that thread then ends the process with [`LOST_CHANNEL_STATUS`], after
 /// all pings. A fault of rping on any device (dropin/MATRIX.md).
