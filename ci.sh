@@ -36,15 +36,16 @@ usage: ./ci.sh PART...
   tsan     many connections on many threads under ThreadSanitizer (nightly, the standard library built anew)
   tshark   the captures, read by Wireshark's dissectors (installs tshark when root)
   demo     the main job, as the README shows it, and two processes of rping
-  conformance-full  our endpoint against the conformance suite in all sixteen configurations, in both roles, three times;
-           not in `all`, whose `test` has four of them
-  mutants-smoke  our endpoint with one fault at a time against the cases of the conformance suite that must find it
+  conformance-full  uwarp's endpoint against the conformance suite in all sixteen configurations,
+           in both roles, three times; not in `all`, whose `test` has four of them
+  mutants-smoke  uwarp's endpoint with one deliberate fault at a time against the cases of the
+           conformance suite that must find it
   mutants  the same against all cases; writes target/reports/mutants.md; not in `all`
   fuzz-smoke  a fixed number of executions of every fuzz target, by cargo-fuzz (nightly; installs
            cargo-fuzz), and whether the targets find deliberate faults
   fuzz-coverage  lines and regions of the protocol cores that the fuzzers reach; writes
            target/reports/fuzz-coverage.md; not in `all`
-  sim      10,000 runs of the simulator; --seeds N for more; --seed S --log shows each step of one run
+  sim      10,000 runs of the simulator; --seeds N for more; --seed S --log shows one run
   robustness  hostile peers attack a real process, with full loads, about 17 minutes; writes
            target/reports/robustness.md; not in `all`, whose `test` has small loads
   bench    uwarp beside raw TCP and other programs, about 5 minutes; writes into docs/performance.md; not in `all`.
@@ -57,13 +58,14 @@ usage: ./ci.sh PART...
   bench-micro  single steps of the data path, by criterion; not in `all`
   instructions  instructions of the data path by callgrind, against bench/instructions.txt (installs valgrind when root);
            --record writes that file; not in `all`
-  dropin   unmodified RDMA programs of the distribution on the drop-in libibverbs and librdmacm (installs them when root)
-  interop  against Linux siw in a virtual machine (installs what it needs when root): tests, programs
-           of the distribution, and the conformance suite. A FILTER is a part of a test's name; without
-           one it writes target/reports/interop.md. --dangerous adds the cases that crash or wedge the
-           guest, each in a guest of its own, and writes target/reports/conformance-siw.md. `all` has
-           fewer connections of the programs that connect repeatedly: 10 in place of 50
-           (UWARP_INTEROP_CONNECTIONS)
+  dropin   unmodified RDMA programs of the distribution on the drop-in libibverbs and librdmacm
+           (installs them when root)
+  interop  tests, programs of the distribution and the conformance suite against Linux siw in a
+           virtual machine (installs what it needs when root). A FILTER is a part of a test's name;
+           without one it writes target/reports/interop.md. --dangerous adds the cases that crash or
+           wedge the guest, each in a guest of its own, and writes
+           target/reports/conformance-siw.md. Programs that connect repeatedly connect 50 times, in
+           `all` 10 times (UWARP_INTEROP_CONNECTIONS)
   all      all of these; what .ci/run calls
 docs/testing.md describes the tests. Reports are written to target/reports, or reports in
 CARGO_TARGET_DIR where that is set.
