@@ -1,8 +1,8 @@
-//! Hostile and broken peers attack a real process: `uwarp agent`, over loopback. The tests watch its
-//! memory, its descriptors, and an honest connection at the same time. Each attack is a test.
+//! Hostile and broken peers attack a real process, `uwarp agent`, over loopback. The tests watch
+//! its memory, its descriptors, and an honest connection at the same time. Each attack is a test.
 //!
-//! Loads are small by default. `UWARP_ROBUSTNESS=full` has full loads, and `UWARP_ROBUSTNESS_REPORT`
-//! names the file of the report; `./ci.sh robustness` sets both.
+//! Loads are small by default. `UWARP_ROBUSTNESS=full` has full loads, and
+//! `UWARP_ROBUSTNESS_REPORT` names the file of the report; `./ci.sh robustness` sets both.
 
 mod attacks;
 mod controller;
@@ -46,7 +46,8 @@ fn main() -> ExitCode {
     }
     let mut arguments = Arguments::from_args();
     let full = std::env::var_os("UWARP_ROBUSTNESS").is_some_and(|how| how == "full");
-    // What is measured is one attack. Otherwise most of the time goes by until the victim gives somebody up.
+    // Full loads measure one attack at a time. Otherwise most of the time passes while victims wait
+    // for their timeouts, so several run at once.
     arguments.test_threads = Some(if full { 1 } else { 4 });
     let rows = Arc::new(Mutex::new(Vec::new()));
     let trials = ATTACKS.iter().map(|attack| {

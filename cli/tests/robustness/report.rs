@@ -52,8 +52,8 @@ impl Row {
         }
     }
 
-    /// Adds the throughput of the honest peer during the attack (`rates`), in the three seconds before
-    /// and in the three seconds after it (`quiet`), and the honest peers that came during the attack.
+    /// Adds the throughput of the honest peer during the attack (`rates`) and in three samples each
+    /// before and after it (`quiet`), and the honest peers that came during the attack.
     pub(crate) fn measured(
         mut self,
         rates: [f64; 2],

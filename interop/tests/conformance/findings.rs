@@ -1,4 +1,4 @@
-//! What was found, by what explains it.
+//! Findings of a run, grouped by their explanation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,23 +6,23 @@ use uwarp_conformance::{Failure, Outcome, Verdict, list, section_of};
 
 use super::{Played, Run};
 
-/// A thing about siw, and the cases that show it.
+/// An explanation, and the cases that show it.
 pub(crate) struct Finding<'a> {
     pub(crate) reason: &'a str,
     pub(crate) shown: Vec<Shown<'a>>,
 }
 
-/// A case that shows it.
+/// A case of a finding.
 pub(crate) struct Shown<'a> {
     pub(crate) outcome: &'a Outcome,
     pub(crate) failure: &'a Failure,
-    /// The roles of siw in which it went alike.
+    /// Roles of siw with the same result.
     pub(crate) roles: Vec<&'static str>,
-    /// What the kernel said, where that was its end.
+    /// Report of the guest's kernel, if the case ended it.
     pub(crate) trouble: Option<&'a str>,
 }
 
-/// Of these runs, in the order of the cases.
+/// Returns the findings of these runs, in the order of the cases.
 pub(crate) fn findings<'a>(runs: &[&'a Played]) -> Vec<Finding<'a>> {
     let roles: BTreeMap<String, Option<&'static str>> = list()
         .into_iter()
@@ -67,7 +67,7 @@ pub(crate) fn findings<'a>(runs: &[&'a Played]) -> Vec<Finding<'a>> {
 }
 
 impl Finding<'_> {
-    /// `RFC 5040 sections 4.8, 7.1`, by RFC.
+    /// Sections by RFC: `RFC 5040 sections 4.8, 7.1`.
     pub(crate) fn sections(&self) -> String {
         let mut rfcs: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for section in BTreeSet::from_iter(self.requirements().into_iter().map(section_of)) {
@@ -82,14 +82,14 @@ impl Finding<'_> {
         Vec::from_iter(named).join("; ")
     }
 
-    /// The requirements of all its cases.
+    /// Requirements of all cases.
     pub(crate) fn requirements(&self) -> BTreeSet<&str> {
         let cases = self.shown.iter().map(|one| one.outcome);
         let all = cases.flat_map(|outcome| &outcome.requirements);
         all.map(String::as_str).collect()
     }
 
-    /// How many cases show it.
+    /// Number of cases.
     pub(crate) fn cases(&self) -> usize {
         let ids: BTreeSet<&str> = self
             .shown
@@ -99,7 +99,7 @@ impl Finding<'_> {
         ids.len()
     }
 
-    /// The roles in which it shows.
+    /// Roles of siw that show the finding.
     pub(crate) fn roles(&self) -> String {
         let roles: BTreeSet<&str> = self
             .shown
@@ -111,7 +111,7 @@ impl Finding<'_> {
     }
 }
 
-/// What came, without what is another number in each run and role.
+/// Text of "received" without connection numbers, which differ between runs and roles.
 fn same(failure: &Failure) -> String {
     let mut text = String::new();
     for part in failure.received.split_inclusive("\"conn\":") {

@@ -35,8 +35,8 @@ use guests::{Diary, Guests};
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// What siw must not send, but would, comes within this time.
 const QUIET: Duration = Duration::from_millis(300);
-/// siw misses an FPDU that comes while it makes a connection its own (Q7). It has done so when the agent has answered to
-/// `accept`; this is for the rest.
+/// siw can miss an FPDU that arrives while it establishes the connection (Q7). That is mostly over
+/// when the agent answers `accept`; this pause covers the rest.
 const SETTLE: Duration = Duration::from_millis(20);
 /// Seed of the payloads, which the reports name.
 const SEED: u64 = 1;

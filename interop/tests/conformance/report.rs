@@ -1,5 +1,5 @@
-//! Files that a run writes to `reports` in the target directory: `conformance-siw/` with a page, JSON
-//! and captures, and `conformance-siw.md`.
+//! Files that a run writes to `reports` in the target directory: `conformance-siw/` with a page,
+//! JSON and captures, and `conformance-siw.md`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! Shows that the conformance suite finds faults: each mutant of uwarp's own endpoint makes the cases
-//! fail that `mutants.toml` names for it. Without a mutant the same cases pass.
+//! Shows that the conformance suite finds faults: each mutant of uwarp's own endpoint makes the
+//! cases fail that `mutants.toml` names for it. Without a mutant the same cases pass.
 //!
 //! `RUSTFLAGS="--cfg uwarp_mutants" cargo test -p uwarp-mutant --test mutants [-- NAME]` plays in
 //! virtual time: each case has a world of its own (`conformance/tests/world`), so verdicts do not
