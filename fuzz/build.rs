@@ -1,5 +1,6 @@
-//! Puts the seeds of a target into its corpus while that is empty. `cargo fuzz coverage` refuses an empty corpus before it
-//! starts the target; every other command gets the seeds from the target itself (`src/start.rs`).
+//! Copies the seeds of each target into its corpus if the corpus is empty. `cargo fuzz coverage`
+//! refuses an empty corpus before it starts the target. Every other command gets the seeds from the
+//! target itself (`src/start.rs`).
 
 use std::path::Path;
 use std::{env, fs, io};

@@ -1,10 +1,10 @@
-# The parts of ci.sh about fuzzing; sourced by it. docs/testing.md has the commands for one target.
+# Parts of ci.sh for fuzzing; sourced by ci.sh. docs/testing.md has the commands for one target.
 
 FUZZ_TRIPLE=x86_64-unknown-linux-gnu
-# The version that CI runs.
+# Version of cargo-fuzz in CI.
 CARGO_FUZZ=0.13.2
 
-# What fuzzing needs. Says so when it is not there.
+# Checks for the tools that fuzzing needs. Prints the reason and fails if one is missing.
 need_fuzzing() {
     if [ "$(uname -sm)" != "Linux x86_64" ]; then
         echo "SKIPPED: the fuzzers are built for Linux on x86-64, and this is $(uname -sm)"
@@ -17,7 +17,7 @@ need_fuzzing() {
     fi
 }
 
-# cargo-fuzz, installed beside what is built where the user has none, or another version.
+# Installs cargo-fuzz into the target directory unless the user has this version.
 need_cargo_fuzz() {
     local tools
     need_fuzzing || return 1
@@ -32,11 +32,11 @@ need_cargo_fuzz() {
     cargo fuzz --version
 }
 
-# Every target a fixed number of executions, and whether the targets find faults on purpose.
+# Runs every target a fixed number of times, and checks that the targets find deliberate faults.
 part_fuzz-smoke() (
     test_mutants oracles
     need_cargo_fuzz || return 0
-    # Optimization across crates takes longer than so few executions win by it.
+    # LTO takes longer than it saves in so few executions.
     export CARGO_PROFILE_RELEASE_LTO=off
     cargo +nightly fuzz build || return 1
     local logs status=0
@@ -52,7 +52,8 @@ part_fuzz-smoke() (
     return "$status"
 )
 
-# Every second target, as a person starts it. The seeds and dictionaries come without being named.
+# Runs every second target with the command that a person would type. The target must find its seeds
+# and dictionary without being given them.
 fuzz_smoke_runs() { # LOGS REMAINDER
     local count=0 target runs log started
     for target in $(cargo fuzz list); do
@@ -79,7 +80,7 @@ fuzz_smoke_runs() { # LOGS REMAINDER
     done
 }
 
-# One corpus minimized: it is left with inputs of the seeds, which it had not.
+# Minimizes one corpus, which is empty at first. The result must hold inputs taken from the seeds.
 fuzz_smoke_minimizes() { # LOGS
     local corpus=$1/corpus
     mkdir "$corpus"
@@ -87,8 +88,8 @@ fuzz_smoke_minimizes() { # LOGS
     [ -n "$(ls "$corpus")" ] || { echo "cargo fuzz cmin has not found the seeds"; return 1; }
 }
 
-# Lines and regions of the three cores that the seeds and the corpora of all targets together reach. `cargo fuzz coverage`
-# measures one target at a time.
+# Measures lines and regions of the three protocol cores that all seeds and corpora reach together.
+# `cargo fuzz coverage` measures one target at a time.
 part_fuzz-coverage() {
     need_fuzzing llvm-tools || return 0
     local tools directory binary

@@ -1,3 +1,3 @@
-//! See the module of the same name.
+//! Binary of the fuzz target that the library has in the module of the same name.
 #![cfg_attr(fuzzing, no_main)]
 uwarp_fuzz::binary!(ddp_placement);

@@ -1,8 +1,13 @@
-//! Captures. Any bytes as a file, read in pieces of any size: the same packets and the same end, every packet stands in the
-//! file, and what is found in it is where TCP/IP puts it. A file that is written by the model: all of it comes back. Bytes
-//! of a connection, recorded with made-up headers: both streams come back whole, with right checksums. All of them are decoded
-//! as `uwarp dump` does it: lines in proportion to the bytes, every byte of a frame in one of its fields; of a connection the
-//! same in whatever packets it comes.
+//! Capture files: reading, writing and decoding.
+//!
+//! * Arbitrary bytes as a file, read in pieces of any size: the packets and the end are always the
+//!   same. Every packet is in the file, and its fields are at the offsets of TCP/IP.
+//! * A file written by the model: all of it is read back.
+//! * Bytes of a connection, recorded with made-up headers: both streams are read back whole, with
+//!   valid checksums.
+//! * The packets of all of these, decoded as `uwarp dump` does: the number of lines is bounded by
+//!   the number of bytes, and every byte of a frame is in one of its fields. The frames of a
+//!   connection do not depend on its packets.
 
 use std::io::{self, Cursor, Read, Write};
 use std::net::SocketAddr;
@@ -16,16 +21,17 @@ use uwarp_mpa::MAX_ULPDU;
 use crate::input::{Cuts, Input};
 use crate::model::capture::{self, Written};
 
-/// What a frame is and where it stands: its connection, its sender, its offset in the stream, what is wrong with it.
+/// A frame that was found: its connection, sender, offset in the stream, content and findings.
 type Found = (u64, SocketAddr, u64, Content, Vec<Finding>);
 
-/// Pieces of a connection at most: else a packet for every byte takes most of the time.
+/// Most pieces of a connection. More packets of one byte each would take most of the time.
 const MAX_PIECES: usize = 64;
 
-/// The input as a file; and as the choices for a file of the model and for a connection.
+/// Uses the input as a file, then as the choices for a file of the model, then as those for a
+/// connection.
 pub fn run(data: &[u8]) {
     let whole = read(Cursor::new(data.to_vec()));
-    // A short file is read byte by byte.
+    // A step of 1 reads a file of up to 255 bytes byte by byte.
     for step in [1 + data.len() / 256, 61] {
         let octets = Cursor::new(data.to_vec());
         assert_eq!(read(Pieces { octets, step }), whole, "in pieces of {step}");
@@ -42,7 +48,7 @@ pub fn run(data: &[u8]) {
     connection(&mut Input::new(data));
 }
 
-/// A source that gives a few bytes at a time.
+/// Reader that returns a few bytes at a time.
 struct Pieces {
     octets: Cursor<Vec<u8>>,
     step: usize,
@@ -55,7 +61,7 @@ impl Read for Pieces {
     }
 }
 
-/// The packets of a file, and how it ended.
+/// Reads the packets of a file. Also returns how it ended.
 fn read(source: impl Read + Send + 'static) -> (Vec<Packet>, String) {
     let mut reader = match Reader::new(source) {
         Ok(reader) => reader,
@@ -86,7 +92,7 @@ fn read(source: impl Read + Send + 'static) -> (Vec<Packet>, String) {
     }
 }
 
-/// Any packets are decoded, and what is said of them is bounded.
+/// Decodes any packets, and checks that the output is bounded.
 fn decoded(packets: &[Packet]) {
     let mut decoder = Decoder::default();
     let (mut octets, mut said, mut frames) = (0, 0, 0);
@@ -102,13 +108,14 @@ fn decoded(packets: &[Packet]) {
         look(decoder.packet(packet));
     }
     look(decoder.finish());
-    // An FPDU has 8 bytes or more; and each packet can show a gap, and an end of each direction.
+    // An FPDU has at least 8 bytes. Each packet can add a gap, and an end for each direction.
     let most = octets / 8 + 4 * packets.len() + 8;
     assert!(frames <= most, "{frames} lines of {octets} bytes");
     assert!(said <= 4096 * most, "{said} bytes said of {octets}");
 }
 
-/// Every byte of a frame is in one of its fields, and they stand one after the other; a Marker may stand within another.
+/// Checks that every byte of a frame is in one of its fields, and that the fields follow one
+/// another. A Marker may be inside another field.
 fn in_fields(frame: &Frame) {
     let fields = frame.fields();
     assert!(fields.is_sorted_by(|a, b| a.at < b.at), "{frame}");
@@ -138,7 +145,7 @@ fn in_fields(frame: &Frame) {
     assert!(markers.next().is_none(), "{frame}");
 }
 
-/// The same packets, those with payload in two: the same is found, by the same bytes.
+/// Splits each packet with payload in two, and checks that the decoder finds the same frames.
 fn in_other_pieces(packets: &[Packet], cut: usize) {
     let halves: Vec<Packet> = packets
         .iter()
@@ -147,8 +154,9 @@ fn in_other_pieces(packets: &[Packet], cut: usize) {
     assert_eq!(found(&halves), found(packets), "cut at {cut}");
 }
 
-/// What does not depend on the packets. Where the length of
-/// an FPDU is impossible the next one is looked for at the beginnings of packets: that is the end of this.
+/// Decodes the packets and returns the parts of each frame that do not depend on the packets. After
+/// an FPDU with an impossible length the decoder looks for the next one at the starts of packets,
+/// so the comparison ends there.
 fn found(packets: &[Packet]) -> Vec<Found> {
     let mut decoder = Decoder::default();
     let mut frames: Vec<Frame> = packets
@@ -174,7 +182,8 @@ fn found(packets: &[Packet]) -> Vec<Found> {
     frames.into_iter().map(of).collect()
 }
 
-/// A packet as two, if it has two bytes of payload. What is recorded has no padding behind it.
+/// Splits a packet in two if it has at least two bytes of payload. Recorded packets have no padding
+/// after the payload.
 fn split(packet: &Packet, cut: usize) -> Vec<Packet> {
     let payload = packet.tcp().map_or(0, |segment| segment.payload.len());
     if payload < 2 {
@@ -207,7 +216,8 @@ fn split(packet: &Packet, cut: usize) -> Vec<Packet> {
     vec![piece(0, cut), piece(cut, payload)]
 }
 
-/// The packets stand in the file one after the other; and what is found in them stands there.
+/// Checks that the packets are in the file one after the other, and that their TCP fields are those
+/// that the model finds.
 fn in_the_file(packets: &[Packet], data: &[u8]) {
     let mut rest = data;
     for packet in packets {
@@ -231,7 +241,7 @@ fn in_the_file(packets: &[Packet], data: &[u8]) {
     }
 }
 
-/// What the model finds in a segment.
+/// Converts a segment to the model's type.
 fn numbers(segment: &TcpSegment<'_>) -> capture::Segment {
     capture::Segment {
         source: segment.source,
@@ -268,7 +278,7 @@ fn plain(packet: &Packet) -> Written {
     }
 }
 
-/// A file that can be looked at while it is written.
+/// A file that can be read while it is being written.
 #[derive(Clone, Default)]
 struct Shared(Arc<Mutex<Vec<u8>>>);
 
@@ -276,7 +286,7 @@ impl Write for Shared {
     fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
         self.0
             .lock()
-            .expect("nobody panics")
+            .expect("no thread panics")
             .extend_from_slice(octets);
         Ok(octets.len())
     }
@@ -286,7 +296,7 @@ impl Write for Shared {
     }
 }
 
-/// Bytes of both directions, in pieces, with or without startup before them.
+/// Records bytes of both directions in pieces, with or without MPA startup before them.
 fn connection(input: &mut Input<'_>) {
     let flags = input.flags();
     let link = if flags(0) {
@@ -296,7 +306,7 @@ fn connection(input: &mut Input<'_>) {
     };
     let addresses = addresses(flags(1));
     let file = Shared::default();
-    let capture = Capture::to_writer(Box::new(file.clone())).expect("memory takes all");
+    let capture = Capture::to_writer(Box::new(file.clone())).expect("memory accepts all bytes");
     let mut flow = Flow::new(
         capture.interface("fuzz", link),
         addresses[0],
@@ -321,11 +331,11 @@ fn connection(input: &mut Input<'_>) {
     if flags(6) {
         flow.peer_reset();
     }
-    // What waits is recorded.
+    // The drop records pending bytes.
     drop(flow);
     assert_eq!(capture.error(), None);
 
-    let octets = file.0.lock().expect("nobody panics").clone();
+    let octets = file.0.lock().expect("no thread panics").clone();
     assert_recorded(octets, &streams, addresses[0]);
 }
 
@@ -343,7 +353,7 @@ fn addresses(v6: bool) -> [SocketAddr; 2] {
     }
 }
 
-/// What both sides say, in pieces, by turns.
+/// Records the bytes of both sides in pieces, by turns.
 fn talk(flow: &mut Flow, streams: &mut [Vec<u8>; 2], input: &mut Input<'_>) {
     let lengths = input.slice(32);
     let mut cuts = Cuts::new(lengths);
@@ -369,7 +379,8 @@ fn talk(flow: &mut Flow, streams: &mut [Vec<u8>; 2], input: &mut Input<'_>) {
     }
 }
 
-/// The file has both streams whole, in segments without gaps; the first is that of `ours`.
+/// Checks that the file has both streams whole, in segments without gaps. The first stream is that
+/// of `ours`.
 fn assert_recorded(octets: Vec<u8>, streams: &[Vec<u8>; 2], ours: SocketAddr) {
     let (packets, end) = read(Cursor::new(octets));
     assert_eq!(end, "end");

@@ -1,10 +1,15 @@
-//! Two live connections that keep to the rules, with operations of both sides, and a relay between them that the input
-//! plays: bytes in pieces, late, one direction held, with a CRC perhaps damaged; it breaks off in the middle, closes, resets.
-//! Both ends may close or give up at any time.
+//! Two live connections that keep to the rules, with operations from both sides. The input drives
+//! the relay between them: it passes bytes in pieces or late, holds one direction, damages bytes if
+//! there is a CRC, breaks off in the middle, closes and resets. Either end may close or abort at
+//! any time.
 //!
-//! Undamaged, all completes with the bytes of the model. Else what was reported as a success is right all the same, no byte
-//! of memory has a value that nobody wrote there, and in bounded time either all has completed and memory is the model's, or
-//! both ends are in Error and say why. Everything that was posted completes once.
+//! Without damage, everything completes with the bytes of the model. With damage or an early end:
+//!
+//! * Each reported success is still right, and memory holds no byte that was not written there.
+//! * In bounded time, either everything has completed and memory is the model's, or both ends are
+//!   in Error and have a reason.
+//!
+//! Every posted work request completes once.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,21 +20,22 @@ use uwarp_verbs::{QpModify, QpState, StreamOptions};
 use crate::input::Input;
 use crate::live::{self, End, HandClock, Line, Side};
 
-/// At most so many steps in one input.
+/// Most steps in one input.
 const MAX_STEPS: usize = 120;
-/// A connection whose bytes are late for as long as this may be given up (`Timeouts::stalled` is 120 s).
+/// The connection may be given up if its bytes are late for this long (`Timeouts::stalled` is 120
+/// s).
 const PATIENCE: Duration = Duration::from_secs(100);
-/// Everything has to come to an end in this time: twice until a peer is found to have stalled, and some closing.
+/// Longest time until everything has ended: two times `Timeouts::stalled`, and some time to close.
 const BOUND: Duration = Duration::from_secs(300);
 
-/// What may become of the connection.
+/// Expected outcome of the connection.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Fate {
     /// Everything completes.
     Stands,
-    /// It may end, and need not.
+    /// The connection may end.
     Doubtful,
-    /// Both ends find that it has ended.
+    /// The connection ends, and both ends detect it.
     Ends,
 }
 
@@ -41,12 +47,12 @@ struct Pair {
     fate: Fate,
 }
 
-/// Flags (bit 0: CRC, bit 1: Markers of the first side, bit 2: of the second), then steps.
+/// Input: flags (bit 0: CRC, bit 1: Markers of the first side, bit 2: of the second), then steps.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let flags = input.flags();
     let mut pair = Pair::new(flags(0), [flags(1), flags(2)]);
-    // The second side may not send before an FPDU of the first has come.
+    // The second side may not send before it has received an FPDU of the first.
     pair.post(0, 5, &mut Input::new(&[]));
     for _ in 0..MAX_STEPS {
         if input.is_empty() {
@@ -96,7 +102,7 @@ impl Pair {
             let end = End::new(live::device(&clock, seed), Arc::clone(&clock), seed);
             end.qp
                 .attach_stream(stream, &[], &options)
-                .expect("the stream stands");
+                .expect("the stream is connected");
             end
         });
         Self {
@@ -122,11 +128,11 @@ impl Pair {
         ours.post(theirs, kind, input);
     }
 
-    /// What the relay does but carry and damage, and how an end may go.
+    /// Injects a fault, ends the connection from one side, holds a direction or advances the clock.
     fn fault(&mut self, from: usize, fault: u8, input: &mut Input<'_>) {
         let qp = &self.ends[from].qp;
         match fault {
-            // Broken off: the rest of what is under way never arrives.
+            // The rest of the bytes in flight never arrives.
             0 => self.line.end(side(from), input.u16().into()),
             1 => self.line.end(side(from), usize::MAX),
             2 => self.line.cut(),
@@ -134,7 +140,7 @@ impl Pair {
             4 => qp.abort(),
             5 => {
                 let over = QpModify::new().state(QpState::Terminate);
-                // Refused unless it is in RTS.
+                // Refused unless the QP is in RTS.
                 let _ = qp.modify(&over);
             }
             6 => return self.line.hold(side(from), input.u8() & 1 == 1),
@@ -150,21 +156,22 @@ impl Pair {
         self.at_least(Fate::Ends);
     }
 
-    /// What happens now; says when something will be due.
+    /// Runs both devices at the current time. Returns the time of their next event.
     fn look(&mut self) -> Option<Instant> {
         let failing = self.fate > Fate::Stands;
         let due = self.ends.each_mut().map(|end| end.look(failing));
         due.into_iter().flatten().min()
     }
 
-    /// All that is under way arrives, and time goes on until nothing more happens; then all has to be there, or over.
+    /// Delivers all bytes in flight and advances the clock until nothing more happens. Then
+    /// everything must have completed, or both ends must have ended.
     fn rest(mut self) {
         self.line.hold(Side::First, false);
         self.line.hold(Side::Second, false);
         let until = self.clock.now() + BOUND;
         loop {
             let moved = [Side::First, Side::Second].map(|side| self.line.carry(side, usize::MAX));
-            // Twice, for a reset by one end is there for the other at once.
+            // Twice, because a reset by one end reaches the other at once.
             self.look();
             let due = self.look();
             if moved.contains(&true) || self.line.is_loaded() {
@@ -192,7 +199,7 @@ impl Pair {
                     .ends
                     .each_ref()
                     .map(|end| (end.qp.state(), end.qp.end_reason()));
-                panic!("neither done nor over: {states:?}");
+                panic!("neither completed nor ended: {states:?}");
             }
         }
         self.line.cut();

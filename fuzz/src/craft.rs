@@ -1,14 +1,15 @@
-//! ULPDUs that are right but for what the input makes wrong: random bytes seldom are a message.
+//! Builds ULPDUs that are valid except where the input asks for a fault. Random bytes alone are
+//! seldom a message.
 
 use crate::input::Input;
 use crate::model::memory::Region;
 use crate::model::stream::{Judge, Waiting};
 
-/// Payload of one ULPDU at most.
+/// Longest payload of one ULPDU.
 const MAX_PAYLOAD: usize = 2100;
 
-/// A ULPDU for a stream that stands where `judge` stands. Which message, what is wrong with it, and its payload come from
-/// the input.
+/// Builds a ULPDU that is next in the stream which `judge` models. The input selects the message,
+/// its faults and its payload.
 pub(crate) fn ulpdu(input: &mut Input<'_>, judge: &Judge, regions: &[Region]) -> Vec<u8> {
     let opcode = input.u8() & 15;
     let wrong = input.flags();
@@ -55,14 +56,14 @@ pub(crate) fn ulpdu(input: &mut Input<'_>, judge: &Judge, regions: &[Region]) ->
     }
     payload(input, opcode, judge, (region, stag, to), &mut octets);
     if wrong(7) {
-        // Too long, or cut short.
+        // Cuts the ULPDU short, or leaves it as it is if it is shorter than `len`.
         let len = usize::from(input.u8());
         octets.truncate(len.max(1));
     }
     octets
 }
 
-/// A place in a region: near its beginning, near its end, or anywhere.
+/// Chooses an address in a region: near its start, near its end, or anywhere.
 fn place<'r>(input: &mut Input<'_>, regions: &'r [Region]) -> (Option<&'r Region>, u32, u64) {
     let choice = usize::from(input.u8());
     let offset = input.u16();
@@ -80,7 +81,7 @@ fn place<'r>(input: &mut Input<'_>, regions: &'r [Region]) -> (Option<&'r Region
     (Some(region), region.stag, to)
 }
 
-/// What follows the DDP header.
+/// Appends the bytes after the DDP header.
 fn payload(
     input: &mut Input<'_>,
     opcode: u8,
@@ -91,7 +92,7 @@ fn payload(
     match opcode {
         1 => {
             let (sink, len) = (input.u32(), u32::from(input.u16()));
-            // In bounds more often than not.
+            // Most lengths are in bounds.
             let end = region.map_or(0, |region| {
                 region.base.wrapping_add(region.octets.len() as u64)
             });
@@ -110,7 +111,7 @@ fn payload(
         2 => {
             let mut payload = input.slice(MAX_PAYLOAD).to_vec();
             if let Some(Waiting::Read { len, got, .. }) = judge.waiting.front() {
-                // All that is missing, where the input has chosen an even length.
+                // An even length stands for all bytes that the Read still lacks.
                 if payload.len().is_multiple_of(2) {
                     payload.resize((len - got) as usize, 0x77);
                 }

@@ -1,16 +1,16 @@
-//! What a peer writes, and where it lands: Writes, Sends and Read Responses at the edges of regions, receives and sinks.
-//! After every step all memory is that of the model, the bytes around every buffer included: nothing outside of a valid
-//! target has changed.
+//! Placement of the peer's data: Writes, Sends and Read Responses at the edges of regions, receives
+//! and sinks. After every step all memory equals the model's. That includes the guard bytes around
+//! each buffer, so a change outside a valid target is found.
 
 use crate::craft;
 use crate::input::Input;
 use crate::model::memory::regions;
 use crate::play::Play;
 
-/// At most so many steps in one input.
+/// Most steps in one input.
 const MAX_STEPS: usize = 64;
 
-/// Steps: two of three are a segment that may be placed.
+/// Runs the steps of the input. Five of eight steps deliver a crafted segment.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let mut play = Play::new(2, 16);
@@ -32,7 +32,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// A Write whose STag, TO and length are any.
+/// Delivers a Write with an arbitrary STag, TO and length.
 fn write(input: &mut Input<'_>, play: &mut Play) {
     let mut ulpdu = vec![0xC1, 0x40];
     let all = regions();

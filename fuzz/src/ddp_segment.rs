@@ -1,6 +1,10 @@
-//! DDP by itself. Any bytes as a segment: what is read stands where RFC 5041 Figures 3 and 4 put it, and what is written
-//! has the same bytes. Segments on a queue: taken, placed and refused as the model does. Messages cut into segments. STag,
-//! TO and length against memory, with arithmetic that cannot wrap.
+//! DDP without the layers above it.
+//!
+//! * Arbitrary bytes as a segment: the parsed fields are at the offsets of RFC 5041 Figures 3 and
+//!   4, and the emitted header has the same bytes.
+//! * Segments on a queue: accepted, placed and refused as in the model.
+//! * Messages cut into segments.
+//! * STag, TO and length against memory, with arithmetic that cannot wrap.
 
 use uwarp_ddp::{
     DdpError, Header, MAX_HEADER, MAX_ULPDU, Msn, Qn, STag, Segmenter, TaggedFault, TaggedHeader,
@@ -9,7 +13,7 @@ use uwarp_ddp::{
 
 use crate::input::Input;
 
-/// A segment; then a queue, a message and a range, each from what is left.
+/// Parses the whole input as a segment, then takes a range, a message and a queue from it.
 pub fn run(data: &[u8]) {
     header(data);
     let mut input = Input::new(data);
@@ -24,7 +28,7 @@ fn field(octets: &[u8], at: usize, len: usize) -> u64 {
         .fold(0, |value, octet| value << 8 | u64::from(*octet))
 }
 
-/// Decode, compare, encode, compare.
+/// Parses a header, compares it, emits it and compares again.
 fn header(octets: &[u8]) {
     let parsed = Header::parse(octets);
     let Some(control) = octets.first() else {
@@ -77,7 +81,7 @@ fn header(octets: &[u8]) {
     }
 }
 
-/// RFC 5041 section 7.2.
+/// Checks an error's type and code (RFC 5041 section 7.2).
 fn numbered(error: DdpError) {
     let number = match error {
         DdpError::TooShort { .. } => None,
@@ -108,7 +112,7 @@ fn numbered(error: DdpError) {
     assert!(!error.to_string().is_empty());
 }
 
-/// Where bytes lie in a range, in 128 bits.
+/// Checks where bytes lie in a range, computed in 128 bits.
 fn range(input: &mut Input<'_>) {
     let range = TaggedRange {
         base: TaggedOffset(input.u64()),
@@ -146,7 +150,7 @@ fn range(input: &mut Input<'_>) {
     assert_eq!(TaggedOffset(to).advance(len).0, end as u64);
 }
 
-/// A message is covered once, in order, by segments that fit, whatever the MULPDU does meanwhile.
+/// Checks that segments cover a message once and in order, even if the MULPDU changes in between.
 fn message(input: &mut Input<'_>) {
     let len = input.u32() % 300_000;
     let header_len = if input.flags()(0) { 14 } else { 18 };
@@ -154,7 +158,7 @@ fn message(input: &mut Input<'_>) {
     let mut at = 0;
     for step in 0_u32.. {
         assert_eq!((segmenter.position(), segmenter.is_done()), (at, false));
-        // Past the first few, large ones: every message ends soon.
+        // Large after the first few segments, so that every message ends soon.
         let mulpdu = if step < 8 { input.u16().into() } else { 40_000 };
         let segment = segmenter
             .next_segment(header_len, mulpdu)
@@ -180,7 +184,7 @@ fn message(input: &mut Input<'_>) {
     );
 }
 
-/// Segments on a queue.
+/// Delivers segments to an untagged queue.
 fn queue(input: &mut Input<'_>) {
     let qn = u32::from(input.u8() & 3);
     let mut receiver = UntaggedReceiver::new(Qn(qn));

@@ -1,18 +1,18 @@
-//! A deframer of `uwarp-mpa` at work: what the targets about FPDUs have in common.
+//! Drives a deframer of `uwarp-mpa`; shared by the targets that test FPDUs.
 
 use uwarp_mpa::{DeframeError, Deframer, MpaErrorCode, Step};
 
 use crate::input::Cuts;
 use crate::model::fpdu::{End, Opened};
 
-/// No FPDU takes more, Markers included.
+/// Longest FPDU, Markers included.
 const LONGEST: usize = 65_288;
 
-/// Hands `stream` in pieces to a deframer, and says what came of it.
+/// Feeds `stream` to a deframer in pieces. Returns the ULPDUs and how the stream ended.
 ///
 /// # Panics
-/// If the deframer breaks its own contract: it asks for bytes that it has, or for more than an FPDU takes, forgets an
-/// error, or gives a ULPDU whose parts do not agree.
+/// If the deframer breaks its contract: it asks for bytes that it already has or for more than an
+/// FPDU takes, forgets an error, or returns a ULPDU whose accessors disagree.
 #[must_use]
 pub(crate) fn deframe(
     stream: &[u8],
@@ -25,7 +25,7 @@ pub(crate) fn deframe(
     let mut need = 0;
     for piece in cuts.pieces(stream) {
         buffer.extend_from_slice(piece);
-        // The deframer said that it cannot find out more before.
+        // The deframer said that it needs more bytes than these.
         if buffer.len() < need {
             if buffer.len() + 1 == need || buffer.len().is_power_of_two() {
                 assert!(matches!(deframer.next(&buffer), Ok(Step::Need(_))));
@@ -56,7 +56,7 @@ pub(crate) fn deframe(
                 }
                 Err(error) => {
                     assert_eq!(deframer.next(&[]).unwrap_err(), error, "an error stays");
-                    // RFC 5044 section 8.
+                    // Error codes of RFC 5044 section 8.
                     let crc = matches!(error, DeframeError::BadCrc { .. });
                     assert_eq!(error.code().code(), if crc { 2 } else { 3 });
                     assert!(!error.to_string().is_empty() && !error.code().to_string().is_empty());
@@ -78,7 +78,7 @@ fn joined<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
     octets
 }
 
-/// The ways to the bytes of a ULPDU agree with each other.
+/// Checks that all accessors to the bytes of a ULPDU agree.
 fn examine(ulpdu: &uwarp_mpa::Ulpdu<'_>, found: &Opened) {
     assert_eq!(found.ulpdu.len(), ulpdu.len());
     assert_eq!(ulpdu.is_empty(), found.ulpdu.is_empty());

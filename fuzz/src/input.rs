@@ -1,20 +1,20 @@
-//! The bytes of a fuzzer, taken as the choices that a target has to make.
+//! Bytes of the fuzzer, read as the choices that a target makes.
 
-/// Reads choices from the front of the input. An input that has run out gives zeros and empty slices, so that every
-/// sequence of bytes is a valid input, and a longer one begins as a shorter one does.
+/// Reads choices from the front of the input. An exhausted input returns zeros and empty slices, so
+/// every sequence of bytes is a valid input.
 #[derive(Clone, Debug)]
 pub struct Input<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Input<'a> {
-    /// All of `data`.
+    /// Creates an input from all of `data`.
     #[must_use]
     pub const fn new(data: &'a [u8]) -> Self {
         Self { rest: data }
     }
 
-    /// Whether nothing is left.
+    /// Returns true if no bytes are left.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.rest.is_empty()
@@ -28,38 +28,39 @@ impl<'a> Input<'a> {
         octets
     }
 
-    /// One byte.
+    /// Reads one byte.
     pub fn u8(&mut self) -> u8 {
         u8::from_be_bytes(self.array())
     }
 
-    /// Two bytes, most significant first, as all numbers here.
+    /// Reads two bytes. All numbers are big-endian.
     pub fn u16(&mut self) -> u16 {
         u16::from_be_bytes(self.array())
     }
 
-    /// Four bytes.
+    /// Reads four bytes.
     pub fn u32(&mut self) -> u32 {
         u32::from_be_bytes(self.array())
     }
 
-    /// Eight bytes.
+    /// Reads eight bytes.
     pub fn u64(&mut self) -> u64 {
         u64::from_be_bytes(self.array())
     }
 
-    /// One of `0..count`, from one byte. `count` is at most 256.
+    /// Reads one byte and returns a number in `0..count`. `count` is at most 256.
     pub fn choice(&mut self, count: usize) -> usize {
         usize::from(self.u8()) % count.max(1)
     }
 
-    /// An byte of flags: bit `n`.
+    /// Reads one byte of flags. The returned function tests bit `n`.
     pub fn flags(&mut self) -> impl Fn(u8) -> bool + use<> {
         let octet = self.u8();
         move |bit| octet >> bit & 1 == 1
     }
 
-    /// As many bytes as the two before them say, at most `limit` and at most those that are left.
+    /// Reads a slice whose length is in the two bytes before it, limited to `limit` and to the
+    /// bytes left.
     pub fn slice(&mut self, limit: usize) -> &'a [u8] {
         let len = usize::from(self.u16()).min(limit).min(self.rest.len());
         let (taken, rest) = self.rest.split_at(len);
@@ -67,13 +68,13 @@ impl<'a> Input<'a> {
         taken
     }
 
-    /// All that is left.
+    /// Takes all remaining bytes.
     pub fn take_rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.rest)
     }
 }
 
-/// Cuts a stream into the pieces in which it arrives: as the input says, again from its start when it has run out.
+/// Cuts a stream into pieces. The lengths come from the input and repeat after the last one.
 #[derive(Clone, Debug)]
 pub struct Cuts<'a> {
     lengths: &'a [u8],
@@ -81,13 +82,14 @@ pub struct Cuts<'a> {
 }
 
 impl<'a> Cuts<'a> {
-    /// Pieces of the lengths that `lengths` gives: one byte each, squared above 127. Without any: one piece.
+    /// Creates pieces whose lengths are the bytes of `lengths`; a byte above 127 stands for its
+    /// square. Empty `lengths` give one piece.
     #[must_use]
     pub const fn new(lengths: &'a [u8]) -> Self {
         Self { lengths, next: 0 }
     }
 
-    /// The length of the next piece of `left` bytes: 1 at least if `left` is.
+    /// Returns the length of the next piece of `left` bytes: at least 1 unless `left` is 0.
     pub fn piece(&mut self, left: usize) -> usize {
         let Some(&octet) = self.lengths.get(self.next) else {
             return left;
@@ -98,7 +100,7 @@ impl<'a> Cuts<'a> {
         len.max(1).min(left)
     }
 
-    /// `stream` in pieces.
+    /// Iterates over the pieces of `stream`.
     pub fn pieces<'s>(
         mut self,
         mut stream: &'s [u8],
@@ -114,60 +116,60 @@ impl<'a> Cuts<'a> {
     }
 }
 
-/// Writes what [`Input`] reads: for seeds and for tests.
+/// Writes the format that [`Input`] reads, for seeds and tests.
 #[derive(Clone, Debug, Default)]
 pub struct Seed(Vec<u8>);
 
 impl Seed {
-    /// Nothing yet.
+    /// Creates an empty seed.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// One byte.
+    /// Appends one byte.
     #[must_use]
     pub fn u8(mut self, value: u8) -> Self {
         self.0.push(value);
         self
     }
 
-    /// Two bytes.
+    /// Appends two bytes.
     #[must_use]
     pub fn u16(mut self, value: u16) -> Self {
         self.0.extend_from_slice(&value.to_be_bytes());
         self
     }
 
-    /// Four bytes.
+    /// Appends four bytes.
     #[must_use]
     pub fn u32(mut self, value: u32) -> Self {
         self.0.extend_from_slice(&value.to_be_bytes());
         self
     }
 
-    /// Eight bytes.
+    /// Appends eight bytes.
     #[must_use]
     pub fn u64(mut self, value: u64) -> Self {
         self.0.extend_from_slice(&value.to_be_bytes());
         self
     }
 
-    /// A slice with its length before it.
+    /// Appends a slice, preceded by its length.
     #[must_use]
     pub fn slice(self, octets: &[u8]) -> Self {
-        let len = u16::try_from(octets.len()).expect("a slice of a seed is short");
+        let len = u16::try_from(octets.len()).expect("a slice of a seed is at most 65535 bytes");
         self.u16(len).rest(octets)
     }
 
-    /// Bytes without a length: the rest of the input.
+    /// Appends bytes without a length, for the rest of the input.
     #[must_use]
     pub fn rest(mut self, octets: &[u8]) -> Self {
         self.0.extend_from_slice(octets);
         self
     }
 
-    /// The input.
+    /// Returns the bytes of the input.
     #[must_use]
     pub fn done(self) -> Vec<u8> {
         self.0

@@ -1,8 +1,10 @@
-//! The fuzz targets of uwarp: each is a function over bytes that compares the stack with a model and panics where they
-//! differ. They compile on stable; `fuzz_targets/` hands them to libFuzzer. See docs/testing.md.
+//! Fuzz targets of uwarp. Each target is a function over bytes that compares the stack with a model
+//! and panics where they differ. The functions compile on stable; `fuzz_targets/` hands them to
+//! libFuzzer. See docs/testing.md.
 
 #![forbid(unsafe_code)]
 
+mod atomics;
 pub mod capture_file;
 pub mod connection_pair;
 mod craft;
@@ -23,25 +25,24 @@ pub mod smoltcp_link;
 #[doc(hidden)]
 pub mod start;
 pub mod verbs_ops;
-mod words;
 
 /// A fuzz target.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Its name: that of its module, its binary, its seeds and its crashers.
+    /// Name of the target's module, binary, seeds and crashers.
     pub name: &'static str,
-    /// Plays one input.
+    /// Runs the target on one input.
     ///
     /// # Panics
-    /// If the stack does not do what the model does.
+    /// If the stack and the model differ.
     pub run: fn(&[u8]),
 }
 
 impl Target {
-    /// The target of this name.
+    /// Returns the target with this name.
     ///
     /// # Panics
-    /// If there is none.
+    /// If no target has this name.
     #[must_use]
     pub fn named(name: &str) -> Self {
         *TARGETS
@@ -53,7 +54,7 @@ impl Target {
 
 macro_rules! targets {
     ($($name:ident),* $(,)?) => {
-        /// All of them.
+        /// All fuzz targets.
         pub const TARGETS: &[Target] = &[$(Target { name: stringify!($name), run: $name::run }),*];
     };
 }

@@ -1,11 +1,11 @@
-//! Any bytes as a stream of FPDUs, in pieces that the input chooses, with and without CRC and Markers: the same ULPDUs
-//! and the same error whatever the pieces, and those that the model finds.
+//! Arbitrary bytes as a stream of FPDUs, cut into pieces by the input, with and without CRC and
+//! Markers. The ULPDUs and the error must be those of the model, whatever the pieces.
 
 use crate::deframing::deframe;
 use crate::input::{Cuts, Input};
 use crate::model::fpdu;
 
-/// Flags (bit 0: CRC, bit 1: Markers), the lengths of the pieces, the stream.
+/// Input: flags (bit 0: CRC, bit 1: Markers), the lengths of the pieces, the stream.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let flags = input.flags();

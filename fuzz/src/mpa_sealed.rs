@@ -1,6 +1,9 @@
-//! ULPDUs that the input chooses, in FPDUs that are right: so the fuzzer gets past the CRC. The framer makes the same
-//! bytes as the model, in all three ways it has; they come back as the same ULPDUs; the layers above do the same with them
-//! whatever the pieces; and an byte that is damaged on the way is never taken for a right one.
+//! ULPDUs from the input in valid FPDUs, so that the fuzzer gets past the CRC.
+//!
+//! * All three methods of the framer write the same bytes as the model.
+//! * The deframer returns the same ULPDUs, whatever the pieces.
+//! * RDMAP and DDP handle them as the model does.
+//! * A damaged byte is never accepted as valid if the CRC is on.
 
 use uwarp_mpa::{FrameError, Framer};
 
@@ -9,12 +12,13 @@ use crate::input::{Cuts, Input};
 use crate::model::fpdu::{End, MAX_ULPDU, Opened, Sealer, open};
 use crate::play::Play;
 
-/// At most so many ULPDUs in one input, and about so many bytes in them.
+/// Limits of one input: the number of ULPDUs, and roughly the total of their bytes.
 const MAX_COUNT: usize = 24;
 const MAX_OCTETS: usize = 80_000;
 
-/// Flags (bit 0: CRC, bit 1: Markers, bit 2: damage, bit 3: fill ULPDUs up), the lengths of the pieces, where the damage is
-/// and what, then ULPDUs with their lengths. A ULPDU may be filled up to a length that has no place in an input.
+/// Input: flags (bit 0: CRC, bit 1: Markers, bit 2: damage, bit 3: pad ULPDUs), the lengths of the
+/// pieces, position and value of the damage, then ULPDUs with their lengths. Padding makes ULPDUs
+/// longer than an input could hold.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let flags = input.flags();
@@ -51,7 +55,7 @@ pub fn run(data: &[u8]) {
         let found = deframe(sealer.stream(), crc, markers, Cuts::new(lengths));
         assert_eq!(found, expected);
     }
-    // What lies above sees ULPDUs and nothing else.
+    // The layers above MPA see only ULPDUs.
     let mut play = Play::new(4, 4);
     for ulpdu in &ulpdus {
         play.receive(ulpdu);
@@ -63,7 +67,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// A ULPDU that no FPDU may carry is refused, and nothing was written.
+/// Checks that the framer refuses a ULPDU that no FPDU may carry, and writes nothing.
 fn refused(crc: bool, markers: bool, ulpdu: &[u8]) {
     let mut framer = Framer::new(crc, markers);
     let mut out = vec![7];
@@ -77,7 +81,8 @@ fn refused(crc: bool, markers: bool, ulpdu: &[u8]) {
     assert_eq!((error, out, framer.position()), (wanted, vec![7], 0));
 }
 
-/// The framer makes `wanted` of the ULPDUs, wherever header and payload part.
+/// Checks that the framer makes `wanted` from the ULPDUs, wherever a ULPDU is split into header and
+/// payload.
 fn frame(crc: bool, markers: bool, ulpdus: &[Vec<u8>], wanted: &[u8]) {
     let (mut staged, mut into, mut in_place) = (Vec::new(), Vec::new(), Vec::new());
     let mut framers = [(); 3].map(|()| Framer::new(crc, markers));
@@ -98,13 +103,13 @@ fn frame(crc: bool, markers: bool, ulpdus: &[Vec<u8>], wanted: &[u8]) {
             room: fpdu - 1,
         };
         assert_eq!(no_room, Err(needed));
-        assert!(room == [0xEE].repeat(fpdu - 1), "there was no room");
+        assert!(room == [0xEE].repeat(fpdu - 1), "written without room");
         room.resize(fpdu + 3, 0xEE);
         let taken = second.frame_into(header, ulpdu.as_slice(), header_len, len, &mut room);
         assert_eq!((taken, &room[fpdu..]), (Ok(fpdu), &[0xEE; 3][..]));
         into.extend_from_slice(&room[..fpdu]);
 
-        // An FPDU that is taken back and framed again is the same.
+        // Framing, rewinding and framing again gives the same FPDU.
         let before = third.position();
         match third.frame_in_place(header, ulpdu.as_slice(), header_len, len, &mut in_place) {
             Ok(trailer) => {
@@ -134,8 +139,9 @@ fn frame(crc: bool, markers: bool, ulpdus: &[Vec<u8>], wanted: &[u8]) {
     }
 }
 
-/// One byte changes on the way. What is found is what the model finds; with a CRC the ULPDUs before it come out and
-/// nothing else does. (Of a length field that changed only the model speaks: its CRC may cover anything.)
+/// Damages one byte of the stream and compares the deframer with the model. With a CRC only the
+/// ULPDUs before the damage come out. A damaged length field is an exception: the FPDU then ends
+/// elsewhere, so only the model is compared.
 fn damaged(crc: bool, markers: bool, sealer: &Sealer, at: usize, damage: u8, lengths: &[u8]) {
     let mut stream = sealer.stream().to_vec();
     let at = at % stream.len();

@@ -1,16 +1,20 @@
-//! One stream: ULPDUs arrive, right ones, nearly right ones and any bytes, between messages of our own. What the stream
-//! makes of each is what the model makes of it, code for code; our own segments have the bytes of the RFCs' figures; every
-//! error has its Terminate Message; memory is that of the model.
+//! One RDMAP stream. Valid, nearly valid and arbitrary ULPDUs arrive between messages that the
+//! stream sends.
+//!
+//! * The stream handles each ULPDU as the model does, with the same error code.
+//! * Segments that it sends have the bytes of the RFCs' figures.
+//! * Every error has its Terminate Message.
+//! * Memory equals the model's.
 
 use crate::craft;
 use crate::input::Input;
 use crate::model::memory::regions;
 use crate::play::Play;
 
-/// At most so many steps in one input.
+/// Most steps in one input.
 const MAX_STEPS: usize = 96;
 
-/// IRD and ORD, then steps.
+/// Input: IRD and ORD, then steps.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let mut play = Play::new((input.u8() % 5).into(), (input.u8() % 5).into());
@@ -31,7 +35,7 @@ pub fn run(data: &[u8]) {
             25..=30 => {
                 let kind = input.u8();
                 let (stag, to) = (input.u32(), input.u64());
-                // A segment has place for payload.
+                // At least 128, so that a segment has room for payload.
                 let mulpdu = usize::from(input.u16()).max(128);
                 play.send(kind, stag, to, input.u32(), mulpdu);
             }

@@ -1,5 +1,6 @@
-//! Any bytes as a Terminate Header, of a peer that is known and of one that is not: what is read is what the model reads,
-//! by RFC 5040's layout and by that of Linux siw, in numbers; it can be said in words; and what is written is read again.
+//! Arbitrary bytes as a Terminate Header, from a known and from an unknown peer. The parsed fields
+//! equal the model's, by RFC 5040's layout and by that of Linux siw. The message has a description,
+//! and an emitted header parses to the same fields.
 
 use uwarp_rdmap::{
     MAX_TERMINATE_HEADER, Peer, ReadRequestHeader, StreamError, Terminate, TerminateCode,
@@ -8,7 +9,8 @@ use uwarp_rdmap::{
 use crate::input::Input;
 use crate::model::terminate::{self, Header};
 
-/// The Terminate Header is all of the input; for a Read that was under way, its first bytes once more.
+/// Input: a Terminate Header. The bytes after the first four are also read as the header of a Read
+/// Request, for a Read in progress.
 pub fn run(data: &[u8]) {
     for peer in [Peer::Rfc, Peer::Siw] {
         let found = Terminate::parse_from(peer, data);
@@ -26,7 +28,7 @@ pub fn run(data: &[u8]) {
     any_code(data);
 }
 
-/// What a message says, as the model has it.
+/// Converts a message to the model's type.
 fn plain(message: &Terminate) -> Header {
     Header {
         siw: message.read_as() == Peer::Siw,
@@ -37,7 +39,8 @@ fn plain(message: &Terminate) -> Header {
     }
 }
 
-/// What can be asked of a message fits together; and it is read again as it was written, by the RFC's layout.
+/// Checks that the accessors of a message agree, and that the emitted header reads the same by the
+/// RFC's layout.
 fn examine(message: &Terminate, peer: Peer) {
     let words = message.to_string();
     assert!(words.contains(message.reason().name()), "{words}");
@@ -59,7 +62,7 @@ fn examine(message: &Terminate, peer: Peer) {
     let mut octets = [0xEE; MAX_TERMINATE_HEADER];
     let len = message.emit(&mut octets);
     assert!(octets[len..].iter().all(|octet| *octet == 0xEE));
-    let again = terminate::read(&octets[..len], false).expect("it was written whole");
+    let again = terminate::read(&octets[..len], false).expect("a complete header was emitted");
     if !again.siw {
         assert_eq!(
             again,
@@ -71,7 +74,8 @@ fn examine(message: &Terminate, peer: Peer) {
     }
 }
 
-/// The Terminate Message for a Read whose source has gone tells how far it had come (RFC 5040 section 4.8).
+/// Checks the Terminate Message for a Read whose source is gone: it reports how many bytes were
+/// sent before (RFC 5040 section 4.8).
 fn read_under_way(data: &[u8]) {
     let mut input = Input::new(data);
     let sent = input.u32();
@@ -81,7 +85,7 @@ fn read_under_way(data: &[u8]) {
     assert_eq!(request.emit(), data[4..32]);
     let error = StreamError::LocalCatastrophic;
     let told = Terminate::for_read_under_way(&error, &request, sent);
-    let left = told.rdma_header().expect("it has the header");
+    let left = told.rdma_header().expect("it has the Read Request Header");
     assert_eq!(left.len, request.len.saturating_sub(sent));
     assert_eq!(left.sink_to.0, request.sink_to.0.wrapping_add(sent.into()));
     assert_eq!(
@@ -95,11 +99,11 @@ fn read_under_way(data: &[u8]) {
     let ended = Terminate::for_read_under_way(&StreamError::Ended, &request, sent);
     assert_eq!(
         ended, told,
-        "an error that nobody is told of is a local one"
+        "an error without a code is reported as a local one"
     );
 }
 
-/// Every code has words; one that no RFC defines says so.
+/// Checks that every code has a description, and that an undefined code is described as such.
 fn any_code(data: &[u8]) {
     let Some(&[kinds, code]) = data.first_chunk() else {
         return;
@@ -110,7 +114,7 @@ fn any_code(data: &[u8]) {
         code,
     };
     let unnamed = code.name() == "a code without a name";
-    // Those of 1/0 are all one; those of 1/3 are the LLP's to define.
+    // All codes of 1/0 have the same name; those of 1/3 are for the LLP to define.
     let named = match (code.layer, code.etype) {
         (1, 0) => true,
         (1, 3) => false,

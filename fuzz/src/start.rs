@@ -1,5 +1,6 @@
-//! How the binary of a target starts: under cargo-fuzz with the committed seeds and dictionary among libFuzzer's arguments,
-//! and on stable as a program that plays the inputs that it is given.
+//! Entry point of a target's binary. Under cargo-fuzz it adds the committed seeds and the
+//! dictionary to libFuzzer's arguments. On stable it is a program that runs the inputs named as
+//! arguments.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
@@ -9,10 +10,11 @@ use std::{env, fs, io};
 
 use crate::Target;
 
-/// Set for the process that has the arguments, and for the workers that libFuzzer starts from it with what they need.
+/// Set in the process that has the complete arguments. Workers that libFuzzer starts from it
+/// inherit it.
 const COMPLETE: &str = "UWARP_FUZZ_ARGUMENTS_COMPLETE";
 
-/// The `main` of a target: libFuzzer's, or that of a program that plays inputs.
+/// Defines `main` of a target: libFuzzer's, or that of a program which runs inputs.
 #[macro_export]
 macro_rules! binary {
     ($name:ident) => {
@@ -29,11 +31,11 @@ macro_rules! binary {
     };
 }
 
-/// Starts this process over with the seeds and the dictionary of a target among its arguments, where libFuzzer has use for
-/// them. libFuzzer takes both from its arguments only, and cargo-fuzz passes neither.
+/// Restarts this process with the target's seeds and dictionary among its arguments, if libFuzzer
+/// can use them. libFuzzer takes both only from its arguments, and cargo-fuzz passes neither.
 ///
 /// # Panics
-/// If the process cannot be started over.
+/// If the process cannot be restarted.
 pub fn with_seeds_and_dictionary(target: &str) {
     if env::var_os(COMPLETE).is_some() {
         return;
@@ -49,17 +51,20 @@ pub fn with_seeds_and_dictionary(target: &str) {
     if more.is_empty() {
         return;
     }
-    let program = env::current_exe().expect("the path of this program");
+    let program = env::current_exe().expect("the path of this program is known");
     let error = Command::new(program)
         .args(given)
         .args(more)
         .env(COMPLETE, "1")
         .exec();
-    panic!("{target} cannot start over with its seeds: {error}");
+    panic!("{target} cannot restart with its seeds: {error}");
 }
 
-/// The arguments that libFuzzer lacks: the dictionary, unless one is `given`; and the seeds where a corpus is read. A corpus is
-/// a directory, of which libFuzzer writes to the first. Coverage is measured over the files of a corpus, one by one.
+/// Returns the arguments that libFuzzer lacks.
+///
+/// The dictionary is added unless one is `given`. The seeds are added if libFuzzer reads a corpus,
+/// which is a directory; it writes new inputs only to the first directory. A coverage run measures
+/// single files, so it gets each seed as a file.
 fn missing(given: &[OsString], fuzz: &Path, target: &str, measures: bool) -> Vec<OsString> {
     let is_option = |argument: &OsStr| argument.as_encoded_bytes().starts_with(b"-");
     let mut more = Vec::new();
@@ -89,13 +94,13 @@ fn missing(given: &[OsString], fuzz: &Path, target: &str, measures: bool) -> Vec
     more
 }
 
-/// Plays the inputs that the arguments name, files or directories of them.
+/// Runs the inputs that the arguments name. A directory stands for all files in it.
 #[must_use]
 pub fn play(target: &str) -> ExitCode {
     let paths: Vec<PathBuf> = env::args_os().skip(1).map(PathBuf::from).collect();
     if paths.is_empty() {
         eprintln!(
-            "{target} plays inputs: name files, or directories of them. To fuzz: cargo +nightly fuzz run {target}"
+            "{target} runs inputs: name files or directories. To fuzz: cargo +nightly fuzz run {target}"
         );
         return ExitCode::from(2);
     }
@@ -120,7 +125,7 @@ pub fn play(target: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The files of a directory, in the order of their names.
+/// Returns the files of a directory, sorted by path.
 fn files(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut paths = fs::read_dir(directory)?
         .map(|entry| entry.map(|entry| entry.path()))

@@ -1,4 +1,5 @@
-//! Whether the targets can fail: the stack with one fault on purpose at a time, and the seeds.
+//! Checks that the targets can fail. Each deliberate fault of the stack is switched on in turn, and
+//! the seeds are run.
 
 use std::fs;
 use std::panic::catch_unwind;
@@ -7,7 +8,8 @@ use std::path::Path;
 use uwarp_fuzz::TARGETS;
 use uwarp_mutant::{Mutant, switch};
 
-/// Faults that no target finds: they need a startup of a live device with a peer that bends the rules.
+/// Faults that no target finds. They need the startup of a live device with a peer that breaks the
+/// rules.
 const ABOVE: &[Mutant] = &[
     Mutant::ResponderSendsFirst,
     Mutant::TrailingOctetsTaken,
@@ -15,7 +17,7 @@ const ABOVE: &[Mutant] = &[
     Mutant::RtrSendDelivered,
 ];
 
-/// The targets that find this mutant with their seeds alone.
+/// Returns the targets whose seeds find this mutant.
 fn finders(mutant: Mutant, seeds: &[Vec<Vec<u8>>]) -> Vec<&'static str> {
     switch(Some(mutant));
     let finds = TARGETS.iter().zip(seeds).filter(|(target, seeds)| {
@@ -42,11 +44,11 @@ fn seeds() -> Vec<Vec<Vec<u8>>> {
 #[test]
 fn the_seeds_find_every_fault_but_a_few() {
     if !uwarp_mutant::COMPILED_IN {
-        eprintln!("SKIPPED: this build has no sites for faults; ./ci.sh fuzz-smoke builds them");
+        eprintln!("SKIPPED: this build has no fault sites; ./ci.sh fuzz-smoke builds them");
         return;
     }
     let seeds = seeds();
-    // A find is a panic, and there are many.
+    // Each detection is a panic, and there are many.
     std::panic::set_hook(Box::new(|_| {}));
     let found: Vec<(Mutant, Vec<&str>)> = Mutant::ALL
         .iter()
@@ -62,9 +64,10 @@ fn the_seeds_find_every_fault_but_a_few() {
     }
     assert!(
         wrong.is_empty(),
-        "found, or not, and should not be: {wrong:?}"
+        "found and listed in ABOVE, or neither: {wrong:?}"
     );
-    // Captures have no such faults; that target compares files of two writers.
+    // The stack has no such faults for captures. The target `capture_file` compares two
+    // implementations.
     for target in TARGETS
         .iter()
         .filter(|target| target.name != "capture_file")

@@ -1,4 +1,5 @@
-//! Every seed and every input that once made a target panic, on stable; and a short random run of each target.
+//! Runs on stable every seed, every input that once made a target panic, and some random inputs of
+//! each target.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -6,12 +7,12 @@ use std::path::{Path, PathBuf};
 
 use uwarp_fuzz::{TARGETS, Target};
 
-/// Random inputs of each target, from a fixed seed.
+/// Number of random inputs for each target, from a fixed seed.
 const RANDOM: usize = 150;
 
-/// The inputs of a target in `seeds/`, `crashers/` or elsewhere, by name.
+/// Returns the inputs of a target in `seeds/`, `crashers/` or another directory, sorted by name.
 fn inputs(directory: &str, target: &Target) -> Vec<PathBuf> {
-    // An absolute directory stays as it is.
+    // `join` replaces the base by an absolute directory.
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join(directory)
         .join(target.name);
@@ -55,7 +56,7 @@ fn every_past_crasher_passes() {
     replay("crashers");
 }
 
-/// The corpora of long runs, where there are any.
+/// Runs the corpora of long fuzzing runs, if `UWARP_FUZZ_CORPUS` names them.
 #[test]
 fn every_input_of_a_corpus_passes() {
     let Ok(root) = std::env::var("UWARP_FUZZ_CORPUS") else {
@@ -73,7 +74,8 @@ fn random_inputs_pass() {
             .map(|path| fs::read(path).unwrap())
             .collect();
         for round in 0..RANDOM {
-            // Half of them are seeds with a few bytes changed: those get further.
+            // Half of the inputs are seeds with a few changed bytes, which get further than random
+            // bytes.
             let mut data = match random.choice(&seeds) {
                 Some(seed) if round % 2 == 0 => seed.clone(),
                 _ => {

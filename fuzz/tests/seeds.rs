@@ -1,5 +1,5 @@
-//! The seeds that our own stack makes: real exchanges, as inputs of the targets. They are committed, and this test holds
-//! them against what the stack makes today; `UWARP_FUZZ_SEEDS=write` writes them anew.
+//! Seeds made from real exchanges of the stack. They are committed. This test compares them with
+//! the exchanges of the current stack; `UWARP_FUZZ_SEEDS=write` writes them again.
 
 mod exchanges;
 
@@ -9,7 +9,7 @@ use std::path::Path;
 
 use uwarp_fuzz::TARGETS;
 
-/// What the names of these seeds begin with. Others were found by a fuzzer.
+/// Prefix of the names of these seeds. Seeds with other names were found by a fuzzer.
 const MADE: &str = "stack-";
 
 #[test]
@@ -35,11 +35,11 @@ fn the_seeds_of_the_stack_are_what_it_makes_today() {
         assert_eq!(
             made(&directory),
             names,
-            "UWARP_FUZZ_SEEDS=write makes the seeds anew"
+            "UWARP_FUZZ_SEEDS=write writes the seeds again"
         );
         for (name, seed) in names.iter().zip(&seeds) {
             let committed = fs::read(directory.join(name)).unwrap();
-            let wanted = "UWARP_FUZZ_SEEDS=write makes the seeds anew";
+            let wanted = "UWARP_FUZZ_SEEDS=write writes the seeds again";
             assert!(committed == *seed, "{}/{name}: {wanted}", target.name);
         }
     }

@@ -1,7 +1,13 @@
-//! A live device, its region table and its engine against a peer that the input makes: messages that are right, nearly right
-//! and not at all, in FPDUs that may be damaged, in pieces. After each, what the device has sent is what the model says it has
-//! to send, Read Responses and atomics with their bytes and the Terminate Message with its code; completions come in order
-//! and with their numbers; and all memory, of every region, is the model's.
+//! A live device, with its region table and its engine, against a peer made from the input. The
+//! peer sends valid, nearly valid and arbitrary messages in FPDUs that may be damaged and arrive in
+//! pieces.
+//!
+//! After each message these must equal the model:
+//!
+//! * the bytes that the device has sent: Read Responses and Atomic Responses with their payload,
+//!   and the Terminate Message with its code
+//! * the completions, with their order and numbers
+//! * the memory of every region
 
 mod model;
 
@@ -21,7 +27,7 @@ use crate::model::fpdu::{End, Sealer, open};
 use crate::model::memory::{Region, Right, regions};
 use model::{Done, Model};
 
-/// At most so many steps in one input.
+/// Most steps in one input.
 const MAX_STEPS: usize = 48;
 /// Bytes of a receive, and of the sink of a Read.
 const SLOT: usize = 512;
@@ -41,12 +47,12 @@ struct Victim {
     sinks: MemoryRegion,
     crc: bool,
     markers: bool,
-    /// The other end of the line, which would cut it if it were dropped.
+    /// Other end of the line. A drop would cut the line.
     _peer: Box<dyn Llp>,
     _pds: [Pd; 2],
 }
 
-/// Flags (bit 0: CRC, bit 1: Markers of the peer, bit 2: ours), then steps.
+/// Input: flags (bit 0: CRC, bit 1: Markers of the peer, bit 2: our Markers), then steps.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let flags = input.flags();
@@ -70,7 +76,8 @@ pub fn run(data: &[u8]) {
                 sealer.seal(&ulpdu);
                 stream.extend_from_slice(&sealer.stream()[start..]);
                 if step == 6 {
-                    // Without a CRC nothing can be said of a stream whose lengths are wrong.
+                    // Without a CRC, damage to a length field has no predictable effect. So those
+                    // bytes are spared.
                     let safe = if flags(0) { start } else { start + 8 };
                     let at = safe + usize::from(input.u16()) % (stream.len() - start);
                     let by = input.u8();
@@ -117,7 +124,7 @@ fn connected(crc: bool, rx_markers: bool, tx_markers: bool) -> (Victim, Model) {
         .ird(IRD)
         .ord(4);
     qp.attach_stream(end, &[], &options)
-        .expect("the stream stands");
+        .expect("the stream is connected");
     let victim = Victim {
         regions,
         receives: own(SLOT * SLOTS),
@@ -174,7 +181,8 @@ impl Victim {
         model.next_receive += 1;
     }
 
-    /// Posts a Read or an atomic operation of ours; the peer answers it, or lies.
+    /// Posts a Read or an atomic operation. The peer answers it with a valid or an invalid
+    /// response.
     fn ask(&mut self, model: &mut Model, input: &mut Input<'_>) {
         let slot = model.next_request;
         if slot as usize >= SLOTS || model.asking.len() >= 4 {
@@ -194,19 +202,19 @@ impl Victim {
         model.asking.push_back(slot);
     }
 
-    /// Bytes of the peer arrive.
+    /// Delivers bytes of the peer.
     fn arrive(&mut self, octets: &[u8]) {
         self.line.put(Side::Second, octets);
         self.line.carry(Side::Second, usize::MAX);
         live::settle(&self.device, &self.clock);
     }
 
-    /// What the device has sent, completed and written is what the model says.
+    /// Checks that the device has sent, completed and written the bytes of the model.
     fn compare(&mut self, model: &mut Model) {
         live::settle(&self.device, &self.clock);
         model.sent.extend(self.line.take(Side::First));
         let (ulpdus, end) = open(&model.sent, self.crc, self.markers);
-        assert_eq!(end, End::More, "what the device sends is right");
+        assert_eq!(end, End::More, "the device sends valid FPDUs");
         for opened in ulpdus.iter().skip(model.seen) {
             model.sent(&opened.ulpdu);
         }
@@ -229,21 +237,21 @@ impl Victim {
         same(&self.sinks, &model.sinks);
     }
 
-    /// The end: after an error, or because the peer goes.
+    /// Ends the connection, after an error or because the peer closes or resets.
     fn end(&mut self, model: &mut Model) {
         let ended = model.judge.ended;
         if let Some(Some(code)) = ended {
-            assert!(model.terminated, "the peer was not told of {code:?}");
+            assert!(model.terminated, "no Terminate with {code:?} was sent");
         }
         if ended.is_none() && model.taken.is_multiple_of(2) {
-            // The peer closes its half: so does the device (5041-6.2.1, 5044-9.3).
+            // The device closes its half after the peer has closed (5041-6.2.1, 5044-9.3).
             self.line.fin(Side::Second);
             live::settle(&self.device, &self.clock);
         }
         if ended.is_some() || model.taken.is_multiple_of(2) {
             assert!(
                 self.line.ended(Side::First),
-                "the device closes what has ended"
+                "the device closes an ended connection"
             );
         }
         self.line.cut();
@@ -251,7 +259,7 @@ impl Victim {
         assert_eq!(self.qp.state(), QpState::Error);
         let reason = self.qp.end_reason().expect("it has ended");
         assert!(!reason.to_string().is_empty());
-        // Everything that was posted completes once.
+        // Every posted work request completes once.
         model.flushed[0] += completed(&self.send_cq, &mut model.done_send, true);
         model.flushed[1] += completed(&self.recv_cq, &mut model.done_recv, true);
         assert_eq!(model.flushed, [model.asking.len(), model.posted.len()]);
@@ -265,7 +273,8 @@ fn same(region: &MemoryRegion, wanted: &[u8]) {
     assert!(octets == wanted, "memory differs");
 }
 
-/// Looks at the completions of a queue: successes are those of the model, in order. How many were none.
+/// Polls a queue and checks that the successes are the model's, in order. Returns the number of
+/// failures.
 fn completed(cq: &Cq, done: &mut VecDeque<Done>, ended: bool) -> usize {
     let mut flushed = 0;
     while let Some(completion) = cq.poll_one() {
@@ -274,7 +283,7 @@ fn completed(cq: &Cq, done: &mut VecDeque<Done>, ended: bool) -> usize {
             flushed += 1;
             continue;
         }
-        assert_eq!(flushed, 0, "a success behind a failure");
+        assert_eq!(flushed, 0, "a success after a failure");
         let wanted = done.pop_front();
         let Some(wanted) = wanted else {
             panic!("not due: {completion:?}");

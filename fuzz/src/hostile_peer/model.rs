@@ -1,58 +1,59 @@
-//! What the device has to do.
+//! Model of what the device must do.
 
 use std::collections::VecDeque;
 
 use uwarp_verbs::WcOpcode;
 
 use super::{IRD, SLOT, SLOTS, UNTOUCHED};
+use crate::atomics::{compare_swap, fetch_add};
 use crate::model::fpdu::{End, open};
 use crate::model::memory::Region;
 use crate::model::stream::{Asked, Event, Judge, Waiting};
-use crate::words::{added, swapped};
 
-/// What the device has to send next.
+/// A message that the device must send next.
 #[derive(Debug)]
 pub(super) enum Due {
     Read { stag: u32, to: u64, octets: Vec<u8> },
     Atomic { id: u32, original: u64 },
 }
 
-/// Bytes of a message, the STag that was invalidated, Immediate Data, whether it was solicited.
+/// Bytes of a message, the invalidated STag, Immediate Data, and whether it was solicited.
 pub(super) type Received = (u32, Option<u32>, Option<[u8; 8]>, bool);
 
-/// What the device has to complete next on a queue.
+/// A completion that is due next on a queue.
 #[derive(Debug)]
 pub(super) struct Done {
     pub(super) wr_id: u64,
-    /// For a receive.
+    /// For a receive only.
     pub(super) recv: Option<Received>,
     pub(super) opcode: WcOpcode,
 }
 
-/// The model of all of it.
+/// Model of the device and the stream.
 pub(super) struct Model {
     pub(super) judge: Judge,
-    /// With the STags that the device gave out; a region that was invalidated has none.
+    /// Regions, with the STags that the device assigned. An invalidated region is not valid.
     pub(super) regions: Vec<Region>,
     pub(super) receives: Vec<u8>,
     pub(super) sinks: Vec<u8>,
-    /// Receives that are posted: slot and length.
+    /// Posted receives: slot and length.
     pub(super) posted: VecDeque<(u64, u32)>,
     pub(super) next_receive: u64,
-    /// Our Reads and atomics that are outstanding: slot.
+    /// Slots of our outstanding Reads and atomics.
     pub(super) asking: VecDeque<u64>,
     pub(super) next_request: u64,
     pub(super) due: VecDeque<Due>,
     pub(super) done_send: VecDeque<Done>,
     pub(super) done_recv: VecDeque<Done>,
-    /// ULPDUs of the peer that the model has taken, bytes that the device has sent, and its ULPDUs that were looked at.
+    /// Counts ULPDUs of the peer that the model has taken, holds the bytes that the device has
+    /// sent, and counts its ULPDUs that were checked.
     pub(super) taken: usize,
     pub(super) sent: Vec<u8>,
     pub(super) seen: usize,
     pub(super) response_msn: u32,
     pub(super) request_msn: u32,
     pub(super) terminated: bool,
-    /// Completions of the two queues that were no success.
+    /// Failed completions of the send and the receive queue.
     pub(super) flushed: [usize; 2],
 }
 
@@ -86,7 +87,7 @@ impl Model {
         }
     }
 
-    /// What the bytes of the peer so far lead to.
+    /// Processes the bytes of the peer so far.
     pub(super) fn arrive(&mut self, stream: &[u8], crc: bool, markers: bool) {
         let (ulpdus, end) = open(stream, crc, markers);
         for opened in ulpdus.iter().skip(self.taken) {
@@ -180,7 +181,7 @@ impl Model {
         });
     }
 
-    /// A request of the peer is answered at once.
+    /// Executes a request of the peer, and queues the answer that is due.
     fn asked(&mut self) {
         let place = |regions: &[Region], stag: u32| {
             regions
@@ -220,9 +221,9 @@ impl Model {
                 let word: [u8; 8] = region.octets[at..at + 8].try_into().expect("8 bytes");
                 let original = u64::from_ne_bytes(word);
                 let after = if swap {
-                    swapped(original, [data, mask, compare, compare_mask])
+                    compare_swap(original, [data, mask, compare, compare_mask])
                 } else {
-                    added(original, data, mask)
+                    fetch_add(original, data, mask)
                 };
                 region.octets[at..at + 8].copy_from_slice(&after.to_ne_bytes());
                 self.due.push_back(Due::Atomic { id, original });
@@ -230,7 +231,7 @@ impl Model {
         }
     }
 
-    /// A ULPDU of the device.
+    /// Checks a ULPDU that the device sent.
     pub(super) fn sent(&mut self, ulpdu: &[u8]) {
         assert!(!self.terminated, "nothing follows a Terminate Message");
         let (control, opcode) = (ulpdu[0], ulpdu[1] & 15);

@@ -1,5 +1,5 @@
-//! One end of a connection that keeps to the rules, with its part of the model: what completes has the bytes of the model, and
-//! memory is the model's.
+//! One end of a connection that keeps to the rules, with its part of the model. Completions have
+//! the bytes of the model, and memory equals the model's.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,11 +12,12 @@ use uwarp_verbs::{
 use super::{HandClock, settle};
 use crate::input::Input;
 
-/// Work requests of an end at most.
+/// Most work requests of an end.
 const SLOTS: u64 = 40;
-/// Bytes of a slot: the source, the receive or the sink of one work request.
+/// Bytes of a slot. A slot is the source, the receive or the sink of one work request.
 const SLOT: u64 = 2048;
-/// What peers reach: bytes that are written, bytes that are read, one word.
+/// Layout of the shared region: bytes that the peer writes, bytes that it reads, one word for
+/// atomics.
 const WRITTEN: usize = 4096;
 const READ: usize = 2048;
 const WORD: usize = WRITTEN + READ;
@@ -31,25 +32,25 @@ pub(crate) struct End {
     own: MemoryRegion,
     shared: MemoryRegion,
 
-    /// What the own region holds: sources, and in the end receives and sinks.
+    /// Model of the own region: sources, and after completion also receives and sinks.
     slots: Vec<u8>,
-    /// What the peer writes into: as it was, and as it is in the end.
+    /// Model of the bytes that the peer writes: at the start, and after all Writes.
     before: Vec<u8>,
     written: Vec<u8>,
-    /// All Writes of the peer: where, and what.
+    /// All Writes of the peer: offset and bytes.
     writes: Vec<(usize, Vec<u8>)>,
     word: u64,
     used: u64,
-    /// Receives that wait for a Send of the peer: slot.
+    /// Slots of receives that no Send of the peer has used yet.
     receives: VecDeque<u64>,
-    /// What has to complete in each queue: slot, and what its bytes are then, from its start on.
+    /// Completions due on each queue: slot, and the bytes at its start afterwards.
     sends_due: VecDeque<(u64, Vec<u8>)>,
     receives_due: VecDeque<(u64, Vec<u8>)>,
     posted: usize,
     completed: usize,
 }
 
-/// Bytes that repeat every 256.
+/// Creates bytes that repeat every 256.
 fn pattern(len: usize, octet: impl Fn(u64) -> u8) -> Vec<u8> {
     let mut period: Vec<u8> = (0..256).map(octet).collect();
     period = period.repeat(len.div_ceil(256));
@@ -58,7 +59,7 @@ fn pattern(len: usize, octet: impl Fn(u64) -> u8) -> Vec<u8> {
 }
 
 impl End {
-    /// An end on a device. What its memory holds comes from the seed.
+    /// Creates an end on a device. The seed selects the initial bytes of its memory.
     pub(crate) fn new(device: Device, clock: Arc<HandClock>, seed: u64) -> Self {
         let pd = device.alloc_pd().expect("there is room");
         let cq = || device.create_cq(256).expect("there is room");
@@ -105,7 +106,7 @@ impl End {
         }
     }
 
-    /// The next slot, while the connection stands.
+    /// Takes the next slot while the connection is in RTS.
     fn slot(&mut self) -> Option<u64> {
         if self.used == SLOTS || self.qp.state() != QpState::Rts {
             return None;
@@ -132,7 +133,8 @@ impl End {
         self.posted += 1;
     }
 
-    /// Posts a work request that `theirs` can carry out: 4 a Send, 5 a Write, 6 a Read, 7 an addition.
+    /// Posts a work request that `theirs` can execute. `kind` is 4 for a Send, 5 for a Write and 6
+    /// for a Read; any other is a FetchAdd.
     pub(crate) fn post(&mut self, theirs: &mut End, kind: u8, input: &mut Input<'_>) {
         if kind == 4 && theirs.receives.is_empty() {
             return;
@@ -182,7 +184,7 @@ impl End {
         self.posted += 1;
     }
 
-    /// The first bytes of what is only read.
+    /// Returns the first bytes of the part that is only read.
     fn read_only(&self, len: usize) -> Vec<u8> {
         let mut octets = vec![0; len];
         self.shared
@@ -191,27 +193,33 @@ impl End {
         octets
     }
 
-    /// Whether all that was asked for has completed.
+    /// Returns true if all work requests with an expected result have completed.
     pub(crate) fn is_done(&self) -> bool {
         self.sends_due.is_empty() && self.receives_due.is_empty()
     }
 
-    /// The connection has ended, and says why.
+    /// Returns true if the connection has ended.
+    ///
+    /// # Panics
+    /// If the connection has ended without a reason.
     pub(crate) fn has_ended(&self) -> bool {
         let ended = self.qp.state() == QpState::Error;
         if ended {
-            let reason = self.qp.end_reason().expect("it says why");
+            let reason = self
+                .qp
+                .end_reason()
+                .expect("an ended connection has a reason");
             assert!(!reason.cause().to_string().is_empty());
         }
         ended
     }
 
-    /// The connection is gone: everything has completed, and once.
+    /// Checks, after the connection has ended, that everything completed once.
     pub(crate) fn completed_all(&self) {
         assert_eq!(self.completed, self.posted, "everything completes once");
     }
 
-    /// Drives the device and looks at what completed; says when something will be due.
+    /// Drives the device and checks its completions. Returns the time of its next event.
     pub(crate) fn look(&mut self, damaged: bool) -> Option<Instant> {
         let next = settle(&self.device, &self.clock);
         for (cq, due) in [
@@ -222,7 +230,7 @@ impl End {
                 self.completed += 1;
                 let success = completion.status == Status::Success;
                 assert!(success || damaged, "{completion:?}");
-                // A receive that no Send was for is not among them.
+                // A flushed receive that no Send was posted for is not in the list.
                 if due
                     .front()
                     .is_none_or(|(slot, _)| *slot != completion.wr_id)
@@ -247,7 +255,7 @@ impl End {
         next
     }
 
-    /// Whether an byte that the peer writes may have this value after some of the Writes.
+    /// Returns true if a byte that the peer writes may have this value after some of the Writes.
     fn may_be(&self, at: usize, octet: u8) -> bool {
         let wrote = |(start, octets): &(usize, Vec<u8>)| {
             at.checked_sub(*start).and_then(|at| octets.get(at)) == Some(&octet)
@@ -255,7 +263,7 @@ impl End {
         self.before[at] == octet || self.writes.iter().any(wrote)
     }
 
-    /// What the peer wrote is there; with damage, nothing that it did not write.
+    /// Checks that the bytes of all Writes are there. With damage, checks that no other bytes are.
     pub(crate) fn memory(&self, damaged: bool) {
         let mut shared = vec![0; WORD + 8];
         self.shared
@@ -267,13 +275,16 @@ impl End {
                 assert!(self.may_be(at, *octet), "byte {at} is {octet}");
             }
         } else {
-            assert!(found == self.written, "what the peer wrote is not there");
+            assert!(
+                found == self.written,
+                "bytes that the peer wrote are missing"
+            );
             assert_eq!(shared[WORD..], self.word.to_ne_bytes());
             let mut slots = vec![0; self.slots.len()];
             self.own.read_at(0, &mut slots).expect("it is in bounds");
             assert!(
                 slots == self.slots,
-                "a buffer has changed that nothing completed into"
+                "a buffer without a completion has changed"
             );
         }
     }

@@ -1,4 +1,4 @@
-//! A stream between two ends, carried by hand.
+//! A stream between two ends, whose bytes the target moves.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -9,12 +9,12 @@ use std::time::Instant;
 use rustix::event::{EventfdFlags, eventfd};
 use uwarp_verbs::llp::{Keepalive, Llp, LlpError, Piece, Recv, SendHints};
 
-/// Bytes under way in one direction at most: as much as a full TCP holds.
+/// Most bytes in flight in one direction, as in a full TCP send buffer.
 const ROOM: usize = 1 << 17;
-/// What a segment carries.
+/// Payload of a segment.
 const EMSS: usize = 1460;
 
-/// Who sends.
+/// The sending side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     First,
@@ -34,32 +34,33 @@ impl Side {
     }
 }
 
-/// What one side has sent.
+/// State of the bytes of one sender.
 #[derive(Debug, Default)]
 struct Direction {
     under_way: VecDeque<u8>,
     arrived: VecDeque<u8>,
     fin: bool,
     fin_arrived: bool,
-    /// Nothing arrives for now.
+    /// Nothing arrives until the direction is released.
     held: bool,
-    /// Who carries has ended this direction: a FIN behind what is under way, and nothing that comes later.
+    /// The target has ended this direction: a FIN follows the bytes in flight, and later bytes are
+    /// dropped.
     ended: bool,
 }
 
 #[derive(Debug, Default)]
 struct State {
     directions: [Direction; 2],
-    /// Cut by a reset, or by an end that was dropped.
+    /// The line was reset, or an end was dropped.
     reset: bool,
-    /// Which signals are raised: a system call only where something changes.
+    /// Signals that are raised. Only a change needs a system call.
     raised: [bool; 2],
 }
 
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    /// Readable when something happened for an end.
+    /// Readable if something happened for an end.
     signals: [OwnedFd; 2],
 }
 
@@ -76,14 +77,14 @@ impl Shared {
     }
 }
 
-/// The stream, in the hands of the one who carries it.
+/// The stream, as the target controls it.
 #[derive(Debug)]
 pub(crate) struct Line {
     shared: Arc<Shared>,
 }
 
 impl Line {
-    /// A line, and its two ends.
+    /// Creates a line and its two ends.
     pub(crate) fn new() -> (Self, [Box<dyn Llp>; 2]) {
         let signal = || {
             eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
@@ -103,7 +104,8 @@ impl Line {
         (Self { shared }, ends)
     }
 
-    /// Lets the next `len` bytes of `from` arrive; with the last of them, a FIN. Whether anything did.
+    /// Delivers the next `len` bytes of `from`, and a FIN after the last of them. Returns true if
+    /// anything was delivered.
     pub(crate) fn carry(&self, from: Side, len: usize) -> bool {
         let mut state = self.shared.state();
         let direction = &mut state.directions[from as usize];
@@ -123,7 +125,7 @@ impl Line {
         len > 0 || fin
     }
 
-    /// Whether bytes are under way in either direction.
+    /// Returns true if bytes are in flight in either direction.
     pub(crate) fn is_loaded(&self) -> bool {
         let state = self.shared.state();
         state
@@ -132,13 +134,13 @@ impl Line {
             .any(|direction| !direction.under_way.is_empty())
     }
 
-    /// Nothing of `from` arrives until it is let go.
+    /// Holds or releases the direction of `from`. Nothing arrives while it is held.
     pub(crate) fn hold(&self, from: Side, held: bool) {
         self.shared.state().directions[from as usize].held = held;
     }
 
-    /// A middlebox ends the direction of `from`: of what is under way, the first `len` bytes arrive and a FIN behind
-    /// them; what `from` sends later goes nowhere.
+    /// Ends the direction of `from`, as a middlebox might. The first `len` bytes in flight arrive,
+    /// followed by a FIN. Bytes that `from` sends later are dropped.
     pub(crate) fn end(&self, from: Side, len: usize) {
         let mut state = self.shared.state();
         let direction = &mut state.directions[from as usize];
@@ -146,7 +148,7 @@ impl Line {
         direction.ended = true;
     }
 
-    /// Damages an byte of `from` that is under way. Whether there was one.
+    /// Damages a byte of `from` that is in flight. Returns true if there was one and it changed.
     pub(crate) fn damage(&self, from: Side, at: usize, by: u8) -> bool {
         let mut state = self.shared.state();
         let octets = &mut state.directions[from as usize].under_way;
@@ -165,7 +167,7 @@ impl Line {
             .extend(octets);
     }
 
-    /// Takes what `from` has sent out of the line.
+    /// Removes the bytes that `from` has sent from the line.
     pub(crate) fn take(&self, from: Side) -> Vec<u8> {
         let octets = self.shared.state().directions[from as usize]
             .under_way
@@ -175,27 +177,27 @@ impl Line {
         octets
     }
 
-    /// Closes the direction of `from`: a FIN arrives behind what is under way.
+    /// Closes the direction of `from`: a FIN arrives after the bytes in flight.
     pub(crate) fn fin(&self, from: Side) {
         self.shared.state().directions[from as usize].fin = true;
         self.carry(from, usize::MAX);
     }
 
-    /// Cuts the line: both ends find it reset.
+    /// Resets the line. Both ends detect the reset.
     pub(crate) fn cut(&self) {
         self.shared.state().reset = true;
         self.shared.signal(Side::First);
         self.shared.signal(Side::Second);
     }
 
-    /// Whether `from` has closed its direction, or the line is cut.
+    /// Returns true if `from` has closed its direction, or the line was reset.
     pub(crate) fn ended(&self, from: Side) -> bool {
         let state = self.shared.state();
         state.reset || state.directions[from as usize].fin
     }
 }
 
-/// One end: TCP as `uwarp-verbs` sees it.
+/// One end: the LLP that `uwarp-verbs` sees.
 struct End {
     shared: Arc<Shared>,
     side: Side,
@@ -330,7 +332,7 @@ impl Drop for End {
     fn drop(&mut self) {
         let mut state = self.shared.state();
         let own = &state.directions[self.side as usize];
-        // What was taken before a FIN is still delivered; anything else is a reset.
+        // Bytes sent before a FIN are still delivered. Without a FIN, the drop is a reset.
         if !own.fin {
             state.reset = true;
         }

@@ -1,4 +1,5 @@
-//! Live devices without threads or a network: time that stands still, and streams that it carries.
+//! Live devices without threads and network. The target sets the clock and moves the bytes of the
+//! streams.
 
 mod end;
 mod line;
@@ -14,7 +15,7 @@ use uwarp_verbs::{Device, Progress, Settings, TimeSource};
 pub(crate) use end::End;
 pub(crate) use line::{Line, Side};
 
-/// Time that stands still unless it is set: what needs time does not happen.
+/// A clock that stands still unless it is set.
 pub(crate) struct HandClock {
     start: Instant,
     nanos: AtomicU64,
@@ -34,12 +35,12 @@ impl HandClock {
         })
     }
 
-    /// Time goes on by this much.
+    /// Advances the clock.
     pub(crate) fn advance(&self, by: Duration) {
         self.set(self.now() + by);
     }
 
-    /// It is `at` now. Time never goes back.
+    /// Sets the clock to `at`. Time never goes back.
     pub(crate) fn set(&self, at: Instant) {
         let nanos = at.saturating_duration_since(self.start).as_nanos();
         let nanos = u64::try_from(nanos).unwrap_or(u64::MAX);
@@ -47,7 +48,8 @@ impl HandClock {
     }
 }
 
-/// A device that is driven by hand. Its streams are lines; it never asks its network for one.
+/// Opens a device with manual progress. Its streams are lines, so it never asks its network for
+/// one.
 pub(crate) fn device(clock: &Arc<HandClock>, seed: u64) -> Device {
     let settings = Settings::default()
         .progress(Progress::Manual)
@@ -56,10 +58,10 @@ pub(crate) fn device(clock: &Arc<HandClock>, seed: u64) -> Device {
     Device::open(Arc::new(KernelNetwork::default()), settings).expect("a device can be opened")
 }
 
-/// Drives a device until nothing more happens at this time; says when something will.
+/// Drives a device until nothing more happens at this time. Returns the time of its next event.
 ///
 /// # Panics
-/// If it never comes to rest.
+/// If the device never comes to rest.
 pub(crate) fn settle(device: &Device, clock: &HandClock) -> Option<Instant> {
     for _ in 0..10_000 {
         let due = device.progress();
@@ -67,5 +69,5 @@ pub(crate) fn settle(device: &Device, clock: &HandClock) -> Option<Instant> {
             return due;
         }
     }
-    panic!("something happens again and again without time going on");
+    panic!("the device has work again and again at the same time");
 }

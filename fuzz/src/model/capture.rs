@@ -1,10 +1,11 @@
-//! Capture files: pcapng (draft-ietf-opsawg-pcapng) as a few choices make it, and where TCP/IP has its fields.
+//! Capture files: writes pcapng (draft-ietf-opsawg-pcapng) as the input chooses, and finds the
+//! fields of TCP/IP in a packet.
 
 use std::net::SocketAddr;
 
 use crate::input::Input;
 
-/// A packet, and what the file says of it.
+/// A packet, with its metadata in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "as in uwarp_capture::Packet")]
 pub struct Written {
@@ -22,7 +23,7 @@ pub struct Written {
 struct Section {
     big: bool,
     octets: Vec<u8>,
-    /// Link types and time stamp exponents of its interfaces.
+    /// Link type and timestamp exponent of each interface.
     interfaces: Vec<(u16, u8)>,
 }
 
@@ -95,7 +96,7 @@ impl Section {
     }
 }
 
-/// A file as the input chooses it, and what is in it.
+/// Writes a file as the input chooses. Also returns its packets.
 pub fn file(input: &mut Input<'_>) -> (Vec<u8>, Vec<Written>) {
     let mut section = Section {
         big: false,
@@ -111,7 +112,7 @@ pub fn file(input: &mut Input<'_>) -> (Vec<u8>, Vec<Written>) {
                 [1, 101, 228, 113, 147][input.choice(5)],
                 [6, 9, 3, 0][input.choice(4)],
             ),
-            // A block that nobody knows.
+            // A block of an unknown type.
             3 => section.block(0x0BAD, |section| section.padded(&[7; 5])),
             _ if section.interfaces.is_empty() => {}
             4 => packets.push(simple(input, &mut section)),
@@ -189,14 +190,15 @@ pub struct Segment {
     pub source: SocketAddr,
     pub destination: SocketAddr,
     pub seq: u32,
-    /// FIN, SYN, RST, PSH and ACK, as they stand in the header.
+    /// FIN, SYN, RST, PSH and ACK, at their bits in the header.
     pub flags: u8,
     pub window: u16,
     pub payload: Vec<u8>,
 }
 
-/// The segment in a packet that is certainly one: over IPv4 without options or fragments, or over IPv6 without extension
-/// headers, with lengths that fit. Of others this says nothing.
+/// Returns the segment in a packet that certainly has one: over IPv4 without options or fragments,
+/// or over IPv6 without extension headers, with lengths that fit. Returns `None` for any other
+/// packet, which may still hold a segment.
 #[must_use]
 pub fn tcp(link: u16, data: &[u8]) -> Option<Segment> {
     let ip = match link {

@@ -1,6 +1,7 @@
-//! CRC32C by its definition: the polynomial 0x1EDC6F41, bits reflected (RFC 3385, RFC 5044 section 4.4).
+//! CRC32C by its definition: the polynomial 0x1EDC6F41 with reflected bits (RFC 3385, RFC 5044
+//! section 4.4).
 
-/// The remainders of all bytes.
+/// Remainder of each byte value.
 const TABLE: [u32; 256] = table();
 
 const fn table() -> [u32; 256] {
@@ -19,7 +20,7 @@ const fn table() -> [u32; 256] {
     table
 }
 
-/// The CRC32C of `octets`.
+/// Computes the CRC32C of `octets`.
 #[must_use]
 pub fn crc32c(octets: &[u8]) -> u32 {
     !octets.iter().fold(u32::MAX, |crc, octet| {

@@ -1,6 +1,6 @@
-//! What a stream hears and remembers, in words of the model.
+//! Events and state of a stream, as the model describes them.
 
-/// What a segment turned out to be.
+/// Meaning of a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "as in uwarp_rdmap::Inbound")]
 pub enum Event {
@@ -34,7 +34,7 @@ pub enum Event {
     Terminate,
 }
 
-/// A request of ours that waits for its answer.
+/// A request that was sent and has no answer yet.
 #[derive(Clone, Copy, Debug)]
 #[expect(missing_docs, reason = "as in the headers")]
 pub enum Waiting {

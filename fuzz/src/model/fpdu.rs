@@ -1,24 +1,24 @@
-//! FPDUs, one byte after the other (RFC 5044 sections 4 and 6).
+//! FPDUs, written and read byte by byte (RFC 5044 sections 4 and 6).
 
 use super::crc::crc32c;
 
-/// The longest ULPDU (RFC 5044 section 3).
+/// Longest ULPDU (RFC 5044 section 3).
 pub const MAX_ULPDU: usize = 64_768;
-/// A Marker stands at every multiple of it.
+/// Distance of Markers in the stream.
 const INTERVAL: usize = 512;
 
-/// Makes the FPDUs of one direction.
+/// Writes the FPDUs of one direction.
 #[derive(Clone, Debug)]
 pub struct Sealer {
     crc: bool,
     markers: bool,
     stream: Vec<u8>,
-    /// Where the bytes of each FPDU start in the stream, and where its length field does.
+    /// For each FPDU, the offsets in the stream of its first byte and of its length field.
     starts: Vec<(usize, usize)>,
 }
 
 impl Sealer {
-    /// At the beginning of Full Operation.
+    /// Creates a sealer at the start of Full Operation.
     #[must_use]
     pub const fn new(crc: bool, markers: bool) -> Self {
         Self {
@@ -29,7 +29,7 @@ impl Sealer {
         }
     }
 
-    /// Puts an FPDU around `ulpdu`, whatever its length: at most 65535 bytes.
+    /// Puts an FPDU around `ulpdu`, which may have any length up to 65535 bytes.
     pub fn seal(&mut self, ulpdu: &[u8]) {
         let start = self.stream.len();
         let mut length_at = None;
@@ -56,7 +56,7 @@ impl Sealer {
         self.starts.push((start, length_at.unwrap_or(start)));
     }
 
-    /// A Marker, if one is due. It tells how far it is from the length field before it.
+    /// Writes a Marker if one is due. It holds the distance to the length field before it.
     fn marker(&mut self, length_at: Option<usize>) {
         if self.markers && self.stream.len().is_multiple_of(INTERVAL) {
             let back = length_at.map_or(0, |at| self.stream.len() - at);
@@ -65,20 +65,20 @@ impl Sealer {
         }
     }
 
-    /// What was sealed.
+    /// Returns the FPDUs so far.
     #[must_use]
     pub fn stream(&self) -> &[u8] {
         &self.stream
     }
 
-    /// Of each FPDU: where its bytes start in the stream, and where its length field does.
+    /// Returns, for each FPDU, the offsets in the stream of its first byte and of its length field.
     #[must_use]
     pub fn starts(&self) -> &[(usize, usize)] {
         &self.starts
     }
 }
 
-/// How many of `left` bytes stand before the next Marker.
+/// Returns how many of `left` bytes are before the next Marker.
 fn piece(markers: bool, at: usize, left: usize) -> usize {
     if markers {
         left.min(INTERVAL - at % INTERVAL)
@@ -87,31 +87,31 @@ fn piece(markers: bool, at: usize, left: usize) -> usize {
     }
 }
 
-/// A ULPDU out of a stream.
+/// A ULPDU read from a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opened {
-    /// Its bytes.
+    /// Bytes of the ULPDU.
     pub ulpdu: Vec<u8>,
-    /// Where its FPDU starts in the stream.
+    /// Offset in the stream of its FPDU.
     pub position: u64,
     /// Bytes of its FPDU.
     pub wire_len: usize,
 }
 
-/// How a stream goes on behind the last whole FPDU.
+/// State of a stream after its last whole FPDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// More bytes are needed.
     More,
-    /// The CRC of the FPDU at this position is wrong.
+    /// The CRC of the FPDU at this offset is wrong.
     Crc(u64),
-    /// The Marker at this position is wrong.
+    /// The Marker at this offset is wrong.
     Marker(u64),
-    /// The FPDU at this position claims a ULPDU of this length.
+    /// The FPDU at this offset has a length field above the maximum, with this value.
     Length(u64, u16),
 }
 
-/// Takes a stream apart.
+/// Reads all FPDUs of a stream.
 #[must_use]
 pub fn open(stream: &[u8], crc: bool, markers: bool) -> (Vec<Opened>, End) {
     let mut opened = Vec::new();
@@ -127,17 +127,17 @@ pub fn open(stream: &[u8], crc: bool, markers: bool) -> (Vec<Opened>, End) {
     }
 }
 
-/// Walks over the bytes between the Markers.
+/// Iterates over the bytes between Markers.
 struct Walk<'a> {
     stream: &'a [u8],
     at: usize,
     markers: bool,
-    /// Where Markers were met.
+    /// Offsets of the Markers passed.
     met: Vec<usize>,
 }
 
 impl Walk<'_> {
-    /// Steps over a Marker, if one is here.
+    /// Skips a Marker if one is here.
     fn marker(&mut self) {
         if self.markers && self.at.is_multiple_of(INTERVAL) {
             self.met.push(self.at);
@@ -152,7 +152,7 @@ impl Walk<'_> {
         Ok(*octet)
     }
 
-    /// The next bytes, in the pieces between the Markers.
+    /// Takes the next `len` bytes, without Markers.
     fn take(&mut self, len: usize) -> Result<Vec<u8>, End> {
         let mut taken = Vec::new();
         while taken.len() < len {
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn the_first_octets_of_a_stream_with_markers() {
-        // RFC 5044 section 4.3: the first Marker stands before the first FPDU, and its FPDUPTR is 0.
+        // RFC 5044 section 4.3: the first Marker is before the first FPDU, and its FPDUPTR is 0.
         let mut sealer = Sealer::new(false, true);
         sealer.seal(&[1, 2]);
         assert_eq!(sealer.stream(), [0, 0, 0, 0, 0, 2, 1, 2, 0, 0, 0, 0]);

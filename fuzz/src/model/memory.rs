@@ -1,6 +1,6 @@
-//! Memory with STags, and who may do what to it.
+//! Memory regions with STags and access rights.
 
-/// What an access is for.
+/// Kind of access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names of rights")]
 pub enum Right {
@@ -10,7 +10,7 @@ pub enum Right {
     Invalidate,
 }
 
-/// Why an access is refused. The checks are made in this order.
+/// Reason for refusing an access. The checks are made in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names of errors")]
 pub enum Fault {
@@ -22,24 +22,25 @@ pub enum Fault {
     Misaligned,
 }
 
-/// A region.
+/// A memory region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Region {
-    /// Its STag.
+    /// STag of the region.
     pub stag: u32,
-    /// The TO of its first byte.
+    /// TO of its first byte.
     pub base: u64,
-    /// Its bytes.
+    /// Bytes of the region.
     pub octets: Vec<u8>,
-    /// What it may be used for.
+    /// Permitted kinds of access.
     pub rights: Vec<Right>,
-    /// Whether it belongs to the stream.
+    /// True if the region belongs to the stream.
     pub associated: bool,
-    /// It was not invalidated.
+    /// False after the STag was invalidated.
     pub valid: bool,
 }
 
-/// What a peer can reach: a few regions, each with other rights, at places where arithmetic goes wrong.
+/// Creates the regions that a peer can reach. They have different rights, and their addresses are
+/// at the edges of the arithmetic.
 #[must_use]
 pub fn regions() -> Vec<Region> {
     use Right::{Atomic, Invalidate, Read, Write};
@@ -61,7 +62,7 @@ pub fn regions() -> Vec<Region> {
         ),
         region(0x0000_0202, 5000, 2000, &[Write], true),
         region(0x8000_0303, 1 << 40, 640, &[Read], true),
-        // Up to the last TO but one: its end is 2^64 - 1, which does not wrap.
+        // Ends at 2^64 - 1, which does not wrap. Its last byte is at the second to last TO.
         region(
             0xFFFF_FFFF,
             u64::MAX - 256,
@@ -80,7 +81,7 @@ pub fn regions() -> Vec<Region> {
     ]
 }
 
-/// Where `len` bytes at `to` lie: the region, and the offset in it.
+/// Finds `len` bytes at `to`. Returns the index of the region and the offset in it.
 ///
 /// # Errors
 /// The first check that fails.

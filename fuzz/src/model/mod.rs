@@ -1,4 +1,5 @@
-//! What the RFCs say, written a second time: simple, slow, and without a line of the crates under test.
+//! The rules of the RFCs, implemented a second time: simple, slow, and without code of the crates
+//! under test.
 
 pub mod capture;
 pub mod crc;

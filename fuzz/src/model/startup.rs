@@ -1,16 +1,17 @@
-//! What a startup frame means (RFC 5044 section 7.1, RFC 6581 sections 6 and 9), read at fixed places.
+//! Meaning of a startup frame (RFC 5044 section 7.1, RFC 6581 sections 6 and 9), read at fixed
+//! offsets.
 
-/// "No automatic negotiation" of IRD or ORD, and the mask of their 14 bits.
+/// "No automatic negotiation" of IRD or ORD. It is also the mask of their 14 bits.
 pub const NO_AUTO: u16 = 0x3FFF;
 
 const KEYS: [&[u8; 16]; 2] = [b"MPA ID Req Frame", b"MPA ID Rep Frame"];
 
-/// The side that receives the frame, and what it wants. A responder has only `highest`.
+/// Configuration of the side that receives the frame. A responder uses only `highest`.
 #[derive(Clone, Copy, Debug)]
 pub struct Side {
-    /// It waits for a Reply, else for a Request.
+    /// True for a side that waits for a Reply, false for one that waits for a Request.
     pub initiator: bool,
-    /// The highest revision it takes.
+    /// Highest revision that it accepts.
     pub highest: u8,
     /// Its Request had enhanced connection data.
     pub enhanced: bool,
@@ -22,31 +23,31 @@ pub struct Side {
     pub ird: u16,
     /// Its ORD.
     pub ord: u16,
-    /// How far its IRD may rise.
+    /// Upper limit of its IRD.
     pub max_ird: u16,
-    /// The RTR kinds (Send, Write, Read) that it can make; `None` in the client-server model.
+    /// RTR kinds (Send, Write, Read) that it can make; `None` in the client-server model.
     pub rtr: Option<[bool; 3]>,
 }
 
 /// IRD, ORD, and the RTR kinds in the peer-to-peer model.
 pub type Depths = (u16, u16, Option<[bool; 3]>);
 
-/// What a frame says.
+/// Content of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// M.
+    /// Flag M.
     pub markers: bool,
-    /// C.
+    /// Flag C.
     pub crc: bool,
-    /// Rev.
+    /// Field Rev.
     pub revision: u8,
-    /// With S.
+    /// Enhanced connection data, with flag S.
     pub enhanced: Option<Depths>,
     /// Private Data, without the enhanced connection data.
     pub private_data: Vec<u8>,
 }
 
-/// Why startup fails.
+/// Reason for a failed startup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names of errors")]
 pub enum Trouble {
@@ -58,7 +59,7 @@ pub enum Trouble {
     EnhancedMismatch,
 }
 
-/// What becomes of a frame.
+/// Result of receiving a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names of parameters")]
 pub enum Verdict {
@@ -69,7 +70,7 @@ pub enum Verdict {
         ord_needed: Option<u16>,
         private_data: Vec<u8>,
     },
-    /// With the code of MPA.
+    /// Holds the MPA error code.
     Impossible(u8),
     Accepted {
         crc: bool,
@@ -77,20 +78,20 @@ pub enum Verdict {
         rx_markers: bool,
         ird: u16,
         ord: u16,
-        /// 0 Send, 1 Write, 2 Read.
+        /// 0 is Send, 1 is Write, 2 is Read.
         rtr: Option<usize>,
         private_data: Vec<u8>,
     },
 }
 
-/// Bytes of the frame at the start of `octets`, and of its Private Data.
+/// Returns the length of the frame at the start of `octets`, and that of its Private Data.
 #[must_use]
 pub fn needed(octets: &[u8]) -> Option<(usize, usize)> {
     let data = usize::from(*octets.get(18)?) << 8 | usize::from(*octets.get(19)?);
     Some((20 + data, data))
 }
 
-/// What `side` has to make of `octets`.
+/// Returns what `side` must do with `octets`.
 #[must_use]
 pub fn judge(side: &Side, octets: &[u8]) -> Verdict {
     let frame = match read(side, octets) {
@@ -147,7 +148,8 @@ pub fn judge(side: &Side, octets: &[u8]) -> Verdict {
     }
 }
 
-/// The kind of the RTR indication, if there is one; else the error code.
+/// Selects the kind of the RTR indication, if there is one. Returns the error code if no kind is
+/// possible.
 fn agreed_rtr(
     side: &Side,
     their_rtr: Option<[bool; 3]>,
@@ -156,7 +158,7 @@ fn agreed_rtr(
     match (side.rtr, their_rtr) {
         (None, None) => Ok(None),
         (Some(ours), Some(theirs)) => {
-            // A Write costs least, and a Read needs a place.
+            // A Write costs least. A Read needs an IRD above 0.
             let usable = |kind: usize| ours[kind] && theirs[kind] && (kind != 2 || their_ird > 0);
             let kind = [1, 2, 0].into_iter().find(|kind| usable(*kind));
             kind.map(Some).ok_or(7)
@@ -173,7 +175,8 @@ fn read(side: &Side, octets: &[u8]) -> Result<Option<Frame>, Trouble> {
         (KEYS[0], KEYS[1])
     };
     if !right.starts_with(start) {
-        // The keys differ in byte 9 alone: who sent that one as the other key has it sends the other frame.
+        // The keys differ only in byte 9. A peer that has sent the other key's byte there has sent
+        // the other frame.
         let ninth = octets.get(..10).is_some_and(|first| first == &other[..10]);
         return Err(if ninth {
             Trouble::OtherFrame

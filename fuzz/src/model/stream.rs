@@ -1,4 +1,5 @@
-//! What a segment means to a stream (RFC 5040, 5041 and 7306): one long list of rules, from the bottom up.
+//! Meaning of a segment to a stream (RFC 5040, 5041 and 7306): the rules in order, from the lowest
+//! layer up.
 
 use std::collections::VecDeque;
 
@@ -8,25 +9,27 @@ use super::memory::{Fault, Region, Right, check};
 /// Layer, Error Type and Error Code.
 pub type Code = (u8, u8, u8);
 
-/// The places of a Terminate Header, its DDP header and the header of a Read Request in it.
+/// Longest Terminate Header: its control fields, the segment length, a DDP header and a Read
+/// Request Header.
 const TERMINATE: usize = 4 + 2 + 18 + 28;
 
 /// The receiving half of a stream.
 #[derive(Clone, Debug)]
 pub struct Judge {
-    /// IRD.
+    /// Inbound RDMA Read queue depth.
     pub ird: usize,
-    /// The next MSN of each queue.
+    /// Next MSN of each queue.
     pub msn: [u32; 4],
-    /// Bytes of the Send under way, and its opcode.
+    /// Bytes of the current Send so far, and its opcode.
     pub under_way: Option<(u32, u8)>,
-    /// Our requests, oldest first.
+    /// Our requests without an answer, oldest first.
     pub waiting: VecDeque<Waiting>,
     /// Requests of the peer that were not taken yet.
     pub asked: VecDeque<Asked>,
-    /// Requests of the peer that were taken and are not answered.
+    /// Number of requests of the peer that were taken and not answered.
     pub answering: usize,
-    /// Nothing is received any more: because of an error, or by a Terminate or a close.
+    /// Set if nothing more is received: `Some(Some(code))` after an error, `Some(None)` after a
+    /// Terminate or a close.
     pub ended: Option<Option<Code>>,
 }
 
@@ -36,7 +39,7 @@ fn number(octets: &[u8], at: usize, len: usize) -> u64 {
         .fold(0, |value, octet| value << 8 | u64::from(*octet))
 }
 
-/// The code of a refused access: DDP's for what is written, RDMAP's for what is asked for.
+/// Error code of a refused access: DDP's for a Write, RDMAP's for a request.
 const fn refused(fault: Fault, write: bool) -> Code {
     match (fault, write) {
         (Fault::Invalid | Fault::Rights, true) => (1, 1, 0),
@@ -57,7 +60,7 @@ const UNEXPECTED: Code = (0, 2, 6);
 const UNSPECIFIED: Code = (0, 2, 0xFF);
 
 impl Judge {
-    /// Nothing was received yet.
+    /// Creates a stream that has received nothing.
     #[must_use]
     pub fn new(ird: u16) -> Self {
         Self {
@@ -71,10 +74,10 @@ impl Judge {
         }
     }
 
-    /// Judges a segment. `receive`: the length of the receive at the head of the queue.
+    /// Receives a segment. `receive` is the length of the receive at the head of the queue.
     ///
     /// # Errors
-    /// The code for the Terminate; `None` after the end of the stream.
+    /// The code for the Terminate Message; `None` after the end of the stream.
     pub fn receive(
         &mut self,
         regions: &[Region],
@@ -130,7 +133,7 @@ impl Judge {
         }
     }
 
-    /// The rules of a queue: whose turn it is, a buffer, where, and how much.
+    /// Applies the rules of an untagged queue: MSN, buffer, MO and length.
     fn queue(
         &mut self,
         queue: usize,
@@ -164,7 +167,7 @@ impl Judge {
         let immediate = opcode >= 8;
         let at = self.under_way.map_or(0, |(at, _)| at);
         let buffer = receive.ok_or((1, 2, 2));
-        // Immediate Data takes a receive, not its memory.
+        // Immediate Data uses a receive, but not its memory.
         let buffer = if immediate {
             buffer.map(|_| u32::MAX)
         } else {

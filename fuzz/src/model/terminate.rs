@@ -1,21 +1,22 @@
-//! The Terminate Header: by RFC 5040 section 4.8, and as Linux siw lays it out (docs/peers.md).
+//! The Terminate Header, by RFC 5040 section 4.8 and by the layout of Linux siw (docs/peers.md).
 
-/// A Terminate Header that was read.
+/// A parsed Terminate Header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// It was read by siw's layout.
+    /// True if it was read by siw's layout.
     pub siw: bool,
     /// Layer, Error Type, Error Code.
     pub code: (u8, u8, u8),
-    /// The segment's length, with M.
+    /// Length of the segment, with flag M.
     pub segment_len: Option<u16>,
-    /// The segment's DDP header, with D: 14 bytes or 18.
+    /// DDP header of the segment, with flag D: 14 or 18 bytes.
     pub ddp: Option<Vec<u8>>,
-    /// The header of the Read Request, with R.
+    /// Header of the Read Request, with flag R.
     pub read_request: Option<Vec<u8>>,
 }
 
-/// Whether an RFC defines the code: RFC 5040 Figure 9, RFC 5041 section 7.2, RFC 5044 section 8, RFC 6581 section 8.
+/// Returns true if an RFC defines the code: RFC 5040 Figure 9, RFC 5041 section 7.2, RFC 5044
+/// section 8, RFC 6581 section 8.
 #[must_use]
 pub fn is_defined(layer: u8, etype: u8, code: u8) -> bool {
     let codes: &[u8] = match (layer, etype) {
@@ -31,7 +32,7 @@ pub fn is_defined(layer: u8, etype: u8, code: u8) -> bool {
     codes.contains(&code)
 }
 
-/// Reads a Terminate Header. `siw`: the peer is known to be Linux siw.
+/// Parses a Terminate Header. `siw`: the peer is known to be Linux siw.
 #[must_use]
 pub fn read(octets: &[u8], siw: bool) -> Option<Header> {
     let &[kinds, code, present, reserved] = octets.first_chunk()?;
@@ -75,7 +76,7 @@ const fn none(siw: bool, code: (u8, u8, u8)) -> Header {
     }
 }
 
-/// Bytes of the DDP header that begins with `control`.
+/// Length of the DDP header that begins with `control`.
 const fn ddp_len(control: u8) -> usize {
     if control & 0x80 != 0 { 14 } else { 18 }
 }
@@ -84,7 +85,7 @@ fn is_read_request(ddp: &[u8]) -> bool {
     ddp.len() == 18 && ddp[1] & 15 == 1
 }
 
-/// Whether siw was seen to send exactly this.
+/// Returns true if siw is known to send this layout with this code.
 fn siw_sends(octets: &[u8]) -> bool {
     let (etype, layer, code) = (octets[0] >> 4, octets[0] & 15, octets[1]);
     if !is_defined(layer, etype, code) || octets[3] != 0 {
@@ -120,7 +121,7 @@ fn siw_sends(octets: &[u8]) -> bool {
     (ddp.len() == 18 || !with_read) && octets.len() == 6 + ddp.len() + behind
 }
 
-/// What is not there whole is left out.
+/// Parses siw's layout. A header that is not whole is left out.
 fn of_siw(octets: &[u8], code: (u8, u8, u8)) -> Header {
     let mut header = none(true, code);
     let present = octets[2];

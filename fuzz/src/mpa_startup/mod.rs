@@ -1,5 +1,6 @@
-//! Startup in both roles. Any bytes as the peer's frame, in pieces that the input chooses: the same outcome whatever the
-//! pieces, and the one of the model. And two honest sides of any configuration: they agree, or both know that they do not.
+//! MPA startup in both roles. Arbitrary bytes as the peer's frame, cut into pieces by the input:
+//! the outcome is the model's, whatever the pieces. Then two sides with arbitrary configurations
+//! that keep to the RFCs: they agree, or both know that they do not.
 
 mod pair;
 
@@ -11,7 +12,7 @@ use uwarp_mpa::{
 use crate::input::{Cuts, Input};
 use crate::model::startup::{Frame, NO_AUTO, Side, Trouble, Verdict, judge, needed};
 
-/// Our two configurations, the lengths of the pieces, the peer's bytes.
+/// Input: the configurations of both roles, the lengths of the pieces, the peer's bytes.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let initiator = initiator_config(&mut input);
@@ -73,7 +74,7 @@ fn initiator_config(input: &mut Input<'_>) -> InitiatorConfig {
     if flags(7) {
         return config;
     }
-    // Most inputs shall have a configuration that can be.
+    // Most inputs get a valid configuration.
     let max_ird = config.max_ird & 0x3FFE;
     InitiatorConfig {
         ird: if flags(5) {
@@ -104,8 +105,8 @@ fn responder_config(input: &mut Input<'_>) -> ResponderConfig {
     }
 }
 
-/// What a side came to: how many bytes it took, and what it said. What was wrong with bytes that are no frame at all
-/// tells of more of them the more there were.
+/// Formats the result of a side: the number of bytes it took, and its outcome. `NotMpa` is reduced
+/// to its peer, because its other fields depend on how many bytes had arrived.
 fn said<T: std::fmt::Debug>(
     taken: usize,
     said: Result<Option<T>, StartupError>,
@@ -131,7 +132,7 @@ fn as_initiator(mut initiator: Initiator, peer: &[u8], cuts: Cuts<'_>) -> (usize
                 assert_eq!(
                     octets,
                     piece.len(),
-                    "without an outcome all belongs to the frame"
+                    "without an outcome all bytes belong to the frame"
                 );
                 taken += octets;
             }
@@ -172,7 +173,7 @@ fn as_responder(responder: &Responder, peer: &[u8], cuts: Cuts<'_>) -> (usize, S
                 assert_eq!(
                     octets,
                     piece.len(),
-                    "without a Request all belongs to the frame"
+                    "without a Request all bytes belong to the frame"
                 );
                 taken += octets;
             }
@@ -205,14 +206,14 @@ fn as_responder(responder: &Responder, peer: &[u8], cuts: Cuts<'_>) -> (usize, S
     said::<()>(taken, Ok(None))
 }
 
-/// A frame that is read and written again has the same bytes, but for reserved bits.
+/// Checks that a frame has the same bytes after parsing and emitting, except for reserved bits.
 fn frame(octets: &[u8]) {
     for kind in [FrameKind::Request, FrameKind::Reply] {
         match StartupFrame::parse(kind, octets) {
             Ok(Parsed::Frame(frame, len)) => {
                 let mut wanted = octets[..len].to_vec();
                 wanted[16] &= if frame.revision >= 2 { 0xF0 } else { 0xE0 };
-                // In the client-server model flags B to D mean nothing (6581-9.2-14).
+                // In the client-server model flags B to D have no meaning (6581-9.2-14).
                 if let Some(data) = frame.enhanced
                     && data.model == Model::ClientServer
                 {
@@ -244,7 +245,7 @@ fn side(config: &InitiatorConfig) -> Side {
     }
 }
 
-/// The verdict of the stack on the peer's frame is that of the model.
+/// Checks that the stack and the model agree about the peer's frame.
 fn against_the_model(initiator: &InitiatorConfig, responder: ResponderConfig, peer: &[u8]) {
     if let Ok(mut subject) = Initiator::new(initiator.clone()) {
         let got = match subject.receive(peer) {

@@ -7,7 +7,7 @@ use uwarp_mpa::{
 
 use crate::model::startup::NO_AUTO;
 
-/// They agree, or both know that they do not.
+/// Connects the two sides. They must agree, or both must know that they do not.
 pub(super) fn together(
     wishes: &InitiatorConfig,
     limits: ResponderConfig,
@@ -54,7 +54,7 @@ pub(super) fn together(
     }
 }
 
-/// The enhanced connection data of a Reply (RFC 6581 section 9).
+/// Checks the enhanced connection data of a Reply (RFC 6581 section 9).
 fn answered(
     reply: &[u8],
     wishes: &InitiatorConfig,
@@ -69,7 +69,7 @@ fn answered(
     } else {
         ord.min(wishes.ird)
     };
-    assert_eq!(second & NO_AUTO, wanted, "never above the initiator's IRD");
+    assert_eq!(second & NO_AUTO, wanted, "at most the initiator's IRD");
     let mut wanted = ird.min(limits.max_ird);
     if wishes.ord == NO_AUTO {
         wanted = NO_AUTO;
@@ -82,7 +82,7 @@ fn answered(
     assert_eq!(
         first & NO_AUTO,
         wanted,
-        "what the initiator wishes, as far as it goes"
+        "the initiator's wish, up to the limit"
     );
     let takes = [limits.rtr.send, limits.rtr.write, limits.rtr.read];
     match wishes.model {
@@ -117,8 +117,8 @@ fn agree(
     assert!(gate.fpdu_validated() && !gate.fpdu_validated() && gate.may_send());
     assert!(theirs.ird <= limits.max_ird);
     if ours.enhanced {
-        // Nobody may have more outstanding than the other has room for (RFC 6581 section 9.1), unless that was left to
-        // the ULPs.
+        // No side may have more requests outstanding than the other accepts (RFC 6581 section 9.1),
+        // unless that was left to the ULPs.
         if wishes.ord != NO_AUTO {
             assert!(ours.ord <= theirs.ird, "{ours:?} {theirs:?}");
         }

@@ -1,4 +1,5 @@
-//! A stream of `uwarp-rdmap` and its memory, played beside the model: what the targets about messages have in common.
+//! A stream of `uwarp-rdmap` and its memory beside the model; shared by the targets that test
+//! messages.
 
 mod owner;
 mod sending;
@@ -13,18 +14,19 @@ use crate::model::stream::{Asked, Code, Event, Judge};
 use owner::Owner;
 use wire::{meaning, terminate};
 
-/// What lies around every receive and every sink: nobody may touch it.
+/// Guard bytes on both sides of every receive and every sink. They must not change.
 const GUARD: usize = 8;
-/// What memory holds that nothing was placed into.
+/// Value of memory that nothing was placed into.
 const UNTOUCHED: u8 = 0xC3;
 
-/// The buffers that segments go to, twice: as the stream says, and as the model says.
+/// Buffers that segments are placed into. They are kept twice: as the stream places, and as the
+/// model does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Placed {
     regions: Vec<Vec<u8>>,
     receive: Option<Vec<u8>>,
     sinks: VecDeque<Vec<u8>>,
-    /// Sends that were delivered, by their bytes.
+    /// Bytes of the delivered Sends.
     delivered: Vec<Vec<u8>>,
 }
 
@@ -33,7 +35,7 @@ struct Placed {
 pub(crate) struct Play {
     stream: Stream,
     owner: Owner,
-    /// Sinks of our Reads, oldest first, with their guards.
+    /// Sinks of our Reads with their guards, oldest first.
     sinks: VecDeque<Vec<u8>>,
     delivered: Vec<Vec<u8>>,
     jobs: VecDeque<Job>,
@@ -41,7 +43,7 @@ pub(crate) struct Play {
     judge: Judge,
     model: Placed,
     ord: u16,
-    /// Whether we may still send.
+    /// True while the stream may send.
     sends: bool,
     send_msn: u32,
     request_msn: u32,
@@ -60,7 +62,8 @@ fn place(buffer: &mut [u8], at: usize, payload: &[u8]) {
     buffer[at..at + payload.len()].copy_from_slice(payload);
 }
 
-/// Whether nothing was ever placed into a buffer. Compared as a whole: byte by byte it would take most of the time.
+/// Returns true if nothing was ever placed into a buffer. Compares chunks, because a comparison
+/// byte by byte would take most of the time.
 fn untouched(buffer: &[u8]) -> bool {
     const PIECE: [u8; 1024] = [UNTOUCHED; 1024];
     buffer
@@ -69,7 +72,7 @@ fn untouched(buffer: &[u8]) -> bool {
 }
 
 impl Play {
-    /// A stream with these depths. Nothing was received yet, and two receives are posted.
+    /// Creates a stream with these depths that has received nothing, and posts two receives.
     pub(crate) fn new(ird: u16, ord: u16) -> Self {
         let regions = regions();
         let model = Placed {
@@ -103,7 +106,7 @@ impl Play {
         play
     }
 
-    /// What the model knows of the receiving half: for inputs that want to be nearly right.
+    /// Returns the model of the receiving half, for inputs that should be nearly valid.
     pub(crate) const fn judge(&self) -> &Judge {
         &self.judge
     }
@@ -113,7 +116,7 @@ impl Play {
         self.owner.receives.push_back(buffer(len.into()));
     }
 
-    /// A ULPDU arrives.
+    /// Delivers a ULPDU.
     pub(crate) fn receive(&mut self, ulpdu: &[u8]) {
         let head = &ulpdu[..ulpdu.len().min(HEAD_LEN)];
         let takes = self.stream.takes_receive(head);
@@ -137,7 +140,7 @@ impl Play {
         }
     }
 
-    /// The stream has ended, now or before.
+    /// Checks an error of the stream against the model's code.
     fn refused(&mut self, error: StreamError, code: Option<Code>, ulpdu: &[u8]) {
         assert!(!error.to_string().is_empty());
         if let Some(first) = self.error {
@@ -265,13 +268,13 @@ impl Play {
         }
     }
 
-    /// No byte of any memory differs from the model's.
+    /// Checks that no byte of any memory differs from the model's.
     pub(crate) fn check(&mut self) {
         for (region, model) in self.owner.regions.iter().zip(&self.model.regions) {
             assert!(&region.octets == model, "region {:#x}", region.stag);
         }
         assert_eq!(self.sinks, self.model.sinks);
-        // What was delivered is the application's, and nothing of the stream any more.
+        // Delivered buffers belong to the application, and the stream may no longer use them.
         assert_eq!(self.delivered, self.model.delivered);
         self.delivered.clear();
         self.model.delivered.clear();

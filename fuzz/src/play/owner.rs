@@ -1,4 +1,4 @@
-//! The memory that a stream asks about, as its owner has it.
+//! Implementation of the `Memory` trait, which the stream asks before it places a segment.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use uwarp_rdmap::{AtomicFault, Memory};
 use super::GUARD;
 use crate::model::memory::{Region, Right};
 
-/// The memory as its owner has it: the checks are made with the arithmetic of `uwarp-ddp`.
+/// Memory of a play. It does its checks with the arithmetic of `uwarp-ddp`.
 #[derive(Debug)]
 pub(super) struct Owner {
     pub(super) regions: Vec<Region>,

@@ -1,4 +1,4 @@
-//! What the stream of a play sends: messages of its own, and answers to the peer's requests.
+//! Messages that the stream of a play sends: its own, and answers to the peer's requests.
 
 use uwarp_ddp::{STag, TaggedOffset};
 use uwarp_rdmap::{
@@ -7,14 +7,14 @@ use uwarp_rdmap::{
 
 use super::wire::{headed, nothing, tagged, untagged};
 use super::{Play, buffer};
+use crate::atomics::{compare_swap, fetch_add};
 use crate::model::stream::{Asked, Waiting};
-use crate::words::{added, swapped};
 
-/// Our own messages are shorter.
+/// Length limit of our own messages.
 const LONGEST: u32 = 10_000;
 
 impl Play {
-    /// We send a message of each kind; its segments have the bytes that the figures of the RFCs show.
+    /// Sends a message of the given kind, and compares its segments with the figures of the RFCs.
     pub(crate) fn send(&mut self, kind: u8, stag: u32, to: u64, len: u32, mulpdu: usize) {
         let len = len % LONGEST;
         let invalidate = (kind & 1 != 0).then_some(STag(stag));
@@ -136,7 +136,8 @@ impl Play {
         }
     }
 
-    /// A request of ours is outstanding; the ones before it can be told by their MSN.
+    /// Records a new outstanding request. `outstanding_before` must count the requests before it by
+    /// its MSN.
     fn asked(&mut self) {
         let before = self
             .stream
@@ -192,7 +193,7 @@ impl Play {
         assert_eq!(self.stream.requests_pending(), !self.judge.asked.is_empty());
     }
 
-    /// Answers the request that was taken first.
+    /// Answers the oldest request that was taken.
     pub(crate) fn answer(&mut self, original: u64, mulpdu: usize) {
         let (Some(job), Some(asked)) = (self.jobs.pop_front(), self.taken.pop_front()) else {
             return;
@@ -217,7 +218,7 @@ impl Play {
                 len,
                 ..
             } => {
-                // A Read of 4 GiB takes long to answer.
+                // Longer Reads, of up to 4 GiB, would take too long to answer.
                 if len < 1 << 20 {
                     let progress = message.read_response_progress();
                     assert!(
@@ -237,11 +238,11 @@ impl Play {
         self.judge.answering -= 1;
     }
 
-    /// One end closes its half: ours, or the peer's.
+    /// Closes one half of the connection: ours, or the peer's.
     pub(crate) fn close(&mut self, ours: bool) {
         if ours {
             self.stream.close();
-            // A close after the peer's, or after an error, is the end.
+            // A close after the peer's close, or after an error, also ends the stream.
             self.sends = false;
         } else {
             self.stream.peer_closed();
@@ -250,7 +251,8 @@ impl Play {
     }
 }
 
-/// What the operation does to a word is compared; its mask of a FetchAdd is not sent twice.
+/// Compares the effect of the operation on sample words, because a parsed FetchAdd does not keep
+/// the compare fields of its header.
 fn same_effect(job: &AtomicJob, data: [u64; 4], swap: bool) {
     let [add, mask, compare, compare_mask] = data;
     for word in [
@@ -265,9 +267,9 @@ fn same_effect(job: &AtomicJob, data: [u64; 4], swap: bool) {
         0x8000_0000_8000_0000,
     ] {
         let wanted = if swap {
-            swapped(word, data)
+            compare_swap(word, data)
         } else {
-            added(word, add, mask)
+            fetch_add(word, add, mask)
         };
         assert_eq!(job.op().apply(word), wanted, "{:?}", job.op());
     }

@@ -1,4 +1,4 @@
-//! What the stream says and sends, held against the figures of the RFCs.
+//! Compares the events and segments of the stream with the model and with the figures of the RFCs.
 
 use uwarp_rdmap::{
     HEAD_LEN, Inbound, MAX_HEADER, MAX_TERMINATE_HEADER, OutMessage, Stream, StreamError, Terminate,
@@ -6,7 +6,7 @@ use uwarp_rdmap::{
 
 use crate::model::stream::{Code, Event};
 
-/// The end of a stream in words of the model.
+/// Converts an event of the stream to the model's type.
 pub(super) fn meaning(inbound: &Inbound<(usize, usize)>) -> Event {
     match *inbound {
         Inbound::Write {
@@ -53,15 +53,15 @@ pub(super) fn meaning(inbound: &Inbound<(usize, usize)>) -> Event {
     }
 }
 
-/// The Terminate Message for an error says the code, has the headers that RFC 5040 Figure 10 asks for, and is read back
-/// as it was written.
+/// Checks the Terminate Message for an error: its code, the headers that RFC 5040 Figure 10 asks
+/// for, and that it parses to the same fields.
 pub(super) fn terminate(error: &StreamError, ulpdu: &[u8], code: Option<Code>) {
     let head = &ulpdu[..ulpdu.len().min(HEAD_LEN)];
     let Some(message) = Stream::terminate_for(error, Some((head, ulpdu.len()))) else {
         assert_eq!((*error, code), (StreamError::Ended, None));
         return;
     };
-    let code = code.expect("the peer is told");
+    let code = code.expect("an error with a Terminate has a code");
     let mut octets = [0; MAX_TERMINATE_HEADER];
     let len = message.emit(&mut octets);
     let header_len = if head.first().is_some_and(|control| control & 0x80 != 0) {
@@ -89,13 +89,14 @@ pub(super) fn terminate(error: &StreamError, ulpdu: &[u8], code: Option<Code>) {
     assert_eq!(again.rdma_header().is_some(), with_read);
 }
 
-/// A message that was begun after the end has no segment.
+/// Checks that a message begun after the end has no segment.
 pub(super) fn nothing(mut message: OutMessage) {
     assert!(message.is_done());
     assert_eq!(message.next_segment(1500, &mut [0; MAX_HEADER]), None);
 }
 
-/// The segments of a message: each with the header that `header` gives for its offset and its L.
+/// Checks the segments of a message. `header` returns the expected header for an offset and the
+/// flag L.
 pub(super) fn segments(
     mut message: OutMessage,
     mulpdu: usize,
@@ -126,7 +127,7 @@ pub(super) fn segments(
     assert_eq!(message.next_segment(mulpdu, &mut [0; MAX_HEADER]), None);
 }
 
-/// RFC 5041 Figure 3, RFC 5040 Figure 3.
+/// Checks tagged segments (RFC 5041 Figure 3, RFC 5040 Figure 3).
 pub(super) fn tagged(message: OutMessage, mulpdu: usize, opcode: u8, stag: u32, to: u64, len: u32) {
     segments(message, mulpdu, len, |offset, last| {
         let mut header = vec![if last { 0xC1 } else { 0x81 }, 0x40 | opcode];
@@ -136,7 +137,7 @@ pub(super) fn tagged(message: OutMessage, mulpdu: usize, opcode: u8, stag: u32, 
     });
 }
 
-/// RFC 5041 Figure 4, RFC 5040 Figure 3.
+/// Checks untagged segments (RFC 5041 Figure 4, RFC 5040 Figure 3).
 pub(super) fn untagged(
     message: OutMessage,
     mulpdu: usize,
@@ -154,7 +155,7 @@ pub(super) fn untagged(
     });
 }
 
-/// A message that is all header: one segment.
+/// Checks a message that has only a header, in one segment.
 pub(super) fn headed(mut message: OutMessage, opcode: u8, qn: u32, msn: u32, octets: &[u8]) {
     let mut header = [0xEE; MAX_HEADER];
     let segment = message

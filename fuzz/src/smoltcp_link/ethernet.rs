@@ -1,5 +1,5 @@
-//! Frames: those of somebody who speaks for himself, and has to be answered without hurting anybody; and those of somebody
-//! who speaks for others.
+//! Ethernet frames of a third host on the link. An honest one uses its own addresses and must be
+//! answered without harm to the connection. A lying one uses addresses of others.
 
 use std::net::Ipv6Addr;
 
@@ -7,13 +7,13 @@ use super::hosts::{Link, address};
 use crate::input::Input;
 
 pub(super) const HEADER: usize = 14;
-/// A host that is nobody but the one who asks.
+/// Addresses of the third host.
 const STRANGER: [u8; 4] = [192, 0, 2, 77];
 const STRANGER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 77];
 const STRANGER_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xDB8, 0, 0, 0, 0, 0, 77);
-/// Echoes that a host answers at once (`ECHO_BURST` of the link).
+/// Echo requests that a host answers at once (`ECHO_BURST` of the link).
 const BURST: usize = 100;
-/// The frame is the last one that there is room for in what is under way.
+/// Frames in flight at which the next one may be dropped for lack of room.
 const ROOM: usize = 500;
 
 pub(super) fn mac(host: usize) -> [u8; 6] {
@@ -31,7 +31,7 @@ fn ipv4_of(host: usize) -> [u8; 4] {
     }
 }
 
-/// The IPv4 packet with TCP that a frame carries.
+/// Returns the IPv4 packet in a frame if it carries TCP.
 pub(super) fn ipv4(frame: &[u8]) -> Option<&[u8]> {
     let packet = frame.get(HEADER..)?;
     (frame[12..14] == [8, 0] && packet.get(9) == Some(&6)).then_some(packet)
@@ -41,12 +41,12 @@ fn framed(to: [u8; 6], from: [u8; 6], kind: u16, packet: &[u8]) -> Vec<u8> {
     [&to[..], &from, &kind.to_be_bytes(), packet].concat()
 }
 
-/// A frame from one host to another.
+/// Builds a frame from one host to another.
 pub(super) fn frame(to: usize, from: usize, kind: u16, packet: &[u8]) -> Vec<u8> {
     framed(mac(to), mac(from), kind, packet)
 }
 
-/// The Internet checksum (RFC 1071) of these pieces.
+/// Computes the Internet checksum (RFC 1071) over the pieces.
 fn checksum(pieces: &[&[u8]]) -> u16 {
     let mut sum = 0_u32;
     for piece in pieces {
@@ -63,8 +63,8 @@ fn checksum(pieces: &[&[u8]]) -> u16 {
     !(sum as u16)
 }
 
-/// Makes the checksums of IPv4, TCP, ICMP and ICMPv6 right, so that the same happens as under a fuzzer, for which smoltcp
-/// does not look at them.
+/// Corrects the checksums of IPv4, TCP, ICMP and ICMPv6. So a replay behaves as under a fuzzer,
+/// where smoltcp does not check them.
 pub(super) fn seal(frame: &mut [u8]) {
     let Some((header, packet)) = frame.split_first_chunk_mut::<HEADER>() else {
         return;
@@ -113,14 +113,14 @@ fn seal_v4(packet: &mut [u8]) {
     }
 }
 
-/// An IPv4 packet, sealed when it is in a frame.
+/// Builds an IPv4 packet. `seal` fills in its checksums.
 fn packet_v4(from: [u8; 4], to: [u8; 4], protocol: u8, payload: &[u8]) -> Vec<u8> {
     let [high, low] = (20 + payload.len() as u16).to_be_bytes();
     let head = [0x45, 0, high, low, 0, 0, 0x40, 0, 64, protocol, 0, 0];
     [&head[..], &from, &to, payload].concat()
 }
 
-/// An IPv6 packet with a message of ICMPv6 from this link.
+/// Builds an IPv6 packet with an ICMPv6 message and the hop limit 255 of a local sender.
 fn packet_v6(from: [u8; 16], to: [u8; 16], message: &[u8]) -> Vec<u8> {
     let head = [0x60, 0, 0, 0, 0, message.len() as u8, 58, 255];
     [&head[..], &from, &to, message].concat()
@@ -131,15 +131,16 @@ fn arp(operation: u8, sender: ([u8; 6], [u8; 4]), target: ([u8; 6], [u8; 4])) ->
     [&head[..], &sender.0, &sender.1, &target.0, &target.1].concat()
 }
 
-/// Whether a host has sent such a frame among the last ones; so too if there was no room for it.
+/// Returns true if a frame that a host has in flight satisfies `is`, or if there may have been no
+/// room for it.
 fn has_sent(link: &Link, host: usize, is: impl Fn(&[u8]) -> bool) -> bool {
     link.under_way(host, |frames| {
         frames.len() >= ROOM || frames.iter().any(|frame| is(frame))
     })
 }
 
-/// Somebody asks for an address or sends an echo, for himself: he is answered, and nobody else is hurt.
-pub(super) fn honest(link: &Link, to: usize, echoes: &mut usize, input: &mut Input<'_>) {
+/// Delivers an address request or an echo request of an honest host. It must be answered.
+pub(super) fn deliver_honest(link: &Link, to: usize, echoes: &mut usize, input: &mut Input<'_>) {
     let kind = input.u8();
     let own = ipv4_of(to);
     let question = arp(1, (STRANGER_MAC, STRANGER), ([0; 6], own));
@@ -176,7 +177,8 @@ pub(super) fn honest(link: &Link, to: usize, echoes: &mut usize, input: &mut Inp
             assert!(has_sent(link, to, advertised), "no answer to NDP");
         }
         _ => {
-            // His address is known then, at whatever place it was before.
+            // The ARP request makes the host learn the stranger's address again, whatever it had
+            // learned before.
             link.deliver(to, &framed(mac(to), STRANGER_MAC, 0x0806, &question));
             let payload = input.slice(1200);
             let echo = |kind: u8| [&[kind, 0, 0, 0, 0, 7, 0, 9][..], payload].concat();
@@ -196,8 +198,9 @@ pub(super) fn honest(link: &Link, to: usize, echoes: &mut usize, input: &mut Inp
     }
 }
 
-/// Somebody speaks for others: claims of addresses, reports about the connection, anything.
-pub(super) fn false_witness(link: &Link, to: usize, input: &mut Input<'_>) {
+/// Delivers a frame of a lying host: a claim of an address, a report about the connection, or
+/// arbitrary bytes.
+pub(super) fn deliver_false(link: &Link, to: usize, input: &mut Input<'_>) {
     let what = input.u8();
     let macs = [STRANGER_MAC, mac(to), mac(1 - to), [0xFF; 6], [0; 6]];
     let hosts = [
@@ -220,7 +223,7 @@ pub(super) fn false_witness(link: &Link, to: usize, input: &mut Input<'_>) {
             )
         }
         1 => {
-            // What a router would say of the packet that the host sent last.
+            // An ICMP error, as a router would send it about the last packet of the host.
             let seen = link.seen(to);
             let quoted = &seen[..seen.len().min(28)];
             let [high, low] = input.u16().to_be_bytes();

@@ -13,18 +13,18 @@ use uwarp_verbs::{Device, Listener, Progress, Settings, TimeSource, Timeouts};
 use super::ethernet;
 use crate::live::{HandClock, settle};
 
-/// Packets under way in one direction; more are lost.
+/// Packets in flight in one direction. More are dropped.
 const ROOM: usize = 512;
 pub(super) const PORT: u16 = 7174;
-/// Bytes that a connection holds in each direction, and packets that wait for it.
+/// Buffer of a connection in each direction, in bytes, and its queue of received packets.
 const BUFFER: usize = 16 << 10;
 const INBOX: usize = 64;
 
-/// The packets of one host.
+/// Packets of one host.
 #[derive(Default)]
 struct Kept {
     under_way: Mutex<VecDeque<Vec<u8>>>,
-    /// The last one with a TCP segment: what a stranger may have seen.
+    /// Last packet with a TCP segment, which a third host may have observed.
     seen: Mutex<Vec<u8>>,
 }
 
@@ -66,15 +66,15 @@ pub(super) fn address(host: usize) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::new(192, 0, 2, last), PORT))
 }
 
-/// What a host is attached to.
+/// Network of a host.
 enum Attached {
-    /// IP packets are carried.
+    /// The link carries IP packets.
     Ip(MemoryNetwork),
-    /// Frames are.
+    /// The link carries Ethernet frames.
     Ethernet(EthernetNetwork),
 }
 
-/// A host, its device, and who listens there.
+/// A host with its device and its listener.
 pub(super) struct Host {
     attached: Attached,
     kept: Arc<Kept>,
@@ -90,12 +90,12 @@ impl Attached {
             .inbox(INBOX)
             .congestion(Congestion::Reno)
             .addresses([vec![address(number).ip()], Vec::new()])
-            // Checksums are off, so that the same happens here as under a fuzzer, for which smoltcp does not verify them.
+            // Without checksums, as under a fuzzer, where smoltcp does not check them.
             .checksums(false)
             .clock(Arc::clone(clock))
             .seed(Some(number as u64));
         let carrier: Arc<Kept> = Arc::clone(kept);
-        Self::Ip(MemoryNetwork::host(&link, carrier).expect("the settings are right"))
+        Self::Ip(MemoryNetwork::host(&link, carrier).expect("the settings are valid"))
     }
 
     fn on_ethernet(number: usize, clock: &Arc<dyn Clock>, kept: &Arc<Kept>) -> Self {
@@ -111,7 +111,7 @@ impl Attached {
             .seed(Some(number as u64));
         let carrier: Arc<Kept> = Arc::clone(kept);
         let network = EthernetNetwork::carried(&link, ethernet::mac(number), carrier);
-        Self::Ethernet(network.expect("the settings are right"))
+        Self::Ethernet(network.expect("the settings are valid"))
     }
 }
 
@@ -141,7 +141,7 @@ impl Host {
             .clock(TimeSource::Given(given))
             .seed(Some(number as u64 + 2));
         let device = Device::open(network, settings).expect("it can be opened");
-        let listener = device.listen(address(number)).expect("nobody else listens");
+        let listener = device.listen(address(number)).expect("the address is free");
         Self {
             attached,
             kept,
@@ -151,7 +151,7 @@ impl Host {
     }
 }
 
-/// Both hosts, and the time that both have.
+/// Both hosts and their common clock.
 pub(super) struct Link {
     pub(super) clock: Arc<HandClock>,
     start: Instant,
@@ -171,7 +171,7 @@ impl Link {
         }
     }
 
-    /// What is under way from a host.
+    /// Calls `what` with the packets in flight from a host.
     pub(super) fn under_way<T>(
         &self,
         from: usize,
@@ -181,13 +181,13 @@ impl Link {
         what(&mut kept.under_way.lock().expect("no call panics under it"))
     }
 
-    /// The last packet of a host.
+    /// Returns the last packet of a host with TCP.
     pub(super) fn seen(&self, from: usize) -> Vec<u8> {
         let seen = self.hosts[from].kept.seen.lock();
         seen.expect("no call panics under it").clone()
     }
 
-    /// A packet arrives at a host, or a frame.
+    /// Delivers a packet or a frame to a host.
     pub(super) fn deliver(&self, to: usize, octets: &[u8]) {
         match &self.hosts[to].attached {
             Attached::Ip(network) => network.deliver(octets),
@@ -195,7 +195,7 @@ impl Link {
         }
     }
 
-    /// An IP packet arrives at a host, by whatever it is attached to.
+    /// Delivers an IP packet to a host, in a frame if it is on an Ethernet.
     pub(super) fn deliver_ip(&self, to: usize, packet: &[u8]) {
         if self.on_ethernet {
             let mut frame = ethernet::frame(to, 1 - to, 0x0800, packet);
@@ -206,7 +206,7 @@ impl Link {
         }
     }
 
-    /// The next packets of a host arrive. Whether there were any.
+    /// Delivers the next packets of a host. Returns true if there were any.
     pub(super) fn carry(&self, from: usize, count: usize) -> bool {
         let packets: Vec<Vec<u8>> = self.under_way(from, |under_way| {
             let count = count.min(under_way.len());
@@ -218,7 +218,7 @@ impl Link {
         !packets.is_empty()
     }
 
-    /// What happens at this time; says when something is due.
+    /// Runs both hosts at the current time. Returns the time of their next event.
     pub(super) fn progress(&self) -> Option<Instant> {
         let due = self.hosts.each_ref().map(|host| {
             let of_device = settle(&host.device, &self.clock);
@@ -231,7 +231,8 @@ impl Link {
         due.into_iter().flatten().min()
     }
 
-    /// Everything arrives at once, and time goes on, until something is so. Whether it ever was, in so many rounds.
+    /// Delivers all packets and advances the clock until `is` returns true. Returns false if it
+    /// does not within `rounds` rounds.
     pub(super) fn until(&self, rounds: usize, mut is: impl FnMut() -> bool) -> bool {
         for _ in 0..rounds {
             let due = self.progress();
@@ -249,15 +250,15 @@ impl Link {
         false
     }
 
-    /// Time that has gone on.
+    /// Time since the start.
     pub(super) fn elapsed(&self) -> Duration {
         self.clock.now() - self.start
     }
 
-    /// Everybody goes; nothing of the hosts is left.
+    /// Drops both hosts, and checks that nothing of their devices is left.
     pub(super) fn end(self) {
         let Self { clock, hosts, .. } = self;
         drop(hosts);
-        assert_eq!(Arc::strong_count(&clock), 1, "a device is not gone");
+        assert_eq!(Arc::strong_count(&clock), 1, "a device still exists");
     }
 }

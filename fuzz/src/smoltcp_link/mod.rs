@@ -1,11 +1,13 @@
-//! Two devices with TCP in user space, over IP or over an Ethernet with ARP, NDP and ICMP, and between them what the input makes of a link: packets are lost, doubled, late and
-//! in another order; some are damaged; and a stranger sends what he likes, also into the connection that stands. As long as
-//! nothing was damaged and nobody interfered, everything completes with the bytes of the model. Else what completes with
-//! success is right all the same, no byte of memory has a value that nobody wrote there, and either everything completes or
-//! both ends find an error. Afterwards the hosts make a new connection, in one direction or the other, as if nothing had been.
+//! Two devices with TCP in user space, over IP or over an Ethernet with ARP, NDP and ICMP. The
+//! input controls the link: packets are lost, duplicated, delayed, reordered and damaged. A third
+//! host sends arbitrary packets, also into the connection.
 //!
-//! Nothing is said of the checksums of TCP, which smoltcp does not look at under a fuzzer: the CRC of MPA has to find what is
-//! damaged.
+//! Without damage and without a third host, everything completes with the bytes of the model.
+//! Otherwise each reported success is still right, and memory holds no byte that was not written
+//! there. Either everything completes, or both ends detect an error. Afterwards the hosts must be
+//! able to connect again, in one direction or the other.
+//!
+//! smoltcp does not check TCP checksums under a fuzzer, so the CRC of MPA must find the damage.
 
 mod ethernet;
 mod hosts;
@@ -20,19 +22,19 @@ use crate::input::Input;
 use crate::live::End;
 use hosts::{Link, address};
 
-/// At most so many steps in one input.
+/// Most steps in one input.
 const MAX_STEPS: usize = 120;
-/// Turns of both hosts in which everything has to come to an end.
+/// Turns of both hosts within which everything must have ended.
 const ROUNDS: usize = 20_000;
-/// A connection that stands as long as this without its packets may be given up.
+/// A connection may be given up after this time without packets.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Steps. Bit 7 of the first one: the hosts are on an Ethernet.
+/// Input: steps. Bit 7 of the first byte puts the hosts on an Ethernet.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let link = Link::new(data.first().is_some_and(|first| first & 0x80 != 0));
-    let mut ends = connect(&link, 0, 1).expect("nobody is in the way");
-    // The responder may not send before an FPDU of the initiator has come.
+    let mut ends = connect(&link, 0, 1).expect("nothing disturbs the first connection");
+    // The responder may not send before it has received an FPDU of the initiator.
     let [first, second] = &mut ends;
     first.post(second, 5, &mut Input::new(&[]));
     let (mut hurt, mut echoes) = (false, [0; 2]);
@@ -56,7 +58,7 @@ fn look(ends: &mut [End; 2], hurt: bool) {
     }
 }
 
-/// One step of the input. Whether the connection may not survive it.
+/// Runs one step of the input. Returns true if the connection may break.
 fn step(link: &Link, ends: &mut [End; 2], echoes: &mut [usize; 2], input: &mut Input<'_>) -> bool {
     let step = input.u8();
     let from = usize::from(step & 1);
@@ -64,7 +66,7 @@ fn step(link: &Link, ends: &mut [End; 2], echoes: &mut [usize; 2], input: &mut I
         0..=2 => {
             link.carry(from, usize::from(input.u8() % 16) + 1);
         }
-        // Lost, late, doubled.
+        // Lose, delay or duplicate a packet.
         3 => drop(link.under_way(from, std::collections::VecDeque::pop_front)),
         4 => link.under_way(from, |packets| {
             let packet = packets.pop_front();
@@ -80,15 +82,15 @@ fn step(link: &Link, ends: &mut [End; 2], echoes: &mut [usize; 2], input: &mut I
             }
         }
         7 => return damage(link, from, input),
-        8 if link.on_ethernet => ethernet::honest(link, from, &mut echoes[from], input),
+        8 if link.on_ethernet => ethernet::deliver_honest(link, from, &mut echoes[from], input),
         10 if link.on_ethernet => {
-            ethernet::false_witness(link, from, input);
+            ethernet::deliver_false(link, from, input);
             return true;
         }
         8 => {
             let packet = input.slice(1600);
             link.deliver(from, packet);
-            // It may be of the connection.
+            // The packet may belong to the connection.
             return packet.len() >= 20;
         }
         9 | 10 => {
@@ -110,7 +112,7 @@ fn step(link: &Link, ends: &mut [End; 2], echoes: &mut [usize; 2], input: &mut I
     false
 }
 
-/// An byte of a packet under way changes.
+/// Changes a byte of a packet in flight. Returns true if a packet changed.
 fn damage(link: &Link, from: usize, input: &mut Input<'_>) -> bool {
     let (packet, at, by) = (input.u8(), input.u16(), input.u8());
     link.under_way(from, |packets| {
@@ -127,7 +129,7 @@ fn damage(link: &Link, from: usize, input: &mut Input<'_>) -> bool {
     })
 }
 
-/// The link is good again: everything completes, or both ends find out that it cannot.
+/// Stops all faults of the link. Everything must complete, or both ends must detect an error.
 fn rest(link: &Link, ends: &mut [End; 2], hurt: bool) {
     let over = |end: &End| end.qp.state() == QpState::Error;
     let came_to_rest = link.until(ROUNDS, || {
@@ -137,7 +139,7 @@ fn rest(link: &Link, ends: &mut [End; 2], hurt: bool) {
     let states = ends
         .each_ref()
         .map(|end| (end.qp.state(), end.qp.end_reason()));
-    assert!(came_to_rest, "neither done nor over: {states:?}");
+    assert!(came_to_rest, "neither completed nor ended: {states:?}");
     if !hurt {
         assert!(
             ends.iter()
@@ -153,13 +155,13 @@ fn rest(link: &Link, ends: &mut [End; 2], hurt: bool) {
     let states = ends
         .each_ref()
         .map(|end| (end.qp.state(), end.qp.end_reason()));
-    assert!(closed, "it does not close: {states:?}");
+    assert!(closed, "the connection does not close: {states:?}");
     ends.iter().for_each(End::completed_all);
-    // A Write is complete when TCP has it, and there when the FIN behind it has come.
+    // TCP accepts a Write before its bytes arrive. They have arrived once the FIN after them has.
     ends.iter().for_each(|end| end.memory(hurt));
 }
 
-/// A connection from one host to the other, with new QPs; `None` if there is none.
+/// Connects one host to the other with new QPs. Returns `None` if that fails.
 fn connect(link: &Link, from: usize, to: usize) -> Option<[End; 2]> {
     let end = |host: usize| {
         let device = link.hosts[host].device.clone();
@@ -169,13 +171,14 @@ fn connect(link: &Link, from: usize, to: usize) -> Option<[End; 2]> {
     let channel = EventChannel::new().expect("there are descriptors");
     let id = channel.create_id(&link.hosts[from].device, 0);
     let options = ConnectOptions::default().private_data(b"honest".to_vec());
-    id.resolve_addr(None, address(to)).expect("there is a way");
-    id.resolve_route().expect("there is a way");
+    id.resolve_addr(None, address(to))
+        .expect("the address is reachable");
+    id.resolve_route().expect("the address is reachable");
     id.connect(&ours.qp, &options).expect("the QP is new");
     let mut failed = false;
     link.until(ROUNDS, || {
         while let Some(request) = link.hosts[to].listener.poll_request() {
-            // Strangers may ask too.
+            // A third host may also send requests.
             if request.private_data() == b"honest" && theirs.qp.state() == QpState::Idle {
                 let _ = request.accept(&theirs.qp, &AcceptOptions::default());
             }
@@ -192,11 +195,11 @@ fn connect(link: &Link, from: usize, to: usize) -> Option<[End; 2]> {
     (stand == [true; 2]).then_some([ours, theirs])
 }
 
-/// Both hosts still work: a connection from one to the other, and messages.
+/// Checks that both hosts still work: they connect and send messages.
 fn afterwards(link: &Link, from: usize) {
-    // What a stranger has begun goes away in time.
+    // The remains of a third host's requests time out.
     let ends = (0..5).find_map(|_| connect(link, from, 1 - from));
-    let mut ends = ends.expect("the hosts do not connect any more");
+    let mut ends = ends.expect("the hosts can no longer connect");
     let [first, second] = &mut ends;
     second.receive();
     // A Send and a Write of some bytes.

@@ -1,4 +1,4 @@
-//! Modify, query and resize, and whether what is said of them is so.
+//! Modify, query and resize, with checks of their results.
 
 use uwarp_verbs::{
     IbvQpState, ModifyError, ModifySrqError, Notify, Qp, QpModify, QpState, ResizeCqError,
@@ -8,7 +8,8 @@ use uwarp_verbs::{
 use super::world::{CAPS, Queue, World};
 use crate::input::Input;
 
-/// The state that a QP is in when it was moved by the iWARP verbs (draft-hilland-rddp-verbs, "Modify QP"); `None`: illegal.
+/// Returns the state of a QP after Modify QP of the iWARP verbs (draft-hilland-rddp-verbs, "Modify
+/// QP"); `None` if the move is illegal.
 fn by_verbs(from: QpState, to: QpState) -> Option<QpState> {
     let legal = from == to
         || to == QpState::Error
@@ -17,7 +18,8 @@ fn by_verbs(from: QpState, to: QpState) -> Option<QpState> {
     legal.then_some(to)
 }
 
-/// The same by the names of libibverbs, as the table at [`IbvQpState`] has it.
+/// Returns the state after a move by a name of libibverbs, according to the table at
+/// [`IbvQpState`]; `None` if the move is illegal.
 fn by_ibv(from: QpState, to: IbvQpState) -> Option<QpState> {
     match to {
         IbvQpState::Reset => Some(QpState::Idle),
@@ -33,7 +35,7 @@ fn by_ibv(from: QpState, to: IbvQpState) -> Option<QpState> {
     }
 }
 
-/// A move was legal, and has happened; or it was not, and the QP is as it was.
+/// Checks that a legal move happened, and that an illegal one was refused without effect.
 fn judge(
     qp: &Qp,
     was: QpState,
@@ -47,7 +49,8 @@ fn judge(
     match said {
         Ok(()) => {
             let then = then.unwrap_or_else(|| panic!("{was} to {wanted} is illegal"));
-            // The stream may have nothing left to wait for.
+            // The QP may already be in Error, if its stream had nothing left to send or to wait
+            // for.
             let closed = matches!(then, QpState::Closing | QpState::Terminate)
                 && qp.state() == QpState::Error;
             assert!(qp.state() == then || closed, "{was} to {wanted}: {qp:?}");
@@ -59,14 +62,14 @@ fn judge(
                 .iter()
                 .filter(|(_, then)| then.is_some())
                 .map(|(to, _)| *to);
-            assert!(wanted.eq(legal), "others are legal in {was}");
+            assert!(wanted.eq(legal), "wrong list of legal moves in {was}");
         }
         Err(other) => panic!("{was} to {wanted}: {other}"),
     }
 }
 
 impl World {
-    /// Modify QP, and the calls that are short for it.
+    /// Calls Modify QP or one of its shorthands.
     pub(super) fn modify(&mut self, input: &mut Input<'_>) {
         let (at, how, to) = (input.choice(self.queues.len()), input.u8(), input.choice(7));
         let Some(Queue { qp, .. }) = self.queues.get(at) else {
@@ -129,7 +132,7 @@ impl World {
         self.memory.check();
     }
 
-    /// What is left: SRQs and CQs of other sizes, acknowledgements, and two QPs that are connected at once.
+    /// Modifies an SRQ, resizes a CQ, acknowledges an event, or connects two QPs.
     pub(super) fn more(&mut self, input: &mut Input<'_>) {
         match input.u8() % 8 {
             0 => {

@@ -1,4 +1,4 @@
-//! Ids of the connection manager, and what may be told of them.
+//! Ids of the connection manager, with checks of their results and events.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -14,21 +14,21 @@ use uwarp_verbs::{
 use super::world::{HOST, World};
 use crate::input::Input;
 
-/// Ids at one time.
+/// Most ids at one time.
 const MAX_IDS: usize = 12;
-/// The port that everybody finds.
+/// Port that is chosen most often.
 const PORT: u16 = 7174;
 
 struct Id {
     id: CmId,
-    /// Events of each kind that came.
+    /// Number of events of each kind that were read.
     established: usize,
     disconnected: usize,
-    /// When its connection request was told of, which was there before.
+    /// When the event of its connection request was read. The request itself arrived earlier.
     told: Option<Instant>,
 }
 
-/// The ids of the program, and events that it has not acknowledged.
+/// Ids of the program, and events that it has not acknowledged.
 #[derive(Default)]
 pub(super) struct Ids {
     ids: Vec<Id>,
@@ -45,46 +45,47 @@ impl Ids {
         });
     }
 
-    /// An id that the input chooses.
+    /// Returns an id that the input chooses.
     fn choose(&self, input: &mut Input<'_>) -> Option<CmId> {
         let choice = input.choice(self.ids.len());
         self.ids.get(choice).map(|id| id.id.clone())
     }
 
-    /// Which ids have this address: those that connected from it have it still, and do not keep it from others.
+    /// Returns the states of the ids with this local address. An id that connected from it still
+    /// has it, but does not reserve it.
     fn at(&self, addr: SocketAddr) -> impl Iterator<Item = CmState> {
         let has = move |own: &&Id| own.id.local_addr() == Some(addr);
         self.ids.iter().filter(has).map(|own| own.id.state())
     }
 
-    /// Whether the program has events of ids that it did not acknowledge.
+    /// Returns true if the program has unacknowledged events of ids.
     pub(super) fn holds_events(&self) -> bool {
         !self.held.is_empty()
     }
 
-    /// Drops an id or an event. Whether there was one.
+    /// Drops an id or an event. Returns true if there was one.
     pub(super) fn drop_one(&mut self) -> bool {
         self.ids.pop().is_some() || self.held.pop().is_some()
     }
 }
 
-/// What a call was given, as far as it may be refused for that.
+/// Arguments and circumstances of a call that may be a reason to refuse it.
 struct Given {
     call: u8,
     before: CmState,
-    /// The address that it names.
+    /// Address argument.
     to: SocketAddr,
-    /// The states of the ids that have this address.
+    /// States of the ids with this address.
     at: Vec<CmState>,
-    /// How long it is since the id's request was told of at least, and at most.
+    /// Bounds of the time that the id's request has waited: at least, and at most.
     waited: Option<[Duration; 2]>,
-    /// The state of the QP, if it needs one.
+    /// State of the QP, if the call takes one.
     qp: Option<QpState>,
     private_data: usize,
     depth: u16,
 }
 
-/// A call that is refused changes nothing, and is refused for what was given or is so.
+/// Checks that a refused call changed nothing and that the reason given is true.
 fn judge(id: &CmId, given: &Given, result: Result<(), CmError>) {
     let error = match result {
         Ok(()) => return given.permitted(),
@@ -93,9 +94,10 @@ fn judge(id: &CmId, given: &Given, result: Result<(), CmError>) {
     let so = match &error {
         CmError::WrongState(wrong) => (wrong.state, id.state()) == (given.before, given.before),
         CmError::Unacknowledged { events } => given.call == 11 && *events > 0,
-        // To resolve an address asks nobody, and who listens at an address has it, or takes a free one.
+        // resolve_addr sends nothing. A listener has its address already, or takes a free one. So
+        // only bind_addr (1) can fail here.
         CmError::Network(error) => given.call == 1 && given.unavailable(*error),
-        // What TCP says comes by an event.
+        // Errors of TCP are reported by an event.
         CmError::Connect(error) => {
             matches!(given.call, 5 | 6)
                 && match error {
@@ -104,7 +106,7 @@ fn judge(id: &CmId, given: &Given, result: Result<(), CmError>) {
                     _ => false,
                 }
         }
-        // The limits are not reached with so few connections.
+        // So few connections do not reach the limits.
         CmError::Accept(error) => {
             matches!(given.call, 7..=9)
                 && match error {
@@ -124,7 +126,7 @@ fn judge(id: &CmId, given: &Given, result: Result<(), CmError>) {
 }
 
 impl Given {
-    /// Nothing was in the way of a call that was not refused.
+    /// Checks that nothing stood against a call that succeeded.
     fn permitted(&self) {
         let wants_idle = matches!(self.call, 5..=8);
         assert!(!wants_idle || self.qp.is_none_or(|state| state == QpState::Idle));
@@ -136,7 +138,7 @@ impl Given {
         assert!(!matches!(self.call, 7 | 8) || least < Timeouts::default().decision);
     }
 
-    /// Whether an address is rightly said not to be there, or to be taken.
+    /// Returns true if the address really is unavailable or in use.
     fn unavailable(&self, error: LlpError) -> bool {
         match error {
             LlpError::AddressUnavailable { addr } => addr == self.to && addr.ip() != HOST,
@@ -145,7 +147,8 @@ impl Given {
         }
     }
 
-    /// When a request came is not known: only when it was told of, and when time began.
+    /// Returns true if the decision may be late. The arrival of a request is not known, only when
+    /// its event was read and when the run began.
     fn may_be_late(&self) -> bool {
         let limit = Timeouts::default().decision;
         self.waited.is_some_and(|[_, most]| most >= limit)
@@ -155,7 +158,7 @@ impl Given {
         self.qp == Some(state) && state != QpState::Idle
     }
 
-    /// Whether an option is rightly said not to fit into a frame.
+    /// Returns true if the option really does not fit into a frame.
     fn unfit(&self, error: &ConfigError) -> bool {
         match *error {
             ConfigError::PrivateDataTooLong { len, max } => {
@@ -167,18 +170,19 @@ impl Given {
     }
 }
 
-/// Whether an id in this state, with a local address, keeps it from others for certain.
+/// Returns true if an id in this state certainly reserves its local address.
 fn keeps(state: &CmState) -> bool {
     matches!(state, CmState::Bound | CmState::Listening)
 }
 
-/// Whether it may: before it connects, or when connecting was not begun.
+/// Returns true if an id in this state may reserve its local address: it did not start to connect
+/// yet.
 fn may_keep(state: &CmState) -> bool {
     keeps(state) || matches!(state, CmState::AddrResolved | CmState::RouteResolved)
 }
 
 impl World {
-    /// A call of an id, with any arguments.
+    /// Makes a call on an id, with arbitrary arguments.
     pub(super) fn cm(&mut self, input: &mut Input<'_>) {
         let call = input.u8() % 12;
         if call == 0 {
@@ -236,20 +240,20 @@ impl World {
         }
     }
 
-    /// How long the request of an id has waited, at least and at most.
+    /// Returns how long the request of an id has waited, at least and at most.
     fn waited(&self, id: &CmId) -> Option<[Duration; 2]> {
         let own = self.ids.ids.iter().find(|own| own.id.is(id))?;
         let now = self.clock.now();
         Some([now - own.told?, now - self.began])
     }
 
-    /// The next event of the connection manager: its kind and its id.
+    /// Reads the next event of the connection manager. Returns its kind and its id.
     pub(super) fn told(&mut self, hold: bool) -> Option<(CmEventKind, CmId)> {
         let event = self.channel.try_get_event()?;
         let (kind, id) = (event.kind(), event.id().clone());
         if kind == CmEventKind::ConnectRequest {
             assert!(event.listen_id().is_some());
-            // One too many is rejected, by dropping its id.
+            // Above the limit the id is dropped, which rejects the request.
             if self.ids.ids.len() < MAX_IDS {
                 self.ids.add(id.clone());
                 if let Some(own) = self.ids.ids.last_mut() {
@@ -270,7 +274,7 @@ impl World {
                 | CmEventKind::Unreachable
                 | CmEventKind::ConnectError
         );
-        // An end that may have lost something has a status, too.
+        // The end of a connection has a status if bytes may be lost.
         let may_have_status = failed || kind == CmEventKind::Disconnected;
         assert!(!failed || event.status() != 0, "{event:?}");
         assert!(may_have_status || event.status() == 0, "{event:?}");
@@ -281,12 +285,12 @@ impl World {
         Some((kind, id))
     }
 
-    /// Acknowledges an event that was held.
+    /// Acknowledges a held event.
     pub(super) fn acknowledge(&mut self) {
         self.ids.held.pop();
     }
 
-    /// All that it takes to connect two QPs, if there is a listener or a place for one.
+    /// Connects two QPs over a listener, which is created if there is none.
     pub(super) fn join(&mut self, first: usize, second: usize) {
         let listens = |own: &Id| own.id.state() == CmState::Listening;
         let address = match self.ids.ids.iter().find(|own| listens(own)) {
@@ -325,7 +329,7 @@ impl World {
     }
 }
 
-/// The port that everybody finds or another one, of the host or of nobody.
+/// Chooses an address: the usual port or another one, of the host or of no host.
 fn address(flags: &impl Fn(u8) -> bool, input: &mut Input<'_>) -> SocketAddr {
     let port = if flags(0) {
         PORT

@@ -1,4 +1,4 @@
-//! Destroying and dropping: what is in use is not destroyed.
+//! Destroys and drops objects. Objects in use must not be destroyed.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::world::{Queue, World};
 use crate::input::Input;
 
 impl World {
-    /// Destroys a QP by a call, or drops it: then nobody knows what becomes of its work.
+    /// Destroys a QP by a call, or drops it. After that its work requests may or may not complete.
     pub(super) fn destroy_qp(&mut self, input: &mut Input<'_>) {
         let at = input.choice(self.queues.len());
         if at >= self.queues.len() {
@@ -50,7 +50,7 @@ impl World {
         }
         match cq.destroy(Some(Duration::ZERO)) {
             Ok(()) => {
-                assert_eq!(users, 0, "QPs complete to it");
+                assert_eq!(users, 0, "destroyed while QPs use it");
                 self.lose(num);
             }
             Err((cq, error)) => {
@@ -59,7 +59,7 @@ impl World {
                     DestroyCqError::UnacknowledgedAsync { events } => {
                         assert!(users == 0 && events <= self.held.len() as u64, "{error}");
                     }
-                    other => panic!("not of a CQ without a channel: {other}"),
+                    other => panic!("impossible for a CQ without a channel: {other}"),
                 }
                 self.cqs.push(cq);
             }
@@ -83,7 +83,7 @@ impl World {
         }
         match srq.destroy(Some(Duration::ZERO)) {
             Ok(()) => {
-                assert_eq!(users, 0, "QPs take from it");
+                assert_eq!(users, 0, "destroyed while QPs use it");
                 self.work.give_up(Owner::Srq(num));
             }
             Err((srq, error)) => {

@@ -1,7 +1,8 @@
-//! Making objects: what is refused, and whether it had to be.
+//! Creates objects, and checks the reason when a call is refused.
 //!
-//! Every kind has a limit. The program knows how many there certainly are; more there may be while something that it
-//! dropped is still in use (a QP whose connection is being closed, and what that QP uses).
+//! Each kind of object has a limit. The program knows a lower bound of the number of objects. There
+//! may be more, because a dropped object can still be in use: a QP whose connection is closing, and
+//! the objects that this QP uses.
 
 use std::time::Duration;
 
@@ -11,12 +12,12 @@ use uwarp_verbs::{DeviceError, RegisterError, SrqAttr, WindowKind};
 use super::world::{CAPS, MAX_CQ, MAX_MR, MAX_PD, MAX_QP, MAX_SRQ, Queue, World};
 use crate::input::Input;
 
-/// After so long everything that was dropped is gone: each wait of a connection is shorter.
+/// Time after which every dropped object is gone. Each wait of a connection is shorter.
 const GONE_AFTER: Duration = Duration::from_secs(300);
-/// Turns in which that time has to pass.
+/// Most turns for this time to pass.
 const ROUNDS: usize = 5_000;
 
-/// How many different numbers there are.
+/// Counts the distinct numbers.
 fn count(numbers: impl Iterator<Item = u32>) -> usize {
     let mut numbers: Vec<u32> = numbers.collect();
     numbers.sort_unstable();
@@ -24,7 +25,7 @@ fn count(numbers: impl Iterator<Item = u32>) -> usize {
     numbers.len()
 }
 
-/// The limit that was reached, by its name.
+/// Returns true if the error is that this limit was reached.
 fn limit_of(error: &DeviceError, name: &str, max: usize) -> bool {
     match error {
         DeviceError::Limit { what, limit } => (*what, *limit as usize) == (name, max),
@@ -33,7 +34,8 @@ fn limit_of(error: &DeviceError, name: &str, max: usize) -> bool {
 }
 
 impl World {
-    /// Domains that there certainly are: those with a handle, and those with something in them.
+    /// Number of domains that certainly exist: those with a handle, and those with something in
+    /// them.
     fn certain_pds(&self) -> usize {
         let held = self.pds.iter().map(|(number, _)| *number);
         let queues = self.queues.iter().map(|queue| queue.pd);
@@ -54,11 +56,12 @@ impl World {
         count(held.chain(used))
     }
 
-    /// A limit is said to be reached. If it certainly is not, there are things in use that were dropped: then time goes
-    /// on until they are gone, and `again` has to be possible.
+    /// Handles an error that a limit was reached. If the certain objects are fewer than that,
+    /// dropped objects must still be in use. Then the clock advances until they are gone, and
+    /// `again` must succeed.
     fn limited(&mut self, certain: usize, max: usize, again: impl FnOnce(&Self) -> bool) {
         assert!(certain <= max, "{certain} of {max}");
-        // Events keep what they are about, and nobody counts that here.
+        // Events keep their objects alive, and these are not counted here.
         if certain == max || self.holds_events() {
             return;
         }
@@ -68,14 +71,14 @@ impl World {
         while self.clock.now() < until && self.progress(true) {
             rounds += 1;
             if rounds > ROUNDS {
-                // Somebody has something to do all the time: a peer that takes nothing.
+                // A device may always have work, for example because a peer accepts no bytes.
                 return;
             }
         }
         assert!(again(self), "{certain} of {max}, and no more can be made");
     }
 
-    /// A new protection domain.
+    /// Allocates a protection domain.
     pub(super) fn alloc_pd(&mut self) {
         let certain = self.certain_pds();
         match self.device.alloc_pd() {
@@ -86,7 +89,7 @@ impl World {
             }
             Err(error) => {
                 assert!(limit_of(&error, "protection domains", MAX_PD), "{error}");
-                // Windows keep their domain.
+                // Windows keep their domain alive.
                 if self.memory.windows.is_empty() {
                     self.limited(certain, MAX_PD, |world| world.device.alloc_pd().is_ok());
                 }
@@ -203,14 +206,14 @@ impl World {
             Err(RegisterError::TooMany { limit: MAX_MR }) => {
                 self.no_more_stags(|| pd.alloc_window(kind).is_ok());
             }
-            Err(error) => panic!("not of a window: {error}"),
+            Err(error) => panic!("impossible for a window: {error}"),
         }
     }
 
-    /// Regions and windows are counted together.
+    /// Handles an error that there are too many STags. Regions and windows count together.
     fn no_more_stags(&mut self, again: impl FnOnce() -> bool) {
         let certain = self.memory.stags();
-        // What was to be invalidated may have its STag still.
+        // A region named in a request to invalidate may still have its STag.
         if self.memory.regions.len() + self.memory.windows.len() < MAX_MR {
             self.limited(certain, MAX_MR, |_| again());
         }

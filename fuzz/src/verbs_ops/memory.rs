@@ -1,4 +1,4 @@
-//! Regions that lie within larger buffers, and what may change of those.
+//! Registered regions inside larger buffers, and which of their bytes may change.
 
 use std::sync::Arc;
 
@@ -10,38 +10,39 @@ use uwarp_verbs::{
 use super::world::MAX_MR;
 use crate::input::Input;
 
-/// Bytes around a region that belong to nobody.
+/// Bytes before and after a region that are not registered.
 const GUARD: usize = 64;
 /// Bytes of the longest region.
 const LONGEST: usize = 1024;
 const UNTOUCHED: u8 = 0xC3;
 
-/// A region, and the buffer that it is a part of.
+/// A region, and the buffer around it.
 pub(super) struct Region {
     pub(super) region: MemoryRegion,
     buffer: Arc<Buffer>,
-    /// What it held in the beginning: each region something else.
+    /// Initial value of its bytes. Each region has another one.
     filled: u8,
     pub(super) pd: u32,
-    /// The QP that alone may use it.
+    /// The only QP that may use the region, if there is one.
     qp: Option<u32>,
     access: Access,
-    /// It was named in a request to invalidate: nobody knows when it is gone.
+    /// A request to invalidate named it, so its STag may be gone at any time.
     doubtful: bool,
-    /// A window was to be bound to it.
+    /// A bind of a window named the region.
     shown: bool,
-    /// It was the receive or the sink of a request that was taken, or a peer that may was asked to write it.
+    /// Bytes may have been placed into it: by a posted receive or Read, or by a Write that was
+    /// posted to a peer.
     reached: bool,
 }
 
 /// All memory of the program.
 #[derive(Default)]
 pub(super) struct Memory {
-    /// Regions that there ever were.
+    /// Number of regions that were ever registered.
     made: u8,
     pub(super) regions: Vec<Region>,
     pub(super) windows: Vec<(WindowKind, MemoryWindow)>,
-    /// What is not registered any more, and how it was then.
+    /// Buffers that are no longer registered, with their bytes at that time.
     retired: Vec<(Arc<Buffer>, Vec<u8>)>,
 }
 
@@ -51,7 +52,7 @@ fn octets(buffer: &Buffer) -> Vec<u8> {
     octets
 }
 
-/// A buffer around a region that holds this byte everywhere.
+/// Bytes of a new buffer, whose region holds `filled` everywhere.
 fn fresh(filled: u8, len: usize) -> Vec<u8> {
     let mut octets = vec![UNTOUCHED; len + 2 * GUARD];
     octets[GUARD..GUARD + len].fill(filled);
@@ -63,19 +64,22 @@ impl Region {
         let octets = octets(&self.buffer);
         let begun = fresh(self.filled, self.region.len());
         let end = octets.len() - GUARD;
-        assert!(self.may_change() || octets == begun, "nobody may write it");
+        assert!(
+            self.may_change() || octets == begun,
+            "bytes without write access have changed"
+        );
         assert!(
             octets[..GUARD] == begun[..GUARD] && octets[end..] == begun[end..],
-            "bytes outside of the region have changed"
+            "bytes outside the region have changed"
         );
     }
 
-    /// Whether anybody may have written it.
+    /// Returns true if the bytes of the region may have changed.
     fn may_change(&self) -> bool {
         self.access.contains(Access::LOCAL_WRITE) && (self.reached || self.shown)
     }
 
-    /// What is wrong with an element of a work request, as far as it is certain.
+    /// Returns true if an element of a work request is certainly invalid.
     fn refuses(&self, sge: &Sge, write: bool, (pd, qp): (u32, u32)) -> bool {
         let start = sge.addr.checked_sub(self.region.addr());
         let end = start.and_then(|start| start.checked_add(sge.len.into()));
@@ -87,14 +91,15 @@ impl Region {
 }
 
 impl Memory {
-    /// STags that there certainly are: what somebody was asked to invalidate may be gone.
+    /// Number of STags that certainly exist. A region named in a request to invalidate is not
+    /// counted.
     pub(super) fn stags(&self) -> usize {
         let certain = |region: &&Region| !region.doubtful;
         self.regions.iter().filter(certain).count() + self.windows.len()
     }
 
-    /// Registers a region for a domain, perhaps for a QP (of which domain) alone. Whether it was refused because there
-    /// are as many as there may be.
+    /// Registers a region for a domain, perhaps for one QP (given with its domain). Returns true if
+    /// it was refused because of the limit.
     pub(super) fn register(
         &mut self,
         input: &mut Input<'_>,
@@ -155,7 +160,7 @@ impl Memory {
         false
     }
 
-    /// An element that is right more often than not.
+    /// Creates an element that is usually valid.
     pub(super) fn sge(&self, input: &mut Input<'_>) -> Sge {
         let (choice, offset, len) = (input.u8(), input.u16(), input.u16());
         match self
@@ -175,7 +180,7 @@ impl Memory {
         }
     }
 
-    /// Where a peer reaches something: address and rkey.
+    /// Chooses the address and rkey for a request to a peer.
     pub(super) fn remote(&self, input: &mut Input<'_>) -> (u64, u32) {
         let (choice, offset) = (input.u8(), input.u16());
         let at = usize::from(choice);
@@ -193,14 +198,15 @@ impl Memory {
         }
     }
 
-    /// Somebody was asked to invalidate this STag.
+    /// Records that a request to invalidate named this STag.
     pub(super) fn doubt(&mut self, stag: u32) {
         for region in &mut self.regions {
             region.doubtful |= region.region.rkey() == stag;
         }
     }
 
-    /// A bind of a window to some region: the region's index decides where.
+    /// Creates a bind of some window to some region. Returns the window's index, its next rkey and
+    /// the bind.
     pub(super) fn bind(
         &mut self,
         input: &mut Input<'_>,
@@ -219,7 +225,8 @@ impl Memory {
         Some((window, inc_rkey(own.rkey()), bind.zero_based()))
     }
 
-    /// What is said of an element is so; `None`: it was taken.
+    /// Checks the result for the elements of a work request. `said` is `None` if the request was
+    /// accepted.
     pub(super) fn judge(
         &self,
         sges: &[Sge],
@@ -238,11 +245,14 @@ impl Memory {
             let blamed = said.is_some_and(|fault| fault.index == index);
             let refuses = found.is_none_or(|region| region.refuses(sge, write, owner));
             match said.filter(|_| blamed) {
-                None => assert!(!refuses, "element {index} of {sges:?} was taken: {said:?}"),
+                None => assert!(
+                    !refuses,
+                    "element {index} of {sges:?} was accepted: {said:?}"
+                ),
                 Some(fault) => {
                     let invalid = matches!(fault.kind, LocalFaultKind::InvalidKey { .. });
                     let doubtful = found.is_some_and(|region| region.doubtful);
-                    assert!(refuses || invalid && doubtful, "{sge:?} is right: {fault}");
+                    assert!(refuses || invalid && doubtful, "{sge:?} is valid: {fault}");
                     return;
                 }
             }
@@ -250,14 +260,15 @@ impl Memory {
         assert!(said.is_none(), "no element is wrong: {said:?}");
     }
 
-    /// A request was taken that is to place bytes there.
+    /// Records an accepted request that will place bytes into these elements.
     pub(super) fn placed_into(&mut self, sges: &[Sge]) {
         for region in &mut self.regions {
             region.reached |= sges.iter().any(|sge| sge.lkey == region.region.lkey());
         }
     }
 
-    /// A request was taken that writes where `rkey` says, if the QP at the other end may. `None`: there is none yet.
+    /// Records an accepted request that writes at `rkey`, if the QP at the other end may use that
+    /// STag. `end` is `None` if that QP is not known.
     pub(super) fn written_by_peer(&mut self, rkey: u32, right: Access, end: Option<(u32, u32)>) {
         for region in &mut self.regions {
             let may = |(pd, qp)| region.pd == pd && region.qp.is_none_or(|own| own == qp);
@@ -267,7 +278,7 @@ impl Memory {
         }
     }
 
-    /// Ends a region: by a call that may be refused, or by dropping it.
+    /// Ends a region by a call, which may be refused, or by a drop.
     pub(super) fn deregister(&mut self, at: usize, drop: bool, sends: bool) {
         let ended = self.regions.swap_remove(at);
         ended.check();
@@ -279,7 +290,7 @@ impl Memory {
                 DeregisterError::WindowsBound { count } => {
                     assert!(count > 0 && ended.shown, "{error}");
                 }
-                other => panic!("a region cannot be refused so: {other}"),
+                other => panic!("impossible for a region: {other}"),
             }
             self.regions.push(Region { region, ..ended });
             return;
@@ -288,7 +299,7 @@ impl Memory {
         self.retired.push((ended.buffer, now));
     }
 
-    /// Nothing has changed that nobody may write.
+    /// Checks that no bytes changed which must not.
     pub(super) fn check(&self) {
         self.regions.iter().for_each(Region::check);
         for (buffer, then) in &self.retired {

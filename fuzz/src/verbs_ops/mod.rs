@@ -1,7 +1,11 @@
-//! A program that calls the verbs in any order, from any state, with any arguments, on a device that reaches itself over TCP
-//! in memory. What is refused is refused for the reason that is given; a work request that was taken completes once, in
-//! order, in the queue and with the number that it has to; what is in use is not destroyed; bytes outside of registered
-//! memory, and of memory that nobody may write, stay as they are; and in the end nothing is left.
+//! A program that calls the verbs in any order, in any state and with any arguments. Its device is
+//! connected to itself over TCP in memory.
+//!
+//! * A refused call has a true reason.
+//! * An accepted work request completes once, in order, in its own queue and with its own number.
+//! * Objects in use are not destroyed.
+//! * Bytes outside registered memory, or without write access, do not change.
+//! * At the end nothing is left.
 
 mod change;
 mod cm;
@@ -17,11 +21,11 @@ use uwarp_verbs::QpState;
 use crate::input::Input;
 use world::World;
 
-/// At most so many calls in one input.
+/// Most calls in one input.
 const MAX_STEPS: usize = 160;
 
-/// Calls: which, whether everything that it leads to happens before the next one (bit 5), and its arguments. In the end
-/// the order in which everything is dropped.
+/// Input: calls. Each has its number, a flag (bit 5) to let all of its effects happen before the
+/// next call, and its arguments. The rest is the order in which everything is dropped.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let mut world = World::new();
@@ -94,7 +98,7 @@ impl World {
         }
     }
 
-    /// A domain, a CQ, two QPs and a connection of them; a region of all rights.
+    /// Creates a domain, a CQ and two connected QPs, and registers a region with all rights.
     fn begin(&mut self, input: &mut Input<'_>) {
         if self.pds.is_empty() {
             self.alloc_pd();
@@ -103,7 +107,7 @@ impl World {
             self.create_cq(&mut Input::new(&[]));
         }
         let before = self.queues.len();
-        // With the SRQ, if there is one.
+        // Uses an SRQ, if there is one.
         let choices = [0, 0, 0, input.u8()];
         self.create_qp(&mut Input::new(&choices));
         self.create_qp(&mut Input::new(&choices));

@@ -1,4 +1,4 @@
-//! Posting, with any flags and elements: what is refused, and why.
+//! Posts work requests with arbitrary flags and elements, and checks the reason of each refusal.
 
 use uwarp_verbs::{Access, PostErrorKind, QpState, RecvWr, RemoteBuffer, SendWr, Sge};
 
@@ -6,7 +6,7 @@ use super::work::Owner;
 use super::world::{CAPS, Queue, World};
 use crate::input::Input;
 
-/// What a request asks for, as far as it matters for whether it is taken.
+/// Properties of a request that decide whether it is accepted.
 struct Form {
     sges: Vec<Sge>,
     inline: Option<usize>,
@@ -18,7 +18,7 @@ struct Form {
 }
 
 impl Form {
-    /// Whether what is said of the request is so; `None`: it was taken.
+    /// Checks the result of a post. `said` is `None` if the request was accepted.
     fn judge(&self, ord: Option<u16>, said: Option<PostErrorKind>) {
         let octets: u64 = self.sges.iter().map(|sge| u64::from(sge.len)).sum();
         let too_many = self.sges.len() > CAPS.max_send_sge as usize;
@@ -34,7 +34,10 @@ impl Form {
         let said = match said {
             None | Some(PostErrorKind::Memory(_)) => {
                 let wrong = too_many || too_long || unfit || no_sink || bad_sink || no_depth;
-                assert!(!wrong && octets <= u64::from(u32::MAX), "taken");
+                assert!(
+                    !wrong && octets <= u64::from(u32::MAX),
+                    "accepted, and should be refused"
+                );
                 return;
             }
             Some(said) => said,
@@ -56,11 +59,11 @@ impl Form {
             PostErrorKind::MessageTooLong { got } => got == octets && got > u64::from(u32::MAX),
             _ => false,
         };
-        assert!(so, "{said}");
+        assert!(so, "the reason is not true: {said}");
     }
 }
 
-/// A request of a kind, without flags.
+/// Creates a request of this kind, without flags.
 fn request<'a>(
     kind: u8,
     id: u64,
@@ -83,12 +86,12 @@ fn request<'a>(
 
 impl World {
     fn sges(&self, input: &mut Input<'_>) -> Vec<Sge> {
-        // Three are more than any QP takes.
+        // Three elements exceed every QP's limit.
         let count = [1, 1, 0, 1, 2, 1, 1, 3][input.choice(8)];
         (0..count).map(|_| self.memory.sge(input)).collect()
     }
 
-    /// A request for a send queue.
+    /// Posts a request to a send queue.
     pub(super) fn send(&mut self, input: &mut Input<'_>) {
         let at = input.choice(self.queues.len());
         if self.queues.is_empty() {
@@ -150,7 +153,7 @@ impl World {
         }
     }
 
-    /// Domain and number of the QP that a QP is connected to.
+    /// Domain and number of the QP at the other end.
     fn other_end(&self, at: usize) -> Option<(u32, u32)> {
         let ours = self.queues[at].qp.connection()?;
         let faces = |queue: &&Queue| {
@@ -179,7 +182,10 @@ impl World {
                 assert_eq!((state, before), (QpState::Idle, QpState::Idle));
             }
             Err(PostErrorKind::SendQueueFull { depth }) => {
-                assert!(self.work.count(owner) >= depth, "it is not full");
+                assert!(
+                    self.work.count(owner) >= depth,
+                    "refused by a queue that is not full"
+                );
             }
             other => {
                 assert_ne!(before, QpState::Idle);
@@ -198,7 +204,7 @@ impl World {
         if said.is_ok() {
             assert!(
                 self.work.owed(owner) < CAPS.max_send_wr as usize,
-                "it was full"
+                "accepted by a full queue"
             );
             self.work.posted(id, owner, signaled);
             if form.read || form.atomic {
@@ -208,7 +214,7 @@ impl World {
         said.is_ok()
     }
 
-    /// A receive, for a QP or for an SRQ.
+    /// Posts a receive to a QP or to an SRQ.
     pub(super) fn receive(&mut self, input: &mut Input<'_>) {
         let (choice, sges) = (usize::from(input.u8()), self.sges(input));
         let id = self.work.number();
@@ -217,14 +223,14 @@ impl World {
         let (owner, whose, said, depth) = if let Some(queue) = self.queues.get(at) {
             let said = queue.qp.post_recv(&wr);
             if let Some(srq) = queue.srq {
-                let kind = said.expect_err("it has a shared one").kind;
+                let kind = said.expect_err("the QP has an SRQ").kind;
                 assert_eq!(kind, PostErrorKind::HasSrq { srq_num: srq });
                 return;
             }
             let depth = CAPS.max_recv_wr as usize;
             (Owner::Recv(queue.num), (queue.pd, queue.num), said, depth)
         } else if let Some((num, srq)) = self.srqs.get(at - self.queues.len()) {
-            // It is for no QP alone.
+            // A receive of an SRQ is for no particular QP.
             let pd = self.srq_pds[num];
             let depth = srq.query().max_wr as usize;
             (Owner::Srq(*num), (pd, 0), srq.post_recv(&wr), depth)
@@ -239,25 +245,28 @@ impl World {
                 return;
             }
             Err(PostErrorKind::RecvQueueFull { depth } | PostErrorKind::SrqFull { depth }) => {
-                assert!(self.work.count(owner) >= depth, "it is not full");
+                assert!(
+                    self.work.count(owner) >= depth,
+                    "refused by a queue that is not full"
+                );
                 return;
             }
             Err(PostErrorKind::MessageTooLong { got }) => {
                 assert!(got > u64::from(u32::MAX));
                 return;
             }
-            Err(other) => panic!("not of a receive: {other}"),
+            Err(other) => panic!("impossible for a receive: {other}"),
         };
         self.memory.judge(&sges, true, whose, fault);
         if fault.is_none() {
             assert!(sges.len() <= CAPS.max_recv_sge as usize);
-            assert!(self.work.owed(owner) < depth, "it was full");
+            assert!(self.work.owed(owner) < depth, "accepted by a full queue");
             self.work.posted(id, owner, true);
             self.memory.placed_into(&sges);
         }
     }
 
-    /// A bind of a window, by a call or by a work request, whatever its kind.
+    /// Binds a window of any kind, by a call or by a work request.
     pub(super) fn bind(&mut self, input: &mut Input<'_>) {
         let at = input.choice(self.queues.len());
         let by_call = input.u8() & 1 == 1;
@@ -282,9 +291,12 @@ impl World {
             }
             Err(PostErrorKind::NotConnected { state }) => assert_eq!(state, QpState::Idle),
             Err(PostErrorKind::SendQueueFull { depth }) => {
-                assert!(self.work.count(owner) >= depth, "it is not full");
+                assert!(
+                    self.work.count(owner) >= depth,
+                    "refused by a queue that is not full"
+                );
             }
-            Err(other) => panic!("not of a bind: {other}"),
+            Err(other) => panic!("impossible for a bind: {other}"),
         }
     }
 }

@@ -1,17 +1,17 @@
-//! Which work requests are open, and which completions there may be.
+//! Open work requests, and the completions that may come.
 
 use std::collections::BTreeMap;
 
 use uwarp_verbs::{Completion, Status};
 
-/// Whose a work request is.
+/// Queue of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// The send queue of a QP.
+    /// Send queue of a QP.
     Send(u32),
-    /// The receive queue of a QP.
+    /// Receive queue of a QP.
     Recv(u32),
-    /// An SRQ: any of its QPs may complete it.
+    /// SRQ: any of its QPs may complete the request.
     Srq(u32),
 }
 
@@ -19,11 +19,12 @@ pub(super) enum Owner {
 struct Open {
     owner: Owner,
     signaled: bool,
-    /// Its QP, SRQ or CQ is gone or has lost completions: it may complete, and need not.
+    /// Its QP, SRQ or CQ is gone or has lost completions, so it may or may not complete.
     gone: bool,
 }
 
-/// All that was posted and has not completed. Numbers are given in the order of posting, and never twice.
+/// All posted work requests that have not completed. Numbers are assigned in posting order and
+/// never reused.
 #[derive(Debug, Default)]
 pub(super) struct Work {
     open: BTreeMap<u64, Open>,
@@ -31,13 +32,13 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// The number of the next work request.
+    /// Assigns the number of the next work request.
     pub(super) const fn number(&mut self) -> u64 {
         self.last += 1;
         self.last
     }
 
-    /// It was posted.
+    /// Records a posted work request.
     pub(super) fn posted(&mut self, wr_id: u64, owner: Owner, signaled: bool) {
         let open = Open {
             owner,
@@ -47,7 +48,7 @@ impl Work {
         assert!(self.open.insert(wr_id, open).is_none());
     }
 
-    /// How many of this owner are open, as far as anybody can know.
+    /// Upper bound of the open work requests in a queue.
     pub(super) fn count(&self, owner: Owner) -> usize {
         self.open
             .values()
@@ -55,14 +56,14 @@ impl Work {
             .count()
     }
 
-    /// Completions that this owner still owes: as many of its places are certainly taken.
+    /// Number of completions still due from a queue. As many of its slots are certainly in use.
     pub(super) fn owed(&self, owner: Owner) -> usize {
         let open = self.open.values();
         open.filter(|open| open.owner == owner && open.signaled && !open.gone)
             .count()
     }
 
-    /// How many of this owner are certainly open, and how many perhaps.
+    /// Counts the work requests in a queue that are certainly open, and those that may be.
     pub(super) fn certain(&self, owner: Owner) -> (usize, usize) {
         let of = |gone| {
             let open = self.open.values();
@@ -72,7 +73,7 @@ impl Work {
         (of(false), of(true))
     }
 
-    /// The owner is gone, or some of its completions are.
+    /// Records that the queue, or some of its completions, are gone.
     pub(super) fn give_up(&mut self, owner: Owner) {
         self.open
             .values_mut()
@@ -80,11 +81,11 @@ impl Work {
             .for_each(|open| open.gone = true);
     }
 
-    /// A completion came. `srq`: that of the QP, if it has one.
+    /// Checks a completion. `srq` is the SRQ of its QP, if the QP is known.
     pub(super) fn completed(&mut self, completion: &Completion, srq: Option<Option<u32>>) {
         let Completion { wr_id, qp_num, .. } = *completion;
         let Some(done) = self.open.remove(&wr_id) else {
-            panic!("nobody waits for {completion:?}");
+            panic!("no open work request for {completion:?}");
         };
         match done.owner {
             Owner::Send(qp) | Owner::Recv(qp) => assert_eq!(qp, qp_num, "{completion:?}"),
@@ -100,7 +101,8 @@ impl Work {
             done.signaled || completion.status != Status::Success,
             "unsignaled: {completion:?}"
         );
-        // In order: what was posted before completed before, or was unsignaled and succeeded.
+        // Completions are in posting order. An earlier request has completed, or was unsignaled and
+        // succeeded.
         self.open.retain(|number, open| {
             if *number > wr_id || open.owner != done.owner {
                 return true;
@@ -113,8 +115,8 @@ impl Work {
         });
     }
 
-    /// The owner has ended and all its completions were polled: nothing signaled is open any more. What is unsignaled
-    /// keeps its place until a later one completes.
+    /// Checks a queue that has ended and whose completions were all polled: no signaled request is
+    /// still open. An unsignaled one keeps its slot until a later one completes.
     pub(super) fn ended(&self, owner: Owner) {
         for (number, open) in &self.open {
             assert!(

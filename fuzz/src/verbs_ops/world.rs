@@ -1,4 +1,5 @@
-//! A device that reaches itself, what a program has made on it, and whether all of it is gone in the end.
+//! A device connected to itself, the objects that the program has created on it, and the check that
+//! all of them are gone at the end.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -17,15 +18,16 @@ use super::work::{Owner, Work};
 use crate::input::Input;
 use crate::live::{HandClock, settle};
 
-/// How many of each there may be.
+/// Limits for each kind of object.
 pub(super) const MAX_PD: usize = 3;
 pub(super) const MAX_CQ: usize = 4;
 pub(super) const MAX_QP: usize = 6;
 pub(super) const MAX_SRQ: usize = 2;
 pub(super) const MAX_MR: usize = 8;
-/// The host's only address.
+/// The only address of the host.
 pub(super) const HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
-/// Rounds that everything has to end in when time goes on: connections that close wait for their timers.
+/// Most rounds until everything has ended. The clock advances in each, because closing connections
+/// wait for their timers.
 const ROUNDS: usize = 200;
 
 pub(super) const CAPS: QpCaps = QpCaps::new()
@@ -35,7 +37,7 @@ pub(super) const CAPS: QpCaps = QpCaps::new()
     .max_recv_sge(2)
     .max_inline_data(32);
 
-/// There is nobody else.
+/// A network without other hosts.
 struct Alone;
 
 impl Carrier for Alone {
@@ -46,7 +48,7 @@ impl Carrier for Alone {
     }
 }
 
-/// A QP, and what it uses.
+/// A QP, and the objects that it uses.
 pub(super) struct Queue {
     pub(super) qp: Qp,
     pub(super) num: u32,
@@ -59,7 +61,7 @@ pub(super) struct Queue {
 /// A device, and all handles of its program.
 pub(super) struct World {
     pub(super) clock: Arc<HandClock>,
-    /// When it was opened.
+    /// Time at which the device was opened.
     pub(super) began: Instant,
     network: MemoryNetwork,
     pub(super) device: Device,
@@ -67,7 +69,7 @@ pub(super) struct World {
     pub(super) cqs: Vec<Cq>,
     pub(super) queues: Vec<Queue>,
     pub(super) srqs: Vec<(u32, Srq)>,
-    /// Which domain an SRQ is of.
+    /// Domain of each SRQ.
     pub(super) srq_pds: BTreeMap<u32, u32>,
     pub(super) memory: Memory,
     pub(super) channel: EventChannel,
@@ -76,7 +78,7 @@ pub(super) struct World {
     pub(super) held: Vec<UnackedEvent>,
     pub(super) work: Work,
     pub(super) pd_numbers: u32,
-    /// Something was dropped or destroyed: it may not be gone yet.
+    /// Something was dropped or destroyed, and may still exist.
     pub(super) dropped: bool,
 }
 
@@ -90,7 +92,7 @@ impl World {
             .addresses([vec![HOST], Vec::new()])
             .clock(Arc::<HandClock>::clone(&clock))
             .seed(Some(5));
-        let network = MemoryNetwork::host(&link, Arc::new(Alone)).expect("the settings are right");
+        let network = MemoryNetwork::host(&link, Arc::new(Alone)).expect("the settings are valid");
         let settings = Settings::default()
             .progress(Progress::Manual)
             .clock(TimeSource::Given(Arc::<HandClock>::clone(&clock)))
@@ -103,7 +105,8 @@ impl World {
                     .max_srq(MAX_SRQ as u32)
                     .max_mr(MAX_MR as u32),
             );
-        let device = Device::open(Arc::new(network.clone()), settings).expect("it can be opened");
+        let device =
+            Device::open(Arc::new(network.clone()), settings).expect("the device can be opened");
         Self {
             began: clock.now(),
             clock,
@@ -124,7 +127,8 @@ impl World {
         }
     }
 
-    /// What happens at this time; with `time`, what is due next as well. Says whether anything was due.
+    /// Runs the device at the current time, and with `time` up to its next event. Returns true if
+    /// it has a next event.
     pub(super) fn progress(&mut self, time: bool) -> bool {
         let due = settle(&self.device, &self.clock);
         if let Some(due) = due.filter(|_| time) {
@@ -134,12 +138,13 @@ impl World {
         due.is_some()
     }
 
-    /// Whether the program has events that it did not acknowledge.
+    /// Returns true if the program has unacknowledged events.
     pub(super) fn holds_events(&self) -> bool {
         !self.held.is_empty() || self.ids.holds_events()
     }
 
-    /// A CQ has lost completions, or is lost: what was to complete there may not.
+    /// Records that a CQ, or some of its completions, are lost. Requests that should complete there
+    /// may not.
     pub(super) fn lose(&mut self, cq: u32) {
         for queue in &self.queues {
             if queue.send_cq == cq {
@@ -154,7 +159,7 @@ impl World {
         }
     }
 
-    /// Takes what is in a CQ.
+    /// Polls all completions of a CQ.
     pub(super) fn poll(&mut self, at: usize) {
         let Some(cq) = self.cqs.get(at).cloned() else {
             return;
@@ -185,7 +190,7 @@ impl World {
         }
     }
 
-    /// The next asynchronous event, perhaps not acknowledged for a while.
+    /// Reads the next asynchronous event. With `hold` it stays unacknowledged for a while.
     pub(super) fn event(&mut self, hold: bool) {
         let Some(event) = self.device.get_event(Some(Duration::ZERO)) else {
             return;
@@ -204,7 +209,8 @@ impl World {
         }
     }
 
-    /// The program ends every connection: then all that it posted has completed, and memory is as it has to be.
+    /// Ends every connection. Then everything posted must have completed, and memory must be as
+    /// expected.
     pub(super) fn quiesce(&mut self) {
         for queue in &self.queues {
             let over = QpModify::new().state(QpState::Error);
@@ -212,7 +218,7 @@ impl World {
         }
         self.progress(false);
         (0..self.cqs.len()).for_each(|at| self.poll(at));
-        // Nobody can poll a CQ whose handle was dropped.
+        // A CQ whose handle was dropped cannot be polled.
         let used = (self.queues.iter()).flat_map(|queue| [queue.send_cq, queue.recv_cq]);
         for num in used.collect::<Vec<u32>>() {
             if self.cqs.iter().all(|cq| cq.cq_num() != num) {
@@ -225,7 +231,7 @@ impl World {
             self.work.ended(Owner::Recv(queue.num));
         }
         for (num, srq) in &self.srqs {
-            // Nobody takes from it any more.
+            // No QP takes receives from it any more.
             let (sure, unsure) = self.work.certain(Owner::Srq(*num));
             let posted = srq.posted();
             assert!(
@@ -236,7 +242,7 @@ impl World {
         self.memory.check();
     }
 
-    /// Everything goes, in the order that the input chooses; and nothing of it is left.
+    /// Drops everything in the order that the input chooses, and checks that nothing is left.
     pub(super) fn end(mut self, input: &mut Input<'_>) {
         self.quiesce();
         while self.drop_one(input.choice(8)) {
@@ -245,7 +251,7 @@ impl World {
             }
         }
         let rounds = (0..ROUNDS).take_while(|_| self.progress(true)).count();
-        assert!(rounds < ROUNDS, "something is due again and again");
+        assert!(rounds < ROUNDS, "the device always has another event");
         assert_eq!(self.network.connections(), 0, "connections are left");
         self.memory.check();
         self.full();
@@ -257,10 +263,10 @@ impl World {
             ..
         } = self;
         drop((network, device, channel));
-        assert_eq!(Arc::strong_count(&clock), 1, "the device is not gone");
+        assert_eq!(Arc::strong_count(&clock), 1, "the device still exists");
     }
 
-    /// Drops one thing; of which kind is tried first. Whether there was any.
+    /// Drops one object, trying kind `first` first. Returns true if there was one.
     fn drop_one(&mut self, first: usize) -> bool {
         (first..first + 8).any(|kind| match kind % 8 {
             0 => self.pds.pop().is_some(),
@@ -278,7 +284,8 @@ impl World {
         })
     }
 
-    /// As many of everything can be made as the limits allow: so nothing of what was made before is left.
+    /// Creates as many objects of each kind as the limits allow. This shows that no earlier object
+    /// is left.
     fn full(&self) {
         let pds: Vec<Pd> = (0..MAX_PD)
             .map(|_| self.device.alloc_pd().expect("the others are gone"))
@@ -310,7 +317,7 @@ impl World {
         drop((pds, cqs, qps, srqs, regions));
     }
 
-    /// An address of the host.
+    /// Returns an address of the host.
     pub(super) fn address(port: u16) -> SocketAddr {
         SocketAddr::new(HOST, port)
     }

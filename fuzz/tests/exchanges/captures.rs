@@ -1,4 +1,4 @@
-//! Captures of our own, with the time stamps taken out, and choices for the model's.
+//! Captures of the stack without timestamps, and choices for the captures of the model.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
@@ -20,7 +20,7 @@ impl Write for Shared {
     }
 }
 
-/// The time stamps of Enhanced Packet Blocks become zero: a seed is the same in every run.
+/// Sets the timestamps of Enhanced Packet Blocks to zero, so that a seed is the same in every run.
 fn timeless(mut file: Vec<u8>) -> Vec<u8> {
     let mut at = 0;
     while at + 20 <= file.len() {
@@ -34,7 +34,7 @@ fn timeless(mut file: Vec<u8>) -> Vec<u8> {
     file
 }
 
-/// A connection of a few messages.
+/// Records a connection with a few messages.
 fn flow(link: LinkType, v6: bool) -> Vec<u8> {
     let file = Shared::default();
     let capture = Capture::to_writer(Box::new(file.clone())).unwrap();
@@ -66,7 +66,7 @@ fn flow(link: LinkType, v6: bool) -> Vec<u8> {
     timeless(octets)
 }
 
-/// The seeds of `capture_file`.
+/// Creates the seeds of `capture_file`.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = vec![
         flow(LinkType::RawIp, false),
@@ -78,7 +78,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let at = damaged.len() - 4;
     damaged[at] ^= 1;
     seeds.push(damaged);
-    // A pcap file of the older kind: two packets, raw IP.
+    // A file in the older pcap format: two raw IP packets.
     let mut old = vec![
         0xD4, 0xC3, 0xB2, 0xA1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 101, 0, 0, 0,
     ];
@@ -88,7 +88,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         ]);
     }
     seeds.push(old);
-    // The model's: both byte orders, all kinds of blocks.
+    // Files of the model: both byte orders, all kinds of blocks.
     for big in [0, 1] {
         let mut seed = Seed::new().u8(big).u8(1).u8(1).u8(0).u8(2).u8(0).u8(1);
         for kind in [4, 5, 3, 6] {

@@ -1,4 +1,4 @@
-//! What befalls the packets between two hosts.
+//! Events on the link between two hosts.
 
 use uwarp_fuzz::input::Seed;
 
@@ -6,22 +6,24 @@ fn step(seed: Seed, from: u8, what: u8) -> Seed {
     seed.u8(what << 1 | from)
 }
 
-/// Packets of both hosts arrive, twice.
+/// Delivers the packets of both hosts, twice.
 fn carry(seed: Seed) -> Seed {
     [0, 1, 0, 1]
         .into_iter()
         .fold(seed, |seed, from| step(seed, from, 0).u8(15))
 }
 
-/// A receive of the other host and a work request: 4 a Send, 5 a Write, 6 a Read, 7 an addition.
+/// Posts a receive of the other host and a work request of `from`: 4 is a Send, 5 a Write, 6 a Read
+/// and 7 a FetchAdd.
 fn post(seed: Seed, from: u8, kind: u8) -> Seed {
     step(step(seed, from ^ 1, 11), from, 8 + kind)
         .u16(1900)
         .u16(77)
 }
 
-/// The seeds of `smoltcp_link`: every operation of both hosts over a link that is good, loses, doubles and delays; damage in
-/// every header; and a stranger's resets, SYNs, windows and bytes.
+/// Creates the seeds of `smoltcp_link`: every operation of both hosts over a link that is good,
+/// loses, duplicates or delays; damage in every header; resets, SYNs, windows and bytes of a third
+/// host.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for fault in [0, 3, 4, 5] {
@@ -38,12 +40,12 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         }
         seeds.push(carry(seed).done());
     }
-    // Addresses, lengths, ports, numbers, flags, window, and what is carried.
+    // Damage in addresses, lengths, ports, numbers, flags, the window, and the payload.
     for at in [2, 9, 12, 19, 21, 23, 27, 31, 32, 33, 35, 44, 60, 700] {
         let seed = step(post(Seed::new(), 0, 5), 0, 7).u8(0).u16(at).u8(4);
         seeds.push(carry(post(carry(seed), 1, 4)).done());
     }
-    // From a stranger: RST, SYN, FIN, an ACK of the future, no window, bytes, options.
+    // A third host sends RST, SYN, FIN, an ACK of the future, a closed window, bytes and options.
     let flags = |flags: u8| Seed::new().u8(4).u8(flags).done();
     let strange = [
         flags(0x04),
@@ -68,7 +70,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
             seeds.push(carry(post(carry(seed), from, 5)).done());
         }
     }
-    // No packet of any connection.
+    // Packets of no connection.
     let seed = step(carry(Seed::new()), 0, 8).slice(&[0x45; 60]);
     seeds.push(step(seed, 1, 8).slice(&[0x60; 50]).done());
     // The same over an Ethernet.
@@ -81,7 +83,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Questions and echoes of a stranger, with his answers; then claims and reports that are false.
+/// Creates address and echo requests of an honest host, then false claims and reports.
 fn frames() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for from in [0, 1] {
@@ -96,7 +98,8 @@ fn frames() -> Vec<Vec<u8>> {
             seeds.push(carry(post(carry(seed), from ^ 1, 6)).done());
         }
         let seed = |what: u8| step(post(carry(Seed::new()), from, 5), from, 10).u8(what);
-        // ARP: the other host is at the stranger's; at everybody's; has our address.
+        // ARP: the other host is at the third host's MAC address, or at the broadcast address; or
+        // our host is at the third host's MAC address.
         for claim in [
             [0, 2, 1, 1, 2],
             [0, 2, 1, 1, 1],
@@ -106,12 +109,12 @@ fn frames() -> Vec<Vec<u8>> {
             let said = claim.into_iter().fold(seed(4), Seed::u8);
             seeds.push(carry(post(carry(said), from, 4)).done());
         }
-        // ICMP: no way, not wanted, too long.
+        // ICMP: unreachable network, unreachable port, packet too long.
         for code in [0, 3, 4] {
             let said = seed(1).u16(600).u8(0).u8(code).u8(0);
             seeds.push(carry(post(carry(said), from, 4)).done());
         }
-        // NDP: solicited, advertised.
+        // NDP: solicitation, advertisement.
         for kind in [2, 3] {
             let option = [2, 1, 2, 0, 0, 0, 0, 77];
             let said = seed(2).u8(1).slice(&option).u8(kind).u8(0).u8(0x60).u8(1);

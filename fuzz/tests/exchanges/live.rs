@@ -1,8 +1,8 @@
-//! What peers of a live device do.
+//! Behaviour of the peers of a live device.
 
 use uwarp_fuzz::input::Seed;
 
-/// A message that is right: which, where, and the bytes that `craft` reads for its payload.
+/// Adds a valid message: its opcode, its place, and the bytes that `craft` reads for its payload.
 fn message(
     seed: Seed,
     opcode: u8,
@@ -10,11 +10,12 @@ fn message(
     place: u16,
     payload: impl FnOnce(Seed) -> Seed,
 ) -> Seed {
-    // In one piece.
+    // It arrives in one piece.
     payload(seed.u8(8).u8(opcode).u8(0).u8(region).u16(place)).u16(0)
 }
 
-/// The seeds of `hostile_peer`: a conversation in every mode of MPA, then one that ends in each of a few errors.
+/// Creates the seeds of `hostile_peer`: a conversation in every MPA mode, then conversations that
+/// end with various errors.
 pub(crate) fn hostile() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     let ascending: Vec<u8> = (1..=90).collect();
@@ -27,7 +28,7 @@ pub(crate) fn hostile() -> Vec<Vec<u8>> {
             .u16(64)
             .u8(0)
             .u16(0);
-        // Our Read of 200 bytes and its Response, our FetchAdd and its Response.
+        // Our Read of 200 bytes with its response, and our FetchAdd with its response.
         seed = seed.u8(3).u16(200).u8(0).u8(3).u16(9).u8(1);
         seed = message(seed, 2, 0, 0, |seed| seed.slice(&[1; 60]));
         seed = message(seed, 11, 0, 0, |seed| seed.u64(0x0102_0304_0506_0708));
@@ -41,7 +42,7 @@ pub(crate) fn hostile() -> Vec<Vec<u8>> {
         seed = message(seed, 1, 0, 0x0008, |seed| seed.u32(9).u16(100));
         seed = message(seed, 8, 0, 0, |seed| seed.u64(5));
         seed = message(seed, 4, 0, 0, |seed| seed.slice(&[]));
-        // The region is gone.
+        // The region was invalidated.
         seed = message(seed, 0, 0, 0, |seed| seed.slice(&[7; 9]));
         seeds.push(seed.done());
     }
@@ -71,16 +72,16 @@ pub(crate) fn hostile() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// How a conversation ends.
+/// Creates the ways in which a conversation ends.
 fn ended() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
-    // The peer closes at once, and behind a receive that waits.
+    // The peer closes at once, or while a receive is posted.
     seeds.push(Seed::new().u8(1).done());
     seeds.push(Seed::new().u8(3).u8(0).u16(64).done());
-    // Another key.
+    // The STag has another key.
     let key = Seed::new().u8(1).u8(8).u8(0).u8(2).u8(0).u16(0);
     seeds.push(key.slice(&[7; 9]).u16(0).done());
-    // An byte that is damaged; a Terminate Message.
+    // A damaged byte, then a Terminate Message.
     let damaged = Seed::new()
         .u8(1)
         .u8(6)
@@ -98,16 +99,17 @@ fn ended() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// The seeds of `connection_pair`: every operation of both sides, carried at once or late; and with damage.
+/// Creates the seeds of `connection_pair`: every operation of both sides, delivered at once or
+/// late, and with damage.
 pub(crate) fn pair() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for flags in 0..8 {
         for late in [false, true] {
             let mut seed = Seed::new().u8(flags);
-            // The first side opens the gate of the second.
+            // A message of the first side permits the second side to send.
             seed = seed.u8(7).u8(6).u8(8).u16(100).u16(0).u8(0).u16(500);
             for kind in [8, 10, 12, 14, 9, 11, 13, 15] {
-                // A receive of the other side, for the Sends.
+                // The other side posts a receive for the Sends.
                 seed = seed.u8(6 | (kind & 1 ^ 1));
                 seed = seed.u8(kind).u16(1700).u16(u16::from(kind) * 100);
                 if !late {
@@ -141,8 +143,8 @@ pub(crate) fn pair() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// A Read and a Write of both sides under way, and then what the relay or an end does: broken off, closed, reset, ends that
-/// disconnect, abort or terminate, a direction that is held, time that goes on.
+/// Creates exchanges with a Read and a Write of both sides in flight, and then each fault: broken
+/// off, closed, reset, disconnected, aborted, terminated, a held direction, a later clock.
 fn broken() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for fault in 0..8 {

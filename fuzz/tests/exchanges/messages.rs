@@ -1,4 +1,4 @@
-//! A conversation of two streams.
+//! A conversation between two streams.
 
 use uwarp_ddp::{STag, TaggedFault, TaggedOffset};
 use uwarp_fuzz::input::Seed;
@@ -7,7 +7,7 @@ use uwarp_rdmap::{
     ReadRequestHeader, SendKind, Stream, StreamConfig, StreamError,
 };
 
-/// Memory that may be used for everything.
+/// Memory that permits every access.
 struct Open;
 
 impl Memory for Open {
@@ -59,7 +59,7 @@ const SWAP: AtomicOp = AtomicOp::CompareSwap {
     swap_mask: 0xFF,
 };
 
-/// Every message that a peer sends; for the memory of the model.
+/// Segments of every message that a peer sends, addressed to the memory of the model.
 pub(crate) fn conversation(mulpdu: usize) -> Vec<Vec<u8>> {
     let mut peer = stream();
     let mut all = ulpdus(peer.begin_send(SendKind::default(), 450), mulpdu);
@@ -77,7 +77,7 @@ pub(crate) fn conversation(mulpdu: usize) -> Vec<Vec<u8>> {
     all
 }
 
-/// The Send at the end of a conversation that names an STag to be invalidated.
+/// The last Send of a conversation, which invalidates an STag.
 fn invalidating() -> Vec<u8> {
     let mut peer = stream();
     let _ = (
@@ -91,10 +91,10 @@ fn invalidating() -> Vec<u8> {
     ulpdus(peer.begin_send(kind, 9), 128).remove(0)
 }
 
-/// Answers of a peer to a Read and to an Atomic Operation of the target's stream.
+/// Responses of a peer to a Read and an atomic operation of the target's stream.
 fn answers(mulpdu: usize) -> Vec<Vec<u8>> {
     let (mut asking, mut peer) = (stream(), stream());
-    // As the target asks: see its `send`.
+    // The same arguments that `send` of the target uses.
     let read = ReadRequestHeader {
         sink_stag: STag(0x101 ^ 0x55),
         sink_to: TaggedOffset(48),
@@ -122,12 +122,12 @@ fn answers(mulpdu: usize) -> Vec<Vec<u8>> {
     answers
 }
 
-/// The conversation as it arrives, with receives, requests and answers between.
+/// The conversation as it arrives, with receives, requests and responses in between.
 pub(crate) fn received() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for mulpdu in [128, 400, 1500] {
         let mut seed = Seed::new().u8(4).u8(4).u8(16).u16(600);
-        // Our Read of 300 bytes and our CmpSwap, and what comes back.
+        // Our Read of 300 bytes and our CmpSwap, then their responses.
         seed = seed.u8(25).u8(10).u32(0x101).u64(16).u16(1500).u32(300);
         seed = seed.u8(25).u8(15).u32(0x101).u64(16).u16(1500).u32(1);
         for ulpdu in answers(mulpdu).into_iter().chain(conversation(mulpdu)) {
@@ -158,7 +158,7 @@ fn terminate(error: &StreamError) -> OutMessage {
     stream().begin_terminate(&message).unwrap()
 }
 
-/// The Terminate Headers for an error of each kind, and two as Linux siw lays them out.
+/// Terminate Headers for an error of each kind, and two in the layout of Linux siw.
 pub(crate) fn terminates() -> Vec<Vec<u8>> {
     let request = ulpdus(stream().begin_read(READ).unwrap(), 128).remove(0);
     let write = ulpdus(stream().begin_write(STag(1), TaggedOffset(2), 30), 128).remove(0);
@@ -177,7 +177,7 @@ pub(crate) fn terminates() -> Vec<Vec<u8>> {
         let len = message.emit(&mut octets);
         seeds.push(octets[..len].to_vec());
     }
-    // Layer and type swapped, M, D and R at the other end of the byte.
+    // Layer and type are swapped, and M, D and R are the low bits of the byte.
     seeds.push(vec![0x02, 2, 0, 0]);
     let mut siw = vec![0x10, 1, 7, 0, 0, 28];
     siw.extend_from_slice(&request);
@@ -188,13 +188,13 @@ pub(crate) fn terminates() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Segments near the edges of regions, as `ddp_placement` reads them.
+/// Segments near the edges of regions, in the format of `ddp_placement`.
 pub(crate) fn placed() -> Vec<Vec<u8>> {
     let payload = [0x11; 64];
     let mut seeds = Vec::new();
     for region in 0..7 {
         for offset in [0_u16, 0x4040, 0x4041, 0xC001] {
-            // A Write there, a Send, our Read and its Response.
+            // A Write there, a Send, and our Read with its response.
             let mut seed = Seed::new()
                 .u8(3)
                 .u8(0)

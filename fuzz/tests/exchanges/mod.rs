@@ -1,4 +1,4 @@
-//! Exchanges of our own stack, as inputs of the targets.
+//! Exchanges of the stack, as inputs of the targets.
 
 mod captures;
 mod link;
@@ -12,7 +12,7 @@ use uwarp_mpa::Framer;
 
 use messages::conversation;
 
-/// The seeds of a target.
+/// Returns the seeds of a target.
 pub(crate) fn of(target: &str) -> Vec<Vec<u8>> {
     match target {
         "mpa_startup" => startup::seeds(),
@@ -34,7 +34,7 @@ pub(crate) fn of(target: &str) -> Vec<Vec<u8>> {
     }
 }
 
-/// Headers, and some bytes for what follows them in the input.
+/// The headers, and some bytes for the rest of the input.
 fn head(ulpdu: &[u8]) -> Vec<u8> {
     ulpdu[..ulpdu.len().min(90)].to_vec()
 }
@@ -62,7 +62,7 @@ fn framed() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// The ULPDUs of the conversation; in half of the seeds an byte is damaged.
+/// The ULPDUs of the conversation. Bit 2 of the flags, set in the last three, damages a byte.
 fn sealed() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for (flags, mulpdu) in [
@@ -80,7 +80,7 @@ fn sealed() -> Vec<Vec<u8>> {
         }
         seeds.push(seed.done());
     }
-    // Filled up to the longest, and one above.
+    // Padded to the longest ULPDU, and one byte more.
     let longest = Seed::new().u8(8 | 3).slice(&[]).u32(0).u8(0);
     seeds.push(
         longest

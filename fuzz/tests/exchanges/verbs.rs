@@ -1,33 +1,34 @@
-//! What programs do with the verbs.
+//! Sequences of calls that programs make.
 
 use uwarp_fuzz::input::Seed;
 
-/// So that all that a call leads to happens before the next one.
+/// Flag of a call: all of its effects happen before the next one.
 const SETTLE: u8 = 0x20;
 
-/// Two QPs of one domain and one CQ that are connected, and a region of 512 bytes with all rights.
+/// Connects two QPs of one domain and one CQ, and registers a region of 512 bytes with all rights.
 fn connected(seed: Seed) -> Seed {
     seed.u8(SETTLE | 30).u8(4).u8(3)
 }
 
-/// A receive of a QP, or behind the QPs of an SRQ.
+/// Posts a receive to a QP, or to an SRQ, whose numbers follow those of the QPs.
 fn receive(seed: Seed, at: u8) -> Seed {
     seed.u8(SETTLE | 12).u8(at).u8(0).u8(0).u16(128).u16(64)
 }
 
-/// A region of a domain: for one QP alone or (15) for all, with these rights.
+/// Registers a region of a domain with these rights, for one QP or (15) for all.
 fn region(seed: Seed, pd: u8, qp: u8, access: u8) -> Seed {
     seed.u8(4).u8(pd).u8(qp).u16(512).u8(access).u8(0)
 }
 
-/// A request of a QP with an element of this region, that reaches this region.
+/// Posts a request with an element of region `own` that addresses region `their`.
 fn with(seed: Seed, at: u8, kind: u8, (own, their): (u8, u8)) -> Seed {
     let seed = seed.u8(SETTLE | 15).u8(at).u8(kind).u8(0);
     let seed = seed.u8(0).u8(own).u16(0).u16(8);
     seed.u8(their).u16(64).u8(20)
 }
 
-/// A request for a send queue: its kind and flags, its one element, what it reaches, how much inline.
+/// Posts a request to a send queue: its kind and flags, one element, the remote address, the inline
+/// length.
 fn send(seed: Seed, at: u8, kind: u8, flags: u8) -> Seed {
     let len = if kind == 6 || kind == 7 { 8 } else { 48 };
     let seed = seed.u8(SETTLE | 15).u8(at).u8(kind).u8(flags);
@@ -39,13 +40,13 @@ fn poll(seed: Seed) -> Seed {
     seed.u8(SETTLE | 21).u8(0)
 }
 
-/// The seeds of `verbs_ops`: every operation between two QPs; every way to end; objects that are destroyed in use, in
-/// every order; connection management call by call.
+/// Creates the seeds of `verbs_ops`: every operation between two QPs, every way to end, objects
+/// destroyed while in use in every order, and connection management call by call.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for flags in [0, 1, 2, 4] {
         let mut seed = connected(Seed::new());
-        // Those that invalidate come last.
+        // Requests that invalidate come last.
         for kind in [0, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 1] {
             seed = receive(seed, 1);
             seed = send(seed, 0, kind, flags);
@@ -53,7 +54,8 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         }
         seeds.push(seed.done());
     }
-    // disconnect, abort, reset, modify by both sets of names, with work of all kinds behind and before.
+    // Disconnect, abort, reset, and modify by both sets of names, with work of all kinds before and
+    // after.
     for how in 0..8 {
         for to in 0..7 {
             let mut seed = receive(connected(Seed::new()), 1);
@@ -63,7 +65,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
             seeds.push(send(receive(seed, 0), 0, 0, 0).u8(25).u8(0).done());
         }
     }
-    // Each kind of thing is destroyed while the connection stands.
+    // Each kind of object is destroyed while the connection is up.
     for (call, how) in [
         (6, 0),
         (6, 1),
@@ -92,7 +94,8 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Regions of another domain, for another QP, and with each right alone: for every kind of request, from both sides.
+/// Regions of another domain, for another QP, and with each single right, for requests of every
+/// kind from both sides.
 fn regions() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for access in [1, 3, 5, 9] {
@@ -108,7 +111,8 @@ fn regions() -> Vec<Vec<u8>> {
             seeds.push(poll(seed).u8(25).u8(0).done());
         }
     }
-    // A Write into a region of another domain, and into one of the writer's own QP alone.
+    // A Write into a region of another domain, and one into a region that only the writer's own QP
+    // may use.
     for (at, their) in [(0, 1), (1, 2)] {
         let seed = connected(Seed::new()).u8(0);
         let seed = region(region(seed, 1, 15, 3), 0, 1, 3);
@@ -118,7 +122,7 @@ fn regions() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Windows of all kinds, bound and used; the region cannot be deregistered meanwhile.
+/// Windows of all kinds, bound and used. The region cannot be deregistered meanwhile.
 fn windows() -> Vec<u8> {
     let mut seed = connected(Seed::new());
     for kind in 0..3 {
@@ -127,7 +131,7 @@ fn windows() -> Vec<u8> {
         seed = bind.u8(0).u16(0).u16(100).u8(6);
     }
     seed = seed.u8(6).u8(0).u8(1);
-    // A Write by the first window: at 16 of it.
+    // A Write through the first window, at offset 16.
     seed = seed
         .u8(SETTLE | 15)
         .u8(1)
@@ -155,10 +159,12 @@ fn shared() -> Vec<u8> {
     poll(seed).u8(29).u8(0).u8(10).u8(0).u8(1).done()
 }
 
-/// A connection made call by call, refused once, rejected once, and ended; with events that are acknowledged late.
+/// A connection made call by call, rejected once and accepted once, then ended. Some events are
+/// acknowledged late.
 fn by_hand() -> Vec<u8> {
     let call = |seed: Seed, call: u8, id: u8, flags: u8| {
-        // The flags decide how many bytes follow; here: no port, no depth, three bytes of private data.
+        // The flags determine how many bytes follow. Here they select the default port, the default
+        // depth and three bytes of Private Data.
         seed.u8(SETTLE | 26).u8(call).u8(id).u8(flags).u8(0)
     };
     let mut seed = Seed::new().u8(0).u8(1).u8(0);

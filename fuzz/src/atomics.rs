@@ -1,7 +1,7 @@
-//! Atomic operations on a word, one bit after the other.
+//! Atomic operations on a 64-bit word, computed bit by bit.
 
-/// FetchAdd, bit by bit: no carry out of a bit that the mask has (RFC 7306 section 5.1.1).
-pub(crate) fn added(word: u64, add: u64, mask: u64) -> u64 {
+/// FetchAdd. A bit that is set in `mask` does not carry into the next bit (RFC 7306 section 5.1.1).
+pub(crate) fn fetch_add(word: u64, add: u64, mask: u64) -> u64 {
     let (mut sum, mut carry) = (0, 0);
     for bit in 0..64 {
         let here = (word >> bit & 1) + (add >> bit & 1) + carry;
@@ -11,8 +11,8 @@ pub(crate) fn added(word: u64, add: u64, mask: u64) -> u64 {
     sum
 }
 
-/// CmpSwap, bit by bit (RFC 7306 section 5.1.2).
-pub(crate) fn swapped(word: u64, [swap, swap_mask, compare, compare_mask]: [u64; 4]) -> u64 {
+/// CmpSwap (RFC 7306 section 5.1.2).
+pub(crate) fn compare_swap(word: u64, [swap, swap_mask, compare, compare_mask]: [u64; 4]) -> u64 {
     let bits = 0..64;
     let set = |value: u64, bit: u64| value >> bit & 1 == 1;
     let equal = bits
