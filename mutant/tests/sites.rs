@@ -1,4 +1,4 @@
-//! The catalogue and the sites in the stack name the same faults.
+//! Checks that the catalogue and the sites in the stack name the same faults.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use uwarp_mutant::Mutant;
 
-/// Names of the faults at the sites below a directory.
+/// Collects the names of the faults at all sites below a directory.
 fn sites(directory: &Path, names: &mut BTreeSet<String>) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
@@ -14,7 +14,7 @@ fn sites(directory: &Path, names: &mut BTreeSet<String>) {
             sites(&path, names);
         } else if path.file_name().is_some_and(|name| name != "mutants.rs") {
             let text = fs::read_to_string(&path).unwrap_or_default();
-            // A site may be within another one.
+            // A site may be inside another one.
             for (at, begin) in text.match_indices("mutate!(") {
                 names.insert(fault(&text[at + begin.len()..]));
             }
@@ -22,7 +22,8 @@ fn sites(directory: &Path, names: &mut BTreeSet<String>) {
     }
 }
 
-/// Name of the fault in `right, Name => wrong)`: the word before the first `=>` outside of inner brackets.
+/// Returns the fault's name in `right, Name => wrong)`: the word before the first `=>` outside
+/// inner brackets.
 fn fault(site: &str) -> String {
     let mut depth = 0;
     for (at, character) in site.char_indices() {

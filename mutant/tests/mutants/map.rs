@@ -1,4 +1,4 @@
-//! What must find which mutant, as data.
+//! The cases that must detect each mutant, from `mutants.toml`.
 
 use std::collections::BTreeMap;
 
@@ -8,23 +8,23 @@ use uwarp_mutant::Mutant;
 
 use crate::world::{Setting, World};
 
-/// Of all worlds.
+/// Seed of all worlds.
 const SEED: u64 = 1;
 
-/// The row of a mutant.
+/// Row of a mutant.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Row {
-    /// The cases that fail.
+    /// Cases that must fail.
     pub(crate) cases: Vec<String>,
-    /// Patterns of cases that may fail, too: they cannot do without what is wrong.
+    /// Patterns of other cases that may fail, because they depend on the mutated code.
     #[serde(default)]
     pub(crate) also: Vec<String>,
-    /// Why they may; for most cases, where nothing is in `also`.
+    /// Reason why other cases may fail. Without `also` it stands for nearly all cases.
     pub(crate) why: Option<String>,
     #[serde(default = "yes")]
     crc: bool,
-    /// The C bit of the suite, where it is not that of the endpoint.
+    /// The C bit of the suite, if it differs from the endpoint's.
     suite_crc: Option<bool>,
     #[serde(default)]
     markers: bool,
@@ -37,12 +37,12 @@ fn yes() -> bool {
 }
 
 impl Row {
-    /// Whether nearly everything fails.
+    /// Returns true if nearly all cases may fail.
     pub(crate) fn is_pervasive(&self) -> bool {
         self.also.is_empty() && self.why.is_some()
     }
 
-    /// Whether a failure of this case is explained.
+    /// Returns true if a failure of this case is explained.
     pub(crate) fn explains(&self, id: &str) -> bool {
         let named = self.cases.iter().any(|case| case == id);
         named
@@ -50,7 +50,7 @@ impl Row {
             || !self.also.is_empty() && Selection(self.also.clone()).takes(id)
     }
 
-    /// A world for one of these cases.
+    /// Creates a world for one of these cases.
     pub(crate) fn world(&self) -> World {
         let setting = Setting {
             crc: self.crc,
@@ -63,14 +63,14 @@ impl Row {
         world
     }
 
-    /// What of a row decides how its cases are played.
+    /// Returns the fields that determine how the cases run.
     pub(crate) fn configuration(&self) -> (bool, bool, bool, bool) {
         let suite = self.suite_crc.unwrap_or(self.crc);
         (self.crc, suite, self.markers, self.initiates)
     }
 }
 
-/// The rows of all mutants.
+/// Rows of all mutants.
 #[derive(Clone, Debug)]
 pub(crate) struct Map(BTreeMap<String, Row>);
 
@@ -84,7 +84,7 @@ impl Map {
     }
 }
 
-/// Reads the map. Each mutant has a row, and each row a mutant and cases that there are.
+/// Reads the map. Each mutant must have a row, each row a mutant, and each case must exist.
 pub(crate) fn read() -> Result<Map, String> {
     let text = include_str!("../../mutants.toml");
     let rows: BTreeMap<String, Row> = toml::from_str(text).map_err(|error| error.to_string())?;

@@ -1,4 +1,4 @@
-//! One mutant before its cases, and no mutant before all of them.
+//! Runs the cases of one mutant, and all of these cases without a mutant.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -10,7 +10,8 @@ use uwarp_mutant::{Mutant, switch};
 
 use crate::map::{Map, Row};
 
-/// Plays cases against an endpoint with this fault, each in a world of its own. What comes back is in their order.
+/// Runs cases against an endpoint with this fault, each in its own world. The outcomes are in the
+/// order of the cases.
 pub(crate) fn play(
     mutant: Option<Mutant>,
     row: &Row,
@@ -35,7 +36,7 @@ pub(crate) fn play(
         let workers: Vec<_> = (0..workers).map(|_| scope.spawn(worker)).collect();
         let ended = workers.into_iter().map(|worker| match worker.join() {
             Ok(outcomes) => outcomes,
-            Err(_) => Err("a world fell apart".to_owned()),
+            Err(_) => Err("a worker thread panicked".to_owned()),
         });
         ended.collect::<Result<Vec<_>, String>>()
     });
@@ -52,7 +53,7 @@ pub(crate) fn fails(outcome: &Outcome) -> bool {
     matches!(outcome.verdict, Verdict::Fail(_))
 }
 
-/// Each of its cases finds the mutant.
+/// Checks that each case of the row detects the mutant.
 pub(crate) fn mapped(mutant: Mutant, row: &Row) -> Result<(), String> {
     let outcomes = play(Some(mutant), row, row.cases.clone())?;
     let blind: Vec<String> = outcomes
@@ -67,7 +68,7 @@ pub(crate) fn mapped(mutant: Mutant, row: &Row) -> Result<(), String> {
     }
 }
 
-/// Without a mutant all of these cases pass, in each configuration that the map has.
+/// Checks that all of these cases pass without a mutant, in each configuration of the map.
 pub(crate) fn without(map: &Map) -> Result<(), String> {
     let mut done = Vec::new();
     let mut wrong = Vec::new();
