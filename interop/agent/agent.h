@@ -1,4 +1,4 @@
-/* The application under test: libibverbs and librdmacm, driven by JSON lines. */
+/* The application under test: libibverbs and librdmacm, controlled by lines of JSON. */
 #ifndef AGENT_H
 #define AGENT_H
 
@@ -22,7 +22,7 @@ enum {
 
 /* ---- main.c ---- */
 
-/* The event channel, the completion channel and the device, for all endpoints. */
+/* The event channel, the completion channel and the device, shared by all endpoints. */
 struct agent {
 	struct ibv_context *verbs;
 	struct rdma_event_channel *events;
@@ -32,42 +32,43 @@ struct agent {
 
 extern struct agent agent;
 
-/* Memory that is there, or the end of the program. */
+/* Returns `memory`; ends the program if it is NULL. */
 void *must(void *memory);
-/* The protection domain of that number, allocated on first use. */
+/* The protection domain with this number, allocated on first use. */
 struct ibv_pd *pd_number(struct json *in, uint64_t number);
-/* Ends everything that commands have made. */
+/* Destroys all objects that commands have created. */
 void reset_all(void);
 
 /* ---- control.c ---- */
 
-/* `stdio`, `tcp:PORT` or a file (a serial port becomes raw). Ends the program when it cannot. */
+/* Opens `stdio`, `tcp:PORT` or a file; a serial port becomes raw. Ends the program on failure. */
 void control_open(const char *where);
-/* For poll(2): fills in up to two entries and returns how many. */
+/* For poll(2): fills in at most two entries and returns their number. */
 struct pollfd;
 int control_poll(struct pollfd *out);
-/* After poll(2). `command` is called for each line; false when the controller is gone for good. */
+/* Call after poll(2). Calls `command` for each line. Returns false if the controller is gone and
+ * cannot come back. */
 bool control_ready(const struct pollfd *fds, int count, void (*command)(char *line));
-/* Queued when the channel is busy; never blocks. */
+/* Sends the text, or queues it if the channel is busy; never blocks. */
 void control_write(const char *text, size_t len);
-/* Sends what is queued, for the last words; may block. */
+/* Sends the queued text before the program ends; may block. */
 void control_flush(void);
-/* The greeting of a new controller. */
+/* Sends the greeting to a new controller. */
 void greet(void);
 
 /* ---- memory.c ---- */
 
 struct region {
 	struct ibv_mr *mr;
-	uint8_t *memory; /* what is registered: inside of `mapped` */
+	uint8_t *memory; /* the registered bytes, inside `mapped` */
 	size_t len;
 	void *mapped;
 	size_t mapped_len;
 };
 
 struct region *region_number(struct json *in, uint64_t number);
-/* "REGION:OFFSET+LENGTH,..." Returns how many, -1 with an error in `in`. Not checked against the
- * region: that is the business of the device under test. */
+/* Parses "REGION:OFFSET+LENGTH,..." and returns the number of elements, or -1 with an error in
+ * `in`. Ranges are not checked against the region, because the device under test must do that. */
 int parse_sges(struct json *in, const char *text, struct ibv_sge *out, int room);
 void command_reg(struct json *in, struct line *out);
 void command_dereg(struct json *in, struct line *out);
@@ -81,29 +82,29 @@ void memory_reset(void);
 /* ---- srq.c ---- */
 
 struct ibv_srq *srq_number(struct json *in, uint64_t number);
-/* The number of that queue; -1 when it is none of them. */
+/* The number of this queue, or -1 if it is unknown. */
 int srq_index(const struct ibv_srq *srq);
 void command_srq(struct json *in, struct line *out);
 void command_srq_destroy(struct json *in, struct line *out);
 void command_srq_modify(struct json *in, struct line *out);
 void command_srq_query(struct json *in, struct line *out);
-/* After the connections: a queue with QPs cannot go. */
+/* Call after the connections are gone, because a queue with QPs cannot be destroyed. */
 void srqs_reset(void);
 
 /* ---- endpoint.c: listeners and connections, and their QPs ---- */
 
 enum endpoint_kind { ENDPOINT_FREE, ENDPOINT_LISTENER, ENDPOINT_CONNECTION };
 
-/* What a QP is to be made with. */
+/* Parameters of a QP. */
 struct qp_wish {
 	uint32_t send_wr, recv_wr, send_sge, recv_sge, inline_data;
 	uint64_t pd;
-	struct ibv_srq *srq; /* where receives come from, or NULL */
+	struct ibv_srq *srq; /* source of receives, or NULL */
 	bool solicited_only; /* arm the CQ for solicited completions only */
-	bool silent;	     /* do not arm it at all: only `poll` reports */
+	bool silent;      /* do not arm it: only `poll` reports completions */
 };
 
-/* What a connection request is answered with. */
+/* Parameters of the answer to a connection request. */
 struct answer {
 	uint8_t ird, ord;
 	size_t len;
@@ -116,7 +117,7 @@ struct endpoint {
 	struct ibv_cq *cq;
 	struct qp_wish wish;
 	bool has_qp;
-	/* A listener that accepts by itself. */
+	/* A listener that accepts every request. */
 	bool auto_accept;
 	struct answer answer;
 };
@@ -128,7 +129,8 @@ int endpoint_index(const struct endpoint *endpoint);
 struct endpoint *endpoint_number(struct json *in, uint64_t number, enum endpoint_kind kind);
 #define QP_WISH_KEYS "send_wr recv_wr send_sge recv_sge inline pd notify srq"
 bool parse_wish(struct json *in, struct qp_wish *out);
-/* Makes CQ and QP of a connection. 0, or an errno with a word what failed in `what`. */
+/* Creates the CQ and the QP of a connection. Returns 0, or an errno and the failed call in
+ * `what`. */
 int endpoint_make_qp(struct endpoint *endpoint, const char **what);
 void endpoint_destroy(struct endpoint *endpoint);
 void endpoints_reset(void);
@@ -144,7 +146,7 @@ void command_connect(struct json *in, struct line *out);
 void command_accept(struct json *in, struct line *out);
 void command_reject(struct json *in, struct line *out);
 void command_disconnect(struct json *in, struct line *out);
-/* Takes every event that is there. */
+/* Handles all pending events. */
 void cm_ready(void);
 
 /* ---- work.c ---- */
@@ -156,17 +158,17 @@ void command_post(struct json *in, struct line *out);
 /* ---- completion.c ---- */
 
 void command_poll(struct json *in, struct line *out);
-/* Takes every notification that is there, and reports the completions. */
+/* Takes all pending notifications and reports the completions. */
 void completions_ready(void);
-/* Reports what is in the CQ of an endpoint; returns how many. */
+/* Reports the completions in the CQ of an endpoint and returns their number. */
 int report_completions(struct endpoint *endpoint);
 /* Reports the asynchronous events of the device. */
 void async_ready(void);
 int arm(struct endpoint *endpoint);
 
-/* A command failed in the library: `what` and errno. */
+/* Answers that a library call failed, with its name and errno. */
 void refuse(struct line *out, const char *what, int error);
-/* A command succeeded so far: the members that follow are its result. */
+/* Answers that the command succeeded. The members added next are its result. */
 void agree(struct line *out);
 
 #endif

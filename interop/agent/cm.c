@@ -1,4 +1,4 @@
-/* Connection management: what librdmacm does, by command, and its events. */
+/* Connection management: the commands for librdmacm, and its events. */
 #include <errno.h>
 #include <netdb.h>
 #include <stdio.h>
@@ -109,7 +109,7 @@ void command_listen(struct json *in, struct line *out)
 	line_number(out, "port", ntohs(rdma_get_src_port(listener->id)));
 }
 
-/* An active connection: resolves, makes its QP, and says `ready`. */
+/* Opens an active connection: resolves the address, makes the QP, and reports `ready`. */
 void command_open(struct json *in, struct line *out)
 {
 	struct sockaddr_storage addr, source;
@@ -254,7 +254,7 @@ static void ready(struct endpoint *conn)
 	line_end(&line);
 }
 
-/* What an event carries: its private data, IRD and ORD are gone once it is acknowledged. */
+/* Copy of an event. Its private data, IRD and ORD are lost when it is acknowledged. */
 struct news {
 	enum rdma_cm_event_type type;
 	int status;
@@ -280,7 +280,7 @@ static void report(const struct news *news, struct endpoint *conn)
 	line_end(&line);
 }
 
-/* A new connection of a listener: it gets its number and its QP before anybody hears of it. */
+/* A connection request. The connection gets its number and its QP before it is reported. */
 static void requested(const struct news *news)
 {
 	int number = endpoint_new(ENDPOINT_CONNECTION), error;

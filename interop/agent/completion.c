@@ -42,7 +42,7 @@ int arm(struct endpoint *endpoint)
 	return errno;
 }
 
-/* In an error completion only wr_id, status and vendor error mean something. */
+/* In an error completion only wr_id, status and vendor_err are valid. */
 static void report_one(const struct endpoint *endpoint, const struct ibv_wc *wc)
 {
 	struct line line;
@@ -104,7 +104,7 @@ void command_poll(struct json *in, struct line *out)
 		json_error(in, "the connection has no CQ yet: wait for its 'ready'");
 	if (in->error)
 		return;
-	/* The completions come before the answer that counts them. */
+	/* The completions precede the answer that counts them. */
 	count = report_completions(conn);
 	if (count < 0) {
 		refuse(out, "ibv_poll_cq", EIO);

@@ -1,4 +1,4 @@
-/* The control channel: lines in, lines out, never blocking the loop. */
+/* The control channel: lines in and out, without blocking the loop. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +18,7 @@ enum { LINE_MAX_LEN = 65536 };
 static int in_fd = -1, out_fd = -1, listen_fd = -1;
 static char input[LINE_MAX_LEN];
 static size_t input_len;
-static bool skipping; /* the rest of a line that was too long */
+static bool skipping; /* dropping the rest of a line that is too long */
 static char *queue;
 static size_t queue_len, queue_room;
 
@@ -100,7 +100,7 @@ static void send_queued(void)
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0)
-			break; /* full, or gone: reading will tell */
+			break; /* full, or closed, which the next read detects */
 		sent += (size_t)n;
 	}
 	memmove(queue, queue + sent, queue_len - sent);
@@ -110,7 +110,7 @@ static void send_queued(void)
 void control_write(const char *text, size_t len)
 {
 	if (out_fd < 0)
-		return; /* nobody listens */
+		return; /* no controller */
 	if (queue_len + len > queue_room) {
 		queue_room = 2 * (queue_len + len);
 		queue = must(realloc(queue, queue_room));
@@ -161,7 +161,7 @@ static void complain(const char *why)
 	line_end(&line);
 }
 
-/* Hands out the whole lines of the input. */
+/* Passes each complete line of the input to `command`. */
 static void take_lines(void (*command)(char *line))
 {
 	char *begin = input, *end;
@@ -199,7 +199,7 @@ static void new_controller(void)
 	greet();
 }
 
-/* The controller is gone. A TCP controller may come again, to a clean agent. */
+/* The controller has disconnected. A TCP controller may connect again and finds a reset agent. */
 static bool gone(void)
 {
 	if (listen_fd < 0)

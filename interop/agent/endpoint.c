@@ -6,7 +6,8 @@
 
 struct endpoint endpoints[MAX_ENDPOINTS];
 
-/* Numbers are given in turn, so that a late event of an old connection is not taken for one of its successor. */
+/* Numbers are assigned round robin, so a late event of an old connection is not attributed to a new
+ * one. */
 int endpoint_new(enum endpoint_kind kind)
 {
 	static int next;
@@ -111,7 +112,7 @@ void endpoint_destroy(struct endpoint *endpoint)
 	memset(endpoint, 0, sizeof(*endpoint));
 }
 
-/* Connections first: a listener may go only when nothing of it is left. */
+/* Connections come first, because a listener can only be destroyed without connections. */
 void endpoints_reset(void)
 {
 	for (int i = 0; i < MAX_ENDPOINTS; i++)

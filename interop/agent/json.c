@@ -1,4 +1,4 @@
-/* One flat JSON object a line, in and out. */
+/* One flat JSON object per line, in and out. */
 #include "json.h"
 
 #include <ctype.h>
@@ -18,7 +18,7 @@ void json_error(struct json *in, const char *format, ...)
 	va_list args;
 
 	if (in->error)
-		return; /* the first one counts */
+		return; /* the first error is kept */
 	va_start(args, format);
 	vsnprintf(in->error_text, sizeof(in->error_text), format, args);
 	va_end(args);
@@ -43,8 +43,8 @@ static int hex_digit(char c)
 	return -1;
 }
 
-/* A string in place; returns what follows its closing quote. Escapes become one byte each; \u only
- * below 0x80, since nothing in this protocol is text beyond ASCII. */
+/* Parses a string in place and returns the text after its closing quote. Each escape becomes one
+ * byte. \u is accepted only below 0x80, because the protocol has no text beyond ASCII. */
 static char *take_string(struct json *in, char *at, char **out)
 {
 	char *to;

@@ -1,4 +1,4 @@
-/* One flat JSON object a line, in and out. */
+/* One flat JSON object per line, in and out. */
 #ifndef AGENT_JSON_H
 #define AGENT_JSON_H
 
@@ -20,27 +20,28 @@ struct json_member {
 struct json {
 	struct json_member members[JSON_MAX_MEMBERS];
 	int count;
-	const char *error; /* why the last call failed, in words */
+	const char *error; /* description of the last error */
 	char error_text[160];
 };
 
-/* Parses `line` in place; the members point into it. Objects and arrays inside are refused, numbers
- * are whole and not negative, a key occurs once. */
+/* Parses `line` in place; the members point into it. Nested objects and arrays are refused. Numbers
+ * are whole and not negative. A key may occur once. */
 bool json_parse(struct json *out, char *line);
 
 bool json_has(const struct json *in, const char *key);
-/* The value of a member, or the default when it is absent. A wrong kind sets `error`. A number may
+/* The value of a member, or the default if it is absent. A wrong kind sets `error`. A number may
  * also be a string in C notation ("0x1f"), for values above 2^53. */
 uint64_t json_number(struct json *in, const char *key, uint64_t absent);
 const char *json_string(struct json *in, const char *key, const char *absent);
 bool json_bool(struct json *in, const char *key, bool absent);
-/* Bytes of a member in hexadecimal. Returns how many, at most `room`; more sets `error`. */
+/* Decodes a hexadecimal member. Returns the number of bytes, at most `room`; more set `error`. */
 size_t json_hex(struct json *in, const char *key, uint8_t *out, size_t room);
-/* Whether every key is one of `allowed`, words divided by blanks; else `error` names it. */
+/* Returns true if every key is in `allowed`, a list of words separated by blanks. Otherwise `error`
+ * names the unknown key. */
 bool json_only(struct json *in, const char *allowed);
 void json_error(struct json *in, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* A line that is being written. */
+/* A line under construction. */
 struct line {
 	char *text;
 	size_t len, room;
@@ -52,7 +53,7 @@ void line_signed(struct line *line, const char *key, int64_t value);
 void line_string(struct line *line, const char *key, const char *value);
 void line_bool(struct line *line, const char *key, bool value);
 void line_hex(struct line *line, const char *key, const void *bytes, size_t len);
-/* Sends it over the control channel and frees it. */
+/* Sends the line over the control channel and frees it. */
 void line_end(struct line *line);
 
 #endif

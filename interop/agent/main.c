@@ -1,4 +1,5 @@
-/* The application under test: libibverbs and librdmacm, driven by JSON lines. See README.md. */
+/* The application under test: libibverbs and librdmacm, controlled by lines of JSON. See
+ * README.md. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -47,7 +48,7 @@ void reset_all(void)
 
 void refuse(struct line *out, const char *what, int error)
 {
-	/* The library returns -1 and errno, errno, or -errno, as it comes. */
+	/* Library calls return -1 and set errno, or return errno or -errno. */
 	if (error < 0)
 		error = -error;
 	line_bool(out, "ok", false);
@@ -158,7 +159,7 @@ static const struct {
 	{ "poll", "conn", command_poll },
 };
 
-/* "id cmd " and the command's own keys. */
+/* Allows "id cmd " and the command's own keys. */
 static bool known_keys(struct json *in, const char *own)
 {
 	char all[256];

@@ -9,8 +9,8 @@
 
 static struct region regions[MAX_REGIONS];
 
-/* Byte `at` of the endless pattern of `seed`: byte at%8, the lowest first, of the at/8-th output of
- * the SplitMix64 generator that starts from `seed`. */
+/* Byte `at` of the endless pattern for `seed`: byte at%8, lowest first, of output number at/8 of a
+ * SplitMix64 generator that starts from `seed`. */
 static uint64_t pattern_word(uint64_t seed, uint64_t word)
 {
 	uint64_t z = seed + (word + 1) * UINT64_C(0x9e3779b97f4a7c15);
@@ -137,7 +137,7 @@ void command_dereg(struct json *in, struct line *out)
 		agree(out);
 }
 
-/* The bytes that a command names: all of the region when it does not say. */
+/* Returns the bytes that a command names; by default the whole region. */
 static uint8_t *range(struct json *in, uint64_t *len)
 {
 	struct region *region = region_number(in, json_number(in, "mr", 0));

@@ -5,7 +5,8 @@
 
 #include "agent.h"
 
-/* What is the same for both queues: where the batch begins and how it goes on. */
+/* Parameters of a batch that both queues have: the first work request, and the steps to the next
+ * ones. */
 struct batch {
 	uint64_t wr_id, count, stride;
 	struct ibv_sge sges[MAX_SGE];
@@ -24,7 +25,7 @@ static bool parse_batch(struct json *in, struct batch *out)
 		json_error(in, "count: 1 to %d was expected", MAX_BATCH);
 	if (in->error)
 		return false;
-	/* calloc of nothing may be NULL: room for one element more. */
+	/* calloc of zero bytes may return NULL, so there is room for one more element. */
 	out->lists = must(calloc(out->count * (size_t)out->sge_count + 1, sizeof(struct ibv_sge)));
 	for (uint64_t i = 0; i < out->count; i++)
 		for (int j = 0; j < out->sge_count; j++) {
@@ -36,7 +37,7 @@ static bool parse_batch(struct json *in, struct batch *out)
 	return true;
 }
 
-/* The QP that a request goes to. */
+/* The QP of the connection that a command names. */
 static struct ibv_qp *qp_of(struct json *in)
 {
 	struct endpoint *conn =
@@ -52,7 +53,7 @@ static struct ibv_sge *sges_of(struct batch *batch, uint64_t i)
 	return &batch->lists[i * (uint64_t)batch->sge_count];
 }
 
-/* The answer: how many were posted, and why not the others. `bad` is the index of the refused one. */
+/* Answers how many were posted, and the reason if one was refused. `bad` is its index. */
 static void posted(struct line *out, const char *what, int error, uint64_t count, uint64_t bad)
 {
 	if (error)
@@ -62,7 +63,7 @@ static void posted(struct line *out, const char *what, int error, uint64_t count
 	line_number(out, "posted", error ? bad : count);
 }
 
-/* Of one of the two. */
+/* Posts receives to a QP or to an SRQ. */
 static void receive(struct json *in, struct line *out, struct ibv_qp *qp, struct ibv_srq *srq)
 {
 	struct batch batch;

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Builds the guest: a Linux kernel with the siw driver, and an initramfs with the rdma-core tools, perftest,
-# the program of the textbooks and the agent. Prints the directory with `vmlinuz`, `initrd`, `versions` and `textbook` (that
-# program, to be run on our side too); everything else goes to stderr.
+# Builds the guest: a Linux kernel with the siw driver, and an initramfs with the rdma-core tools,
+# perftest, the textbook program and the agent. Prints the directory with `vmlinuz`, `initrd`,
+# `versions` and `textbook` (the same program, to run on our side). All other output goes to stderr.
 #
-#   build.sh              the directory, built when it is not in the cache
-#   build.sh --missing    the Debian packages that are missing, one a line
+#      build.sh              prints the directory; builds it if it is not in the cache
+#      build.sh --missing    prints the missing Debian packages, one per line
 #
-# Exit codes: 0 done, 1 failed, 3 packages are missing (their names are on stderr), 4 Debian's archive
-# does not have this kernel any more.
+# Exit codes: 0 done, 1 failed, 3 packages are missing (their names are on stderr), 4 Debian's
+# archive no longer has this kernel.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 agent=$here/../agent
@@ -35,7 +35,7 @@ release=$(kernel_release)
 series=$(kernel_series "$release")
 kernel_version=$(version_of "linux-headers-$release")
 libs=/usr/lib/x86_64-linux-gnu
-# What ends up in the initramfs decides the name of the entry.
+# The name of the cache entry depends on all inputs of the initramfs.
 inputs() {
     echo "$release $kernel_version"
     for package in rdma-core rdmacm-utils ibverbs-utils ibverbs-providers libibverbs1 librdmacm1 \
@@ -58,7 +58,7 @@ if [ -e "$entry/versions" ]; then
     exit 0
 fi
 
-# One builder at a time; what is begun in a directory of its own is renamed when it is whole.
+# Only one builder runs at a time. It builds in a temporary directory and renames the result.
 exec 9>"$cache/.lock"
 flock 9
 work=$(mktemp -d "$cache/.build-XXXXXX")
@@ -70,7 +70,7 @@ done
 
 MODULES="virtio_pci virtio_net virtio_console ib_uverbs rdma_ucm libcrc32c crc32c_intel ipv6"
 
-# vmlinuz, the modules in the order of insmod, and siw.ko: they change with the kernel only.
+# Builds vmlinuz, the modules in the order of insmod, and siw.ko. They depend only on the kernel.
 build_kernel() {
     local out=$work/kernel image=$work/image deb siw
     [ "$(version_of "linux-source-$series")" = "$kernel_version" ] ||
@@ -105,12 +105,12 @@ build_kernel() {
     done
     cp "$siw/siw.ko" "$out/modules/$number-siw.ko"
     strip --strip-debug "$out"/modules/*.ko
-    # Outside the entry: another version of the same package is another directory.
+    # Outside the entry, because each version of a package has its own kernel directory.
     rm -rf "$kernel"
     mv "$out" "$kernel"
 }
 
-# A program and the libraries it is linked with.
+# Installs a program and the libraries it is linked with.
 install_program() {
     local path lib
     path=$(command -v "$1")
@@ -141,7 +141,7 @@ build_entry() {
         install_libraries "$driver"
     done
     echo "driver siw" >"$root/etc/libibverbs.d/siw.driver"
-    # libpthread's cancellation, which rping uses, loads it while the program runs.
+    # libpthread's cancellation, which rping uses, loads it at run time.
     cp -L "$libs/libgcc_s.so.1" "$root$libs/" 2>/dev/null || cp -L /lib/x86_64-linux-gnu/libgcc_s.so.1 "$root$libs/"
 
     note "building the agent"
@@ -149,7 +149,7 @@ build_entry() {
     cp "$work/agent/uwarp-agent" "$root/bin/"
     install_libraries "$root/bin/uwarp-agent"
     gcc-12 -std=gnu11 -O1 -Wall -Wextra -Werror -o "$out/textbook" "$textbook" -lrdmacm -libverbs >&2 ||
-        fail "the program of the textbooks does not build"
+        fail "the textbook program does not build"
     cp "$out/textbook" "$root/bin/"
 
     cp "$kernel"/modules/* "$root/modules/"
@@ -171,7 +171,7 @@ build_entry() {
 if [ ! -e "$entry/versions" ]; then
     [ -e "$kernel/vmlinuz" ] || build_kernel
     build_entry
-    # The three newest entries stay, and the kernels of the last two versions.
+    # Keeps the three newest entries, and the kernels of the last two versions.
     { ls -1dt "$cache"/[0-9]*-* 2>/dev/null || true; } | tail -n +4 | xargs -r rm -rf
     { ls -1dt "$cache"/kernel-* 2>/dev/null || true; } | tail -n +3 | xargs -r rm -rf
 fi

@@ -1,6 +1,6 @@
-# What the guest and its machine need, as Debian packages. Sourced by build.sh and ../../ci.sh.
+# Debian packages that the guest and its virtual machine need. Sourced by build.sh and ../../ci.sh.
 
-# A command, or a file, and the package it comes from.
+# Lines of a command or a file, and its package.
 needed_commands() {
     cat <<'LIST'
 qemu-system-x86_64 qemu-system-x86
@@ -31,10 +31,11 @@ needed_files() {
 LIST
 }
 
-# Commands that Debian puts where only root looks.
+# Debian has some commands only in root's PATH.
 PATH="$PATH:/usr/sbin:/sbin"
 
-# The newest kernel whose headers are here: `6.1.0-56-amd64`. Nothing when there are none.
+# Prints the newest kernel whose headers are installed, such as `6.1.0-56-amd64`. Prints nothing if
+# there is none.
 kernel_release() {
     local dir newest=
     for dir in /usr/src/linux-headers-*-amd64; do
@@ -45,10 +46,10 @@ kernel_release() {
     printf '%s' "$newest"
 }
 
-# `6.1` of `6.1.0-56-amd64`.
+# Prints `6.1` for `6.1.0-56-amd64`.
 kernel_series() { printf '%s' "$1" | cut -d. -f1,2; }
 
-# The packages that are missing, one a line.
+# Prints the missing packages, one per line.
 missing_packages() {
     local what package release
     {
