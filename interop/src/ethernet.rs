@@ -1,4 +1,4 @@
-//! The wires of uwarp's own TCP: Ethernet frames between the guest and us.
+//! Wires for uwarp's own TCP: Ethernet frames between the guest and us.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -20,19 +20,19 @@ use crate::wire::{Family, PATIENCE, Wire};
 
 const OUR_V4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const OUR_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
-/// Always the same: the guest remembers it from one host of ours to the next.
+/// Always the same, because the guest remembers it when one host of ours replaces another.
 const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 2, 1];
-/// What follows the place in `--device`.
+/// Keys after the place in `--device`.
 const OUR_KEYS: &str = "ip=192.0.2.1/24,ip=2001:db8::1/64,mac=02:00:00:00:02:01";
 
-/// Makes a network on the wire.
+/// Creates a network on the wire.
 type Open = dyn Fn(&LinkSettings) -> std::result::Result<EthernetNetwork, LlpError> + Send;
 
-/// Our host on a wire. The tests of the wire share it; a command that needs the place for itself
-/// gets it meanwhile.
+/// Our host on a wire. The tests of the wire share it. It ends while a command needs the place on
+/// the wire.
 struct Host {
     open: Box<Open>,
-    /// Whether nobody of ours is at the place.
+    /// Returns true if none of our hosts is attached.
     vacant: Box<dyn Fn() -> Result<bool> + Send>,
     now: Mutex<Option<EthernetNetwork>>,
 }
@@ -48,13 +48,13 @@ impl Host {
         Ok(now.insert(network).clone())
     }
 
-    /// One for the caller alone.
+    /// Creates a host for the caller only, with faults.
     fn faulty(&self, faults: FaultSettings) -> Result<EthernetNetwork> {
         self.vacate()?;
         Ok((self.open)(&settings(Some(faults)))?)
     }
 
-    /// Ends the shared host, and waits until the last of its connections has ended too.
+    /// Ends the shared host, and waits until the last of its connections has ended.
     fn vacate(&self) -> Result<()> {
         *self.now.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.wait_vacant()
@@ -80,7 +80,7 @@ fn settings(faults: Option<FaultSettings>) -> LinkSettings {
         .faults(faults)
 }
 
-/// A wire of frames, with our host at one end.
+/// A wire of Ethernet frames, with our host at one end.
 pub struct EthernetWire {
     kind: Kind,
     family: Family,
@@ -93,16 +93,16 @@ enum Kind {
     Tap,
 }
 
-/// Where both ends are attached; made when the guest is.
+/// Attachments of both ends, created with the guest.
 struct Place {
     host: Host,
-    /// As it follows `--device`.
+    /// Value for `--device`.
     device: String,
     _keep: Keep,
 }
 
-/// What goes with the place.
-#[expect(dead_code, reason = "they are for their Drop")]
+/// Objects that live as long as the place.
+#[expect(dead_code, reason = "held for their Drop")]
 enum Keep {
     Dir(TempDir),
     Bridge(Bridge),
@@ -117,23 +117,24 @@ impl EthernetWire {
         }
     }
 
-    /// Frames in Unix datagrams: our `unix:` device and QEMU's `-netdev dgram`. Needs no rights.
+    /// Creates a wire of frames in Unix datagrams: our `unix:` device and QEMU's `-netdev dgram`.
+    /// Needs no privileges.
     #[must_use]
     pub fn unix_datagrams() -> EthernetWire {
         EthernetWire::of(Kind::UnixDatagrams)
     }
 
-    /// A TAP device of ours and one of QEMU's, joined by a bridge of the kernel's; in a network
-    /// namespace of our own ([`enter_namespace`](crate::enter_namespace)).
+    /// Creates a wire of two TAP devices, ours and QEMU's, joined by a kernel bridge. It needs a
+    /// network namespace of our own ([`enter_namespace`](crate::enter_namespace)).
     #[must_use]
     pub fn tap() -> EthernetWire {
         EthernetWire::of(Kind::Tap)
     }
 
-    /// Whether there can be such a wire here.
+    /// Checks whether this machine permits such a wire.
     ///
     /// # Errors
-    /// What the system refused.
+    /// The step that the system refused.
     pub fn try_tap() -> Result<()> {
         let bridge = Bridge::new()?;
         EthernetNetwork::tap(interface(&bridge.ours)?, Some(OUR_MAC), &settings(None))?;
@@ -160,10 +161,10 @@ fn unix_datagrams() -> Result<(Place, NetDevice)> {
         open: Box::new(move |settings| {
             EthernetNetwork::unix(&ours, &theirs, Some(OUR_MAC), settings)
         }),
-        // The file may outlive a process that has ended.
+        // The file of the socket may outlive its process.
         vacant: Box::new(move || match UnixDatagram::unbound()?.connect(&socket) {
             Ok(()) => Ok(false),
-            Err(error) if nobody(&error) => Ok(true),
+            Err(error) if is_unattached(&error) => Ok(true),
             Err(error) => Err(error.into()),
         }),
         now: Mutex::new(None),
@@ -176,7 +177,7 @@ fn unix_datagrams() -> Result<(Place, NetDevice)> {
     Ok((place, net))
 }
 
-fn nobody(error: &io::Error) -> bool {
+fn is_unattached(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
@@ -236,7 +237,7 @@ impl Wire for EthernetWire {
         Ok(net)
     }
 
-    fn speak(&mut self, family: Family) {
+    fn set_family(&mut self, family: Family) {
         self.family = family;
     }
 
@@ -293,7 +294,7 @@ impl Bridge {
             namespace::run(&["ip", "link", "set", "dev", tap, "master", &bridge.name])?;
         }
         for name in [&bridge.name, &bridge.ours, &bridge.theirs] {
-            // The bridge only passes frames on: no addresses of its own.
+            // No addresses, because the bridge only forwards frames.
             namespace::run(&["ip", "link", "set", "dev", name, "addrgenmode", "none"])?;
             namespace::run(&["ip", "link", "set", "dev", name, "up"])?;
         }
@@ -304,7 +305,7 @@ impl Bridge {
 impl Drop for Bridge {
     fn drop(&mut self) {
         for name in [&self.ours, &self.theirs, &self.name] {
-            // What is left goes with the namespace.
+            // The namespace removes what is left.
             let _ = namespace::run(&["ip", "link", "del", "dev", name]);
         }
     }

@@ -1,19 +1,20 @@
-//! What went wrong, in words.
+//! Errors of test steps, as text.
 
-/// Why a step of a test failed: what happened, what was awaited, what was seen instead.
+/// Reason why a step of a test failed: what happened, what was expected, and what was observed
+/// instead.
 #[derive(Clone, Debug)]
 pub struct Failure(String);
 
-/// The result of a step.
+/// Result of a step.
 pub type Result<T> = std::result::Result<T, Failure>;
 
 impl Failure {
-    /// A failure in these words.
+    /// Creates a failure with this text.
     pub fn new(what: impl Into<String>) -> Self {
         Failure(what.into())
     }
 
-    /// The same, with a line in front that says what was under way.
+    /// Prepends the action that failed.
     #[must_use]
     pub fn during(self, what: impl std::fmt::Display) -> Self {
         Failure(format!("{what}: {}", self.0))
@@ -26,7 +27,7 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// Any error is a failure, so that tests can use `?`.
+/// Converts any error, so that tests can use `?`.
 impl<E: std::error::Error> From<E> for Failure {
     fn from(error: E) -> Self {
         Failure(error.to_string())

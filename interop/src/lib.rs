@@ -22,8 +22,8 @@ mod tempdir;
 mod wire;
 
 pub use agent::{
-    Agent, Answer, Completion, Conn, Event, Listen, ListenerNum, Post, QpWish, Region, SrqNum, sge,
-    sges,
+    Agent, Answer, Completion, Conn, Event, Listen, ListenerNum, Post, QpParams, Region, SrqNum,
+    sge, sges,
 };
 pub use ethernet::EthernetWire;
 pub use failure::{Failure, Result};

@@ -1,4 +1,4 @@
-//! A network namespace of the tests' own: its interfaces end with it, and it ends with the process.
+//! A network namespace for the tests. Its interfaces end with it, and it ends with the process.
 
 use std::env;
 use std::ffi::OsStr;
@@ -9,34 +9,35 @@ use std::process::{Command, Stdio};
 
 use crate::failure::{Failure, Result};
 
-/// The namespace that the tests were started in.
+/// Names the namespace in which the tests were started.
 const OUTER: &str = "UWARP_INTEROP_OUTER_NAMESPACE";
 
-/// Goes on in a new network namespace, with the loopback interface up: starts this program anew, with
-/// the same arguments and process id, and then does not return. Without root the namespace of a new
-/// user namespace. To be called first of all, by every run: the second one returns.
+/// Restarts this program in a new network namespace with the loopback interface up. Arguments and
+/// process id stay the same, and the call does not return. Without root, the namespace belongs to a
+/// new user namespace. Must be called first in every run; it returns in the restarted program.
 ///
 /// # Errors
-/// There can be no namespace here, and why. The tests that need none can still run.
+/// The reason why there can be no namespace. Tests that need none can still run.
 pub fn enter() -> std::result::Result<(), String> {
     let current = current().map_err(|failure| failure.to_string())?;
     if env::var_os(OUTER).is_some_and(|outer| outer != OsStr::new(&current)) {
-        // So that segments have a multiple of 4 bytes of data (the MTU less 52 or 72 for the headers),
-        // as FPDUs have. QEMU's user network cuts the stream anew by what has come: with other lengths it
-        // would now and then cut within a CRC, which siw misreads (Q23). It still cuts between padding and CRC, so
-        // that tests with many FPDUs at once have messages without padding.
+        // With this MTU, segments have a multiple of 4 bytes of data, as FPDUs have: the MTU less
+        // 52 or 72 bytes of headers. QEMU's user network cuts the stream again at the received
+        // data. With other lengths it sometimes cuts within a CRC, which siw misreads (Q23). It
+        // still cuts between padding and CRC, so tests that send many FPDUs at once use messages
+        // without padding.
         let up = run(&["ip", "link", "set", "lo", "mtu", "65532", "up"]);
         return up.map(drop).map_err(|failure| failure.to_string());
     }
     let mut unshare = vec!["unshare", "--net"];
-    // Its owner is the user of the process.
+    // The file belongs to the user of the process.
     if fs::metadata("/proc/self").map_or(0, |process| process.uid()) != 0 {
         unshare.extend(["--user", "--map-root-user"]);
     }
     run(&[&unshare[..], &["true"]].concat()).map_err(|failure| {
         format!(
-            "there can be no network namespace here: {failure} (as root, or where \
-             `unshare -Urn true` works, there can)"
+            "no network namespace can be created here: {failure} (it needs root, or a system where \
+             `unshare -Urn true` works)"
         )
     })?;
     let program = env::current_exe().map_err(|error| error.to_string())?;
@@ -50,13 +51,13 @@ pub fn enter() -> std::result::Result<(), String> {
     Err(format!("unshare cannot be run: {error}"))
 }
 
-/// The name of the network namespace of this process.
+/// Returns the name of this process's network namespace.
 fn current() -> Result<String> {
     let link = fs::read_link("/proc/self/ns/net")?;
     Ok(link.to_string_lossy().into_owned())
 }
 
-/// Runs a command to its end; what it said is the failure.
+/// Runs a command to its end. A failure has the text of its stderr.
 pub(crate) fn run(command: &[&str]) -> Result<String> {
     let what = command.join(" ");
     let output = Command::new(command[0])

@@ -1,4 +1,4 @@
-//! The `uwarp` command, on our side.
+//! The `uwarp` command on our side.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -11,15 +11,15 @@ use crate::failure::{Failure, Result};
 use crate::guest::Output;
 use crate::process::{self, Owned};
 
-/// The command: `UWARP_BIN`, or the newest of the target directory.
+/// Path of the command: `UWARP_BIN`, or the newest in the target directory.
 ///
 /// # Errors
-/// There is none: how to build it.
+/// There is none. The text says how to build it.
 pub fn uwarp_binary() -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("UWARP_BIN") {
         return Ok(path.into());
     }
-    // This is TARGET/PROFILE/deps/interop-HASH.
+    // The test's path is TARGET/PROFILE/deps/interop-HASH.
     let own = std::env::current_exe()?;
     let target = own.ancestors().nth(3).unwrap_or(Path::new("."));
     let found = ["release", "debug"]
@@ -35,7 +35,7 @@ pub fn uwarp_binary() -> Result<PathBuf> {
     })
 }
 
-/// A running `uwarp`, killed when it is dropped and when this process ends.
+/// A running `uwarp`. It is killed on drop and when this process ends.
 pub struct Uwarp {
     process: Owned,
     said: Arc<Mutex<String>>,
@@ -74,7 +74,7 @@ impl Uwarp {
         })
     }
 
-    /// What it has said until now, on both streams.
+    /// Returns its output so far, of stdout and stderr.
     #[must_use]
     pub fn said(&self) -> String {
         self.said
@@ -83,24 +83,24 @@ impl Uwarp {
             .clone()
     }
 
-    /// Whether it has ended.
+    /// Reaps the process if it has ended, and returns true then.
     ///
     /// # Errors
-    /// What the system says.
-    pub fn has_ended(&mut self) -> Result<bool> {
+    /// As for `try_wait`.
+    pub fn reap(&mut self) -> Result<bool> {
         Ok(self.process.0.try_wait()?.is_some())
     }
 
-    /// The line with `text` in it, once it was said.
+    /// Waits for a line of output with `text`.
     ///
     /// # Errors
-    /// It was not said in time, or the command has ended.
+    /// No such line in time, or the command has ended.
     pub fn wait_for(&mut self, text: &str, timeout: Duration) -> Result<String> {
         let deadline = Instant::now() + timeout;
         loop {
             let ended = self.process.0.try_wait()?;
             let said = self.said();
-            // Whole lines only.
+            // Only complete lines.
             let whole = &said[..said.rfind('\n').map_or(0, |at| at + 1)];
             if let Some(line) = whole.lines().find(|line| line.contains(text)) {
                 return Ok(line.to_owned());
@@ -115,10 +115,10 @@ impl Uwarp {
         }
     }
 
-    /// Waits for the end.
+    /// Waits until the command ends.
     ///
     /// # Errors
-    /// It did not end in time (it is killed then).
+    /// It did not end in time; it is killed then.
     pub fn wait(mut self, timeout: Duration) -> Result<Output> {
         let deadline = Instant::now() + timeout;
         let status = loop {

@@ -1,16 +1,18 @@
-//! The pattern that fills regions on both sides, so that data need not cross the control channel.
+//! The pattern that fills regions on both sides. The data does not have to cross the control
+//! channel.
 
-/// Byte `at` of the endless pattern of `seed`: byte `at % 8`, the lowest first, of the output
-/// number `at / 8` of the SplitMix64 generator that starts from `seed`. The agent has the same.
+/// Returns byte `at` of the endless pattern for `seed`: byte `at % 8`, lowest first, of output
+/// number `at / 8` of a SplitMix64 generator that starts from `seed`. The agent has the same
+/// pattern.
 #[must_use]
 pub fn pattern_octet(seed: u64, at: u64) -> u8 {
     word(seed, at / 8).to_le_bytes()[(at % 8) as usize]
 }
 
-/// `len` bytes of the pattern of `seed`, from byte `at` on.
+/// Returns `len` bytes of the pattern for `seed`, starting with byte `at`.
 #[must_use]
 pub fn pattern(seed: u64, at: u64, len: usize) -> Vec<u8> {
-    // Whole words: some patterns have 16 MiB.
+    // Whole words are faster; some patterns have 16 MiB.
     let skip = (at % 8) as usize;
     let words = (at / 8..).take((skip + len).div_ceil(8));
     let octets = words.flat_map(|number| word(seed, number).to_le_bytes());
@@ -36,7 +38,7 @@ mod tests {
         let octets: Vec<u8> = outputs.iter().flat_map(|word| word.to_le_bytes()).collect();
         assert_eq!(pattern(1_234_567, 0, 16), octets);
         assert_eq!(pattern(1_234_567, 5, 7), octets[5..12]);
-        // Seen in the agent: `fill` with seed 7, then `peek`.
+        // Output of the agent: `fill` with seed 7, then `peek`.
         assert_eq!(pattern(7, 0, 4), [0xd7, 0x0d, 0x32, 0x59]);
     }
 }

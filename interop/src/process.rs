@@ -1,4 +1,4 @@
-//! Processes that do not outlive this one.
+//! Processes that end with this one.
 
 use std::io;
 use std::process::{Child, Command};
@@ -8,13 +8,13 @@ use std::thread;
 
 type Request = (Command, Sender<io::Result<Child>>);
 
-/// Starts `program` so that the kernel kills it when this process ends, however it ends.
+/// Starts `program` so that the kernel kills it when this process ends for any reason.
 ///
-/// The signal comes when the *thread* that started it ends, so that one thread, which never ends,
-/// starts them all.
+/// The kernel sends the signal when the *thread* that started the program ends. So one thread that
+/// never ends starts them all.
 ///
 /// # Errors
-/// What the system says.
+/// As for [`Command::spawn`].
 pub(crate) fn spawn(
     program: &std::ffi::OsStr,
     configure: impl FnOnce(&mut Command),
@@ -38,13 +38,13 @@ pub(crate) fn spawn(
     answered.recv().map_err(|_| gone())?
 }
 
-/// A process that is killed when it is dropped.
+/// A process that is killed on drop.
 #[derive(Debug)]
 pub(crate) struct Owned(pub(crate) Child);
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        // It may have ended already: then there is nothing to kill.
+        // Fails without harm if the process has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

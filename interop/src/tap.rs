@@ -1,4 +1,5 @@
-//! The kernel's TCP on both sides, with nothing between: a TAP device of QEMU's, and an address of ours on it.
+//! A wire with kernel TCP on both sides and nothing in between: a TAP device of QEMU, with an
+//! address of ours.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -14,20 +15,21 @@ use crate::namespace;
 use crate::wire::{Family, Wire};
 
 const NAME: &str = "uwhost";
-// Not those of the other wires: uwarp's own TCP refuses an address that the kernel has.
+// Other addresses than on the other wires, because uwarp's own TCP refuses an address that the
+// kernel has.
 const OURS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 129);
 const GUEST: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 130);
 
-/// Our host on the guest's wire, by the TCP of the network namespace of this process
-/// ([`enter_namespace`](crate::enter_namespace)). Segments, their sizes, FIN and reset are the guest's own, which QEMU's
-/// user network does not pass on. It stays from guest to guest.
+/// Our host on the guest's wire. It uses the TCP of this process's network namespace
+/// ([`enter_namespace`](crate::enter_namespace)). It receives the guest's own segments, FINs and
+/// resets, which QEMU's user network does not pass on. It can serve one guest after another.
 pub struct HostTap(());
 
 impl HostTap {
-    /// Makes the device.
+    /// Creates the device.
     ///
     /// # Errors
-    /// What the system refused.
+    /// The step that the system refused.
     pub fn new() -> Result<HostTap> {
         namespace::run(&["ip", "tuntap", "add", "dev", NAME, "mode", "tap"])?;
         let tap = HostTap(());
@@ -37,20 +39,20 @@ impl HostTap {
         Ok(tap)
     }
 
-    /// The guest's end.
+    /// Returns the guest's end.
     #[must_use]
     pub fn net_device(&self) -> NetDevice {
         let ifname = NAME.to_owned();
         NetDevice::Tap { ifname }
     }
 
-    /// What the guest is to be told: `ADDRESS/PREFIX`.
+    /// Returns the guest's addresses as `ADDRESS/PREFIX`.
     #[must_use]
     pub fn guest_addresses(&self) -> Vec<String> {
         vec![format!("{GUEST}/25")]
     }
 
-    /// The guest's address.
+    /// Returns the guest's address.
     #[must_use]
     pub fn guest_ip(&self) -> IpAddr {
         GUEST.into()
@@ -59,21 +61,21 @@ impl HostTap {
 
 impl Drop for HostTap {
     fn drop(&mut self) {
-        // What is left goes with the namespace.
+        // The namespace removes what is left.
         let _ = namespace::run(&["ip", "link", "del", "dev", NAME]);
     }
 }
 
-/// That device as a wire, of IPv4 only. What the guest refuses is refused here: QEMU's user network takes a connection first, and
-/// closes it when the guest does not want it.
+/// The device as a wire, with IPv4 only. A connection that the guest refuses is refused here.
+/// QEMU's user network accepts such a connection first and then closes it.
 #[derive(Default)]
 pub struct KernelTap(Option<HostTap>);
 
 impl KernelTap {
-    /// Whether there can be such a wire here.
+    /// Checks whether this machine permits such a wire.
     ///
     /// # Errors
-    /// What the system refused.
+    /// The step that the system refused.
     pub fn try_tap() -> Result<()> {
         HostTap::new().map(drop)
     }
@@ -104,8 +106,8 @@ impl Wire for KernelTap {
         GUEST.into()
     }
 
-    /// There is no other.
-    fn speak(&mut self, _: Family) {}
+    /// The wire has only IPv4.
+    fn set_family(&mut self, _: Family) {}
 
     fn family(&self) -> Family {
         Family::V4

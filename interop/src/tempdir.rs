@@ -1,4 +1,4 @@
-//! A directory that does not outlive this process.
+//! A directory that is removed with this process.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -7,11 +7,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::{env, fs};
 
-/// An empty directory, removed when this is dropped and when this process ends, however it ends.
+/// An empty directory. It is removed on drop and when this process ends for any reason.
 #[derive(Debug)]
 pub(crate) struct TempDir {
     path: PathBuf,
-    /// Waits for the end of its input, which comes with ours, and removes the directory.
+    /// Waits for the end of its input, which ends with this process, and removes the directory.
     remover: Child,
 }
 
@@ -22,7 +22,7 @@ impl TempDir {
         let name = format!("uwarp-interop-{}-{number}", std::process::id());
         let path = env::temp_dir().join(name);
         fs::create_dir(&path)?;
-        // A group of its own: the signal of a terminal is not for it.
+        // Its own process group, so that signals of the terminal do not reach it.
         let remover = Command::new("sh")
             .args(["-c", "read -r _; rm -rf \"$1\"", "sh"])
             .arg(&path)

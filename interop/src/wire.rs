@@ -1,4 +1,4 @@
-//! How the guest and we reach each other.
+//! Wires between the guest and us.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -15,11 +15,10 @@ use crate::failure::{Failure, Result};
 use crate::guest::image::Image;
 use crate::guest::{Guest, NetDevice};
 
-/// Nothing that is awaited takes this long, unless it never comes. (The guest is emulated, and the machine
-/// may be busy.)
+/// Time limit for anything that is expected. (The guest is emulated, and the machine may be busy.)
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The guest's ports that can be reached from our side on every wire.
+/// Ports of the guest that we can reach on every wire.
 const GUEST_PORTS: std::ops::Range<u16> = 7174..7190;
 
 /// A version of IP.
@@ -31,57 +30,57 @@ pub enum Family {
     V6,
 }
 
-/// One kind of connection between the guest and us. The suites are written against this.
+/// One kind of connection between the guest and us. The suites use this trait.
 pub trait Wire: Send {
-    /// For the names of tests: `kernel_tcp`.
+    /// Returns the name for tests, such as `kernel_tcp`.
     fn name(&self) -> &'static str;
-    /// For the matrix: what our side is, in words.
+    /// Describes our side, for the matrix.
     fn title(&self) -> &'static str;
-    /// The guest's network device. What it needs (sockets, interfaces) exists when this returns.
+    /// Returns the guest's network device. Its sockets and interfaces exist afterwards.
     ///
     /// # Errors
-    /// What the system refused.
+    /// The step that the system refused.
     fn net_device(&mut self) -> Result<NetDevice>;
-    /// `ADDRESS/PREFIX` of the guest.
+    /// Returns the guest's addresses as `ADDRESS/PREFIX`.
     fn guest_addresses(&self) -> Vec<String> {
         vec!["192.0.2.2/24".to_owned(), "2001:db8::2/64".to_owned()]
     }
-    /// From now on, the addresses below are of that family; of IPv4 at first.
-    fn speak(&mut self, family: Family);
-    /// The family that is spoken.
+    /// Selects the family of the addresses below. The default is IPv4.
+    fn set_family(&mut self, family: Family);
+    /// Returns the selected family.
     fn family(&self) -> Family;
-    /// The guest's address, as the guest knows it.
+    /// Returns the guest's address, as the guest knows it.
     fn guest_ip(&self) -> IpAddr {
         match self.family() {
             Family::V4 => Ipv4Addr::new(192, 0, 2, 2).into(),
             Family::V6 => Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2).into(),
         }
     }
-    /// Where we reach that port of the guest.
+    /// Returns the address at which we reach this port of the guest.
     fn guest_addr(&self, port: u16) -> SocketAddr;
-    /// Our address, for listening.
+    /// Returns our local address, for listeners.
     fn our_ip(&self) -> IpAddr;
-    /// Our address, as the guest reaches it.
+    /// Returns our address, as the guest reaches it.
     fn our_ip_for_guest(&self) -> IpAddr;
-    /// A network of ours on this wire, for one device.
+    /// Creates a network on this wire for one device.
     ///
     /// # Errors
-    /// What the system refused.
+    /// The step that the system refused.
     fn network(&self) -> Result<Arc<dyn Network>>;
-    /// A network of the caller's own, whose packets suffer these faults. All others have ended before.
+    /// Ends all other networks on this wire, and creates one whose packets suffer these faults.
     ///
     /// # Errors
-    /// What the system refused; and the wire is one on which there can be no faults.
+    /// The step that the system refused, or that this wire has no fault injection.
     fn faulty(&self, faults: FaultSettings) -> Result<EthernetNetwork>;
-    /// What follows `--device` of a command that is started next. Networks of ours have ended before.
+    /// Ends our networks on this wire, and returns the value of `--device` for a command.
     ///
     /// # Errors
-    /// They do not end.
+    /// The networks do not end.
     fn device_argument(&self) -> Result<String>;
 }
 
-/// The kernel's TCP on our side, over QEMU's own network. It ends and begins TCP anew in the
-/// middle: boundaries of segments are lost.
+/// Kernel TCP on our side, over QEMU's user network. QEMU terminates TCP in between, so segment
+/// boundaries are lost.
 #[derive(Debug)]
 pub struct KernelTcp {
     forward: Vec<(u16, u16)>,
@@ -107,7 +106,7 @@ impl Wire for KernelTcp {
     }
 
     fn net_device(&mut self) -> Result<NetDevice> {
-        // Free ports: the system gives them out, all at once, so that no two are the same.
+        // The system assigns free ports. All are bound at the same time, so that no two are equal.
         let listeners = GUEST_PORTS
             .map(|port| Ok((TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?, port)))
             .collect::<Result<Vec<_>>>()?;
@@ -120,7 +119,7 @@ impl Wire for KernelTcp {
         })
     }
 
-    fn speak(&mut self, family: Family) {
+    fn set_family(&mut self, family: Family) {
         self.family = family;
     }
 
@@ -128,7 +127,7 @@ impl Wire for KernelTcp {
         self.family
     }
 
-    /// QEMU forwards ports of IPv4 only.
+    /// QEMU forwards only IPv4 ports.
     fn guest_addr(&self, port: u16) -> SocketAddr {
         let forwarded = self.forward.iter().find(|(_, theirs)| *theirs == port);
         let ours = forwarded.map_or(0, |(ours, _)| *ours);
@@ -162,21 +161,21 @@ impl Wire for KernelTcp {
     }
 }
 
-/// A guest on a wire, for the tests that share it one after the other.
+/// A guest on a wire. Tests use it one after another.
 pub struct Rig {
     /// The guest.
     pub guest: Guest,
-    /// The agent in it.
+    /// The agent in the guest.
     pub agent: Agent,
-    /// What connects us.
+    /// Wire between the guest and us.
     pub wire: Box<dyn Wire>,
-    /// What it was booted from.
+    /// Image of the guest.
     pub image: Image,
     next_port: u16,
 }
 
 impl Rig {
-    /// Boots a guest on that wire.
+    /// Boots a guest on this wire.
     ///
     /// # Errors
     /// As [`Guest::boot`].
@@ -194,16 +193,16 @@ impl Rig {
         })
     }
 
-    /// A port of the guest that no recent test has used.
+    /// Returns a port of the guest that no recent test has used.
     pub fn guest_port(&mut self) -> u16 {
         self.next_port = (self.next_port + 1) % u16::try_from(GUEST_PORTS.len()).unwrap_or(1);
         GUEST_PORTS.start + self.next_port
     }
 
-    /// A device of ours on the wire.
+    /// Opens a device on the wire.
     ///
     /// # Errors
-    /// What the system refused.
+    /// The step that the system refused.
     pub fn device(&self, settings: Settings) -> Result<Device> {
         Ok(Device::open(self.wire.network()?, settings)?)
     }

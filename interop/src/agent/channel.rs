@@ -1,4 +1,4 @@
-//! Lines to and from the agent, sorted into answers, events and completions.
+//! Lines to and from the agent. Received lines are sorted into answers, events and completions.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
@@ -56,21 +56,21 @@ impl Channel {
             Ok(line) => serde_json::from_str(&line)
                 .map_err(|error| Failure::new(format!("the agent said '{line}': {error}"))),
             Err(RecvTimeoutError::Timeout) => Err(Failure::new(format!(
-                "from the agent, no {what} in time; unread until now: [{}]",
+                "no {what} from the agent in time; unread lines: [{}]",
                 self.unread().join(", ")
             ))),
             Err(RecvTimeoutError::Disconnected) => Err(Failure::new(format!(
-                "the guest ended while a {what} of the agent was awaited"
+                "the guest ended before the {what} of the agent"
             ))),
         }
     }
 
-    /// Takes one line and keeps it; an answer is handed out.
+    /// Receives one line. Returns an answer; queues an event or a completion.
     fn sort(&mut self, deadline: Instant, what: &str) -> Result<Option<Value>> {
         let line = self.line(deadline, what)?;
         if line.get("hello").is_some() {
             return Err(Failure::new(
-                "the agent died and was started again (the console of the guest may say why)",
+                "the agent died and was restarted (the guest's console may have the reason)",
             ));
         }
         if line.get("wc").is_some() {
@@ -96,7 +96,7 @@ impl Channel {
         loop {
             match self.sort(deadline, &what)? {
                 Some(answer) if answer["id"] == json!(id) => return Ok(answer),
-                // An answer that somebody stopped waiting for.
+                // A late answer to an earlier command that timed out.
                 Some(answer) if answer["id"].as_u64().is_some_and(|other| other < id) => {}
                 Some(answer) => {
                     return Err(Failure::new(format!(
@@ -108,8 +108,8 @@ impl Channel {
         }
     }
 
-    /// A line without an id, and the refusal, which has none either.
-    pub(super) fn nonsense(&mut self, line: &[u8], timeout: Duration) -> Result<Value> {
+    /// Sends a line without an id, and returns the refusal, which has no id either.
+    pub(super) fn send_invalid(&mut self, line: &[u8], timeout: Duration) -> Result<Value> {
         let sent = self.to.write_all(&[line, b"\n"].concat());
         sent.map_err(|error| Failure::new(format!("the guest is gone: {error}")))?;
         let deadline = Instant::now() + timeout;
@@ -160,7 +160,7 @@ impl Channel {
     }
 }
 
-/// The first line that is it; the others stay in their order.
+/// Removes the first matching line; the others keep their order.
 fn take(queue: &mut VecDeque<Value>, is_it: impl Fn(&Value) -> bool) -> Option<Value> {
     let at = queue.iter().position(is_it)?;
     queue.remove(at)
@@ -170,7 +170,7 @@ fn take(queue: &mut VecDeque<Value>, is_it: impl Fn(&Value) -> bool) -> Option<V
 mod tests {
     use super::*;
 
-    /// A peer that says these lines and hears one command.
+    /// Returns a channel whose peer has sent these lines, and the peer.
     fn channel_with(lines: &str) -> (Channel, UnixStream) {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         theirs.write_all(lines.as_bytes()).unwrap();

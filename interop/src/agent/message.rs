@@ -1,4 +1,4 @@
-//! What is said to the agent and by it.
+//! Commands to the agent, and its messages.
 
 use std::net::IpAddr;
 
@@ -10,23 +10,23 @@ use crate::failure::{Failure, Result};
 /// A registered region in the guest.
 #[derive(Clone, Copy, Debug)]
 pub struct Region {
-    /// The agent's number of it.
+    /// Number of the region in the agent.
     pub number: u64,
-    /// Its address (the TO of its first byte).
+    /// Address of the region (the TO of its first byte).
     pub addr: u64,
-    /// Its STag.
+    /// STag of the region.
     pub rkey: u32,
-    /// Bytes.
+    /// Length in bytes.
     pub len: usize,
 }
 
-/// One element of a scatter/gather list.
+/// Formats one element of a scatter/gather list.
 #[must_use]
 pub fn sge(region: &Region, off: usize, len: usize) -> String {
     format!("{}:{off}+{len}", region.number)
 }
 
-/// A scatter/gather list over one region: offsets and lengths.
+/// Formats a scatter/gather list over one region, from offsets and lengths.
 #[must_use]
 pub fn sges(region: &Region, pieces: &[(usize, usize)]) -> String {
     let elements: Vec<String> = pieces
@@ -36,26 +36,26 @@ pub fn sges(region: &Region, pieces: &[(usize, usize)]) -> String {
     elements.join(",")
 }
 
-/// What a QP in the guest is to be made with.
+/// Parameters of a QP in the guest.
 #[derive(Clone, Copy, Debug)]
-pub struct QpWish {
+pub struct QpParams {
     /// Work requests in the send queue.
     pub send_wr: u32,
-    /// Receives.
+    /// Work requests in the receive queue.
     pub recv_wr: u32,
-    /// Scatter/gather elements of a request, of both queues.
+    /// Scatter/gather elements per work request, for both queues.
     pub sge: u32,
     /// Bytes of inline data.
     pub inline: u32,
-    /// `all`, `solicited` or `none`: which completions the agent waits for.
+    /// Completions that the agent waits for: `all`, `solicited` or `none`.
     pub notify: &'static str,
-    /// Where its receives come from, when it has no queue of its own.
+    /// SRQ for its receives; `None` for a receive queue of its own.
     pub srq: Option<SrqNum>,
 }
 
-impl Default for QpWish {
+impl Default for QpParams {
     fn default() -> Self {
-        QpWish {
+        QpParams {
             send_wr: 64,
             recv_wr: 64,
             sge: 4,
@@ -66,7 +66,7 @@ impl Default for QpWish {
     }
 }
 
-impl QpWish {
+impl QpParams {
     pub(super) fn put(&self, command: &mut Value) {
         command["send_wr"] = json!(self.send_wr);
         command["recv_wr"] = json!(self.recv_wr);
@@ -80,14 +80,14 @@ impl QpWish {
     }
 }
 
-/// What connect and accept say to the peer.
+/// Parameters of connect and accept.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// `responder_resources`: Reads that the peer may have outstanding.
     pub ird: u8,
     /// `initiator_depth`: Reads that the guest may have outstanding.
     pub ord: u8,
-    /// For the peer's consumer.
+    /// Private Data for the peer's application.
     pub private_data: Vec<u8>,
 }
 
@@ -109,50 +109,50 @@ impl Answer {
     }
 }
 
-/// How the agent listens.
+/// Parameters of a listener.
 #[derive(Clone, Debug, Default)]
 pub struct Listen {
-    /// Accept every request at once, with `answer`.
+    /// Accepts every request at once, with `answer`.
     pub auto: bool,
-    /// The address to listen at; every one of IPv4 without it.
+    /// Local address; `None` for all IPv4 addresses.
     pub addr: Option<IpAddr>,
-    /// The QPs of its connections.
-    pub wish: QpWish,
-    /// For `auto`.
+    /// QPs of its connections.
+    pub qp_params: QpParams,
+    /// Parameters of the accept, if `auto` is set.
     pub answer: Answer,
 }
 
-/// Work for the send queue of the guest.
+/// Work requests for the send queue of the guest.
 #[derive(Clone, Debug)]
 pub struct Post {
-    /// `send`, `send_inv`, `write`, `read`, and others that siw does not have.
+    /// `send`, `send_inv`, `write`, `read`, or an operation that siw lacks.
     pub op: &'static str,
-    /// Number of the first.
+    /// Number of the first request.
     pub wr_id: u64,
-    /// Where the data is, or goes for a Read.
+    /// Source of the data, or sink of a Read.
     pub sge: String,
-    /// How many requests, posted in one call.
+    /// Number of requests, which are posted in one call.
     pub count: u64,
-    /// How far each request's elements lie behind those of the one before.
+    /// Distance in bytes from each request's elements to those of the next.
     pub stride: u64,
-    /// The peer's address.
+    /// Remote address.
     pub raddr: u64,
-    /// The peer's STag.
+    /// Remote STag.
     pub rkey: u32,
-    /// As `stride`, for the peer's address.
+    /// Distance in bytes from each request's remote address to the next.
     pub rstride: u64,
-    /// The STag that a Send invalidates.
+    /// STag that a Send invalidates.
     pub inv: u32,
-    /// Ask for a solicited event.
+    /// Requests a solicited event.
     pub solicited: bool,
-    /// Send the data inline.
+    /// Sends the data inline.
     pub inline: bool,
-    /// `all`, `last` or `none`: which requests complete.
+    /// Requests that generate a completion: `all`, `last` or `none`.
     pub signal: &'static str,
 }
 
 impl Post {
-    /// One request of that kind.
+    /// Creates one request of this kind.
     #[must_use]
     pub fn new(op: &'static str, wr_id: u64, sge: impl Into<String>) -> Post {
         Post {
@@ -171,7 +171,7 @@ impl Post {
         }
     }
 
-    /// With the peer's memory.
+    /// Sets the remote address and STag.
     #[must_use]
     pub fn remote(self, raddr: u64, rkey: u32) -> Post {
         Post {
@@ -181,7 +181,7 @@ impl Post {
         }
     }
 
-    /// Only members that say something: the line stays short.
+    /// Members with default values are left out, which keeps the line short.
     pub(super) fn command(&self, conn: u64) -> Value {
         let mut command = json!({"cmd": "post", "conn": conn, "op": self.op, "wr_id": self.wr_id,
             "sge": self.sge});
@@ -218,15 +218,15 @@ impl Post {
 pub struct Event {
     /// `ready`, `connect_request`, `established`, `rejected`, `disconnected`, ...
     pub name: String,
-    /// The connection.
+    /// Connection of the event.
     pub conn: Conn,
-    /// librdmacm's status: 0, or a negative errno.
+    /// Status of librdmacm: 0, or a negative errno.
     pub status: i64,
-    /// `responder_resources`, of a request or an establishment.
+    /// `responder_resources` of a request or an establishment.
     pub ird: u64,
-    /// `initiator_depth`.
+    /// `initiator_depth` of a request or an establishment.
     pub ord: u64,
-    /// The peer's private data.
+    /// Private Data of the peer.
     pub private_data: Vec<u8>,
 }
 
@@ -246,17 +246,17 @@ impl Event {
 /// A completion in the guest.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Completion {
-    /// Number of the request.
+    /// Number of the work request.
     pub wr_id: u64,
     /// `success`, `wr_flush_err`, ...
     pub status: String,
-    /// `send`, `recv`, `write`, `read`; empty in an error.
+    /// `send`, `recv`, `write` or `read`; empty in an error.
     pub op: String,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
     /// `ibv_wc_flags`.
     pub flags: u64,
-    /// The STag that the peer invalidated.
+    /// STag that the peer invalidated.
     pub invalidated: Option<u32>,
 }
 
@@ -276,16 +276,16 @@ impl Completion {
         })
     }
 
-    /// That it is the success that was awaited.
+    /// Checks that this is a success with the given number and operation.
     ///
     /// # Errors
-    /// It is another.
+    /// It is another completion.
     pub fn expect(&self, wr_id: u64, op: &str) -> Result<&Completion> {
         if self.wr_id == wr_id && self.op == op && self.status == "success" {
             return Ok(self);
         }
         Err(Failure::new(format!(
-            "a completion of {op} {wr_id} was awaited in the guest, but this came: {self:?}"
+            "expected a completion of {op} {wr_id} in the guest, got: {self:?}"
         )))
     }
 }

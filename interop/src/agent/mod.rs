@@ -1,4 +1,4 @@
-//! The typed client of the agent's control channel. The protocol is in `docs/agent.md`.
+//! Typed client for the agent's control channel. docs/agent.md describes the protocol.
 
 mod channel;
 mod message;
@@ -12,15 +12,15 @@ use serde_json::{Value, json};
 
 use crate::failure::{Failure, Result};
 use channel::Channel;
-pub use message::{Answer, Completion, Event, Listen, Post, QpWish, Region, sge, sges};
+pub use message::{Answer, Completion, Event, Listen, Post, QpParams, Region, sge, sges};
 pub use srq::SrqNum;
 
-/// How long the agent may take for a command: it answers at once, but the machine may be busy, and 16 MiB
-/// take a while to fill.
+/// Time limit for a command. The agent answers at once, but the machine may be busy, and it takes a
+/// while to fill 16 MiB.
 const COMMAND: Duration = Duration::from_secs(60);
 
-/// Ports that the guest connects from, one after the other. Its connection manager would draw them at random, also those
-/// that TCP cannot use again yet.
+/// Source ports of the guest, used in turn. Its connection manager would choose them at random,
+/// including ports that TCP cannot reuse yet.
 const SOURCES: std::ops::Range<u16> = 10_000..30_000;
 
 /// Number of a connection in the agent.
@@ -35,7 +35,7 @@ pub struct ListenerNum(pub u64);
 pub struct Agent {
     channel: Channel,
     next_source: u16,
-    /// The name of its RDMA device.
+    /// Name of its RDMA device.
     pub device: String,
 }
 
@@ -51,10 +51,10 @@ impl Agent {
         })
     }
 
-    /// Sends a command as it is. The members of the answer; a refusal is a failure.
+    /// Sends a command unchanged and returns the members of the answer.
     ///
     /// # Errors
-    /// The agent refused (with its words), did not answer, or died.
+    /// The agent refused (with its reason), did not answer, or died.
     pub fn command(&mut self, command: &Value) -> Result<Value> {
         let answer = self.try_command(command)?;
         if answer["ok"] == json!(true) {
@@ -65,7 +65,7 @@ impl Agent {
         )))
     }
 
-    /// As [`command`](Self::command), for commands whose refusal is of interest.
+    /// As [`command`](Self::command), but also returns a refusal.
     ///
     /// # Errors
     /// The agent did not answer, or died.
@@ -73,15 +73,15 @@ impl Agent {
         self.channel.command(command, COMMAND)
     }
 
-    /// Sends a line that is no command, and takes the refusal.
+    /// Sends a line that is no command, and returns the refusal.
     ///
     /// # Errors
     /// The agent did not answer, or died.
-    pub fn nonsense(&mut self, line: &[u8]) -> Result<Value> {
-        self.channel.nonsense(line, COMMAND)
+    pub fn send_invalid(&mut self, line: &[u8]) -> Result<Value> {
+        self.channel.send_invalid(line, COMMAND)
     }
 
-    /// What the device says about itself.
+    /// Queries the attributes of the device.
     ///
     /// # Errors
     /// As [`command`](Self::command).
@@ -89,7 +89,7 @@ impl Agent {
         self.command(&json!({"cmd": "query"}))
     }
 
-    /// Ends all connections, listeners and regions, and forgets what was reported until now.
+    /// Ends all connections, listeners and regions, and discards all unread events and completions.
     ///
     /// # Errors
     /// As [`command`](Self::command).
@@ -99,7 +99,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Registers `len` bytes. `access`: words of `lw`, `rw`, `rr`, with commas between.
+    /// Registers `len` bytes. `access` is a list of `lw`, `rw`, `rr`, separated by commas.
     ///
     /// # Errors
     /// As [`command`](Self::command).
@@ -123,10 +123,10 @@ impl Agent {
         Ok(())
     }
 
-    /// Checks that a part of a region holds the pattern of `seed`, from its byte `at` on.
+    /// Checks that a part of a region holds the pattern of `seed`, starting with its byte `at`.
     ///
     /// # Errors
-    /// The first byte that is another; and as [`command`](Self::command).
+    /// The first byte that differs, or as [`command`](Self::command).
     pub fn check(
         &mut self,
         region: &Region,
@@ -142,7 +142,7 @@ impl Agent {
         matches(&answer, off, &format!("the pattern of seed {seed}"))
     }
 
-    /// Checks that a part of a region is as it was registered: all zero.
+    /// Checks that a part of a region is all zero, as it was when it was registered.
     ///
     /// # Errors
     /// As [`check`](Self::check).
@@ -162,7 +162,7 @@ impl Agent {
         if let Some(addr) = options.addr {
             command["addr"] = json!(addr.to_string());
         }
-        options.wish.put(&mut command);
+        options.qp_params.put(&mut command);
         options.answer.put(&mut command);
         let answer = self.command(&command)?;
         Ok(ListenerNum(number(&answer, "listener")?))
@@ -177,24 +177,24 @@ impl Agent {
         Ok(())
     }
 
-    /// Prepares a connection to an address, until its QP is there.
+    /// Opens a connection to an address, and waits until its QP exists.
     ///
     /// # Errors
-    /// The address cannot be reached, the QP not be made; and as [`command`](Self::command).
-    pub fn open_conn(&mut self, ip: IpAddr, port: u16, wish: &QpWish) -> Result<Conn> {
+    /// The address is unreachable, the QP cannot be created, or as [`command`](Self::command).
+    pub fn open_conn(&mut self, ip: IpAddr, port: u16, qp_params: &QpParams) -> Result<Conn> {
         let source = self.next_source;
         self.next_source = Some(source + 1)
             .filter(|next| SOURCES.contains(next))
             .unwrap_or(SOURCES.start);
         let mut command = json!({"cmd": "open", "addr": ip.to_string(), "port": port,
             "source_port": source});
-        wish.put(&mut command);
+        qp_params.put(&mut command);
         let conn = Conn(number(&self.command(&command)?, "conn")?);
         self.event(conn, "ready")?;
         Ok(conn)
     }
 
-    /// Connects; `established`, `rejected` or another event follows.
+    /// Starts to connect; `established`, `rejected` or another event follows.
     ///
     /// # Errors
     /// As [`command`](Self::command).
@@ -227,7 +227,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Disconnects.
+    /// Starts to disconnect.
     ///
     /// # Errors
     /// As [`command`](Self::command).
@@ -245,7 +245,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Posts `count` receives, numbered from `wr_id` on, each `stride` bytes further.
+    /// Posts `count` receives, numbered from `wr_id`, with elements that are `stride` bytes apart.
     ///
     /// # Errors
     /// As [`command`](Self::command).
@@ -264,7 +264,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Posts work to the send queue.
+    /// Posts work requests to the send queue.
     ///
     /// # Errors
     /// As [`command`](Self::command).
@@ -273,10 +273,11 @@ impl Agent {
         Ok(())
     }
 
-    /// The next event of a connection, which must be `name`. Events of the device are left.
+    /// Waits for the next event of a connection, which must be `name`. Events of the device stay
+    /// queued.
     ///
     /// # Errors
-    /// Another event came (named in the words), or none.
+    /// Another event came, or none in time.
     pub fn event(&mut self, conn: Conn, name: &str) -> Result<Event> {
         let line = self.channel.event(
             &format!("event '{name}' of connection {}", conn.0),
@@ -287,15 +288,16 @@ impl Agent {
             return Ok(event);
         }
         Err(Failure::new(format!(
-            "the event '{name}' was awaited on connection {} of the agent, but this came: {line}",
+            "expected the event '{name}' on connection {} of the agent, got: {line}",
             conn.0
         )))
     }
 
-    /// The next event of the device about the QP of a connection, in the words of libibverbs.
+    /// Waits for the next event of the device about the QP of a connection. Returns libibverbs'
+    /// description.
     ///
     /// # Errors
-    /// None came.
+    /// None came in time.
     pub fn device_event(&mut self, conn: Conn) -> Result<String> {
         let what = format!("event of the device about connection {}", conn.0);
         let line = self.channel.event(&what, |line| {
@@ -304,10 +306,10 @@ impl Agent {
         Ok(text(&line, "async"))
     }
 
-    /// The next connection request of a listener.
+    /// Waits for the next connection request of a listener.
     ///
     /// # Errors
-    /// None came.
+    /// None came in time.
     pub fn request(&mut self, listener: ListenerNum) -> Result<Event> {
         let line = self
             .channel
@@ -317,10 +319,10 @@ impl Agent {
         Event::parse(&line)
     }
 
-    /// The next completion of a connection.
+    /// Waits for the next completion of a connection.
     ///
     /// # Errors
-    /// None came.
+    /// None came in time.
     pub fn completion(&mut self, conn: Conn) -> Result<Completion> {
         let line = self
             .channel
@@ -330,7 +332,7 @@ impl Agent {
         Completion::parse(&line)
     }
 
-    /// What the agent has reported and nobody has taken.
+    /// Returns the reported lines that were not read yet.
     pub fn unread(&mut self) -> Vec<String> {
         self.channel.unread()
     }

@@ -10,7 +10,7 @@ use crate::failure::Result;
 pub struct SrqNum(pub u64);
 
 impl Agent {
-    /// Makes a queue for `max_wr` receives.
+    /// Creates an SRQ for `max_wr` receives.
     ///
     /// # Errors
     /// As [`command`](Self::command).
@@ -19,7 +19,7 @@ impl Agent {
         Ok(SrqNum(number(&answer, "srq")?))
     }
 
-    /// Posts `count` receives to it, as [`recv`](Self::recv) does.
+    /// Posts `count` receives to an SRQ, as [`recv`](Self::recv) does.
     ///
     /// # Errors
     /// As [`command`](Self::command).
@@ -38,7 +38,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Arms its limit: an event comes once when fewer receives are left.
+    /// Arms the limit of an SRQ: one event is raised when fewer receives are left.
     ///
     /// # Errors
     /// As [`command`](Self::command).
@@ -47,10 +47,10 @@ impl Agent {
         Ok(())
     }
 
-    /// The next event of the device about it, in the words of libibverbs.
+    /// Waits for the next event of the device about an SRQ. Returns libibverbs' description.
     ///
     /// # Errors
-    /// None came.
+    /// None came in time.
     pub fn srq_event(&mut self, SrqNum(srq): SrqNum) -> Result<String> {
         let what = format!("event of the device about shared receive queue {srq}");
         let line = (self.channel).event(&what, |line| line["srq"] == json!(srq))?;

@@ -1,10 +1,10 @@
-//! What the guest's kernel says.
+//! Log of the guest's kernel.
 
 use std::io::Read;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-/// Words of a kernel that is in trouble.
+/// Text of the kernel that signals trouble.
 const TROUBLE: &[&str] = &[
     "BUG: ",
     "kernel BUG at",
@@ -17,7 +17,7 @@ const TROUBLE: &[&str] = &[
     "refcount_t: ",
 ];
 
-/// The log of the serial console, collected by a thread.
+/// Log of the serial console, collected by a thread.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Console {
     text: Arc<Mutex<String>>,
@@ -46,14 +46,14 @@ impl Console {
             .clone()
     }
 
-    /// The last lines, for an error message.
+    /// Returns the last lines, for an error message.
     pub(crate) fn tail(&self) -> String {
         let text = self.text();
         let lines: Vec<&str> = text.lines().collect();
         lines[lines.len().saturating_sub(25)..].join("\n")
     }
 
-    /// The first line of the kernel's trouble, and what is around it.
+    /// Returns the first line that signals trouble, and the lines around it.
     pub(crate) fn trouble(&self) -> Option<String> {
         let text = self.text();
         let lines: Vec<&str> = text.lines().collect();

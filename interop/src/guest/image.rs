@@ -1,4 +1,4 @@
-//! The kernel and the initramfs, from the cache or built.
+//! Kernel and initramfs of the guest, from the cache or newly built.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -8,24 +8,24 @@ use std::process::{Command, Stdio};
 pub struct Image {
     /// Directory with `vmlinuz`, `initrd` and `textbook`.
     pub(crate) dir: PathBuf,
-    /// What is in it, a line each: kernel, rdma-core, perftest, QEMU.
+    /// Versions of its contents, one per line: kernel, rdma-core, perftest, QEMU.
     pub versions: Vec<String>,
 }
 
-/// Why there is no guest.
+/// Reason why there is no guest.
 #[derive(Clone, Debug)]
 pub enum Unready {
-    /// The machine lacks something, which is no fault of the tests: packages, or another system.
+    /// The machine lacks packages or is another system, which is no fault of the tests.
     Missing(String),
-    /// Building it failed.
+    /// The build failed.
     Failed(String),
 }
 
 impl Image {
-    /// The guest of this machine's packages; built when the cache does not have it.
+    /// Returns the guest for this machine's packages, and builds it if the cache does not have it.
     ///
     /// # Errors
-    /// [`Unready`].
+    /// See [`Unready`].
     pub fn find() -> Result<Image, Unready> {
         if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
             return Err(Unready::Missing("this needs Linux on x86-64".to_owned()));
@@ -58,17 +58,17 @@ impl Image {
         })
     }
 
-    /// The program of the textbooks (`dropin/tests/c/textbook.c`), as the guest has it in `/bin`.
+    /// Path of the textbook program (`dropin/tests/c/textbook.c`), as the guest has it in `/bin`.
     #[must_use]
     pub fn textbook(&self) -> PathBuf {
         self.dir.join("textbook")
     }
 
-    /// The same guest with more programs of this machine in its `/bin`, and the libraries that they are linked with. `dir` is
-    /// where it is made: an empty directory, which has to last as long as the image.
+    /// Returns the same guest with more programs of this machine in its `/bin`, and their
+    /// libraries. `dir` must be an empty directory; the image needs it as long as it is used.
     ///
     /// # Errors
-    /// [`Unready::Failed`]: what a shell command said.
+    /// [`Unready::Failed`] with the output of the shell command.
     pub fn with_programs(&self, programs: &[PathBuf], dir: &Path) -> Result<Image, Unready> {
         let made = Command::new("bash")
             .args(["-c", ADD_PROGRAMS, "bash"])
@@ -80,7 +80,7 @@ impl Image {
         if !made.status.success() {
             let said = String::from_utf8_lossy(&made.stderr).trim().to_owned();
             return Err(Unready::Failed(format!(
-                "no programs for the guest: {said}"
+                "programs could not be added to the guest: {said}"
             )));
         }
         Ok(Image {
@@ -90,8 +90,8 @@ impl Image {
     }
 }
 
-/// The kernel unpacks one archive after the other, so that a second one adds to the first. Arguments: the image, the
-/// directory for the new one, programs.
+/// Appends a second archive, because the kernel unpacks all archives in turn. Arguments: the image,
+/// the directory for the new one, programs.
 const ADD_PROGRAMS: &str = r#"
 set -euo pipefail
 from=$1 to=$2

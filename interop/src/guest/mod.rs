@@ -23,37 +23,37 @@ use image::Image;
 pub use shell::Output;
 use shell::{Shell, Ticket};
 
-/// From QEMU's start until the guest is ready: it takes 4 to 10 s where nothing else runs.
+/// Time limit from QEMU's start until the guest is ready. It takes 4 to 10 s on an idle machine.
 const BOOT: Duration = Duration::from_secs(180);
-/// From QEMU's start until it has opened its channels.
+/// Time limit from QEMU's start until it has opened its channels.
 const CHANNELS: Duration = Duration::from_secs(30);
-/// How long a command that was killed may take to end.
+/// Time limit for a killed command to end.
 const KILLED: Duration = Duration::from_secs(30);
 
-/// What carries the guest's Ethernet frames.
+/// Carrier of the guest's Ethernet frames.
 #[derive(Clone, Debug)]
 pub enum NetDevice {
-    /// QEMU's own network: the guest reaches our 127.0.0.1 as 192.0.2.1, and we reach its TCP ports
-    /// by ports of ours.
+    /// QEMU's user network: the guest reaches our 127.0.0.1 as 192.0.2.1, and we reach its TCP
+    /// ports through forwarded ports.
     User {
-        /// Port of ours on 127.0.0.1, port of the guest.
+        /// Pairs of our port on 127.0.0.1 and the guest's port.
         forward: Vec<(u16, u16)>,
     },
     /// Frames in Unix datagrams.
     UnixDatagrams {
-        /// QEMU's socket; it makes it.
+        /// QEMU's socket, which QEMU creates.
         local: PathBuf,
-        /// Ours.
+        /// Our socket.
         remote: PathBuf,
     },
-    /// A TAP device that exists.
+    /// An existing TAP device.
     Tap {
-        /// Its name.
+        /// Name of the device.
         ifname: String,
     },
 }
 
-/// How to set the guest up.
+/// Configuration of the guest.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     pub(crate) net: NetDevice,
@@ -62,15 +62,15 @@ pub(crate) struct Setup {
     pub(crate) mtu: Option<u16>,
 }
 
-/// A running guest. It ends when this is dropped, and when this process ends.
+/// A running guest. It ends on drop, and when this process ends.
 pub struct Guest {
-    // In this order: the machine ends before its channels close.
+    // The machine is dropped before its channels close.
     _machine: Owned,
     console: Console,
     shell: Shell,
 }
 
-/// A command that runs in the guest, killed with all that it started when it is dropped.
+/// A command in the guest. On drop it is killed with all of its children.
 pub struct GuestProcess<'a> {
     guest: &'a mut Guest,
     ticket: Ticket,
@@ -79,11 +79,11 @@ pub struct GuestProcess<'a> {
 }
 
 impl Guest {
-    /// Boots a guest with one network device, its addresses (`192.0.2.2/24`) and the MTU, and waits until it and its agent
-    /// are ready.
+    /// Boots a guest with one network device, its addresses (`192.0.2.2/24`) and the MTU. Waits
+    /// until the guest and its agent are ready.
     ///
     /// # Errors
-    /// What did not happen in time, with the end of the console's log.
+    /// The step that did not happen in time, with the end of the console's log.
     pub fn boot(
         image: &Image,
         net: &NetDevice,
@@ -97,10 +97,11 @@ impl Guest {
         }
     }
 
-    /// As [`boot`](Self::boot), for a controller of another kind: the stream of the agent, from its greeting on.
+    /// As [`boot`](Self::boot), for another kind of controller. Returns the stream of the agent,
+    /// which begins with its greeting.
     ///
     /// # Errors
-    /// What did not happen in time, with the end of the console's log.
+    /// The step that did not happen in time, with the end of the console's log.
     pub fn boot_without_controller(
         image: &Image,
         net: &NetDevice,
@@ -148,7 +149,7 @@ impl Guest {
     /// Runs a shell command to its end.
     ///
     /// # Errors
-    /// It did not end in time (it is killed then), or the guest is gone.
+    /// It did not end in time and was killed, or the guest is gone.
     pub fn run(&mut self, command: &str, timeout: Duration) -> Result<Output> {
         self.spawn(command)?.wait(timeout)
     }
@@ -172,13 +173,13 @@ impl Guest {
         started.map_err(|failure| self.with_console(&failure))
     }
 
-    /// What the guest's kernel said when it got into trouble; `None` while all is well.
+    /// Returns the kernel's log around its first sign of trouble; `None` if there was none.
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
         self.console.trouble()
     }
 
-    /// All that the console said.
+    /// Returns the whole log of the console.
     #[must_use]
     pub fn console(&self) -> String {
         self.console.text()
@@ -190,16 +191,16 @@ impl Guest {
 }
 
 impl GuestProcess<'_> {
-    /// The guest, for other commands while this one runs.
+    /// Returns the guest, for other commands while this one runs.
     pub fn guest(&mut self) -> &mut Guest {
         self.guest
     }
 
-    /// Waits until something in the guest listens on a TCP port. (A connection to siw's listener
-    /// that is closed again can kill that listener, so that nothing may be found out by connecting.)
+    /// Waits until a program in the guest listens on a TCP port. It does not connect, because a
+    /// connection that is closed again can kill siw's listener.
     ///
     /// # Errors
-    /// Nothing listens in time, or the command has ended instead.
+    /// Nothing listens in time, or the command has ended.
     pub fn wait_listening(&mut self, port: u16, timeout: Duration) -> Result<()> {
         // State 0A is LISTEN.
         let look = format!("grep -q ':{port:04X} [0-9A-F]*:0000 0A' /proc/net/tcp /proc/net/tcp6");
@@ -224,10 +225,10 @@ impl GuestProcess<'_> {
         }
     }
 
-    /// Waits for the end of the command.
+    /// Waits until the command ends.
     ///
     /// # Errors
-    /// It did not end in time (it is killed then, and what it had said is in the words), or the guest is gone.
+    /// It did not end in time and was killed (the text has its output), or the guest is gone.
     pub fn wait(mut self, timeout: Duration) -> Result<Output> {
         let answer = self.ticket.wait(timeout);
         match answer.map_err(|failure| self.guest.with_console(&failure))? {
@@ -245,7 +246,7 @@ impl GuestProcess<'_> {
         }
     }
 
-    /// Kills it, with all that it started, and takes what it had said.
+    /// Kills the command and all of its children, and returns its output.
     fn kill(&mut self) -> Result<Output> {
         self.ended = true;
         let id = self.ticket.id;
@@ -265,14 +266,14 @@ impl Drop for GuestProcess<'_> {
     }
 }
 
-/// Listens on a name in the abstract namespace: no file that could be left behind.
+/// Listens on a name in the abstract namespace, which leaves no file behind.
 fn listen(name: &str) -> Result<UnixListener> {
     let listener = UnixListener::bind_addr(&UnixAddr::from_abstract_name(name)?)?;
     listener.set_nonblocking(true)?;
     Ok(listener)
 }
 
-/// Takes QEMU's connection, unless QEMU ends first.
+/// Accepts QEMU's connection, unless QEMU ends first.
 fn take(listener: &UnixListener, machine: &mut Owned) -> Result<UnixStream> {
     let deadline = Instant::now() + CHANNELS;
     loop {

@@ -5,7 +5,7 @@ use std::process::Command;
 use super::image::Image;
 use super::{NetDevice, Setup};
 
-/// Fills in the arguments. `channels` are the abstract sockets of console, agent and shell.
+/// Adds the arguments. `channels` are the abstract sockets of console, agent and shell.
 pub(super) fn arguments(
     command: &mut Command,
     image: &Image,
@@ -14,7 +14,7 @@ pub(super) fn arguments(
 ) {
     let [console, agent, shell] = channels;
     let socket = |id: &str, path: &str| format!("socket,id={id},path={path},abstract=on");
-    // No KVM: the guest is to run everywhere, and alike.
+    // No KVM, so that the guest runs everywhere in the same way.
     command
         .args(["-accel", "tcg,thread=multi", "-cpu", "max"])
         .args(["-m", "1024", "-smp", "2"])
@@ -35,9 +35,9 @@ pub(super) fn arguments(
         .args(["-device", "virtio-net-pci,netdev=net,romfile="]);
 }
 
-/// An oops ends the guest: what siw does after it is of no interest.
+/// An oops ends the guest. The behavior of siw after it is not tested.
 fn kernel_arguments(setup: &Setup) -> String {
-    // On a busy host the emulated timer is late, and the kernel's test of it would end the boot.
+    // On a busy host the emulated timer is late, and the kernel's timer check would end the boot.
     let mut arguments = "console=ttyS0 oops=panic panic=-1 loglevel=5 no_timer_check".to_owned();
     for address in &setup.addresses {
         arguments += &format!(" uwarp.ip={address}");

@@ -11,18 +11,18 @@ use std::time::Duration;
 use super::base64;
 use crate::failure::{Failure, Result};
 
-/// What a command that has ended left.
+/// Result of a command that has ended.
 #[derive(Clone, Debug)]
 pub struct Output {
-    /// Its exit code; 128 and a signal's number when a signal ended it.
+    /// Exit code; 128 plus the signal's number if a signal ended it.
     pub code: i32,
-    /// Stdout and stderr, as they came.
+    /// Output on stdout and stderr, in order.
     pub text: String,
 }
 
 type Waiting = Arc<Mutex<Option<HashMap<u64, Sender<Output>>>>>;
 
-/// The channel for commands.
+/// Channel for commands.
 pub(crate) struct Shell {
     to: UnixStream,
     waiting: Waiting,
@@ -36,7 +36,7 @@ pub(crate) struct Ticket {
 }
 
 impl Shell {
-    /// Takes over the channel once the guest has said that it is ready.
+    /// Takes over the channel, and waits until the guest reports that it is ready.
     pub(crate) fn open(stream: UnixStream, ready_within: Duration) -> Result<Shell> {
         let waiting: Waiting = Arc::new(Mutex::new(Some(HashMap::new())));
         let (ready, is_ready) = channel();
@@ -53,7 +53,7 @@ impl Shell {
                     }
                 }
             }
-            // The guest is gone: everybody who waits learns it.
+            // The guest is gone, which ends all waits.
             *answers.lock().unwrap_or_else(PoisonError::into_inner) = None;
         });
         is_ready
@@ -81,7 +81,7 @@ impl Shell {
 }
 
 impl Ticket {
-    /// The end of the command; `None` when `timeout` passed first.
+    /// Waits until the command ends; `None` on timeout.
     pub(crate) fn wait(&self, timeout: Duration) -> Result<Option<Output>> {
         match self.answer.recv_timeout(timeout) {
             Ok(output) => Ok(Some(output)),
@@ -95,7 +95,7 @@ fn gone() -> Failure {
     Failure::new("the guest is gone")
 }
 
-/// `ID EXITCODE BASE64`.
+/// Parses `ID EXITCODE BASE64`.
 fn parse(line: &str) -> Option<(u64, Output)> {
     let mut words = line.split(' ');
     let (id, code) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);

@@ -1,34 +1,34 @@
-//! Frames, byte by byte: nothing here stops a frame from being wrong.
+//! Builds frames byte by byte. Nothing here prevents an invalid frame.
 
-/// A frame of MPA startup (RFC 5044 section 7.1.1).
+/// A startup frame of MPA (RFC 5044 section 7.1.1).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StartupFrame {
     /// `MPA ID Req Frame` or `MPA ID Rep Frame`.
     pub key: [u8; 16],
     /// M, C, R, and S of RFC 6581, from the highest bit on.
     pub flags: u8,
-    /// Rev.
+    /// Field Rev.
     pub revision: u8,
-    /// Its length is `PD_Length`.
+    /// Private Data; its length is `PD_Length`.
     pub private_data: Vec<u8>,
 }
 
-/// The key of an MPA Request.
+/// Key of an MPA Request.
 pub const REQUEST: [u8; 16] = *b"MPA ID Req Frame";
-/// The key of an MPA Reply.
+/// Key of an MPA Reply.
 pub const REPLY: [u8; 16] = *b"MPA ID Rep Frame";
 
-/// M: Markers, please.
+/// Flag M: requests Markers.
 pub const M: u8 = 0x80;
-/// C: CRC, please.
+/// Flag C: requests CRCs.
 pub const C: u8 = 0x40;
-/// R: rejected.
+/// Flag R: rejects the connection.
 pub const R: u8 = 0x20;
-/// S: private data begins with IRD and ORD (RFC 6581 section 6).
+/// Flag S: the private data begins with IRD and ORD (RFC 6581 section 6).
 pub const S: u8 = 0x10;
 
 impl StartupFrame {
-    /// A frame with these fields.
+    /// Creates a frame with these fields.
     #[must_use]
     pub fn new(key: [u8; 16], flags: u8, revision: u8, private_data: &[u8]) -> Self {
         StartupFrame {
@@ -39,14 +39,14 @@ impl StartupFrame {
         }
     }
 
-    /// A frame of revision 2 with IRD and ORD, and their bits A to D.
+    /// Creates a frame of revision 2 with IRD and ORD, and their bits A to D.
     #[must_use]
     pub fn enhanced(key: [u8; 16], flags: u8, ird: u16, ord: u16) -> Self {
         let depths = [ird.to_be_bytes(), ord.to_be_bytes()].concat();
         StartupFrame::new(key, flags | S, 2, &depths)
     }
 
-    /// As it goes over the wire. Private data beyond what `PD_Length` can say is there nevertheless.
+    /// Returns the bytes of the frame. Private data beyond the maximum of `PD_Length` is included.
     #[must_use]
     pub fn octets(&self) -> Vec<u8> {
         let len = u16::try_from(self.private_data.len()).unwrap_or(u16::MAX);
@@ -61,18 +61,18 @@ impl StartupFrame {
 /// The CRC field of an FPDU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Crc {
-    /// As RFC 5044 section 4.4 has it.
+    /// The CRC of RFC 5044 section 4.4.
     Right,
-    /// One bit is another.
+    /// One bit is inverted.
     Wrong,
     /// Zero, for connections without CRC.
     Zero,
 }
 
-/// An FPDU without Markers around `ulpdu`.
+/// Builds an FPDU without Markers around `ulpdu`.
 ///
 /// # Panics
-/// If the ULPDU is longer than an FPDU can hold.
+/// If the ULPDU is longer than 65535 bytes.
 #[must_use]
 pub fn fpdu(ulpdu: &[u8], crc: Crc) -> Vec<u8> {
     let len = u16::try_from(ulpdu.len()).expect("a ULPDU has at most 65535 bytes");
@@ -87,7 +87,8 @@ pub fn fpdu(ulpdu: &[u8], crc: Crc) -> Vec<u8> {
     octets
 }
 
-/// CRC32C in its order on the wire. Bit by bit: slow, and not the one under test.
+/// Computes the CRC32C in its byte order on the wire. Bit by bit: slow, but independent of the code
+/// under test.
 #[must_use]
 pub fn crc32c(octets: &[u8]) -> [u8; 4] {
     let mut crc = !0_u32;
@@ -100,14 +101,14 @@ pub fn crc32c(octets: &[u8]) -> [u8; 4] {
     (!crc).to_le_bytes()
 }
 
-/// The header of an untagged segment: DDP (RFC 5041 section 4.3) with RDMAP's bytes in it.
+/// Header of an untagged segment: DDP (RFC 5041 section 4.3) with RDMAP's bytes in it.
 #[derive(Clone, Copy, Debug)]
 pub struct Untagged {
     /// T, L, and the DDP version.
     pub ddp: u8,
     /// RDMAP version and opcode.
     pub rdmap: u8,
-    /// The STag that a Send with Invalidate names.
+    /// STag that a Send with Invalidate names.
     pub invalidate: u32,
     /// Queue Number.
     pub qn: u32,
@@ -117,7 +118,7 @@ pub struct Untagged {
     pub mo: u32,
 }
 
-/// The header of a tagged segment (RFC 5041 section 4.2).
+/// Header of a tagged segment (RFC 5041 section 4.2).
 #[derive(Clone, Copy, Debug)]
 pub struct Tagged {
     /// T, L, and the DDP version.
@@ -130,17 +131,17 @@ pub struct Tagged {
     pub to: u64,
 }
 
-/// The last segment of an untagged message, of DDP version 1.
+/// DDP control of an untagged message's last segment, version 1.
 pub const LAST: u8 = 0x41;
-/// A segment of an untagged message that goes on.
+/// DDP control of an untagged message's other segments.
 pub const MORE: u8 = 0x01;
-/// The last segment of a tagged message.
+/// DDP control of a tagged message's last segment.
 pub const TAGGED_LAST: u8 = 0xc1;
-/// A segment of a tagged message that goes on.
+/// DDP control of a tagged message's other segments.
 pub const TAGGED_MORE: u8 = 0x81;
 
 impl Untagged {
-    /// A Send of one segment.
+    /// Creates the header of a Send with one segment.
     #[must_use]
     pub fn send(msn: u32) -> Self {
         Untagged {
@@ -153,7 +154,7 @@ impl Untagged {
         }
     }
 
-    /// The ULPDU.
+    /// Returns the ULPDU with this payload.
     #[must_use]
     pub fn with(&self, payload: &[u8]) -> Vec<u8> {
         let mut octets = vec![self.ddp, self.rdmap];
@@ -166,7 +167,7 @@ impl Untagged {
 }
 
 impl Tagged {
-    /// A Write of one segment.
+    /// Creates the header of a Write with one segment.
     #[must_use]
     pub fn write(stag: u32, to: u64) -> Self {
         Tagged {
@@ -177,7 +178,7 @@ impl Tagged {
         }
     }
 
-    /// A Read Response of one segment.
+    /// Creates the header of a Read Response with one segment.
     #[must_use]
     pub fn read_response(stag: u32, to: u64) -> Self {
         Tagged {
@@ -186,7 +187,7 @@ impl Tagged {
         }
     }
 
-    /// The ULPDU.
+    /// Returns the ULPDU with this payload.
     #[must_use]
     pub fn with(&self, payload: &[u8]) -> Vec<u8> {
         let mut octets = vec![self.ddp, self.rdmap];
@@ -197,7 +198,7 @@ impl Tagged {
     }
 }
 
-/// A Read Request as the ULPDU (RFC 5040 section 4.4). The sink is `stag`, `to`.
+/// Builds the ULPDU of a Read Request (RFC 5040 section 4.4). `sink` and `source` are STag and TO.
 #[must_use]
 pub fn read_request(msn: u32, sink: (u32, u64), len: u32, source: (u32, u64)) -> Vec<u8> {
     let header = Untagged {

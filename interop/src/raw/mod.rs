@@ -1,5 +1,5 @@
-//! A peer that is no iWARP stack: it sends what it is told, and shows what comes. It runs over the
-//! kernel's TCP, because what it is for lies above TCP.
+//! A peer without an iWARP stack: it sends the bytes that it is given, and returns the received
+//! ones. It runs over kernel TCP, because only the layers above TCP are tested.
 
 mod frame;
 
@@ -21,32 +21,32 @@ pub struct RawPeer {
     crc: Crc,
 }
 
-/// Where the guest can connect to.
+/// A listener for connections of the guest.
 pub struct RawListener(TcpListener);
 
 impl RawListener {
     /// Listens on a free port.
     ///
     /// # Errors
-    /// What the system refused.
+    /// The step that the system refused.
     pub fn bind(ip: IpAddr) -> Result<RawListener> {
         let listener = TcpListener::bind((ip, 0))?;
         listener.set_nonblocking(true)?;
         Ok(RawListener(listener))
     }
 
-    /// The port.
+    /// Returns the port.
     ///
     /// # Errors
-    /// What the system refused.
+    /// The step that the system refused.
     pub fn port(&self) -> Result<u16> {
         Ok(self.0.local_addr()?.port())
     }
 
-    /// The next connection.
+    /// Accepts the next connection.
     ///
     /// # Errors
-    /// None came.
+    /// None came in time.
     pub fn accept(&self) -> Result<RawPeer> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -67,11 +67,11 @@ impl RawListener {
 }
 
 impl RawPeer {
-    /// Connects to the guest. The caller has to send an MPA Request: siw can lose its listener to a
-    /// connection without one.
+    /// Connects to the guest. The caller must send an MPA Request, because a connection without one
+    /// can kill siw's listener.
     ///
     /// # Errors
-    /// It is refused.
+    /// The connection is refused.
     pub fn connect(to: SocketAddr) -> Result<RawPeer> {
         let stream = TcpStream::connect_timeout(&to, PATIENCE)
             .map_err(|error| Failure::new(format!("the guest at {to}: {error}")))?;
@@ -87,23 +87,23 @@ impl RawPeer {
         })
     }
 
-    /// FPDUs have CRCs from here on.
+    /// Puts CRCs into all later FPDUs, and expects them.
     pub fn use_crc(&mut self) {
         self.crc = Crc::Right;
     }
 
-    /// Sends these bytes in one piece.
+    /// Sends these bytes in one call.
     ///
     /// # Errors
-    /// What TCP says.
+    /// The error of TCP.
     pub fn send(&mut self, octets: &[u8]) -> Result<()> {
         Ok(self.stream.write_all(octets)?)
     }
 
-    /// Sends an FPDU, as the connection has them.
+    /// Sends a ULPDU in an FPDU, with a CRC if CRCs are in use.
     ///
     /// # Errors
-    /// What TCP says.
+    /// The error of TCP.
     pub fn send_ulpdu(&mut self, ulpdu: &[u8]) -> Result<()> {
         let octets = fpdu(ulpdu, self.crc);
         self.send(&octets)
@@ -113,14 +113,14 @@ impl RawPeer {
         let mut octets = vec![0; len];
         self.stream
             .read_exact(&mut octets)
-            .map_err(|error| Failure::new(format!("of the guest's {what}: {error}")))?;
+            .map_err(|error| Failure::new(format!("receiving the guest's {what}: {error}")))?;
         Ok(octets)
     }
 
-    /// The guest's MPA Request or Reply.
+    /// Receives the guest's MPA Request or Reply.
     ///
     /// # Errors
-    /// It does not come whole.
+    /// It does not arrive whole.
     pub fn startup_frame(&mut self) -> Result<StartupFrame> {
         let head = self.take(20, "MPA startup frame")?;
         let len = u16::from_be_bytes([head[18], head[19]]);
@@ -130,26 +130,26 @@ impl RawPeer {
         Ok(StartupFrame::new(key, head[16], head[17], &private_data))
     }
 
-    /// So many bytes, whatever they are.
+    /// Receives `len` bytes of any kind.
     ///
     /// # Errors
-    /// They do not come.
+    /// They do not arrive.
     pub fn octets(&mut self, len: usize) -> Result<Vec<u8>> {
         self.take(len, "next bytes")
     }
 
-    /// Says that nothing more will be sent (FIN).
+    /// Closes the sending half (FIN).
     ///
     /// # Errors
-    /// What TCP says.
+    /// The error of TCP.
     pub fn half_close(&mut self) -> Result<()> {
         Ok(self.stream.shutdown(Shutdown::Write)?)
     }
 
-    /// The ULPDU of the next FPDU.
+    /// Receives the ULPDU of the next FPDU.
     ///
     /// # Errors
-    /// It does not come whole, or its CRC is wrong.
+    /// It does not arrive whole, or its CRC is wrong.
     pub fn ulpdu(&mut self) -> Result<Vec<u8>> {
         let mut octets = self.take(2, "FPDU")?;
         let len = usize::from(u16::from_be_bytes([octets[0], octets[1]]));
@@ -168,14 +168,15 @@ impl RawPeer {
         Ok(octets[2..2 + len].to_vec())
     }
 
-    /// The Terminate Header of the Terminate Message that comes next: QN 2, MSN 1, MO 0.
+    /// Receives a Terminate Message and returns its Terminate Header. It must have QN 2, MSN 1, MO
+    /// 0.
     ///
     /// # Errors
-    /// Another message comes, or none.
+    /// Another message arrives, or none.
     pub fn terminate(&mut self) -> Result<Vec<u8>> {
         let ulpdu = self
             .ulpdu()
-            .map_err(|failure| failure.during("a Terminate Message was awaited"))?;
+            .map_err(|failure| failure.during("expected a Terminate Message"))?;
         let want = Untagged {
             rdmap: 0x47,
             qn: 2,
@@ -185,15 +186,16 @@ impl RawPeer {
         match ulpdu.strip_prefix(&want[..]) {
             Some(header) => Ok(header.to_vec()),
             None => Err(Failure::new(format!(
-                "a Terminate Message was awaited, but this came: {ulpdu:02x?}"
+                "expected a Terminate Message, got: {ulpdu:02x?}"
             ))),
         }
     }
 
-    /// What comes until the guest closes (FIN or RST: QEMU's network does not tell the two apart).
+    /// Receives all bytes until the guest closes. (QEMU's user network does not distinguish FIN and
+    /// RST.)
     ///
     /// # Errors
-    /// It does not close.
+    /// The guest does not close.
     pub fn rest(&mut self) -> Result<Vec<u8>> {
         let mut octets = Vec::new();
         let mut buffer = [0; 4096];
@@ -206,14 +208,14 @@ impl RawPeer {
                 }
                 Err(error) => {
                     return Err(Failure::new(format!(
-                        "the guest was to close the connection, but: {error}; until now {octets:02x?} came"
+                        "the guest should close the connection, but: {error}; received so far: {octets:02x?}"
                     )));
                 }
             }
         }
     }
 
-    /// That the guest closes without another byte.
+    /// Checks that the guest closes without sending another byte.
     ///
     /// # Errors
     /// It does not close, or it sends something.
@@ -223,7 +225,7 @@ impl RawPeer {
             return Ok(());
         }
         Err(Failure::new(format!(
-            "the guest was to close the connection, but sent {octets:02x?} first"
+            "the guest should close the connection, but sent {octets:02x?} first"
         )))
     }
 }

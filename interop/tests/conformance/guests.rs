@@ -1,4 +1,4 @@
-//! Guests with siw, one after the other, each with the C agent in it.
+//! Guests with siw, one after another, each with the C agent in it.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
@@ -10,10 +10,10 @@ use std::time::Duration;
 use uwarp_conformance::{Channel, Targets};
 use uwarp_interop::{Guest, HostTap, Image};
 
-/// A guest that reads nothing for so long is not well.
+/// A guest that reads nothing for this long has failed.
 const WRITE: Duration = Duration::from_secs(10);
 
-/// What is known of the guests of a run, also while the suite has them.
+/// Records about the guests of a run. They can be read while the suite uses the guests.
 #[derive(Default)]
 pub(crate) struct Diary {
     booted: AtomicUsize,
@@ -21,12 +21,12 @@ pub(crate) struct Diary {
 }
 
 impl Diary {
-    /// How many guests there were until now: the number of the present one, from 1.
+    /// Number of guests so far, which is the number of the current one, counted from 1.
     pub(crate) fn booted(&self) -> usize {
         self.booted.load(Ordering::Relaxed)
     }
 
-    /// What the kernel of a guest said in its trouble.
+    /// Returns the log of a guest's kernel, if it was in trouble.
     pub(crate) fn trouble(&self, number: usize) -> Option<String> {
         let troubles = self.troubles.lock().unwrap_or_else(PoisonError::into_inner);
         troubles.get(&number).cloned()
@@ -41,13 +41,13 @@ impl Diary {
     }
 }
 
-/// Where guests come from.
+/// Source of guests.
 pub(crate) struct Guests<'a> {
     image: &'a Image,
     tap: &'a HostTap,
     guest: Option<Guest>,
     diary: &'a Diary,
-    /// How many there may be.
+    /// Most guests that may be booted.
     most: usize,
 }
 
@@ -70,7 +70,7 @@ impl Targets for Guests<'_> {
         }
         if self.diary.booted.fetch_add(1, Ordering::Relaxed) >= self.most {
             return Err(io::Error::other(format!(
-                "{} guests have died, and there will be no other one",
+                "{} guests have died; no other is started",
                 self.most
             )));
         }
@@ -91,7 +91,7 @@ impl Drop for Guests<'_> {
     }
 }
 
-/// The agent's port of the guest.
+/// Channel to the agent in the guest.
 struct AgentChannel(UnixStream);
 
 impl Channel for AgentChannel {

@@ -1,4 +1,4 @@
-//! The agent itself: what the other suites rely on.
+//! Tests of the agent, on which the other suites rely.
 
 use serde_json::json;
 use uwarp_interop::{Failure, Outcome, PATIENCE, Result, Rig, pattern};
@@ -16,22 +16,22 @@ pub(crate) fn cases() -> Vec<Case> {
         case(
             "nonsense",
             "lines that are no commands are refused",
-            nonsense,
+            send_invalid,
         ),
         case(
             "control_channels",
-            "it takes commands over TCP and over stdio, too",
+            "it also takes commands over TCP and over stdio",
             control_channels,
         ),
         case(
             "pattern",
-            "its pattern is ours, from any byte on",
+            "its pattern is ours, from any start byte",
             the_pattern,
         ),
     ]
 }
 
-fn nonsense(rig: &mut Rig) -> Result<Outcome> {
+fn send_invalid(rig: &mut Rig) -> Result<Outcome> {
     let deep = "[".repeat(1000);
     let long = format!("{{\"cmd\":\"{}\"}}", "x".repeat(70_000));
     let lines: &[&[u8]] = &[
@@ -63,7 +63,7 @@ fn nonsense(rig: &mut Rig) -> Result<Outcome> {
         long.as_bytes(),
     ];
     for line in lines {
-        let answer = rig.agent.nonsense(line)?;
+        let answer = rig.agent.send_invalid(line)?;
         let why = answer["error"].as_str().unwrap_or_default();
         if answer["ok"] != json!(false) || why.is_empty() {
             let line = String::from_utf8_lossy(line);
@@ -104,11 +104,11 @@ fn the_pattern(rig: &mut Rig) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Two more agents in the guest, each with a controller of its own.
+/// Runs two more agents in the guest, each with its own controller.
 fn control_channels(rig: &mut Rig) -> Result<Outcome> {
     const LINES: &str = r#"{"id":1,"cmd":"reg","len":8}\n{"id":2,"cmd":"nothing"}\n"#;
     let port = 7999;
-    // The second controller finds nothing of the first one's, and ends the agent.
+    // The second controller finds no object of the first one, and ends the agent.
     let commands = format!(
         "printf '{LINES}' | nc 127.0.0.1 {port}; \
          printf '{LINES}{{\"id\":3,\"cmd\":\"exit\"}}\\n' | nc 127.0.0.1 {port}"

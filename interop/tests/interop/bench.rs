@@ -1,4 +1,5 @@
-//! A connection with a region at each end, and single operations over it, each checked byte for byte.
+//! A connection with a region at each end. Single operations run over it, and every byte is
+//! checked.
 
 use serde_json::json;
 use uwarp_interop::{Agent, Completion, Conn, Failure, PATIENCE, Post, Region, Result, Rig};
@@ -9,10 +10,10 @@ use uwarp_verbs::{
 
 use crate::pair::{Ours, Pair, Role, Terms, connect_with};
 
-/// Bytes behind a message in its sink that have to stay as they were.
+/// Bytes after a message in its sink, which must not change.
 pub(crate) const GUARD: usize = 64;
 
-/// Who posts the work request.
+/// The side that posts the work request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum By {
     Us,
@@ -22,7 +23,7 @@ pub(crate) enum By {
 impl By {
     pub(crate) const BOTH: [By; 2] = [By::Us, By::Guest];
 
-    /// For the names of tests.
+    /// Name for tests.
     pub(crate) fn name(self) -> &'static str {
         match self {
             By::Us => "by_us",
@@ -30,7 +31,7 @@ impl By {
         }
     }
 
-    /// For the matrix.
+    /// Name for the matrix.
     pub(crate) fn title(self) -> &'static str {
         match self {
             By::Us => "by uwarp",
@@ -59,10 +60,10 @@ impl Op {
         Op::Write,
         Op::Read,
     ];
-    /// One of each message.
+    /// One operation of each message type.
     pub(crate) const PLAIN: [Op; 3] = [Op::Send, Op::Write, Op::Read];
 
-    /// For the names of tests.
+    /// Name for tests.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Op::Send => "send",
@@ -74,7 +75,7 @@ impl Op {
         }
     }
 
-    /// For the matrix.
+    /// Name for the matrix.
     pub(crate) fn title(self) -> &'static str {
         match self {
             Op::Send => "Send",
@@ -95,13 +96,13 @@ impl Op {
     }
 }
 
-/// The two ends.
+/// Both ends of a connection.
 pub(crate) struct Bench {
     pub(crate) ours: Ours,
     pub(crate) conn: Conn,
-    /// Ours, with all rights.
+    /// Region on our side, with all rights.
     pub(crate) near: MemoryRegion,
-    /// The guest's, with all rights.
+    /// Region in the guest, with all rights.
     pub(crate) far: Region,
     /// Number of the next work request, and seed of its data.
     pub(crate) next: u64,
@@ -114,14 +115,14 @@ pub(crate) fn octets(len: usize) -> u32 {
 
 impl Bench {
     /// Connects, and sends the first message, which is the initiator's (RFC 5044 section 7.1.2).
-    /// `len` bytes can be moved. (Receives of empty messages have an element: siw's library takes none
-    /// without.)
+    /// The regions have room for `len` bytes. Receives of empty messages have an element, because
+    /// siw's library accepts none without.
     pub(crate) fn open(rig: &mut Rig, role: Role, terms: &Terms, len: usize) -> Result<Bench> {
         let ours = Ours::new(rig, terms)?;
         Bench::open_with(rig, role, ours, terms, len)
     }
 
-    /// The same, with an end of ours that is there.
+    /// As `open`, with an existing end on our side.
     pub(crate) fn open_with(
         rig: &mut Rig,
         role: Role,
@@ -163,7 +164,7 @@ impl Bench {
         Ok(bench)
     }
 
-    /// One operation of that size.
+    /// Runs one operation of this size.
     pub(crate) fn run(&mut self, agent: &mut Agent, by: By, op: Op, len: usize) -> Result<()> {
         let number = self.next;
         self.next += 2;
@@ -187,7 +188,7 @@ impl Bench {
 
     fn send_by_us(&self, agent: &mut Agent, number: u64, op: Op, len: usize) -> Result<()> {
         let conn = self.conn;
-        // Larger than the message: the length has to come from it.
+        // The receive is larger than the message, so the length must come from the message.
         agent.recv(conn, number, &sge(&self.far, 0, len + GUARD), 1, 0)?;
         clear(agent, &self.far, len)?;
         let list = self.source(number, len)?;
@@ -208,7 +209,7 @@ impl Bench {
         self.ours.completion(number, WcOpcode::Send)?;
         let came = agent.completion(conn)?;
         came.expect(number, "recv")?;
-        // siw tells a consumer in user space neither of an invalidated STag nor of SE.
+        // siw does not report an invalidated STag or SE to a consumer in user space.
         if (came.len, came.flags, came.invalidated) != (len as u64, 0, None) {
             return Err(Failure::new(format!("the guest received {came:?}")));
         }
@@ -229,7 +230,8 @@ impl Bench {
             self.writable_by_guest(agent, region)?;
             post.op = "send_inv";
             post.inv = region.rkey();
-            // What siw's library takes for the STag, against the standard API: see `stag_0`.
+            // siw's library takes the STag from here, which violates the standard API: see
+            // `stag_0`.
             post.rkey = region.rkey();
         }
         agent.post(conn, &post)?;
@@ -241,14 +243,14 @@ impl Bench {
         );
         if (came.byte_len, came.solicited, came.invalidated) != want {
             return Err(Failure::new(format!(
-                "we received {came:?}, but (bytes, solicited, invalidated) were to be {want:?}"
+                "we received {came:?}, expected (bytes, solicited, invalidated) = {want:?}"
             )));
         }
         agent.completion(conn)?.expect(number, "send")?;
         self.we_have(number, len)
     }
 
-    /// The Send behind it says that it is there.
+    /// The Send after the Write shows that the Write has arrived.
     fn write_by_us(&self, agent: &mut Agent, number: u64, len: usize) -> Result<()> {
         let (conn, far) = (self.conn, &self.far);
         clear(agent, far, len)?;
@@ -305,20 +307,20 @@ impl Bench {
         guest_has(agent, &self.far, number, len)
     }
 
-    /// Our data, as it is to be sent.
+    /// Fills our region with the data to send.
     fn source(&self, seed: u64, len: usize) -> Result<Vec<Sge>> {
         self.near.write_at(0, &pattern(seed, 0, len))?;
         let list = (len > 0).then(|| self.near.sge(0, octets(len)));
         Ok(list.into_iter().collect())
     }
 
-    /// That our region holds the data of `seed`, and nothing behind it.
+    /// Checks that our region holds the data of `seed`, and zeros after it.
     fn we_have(&self, seed: u64, len: usize) -> Result<()> {
         let want = [pattern(seed, 0, len), vec![0; GUARD]].concat();
         self.holds(0, &want)
     }
 
-    /// That our region has these bytes there.
+    /// Checks that our region has these bytes at `off`.
     pub(crate) fn holds(&self, off: usize, want: &[u8]) -> Result<()> {
         let mut came = vec![0; want.len()];
         self.near.read_at(off, &mut came)?;
@@ -333,24 +335,24 @@ impl Bench {
         }
     }
 
-    /// A region that the guest may write, and that it may invalidate.
+    /// Registers a region that the guest may write and invalidate.
     pub(crate) fn own_region(&self) -> Result<MemoryRegion> {
         let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         let (pd, qp) = (&self.ours.pd, &self.ours.qp);
         Ok(pd.register_for(qp, vec![0; GUARD], rights)?)
     }
 
-    /// That we can write that region of the guest's.
+    /// Checks that we can write this region of the guest.
     fn writable(&self, region: &Region) -> Result<()> {
         let write =
             SendWr::write_inline(0, b"writable", RemoteBuffer::at(region.addr, region.rkey));
         self.ours.qp.post_send(&write)?;
-        // A refusal would end the connection before the message that follows.
+        // A refusal would end the connection before the next message.
         self.ours.completion(0, WcOpcode::RdmaWrite)?;
         Ok(())
     }
 
-    /// That the guest can write that region of ours.
+    /// Checks that the guest can write this region of ours.
     fn writable_by_guest(&self, agent: &mut Agent, region: &MemoryRegion) -> Result<()> {
         let write = Post::new("write", 0, sge(&self.far, 0, GUARD));
         agent.post(self.conn, &write.remote(region.addr(), region.rkey()))?;
@@ -358,17 +360,17 @@ impl Bench {
         Ok(())
     }
 
-    /// That this was agreed on.
+    /// Checks the negotiated parameters.
     pub(crate) fn agreed(&self, is_it: impl FnOnce(&ConnectionInfo) -> bool) -> Result<()> {
         match self.ours.qp.connection() {
             Some(info) if is_it(&info) => Ok(()),
             other => Err(Failure::new(format!(
-                "agreed was something else: {other:?}"
+                "unexpected parameters were negotiated: {other:?}"
             ))),
         }
     }
 
-    /// That our side has ended, for that reason.
+    /// Checks that our side has ended, and for this reason.
     pub(crate) fn ended(&self, want: &str, is_it: impl FnOnce(&EndReason) -> bool) -> Result<()> {
         if !self.ours.qp.wait_closed(PATIENCE) {
             return Err(Failure::new("our side does not close"));
@@ -376,12 +378,13 @@ impl Bench {
         match self.ours.qp.end_reason() {
             Some(reason) if is_it(&reason) => Ok(()),
             other => Err(Failure::new(format!(
-                "{want} was expected, but our side ended so: {other:?}"
+                "expected {want}, but our side ended with: {other:?}"
             ))),
         }
     }
 
-    /// Ends the connection as it should end: the initiator goes. Nothing is left over on either side.
+    /// Ends the connection from the initiator's side, and checks that nothing is left over on
+    /// either side.
     pub(crate) fn close(self, agent: &mut Agent, role: Role) -> Result<()> {
         match role {
             Role::GuestServes => self.ours.qp.disconnect(),
@@ -410,7 +413,7 @@ impl Bench {
     }
 }
 
-/// A scatter/gather list of that many bytes: none for none.
+/// Scatter/gather list of `len` bytes; empty if `len` is 0.
 fn if_any(region: &Region, len: usize) -> String {
     match len {
         0 => String::new(),
@@ -418,7 +421,7 @@ fn if_any(region: &Region, len: usize) -> String {
     }
 }
 
-/// Makes what a message of `len` bytes will go to, and what is behind it, zero.
+/// Zeros the sink of a message of `len` bytes, and the bytes after it.
 fn clear(agent: &mut Agent, region: &Region, len: usize) -> Result<()> {
     let all = len + GUARD;
     agent.command(
@@ -427,7 +430,7 @@ fn clear(agent: &mut Agent, region: &Region, len: usize) -> Result<()> {
     Ok(())
 }
 
-/// That the guest's region holds the data of `seed`, and nothing behind it.
+/// Checks that the guest's region holds the data of `seed`, and zeros after it.
 fn guest_has(agent: &mut Agent, region: &Region, seed: u64, len: usize) -> Result<()> {
     agent.check(region, 0, len, seed, 0)?;
     agent.check_zero(region, len, GUARD)

@@ -1,4 +1,4 @@
-//! Captures of our side that are kept in memory, and how many Reads they show outstanding.
+//! Captures of our side in memory, and the number of Reads that they show outstanding.
 
 use std::io::{Cursor, Write};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,21 +22,21 @@ impl Write for Memory {
 }
 
 impl Memory {
-    /// What was captured until now.
+    /// Returns the capture so far.
     pub(crate) fn file(&self) -> Vec<u8> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.clone()
     }
 }
 
-/// The most Reads that were outstanding at once: ours, and the peer's.
+/// Most Reads outstanding at the same time: ours, and the peer's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Outstanding {
     pub(crate) ours: usize,
     pub(crate) theirs: usize,
 }
 
-/// Reads the capture of one connection on the kernel's TCP, without Markers.
+/// Analyzes the capture of one connection on kernel TCP, without Markers.
 pub(crate) fn outstanding(file: Vec<u8>) -> Result<Outstanding> {
     let mut streams = [Stream::default(), Stream::default()];
     let (mut now, mut most) = (Outstanding::default(), Outstanding::default());
@@ -57,7 +57,7 @@ pub(crate) fn outstanding(file: Vec<u8>) -> Result<Outstanding> {
                 (Message::Other, _) => continue,
             };
             *count = count.checked_add_signed(step).ok_or_else(|| {
-                Failure::new("the capture has an answer to a Read before the Read")
+                Failure::new("the capture has a Read Response before its Request")
             })?;
             most.ours = most.ours.max(now.ours);
             most.theirs = most.theirs.max(now.theirs);
@@ -65,21 +65,21 @@ pub(crate) fn outstanding(file: Vec<u8>) -> Result<Outstanding> {
     }
     if now != Outstanding::default() {
         return Err(Failure::new(format!(
-            "at the end of the capture, Reads are outstanding: {now:?}"
+            "Reads are outstanding at the end of the capture: {now:?}"
         )));
     }
     Ok(most)
 }
 
-/// A segment, by what it says of Reads.
+/// Role of a segment in a Read.
 enum Message {
     ReadRequest,
-    /// The last segment of one.
+    /// Last segment of a Read Response.
     ReadResponse,
     Other,
 }
 
-/// What one side has sent and was not looked at yet.
+/// Bytes of one sender that were not analyzed yet.
 #[derive(Default)]
 struct Stream {
     octets: Vec<u8>,
@@ -105,7 +105,7 @@ impl Stream {
         })
     }
 
-    /// So many bytes, when they are there.
+    /// Takes `len` bytes if there are as many.
     fn take(&mut self, len: usize) -> Option<Vec<u8>> {
         let there = self.octets.len() >= len;
         there.then(|| self.octets.drain(..len).collect())

@@ -1,6 +1,6 @@
-//! Deep queues: thousands of work requests outstanding on both sides at once.
+//! Deep queues: thousands of work requests outstanding on both sides at the same time.
 
-use uwarp_interop::{Agent, Conn, Failure, Outcome, PATIENCE, Post, QpWish, Result, Rig};
+use uwarp_interop::{Agent, Conn, Failure, Outcome, PATIENCE, Post, QpParams, Result, Rig};
 use uwarp_interop::{pattern, sge};
 use uwarp_verbs::{QpCaps, RecvWr, RemoteBuffer, SendWr, Settings, Sge, Status, WcOpcode};
 
@@ -8,14 +8,14 @@ use crate::Case;
 use crate::bench::{Bench, Op, octets};
 use crate::pair::{Ours, Role, Terms};
 
-/// The most that siw has in one queue, and we by default.
+/// Deepest queue of siw, and of uwarp by default.
 const DEEPEST: usize = 32_768;
-/// Requests that one command of the agent can post.
+/// Most requests that one command of the agent can post.
 const BATCH: usize = 4096;
-/// Bytes of a message. (siw sends up to 32 bytes wrongly when they lie in two pages.)
+/// Bytes of a message. (siw corrupts up to 32 bytes if they cross a page boundary.)
 const LEN: usize = 100;
 
-/// Which requests each side posts, all at once: of each of these kinds `burst`, and that `rounds` times.
+/// Requests that each side posts at once: `burst` of each kind in turn, `rounds` times.
 #[derive(Clone, Copy)]
 struct Plan {
     name: &'static str,
@@ -89,7 +89,7 @@ impl Plan {
         self.each() * LEN
     }
 
-    /// All bytes: the regions have the sources of every kind first, and then the sinks.
+    /// Bytes of all kinds. A region has the sources of every kind first, and then the sinks.
     fn half(self) -> usize {
         self.ops.len() * self.part()
     }
@@ -106,22 +106,23 @@ impl Plan {
     }
 }
 
-/// Numbers of receives, and of the requests behind each other in the send queue.
+/// First number of the receives, and of the requests in the send queue.
 const RECEIVES: u64 = 100_000;
 const REQUESTS: u64 = 200_000;
 
 fn deep(rig: &mut Rig, role: Role, plan: Plan) -> Result<Outcome> {
-    // QEMU's own network hands bytes on as the guest has room for them, and cuts where it likes.
+    // QEMU's user network forwards bytes as the guest has room for them, and may cut the stream
+    // anywhere.
     let cut = plan.burst > BATCH && rig.wire.name() == "kernel_tcp";
-    // A Send more behind them all: when it has come, so have the Writes.
+    // One more Send at the end. It arrives after all Writes.
     let depth = octets(plan.ops.len() * plan.each() + 1);
     let terms = Terms {
         caps: QpCaps::default().max_send_wr(depth).max_recv_wr(depth),
-        wish: QpWish {
+        qp_params: QpParams {
             send_wr: depth,
             recv_wr: depth,
             sge: 1,
-            ..QpWish::default()
+            ..QpParams::default()
         },
         settings: Settings::default().crc(!cut),
         ..Terms::default()
@@ -162,7 +163,7 @@ fn deep(rig: &mut Rig, role: Role, plan: Plan) -> Result<Outcome> {
     })
 }
 
-/// A receive for each Send, and for the last one, on both sides.
+/// Posts a receive for each Send, and for the last one, on both sides.
 fn receive(agent: &mut Agent, bench: &Bench, plan: Plan, sends: bool) -> Result<()> {
     let count = if sends { plan.each() } else { 0 };
     let last = RECEIVES + count as u64;
@@ -184,7 +185,7 @@ fn receive(agent: &mut Agent, bench: &Bench, plan: Plan, sends: bool) -> Result<
     Ok(bench.ours.qp.post_recv_list(&receives)?)
 }
 
-/// The bytes of one message.
+/// Scatter/gather list of one message.
 fn place(bench: &Bench, at: usize) -> [Sge; 1] {
     [bench.near.sge(at as u64, octets(LEN))]
 }
@@ -214,7 +215,7 @@ fn post_by_guest(agent: &mut Agent, bench: &Bench, plan: Plan) -> Result<()> {
     agent.post(bench.conn, &Post::new("send", id, ""))
 }
 
-/// In one call of the verbs.
+/// Posts all requests in one call of the verbs.
 fn post_by_us(bench: &Bench, plan: Plan) -> Result<()> {
     let far = &bench.far;
     let places: Vec<(Op, [Sge; 1], u64)> = plan
@@ -241,7 +242,7 @@ fn post_by_us(bench: &Bench, plan: Plan) -> Result<()> {
     Ok(bench.ours.qp.post_send_list(&requests)?)
 }
 
-/// Everything completes on our side, each queue in its order.
+/// Checks that everything completes on our side, each queue in order.
 fn completed_here(ours: &Ours, requests: impl Iterator<Item = Op>, receives: usize) -> Result<()> {
     let opcode = |op| match op {
         Op::Read => WcOpcode::RdmaRead,
@@ -266,15 +267,15 @@ fn completed_here(ours: &Ours, requests: impl Iterator<Item = Op>, receives: usi
         if want != Some((came.wr_id, came.opcode)) || came.status != Status::Success {
             let end = ours.qp.end_reason().map(|reason| reason.to_string());
             return Err(Failure::new(format!(
-                "{want:?} was to complete on our side, but this came: {came:?}; end: {end:?}"
+                "expected {want:?} to complete on our side, got: {came:?}; end: {end:?}"
             )));
         }
     }
     Ok(())
 }
 
-/// The same in the guest, but for the order: siw completes a Send or a Write when it is sent, also before Reads that
-/// were posted earlier. Returns whether it did.
+/// Checks the same in the guest, except for the order. siw completes a Send or a Write when it is
+/// sent, even before Reads that were posted earlier. Returns true if it did.
 fn completed_there(
     agent: &mut Agent,
     conn: Conn,
@@ -306,9 +307,9 @@ fn completed_there(
     Ok(overtaken)
 }
 
-/// What the guest has reported that is no success, to understand a failure.
+/// Returns failures that the guest has reported, for an error message.
 fn troubles(agent: &mut Agent) -> String {
-    // Its answer comes behind what it has to report.
+    // The answer arrives after all pending reports.
     let asked = agent.query().err();
     let bad = |line: &String| !line.contains("success");
     let lines: Vec<String> = agent.unread().into_iter().filter(bad).take(4).collect();

@@ -1,8 +1,9 @@
-//! IRD and ORD: what is asked for, what is agreed on, and as many Reads at once as that allows, and one more.
+//! IRD and ORD: the requested and the negotiated depths, with as many Reads at once as these
+//! permit, and one more.
 
 use std::sync::Arc;
 
-use uwarp_interop::{Failure, Outcome, Post, QpWish, Result, Rig, pattern, sge};
+use uwarp_interop::{Failure, Outcome, Post, QpParams, Result, Rig, pattern, sge};
 use uwarp_verbs::capture::Capture;
 use uwarp_verbs::llp::kernel::{KernelNetwork, KernelSettings};
 use uwarp_verbs::{Device, Peer, QpCaps, RemoteBuffer, SendWr, Settings, Sge, WcOpcode};
@@ -13,14 +14,15 @@ use crate::captured::{Memory, Outstanding, outstanding};
 use crate::errors::same;
 use crate::pair::{Ours, Role, Terms};
 
-/// siw has 128 at most.
+/// siw's maximum is 128.
 const DEPTHS: [u8; 4] = [1, 2, 16, 128];
-/// Bytes of a Read: more than one segment of siw's, and no padding, for the reason at `transfers::READ_LEN`.
+/// Bytes of a Read: more than one segment of siw, and without padding, for the reason at
+/// `transfers::READ_LEN`.
 const LEN: usize = 2004;
-/// Reads that each side can have in its queue.
+/// Most Reads in a queue.
 const QUEUE: u32 = 256;
 
-/// What the consumers ask for.
+/// Depths that a consumer asks for.
 #[derive(Clone, Copy, Debug)]
 struct Depths {
     ird: u8,
@@ -43,7 +45,7 @@ pub(crate) fn cases() -> Vec<Case> {
             cases.push(case(
                 format!("{}::ours_{depth}", role.name()),
                 format!(
-                    "IRD and ORD {depth} of uwarp, 1, 2, 16 and 128 of siw: as many Reads as that allows and one more, \
+                    "IRD and ORD {depth} of uwarp, 1, 2, 16 and 128 of siw: as many Reads as that permits and one more, \
                      both ways, {}",
                     role.title()
                 ),
@@ -56,7 +58,7 @@ pub(crate) fn cases() -> Vec<Case> {
         cases.push(case(
             format!("{}::different", role.name()),
             format!(
-                "IRD 1 and ORD 128, or the other way round, on each side: as many Reads as that allows and one more, \
+                "IRD 1 and ORD 128, or the other way round, on each side: as many Reads as that permits and one more, \
                  both ways, {}",
                 role.title()
             ),
@@ -91,7 +93,7 @@ fn all(rig: &mut Rig, role: Role, rows: &[(Depths, Depths)]) -> Result<Outcome> 
     }
     Ok(if overrun {
         Outcome::Deviation(
-            "an initiating siw takes our IRD for its ORD, also when its consumer asked for less \
+            "an initiating siw uses our IRD as its ORD, even if its consumer asked for less \
              (RFC 6581 section 9.1)"
                 .to_owned(),
         )
@@ -100,7 +102,7 @@ fn all(rig: &mut Rig, role: Role, rows: &[(Depths, Depths)]) -> Result<Outcome> 
     })
 }
 
-/// What each side may have outstanding, and what siw is to say of itself.
+/// Reads that each side may have outstanding, and the depths that siw must announce.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Agreed {
     ird: u16,
@@ -109,8 +111,9 @@ struct Agreed {
     peer_ord: Option<u16>,
 }
 
-/// By RFC 6581 section 9.1. A responder of either kind raises its IRD to what the initiator wishes; siw's ORD is
-/// never above what its consumer wants as responder (Reply), and our IRD as initiator.
+/// Returns the depths by RFC 6581 section 9.1. Any responder raises its IRD to the initiator's
+/// wish. siw's ORD is at most what its consumer asked for as responder (in the Reply), and our IRD
+/// as initiator.
 fn expected(role: Role, ours: Depths, theirs: Depths) -> Agreed {
     let [our_ird, our_ord] = [ours.ird, ours.ord].map(u16::from);
     let [their_ird, their_ord] = [theirs.ird, theirs.ord].map(u16::from);
@@ -130,7 +133,8 @@ fn expected(role: Role, ours: Depths, theirs: Depths) -> Agreed {
     }
 }
 
-/// A connection with these depths. Returns whether siw had more Reads outstanding than its consumer asked for.
+/// Runs a connection with these depths. Returns true if siw had more Reads outstanding than its
+/// consumer asked for.
 fn one(rig: &mut Rig, role: Role, ours: Depths, theirs: Depths) -> Result<bool> {
     let terms = Terms {
         ird: ours.ird,
@@ -138,9 +142,9 @@ fn one(rig: &mut Rig, role: Role, ours: Depths, theirs: Depths) -> Result<bool> 
         their_depths: Some((theirs.ird, theirs.ord)),
         settings: Settings::default().peer(Peer::Siw),
         caps: QpCaps::default().max_send_wr(QUEUE),
-        wish: QpWish {
+        qp_params: QpParams {
             send_wr: QUEUE,
-            ..QpWish::default()
+            ..QpParams::default()
         },
         ..Terms::default()
     };
@@ -166,7 +170,7 @@ fn one(rig: &mut Rig, role: Role, ours: Depths, theirs: Depths) -> Result<bool> 
         peer_ord: info.peer_ord,
     };
     same("agreed", &agreed, &want)?;
-    // One more than our IRD: more than siw can think it may have outstanding.
+    // One more than our IRD: more than siw can assume that it may have outstanding.
     read_both_ways(
         rig,
         &bench,
@@ -195,7 +199,7 @@ fn one(rig: &mut Rig, role: Role, ours: Depths, theirs: Depths) -> Result<bool> 
     Ok(by_guest > usize::from(theirs.ord))
 }
 
-/// So many Reads by each side, all posted before any is awaited.
+/// Posts Reads on both sides, all of them before waiting for any.
 fn read_both_ways(rig: &mut Rig, bench: &Bench, by_us: usize, by_guest: usize) -> Result<()> {
     let agent = &mut rig.agent;
     let (near, far) = (&bench.near, &bench.far);

@@ -2,36 +2,41 @@
 
 use std::thread;
 
-use uwarp_interop::{Agent, Answer, Conn, Listen, ListenerNum, PATIENCE, QpWish, Result, Rig};
+use uwarp_interop::{Agent, Answer, Conn, Listen, ListenerNum, PATIENCE, QpParams, Result, Rig};
 use uwarp_verbs::{AcceptOptions, ConnectOptions, Listener, Qp};
 
 use crate::pair::{Ours, Role};
 use crate::setup::{joined, listen};
 
-/// Who listens for many connections.
+/// Side that listens for many connections.
 pub(crate) enum Door {
     Guest(u16, ListenerNum),
-    /// With what the guest's QPs are made with.
-    Us(Listener, QpWish),
+    /// With the parameters of the guest's QPs.
+    Us(Listener, QpParams),
 }
 
 impl Door {
-    /// The guest's QPs will be made as `wish` says.
-    pub(crate) fn open(rig: &mut Rig, ours: &Ours, role: Role, wish: QpWish) -> Result<Door> {
+    /// Opens a listener. The guest's QPs will have these parameters.
+    pub(crate) fn open(
+        rig: &mut Rig,
+        ours: &Ours,
+        role: Role,
+        qp_params: QpParams,
+    ) -> Result<Door> {
         Ok(match role {
             Role::GuestServes => {
                 let port = rig.guest_port();
                 let options = Listen {
-                    wish,
+                    qp_params,
                     ..Listen::default()
                 };
                 Door::Guest(port, rig.agent.listen(port, &options)?)
             }
-            Role::GuestConnects => Door::Us(listen(rig, ours)?, wish),
+            Role::GuestConnects => Door::Us(listen(rig, ours)?, qp_params),
         })
     }
 
-    /// One more connection, with this QP of ours.
+    /// Makes one more connection with this QP of ours.
     pub(crate) fn connect(&self, rig: &mut Rig, qp: &Qp) -> Result<Conn> {
         match self {
             Door::Guest(port, listener) => {
@@ -44,9 +49,9 @@ impl Door {
                     accepted
                 })
             }
-            Door::Us(listener, wish) => {
+            Door::Us(listener, qp_params) => {
                 let (ip, port) = (rig.wire.our_ip_for_guest(), listener.local_addr().port());
-                let conn = rig.agent.open_conn(ip, port, wish)?;
+                let conn = rig.agent.open_conn(ip, port, qp_params)?;
                 rig.agent.connect(conn, &Answer::default())?;
                 let request = listener.wait_request(Some(PATIENCE))?;
                 request.accept(qp, &AcceptOptions::default())?;
@@ -57,7 +62,8 @@ impl Door {
     }
 }
 
-/// When siw says that it is established, it listens to the socket: nothing of ours can be missed then.
+/// When siw reports that the connection is established, it watches the socket and can miss nothing
+/// that we send.
 fn accept(agent: &mut Agent, listener: ListenerNum) -> Result<Conn> {
     let request = agent.request(listener)?;
     agent.accept(request.conn, &Answer::default())?;

@@ -1,4 +1,5 @@
-//! Errors: what each side says of the other's, in a Terminate Message and to its own consumer.
+//! Errors: the report of each side about a fault of the other, in a Terminate Message and to its
+//! own consumer.
 
 mod raw;
 mod siw_wrong;
@@ -15,7 +16,7 @@ pub(crate) use raw::pinned;
 pub(crate) fn cases(wire: &str) -> Vec<Case> {
     let mut cases = siw_wrong::cases();
     cases.extend(we_wrong::cases());
-    // A raw peer knows no network but the kernel's.
+    // A raw peer works only with kernel TCP.
     if wire == "kernel_tcp" {
         cases.extend(raw::cases());
         cases.extend(startup::cases());
@@ -23,7 +24,7 @@ pub(crate) fn cases(wire: &str) -> Vec<Case> {
     cases
 }
 
-/// A case under that name.
+/// Creates a case of the suite.
 fn case(
     name: &str,
     title: String,
@@ -37,27 +38,27 @@ fn case(
     }
 }
 
-/// That two things are the same; `what` is a sentence about the first.
+/// Checks that two values are equal. `what` names the first one.
 pub(crate) fn same<T: PartialEq + std::fmt::Debug>(what: &str, got: &T, want: &T) -> Result<()> {
     if got == want {
         return Ok(());
     }
     Err(Failure::new(format!(
-        "{what}: {got:02x?}, where {want:02x?} was expected"
+        "{what}: {got:02x?}, expected {want:02x?}"
     )))
 }
 
-/// That a text begins with one and has others in it.
+/// Checks that a text begins with `start` and contains all `parts`.
 pub(crate) fn says(text: &str, start: &str, parts: &[&str]) -> Result<()> {
     if text.starts_with(start) && parts.iter().all(|part| text.contains(part)) {
         return Ok(());
     }
     Err(Failure::new(format!(
-        "the words are '{text}', where they should begin with '{start}' and have {parts:?} in them"
+        "the text is '{text}'; it should begin with '{start}' and contain {parts:?}"
     )))
 }
 
-/// The layer that a Terminate Message with this code speaks of.
+/// Returns the layer of a Terminate Message with this code.
 pub(crate) fn layer(code: (u8, u8, u8)) -> Layer {
     match code.0 {
         0 => Layer::Rdmap,
@@ -66,10 +67,10 @@ pub(crate) fn layer(code: (u8, u8, u8)) -> Layer {
     }
 }
 
-/// That the cause says whose doing it is, in which layer, and the code of this Terminate Message.
+/// Checks that the cause has this originator, this layer, and the code of this Terminate Message.
 pub(crate) fn blames(cause: &Cause, whose: (Who, Layer), code: (u8, u8, u8)) -> Result<()> {
     let said = (cause.who(), cause.layer());
-    same("who and layer in the cause", &said, &whose)?;
+    same("originator and layer in the cause", &said, &whose)?;
     let told = match cause.code() {
         Some(CauseCode::Terminate(told)) => Some((told.layer, told.etype, told.code)),
         Some(_) | None => None,
@@ -77,8 +78,8 @@ pub(crate) fn blames(cause: &Cause, whose: (Who, Layer), code: (u8, u8, u8)) -> 
     same("the code in the cause", &told, &Some(code))
 }
 
-/// Numbers and statuses of the next completions in the guest, in the order of the numbers: the flush of the
-/// one queue may come before or behind that of the other.
+/// Returns numbers and statuses of the next completions in the guest, sorted by number. The flush
+/// of one queue may come before or after that of the other.
 pub(crate) fn theirs(agent: &mut Agent, conn: Conn, count: usize) -> Result<Vec<(u64, String)>> {
     let mut all: Vec<Completion> = (0..count)
         .map(|_| agent.completion(conn))
@@ -90,14 +91,14 @@ pub(crate) fn theirs(agent: &mut Agent, conn: Conn, count: usize) -> Result<Vec<
         .collect())
 }
 
-/// The same on our side.
+/// Returns the same for our side.
 pub(crate) fn ours(end: &Ours, count: usize) -> Result<Vec<(u64, Status)>> {
     let mut all: Vec<OurCompletion> = Vec::new();
     for _ in 0..count {
         let next = end.cq.wait(Some(PATIENCE));
         all.push(next.ok_or_else(|| {
             Failure::new(format!(
-                "{count} completions were awaited on our side, but these came: {all:?}; end: {:?}",
+                "expected {count} completions on our side, got: {all:?}; end: {:?}",
                 end.qp.end_reason()
             ))
         })?);
@@ -109,7 +110,7 @@ pub(crate) fn ours(end: &Ours, count: usize) -> Result<Vec<(u64, Status)>> {
         .collect())
 }
 
-/// Why our connection ended, once it has.
+/// Waits for the end of our connection and returns its reason.
 pub(crate) fn end(end: &Ours) -> Result<EndReason> {
     if !end.qp.wait_closed(PATIENCE) {
         return Err(Failure::new(format!(
@@ -119,10 +120,10 @@ pub(crate) fn end(end: &Ours) -> Result<EndReason> {
     }
     end.qp
         .end_reason()
-        .ok_or_else(|| Failure::new("our side is closed and has no reason for it"))
+        .ok_or_else(|| Failure::new("our side has closed without a reason"))
 }
 
-/// That the connection is over in the guest, and what its device says of it.
+/// Checks that the connection has ended in the guest, and the event of its device.
 pub(crate) fn over(agent: &mut Agent, conn: Conn, device: &str) -> Result<()> {
     agent.event(conn, "disconnected")?;
     if !device.is_empty() {
@@ -132,16 +133,12 @@ pub(crate) fn over(agent: &mut Agent, conn: Conn, device: &str) -> Result<()> {
             &device.to_owned(),
         );
     }
-    same(
-        "what the guest reports besides",
-        &agent.unread(),
-        &Vec::new(),
-    )
+    same("other reports of the guest", &agent.unread(), &Vec::new())
 }
 
-/// That the connection is over in the guest, where siw may be in the middle of sending. When our Terminate
-/// Message comes then, it takes its own request for failed and its device calls the QP broken: whether it
-/// does is a race in the guest.
+/// Checks that the connection has ended in the guest, where siw may be sending. If our Terminate
+/// Message arrives while siw is sending, it reports its own request as failed and its QP as broken.
+/// The guest decides by a race.
 pub(crate) fn over_or_caught_sending(agent: &mut Agent, conn: Conn) -> Result<()> {
     agent.event(conn, "disconnected")?;
     let said = agent.unread();
@@ -149,19 +146,19 @@ pub(crate) fn over_or_caught_sending(agent: &mut Agent, conn: Conn) -> Result<()
         return Ok(());
     }
     Err(Failure::new(format!(
-        "what the guest reports besides: {said:?}, where nothing or `{FATAL}` was expected"
+        "other reports of the guest: {said:?}, expected nothing or `{FATAL}`"
     )))
 }
 
-/// siw refused something that had come.
+/// siw refused something that it received.
 pub(crate) const ACCESS: &str = "local access violation work queue error";
 /// siw gave up a receive that a message had begun to fill.
 pub(crate) const FATAL: &str = "local work queue catastrophic error";
 
-/// siw refused a Read while it served it.
+/// siw refused a Read while it was answering it.
 pub(crate) const INVALID: &str = "invalid request local work queue error";
 
-/// That so many completions in the guest are there now, asked for without waiting for the CQ's event.
+/// Checks that `count` completions are in the guest's CQ now, without waiting for its event.
 pub(crate) fn polled(agent: &mut Agent, conn: Conn, count: u64) -> Result<()> {
     let answer = agent.command(&serde_json::json!({"cmd": "poll", "conn": conn.0}))?;
     same(

@@ -1,9 +1,9 @@
-//! Transfers over a wire that loses, doubles and reorders packets, in both directions.
+//! Transfers over a wire that loses, duplicates and reorders packets in both directions.
 //!
-//! Without CRC: siw reads a CRC wrongly when a part of it comes with one segment and the rest with the
-//! next (siw_get_trailer puts the rest where the first part is), and takes the FPDU for damaged. TCP may cut
-//! the stream anywhere (RFC 5044 section 5.1), and ours does when it sends again what was lost. The data
-//! is compared byte for byte.
+//! They run without CRC. siw misreads a CRC whose bytes arrive in two segments (siw_get_trailer
+//! stores the second part over the first), and reports the FPDU as damaged. TCP may cut the stream
+//! anywhere (RFC 5044 section 5.1), and our TCP does so when it retransmits. Every byte of the data
+//! is compared.
 
 use std::time::Duration;
 
@@ -18,12 +18,12 @@ use crate::transfers::SIZES;
 
 const LARGE: usize = 16 << 20;
 
-/// Rates at which hundreds of packets are hit in a case. A lost packet can cost a second, TCP's
-/// shortest time until it sends again.
+/// Rates at which faults hit hundreds of packets in a case. A lost packet can cost a second, the
+/// shortest retransmission timeout of TCP.
 const LOSS: f64 = 0.001;
 const OTHER: f64 = 0.01;
 
-/// The kinds of faults: in the name of the test, and what is set.
+/// Kinds of faults: name for tests, and settings.
 fn kinds() -> [(&'static str, FaultSettings); 4] {
     let none = FaultSettings::default();
     let loss = none.loss(LOSS);
@@ -38,7 +38,8 @@ fn kinds() -> [(&'static str, FaultSettings); 4] {
     ]
 }
 
-/// Every kind over Unix datagrams, all at once over TAP too; the kernel's TCP is not ours to disturb.
+/// Returns every kind over Unix datagrams, and all kinds together over TAP. Faults cannot be
+/// injected into kernel TCP.
 pub(crate) fn cases(wire: &str) -> Vec<Case> {
     let kinds: Vec<_> = match wire {
         "unix_datagrams" => kinds().into(),
@@ -68,7 +69,7 @@ fn words(faults: &FaultSettings) -> String {
     let rates = [
         (faults.loss, "lost"),
         (faults.reorder, "reordered"),
-        (faults.duplicate, "doubled"),
+        (faults.duplicate, "duplicated"),
     ];
     let words: Vec<String> = rates
         .iter()
@@ -89,7 +90,7 @@ fn transfers(rig: &mut Rig, role: Role, faults: FaultSettings) -> Result<Outcome
         let mut bench = Bench::open(rig, role, &terms, LARGE)?;
         bench.agreed(|info| !info.crc)?;
         for len in SIZES {
-            // Of 16 MiB, one message of each kind that differs on the wire.
+            // For 16 MiB, one operation of each message type.
             let ops: &[Op] = if len < LARGE { &Op::ALL } else { &Op::PLAIN };
             for op in ops {
                 for by in By::BOTH {
@@ -108,16 +109,17 @@ fn transfers(rig: &mut Rig, role: Role, faults: FaultSettings) -> Result<Outcome
     for (direction, counts) in [("outbound", outbound), ("inbound", inbound)] {
         if !happened(&faults, &counts) {
             return Err(Failure::new(format!(
-                "{direction}, not everything happened that was to happen: {counts:?}"
+                "{direction}: not all of the faults happened, or others did: {counts:?}"
             )));
         }
     }
     Ok(Outcome::Deviation(
-        "without CRC: siw misreads a CRC that two TCP segments share, as a retransmission may cut it".to_owned(),
+        "without CRC: siw misreads a CRC that two TCP segments share, as after a retransmission"
+            .to_owned(),
     ))
 }
 
-/// Each of the faults, often enough.
+/// Returns true if exactly the faults with a rate happened.
 fn happened(faults: &FaultSettings, counts: &FaultCounts) -> bool {
     [
         (faults.loss, counts.lost),

@@ -1,5 +1,6 @@
-//! Send with Invalidate: what siw takes away from us, what we refuse, and what siw lets us take away. (Regions for one QP
-//! alone and single regions of siw's, over all sizes, are in `transfers`; STags that were never given out, in `errors` and `pins`.)
+//! Send with Invalidate: STags of ours that siw invalidates, STags that we refuse to invalidate,
+//! and STags that siw lets us invalidate. (`transfers` covers regions for one QP and single regions
+//! of siw, over all sizes. `errors` and `pins` cover unknown STags.)
 
 mod refused;
 
@@ -33,7 +34,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ] {
         cases.push(case(
             format!("by_guest::{name}"),
-            format!("siw invalidates {title} of ours, with and without SE; a new STag works, the old ones do not"),
+            format!("siw invalidates {title} of ours, with and without SE; a new STag works, old ones do not"),
             move |rig| taken(rig, kind),
         ));
     }
@@ -46,17 +47,17 @@ pub(crate) fn cases() -> Vec<Case> {
         ),
         case(
             "by_us::own_use".to_owned(),
-            "we invalidate an ordinary region of siw's: its own consumer cannot send from it, but deregister it".to_owned(),
+            "we invalidate an ordinary region of siw's: its own consumer cannot send from it, but can deregister it".to_owned(),
             own_use,
         ),
         case(
             "by_us::again".to_owned(),
-            "we invalidate a region of siw's that is invalid already: it takes the Send as if it were not".to_owned(),
+            "we invalidate a region of siw's that is already invalid: it accepts the Send".to_owned(),
             again,
         ),
         case(
             "by_us::other_pd".to_owned(),
-            "we name a region of siw's of another protection domain, with SE: the connection goes on, and ends with a late Terminate 0/1/09".to_owned(),
+            "we name a region of siw's of another protection domain, with SE: the connection continues, and ends with a late Terminate 0/1/09".to_owned(),
             other_pd,
         ),
     ]);
@@ -76,7 +77,7 @@ fn case(
     }
 }
 
-/// What siw's library needs to send the right STag: see `stag_0` in `quirks`.
+/// siw's library needs `rkey` to send the right STag: see `stag_0` in `quirks`.
 fn send_inv(stag: u32, se: bool) -> Post {
     Post {
         solicited: se,
@@ -86,7 +87,7 @@ fn send_inv(stag: u32, se: bool) -> Post {
     }
 }
 
-/// Memory of ours whose STag comes and goes.
+/// Memory of ours whose STag can be made valid and invalidated.
 #[derive(Clone, Copy)]
 enum Kind {
     Fast,
@@ -130,7 +131,7 @@ impl Lent {
         }
     }
 
-    /// Makes it valid under that STag, all of it; the address for peers.
+    /// Makes all of the memory valid under this STag. Returns the address for peers.
     fn open(&self, bench: &Bench, stag: u32) -> Result<u64> {
         let (request, opcode, addr) = match self {
             Lent::Fast(region) => {
@@ -158,7 +159,7 @@ impl Lent {
     }
 }
 
-/// Three times: made valid, written by siw, and invalidated by the Send behind that.
+/// Three times: the memory is made valid, written by siw, and invalidated by the next Send.
 fn taken(rig: &mut Rig, kind: Kind) -> Result<Outcome> {
     let bench = Bench::open(rig, Role::GuestConnects, &Terms::default(), GUARD)?;
     let agent = &mut rig.agent;
@@ -186,12 +187,12 @@ fn taken(rig: &mut Rig, kind: Kind) -> Result<Outcome> {
         agent.completion(bench.conn)?.expect(11, "send")?;
     }
     if let Lent::Window(_, region) = &lent {
-        // The region below is as it was.
+        // The region below is unchanged.
         let write = Post::new("write", 13, sge(&bench.far, 0, GUARD));
         agent.post(bench.conn, &write.remote(region.addr(), region.rkey()))?;
         agent.completion(bench.conn)?.expect(13, "write")?;
     }
-    // Valid again, and still not by the STag that it had first.
+    // Valid again, but not by its first STag.
     lent.open(&bench, inc_rkey(stag))?;
     let Some((addr, dead)) = first else {
         return Err(Failure::new("nothing was lent"));
@@ -205,7 +206,7 @@ fn taken(rig: &mut Rig, kind: Kind) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// A region of siw's that we have invalidated; no consumer of it has allowed that, and none was asked.
+/// Registers a region of siw and invalidates it. siw does not ask its consumer for permission.
 fn invalidated(agent: &mut Agent, bench: &Bench, se: bool) -> Result<Region> {
     let region = agent.reg(GUARD, "lw,rw,rr")?;
     invalidate(agent, bench, &region, se)?;
@@ -243,7 +244,7 @@ fn read_of_the_dead(rig: &mut Rig) -> Result<Outcome> {
         agent.event(bench.conn, "disconnected")?;
     }
     Ok(Outcome::Deviation(
-        "nobody has allowed us to invalidate it (RFC 5040 section 8.1.1)".to_owned(),
+        "no consumer has permitted us to invalidate it (RFC 5040 section 8.1.1)".to_owned(),
     ))
 }
 
@@ -261,7 +262,7 @@ fn own_use(rig: &mut Rig) -> Result<Outcome> {
     )?;
     agent.command(&json!({"cmd": "dereg", "mr": region.number}))?;
     Ok(Outcome::Deviation(
-        "nobody has allowed us to invalidate it (RFC 5040 section 8.1.1)".to_owned(),
+        "no consumer has permitted us to invalidate it (RFC 5040 section 8.1.1)".to_owned(),
     ))
 }
 
@@ -272,7 +273,7 @@ fn again(rig: &mut Rig) -> Result<Outcome> {
     invalidate(agent, &bench, &region, true)?;
     bench.close(agent, Role::GuestServes)?;
     Ok(Outcome::Deviation(
-        "RFC 5040 section 7.2 has the STag checked, and it is not valid".to_owned(),
+        "RFC 5040 section 7.2 requires a check of the STag, which is not valid".to_owned(),
     ))
 }
 
@@ -303,13 +304,13 @@ fn other_pd(rig: &mut Rig) -> Result<Outcome> {
     let reason = end(&bench.ours)?;
     let EndReason::TerminateReceived { terminate, .. } = &reason else {
         return Err(Failure::new(format!(
-            "siw was to send a late Terminate Message, but the connection ended so: {reason:?}"
+            "expected a late Terminate Message of siw, but the connection ended with: {reason:?}"
         )));
     };
     let code = (terminate.layer(), terminate.etype(), terminate.code());
     same("siw's Terminate Message", &code, &(0, 1, 0x09))?;
     Ok(Outcome::Deviation(
-        "RFC 5040 section 7.1 has the Terminate Message at once, with the header of that Send"
+        "RFC 5040 section 7.1 requires the Terminate Message at once, with the header of that Send"
             .to_owned(),
     ))
 }

@@ -1,4 +1,4 @@
-//! The same over IPv6.
+//! Transfers over IPv6.
 
 use uwarp_interop::{Family, Outcome, Result, Rig};
 
@@ -7,7 +7,7 @@ use crate::bench::Bench;
 use crate::pair::{Role, Terms};
 use crate::transfers::{FEW_SIZES, all_operations};
 
-/// QEMU's own network forwards no ports of IPv6: there, only the guest connects.
+/// QEMU's user network forwards no IPv6 ports, so only the guest connects there.
 pub(crate) fn cases(wire: &str) -> Vec<Case> {
     let roles = match wire {
         "kernel_tcp" => &Role::BOTH[1..],
@@ -20,9 +20,9 @@ pub(crate) fn cases(wire: &str) -> Vec<Case> {
             name: format!("{}::ipv6", role.name()),
             title: format!("Send, Write and Read both ways over IPv6, {}", role.title()),
             run: Box::new(move |rig| {
-                rig.wire.speak(Family::V6);
+                rig.wire.set_family(Family::V6);
                 let result = transfers(rig, role);
-                rig.wire.speak(Family::V4);
+                rig.wire.set_family(Family::V4);
                 result
             }),
         }

@@ -1,4 +1,4 @@
-//! uwarp against the Linux siw driver. Every case is a test of its own; see `./ci.sh interop`.
+//! uwarp against the Linux siw driver. Every case is a test; see `./ci.sh interop`.
 
 mod agent;
 mod bench;
@@ -36,18 +36,18 @@ use uwarp_interop::{
 
 /// A case of a suite, for any wire.
 struct Case {
-    /// In the name of the test.
+    /// First part of the test's name.
     suite: &'static str,
-    /// The rest of its name: words divided by `::`.
+    /// Rest of its name: words separated by `::`.
     name: String,
-    /// For the matrix.
+    /// Name for the matrix.
     title: String,
     run: Box<Run>,
 }
 
 type Run = dyn Fn(&mut Rig) -> Result<Outcome> + Send + Sync;
 
-/// The wires, each with the function that makes it.
+/// Functions that create the wires.
 type MakeWire = fn() -> Box<dyn Wire>;
 const WIRES: &[MakeWire] = &[
     || Box::new(KernelTcp::default()),
@@ -56,7 +56,7 @@ const WIRES: &[MakeWire] = &[
     || Box::new(KernelTap::default()),
 ];
 
-/// The guest of one wire: booted when it is first needed, and again after an oops.
+/// The guest of one wire. It is booted when it is first needed, and again after an oops.
 struct Shared {
     make: MakeWire,
     image: Image,
@@ -72,13 +72,13 @@ impl Shared {
         Ok(self.rig.insert(rig))
     }
 
-    /// One test. What it leaves in the guest is cleaned up; a guest that is in trouble is not used again.
+    /// Runs one test and cleans up the guest. A guest in trouble is not used again.
     fn run(&mut self, case: &Case) -> Result<Outcome> {
         let rig = self.rig()?;
         let result = catch_unwind(AssertUnwindSafe(|| (case.run)(rig)))
             .unwrap_or_else(|panic| Err(Failure::new(said(&*panic))));
         let clean = rig.agent.reset();
-        // After the reset, which an oops makes fail: by then its words have come.
+        // The reset fails after an oops, and by then the console has its log.
         let trouble = rig.guest.trouble();
         if let Some(trouble) = trouble {
             self.rig = None;
@@ -108,15 +108,16 @@ fn said(panic: &(dyn std::any::Any + Send)) -> String {
         .unwrap_or_else(|| "the test panicked".to_owned())
 }
 
-/// The lock, also after a panic: every test leaves what it guards in order.
+/// Locks a mutex even after a panic, because every test leaves its contents consistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Everything on that wire.
+/// Returns the cases for a wire.
 fn cases(wire: &str) -> Vec<Case> {
     match wire {
-        // Programs want to be refused when their peer does not listen yet, which QEMU's user network does not do.
+        // Programs expect a refusal if their peer does not listen yet. QEMU's user network accepts
+        // the connection instead.
         "kernel_tap" => programs::cases()
             .into_iter()
             .chain(repeated::cases())
@@ -126,7 +127,7 @@ fn cases(wire: &str) -> Vec<Case> {
     }
 }
 
-/// Everything that is not about programs of others.
+/// Returns the cases of all suites except the programs of the distribution.
 fn suites(wire: &str) -> Vec<Case> {
     [
         agent::cases(),
@@ -150,7 +151,7 @@ fn suites(wire: &str) -> Vec<Case> {
     .collect()
 }
 
-/// Why the tests cannot run here; `Ok` with the guest when they can.
+/// Returns the guest's image, or the reason why the tests cannot run here.
 fn prepare() -> std::result::Result<Image, Unready> {
     if !wanted() {
         let how = "they boot a virtual machine; run './ci.sh interop', or set UWARP_INTEROP=1";
@@ -160,7 +161,8 @@ fn prepare() -> std::result::Result<Image, Unready> {
     Image::find()
 }
 
-/// Why there can be no tests on that wire here; it needs the namespace of the process.
+/// Returns the reason why tests on this wire cannot run here. TAP needs the namespace of the
+/// process.
 fn missing(wire: &dyn Wire, namespace: &std::result::Result<(), String>) -> Option<String> {
     let try_it = match wire.name() {
         "tap" => EthernetWire::try_tap,
@@ -173,22 +175,22 @@ fn missing(wire: &dyn Wire, namespace: &std::result::Result<(), String>) -> Opti
     }
 }
 
-/// Whether the tests are wanted: they boot a virtual machine.
+/// Returns true if the tests are requested, because they boot a virtual machine.
 fn wanted() -> bool {
     std::env::var_os("UWARP_INTEROP").is_some_and(|value| value == "1")
 }
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
-    // Before there are threads: it may begin this program anew.
+    // Before any thread starts, because it may restart this program.
     let namespace = if wanted() && !arguments.list {
         enter_namespace()
     } else {
         Ok(())
     };
-    // Each wire has a guest, which takes one test at a time, and leaves a core idle for much of it.
+    // Each wire has a guest, which runs one test at a time and leaves a core idle for most of it.
     arguments.test_threads = Some(2);
-    // Several filters, with commas between: a test runs when one of them is a part of its name.
+    // Filters separated by commas: a test runs if one of them is part of its name.
     let filters: Option<Vec<String>> = arguments
         .filter
         .take_if(|filter| filter.contains(','))
@@ -246,14 +248,15 @@ fn main() -> ExitCode {
         trials.retain(|trial| filters.iter().any(|filter| trial.name().contains(filter)));
     }
     let conclusion = libtest_mimic::run(&arguments, trials);
-    // The guests end before this process does.
+    // The guests must end before this process.
     for shared in shared {
         lock(&shared).rig = None;
     }
     finish(&conclusion, &prepared, &lock(&report))
 }
 
-/// The tests of the wires by turns, so that those which run at the same time have guests of their own.
+/// Interleaves the tests of the wires, so that tests which run at the same time have different
+/// guests.
 fn in_turns<T>(lists: Vec<Vec<T>>) -> Vec<T> {
     let mut lists: Vec<_> = lists.into_iter().map(Vec::into_iter).collect();
     let mut all = Vec::new();
@@ -277,7 +280,7 @@ fn trial(
     Trial::test(name, move || {
         let Some(guest) = guest else {
             return Err(Failed::from(
-                "there is no guest: see what was said when the tests began",
+                "there is no guest: see the first lines of the output",
             ));
         };
         let result = lock(&guest).run(&case);

@@ -1,8 +1,8 @@
-//! Many connections: one after the other, and at once.
+//! Many connections: one after another, and at the same time.
 
 use serde_json::json;
 use uwarp_interop::{Agent, Conn, Failure, Outcome, PATIENCE};
-use uwarp_interop::{Post, QpWish, Region, Result, Rig, pattern, sge};
+use uwarp_interop::{Post, QpParams, Region, Result, Rig, pattern, sge};
 use uwarp_verbs::{
     Access, Completion, EndReason, MemoryRegion, RecvWr, RemoteBuffer, SendWr, Status, WcOpcode,
 };
@@ -22,7 +22,7 @@ pub(crate) fn cases() -> Vec<Case> {
         let (name, title) = (role.name(), role.title());
         cases.push(case(
             format!("{name}::churn"),
-            format!("{CHURN} connections one after the other, a Send each way on each, {title}"),
+            format!("{CHURN} connections one after another, a Send each way on each, {title}"),
             move |rig| churn(rig, role),
         ));
         cases.push(case(
@@ -34,7 +34,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Another QP of the same device and CQ.
+/// Creates another QP on the same device and CQ.
 fn another(ours: &Ours, terms: &Terms) -> Result<Ours> {
     let (device, pd, cq) = (ours.device.clone(), ours.pd.clone(), ours.cq.clone());
     let qp = pd.create_qp(&cq, &cq, terms.caps)?;
@@ -49,7 +49,7 @@ fn churn(rig: &mut Rig, role: Role) -> Result<Outcome> {
     let ours = Ours::new(rig, &terms)?;
     let near = ours.region(SMALL, Access::LOCAL_WRITE)?;
     let far = rig.agent.reg(2 * SMALL, "lw")?;
-    let door = Door::open(rig, &ours, role, QpWish::default())?;
+    let door = Door::open(rig, &ours, role, QpParams::default())?;
     for number in 0..CHURN {
         let ours = another(&ours, &terms)?;
         let conn = door.connect(rig, &ours.qp)?;
@@ -60,7 +60,7 @@ fn churn(rig: &mut Rig, role: Role) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// A Send each way; the initiator begins.
+/// Sends a message each way. The initiator begins.
 fn exchange(
     agent: &mut Agent,
     role: Role,
@@ -74,7 +74,7 @@ fn exchange(
     let sink = [near.sge(0, octets(SMALL))];
     ours.qp.post_recv(&RecvWr::new(1, &sink))?;
     agent.recv(conn, 2, &sge(far, 0, SMALL), 1, 0)?;
-    // Its own half of the region.
+    // The second half of the region is its source.
     let mr = far.number;
     agent.command(
         &json!({"cmd": "fill", "mr": mr, "off": SMALL, "len": SMALL, "seed": seed,
@@ -95,7 +95,7 @@ fn exchange(
     let mut came = vec![0; SMALL];
     near.read_at(0, &mut came)?;
     if came != to_us {
-        return Err(Failure::new("what came is not what was sent"));
+        return Err(Failure::new("the received bytes differ from the sent ones"));
     }
     if role == Role::GuestConnects {
         forth(agent)?;
@@ -103,7 +103,7 @@ fn exchange(
     Ok(())
 }
 
-/// An orderly end, by each side in turn.
+/// Ends a connection in order, by each side in turn.
 pub(crate) fn part(agent: &mut Agent, conn: Conn, ours: &Ours, number: usize) -> Result<()> {
     let by_us = number.is_multiple_of(2);
     if by_us {
@@ -129,7 +129,8 @@ pub(crate) fn part(agent: &mut Agent, conn: Conn, ours: &Ours, number: usize) ->
 const ROUNDS: usize = 8;
 const CHUNK: usize = 50_001;
 
-/// One of several connections, with its regions: what it sends, and behind that what it gets.
+/// One of several connections, with its regions: first the bytes that it sends, then those that it
+/// receives.
 struct Lane {
     ours: Ours,
     conn: Conn,
@@ -141,10 +142,10 @@ struct Lane {
 fn at_once(rig: &mut Rig, role: Role) -> Result<Outcome> {
     let terms = Terms::default();
     let mut ours = Ours::new(rig, &terms)?;
-    // Room for the completions of all.
+    // Room for the completions of all QPs.
     let depth = terms.caps.max_send_wr + terms.caps.max_recv_wr;
     ours.cq = ours.device.create_cq(depth * octets(AT_ONCE))?;
-    let door = Door::open(rig, &ours, role, QpWish::default())?;
+    let door = Door::open(rig, &ours, role, QpParams::default())?;
     let half = ROUNDS * CHUNK;
     let mut lanes = Vec::new();
     for number in 0..AT_ONCE {
@@ -174,8 +175,8 @@ fn at_once(rig: &mut Rig, role: Role) -> Result<Outcome> {
             ours.completion(1, WcOpcode::Recv)?;
         }
     }
-    // All receives first: Writes on the even rounds, Sends on the odd ones.
-    // The last is a Send: when it has come, so have the Writes before it.
+    // Post all receives first. Even rounds are Writes, odd ones are Sends. The last is a Send,
+    // which arrives after all Writes.
     for lane in &lanes {
         lane.receive(agent)?;
     }
@@ -192,14 +193,20 @@ fn at_once(rig: &mut Rig, role: Role) -> Result<Outcome> {
                 status: Status::Success,
                 ..
             }) => successes += 1,
-            other => return Err(Failure::new(format!("after {successes} came {other:?}"))),
+            other => {
+                return Err(Failure::new(format!(
+                    "after {successes} successes: {other:?}"
+                )));
+            }
         }
     }
     for lane in &lanes {
         for _ in 0..each {
             let came = agent.completion(lane.conn)?;
             if came.status != "success" {
-                return Err(Failure::new(format!("in the guest, {came:?} came")));
+                return Err(Failure::new(format!(
+                    "a failed completion in the guest: {came:?}"
+                )));
             }
         }
         agent.check(&lane.far, half, half, lane.seed, 0)?;
@@ -207,7 +214,7 @@ fn at_once(rig: &mut Rig, role: Role) -> Result<Outcome> {
         lane.near.read_at(half, &mut came)?;
         if came != pattern(lane.seed + 100, 0, half) {
             return Err(Failure::new(format!(
-                "what came on lane {} is wrong",
+                "the received bytes of connection {} are wrong",
                 lane.seed
             )));
         }
@@ -219,7 +226,7 @@ fn at_once(rig: &mut Rig, role: Role) -> Result<Outcome> {
 }
 
 impl Lane {
-    /// Where the Sends of both go.
+    /// Posts receives for the Sends of both sides.
     fn receive(&self, agent: &mut Agent) -> Result<()> {
         let half = ROUNDS * CHUNK;
         for round in (1..ROUNDS).step_by(2) {
@@ -231,7 +238,7 @@ impl Lane {
         Ok(())
     }
 
-    /// One message each way, which nobody waits for yet.
+    /// Posts one message each way, without waiting for it.
     fn send(&self, agent: &mut Agent, round: usize) -> Result<()> {
         let (half, at) = (ROUNDS * CHUNK, round * CHUNK);
         let to = (half + at) as u64;

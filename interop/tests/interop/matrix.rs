@@ -1,21 +1,21 @@
-//! The part of `dropin/MATRIX.md` that is about siw: written here, and compared with what has run.
+//! The part of `dropin/MATRIX.md` about siw. It is written here, and compared with the results.
 
 use uwarp_interop::Report;
 
 use crate::programs::SUITE;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../dropin/MATRIX.md");
-/// It is between these; the tests of the drop-in library leave it as it is.
+/// Markers around the part. The tests of the drop-in library do not change it.
 const BEGIN: &str = "<!-- siw: ./ci.sh interop writes this part -->\n";
 const END: &str = "<!-- siw: here it ends -->\n";
-/// Versions may be others than those that the part was written with.
+/// Prefix of the line of versions, which is not compared.
 const VERSIONS: &str = "With ";
 
-/// Compares the part with the results, or writes it with `UWARP_DROPIN_MATRIX=write`; when not all programs have run, it stays as
-/// it is.
+/// Compares the part with the results, or writes it with `UWARP_DROPIN_MATRIX=write`. Does nothing
+/// unless all programs have run.
 ///
 /// # Errors
-/// It is not what has run; or the file is not as it was.
+/// The part differs from the results, or the file lacks the markers.
 pub(crate) fn settle(report: &Report, versions: &[String]) -> Result<(), String> {
     let Some(table) = report.suite(SUITE) else {
         return Ok(());

@@ -1,22 +1,22 @@
-//! A connection between a QP of ours and one of the agent's.
+//! A connection between a QP of ours and one of the agent.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use uwarp_interop::{Agent, Answer, Conn, Event, Failure, Listen, PATIENCE, QpWish, Result, Rig};
+use uwarp_interop::{Agent, Answer, Conn, Event, Failure, Listen, PATIENCE, QpParams, Result, Rig};
 use uwarp_verbs::llp::ethernet::EthernetNetwork;
 use uwarp_verbs::{
     AcceptOptions, Access, Completion, ConnectOptions, Connected, Cq, Device, MemoryRegion, Pd, Qp,
     QpCaps, Settings, Status, WcOpcode,
 };
 
-/// siw's responder can miss an FPDU that comes right behind its Reply: it sends the Reply before it
-/// listens to the socket. Nothing moves then until more comes, so that we wait a little first.
+/// siw's responder can miss an FPDU right after its Reply, because it sends the Reply before it
+/// watches the socket. Nothing moves until more bytes come, so we wait before we send.
 const SETTLE: Duration = Duration::from_millis(250);
 
-/// Who calls whom.
+/// Roles of the two sides.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Role {
     /// We connect to the guest.
@@ -28,7 +28,7 @@ pub(crate) enum Role {
 impl Role {
     pub(crate) const BOTH: [Role; 2] = [Role::GuestServes, Role::GuestConnects];
 
-    /// For the names of tests.
+    /// Name for tests.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Role::GuestServes => "guest_serves",
@@ -36,7 +36,7 @@ impl Role {
         }
     }
 
-    /// For the matrix.
+    /// Name for the matrix.
     pub(crate) fn title(self) -> &'static str {
         match self {
             Role::GuestServes => "siw as responder",
@@ -45,21 +45,21 @@ impl Role {
     }
 }
 
-/// What the two ends are to agree on. siw rounds depths up to powers of two: these are such.
+/// Parameters that the two ends negotiate. Depths are powers of two, because siw rounds them up.
 #[derive(Clone, Debug)]
 pub(crate) struct Terms {
     pub(crate) ird: u8,
     pub(crate) ord: u8,
-    /// IRD and ORD of the guest's consumer, when they are others.
+    /// IRD and ORD of the guest's consumer, if they differ.
     pub(crate) their_depths: Option<(u8, u8)>,
-    /// What each side's consumer tells the other.
+    /// Private Data of each side.
     pub(crate) our_data: Vec<u8>,
     pub(crate) their_data: Vec<u8>,
     pub(crate) settings: Settings,
     pub(crate) peer_to_peer: bool,
     pub(crate) caps: QpCaps,
-    pub(crate) wish: QpWish,
-    /// Another network of ours than that of the wire.
+    pub(crate) qp_params: QpParams,
+    /// Our network, if it is not that of the wire.
     pub(crate) network: Option<EthernetNetwork>,
 }
 
@@ -74,7 +74,7 @@ impl Default for Terms {
             settings: Settings::default(),
             peer_to_peer: false,
             caps: QpCaps::default(),
-            wish: QpWish::default(),
+            qp_params: QpParams::default(),
             network: None,
         }
     }
@@ -92,9 +92,9 @@ pub(crate) struct Ours {
 pub(crate) struct Pair {
     pub(crate) ours: Ours,
     pub(crate) conn: Conn,
-    /// What the guest heard of us: the request, or the establishment.
+    /// Event in the guest: the request, or the establishment.
     pub(crate) heard: Event,
-    /// What we heard of the guest.
+    /// Private Data of the guest.
     pub(crate) private_data: Vec<u8>,
 }
 
@@ -108,7 +108,7 @@ impl Ours {
         Ours::on(device, terms)
     }
 
-    /// On a device that is there.
+    /// Creates an end on an existing device.
     pub(crate) fn on(device: Device, terms: &Terms) -> Result<Ours> {
         let pd = device.alloc_pd()?;
         let cq = device.create_cq(terms.caps.max_send_wr + terms.caps.max_recv_wr)?;
@@ -116,12 +116,12 @@ impl Ours {
         Ok(Ours { device, pd, cq, qp })
     }
 
-    /// A region of ours, of zeros.
+    /// Registers a region of zeros on our side.
     pub(crate) fn region(&self, len: usize, access: Access) -> Result<MemoryRegion> {
         Ok(self.pd.register(vec![0; len], access)?)
     }
 
-    /// The next completion, which must be that success.
+    /// Waits for the next completion, which must be this success.
     pub(crate) fn completion(&self, wr_id: u64, opcode: WcOpcode) -> Result<Completion> {
         let Some(completion) = self.cq.wait(Some(PATIENCE)) else {
             return Err(Failure::new(format!(
@@ -134,13 +134,13 @@ impl Ours {
         }
         let end = self.qp.end_reason().map(|reason| reason.to_string());
         Err(Failure::new(format!(
-            "a completion of {opcode:?} {wr_id} was awaited on our side, but this came: {completion:?}; \
+            "expected a completion of {opcode:?} {wr_id} on our side, got: {completion:?}; \
              end of the connection: {end:?}"
         )))
     }
 }
 
-/// Connects. `before` runs when both QPs exist and nothing was sent yet: the place to post receives.
+/// Connects. `before` runs when both QPs exist and nothing was sent yet. It can post receives.
 pub(crate) fn connect(
     rig: &mut Rig,
     role: Role,
@@ -151,7 +151,7 @@ pub(crate) fn connect(
     connect_with(rig, role, ours, terms, before)
 }
 
-/// The same, with an end of ours that is there.
+/// As `connect`, with an existing end on our side.
 pub(crate) fn connect_with(
     rig: &mut Rig,
     role: Role,
@@ -174,7 +174,7 @@ fn guest_serves(
     let port = rig.guest_port();
     let to = rig.wire.guest_addr(port);
     let listen = Listen {
-        wish: terms.wish,
+        qp_params: terms.qp_params,
         addr: Some(rig.wire.guest_ip()),
         ..Listen::default()
     };
@@ -194,7 +194,7 @@ fn guest_serves(
             agent.event(request.conn, "established")?;
             Ok::<_, Failure>(request)
         })();
-        // A connect that nobody answers ends by its own time limit.
+        // An unanswered connect ends by its own time limit.
         (heard, connecting.join())
     });
     let Ok(connected) = connected else {
@@ -223,7 +223,7 @@ fn guest_connects(
 ) -> Result<Pair> {
     let listener = ours.device.listen(SocketAddr::new(rig.wire.our_ip(), 0))?;
     let (ip, port) = (rig.wire.our_ip_for_guest(), listener.local_addr().port());
-    let conn = rig.agent.open_conn(ip, port, &terms.wish)?;
+    let conn = rig.agent.open_conn(ip, port, &terms.qp_params)?;
     before(&mut rig.agent, conn, &ours)?;
     rig.agent.connect(conn, &their_answer(terms))?;
     let request = listener.wait_request(Some(PATIENCE))?;

@@ -1,19 +1,22 @@
-//! Where siw departs from the RFCs, or breaks: what was seen, pinned. A test here that fails means that siw has
-//! changed, and that a workaround of ours may be in vain. Its Terminate Messages are pinned in `errors`.
+//! Pinned defects of siw: behavior that departs from the RFCs. A test that fails here shows that
+//! siw has changed, and that a workaround of ours may have become useless. Its Terminate Messages
+//! are pinned in `errors`.
 //!
-//! `5044-4.4-15` is a requirement: RFC, section, number in it. `Q7` is the number of a quirk, as they were counted when
-//! siw was measured.
+//! `5044-4.4-15` is a requirement: RFC, section, and number in the section. `Q7` is the number of a
+//! defect in docs/peers.md.
 //!
-//! The numbers Q1 to Q22 are those of docs/peers.md. Short Reads that cross a page (Q16) are in `quirks`. These are known and not tested:
-//! * what makes it stop to listen or to answer: a connection that is closed before its MPA Request (Q10), a
-//!   Request in many pieces (Q9);
-//! * what takes the guest's kernel down (Q22): an enhanced MPA Reply with fewer than 4 bytes of private data, an
-//!   empty Write segment that is not the last. That uwarp cannot send them is shown by `verbs/src/engine/tests`
-//!   over random sequences of work requests; [`capture`] looks at what it did send to this guest;
-//! * the sixth Read where IRD is 4 (Q6, inbound): it depends on how far the first has come; the outbound half is
-//!   pinned in `errors`;
-//! * that an idle connection is never probed (Q21): it takes hours to see;
-//! * its time limits at startup: 5 s and 10 s of waiting for one fact each.
+//! Short Reads that cross a page boundary (Q16) are in `quirks`. These defects are known and not
+//! tested:
+//! * siw stops listening or answering after a connection that is closed before its MPA Request
+//!   (Q10), or after a Request in many pieces (Q9).
+//! * The guest's kernel crashes (Q22) after an enhanced MPA Reply with fewer than 4 bytes of
+//!   private data, or after an empty Write segment that is not the last. `verbs/src/engine/tests`
+//!   shows over random sequences of work requests that uwarp cannot send these. [`capture`] checks
+//!   the bytes that it sent to this guest.
+//! * The sixth Read with an IRD of 4 (Q6, inbound) depends on the progress of the first. The
+//!   outbound half is pinned in `errors`.
+//! * siw never probes an idle connection (Q21), which takes hours to observe.
+//! * siw's time limits at startup take 5 s and 10 s each.
 
 mod capture;
 mod extensions;
@@ -28,7 +31,7 @@ use crate::Case;
 pub(crate) fn cases(wire: &str) -> Vec<Case> {
     let mut cases = verbs::cases();
     cases.extend(extensions::cases());
-    // A raw peer knows no network but the kernel's.
+    // A raw peer works only with kernel TCP.
     if wire == "kernel_tcp" {
         cases.extend(startup::cases());
         cases.extend(messages::cases());

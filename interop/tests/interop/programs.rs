@@ -1,5 +1,5 @@
-//! Programs of the distribution, not recompiled: on the drop-in library here, on rdma-core and siw in the guest. Each serves on either
-//! side, and its client is on the other.
+//! Programs of the distribution, not recompiled: on the drop-in library here, on rdma-core and siw
+//! in the guest. Each is a server on either side, with its client on the other.
 
 use std::net::IpAddr;
 use std::thread;
@@ -10,47 +10,48 @@ use uwarp_interop::{Failure, Guest, Image, Outcome, Output, PATIENCE, Result, Ri
 use crate::Case;
 use crate::pair::Role;
 
-/// In the names of the tests, and in the matrix.
+/// Suite in the names of the tests, and in the matrix.
 pub(crate) const SUITE: &str = "programs";
-/// The program of the textbooks. It says the same on every device.
+/// The textbook program. It prints the same on every device.
 const TEXTBOOK: &str = "textbook";
-/// The profile for programs that begin with much, and for servers that speak first.
+/// The profile for programs that send much at first, and for servers that send first.
 const FOR_SIW: &[&str] = &["--peer", "siw"];
-/// How often a port is looked at that cannot be waited for.
+/// Interval between tries of a port.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Q25: what perftest says on siw, behind its results, when the peer closes right behind its answer: siw has sent the last message,
-/// and reports it as failed. Then it ends with 1.
+/// Q25: perftest's output on siw, after its results, if the peer closes right after its answer. siw
+/// has sent the last message, but reports it as failed, and perftest exits with 1.
 const CLOSED_EARLY: [&str; 2] = [
     "Bad wc status 2 ",
     "Failed to close connection between server and client",
 ];
 const DEVIATION: &str = "siw may report its last message as failed although it was sent, if the peer closes (Q25); perftest prints that after its results";
 
-/// What perftest's client says on siw when its second connection is refused, before it crashes of that (139: SIGSEGV).
+/// Output of perftest's client on siw when its second connection is refused, before it crashes for
+/// that reason (139: SIGSEGV).
 const REFUSED: [&str; 2] = [
     "Failed to connect through RDMA CM.",
     "ERRNO: Connection refused.",
 ];
 const CRASHED: i32 = 139;
 const EARLY: &str = "a client that connects again before the server listens again crashes; the test starts both again";
-/// rping's last words when its main thread has closed the event channel before its event thread
-/// waits for the next event: that thread then ends the process with [`LOST_CHANNEL_STATUS`], after
-/// all pings. A fault of rping on any device (dropin/MATRIX.md).
+/// Last output of rping if its main thread closes the event channel before its event thread waits
+/// for the next event. That thread then ends the process with [`LOST_CHANNEL_STATUS`], after all
+/// pings. This is a fault of rping on any device (dropin/MATRIX.md).
 const LOST_CHANNEL: &str = "rdma_get_cm_event: Bad file descriptor";
 const LOST_CHANNEL_STATUS: i32 = 255;
-/// How many clients may come too early, one behind the other.
+/// Most clients in a row that may connect too early.
 const TOO_EARLY: u32 = 3;
-/// How many servers on siw may lose a wake-up, one behind the other, while their clients are on siw, too.
+/// Most servers on siw in a row that may lose a wake-up while their clients are also on siw.
 const MOST_LOST: u32 = 3;
 
-/// A server and its client. `{port}` and `{address}` are the server's: to each as it knows them.
+/// A server and its client. `{port}` and `{address}` are the server's, as each side knows them.
 pub(crate) struct Program {
-    /// Words with hyphens.
+    /// Words separated by hyphens.
     pub(crate) name: &'static str,
     pub(crate) server: &'static str,
     pub(crate) client: &'static str,
-    /// What they must have said; any white space is one space.
+    /// Text that their output must contain. Any white space counts as one space.
     pub(crate) server_says: &'static [&'static str],
     pub(crate) client_says: &'static [&'static str],
 }
@@ -181,10 +182,11 @@ impl Program {
         self.name.starts_with("ib_")
     }
 
-    /// Whether this client has connected once, and again before its server listened a second time. perftest's server stops listening
-    /// when it has the first connection, and nothing tells the client that it listens again for the second; between two hosts the
-    /// client need not be the slower one. Its own next try, a tenth of a second later, is what crashes: it is made with ids that
-    /// were freed. `uwarp run` asks again for a program that connects; nobody does for one on siw.
+    /// Returns true if this client connected once, and again before its server listened again.
+    /// perftest's server stops listening after the first connection, and nothing tells the client
+    /// when it listens for the second. Between two hosts the server may be the slower one. The
+    /// crash happens in the client's own next try, a tenth of a second later, which uses freed ids.
+    /// `uwarp run` retries for a program that connects, but rdma-core on siw does not.
     fn came_too_early(&self, client: &Result<Output>) -> bool {
         let refused = |output: &Output| {
             output.code == CRASHED && REFUSED.iter().all(|text| output.text.contains(text))
@@ -192,7 +194,7 @@ impl Program {
         self.is_perftest() && client.as_ref().is_ok_and(refused)
     }
 
-    /// Whether rping's event thread has ended it after all pings.
+    /// Returns true if rping's event thread has ended it after all pings.
     pub(crate) fn lost_its_channel(&self, output: &Output) -> bool {
         self.name.starts_with("rping")
             && output.code == LOST_CHANNEL_STATUS
@@ -200,20 +202,20 @@ impl Program {
             && !output.text.contains(" failed")
     }
 
-    /// Whether this is how it ended on siw when the peer closed first.
+    /// Returns true if it ended as perftest does on siw when the peer closed first.
     fn closed_early(&self, code: i32, flat: &str) -> bool {
         self.is_perftest() && code == 1 && CLOSED_EARLY.iter().all(|text| flat.contains(text))
     }
 }
 
-/// What both sides have left.
+/// Results of both sides.
 pub(crate) struct Said {
     server: Output,
     client: Output,
 }
 
 impl Said {
-    /// That both ended well, and said what they should; `role` is the guest's.
+    /// Checks that both ended well with the expected output. `role` is the guest's.
     pub(crate) fn check(&self, program: &Program, role: Option<Role>) -> Result<()> {
         let sides = [
             (&self.server, program.server, program.server_says),
@@ -229,7 +231,7 @@ impl Said {
                 || (on_siw == Some(side) && program.closed_early(output.code, &flat));
             if !well || missing.is_some() {
                 return Err(Failure::new(format!(
-                    "'{words}' ended with {}, and was to say {says:?}:\n{}",
+                    "'{words}' ended with {}, and its output should contain {says:?}:\n{}",
                     output.code,
                     self.all()
                 )));
@@ -276,11 +278,11 @@ fn guest_serves(program: &Program, rig: &mut Rig) -> Result<Said> {
     both(server.wait(rest(&client)), client)
 }
 
-/// `profile`: options of `uwarp run`.
+/// Runs the server here. `profile` has options for `uwarp run`.
 pub(crate) fn we_serve(program: &Program, rig: &mut Rig, profile: &[&str]) -> Result<Said> {
     let mut early = 0;
     loop {
-        // Below those that the system gives out.
+        // Below the ports that the system assigns.
         let port = 20_000 + rig.guest_port();
         let words = filled(program.server, rig.wire.our_ip(), port);
         let mut server = ours(&*rig.wire, &rig.image, &words, profile)?;
@@ -295,7 +297,8 @@ pub(crate) fn we_serve(program: &Program, rig: &mut Rig, profile: &[&str]) -> Re
     }
 }
 
-/// siw on both sides, by the guest's own address. A server that has lost a wake-up is started again, with its client.
+/// Runs both sides on siw, by the guest's own address. A server that has lost a wake-up is started
+/// again with its client.
 fn guest_alone(program: &Program, rig: &mut Rig) -> Result<Said> {
     let mut lost = 0;
     loop {
@@ -312,21 +315,22 @@ fn guest_alone(program: &Program, rig: &mut Rig) -> Result<Said> {
     }
 }
 
-/// Q7: what comes right behind siw's Reply can lie unread until more comes, and none can come when it fills the window, as a
-/// client on siw makes it. (A client of ours waits a moment, by `--peer siw`.) Whether a connection of this server has such bytes.
+/// Returns true if a connection of this server has unread bytes. Q7: bytes right after siw's Reply
+/// can stay unread until more bytes come. None come if they fill the window, as those of a client
+/// on siw do. (Our client waits a moment with `--peer siw`.)
 fn leaves_unread(guest: &mut Guest, port: u16) -> bool {
-    // State 01 is ESTABLISHED; then come the lengths of the queues, to be sent and to be read.
+    // State 01 is ESTABLISHED. The lengths of the send and the receive queue follow.
     let look =
         format!("grep -q ':{port:04X} [0-9A-F]*:[0-9A-F]* 01 [0-9A-F]*:0*[1-9A-F]' /proc/net/tcp");
-    // If this fails, too, the client's error tells why.
+    // If this also fails, the client's error shows the reason.
     guest.run(&look, PATIENCE).is_ok_and(|seen| seen.code == 0)
 }
 
-/// How long the server may take when the client has ended.
+/// Time limit for the server after the client has ended.
 fn rest(client: &Result<Output>) -> Duration {
     match client {
         Ok(output) if output.code == 0 => PATIENCE,
-        // What it has said is all that is of interest.
+        // Only its output is needed.
         _ => Duration::from_secs(2),
     }
 }
@@ -348,12 +352,13 @@ fn both(server: Result<Output>, client: Result<Output>) -> Result<Said> {
     }
 }
 
-/// Waits until the guest can open a TCP connection to a server of ours, and closes it again, of which the program does not hear.
+/// Waits until the guest can open a TCP connection to a server of ours, and closes it. The program
+/// does not notice.
 fn wait_listening(rig: &mut Rig, server: &mut Uwarp, to: IpAddr, port: u16) -> Result<()> {
     let probe = format!("timeout 5 nc {to} {port} </dev/null");
     let deadline = Instant::now() + PATIENCE;
     while rig.guest.run(&probe, PATIENCE)?.code != 0 {
-        if server.has_ended()? || Instant::now() > deadline {
+        if server.reap()? || Instant::now() > deadline {
             return Err(Failure::new(format!(
                 "the server does not listen, and said:\n{}",
                 server.said()

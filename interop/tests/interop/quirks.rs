@@ -1,4 +1,4 @@
-//! What siw does otherwise with single operations, pinned.
+//! Pinned defects of siw in single operations.
 
 use serde_json::json;
 use uwarp_interop::{Failure, Outcome, Post, Result, Rig, pattern, sge};
@@ -37,8 +37,8 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-/// siw's library takes the STag from the wrong place, where the standard API has nothing. RFC 5040
-/// section 7.1 has us end the connection, for nobody was ever given STag 0.
+/// siw's library takes the STag from the wrong field, which the standard API leaves unset. RFC 5040
+/// section 7.1 requires us to end the connection, because STag 0 was never assigned.
 fn stag_0(rig: &mut Rig, role: Role) -> Result<Outcome> {
     let bench = Bench::open(rig, role, &Terms::default(), GUARD)?;
     let agent = &mut rig.agent;
@@ -52,15 +52,15 @@ fn stag_0(rig: &mut Rig, role: Role) -> Result<Outcome> {
     bench.ended("TerminateSent", |reason| sent(reason, (0, 1, 9)))?;
     match bench.ours.cq.poll_one() {
         Some(receive) if receive.wr_id == 10 && receive.status == Status::RemoteInvalidRequest => {}
-        other => return Err(Failure::new(format!("our receive ended so: {other:?}"))),
+        other => return Err(Failure::new(format!("our receive ended with: {other:?}"))),
     }
     Ok(Outcome::Deviation(format!(
         "{STAG_0}; uwarp ends the connection"
     )))
 }
 
-/// siw sends up to 32 bytes in one piece with their header, and copies them wrongly when they lie in
-/// two pages in parts of different length: wrong bytes with a right CRC.
+/// siw sends up to 32 bytes in one piece with their header. If they cross a page boundary in parts
+/// of different lengths, it copies them wrongly: wrong bytes with a valid CRC.
 fn straddle(rig: &mut Rig, role: Role) -> Result<Outcome> {
     const PAGE: usize = 4096;
     const LEN: usize = 32;
@@ -79,11 +79,11 @@ fn straddle(rig: &mut Rig, role: Role) -> Result<Outcome> {
         bench.near.read_at(0, &mut came)?;
         Ok(came)
     };
-    // Two halves are no trouble.
+    // Two equal halves are copied correctly.
     let even = PAGE - LEN / 2;
     if read(even)? != pattern(9, even as u64, LEN) {
         return Err(Failure::new(
-            "a Read across two pages in equal halves is wrong",
+            "a Read of two equal halves in two pages is wrong",
         ));
     }
     let uneven = PAGE - 10;
@@ -93,22 +93,22 @@ fn straddle(rig: &mut Rig, role: Role) -> Result<Outcome> {
         return Ok(Outcome::Passed);
     }
     if came[..10] != want[..10] {
-        return Err(Failure::new("already what lies in the first page is wrong"));
+        return Err(Failure::new("even the bytes in the first page are wrong"));
     }
     Ok(Outcome::Deviation(
-        "siw's answer to a Read of 3 to 32 bytes that lie in two pages has wrong bytes and a right CRC \
+        "siw's answer to a Read of 3 to 32 bytes in two pages has wrong bytes and a valid CRC \
          (fixed in Linux by aac27aa8c5cf)"
             .to_owned(),
     ))
 }
 
-/// A consumer that asks for solicited events only. siw makes none for a Send with SE.
+/// siw raises no event for a Send with SE if its consumer asks only for solicited events.
 fn solicited_event(rig: &mut Rig, role: Role) -> Result<Outcome> {
     let mut terms = Terms::default();
-    terms.wish.notify = "solicited";
-    // siw takes no receive without an element.
+    terms.qp_params.notify = "solicited";
+    // siw accepts no receive without an element.
     let inbox = rig.agent.reg(1, "lw")?;
-    // Whoever waits for no events cannot hear of the first message: no bench.
+    // Without events the consumer is not notified of the first message, so `Bench` cannot be used.
     let pair = crate::pair::connect(rig, role, &terms, |agent, conn, ours| {
         ours.qp.post_recv(&RecvWr::new(1, &[]))?;
         agent.recv(conn, 1, &sge(&inbox, 0, 1), 1, 0)
@@ -120,7 +120,7 @@ fn solicited_event(rig: &mut Rig, role: Role) -> Result<Outcome> {
     }
     pair.ours.qp.post_send(&SendWr::send(3, &[]).solicited())?;
     pair.ours.completion(3, WcOpcode::Send)?;
-    // It is found by polling; an event would have brought it before.
+    // The completion is found by polling. An event would have delivered it before.
     let sends = u64::from(role == Role::GuestConnects);
     let mut polled = 0;
     while polled < 1 + sends {
@@ -135,7 +135,7 @@ fn solicited_event(rig: &mut Rig, role: Role) -> Result<Outcome> {
     }
     agent.completion(conn)?.expect(1, "recv")?;
     Ok(Outcome::Deviation(
-        "siw makes no solicited event for a Send with SE (RFC 5040 section 5.3); the completion is found by polling"
+        "siw raises no solicited event for a Send with SE (RFC 5040 section 5.3); the completion is found by polling"
             .to_owned(),
     ))
 }

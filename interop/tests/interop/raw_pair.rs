@@ -1,4 +1,4 @@
-//! A connection between the raw peer and a QP of the agent's.
+//! A connection between the raw peer and a QP of the agent.
 
 use std::thread;
 use std::time::Duration;
@@ -6,20 +6,20 @@ use std::time::Duration;
 use uwarp_interop::raw::{C, REPLY, REQUEST, RawListener, RawPeer, StartupFrame};
 use uwarp_interop::{Answer, Conn, Event, Listen, Region, Result, Rig, sge};
 
-/// As in `pair`: siw's responder can miss what comes right behind its Reply.
+/// As in `pair`: siw's responder can miss bytes right after its Reply.
 const SETTLE: Duration = Duration::from_millis(250);
 
 /// Bytes of each region in the guest.
 pub(crate) const LEN: usize = 128;
 
-/// What the guest does for the connection.
+/// Parameters of the guest and of the raw peer.
 #[derive(Clone, Debug)]
 pub(crate) struct Terms {
-    /// Of the guest's consumer.
+    /// Parameters of the guest's consumer.
     pub(crate) answer: Answer,
-    /// Bytes of its receives, which are numbered from 100 on.
+    /// Bytes of its receives, which are numbered from 100.
     pub(crate) receives: Vec<usize>,
-    /// Ask for CRC.
+    /// Requests CRCs.
     pub(crate) crc: bool,
     /// IRD and ORD of the raw peer.
     pub(crate) depths: (u16, u16),
@@ -49,11 +49,11 @@ impl Terms {
 pub(crate) struct RawPair {
     pub(crate) peer: RawPeer,
     pub(crate) conn: Conn,
-    /// Where the receives are, one behind the other.
+    /// Memory of the receives, one after another.
     pub(crate) inbox: Region,
     /// All rights.
     pub(crate) all: Region,
-    /// No remote right.
+    /// No remote rights.
     pub(crate) local: Region,
 }
 
@@ -80,24 +80,24 @@ fn post_receives(rig: &mut Rig, conn: Conn, inbox: &Region, lens: &[usize]) -> R
     Ok(())
 }
 
-/// The raw peer connects to the guest and says that; what the guest's consumer hears of it.
+/// Connects the raw peer to the guest and sends `octets`. Waits for the guest's connection request.
 pub(crate) fn request(rig: &mut Rig, octets: &[u8]) -> Result<(RawPeer, Event)> {
     let (peer, listener) = knock(rig, octets)?;
     let event = rig.agent.request(listener)?;
     Ok((peer, event))
 }
 
-/// The raw peer connects to the guest and says that. Nothing is awaited.
+/// Connects the raw peer to the guest and sends `octets`, without waiting.
 pub(crate) fn knock(rig: &mut Rig, octets: &[u8]) -> Result<(RawPeer, uwarp_interop::ListenerNum)> {
     let port = rig.guest_port();
     let listener = rig.agent.listen(port, &Listen::default())?;
     let mut peer = RawPeer::connect(rig.wire.guest_addr(port))?;
-    // In one segment: siw does not take well to pieces.
+    // In one segment, because siw does not handle pieces well.
     peer.send(octets)?;
     Ok((peer, listener))
 }
 
-/// siw as the responder, both sides open.
+/// Connects with siw as the responder.
 pub(crate) fn guest_serves(rig: &mut Rig, terms: &Terms) -> Result<RawPair> {
     let (ird, ord) = terms.depths;
     let frame = StartupFrame::enhanced(REQUEST, terms.flags(), ird, ord);
@@ -115,19 +115,19 @@ pub(crate) fn guest_serves(rig: &mut Rig, terms: &Terms) -> Result<RawPair> {
     Ok(open(peer, conn, &regions))
 }
 
-/// siw as the initiator, until its Request is there.
+/// Connects with siw as the initiator, and receives its Request.
 pub(crate) fn guest_calls(rig: &mut Rig, answer: &Answer) -> Result<(RawPeer, Conn, StartupFrame)> {
     let listener = RawListener::bind(rig.wire.our_ip())?;
     let ip = rig.wire.our_ip_for_guest();
-    let wish = uwarp_interop::QpWish::default();
-    let conn = rig.agent.open_conn(ip, listener.port()?, &wish)?;
+    let qp_params = uwarp_interop::QpParams::default();
+    let conn = rig.agent.open_conn(ip, listener.port()?, &qp_params)?;
     rig.agent.connect(conn, answer)?;
     let mut peer = listener.accept()?;
     let frame = peer.startup_frame()?;
     Ok((peer, conn, frame))
 }
 
-/// siw as the initiator, both sides open.
+/// Connects with siw as the initiator.
 pub(crate) fn guest_connects(rig: &mut Rig, terms: &Terms) -> Result<RawPair> {
     let regions = regions(rig)?;
     let (mut peer, conn, _) = guest_calls(rig, &terms.answer)?;

@@ -1,6 +1,6 @@
-//! Programs of the distribution in the default profile, without `--peer siw`: each connects to siw,
-//! or siw to it, again and again. siw overlooks the first FPDU now and then (Q7), so that one
-//! connection shows little.
+//! Programs of the distribution in the default profile, without `--peer siw`. Each connects to siw,
+//! or siw to it, many times. siw sometimes misses the first FPDU (Q7), so one connection shows
+//! little.
 
 use uwarp_interop::{Failure, Outcome, PATIENCE, Result, Rig, Uwarp};
 
@@ -8,20 +8,20 @@ use crate::pair::Role;
 use crate::programs::{self, we_serve};
 use crate::{Case, Run};
 
-/// Connections of each program. A number in this variable replaces it, for a sample.
+/// Connections of each program. The variable replaces the number, for a sample.
 const CONNECTIONS: usize = 50;
 const SAMPLE: &str = "UWARP_INTEROP_CONNECTIONS";
-/// Port of the first server on siw. Each has one of its own: that of the last one may still be
-/// listened on. The wire passes all ports on.
+/// Port of the first server on siw. Each server has its own port, because the previous one may
+/// still be in use. The wire passes all ports on.
 const FIRST_PORT: u16 = 10_000;
 
-/// A server and its client, with as little traffic as they can have.
+/// A server and its client, with as little traffic as possible.
 struct Program {
     words: programs::Program,
     /// Connections of one run.
     connects: usize,
-    /// A server that speaks first waits for a client on siw for ever (RFC 5044 section 7.1.2, rule
-    /// 4), but for `--peer siw`.
+    /// A server that sends first waits forever for a client on siw (RFC 5044 section 7.1.2, rule
+    /// 4), except with `--peer siw`.
     server_first: bool,
 }
 
@@ -40,7 +40,7 @@ const fn program(name: &'static str, server: &'static str, client: &'static str)
     }
 }
 
-/// One of perftest, which connects twice: to agree on what it measures, and to measure it.
+/// A program of perftest. It connects twice: to agree on the measurement, and to measure.
 const fn perftest(name: &'static str, server: &'static str, client: &'static str) -> Program {
     Program {
         connects: 2,
@@ -54,7 +54,7 @@ const PROGRAMS: [Program; 10] = [
         "rping -s -a {address} -p {port} -C 2",
         "rping -c -a {address} -p {port} -C 2",
     ),
-    // More at once is too much for siw, which rejects some of 50.
+    // siw rejects some of 50 simultaneous connections.
     Program {
         connects: 5,
         server_first: true,
@@ -111,7 +111,7 @@ pub(crate) fn cases() -> Vec<Case> {
         suite: "default profile",
         name: format!("{}::{}", role.name(), program.words.name),
         title: format!(
-            "`{}` again and again: {}",
+            "`{}` many times: {}",
             program.words.name,
             match role {
                 Role::GuestServes => "server on siw, client on uwarp",
@@ -142,7 +142,7 @@ fn connections() -> usize {
     })
 }
 
-/// The server is on uwarp, and is started anew for each run.
+/// Runs the server on uwarp, and starts it again for each run.
 fn serve(program: &Program, connections: usize, rig: &mut Rig) -> Result<Outcome> {
     let runs = connections.div_ceil(program.connects);
     for run in 1..=runs {
@@ -154,8 +154,8 @@ fn serve(program: &Program, connections: usize, rig: &mut Rig) -> Result<Outcome
     Ok(Outcome::Passed)
 }
 
-/// The server is started anew for each run, by the guest itself, which takes no round trip. How it ends is for other tests:
-/// perftest's may report the message as failed that it has sent last (Q25).
+/// Runs the servers in the guest, where a loop starts them, which saves a round trip for each.
+/// Their exit codes are not checked here: perftest may report its last message as failed (Q25).
 fn run(program: &Program, connections: usize, first_port: u16, rig: &mut Rig) -> Result<Outcome> {
     let runs = connections.div_ceil(program.connects);
     let Program { words: program, .. } = program;

@@ -1,4 +1,4 @@
-//! Debian's rping in the guest against `uwarp rping`, both roles.
+//! Debian's rping in the guest against `uwarp rping`, in both roles.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use uwarp_interop::{Failure, Outcome, PATIENCE, Result, Rig, Uwarp, Wire};
 use crate::Case;
 
 const COUNT: usize = 100;
-/// rping takes 23 to 65535.
+/// rping accepts 23 to 65535.
 const SIZES: [usize; 5] = [23, 64, 1024, 4096, 65_535];
-/// A hundred pings of 64 KiB take seconds in the emulated guest; ten times that is a hang.
+/// A hundred pings of 64 KiB take seconds in the emulated guest. Ten times as long is a hang.
 const PINGS: Duration = Duration::from_secs(180);
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -36,12 +36,13 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-/// rping in the guest. Lines are cut: whole pings of 64 KiB need not cross the control channel.
+/// Command for rping in the guest. It cuts lines, so that pings of 64 KiB do not cross the control
+/// channel.
 fn theirs(arguments: &str) -> String {
     format!("rping {arguments} >/tmp/rping 2>&1; code=$?; cut -c1-40 /tmp/rping; exit $code")
 }
 
-/// `uwarp rping`.
+/// Starts `uwarp rping`.
 fn ours(wire: &dyn Wire, arguments: &[&str], crc: &str) -> Result<Uwarp> {
     let device = wire.device_argument()?;
     let base = [
@@ -102,7 +103,7 @@ fn connects(rig: &mut Rig, size: usize, crc: &str) -> Result<Outcome> {
     agreed(&server.text, crc)
 }
 
-/// That it ended well, and showed every ping with the text that rping gives it.
+/// Checks that the program succeeded and printed every ping with rping's text.
 fn check(who: &str, code: i32, said: &str, label: &str, size: usize) -> Result<()> {
     let shown: Vec<&str> = said
         .lines()
@@ -111,7 +112,7 @@ fn check(who: &str, code: i32, said: &str, label: &str, size: usize) -> Result<(
     let as_it_should = shown.len() == COUNT
         && shown.iter().enumerate().all(|(number, text)| {
             let want = format!("rdma-ping-{number}: ");
-            // What is shown may be cut, and a small ping has room for little.
+            // A printed ping may be cut, and a small ping has room for little text.
             text.starts_with(&want[..want.len().min(size - 1)])
         });
     if code == 0 && as_it_should {
@@ -124,18 +125,18 @@ fn check(who: &str, code: i32, said: &str, label: &str, size: usize) -> Result<(
     )))
 }
 
-/// That CRC was in use, or was not: siw asks for none, so that our wish decides.
+/// Checks whether CRC was in use. siw does not ask for it, so our setting decides.
 fn agreed(said: &str, crc: &str) -> Result<Outcome> {
     if said.contains(&format!("MPA revision 2, CRC {crc}, ")) {
         return Ok(Outcome::Passed);
     }
     Err(Failure::new(format!(
-        "CRC {crc} and MPA revision 2 were to be agreed:\n{}",
+        "CRC {crc} and MPA revision 2 should be negotiated:\n{}",
         cut(said)
     )))
 }
 
-/// The last lines, each cut.
+/// Returns the last lines, each cut.
 fn cut(said: &str) -> String {
     let lines: Vec<String> = said
         .lines()

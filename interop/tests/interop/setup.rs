@@ -1,8 +1,8 @@
-//! Setup of connections: revisions, peer-to-peer mode, private data of a reject.
+//! Connection setup: revisions, peer-to-peer mode, private data of a reject.
 
 use std::thread;
 
-use uwarp_interop::{Answer, Failure, Listen, Outcome, PATIENCE, Post, QpWish, Result, Rig};
+use uwarp_interop::{Answer, Failure, Listen, Outcome, PATIENCE, Post, QpParams, Result, Rig};
 use uwarp_interop::{pattern, sge};
 use uwarp_verbs::{
     ConnectError, ConnectOptions, Listener, Peer, RecvWr, Revision, RtrKinds, SendWr, Settings,
@@ -14,7 +14,7 @@ use crate::bench::Bench;
 use crate::pair::{Ours, Role, Terms, connect};
 use crate::transfers::{FEW_SIZES, all_operations};
 
-/// siw takes 256 bytes, but sends wrong lengths above 251.
+/// siw accepts 256 bytes, but sends wrong lengths above 251.
 const PRIVATE_DATA: [usize; 3] = [0, 1, 251];
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -83,8 +83,8 @@ fn with_revision(rig: &mut Rig, revision: Revision) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// The responder is the first to send. siw takes anything at all for the RTR indication, and misses one
-/// that comes too early: the profile waits.
+/// The responder sends first. siw accepts any message as the RTR indication, and misses one that
+/// comes too early, so the profile waits.
 fn peer_to_peer(rig: &mut Rig, rtr: RtrKinds) -> Result<Outcome> {
     let terms = Terms {
         settings: Settings::default().rtr(rtr).peer(Peer::Siw),
@@ -123,14 +123,14 @@ fn reject(rig: &mut Rig, role: Role) -> Result<Outcome> {
         };
         if came != data {
             return Err(Failure::new(format!(
-                "{data:02x?} was said with the reject, but {came:02x?} was heard"
+                "{data:02x?} was sent with the reject, but {came:02x?} was received"
             )));
         }
     }
     Ok(Outcome::Passed)
 }
 
-/// What we hear.
+/// Returns the private data that we receive.
 fn rejected_by_guest(rig: &mut Rig, ours: &Ours, data: &[u8]) -> Result<Vec<u8>> {
     let port = rig.guest_port();
     let to = rig.wire.guest_addr(port);
@@ -146,16 +146,16 @@ fn rejected_by_guest(rig: &mut Rig, ours: &Ours, data: &[u8]) -> Result<Vec<u8>>
     match connected {
         Err(ConnectError::Rejected { private_data, .. }) => Ok(private_data),
         other => Err(Failure::new(format!(
-            "a reject was expected, but our connect ended so: {other:?}"
+            "expected a reject, but our connect ended with: {other:?}"
         ))),
     }
 }
 
-/// What the guest hears: ECONNRESET, which is its way of saying it.
+/// Returns the private data that the guest receives. Its status for a reject is ECONNRESET.
 fn rejected_by_us(rig: &mut Rig, ours: &Ours, data: &[u8]) -> Result<Vec<u8>> {
     let listener = listen(rig, ours)?;
     let (ip, port) = (rig.wire.our_ip_for_guest(), listener.local_addr().port());
-    let conn = rig.agent.open_conn(ip, port, &QpWish::default())?;
+    let conn = rig.agent.open_conn(ip, port, &QpParams::default())?;
     rig.agent.connect(conn, &Answer::default())?;
     listener.wait_request(Some(PATIENCE))?.reject(data)?;
     let event = rig.agent.event(conn, "rejected")?;

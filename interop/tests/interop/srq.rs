@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::json;
-use uwarp_interop::{Agent, Conn, Failure, Outcome, PATIENCE, Post, QpWish, Region, Result, Rig};
+use uwarp_interop::{Agent, Conn, Failure, Outcome, PATIENCE, Post, QpParams, Region, Result, Rig};
 use uwarp_interop::{SrqNum, pattern, sge};
 use uwarp_verbs::{
     Access, AsyncEvent, MemoryRegion, OnNoReceive, QpCaps, RecvWr, SendWr, Sge, Srq, SrqAttr,
@@ -26,9 +26,9 @@ use crate::transfers::sent;
 /// Connections that share a queue, and messages on each.
 const LANES: usize = 4;
 const EACH: usize = 24;
-/// Bytes that a receive has room for: more than one segment.
+/// Bytes of a receive: more than one segment.
 const LEN: usize = 3000;
-/// Receives for all.
+/// Receives for all messages.
 const ALL: usize = LANES * EACH;
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -60,7 +60,7 @@ const OURS: Ends = Ends {
     us: true,
 };
 
-/// Which side has a shared receive queue.
+/// Sides with a shared receive queue.
 #[derive(Clone, Copy)]
 struct Ends {
     guest: bool,
@@ -83,7 +83,7 @@ struct Lanes {
     their_srq: Option<SrqNum>,
 }
 
-/// Where the receives are: behind what is sent.
+/// Offset of the receives, which follow the sources.
 const SINKS: usize = ALL * LEN;
 
 impl Lanes {
@@ -107,12 +107,12 @@ impl Lanes {
         } else {
             None
         };
-        let wish = QpWish {
+        let qp_params = QpParams {
             recv_wr: octets(ALL),
             srq: their_srq,
-            ..QpWish::default()
+            ..QpParams::default()
         };
-        let door = Door::open(rig, &ours, role, wish)?;
+        let door = Door::open(rig, &ours, role, qp_params)?;
         let mut all = Lanes {
             ours,
             lanes: Vec::new(),
@@ -132,7 +132,7 @@ impl Lanes {
         Ok(all)
     }
 
-    /// One more QP of ours.
+    /// Creates one more QP on our side.
     fn end(&self, hold: Option<OnNoReceive>) -> Result<Ours> {
         let Ours { device, pd, cq, .. } = &self.ours;
         let mut builder = pd.qp().caps(QpCaps::default());
@@ -147,7 +147,7 @@ impl Lanes {
         Ok(Ours { device, pd, cq, qp })
     }
 
-    /// Posts those receives on our side, each for its slot behind the messages.
+    /// Posts receives on our side, each for its slot after the sources.
     fn receive(&self, slots: std::ops::Range<usize>) -> Result<()> {
         let sinks: Vec<[Sge; 1]> = slots
             .clone()
@@ -163,7 +163,7 @@ impl Lanes {
         }
     }
 
-    /// The same in the guest.
+    /// Posts the same receives in the guest.
     fn receive_there(&self, agent: &mut Agent, slots: std::ops::Range<usize>) -> Result<()> {
         let Some(srq) = self.their_srq else {
             return Err(Failure::new("the guest has no shared receive queue"));
@@ -178,7 +178,7 @@ impl Lanes {
         )
     }
 
-    /// Ends all connections as they should end.
+    /// Ends all connections in order.
     fn close(self, agent: &mut Agent) -> Result<()> {
         for (number, lane) in self.lanes.iter().enumerate() {
             part(agent, lane.conn, &lane.ours, number)?;
@@ -192,7 +192,8 @@ impl Lanes {
     }
 }
 
-/// It is the initiator's (RFC 5044 section 7.1.2), and empty.
+/// Sends the first message of a connection, which is empty and the initiator's (RFC 5044 section
+/// 7.1.2).
 fn first_message(agent: &mut Agent, all: &Lanes, end: &Ours, conn: Conn) -> Result<()> {
     let receive = RecvWr::new(1000, &[]);
     match &all.our_srq {
@@ -205,12 +206,12 @@ fn first_message(agent: &mut Agent, all: &Lanes, end: &Ours, conn: Conn) -> Resu
     Ok(())
 }
 
-/// Bytes of a message: several lengths, none as short as what siw cuts wrongly at a page.
+/// Bytes of a message: several lengths, none short enough for siw's fault at page boundaries.
 fn len(lane: usize, number: usize) -> usize {
     33 + (lane * 1009 + number * 643) % (LEN - 32)
 }
 
-/// Where a message is, in the memory of who sends it.
+/// Offset of a message in the sender's memory.
 fn source(lane: usize, number: usize) -> usize {
     (lane * EACH + number) * LEN
 }

@@ -1,4 +1,4 @@
-//! Every operation of both sides, over the sizes at which something changes.
+//! Every operation of both sides, over the sizes at which behavior changes.
 
 use uwarp_interop::{Agent, Failure, Outcome, Post, Result, Rig, pattern, sge, sges};
 use uwarp_verbs::{EndReason, RecvWr, RemoteBuffer, SendWr, Settings, Sge, WcOpcode};
@@ -9,8 +9,8 @@ use crate::Case;
 use crate::bench::{Bench, By, GUARD, Op, octets};
 use crate::pair::{Role, Terms};
 
-/// Nothing, one byte; around siw's inline frames; around what one segment of 1500 bytes
-/// carries of every message; around 2^16; large.
+/// None and one byte; around siw's inline frames; around the payload of one 1500-byte segment for
+/// every message; around 2^16; large.
 pub(crate) const SIZES: [usize; 17] = [
     0,
     1,
@@ -30,10 +30,10 @@ pub(crate) const SIZES: [usize; 17] = [
     1 << 20,
     16 << 20,
 ];
-/// For passes in which all operations take turns.
+/// For runs in which all operations take turns.
 pub(crate) const FEW_SIZES: [usize; 5] = [0, 1, 1425, 65_537, 1 << 20];
 
-pub(crate) const STAG_0: &str = "siw's library puts STag 0 into a Send with Invalidate of user space, whatever \
+pub(crate) const STAG_0: &str = "siw's library sends STag 0 in a Send with Invalidate from user space, whatever \
                       invalidate_rkey says";
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -113,7 +113,7 @@ fn sizes(rig: &mut Rig, role: Role, op: Op, by: By) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// What a Send with Invalidate has named cannot be written any more.
+/// Checks that an invalidated region can no longer be written.
 fn invalid_for_good(rig: &mut Rig, bench: &Bench, by: By) -> Result<Outcome> {
     let agent = &mut rig.agent;
     match by {
@@ -154,19 +154,18 @@ fn invalid_for_good(rig: &mut Rig, bench: &Bench, by: By) -> Result<Outcome> {
             let mut came = [0xff; GUARD];
             region.read_at(0, &mut came)?;
             if came != [0; GUARD] {
-                return Err(Failure::new(
-                    "a region was written that is not valid any more",
-                ));
+                return Err(Failure::new("an invalidated region was written"));
             }
             bench.ended("TerminateSent", |reason| sent(reason, (1, 1, 0)))?;
             Ok(Outcome::Deviation(format!(
-                "{STAG_0}; with wr.rdma.rkey set to it too, the right one is sent"
+                "{STAG_0}; with the STag also in wr.rdma.rkey, the right one is sent"
             )))
         }
     }
 }
 
-/// That our side ended the connection by that Terminate Message: Layer, EType, Error Code.
+/// Returns true if our side ended the connection by a Terminate Message with this Layer, EType and
+/// Error Code.
 pub(crate) fn sent(reason: &EndReason, want: (u8, u8, u8)) -> bool {
     match reason {
         EndReason::TerminateSent {
@@ -189,7 +188,7 @@ fn without_crc(rig: &mut Rig, role: Role) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Sends, Writes and Reads of those sizes, each way.
+/// Sends, Writes and Reads of these sizes, each way.
 pub(crate) fn all_operations(bench: &mut Bench, agent: &mut Agent, sizes: &[usize]) -> Result<()> {
     for len in sizes {
         for op in Op::PLAIN {
@@ -201,11 +200,11 @@ pub(crate) fn all_operations(bench: &mut Bench, agent: &mut Agent, sizes: &[usiz
     Ok(())
 }
 
-/// 100,000 bytes in pieces: of one byte, of none, across pages, not aligned to anything. The sink
-/// is cut elsewhere.
+/// 100,000 bytes in pieces: one byte, an empty piece, across pages, unaligned. The sink is cut
+/// elsewhere.
 const GATHER: [(usize, usize); 4] = [(3, 1), (101, 31_000), (40_000, 0), (50_005, 68_999)];
-/// An element of no bytes between others in what siw sends is a null pointer in its kernel
-/// (siw_tx_hdt): it ends the guest.
+/// An empty element between others in a list that siw sends is a null pointer in its kernel
+/// (siw_tx_hdt), and crashes the guest.
 const GATHER_OF_GUEST: [(usize, usize); 4] = [(3, 1), (101, 31_000), (40_000, 2), (50_005, 68_997)];
 const SCATTER: [(usize, usize); 4] = [(7, 50_000), (60_001, 3), (70_000, 0), (80_009, 49_997)];
 const PIECES: usize = 100_000;
@@ -273,14 +272,14 @@ fn scatter_gather(rig: &mut Rig, role: Role, by: By) -> Result<Outcome> {
     Ok(match by {
         By::Us => Outcome::Passed,
         By::Guest => Outcome::Deviation(
-            "no element of no bytes between others: siw's kernel crashes on sending such a list"
+            "without an empty element between others: siw's kernel crashes when it sends such a list"
                 .to_owned(),
         ),
     })
 }
 
-/// Calls `with` for every piece that is not empty: its offset, where its data lies in the message,
-/// its length.
+/// Calls `with` for every piece that is not empty: its offset, the offset of its data in the
+/// message, its length.
 fn pieces(
     list: &[(usize, usize)],
     mut with: impl FnMut(usize, usize, usize) -> Result<()>,
@@ -304,14 +303,15 @@ fn expect_len(len: u64) -> Result<()> {
     )))
 }
 
-/// Twice as many as may be outstanding: the second half waits for the first.
+/// Twice as many as may be outstanding, so the second half waits for the first.
 const READS: usize = 32;
-/// Bytes of each. A multiple of 4, so that the FPDUs of Responses have no padding: QEMU's user network cuts a stream at
-/// multiples of 4, and siw misreads padding and CRC that two segments share (Q23).
+/// Bytes of each Read. A multiple of 4, so that the FPDUs of Responses have no padding. QEMU's user
+/// network cuts a stream at multiples of 4, and siw misreads padding and CRC that two segments
+/// share (Q23).
 const READ_LEN: usize = 20_004;
 
 fn many_reads(rig: &mut Rig, role: Role, readers: &[By]) -> Result<Outcome> {
-    // A half for what each reads, and a half for where it goes.
+    // The first half is read, and the second half is the sink.
     let half = READS * READ_LEN;
     let bench = Bench::open(rig, role, &Terms::default(), 2 * half)?;
     bench.agreed(|info| (info.ird, info.ord) == (16, 16))?;

@@ -18,7 +18,7 @@ pub(crate) fn cases() -> Vec<Case> {
             title: format!("Send, Write and Read, each way, {}", who(role)),
             run: Box::new(move |rig| round_trip(rig, role)),
         });
-        // siw takes 256 bytes, but sends wrong lengths above 251.
+        // siw accepts 256 bytes, but sends wrong lengths above 251.
         for len in [0, 1, 251] {
             cases.push(Case {
                 suite: "verbs",
@@ -38,7 +38,7 @@ fn who(role: Role) -> &'static str {
     }
 }
 
-/// That our region holds the pattern of `seed`.
+/// Checks that our region holds the pattern of `seed`.
 fn check(region: &MemoryRegion, seed: u64, len: usize) -> Result<()> {
     let mut came = vec![0; len];
     region.read_at(0, &mut came)?;
@@ -80,7 +80,7 @@ fn round_trip(rig: &mut Rig, role: Role) -> Result<Outcome> {
     )?;
     let all = [region.sge(0, len)];
 
-    // Send, to the guest and back. It begins where the protocol lets it: with the initiator.
+    // Send, to the guest and back. The initiator must send first.
     let send_ours = |agent: &mut uwarp_interop::Agent| {
         region.write_at(0, &pattern(1, 0, LEN))?;
         ours.qp.post_send(&SendWr::send(1, &all))?;
@@ -101,7 +101,7 @@ fn round_trip(rig: &mut Rig, role: Role) -> Result<Outcome> {
         send_ours(agent)?;
     }
 
-    // Write, each way; the Send behind it says that it is there.
+    // Write, each way. The Send after it shows that it has arrived.
     region.write_at(0, &pattern(3, 0, LEN))?;
     ours.qp.post_send_list(&[
         SendWr::write(3, &all, RemoteBuffer::at(theirs.addr, theirs.rkey)),
@@ -148,7 +148,7 @@ fn round_trip(rig: &mut Rig, role: Role) -> Result<Outcome> {
     match ours.qp.end_reason() {
         Some(EndReason::LocalDisconnect) => Ok(Outcome::Passed),
         other => Err(Failure::new(format!(
-            "a disconnect of ours was to end the connection, but it ended so: {other:?}"
+            "our disconnect should end the connection, but it ended with: {other:?}"
         ))),
     }
 }
@@ -166,7 +166,7 @@ fn private_data(rig: &mut Rig, role: Role, len: usize) -> Result<Outcome> {
     ] {
         if came != want {
             return Err(Failure::new(format!(
-                "{who} heard {came:02x?} as private data, but {want:02x?} was said"
+                "{who} received {came:02x?} as private data, but {want:02x?} was sent"
             )));
         }
     }

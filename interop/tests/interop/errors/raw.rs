@@ -1,6 +1,6 @@
-//! What the verbs of neither side can do: a raw peer sends it to siw. The bytes of its Terminate Messages
-//! are pinned as they are. siw exchanges Layer and EType, and has M, D and R at the low end of their byte, against
-//! RFC 5040 section 4.8 (5040-4.8-02; Q11).
+//! Faults that no verbs can cause: a raw peer sends them to siw. The bytes of siw's Terminate
+//! Messages are pinned. siw exchanges Layer and EType, and has M, D and R in the low bits of their
+//! byte, which violates RFC 5040 section 4.8 (5040-4.8-02; Q11).
 
 mod rows;
 
@@ -21,7 +21,7 @@ pub(super) fn cases() -> Vec<Case> {
                     row.title,
                     hex(&octets)
                 ),
-                None => format!("a raw peer sends {}; siw says nothing", row.title),
+                None => format!("a raw peer sends {}; siw does not answer", row.title),
             };
             case(&format!("raw::{}", row.name), title, |rig| {
                 refused(rig, row)
@@ -30,12 +30,12 @@ pub(super) fn cases() -> Vec<Case> {
         .collect();
     cases.push(case(
         "raw::more_reads_than_ird",
-        "a raw peer sends a Read where IRD is 0; siw answers 20 07 03".to_owned(),
+        "a raw peer sends a Read although IRD is 0; siw answers 20 07 03".to_owned(),
         more_reads_than_ird,
     ));
     cases.push(case(
         "raw::qp_to_sqe",
-        "the guest's consumer moves its QP to SQE; siw says 00 ff 00".to_owned(),
+        "the guest's consumer moves its QP to SQE; siw sends 00 ff 00".to_owned(),
         qp_to_sqe,
     ));
     cases
@@ -74,7 +74,7 @@ fn refused(rig: &mut Rig, row: &Row) -> Result<Outcome> {
     Ok(Outcome::Deviation(said))
 }
 
-/// That a Terminate Header begins so.
+/// Checks that a Terminate Header begins with these bytes.
 pub(crate) fn pinned(header: &[u8], octets: [u8; 3]) -> Result<()> {
     if header.starts_with(&octets) && header.get(3) == Some(&0) {
         return Ok(());
@@ -84,7 +84,8 @@ pub(crate) fn pinned(header: &[u8], octets: [u8; 3]) -> Result<()> {
     )))
 }
 
-/// Queue 1 has as many buffers as IRD says (5040-5.2.2-02), so that it is DDP's error: no buffer (5041-7.1-02; Q12).
+/// Queue 1 has as many buffers as IRD says (5040-5.2.2-02). So the error is DDP's: no buffer
+/// (5041-7.1-02; Q12).
 fn more_reads_than_ird(rig: &mut Rig) -> Result<Outcome> {
     let mut terms = Terms {
         depths: (0, 0),

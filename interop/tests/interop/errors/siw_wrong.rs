@@ -1,4 +1,4 @@
-//! The guest's consumer does what it must not, by verbs; we judge, by the RFCs.
+//! The guest's consumer breaks the rules through its verbs. We must react as the RFCs require.
 
 use uwarp_interop::{Failure, Outcome, Post, Result, Rig, sge};
 use uwarp_verbs::{Access, EndReason, Layer, RecvWr, Status, Who};
@@ -8,10 +8,10 @@ use crate::Case;
 use crate::pair::{Pair, Role, Terms, connect};
 
 const LEN: usize = 64;
-/// What each request moves.
+/// Bytes that each request moves.
 const PART: usize = 16;
 
-/// Our memory, as the guest may have been told of it.
+/// Our memory, as the guest knows it.
 struct Lent {
     /// All rights.
     all: (u64, u32),
@@ -21,9 +21,9 @@ struct Lent {
     write_only: (u64, u32),
     /// All rights, in another protection domain.
     foreign: (u64, u32),
-    /// The guest's own, [`LEN`] bytes.
+    /// The guest's own memory, [`LEN`] bytes.
     source: String,
-    /// [`PART`] bytes of it.
+    /// [`PART`] bytes of the guest's memory.
     part: String,
 }
 
@@ -35,26 +35,26 @@ struct Row {
     receive: Option<usize>,
     /// Layer, Error Type and Error Code of our Terminate Message.
     code: (u8, u8, u8),
-    /// In the reason that our consumer is given.
+    /// Part of the reason that our consumer gets.
     words: &'static str,
-    /// How our receive ends.
+    /// Status of our receive.
     received: Status,
-    /// How the guest's request may end.
+    /// Possible statuses of the guest's request.
     done: &'static [&'static str],
 }
 
 const FLUSHED: &str = "wr_flush_err";
 
-/// A Write or a Send ends when TCP has it. siw may still be about it when our Terminate Message is there; then it calls it
-/// an error. The verbs allow both.
+/// A Write or a Send completes when TCP has accepted it. If our Terminate Message arrives earlier,
+/// siw completes it with an error. The verbs permit both.
 const SENT: &[&str] = &["success", "loc_qp_op_err", FLUSHED];
-/// A Read that was not answered, which it must not take for a success.
+/// Statuses of an unanswered Read, which must not be a success.
 const UNANSWERED: &[&str] = &[FLUSHED, "loc_qp_op_err"];
 
 const ROWS: &[Row] = &[
     Row {
         name: "write_bad_stag",
-        title: "a Write to an STag that was never given out",
+        title: "a Write to an unknown STag",
         wrong: |lent| Post::new("write", 1, &lent.part).remote(lent.all.0, !lent.all.1),
         receive: Some(LEN),
         code: (1, 1, 0x00),
@@ -72,7 +72,7 @@ const ROWS: &[Row] = &[
         received: Status::WrFlush,
         done: SENT,
     },
-    // RFC 5041 has no number for a missing right (it leaves rights to the ULP).
+    // RFC 5041 has no code for a missing right, because it leaves rights to the ULP.
     Row {
         name: "write_no_right",
         title: "a Write to memory without the right of remote write",
@@ -95,7 +95,7 @@ const ROWS: &[Row] = &[
     },
     Row {
         name: "write_out_of_bounds",
-        title: "a Write that ends one byte behind the memory",
+        title: "a Write that ends one byte after the memory",
         wrong: |lent| {
             let to = lent.all.0 + (LEN - PART + 1) as u64;
             Post::new("write", 1, &lent.part).remote(to, lent.all.1)
@@ -118,7 +118,7 @@ const ROWS: &[Row] = &[
     },
     Row {
         name: "read_bad_stag",
-        title: "a Read from an STag that was never given out",
+        title: "a Read from an unknown STag",
         wrong: |lent| Post::new("read", 1, &lent.part).remote(lent.all.0, !lent.all.1),
         receive: Some(LEN),
         code: (0, 1, 0x00),
@@ -196,10 +196,10 @@ const ROWS: &[Row] = &[
         received: Status::LocalLength,
         done: SENT,
     },
-    // Q17: the user library of siw puts `rkey` where `invalidate_rkey` belongs; so it is `rkey` that is wrong here.
+    // Q17: siw's user library sends `rkey` in place of `invalidate_rkey`, so `rkey` is wrong here.
     Row {
         name: "send_inv_bad_stag",
-        title: "a Send that invalidates an STag that was never given out",
+        title: "a Send that invalidates an unknown STag",
         wrong: |lent| Post::new("send_inv", 1, &lent.source).remote(0, !lent.all.1),
         receive: Some(LEN),
         code: (0, 1, 0x09),
@@ -235,7 +235,7 @@ pub(super) fn cases() -> Vec<Case> {
         .collect();
     cases.push(case(
         "siw_wrong::more_reads_than_ird",
-        "siw sends a fourth Read where IRD is 3; we answer with Terminate 1/2/02".to_owned(),
+        "siw sends a fourth Read although IRD is 3; we answer with Terminate 1/2/02".to_owned(),
         more_reads_than_ird,
     ));
     cases
@@ -307,17 +307,17 @@ fn judge(rig: &mut Rig, row: &Row) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// That a status is one of these.
+/// Checks that a status is one of these.
 fn within(what: &str, status: &str, allowed: &[&str]) -> Result<()> {
     if allowed.contains(&status) {
         return Ok(());
     }
     Err(Failure::new(format!(
-        "{what} ended with {status}, where one of {allowed:?} was expected"
+        "{what} ended with {status}, expected one of {allowed:?}"
     )))
 }
 
-/// That we have said this, and why.
+/// Checks our Terminate Message, and the reason for it.
 fn judged(
     reason: &EndReason,
     code: (u8, u8, u8),
@@ -330,7 +330,7 @@ fn judged(
     } = reason
     else {
         return Err(Failure::new(format!(
-            "we were to send a Terminate Message, but the connection ended so: {reason:?}"
+            "expected a Terminate Message of ours, but the connection ended with: {reason:?}"
         )));
     };
     let sent = (terminate.layer(), terminate.etype(), terminate.code());
@@ -342,10 +342,11 @@ fn judged(
     says(&reason.to_string(), title, &[words, &told])
 }
 
-/// siw rounds its ORD up to a power of two (Q6): told an IRD of 3, it keeps 4 Reads outstanding, against RFC 6581
-/// section 9.1. It is the peer profile that tells it powers of two, so that this happens without the profile only.
+/// siw rounds its ORD up to a power of two (Q6). For an IRD of 3 it keeps 4 Reads outstanding,
+/// which violates RFC 6581 section 9.1. The peer profile announces powers of two, so this happens
+/// only without the profile.
 fn more_reads_than_ird(rig: &mut Rig) -> Result<Outcome> {
-    // So long that the first is not answered before the fourth is there.
+    // Long enough that the fourth Read arrives before the first is answered.
     const READ: usize = 8 << 20;
     let sink = rig.agent.reg(READ, "lw")?;
     let terms = Terms {
@@ -371,6 +372,6 @@ fn more_reads_than_ird(rig: &mut Rig) -> Result<Outcome> {
     }
     over_or_caught_sending(&mut rig.agent, conn)?;
     Ok(Outcome::Deviation(
-        "siw rounds its ORD up to a power of two; with `--peer siw` we tell it one".to_owned(),
+        "siw rounds its ORD up to a power of two; with `--peer siw` we announce one".to_owned(),
     ))
 }

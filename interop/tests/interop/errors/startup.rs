@@ -1,4 +1,4 @@
-//! MPA startup that cannot go on, a raw peer against siw in both roles.
+//! MPA startup that must fail: a raw peer against siw in both roles.
 
 use uwarp_interop::raw::{C, M, R, REPLY, REQUEST, S, StartupFrame};
 use uwarp_interop::{Answer, Outcome, Result, Rig};
@@ -8,18 +8,18 @@ use super::{case, same};
 use crate::Case;
 use crate::raw_pair::{guest_calls, knock};
 
-/// The raw peer answers siw's Request.
+/// A Reply of the raw peer to siw's Request.
 struct Reply {
     name: &'static str,
     title: &'static str,
     octets: fn() -> Vec<u8>,
-    /// The first bytes of siw's Terminate Header, if it sends one.
+    /// First bytes of siw's Terminate Header, if it sends one.
     terminate: Option<[u8; 3]>,
-    /// What siw's consumer hears, and librdmacm's status.
+    /// Event for siw's consumer, and librdmacm's status.
     event: (&'static str, i64),
-    /// With the private data of the Reply.
+    /// Private data of the event.
     private_data: &'static [u8],
-    /// In which requirement siw departs from the RFCs, if it does.
+    /// Departure from the RFCs, if there is one.
     departs: &'static str,
 }
 
@@ -30,7 +30,7 @@ fn enhanced(flags: u8, ird: u16, ord: u16) -> Vec<u8> {
 const LAYOUT: &str = "Layer and EType of the Terminate Message are exchanged";
 
 const REPLIES: &[Reply] = &[
-    // 5044-7.1.1-04 asks for a close; RFC 6581 section 7 lets a Terminate Message go before.
+    // 5044-7.1.1-04 requires a close. RFC 6581 section 7 permits a Terminate Message before it.
     Reply {
         name: "key",
         title: "with the key of a Request",
@@ -40,7 +40,7 @@ const REPLIES: &[Reply] = &[
         private_data: &[],
         departs: LAYOUT,
     },
-    // 5044-7.1.1-06: whoever is asked for Markers has to put them in (Q2).
+    // 5044-7.1.1-06: a peer that is asked for Markers must send them (Q2).
     Reply {
         name: "markers",
         title: "that asks for Markers",
@@ -87,7 +87,7 @@ const REPLIES: &[Reply] = &[
         private_data: b"full",
         departs: "",
     },
-    // It takes four bytes off, whatever S says.
+    // siw removes four bytes, whatever S says.
     Reply {
         name: "rejected_revision_1",
         title: "that rejects with private data, of revision 1",
@@ -95,7 +95,7 @@ const REPLIES: &[Reply] = &[
         terminate: None,
         event: ("rejected", -104),
         private_data: b"cted",
-        departs: "siw takes the first 4 bytes of private data for IRD and ORD",
+        departs: "siw handles the first 4 bytes of private data as IRD and ORD",
     },
     // 6581-9.1-08.
     Reply {
@@ -107,7 +107,7 @@ const REPLIES: &[Reply] = &[
         private_data: &[],
         departs: LAYOUT,
     },
-    // 6581-9.1-13: no negotiation, the IRD of the initiator stays as it is.
+    // 6581-9.1-13: no negotiation, so the initiator's IRD does not change.
     Reply {
         name: "ord_3fff",
         title: "with an ORD of 0x3FFF",
@@ -115,12 +115,13 @@ const REPLIES: &[Reply] = &[
         terminate: Some([0x02, 0x06, 0x00]),
         event: ("connect_error", -22),
         private_data: &[],
-        departs: "siw takes 0x3FFF for a number: RFC 6581 section 9.1 (6581-9.1-13) has it leave IRD as it is",
+        departs: "siw handles 0x3FFF as a number: by RFC 6581 section 9.1 (6581-9.1-13) IRD does not change",
     },
-    // 5044-7.1.2-15 forbids the responder to send before it has an FPDU: siw may refuse it.
+    // 5044-7.1.2-15 forbids the responder to send before it has received an FPDU, so siw may refuse
+    // it.
     Reply {
         name: "octets_behind",
-        title: "with another byte right behind it",
+        title: "with another byte right after it",
         octets: || [enhanced(0, 4, 4), vec![0]].concat(),
         terminate: None,
         event: ("connect_error", -22),
@@ -129,12 +130,12 @@ const REPLIES: &[Reply] = &[
     },
 ];
 
-/// The raw peer asks siw.
+/// A Request of the raw peer to siw.
 struct Request {
     name: &'static str,
     title: &'static str,
     octets: fn() -> Vec<u8>,
-    /// All that siw says before it closes.
+    /// All bytes that siw sends before it closes.
     says: fn() -> Vec<u8>,
     departs: &'static str,
 }
@@ -144,7 +145,7 @@ fn nothing() -> Vec<u8> {
 }
 
 const REQUESTS: &[Request] = &[
-    // 5044-7.1.1-05: whoever is asked for Markers has to put them in (Q2).
+    // 5044-7.1.1-05: a peer that is asked for Markers must send them (Q2).
     Request {
         name: "markers",
         title: "that asks for Markers, revision 1",
@@ -180,26 +181,27 @@ const REQUESTS: &[Request] = &[
         says: nothing,
         departs: "",
     },
-    // 6581-6-04: private data begins with IRD and ORD; 5044-7.1.2-04 has the responder close.
+    // 6581-6-04: private data begins with IRD and ORD. 5044-7.1.2-04 requires the responder to
+    // close.
     Request {
         name: "enhanced_without_depths",
-        title: "that says to have IRD and ORD, and has two bytes",
+        title: "that announces IRD and ORD, and has two bytes",
         octets: || StartupFrame::new(REQUEST, S, 2, &[0, 4]).octets(),
         says: || StartupFrame::new(REPLY, R | S, 2, &[]).octets(),
-        departs: "siw rejects, with a Reply of the same fault",
+        departs: "siw rejects, with a Reply that has the same fault",
     },
-    // 5044-7.1.1-17: up to 512.
+    // 5044-7.1.1-17: up to 512 bytes.
     Request {
         name: "private_data_257",
         title: "with 257 bytes of private data",
         octets: || StartupFrame::new(REQUEST, 0, 1, &[7; 257]).octets(),
         says: nothing,
-        departs: "siw takes 256: RFC 5044 section 7.1.1 (5044-7.1.1-17) has 512",
+        departs: "siw accepts 256: RFC 5044 section 7.1.1 (5044-7.1.1-17) permits 512",
     },
     // 5044-7.1.1-16.
     Request {
         name: "octets_behind",
-        title: "with another byte right behind it",
+        title: "with another byte right after it",
         octets: || [StartupFrame::new(REQUEST, 0, 1, &[]).octets(), vec![0]].concat(),
         says: nothing,
         departs: "",
@@ -253,8 +255,8 @@ fn reply(rig: &mut Rig, row: &Reply) -> Result<Outcome> {
 
 fn request(rig: &mut Rig, row: &Request) -> Result<Outcome> {
     let (mut peer, _) = knock(rig, &(row.octets)())?;
-    same("what siw says", &peer.rest()?, &(row.says)())?;
-    // Its consumer hears nothing of it.
-    same("what the guest reports", &rig.agent.unread(), &Vec::new())?;
+    same("bytes from siw", &peer.rest()?, &(row.says)())?;
+    // Its consumer gets no event.
+    same("reports of the guest", &rig.agent.unread(), &Vec::new())?;
     Ok(outcome(row.departs))
 }

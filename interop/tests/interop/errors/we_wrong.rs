@@ -1,8 +1,10 @@
-//! We do what we must not, by verbs; siw judges, and its Terminate Message reaches our consumer in words.
+//! We break the rules through our verbs. siw answers with a Terminate Message, and our consumer
+//! must get its description.
 //!
-//! siw exchanges Layer and EType and has M, D and R at the low end of their byte (5040-4.8-02; Q11). Each row has a DDP
-//! header in the message, so that this is certain without a profile. A missing right has no code in RFC 5041
-//! (5041-7.1-11); siw has none for a Send that is too long (5041-7.1-04) and for TO wrap (5041-7.1-14; Q12).
+//! siw exchanges Layer and EType and has M, D and R in the low bits of their byte (5040-4.8-02;
+//! Q11). The message of each row has a DDP header, so the layout is certain even without a profile.
+//! A missing right has no code in RFC 5041 (5041-7.1-11). siw has no code for a Send that is too
+//! long (5041-7.1-04) and for TO wrap (5041-7.1-14; Q12).
 
 use serde_json::json;
 use uwarp_interop::{Failure, Outcome, Region, Result, Rig, sge};
@@ -19,7 +21,7 @@ use crate::pair::{Pair, Role, Terms, connect};
 const LEN: usize = 64;
 const PART: u32 = 16;
 
-/// The guest's memory.
+/// Memory of the guest.
 struct Lent {
     all: Region,
     /// No remote write.
@@ -32,28 +34,29 @@ struct Row {
     name: &'static str,
     title: &'static str,
     wrong: for<'a> fn(&Lent, &'a [Sge]) -> SendWr<'a>,
-    /// Bytes that it moves.
+    /// Bytes that the request moves.
     len: u32,
     /// Bytes of the receive in the guest.
     receive: Option<usize>,
-    /// Layer, Error Type and Error Code, as read by siw's layout.
+    /// Layer, Error Type and Error Code, read by siw's layout.
     code: (u8, u8, u8),
-    /// What the RFCs have for it, where that is another.
+    /// Code that the RFCs require, if it differs.
     rfc: Option<(u8, u8, u8)>,
-    /// How its words begin.
+    /// Beginning of the description.
     start: &'static str,
-    /// What else is in them.
+    /// Other parts of the description.
     words: &'static [&'static str],
-    /// How our request ends.
+    /// Status of our request.
     done: Status,
-    /// How the guest's receive ends.
+    /// Status of the guest's receive.
     received: &'static str,
-    /// What the guest's device says.
+    /// Event of the guest's device.
     device: &'static str,
 }
 
 const FLUSHED: &str = "wr_flush_err";
-/// The receive stays where it is: siw ends the connection while it serves a Read, and flushes nothing.
+/// The receive never completes: siw ends the connection while it answers a Read, and flushes
+/// nothing.
 const NEVER: &str = "";
 const LAYOUT: &str = "; sent in the layout of Linux siw";
 const WRITE_STAG: &str = "which means by it: the STag is unknown or its key is wrong, or its region has no right of remote write";
@@ -62,7 +65,7 @@ const NO_BUFFER: &str = "which means by it: no receive was posted for the Send, 
 const ROWS: &[Row] = &[
     Row {
         name: "write_bad_stag",
-        title: "a Write to an STag that was never given out",
+        title: "a Write to an unknown STag",
         wrong: |lent, from| SendWr::write(1, from, RemoteBuffer::at(lent.all.addr, !lent.all.rkey)),
         len: PART,
         receive: Some(LEN),
@@ -132,7 +135,7 @@ const ROWS: &[Row] = &[
     },
     Row {
         name: "write_out_of_bounds",
-        title: "a Write that ends one byte behind the memory",
+        title: "a Write that ends one byte after the memory",
         wrong: |lent, from| {
             SendWr::write(1, from, RemoteBuffer::at(lent.all.addr + 49, lent.all.rkey))
         },
@@ -165,7 +168,7 @@ const ROWS: &[Row] = &[
     },
     Row {
         name: "read_bad_stag",
-        title: "a Read from an STag that was never given out",
+        title: "a Read from an unknown STag",
         wrong: |lent, to| SendWr::read(1, to, RemoteBuffer::at(lent.all.addr, !lent.all.rkey)),
         len: PART,
         receive: Some(LEN),
@@ -264,7 +267,7 @@ pub(super) fn cases() -> Vec<Case> {
                 row.title
             );
             case(&format!("we_wrong::{}", row.name), title, |rig| {
-                // With the profile of siw, and without where it is not needed to be certain.
+                // With the profile of siw, and without it, because the layout is certain.
                 refused(rig, row, Peer::Siw, Role::GuestServes)
                     .map_err(|failure| failure.during("with the profile of siw"))?;
                 refused(rig, row, Peer::Rfc, Role::GuestConnects)
@@ -276,7 +279,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 fn deviation(row: &Row) -> String {
-    let mut text = "Layer and EType are exchanged, M, D and R at the low end".to_owned();
+    let mut text = "Layer and EType are exchanged; M, D and R are in the low bits".to_owned();
     if row.name == "write_no_right" {
         text.push_str("; no code of its own for the right");
     }
@@ -335,7 +338,7 @@ fn refused(rig: &mut Rig, row: &Row, peer: Peer, role: Role) -> Result<()> {
         (201, Status::WrFlush),
     ];
     if role == Role::GuestConnects {
-        // A responder says nothing before the initiator's first FPDU.
+        // A responder may not send before the initiator's first FPDU.
         rig.agent
             .post(conn, &uwarp_interop::Post::new("send", 99, ""))?;
         rig.agent.completion(conn)?.expect(99, "send")?;
@@ -369,13 +372,13 @@ fn refused(rig: &mut Rig, row: &Row, peer: Peer, role: Role) -> Result<()> {
 fn told(reason: &EndReason, row: &Row, peer: Peer) -> Result<()> {
     let EndReason::TerminateReceived { terminate, .. } = reason else {
         return Err(Failure::new(format!(
-            "siw was to send a Terminate Message, but the connection ended so: {reason:?}"
+            "expected a Terminate Message of siw, but the connection ended with: {reason:?}"
         )));
     };
     let came = (terminate.layer(), terminate.etype(), terminate.code());
     same("the Terminate Message", &came, &row.code)?;
     same(
-        "the layout that it was read in",
+        "the layout that it was read with",
         &terminate.read_as(),
         &Peer::Siw,
     )?;
@@ -388,7 +391,7 @@ fn told(reason: &EndReason, row: &Row, peer: Peer) -> Result<()> {
     )?;
     let what = format!("with the profile {peer}");
     says(&terminate.to_string(), row.start, row.words).map_err(|failure| failure.during(&what))?;
-    // The end of the connection says it in its own words, with the meaning by the RFCs.
+    // The reason of the connection's end has its own text, with the meaning by the RFCs.
     let (title, who) = match want {
         (1, 2, 0x02) => (
             "remote operation error: the peer refused ",

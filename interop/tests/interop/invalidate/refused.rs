@@ -1,4 +1,4 @@
-//! STags of ours that siw's Send must not take away.
+//! STags of ours that a Send of siw must not invalidate.
 
 use super::*;
 
@@ -17,12 +17,12 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// An STag that siw's Send must not take away (5040-8.1.1-04, 5040-7.2-04).
+/// An STag that a Send of siw must not invalidate (5040-8.1.1-04, 5040-7.2-04).
 #[derive(Clone, Copy)]
 struct Refused {
     name: &'static str,
     title: &'static str,
-    /// The STag, and what keeps its memory there.
+    /// Returns the STag, and an object that keeps its memory.
     make: fn(&mut Agent, &Bench) -> Result<(u32, Kept)>,
 }
 
@@ -39,7 +39,7 @@ const REFUSED: [Refused; 7] = [
     },
     Refused {
         name: "region_of_another_qp",
-        title: "a region of ours for another QP alone",
+        title: "a region of ours for another QP only",
         make: |_, bench| {
             let (pd, cq) = (&bench.ours.pd, &bench.ours.cq);
             let other = pd.qp().build(cq, cq)?;
@@ -120,7 +120,7 @@ fn refuse(rig: &mut Rig, refused: Refused) -> Result<Outcome> {
         says(&reason, "", &["the STag cannot be invalidated", told])?;
         match bench.ours.cq.poll_one() {
             Some(came) if (came.wr_id, came.status) == (10, Status::RemoteInvalidRequest) => {}
-            other => return Err(Failure::new(format!("our receive ended so: {other:?}"))),
+            other => return Err(Failure::new(format!("our receive ended with: {other:?}"))),
         }
         agent.event(bench.conn, "disconnected")?;
         drop(kept);

@@ -1,5 +1,5 @@
-//! What we have sent to this siw, read from a capture: nothing that its kernel cannot take (Q22).
-//! The proof over random work requests is in `verbs/src/engine/tests/emitted.rs`.
+//! Bytes that we have sent to siw, read from a capture. They contain nothing that crashes its
+//! kernel (Q22). `verbs/src/engine/tests/emitted.rs` shows the same over random work requests.
 
 use std::collections::BTreeMap;
 use std::io::Cursor;
@@ -62,7 +62,7 @@ fn captured(rig: &mut Rig, role: Role) -> Result<Outcome> {
     let region = ours.region(LEN, Access::LOCAL_WRITE)?;
     let (none, full) = (region.sge(0, 0), region.sge(0, 4096));
     let (to, rkey) = (target.addr, target.rkey);
-    // Empty ones in every form that the verbs have, before and behind a Write of several segments.
+    // Empty Writes in every form of the verbs, before and after a Write of several segments.
     ours.qp.post_send_list(&[
         SendWr::write(1, &[], RemoteBuffer::at(to, rkey)),
         SendWr::write(2, &[none], RemoteBuffer::at(0, 0)),
@@ -91,7 +91,7 @@ fn captured(rig: &mut Rig, role: Role) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// What our side has sent, in order.
+/// Returns the bytes that our side has sent, in order.
 fn sent(file: Vec<u8>) -> Result<Vec<u8>> {
     let mut streams: BTreeMap<(SocketAddr, SocketAddr), Vec<u8>> = BTreeMap::new();
     for packet in Reader::new(Cursor::new(file))? {
@@ -108,7 +108,7 @@ fn sent(file: Vec<u8>) -> Result<Vec<u8>> {
     Ok(streams.into_values().next().unwrap_or_default())
 }
 
-/// The length of our startup frame. With S, it has IRD and ORD.
+/// Returns the length of our startup frame. With S, it must have IRD and ORD.
 fn startup_is_whole(sent: &[u8]) -> Result<usize> {
     let head = sent
         .first_chunk::<20>()
@@ -123,7 +123,7 @@ fn startup_is_whole(sent: &[u8]) -> Result<usize> {
     Ok(20 + len)
 }
 
-/// How many Writes are empty. No segment without payload lets its message go on.
+/// Counts the empty Writes. A segment without payload must be the last of its message.
 fn writes_are_whole(mut fpdus: &[u8]) -> Result<usize> {
     let mut empty = 0;
     while let Some(head) = fpdus.first_chunk::<2>() {

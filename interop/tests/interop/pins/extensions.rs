@@ -1,4 +1,4 @@
-//! RFC 7306, which siw does not know: it refuses each message, and our side says why.
+//! RFC 7306, which siw does not know. It refuses each message, and our side reports why.
 
 use uwarp_interop::{Failure, Outcome, Result, Rig};
 use uwarp_verbs::{Access, EndReason, Opcode, Peer, RemoteBuffer, SendWr, Settings, Sge, Status};
@@ -17,12 +17,12 @@ pub(super) fn cases() -> Vec<Case> {
     vec![
         case(
             "extensions::atomics",
-            "atomics: siw refuses them as unexpected opcode, and we say that it does not know RFC 7306",
+            "atomics: siw refuses them as unexpected opcode, and we report that it does not know RFC 7306",
             atomics,
         ),
         case(
             "extensions::immediate",
-            "Immediate Data, alone and behind a Write: siw refuses it, and we say that it does not know RFC 7306",
+            "Immediate Data, alone and after a Write: siw refuses it, and we report that it does not know RFC 7306",
             immediate,
         ),
     ]
@@ -63,11 +63,12 @@ fn immediate(rig: &mut Rig) -> Result<Outcome> {
     ];
     for peer in [Peer::Siw, Peer::Rfc] {
         for (request, message) in requests {
-            // Complete when TCP has it, as a Send is; or it was not taken whole before siw answered.
+            // The request completes when TCP has accepted it, as for a Send, or fails if siw
+            // answers earlier.
             match refused(rig, peer, request, message)? {
                 Some(Status::Success | Status::RemoteInvalidRequest) => {}
                 other => {
-                    return Err(Failure::new(format!("our request ended so: {other:?}")));
+                    return Err(Failure::new(format!("our request ended with: {other:?}")));
                 }
             }
         }
@@ -75,7 +76,7 @@ fn immediate(rig: &mut Rig) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Posts the request on a new connection; gives the status of its completion.
+/// Posts the request on a new connection. Returns the status of its completion.
 fn refused(rig: &mut Rig, peer: Peer, request: Request, message: Opcode) -> Result<Option<Status>> {
     let all = rig.agent.reg(LEN, "lw,rw,rr")?;
     let terms = Terms {
@@ -95,7 +96,7 @@ fn refused(rig: &mut Rig, peer: Peer, request: Request, message: Opcode) -> Resu
     } = &reason
     else {
         return Err(Failure::new(format!(
-            "siw was to refuse {message}, but the connection ended so: {reason:?}"
+            "expected siw to refuse {message}, but the connection ended with: {reason:?}"
         )));
     };
     same("the message that was refused", refused, &message)?;

@@ -1,4 +1,4 @@
-//! FPDUs and messages, a raw peer against siw.
+//! FPDUs and messages: a raw peer against siw.
 
 use serde_json::json;
 use uwarp_interop::raw::{
@@ -23,10 +23,10 @@ pub(super) fn cases() -> Vec<Case> {
             "a Write with a wrong CRC is in siw's memory before it is refused",
             placement_before_crc,
         ),
-        case("messages::t_bit", "siw does not look at T", t_bit),
+        case("messages::t_bit", "siw ignores T", t_bit),
         case(
             "messages::reserved_bits",
-            "reserved bits, a wrong QN and a wrong MO of a Read Request are passed over",
+            "reserved bits, a wrong QN and a wrong MO of a Read Request are ignored",
             reserved_bits,
         ),
         case(
@@ -46,18 +46,18 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         case(
             "messages::rfc_terminate",
-            "a Terminate Message of the RFC's layout ends siw's connection without a status of its own",
+            "a Terminate Message in the RFC's layout ends siw's connection without a specific status",
             rfc_terminate,
         ),
         case(
             "messages::half_close",
-            "siw takes a half close for the end; a Send behind it never completes",
+            "siw handles a half close as the end; a later Send never completes",
             half_close,
         ),
     ]
 }
 
-/// Q8: against 5044-7.1.2-15.
+/// Q8: violates 5044-7.1.2-15.
 fn responder_sends_first(rig: &mut Rig) -> Result<Outcome> {
     for crc in [true, false] {
         let terms = Terms {
@@ -72,10 +72,10 @@ fn responder_sends_first(rig: &mut Rig) -> Result<Outcome> {
         same("siw's first FPDU", &pair.peer.ulpdu()?, &want)?;
         rig.agent.completion(pair.conn)?.expect(1, "send")?;
     }
-    deviation("RFC 5044 section 7.1.2 has it wait")
+    deviation("RFC 5044 section 7.1.2 requires it to wait")
 }
 
-/// Q14: against 5044-4.4-15.
+/// Q14: violates 5044-4.4-15.
 fn placement_before_crc(rig: &mut Rig) -> Result<Outcome> {
     let mut pair = guest_serves(rig, &Terms::default())?;
     let write = Tagged::write(pair.all.rkey, pair.all.addr + 8).with(&pattern(2, 0, 16));
@@ -84,10 +84,11 @@ fn placement_before_crc(rig: &mut Rig) -> Result<Outcome> {
     pair.peer.closed()?;
     rig.agent.check_zero(&pair.all, 0, 8)?;
     rig.agent.check(&pair.all, 8, 16, 2, 0)?;
-    deviation("RFC 5044 section 4.4 has the CRC checked before any other use")
+    deviation("RFC 5044 section 4.4 requires the CRC to be checked before any other use")
 }
 
-/// RFC 5040 section 4.2 has opcodes bound to a buffer model; a wrong one would be an unexpected opcode (5040-7.2-02).
+/// RFC 5040 section 4.2 binds opcodes to a buffer model. A wrong model is an unexpected opcode
+/// (5040-7.2-02).
 fn t_bit(rig: &mut Rig) -> Result<Outcome> {
     let mut pair = guest_serves(rig, &Terms::default())?;
     let send = Untagged {
@@ -106,8 +107,8 @@ fn t_bit(rig: &mut Rig) -> Result<Outcome> {
     deviation("by RFC 5040 section 7.2 an unexpected opcode")
 }
 
-/// Of reserved bits the RFCs have it so (5041-4.1-09, 5040-4.1-09). A Read Request belongs on queue 1 (5040-5.2.1-05), at
-/// MO 0 (5041-7.1-03).
+/// Ignoring reserved bits is right (5041-4.1-09, 5040-4.1-09). But a Read Request belongs on queue
+/// 1 (5040-5.2.1-05), at MO 0 (5041-7.1-03).
 fn reserved_bits(rig: &mut Rig) -> Result<Outcome> {
     let mut pair = guest_serves(rig, &Terms::default())?;
     let send = Untagged {
@@ -130,7 +131,7 @@ fn reserved_bits(rig: &mut Rig) -> Result<Outcome> {
     deviation("QN and MO of a Read Request are not checked (RFC 5041 section 7.1)")
 }
 
-/// STag and TO of the sink, and how long it is, in the Read Request of 100 bytes that siw has sent.
+/// Posts a Read of 100 bytes on siw, and checks its Request. Returns STag and TO of the sink.
 fn sink(pair: &mut crate::raw_pair::RawPair, rig: &mut Rig) -> Result<(u32, u64)> {
     let read = Post::new("read", 1, sge(&pair.inbox, 0, 100)).remote(0x2000, 0x7700);
     rig.agent.post(pair.conn, &read)?;
@@ -140,7 +141,8 @@ fn sink(pair: &mut crate::raw_pair::RawPair, rig: &mut Rig) -> Result<(u32, u64)
     Ok(sink)
 }
 
-/// Q15. 5040-5.2.2-05 lets it check, or not; but 5041-7.1-10 and -12 have every tagged segment checked.
+/// Q15. 5040-5.2.2-05 makes the check optional, but 5041-7.1-10 and -12 require it for every tagged
+/// segment.
 fn read_response_tail(rig: &mut Rig) -> Result<Outcome> {
     let mut pair = guest_connects(rig, &Terms::default())?;
     let (stag, to) = sink(&mut pair, rig)?;
@@ -155,7 +157,7 @@ fn read_response_tail(rig: &mut Rig) -> Result<Outcome> {
     same("bytes read", &done.expect(1, "read")?.len, &72)?;
     rig.agent.check(&pair.inbox, 0, 72, 7, 0)?;
     rig.agent.check_zero(&pair.inbox, 72, 28)?;
-    deviation("every tagged segment is to be checked (RFC 5041 section 7.1)")
+    deviation("every tagged segment must be checked (RFC 5041 section 7.1)")
 }
 
 fn read_response_too_long(rig: &mut Rig) -> Result<Outcome> {
@@ -171,10 +173,10 @@ fn read_response_too_long(rig: &mut Rig) -> Result<Outcome> {
     pinned(&pair.peer.terminate()?, [0x11, 0x01, 0x03])?;
     pair.peer.closed()?;
     rig.agent.check_zero(&pair.inbox, 100, 28)?;
-    deviation("Layer and EType are exchanged, M and D at the low end")
+    deviation("Layer and EType are exchanged; M and D are in the low bits")
 }
 
-/// Q17: against 5040-5.3-09.
+/// Q17: violates 5040-5.3-09.
 fn send_inv_of_the_user_library(rig: &mut Rig) -> Result<Outcome> {
     let mut pair = guest_connects(rig, &Terms::default())?;
     let mut send = Post::new("send_inv", 1, sge(&pair.all, 0, 4)).remote(0, 0x1122_3300);
@@ -189,7 +191,8 @@ fn send_inv_of_the_user_library(rig: &mut Rig) -> Result<Outcome> {
     deviation("the STag of the work request is not sent (RFC 5040 section 5.3)")
 }
 
-/// 1/1/00, invalid STag, with M and D: siw reads it by its own layout, and tells its consumer nothing of it.
+/// 1/1/00, invalid STag, with M and D. siw reads it by its own layout, and does not report it to
+/// its consumer.
 fn rfc_terminate(rig: &mut Rig) -> Result<Outcome> {
     let mut pair = guest_connects(rig, &Terms::default())?;
     sink(&mut pair, rig)?;
@@ -206,11 +209,14 @@ fn rfc_terminate(rig: &mut Rig) -> Result<Outcome> {
     let came = theirs(&mut rig.agent, pair.conn, 3)?;
     same("completions in the guest", &came, &flushed.to_vec())?;
     rig.agent.event(pair.conn, "disconnected")?;
-    deviation("the Read is flushed, where RFC 5040 section 7.1 has the consumer told of the error")
+    deviation(
+        "the Read is flushed, but RFC 5040 section 7.1 requires the error to be reported to the consumer",
+    )
 }
 
-/// TCP lets the other half go on; siw does not. And Q19: what its consumer posts afterwards is taken and
-/// never completes, although a work request that was taken has to (5040-7.1-01 has its consumer informed).
+/// TCP permits the other half to continue, but siw ends the connection. Q19: a work request that
+/// its consumer posts afterwards is accepted and never completes, although it must (5040-7.1-01
+/// requires that the consumer is informed).
 fn half_close(rig: &mut Rig) -> Result<Outcome> {
     let mut pair = guest_serves(rig, &Terms::default())?;
     pair.peer.half_close()?;
@@ -225,8 +231,8 @@ fn half_close(rig: &mut Rig) -> Result<Outcome> {
         .agent
         .command(&json!({"cmd": "poll", "conn": pair.conn.0}))?;
     same("late completions", &polled["count"], &json!(0))?;
-    same("what the guest reports", &rig.agent.unread(), &Vec::new())?;
-    // What has not been sent when it ends is not sent: the first segment of a Send that is not all there.
+    same("reports of the guest", &rig.agent.unread(), &Vec::new())?;
+    // An unfinished message is dropped: here the first segment of a Send that is incomplete.
     let mut pair = guest_serves(rig, &Terms::default())?;
     let first = Untagged {
         ddp: MORE,
@@ -237,5 +243,5 @@ fn half_close(rig: &mut Rig) -> Result<Outcome> {
     pair.peer.closed()?;
     let came = theirs(&mut rig.agent, pair.conn, 2)?;
     same("completions in the guest", &came, &flushed.to_vec())?;
-    deviation("a work request that is posted after the end never completes")
+    deviation("a work request posted after the end never completes")
 }

@@ -1,4 +1,4 @@
-//! MPA startup, a raw peer against siw.
+//! MPA startup: a raw peer against siw.
 
 use uwarp_interop::raw::{C, R, REPLY, REQUEST, S, StartupFrame, Tagged};
 use uwarp_interop::{Answer, Failure, Outcome, Result, Rig, pattern};
@@ -17,7 +17,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         case(
             "startup::flags_come_back",
-            "siw's MPA Reply has the flags of the Request",
+            "siw's MPA Reply echoes the flags of the Request",
             flags_come_back,
         ),
         case(
@@ -38,7 +38,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         case(
             "startup::private_data_256",
-            "256 bytes of private data, revision 1: siw's consumer hears of none",
+            "256 bytes of private data, revision 1: siw's consumer gets none",
             private_data_256,
         ),
         case(
@@ -48,7 +48,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         case(
             "startup::ird_300",
-            "an MPA Reply with an IRD of 300: siw's consumer hears 44",
+            "an MPA Reply with an IRD of 300: siw's consumer gets 44",
             ird_300,
         ),
     ]
@@ -62,7 +62,7 @@ fn four() -> Answer {
     }
 }
 
-/// Q1: C is 0, and no setting of the driver changes it: against 5044-4.4-04.
+/// Q1: C is 0, and no setting of the driver changes it. This violates 5044-4.4-04.
 fn request_without_crc(rig: &mut Rig) -> Result<Outcome> {
     let answer = Answer {
         private_data: pattern(1, 0, 3),
@@ -76,10 +76,11 @@ fn request_without_crc(rig: &mut Rig) -> Result<Outcome> {
         &frame,
         &StartupFrame::new(REQUEST, S, 2, &data),
     )?;
-    deviation("RFC 5044 section 4.4 has CRC on by default")
+    deviation("RFC 5044 section 4.4 requires CRC to be on by default")
 }
 
-/// The guest accepts; its Reply.
+/// Sends a Request and lets the guest accept it. Returns its Reply, and the private data of the
+/// request's event.
 fn accepted(rig: &mut Rig, frame: &StartupFrame) -> Result<(StartupFrame, Vec<u8>)> {
     let (mut peer, event) = request(rig, &frame.octets())?;
     rig.agent.accept(event.conn, &four())?;
@@ -89,7 +90,7 @@ fn accepted(rig: &mut Rig, frame: &StartupFrame) -> Result<(StartupFrame, Vec<u8
         .first()
         .is_some_and(|first| first & 0x80 != 0)
     {
-        // Peer-to-peer: siw waits for an RTR indication, an empty Write.
+        // Peer-to-peer: siw waits for an RTR indication, which is an empty Write.
         peer.send_ulpdu(&Tagged::write(0, 0).with(&[]))?;
     }
     rig.agent.event(event.conn, "established")?;
@@ -97,8 +98,8 @@ fn accepted(rig: &mut Rig, frame: &StartupFrame) -> Result<(StartupFrame, Vec<u8
     Ok((reply, event.private_data))
 }
 
-/// Q3: reserved bits come back, against 5044-7.1.1-10; R in a Request comes back as a reject, while siw's own
-/// consumer is told of a connection.
+/// Q3: reserved bits are echoed, which violates 5044-7.1.1-10. R in a Request is echoed as a
+/// reject, while siw's own consumer gets a connection.
 fn flags_come_back(rig: &mut Rig) -> Result<Outcome> {
     for flags in [0, C, R, 0x0f] {
         let frame = StartupFrame::new(REQUEST, flags, 1, &[]);
@@ -109,7 +110,7 @@ fn flags_come_back(rig: &mut Rig) -> Result<Outcome> {
             &StartupFrame::new(REPLY, flags, 1, &[]),
         )?;
     }
-    // Revision 2 without S: no IRD and ORD in either.
+    // Revision 2 without S: neither frame has IRD and ORD.
     let (reply, _) = accepted(rig, &StartupFrame::new(REQUEST, 0, 2, &[]))?;
     same("siw's Reply", &reply, &StartupFrame::new(REPLY, 0, 2, &[]))?;
     deviation(
@@ -117,14 +118,14 @@ fn flags_come_back(rig: &mut Rig) -> Result<Outcome> {
     )
 }
 
-/// There is no revision 0: 5044-7.1.1-12 to 14.
+/// Revision 0 does not exist: 5044-7.1.1-12 to 14.
 fn revision_0(rig: &mut Rig) -> Result<Outcome> {
     let (reply, _) = accepted(rig, &StartupFrame::new(REQUEST, 0, 0, &[]))?;
     same("siw's Reply", &reply, &StartupFrame::new(REPLY, 0, 0, &[]))?;
-    deviation("no RFC has a revision 0; the Reply has it as well")
+    deviation("no RFC defines a revision 0; the Reply also has it")
 }
 
-/// In revision 1 the bit is reserved, and comes back: 5044-7.1.1-10.
+/// In revision 1 the bit is reserved, and is echoed: 5044-7.1.1-10.
 fn revision_1_with_s(rig: &mut Rig) -> Result<Outcome> {
     let data = [0, 4, 0, 4];
     let (reply, heard) = accepted(rig, &StartupFrame::new(REQUEST, S, 1, &data))?;
@@ -133,7 +134,8 @@ fn revision_1_with_s(rig: &mut Rig) -> Result<Outcome> {
     deviation("a reserved bit is not zero (RFC 5044 section 7.1.1)")
 }
 
-/// 0x3FFF stands for "as the consumers agree" and should come back (6581-9.1-10, -12); siw takes it for a number.
+/// 0x3FFF leaves the depth to the consumers and should be echoed (6581-9.1-10, -12). siw handles it
+/// as a number.
 fn depths(rig: &mut Rig) -> Result<Outcome> {
     for (ird, ord, their_ird, their_ord) in [
         (4, 4, 4, 4),
@@ -151,11 +153,12 @@ fn depths(rig: &mut Rig) -> Result<Outcome> {
 
 const A: u16 = 0x8000;
 const B: u16 = 0x4000;
-/// In the field of ORD.
+/// Bits in the field of ORD.
 const WRITE: u16 = 0x8000;
 const READ: u16 = 0x4000;
 
-/// B is Sends, C Writes, D Reads. It chooses one, which 6581-9.2-06 and -08 allow; 6581-9.2-05 says each.
+/// B is Sends, C Writes, D Reads. siw selects one kind, which 6581-9.2-06 and -08 permit;
+/// 6581-9.2-05 recommends all of them.
 fn rtr_kinds(rig: &mut Rig) -> Result<Outcome> {
     for (ird, ord, their_ird, their_ord) in [
         (A | B, WRITE | READ, A, WRITE),
@@ -163,7 +166,7 @@ fn rtr_kinds(rig: &mut Rig) -> Result<Outcome> {
         (A, WRITE, A, WRITE),
         (A, READ, A, READ),
         (A, 0, A, WRITE),
-        // Without A the others mean nothing (6581-9.2-13, -14).
+        // Without A the other bits have no meaning (6581-9.2-13, -14).
         (0, WRITE | READ, 0, 0),
     ] {
         let frame = StartupFrame::enhanced(REQUEST, 0, ird | 4, ord | 4);
@@ -175,19 +178,19 @@ fn rtr_kinds(rig: &mut Rig) -> Result<Outcome> {
             &want,
         )?;
     }
-    deviation("of the kinds that both can, it names one (RFC 6581 section 9.2: should name each)")
+    deviation("it names one of the common kinds (RFC 6581 section 9.2: it should name each)")
 }
 
-/// The count wraps on its way to the consumer: against 5044-7.1.2-20.
+/// The length wraps on its way to the consumer, which violates 5044-7.1.2-20.
 fn private_data_256(rig: &mut Rig) -> Result<Outcome> {
     let (_, heard) = accepted(rig, &StartupFrame::new(REQUEST, 0, 1, &[7; 255]))?;
     same("private data", &heard, &vec![7; 255])?;
     let (_, heard) = accepted(rig, &StartupFrame::new(REQUEST, 0, 1, &[7; 256]))?;
     same("private data", &heard, &Vec::new())?;
-    deviation("RFC 5044 section 7.1.1 has 512 bytes")
+    deviation("RFC 5044 section 7.1.1 permits 512 bytes")
 }
 
-/// Q5, against 5044-7.1.1-15. The bytes behind `PD_Length` would be FPDUs.
+/// Q5: violates 5044-7.1.1-15. The bytes after `PD_Length` would be FPDUs.
 fn private_data_252(rig: &mut Rig) -> Result<Outcome> {
     for len in [252_usize, 255] {
         let answer = Answer {
@@ -210,11 +213,11 @@ fn private_data_252(rig: &mut Rig) -> Result<Outcome> {
     deviation("`PD_Length` is 0 to 3 (RFC 5044 section 7.1.1)")
 }
 
-/// Its ORD is 300 then, more than its own limit of 128; librdmacm has 8 bits for it.
+/// siw's ORD is then 300, above its own limit of 128. librdmacm has 8 bits for it.
 fn ird_300(rig: &mut Rig) -> Result<Outcome> {
     let (mut peer, conn, _) = guest_calls(rig, &four())?;
     peer.send(&StartupFrame::enhanced(REPLY, 0, 300, 4).octets())?;
     let event = rig.agent.event(conn, "established")?;
     same("IRD and ORD", &(event.ird, event.ord), &(44, 4))?;
-    deviation("the consumer is told another depth (RFC 6581 section 9.1)")
+    deviation("the consumer gets another depth (RFC 6581 section 9.1)")
 }

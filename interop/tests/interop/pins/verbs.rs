@@ -1,4 +1,4 @@
-//! By the verbs of both sides, over every wire.
+//! Through the verbs of both sides, over every wire.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use uwarp_interop::{
-    Answer, Failure, Listen, Outcome, PATIENCE, Post, QpWish, Result, Rig, pattern, sge,
+    Answer, Failure, Listen, Outcome, PATIENCE, Post, QpParams, Result, Rig, pattern, sge,
 };
 use uwarp_verbs::{
     Access, ConnectOptions, EndReason, Peer, RecvWr, RemoteBuffer, SendWr, Settings, StartupError,
@@ -24,12 +24,12 @@ pub(super) fn cases() -> Vec<Case> {
     vec![
         case(
             "verbs::read_without_the_right",
-            "siw serves a Read from memory without the right of remote read",
+            "siw answers a Read from memory without the right of remote read",
             read_without_the_right,
         ),
         case(
             "verbs::send_inv_refused",
-            "a Send with Invalidate that siw refuses: the connection goes on, and ends with a late Terminate 0/2/09",
+            "a Send with Invalidate that siw refuses: the connection continues, and ends with a late Terminate 0/2/09",
             send_inv_refused,
         ),
         case(
@@ -44,7 +44,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         case(
             "verbs::query_qp",
-            "siw's ibv_query_qp says RESET of a QP in RTS",
+            "siw's ibv_query_qp reports RESET for a QP in RTS",
             query_qp,
         ),
         case(
@@ -54,7 +54,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         case(
             "verbs::responder_sends_first",
-            "what siw as responder sends before our first FPDU reaches our consumer",
+            "a Send of siw as responder before our first FPDU reaches our consumer",
             responder_sends_first,
         ),
         case(
@@ -77,7 +77,7 @@ fn siw() -> Terms {
     }
 }
 
-/// Q13: against 5040-5.2.1-12.
+/// Q13: violates 5040-5.2.1-12.
 fn read_without_the_right(rig: &mut Rig) -> Result<Outcome> {
     let local = rig.agent.reg(LEN, "lw")?;
     rig.agent.fill(&local, 0, LEN, 1)?;
@@ -93,10 +93,10 @@ fn read_without_the_right(rig: &mut Rig) -> Result<Outcome> {
     let mut came = [0; LEN];
     region.read_at(0, &mut came)?;
     same("bytes read", &came.to_vec(), &pattern(1, 0, LEN))?;
-    deviation("RFC 5040 section 5.2.1 has the right checked")
+    deviation("RFC 5040 section 5.2.1 requires the right to be checked")
 }
 
-/// 5040-5.3-12 and 5040-7.1-03 ask for a Terminate Message at once.
+/// 5040-5.3-12 and 5040-7.1-03 require a Terminate Message at once.
 fn send_inv_refused(rig: &mut Rig) -> Result<Outcome> {
     let inbox = rig.agent.reg(2 * LEN, "lw")?;
     let pair = connect(rig, Role::GuestServes, &siw(), |agent, conn, _| {
@@ -122,7 +122,7 @@ fn send_inv_refused(rig: &mut Rig) -> Result<Outcome> {
     let reason = end(&ours)?;
     let EndReason::TerminateReceived { terminate, .. } = &reason else {
         return Err(Failure::new(format!(
-            "siw was to send a late Terminate Message, but the connection ended so: {reason:?}"
+            "expected a late Terminate Message of siw, but the connection ended with: {reason:?}"
         )));
     };
     let code = (terminate.layer(), terminate.etype(), terminate.code());
@@ -135,12 +135,12 @@ fn send_inv_refused(rig: &mut Rig) -> Result<Outcome> {
         ],
     )?;
     deviation(
-        "RFC 5040 section 7.1 has the Terminate Message at once, with the header of that Send",
+        "RFC 5040 section 7.1 requires the Terminate Message at once, with the header of that Send",
     )
 }
 
-/// By its index alone, whatever the key (5040-7.2-04 has the STag valid); an ordinary region, which nobody has
-/// allowed a peer to invalidate.
+/// siw uses only the index and ignores the key (5040-7.2-04 requires a valid STag). The region is
+/// an ordinary one, which no consumer has permitted a peer to invalidate.
 fn invalidate_any_key(rig: &mut Rig) -> Result<Outcome> {
     let inbox = rig.agent.reg(LEN, "lw")?;
     let all = rig.agent.reg(LEN, "lw,rw,rr")?;
@@ -159,9 +159,10 @@ fn invalidate_any_key(rig: &mut Rig) -> Result<Outcome> {
     ours.completion(1, WcOpcode::RdmaWrite)?;
     ours.completion(2, WcOpcode::Send)?;
     let received = rig.agent.completion(conn)?;
-    // And its consumer is not told of it (5040-5.3-11 has the STag invalidated, the verbs have a flag).
+    // siw does not report it to its consumer (5040-5.3-11 requires the invalidation, and the verbs
+    // have a flag for it).
     same(
-        "the STag that is named",
+        "the STag in the completion",
         &received.expect(100, "recv")?.invalidated,
         &None,
     )?;
@@ -179,15 +180,15 @@ fn invalidate_any_key(rig: &mut Rig) -> Result<Outcome> {
     )?;
     rig.agent.check_zero(&all, 16, 16)?;
     deviation(
-        "RFC 5040 section 7.2 has the STag checked, its key included; the consumer is not told",
+        "RFC 5040 section 7.2 requires the STag and its key to be checked; it is not reported to the consumer",
     )
 }
 
-/// Q18: a Send with Solicited Event is to make an event at its receiver (RFC 5040 section 5.3).
+/// Q18: a Send with Solicited Event must raise an event at its receiver (RFC 5040 section 5.3).
 fn solicited_event(rig: &mut Rig) -> Result<Outcome> {
     let inbox = rig.agent.reg(LEN, "lw,rr")?;
     let mut terms = siw();
-    terms.wish.notify = "solicited";
+    terms.qp_params.notify = "solicited";
     let pair = connect(rig, Role::GuestServes, &terms, |agent, conn, _| {
         agent.recv(conn, 100, &sge(&inbox, 0, LEN), 1, 0)
     })?;
@@ -196,7 +197,7 @@ fn solicited_event(rig: &mut Rig) -> Result<Outcome> {
     ours.qp
         .post_send(&SendWr::send_inline(1, &[1; 8]).solicited())?;
     ours.completion(1, WcOpcode::Send)?;
-    // A Read behind it: when its answer is there, so is the Send.
+    // The answer to this Read arrives after the Send.
     let to = [region.sge(0, 8)];
     ours.qp.post_send(&SendWr::read(
         2,
@@ -206,9 +207,9 @@ fn solicited_event(rig: &mut Rig) -> Result<Outcome> {
     ours.completion(2, WcOpcode::RdmaRead)?;
     let mut came = [0; 8];
     region.read_at(0, &mut came)?;
-    same("what the Send has brought", &came, &[1; 8])?;
+    same("the bytes of the Send", &came, &[1; 8])?;
     rig.agent.query()?;
-    same("what the guest reports", &rig.agent.unread(), &Vec::new())?;
+    same("reports of the guest", &rig.agent.unread(), &Vec::new())?;
     rig.agent.command(&json!({"cmd": "poll", "conn": conn.0}))?;
     rig.agent.completion(conn)?.expect(100, "recv")?;
     deviation("the completion is found by polling only (RFC 5040 section 5.3)")
@@ -221,20 +222,20 @@ fn query_qp(rig: &mut Rig) -> Result<Outcome> {
         .agent
         .command(&json!({"cmd": "query_qp", "conn": pair.conn.0}))?;
     same("the state", &answer["state"], &json!("reset"))?;
-    deviation("a matter of its verbs; no RFC has them")
+    deviation("a matter of its verbs, which no RFC specifies")
 }
 
-/// Which would be of use for empty Sends.
+/// A receive without elements would be useful for empty Sends.
 fn receive_without_elements(rig: &mut Rig) -> Result<Outcome> {
     let pair = connect(rig, Role::GuestConnects, &siw(), |_, _, _| Ok(()))?;
     let answer = rig
         .agent
         .try_command(&json!({"cmd": "recv", "conn": pair.conn.0, "wr_id": 1}))?;
     same("errno", &answer["errno"], &json!(22))?;
-    deviation("a matter of its verbs; no RFC has them")
+    deviation("a matter of its verbs, which no RFC specifies")
 }
 
-/// Q8: siw does not wait for our first FPDU, against 5044-7.1.2-15; we take what comes.
+/// Q8: siw does not wait for our first FPDU, which violates 5044-7.1.2-15. We accept its message.
 fn responder_sends_first(rig: &mut Rig) -> Result<Outcome> {
     let source = rig.agent.reg(LEN, "lw")?;
     rig.agent.fill(&source, 0, LEN, 6)?;
@@ -254,13 +255,13 @@ fn responder_sends_first(rig: &mut Rig) -> Result<Outcome> {
     pair.ours.completion(200, WcOpcode::Recv)?;
     let mut came = [0; LEN];
     inbox.read_at(0, &mut came)?;
-    same("what has come", &came.to_vec(), &pattern(6, 0, LEN))?;
+    same("the received bytes", &came.to_vec(), &pattern(6, 0, LEN))?;
     rig.agent.completion(pair.conn)?.expect(1, "send")?;
-    deviation("RFC 5044 section 7.1.2 has it wait")
+    deviation("RFC 5044 section 7.1.2 requires it to wait")
 }
 
-/// Q7: a siw that has accepted does not notice an FPDU that comes right behind its Reply. The profile has the first FPDU
-/// wait, so that none of the connections hangs.
+/// Q7: after an accept, siw does not notice an FPDU right after its Reply. The profile delays the
+/// first FPDU, so no connection hangs.
 fn first_fpdu_at_once(rig: &mut Rig) -> Result<Outcome> {
     let inbox = rig.agent.reg(LEN, "lw")?;
     let terms = siw();
@@ -304,17 +305,17 @@ fn first_fpdu_at_once(rig: &mut Rig) -> Result<Outcome> {
         agent.destroy(conn)?;
         agent.unlisten(listener)?;
     }
-    deviation("without the delay it misses some of them until more comes")
+    deviation("without the delay it misses some of them until more bytes arrive")
 }
 
-/// Q5: `PD_Length` wraps (5044-7.1.1-15). With S, fewer than 4 bytes are malformed (6581-6-04), and the responder closes
-/// (5044-7.1.2-04).
+/// Q5: `PD_Length` wraps (5044-7.1.1-15). With S, fewer than 4 bytes are malformed (6581-6-04), and
+/// the responder must close (5044-7.1.2-04).
 fn private_data_252(rig: &mut Rig) -> Result<Outcome> {
     let device = rig.device(siw().settings)?;
     let listener = device.listen(SocketAddr::new(rig.wire.our_ip(), 0))?;
     let (ip, port) = (rig.wire.our_ip_for_guest(), listener.local_addr().port());
     for (len, wrapped) in [(252, 0), (255, 3)] {
-        let conn = rig.agent.open_conn(ip, port, &QpWish::default())?;
+        let conn = rig.agent.open_conn(ip, port, &QpParams::default())?;
         let answer = Answer {
             private_data: pattern(1, 0, len),
             ..Answer::default()
@@ -328,12 +329,12 @@ fn private_data_252(rig: &mut Rig) -> Result<Outcome> {
                 break error;
             }
             if Instant::now() > deadline {
-                return Err(Failure::new("our listener has refused nothing"));
+                return Err(Failure::new("our listener has not refused the request"));
             }
             thread::sleep(Duration::from_millis(5));
         };
         same(
-            "why we refuse",
+            "the reason for our refusal",
             &error,
             &StartupError::EnhancedDataMissing { len: wrapped },
         )?;

@@ -1,4 +1,4 @@
-//! The limit of a queue, its size, and what happens when it is empty.
+//! Limit and size of a queue, and an empty queue.
 
 use super::*;
 
@@ -21,18 +21,18 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         case(
             "siw_s::empty",
-            "siw's SRQ is empty: Terminate 1/2/02 on the connection of that Send, the others go on",
+            "siw's SRQ is empty: Terminate 1/2/02 on the connection of that Send, the others continue",
             empty_at_guest,
         ),
         case(
             "ours::empty",
-            "our SRQ is empty: Terminate 1/2/02 on the connection of that Send, the others go on",
+            "our SRQ is empty: Terminate 1/2/02 on the connection of that Send, the others continue",
             empty_at_us,
         ),
     ]
 }
 
-/// One Send by us on that connection, of bytes of its own, into that receive of siw's SRQ.
+/// Sends pattern bytes from our side on this connection, into this receive of siw's SRQ.
 fn send_to(agent: &mut Agent, all: &Lanes, lane: usize, slot: u64) -> Result<()> {
     let lane = &all.lanes[lane];
     lane.ours
@@ -43,7 +43,7 @@ fn send_to(agent: &mut Agent, all: &Lanes, lane: usize, slot: u64) -> Result<()>
     agent.check(&all.far, SINKS + usize::try_from(slot)? * LEN, 40, slot, 0)
 }
 
-/// One Send by siw on that connection, into that receive of our SRQ.
+/// Sends pattern bytes from siw on this connection, into this receive of our SRQ.
 fn send_from(agent: &mut Agent, all: &Lanes, lane: usize, slot: u64) -> Result<()> {
     let lane = &all.lanes[lane];
     agent.fill(&all.far, 0, 40, slot)?;
@@ -54,7 +54,11 @@ fn send_from(agent: &mut Agent, all: &Lanes, lane: usize, slot: u64) -> Result<(
     let mut octets = [0; 40];
     all.near
         .read_at(SINKS + usize::try_from(slot)? * LEN, &mut octets)?;
-    same("what has come", &octets.to_vec(), &pattern(slot, 0, 40))
+    same(
+        "the received bytes",
+        &octets.to_vec(),
+        &pattern(slot, 0, 40),
+    )
 }
 
 const REACHED: &str = "SRQ limit reached";
@@ -100,11 +104,11 @@ fn no_resize(rig: &mut Rig) -> Result<Outcome> {
     }
     agent.command(&json!({"cmd": "srq_destroy", "srq": srq}))?;
     Ok(Outcome::Deviation(
-        "a matter of its verbs; no RFC has them".to_owned(),
+        "a matter of its verbs, which no RFC specifies".to_owned(),
     ))
 }
 
-/// Whether our device has told that the limit is reached, since it was last asked.
+/// Returns true if our device has reported the limit since the last call.
 fn reached(all: &Lanes) -> bool {
     let mut reached = false;
     while let Some(event) = all.ours.device.poll_event() {
@@ -164,7 +168,7 @@ fn empty_at_guest(rig: &mut Rig) -> Result<Outcome> {
     send_to(agent, &all, 1, 4)?;
     all.close(agent)?;
     Ok(Outcome::Deviation(
-        "Layer and EType are exchanged, M, D and R at the low end".to_owned(),
+        "Layer and EType are exchanged; M, D and R are in the low bits".to_owned(),
     ))
 }
 
@@ -179,7 +183,7 @@ fn empty_at_us(rig: &mut Rig) -> Result<Outcome> {
     let reason = crate::errors::end(&failed.ours)?;
     same("Terminate 1/2/02", &sent(&reason, (1, 2, 2)), &true)?;
     agent.event(failed.conn, "disconnected")?;
-    // The Send was on its way: whether siw calls it done is a race in the guest.
+    // The Send was in flight. The guest decides by a race whether it succeeds.
     same(
         "completions in the guest",
         &theirs(agent, failed.conn, 1)?.len(),
@@ -192,7 +196,7 @@ fn empty_at_us(rig: &mut Rig) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// That our device has told that this QP takes no more receives.
+/// Checks that our device has reported that this QP takes no more receives.
 fn last_wqe(all: &Lanes, failed: u32) -> Result<()> {
     while let Some(event) = all.ours.device.wait_event(Some(PATIENCE)) {
         if matches!(event, AsyncEvent::LastWqeReached { qp_num } if qp_num == failed) {
@@ -200,6 +204,6 @@ fn last_wqe(all: &Lanes, failed: u32) -> Result<()> {
         }
     }
     Err(Failure::new(
-        "our device has not said LastWqeReached of that QP",
+        "our device has not reported LastWqeReached for that QP",
     ))
 }

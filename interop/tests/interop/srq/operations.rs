@@ -17,7 +17,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// One of each kind on each connection, by both sides.
+/// Runs one operation of each kind on each connection, by both sides.
 fn operations(agent: &mut Agent, all: &Lanes, ends: Ends) -> Result<()> {
     let (near, far) = (&all.near, &all.far);
     near.write_at(0, &pattern(1, 0, SINKS))?;
@@ -46,14 +46,14 @@ fn operations(agent: &mut Agent, all: &Lanes, ends: Ends) -> Result<()> {
             &read.remote(near.addr() + at as u64, near.rkey()),
         )?;
         agent.completion(lane.conn)?.expect(3, "write")?;
-        // Its answer has come behind the Write.
+        // Its answer has arrived after the Write.
         agent.completion(lane.conn)?.expect(4, "read")?;
         agent.check(far, SINKS + at + LEN, LEN, 1, at as u64)?;
         let mut octets = vec![0; 2 * LEN];
         near.read_at(SINKS + at, &mut octets)?;
         let want = pattern(2, at as u64, LEN);
         same(
-            "what siw wrote and we read",
+            "the bytes that siw wrote and we read",
             &(octets == [&want[..], &want].concat()),
             &true,
         )?;
@@ -66,12 +66,13 @@ fn operations(agent: &mut Agent, all: &Lanes, ends: Ends) -> Result<()> {
     Ok(())
 }
 
-/// Receives that a connection takes in [`operations`]: behind what it writes and reads.
+/// Receive of a connection in [`operations`]; it follows the bytes that the connection writes and
+/// reads.
 fn slot(lane: usize, number: usize) -> usize {
     lane * EACH + 4 + number
 }
 
-/// With SE, with Invalidate, with both.
+/// Flags SE and Invalidate of the four kinds of Send.
 const KINDS: [(bool, bool); 4] = [(false, false), (true, false), (false, true), (true, true)];
 
 fn sends_by_us(agent: &mut Agent, all: &Lanes, index: usize) -> Result<()> {
@@ -125,7 +126,7 @@ fn sends_by_guest(agent: &mut Agent, all: &Lanes, index: usize) -> Result<()> {
         let mut octets = [0; 40];
         all.near.read_at(SINKS + slot * LEN, &mut octets)?;
         same(
-            "what has come",
+            "the received bytes",
             &octets.to_vec(),
             &pattern(slot as u64, 0, 40),
         )?;

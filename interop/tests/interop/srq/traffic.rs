@@ -40,7 +40,7 @@ pub(super) fn cases() -> Vec<Case> {
     }
     cases.push(case(
         "ours::hold",
-        "our SRQ is empty, and QPs that hold messages: siw's Sends wait for receives",
+        "our SRQ is empty and its QPs hold messages: siw's Sends wait for receives",
         hold,
     ));
     cases
@@ -76,7 +76,7 @@ fn shared(rig: &mut Rig, role: Role, ends: Ends) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Our completions: every message in a receive of its own, on each connection in order.
+/// Checks our completions: every message uses its own receive, and each connection is in order.
 fn received_here(all: &Lanes, ends: Ends) -> Result<()> {
     let mut sends = [0; LANES];
     let mut receives = [0; LANES];
@@ -85,7 +85,7 @@ fn received_here(all: &Lanes, ends: Ends) -> Result<()> {
     while sends != [each(ends.guest); LANES] || receives != [each(ends.us); LANES] {
         let came = (all.ours.cq.wait(Some(PATIENCE))).ok_or_else(|| {
             Failure::new(format!(
-                "only so many on our side in time: sent {sends:?}, received {receives:?}"
+                "not all completions on our side in time: sent {sends:?}, received {receives:?}"
             ))
         })?;
         let lane = all
@@ -93,7 +93,9 @@ fn received_here(all: &Lanes, ends: Ends) -> Result<()> {
             .iter()
             .position(|lane| lane.ours.qp.qp_num() == came.qp_num);
         let (Some(lane), Status::Success) = (lane, came.status) else {
-            return Err(Failure::new(format!("on our side came {came:?}")));
+            return Err(Failure::new(format!(
+                "unexpected completion on our side: {came:?}"
+            )));
         };
         if came.opcode == WcOpcode::Send {
             same(
@@ -121,7 +123,7 @@ fn received_here(all: &Lanes, ends: Ends) -> Result<()> {
     Ok(())
 }
 
-/// The same in the guest.
+/// Checks the same in the guest.
 fn received_there(agent: &mut Agent, all: &Lanes, ends: Ends) -> Result<()> {
     let mut slots = BTreeSet::new();
     for (index, lane) in all.lanes.iter().enumerate() {
@@ -159,7 +161,7 @@ fn hold(rig: &mut Rig) -> Result<Outcome> {
             agent.post(lane.conn, &send)?;
         }
     }
-    // siw completes a Send when TCP has it: all are on their way, and nothing is received.
+    // siw completes a Send when TCP has accepted it. So all are in flight, and none is received.
     for lane in &all.lanes {
         for number in 0..EACH {
             agent
@@ -172,7 +174,7 @@ fn hold(rig: &mut Rig) -> Result<Outcome> {
         &all.ours.cq.poll_one(),
         &None,
     )?;
-    // First fewer than there are connections.
+    // At first fewer receives than connections.
     all.receive(0..2)?;
     all.receive(2..ALL)?;
     received_here(&all, OURS)?;

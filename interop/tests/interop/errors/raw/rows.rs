@@ -1,4 +1,4 @@
-//! What is wrong, and what siw says to it. The requirement that is broken stands above each row.
+//! Faults, and siw's answer to each. The violated requirement is in the comment above each row.
 
 use uwarp_interop::raw::{Crc, MORE, TAGGED_MORE, Tagged, Untagged, fpdu, read_request};
 
@@ -9,17 +9,17 @@ const FLUSHED: &str = "wr_flush_err";
 pub(super) struct Row {
     pub(super) name: &'static str,
     pub(super) title: &'static str,
-    /// The bytes that are wrong, FPDUs and all.
+    /// The invalid bytes, with their FPDUs.
     pub(super) wrong: fn(&RawPair) -> Vec<u8>,
     /// Bytes of the receives in the guest.
     pub(super) receives: &'static [usize],
-    /// The first bytes of the Terminate Header; `None` when siw closes without a word.
+    /// First bytes of the Terminate Header; `None` if siw closes without one.
     pub(super) octets: Option<[u8; 3]>,
-    /// The bytes by the RFCs.
+    /// The bytes that the RFCs require.
     pub(super) rfc: &'static str,
-    /// What else is to be said of it.
+    /// Another remark.
     pub(super) besides: &'static str,
-    /// How the receives end.
+    /// Statuses of the receives.
     pub(super) received: &'static [&'static str],
 }
 
@@ -31,10 +31,10 @@ fn write(pair: &RawPair) -> Tagged {
     Tagged::write(pair.all.rkey, pair.all.addr)
 }
 
-/// The raw peer's sink.
+/// Sink of the raw peer: STag and TO.
 const SINK: (u32, u64) = (0x1234_5600, 0x1000);
 
-/// A Read Request without a fault but its MSN.
+/// Builds a valid Read Request, except that the MSN may be wrong.
 pub(super) fn read(pair: &RawPair, msn: u32) -> Vec<u8> {
     read_request(msn, SINK, 16, (pair.all.rkey, pair.all.addr))
 }
@@ -179,7 +179,7 @@ pub(super) const ROWS: &[Row] = &[
         received: &[],
         ..BASE
     },
-    // 5041-7.1-04 has a code of its own (Q12).
+    // 5041-7.1-04 has its own code (Q12).
     Row {
         name: "send_too_long",
         title: "a Send of 8 bytes for a receive of 7",
@@ -212,7 +212,7 @@ pub(super) const ROWS: &[Row] = &[
     // 5041-7.1-10.
     Row {
         name: "write_bad_stag",
-        title: "a Write to an STag that was never given out",
+        title: "a Write to an unknown STag",
         wrong: |pair| {
             one(&Tagged {
                 stag: !pair.all.rkey,
@@ -236,7 +236,7 @@ pub(super) const ROWS: &[Row] = &[
     // 5041-7.1-13.
     Row {
         name: "write_out_of_bounds",
-        title: "a Write that ends behind the memory",
+        title: "a Write that ends after the memory",
         wrong: |pair| {
             one(&Tagged {
                 to: pair.all.addr + 121,
@@ -248,7 +248,7 @@ pub(super) const ROWS: &[Row] = &[
         rfc: "11 01 c0",
         ..BASE
     },
-    // Each segment is judged by itself (5041-7.1-10 to -14).
+    // Each segment is checked on its own (5041-7.1-10 to -14).
     Row {
         name: "write_gap",
         title: "a Write whose second segment leaves a gap",
@@ -264,7 +264,7 @@ pub(super) const ROWS: &[Row] = &[
             [one(&first.with(&[0; 8])), one(&second.with(&[1; 8]))].concat()
         },
         octets: Some([0x11, 0x01, 0x03]),
-        rfc: "no error, each segment stands for itself",
+        rfc: "no error, each segment is independent",
         ..BASE
     },
     // 5041-7.1-14 (Q12).
@@ -285,7 +285,7 @@ pub(super) const ROWS: &[Row] = &[
     // 5040-5.2.1-12.
     Row {
         name: "read_bad_stag",
-        title: "a Read from an STag that was never given out",
+        title: "a Read from an unknown STag",
         wrong: |pair| one(&read_request(1, SINK, 16, (!pair.all.rkey, pair.all.addr))),
         octets: Some([0x10, 0x00, 0x07]),
         rfc: "01 00 e0",
@@ -296,7 +296,7 @@ pub(super) const ROWS: &[Row] = &[
     // 5040-5.2.1-12.
     Row {
         name: "read_out_of_bounds",
-        title: "a Read that ends behind the memory",
+        title: "a Read that ends after the memory",
         wrong: |pair| one(&read_request(1, SINK, 129, (pair.all.rkey, pair.all.addr))),
         octets: Some([0x10, 0x01, 0x07]),
         rfc: "01 01 e0",
@@ -304,7 +304,7 @@ pub(super) const ROWS: &[Row] = &[
         received: &[],
         ..BASE
     },
-    // 5040-5.2.1-12: the memory is shorter, and that is the error; siw has one of its own.
+    // 5040-5.2.1-12: the memory is shorter, and that is the error. siw sends a code of its own.
     Row {
         name: "read_2_gib",
         title: "a Read of 2^31 bytes",
@@ -334,14 +334,15 @@ pub(super) const ROWS: &[Row] = &[
     // 5040-7.1-04.
     Row {
         name: "read_with_payload",
-        title: "a Read Request with bytes behind its header",
+        title: "a Read Request with bytes after its header",
         wrong: |pair| one(&[read(pair, 1), vec![0; 4]].concat()),
         octets: None,
         rfc: "a Terminate Message",
         besides: "closes without a Terminate Message",
         ..BASE
     },
-    // A sender must not (5041-5.3-01), so that a receiver need not cope; but 5040-7.1-03 has it say so.
+    // A sender must not do this (5041-5.3-01), so a receiver need not handle it. But 5040-7.1-03
+    // requires a Terminate Message.
     Row {
         name: "read_inside_send",
         title: "a Read Request between two segments of a Send",
@@ -358,13 +359,13 @@ pub(super) const ROWS: &[Row] = &[
         received: &["general_err"],
         ..BASE
     },
-    // 5040-5.2.2-05 leaves the check to the sink, and names no code.
+    // 5040-5.2.2-05 leaves the check to the sink, and specifies no code.
     Row {
         name: "unsolicited_read_response",
-        title: "a Read Response that nobody has asked for",
+        title: "an unsolicited Read Response",
         wrong: |pair| one(&Tagged::read_response(pair.all.rkey, pair.all.addr).with(&[1; 8])),
         octets: Some([0x01, 0x00, 0x03]),
-        rfc: "no code of its own, uwarp says 02 06 c0",
+        rfc: "no code of its own, uwarp sends 02 06 c0",
         ..BASE
     },
 ];
