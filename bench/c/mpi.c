@@ -1,6 +1,7 @@
-/* Two ranks of MPI, as the OSU micro-benchmarks have them: `pingpong` there and back, and `put` from one side with a flush for each window of puts.
- * Arguments: what, the length, how many seconds, the processors of the ranks ("none": wherever they are), and for `put` how many are a window. Rank 0 prints one number: seconds one way, or
- * bytes a second; the median of batches. */
+/* Two MPI ranks, as in the OSU micro-benchmarks: `pingpong` sends there and back; `put` puts from
+ * one side, with a flush after each window of puts. Arguments: the test, the length, the seconds,
+ * the processors of the ranks ("none": not pinned), and the puts per window. Rank 0 prints the
+ * median of batches: seconds one way, or bytes per second. */
 #define _GNU_SOURCE
 #include <mpi.h>
 #include <sched.h>
@@ -15,7 +16,7 @@ static int outstanding;
 static char *memory;
 static MPI_Win window;
 
-/* Keeps this rank, and what it starts later, on its processor. */
+/* Keeps this rank, and the threads that it starts later, on its processor. */
 static void pin(char **processors)
 {
 	const char *own = getenv("OMPI_COMM_WORLD_RANK");
@@ -86,12 +87,13 @@ int main(int argc, char **argv)
 	MPI_Barrier(MPI_COMM_WORLD);
 	MPI_Win_lock_all(0, window);
 
-	/* The first ones connect, register and grow TCP's windows. Counted, they would end the search below at once, with a few batches in all. */
+	/* The first messages connect, register and grow TCP's windows. If they counted, they would end the
+	 * search below at once, with only a few batches. */
 	for (count = 1; count <= 8; count *= 2)
 		work(length, count);
 	MPI_Barrier(MPI_COMM_WORLD);
 
-	/* How many of them are a batch of some milliseconds, and how many batches there are to be. */
+	/* Finds how many messages make a batch of some milliseconds, and how many batches fit. */
 	for (count = 1;; count *= 2) {
 		began = MPI_Wtime();
 		work(length, count);

@@ -1,7 +1,8 @@
-//! How far bandwidth could go: raw TCP that does what iWARP cannot do without, with the CRC and without it, and nothing else.
+//! Upper bounds of the bandwidth: raw TCP with the work that iWARP must do (the CRC, copies), and
+//! nothing else.
 //!
-//! No target is of it: it says which targets this machine allows. Ours may be ahead of a single row, as it gathers many messages in one
-//! write: what bounds it is the best of all rows.
+//! They are no targets. They show which targets this machine permits. uwarp may be faster than a
+//! single row, because it gathers many messages in one write. The bound is the best of all rows.
 
 use crate::figures::{Base, Figure, Of, RAW_1M, RAW_64K, Section, figure};
 use crate::raw::{Kind, Work};
@@ -19,7 +20,7 @@ const fn row(name: &'static str, size: usize, spins: bool) -> Row {
     Row { name, size, spins }
 }
 
-/// By messages of three sizes, spinning, and blocking.
+/// Messages of three sizes, spinning and blocking.
 macro_rules! rows {
     ($what:literal) => {
         [
@@ -38,7 +39,8 @@ const STAGED: [Row; 6] = rows!("raw TCP with CRC, staging and placement");
 const PLACED_ALONE: [Row; 6] = rows!("raw TCP with placement");
 const STAGED_ALONE: [Row; 6] = rows!("raw TCP with staging and placement");
 
-/// Those of this work. Where there is no CRC they spin alone: nothing that blocks is compared with them.
+/// Returns the rows for this work. Without CRC they only spin, because no blocking figure is
+/// compared with them.
 pub(crate) fn rows(work: Work) -> &'static [Row] {
     match (work.staged, work.crc) {
         (false, true) => &PLACED,
@@ -48,7 +50,7 @@ pub(crate) fn rows(work: Work) -> &'static [Row] {
     }
 }
 
-/// The best of them, as tables call it.
+/// Name of the best of them in tables.
 pub(crate) fn best_of(work: Work) -> &'static str {
     match (work.staged, work.crc) {
         (false, true) => "the best raw TCP with CRC and placement",
@@ -58,7 +60,7 @@ pub(crate) fn best_of(work: Work) -> &'static str {
     }
 }
 
-/// What they are divided by is what a target of ours is divided by.
+/// Returns the figures. They have the same bases as uwarp's targets.
 pub(crate) fn figures() -> Vec<Figure> {
     let of = |work| {
         rows(work).iter().map(move |row| {
@@ -73,7 +75,7 @@ pub(crate) fn figures() -> Vec<Figure> {
     Work::ALL.into_iter().flat_map(of).collect()
 }
 
-/// How somebody measures it again.
+/// Describes how to repeat the measurement.
 pub(crate) fn how(kind: Kind, size: usize) -> String {
     let Kind::Working { work, spins } = kind else {
         return String::new();
@@ -92,7 +94,7 @@ pub(crate) fn how(kind: Kind, size: usize) -> String {
     format!("{waits}, of {size} B{before}; behind each read {crc}a copy into place")
 }
 
-/// Ours beside the best of them; and they beside raw TCP, as the targets are.
+/// Compares uwarp with the best of them, and them with raw TCP, as the targets are.
 pub(crate) fn targets() -> Vec<Target> {
     let mut all = Vec::new();
     for (section, crc) in [(Section::Bandwidth, true), (Section::CrcOff, false)] {

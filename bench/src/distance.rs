@@ -1,9 +1,9 @@
-//! How far apart the two processors are on which both sides run.
+//! Distance of the two processors on which the sides run.
 //!
-//! A hypervisor moves virtual processors: for a minute both share a cache, and for the next they do not. Whatever goes
-//! from one to the other costs several times as much then, raw TCP's bytes as well as ours, so that a ratio of two figures means
-//! something only if the processors were as far apart for the one as for the other. That is measured: by how long a
-//! cache line takes.
+//! A hypervisor moves virtual processors: they share a cache for a minute and do not for the next
+//! one. Then any transfer between them costs several times as much, for raw TCP as well as for
+//! uwarp. So a ratio of two figures means something only if the distance was the same for both. The
+//! distance is measured as the time that a cache line takes.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -23,15 +23,16 @@ use crate::stats::{digits, median};
 #[derive(Clone, Copy, PartialEq, PartialOrd, Debug)]
 pub(crate) struct Distance(f64);
 
-/// What differs by less than this factor is the same place: within one, lines take the same time up to a quarter; between those who share
-/// a core, a cache, or neither, twice or five times as long.
+/// Distances within this factor are the same placement. Within one placement the times differ by
+/// up to a quarter. Times of processors that share a core, a cache, or neither differ by factors of
+/// two to five.
 const SAME: f64 = 1.5;
-/// Lines there and back in a batch, and batches.
+/// Round trips of a line in a batch, and batches.
 const LINES: u64 = 200;
 const BATCHES: u64 = 15;
-/// A processor that does not run for so long is not waited for.
+/// Longest wait for a processor that does not run.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// How often a figure is measured again when the processors moved meanwhile.
+/// Most repetitions of a figure if the processors moved meanwhile.
 const AGAIN: usize = 3;
 
 impl Distance {
@@ -51,7 +52,7 @@ impl fmt::Display for Distance {
     }
 }
 
-/// Puts values that were taken at like distances together, the nearest first.
+/// Groups values that were taken at similar distances, the nearest first.
 pub(crate) fn by_distance(values: &[(Distance, f64)]) -> Vec<(Distance, Vec<f64>)> {
     let mut sorted = values.to_vec();
     sorted.sort_by(|one, other| one.0.0.total_cmp(&other.0.0));
@@ -72,7 +73,7 @@ pub(crate) fn by_distance(values: &[(Distance, f64)]) -> Vec<(Distance, Vec<f64>
     groups.into_iter().map(told).collect()
 }
 
-/// Measures while the processors stay where they are.
+/// Measures while the processors stay in place.
 pub(crate) struct Processors {
     pinned: Option<(usize, usize)>,
     seen: RefCell<Vec<(Distance, f64)>>,
@@ -88,8 +89,8 @@ impl Processors {
         }
     }
 
-    /// What `measure` gives, and how far apart the processors were before and after it; again, if that changed.
-    /// `None` if it changed each time.
+    /// Runs `measure` and returns its result with the distance of the processors. Repeats it if the
+    /// distance before and after differs. Returns `None` if it differed each time.
     fn steadily<T>(
         &self,
         mut measure: impl FnMut() -> io::Result<T>,
@@ -115,8 +116,8 @@ impl Processors {
         Ok(None)
     }
 
-    /// A sample that is told how far apart the processors were; none, and nothing is wrong, if they were moved each time that it was
-    /// taken.
+    /// Takes a sample and adds the distance of the processors. Returns `Sample::NONE`, which is no
+    /// error, if they moved each time.
     pub(crate) fn sample(&self, measure: impl FnMut() -> io::Result<Sample>) -> io::Result<Sample> {
         let Some((sample, apart)) = self.steadily(measure)? else {
             progress::tell(format_args!(
@@ -127,7 +128,7 @@ impl Processors {
         Ok(Sample { apart, ..sample })
     }
 
-    /// In words, after all measurements.
+    /// Describes the distances of all measurements.
     pub(crate) fn told(&self) -> String {
         let seen = self.seen.borrow();
         let groups = by_distance(&seen);
@@ -150,7 +151,8 @@ impl Processors {
     }
 }
 
-/// Medians of ratios by the distance at which they were taken; empty if there was one only.
+/// Formats medians of ratios by their distances. Returns an empty string if there was only one
+/// distance.
 pub(crate) fn medians(ratios: &[(Distance, f64)]) -> String {
     let groups = by_distance(ratios);
     if groups.len() < 2 {
@@ -162,12 +164,12 @@ pub(crate) fn medians(ratios: &[(Distance, f64)]) -> String {
     groups.into_iter().map(told).collect::<Vec<_>>().join(", ")
 }
 
-/// A line of its own, and its neighbour's, which processors fetch with it.
+/// Fills two cache lines, because processors fetch the neighbouring line with it.
 #[repr(align(128))]
 struct Line(AtomicU64);
 
-/// The time that a line takes from one processor to another; `None` if one of them does not come to run, or cannot be
-/// used.
+/// Measures the time that a line takes from one processor to another. Returns `None` if one of them
+/// does not run or cannot be used.
 fn between((one, other): (usize, usize)) -> Option<Distance> {
     let (there, back) = (Line(AtomicU64::new(0)), Line(AtomicU64::new(0)));
     let deadline = Instant::now() + PATIENCE;
@@ -263,7 +265,7 @@ mod tests {
                 assert!(apart.0 > 0.0);
                 assert!(processors.told().contains("ns for 100 % of the figures"));
             }
-            // A machine that is busy otherwise.
+            // The machine was busy.
             Some(((), None)) => assert_eq!(count, 1),
             None => assert_eq!(count, AGAIN),
         }

@@ -1,7 +1,8 @@
-//! Unmodified RDMA programs on the drop-in library, beside `uwarp perf`, beside raw TCP, and MPI beside MPI on libfabric's own TCP.
+//! Unmodified RDMA programs on the drop-in library, compared with `uwarp perf` and raw TCP, and MPI
+//! compared with MPI on libfabric's own TCP.
 //!
-//! The programs are Debian's perftest, and a small one for MPI (`bench/c/mpi.c`) that is compiled when it is needed. They run under
-//! `uwarp run`, which finds the library beside itself.
+//! The programs are Debian's perftest, and a small MPI program (`bench/c/mpi.c`) that is compiled
+//! on demand. They run under `uwarp run`, which finds the library next to itself.
 
 mod figures;
 mod lab;
@@ -31,10 +32,10 @@ use report::Measured;
     about = "Unmodified RDMA programs on the drop-in library, beside uwarp perf and raw TCP"
 )]
 struct Options {
-    /// The command to measure, with the library beside it
+    /// The command to measure; the library must be next to it
     #[arg(long, default_value = "target/release/uwarp")]
     uwarp: PathBuf,
-    /// Rounds: each measures everything once, neighbours by turns
+    /// Rounds; each measures everything once, by turns
     #[arg(long, default_value_t = 5)]
     rounds: u64,
     /// Seconds for each figure of a round
@@ -49,12 +50,12 @@ struct Options {
     /// Write the tables into this document, between its markers
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
-    /// Only measurements with this in their names, and what they are compared with
+    /// Measure only figures with this in their names, and those they are compared with
     #[arg(value_name = "FILTER", conflicts_with = "write")]
     only: Vec<String>,
 }
 
-/// What is installed when it is missing: a program, and its Debian package.
+/// Programs that are installed if they are missing, with their Debian packages.
 const PACKAGES: [(&str, &str); 4] = [
     (perftest::PROGRAM, perftest::PACKAGE),
     ("mpirun", "openmpi-bin"),
@@ -62,7 +63,7 @@ const PACKAGES: [(&str, &str); 4] = [
     ("fi_info", "libfabric-bin"),
 ];
 
-/// Measures, if the arguments of the program say so.
+/// Measures if the arguments of the program request it.
 pub(crate) fn is_wanted(args: &[String]) -> Option<io::Result<()>> {
     (args.get(1)? == "dropin").then(|| run(&Options::parse_from(&args[1..])))
 }
@@ -105,7 +106,7 @@ fn run(options: &Options) -> io::Result<()> {
     }
 }
 
-/// The packages of the programs, as they are here.
+/// Returns the installed versions of the packages.
 fn versions() -> String {
     let told = |package: &str| match peers::version(package) {
         Some(version) => format!("{package} {version}"),
@@ -120,7 +121,7 @@ fn versions() -> String {
     format!(" Programs: {}.", packages.map(told).join(", "))
 }
 
-/// Everything once.
+/// Measures every figure once.
 fn measure(
     lab: &mut Lab,
     processors: &Processors,

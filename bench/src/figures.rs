@@ -1,4 +1,4 @@
-//! What is measured.
+//! The figures that are measured.
 
 use std::time::Duration;
 
@@ -6,17 +6,17 @@ use crate::bound;
 use crate::ours::Told;
 use crate::raw::{Kind, Work};
 
-/// One thing to measure.
+/// One figure.
 #[derive(Clone, Debug)]
 pub(crate) struct Figure {
-    /// Of its table.
+    /// Its table.
     pub(crate) section: Section,
     pub(crate) name: &'static str,
     /// The raw figure that it is divided by.
     pub(crate) base: Option<Base>,
     pub(crate) of: Of,
-    /// Whether its processes are kept on a processor each, as a rule. What has a thread beside the one that spins would
-    /// have both on one processor then.
+    /// Pins each process to one processor. A process with another thread next to the spinning one
+    /// would have both on one processor, so it is not pinned.
     pub(crate) pinned: bool,
 }
 
@@ -46,16 +46,16 @@ impl Section {
 /// A raw figure.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Base {
-    /// This one.
+    /// This figure.
     Of(&'static str),
-    /// The best of all writes, in each round.
+    /// The best of all writes in each round.
     BestWrites,
-    /// The best of raw TCP with this work, in each round.
+    /// The best raw TCP with this work in each round.
     BestWith(Work),
 }
 
 impl Base {
-    /// The raw figures of which it is the best.
+    /// Returns the raw figures from which the best is taken.
     pub(crate) fn names(self) -> Vec<&'static str> {
         match self {
             Base::Of(name) => vec![name],
@@ -70,7 +70,7 @@ impl Base {
         }
     }
 
-    /// As tables call it.
+    /// Name in tables.
     pub(crate) fn told(self) -> &'static str {
         match self {
             Base::Of(name) => name,
@@ -80,20 +80,21 @@ impl Base {
     }
 }
 
-/// What it is measured by.
+/// Method of a measurement.
 #[derive(Clone, Debug)]
 pub(crate) enum Of {
-    /// Raw writes of this size: bytes a second. Both sides block.
+    /// Raw writes of this size; bytes per second. Both sides block.
     Writes(usize),
-    /// The same, and both sides spin.
+    /// The same, with both sides spinning.
     SpinningWrites(usize),
-    /// A raw stream with work of both ends on its bytes, by messages of this size: bytes a second.
+    /// A raw stream with work on its bytes at both ends, in messages of this size; bytes per
+    /// second.
     Working(Kind, usize),
-    /// Raw writes of this size: how many a second.
+    /// Raw writes of this size; writes per second.
     WriteRate(usize),
-    /// A raw ping-pong of so many bytes: seconds one way.
+    /// A raw ping-pong with messages of this size; seconds one way.
     PingPong(Kind, usize),
-    /// The same: seconds there and back.
+    /// The same; seconds there and back.
     RoundTrip(Kind, usize),
     /// `uwarp perf` with these arguments.
     Ours {
@@ -101,7 +102,7 @@ pub(crate) enum Of {
         told: Told,
         crc: bool,
     },
-    /// The same with the CRC where BBR is the system's congestion control, and uwarp is told of none.
+    /// The same with the CRC. BBR is the system's congestion control, and uwarp sets none.
     UnderBbr {
         args: &'static [&'static str],
         told: Told,
@@ -113,7 +114,7 @@ impl Figure {
         !matches!(self.of, Of::Ours { .. } | Of::UnderBbr { .. })
     }
 
-    /// The unit of tables, and how many of what was measured it is.
+    /// Returns the unit in tables, and its size in the measured unit.
     pub(crate) fn unit(&self) -> (&'static str, f64) {
         match self.of {
             Of::Writes(_) | Of::SpinningWrites(_) | Of::Working(..) => ("GB/s", 1e9),
@@ -127,7 +128,7 @@ impl Figure {
         }
     }
 
-    /// How somebody measures it again.
+    /// Describes how to repeat the measurement.
     pub(crate) fn command(&self) -> String {
         match &self.of {
             Of::Writes(size) | Of::WriteRate(size) => format!("blocking writes of {size} B"),
@@ -157,7 +158,8 @@ impl Figure {
         }
     }
 
-    /// How long it is to take: latencies need fewer messages than a bandwidth needs time to grow its windows.
+    /// Time of the measurement. Latencies need fewer messages, and bandwidths need time to grow the
+    /// windows.
     pub(crate) fn time(&self, usual: Duration) -> Duration {
         match self.of {
             Of::PingPong(..) | Of::RoundTrip(..) => usual / 2,
@@ -208,7 +210,8 @@ const RATE_64: Option<Base> = Some(Base::Of(RAW_RATE_64));
 
 type Args = &'static [&'static str];
 
-/// All of it, in the order of a round: raw figures and what is divided by them are neighbours.
+/// Returns all figures in the order of a round. A raw figure and those divided by it are
+/// neighbours.
 pub(crate) fn all() -> Vec<Figure> {
     let mut all = Vec::new();
     bandwidth(&mut all);
@@ -256,7 +259,7 @@ fn bandwidth(all: &mut Vec<Figure>) {
             all.push(figure(section, name, base, Of::Ours { args, told, crc }));
         }
     }
-    // What a copy at the sender costs: their neighbours without it.
+    // The same without a copy at the sender, which shows its cost.
     let in_place: [(&'static str, Option<Base>, Args); 4] = [
         (
             "64 KiB Write, sent in place",
@@ -349,7 +352,7 @@ fn bandwidth(all: &mut Vec<Figure>) {
     for (name, base, args) in sleeping {
         all.push(ours(Section::Sleeping, name, base, args, Told::Bandwidth));
     }
-    // The other half of "while the target application sleeps": the client polls.
+    // Only the target sleeps; the client polls.
     let target: [(&'static str, Args); 4] = [
         (
             "64 KiB Write, the target alone sleeps",

@@ -1,9 +1,10 @@
-//! Instructions of the data path, for a message and for an byte, counted by callgrind: figures that do not depend on load, so
-//! that a regression shows without noise.
+//! Instructions of the data path per message and per byte, counted by callgrind. The counts do not
+//! depend on load, so a regression shows without noise.
 //!
-//! Two devices in one thread exchange messages over kernel TCP (`examples/traffic.rs`). Counted is what each side executes
-//! in user space, between the call of the verbs and the system call. Valgrind has no AVX-512, so the CRC is that of a processor with AVX2 and
-//! PCLMULQDQ, whatever the machine has.
+//! Two devices in one thread exchange messages over kernel TCP (`examples/traffic`). The
+//! instructions of each side in user space are counted, between the call of the verbs and the
+//! system call. Valgrind has no AVX-512, so the CRC is always that of a processor with AVX2 and
+//! PCLMULQDQ.
 
 use std::fmt::Write as _;
 use std::io;
@@ -28,22 +29,22 @@ struct Options {
     /// The program that makes traffic: the example `traffic`
     #[arg(long)]
     traffic: PathBuf,
-    /// What was counted before: compared with, and written with --record
+    /// File of recorded counts, which are compared, or written with --record
     #[arg(long, default_value = "bench/instructions.txt")]
     file: PathBuf,
-    /// Write what was counted into the file, and compare nothing
+    /// Write the counts into the file, and compare nothing
     #[arg(long)]
     record: bool,
 }
 
-/// Counts, if the arguments of this program say so.
+/// Counts if the arguments of this program request it.
 pub(crate) fn is_wanted(args: &[String]) -> Option<io::Result<()>> {
     let (program, rest) = args.split_first()?;
     let (name, rest) = rest.split_first()?;
     (name == NAME).then(|| run(&Options::parse_from([program].into_iter().chain(rest))))
 }
 
-/// What is counted: name, bytes of a message, messages of a post, messages.
+/// A case: name, bytes of a message, messages of a post, messages.
 type Case = (&'static str, u32, u32, u32);
 
 const CASES: [Case; 18] = [
@@ -63,25 +64,25 @@ const CASES: [Case; 18] = [
     ("read", 4 << 10, 64, 1280),
     ("read", 64 << 10, 16, 320),
     ("read", 1 << 20, 16, 48),
-    // A Send, the answer to it, and a poll of each side: what of a latency is ours.
+    // A Send, its answer, and a poll on each side: uwarp's part of a latency.
     ("ping", 8, 1, 2560),
-    // A poll of each side that finds nothing.
+    // An empty poll on each side.
     ("idle", 8, 1, 2560),
 ];
 
-/// The two sides: a column, and the function of `traffic` that is all of it.
+/// The two sides: the column, and the function of `traffic` that does all of its work.
 const SIDES: [(&str, &str); 2] = [
     ("requester", "*sender_turn_counted*"),
     ("target", "*receiver_turn_counted*"),
 ];
 
-/// What one case came to.
+/// Result of one case.
 #[derive(Clone, PartialEq, Debug)]
 struct Row {
     what: String,
     size: u32,
     list: u32,
-    /// Instructions a message, of the requester and of the target.
+    /// Instructions per message, of the requester and of the target.
     counts: [f64; 2],
 }
 
@@ -91,18 +92,17 @@ impl Row {
     }
 }
 
-/// Between messages of these two sizes is the slope that instructions for an byte are taken from: what a message costs whatever
-/// its size is not in it.
+/// Message sizes for the instructions per byte. Their difference excludes the cost of a message.
 const SLOPE: [u32; 2] = [64 << 10, 1 << 20];
 
-/// Instructions for an byte, of the requester and of the target.
+/// Instructions per byte, of the requester and of the target.
 #[derive(Clone, PartialEq, Debug)]
 struct Slope {
     what: String,
     counts: [f64; 2],
 }
 
-/// For each kind of message that was counted with both sizes.
+/// Returns a slope for each kind of message that was counted with both sizes.
 fn slopes(rows: &[Row]) -> Vec<Slope> {
     let [small, large] = SLOPE;
     let octets = f64::from(large - small);
@@ -119,9 +119,10 @@ fn slopes(rows: &[Row]) -> Vec<Slope> {
         .collect()
 }
 
-/// More than this part above what was recorded is a regression; so is less an improvement, which is to be recorded.
+/// Relative difference above which more instructions are a regression, and fewer an improvement
+/// that should be recorded.
 const TOLERANCE: f64 = 0.05;
-/// And more than so many instructions.
+/// Number of instructions by which a count must also differ.
 const SLACK: f64 = 12.0;
 /// How often what is above that is counted before it is believed.
 const ATTEMPTS: u32 = 6;
@@ -164,8 +165,9 @@ fn run(options: &Options) -> io::Result<()> {
     judge(&before, &compiler, &rows)
 }
 
-/// Counts, and where that is more than was recorded counts again: how the bytes of large messages fall into reads of the socket
-/// differs from run to run, and with it what is moved. What every run takes more is a regression.
+/// Counts again if the count is above the recorded one. The bytes of large messages arrive in
+/// different reads of the socket from run to run, which changes the copies. A regression shows in
+/// every run.
 fn least_of(was: f64, mut count: impl FnMut() -> io::Result<f64>) -> io::Result<f64> {
     let mut least = count()?;
     for _ in 1..ATTEMPTS {
@@ -177,13 +179,13 @@ fn least_of(was: f64, mut count: impl FnMut() -> io::Result<f64>) -> io::Result<
     Ok(least)
 }
 
-/// Whether that is another count, and no matter of chance.
+/// Returns true if the counts differ by more than chance.
 fn differs(was: f64, is: f64) -> bool {
     let by = (is - was).abs();
     by > SLACK && by > was * TOLERANCE
 }
 
-/// Why it cannot be counted here, or would be with another CRC.
+/// Returns the reason if counting is impossible here, or would use another CRC.
 fn cannot() -> Option<String> {
     if !process::installed("valgrind") {
         return Some("valgrind is not installed".to_owned());
@@ -195,7 +197,7 @@ fn cannot() -> Option<String> {
     missing.map(|flag| format!("the processor lacks {flag}, so that another CRC would be counted"))
 }
 
-/// The compiler that counts depend on.
+/// The compiler, on which counts depend.
 fn compiler() -> String {
     let said = process::output(
         Command::new("rustc").arg("--version"),
@@ -217,7 +219,8 @@ fn count_one(traffic: &Path, function: &str, case: Case) -> io::Result<f64> {
             &list.to_string(),
             &count.to_string(),
         ])
-        // The way in which the C library copies depends on the size of caches, and on what it takes to be fast.
+        // The C library selects its copy functions by the size of caches and by features of the
+        // processor.
         .env(
             "GLIBC_TUNABLES",
             "glibc.cpu.hwcaps=-ERMS,-FSRM:glibc.cpu.x86_non_temporal_threshold=0x40000000",
@@ -228,7 +231,7 @@ fn count_one(traffic: &Path, function: &str, case: Case) -> io::Result<f64> {
     Ok(collected / f64::from(count))
 }
 
-/// What callgrind says at its end: `==123== Collected : 45678`.
+/// Reads callgrind's last lines: `==123== Collected : 45678`.
 fn collected(said: &str) -> Option<f64> {
     said.lines().find_map(|line| {
         let (name, value) = line.split_once(" : ")?;
@@ -245,14 +248,14 @@ fn told(row: &Row) -> String {
     )
 }
 
-/// A name of its own, and no size: no row of a message.
+/// Formats a slope. It has its own name and no size, so that it is not read as a row.
 fn told_of_octet(slope: &Slope) -> String {
     let [requester, target] = slope.counts;
     let name = format!("{}{OF_OCTET}", slope.what);
     format!("{name:23} {requester:>12.4} {target:>12.4}")
 }
 
-/// Behind what, for one byte of it.
+/// Suffix of the names of slopes.
 const OF_OCTET: &str = "/byte";
 
 const HEAD: &str = "# Instructions in user space for one message, and for one byte of large ones, by callgrind: ./ci.sh instructions compares, and with --record writes this file.\n\
@@ -275,7 +278,7 @@ fn record(compiler: &str, rows: &[Row]) -> String {
     text
 }
 
-/// The compiler, and the rows of a file.
+/// Reads the compiler and the rows of a file.
 fn recorded(text: &str) -> (Option<&str>, Vec<Row>) {
     let compiler = text
         .lines()
@@ -292,7 +295,8 @@ fn recorded(text: &str) -> (Option<&str>, Vec<Row>) {
     (compiler, text.lines().filter_map(row).collect())
 }
 
-/// Tells what has changed. An error when something takes more instructions than before, by the same compiler.
+/// Prints the changes. Returns an error if a count is higher than the one recorded by the same
+/// compiler.
 fn judge(before: &str, compiler: &str, rows: &[Row]) -> io::Result<()> {
     let (by, before) = recorded(before);
     let mut worse = 0;
@@ -378,7 +382,7 @@ mod tests {
         let line = text.lines().find(|line| line.starts_with("write/byte"));
         let words: Vec<_> = line.unwrap().split_whitespace().collect();
         assert_eq!(words, ["write/byte", "0.5000", "0.2500"]);
-        // Who compares reads messages alone.
+        // Only rows of messages are compared.
         assert_eq!(recorded(&text).1, rows);
     }
 
@@ -416,7 +420,7 @@ mod tests {
         assert!(judge(1040.0, "rustc 1.0"));
         assert!(judge(500.0, "rustc 1.0"));
         assert!(!judge(1060.0, "rustc 1.0"));
-        // Of another compiler nobody knows.
+        // Counts of another compiler are not comparable.
         assert!(judge(1060.0, "rustc 2.0"));
     }
 

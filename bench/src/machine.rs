@@ -1,4 +1,4 @@
-//! On what it was measured, and how.
+//! Describes the machine and the conditions of a measurement.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -10,10 +10,10 @@ use crate::distance::Processors;
 use crate::peers::Program;
 use crate::{Options, namespace, process};
 
-/// The processors' time when the program began.
+/// Processor time when the program started.
 static BEGAN: OnceLock<Option<Ticks>> = OnceLock::new();
 
-/// From now on it counts what the processors do.
+/// Starts to count processor time.
 pub(crate) fn begin() {
     BEGAN.get_or_init(|| Ticks::parse(&read("/proc/stat")));
 }
@@ -22,14 +22,15 @@ pub(crate) fn begin() {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ticks {
     all: u64,
-    /// That the hypervisor had given to somebody else while there was something to run here.
+    /// Time that the hypervisor gave to others while this machine had something to run.
     stolen: u64,
 }
 
 impl Ticks {
-    /// Of `/proc/stat`.
+    /// Parses `/proc/stat`.
     fn parse(stat: &str) -> Option<Ticks> {
-        // user, nice, system, idle, iowait, irq, softirq, steal; what follows is in these already.
+        // user, nice, system, idle, iowait, irq, softirq, steal; later fields are included in
+        // these.
         let fields = stat.lines().next()?.split_whitespace().skip(1).take(8);
         let ticks: Result<Vec<u64>, _> = fields.map(str::parse).collect();
         let ticks = ticks.ok()?;
@@ -39,14 +40,14 @@ impl Ticks {
         })
     }
 
-    /// The part that was stolen since `began`, in per cent.
+    /// Percentage that was stolen since `began`.
     fn stolen_since(self, began: Ticks) -> f64 {
         let all = self.all.saturating_sub(began.all).max(1);
         self.stolen.saturating_sub(began.stolen) as f64 * 100.0 / all as f64
     }
 }
 
-/// How much of the processors the hypervisor took away during the run.
+/// Share of processor time that the hypervisor took during the run.
 fn stolen() -> String {
     let began = BEGAN.get().copied().flatten();
     let now = Ticks::parse(&read("/proc/stat"));
@@ -56,7 +57,7 @@ fn stolen() -> String {
     )
 }
 
-/// A table: the machine, versions, and the command line.
+/// Returns a table of the machine, the versions and the command line.
 pub(crate) fn describe(options: &Options, processors: &Processors) -> String {
     let mut table = String::from("| | |\n|---|---|\n");
     let mut row = |name: &str, value: &str| {
@@ -113,7 +114,7 @@ pub(crate) fn describe(options: &Options, processors: &Processors) -> String {
     table
 }
 
-/// The first line that a program says.
+/// Returns the first line of a program's output.
 fn first(program: &str, args: &[&str]) -> String {
     let said = process::output(Command::new(program).args(args), Duration::from_secs(10));
     said.map_or_else(
@@ -137,7 +138,7 @@ pub(crate) fn about(rounds: u64, seconds: f64, processors: &Processors) -> Strin
     measured(&how) + &format!(" A cache line went from one processor to the other in {line}.")
 }
 
-/// The same where a figure takes so many messages, and not so long.
+/// The same for figures with a fixed number of messages.
 pub(crate) fn about_counts(rounds: u64) -> String {
     measured(&format!("{rounds} rounds"))
 }
@@ -152,7 +153,7 @@ fn measured(how: &str) -> String {
     )
 }
 
-/// Without the folders of this machine.
+/// The command line without the folders of this machine.
 fn command_line() -> String {
     let words: Vec<String> = std::env::args()
         .map(|word| {
@@ -173,7 +174,7 @@ fn read(path: &str) -> String {
         .to_owned()
 }
 
-/// The model of `/proc/cpuinfo`, and whether it is that of a virtual machine.
+/// Returns the model in `/proc/cpuinfo`, and whether it is a virtual machine's.
 fn cpu(info: &str) -> String {
     let of = |wanted: &str| {
         info.lines().find_map(|line| {

@@ -1,5 +1,5 @@
-//! uwarp beside raw TCP and beside its peers, on the same machine in the same minutes: rounds alternate, and what is told are
-//! medians and the ratios of neighbours.
+//! uwarp beside raw TCP and beside its peers, on the same machine in the same minutes: rounds
+//! alternate, and what is told are medians and the ratios of neighbours.
 //!
 //! ```sh
 //! cargo build --release -p uwarp -p uwarp-bench
@@ -57,10 +57,10 @@ struct Options {
     /// The command to measure
     #[arg(long, default_value = "target/release/uwarp")]
     uwarp: PathBuf,
-    /// Rounds: each measures everything once, raw and ours by turns
+    /// Rounds; each measures everything once, raw TCP and uwarp by turns
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Rounds beside the peers; 0: none
+    /// Rounds with other programs; 0 for none
     #[arg(long, default_value_t = 3)]
     peer_rounds: usize,
     /// Seconds for each figure of a round
@@ -69,10 +69,11 @@ struct Options {
     /// Congestion control of all connections: the machine's default may pace
     #[arg(long, value_name = "NAME", default_value = "reno")]
     congestion: String,
-    /// Measure in the network of the machine, and not in a network namespace of its own, where the peers have the same congestion control
+    /// Measure in the machine's network, not in a network namespace in which all programs have the
+    /// same congestion control
     #[arg(long)]
     here: bool,
-    /// Leave the processes to the scheduler, and do not keep clients and servers on a processor each
+    /// Do not pin clients and servers to a processor each
     #[arg(long)]
     no_pinning: bool,
     /// Install the peers that are missing (Debian, as root)
@@ -84,7 +85,7 @@ struct Options {
     /// More options for every `uwarp perf`, at both sides
     #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
     with: Vec<String>,
-    /// Only measurements with this in their names, and no peers
+    /// Measure only figures with this in their names, and no other programs
     #[arg(value_name = "FILTER", conflicts_with = "write")]
     only: Vec<String>,
 }

@@ -1,5 +1,5 @@
-//! A network namespace of the bench's own: its loopback device has no other traffic, and all programs in it have the same congestion
-//! control, also those that cannot be told.
+//! A network namespace for the benchmark. Its loopback device has no other traffic. All programs in
+//! it have the same congestion control, even those without an option for it.
 
 use std::fs;
 use std::io;
@@ -12,17 +12,17 @@ use crate::process;
 /// Set in the program that runs in the namespace.
 const INSIDE: &str = "UWARP_BENCH_NAMESPACE";
 
-/// Brings the loopback device up, sets the congestion control, and goes on as the program that `$@` says.
+/// Brings the loopback device up, sets the congestion control, and executes the program in `$@`.
 const PREPARE: &str = "ip link set lo up || exit 1; \
     echo \"$0\" > /proc/sys/net/ipv4/tcp_congestion_control; exec \"$@\"";
 
-/// The default of many systems, which paces what it sends.
+/// The default of many systems, which paces its packets.
 pub(crate) const BBR: &str = "bbr";
 
 /// Default congestion control of new sockets in this namespace.
 const CONTROL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 
-/// Another default congestion control for the namespace, until this is dropped.
+/// Another default congestion control for the namespace, restored on drop.
 pub(crate) struct Control {
     before: String,
 }
@@ -31,7 +31,7 @@ impl Control {
     /// Makes `name` the default.
     ///
     /// # Errors
-    /// There is no namespace of the bench's own, or the kernel lacks this control.
+    /// There is no own namespace, or the kernel lacks this congestion control.
     pub(crate) fn set(name: &str) -> io::Result<Self> {
         if !is_own() {
             let why = "the congestion control of the machine is left alone: this is no network namespace of the bench's own";
@@ -55,13 +55,13 @@ impl Drop for Control {
     }
 }
 
-/// Whether this runs in a namespace of its own.
+/// Returns true if this program runs in its own namespace.
 pub(crate) fn is_own() -> bool {
     std::env::var_os(INSIDE).is_some()
 }
 
-/// Runs this program again in a namespace of its own, with the same arguments, and does not return; unless it is in one, or none can
-/// be had.
+/// Executes this program again in its own namespace with the same arguments, and does not return.
+/// Returns if it already runs in one, or if none can be created.
 pub(crate) fn enter(congestion: &str) -> io::Result<()> {
     if is_own() {
         return Ok(());

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::process::{self, Pinning, Running, Side};
 use crate::sample::Sample;
 
-/// The command, and what all its calls have in common.
+/// The command, and the options of all its calls.
 #[derive(Clone, Debug)]
 pub(crate) struct Uwarp {
     pub(crate) path: PathBuf,
@@ -21,7 +21,7 @@ pub(crate) struct Uwarp {
 }
 
 impl Uwarp {
-    /// The kernel's TCP at an address.
+    /// Returns the device for kernel TCP at an address.
     pub(crate) fn kernel(&self, host: &str) -> String {
         match &self.congestion {
             None => format!("tcp:{host}"),
@@ -39,7 +39,7 @@ impl Uwarp {
         command
     }
 
-    /// `uwarp --version`.
+    /// Returns the output of `uwarp --version`.
     pub(crate) fn version(&self) -> String {
         let said = process::output(
             Command::new(&self.path).arg("--version"),
@@ -49,35 +49,35 @@ impl Uwarp {
     }
 }
 
-/// What `uwarp perf` tells.
+/// Value that is taken from the results of `uwarp perf`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Told {
-    /// Bytes of payload a second.
+    /// Payload bytes per second.
     Bandwidth,
-    /// Messages a second.
+    /// Messages per second.
     Rate,
-    /// Seconds: the median.
+    /// Median in seconds.
     Latency,
 }
 
-/// `uwarp perf` as a server, which ends with this.
+/// `uwarp perf` as a server. It ends on drop.
 pub(crate) struct Server {
     uwarp: Uwarp,
     crc: bool,
     addr: SocketAddr,
-    /// Of the clients.
+    /// Device of the clients.
     device: String,
     _running: Running,
 }
 
 impl Server {
-    /// Both sides on the loopback device.
+    /// Starts a server for clients on the loopback device.
     pub(crate) fn start(uwarp: &Uwarp, crc: bool) -> io::Result<Self> {
         let device = uwarp.kernel("127.0.0.1");
         Self::between(uwarp, crc, &device, &device)
     }
 
-    /// A server on one device, for clients on another one.
+    /// Starts a server on one device, for clients on another.
     pub(crate) fn between(
         uwarp: &Uwarp,
         crc: bool,
@@ -97,7 +97,7 @@ impl Server {
             line.contains("Waiting for client")
                 .then(|| line.split_whitespace().last()?.parse().ok())?
         });
-        // The rest of what it says is of no interest, but has to go somewhere.
+        // The rest of the output is not needed, but the pipe must be emptied.
         std::thread::spawn(move || lines.for_each(drop));
         Ok(Server {
             uwarp: uwarp.clone(),
@@ -108,7 +108,7 @@ impl Server {
         })
     }
 
-    /// One test: its name and its options.
+    /// Runs one test, given by its name and options.
     pub(crate) fn measure(&self, test: &[&str], told: Told, time: Duration) -> io::Result<Sample> {
         let [name, options @ ..] = test else {
             return Err(io::Error::other("a test without a name"));
@@ -125,7 +125,7 @@ impl Server {
     }
 }
 
-/// What the JSON of a run says.
+/// Reads the JSON of a run.
 fn sample(results: &Value, told: Told) -> Option<Sample> {
     let row = &results["rows"][0];
     let figures = &row["figures"];
@@ -138,7 +138,7 @@ fn sample(results: &Value, told: Told) -> Option<Sample> {
     let gigabytes =
         |messages: f64| Some(messages * row["size"].as_f64()? / 1e9).filter(|count| *count > 0.0);
     let messages = row["messages"].as_f64()?;
-    // The server's processor time has the warm-up in it.
+    // The server's processor time includes the warm-up.
     let warm_up = plan["warm_up"].as_f64()? * plan["qps"].as_f64()?;
     let cpu = || {
         let client = row["cpu"].as_f64()? / gigabytes(messages)?;
@@ -167,7 +167,7 @@ mod tests {
         });
         let bandwidth = sample(&results, Told::Bandwidth).unwrap();
         assert!((bandwidth.value - 4e9).abs() < 1.0);
-        // 0.5 s for 1 GB, and 0.4 s for the 2 GB that the server had.
+        // 0.5 s for 1 GB, and 0.4 s for the 2 GB of the server.
         assert!((bandwidth.cpu.unwrap() - 0.7).abs() < 1e-9);
         assert!((sample(&results, Told::Rate).unwrap().value - 4e3).abs() < 1e-9);
         assert!(sample(&results, Told::Latency).is_none());

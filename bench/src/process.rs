@@ -1,4 +1,4 @@
-//! Other processes: each on its processor, and none left behind.
+//! Child processes: pinned to a processor, and never left behind.
 
 use std::ffi::OsStr;
 use std::io::{self, Read};
@@ -6,10 +6,10 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The processors of the two sides, where there are two.
+/// Processors of the two sides, if there are two.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pinning {
-    /// Of clients, and of servers.
+    /// Processor of clients, and of servers.
     pub(crate) processors: Option<(usize, usize)>,
 }
 
@@ -21,7 +21,7 @@ pub(crate) enum Side {
 }
 
 impl Pinning {
-    /// The first two processors that this process may use.
+    /// Uses the first two processors that this process may use.
     pub(crate) fn usual() -> Self {
         let allowed = std::fs::read_to_string("/proc/self/status")
             .ok()
@@ -41,7 +41,7 @@ impl Pinning {
         }
     }
 
-    /// A command that runs on its side's processor and does not outlive this process.
+    /// Creates a command that runs on its side's processor and ends with this process.
     pub(crate) fn command(&self, side: Side, program: impl AsRef<OsStr>) -> Command {
         let Some((client, server)) = self.processors else {
             return Command::new(program);
@@ -59,7 +59,7 @@ impl Pinning {
     }
 }
 
-/// `0-2,5`.
+/// Parses a list such as `0-2,5`.
 fn processors(list: &str) -> Vec<usize> {
     let mut all = Vec::new();
     for part in list.split(',') {
@@ -71,7 +71,7 @@ fn processors(list: &str) -> Vec<usize> {
     all
 }
 
-/// A process that ends with this.
+/// A process that is killed on drop.
 pub(crate) struct Running(pub(crate) Child);
 
 impl Drop for Running {
@@ -81,17 +81,17 @@ impl Drop for Running {
     }
 }
 
-/// What a command prints, if it is successful within this time.
+/// Returns the stdout of a command that succeeds within this time.
 pub(crate) fn output(command: &mut Command, within: Duration) -> io::Result<String> {
     run(command, within).map(|(stdout, _)| stdout)
 }
 
-/// The same, with what it prints as errors behind it.
+/// Returns the same with stderr appended.
 pub(crate) fn both_outputs(command: &mut Command, within: Duration) -> io::Result<String> {
     run(command, within).map(|(stdout, stderr)| stdout + &stderr)
 }
 
-/// Waits for the end of a process, no longer than this.
+/// Waits for the end of a process, at most this long.
 pub(crate) fn wait(running: &mut Running, within: Duration) -> io::Result<ExitStatus> {
     let deadline = Instant::now() + within;
     loop {
@@ -145,20 +145,20 @@ fn collect(from: Option<impl Read + Send + 'static>) -> thread::JoinHandle<Strin
     })
 }
 
-/// Where a program is, by `PATH`.
+/// Returns true if a program is in `PATH`.
 pub(crate) fn installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// A port that nobody listens at.
+/// Returns a port without a listener.
 pub(crate) fn free_port() -> io::Result<u16> {
     Ok(std::net::TcpListener::bind("127.0.0.1:0")?
         .local_addr()?
         .port())
 }
 
-/// Waits until somebody listens at a port, without a connection that a server would take for its client's.
+/// Waits for a listener at a port, without a connection that the server would accept as its client.
 pub(crate) fn wait_for_listener(port: u16) -> io::Result<()> {
     let deadline = Instant::now() + Duration::from_secs(5);
     while Instant::now() < deadline {
@@ -176,7 +176,7 @@ pub(crate) fn wait_for_listener(port: u16) -> io::Result<()> {
     ))
 }
 
-/// Whether `/proc/net/tcp` has a listener at a port: state 0A, the port in hexadecimal.
+/// Returns true if `/proc/net/tcp` has a listener at the port: state 0A, the port in hexadecimal.
 fn listens(table: &str, port: u16) -> bool {
     table.lines().any(|line| {
         let mut words = line.split_whitespace().skip(1);
@@ -238,7 +238,7 @@ mod tests {
         let child = Command::new("sleep").arg("600").spawn().unwrap();
         let id = child.id();
         drop(Running(child));
-        // It was waited for, so that not even its entry is left.
+        // The process was reaped, so it has no entry either.
         let comm = std::fs::read_to_string(format!("/proc/{id}/comm"));
         assert!(comm.map_or(true, |comm| comm.trim() != "sleep"));
     }

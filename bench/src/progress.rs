@@ -1,24 +1,25 @@
-//! What is being measured now: one line of a terminal, which the next one takes. What has failed stays.
+//! Progress: one terminal line with the current measurement, which the next one overwrites.
+//! Failures stay.
 
 use std::fmt::Arguments;
 use std::io::{IsTerminal, stderr};
 
-/// To the first column, and away with what stands there.
+/// Moves to the first column and erases the line.
 const AFRESH: &str = "\r\x1b[K";
 
-/// Tells what is being measured now, where somebody looks: a file or a pipe gets nothing of it.
+/// Shows the current measurement on a terminal. A file or a pipe gets nothing.
 pub(crate) fn now(what: Arguments<'_>) {
     if stderr().is_terminal() {
         eprint!("{AFRESH}{what}");
     }
 }
 
-/// The measurements are over.
+/// Erases the line after all measurements.
 pub(crate) fn over() {
     now(format_args!(""));
 }
 
-/// Tells what stays, such as why there is no figure.
+/// Prints a line that stays, such as the reason for a missing figure.
 pub(crate) fn tell(what: Arguments<'_>) {
     over();
     eprintln!("{what}");

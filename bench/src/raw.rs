@@ -1,8 +1,8 @@
-//! Raw TCP, written well: what an application could reach without RDMA.
+//! Raw TCP, written well: the performance that an application can reach without RDMA.
 //!
-//! Client and server are processes of their own, as those of `uwarp perf` are, with the same processors and the same congestion
-//! control. What they do with a stream of bytes is the same for any [`Stream`]: `smol::bare` has another one. What they do with the
-//! bytes themselves, where they do something, has [`work`].
+//! Client and server are separate processes, as those of `uwarp perf`, on the same processors and
+//! with the same congestion control. Their work on a byte stream is the same for any [`Stream`];
+//! `smol::bare` has another one. Work on the bytes themselves is in [`work`].
 
 mod work;
 
@@ -23,31 +23,31 @@ use work::{Sink, Source};
 
 /// Bytes of one read.
 const READ: usize = 256 * 1024;
-/// Looks at the clock once in so many round trips.
+/// Round trips between two clock reads.
 const BATCH: usize = 64;
-/// The first arguments of the processes.
+/// First arguments of the processes.
 pub(crate) const SERVER: &str = "raw-server";
 pub(crate) const CLIENT: &str = "raw-client";
 
-/// What a connection is for; its first byte says so.
+/// Kind of a connection, which its first byte selects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
-    /// The client writes, the server reads, and answers at the end. Both block.
+    /// The client writes; the server reads and answers at the end. Both block.
     Stream,
-    /// Messages there and back; both sides spin on a socket that does not block.
+    /// Messages there and back; both sides spin on a nonblocking socket.
     Spin,
-    /// The same, and both sides block in the read.
+    /// The same, with both sides blocking in the read.
     Block,
-    /// The client spins, and the server blocks: its application sleeps until there is a message.
+    /// The client spins and the server blocks: its application sleeps until a message arrives.
     SleepingServer,
-    /// As `Stream`, and both spin on a socket that does not block.
+    /// As `Stream`, with both sides spinning on a nonblocking socket.
     SpinningStream,
-    /// As one of the two streams, with work of both ends on the bytes.
+    /// As one of the two streams, with work on the bytes at both ends.
     Working { work: Work, spins: bool },
 }
 
 impl Kind {
-    /// By the bytes that name them.
+    /// Indexed by the byte of each kind.
     const ALL: [Kind; 13] = [
         Kind::Stream,
         Kind::Spin,
@@ -73,12 +73,12 @@ impl Kind {
         }
     }
 
-    /// Whether bytes go one way alone.
+    /// Returns true if bytes go only one way.
     pub(crate) fn is_stream(self) -> bool {
         matches!(self, Kind::Stream | Kind::SpinningStream) || self.work().is_some()
     }
 
-    /// What is done with the bytes of a stream.
+    /// Returns the work on the bytes of a stream.
     fn work(self) -> Option<Work> {
         match self {
             Kind::Working { work, .. } => Some(work),
@@ -91,7 +91,7 @@ impl Kind {
         Kind::Working { work, spins }
     }
 
-    /// The number by which the processes know it.
+    /// Byte that selects the kind.
     pub(crate) fn octet(self) -> u8 {
         let at = Self::ALL.iter().position(|kind| *kind == self);
         at.map_or(u8::MAX, |at| at as u8)
@@ -102,7 +102,7 @@ impl Kind {
     }
 }
 
-/// The other side, in a process of its own; it ends with this.
+/// The other side, in its own process. It ends on drop.
 pub(crate) struct Server {
     _running: Running,
     pub(crate) addr: SocketAddr,
@@ -111,12 +111,12 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// On the loopback device.
+    /// Starts a server on the loopback device.
     pub(crate) fn start(congestion: Option<&str>, pinning: &Pinning) -> io::Result<Self> {
         Self::start_at("127.0.0.1", congestion, pinning)
     }
 
-    /// At an address of the kernel's.
+    /// Starts a server at an address of the kernel.
     pub(crate) fn start_at(
         host: &str,
         congestion: Option<&str>,
@@ -133,7 +133,8 @@ impl Server {
         })
     }
 
-    /// Bytes a second by writes of this size, or seconds one way of messages of this size.
+    /// Measures bytes per second with writes of this size, or seconds one way with messages of this
+    /// size.
     pub(crate) fn measure(&self, kind: Kind, size: usize, time: Duration) -> io::Result<Sample> {
         let load = Load { kind, size, time };
         measure(self.addr, self.congestion.as_deref(), &self.pinning, load)
@@ -155,7 +156,7 @@ pub(crate) fn started(command: &mut Command) -> io::Result<(Running, SocketAddr)
     Ok((running, addr))
 }
 
-/// What the kernel's TCP says to a server of any kind.
+/// Measures with a client on kernel TCP and any server.
 pub(crate) fn measure(
     addr: SocketAddr,
     congestion: Option<&str>,
@@ -170,7 +171,7 @@ pub(crate) fn measure(
     sample(&mut command, load.time)
 }
 
-/// What a client prints.
+/// Reads the output of a client.
 pub(crate) fn sample(command: &mut Command, time: Duration) -> io::Result<Sample> {
     let said = process::output(command, time + Duration::from_secs(20))?;
     let said: Value = serde_json::from_str(&said)?;
@@ -180,7 +181,7 @@ pub(crate) fn sample(command: &mut Command, time: Duration) -> io::Result<Sample
     })
 }
 
-/// One of this program's own processes, if its arguments say so.
+/// Runs one of this program's own processes, if the arguments request it.
 pub(crate) fn is_child(args: &[String]) -> Option<io::Result<()>> {
     let congestion = |text: &String| (!text.is_empty()).then(|| text.clone());
     match args {
@@ -204,11 +205,11 @@ pub(crate) fn invalid(what: &str) -> io::Error {
     io::Error::new(ErrorKind::InvalidInput, what)
 }
 
-/// Bytes that go to and fro between two processes.
+/// A byte stream between two processes.
 pub(crate) trait Stream: Read + Write {
-    /// From now on reads spin: they say [`ErrorKind::WouldBlock`] or look themselves.
+    /// Makes reads spin: they return [`ErrorKind::WouldBlock`] or poll themselves.
     fn spin(&mut self, spins: bool) -> io::Result<()>;
-    /// Nothing more is written.
+    /// Ends writing.
     fn finish(&mut self) -> io::Result<()>;
 }
 
@@ -222,7 +223,7 @@ impl Stream for TcpStream {
     }
 }
 
-/// What a client does with its stream.
+/// Work of a client on its stream.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Load {
     pub(crate) kind: Kind,
@@ -231,7 +232,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// As arguments of a process.
+    /// Formats the load as arguments of a process.
     pub(crate) fn words(&self) -> [String; 3] {
         [
             self.kind.octet().to_string(),
@@ -251,7 +252,7 @@ impl Load {
         })
     }
 
-    /// Says what it is going to do, does it, and prints what came out.
+    /// Announces the load to the server, runs it, and prints the result.
     pub(crate) fn run(&self, stream: &mut impl Stream) -> io::Result<()> {
         let mut head = [0; 9];
         head[0] = self.kind.octet();
@@ -265,12 +266,12 @@ impl Load {
         Ok(())
     }
 
-    /// Bytes a second, and seconds of processor time of both sides for 10^9 bytes.
+    /// Returns bytes per second, and seconds of processor time of both sides per 10^9 bytes.
     fn stream(&self, stream: &mut impl Stream) -> io::Result<(f64, Option<f64>)> {
         stream.spin(self.kind.spins(Side::Client))?;
         let mut source = Source::new(self.kind.work(), self.size);
         let mut all = 0_u64;
-        // Looks at the clock once in a MiB, or once in 64 writes.
+        // Writes between two clock reads: 1 MiB, but at most 64 writes.
         let batch = ((1 << 20) / self.size.max(1)).clamp(1, 64);
         let mut write = |stream: &mut dyn Stream, time| {
             let began = Instant::now();
@@ -284,7 +285,7 @@ impl Load {
             all += sent;
             io::Result::Ok((sent, began))
         };
-        // Not measured: windows and buffers grow.
+        // Not measured, because windows and buffers grow first.
         write(stream, self.time / 10)?;
         let before = processor_time();
         let (sent, began) = write(stream, self.time)?;
@@ -301,12 +302,12 @@ impl Load {
         }
         let gigabytes = |octets: u64| octets as f64 / 1e9;
         let ours = (processor_time() - before) / gigabytes(sent);
-        // The server's is of the warm-up, too.
+        // The server's time includes the warm-up.
         let theirs = u64::from_le_bytes(answer) as f64 / 1e9 / gigabytes(all);
         Ok((sent as f64 / took, Some(ours + theirs)))
     }
 
-    /// Half of a round trip, in seconds: the median of batches.
+    /// Half a round trip in seconds: the median of batches.
     fn ping_pong(&self, stream: &mut impl Stream) -> io::Result<f64> {
         stream.spin(self.kind.spins(Side::Client))?;
         let mut octets = vec![0; self.size];
@@ -327,7 +328,7 @@ impl Load {
     }
 }
 
-/// Seconds of processor time of this process.
+/// Processor time of this process in seconds.
 fn processor_time() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
@@ -341,7 +342,7 @@ fn prepare(stream: &TcpStream, congestion: Option<&str>) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads all of `octets`; on a socket that does not block, by trying again and again.
+/// Fills `octets`. Retries on a nonblocking socket.
 fn read(stream: &mut impl Stream, octets: &mut [u8]) -> io::Result<()> {
     let mut at = 0;
     while at < octets.len() {
@@ -365,7 +366,7 @@ fn write_all(stream: &mut (impl Stream + ?Sized), octets: &[u8]) -> io::Result<(
     Ok(())
 }
 
-/// Does it until it would not block.
+/// Repeats `act` until it does not return `WouldBlock`.
 fn again(mut act: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
     loop {
         match act() {
@@ -376,7 +377,7 @@ fn again(mut act: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
     }
 }
 
-/// The other side: prints where it listens, and serves one connection after the other.
+/// Runs the other side: prints its address, and serves one connection after another.
 fn serve(host: &str, congestion: Option<&str>) -> io::Result<()> {
     let listener = TcpListener::bind((host, 0))?;
     println!("{}", listener.local_addr()?);
@@ -410,7 +411,7 @@ pub(crate) fn serve_one(stream: &mut impl Stream) -> io::Result<()> {
     }
 }
 
-/// Reads to the end, and says what processor time that took, and the CRC where there is a sink.
+/// Reads to the end. Answers with the processor time, and with the CRC if there is a sink.
 fn drain(stream: &mut impl Stream, mut sink: Option<Sink>) -> io::Result<()> {
     let mut octets = vec![0; READ];
     let before = processor_time();

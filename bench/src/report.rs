@@ -12,7 +12,7 @@ use crate::sweep::{PAIRS, Pair, Swept};
 use crate::targets::{self, Measure, Target};
 use crate::verdicts::{self, MET, NOT_MEASURED, NOT_MET, Row};
 
-/// Each target beside what was reached.
+/// Formats each target with its result.
 pub(crate) fn targets(measured: &Measured, swept: Option<&Swept>) -> String {
     let mut rows = Vec::new();
     for target in targets::all() {
@@ -46,13 +46,14 @@ fn row(target: &Target, measured: &Measured) -> Option<Row> {
             measured.cpu_ratios(samples, raw)?,
             format!("processor time per GB of {raw}"),
         ),
-        // Of one: by the distance of the processors, too.
+        // The ratio to the unit, so that the row also has medians by distance.
         Measure::Value => (Ratios::to(samples, |_, _| scale), unit.to_owned()),
     };
     Some(Row::of_ratios(name, with, target.bound, &ratios, ""))
 }
 
-/// Ahead of every peer at every size, and far ahead of two at 64 KiB.
+/// Adds the targets against other programs: faster than each at every size, and much faster than
+/// two of them at 64 KiB.
 fn peer_rows(swept: &Swept) -> Vec<Row> {
     let mut rows = Vec::new();
     for pair in PAIRS {
@@ -80,7 +81,7 @@ fn peer_rows(swept: &Swept) -> Vec<Row> {
     rows
 }
 
-/// `8 B to 1 MiB`.
+/// Formats a range, such as `8 B to 1 MiB`.
 fn told_sizes(sizes: &[usize]) -> String {
     match sizes {
         [] => String::new(),
@@ -130,7 +131,7 @@ fn peer_row(swept: &Swept, pair: Pair, test: Test) -> Row {
     }
 }
 
-/// All figures.
+/// Formats all figures.
 pub(crate) fn tables(measured: &Measured) -> String {
     let mut text = String::new();
     for (section, title) in Section::ALL {
@@ -202,7 +203,7 @@ fn line(
     let _ = writeln!(text, " {} |", figure.command());
 }
 
-/// The sweep.
+/// Formats the comparison with other programs.
 pub(crate) fn peers(swept: &Swept) -> String {
     let mut text = String::new();
     for pair in PAIRS {
@@ -272,7 +273,7 @@ mod tests {
     use crate::figures;
     use crate::sweep::Cell;
 
-    /// Raw figures of 1, and twice as much of ours, in two rounds.
+    /// Two rounds in which raw figures are 1 and uwarp's are 2.
     fn measured() -> Measured {
         let samples = |figure: &Figure| {
             let (_, scale) = figure.unit();

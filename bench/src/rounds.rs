@@ -1,4 +1,4 @@
-//! Everything by turns, and again.
+//! Measures all figures by turns, round after round.
 
 use std::io;
 
@@ -13,7 +13,7 @@ use crate::raw;
 use crate::sample::Sample;
 use crate::stats::{Ratios, neighbour};
 
-/// What came out of all rounds.
+/// Results of all rounds.
 pub(crate) struct Measured {
     /// Each figure, with a sample for each round.
     pub(crate) figures: Vec<(Figure, Vec<Sample>)>,
@@ -34,7 +34,7 @@ impl Measured {
             .map(|(_, samples)| samples.as_slice())
     }
 
-    /// What others are divided by: for a round, and a sample of it.
+    /// Returns the divisor of other figures, for a round and one of its samples.
     pub(crate) fn base(&self, base: Base) -> Option<impl Fn(usize, &Sample) -> f64> {
         let all: Option<Vec<_>> = base
             .names()
@@ -48,7 +48,7 @@ impl Measured {
         })
     }
 
-    /// The ratios of processor time to that of a raw figure.
+    /// Returns the ratios of processor time to that of a raw figure.
     pub(crate) fn cpu_ratios(&self, samples: &[Sample], raw: &str) -> Option<Ratios> {
         Some(Ratios::of(&cpu(samples), &cpu(self.raw(raw)?)))
     }
@@ -67,12 +67,12 @@ pub(crate) fn cpu(samples: &[Sample]) -> Vec<Sample> {
     samples.iter().map(of).collect()
 }
 
-/// The servers that all rounds use.
+/// Servers for all rounds.
 struct Servers {
     raw: raw::Server,
     crc: ours::Server,
     no_crc: ours::Server,
-    /// Those of the first two that any processor may run.
+    /// The first two again, free to run on any processor.
     free: (raw::Server, ours::Server),
 }
 
@@ -118,7 +118,7 @@ impl Servers {
     }
 }
 
-/// Measures everything that is wanted.
+/// Measures all selected figures.
 pub(crate) fn run(options: &Options, processors: &Processors) -> io::Result<Measured> {
     let (uwarp, pinning) = (options.ours(), options.pinning());
     let anywhere = ours::Uwarp {
@@ -181,7 +181,8 @@ mod tests {
         values.iter().map(of).collect()
     }
 
-    /// Two rounds of raw writes, blocking and spinning, of raw TCP with work on its bytes, and of the first of ours.
+    /// Two rounds of raw writes, blocking and spinning, of raw TCP with work on its bytes, and of
+    /// uwarp's first figure.
     fn measured() -> Measured {
         let raw = [
             [6.0, 3.0],

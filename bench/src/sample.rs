@@ -1,20 +1,20 @@
-//! What came out of one measurement.
+//! Result of one measurement.
 
 use crate::distance::Distance;
 
-/// A value in the unit of what was measured.
+/// A value in the measured unit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
-    /// Bytes or messages a second, or seconds.
+    /// Bytes or messages per second, or seconds.
     pub(crate) value: f64,
-    /// Seconds of processor time for 10^9 bytes, of both sides.
+    /// Processor time of both sides in seconds per 10^9 bytes.
     pub(crate) cpu: Option<f64>,
-    /// How far apart the processors of both sides were meanwhile, where that is known.
+    /// Distance of the two processors during the measurement, if it is known.
     pub(crate) apart: Option<Distance>,
 }
 
 impl Sample {
-    /// It could not be measured.
+    /// The measurement failed.
     pub(crate) const NONE: Sample = Sample::of(f64::NAN);
 
     pub(crate) const fn of(value: f64) -> Self {
@@ -25,7 +25,7 @@ impl Sample {
         }
     }
 
-    /// Whether a ratio of both tells of what they measured, and not of the machine.
+    /// Returns true if both were taken at a similar distance, so that their ratio is meaningful.
     pub(crate) fn is_like(&self, other: &Sample) -> bool {
         match (self.apart, other.apart) {
             (Some(one), Some(another)) => one.is_like(another),

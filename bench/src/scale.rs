@@ -1,7 +1,7 @@
-//! How it goes with many: connections, active connections, regions.
+//! Scaling with the number of connections, active connections and regions.
 //!
-//! Each number of connections is a pair of processes of its own, that this command starts from itself; all of them stand
-//! while it measures, and one pair after the other has its turn. On one side of a pair all connections
+//! Each number of connections has its own pair of processes, which this command starts from itself.
+//! All pairs exist during the measurement, and take turns. On one side of a pair all connections
 //! complete to one CQ, which is the hard case.
 
 mod figures;
@@ -37,11 +37,11 @@ use pair::{Carrier, Pair, Role, Shape};
 use report::{Line, Part, Target};
 use validation::{Regions, Which};
 
-/// Bytes of each socket buffer where what else a connection in user space holds is of interest.
+/// Bytes of each socket buffer, to measure the other memory of a connection in user space.
 const SMALL_BUFFER: usize = 4096;
-/// Descriptors of a process that are not of connections, and some to spare.
+/// Descriptors of a process besides connections, with some to spare.
 const BESIDES: usize = 100;
-/// What a connection may hold, in KiB.
+/// Most memory of a connection, in KiB.
 const MOST_KIB: f64 = 12.0;
 
 /// Options.
@@ -51,34 +51,35 @@ const MOST_KIB: f64 = 12.0;
     about = "Many connections, many active ones, many regions: each beside few of them"
 )]
 struct Options {
-    /// Connections: one pair of processes for each number
+    /// Connections; one pair of processes for each number
     #[arg(long, value_delimiter = ',', default_values_t = [1, 100, 1_000, 10_000])]
     conns: Vec<usize>,
-    /// Registered regions at the target: one pair of processes for each number
+    /// Registered regions at the target; one pair of processes for each number
     #[arg(long, value_delimiter = ',', default_values_t = [1, 1_000, 1_000_000])]
     regions: Vec<usize>,
-    /// Rounds: each measures everything once
+    /// Rounds; each measures everything once
     #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// Seconds for each figure of a round
     #[arg(long, default_value_t = 0.5)]
     seconds: f64,
-    /// Over this alone; without it, over one after the other
+    /// Measure only over this; by default over one after another
     #[arg(long)]
     over: Option<Carrier>,
-    /// Congestion control of all connections of the kernel's, where the machine allows it: the default may pace
+    /// Congestion control of all kernel connections, if the machine permits it: the default may
+    /// pace
     #[arg(long, value_name = "NAME", default_value = "reno")]
     congestion: String,
     /// Write the table into this document, between its markers
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
-    /// Only measurements with this in their names
+    /// Measure only figures with this in their names
     #[arg(value_name = "FILTER", conflicts_with = "write")]
     only: Vec<String>,
-    /// What a process that the command starts is
+    /// Role of a process that this command starts
     #[arg(long, hide = true)]
     role: Option<Role>,
-    /// The server of a client
+    /// Server of a client
     #[arg(long, hide = true)]
     addr: Option<SocketAddr>,
     /// Bytes of socket buffers in user space
@@ -86,12 +87,12 @@ struct Options {
     buffer: Option<usize>,
 }
 
-/// What to do when the arguments of the program ask for this.
+/// Measures if the arguments of the program request it.
 pub(crate) fn is_wanted(args: &[String]) -> Option<io::Result<()>> {
     (args.get(1)? == "scale").then(|| run(&Options::parse_from(&args[1..])))
 }
 
-/// What this process was started as.
+/// Runs the role of this process.
 fn run(options: &Options) -> io::Result<()> {
     let conns = options.conns.iter().max().copied().unwrap_or(1);
     let needed = conns + BESIDES;
@@ -138,7 +139,7 @@ impl Options {
             .ok_or_else(|| io::Error::other("a client without a server"))
     }
 
-    /// A device of kernel TCP.
+    /// Opens a device on kernel TCP.
     fn device(&self) -> io::Result<Device> {
         let settings = KernelSettings::default().congestion(Some(self.congestion.clone()));
         let network = KernelNetwork::new(settings, None);
@@ -149,7 +150,8 @@ impl Options {
         self.only.is_empty() || self.only.iter().any(|part| name.contains(part.as_str()))
     }
 
-    /// With a link in memory both ends are in one process, which has room for less of them.
+    /// Returns the numbers to measure. On a link in memory both ends are in one process, which has
+    /// fewer descriptors.
     fn numbers(&self, carrier: Carrier) -> Numbers {
         let fit = |&conns: &usize| match carrier {
             Carrier::Kernel => conns,
@@ -186,7 +188,8 @@ fn compare(options: &Options) -> io::Result<()> {
     }
 }
 
-/// All figures of one carrier, and what its connections hold. Its processes end with this.
+/// Measures all figures of one carrier, and the memory of its connections. Its processes end
+/// afterwards.
 fn over(carrier: Carrier, options: &Options, processors: &Processors) -> io::Result<(Part, Part)> {
     let wanted = |figure: &Figure| options.wants(&figure.name);
     let numbers = options.numbers(carrier);
@@ -218,7 +221,7 @@ fn over(carrier: Carrier, options: &Options, processors: &Processors) -> io::Res
         true => memories(carrier, &mut pairs)?,
         false => Vec::new(),
     };
-    // Only what carries data is left.
+    // Only the pairs that carry data are needed below.
     pairs.remove(&small);
     for round in 1..=options.rounds {
         for (figure, samples) in &mut figures {
@@ -242,8 +245,8 @@ fn over(carrier: Carrier, options: &Options, processors: &Processors) -> io::Res
     Ok((report::part(carrier, &figures), memory))
 }
 
-/// What idle connections hold. Each pair is asked before it has done anything, and after each of its connections
-/// has carried data.
+/// Measures the memory of idle connections. Each pair is asked before its first use, and after each
+/// of its connections has carried data.
 fn memories(carrier: Carrier, pairs: &mut BTreeMap<Shape, Pair>) -> io::Result<Vec<Line>> {
     let mut lines = Vec::new();
     let most = pairs.keys().map(|shape| shape.conns).max();
@@ -260,7 +263,7 @@ fn memories(carrier: Carrier, pairs: &mut BTreeMap<Shape, Pair>) -> io::Result<V
         pair.measure("touch")?;
         let used = pair.memory()?;
         let buffers = 2.0 * shape.buffer.unwrap_or(0) as f64;
-        // Of connections in user space only those count whose buffers are known.
+        // Connections in user space count only if the size of their buffers is known.
         let judged = match carrier {
             Carrier::Kernel => Some(shape.conns) == most,
             Carrier::Smol => shape.buffer.is_some(),
@@ -301,7 +304,7 @@ fn memories(carrier: Carrier, pairs: &mut BTreeMap<Shape, Pair>) -> io::Result<V
     Ok(lines)
 }
 
-/// Validation and registration, in this process.
+/// Measures validation and registration, in this process.
 fn of_regions(options: &Options) -> io::Result<Part> {
     let mut lines = Vec::new();
     if options.wants("validation") {
@@ -360,7 +363,7 @@ fn validations(options: &Options) -> io::Result<Vec<Line>> {
     Ok(lines.collect())
 }
 
-/// Values by number, compared with those of the first one.
+/// Values by number, compared with those of the first number.
 fn series(
     what: &str,
     unit: &'static str,

@@ -1,8 +1,8 @@
 //! uwarp, Linux siw and raw TCP, all in one virtual machine and in one boot.
 //!
-//! The machine is interop's guest: QEMU without KVM, an emulated processor. Its figures are to be compared with each other alone.
-//! Raw TCP is what a program without the kernel's help could reach there: siw, which lives in the kernel, may be faster than
-//! that.
+//! The machine is the guest of the interop tests: QEMU without KVM, with an emulated processor. Its
+//! figures can only be compared with each other. Raw TCP is the bound for a program without help
+//! from the kernel. siw runs in the kernel and may be faster.
 
 use std::fmt::Write as _;
 use std::io;
@@ -20,9 +20,9 @@ use crate::sample::Sample;
 use crate::stats::{Ratios, Spread, digits};
 use crate::verdicts::{MET, NOT_MEASURED, NOT_MET};
 
-/// The guest's.
+/// Address of the guest.
 const ADDRESS: &str = "192.0.2.2";
-/// Seconds of one measurement of raw TCP.
+/// Time of one measurement of raw TCP.
 const RAW_TIME: Duration = Duration::from_secs(1);
 /// The first argument.
 const NAME: &str = "siw";
@@ -37,7 +37,7 @@ struct Options {
     /// The command to measure
     #[arg(long, default_value = "target/release/uwarp")]
     uwarp: PathBuf,
-    /// Rounds: each measures everything once, siw and ours by turns
+    /// Rounds; each measures everything once, siw and uwarp by turns
     #[arg(long, default_value_t = 3)]
     rounds: usize,
     /// Write the table into this document, between its markers
@@ -45,14 +45,14 @@ struct Options {
     write: Option<PathBuf>,
 }
 
-/// Measures, if the arguments of this program say so.
+/// Measures if the arguments of this program request it.
 pub(crate) fn is_wanted(args: &[String]) -> Option<io::Result<()>> {
     let (program, rest) = args.split_first()?;
     let (name, rest) = rest.split_first()?;
     (name == NAME).then(|| run(&Options::parse_from([program].into_iter().chain(rest))))
 }
 
-/// A test that perftest and `uwarp perf` both have, by the same name and with the same options.
+/// A test that perftest and `uwarp perf` both have, with the same name and options.
 #[derive(Clone, Copy, Debug)]
 struct Test {
     name: &'static str,
@@ -89,7 +89,7 @@ impl Test {
         self.name.ends_with("lat")
     }
 
-    /// How far ahead: above 1 it is.
+    /// Ratio in favor of `ours`; above 1 it is faster.
     fn ahead(self, ours: &[f64], theirs: &[f64]) -> Option<Spread> {
         let samples =
             |values: &[f64]| -> Vec<Sample> { values.iter().copied().map(Sample::of).collect() };
@@ -103,10 +103,10 @@ impl Test {
     }
 }
 
-/// Who is measured.
+/// Measured programs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Who {
-    /// A stream by writes of this size, or messages there and back on a socket on which both sides spin.
+    /// A stream with writes of this size, or messages there and back with both sides spinning.
     Raw,
     Siw,
     OursWithout,
@@ -116,7 +116,7 @@ enum Who {
 impl Who {
     const ALL: [Who; 4] = [Who::Raw, Who::Siw, Who::OursWithout, Who::OursWith];
 
-    /// What the shell of the guest is to do.
+    /// Returns the script for the guest's shell.
     fn script(self, test: Test, port: u16, this: &str) -> String {
         match self {
             Who::Raw => raw_script(test, this),
@@ -124,7 +124,7 @@ impl Who {
         }
     }
 
-    /// The command of both sides, without the address.
+    /// Returns the command of both sides, without the address.
     fn command(self, test: Test, port: u16) -> String {
         let Test {
             name,
@@ -144,10 +144,11 @@ impl Who {
     }
 }
 
-/// In the guest: a server, and when it listens a client, whose words are told. Nobody finds out by connecting: siw does not
-/// survive that.
+/// Script for the guest: starts a server, waits for its listener, and prints the output of a
+/// client. It does not probe by connecting, which siw does not survive.
 fn script(command: &str, address: &str, port: u16) -> String {
-    // perftest takes the address first or last, and `uwarp perf` behind the name of the test.
+    // perftest takes the address first or last, and `uwarp perf` takes it after the name of the
+    // test.
     let (program, rest) = match command.split_once("uwarp perf ") {
         Some((_, rest)) => {
             let (test, rest) = rest.split_once(' ').unwrap_or((rest, ""));
@@ -172,7 +173,7 @@ fn script(command: &str, address: &str, port: u16) -> String {
     )
 }
 
-/// The same with `this` program as the server and the client of raw TCP.
+/// The same, with `this` program as server and client of raw TCP.
 fn raw_script(test: Test, this: &str) -> String {
     let kind = match test.is_latency() {
         true => Kind::Spin,
@@ -200,7 +201,7 @@ fn raw_script(test: Test, this: &str) -> String {
     )
 }
 
-/// What a client of raw TCP prints: bytes a second, or seconds in one direction.
+/// Reads the output of a raw TCP client: bytes per second, or seconds one way.
 fn parse_raw(said: &str, test: Test) -> Option<f64> {
     let said: serde_json::Value = serde_json::from_str(said.trim()).ok()?;
     let value = said["value"].as_f64()?;
@@ -209,7 +210,7 @@ fn parse_raw(said: &str, test: Test) -> Option<f64> {
     (value.is_finite() && value > 0.0).then_some(ways * value)
 }
 
-/// A number of the table that both print: MB/s (2^20) as bytes a second, or microseconds as seconds.
+/// Reads the table that both print: MB/s (2^20) as bytes per second, or microseconds as seconds.
 fn parse(said: &str, test: Test) -> Option<f64> {
     let mut lines = said
         .lines()
@@ -220,17 +221,18 @@ fn parse(said: &str, test: Test) -> Option<f64> {
         .split_whitespace()
         .map_while(|word| word.parse().ok())
         .collect();
-    // Bytes, iterations, and then: peak, average, rate; or the shortest, the longest, the typical.
+    // After bytes and iterations: peak, average, rate; or the shortest, the longest, the typical
+    // time.
     let value = if test.is_latency() {
         row.get(4)? / 1e6
     } else {
         row.get(3)? * f64::from(1 << 20)
     };
-    // perftest tells of nothing a second where a message was lost.
+    // perftest prints 0 per second if a message was lost.
     (value.is_finite() && value > 0.0).then_some(value)
 }
 
-/// What came out: for each test, of each one measured, a value for each round.
+/// Results: for each test and each program, a value for each round.
 struct Measured {
     values: Vec<[Vec<f64>; 4]>,
     versions: Vec<String>,
@@ -300,8 +302,8 @@ fn measure(options: &Options) -> Result<Measured, Unready> {
                     "siw, round {round} of {}: {} of {} B, {who:?}",
                     options.rounds, test.name, test.size
                 ));
-                // siw loses the first message of a connection now and then (a wake-up that comes too early), and its
-                // client waits for ever.
+                // siw sometimes loses the first message of a connection (a wake-up that comes too
+                // early), and its client waits forever.
                 let mut value = Err(String::new());
                 for _ in 0..3 {
                     port += 1;
@@ -406,7 +408,7 @@ fn report(measured: &Measured, rounds: usize) -> String {
     text
 }
 
-/// A directory that goes with this.
+/// A directory that is removed on drop.
 struct Removed(PathBuf);
 
 impl Drop for Removed {

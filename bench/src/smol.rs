@@ -1,8 +1,8 @@
-//! uwarp over TCP in user space: beside a bare smoltcp on the same link, in memory, on a TAP device and on a raw socket, and
-//! beside raw TCP of the kernel's.
+//! uwarp over TCP in user space, compared with a bare smoltcp on the same link (in memory, on a TAP
+//! device, on a raw socket) and with raw kernel TCP.
 //!
-//! Everything is a process of its own that this command starts: of itself, and of `uwarp perf`. The devices are those of a
-//! network namespace that goes away with it.
+//! All work runs in child processes: of this command itself, and of `uwarp perf`. The devices
+//! belong to a network namespace that ends with this command.
 
 mod bare;
 mod cable;
@@ -41,27 +41,27 @@ struct Options {
     /// The command to measure
     #[arg(long, default_value = "target/release/uwarp")]
     uwarp: PathBuf,
-    /// Rounds: each measures everything once, bare and ours by turns
+    /// Rounds; each measures everything once, bare smoltcp and uwarp by turns
     #[arg(long, default_value_t = 5)]
     rounds: u64,
     /// Seconds for each figure of a round
     #[arg(long, default_value_t = 0.4)]
     seconds: f64,
-    /// The same where packets are lost: a timer of TCP may be a second
+    /// Seconds for figures with packet loss: a timer of TCP may be a second
     #[arg(long, default_value_t = 2.0)]
     loss_seconds: f64,
-    /// Congestion control of the kernel's connections: the machine's default may pace
+    /// Congestion control of kernel connections: the machine's default may pace
     #[arg(long, value_name = "NAME", default_value = "reno")]
     congestion: String,
     /// Write the tables into this document, between its markers
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
-    /// Only measurements with this in their names, and what they are compared with
+    /// Measure only figures with this in their names, and those they are compared with
     #[arg(value_name = "FILTER", conflicts_with = "write")]
     only: Vec<String>,
 }
 
-/// Measures, or is one of the processes that do, if the arguments of the program say so.
+/// Measures, or runs a child process, if the arguments of the program request it.
 pub(crate) fn is_wanted(args: &[String]) -> Option<io::Result<()>> {
     if args.get(1)? == "smol" {
         return Some(run(&Options::parse_from(&args[1..])));
@@ -114,7 +114,7 @@ fn run(options: &Options) -> io::Result<()> {
     }
 }
 
-/// Everything once.
+/// Measures every figure once.
 fn measure(lab: &Lab, processors: &Processors, (round, rounds): (u64, u64), all: &mut [Measured]) {
     let count = all.len();
     for (at, measured) in all.iter_mut().enumerate() {

@@ -1,11 +1,11 @@
-//! Medians, ratios of neighbours, and how far they spread.
+//! Medians, ratios of neighbours, and their spread.
 
 use std::fmt;
 
 use crate::distance::{self, Distance};
 use crate::sample::Sample;
 
-/// The middle of some values, and the ends.
+/// Median and extremes of some values.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Spread {
     pub(crate) least: f64,
@@ -14,7 +14,7 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// `None` of nothing. What is no number (a measurement that failed) does not count.
+    /// Returns `None` for no values. Failed measurements (NaN) are ignored.
     pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
         let mut values: Vec<f64> = values
             .into_iter()
@@ -29,17 +29,17 @@ impl Spread {
     }
 }
 
-/// Ratios, a sample each for each round, with the distance of the processors then.
+/// Ratios, one for each round, with the distance of the processors.
 #[derive(Clone, Debug)]
 pub(crate) struct Ratios(Vec<(Option<Distance>, f64)>);
 
 impl Ratios {
-    /// To the samples of a neighbour ([`neighbour`]).
+    /// Ratios to the samples of a neighbour ([`neighbour`]).
     pub(crate) fn of(samples: &[Sample], to: &[Sample]) -> Ratios {
         Ratios::to(samples, |round, sample| neighbour(to, round, sample))
     }
 
-    /// To a value that depends on the round, and on the sample that is divided by it.
+    /// Ratios to a value that depends on the round and on the divided sample.
     pub(crate) fn to(samples: &[Sample], base: impl Fn(usize, &Sample) -> f64) -> Ratios {
         let ratio = |(round, sample): (usize, &Sample)| {
             let ratio = sample.value / base(round, sample);
@@ -53,7 +53,7 @@ impl Ratios {
         Spread::of(self.0.iter().map(|(_, ratio)| *ratio))
     }
 
-    /// Medians by the distance of the processors, if there were several.
+    /// Formats medians by the distance of the processors, if there were several.
     pub(crate) fn by_distance(&self) -> String {
         let known = |(apart, ratio): &(Option<Distance>, f64)| apart.map(|apart| (apart, *ratio));
         let known: Vec<(Distance, f64)> = self.0.iter().filter_map(known).collect();
@@ -61,8 +61,8 @@ impl Ratios {
     }
 }
 
-/// The value of a round with which a sample of this round can be compared: of the same round, or, where the processors were at
-/// another distance then, of the nearest round in which they were as far apart. There may be none.
+/// Returns the value that a sample can be compared with: of the same round, or of the nearest round
+/// with the same distance of the processors. Returns NaN if there is none.
 pub(crate) fn neighbour(all: &[Sample], round: usize, sample: &Sample) -> f64 {
     let fits = |(_, other): &(usize, &Sample)| other.value.is_finite() && other.is_like(sample);
     let like = all.iter().enumerate().filter(fits);
@@ -70,7 +70,7 @@ pub(crate) fn neighbour(all: &[Sample], round: usize, sample: &Sample) -> f64 {
     nearest.map_or(f64::NAN, |(_, other)| other.value)
 }
 
-/// Three digits, or two behind the point.
+/// Three digits, or two decimals.
 impl fmt::Display for Spread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Spread {
@@ -88,7 +88,7 @@ impl fmt::Display for Spread {
     }
 }
 
-/// A number with three digits or more.
+/// Formats a number with at least three digits.
 pub(crate) fn digits(value: f64) -> String {
     match value.abs() {
         size if !size.is_finite() => "-".to_owned(),
@@ -99,7 +99,7 @@ pub(crate) fn digits(value: f64) -> String {
     }
 }
 
-/// The median: the middle one, or the mean of the two in the middle. The values are sorted then.
+/// Returns the median: the middle value, or the mean of the two middle values. Sorts the values.
 pub(crate) fn median(values: &mut [f64]) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     let middle = values.len() / 2;
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn ratios_are_of_the_same_round() {
-        // Twice as fast in each round, though one round was ten times slower.
+        // Twice as fast in each round, although one round was ten times slower.
         let spread = ratios(&[20.0, 2.0, 22.0], &[10.0, 1.0, 11.0]).spread();
         let due = Spread {
             least: 2.0,
@@ -149,7 +149,8 @@ mod tests {
         };
         let ours = [at(265.0, 2.0), at(55.0, 4.0), at(55.0, 6.0), at(900.0, 1.0)];
         let raw = [at(55.0, 4.0), at(270.0, 1.0), at(50.0, 3.0), at(55.0, 5.0)];
-        // The first one beside the second round; the second beside the first, as near as the third and before it; none for the last.
+        // The first sample is compared with round 2. The second is compared with round 1, which is
+        // as near as round 3 and earlier. The last has no neighbour.
         let ratios = Ratios::of(&ours, &raw);
         let values: Vec<f64> = ratios.0.iter().map(|(_, ratio)| *ratio).collect();
         assert_eq!(values, [2.0, 1.0, 2.0]);

@@ -1,4 +1,4 @@
-//! The peers and uwarp by turns, from 8 B to 1 MiB.
+//! Other programs and uwarp by turns, from 8 B to 1 MiB.
 
 use std::io;
 
@@ -13,7 +13,7 @@ use crate::stats::{Ratios, Spread};
 /// Bytes of a message.
 pub(crate) const SIZES: [usize; 6] = [8, 64, 512, 4 << 10, 64 << 10, 1 << 20];
 
-/// One test of ours, and the peers' that it is compared with.
+/// One test of uwarp, and the other programs' tests that it is compared with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pair {
     pub(crate) name: &'static str,
@@ -21,14 +21,15 @@ pub(crate) struct Pair {
     pub(crate) told: Told,
     pub(crate) peers: &'static [Test],
     pub(crate) sizes: &'static [usize],
-    /// Without it ours is only told: no peer has one, and targets are with it.
+    /// Figures without CRC are only reported: no other program has a CRC, and the targets are with
+    /// it.
     pub(crate) crc: bool,
 }
 
-/// Sizes at which a CRC counts.
+/// Sizes at which a CRC matters.
 const LARGE: [usize; 2] = [64 << 10, 1 << 20];
 
-/// What is compared.
+/// All comparisons.
 pub(crate) const PAIRS: [Pair; 9] = [
     pair(
         "Write",
@@ -118,7 +119,7 @@ const fn without_crc(
     }
 }
 
-/// The values of all rounds.
+/// Values of all rounds.
 pub(crate) struct Cell {
     pub(crate) pair: Pair,
     pub(crate) size: usize,
@@ -127,7 +128,7 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    /// How far ahead ours is: above 1 it is, for bandwidths and for latencies.
+    /// Ratio in favor of uwarp; above 1 it is faster, for bandwidths and for latencies.
     pub(crate) fn ahead(&self, test: Test) -> Option<Spread> {
         let (_, theirs) = self.theirs.iter().find(|(of, _)| *of == test)?;
         let ratios = match self.pair.told {
@@ -138,12 +139,12 @@ impl Cell {
     }
 }
 
-/// What came out.
+/// Results.
 pub(crate) struct Swept {
     pub(crate) cells: Vec<Cell>,
-    /// iperf3 by writes of 64 KiB and of 1 MiB.
+    /// iperf3 with writes of 64 KiB and of 1 MiB.
     pub(crate) iperf: Vec<(usize, Vec<f64>)>,
-    /// Why a test has no values, once for each.
+    /// Reasons for tests without values, one per test.
     pub(crate) failures: Vec<(Test, String)>,
 }
 
@@ -166,7 +167,7 @@ impl Swept {
     }
 }
 
-/// The options of ours for a size: as many outstanding as the other tables have.
+/// Options of uwarp for a size, with as many requests outstanding as in the other tables.
 pub(crate) fn options_of(size: usize) -> [&'static str; 3] {
     match size {
         0..=65_535 => ["-t64", "-o64", "-r256"],

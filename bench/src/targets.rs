@@ -1,4 +1,4 @@
-//! What is to be reached, and whether it is.
+//! Targets, and whether they are met.
 
 use crate::figures::{
     Base, MEMORY_ALONE, MEMORY_ALONE_PINNED, RAW_64K, RAW_BLOCK, RAW_BLOCK_BOTH_WAYS, RAW_RATE_8,
@@ -7,24 +7,24 @@ use crate::figures::{
 };
 use crate::stats::Spread;
 
-/// One number that is to be reached.
+/// One target.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
-    /// Of which figure: its table and its name.
+    /// Table and name of its figure.
     pub(crate) section: Section,
     pub(crate) name: &'static str,
     pub(crate) measure: Measure,
     pub(crate) bound: Bound,
 }
 
-/// What is compared with the bound.
+/// Value that is compared with the bound.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Measure {
-    /// The ratio to a raw figure of the same round.
+    /// Ratio to a raw figure of the same round.
     Raw(Base),
-    /// The ratio to another figure of ours.
+    /// Ratio to another figure of uwarp.
     Ours(Section, &'static str),
-    /// The ratio of processor time for 10^9 bytes to that of a raw figure.
+    /// Ratio of processor time per 10^9 bytes to that of a raw figure.
     Cpu(&'static str),
     /// The value itself, in the unit of its table.
     Value,
@@ -34,12 +34,12 @@ pub(crate) enum Measure {
 pub(crate) enum Bound {
     AtLeast(f64),
     AtMost(f64),
-    /// No bound: it is to be told.
+    /// No bound; the value is only reported.
     Reported,
 }
 
 impl Bound {
-    /// Whether the median keeps it.
+    /// Returns true if the median meets the bound.
     pub(crate) fn is_met(self, spread: &Spread) -> bool {
         match self {
             Bound::AtLeast(bound) => spread.median >= bound,
@@ -57,13 +57,13 @@ impl Bound {
     }
 }
 
-/// Two digits behind the point, where they say something.
+/// Formats at most two decimals, without trailing zeros.
 fn short(bound: f64) -> String {
     let text = format!("{bound:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// All of them, in the order in which they are told.
+/// Returns all targets in the order of the report.
 pub(crate) fn all() -> Vec<Target> {
     let mut all = Vec::new();
     bandwidth(&mut all);
@@ -121,7 +121,7 @@ fn bandwidth(all: &mut Vec<Target>) {
                 Bound::AtLeast(on),
             ));
         }
-        // Beside raw TCP that polls, as ours does.
+        // Compares with raw TCP that also polls.
         if matches!(measure, Measure::Raw(Base::Of(RAW_64K))) {
             let (spinning, _) = RAW_SPINNING[0];
             let measure = Measure::Raw(Base::Of(spinning));
@@ -208,7 +208,7 @@ fn sleeping(all: &mut Vec<Target>) {
     }
 }
 
-/// Raw TCP blocks, so what is compared with it does, too.
+/// Raw TCP blocks here, so uwarp does too.
 fn cpu(all: &mut Vec<Target>) {
     for (name, raw) in [
         ("64 KiB Write", RAW_64K),

@@ -1,4 +1,4 @@
-//! Targets beside what was reached, as a table.
+//! Table of targets and results.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ pub(crate) const NOT_MEASURED: &str = "not measured";
 /// One target.
 pub(crate) struct Row {
     pub(crate) name: String,
-    /// What it is compared with.
+    /// Figure that it is compared with.
     pub(crate) with: String,
     pub(crate) bound: String,
     pub(crate) reached: String,
@@ -20,7 +20,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// Judged by the median; what has no value has a reason.
+    /// Creates a row, judged by the median. A missing value has a reason.
     pub(crate) fn judged(
         name: impl Into<String>,
         with: impl Into<String>,
@@ -45,7 +45,8 @@ impl Row {
         }
     }
 
-    /// The same of ratios: where the processors were not always as far apart, the medians for each distance are told, too.
+    /// Creates a row of ratios. If the distance of the processors changed, it also has the medians
+    /// for each distance.
     pub(crate) fn of_ratios(
         name: impl Into<String>,
         with: impl Into<String>,
@@ -63,7 +64,7 @@ impl Row {
     }
 }
 
-/// How many are met, and each of them.
+/// Formats how many targets are met, and each of them.
 pub(crate) fn table(rows: &[Row]) -> String {
     let count = |verdict: &str| rows.iter().filter(|row| row.verdict == verdict).count();
     let mut text = format!("{} met, {} not met", count(MET), count(NOT_MET));

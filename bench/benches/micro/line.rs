@@ -1,4 +1,5 @@
-//! A stream in memory between two ends of one thread, in place of TCP: what it costs is a copy, and no system call.
+//! A stream in memory between two ends in one thread, in place of TCP. Its cost is a copy, without
+//! a system call.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,10 +10,10 @@ use std::time::Instant;
 use rustix::event::{EventfdFlags, eventfd};
 use uwarp_verbs::llp::{Keepalive, Llp, LlpError, Piece, Recv, SendHints};
 
-/// What a segment of loopback carries.
+/// Payload of a segment on loopback.
 const EMSS: usize = 65_483;
 
-/// What one end has sent, and how much of that the other one has taken.
+/// Bytes that one end has sent, and how many of them the other end has taken.
 #[derive(Default)]
 struct Direction {
     octets: Vec<u8>,
@@ -21,11 +22,11 @@ struct Direction {
 
 struct Shared {
     directions: [Mutex<Direction>; 2],
-    /// The first end takes nothing from its owner for now, as TCP with a full window.
+    /// The first end accepts no bytes, as TCP with a full window.
     full: AtomicBool,
-    /// How often each end was asked for bytes.
+    /// Number of receive calls of each end.
     looks: [AtomicU64; 2],
-    /// Readable always: who waits looks again.
+    /// Always readable, so a waiting caller checks again.
     signal: OwnedFd,
 }
 
@@ -36,11 +37,11 @@ impl Shared {
     }
 }
 
-/// The stream, in the hands of who measures.
+/// The stream, as the benchmark controls it.
 pub(crate) struct Line(Arc<Shared>);
 
 impl Line {
-    /// A line and its two ends.
+    /// Creates a line and its two ends.
     pub(crate) fn new() -> std::io::Result<(Line, [Box<dyn Llp>; 2])> {
         let shared = Arc::new(Shared {
             directions: Default::default(),
@@ -56,18 +57,18 @@ impl Line {
         Ok((Line(shared), ends))
     }
 
-    /// Whether the first end takes nothing more until it is told otherwise.
+    /// Sets whether the first end refuses bytes.
     pub(crate) fn set_full(&self, full: bool) {
         self.0.full.store(full, Ordering::Relaxed);
     }
 
-    /// Bytes of the first end that the second one has not taken yet.
+    /// Number of bytes from the first end that the second has not taken.
     pub(crate) fn waiting(&self) -> usize {
         let direction = self.0.direction(0);
         direction.octets.len() - direction.taken
     }
 
-    /// How often the first end was asked for bytes.
+    /// Number of receive calls of the first end.
     pub(crate) fn looks(&self) -> u64 {
         self.0.looks[0].load(Ordering::Relaxed)
     }

@@ -1,8 +1,8 @@
-//! Single steps of the data path, by criterion: `cargo bench -p uwarp-bench`.
+//! Single steps of the data path, measured by criterion: `cargo bench -p uwarp-bench`.
 //!
-//! The verbs are measured on two devices in one thread, over kernel TCP on 127.0.0.1: lists of 16 Writes are posted, sent,
-//! received, looked up, placed and completed. The system calls, a few for each list, are in it. `steps.rs` has these steps one by one,
-//! without a system call.
+//! The verbs are measured on two devices in one thread, over kernel TCP on 127.0.0.1. Lists of 16
+//! Writes are posted, sent, received, checked, placed and completed. The figures include a few
+//! system calls per list. `steps.rs` measures these steps one by one, without system calls.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -22,9 +22,9 @@ use pair::{Pair, What};
 use uwarp_ddp::{Header, MAX_HEADER, STag, TaggedHeader, TaggedOffset};
 use uwarp_mpa::{Deframer, Framer, Step, crc32c};
 
-/// A frame with one small message, a segment of Ethernet, a page, and the longest that is sent over loopback.
+/// A frame with one small message, an Ethernet segment, a page, and the longest FPDU on loopback.
 const SIZES: [usize; 5] = [8, 64, 1440, 4096, 64_000];
-/// Of a Write.
+/// Header of a Write.
 const HEADER: [u8; 14] = [0x5a; 14];
 
 fn crc(c: &mut Criterion) {
@@ -39,7 +39,7 @@ fn crc(c: &mut Criterion) {
     group.finish();
 }
 
-/// What the machine can do at best: a copy of the payload.
+/// The machine's upper bound: a copy of the payload.
 fn copy(c: &mut Criterion) {
     let mut group = c.benchmark_group("memcpy");
     for size in SIZES {
@@ -110,7 +110,7 @@ fn headers(c: &mut Criterion) {
     });
 }
 
-/// From the post to the completion and the placement at the other side; per message.
+/// From the post to the completion and the placement on the other side, per message.
 fn messages(c: &mut Criterion) {
     for (name, what) in [
         ("write", What::Write),
@@ -130,7 +130,7 @@ fn messages(c: &mut Criterion) {
     }
 }
 
-/// The same for Writes to many regions, one after the other: what the look-up of the STag costs when there are many.
+/// The same for Writes to many regions in turn, which shows the cost of the STag lookup among many.
 fn stags(c: &mut Criterion) {
     let mut group = c.benchmark_group("post_to_place/write_8_to_regions");
     for regions in [1, 1_000, 100_000] {
@@ -145,7 +145,7 @@ fn stags(c: &mut Criterion) {
     group.finish();
 }
 
-/// So many messages, rounded up to whole lists: their part of the time.
+/// Measures `count` messages, rounded up to whole lists, and returns their share of the time.
 fn timed(pair: &mut Pair, count: u64) -> Duration {
     let rounded = count.next_multiple_of(16);
     let began = std::time::Instant::now();
@@ -153,7 +153,7 @@ fn timed(pair: &mut Pair, count: u64) -> Duration {
     began.elapsed().mul_f64(count as f64 / rounded as f64)
 }
 
-/// A poll that finds nothing, of a CQ with a connection that has nothing to do.
+/// An empty poll of a CQ with an idle connection.
 fn empty_poll(c: &mut Criterion) {
     let mut pair = Pair::new(What::Write, 8, 16).unwrap();
     pair.warm(1024).unwrap();

@@ -1,7 +1,9 @@
-//! What the verbs do for a message, one step at a time: the post, the poll that finds a completion, the look at an STag, the
-//! placement. Two devices in one thread, on a stream in memory: no system call is in it.
+//! The work of the verbs for a message, one step at a time: the post, the poll that finds a
+//! completion, the STag check, the placement. Two devices run in one thread on a stream in memory,
+//! without a system call.
 //!
-//! What must not be in a figure is looked at after each time that is taken: a frame that was made in a post, say, stops the bench.
+//! After each timed step the benchmark checks that no other step has run in it. For example, it
+//! stops if a post has framed.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -16,7 +18,7 @@ use super::pair::{DEPTH, Pair, What};
 
 /// Messages of a turn.
 const TURN: usize = DEPTH as usize;
-/// Bytes of a turn at most, where messages are large.
+/// Most bytes of a turn, if messages are large.
 const MOST: usize = 1 << 20;
 
 /// A pair on a line.
@@ -40,7 +42,7 @@ impl Rig {
         }
     }
 
-    /// Posts so many Writes, `list` at a time; gives the time that all these posts took.
+    /// Posts `count` Writes, `list` at a time. Returns the time of all posts.
     fn post(&self, count: usize, list: usize) -> Duration {
         let to = self.pair.server.region.remote();
         let sges = [self.pair.client.region.sge(0, self.size as u32)];
@@ -56,7 +58,7 @@ impl Rig {
         began.elapsed()
     }
 
-    /// Polls until so many are complete, and the server has placed all.
+    /// Polls until `count` requests have completed and the server has placed all of them.
     fn drain(&mut self, mut count: usize) {
         while count > 0 {
             let found = self.pair.client.cq.poll(&mut self.out);
@@ -68,7 +70,7 @@ impl Rig {
         self.serve();
     }
 
-    /// The server takes, checks and places what was sent. Gives the time that its polls took.
+    /// Lets the server receive, check and place all bytes. Returns the time of its polls.
     fn serve(&mut self) -> Duration {
         let began = Instant::now();
         while self.line.waiting() > 0 {
@@ -82,15 +84,15 @@ impl Rig {
     }
 }
 
-/// Takes the time of whole turns, of so many steps each, until there were `count` steps; their part of the time.
+/// Runs whole turns of `of` steps until there were `count` steps. Returns their share of the time.
 fn turns(count: u64, of: usize, mut turn: impl FnMut() -> Duration) -> Duration {
     let turns = count.div_ceil(of as u64);
     let took: Duration = (0..turns).map(|_| turn()).sum();
     took.mul_f64(count as f64 / (turns * of as u64) as f64)
 }
 
-/// A post to a connection whose TCP takes nothing for now: checks, the SGE's region, a place in the queue. Framing comes when TCP
-/// takes bytes again, and is no part of it.
+/// A post while TCP accepts no bytes: the checks, the region of the SGE, a slot in the queue.
+/// Framing happens later and is not included.
 pub(crate) fn post(c: &mut Criterion) {
     let mut group = c.benchmark_group("post/write_8");
     group.throughput(Throughput::Elements(1));
@@ -100,7 +102,7 @@ pub(crate) fn post(c: &mut Criterion) {
             b.iter_custom(|count| {
                 turns(count, TURN, || {
                     rig.line.set_full(true);
-                    // It is framed, and what comes behind it waits for it.
+                    // This one is framed, and later posts wait for it.
                     rig.post(1, 1);
                     let frames = rig.frames();
                     let took = rig.post(TURN, list);
@@ -147,7 +149,7 @@ fn receives(c: &mut Criterion) {
     group.finish();
 }
 
-/// Polls that find completions, one at a time or all at once; per completion.
+/// Polls that find completions, one or all at a time; per completion.
 pub(crate) fn poll(c: &mut Criterion) {
     let mut group = c.benchmark_group("poll/found");
     group.throughput(Throughput::Elements(1));
@@ -174,11 +176,12 @@ pub(crate) fn poll(c: &mut Criterion) {
     group.finish();
 }
 
-/// All checks of an STag that a Write names, and nothing else: the same one again and again, of one and of a million, or any of these.
+/// All checks of the STag of a Write: the same STag repeatedly, of 1 or of a million, or random
+/// ones of a million.
 pub(crate) fn stag(c: &mut Criterion) {
     /// Bytes of a region.
     const REGION: usize = 64;
-    /// STags that are looked at in turn: a power of two, and more than caches hold.
+    /// Random STags: a power of two, and more than caches hold.
     const LOOKS: usize = 1 << 20;
     let mut group = c.benchmark_group("stag_check");
     group.throughput(Throughput::Elements(1));
@@ -214,8 +217,9 @@ pub(crate) fn stag(c: &mut Criterion) {
     group.finish();
 }
 
-/// The copy into a registered region, by the function that places; and all that the target of a Write does, from the bytes of the
-/// stream on: a copy out of the line, deframing, the CRC, the headers, the STag, the placement.
+/// The copy into a registered region, by the function that places. Then all work of a Write's
+/// target for the bytes of the stream: a copy out of the line, deframing, the CRC, the headers, the
+/// STag, the placement.
 pub(crate) fn placement(c: &mut Criterion) {
     let mut group = c.benchmark_group("place/into_region");
     for size in SIZES {

@@ -1,4 +1,5 @@
-//! Two devices in one thread, with no thread of the library: over kernel TCP with a clock that stands still, or over what the caller gives.
+//! Two devices in one thread, without a thread of the library: over kernel TCP with a clock that
+//! stands still, or over networks of the caller.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -25,13 +26,13 @@ pub(crate) enum What {
     Write,
     Read,
     Send,
-    /// A Send that is answered by a Send, one after the other.
+    /// A Send that is answered by a Send, one at a time.
     Ping,
-    /// Polls of both sides that find nothing.
+    /// Empty polls on both sides.
     Idle,
 }
 
-/// Time that stands still.
+/// A clock that stands still.
 struct Still(Instant);
 
 impl Clock for Still {
@@ -56,7 +57,7 @@ impl Side {
             .seed(Some(1));
         let device = Device::open(network, settings)?;
         let pd = device.alloc_pd()?;
-        // Room for what both queues may have.
+        // Room for the completions of both queues.
         let cq = device.create_cq(4 * DEPTH as u32)?;
         let caps = QpCaps::default()
             .max_send_wr(DEPTH as u32 + 2)
@@ -93,13 +94,13 @@ pub(crate) struct Pair {
     pub(crate) server: Side,
     posted: u64,
     pub(crate) done: u64,
-    /// Of the server: Writes and Reads name one after the other.
+    /// Regions of the server that Writes and Reads address in turn.
     targets: Vec<MemoryRegion>,
     remotes: Vec<RemoteBuffer>,
     _ids: Ids,
 }
 
-/// What keeps a connection: the ids of both sides, and where their events come.
+/// Ids of both sides and their event channel, which keep a connection alive.
 type Ids = (CmId, CmId, EventChannel);
 
 fn still() -> TimeSource {
@@ -114,7 +115,7 @@ impl Pair {
         Pair::over([kernel(), kernel()], &still(), at, (what, size, list))
     }
 
-    /// On the two ends of a stream: of the client, and of the server.
+    /// Creates a pair on the two ends of a stream: the client's and the server's.
     #[allow(dead_code, reason = "a bench wants it")]
     pub(crate) fn on(
         streams: [Box<dyn Llp>; 2],
@@ -126,8 +127,8 @@ impl Pair {
         })
     }
 
-    /// The client on the first of the networks, the server on the second at this address: what, bytes of a message,
-    /// messages of a post.
+    /// Creates a pair with the client on the first network and the server on the second, at this
+    /// address. The last argument has the kind, bytes of a message, and messages of a post.
     pub(crate) fn over(
         [first, second]: [Arc<dyn Network>; 2],
         clock: &TimeSource,
@@ -168,7 +169,7 @@ impl Pair {
         })
     }
 
-    /// Writes and Reads go to so many regions of the server, one after the other.
+    /// Lets Writes and Reads address `count` regions of the server in turn.
     #[allow(dead_code, reason = "a bench wants it")]
     pub(crate) fn spread(&mut self, count: usize) -> Result<()> {
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
@@ -201,14 +202,14 @@ impl Pair {
         Ok(())
     }
 
-    /// The side that posts: messages up to the depth, and what is complete.
+    /// A turn of the posting side: it posts messages up to the depth, and polls.
     #[inline(never)]
     fn sender_turn_counted(&mut self, goal: u64) -> Result<()> {
         self.post(goal)?;
         self.poll()
     }
 
-    /// The other side.
+    /// A turn of the other side.
     #[inline(never)]
     fn receiver_turn_counted(&mut self) -> Result<()> {
         self.serve()
@@ -285,7 +286,7 @@ impl Pair {
 }
 
 impl Pair {
-    /// So many Sends back.
+    /// Sends `count` answers.
     #[inline(always)]
     fn answer(&self, count: u64) -> Result<()> {
         let sges = [self.server.region.sge(0, self.server.region.len() as u32)];
@@ -296,7 +297,7 @@ impl Pair {
     }
 }
 
-/// The next event of connection management.
+/// Waits for the next event of connection management.
 fn next(channel: &EventChannel, sides: [&Side; 2]) -> Result<CmEvent> {
     for _ in 0..1_000_000 {
         if let Some(event) = channel.try_get_event() {
@@ -342,12 +343,13 @@ fn options() -> ConnectOptions {
         .ord(DEPTH as u16)
 }
 
-/// The server accepts, and both sides are established. Gives its id.
+/// Accepts on the server, and waits until both sides are established. Returns the id of the
+/// server's side.
 fn accepted(channel: &EventChannel, both: [&Side; 2]) -> Result<CmId> {
     let responder = next(channel, both)?.id().clone();
     let options = AcceptOptions::default().ird(DEPTH as u16).ord(DEPTH as u16);
     responder.accept(&both[1].qp, &options)?;
-    // Both are established.
+    // One event for each side.
     drop(next(channel, both)?);
     drop(next(channel, both)?);
     Ok(responder)

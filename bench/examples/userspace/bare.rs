@@ -1,4 +1,5 @@
-//! A byte stream over two bare smoltcp sockets in one thread, with nothing of ours: packets go from one queue to the other.
+//! A byte stream over two bare smoltcp sockets in one thread, without uwarp: packets move from one
+//! queue to the other.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -13,11 +14,11 @@ use smoltcp::wire::{HardwareAddress, IpAddress, IpCidr};
 use crate::Link;
 use crate::pair::Result;
 
-/// Bytes that are offered to the sender and taken from the receiver at a time.
+/// Bytes that are offered to the sender or taken from the receiver at a time.
 const CHUNK: usize = 256 << 10;
 const PORT: u16 = 7174;
 
-/// One end of the link: what arrived, what leaves, and buffers for both.
+/// One end of the link: arrived packets, sent packets, and free buffers for both.
 struct End {
     arrived: VecDeque<Vec<u8>>,
     used: Vec<Vec<u8>>,
@@ -140,20 +141,20 @@ impl Host {
         self.sockets.get_mut(self.handle)
     }
 
-    /// Takes in what arrived and sends what may be sent.
+    /// Processes the arrived packets, and sends the permitted ones.
     fn turn(&mut self, now: Instant) {
         self.interface.poll(now, &mut self.end, &mut self.sockets);
     }
 }
 
-/// What left the one arrives at the other; buffers that were used there serve here again.
+/// Delivers the packets of `from` to `to`, and returns the used buffers.
 fn carry(from: &mut Host, to: &mut Host) {
     debug_assert!(to.end.arrived.is_empty());
     mem::swap(&mut from.end.left, &mut to.end.arrived);
     from.end.free.append(&mut to.end.used);
 }
 
-/// Two hosts, connected.
+/// Two connected hosts.
 pub(crate) struct Stream {
     first: Host,
     second: Host,
@@ -189,7 +190,7 @@ impl Stream {
         Ok(stream)
     }
 
-    /// Sends and receives so many bytes.
+    /// Sends and receives `octets` bytes.
     pub(crate) fn carry(&mut self, octets: usize) -> Result<()> {
         let (mut sent, mut got) = (0, 0);
         while got < octets {
@@ -202,9 +203,9 @@ impl Stream {
         Ok(())
     }
 
-    /// A turn of both; gives how many bytes came.
+    /// Runs a turn of both hosts. Returns the number of bytes received.
     fn turn(&mut self) -> Result<usize> {
-        // smoltcp takes its time 0 for "at once".
+        // smoltcp handles time 0 as "at once".
         let micros = self.start.elapsed().as_micros() + 1_000;
         let now = Instant::from_micros(i64::try_from(micros)?);
         self.first.turn(now);
@@ -214,13 +215,13 @@ impl Stream {
         while self.second.socket().can_recv() {
             got += self.second.socket().recv_slice(&mut self.buffer)?;
         }
-        // One acknowledgement tells of the bytes and of the room that reading them makes.
+        // One acknowledgement covers the bytes and the room that reading has made.
         self.second.turn(now);
         carry(&mut self.second, &mut self.first);
         Ok(got)
     }
 
-    /// 8 bytes to and fro.
+    /// Sends 8 bytes there and back.
     pub(crate) fn ping_pong(&mut self, times: u32) -> Result<()> {
         let mut octets = [1; 8];
         for _ in 0..times {

@@ -1,12 +1,14 @@
-//! uwarp over TCP in user space and a byte stream over bare smoltcp, by turns, on links in memory: both ends in one thread,
-//! checksums on, CRC on.
+//! uwarp over TCP in user space and a byte stream over bare smoltcp, by turns, on links in memory.
+//! Both ends are in one thread; checksums and CRC are on.
 //!
 //! ```sh
-//! cargo run --release -p uwarp-bench --example userspace [MTU [LOSS ours|bare|both none|reno|cubic MB]]
+//! cargo run --release -p uwarp-bench --example userspace \
+//!     [MTU [LOSS ours|bare|both none|reno|cubic MB]]
 //! cargo run --release -p uwarp-bench --example userspace ping ours|bare COUNT
 //! ```
 //!
-//! Without arguments: all links. Of each, the medians of several alternations, and of their ratios.
+//! Without arguments: all links. The output has the medians of several rounds, and those of their
+//! ratios.
 #![allow(clippy::print_stdout, reason = "it is a program")]
 
 mod bare;
@@ -27,7 +29,7 @@ const ROUNDS: u64 = 5;
 const MESSAGE: u32 = 64 << 10;
 const MESSAGES_OF_POST: u64 = 16;
 
-/// A link, and what both stacks are set to.
+/// A link, and the settings of both stacks.
 #[derive(Clone, Copy)]
 pub(crate) struct Link {
     mtu: usize,
@@ -50,7 +52,7 @@ impl Link {
         }
     }
 
-    /// The congestion control of a bare socket.
+    /// Returns the congestion control for a bare socket.
     pub(crate) fn bare(&self) -> CongestionControl {
         match self.congestion {
             Congestion::Reno => CongestionControl::Reno,
@@ -76,7 +78,7 @@ impl Link {
         Pair::over(networks, &TimeSource::System, at, (what, size, list))
     }
 
-    /// GB/s of ours.
+    /// Returns the bandwidth of uwarp in GB/s.
     fn run_ours(&self, megabytes: u64) -> Result<f64> {
         let count = (megabytes * 1_000_000 / u64::from(MESSAGE)).next_multiple_of(MESSAGES_OF_POST);
         let mut pair = self.ours(What::Write, MESSAGE, MESSAGES_OF_POST)?;
@@ -86,7 +88,7 @@ impl Link {
         Ok(octets as f64 / start.elapsed().as_secs_f64() / 1e9)
     }
 
-    /// GB/s of a bare stream.
+    /// Returns the bandwidth of a bare stream in GB/s.
     fn run_bare(&self, megabytes: u64) -> Result<f64> {
         let mut stream = bare::Stream::new(*self)?;
         let octets = usize::try_from(megabytes * 1_000_000)?;
@@ -101,8 +103,8 @@ fn median(values: &mut [f64]) -> f64 {
     values[values.len() / 2]
 }
 
-/// How much is carried. A bare stream that loses packets waits for a second now and then: it needs enough bytes to meet
-/// that, and few enough to come to an end.
+/// Megabytes to transfer. A bare stream that loses packets sometimes waits for a second. It needs
+/// enough bytes to hit that case, and few enough to finish.
 fn megabytes(loss: f64, bare: bool, congestion: Congestion) -> u64 {
     match (loss > 0.001, bare, congestion) {
         _ if loss == 0.0 => 300,
@@ -113,7 +115,7 @@ fn megabytes(loss: f64, bare: bool, congestion: Congestion) -> u64 {
     }
 }
 
-/// One link with every congestion control, by turns.
+/// Compares both stacks on one link with every congestion control, by turns.
 fn compare(mtu: usize, loss: f64) -> Result<()> {
     let kinds = [Congestion::None, Congestion::Reno, Congestion::Cubic];
     let mut rates = vec![Vec::new(); 6];
@@ -169,7 +171,8 @@ fn latency() -> Result<()> {
     Ok(())
 }
 
-/// 8 B there and back so many times, for a profiler: of ours, what `sender_turn_counted` takes is that of one end.
+/// Sends 8 B there and back `count` times, for a profiler. For uwarp, the part in
+/// `sender_turn_counted` is the work of one end.
 fn ping(which: &str, count: u32) -> Result<()> {
     let link = Link::new(1500, 0.0);
     if which == "bare" {
@@ -181,7 +184,7 @@ fn ping(which: &str, count: u32) -> Result<()> {
     Ok(())
 }
 
-/// One link, round by round, for a profiler.
+/// Runs one link round by round, for a profiler.
 fn single(link: Link, which: &str, megabytes: u64) -> Result<()> {
     for seed in 1..=ROUNDS {
         let link = Link { seed, ..link };

@@ -1,4 +1,4 @@
-//! What is measured of unmodified programs, and what is to be reached.
+//! Figures of unmodified programs, and their targets.
 
 use super::mpi::{Fabric, Work};
 use super::perftest::Tool;
@@ -28,24 +28,25 @@ impl Section {
     ];
 }
 
-/// What it is measured by.
+/// Method of a measurement.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Of {
-    /// A raw ping-pong: seconds one way.
+    /// A raw ping-pong; seconds one way.
     Raw { kind: Kind, pinned: bool },
-    /// Raw TCP, messages of so many bytes, that spins: bytes a second, with this work on them.
+    /// Raw TCP that spins, with this work on messages of this size; bytes per second.
     Working(raw::Work, usize),
     /// `uwarp perf` with these arguments.
     Perf(&'static [&'static str], Told),
-    /// A pair of perftest: bytes a second, or seconds as it counts them (p50).
+    /// A pair of perftest; bytes per second, or seconds as perftest counts them (p50).
     Pair {
         tool: Tool,
         size: usize,
         pinned: bool,
     },
-    /// Two of those at once, not pinned, so that four spinning threads share the processors: the worse p50 of the two.
+    /// Two such pairs at once, not pinned, so that four spinning threads share the processors; the
+    /// worse p50 of the two.
     Crowd(Tool),
-    /// Two ranks.
+    /// Two MPI ranks.
     Mpi {
         fabric: Fabric,
         work: Work,
@@ -53,7 +54,7 @@ pub(super) enum Of {
     },
 }
 
-/// One thing to measure.
+/// One figure.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Figure {
     pub(super) section: Section,
@@ -62,7 +63,7 @@ pub(super) struct Figure {
 }
 
 impl Figure {
-    /// The unit of tables, and how many of what was measured it is.
+    /// Returns the unit in tables, and its size in the measured unit.
     pub(super) fn unit(&self) -> (&'static str, f64) {
         let is_bandwidth = match self.of {
             Of::Raw { .. } | Of::Crowd(_) => false,
@@ -77,7 +78,7 @@ impl Figure {
         }
     }
 
-    /// How somebody measures it again.
+    /// Describes how to repeat the measurement.
     pub(super) fn command(&self) -> String {
         let free = |pinned| match pinned {
             true => "",
@@ -114,10 +115,10 @@ impl Figure {
     }
 }
 
-/// One number that is to be reached.
+/// One target.
 pub(super) struct Goal {
     pub(super) name: &'static str,
-    /// What it is divided by; without it, it is the value in the unit of its table.
+    /// The figure it is divided by; `None` for the value in the unit of its table.
     pub(super) with: Option<&'static str>,
     pub(super) bound: Bound,
 }
@@ -125,7 +126,7 @@ pub(super) struct Goal {
 const RAW: &str = "raw ping-pong, both spin";
 const RAW_FREE: &str = "raw ping-pong, both spin, not pinned";
 
-/// Bandwidths: ours, the program's.
+/// Bandwidths: uwarp's, the program's.
 const BANDWIDTHS: [(&str, Of, &str, Of); 6] = [
     (
         "`uwarp perf write_bw`, 64 KiB",
@@ -174,7 +175,7 @@ const BANDWIDTHS: [(&str, Of, &str, Of); 6] = [
     ),
 ];
 
-/// Latencies against `uwarp perf`.
+/// Latencies compared with `uwarp perf`.
 const LATENCIES: [(&str, Of, &str, Of); 2] = [
     (
         "`uwarp perf send_lat`",
@@ -203,10 +204,11 @@ const CROWDS: [(&str, Tool); 2] = [
     ),
 ];
 
-/// As many as the OSU benchmarks have between two flushes, and a quarter of it: a flush costs time by itself.
+/// Puts between two flushes as in the OSU benchmarks, and a quarter of them, because a flush itself
+/// costs time.
 const OSU: Work = Work::Put(64);
 const FEWER: Work = Work::Put(16);
-/// MPI: what, the length, over TCP, over verbs.
+/// MPI: the work, the length, the names over TCP and over verbs.
 const RANKS: [(Work, usize, &str, &str); 6] = [
     (
         Work::PingPong,
@@ -245,14 +247,15 @@ const RANKS: [(Work, usize, &str, &str); 6] = [
         "`MPI_Put` of 1 MiB, 64 at a time, verbs",
     ),
 ];
-/// The last of them again, without the CRC.
+/// The last one again, without the CRC.
 const WITHOUT_CRC: (Work, usize, &str, &str) = (
     OSU,
     1 << 20,
     "`MPI_Put` of 1 MiB, 64 at a time, tcp",
     "`MPI_Put` of 1 MiB, 64 at a time, verbs, CRC off",
 );
-/// What of it a program reaches that moves the bytes by raw TCP, and beside that does what iWARP cannot do without.
+/// Bounds for a program that moves the bytes by raw TCP, with and without the work that iWARP must
+/// do.
 const BOUNDS: [(&str, raw::Work); 2] = [
     (
         "raw TCP with CRC and placement, 1 MiB",
@@ -260,7 +263,7 @@ const BOUNDS: [(&str, raw::Work); 2] = [
     ),
     ("raw TCP with placement, 1 MiB", raw::Work::of(false, false)),
 ];
-/// And by Writes: over TCP, over verbs.
+/// The same by Writes: over TCP, over verbs.
 const BY_WRITES: (Work, usize, &str, &str) = (
     OSU,
     1 << 20,
@@ -276,7 +279,7 @@ const fn pair(tool: Tool, size: usize) -> Of {
     }
 }
 
-/// All of it, in the order of a round: what is compared are neighbours.
+/// Returns all figures in the order of a round. Compared figures are neighbours.
 pub(super) fn all() -> Vec<Figure> {
     let mut all = Vec::new();
     let mut add = |section, name, of| all.push(Figure { section, name, of });
@@ -315,7 +318,7 @@ pub(super) fn all() -> Vec<Figure> {
     all
 }
 
-/// What is to be reached.
+/// Returns the targets.
 pub(super) fn goals() -> Vec<Goal> {
     let mut goals = Vec::new();
     let mut add = |name, with, bound| goals.push(Goal { name, with, bound });
@@ -358,7 +361,7 @@ mod tests {
         for goal in goals() {
             let place = at(goal.name);
             if let Some(with) = goal.with {
-                // Four are compared with `MPI_Put` over TCP.
+                // Four figures are compared with `MPI_Put` over TCP.
                 let most = if with == WITHOUT_CRC.2 { 4 } else { 1 };
                 assert!((1..=most).contains(&(place - at(with))), "{}", goal.name);
                 assert_eq!(all[place].unit().0, all[at(with)].unit().0);

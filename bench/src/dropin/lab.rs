@@ -1,4 +1,4 @@
-//! One measurement after the other, each by its programs.
+//! Takes one measurement after another, each with its programs.
 
 use std::io;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use crate::process::Pinning;
 use crate::raw::{self, Kind};
 use crate::sample::Sample;
 
-/// The servers that all rounds use, and what is known of the programs.
+/// Servers for all rounds, and state of the programs.
 pub(super) struct Lab {
     time: Duration,
     perf: ours::Server,
     raw: raw::Server,
-    /// That any processor may run.
+    /// A server that may run on any processor.
     raw_free: raw::Server,
     perftest: Perftest,
     mpi: Mpi,
@@ -37,7 +37,7 @@ impl Lab {
     }
 
     pub(super) fn measure(&mut self, of: &Of) -> io::Result<Sample> {
-        // Latencies need fewer messages than a bandwidth needs time to grow its windows.
+        // Latencies need fewer messages, and bandwidths need time to grow the windows.
         let (time, short) = (self.time, self.time / 2);
         let value = match of {
             Of::Raw { kind, pinned } => {

@@ -1,4 +1,5 @@
-//! Two ranks of Open MPI over libfabric: over its provider `verbs` on uwarp, and over its provider `tcp`.
+//! Two ranks of Open MPI over libfabric: over its provider `verbs` on uwarp, and over its provider
+//! `tcp`.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,8 @@ use crate::peers::strange;
 use crate::process;
 
 const SOURCE: &str = include_str!("../../c/mpi.c");
-/// An Ethernet with an address, in the namespace of this program: `ofi_rxm` takes no loopback device.
+/// Creates an Ethernet device with an address in this program's namespace, because `ofi_rxm` does
+/// not use the loopback device.
 const ETHERNET: &str = "set -e
 ip link show uwm0 >/dev/null 2>&1 && exit 0
 ip link add uwm0 type veth peer name uwm1
@@ -19,20 +21,21 @@ ip addr add 192.0.2.1/24 dev uwm0
 ip link set uwm0 up
 ip link set uwm1 up";
 
-/// What the messages go over.
+/// Transport of the messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fabric {
     Tcp,
     /// On uwarp, with the CRC.
     Verbs,
-    /// Without it: TCP's provider has none either.
+    /// On uwarp without the CRC, because TCP's provider has none either.
     VerbsNoCrc,
-    /// Large messages by Writes of the sender, where `ofi_rxm` has Reads of the receiver unless told.
+    /// Large messages by Writes of the sender, where `ofi_rxm` uses Reads of the receiver by
+    /// default.
     TcpByWrites,
     VerbsByWrites,
 }
 
-/// What tells `ofi_rxm` so.
+/// Setting of `ofi_rxm` for Writes.
 const BY_WRITES: (&str, &str) = ("FI_OFI_RXM_USE_RNDV_WRITE", "1");
 
 impl Fabric {
@@ -43,7 +46,7 @@ impl Fabric {
         }
     }
 
-    /// What `uwarp run` is told.
+    /// Returns the options of `uwarp run`.
     pub(super) fn options(self) -> &'static [&'static str] {
         match self {
             Fabric::VerbsNoCrc => &["--crc", "off"],
@@ -51,7 +54,7 @@ impl Fabric {
         }
     }
 
-    /// What the environment has.
+    /// Returns the environment variable.
     pub(super) fn variable(self) -> Option<(&'static str, &'static str)> {
         match self {
             Fabric::TcpByWrites | Fabric::VerbsByWrites => Some(BY_WRITES),
@@ -60,12 +63,12 @@ impl Fabric {
     }
 }
 
-/// What the ranks do.
+/// Work of the ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Work {
     /// Seconds one way.
     PingPong,
-    /// Bytes a second, from one side, with so many between two flushes.
+    /// Bytes per second from one side, with this many puts between two flushes.
     Put(u32),
 }
 
@@ -77,7 +80,7 @@ impl Work {
         }
     }
 
-    /// Of how many a flush waits.
+    /// Number of puts before a flush.
     pub(super) fn outstanding(self) -> u32 {
         match self {
             Work::PingPong => 1,
@@ -86,7 +89,7 @@ impl Work {
     }
 }
 
-/// A directory that goes with this.
+/// A directory that is removed on drop.
 struct Scratch(PathBuf);
 
 impl Drop for Scratch {
@@ -95,7 +98,7 @@ impl Drop for Scratch {
     }
 }
 
-/// The program, once it is compiled.
+/// The MPI program, which is compiled on first use.
 pub(super) struct Mpi {
     uwarp: Uwarp,
     compiled: Option<Scratch>,
@@ -128,7 +131,7 @@ impl Mpi {
         parse(&said).ok_or_else(|| strange("mpi", &said))
     }
 
-    /// The processors of the ranks.
+    /// Processors of the ranks.
     fn processors(&self) -> [String; 2] {
         match self.uwarp.pinning.processors {
             Some((first, second)) => [first.to_string(), second.to_string()],
@@ -159,7 +162,7 @@ impl Mpi {
         command
     }
 
-    /// Where the program is.
+    /// Returns the directory of the program.
     fn compiled(&mut self) -> io::Result<PathBuf> {
         if let Some(scratch) = &self.compiled {
             return Ok(scratch.0.clone());
@@ -192,7 +195,7 @@ impl Mpi {
     }
 }
 
-/// Rank 0 prints one number; what libraries say stands around it.
+/// Finds the number that rank 0 prints among the output of libraries.
 fn parse(said: &str) -> Option<f64> {
     let line = said.lines().find_map(|line| line.strip_prefix("median "))?;
     line.trim().parse().ok()

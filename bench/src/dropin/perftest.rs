@@ -1,4 +1,4 @@
-//! perftest under `uwarp run`: a server for each measurement, and a client.
+//! perftest under `uwarp run`: a server and a client for each measurement.
 
 use std::collections::HashMap;
 use std::io;
@@ -15,10 +15,10 @@ pub(super) const PACKAGE: &str = "perftest";
 pub(super) const PROGRAM: &str = "ib_write_bw";
 /// perftest counts in 2^20 bytes.
 const MEGA: f64 = 1_048_576.0;
-/// Messages of its measurements, at most: it keeps a time of each.
+/// Most messages of a measurement, because perftest stores a time for each.
 const MOST: f64 = 1e6;
 
-/// One of its programs.
+/// A program of perftest.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Tool {
     WriteBw,
@@ -45,11 +45,11 @@ impl Tool {
         matches!(self, Tool::WriteBw | Tool::ReadBw | Tool::SendBw)
     }
 
-    /// How long a message takes, of what it tells.
+    /// Duration of a message, from a value that perftest printed.
     fn duration(self, size: usize, value: f64) -> f64 {
         match self {
             Tool::WriteBw | Tool::ReadBw | Tool::SendBw => size as f64 / value.max(1.0),
-            // Halves of round trips.
+            // Half a round trip is printed.
             Tool::WriteLat | Tool::SendLat => 2.0 * value.max(1e-7),
             Tool::ReadLat => value.max(1e-7),
         }
@@ -64,7 +64,7 @@ struct Pair<'a> {
     pinning: &'a Pinning,
 }
 
-/// The programs, and how many messages each is to be asked for.
+/// The programs, and the duration of their messages.
 pub(super) struct Perftest {
     uwarp: Uwarp,
     /// Seconds of a message.
@@ -79,7 +79,8 @@ impl Perftest {
         }
     }
 
-    /// One measurement of about this time. The first of its kind finds out how many messages that is.
+    /// Takes one measurement of about this time. The first of its kind finds the number of
+    /// messages.
     pub(super) fn measure(
         &mut self,
         tool: Tool,
@@ -98,9 +99,9 @@ impl Perftest {
         })
     }
 
-    /// Two pairs of messages of 8 bytes at once, wherever the scheduler has them: the worse of the two.
+    /// Runs two pairs with 8-byte messages at once, not pinned. Returns the worse value.
     pub(super) fn crowd(&mut self, tool: Tool, time: Duration) -> io::Result<f64> {
-        // A quarter: they may be as much slower.
+        // A quarter, because they may be as much slower.
         let count = (self.count(tool, 8, time)? / 4).max(200);
         let pair = Pair {
             tool,
@@ -160,7 +161,7 @@ impl Perftest {
         process::wait_for_listener(port)?;
         let mut client = self.command(pair, Side::Client, port);
         let said = process::output(client.arg("127.0.0.1"), Duration::from_secs(30))?;
-        // It ends with its client; what does not is ended.
+        // It ends with its client; otherwise it is killed.
         let _ = process::wait(&mut server, Duration::from_secs(2));
         parse(pair.tool, &said).ok_or_else(|| strange(name, &said))
     }
@@ -177,7 +178,8 @@ impl Perftest {
     }
 }
 
-/// The average of a bandwidth in bytes a second, or the median of a latency in seconds: the columns of its one row.
+/// Reads the columns of the single row: the average of a bandwidth in bytes per second, or the
+/// median of a latency in seconds.
 fn parse(tool: Tool, said: &str) -> Option<f64> {
     let mut lines = said
         .lines()
@@ -185,7 +187,7 @@ fn parse(tool: Tool, said: &str) -> Option<f64> {
     let head = lines.next()?;
     let number = |at: usize, line: &str| line.split_whitespace().nth(at)?.parse::<f64>().ok();
     if tool.is_bandwidth() {
-        // The names of these columns have spaces in them.
+        // The names of these columns contain spaces.
         head.contains("BW average[MB/sec]").then_some(())?;
         return Some(number(3, lines.next()?)? * MEGA);
     }

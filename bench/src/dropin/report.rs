@@ -1,4 +1,4 @@
-//! The tables of unmodified programs.
+//! Tables of unmodified programs.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use crate::sample::Sample;
 use crate::stats::{Ratios, Spread};
 use crate::verdicts::{self, Row};
 
-/// A figure, with a sample for each round, and why there is none.
+/// A figure, with a sample for each round, and the reason if one is missing.
 pub(super) struct Measured {
     pub(super) figure: Figure,
     pub(super) samples: Vec<Sample>,
@@ -34,12 +34,12 @@ fn find<'a>(all: &'a [Measured], name: &str) -> Option<&'a Measured> {
     all.iter().find(|measured| measured.figure.name == name)
 }
 
-/// A goal beside what was reached.
+/// Creates the row of a target with its result.
 fn row(goal: &Goal, all: &[Measured]) -> Option<Row> {
     let measured = find(all, goal.name)?;
     let (unit, scale) = measured.figure.unit();
     let (with, ratios, failure) = match goal.with {
-        // Of one: by the distance of the processors, too.
+        // The ratio to the unit, so that the row also has medians by distance.
         None => {
             let values = Ratios::to(&measured.samples, |_, _| scale);
             (unit, values, measured.failure.as_deref())
@@ -54,7 +54,7 @@ fn row(goal: &Goal, all: &[Measured]) -> Option<Row> {
     Some(Row::of_ratios(goal.name, with, goal.bound, &ratios, why))
 }
 
-/// All of it.
+/// Formats all tables.
 pub(super) fn report(goals: &[Goal], all: &[Measured]) -> String {
     let rows: Vec<Row> = goals.iter().filter_map(|goal| row(goal, all)).collect();
     let mut text = verdicts::table(&rows);
@@ -82,7 +82,7 @@ pub(super) fn report(goals: &[Goal], all: &[Measured]) -> String {
     text
 }
 
-/// Whether a figure is one that others are divided by: it is measured with those.
+/// Returns true if a selected figure is divided by this one, which is then measured too.
 pub(super) fn is_base(figure: &Figure, goals: &[Goal], wanted: impl Fn(&str) -> bool) -> bool {
     let of = |goal: &&Goal| goal.with == Some(figure.name);
     goals.iter().filter(of).any(|goal| wanted(goal.name))

@@ -1,4 +1,4 @@
-//! iperf3: one stream by writes of one size. It measures for whole seconds.
+//! iperf3: one stream with writes of one size. It measures for whole seconds.
 
 use std::io;
 
@@ -30,7 +30,7 @@ pub(super) fn measure(peers: &Peers, size: usize) -> io::Result<f64> {
     parse(&said).ok_or_else(|| strange(PROGRAM, &said))
 }
 
-/// Bytes a second that were received.
+/// Bytes per second at the receiver.
 fn parse(said: &str) -> Option<f64> {
     let said: Value = serde_json::from_str(said).ok()?;
     Some(said["end"]["sum_received"]["bits_per_second"].as_f64()? / 8.0)

@@ -9,7 +9,7 @@ const PROGRAM: &str = "fi_pingpong";
 
 pub(super) fn measure(peers: &Peers, size: usize, count: u64) -> io::Result<f64> {
     let port = process::free_port()?;
-    // Both sides have to be told how many of which size.
+    // Both sides need the number and size of the messages.
     let mut load = strings(&["-p", "tcp", "-e", "msg"]);
     load.extend(["-S".to_owned(), size.to_string()]);
     load.extend(["-I".to_owned(), count.to_string()]);
@@ -26,7 +26,7 @@ pub(super) fn measure(peers: &Peers, size: usize, count: u64) -> io::Result<f64>
     Ok(micros / 1e6)
 }
 
-/// Microseconds of a message one way: a column of its table.
+/// Microseconds of a message one way, from a column of its table.
 fn parse(said: &str) -> Option<f64> {
     let mut lines = said.lines().skip_while(|line| !line.starts_with("bytes"));
     let at = lines

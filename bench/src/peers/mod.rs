@@ -1,4 +1,4 @@
-//! Other programs that move data over TCP, where they are installed.
+//! Other programs that move data over TCP, if they are installed.
 
 mod iperf;
 mod libfabric;
@@ -29,7 +29,7 @@ impl Program {
         Program::Iperf,
     ];
 
-    /// The command, and the Debian package that has it.
+    /// The command, and its Debian package.
     pub(crate) fn names(self) -> (&'static str, &'static str) {
         match self {
             Program::Ucx => ("ucx_perftest", "ucx-utils"),
@@ -43,13 +43,13 @@ impl Program {
         process::installed(self.names().0)
     }
 
-    /// The version of its package; `None` where it is not Debian's.
+    /// Version of its Debian package; `None` if it is not installed from Debian.
     pub(crate) fn version(self) -> Option<String> {
         version(self.names().1)
     }
 }
 
-/// The version of a Debian package; `None` where there is none.
+/// Version of a Debian package; `None` if it is not installed.
 pub(crate) fn version(package: &str) -> Option<String> {
     let mut query = Command::new("dpkg-query");
     query.args(["-W", "-f", "${Version}", package]);
@@ -58,12 +58,12 @@ pub(crate) fn version(package: &str) -> Option<String> {
         .filter(|version| !version.is_empty())
 }
 
-/// Installs the programs that are missing, from Debian; as root.
+/// Installs the missing programs from Debian, as root.
 pub(crate) fn install() -> io::Result<()> {
     install_packages(&Program::ALL.map(Program::names))
 }
 
-/// The same of any programs with their packages.
+/// Installs missing programs, given with their packages.
 pub(crate) fn install_packages(programs: &[(&str, &str)]) -> io::Result<()> {
     let missing: Vec<&str> = programs
         .iter()
@@ -76,7 +76,7 @@ pub(crate) fn install_packages(programs: &[(&str, &str)]) -> io::Result<()> {
     eprintln!("installing {}", missing.join(" "));
     let within = Duration::from_secs(600);
     let mut update = Command::new("apt-get");
-    // Old lists will do, where there are some.
+    // Old package lists are sufficient, if there are any.
     let _ = process::output(update.args(["update", "-qq"]), within);
     let mut install = Command::new("apt-get");
     install
@@ -86,28 +86,29 @@ pub(crate) fn install_packages(programs: &[(&str, &str)]) -> io::Result<()> {
     process::output(&mut install, within).map(drop)
 }
 
-/// What a peer is asked for.
+/// A test of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Test {
-    /// `ucp_put_bw`: bytes a second.
+    /// `ucp_put_bw`; bytes per second.
     UcxPut,
-    /// `ucp_get`: bytes a second.
+    /// `ucp_get`; bytes per second.
     UcxGet,
-    /// `tag_bw`: bytes a second.
+    /// `tag_bw`; bytes per second.
     UcxTag,
-    /// The first three with larger segments, and several Gets outstanding: better than what is usual.
+    /// The first three with larger segments, and with several Gets outstanding, which is faster
+    /// than the defaults.
     UcxPutTuned,
     UcxGetTuned,
     UcxTagTuned,
-    /// `tag_lat`: seconds one way.
+    /// `tag_lat`; seconds one way.
     UcxTagLatency,
-    /// `fi_pingpong -p tcp`: seconds one way.
+    /// `fi_pingpong -p tcp`; seconds one way.
     Pingpong,
-    /// `tcp_bw`: bytes a second.
+    /// `tcp_bw`; bytes per second.
     QperfBandwidth,
-    /// `tcp_lat`: seconds one way.
+    /// `tcp_lat`; seconds one way.
     QperfLatency,
-    /// `iperf3`: bytes a second.
+    /// `iperf3`; bytes per second.
     Iperf,
 }
 
@@ -127,7 +128,7 @@ impl Test {
         }
     }
 
-    /// What a table calls it.
+    /// Name in tables.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Test::UcxPut => "UCX `ucp_put_bw`",
@@ -145,10 +146,10 @@ impl Test {
     }
 }
 
-/// The programs, and how many messages each is to be asked for.
+/// The programs, and the rates of their tests.
 pub(crate) struct Peers {
     pinning: Pinning,
-    /// Messages a second of each test and size: most of the programs want a count.
+    /// Messages per second of each test and size, because most programs need a count.
     rates: HashMap<(Test, usize), f64>,
 }
 
@@ -160,7 +161,8 @@ impl Peers {
         }
     }
 
-    /// One measurement of about this time. The first of its kind finds out how many messages that is.
+    /// Takes one measurement of about this time. The first of its kind finds the number of
+    /// messages.
     pub(crate) fn measure(&mut self, test: Test, size: usize, time: Duration) -> io::Result<f64> {
         if !test.program().is_installed() {
             let (command, package) = test.program().names();
@@ -182,7 +184,7 @@ impl Peers {
                 let count = 500.0;
                 let value = self.count(test, size, 500)?;
                 let rate = rate(test, size, value);
-                // Once more: the first few hundred messages are slow.
+                // Once more, because the first few hundred messages are slow.
                 let count = (rate * 0.05).clamp(count, 1e6);
                 let value = self.count(test, size, count as u64)?;
                 let rate = self::rate(test, size, value);
@@ -206,7 +208,7 @@ impl Peers {
         self.serve_with(port, program, args, &[])
     }
 
-    /// The same, with more in its environment.
+    /// The same, with more environment variables.
     fn serve_with(
         &self,
         port: u16,
@@ -229,7 +231,7 @@ impl Peers {
         Ok(running)
     }
 
-    /// What a client prints.
+    /// Returns the output of a client.
     fn client(&self, program: &str, args: &[String]) -> io::Result<String> {
         self.client_with(program, args, &[])
     }
@@ -246,10 +248,10 @@ impl Peers {
     }
 }
 
-/// Messages a second, of what a test tells.
+/// Messages per second, from the value of a test.
 fn rate(test: Test, size: usize, value: f64) -> f64 {
     match test {
-        // Both ways.
+        // The value is one way; a message takes both.
         Test::UcxTagLatency | Test::Pingpong | Test::QperfLatency => 0.5 / value.max(1e-9),
         _ => value / size.max(1) as f64,
     }
@@ -259,7 +261,7 @@ fn strings(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// A program said something else than what is expected.
+/// Creates the error for unexpected output of a program.
 pub(crate) fn strange(program: &str, said: &str) -> io::Error {
     let last = said
         .lines()

@@ -22,7 +22,7 @@ pub(super) fn measure(peers: &Peers, test: Test, size: usize) -> io::Result<f64>
     parse(&said, key).ok_or_else(|| strange(PROGRAM, &said))
 }
 
-/// A value in bytes a second, or in seconds.
+/// A value in bytes per second, or in seconds.
 fn parse(said: &str, key: &str) -> Option<f64> {
     said.lines().find_map(|line| {
         let (name, value) = line.split_once('=')?;

@@ -7,7 +7,7 @@ use crate::process;
 
 const PROGRAM: &str = "ucx_perftest";
 
-/// TCP over the loopback device, and nothing else.
+/// Permits only TCP over the loopback device.
 pub(super) const ENVIRONMENT: [(&str, &str); 3] = [
     ("UCX_TLS", "tcp"),
     ("UCX_NET_DEVICES", "lo"),
@@ -17,17 +17,17 @@ pub(super) const ENVIRONMENT: [(&str, &str); 3] = [
 /// Names and values.
 pub(super) type Environment = &'static [(&'static str, &'static str)];
 
-/// What was fastest of several settings at 64 KiB: the usual segments are of 8 KiB.
+/// Fastest of several settings at 64 KiB. The default segments have 8 KiB.
 const LARGE_SEGMENTS: Environment = &[
     ("UCX_TCP_TX_SEG_SIZE", "256k"),
     ("UCX_TCP_RX_SEG_SIZE", "256k"),
 ];
 
-/// What a test adds to the environment, and to the arguments.
+/// Environment and arguments that a test adds.
 fn tuning(test: Test) -> (Environment, &'static [&'static str]) {
     match test {
         Test::UcxPutTuned | Test::UcxTagTuned => (LARGE_SEGMENTS, &[]),
-        // One Get after the other is what is usual.
+        // The default is one Get at a time.
         Test::UcxGetTuned => (LARGE_SEGMENTS, &["-O", "16"]),
         _ => (&[], &[]),
     }
@@ -40,7 +40,7 @@ pub(super) fn measure(peers: &Peers, test: Test, size: usize, count: u64) -> io:
         Test::UcxTag | Test::UcxTagTuned => "tag_bw",
         _ => "tag_lat",
     };
-    // A server is for one client.
+    // A server accepts only one client.
     let port = process::free_port()?;
     let port_of = ["-p".to_owned(), port.to_string()];
     let (environment, more) = tuning(test);
@@ -61,13 +61,13 @@ pub(super) fn measure(peers: &Peers, test: Test, size: usize, count: u64) -> io:
 /// A row of its table.
 #[derive(PartialEq, Debug)]
 struct Row {
-    /// Microseconds.
+    /// Median in microseconds.
     median: f64,
-    /// Messages a second, from the first to the last.
+    /// Messages per second, from the first to the last.
     rate: f64,
 }
 
-/// Its CSV: a line of names, and one of numbers.
+/// Parses its CSV: a line of names, and a line of numbers.
 fn parse(said: &str) -> Option<Row> {
     let mut lines = said
         .lines()

@@ -1,9 +1,10 @@
-//! What iWARP cannot do without, with the CRC and without it, beside moving bytes: a raw stream that does it, and nothing else, is a
-//! bound for its bandwidth.
+//! Work that iWARP must do besides moving bytes, with and without the CRC. A raw stream that does
+//! only this is a bound for its bandwidth.
 //!
-//! With the CRC the sender computes that of what it writes. The receiver computes the CRC of what it has read, and only then copies
-//! it to where it belongs: one copy. For a Read the sender copies into staging first, as the FPDU of a Read Response must
-//! keep its CRC whatever the program writes to the memory meanwhile.
+//! With the CRC, the sender computes the CRC of the written bytes. The receiver computes the CRC of
+//! the received bytes, and only then copies them to their place, which is one copy. For a Read the
+//! sender first copies into staging, because the FPDU of a Read Response must keep its CRC even if
+//! the program writes to the memory meanwhile.
 
 use std::io;
 
@@ -11,15 +12,16 @@ use uwarp_mpa::Crc32c;
 
 /// Bytes of staging.
 const STAGING: usize = 256 * 1024;
-/// Bytes copied into staging before their CRC is computed: they are still in the first-level cache then.
+/// Bytes copied into staging before their CRC is computed, so that they are still in the
+/// first-level cache.
 const STEP: usize = 8192;
 
-/// What is done with bytes at both ends, beside a copy into place at the receiver.
+/// Work at both ends, besides the receiver's copy into place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Work {
-    /// A copy into staging, at the sender.
+    /// The sender copies into staging.
     pub(crate) staged: bool,
-    /// The CRC, at both ends.
+    /// Both ends compute the CRC.
     pub(crate) crc: bool,
 }
 
@@ -36,7 +38,7 @@ impl Work {
     }
 }
 
-/// The end that writes the same message again and again.
+/// The end that writes the same message repeatedly.
 pub(super) struct Source {
     work: Option<Work>,
     message: Vec<u8>,
@@ -58,7 +60,7 @@ impl Source {
         }
     }
 
-    /// One message.
+    /// Sends one message.
     pub(super) fn send(
         &mut self,
         mut write: impl FnMut(&[u8]) -> io::Result<()>,
@@ -85,23 +87,23 @@ impl Source {
         Ok(())
     }
 
-    /// The CRC of all messages, where it is computed.
+    /// CRC of all messages, if it is computed.
     pub(super) fn crc(&self) -> Option<u32> {
         self.work?.crc.then(|| self.crc.finish())
     }
 }
 
-/// The end that reads, and places.
+/// The end that reads and places.
 pub(super) struct Sink {
     work: Work,
     crc: Crc32c,
-    /// Room for one message, as `uwarp perf` has it.
+    /// Room for one message, as in `uwarp perf`.
     place: Vec<u8>,
     at: usize,
 }
 
 impl Sink {
-    /// `None` where bytes are only read.
+    /// Returns `None` if bytes are only read.
     pub(super) fn new(work: Option<Work>, size: usize) -> Option<Self> {
         work.map(|work| Sink {
             work,
@@ -111,7 +113,7 @@ impl Sink {
         })
     }
 
-    /// The CRC first, and then the copy.
+    /// Computes the CRC first, then copies.
     pub(super) fn take(&mut self, octets: &[u8]) {
         if self.work.crc {
             self.crc.update(octets);
@@ -124,11 +126,11 @@ impl Sink {
             self.at = (self.at + part.len()) % self.place.len();
             rest = behind;
         }
-        // Nobody looks at it, and it is to be done nevertheless.
+        // Keeps the compiler from removing the copy, whose result is not used.
         std::hint::black_box(&mut self.place);
     }
 
-    /// The CRC of all that came, where it is computed.
+    /// CRC of all received bytes, if it is computed.
     pub(super) fn crc(&self) -> Option<u32> {
         self.work.crc.then(|| self.crc.finish())
     }

@@ -1,23 +1,23 @@
-//! What is measured of many, and what is to be reached.
+//! Figures of many connections and regions, and their targets.
 
 use super::pair::{Carrier, Shape};
 use crate::targets::Bound;
 
-/// One thing to measure.
+/// One figure.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Figure {
     pub(super) name: String,
     pub(super) unit: &'static str,
     pub(super) shape: Shape,
-    /// What the client of the pair is asked.
+    /// Command for the client of the pair.
     pub(super) ask: String,
-    /// It is compared with the first one of its group, which is named here.
+    /// Name of the first figure in its group, with which it is compared.
     pub(super) base: Option<String>,
-    /// What the ratio to it is to be.
+    /// Target of the ratio to the base.
     pub(super) bound: Option<Bound>,
 }
 
-/// How many of what.
+/// Numbers of connections and regions.
 #[derive(Clone, Debug)]
 pub(super) struct Numbers {
     pub(super) conns: Vec<usize>,
@@ -25,11 +25,11 @@ pub(super) struct Numbers {
     pub(super) seconds: f64,
 }
 
-/// Figures of one kind; those behind the first one are compared with it.
+/// Figures of one kind. All others are compared with the first one.
 struct Group<'a> {
     kind: &'a str,
     unit: &'static str,
-    /// For the last one alone.
+    /// Only for the last figure.
     bound: Option<Bound>,
 }
 
@@ -51,7 +51,7 @@ impl Group<'_> {
     }
 }
 
-/// All that may be measured over a carrier.
+/// Returns all figures over a carrier.
 pub(super) fn all(carrier: Carrier, numbers: &Numbers) -> Vec<Figure> {
     let mut all = Vec::new();
     one_active(&mut all, carrier, numbers);
@@ -97,7 +97,7 @@ fn one_active(all: &mut Vec<Figure>, carrier: Carrier, numbers: &Numbers) {
     }
 }
 
-/// 16 of a thousand, and all of them: ours, and beside the kernel's TCP also raw.
+/// 16 active connections of a thousand, and all of them: uwarp, and with kernel TCP also raw.
 fn many_active(all: &mut Vec<Figure>, carrier: Carrier, numbers: &Numbers) {
     let Numbers { conns, seconds, .. } = numbers;
     let Some(conns) = conns.iter().copied().filter(|conns| *conns >= 1000).min() else {
@@ -130,8 +130,8 @@ fn many_active(all: &mut Vec<Figure>, carrier: Carrier, numbers: &Numbers) {
     }
 }
 
-/// End to end: with the caches' misses of the memory that is written to. What is to be reached is of validation alone, and
-/// measured by itself.
+/// End to end, including cache misses of the written memory. The target applies only to validation,
+/// which is measured separately.
 fn regions(all: &mut Vec<Figure>, numbers: &Numbers) {
     let Numbers {
         regions, seconds, ..

@@ -1,14 +1,15 @@
-//! What processes and the kernel hold, as the kernel tells it.
+//! Memory of processes and of the kernel, as the kernel reports it.
 
 use std::fs::read_to_string;
 
-/// Bytes that are this process's own: its proportional set size.
+/// Memory of this process in bytes: its proportional set size.
 pub(super) fn own() -> f64 {
     let text = read_to_string("/proc/self/smaps_rollup").unwrap_or_default();
     1024.0 * field(&text, "Pss:")
 }
 
-/// Bytes of kernel objects (sockets, files, watches among them) and of TCP's buffers, of the whole machine.
+/// Bytes of kernel objects (including sockets, files and watches) and of TCP's buffers, of the
+/// whole machine.
 pub(super) fn kernel() -> f64 {
     let text = read_to_string("/proc/meminfo").unwrap_or_default();
     let sockets = read_to_string("/proc/net/sockstat").unwrap_or_default();
@@ -16,7 +17,7 @@ pub(super) fn kernel() -> f64 {
     1024.0 * field(&text, "Slab:") + 4096.0 * tcp.map_or(0.0, |line| field(line, "mem"))
 }
 
-/// The number behind a word.
+/// Returns the number after a word.
 fn field(text: &str, name: &str) -> f64 {
     let mut words = text.split_whitespace().skip_while(|word| *word != name);
     words

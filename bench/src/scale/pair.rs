@@ -1,4 +1,4 @@
-//! Processes that are connected, and what they know of each other: lines there and back.
+//! Connected processes, which are controlled by lines of text.
 
 use std::io::{self, BufRead, BufReader, Lines, Write};
 use std::net::SocketAddr;
@@ -9,19 +9,19 @@ use clap::ValueEnum;
 use super::memory;
 use crate::process::{Pinning, Running, Side};
 
-/// What carries the connections.
+/// Carrier of the connections.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum)]
 pub(super) enum Carrier {
-    /// The kernel's TCP over the loopback device: two processes.
+    /// Kernel TCP over the loopback device, in two processes.
     Kernel,
-    /// TCP in user space on a link in memory: both ends in one process.
+    /// TCP in user space on a link in memory, with both ends in one process.
     Smol,
 }
 
 impl Carrier {
     pub(super) const ALL: [Carrier; 2] = [Carrier::Kernel, Carrier::Smol];
 
-    /// As tables call it.
+    /// Name in tables.
     pub(super) fn told(self) -> &'static str {
         match self {
             Carrier::Kernel => "kernel TCP",
@@ -30,18 +30,18 @@ impl Carrier {
     }
 }
 
-/// What a process is.
+/// Role of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(super) enum Role {
     /// One side of a pair.
     Server,
-    /// The other one, which measures.
+    /// The other side, which measures.
     Client,
-    /// Both, over a link in memory.
+    /// Both sides, over a link in memory.
     Both,
-    /// One side of a pair of raw TCP.
+    /// One side of a pair on raw TCP.
     RawServer,
-    /// The other one.
+    /// The other side of a pair on raw TCP.
     RawClient,
 }
 
@@ -57,14 +57,14 @@ impl Role {
     }
 }
 
-/// What a pair is for.
+/// Parameters of a pair.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Shape {
     pub(super) conns: usize,
     pub(super) regions: usize,
-    /// Bytes of each socket buffer of a connection in user space; without it, what is usual.
+    /// Bytes of each socket buffer in user space; `None` for the default.
     pub(super) buffer: Option<usize>,
-    /// Whether it is of raw TCP, without us.
+    /// Raw TCP without uwarp.
     pub(super) raw: bool,
 }
 
@@ -164,12 +164,12 @@ impl Peer {
     }
 }
 
-/// Two sides that are connected.
+/// Two connected sides.
 pub(super) struct Pair {
-    /// `None` where one process is both.
+    /// `None` if one process has both sides.
     server: Option<Peer>,
     client: Peer,
-    /// Bytes of the kernel's own for one side of a connection.
+    /// Kernel memory of one side of a connection, in bytes.
     pub(super) kernel: f64,
 }
 
@@ -199,7 +199,7 @@ impl Pair {
         })
     }
 
-    /// The server polls while the client does what it is asked.
+    /// Runs a command of the client while the server polls.
     pub(super) fn measure(&mut self, ask: &str) -> io::Result<f64> {
         if let Some(server) = &mut self.server {
             server.say("spin")?;
@@ -207,12 +207,12 @@ impl Pair {
         self.client.ask(ask)
     }
 
-    /// Bytes of the processes' own for one side of a connection: of the client, and of the server.
+    /// Process memory of one side of a connection, in bytes: the client's, and the server's.
     pub(super) fn memory(&mut self) -> io::Result<[f64; 2]> {
         let client = self.client.ask("memory")?;
         match &mut self.server {
             Some(server) => Ok([client, server.ask("memory")?]),
-            // It has both sides of each.
+            // The process has both sides of each connection.
             None => Ok([client / 2.0; 2]),
         }
     }

@@ -1,8 +1,9 @@
-//! Raw TCP with as many connections: what the kernel alone takes when more of them are active.
+//! Raw TCP with the same connections, which shows the kernel's own cost of more active ones.
 //!
-//! One thread writes to its connections in turn, as many bytes as our FPDUs have. The other side waits for all of them by epoll,
-//! without sleeping, as our servers poll, and reads what there is. A connection more says at the end how many bytes were written, and
-//! the answer to that is that all have been read.
+//! One thread writes to its connections in turn, as many bytes as uwarp's FPDUs have. The other
+//! side polls all of them by epoll without sleeping, as uwarp's servers poll, and reads the
+//! available bytes. A separate control connection announces at the end how many bytes were written.
+//! The answer on it shows that all were read.
 
 use std::io::{self, BufRead, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,11 +13,11 @@ use std::time::{Duration, Instant};
 use rustix::event::{Timespec, epoll};
 use socket2::SockRef;
 
-/// Bytes of a message: the FPDU of a Write of 64 B, with its length, tagged header and CRC.
+/// Bytes of a message: the FPDU of a 64 B Write, with its length, tagged header and CRC.
 const MESSAGE: usize = 2 + 14 + 64 + 4;
 /// Bytes of one read.
 const READ: usize = 256 * 1024;
-/// Connections that one look at them tells of.
+/// Connections that one epoll call reports.
 const EVENTS: usize = 256;
 
 fn prepare(stream: &TcpStream, congestion: &str) -> io::Result<()> {
@@ -24,7 +25,7 @@ fn prepare(stream: &TcpStream, congestion: &str) -> io::Result<()> {
     SockRef::from(stream).set_tcp_congestion(congestion.as_bytes())
 }
 
-/// The side that reads.
+/// The reading side.
 struct Reader {
     control: TcpStream,
     streams: Vec<TcpStream>,
@@ -32,7 +33,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// The first connection is the one more.
+    /// Accepts the control connection first, then the others.
     fn accept(listener: &TcpListener, conns: usize, congestion: &str) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let accept = |at: usize| {
@@ -51,7 +52,7 @@ impl Reader {
         })
     }
 
-    /// Reads all that is written until the other side has enough: how many bytes.
+    /// Reads until all bytes of the other side have arrived. Returns their number.
     fn drain(&mut self) -> io::Result<u64> {
         let mut octets = vec![0; READ];
         let mut events = Vec::with_capacity(EVENTS);
@@ -85,7 +86,7 @@ impl Reader {
     }
 }
 
-/// The side that writes.
+/// The writing side.
 struct Writer {
     control: TcpStream,
     streams: Vec<TcpStream>,
@@ -104,7 +105,8 @@ impl Writer {
         })
     }
 
-    /// So many messages in a write, to so many connections by turns: how many messages, and the time until all have been read.
+    /// Writes `list` messages at a time to `active` connections in turn. Returns the number of
+    /// messages, and the time until all were read.
     fn write(&mut self, active: usize, list: usize, time: Duration) -> io::Result<(u64, Duration)> {
         let octets = vec![0x5a; list * MESSAGE];
         let mut messages = 0;
@@ -122,7 +124,7 @@ impl Writer {
     }
 }
 
-/// A server process: reads whenever a line says so.
+/// Runs a server process, which reads after each line of input.
 pub(super) fn serve(conns: usize, congestion: &str) -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     println!("{}", listener.local_addr()?);
@@ -134,7 +136,7 @@ pub(super) fn serve(conns: usize, congestion: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// A client process: answers lines with millions of messages a second.
+/// Runs a client process, which answers each line with millions of messages per second.
 pub(super) fn client(conns: usize, addr: SocketAddr, congestion: &str) -> io::Result<()> {
     let mut writer = Writer::connect(addr, conns, congestion)?;
     println!("ready");
@@ -149,7 +151,7 @@ pub(super) fn client(conns: usize, addr: SocketAddr, congestion: &str) -> io::Re
     Ok(())
 }
 
-/// `rate`, how many connections are active, how many messages are a write, seconds.
+/// Parses `rate`, the active connections, the messages per write, and the seconds.
 fn parse(line: &str) -> Option<(usize, usize, Duration)> {
     let mut words = line.split_whitespace();
     if words.next()? != "rate" {

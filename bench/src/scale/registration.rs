@@ -1,4 +1,4 @@
-//! How fast regions are registered.
+//! Speed of registration.
 
 use std::io;
 use std::sync::Arc;
@@ -10,16 +10,16 @@ use super::server::access;
 
 /// Bytes of a region.
 const REGION: usize = 64;
-/// At least so many registrations are timed.
+/// Fewest registrations that are timed.
 const LEAST: usize = 100_000;
 
-/// What tables call the first of the two.
+/// Name of the first series in tables.
 pub(super) const REGISTRATION: &str = "registration";
 
-/// For each number of regions: registrations, and deregistrations, a second.
+/// Registrations and deregistrations per second, for each number of regions.
 pub(super) type Rates = Vec<[f64; 2]>;
 
-/// Registers so many parts of a buffer, and deregisters them, again and again.
+/// Registers and deregisters parts of a buffer, repeatedly.
 pub(super) fn measure(counts: &[usize]) -> io::Result<Rates> {
     let device = Device::tcp().map_err(io::Error::other)?;
     let pd = device.alloc_pd().map_err(io::Error::other)?;
@@ -51,10 +51,10 @@ pub(super) fn measure(counts: &[usize]) -> io::Result<Rates> {
     Ok(rates)
 }
 
-/// What was done, and millions a second of it in each round, by number.
+/// An operation, and its millions per second in each round, by number of regions.
 type Series = (&'static str, Vec<(usize, Vec<f64>)>);
 
-/// What was measured, by what was done and by number.
+/// Arranges the rates by operation and number of regions.
 pub(super) fn by_count(counts: &[usize], rounds: &[Rates]) -> Vec<Series> {
     if rounds.is_empty() {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! The tables of many.
+//! Tables of many connections and regions.
 
 use std::fmt::Write as _;
 
@@ -10,23 +10,23 @@ use crate::stats::{Ratios, Spread};
 use crate::targets::Bound;
 use crate::verdicts::{self, Row};
 
-/// A row: its samples in the order of the rounds, and what they are compared with.
+/// A row: its samples in the order of the rounds, and the row that it is compared with.
 #[derive(Clone, Debug)]
 pub(super) struct Line {
     pub(super) name: String,
     pub(super) unit: &'static str,
     pub(super) samples: Vec<Sample>,
-    /// The name and the samples of the first of its kind.
+    /// Name and samples of the first row of its kind.
     pub(super) base: Option<(String, Vec<Sample>)>,
     pub(super) target: Option<Target>,
 }
 
-/// What is to be reached.
+/// Target of a row.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Target {
-    /// By the ratio to the first of its kind.
+    /// Bound of the ratio to the first row of its kind.
     Ratio(Bound),
-    /// By the value itself.
+    /// Bound of the value itself.
     Value(Bound),
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Part {
     pub(super) lines: Vec<Line>,
 }
 
-/// Figures of a carrier with their values.
+/// Formats the figures of a carrier.
 pub(super) fn part(carrier: Carrier, measured: &[(Figure, Vec<Sample>)]) -> Part {
     let line = |(figure, samples): &(Figure, Vec<Sample>)| {
         let base = figure.base.as_ref().and_then(|base| {
@@ -83,12 +83,12 @@ impl Line {
     }
 }
 
-/// What comes before the first comma.
+/// Returns the text before the first comma.
 fn short(title: &str) -> &str {
     title.split(',').next().unwrap_or(title)
 }
 
-/// All of it.
+/// Formats all tables.
 pub(super) fn report(parts: &[Part]) -> String {
     let rows = |part: &Part| {
         let rows: Vec<Row> = part
@@ -105,7 +105,7 @@ pub(super) fn report(parts: &[Part]) -> String {
         for line in &part.lines {
             let told = |spread: Option<Spread>| spread.map(|spread| spread.to_string());
             let value = match line.samples.len() {
-                // Memory is looked at once.
+                // Memory is measured only once.
                 1 => line
                     .spread()
                     .map(|spread| crate::stats::digits(spread.median)),

@@ -1,4 +1,4 @@
-//! The side that answers.
+//! The answering side.
 
 use std::io::{self, BufRead};
 use std::sync::Arc;
@@ -11,25 +11,25 @@ use uwarp_verbs::{
 use super::memory;
 use super::pair::Shape;
 
-/// Rights of all memory here.
+/// Rights of all memory.
 pub(super) fn access() -> Access {
     Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ
 }
 
-/// Work requests that a connection may have outstanding.
+/// Most outstanding work requests of a connection.
 pub(super) const DEPTH: u32 = 16;
-/// Bytes of a message that asks for an answer.
+/// Bytes of a message that requests an answer.
 pub(super) const PING: u32 = 8;
 /// Bytes of the message that ends a measurement.
 pub(super) const END: u32 = 9;
-/// As `PING`, and both sides sleep from then on.
+/// As `PING`, with both sides sleeping from then on.
 pub(super) const SLEEP: u32 = 10;
-/// Bytes of the region that Writes go to.
+/// Bytes of the region that Writes address.
 pub(super) const TARGET: usize = 1 << 20;
 /// Bytes of each of many regions.
 pub(super) const REGION: usize = 64;
 
-/// Queues of a connection.
+/// Queue sizes of a connection.
 pub(super) fn caps(depth: u32) -> QpCaps {
     QpCaps::default()
         .max_send_wr(depth + 2)
@@ -39,7 +39,8 @@ pub(super) fn caps(depth: u32) -> QpCaps {
         .max_inline_data(64)
 }
 
-/// The request unsignaled, unless it takes the last place of the send queue: the poll of its completion frees all.
+/// Makes the request unsignaled, unless it takes the last slot of the send queue. Its completion
+/// then frees all slots.
 pub(super) fn signaled_when_full<'a>(qp: &Qp, wr: SendWr<'a>) -> SendWr<'a> {
     match qp.send_room() {
         0 | 1 => wr,
@@ -47,7 +48,7 @@ pub(super) fn signaled_when_full<'a>(qp: &Qp, wr: SendWr<'a>) -> SendWr<'a> {
     }
 }
 
-/// A CQ for so many of them.
+/// Creates a CQ for `conns` connections.
 pub(super) fn cq(device: &Device, conns: usize, depth: u32) -> io::Result<Cq> {
     let entries = u32::try_from(conns)
         .unwrap_or(u32::MAX)
@@ -55,13 +56,13 @@ pub(super) fn cq(device: &Device, conns: usize, depth: u32) -> io::Result<Cq> {
     device.create_cq(entries).map_err(io::Error::other)
 }
 
-/// What is told to the client: addresses and keys of memory.
+/// Addresses and keys of the server's memory, sent to the client.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Advert {
     pub(super) target: (u64, u32),
-    /// The memory that the many regions lie in, as one.
+    /// Memory of the many regions, registered as one.
     pub(super) whole: (u64, u32),
-    /// The keys of the many regions, 4 bytes each.
+    /// Keys of the many regions, 4 bytes each.
     pub(super) keys: (u64, u32),
 }
 
@@ -90,10 +91,10 @@ impl Advert {
     }
 }
 
-/// The memory of a server.
+/// Memory of a server.
 struct Memory {
     advert: Advert,
-    /// What was sent to it, and what it sends.
+    /// Received and sent messages.
     small: MemoryRegion,
     _held: Vec<MemoryRegion>,
 }
@@ -144,16 +145,16 @@ impl Memory {
 /// A server with all its connections.
 pub(super) struct Server {
     cq: Cq,
-    /// By `qp_num`, less the first one.
+    /// Indexed by `qp_num` less the first one.
     qps: Vec<Qp>,
     first: u32,
     memory: Memory,
-    /// Bytes that this process held before there were connections.
+    /// Bytes of this process before the connections.
     before: f64,
 }
 
 impl Server {
-    /// Takes all connections of a client.
+    /// Accepts all connections of a client.
     pub(super) fn accept(device: &Device, listener: &Listener, shape: Shape) -> io::Result<Self> {
         let pd = device.alloc_pd().map_err(io::Error::other)?;
         let memory = Memory::new(&pd, shape.regions)?;
@@ -184,7 +185,7 @@ impl Server {
         (memory::own() - self.before) / self.qps.len() as f64
     }
 
-    /// Polls, and answers, until the client has had enough.
+    /// Polls and answers until the client ends the measurement.
     pub(super) fn spin(&self) -> io::Result<()> {
         let mut sleeps = false;
         let mut batch = [Completion::default(); 64];
@@ -223,7 +224,7 @@ pub(super) fn receive(qp: &Qp, sges: &[Sge]) -> io::Result<()> {
         .map_err(io::Error::other)
 }
 
-/// A server process: does what lines say.
+/// Runs a server process, which executes lines of input.
 pub(super) fn serve(shape: Shape, device: &Device) -> io::Result<()> {
     let addr = "127.0.0.1:0".parse().map_err(io::Error::other)?;
     let listener = device.listen(addr).map_err(io::Error::other)?;

@@ -1,4 +1,4 @@
-//! How long the checks of an STag take, alone: no message, and no look at the memory that it stands for.
+//! Time of an STag's checks alone, without a message and without access to its memory.
 
 use std::hint::black_box;
 use std::io;
@@ -9,24 +9,24 @@ use uwarp_verbs::{Buffer, Device, MemoryRegion, Pd, RemoteBuffer};
 
 use super::server::{REGION, access};
 
-/// STags that are looked at in a row before the clock is; a power of two.
+/// STags that are checked between two clock reads; a power of two.
 const BATCH: usize = 1 << 12;
 
 /// Regions of a device, and some of their STags.
 pub(super) struct Regions {
     pub(super) count: usize,
     pd: Pd,
-    /// At random, each of them once in a while: far more than caches hold, where there are so many.
+    /// STags in random order. With many regions they are far more than caches hold.
     random: Vec<RemoteBuffer>,
     _held: Vec<MemoryRegion>,
 }
 
-/// Which STags are looked at.
+/// Selection of STags.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Which {
-    /// The same again and again.
+    /// The same STag repeatedly.
     One,
-    /// Any.
+    /// Random STags.
     Any,
 }
 

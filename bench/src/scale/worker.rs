@@ -1,4 +1,4 @@
-//! The side that measures.
+//! The measuring side.
 
 use std::io::{self, BufRead};
 use std::net::SocketAddr;
@@ -19,9 +19,9 @@ use super::server::{
 };
 use crate::stats::median;
 
-/// Messages of a list that goes to random regions.
+/// Messages of a list to random regions.
 const LIST: usize = 64;
-/// Looks at the clock once in so many round trips.
+/// Round trips between two clock reads.
 const BATCH: usize = 64;
 
 /// A client with all its connections.
@@ -31,19 +31,19 @@ struct Client {
     first: u32,
     region: MemoryRegion,
     advert: Advert,
-    /// The keys of the server's many regions.
+    /// Keys of the server's many regions.
     keys: Vec<u32>,
     before: f64,
-    /// Of a xorshift generator.
+    /// State of a xorshift generator.
     random: u64,
 }
 
-/// A client process.
+/// Runs a client process.
 pub(super) fn client(shape: Shape, addr: SocketAddr, device: &Device) -> io::Result<()> {
     obey(&mut Client::connect(device, addr, shape)?, None)
 }
 
-/// A process with both sides.
+/// Runs a process with both sides.
 pub(super) fn both(shape: Shape) -> io::Result<()> {
     let usual = MemorySettings::default();
     let settings = usual
@@ -69,7 +69,7 @@ pub(super) fn both(shape: Shape) -> io::Result<()> {
     obey(&mut Client::connect(&ours, addr, shape)?, Some(spin))
 }
 
-/// Does what lines say, and answers each with a number.
+/// Executes lines of input, and answers each with a number.
 fn obey(client: &mut Client, spin: Option<Sender<()>>) -> io::Result<()> {
     println!("ready");
     for line in io::stdin().lock().lines() {
@@ -126,7 +126,7 @@ impl Client {
         Ok(client)
     }
 
-    /// The keys of the server's many regions, by Reads.
+    /// Reads the keys of the server's many regions.
     fn read_keys(&mut self, pd: &uwarp_verbs::Pd, regions: usize) -> io::Result<()> {
         let sink = pd
             .register(vec![0; 4 * regions], access())
@@ -180,7 +180,7 @@ impl Client {
         self.qps[lane].post_send_list(wrs).map_err(io::Error::other)
     }
 
-    /// Polls until so many requests have completed.
+    /// Polls until `count` requests have completed.
     fn completions(&self, mut count: usize) -> io::Result<()> {
         let mut batch = [Completion::default(); 64];
         while count > 0 {
@@ -193,7 +193,7 @@ impl Client {
         Ok(())
     }
 
-    /// One message there and back.
+    /// Sends one message there and back.
     fn exchange(&self, lane: usize, len: u32) -> io::Result<()> {
         let sges = [self.region.sge(0, len)];
         let qp = &self.qps[lane];
@@ -213,7 +213,7 @@ impl Client {
         }
     }
 
-    /// Half of a round trip on one connection, in microseconds: the median of batches.
+    /// Half a round trip on one connection in microseconds: the median of batches.
     fn ping_pong(&self, len: u32, time: Duration) -> io::Result<f64> {
         let lane = self.qps.len() / 2;
         self.times(time, 2.0, |client| client.exchange(lane, len))
@@ -240,7 +240,8 @@ impl Client {
         }
     }
 
-    /// All that was written has arrived when a Read behind it is answered.
+    /// Waits until all Writes have arrived. Each connection sends a Read, whose answer follows
+    /// them.
     fn arrived(&self, lanes: usize) -> io::Result<()> {
         let (addr, rkey) = self.advert.target;
         for lane in 0..lanes {
@@ -249,7 +250,7 @@ impl Client {
         self.completions(lanes)
     }
 
-    /// 64 KiB Writes on one connection, 16 outstanding: GB/s.
+    /// 64 KiB Writes on one connection, 16 outstanding, in GB/s.
     fn bandwidth(&self, time: Duration) -> io::Result<f64> {
         const SIZE: u32 = 65536;
         let lane = self.qps.len() / 2;
@@ -274,7 +275,8 @@ impl Client {
         Ok(posted as f64 * f64::from(SIZE) / began.elapsed().as_secs_f64() / 1e9)
     }
 
-    /// 64 B Writes on so many connections by turns, 16 outstanding on each, posted in lists: millions a second.
+    /// 64 B Writes on `active` connections in turn, 16 outstanding on each, posted in lists;
+    /// millions per second.
     fn rate(&self, active: usize, list: usize, time: Duration) -> io::Result<f64> {
         let (addr, rkey) = self.advert.target;
         let sges = [self.region.sge(0, 64)];
@@ -304,7 +306,7 @@ impl Client {
         Ok(posted as f64 / began.elapsed().as_secs_f64() / 1e6)
     }
 
-    /// 64 KiB there and back on every connection.
+    /// Moves 64 KiB there and back on every connection.
     fn touch(&self) -> io::Result<f64> {
         let (addr, rkey) = self.advert.target;
         let sges = [self.region.sge(0, 65536)];
@@ -317,7 +319,7 @@ impl Client {
         Ok(0.0)
     }
 
-    /// Where a random region of the server is.
+    /// Returns the address of a random region of the server.
     fn somewhere(&mut self, whole: bool) -> (u64, u32) {
         let at = self.random_below(self.keys.len());
         let (addr, rkey) = self.advert.whole;
@@ -327,7 +329,7 @@ impl Client {
         )
     }
 
-    /// Reads of 8 bytes of random regions, one after the other: microseconds.
+    /// Reads of 8 bytes from random regions, one at a time, in microseconds.
     fn region_latency(&mut self, time: Duration) -> io::Result<f64> {
         let places: Vec<_> = (0..4096).map(|_| self.somewhere(false)).collect();
         let mut next = places.iter().cycle();
@@ -339,8 +341,8 @@ impl Client {
         })
     }
 
-    /// 64 B Writes to random regions, in lists of 64, two lists outstanding: millions a second. `whole`: by the STag of one
-    /// region that has the memory of all.
+    /// 64 B Writes to random regions, in lists of 64 with two lists outstanding; millions per
+    /// second. `whole` uses the STag of one region that has the memory of all.
     fn region_rate(&mut self, time: Duration, whole: bool) -> io::Result<f64> {
         let sges = [self.region.sge(0, REGION as u32)];
         let places: Vec<_> = (0..1 << 20).map(|_| self.somewhere(whole)).collect();

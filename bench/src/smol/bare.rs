@@ -1,6 +1,7 @@
-//! A byte stream over a bare smoltcp, written well: what an application could reach by it without RDMA.
+//! A byte stream over a bare smoltcp, written well: the performance that an application can reach
+//! with it without RDMA.
 //!
-//! It has one socket, it spins, and it does with its stream what [`crate::raw`] does with that of the kernel.
+//! It has one socket and spins. Its work on the stream is that of [`crate::raw`].
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -14,13 +15,13 @@ use smoltcp::wire::{EthernetAddress, HardwareAddress, IpCidr, IpListenEndpoint};
 
 use crate::raw::{self, Stream};
 
-/// A device of a bare smoltcp.
+/// A device for a bare smoltcp.
 pub(super) trait Port: Device {
-    /// A turn is over: what it has sent leaves now.
+    /// Sends the frames of a turn at its end.
     fn flush(&mut self) {}
 }
 
-/// What may be chosen about a socket.
+/// Settings of a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Tuning {
     /// Bytes of each of its two buffers.
@@ -28,7 +29,7 @@ pub(super) struct Tuning {
     pub(super) congestion: CongestionControl,
 }
 
-/// One end of a connection, and the device that it has to itself.
+/// One end of a connection, with its own device.
 pub(super) struct Bare<D: Port> {
     device: D,
     interface: Interface,
@@ -42,14 +43,15 @@ fn failed(error: impl std::fmt::Debug) -> io::Error {
 }
 
 impl<D: Port> Bare<D> {
-    /// A host with one socket that is not connected. `mac` counts on an Ethernet.
+    /// Creates a host with one unconnected socket. `mac` is used only on an Ethernet.
     pub(super) fn new(mut device: D, addr: Ipv4Addr, mac: EthernetAddress, tuning: Tuning) -> Self {
         let began = Clock::now();
         let mut config = Config::new(match device.capabilities().medium {
             Medium::Ethernet => HardwareAddress::Ethernet(mac),
             _ => HardwareAddress::Ip,
         });
-        // Of sequence numbers: a peer that was just left must not know them.
+        // Seed of sequence numbers, which must differ from those of an earlier connection to the
+        // same peer.
         config.random_seed = u64::from(std::process::id()) << 32 | u64::from(addr.to_bits());
         let mut interface = Interface::new(config, &mut device, Instant::from_micros(1_000));
         interface.update_ip_addrs(|all| {
@@ -75,9 +77,9 @@ impl<D: Port> Bare<D> {
         self.sockets.get_mut(self.handle)
     }
 
-    /// Takes in what arrived, and sends what may be sent.
+    /// Processes the arrived frames, and sends the permitted ones.
     pub(super) fn turn(&mut self) {
-        // smoltcp takes its time 0 for "at once".
+        // smoltcp handles time 0 as "at once".
         let micros = 1_000 + self.began.elapsed().as_micros();
         let now = Instant::from_micros(i64::try_from(micros).unwrap_or(i64::MAX));
         self.interface
@@ -85,7 +87,7 @@ impl<D: Port> Bare<D> {
         self.device.flush();
     }
 
-    /// Begins to connect.
+    /// Starts to connect.
     pub(super) fn begin(&mut self, to: SocketAddrV4, port: u16) -> io::Result<()> {
         let socket = self.sockets.get_mut::<Socket<'_>>(self.handle);
         socket
@@ -98,7 +100,7 @@ impl<D: Port> Bare<D> {
         self.socket().listen(at).map_err(failed)
     }
 
-    /// Waits until it is connected.
+    /// Waits until the socket is connected.
     pub(super) fn connected(&mut self) -> io::Result<()> {
         loop {
             self.turn();
@@ -112,13 +114,13 @@ impl<D: Port> Bare<D> {
         }
     }
 
-    /// Stays until the peer knows the end, or a second at most.
+    /// Closes, and waits until the peer knows, at most a second.
     pub(super) fn end(&mut self) {
         let until = Clock::now() + Duration::from_secs(1);
         self.end_while(|| Clock::now() < until);
     }
 
-    /// Stays until the peer knows the end, as long as this is so.
+    /// Closes, and waits until the peer knows, while `more` returns true.
     pub(super) fn end_while(&mut self, mut more: impl FnMut() -> bool) {
         self.socket().close();
         while self.socket().is_active() && more() {
@@ -164,7 +166,7 @@ impl<D: Port> Write for Bare<D> {
 }
 
 impl<D: Port> Stream for Bare<D> {
-    /// It does nothing else.
+    /// It always spins.
     fn spin(&mut self, _spins: bool) -> io::Result<()> {
         Ok(())
     }
@@ -176,13 +178,13 @@ impl<D: Port> Stream for Bare<D> {
     }
 }
 
-/// Connects, and does what the load says.
+/// Connects and runs the load.
 pub(super) fn client(
     mut bare: Bare<impl Port>,
     to: SocketAddrV4,
     load: raw::Load,
 ) -> io::Result<()> {
-    // The kernel remembers the ports of those that came before.
+    // The kernel still remembers the ports of earlier clients.
     let port = 32_768 + (std::process::id() % 28_000) as u16;
     bare.begin(to, port)?;
     bare.connected()?;

@@ -1,4 +1,5 @@
-//! A cable of memory between two bare smoltcps: packets go from one queue to the other, and their buffers come back.
+//! A cable in memory between two bare smoltcps. Packets move from one queue to the other, and their
+//! buffers return.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -9,7 +10,7 @@ use smoltcp::time::Instant;
 
 use super::bare::Port;
 
-/// What is under way in one direction, and buffers on their way back.
+/// Packets in flight in one direction, and buffers on their way back.
 #[derive(Default)]
 struct Way {
     packets: VecDeque<Vec<u8>>,
@@ -18,14 +19,14 @@ struct Way {
 
 type Shared = Arc<Mutex<Way>>;
 
-/// What is the same at both ends.
+/// Settings of both ends.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cable {
     /// Bytes of an IP packet.
     pub(super) mtu: usize,
-    /// How many of the packets are lost, 0 to 1.
+    /// Fraction of lost packets, 0 to 1.
     pub(super) loss: f64,
-    /// Where its choices begin.
+    /// Seed of the random losses.
     pub(super) seed: u64,
 }
 
@@ -33,7 +34,7 @@ pub(super) struct Cable {
 pub(super) struct End {
     cable: Cable,
     incoming: Shared,
-    /// Taken from there, not yet seen by smoltcp.
+    /// Fetched packets that smoltcp has not processed yet.
     arrived: VecDeque<Vec<u8>>,
     used: Vec<Vec<u8>>,
     sender: Sender,
@@ -41,7 +42,7 @@ pub(super) struct End {
 
 struct Sender {
     outgoing: Shared,
-    /// Sent since the last turn.
+    /// Packets sent since the last turn.
     left: VecDeque<Vec<u8>>,
     free: Vec<Vec<u8>>,
     loss: f64,
@@ -49,7 +50,7 @@ struct Sender {
 }
 
 impl Cable {
-    /// Both ends.
+    /// Creates both ends.
     pub(super) fn ends(self) -> [End; 2] {
         let ways = [Shared::default(), Shared::default()];
         let end = |from: usize, to: usize| End {
@@ -74,7 +75,7 @@ fn locked(way: &Shared) -> std::sync::MutexGuard<'_, Way> {
 }
 
 impl End {
-    /// Takes all that has come, and gives back what it was in.
+    /// Fetches all arrived packets, and returns the used buffers.
     fn fetch(&mut self) {
         let mut way = locked(&self.incoming);
         mem::swap(&mut way.packets, &mut self.arrived);
@@ -89,7 +90,7 @@ impl Port for End {
 }
 
 impl Sender {
-    /// Hands on what was sent, and takes buffers back.
+    /// Passes on the sent packets, and fetches free buffers.
     fn flush(&mut self) {
         if !self.left.is_empty() {
             let mut way = locked(&self.outgoing);
@@ -105,7 +106,7 @@ impl Device for End {
 
     fn receive(&mut self, _now: Instant) -> Option<(Arrived<'_>, Leaving<'_>)> {
         if self.arrived.is_empty() {
-            // What was sent in answer to the last of them is enough for the other side to work on.
+            // The answers to these packets already give the other side work.
             self.sender.flush();
             self.fetch();
         }
@@ -143,7 +144,7 @@ impl smoltcp::phy::RxToken for Arrived<'_> {
     }
 }
 
-/// The right to send a packet.
+/// Token to send a packet.
 pub(super) struct Leaving<'a>(&'a mut Sender);
 
 impl smoltcp::phy::TxToken for Leaving<'_> {
@@ -156,7 +157,7 @@ impl smoltcp::phy::TxToken for Leaving<'_> {
             ..
         } = self.0;
         let mut packet = free.pop().unwrap_or_default();
-        // Only what is longer than before is cleared: smoltcp writes all of it.
+        // Only additional bytes are cleared, because smoltcp writes the whole packet.
         packet.resize(len, 0);
         let result = f(&mut packet);
         if *loss > 0.0 && random.f64() < *loss {

@@ -12,7 +12,7 @@ use smoltcp::wire::{Ipv4Packet, TcpPacket};
 use super::bare::Port;
 use super::vnet::{ETHERNET, HEADER, LARGEST, arrived, outgoing};
 
-/// The largest frame and what is in front of it.
+/// The largest frame with the header before it.
 const ROOM: usize = HEADER + ETHERNET + 65_535;
 
 /// A card.
@@ -32,7 +32,8 @@ struct Sender {
 }
 
 impl Card {
-    /// On what `sys` has opened: with offloads the way `offload` says, and frames of this MTU on the wire.
+    /// Creates a card on a descriptor that `sys` has opened, with or without offloads, and with
+    /// this MTU on the wire.
     pub(super) fn new(descriptor: OwnedFd, offload: bool, mtu: u16) -> io::Result<Self> {
         let file = File::from(descriptor);
         Ok(Card {
@@ -47,7 +48,7 @@ impl Card {
         })
     }
 
-    /// Where the next frame lies that is whole.
+    /// Returns the position of the next intact frame.
     fn take(&mut self) -> Option<Range<usize>> {
         loop {
             let len = self.receiver.read(&mut self.receive).ok()?;
@@ -64,7 +65,7 @@ impl Card {
 
 impl Port for Card {}
 
-/// Whether the checksum of a TCP segment over IPv4 is right.
+/// Returns true if the checksum of a TCP segment over IPv4 is valid.
 fn is_whole(frame: &[u8]) -> bool {
     let parsed = || {
         let ip = Ipv4Packet::new_checked(frame.get(ETHERNET..)?).ok()?;
@@ -114,7 +115,7 @@ impl smoltcp::phy::RxToken for Received<'_> {
     }
 }
 
-/// The right to send a frame.
+/// Token to send a frame.
 pub(super) struct Sending<'a>(&'a mut Sender);
 
 impl smoltcp::phy::TxToken for Sending<'_> {
@@ -134,7 +135,7 @@ impl smoltcp::phy::TxToken for Sending<'_> {
     }
 }
 
-/// Sends a frame; what cannot be sent is lost, as on any wire. A queue that is full is waited for.
+/// Sends a frame. Retries while the queue is full; any other failure loses the frame, as on a wire.
 fn send(file: &mut File, frame: &[u8]) {
     loop {
         match file.write(frame) {

@@ -1,4 +1,4 @@
-//! The processes that this part of the bench starts from itself, and what they are told.
+//! Child processes of this command, and their arguments.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -17,14 +17,14 @@ use super::{memory, sys};
 use crate::process::{Pinning, Side};
 use crate::raw::{self, Load};
 
-/// The first arguments of the processes.
+/// First arguments of the processes.
 const CLIENT: &str = "bare-client";
 const SERVER: &str = "bare-server";
 const MEMORY: &str = "memory-link";
-/// The port of a bare server.
+/// Port of a bare server.
 const PORT: u16 = 7175;
 
-/// What carries the frames of a stack in user space.
+/// Carrier of the frames of a stack in user space.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum)]
 pub(super) enum Wire {
     /// A TAP device.
@@ -42,7 +42,7 @@ impl Wire {
     }
 }
 
-/// A card that a bare smoltcp has to itself, and what it is set to.
+/// A card for one bare smoltcp, and its settings.
 #[derive(Parser, Clone, PartialEq, Debug)]
 pub(super) struct CardOptions {
     #[arg(long)]
@@ -54,7 +54,7 @@ pub(super) struct CardOptions {
     pub(super) offload: bool,
     #[arg(long)]
     pub(super) mtu: u16,
-    /// The stack's own addresses.
+    /// Addresses of the stack.
     #[arg(long)]
     pub(super) addr: Ipv4Addr,
     #[arg(long, value_parser = mac)]
@@ -99,7 +99,7 @@ impl CardOptions {
         Ok(Bare::new(card, self.addr, self.mac, tuning))
     }
 
-    /// A client of a raw server of the kernel's.
+    /// Creates a client for a raw server of the kernel.
     pub(super) fn client(
         &self,
         pinning: &Pinning,
@@ -113,7 +113,7 @@ impl CardOptions {
         Ok(command)
     }
 
-    /// A server for one raw client of the kernel's.
+    /// Creates a server for one raw client of the kernel.
     pub(super) fn server(&self, pinning: &Pinning) -> io::Result<Command> {
         let mut command = pinning.command(Side::Server, std::env::current_exe()?);
         command.arg(SERVER).args(self.words());
@@ -137,14 +137,14 @@ struct ServerOptions {
     card: CardOptions,
 }
 
-/// Whose bytes pass over a link in memory.
+/// Owner of the bytes on a link in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(super) enum Who {
     Bare,
     Ours,
 }
 
-/// By the names that `--device` knows.
+/// Named as in `--device`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(super) enum Congestion {
     None,
@@ -184,10 +184,10 @@ pub(super) struct MemoryOptions {
     pub(super) loss: f64,
     #[arg(long, default_value_t = 1)]
     pub(super) seed: u64,
-    /// Of a bare socket: bytes of each buffer.
+    /// Bytes of each buffer of a bare socket.
     #[arg(long)]
     pub(super) buffer: usize,
-    /// Without it: what is usual.
+    /// `None` for the default.
     #[arg(long)]
     pub(super) congestion: Option<Congestion>,
     #[arg(long)]
@@ -195,7 +195,8 @@ pub(super) struct MemoryOptions {
 }
 
 impl MemoryOptions {
-    /// The process that measures it: on one processor where both ends are one thread.
+    /// Creates the process that measures it. It runs on one processor if both ends are in one
+    /// thread.
     pub(super) fn command(&self, pinning: &Pinning) -> io::Result<Command> {
         let everywhere = Pinning { processors: None };
         let pinning = if self.threads == 1 {
@@ -252,7 +253,7 @@ impl MemoryOptions {
     }
 }
 
-/// One of these processes, if the arguments of this program say so.
+/// Runs one of these processes, if the arguments of this program request it.
 pub(super) fn is_wanted(args: &[String]) -> Option<io::Result<()>> {
     let rest = args.get(1..)?;
     match rest.first()?.as_str() {

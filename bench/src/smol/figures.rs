@@ -1,4 +1,4 @@
-//! What is measured of TCP in user space, and what is to be reached.
+//! Figures of TCP in user space, and their targets.
 
 use super::child::{Congestion, Who, Wire};
 use crate::ours::Told;
@@ -31,28 +31,28 @@ impl Section {
     ];
 }
 
-/// Where bytes go on a device.
+/// Direction of bytes on a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Direction {
     /// The stack in user space sends.
     Out,
-    /// The kernel's TCP sends.
+    /// Kernel TCP sends.
     In,
 }
 
-/// What is done on a device.
+/// Work on a device.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Work {
-    /// A bare smoltcp: bytes or a ping-pong.
+    /// A bare smoltcp: a stream or a ping-pong.
     Bare(Kind, usize),
     /// `uwarp perf` with these arguments.
     Ours(&'static [&'static str], Told),
 }
 
-/// What it is measured by.
+/// Method of a measurement.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Of {
-    /// Raw TCP over the loopback device, by writes of this size.
+    /// Raw TCP over the loopback device, with writes of this size.
     Loopback(Kind, usize),
     /// A link in memory.
     Memory {
@@ -60,10 +60,10 @@ pub(super) enum Of {
         mtu: usize,
         threads: usize,
         loss: f64,
-        /// Without it: what is usual.
+        /// `None` for the default.
         congestion: Option<Congestion>,
     },
-    /// A device, and the kernel's TCP at the other side.
+    /// A device, with kernel TCP on the other side.
     Device {
         wire: Wire,
         offload: bool,
@@ -72,7 +72,7 @@ pub(super) enum Of {
     },
 }
 
-/// One thing to measure.
+/// One figure.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Figure {
     pub(super) section: Section,
@@ -81,7 +81,7 @@ pub(super) struct Figure {
 }
 
 impl Figure {
-    /// The unit of tables, and how many of what was measured it is.
+    /// Returns the unit in tables, and its size in the measured unit.
     pub(super) fn unit(&self) -> (&'static str, f64) {
         match self.section {
             Section::Latency => ("us", 1e-6),
@@ -89,7 +89,7 @@ impl Figure {
         }
     }
 
-    /// How somebody measures it again.
+    /// Describes how to repeat the measurement.
     pub(super) fn command(&self) -> String {
         match self.of {
             Of::Loopback(kind, size) => {
@@ -111,17 +111,17 @@ impl Figure {
     }
 }
 
-/// One number that is to be reached: a figure, divided by others.
+/// One target: a figure divided by others.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Goal {
     pub(super) name: String,
-    /// The best of them by its median, where there are several.
+    /// Divisors; the one with the best median is used.
     pub(super) with: Vec<String>,
     pub(super) bound: Bound,
 }
 
 const WRITES_64K: &[&str] = &["write_bw", "-s64K", "-t16"];
-/// The client sends, so that it is the one to be told.
+/// The client sends, so it gets the option.
 const WRITES_64K_OVER_SEGMENTS: &[&str] = &["write_bw", "-s64K", "-t16", "--fpdu-segments=506"];
 const WRITES_1M_OVER_SEGMENTS: &[&str] = &[
     "write_bw",
@@ -131,10 +131,10 @@ const WRITES_1M_OVER_SEGMENTS: &[&str] = &[
     "--fpdu-segments=506",
 ];
 const WRITES_1M: &[&str] = &["write_bw", "-s1M", "-t16", "--warm-up=50"];
-/// Bytes that a bare stream is given at a time.
+/// Bytes that a bare stream writes at a time.
 const CHUNK: usize = 256 << 10;
 
-/// Names, whether both sides spin, and bytes of a write.
+/// Names, kinds (whether both sides spin), and bytes of a write.
 const LOOPBACK: [(&str, Kind, usize); 6] = [
     ("writes of 64 KiB", Kind::Stream, 64 << 10),
     ("writes of 256 KiB", Kind::Stream, 256 << 10),
@@ -155,7 +155,7 @@ const LOSSES: [(f64, &str); 2] = [(0.001, "0.1 %"), (0.01, "1 %")];
 const CONGESTIONS: [Congestion; 3] = [Congestion::None, Congestion::Reno, Congestion::Cubic];
 const THREADS: [(usize, &str); 2] = [(1, "both ends in one thread"), (2, "a thread for each end")];
 
-/// Figures and goals.
+/// Figures and targets.
 #[derive(Default)]
 pub(super) struct All {
     pub(super) figures: Vec<Figure>,
@@ -186,7 +186,7 @@ impl All {
     }
 }
 
-/// All of them, in the order of a round: what is compared are neighbours.
+/// Returns all figures in the order of a round. Compared figures are neighbours.
 pub(super) fn all() -> All {
     let mut all = All::default();
     memory(&mut all);
@@ -295,7 +295,8 @@ fn device(all: &mut All, wire: Wire, section: Section) {
                 Wire::Tap => Bound::AtLeast(10.0),
                 Wire::Raw => Bound::Reported,
             };
-            // The targets leave open whether FPDUs are aligned: they are judged where alignment is given up.
+            // The targets do not require aligned FPDUs, so the figures without alignment are
+            // judged.
             for (ours, large, is_judged) in [(&ours, &large, false), (&over, &large_over, true)] {
                 let bound = |bound| if is_judged { bound } else { Bound::Reported };
                 for ours in [ours, large] {
@@ -347,7 +348,7 @@ mod tests {
                 assert_eq!(find(with).unit(), unit, "{goal:?}");
             }
         }
-        // Of the issue: the link in memory, loss, devices out and in, and latency.
+        // Number of targets: the link in memory, loss, devices out and in, and latency.
         let bounds = |bound| goals.iter().filter(|goal| goal.bound == bound).count();
         assert_eq!(bounds(Bound::AtLeast(0.75)), 4);
         assert_eq!(bounds(Bound::AtLeast(0.9)), 4);

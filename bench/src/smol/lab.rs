@@ -1,4 +1,4 @@
-//! Devices with the kernel's TCP at their other side, and how each figure is measured on them.
+//! Devices with kernel TCP on their other side, and the measurement of each figure on them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,17 +16,17 @@ use crate::sample::Sample;
 
 const MTU: u16 = 1500;
 const TAP: &str = "uwtap0";
-/// Of the stack in user space, and of the kernel.
+/// Interface of the stack in user space, and of the kernel.
 const VETH: [&str; 2] = ["uwveth0", "uwveth1"];
-/// What a device is told so that it makes plain frames, where it knows offloads at all.
+/// Key of a device that has offloads, for plain frames.
 const PLAIN: &str = ",offload=off";
-/// Of 128 KiB to 4 MiB for each buffer of a bare socket: 256 KiB were as fast as any with plain frames, and 512 KiB to 1 MiB with
-/// offloads.
+/// Buffer sizes of a bare socket, selected from 128 KiB to 4 MiB: 256 KiB were as fast as any with
+/// plain frames, and 512 KiB to 1 MiB with offloads.
 const BUFFER_OF_FRAMES: usize = 256 << 10;
 const BUFFER_OF_OFFLOAD: usize = 512 << 10;
 
 impl Wire {
-    /// As tables call it.
+    /// Name in tables.
     pub(super) fn told(self) -> &'static str {
         match self {
             Wire::Tap => "TAP",
@@ -34,7 +34,7 @@ impl Wire {
         }
     }
 
-    /// Of the stack in user space.
+    /// Interface of the stack in user space.
     fn interface(self) -> &'static str {
         match self {
             Wire::Tap => TAP,
@@ -42,7 +42,7 @@ impl Wire {
         }
     }
 
-    /// Of the kernel, and of the stack in user space.
+    /// Addresses of the kernel, and of the stack in user space.
     fn addresses(self) -> [Ipv4Addr; 2] {
         let first = match self {
             Wire::Tap => 1,
@@ -61,7 +61,7 @@ fn ip(arguments: &str) -> io::Result<()> {
         .map_err(|error| io::Error::other(format!("ip {arguments}: {error}")))
 }
 
-/// Makes the devices, in the network namespace that this runs in.
+/// Creates the devices in this program's network namespace.
 fn make_devices() -> io::Result<()> {
     let [tap, _] = Wire::Tap.addresses();
     ip(&format!("tuntap add dev {TAP} mode tap"))?;
@@ -78,15 +78,15 @@ fn make_devices() -> io::Result<()> {
     ip(&format!("link set {theirs} up"))
 }
 
-/// What all figures are measured in.
+/// Environment of all figures.
 pub(super) struct Lab {
     uwarp: Uwarp,
-    /// Whether the command knows how to switch offloads off: if not, it has none.
+    /// True if the command has the option to switch offloads off. Without it there are no offloads.
     pub(super) has_offload: bool,
     time: Duration,
     with_loss: Duration,
     loopback: raw::Server,
-    /// Raw servers of the kernel's at the addresses of the devices.
+    /// Raw servers of the kernel at the addresses of the devices.
     raw: BTreeMap<Wire, raw::Server>,
 }
 
@@ -110,7 +110,7 @@ impl Lab {
         })
     }
 
-    /// One value of a figure. `round` is where what is random begins.
+    /// Measures a figure once. `round` is the seed of random losses.
     pub(super) fn measure(&self, of: &Of, round: u64) -> io::Result<Sample> {
         match *of {
             Of::Loopback(kind, size) => self.loopback.measure(kind, size, self.time),
@@ -136,7 +136,7 @@ impl Lab {
                     congestion,
                     seconds: time.as_secs_f64(),
                 };
-                // The last packets of a stream that loses some may take long.
+                // The last packets of a stream with losses may take long.
                 let most = time + Duration::from_secs(100);
                 raw::sample(&mut link.command(&self.uwarp.pinning)?, most)
             }
@@ -147,13 +147,14 @@ impl Lab {
                 work,
             } => {
                 if wire == Wire::Raw {
-                    // What is not cut and summed up by our side of the pair, the kernel has to do at its own.
+                    // If our side of the pair does not segment and compute checksums, the kernel
+                    // must do it on its side.
                     sys::set_offloads(VETH[1], offload)?;
                 }
                 match work {
                     Work::Bare(kind, size) => self.bare(wire, offload, direction, kind, size),
                     Work::Ours(args, told) => {
-                        // A small frame is the same with offloads and without.
+                        // A small frame is the same with and without offloads.
                         if offload && !self.has_offload && told != Told::Latency {
                             return Err(io::Error::other(NO_OFFLOAD));
                         }
@@ -208,7 +209,7 @@ impl Lab {
         }
     }
 
-    /// A server at the side that receives.
+    /// Starts a server on the receiving side.
     fn ours(&self, wire: Wire, offload: bool, direction: Direction) -> io::Result<ours::Server> {
         let [kernel, _] = wire.addresses();
         let kernel = self.uwarp.kernel(&kernel.to_string());
@@ -234,12 +235,13 @@ impl Lab {
     }
 }
 
-/// Why there is no figure of ours with offloads.
+/// Reason for a missing figure with offloads.
 pub(super) const NO_OFFLOAD: &str = "this uwarp has no offloads yet";
-/// The kernel keeps the address that it has learnt: all that are on the device one after the other have the same.
+/// All stacks on the device have the same address, because the kernel remembers it.
 const MAC: &str = "02:00:00:00:00:02";
 
-/// Whether the command takes what switches offloads off. The device has no address, so that it is never opened.
+/// Returns true if the command accepts the key that switches offloads off. The device has no
+/// address, so it is never opened.
 fn knows_offload(uwarp: &Uwarp) -> io::Result<bool> {
     let mut command = Command::new(&uwarp.path);
     let said = command

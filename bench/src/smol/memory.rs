@@ -1,4 +1,4 @@
-//! Both ends in one process, with a link of memory between them: a bare smoltcp, and uwarp on it.
+//! Both ends in one process, with a link in memory between them: a bare smoltcp, and uwarp on it.
 
 use std::io::{self, Read};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -20,19 +20,19 @@ use super::bare::{Bare, Tuning};
 use super::cable::{Cable, End};
 
 const PORT: u16 = 7174;
-/// Bytes of a Write, and of a write of a bare stream.
+/// Bytes of a Write, and of a write to a bare stream.
 const MESSAGE: usize = 64 << 10;
 /// Writes outstanding.
 const DEPTH: u64 = 16;
-/// Longer than a poll takes that finds all it may take at once: [`Settings::takeover`] of an end that has no thread of
-/// its own to poll it.
+/// [`Settings::takeover`] of an end without a thread that polls it. It is longer than a poll that
+/// handles as much as it may at once.
 const TAKEOVER: Duration = Duration::from_millis(20);
 
 fn host(number: u8) -> Ipv4Addr {
     Ipv4Addr::new(192, 0, 2, number)
 }
 
-/// Bytes a second of a bare byte stream from one end to the other.
+/// Bytes per second of a bare byte stream from one end to the other.
 pub(super) fn bare(
     cable: Cable,
     tuning: Tuning,
@@ -70,7 +70,7 @@ fn bare_in_one_thread(
         if over && sent == got {
             return Ok(got as f64 / began.elapsed().as_secs_f64());
         }
-        // One write is all of the bytes, as far as there is room.
+        // A write takes as many bytes as there is room for.
         while !over && first.socket().can_send() {
             let rest = MESSAGE - sent % MESSAGE;
             let taken = first.socket().send_slice(&octets[..rest]);
@@ -82,7 +82,7 @@ fn bare_in_one_thread(
             let taken = second.socket().recv_slice(&mut into);
             got += taken.map_err(|error| failed(format!("{error:?}")))?;
         }
-        // The acknowledgement says that there is room again.
+        // The acknowledgement announces the free room.
         second.turn();
     }
 }
@@ -125,7 +125,7 @@ fn bare_in_two_threads(
     Ok((all - warm) as f64 / came.duration_since(began).as_secs_f64())
 }
 
-/// What the link of uwarp is to be.
+/// Settings of uwarp's link.
 pub(super) fn settings(cable: Cable, tuning: Option<Tuning>) -> MemorySettings {
     let usual = MemorySettings::default();
     let faults = FaultSettings::default().seed(cable.seed).loss(cable.loss);
@@ -143,7 +143,7 @@ pub(super) fn settings(cable: Cable, tuning: Option<Tuning>) -> MemorySettings {
         })
 }
 
-/// Bytes a second of 64 KiB Writes, CRC on, 16 outstanding, from one device to the other.
+/// Bytes per second of 64 KiB Writes, CRC on, 16 outstanding, from one device to the other.
 pub(super) fn ours(
     cable: Cable,
     tuning: Option<Tuning>,
@@ -201,13 +201,13 @@ impl Side {
         })
     }
 
-    /// A target that polls; there is never a completion for it.
+    /// Polls as a target, which gets no completions.
     fn polled(&self) {
         let mut batch = [Completion::default(); DEPTH as usize];
         self.cq.poll(&mut batch);
     }
 
-    /// Writes for so long, and waits until the last one is placed; `meanwhile` is done again and again.
+    /// Writes for `time`, and waits until the last Write is placed. Calls `meanwhile` repeatedly.
     fn writes(&self, time: Duration, mut meanwhile: impl FnMut()) -> io::Result<f64> {
         let sges = [self.region.sge(0, MESSAGE as u32)];
         let RemoteBuffer { addr, rkey, .. } = self.remote;
@@ -231,7 +231,7 @@ impl Side {
             take(&mut done)?;
             meanwhile();
         }
-        // All has been placed when a Read behind it is answered.
+        // All Writes are placed once this Read is answered.
         let read = SendWr::read(0, &[], RemoteBuffer::at(addr, rkey));
         while posted - done > DEPTH {
             take(&mut done)?;
@@ -246,11 +246,12 @@ impl Side {
     }
 }
 
-/// A client on the first network, and a server on the second, to be polled by so many threads.
+/// Connects a client on the first network to a server on the second, to be polled by `threads`
+/// threads.
 fn connect([first, second]: [Arc<dyn Network>; 2], threads: usize) -> io::Result<(Side, Side)> {
     let mut settings = Settings::default();
     if threads == 1 {
-        // While one end is in a poll, nobody polls the other.
+        // While one end polls, no thread polls the other.
         settings.takeover = TAKEOVER;
     }
     let mut client = Side::new(first, settings.clone())?;
@@ -268,7 +269,7 @@ fn connect([first, second]: [Arc<dyn Network>; 2], threads: usize) -> io::Result
     let server = accepting
         .join()
         .map_err(|_| io::Error::other("the server panicked"))??;
-    // Both are of this process: nothing has to be told.
+    // Both are in this process, so the region needs no message.
     client.remote = server.region.remote();
     Ok((client, server))
 }

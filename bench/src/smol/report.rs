@@ -1,4 +1,4 @@
-//! The tables of TCP in user space.
+//! Tables of TCP in user space.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use crate::sample::Sample;
 use crate::stats::{Ratios, Spread};
 use crate::verdicts::{self, Row};
 
-/// A figure, with a sample for each round, and why there is none.
+/// A figure, with a sample for each round, and the reason if one is missing.
 pub(super) struct Measured {
     pub(super) figure: Figure,
     pub(super) samples: Vec<Sample>,
@@ -26,7 +26,7 @@ fn find<'a>(all: &'a [Measured], name: &str) -> Option<&'a Measured> {
     all.iter().find(|measured| measured.figure.name == name)
 }
 
-/// The best of some figures, by its median.
+/// Returns the figure with the best median.
 fn best<'a>(all: &'a [Measured], names: &[String]) -> Option<&'a Measured> {
     let median = |measured: &&Measured| measured.spread().map_or(f64::NEG_INFINITY, |s| s.median);
     names
@@ -35,7 +35,7 @@ fn best<'a>(all: &'a [Measured], names: &[String]) -> Option<&'a Measured> {
         .max_by(|one, other| median(one).total_cmp(&median(other)))
 }
 
-/// A goal beside what was reached.
+/// Creates the row of a target with its result.
 fn row(goal: &Goal, all: &[Measured]) -> Option<Row> {
     let measured = find(all, &goal.name)?;
     let with = best(all, &goal.with)?;
@@ -56,7 +56,7 @@ fn row(goal: &Goal, all: &[Measured]) -> Option<Row> {
     ))
 }
 
-/// All of it.
+/// Formats all tables.
 pub(super) fn report(goals: &[Goal], all: &[Measured]) -> String {
     let rows: Vec<Row> = goals.iter().filter_map(|goal| row(goal, all)).collect();
     let mut text = verdicts::table(&rows);
@@ -91,7 +91,7 @@ pub(super) fn report(goals: &[Goal], all: &[Measured]) -> String {
     text
 }
 
-/// Whether a figure is one that others are divided by: it is always measured.
+/// Returns true if a selected figure is divided by this one, which is then always measured.
 pub(super) fn is_base(figure: &Figure, goals: &[Goal], wanted: impl Fn(&str) -> bool) -> bool {
     let of = |goal: &&Goal| goal.with.contains(&figure.name);
     goals.iter().filter(of).any(|goal| wanted(&goal.name))
@@ -103,7 +103,8 @@ mod tests {
     use crate::smol::child::Who;
     use crate::smol::figures::{self, All, Of, Work};
 
-    /// Bare and raw figures of 2, ours of 3, in two rounds. Without offloads, where that is asked for.
+    /// Two rounds in which bare and raw figures are 2, and uwarp's are 3. Without `offloads`,
+    /// uwarp's figures with offloads are missing.
     fn measured(offloads: bool) -> (Vec<Goal>, Vec<Measured>) {
         let All { figures, goals } = figures::all();
         let of = |figure: Figure| {

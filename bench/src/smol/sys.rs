@@ -1,4 +1,5 @@
-//! The house of `unsafe` of the bench: what makes a TAP device or an AF_PACKET socket of a descriptor.
+//! System calls that create the descriptors of a TAP device or an AF_PACKET socket. All `unsafe` of
+//! the benchmark is in this file.
 #![expect(
     unsafe_code,
     reason = "the one place of this program where raw system calls are made"
@@ -25,9 +26,10 @@ fn checked(result: c_int) -> io::Result<c_int> {
     }
 }
 
-/// A request that names an interface.
+/// Creates a request that names an interface.
 fn request(name: &str) -> io::Result<libc::ifreq> {
-    // SAFETY: an `ifreq` is an array and a union of integers and pointers; zero is a value of all.
+    // SAFETY: an `ifreq` is an array and a union of integers and pointers; zero is valid for all of
+    // them.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     if name.len() >= request.ifr_name.len() {
         return Err(io::Error::other(format!("{name}: too long a name")));
@@ -38,7 +40,8 @@ fn request(name: &str) -> io::Result<libc::ifreq> {
     Ok(request)
 }
 
-/// A TAP device that exists; with a virtio-net header and all offloads in front of each frame, or with neither.
+/// Opens an existing TAP device: with a virtio-net header before each frame and all offloads, or
+/// with neither.
 pub(super) fn open_tap(name: &str, offload: bool) -> io::Result<OwnedFd> {
     let mut open = OpenOptions::new();
     open.read(true).write(true).custom_flags(libc::O_NONBLOCK);
@@ -46,7 +49,8 @@ pub(super) fn open_tap(name: &str, offload: bool) -> io::Result<OwnedFd> {
     let mut request = request(name)?;
     let header = if offload { libc::IFF_VNET_HDR } else { 0 };
     request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI | header) as c_short;
-    // SAFETY: TUNSETIFF takes a pointer to an `ifreq`, and this one lives for the time of the call. The descriptor is open.
+    // SAFETY: TUNSETIFF takes a pointer to an `ifreq`, and this one lives during the call. The
+    // descriptor is open.
     checked(unsafe { libc::ioctl(tun.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request) })?;
     let offloads = if offload { OFFLOADS } else { 0 };
     // SAFETY: TUNSETOFFLOAD takes its argument by value. The descriptor is open.
@@ -54,16 +58,18 @@ pub(super) fn open_tap(name: &str, offload: bool) -> io::Result<OwnedFd> {
     Ok(tun.into())
 }
 
-/// Every frame that comes in at an interface, and the way out; with a virtio-net header in front of each or without.
+/// Opens a socket that receives every frame of an interface and sends on it, with or without a
+/// virtio-net header before each frame.
 pub(super) fn open_packet(name: &str, offload: bool) -> io::Result<OwnedFd> {
     let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-    // SAFETY: it takes three integers. A descriptor that it gives is nobody else's.
+    // SAFETY: socket takes three integers. The new descriptor has no other owner.
     let socket = unsafe {
         let socket = checked(libc::socket(libc::AF_PACKET, kind, 0))?;
         OwnedFd::from_raw_fd(socket)
     };
     let set = |option: c_int, value: c_int| {
-        // SAFETY: the address and the size are those of one `int`, which these options take. The descriptor is open.
+        // SAFETY: the address and the size are those of one `int`, which these options take. The
+        // descriptor is open.
         checked(unsafe {
             libc::setsockopt(
                 socket.as_raw_fd(),
@@ -95,7 +101,8 @@ pub(super) fn open_packet(name: &str, offload: bool) -> io::Result<OwnedFd> {
         sll_halen: 0,
         sll_addr: [0; 8],
     };
-    // SAFETY: the address and the size are those of a `sockaddr_ll`, which AF_PACKET takes. The descriptor is open.
+    // SAFETY: the address and the size are those of a `sockaddr_ll`, which AF_PACKET takes. The
+    // descriptor is open.
     checked(unsafe {
         libc::bind(
             socket.as_raw_fd(),
@@ -113,7 +120,8 @@ struct EthtoolValue {
     data: u32,
 }
 
-/// Has an interface of the kernel's leave checksums and segments to the device below it, or do them itself.
+/// Lets a kernel interface leave checksums and segmentation to the device below it, or do them
+/// itself.
 pub(super) fn set_offloads(name: &str, on: bool) -> io::Result<()> {
     let socket = std::net::UdpSocket::bind("127.0.0.1:0")?;
     let commands = [
@@ -128,8 +136,8 @@ pub(super) fn set_offloads(name: &str, on: bool) -> io::Result<()> {
         };
         let mut request = request(name)?;
         request.ifr_ifru.ifru_data = (&raw mut value).cast();
-        // SAFETY: SIOCETHTOOL takes an `ifreq` that points to a structure of the kind that its first word says: all of
-        // these commands take an `ethtool_value`. Both live for the time of the call.
+        // SAFETY: SIOCETHTOOL takes an `ifreq` that points to a structure selected by its first
+        // word: all of these commands take an `ethtool_value`. Both live during the call.
         checked(unsafe {
             libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request)
         })?;

@@ -1,12 +1,13 @@
-//! What stands in front of a frame where the kernel cuts segments and completes checksums: the virtio-net header
-//! (Virtual I/O Device version 1.2, section 5.1.6), and the TCP options that have to agree with it.
+//! Headers of frames that the kernel segments and checksums: the virtio-net header (Virtual I/O
+//! Device version 1.2, section 5.1.6), and the TCP options that must agree with it.
 
 /// Bytes of the header without the field for merged buffers.
 pub(super) const HEADER: usize = 10;
 /// Bytes of an Ethernet header.
 pub(super) const ETHERNET: usize = 14;
-/// The largest segment that one frame carries: the kernel cuts a frame of 65,536 bytes or more itself, with its Ethernet header,
-/// before it gets to the device (`gso_max_size`), at a quarter of the speed.
+/// Largest segment that one frame carries. The kernel itself segments a frame of 65,536 bytes or
+/// more, Ethernet header included, before the device gets it (`gso_max_size`), at a quarter of the
+/// speed.
 pub(super) const LARGEST: u16 = 65_535 - 40 - ETHERNET as u16;
 const _: () = assert!(LARGEST as usize + 40 + ETHERNET < 65_536);
 
@@ -17,7 +18,7 @@ const VALID: u8 = 2;
 const TCPV4: u8 = 1;
 const SYN: u8 = 2;
 
-/// Where the TCP header of an IPv4 frame begins and ends, and where its data end.
+/// Offsets of an IPv4 frame's TCP header, of its data, and of their end.
 struct Tcp {
     at: usize,
     data: usize,
@@ -35,8 +36,9 @@ fn tcp(frame: &[u8]) -> Option<Tcp> {
     (data <= end && end <= frame.len()).then_some(Tcp { at, data, end })
 }
 
-/// The header for a frame to be sent, whose TCP checksum is begun here: segments of more than `mss` bytes are to be cut. In
-/// a SYN the stack's own maximum, which is that of a frame, becomes that of the wire.
+/// Returns the header for a frame to send, and starts its TCP checksum. Segments of more than `mss`
+/// bytes will be cut. In a SYN the stack's own maximum, which is that of a frame, is replaced by
+/// that of the wire.
 pub(super) fn outgoing(frame: &mut [u8], mss: u16) -> [u8; HEADER] {
     let mut header = [0; HEADER];
     let Some(Tcp { at, data, end }) = tcp(frame) else {
@@ -56,8 +58,8 @@ pub(super) fn outgoing(frame: &mut [u8], mss: u16) -> [u8; HEADER] {
     header
 }
 
-/// A frame that arrived: whether its checksum needs no look. In a SYN the peer's maximum becomes that of a frame, for the kernel
-/// cuts what is larger.
+/// Returns true if the checksum of an arrived frame need not be verified. In a SYN the peer's
+/// maximum is replaced by that of a frame, because the kernel cuts larger segments.
 pub(super) fn arrived(header: [u8; HEADER], frame: &mut [u8]) -> bool {
     let Some(Tcp { at, data, .. }) = tcp(frame) else {
         return true;
@@ -69,7 +71,7 @@ pub(super) fn arrived(header: [u8; HEADER], frame: &mut [u8]) -> bool {
     vouched
 }
 
-/// Changes the maximum segment size of a SYN.
+/// Changes the maximum segment size in a SYN.
 fn set_largest(tcp: &mut [u8], mss: u16) {
     if tcp[13] & SYN == 0 {
         return;
@@ -88,7 +90,8 @@ fn set_largest(tcp: &mut [u8], mss: u16) {
     }
 }
 
-/// The sum of RFC 1071 of the pseudo-header, not complemented: source and destination, the protocol, and the length.
+/// Sum of RFC 1071 over the pseudo-header, not complemented: source and destination, the protocol,
+/// and the length.
 fn pseudo_sum(addresses: &[u8], len: usize) -> u16 {
     let mut sum = 6 + len as u32;
     for pair in addresses.as_chunks::<2>().0 {
@@ -104,7 +107,7 @@ fn pseudo_sum(addresses: &[u8], len: usize) -> u16 {
 mod tests {
     use super::*;
 
-    /// A TCP segment of so many bytes of data, with one option of 4 bytes behind a NOP.
+    /// A TCP segment with `data` bytes and one option of 4 bytes after a NOP.
     fn frame(flags: u8, data: u16) -> Vec<u8> {
         let mut frame = vec![0; 14];
         frame[12] = 8;
