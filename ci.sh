@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Everything that CI runs, each part by name. Without an argument: the list.
+# Everything that CI runs, in parts with names. Without an argument: prints the list.
 set -euo pipefail
 cd "$(dirname "$0")"
 export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-always}"
-# Backtraces keep their lines; the rest of the debug information would take minutes to build and gigabytes to keep.
+# Enough for backtraces with lines. Full debug information would take minutes to build, and
+# gigabytes of space.
 export CARGO_PROFILE_DEV_DEBUG="${CARGO_PROFILE_DEV_DEBUG:-line-tables-only}"
-# What CI builds is built once: what incremental compilation would keep for the next time is 6 GB.
+# CI builds everything once. The data for incremental compilation would take 6 GB.
 if [ "${CI-}" = true ]; then
     export CARGO_INCREMENTAL="${CARGO_INCREMENTAL:-0}"
 fi
@@ -72,7 +73,7 @@ CARGO_TARGET_DIR where that is set.
 EOF
 }
 
-# Debian packages, when root and when they are missing. Says so when it cannot.
+# Installs a missing Debian package if root. Fails if the command is still missing.
 need_package() { # COMMAND PACKAGE
     command -v "$1" >/dev/null 2>&1 && return 0
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
@@ -91,13 +92,13 @@ report_path() { # NAME
     printf '%s/%s.md\n' "$folder" "$1"
 }
 
-# Whether TAP devices work in a network namespace of one's own.
+# Returns success if TAP devices work in an own network namespace.
 own_namespace() {
     local try='ip tuntap add uwarp0 mode tap'
     unshare -Urn sh -c "$try" 2>/dev/null || unshare -n sh -c "$try" 2>/dev/null
 }
 
-# With these the stack has its sites for deliberate faults (mutant/). A feature would be published.
+# Compiles the sites for deliberate faults into the stack (mutant/). A feature would be published.
 MUTANTS="${RUSTFLAGS-} --cfg uwarp_mutants"
 
 part_fmt() { cargo fmt --all --check; }
@@ -107,7 +108,8 @@ part_clippy() {
 }
 part_doc() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked; }
 
-# Every published crate as its users get it: it builds from its own files, has its licences, and names no unpublished crate.
+# Checks every published crate as users get it: it builds from its own files, has its licences, and
+# names no unpublished crate.
 part_package() { # OPTION...
     local crates packages=() crate file content
     crates=$(grep -L '^publish = false' -- */Cargo.toml | xargs sed -n '/^\[package\]/,/^version/s/^name = "\(.*\)"$/\1/p')
@@ -128,7 +130,7 @@ part_package() { # OPTION...
     done
 }
 
-# The same without a build of each, which takes minutes.
+# The same without building each crate, which takes minutes.
 part_package_files() { part_package --no-verify; }
 
 part_nostd() {
@@ -140,7 +142,7 @@ part_test() {
     if command -v tshark >/dev/null 2>&1; then
         export UWARP_REQUIRE_TSHARK=1
     fi
-    # Where a network namespace of one's own and a TAP device can be had, no test of them may skip.
+    # With an own network namespace and a TAP device, no test that needs them may skip.
     need_package ip iproute2 || true
     if own_namespace; then
         export UWARP_REQUIRE_NETNS=1
@@ -148,7 +150,7 @@ part_test() {
     cargo test --workspace --locked
 }
 
-# A nightly toolchain with these components. Says what to install when it cannot be had.
+# Checks for a nightly toolchain with these components. Prints how to install it if it is missing.
 need_nightly() { # COMPONENT...
     if ! rustc +nightly --version >/dev/null 2>&1; then
         echo "SKIPPED: there is no nightly toolchain; install it with: rustup toolchain install nightly"
@@ -161,17 +163,20 @@ need_nightly() { # COMPONENT...
     rustc +nightly --version
 }
 
-# Interpreted, so some hundred times slower: few cases of property tests, and the snapshots compared without
-# asking cargo where they are. What needs a real kernel (descriptors, threads that sleep) is not run. Miri uses one
-# core, so two of it run side by side.
+# Miri interprets, which is some hundred times slower. So property tests run few cases, and
+# snapshots are compared without asking cargo for their location. Tests that need a real kernel
+# (descriptors, sleeping threads) do not run. Miri uses one core, so two processes run at the same
+# time.
 part_miri() {
     need_nightly miri rust-src || return 0
-    # Registered memory is read and written by words of every size, which Miri's emulation of weak memory does not know.
+    # Registered memory is accessed by words of every size, which Miri's emulation of weak memory
+    # does not support.
     export MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-permissive-provenance -Zmiri-disable-weak-memory-emulation"
-    # Random numbers by the generator that is the least work.
+    # The cheapest generator of random numbers.
     export PROPTEST_CASES=4 PROPTEST_RNG_ALGORITHM=xs INSTA_WORKSPACE_ROOT=$PWD
     local miri="cargo +nightly miri test --locked --lib"
-    # What these have in common; the other crates take other features of it.
+    # Builds the dependencies that both have in common. The other crates use other features of
+    # these.
     $miri --no-run -p uwarp-verbs
     local said
     said=$(mktemp)
@@ -195,7 +200,8 @@ part_conformance-full() {
     cargo test --release --locked -p uwarp-conformance --test ours -- --ignored --nocapture
 }
 
-# The tests that play faults on purpose, by the name of the test. Built for all of them at once, and optimized: they are many runs.
+# Runs the tests with deliberate faults, by the name of the test. They are built together, and
+# optimized because of their many runs.
 test_mutants() { # NAME
     RUSTFLAGS=$MUTANTS cargo test --profile sim --locked -p uwarp-mutant -p uwarp-sim -p uwarp-fuzz --test "$1"
 }
@@ -218,10 +224,10 @@ part_bench() { # [scale | smol | dropin] OPTION... | whole [--rounds N]
         shift
         ;;
     esac
-    # The library that programs get stands beside the command.
+    # The drop-in library must be next to the command.
     [ "${which[*]}" != dropin ] || more=(-p uwarp-dropin)
     cargo build --release --locked -p uwarp -p uwarp-bench "${more[@]}"
-    # What measures connections and regions by the library needs no command.
+    # `scale` measures the library in its own process and needs no command.
     [ "${which[*]}" = scale ] || which+=(--uwarp "$built/uwarp")
     "$built/uwarp-bench" "${which[@]}" --write docs/performance.md "$@"
 }
@@ -242,7 +248,7 @@ bench_whole() { # [--rounds N]
     part_bench-siw "${rounds[@]}"
 }
 
-# Counts do not depend on load: this fails when a message takes more instructions than before.
+# Counts do not depend on load. This fails if a message takes more instructions than recorded.
 part_instructions() { # [--record]
     if ! need_package valgrind valgrind; then
         echo "SKIPPED: valgrind is not installed and cannot be installed here (needs root and apt)"
@@ -297,8 +303,7 @@ part_demo() {
     say "uwarp rping, two processes"
     ./target/release/uwarp rping -s -a 127.0.0.1 -p 7174 -v -C 10 &
     local server=$!
-    # The client tries again while nothing listens yet, and for no other reason; a server is never
-    # left behind.
+    # The client is retried only while nothing listens yet. The server never stays behind.
     local tries=0 said
     until said=$(./target/release/uwarp rping -c -a 127.0.0.1 -p 7174 -C 10 -S 4096 -v -V 2>&1); do
         tries=$((tries + 1))
@@ -313,11 +318,12 @@ part_demo() {
     wait "$server"
 }
 
-# Debian's packages of the programs that run on the drop-in library, and what compiles programs for it.
+# Debian packages of the programs that run on the drop-in library, and to compile programs for it.
 DROPIN_PACKAGES="rdmacm-utils ibverbs-utils libibverbs1 librdmacm1 perftest qperf fio tgt libiscsi-bin qemu-system-x86 libfabric-bin libfabric1 python3-pyverbs
     openmpi-bin libopenmpi-dev gcc libc6-dev libibverbs-dev librdmacm-dev iproute2 util-linux"
 
-# The packages with the programs that run on the drop-in library. Where all are there, no test of them may skip.
+# Installs the packages of the programs for the drop-in library. If all are installed, no test that
+# needs them may skip.
 dropin_packages() {
     local package missing="" version
     for package in $DROPIN_PACKAGES; do
@@ -330,8 +336,8 @@ dropin_packages() {
         echo "$package ${version:-is not installed}"
         [ -n "$version" ] || missing+=" $package"
     done
-    # Some programs have namespaces of their own, made without rights; Debian's images for containers have no documents, and
-    # pyverbs' tests are among these.
+    # Some programs run in unprivileged namespaces of their own. Debian's container images lack
+    # documents, which include pyverbs' tests.
     local try='unshare -n -u true && ip link add uw0 type veth peer name uw1' nobody=()
     [ "$(id -u)" != 0 ] || nobody=(setpriv --reuid=65534 --regid=65534 --clear-groups --no-new-privs)
     if "${nobody[@]}" unshare -Urn sh -c "$try" && [ -d /usr/share/doc/rdma-core/tests ]; then
@@ -341,7 +347,7 @@ dropin_packages() {
 
 part_dropin() {
     dropin_packages
-    # QEMU's migration fails in one of eight runs where what is sent may change.
+    # QEMU's migration fails in one of eight runs if the memory may change while it is sent.
     export UWARP_MIGRATIONS=${UWARP_MIGRATIONS:-50}
     cargo build --release --locked
     # With the features of all members, as `test` builds it.
@@ -367,7 +373,7 @@ part_interop() { # [--dangerous] FILTER...
     fi
     local built=0
     interop/guest/build.sh >/dev/null || built=$?
-    # 4: Debian has moved on, and the kernel that is installed is not to be had any more.
+    # 4: Debian has a newer kernel, and the installed one is no longer available.
     if [ "$built" = 4 ] && [ "$(id -u)" = 0 ]; then
         install_guest_packages "linux-headers-amd64 linux-source"
         built=0
@@ -384,7 +390,8 @@ part_interop() { # [--dangerous] FILTER...
         UWARP_INTEROP_REPORT=${UWARP_INTEROP_REPORT:-$(report_path interop)}
         export UWARP_INTEROP_REPORT
     fi
-    # The tests themselves: debug builds spend minutes on 16 MiB of patterns and CRC, and linking with optimization takes a minute more.
+    # Optimized, because debug builds spend minutes on 16 MiB of patterns and CRC. Linking with LTO
+    # would take a minute more.
     UWARP_INTEROP=1 UWARP_BIN=$target/release/uwarp \
         cargo test --profile sim --locked --no-fail-fast -p uwarp-interop --test interop --test conformance -- ${filter:+"$filter"}
 }
@@ -399,22 +406,23 @@ install_guest_packages() { # PACKAGES
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $1 >/dev/null || true
 }
 
-# Parts that only compute run beside the others, which leave processors idle: while crates wait for each other, while the linker works,
-# and while tests wait. They give way to these, some of which have limits of time. What they say comes when they are over.
+# Parts that only compute run beside the others, which leave processors idle while crates wait for
+# each other, while the linker works, and while tests wait. They run at low priority, because some
+# of the others have time limits. Their output is printed at their end.
 BESIDE=
 BESIDE_SAYS=
 trap '[ -z "$BESIDE" ] || kill -- "-$BESIDE" 2>/dev/null || true; [ -z "$BESIDE_SAYS" ] || rm -f "$BESIDE_SAYS"' EXIT
 
 begin_beside() { # PART...
     BESIDE_SAYS=$(mktemp)
-    # In a process group of its own, so that it ends with this script.
+    # In its own process group, so that it ends with this script.
     set -m
     (
         renice -n 19 -p "$BASHPID" >/dev/null
         for part in "$@"; do
             say "$part"
             start=$SECONDS
-            # What it exports is for nobody else.
+            # A subshell keeps its exports from the other parts.
             ("part_$part")
             say "$part took $((SECONDS - start)) s beside others"
         done
@@ -434,11 +442,11 @@ end_beside() {
 
 part_build_tests() { cargo test --workspace --locked --no-run; }
 
-# The tests come last, so that the output ends with the test runner's own summary.
+# The tests come last, so that the output ends with the test runner's summary.
 part_all() {
     local part start took=
     export UWARP_INTEROP_CONNECTIONS=${UWARP_INTEROP_CONNECTIONS:-10}
-    # Toolchains and packages come first: two installations at once would fail.
+    # Toolchains and packages come first, because two installations at once would fail.
     need_nightly miri rust-src || true
     need_fuzzing || true
     need_target $MUSL || true
@@ -455,10 +463,10 @@ part_all() {
     say "what ran beside these"
     end_beside
     say "these took:$took and what ran beside them $((SECONDS - start)) s more"
-    # `test` runs what `dropin` does, too, and once is enough.
+    # `test` also runs the tests of `dropin`.
     say "packages of the programs for the drop-in library"
     dropin_packages
-    # The library that users get: `interop` has built it.
+    # The library as users get it, which `interop` has built.
     local built
     built=$(realpath "${CARGO_TARGET_DIR:-target}")/release
     if [ -x "$built/uwarp" ] && [ -e "$built/libuwarp_dropin.so" ]; then

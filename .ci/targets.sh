@@ -1,10 +1,10 @@
-# What ci.sh has about other processors and another C library; sourced by it.
+# Parts of ci.sh for other processors and another C library; sourced by ci.sh.
 
 AARCH64=aarch64-unknown-linux-gnu
 MUSL=x86_64-unknown-linux-musl
 EMBEDDED=thumbv7em-none-eabi
 
-# The standard library of a target. Says so when it cannot be had.
+# Installs the standard library of a target. Prints the reason and fails if that is impossible.
 need_target() { # TARGET
     rustup target list --installed 2>/dev/null | grep -qx "$1" && return 0
     if ! rustup target add "$1"; then
@@ -13,7 +13,8 @@ need_target() { # TARGET
     fi
 }
 
-# A linker and a C library for aarch64, and its emulator. Says so when they are not there.
+# Installs a linker and a C library for aarch64, and its emulator. Prints the reason and fails if
+# one is missing.
 need_aarch64() {
     local missing
     need_target $AARCH64 || return 1
@@ -35,8 +36,9 @@ aarch64_missing() {
     echo "${missing[*]}"
 }
 
-# The workspace on aarch64, by a cross compiler and QEMU's user emulation, which knows nothing of the order in which such a
-# processor makes writes visible. Tests that the emulation cannot carry look for QEMU_LD_PREFIX, and say why they skip.
+# Tests the workspace on aarch64 with a cross compiler and QEMU's user emulation. The emulation does
+# not reproduce the memory ordering of such a processor. Tests that cannot run under it check
+# QEMU_LD_PREFIX, and print why they skip.
 part_aarch64() ( # [sample | whole]
     aarch64_ready || return 0
     if [ "${1-}" = sample ]; then
@@ -45,7 +47,7 @@ part_aarch64() ( # [sample | whole]
     fi
     cargo build --locked --target $AARCH64
     if [ "${1-}" = whole ]; then
-        # The programs of the drop-in's own tests are those of the machine.
+        # The drop-in's integration tests use programs of this machine.
         aarch64_tests "${AARCH64_TESTED[@]}"
         aarch64_tests -p uwarp-dropin --lib
     else
@@ -60,7 +62,7 @@ AARCH64_TESTED=(-p uwarp-mpa -p uwarp-ddp -p uwarp-rdmap -p uwarp-llp -p uwarp-v
 
 aarch64_tests() { cargo test --locked --target $AARCH64 "$@"; }
 
-# The environment of a cross build. Says so when it cannot be had.
+# Sets the environment of a cross build. Prints the reason and fails if that is impossible.
 aarch64_ready() {
     if [ "$(uname -m)" = aarch64 ]; then
         echo "SKIPPED: this machine is aarch64 itself, and \`./ci.sh test\` has more"
@@ -72,7 +74,7 @@ aarch64_ready() {
     export QEMU_LD_PREFIX=/usr/aarch64-linux-gnu
 }
 
-# Debian's own programs for arm64 on the drop-in library.
+# Runs Debian's own arm64 programs on the drop-in library.
 aarch64_programs() { # BUILT
     local root=${CARGO_TARGET_DIR:-target}/aarch64-root prefix port=7179
     if ! need_package mmdebstrap mmdebstrap; then
@@ -96,7 +98,7 @@ aarch64_programs() { # BUILT
     rm -rf "$prefix"
 }
 
-# A server and a client, which tries again while the server does not listen yet.
+# Runs a server and a client. The client is retried until the server listens.
 pair_of_programs() { # SERVER CLIENT ROOT
     local server tries=0 said
     say "$2"
@@ -117,7 +119,7 @@ pair_of_programs() { # SERVER CLIENT ROOT
     wait "$server"
 }
 
-# The command as one static file.
+# Builds the command as one static file.
 part_musl() {
     need_target $MUSL || return 0
     cargo build --locked --target $MUSL -p uwarp
