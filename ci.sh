@@ -380,7 +380,7 @@ part_interop() { # [--dangerous] FILTER...
         interop/guest/build.sh >/dev/null || built=$?
     fi
     [ "$built" = 0 ] || return "$built"
-    # What users get: the command, and the library for the distribution's programs.
+    # As users get them: the command, and the library for the distribution's programs.
     cargo build --release --locked -p uwarp -p uwarp-dropin
     local target filter
     target=$(realpath "${CARGO_TARGET_DIR:-target}")

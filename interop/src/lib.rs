@@ -1,11 +1,11 @@
-//! What uwarp's interoperability tests stand on: a virtual machine with the Linux siw driver, the
-//! agent in it, and the wires between us and it.
+//! Foundation of uwarp's interoperability tests: a virtual machine with the Linux siw driver, the
+//! agent in it, and the wires between the machine and us.
 //!
-//! [`Guest`] is the machine (QEMU without KVM, no rights needed); it runs shell commands. [`Agent`]
-//! drives the application under test in it over a channel of its own, whatever carries the data.
-//! [`Wire`] says how the two ends reach each other. [`Report`] collects what passed into a matrix.
+//! [`Guest`] is the machine (QEMU without KVM, no privileges needed); it runs shell commands.
+//! [`Agent`] controls the application under test in it, over a separate channel that does not
+//! depend on the wire. [`Wire`] connects the two ends. [`Report`] collects results into a matrix.
 //!
-//! Processes that are started here end with this process, whatever ends it.
+//! Processes started here end with this process for any reason.
 
 mod agent;
 mod ethernet;

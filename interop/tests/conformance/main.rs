@@ -31,16 +31,16 @@ use uwarp_interop::{
 
 use guests::{Diary, Guests};
 
-/// What siw has to send comes within this time, also on a busy machine.
+/// Time limit for messages that siw must send, also on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// What siw must not send, but would, comes within this time.
+/// Time in which messages would arrive that siw must not send.
 const QUIET: Duration = Duration::from_millis(300);
 /// siw can miss an FPDU that arrives while it establishes the connection (Q7). That is mostly over
 /// when the agent answers `accept`; this pause covers the rest.
 const SETTLE: Duration = Duration::from_millis(20);
 /// Seed of the payloads, which the reports name.
 const SEED: u64 = 1;
-/// Guests of one run: an ordinary one needs a single one.
+/// Most guests of one run. A run without crashes needs one.
 const GUESTS: usize = 12;
 
 /// One test: cases against a target.
@@ -48,7 +48,7 @@ const GUESTS: usize = 12;
 enum Run {
     SiwResponds,
     SiwInitiates,
-    /// What may end the guest.
+    /// Cases that may crash the guest.
     Dangerous,
     UwarpResponds,
     UwarpInitiates,
@@ -87,7 +87,7 @@ impl Run {
         matches!(self, Run::SiwInitiates | Run::UwarpInitiates)
     }
 
-    /// Cases whose rule holds in both roles are played in both.
+    /// Selects cases of this role. Cases for both roles run in both.
     fn takes(self, case: &CaseInfo) -> bool {
         let right_role = match case.role {
             Some("Initiator") => self.target_initiates(),
@@ -95,7 +95,7 @@ impl Run {
             None => true,
         };
         match self {
-            // Where nothing dangerous is asked for, the suite says so of each case.
+            // Without `--dangerous` the suite reports each dangerous case as skipped.
             Run::SiwResponds | Run::SiwInitiates => right_role && !(case.dangerous && dangerous()),
             Run::Dangerous => case.dangerous,
             Run::UwarpResponds | Run::UwarpInitiates => right_role,
@@ -110,15 +110,15 @@ impl Run {
     }
 }
 
-/// What a run has found.
+/// Results of a run.
 struct Played {
     run: Run,
     outcomes: Vec<Outcome>,
-    /// What the kernel of a guest said that did not survive a case.
+    /// Logs of guests' kernels that did not survive a case.
     troubles: BTreeMap<String, String>,
 }
 
-/// What the tests share.
+/// State that the tests share.
 struct Shared {
     image: Image,
     tap: HostTap,
@@ -130,7 +130,7 @@ fn manifest() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// What siw is known to do.
+/// Path of the known deviations of siw.
 fn deviations() -> PathBuf {
     manifest().join("siw.toml")
 }
@@ -143,7 +143,7 @@ fn dangerous() -> bool {
     is_set("UWARP_CONFORMANCE_DANGEROUS")
 }
 
-/// Why the tests cannot run here; what they need when they can.
+/// Returns what the tests need, or the reason why they cannot run here.
 fn prepare() -> std::result::Result<Shared, Unready> {
     if !is_set("UWARP_INTEROP") {
         let how = "they boot a virtual machine; run './ci.sh interop', or set UWARP_INTEROP=1";
@@ -166,7 +166,7 @@ fn main() -> ExitCode {
     let prepared = if arguments.list {
         Err(Unready::Missing(String::new()))
     } else {
-        // First of all: it may begin this program anew.
+        // Before any thread starts, because it may restart this program.
         prepare()
     };
     match &prepared {
@@ -213,7 +213,7 @@ fn trial(
     let ignored = ignored || shared.is_none();
     let test = move || match &shared {
         Some(shared) => test(shared).map_err(|error| Failed::from(error.to_string())),
-        None => Err("there is no guest: see what was said when the tests began".into()),
+        None => Err("there is no guest: see the first lines of the output".into()),
     };
     Trial::test(name, test).with_ignored_flag(ignored)
 }
@@ -248,7 +248,7 @@ fn perform(run: Run, shared: &Shared) -> Result<()> {
     match counts.failed + counts.unexpected + counts.errors {
         0 => Ok(()),
         bad => Err(Failure::new(format!(
-            "{bad} cases are not as they are known to be\n{said}"
+            "{bad} cases differ from the known results\n{said}"
         ))),
     }
 }
@@ -294,7 +294,7 @@ fn against_siw(
     Ok((outcomes, troubles))
 }
 
-/// Our own stack, on the loopback interface of this namespace.
+/// Runs cases against our own stack, on the loopback interface of this namespace.
 fn against_uwarp(run: Run, cases: Vec<String>) -> Result<Vec<Outcome>> {
     let mut agent = Uwarp::start(&["agent", "-a", "127.0.0.1", "-p", "0"])?;
     let mut port = |what: &str| -> Result<_> {
@@ -311,13 +311,13 @@ fn against_uwarp(run: Run, cases: Vec<String>) -> Result<Vec<Outcome>> {
     Ok(uwarp_conformance::run(&config, &Selection(cases), &())?)
 }
 
-/// What is no pass, as it comes.
+/// Prints a line for each case that does not pass.
 struct Lines<'a> {
     diary: &'a Diary,
     began: Instant,
-    /// Each case has a guest of its own.
+    /// Each case has its own guest.
     alone: bool,
-    /// Cases that are the cause of what their guests' kernels say.
+    /// Cases that may be the reason for their guests' kernel logs.
     last: Mutex<Vec<(String, usize)>>,
 }
 
