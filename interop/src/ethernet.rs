@@ -134,7 +134,7 @@ impl EthernetWire {
     /// Checks whether this machine permits such a wire.
     ///
     /// # Errors
-    /// The step that the system refused.
+    /// Names the step that the system refused.
     pub fn try_tap() -> Result<()> {
         let bridge = Bridge::new()?;
         EthernetNetwork::tap(interface(&bridge.ours)?, Some(OUR_MAC), &settings(None))?;

@@ -29,7 +29,7 @@ impl HostTap {
     /// Creates the device.
     ///
     /// # Errors
-    /// The step that the system refused.
+    /// Names the step that the system refused.
     pub fn new() -> Result<HostTap> {
         namespace::run(&["ip", "tuntap", "add", "dev", NAME, "mode", "tap"])?;
         let tap = HostTap(());
@@ -75,7 +75,7 @@ impl KernelTap {
     /// Checks whether this machine permits such a wire.
     ///
     /// # Errors
-    /// The step that the system refused.
+    /// Names the step that the system refused.
     pub fn try_tap() -> Result<()> {
         HostTap::new().map(drop)
     }

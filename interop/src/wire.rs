@@ -39,7 +39,7 @@ pub trait Wire: Send {
     /// Returns the guest's network device. Its sockets and interfaces exist afterwards.
     ///
     /// # Errors
-    /// The step that the system refused.
+    /// Names the step that the system refused.
     fn net_device(&mut self) -> Result<NetDevice>;
     /// Returns the guest's addresses as `ADDRESS/PREFIX`.
     fn guest_addresses(&self) -> Vec<String> {
@@ -65,12 +65,12 @@ pub trait Wire: Send {
     /// Creates a network on this wire for one device.
     ///
     /// # Errors
-    /// The step that the system refused.
+    /// Names the step that the system refused.
     fn network(&self) -> Result<Arc<dyn Network>>;
     /// Ends all other networks on this wire, and creates one whose packets suffer these faults.
     ///
     /// # Errors
-    /// The step that the system refused, or that this wire has no fault injection.
+    /// Names the step that the system refused, or says that this wire has no fault injection.
     fn faulty(&self, faults: FaultSettings) -> Result<EthernetNetwork>;
     /// Ends our networks on this wire, and returns the value of `--device` for a command.
     ///
@@ -202,7 +202,7 @@ impl Rig {
     /// Opens a device on the wire.
     ///
     /// # Errors
-    /// The step that the system refused.
+    /// Names the step that the system refused.
     pub fn device(&self, settings: Settings) -> Result<Device> {
         Ok(Device::open(self.wire.network()?, settings)?)
     }

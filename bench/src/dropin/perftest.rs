@@ -49,7 +49,7 @@ impl Tool {
     fn duration(self, size: usize, value: f64) -> f64 {
         match self {
             Tool::WriteBw | Tool::ReadBw | Tool::SendBw => size as f64 / value.max(1.0),
-            // Half a round trip is printed.
+            // perftest prints half a round trip.
             Tool::WriteLat | Tool::SendLat => 2.0 * value.max(1e-7),
             Tool::ReadLat => value.max(1e-7),
         }
@@ -101,7 +101,7 @@ impl Perftest {
 
     /// Runs two pairs with 8-byte messages at once, not pinned. Returns the worse value.
     pub(super) fn crowd(&mut self, tool: Tool, time: Duration) -> io::Result<f64> {
-        // A quarter, because they may be as much slower.
+        // A quarter of the messages, because the pairs may take four times as long.
         let count = (self.count(tool, 8, time)? / 4).max(200);
         let pair = Pair {
             tool,

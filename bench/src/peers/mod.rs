@@ -76,7 +76,7 @@ pub(crate) fn install_packages(programs: &[(&str, &str)]) -> io::Result<()> {
     eprintln!("installing {}", missing.join(" "));
     let within = Duration::from_secs(600);
     let mut update = Command::new("apt-get");
-    // Old package lists are sufficient, if there are any.
+    // A failure is ignored, because old package lists are sufficient.
     let _ = process::output(update.args(["update", "-qq"]), within);
     let mut install = Command::new("apt-get");
     install

@@ -114,7 +114,7 @@ impl Peer {
             Role::Client | Role::RawClient | Role::Both => Side::Client,
         };
         let pinning = match role {
-            // It has the threads of both sides.
+            // Not pinned, because it has the threads of both sides.
             Role::Both => Pinning { processors: None },
             _ => Pinning::usual(),
         };

@@ -45,8 +45,8 @@ pub(super) struct Model {
     pub(super) due: VecDeque<Due>,
     pub(super) done_send: VecDeque<Done>,
     pub(super) done_recv: VecDeque<Done>,
-    /// Counts ULPDUs of the peer that the model has taken, holds the bytes that the device has
-    /// sent, and counts its ULPDUs that were checked.
+    /// `taken`: ULPDUs of the peer processed so far. `sent`: bytes from the device. `seen`: ULPDUs
+    /// of the device checked so far.
     pub(super) taken: usize,
     pub(super) sent: Vec<u8>,
     pub(super) seen: usize,

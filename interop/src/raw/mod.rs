@@ -28,7 +28,7 @@ impl RawListener {
     /// Listens on a free port.
     ///
     /// # Errors
-    /// The step that the system refused.
+    /// Names the step that the system refused.
     pub fn bind(ip: IpAddr) -> Result<RawListener> {
         let listener = TcpListener::bind((ip, 0))?;
         listener.set_nonblocking(true)?;
@@ -38,7 +38,7 @@ impl RawListener {
     /// Returns the port.
     ///
     /// # Errors
-    /// The step that the system refused.
+    /// Names the step that the system refused.
     pub fn port(&self) -> Result<u16> {
         Ok(self.0.local_addr()?.port())
     }

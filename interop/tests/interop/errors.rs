@@ -137,8 +137,8 @@ pub(crate) fn over(agent: &mut Agent, conn: Conn, device: &str) -> Result<()> {
 }
 
 /// Checks that the connection has ended in the guest, where siw may be sending. If our Terminate
-/// Message arrives while siw is sending, it reports its own request as failed and its QP as broken.
-/// The guest decides by a race.
+/// Message arrives during that, siw reports its own request as failed and its QP as broken. Whether
+/// it does is a race in the guest.
 pub(crate) fn over_or_caught_sending(agent: &mut Agent, conn: Conn) -> Result<()> {
     agent.event(conn, "disconnected")?;
     let said = agent.unread();

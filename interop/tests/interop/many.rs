@@ -74,7 +74,7 @@ fn exchange(
     let sink = [near.sge(0, octets(SMALL))];
     ours.qp.post_recv(&RecvWr::new(1, &sink))?;
     agent.recv(conn, 2, &sge(far, 0, SMALL), 1, 0)?;
-    // The second half of the region is its source.
+    // The second half of the region is the guest's source.
     let mr = far.number;
     agent.command(
         &json!({"cmd": "fill", "mr": mr, "off": SMALL, "len": SMALL, "seed": seed,
@@ -103,7 +103,7 @@ fn exchange(
     Ok(())
 }
 
-/// Ends a connection in order, by each side in turn.
+/// Ends a connection orderly. The sides take turns.
 pub(crate) fn part(agent: &mut Agent, conn: Conn, ours: &Ours, number: usize) -> Result<()> {
     let by_us = number.is_multiple_of(2);
     if by_us {

@@ -178,7 +178,7 @@ impl Lanes {
         )
     }
 
-    /// Ends all connections in order.
+    /// Ends all connections orderly.
     fn close(self, agent: &mut Agent) -> Result<()> {
         for (number, lane) in self.lanes.iter().enumerate() {
             part(agent, lane.conn, &lane.ours, number)?;
