@@ -1,4 +1,4 @@
-//! The connection object: its parts, its state, and what the driver asks it.
+//! The connection object: its parts, its state, and the questions of the driver.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,35 +24,36 @@ use crate::settings::{OnNoReceive, Settings};
 use crate::srq::SrqInner;
 use crate::wait::{after, earlier};
 
-/// Bytes sent between two looks at the EMSS of the LLP.
+/// Bytes sent between two queries of the LLP's EMSS.
 const EMSS_INTERVAL: u64 = 16 * 1024 * 1024;
 
-/// What a connection knows of the QP and the device around it.
+/// Facts about the QP and the device that a connection uses.
 pub(crate) struct QpContext {
     pub(crate) qp_num: u32,
     pub(crate) pd: u32,
     pub(crate) table: Arc<RegionTable>,
     pub(crate) send_cq: CqOfQueue,
-    /// Of the receive queue, or of the SRQ.
+    /// CQ of the receive queue, or of the SRQ.
     pub(crate) recv_cq: CqOfQueue,
     pub(crate) settings: Arc<Settings>,
     pub(crate) caps: super::QueueCaps,
-    /// Where the receives come from, if not from a queue of the QP's own.
+    /// Source of the receives, if the QP has no receive queue of its own.
     pub(crate) srq: Option<Arc<SrqInner>>,
-    /// What happens when a message comes and there is no receive for it.
+    /// Policy for a message that arrives while no receive is posted.
     pub(crate) on_no_receive: OnNoReceive,
-    /// What the peer may do through the QP, until it is modified.
+    /// Rights of the peer through the QP when the QP is made; [`Connection::access`] has the
+    /// current ones.
     pub(crate) access: Access,
     /// Every request makes a completion, signaled or not.
     pub(crate) signal_all: bool,
-    /// A request whose elements may not be used is taken, and fails when its turn comes.
+    /// A request with unusable elements is accepted by the post, and fails when its turn comes.
     pub(crate) late_faults: bool,
-    /// When a silent peer is taken for dead, where the network does not decide.
+    /// Time after which a silent peer counts as dead, where the network does not decide.
     pub(crate) keepalive: Option<Keepalive>,
 }
 
 impl QpContext {
-    /// The QP, as the region table looks at it.
+    /// The QP as the region table identifies it.
     pub(crate) fn asker(&self, access: Access) -> Asker {
         Asker {
             pd: self.pd,
@@ -62,7 +63,7 @@ impl QpContext {
     }
 }
 
-/// Where the LLP stream of a connection stands.
+/// Stage of the LLP stream of a connection.
 ///
 /// ```text
 ///               start_initiator              tcp_connected               Reply accepted
@@ -73,11 +74,11 @@ impl QpContext {
 ///      └──────── failed, refused, timed out, aborted, closed ─────┴─────────────────────────┘
 /// ```
 ///
-/// What each event does in each stage is a snapshot in `engine/tests.rs`.
+/// A snapshot in `engine/tests.rs` shows the effect of each event in each stage.
 pub(crate) enum Stage {
     /// No LLP stream.
     Detached,
-    /// TCP is being connected; the MPA Request goes out when it is.
+    /// TCP is being connected. The MPA Request is sent once it is.
     TcpConnect(Box<Initiator>),
     /// The MPA Request was sent.
     AwaitReply(Box<Initiator>),
@@ -92,46 +93,48 @@ pub(crate) struct OpenStream {
     pub(crate) rdmap: Stream,
     pub(crate) gate: SendGate,
     pub(crate) negotiated: Negotiated,
-    /// Largest ULPDU that we send now.
+    /// Largest ULPDU that is sent now.
     pub(crate) mulpdu: usize,
-    /// FPDUs may be gathered in place only where no Markers are sent.
+    /// Markers are sent. Payload is gathered in place only if they are not.
     pub(crate) markers: bool,
-    /// What is being framed.
+    /// Owner of the message that is being framed; `None` between messages.
     pub(crate) current: Option<Current>,
-    /// Its message. It stays where it is: to move one costs as much as to frame a small one.
+    /// Message of `current`. It is reused in place: moving one costs as much as framing a small
+    /// one.
     pub(crate) message: OutMessage,
-    /// Whether the last message was a Read or Atomic Response: the send queue has the next turn.
+    /// The last message was a Read or Atomic Response, so the send queue has the next turn.
     pub(crate) answered_last: bool,
-    /// Responder: the first FPDU has not come yet.
+    /// Responder: the first FPDU has not arrived yet.
     pub(crate) first_awaited: bool,
-    /// The first message of RFC 7306 that was begun: the peer may not know it.
+    /// First message of RFC 7306 that was begun. The peer may not support it.
     pub(crate) extension: Option<Opcode>,
     /// Initiator: an RTR Read is outstanding, which belongs to no work request.
     pub(crate) rtr_read: bool,
 }
 
-/// What the message belongs to of which segments remain to be framed.
+/// Owner of the message that is currently being framed.
 pub(crate) enum Current {
     /// A work request of the send queue. `then` is the Immediate Data that follows its Write.
     Work { then: Option<ImmediateData> },
     /// The RTR indication of RFC 6581: no work request, no payload.
     Rtr,
-    /// A Read Response; `source` is `None` for a zero-length one, and for an Atomic Response.
+    /// A Read or Atomic Response. `source` is `None` for an empty Read Response and for an Atomic
+    /// Response.
     Response { source: Option<Target> },
 }
 
-/// What the driver must do with the LLP.
+/// Action that the driver must take on the LLP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LlpOrder {
     /// Nothing special: receive, send.
     Keep,
     /// Send a FIN, then keep receiving; call `Connection::fin_sent`.
     Fin,
-    /// Drop it and connect anew to the same address.
+    /// Drop the LLP stream and connect anew to the same address.
     Reconnect,
-    /// Everything is over: drop it gracefully.
+    /// The connection is over: close the LLP stream gracefully.
     Close,
-    /// Everything is over: reset it.
+    /// The connection is over: reset the LLP stream.
     Abort,
 }
 
@@ -141,81 +144,85 @@ pub(crate) struct Connection {
     pub(crate) state: QpState,
     /// Idle, and the program has asked for IBV_QPS_INIT.
     pub(crate) initialized: bool,
-    /// What the peer may do through the QP now.
+    /// Current rights of the peer through the QP.
     pub(crate) access: Access,
-    /// Indices of STags that work requests made valid for this QP alone: they end with its stream.
+    /// Indices of STags that work requests made valid for this QP alone. They end with its stream.
     pub(crate) own: Vec<u32>,
     pub(crate) sq: SendQueue,
     pub(crate) rq: ReceiveQueue,
-    /// How many Sends took the short way.
+    /// Number of Sends that took the receive fast path.
     #[cfg(test)]
     pub(crate) short_sends: u32,
     pub(crate) stage: Stage,
     pub(crate) tx: TxBatch,
     pub(crate) end: Option<EndReason>,
-    /// What flushes work: the cause of the end, or of the trouble that came during a graceful one.
+    /// Reason with which work is flushed: why the connection ended, or what failed during a
+    /// graceful close.
     pub(crate) cause: Option<Cause>,
     pub(crate) events: Vec<AsyncEvent>,
     pub(crate) deadline: Option<Instant>,
-    /// No FPDU before this: of an initiator (`Settings::first_fpdu_delay`), except a Terminate; of a responder that may send first
-    /// (`Settings::send_first`), until the first FPDU has come.
+    /// No FPDU is sent before this time.
+    ///
+    /// On an initiator it is `Settings::first_fpdu_delay`; a Terminate is exempt. On a responder
+    /// that may send first (`Settings::send_first`), it ends early when the first FPDU arrives.
     pub(crate) hold: Option<Instant>,
-    /// Initiator: what to do when the first FPDU brings nothing back.
+    /// Initiator: action if the first FPDU brings nothing back.
     pub(super) wake_up: WakeUp,
-    /// The peer's message that comes next has no receive, and waits for one until then: nothing is received
+    /// End of the wait of the peer's next message for a receive. Nothing is received until then
     /// ([`OnNoReceive::Hold`]).
     pub(crate) starving: Option<Instant>,
-    /// How long that message waits in all, where the peer has closed behind it: less than the settings say.
+    /// Total wait of that message if the peer has closed after it. Shorter than the configured one.
     pub(crate) closed_behind: Option<Duration>,
     /// [`AsyncEvent::LastWqeReached`] was raised.
     pub(crate) told_last_wqe: bool,
-    /// A completion of this QP was lost, and the connection has not been ended for it yet.
+    /// Overflow that lost a completion of this QP, until the connection is ended because of it.
     pub(crate) lost: Option<CqOverflow>,
-    /// The QP is being destroyed, and nobody asks how its work ended: what is flushed makes no completion.
+    /// The QP is being destroyed: flushed work makes no completions.
     pub(crate) discards: bool,
     pub(crate) fin: FinState,
-    /// The close that is under way, and its time limit.
+    /// The close that is under way, with its time limit.
     pub(super) close: Option<Close>,
-    /// Number of bytes that the LLP has taken and the peer has not acknowledged, as the driver last told it.
+    /// Bytes that the LLP has taken and the peer has not acknowledged, as last reported by the
+    /// driver.
     pub(crate) unacknowledged: u64,
-    /// The handle of the QP was dropped: nobody is told of the end.
+    /// The handle of the QP was dropped: the end of the connection is not reported.
     pub(crate) orphaned: bool,
-    /// What was negotiated, kept after the stream has gone.
+    /// Negotiated parameters, kept after the stream is gone.
     pub(crate) negotiated: Option<Negotiated>,
-    /// Time as the driver last told it.
+    /// Current time, as last set by the driver.
     pub(crate) now: Instant,
-    /// Bytes that a TCP segment of the LLP carries.
+    /// Number of bytes in a TCP segment of the LLP.
     pub(crate) emss: usize,
-    /// Bytes of the stream after which the EMSS is asked for again.
+    /// Stream position from which the EMSS is queried again.
     pub(crate) emss_due: u64,
-    /// Startup has reached Full Operation, whatever came after.
+    /// Startup has reached Full Operation, whatever happened later.
     pub(crate) established: bool,
-    /// What the MPA Request was made from, for the retry with revision 1.
+    /// Configuration of the MPA Request, for the retry with revision 1.
     pub(crate) retry: Option<InitiatorConfig>,
     /// A new LLP stream to the same address is wanted.
     pub(crate) reconnect: bool,
-    /// There are other addresses to try when TCP does not connect to this one.
+    /// Other addresses remain to be tried if TCP does not connect to this one.
     pub(crate) more_addresses: bool,
-    /// Why TCP did not connect to an address, until the next one is tried.
+    /// Reason why TCP did not connect to an address, until the next one is tried.
     pub(crate) failed_attempt: Option<EndReason>,
-    /// Where the peer's TCP refuses: how long it is asked again.
+    /// End of the retries after the peer's TCP has refused.
     pub(super) ask_until: Option<Instant>,
-    /// It refused, and is asked again then: there is no LLP until then.
+    /// Time of the next retry after a refusal. There is no LLP stream until then.
     pub(crate) ask_again: Option<Instant>,
-    /// Bytes of the peer's last Write, and whether more of it is to come.
+    /// Bytes of the peer's last Write, and whether more of it follows.
     pub(super) written: (u32, bool),
-    /// A Write of the peer has ended that was not of no bytes, and nobody who waits for an event was thought of since.
+    /// A non-empty Write from the peer completed and no event has been raised for it yet.
     pub(super) wrote: bool,
-    /// The headers of the last frames.
+    /// Headers of the last frames.
     pub(super) recorder: Recorder,
-    /// The connection, for `tracing`; disabled when nobody listened as it began.
+    /// Span of the connection for `tracing`. Disabled if there was no subscriber when it began.
     pub(crate) span: Span,
 }
 
-/// Which FINs have gone and come.
+/// FINs that were sent and received.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct FinState {
-    /// We want to send one once all is drained.
+    /// A FIN is to be sent once everything is drained.
     pub(crate) wanted: bool,
     pub(crate) sent: bool,
     pub(crate) received: bool,
@@ -224,7 +231,7 @@ pub(crate) struct FinState {
 }
 
 impl Connection {
-    /// A QP without a connection.
+    /// Creates a QP without a connection.
     pub(crate) fn new(ctx: Arc<QpContext>, now: Instant) -> Self {
         let places = |cq: &CqOfQueue| Arc::clone(cq.freed());
         let sq = SendQueue::new(ctx.caps.max_send_wr as usize, places(&ctx.send_cq));
@@ -277,7 +284,7 @@ impl Connection {
         }
     }
 
-    /// A connection begins: it has a span and a record of its own.
+    /// Begins a connection, with a span and a flight record of its own.
     pub(super) fn begin(&mut self) {
         self.recorder.begin(self.now);
         self.span = tracing::debug_span!(
@@ -288,13 +295,13 @@ impl Connection {
         );
     }
 
-    /// The last frames.
+    /// Returns the headers of the last frames.
     pub(crate) fn flight_record(&self) -> FlightRecord {
         self.recorder
             .record(self.tx.taken_to(), self.ctx.settings.peer)
     }
 
-    /// Whether nothing is under way that the peer or the consumer waits for.
+    /// Returns true if neither the peer nor the consumer waits for anything.
     pub(crate) fn is_idle(&self) -> bool {
         match &self.stage {
             Stage::Open(_) => self.sq.is_empty() && self.tx.is_empty() && self.drained(),
@@ -303,12 +310,12 @@ impl Connection {
         }
     }
 
-    /// Places of IRD and of ORD that are taken.
+    /// Returns the places of IRD and of ORD that are in use.
     pub(crate) fn places_used(&self) -> (u16, u16) {
         let Stage::Open(stream) = &self.stage else {
             return (0, 0);
         };
-        // No more than IRD and ORD, which have 16 bits.
+        // At most IRD and ORD, which have 16 bits.
         let places = |used: usize| u16::try_from(used).unwrap_or(u16::MAX);
         (
             places(stream.rdmap.requests_unanswered()),
@@ -316,7 +323,7 @@ impl Connection {
         )
     }
 
-    /// Makes an ended connection ready for another one. False while it is in use.
+    /// Makes an ended connection ready for another one. Returns false while it is in use.
     pub(crate) fn reset(&mut self) -> bool {
         if !matches!(self.stage, Stage::Detached) || !self.event(QpEvent::Reset) {
             return false;
@@ -329,14 +336,15 @@ impl Connection {
         *self = Connection {
             events: std::mem::take(&mut self.events),
             sq: self.sq.renewed(),
-            // It is empty, and remembers what completed and who waits.
+            // The queue is empty. It is kept for its completion count and its waiter.
             rq: std::mem::replace(&mut self.rq, ReceiveQueue::own(0, Arc::default())),
             ..Connection::new(Arc::clone(&self.ctx), self.now)
         };
         true
     }
 
-    /// Moves the state machine; an event that the state does not allow changes nothing.
+    /// Moves the state machine. An event that the state does not allow changes nothing and returns
+    /// false.
     pub(crate) fn event(&mut self, event: QpEvent) -> bool {
         match self.state.next(event) {
             Ok(next) => {
@@ -350,37 +358,42 @@ impl Connection {
         }
     }
 
-    /// When something must happen even if nothing arrives: then `set_now`, and if it still says so,
+    /// Returns the time at which something is due even if nothing arrives.
+    ///
+    /// The driver then calls `set_now`. If the deadline has still passed, it calls
     /// `deadline_passed`.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let waits = earlier(self.hold, self.starving);
         earlier(earlier(self.deadline, self.wake_up_due()), waits)
     }
 
-    /// When to see whether a direction that is half done now went on.
+    /// Returns the time at which a direction that is now half done counts as stalled.
     pub(crate) fn stall_due(&self) -> Option<Instant> {
         let limit = self.ctx.settings.timeouts.stalled?;
         Some(after(self.now, limit))
     }
 
-    /// Whether TCP itself is still being connected.
+    /// Returns true while TCP itself is being connected.
     pub(crate) fn is_connecting_tcp(&self) -> bool {
         matches!(self.stage, Stage::TcpConnect(_))
     }
 
-    /// Whether the driver should read from the LLP.
+    /// Returns true if the driver should read from the LLP.
     pub(crate) fn wants_octets(&self) -> bool {
         !matches!(self.stage, Stage::Detached | Stage::TcpConnect(_))
             && !self.fin.received
             && self.starving.is_none()
     }
 
-    /// Whether the peer's next message waits for a receive. The LLP is not read then; `receive` looks again.
+    /// Returns true while the peer's next message waits for a receive.
+    ///
+    /// The LLP is not read during that time. A call of `receive` tries again.
     pub(crate) fn is_starving(&self) -> bool {
         self.starving.is_some()
     }
 
-    /// What the LLP needs, after the batch has been taken as far as possible.
+    /// Returns the next action on the LLP. Call it after the LLP has taken as much of the batch as
+    /// it can.
     pub(crate) fn llp_order(&self) -> LlpOrder {
         if self.reconnect || self.ask_again.is_some() {
             return LlpOrder::Reconnect;
@@ -399,7 +412,7 @@ impl Connection {
         LlpOrder::Keep
     }
 
-    /// Whether the next [`Self::fill`] may find something to frame.
+    /// Returns true if the next [`Self::fill`] may find something to frame.
     pub(crate) fn has_unsent(&self) -> bool {
         match &self.stage {
             Stage::Open(stream) => {
@@ -411,7 +424,7 @@ impl Connection {
         }
     }
 
-    /// Whether nothing of what was posted remains to be done.
+    /// Returns true if nothing of the posted work remains to be sent or answered.
     fn drained(&self) -> bool {
         if self.state == QpState::Terminate {
             return true;
@@ -424,7 +437,7 @@ impl Connection {
         }
     }
 
-    /// Adds a completion to the send CQ, with the number of places that its poll frees.
+    /// Adds a completion to the send CQ, with the number of places that polling it frees.
     #[inline]
     pub(crate) fn complete_send(
         ctx: &QpContext,
@@ -439,7 +452,7 @@ impl Connection {
         }
     }
 
-    /// Adds a completion to the receive CQ. (Inlined for the reason that [`Pushing::push`] has.)
+    /// Adds a completion to the receive CQ. Inlined for the reason given at [`Pushing::push`].
     #[inline(always)]
     pub(crate) fn complete_recv(
         ctx: &QpContext,
@@ -452,7 +465,7 @@ impl Connection {
         }
     }
 
-    /// Completes what the LLP has taken.
+    /// Completes the requests that the LLP has taken.
     pub(crate) fn retire(&mut self) {
         if self.sq.is_empty() {
             return self.end_on_lost_completion();
@@ -479,31 +492,34 @@ impl Connection {
         self.end_on_lost_completion();
     }
 
-    /// What a work request is told that is flushed now.
+    /// Returns the cause that a work request flushed now is completed with.
     pub(super) fn flush_cause(&self) -> Cause {
         flush_cause(self.cause)
     }
 
-    /// The driver handed `octets` of the batch to the LLP.
+    /// Records that the driver handed `octets` bytes of the batch to the LLP.
     pub(crate) fn taken(&mut self, octets: usize) {
         self.tx.taken(octets);
         self.time_wake_up();
         self.retire();
-        // What was outstanding as the Write came may have made no completion.
+        // A request that was outstanding when the Write arrived may have made no completion.
         if self.wrote && self.sq.is_empty() {
             self.tell_of_write();
         }
     }
 
-    /// Whether to ask the LLP for its EMSS before the next batch is framed: for every batch, or,
-    /// where that is a system call (`costly`), now and then. What was framed is never cut anew (5041-3-02).
+    /// Returns true if the EMSS of the LLP should be queried before the next batch is framed.
+    ///
+    /// That is every batch, or once per `EMSS_INTERVAL` bytes if the query is a system call
+    /// (`costly`). An FPDU that was framed is never split anew (5041-3-02).
     pub(crate) fn wants_emss(&self, costly: bool) -> bool {
         self.tx.is_empty() && (!costly || self.tx.taken_to() >= self.emss_due)
     }
 
-    /// Where FPDUs end in what there is to send, whether they may go over segments, and whether they ask for a single answer.
+    /// Returns hints for the unsent bytes: where FPDUs end, whether one may span segments, and
+    /// whether they ask for a single answer.
     pub(crate) fn fpdu_ends(&self) -> SendHints<'_> {
-        // It is in the last call for a batch: those before it do not ask.
+        // Only the last call of a batch contains the request; earlier calls do not ask.
         let asks = self.tx.ends_with_request()
             && self.sq.one_request_pending()
             && !self.has_unsent()
@@ -516,7 +532,8 @@ impl Connection {
         }
     }
 
-    /// The EMSS of the LLP has changed, or not: so does MULPDU, for what is framed from now on (5041-3-01).
+    /// Sets the EMSS of the LLP, which may be unchanged. MULPDU follows it for later FPDUs
+    /// (5041-3-01).
     pub(crate) fn set_emss(&mut self, emss: usize) {
         self.emss_due = self.tx.taken_to() + EMSS_INTERVAL;
         self.emss = emss;

@@ -1,4 +1,4 @@
-//! The receive side: from bytes of the LLP to placed data, completions and answers.
+//! Receive side: from bytes of the LLP to placed data, completions and answers.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
@@ -22,18 +22,18 @@ use crate::qp::state::QpState;
 use crate::settings::OnNoReceive;
 use crate::wait::after;
 
-/// The answers that RDMAP needs of memory and of the receive queue.
+/// The memory and receive queue of a QP, as RDMAP checks a segment against them.
 struct View<'a> {
     ctx: &'a QpContext,
     asker: Asker,
     rq: &'a ReceiveQueue,
     recent: RefCell<&'a mut WriteTargetCache>,
-    /// The segment is the RTR indication: a Send of no bytes that takes no receive.
+    /// The segment is the RTR indication: an empty Send that takes no receive.
     rtr_send: bool,
 }
 
 impl Memory for View<'_> {
-    /// Only a Write goes somewhere at once.
+    /// Only a Write is placed at once.
     type Target = Option<Landing>;
 
     #[inline]
@@ -71,9 +71,11 @@ impl Memory for View<'_> {
 }
 
 impl Connection {
-    /// Takes what the LLP has delivered. What is left in `rx` is the beginning of something that
-    /// has not arrived whole; or, while the connection [is starving](Self::is_starving), a message without a
-    /// receive and what came behind it.
+    /// Handles the bytes that the LLP has delivered.
+    ///
+    /// The rest in `rx` is the beginning of a frame that has not arrived whole. While the
+    /// connection [is starving](Self::is_starving), it is a message without a receive and the bytes
+    /// after it.
     pub(crate) fn receive(&mut self, rx: &mut ReceiveBuffer) {
         if matches!(self.stage, Stage::AwaitReply(_)) {
             self.receive_reply(rx);
@@ -81,7 +83,7 @@ impl Connection {
         if matches!(self.stage, Stage::Open(_)) {
             self.receive_fpdus(rx);
         }
-        // Completions of Reads may have become due, in order with the Sends before them.
+        // Reads may now be complete, and must complete in order with the Sends before them.
         self.retire();
         if self.wrote && self.sq.is_empty() {
             self.tell_of_write();
@@ -96,14 +98,14 @@ impl Connection {
         let mut recent = WriteTargetCache::default();
         loop {
             if !matches!(self.state, QpState::Rts | QpState::Closing) {
-                // 5041-7.1-18: after an error whatever still arrives is dropped in silence.
+                // 5041-7.1-18: bytes that arrive after an error are dropped silently.
                 at = rx.filled().len();
                 break;
             }
             let Stage::Open(stream) = &mut self.stage else {
                 break;
             };
-            // By reference, here and below: to move what was found costs as much as to look for it.
+            // By reference, here and below: moving the result costs as much as finding it.
             match &stream.deframer.next(&rx.filled()[at..]) {
                 Ok(Step::Need(_)) => break,
                 Ok(Step::Fpdu(ulpdu)) => {
@@ -129,7 +131,7 @@ impl Connection {
         rx.discard(at);
     }
 
-    /// One validated ULPDU. False when it has to wait for a receive: then nothing has happened to it.
+    /// Handles one validated ULPDU. Returns false, with no effect, if it has to wait for a receive.
     fn ulpdu(&mut self, ulpdu: &Ulpdu<'_>, recent: &mut WriteTargetCache) -> bool {
         let Stage::Open(stream) = &mut self.stage else {
             return true;
@@ -144,7 +146,7 @@ impl Connection {
             head,
             ulpdu.len(),
             &mut self.events,
-            // Once a close has begun the timer is that of the close.
+            // Once a close has begun, the timer belongs to the close.
             (!self.fin.wanted).then_some(&mut self.deadline),
             self.ctx.qp_num,
         );
@@ -183,7 +185,7 @@ impl Connection {
                 }
             }
             Ok(inbound) => {
-                // It may end a region.
+                // The message may end a region.
                 recent.leave();
                 self.inbound(inbound, ulpdu, rtr_send);
             }
@@ -196,18 +198,22 @@ impl Connection {
         true
     }
 
-    /// Whether bytes that arrived may be looked at: not while the message in front of them waits for a receive.
+    /// Returns true if arrived bytes may be handled: the message at their head does not wait for a
+    /// receive, or no longer has to.
     fn may_go_on(&mut self) -> bool {
         self.starving
             .is_none_or(|until| until <= self.now || self.rq.has_left() || self.rq.has_receive())
     }
 
-    /// Takes a receive for the message that begins. False when there is none and the message waits for one; true
-    /// also when there is none and it does not wait, or no longer: `rdmap` finds that out next.
+    /// Takes a receive for the message that begins. Returns false if the message has to wait for
+    /// one.
     ///
-    /// A message without a receive is a fault of this system, not of the message (5041-7.1-06). It ends the stream, at
-    /// once or after the time that the program allows for it, so that it cannot happen there again and again
-    /// (5041-7.1-08).
+    /// Returns true also if there is no receive and the message does not wait, or no longer.
+    /// `rdmap` then reports the error.
+    ///
+    /// A message without a receive is a fault of this system, not of the message (5041-7.1-06). It
+    /// ends the stream at once, or after the time that the program allows, so that the fault cannot
+    /// repeat there (5041-7.1-08).
     fn take_receive(&mut self) -> bool {
         let until = match (self.starving, self.ctx.on_no_receive) {
             (Some(until), _) => Some(until),
@@ -228,7 +234,7 @@ impl Connection {
         taken || !waits
     }
 
-    /// The peer has closed, and its FIN waits behind the message that waits for a receive: not for long any more.
+    /// Shortens the wait of a message for a receive, because the peer has closed after sending it.
     pub(crate) fn closed_on_hold(&mut self) {
         let (Some(until), OnNoReceive::Hold(bound)) = (self.starving, self.ctx.on_no_receive)
         else {
@@ -238,14 +244,15 @@ impl Connection {
         let sooner = after(self.now, more);
         if sooner < until {
             tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, "the peer has closed behind a message on hold");
-            // Of what would have been the whole time, this is left.
+            // `until` minus now is what is left of the full wait; the difference has already
+            // passed.
             let waited = after(self.now, bound).saturating_duration_since(until);
             self.closed_behind = Some(waited + more);
             self.starving = Some(sooner);
         }
     }
 
-    /// Everything but a Write.
+    /// Handles every message except a Write.
     fn inbound<T>(&mut self, inbound: &Inbound<T>, ulpdu: &Ulpdu<'_>, rtr_send: bool) {
         match inbound {
             Inbound::Write { .. } | Inbound::ReadRequest | Inbound::AtomicRequest => {}
@@ -264,7 +271,8 @@ impl Connection {
                 if let Some(delivered) = delivered {
                     self.written = (0, false);
                     let invalidated = delivered.invalidated.map(|stag| {
-                        // The check has found it; a local deregistration meanwhile is as good.
+                        // The STag was checked. A local deregistration in between has the same
+                        // effect.
                         let _ = mutate!(self.ctx.table.invalidate(stag), InvalidateNotDone => None);
                         stag.0
                     });
@@ -313,7 +321,7 @@ impl Connection {
             return;
         };
         if stream.rtr_read {
-            // The zero-length Read of the RTR indication is the first Read of all.
+            // The zero-length Read of the RTR indication is the first Read of the connection.
             stream.rtr_read = !complete;
             return;
         }
@@ -336,7 +344,7 @@ impl Connection {
         }
     }
 
-    /// The result of an Atomic Operation, which is a word of this host in its sink.
+    /// Places the result of an Atomic Operation into its sink, in the byte order of this host.
     fn place_original(&mut self, original: u64) {
         let Some(sequence) = self.sq.oldest_request() else {
             return;
@@ -353,7 +361,7 @@ impl Connection {
         self.sq.request_answered();
     }
 
-    /// What is known here of an error in a segment: which region, which bounds, which receive.
+    /// Returns the cause for an error in a segment: the region, bounds or receive that it concerns.
     pub(super) fn cause_of(&self, error: StreamError, head: &[u8], len: usize) -> Cause {
         let header = Header::parse(head).ok();
         let access = match (&error, header) {
@@ -393,14 +401,14 @@ impl Connection {
         Cause::broken(Broken { error, receive })
     }
 
-    /// What there is to say of the receive that a Send with this error would have gone to.
+    /// Describes the receive that a Send with this error would have used.
     fn receive_meant(&self, error: &StreamError) -> Receive {
         let starved = matches!(
             error,
             StreamError::Ddp(DdpError::Untagged(UntaggedFault::NoBuffer { .. }))
         );
         match self.ctx.on_no_receive {
-            // On a connection that holds, a message gets here only after it has waited.
+            // On a connection that holds messages, a message gets here only after it has waited.
             OnNoReceive::Hold(bound) if starved && !bound.is_zero() && !self.rq.has_left() => {
                 match self.closed_behind {
                     None => Receive::NoneAfter(milliseconds(bound)),
@@ -413,8 +421,10 @@ impl Connection {
         }
     }
 
-    /// The status that the receive at the head gets when the peer's Send could not be taken. Only
-    /// queue 0 consumes receives: a request or Terminate that is too long is none of its business.
+    /// Returns the status of the receive at the head when the peer's Send could not be accepted.
+    ///
+    /// Only queue 0 consumes receives. A Read Request or Terminate that is too long does not affect
+    /// them.
     pub(super) fn blame_receive(
         error: &StreamError,
         segment: Option<(&[u8], usize)>,
@@ -433,8 +443,10 @@ impl Connection {
     }
 }
 
-/// What the first FPDU means for a responder. True when it is a zero-length Send that serves as the
-/// RTR indication: it belongs to no receive (RFC 6581 section 4.4.2).
+/// Handles the first FPDU that a responder receives.
+///
+/// Returns true if it is a zero-length Send that serves as the RTR indication. That one belongs to
+/// no receive (RFC 6581 section 4.4.2).
 fn first_fpdu(
     stream: &mut OpenStream,
     head: &[u8],
@@ -451,7 +463,7 @@ fn first_fpdu(
         *timer = None;
     }
     let opcode = head.get(1).map(|control| control & 0x0F);
-    // The initiator may have come to the conclusion that it cannot live with the Reply.
+    // The initiator sends a Terminate if it cannot accept the Reply.
     if opcode != Some(Opcode::Terminate as u8) {
         events.push(AsyncEvent::Established { qp_num });
     }

@@ -1,9 +1,8 @@
-//! One connection of the software RNIC, sans-IO: bytes in, a gather list out, completions and
-//! events out.
+//! One connection of the software RNIC, sans-IO: bytes in; a gather list, completions and events
+//! out.
 //!
 //! [`Connection`] is the one place where MPA, DDP, RDMAP and the queues of a QP meet. It owns no
-//! socket, clock or thread: whoever has the lock of the QP drives it (see `progress`), and a
-//! simulator or a fuzzer can drive the very same object.
+//! socket, clock or thread. The holder of the QP's lock drives it (see `progress`).
 //!
 //! ```text
 //!   post_send ─► SendQueue ─► rdmap::Stream ─► mpa::Framer ─► TxBatch ─► (LLP)
@@ -16,7 +15,7 @@
 //! \* [`receive_queue::ReceiveQueue`]: its own, or a part of an SRQ.
 //!
 //! Rule for the driver: after every call that takes something in (`receive`, `post_*`,
-//! `disconnect`, `lost` ...), call [`Connection::fill`] and hand the batch to the LLP, then look at
+//! `disconnect`, `lost` ...), call [`Connection::fill`] and hand the batch to the LLP. Then read
 //! [`Connection::llp_order`].
 
 mod buffer_pool;

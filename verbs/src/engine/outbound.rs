@@ -1,4 +1,4 @@
-//! The send side: from work requests and the peer's requests to FPDUs in the batch.
+//! Send side: from work requests and the peer's requests to FPDUs in the batch.
 
 use uwarp_ddp::{STag, TaggedFault, TaggedOffset};
 use uwarp_mpa::{Framer, Payload};
@@ -17,11 +17,13 @@ use crate::mutants::mutate;
 use crate::qp::state::QpState;
 use crate::qp::wr::SendOp;
 
-/// Least payload of an FPDU that is sent from where it lies, if that is allowed at all
-/// ([`OpenStream::sends_in_place`]). Smaller ones are staged, which is faster and needs no pin.
+/// Smallest payload of an FPDU that is sent in place, where [`OpenStream::sends_in_place`] allows
+/// it.
+///
+/// Staging a smaller payload is faster and needs no pin.
 pub(super) const IN_PLACE: usize = 8 * 1024;
 
-/// What to frame next.
+/// The next thing to frame.
 enum Choice {
     Response,
     Work(u64),
@@ -29,7 +31,7 @@ enum Choice {
 }
 
 impl Connection {
-    /// Frames what is due into the batch, if the LLP has taken the last one whole.
+    /// Frames what is due into the batch, if the LLP has taken the last batch whole.
     pub(crate) fn fill(&mut self) {
         if !self.tx.is_empty() {
             return;
@@ -52,7 +54,8 @@ impl Connection {
             && stream.mulpdu > IN_PLACE
             && !stream.sends_in_place(self.ctx.settings.send_in_place)
         {
-            // As long as a batch in place would be: nobody waits for a part of it.
+            // Staged payload gets the size limit of a batch in place: no peer waits for a part of
+            // it.
             let large = self.sq.large_payload(IN_PLACE as u32, BATCH_LIMIT as u64);
             self.tx.allow(large, 0);
         }
@@ -65,7 +68,9 @@ impl Connection {
         }
     }
 
-    /// Whether large payloads are read for the CRC and again by TCP, so that this program can make a CRC wrong.
+    /// Returns true if a large payload is read twice: for the CRC, and again by TCP.
+    ///
+    /// A program that changes the payload in between makes the CRC wrong.
     pub(super) fn reads_payload_twice(&self) -> bool {
         let Stage::Open(stream) = &self.stage else {
             return false;
@@ -74,7 +79,7 @@ impl Connection {
         stream.framer.has_crc() && stream.sends_in_place(still)
     }
 
-    /// Frames one FPDU. False when there is nothing to frame now.
+    /// Frames one FPDU. Returns false if there is nothing to frame now.
     fn frame_one(&mut self) -> bool {
         if !matches!(self.state, QpState::Rts | QpState::Closing) {
             return false;
@@ -98,8 +103,10 @@ impl Connection {
         self.frame_segment()
     }
 
-    /// Starts the next message. Messages are never interleaved: they go to DDP one after the other
-    /// (5041-5.3-01). Responses and the send queue take turns.
+    /// Starts the next message.
+    ///
+    /// Messages are never interleaved: they go to DDP one after the other (5041-5.3-01). Responses
+    /// and the send queue take turns.
     fn begin_message(&mut self) -> bool {
         match self.choose() {
             Choice::Nothing => false,
@@ -114,10 +121,11 @@ impl Connection {
         };
         let work = self.sq.next_to_send().and_then(|(sequence, wqe)| {
             let is_request = wqe.op.awaits_response();
-            // 5040-6.1-04: never more Reads and atomics outstanding than ORD. Order holds: what follows waits too.
+            // 5040-6.1-04: at most ORD Reads and atomics are outstanding. Later requests wait as
+            // well, which keeps the order.
             let held = (is_request && stream.negotiated.ord > 0 && !stream.rdmap.ord_available())
                 || (wqe.fence && self.sq.requests_pending())
-                // Carried out before a message is chosen; one that is still here waits.
+                // Local requests run before a message is chosen. One that is still here waits.
                 || matches!(wqe.op, SendOp::Local(_))
                 || self.waits_to_fail(sequence, wqe);
             (!held).then_some(sequence)
@@ -130,8 +138,10 @@ impl Connection {
         }
     }
 
-    /// Whether a request will fail by itself, and others before it are not complete. Its failure ends the
-    /// connection, so it waits for them: they complete as they would without it.
+    /// Returns true if a request is about to fail locally while earlier ones are not complete.
+    ///
+    /// Its failure ends the connection. It therefore waits, so that the earlier requests complete
+    /// as they would without it.
     fn waits_to_fail(&self, sequence: u64, wqe: &SendWqe) -> bool {
         if sequence == self.sq.completed_to() {
             return false;
@@ -143,7 +153,7 @@ impl Connection {
         no_reads || self.has_late_fault(wqe)
     }
 
-    /// Whether a message can begin now.
+    /// Returns true if a message can begin now.
     pub(super) fn has_next(&self) -> bool {
         !matches!(self.choose(), Choice::Nothing)
     }
@@ -167,7 +177,7 @@ impl Connection {
         let source = if header.len == 0 {
             None
         } else {
-            // Checked when it was delivered, and again now: the region may have gone meanwhile.
+            // Checked on arrival, and again now: the region may have been deregistered meanwhile.
             let QpContext { table, .. } = &*self.ctx;
             let asker = self.ctx.asker(self.access);
             let (stag, to) = (header.source_stag, header.source_to.0);
@@ -186,16 +196,16 @@ impl Connection {
         true
     }
 
-    /// Carries an Atomic Operation out, now that its turn has come (7306-5.2.1-08), and answers it.
+    /// Executes an Atomic Operation whose turn has come (7306-5.2.1-08), and begins its Response.
     fn begin_atomic_response(&mut self, job: AtomicJob) -> bool {
         let Stage::Open(stream) = &mut self.stage else {
             return false;
         };
-        // Checked when it was delivered, and again now.
+        // Checked on arrival, and again now.
         let asker = self.ctx.asker(self.access);
         let target = self.ctx.table.check_atomic(job.stag(), job.to().0, &asker);
         if target.is_ok() {
-            // A Read before it has been answered with what was there before.
+            // An earlier Read is answered with the value from before this operation.
             self.tx.reclaim();
         }
         match target.and_then(|target| target.atomic(job.op())) {
@@ -227,7 +237,7 @@ impl Connection {
         let immediate = wqe.imm;
         let (mut then, mut extension) = (None, None);
         match wqe.op {
-            // Carried out before a message is chosen.
+            // Local requests run before a message is chosen.
             SendOp::Local(_) => return false,
             SendOp::Send {
                 solicited,
@@ -256,7 +266,7 @@ impl Connection {
                 match stream.rdmap.begin_read(header) {
                     Ok(message) => stream.message = message,
                     Err(_exhausted) => {
-                        // Only with ORD 0, and only for a Read that was posted before that was known.
+                        // Only with ORD 0, for a Read that was posted before ORD was known.
                         self.fail_locally(
                             Some((sequence, Status::LocalQpOperation)),
                             None,
@@ -294,12 +304,12 @@ impl Connection {
         true
     }
 
-    /// Frames the next segment of the message that is under way. False when there is none.
+    /// Frames the next segment of the current message. Returns false if there is none.
     fn frame_segment(&mut self) -> bool {
         let Stage::Open(stream) = &mut self.stage else {
             return false;
         };
-        // The promise of the setting is about what this program posts, not about what a peer reads.
+        // The `send_in_place` setting covers what this program posts, not what a peer reads.
         let posted = matches!(stream.current, Some(Current::Work { .. }));
         let answer = matches!(stream.current, Some(Current::Response { .. }));
         let in_place = stream.sends_in_place(posted && self.ctx.settings.send_in_place);
@@ -358,13 +368,13 @@ impl Connection {
         true
     }
 
-    /// The last segment of the current message is in the batch.
+    /// Completes the framing of a message: its last segment is in the batch.
     fn message_framed(&mut self) {
         let Stage::Open(stream) = &mut self.stage else {
             return;
         };
         match stream.current.take() {
-            // The Immediate Data goes right behind its Write.
+            // The Immediate Data follows its Write directly.
             Some(Current::Work {
                 then: Some(immediate),
             }) => {
@@ -390,14 +400,15 @@ impl Connection {
         }
     }
 
-    /// The memory of the message under way was deregistered before it was sent.
+    /// Ends the connection: memory of the current message was deregistered before it was sent.
     fn payload_gone(&mut self) {
         let Stage::Open(stream) = &mut self.stage else {
             return;
         };
         match stream.current.take() {
             Some(Current::Response { .. }) => {
-                // 5040-4.8-i03: the header tells how far the Read had come.
+                // 5040-4.8-i03: the header of the Terminate reports how far the Read Response had
+                // come.
                 if let Some((header, sent)) = stream.message.read_response_progress() {
                     self.source_gone(&header, sent, TaggedFault::InvalidSTag);
                 }
@@ -415,14 +426,18 @@ impl Connection {
 }
 
 impl OpenStream {
-    /// Whether large payload may be sent from where it lies. With a CRC, that takes the program's promise (`still`)
-    /// not to write there until the request is complete: the CRC reads the memory first, and TCP reads it
-    /// again. Without one, what leaves is a valid FPDU whatever the program does. Markers go between the bytes.
+    /// Returns true if large payload may be sent in place.
+    ///
+    /// With a CRC this takes the program's promise (`still`) not to write to the payload until the
+    /// request is complete: the CRC reads the memory first, and TCP reads it again. Without a CRC,
+    /// every FPDU is valid whatever the program writes. Markers exclude it, because they lie within
+    /// the payload.
     fn sends_in_place(&self, still: bool) -> bool {
         !self.markers && (still || !self.framer.has_crc())
     }
 
-    /// Bytes left of the Read Response that is under way, and of the segment that was framed last.
+    /// Returns the number of bytes left in the current Read Response, without the segment framed
+    /// last.
     fn response_left(&self) -> u64 {
         let progress = self.message.read_response_progress();
         progress.map_or(0, |(request, answered)| (request.len - answered).into())
@@ -445,15 +460,15 @@ struct Frame<'a> {
     framer: &'a mut Framer,
     tx: &'a mut TxBatch,
     head: &'a [u8],
-    /// Offset of the payload in the message, and its length.
+    /// Offset and length of the payload in the message.
     offset: usize,
     len: usize,
-    /// The payload may be sent from where it lies, and is long enough.
+    /// The payload is large enough and may be sent in place.
     in_place: bool,
 }
 
 impl Frame<'_> {
-    /// The payload of a work request.
+    /// Frames payload of a work request.
     fn work(&mut self, data: &SendData, held: &PinnedRegions) -> bool {
         let (offset, len) = (self.offset, self.len);
         if !data.inline.is_empty() {
@@ -485,17 +500,18 @@ impl Frame<'_> {
         }
     }
 
-    /// The payload of a Read Response.
+    /// Frames payload of a Read Response.
     fn response(&mut self, source: &Target) -> bool {
         let (offset, len) = (self.offset, self.len);
         if !self.in_place {
             return source.source().is_ok_and(|payload| self.stage(&payload));
         }
-        // Before the header is framed: were the region gone behind it, the peer would take for payload what comes next, the Terminate.
+        // Before the header is framed: if the region disappeared after that, the peer would take
+        // the Terminate that follows for payload.
         let Some(run) = source.lend(offset, len) else {
             return false;
         };
-        // Without a CRC the framer does not look at the payload.
+        // Without a CRC the framer does not read the payload.
         self.gather(&[][..], |tx| {
             tx.lend(run);
             true
@@ -514,8 +530,9 @@ impl Frame<'_> {
             .is_ok()
     }
 
-    /// Leaves payload where it lies. `pin` adds its runs to the batch, pinned or lent, and returns false if it could
-    /// not.
+    /// Sends payload in place.
+    ///
+    /// `pin` adds its runs to the batch, pinned or lent. It returns false if it could not.
     fn gather<P: Payload + ?Sized>(
         &mut self,
         source: &P,
