@@ -1,4 +1,5 @@
-//! The graceful close, and the close after a Terminate: what has to arrive, how long that may take, and how it fails.
+//! The graceful close, and the close after a Terminate: data that must arrive, time limits, and
+//! failures.
 
 use std::time::Duration;
 
@@ -8,33 +9,37 @@ use crate::event::{AsyncEvent, EndReason};
 use crate::qp::state::{QpEvent, QpState};
 use crate::wait::after;
 
-/// Pause between two looks for the acknowledgement of the last bytes after both FINs: the LLP reports nothing any more.
+/// Interval at which the acknowledgement of the last bytes is checked after both FINs. The LLP no
+/// longer reports anything then.
 const ACKNOWLEDGED_AGAIN: Duration = Duration::from_millis(10);
 
 /// A close that is under way.
 pub(super) struct Close {
     timer: CloseTimer,
-    /// Position in the stream up to which everything has to arrive: the end of what was framed of
-    /// our own work and of the answers in `owed`, or of a Terminate Message. Other answers lie
-    /// beyond it, so that a peer that goes on asking does not hold up the close.
+    /// Stream position up to which everything must be acknowledged.
+    ///
+    /// It is the end of our own framed work and of the answers in `owed`, or of a Terminate
+    /// Message. Other answers lie beyond it, so that a peer that goes on asking does not hold up
+    /// the close.
     goal: u64,
-    /// Number of answers that have to be sent whole: those to the requests that had arrived when
-    /// the close began, or before the peer's FIN.
+    /// Number of answers that must be sent whole: those to the requests that had arrived when the
+    /// close began, or before the peer's FIN.
     owed: usize,
     /// Bytes of Read Responses since they last counted as progress.
     answered: u64,
 }
 
 impl Close {
-    /// The stream has to arrive up to this position.
+    /// Moves the stream position up to which everything must be acknowledged.
     pub(super) fn waits_for(&mut self, goal: u64) {
         self.goal = goal;
     }
 }
 
 impl Connection {
-    /// The consumer closes gracefully: what was posted is sent, then FIN. Returns whether there was
-    /// a connection to close.
+    /// Closes gracefully on behalf of the consumer: sends the posted work, then a FIN.
+    ///
+    /// Returns true if there was a connection to close.
     pub(crate) fn disconnect(&mut self) -> bool {
         match self.state {
             QpState::Rts => {
@@ -56,7 +61,8 @@ impl Connection {
         }
     }
 
-    /// The handle of the QP was dropped. An idle connection closes gracefully; one with work under way is reset.
+    /// Handles the drop of the QP's handle. An idle connection closes gracefully; one with work
+    /// under way is reset.
     pub(crate) fn orphan(&mut self) {
         self.orphaned = true;
         // In Terminate, all that is left to send is the Terminate Message.
@@ -67,7 +73,7 @@ impl Connection {
         }
     }
 
-    /// The driver has sent our FIN.
+    /// Records that the driver has sent the FIN.
     pub(crate) fn fin_sent(&mut self) {
         self.fin.sent = true;
         tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, "FIN sent");
@@ -107,23 +113,26 @@ impl Connection {
         self.deadline = Some(close.timer.first_look(from));
     }
 
-    /// Counts the peer's requests that have arrived and are not answered: the close waits for these
-    /// answers, and not for those to requests that arrive later.
+    /// Counts the peer's requests that have arrived and are not answered.
+    ///
+    /// The close waits for these answers, and not for those to requests that arrive later.
     pub(super) fn owe_answers(&mut self) {
         if let (Some(close), Stage::Open(stream)) = (&mut self.close, &self.stage) {
             close.owed = stream.rdmap.requests_unanswered();
         }
     }
 
-    /// After a Terminate no answer is sent any more.
+    /// Expects no more answers: none are sent after a Terminate.
     pub(super) fn owe_no_answers(&mut self) {
         if let Some(close) = &mut self.close {
             close.owed = 0;
         }
     }
 
-    /// A segment has been framed. `answer`: of the answer to a request of the peer, and not of our
-    /// own work; `last`: the last one of its message.
+    /// Records that a segment was framed.
+    ///
+    /// `answer`: it belongs to the answer to a request of the peer, and not to local work; `last`:
+    /// it is the last segment of its message.
     pub(super) fn framed_in_close(&mut self, answer: bool, last: bool) {
         let Some(close) = &mut self.close else {
             return;
@@ -138,8 +147,10 @@ impl Connection {
         close.waits_for(self.tx.framed_to());
     }
 
-    /// A part of the answer to a request of ours has been placed. A close goes on while the
-    /// requests before it are answered, at no less than the pace of [`CloseTimer`].
+    /// Records that a part of the answer to a local request was placed.
+    ///
+    /// A close goes on while the requests before it are answered at the pace of [`CloseTimer`] or
+    /// faster.
     pub(super) fn answered_in_close(&mut self, bytes: u64, complete: bool) {
         let now = self.now;
         let Some(close) = &mut self.close else {
@@ -152,12 +163,13 @@ impl Connection {
         }
     }
 
-    /// Whether the driver has to say how much is unacknowledged: before the deadline, a FIN or a loss is reported.
+    /// Returns true if the driver has to report how much is unacknowledged, before it reports the
+    /// deadline, a FIN or a loss.
     pub(crate) fn is_closing(&self) -> bool {
         self.close.is_some()
     }
 
-    /// Time for a look at the close.
+    /// Checks the progress of the close.
     pub(super) fn look_at_close(&mut self) {
         let acknowledged = self.acknowledged();
         let Some(close) = &mut self.close else {
@@ -172,14 +184,15 @@ impl Connection {
         }
     }
 
-    /// The peer has made no progress for as long as a close may take without.
+    /// Ends a close during which the peer made no progress for the longest allowed time.
     fn give_close_up(&mut self) {
         let undelivered = self.undelivered();
         self.fin.abort = if self.orphaned {
-            // The process has no use for the connection: TCP may go on with what it has.
+            // The process no longer needs the connection: TCP may go on with the bytes it has.
             !self.tx.is_empty()
         } else {
-            // A peer that has everything and only does not close gets no reset, which could overtake its reading.
+            // A peer that has everything and only does not close gets no reset, which could arrive
+            // before it has read everything.
             !self.fin.sent || self.loses_work()
         };
         if self.loses_work() {
@@ -188,24 +201,26 @@ impl Connection {
         self.detach(QpEvent::LlpLost);
     }
 
-    /// Position in the stream that the peer has acknowledged.
+    /// Stream position that the peer has acknowledged.
     fn acknowledged(&self) -> u64 {
         self.tx.taken_to().saturating_sub(self.unacknowledged)
     }
 
-    /// Number of bytes that have to arrive and were not acknowledged.
+    /// Number of bytes that must arrive and were not acknowledged.
     fn undelivered(&self) -> u64 {
         let acknowledged = self.acknowledged();
         (self.close.as_ref()).map_or(0, |close| close.goal.saturating_sub(acknowledged))
     }
 
-    /// Whether work is lost if the connection ends now.
+    /// Returns true if work is lost when the connection ends now.
     fn loses_work(&self) -> bool {
         let owes = self.close.as_ref().is_some_and(|close| close.owed > 0);
         self.undelivered() > 0 || !self.sq.is_empty() || owes
     }
 
-    /// As [`Self::end`], for the loss of TCP: a graceful close has failed if it loses work.
+    /// Records the end of a connection whose TCP is lost, as [`Self::end`].
+    ///
+    /// A graceful close has failed if work is lost by it.
     pub(super) fn end_in_loss(&mut self, reason: EndReason) {
         if self.loses_work() {
             self.retract_orderly_end();
@@ -213,9 +228,11 @@ impl Connection {
         self.end(reason);
     }
 
-    /// As [`Self::end`], for an error; `told`: by a Terminate Message in either direction, so that
-    /// both ends report it, also during a graceful close. Behind our FIN there is none, and all
-    /// work is done: what is on its way still arrives.
+    /// Records the end of a connection in an error, as [`Self::end`].
+    ///
+    /// `told`: a Terminate Message in either direction reports the error. Both ends then report it,
+    /// even during a graceful close. After our FIN there is no Terminate and all work is done:
+    /// bytes that were sent still arrive.
     pub(super) fn end_in_terminate(&mut self, reason: EndReason, told: bool) {
         if told || !self.sq.is_empty() {
             self.retract_orderly_end();
@@ -223,14 +240,15 @@ impl Connection {
         self.end(reason);
     }
 
-    /// A graceful close has failed: the next [`Self::end`] replaces its reason.
+    /// Lets the next [`Self::end`] replace the reason of a graceful close, which has failed.
     fn retract_orderly_end(&mut self) {
         self.end.take_if(|end| end.is_orderly());
     }
 
-    /// Records why the connection ends; the first reason stays (5040-7.1-05), unless a graceful close has failed.
+    /// Records why the connection ends. The first reason stays (5040-7.1-05), unless a graceful
+    /// close has failed.
     pub(super) fn end(&mut self, reason: EndReason) {
-        // Trouble during a graceful close flushes what was to be done in it.
+        // An error during a graceful close is the cause for the work that it flushes.
         if self.end.as_ref().is_none_or(EndReason::is_orderly) {
             self.cause = Some(reason.cause());
         }

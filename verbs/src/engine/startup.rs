@@ -19,15 +19,17 @@ use crate::peer::first_fpdu_delay;
 use crate::qp::state::{QpEvent, QpState};
 use crate::wait::after;
 
-/// STag of the frames that serve as RTR indication. Nothing checks it (zero-length); some RNICs
-/// refuse STag 0.
+/// STag of the frames that serve as RTR indication.
+///
+/// They are empty, so nothing checks it, but some RNICs refuse STag 0.
 const RTR_STAG: STag = STag(1);
-/// So long after a refusal TCP is asked again (`Timeouts::refused`).
+/// Delay before TCP is tried again after a refusal (`Timeouts::refused`).
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 impl Connection {
-    /// An LLP stream is being connected; the MPA Request goes out when it is.
-    /// `again`: a new stream can be had for a second try with revision 1.
+    /// Starts an initiator: the MPA Request is sent once TCP is connected.
+    ///
+    /// `again`: the LLP can open a new stream for a second try with revision 1.
     pub(crate) fn start_initiator(
         &mut self,
         config: InitiatorConfig,
@@ -35,7 +37,7 @@ impl Connection {
     ) -> Result<bool, ConfigError> {
         let initiator = Initiator::new(config.clone())?;
         if self.failed_attempt.take().is_some() {
-            // Another address: the same life of the QP goes on.
+            // Another address: the same attempt of the QP goes on.
             self.fin = FinState::default();
         } else if self.state == QpState::Idle {
             self.begin();
@@ -55,7 +57,7 @@ impl Connection {
         Ok(true)
     }
 
-    /// TCP refused, and may be asked again: true when it will be.
+    /// Handles a refusal of TCP. Returns true if the connect will be tried again.
     pub(super) fn refused(&mut self) -> bool {
         let next = after(self.now, ASK_AGAIN);
         let asks = self.ask_until.is_some_and(|until| next <= until);
@@ -66,7 +68,9 @@ impl Connection {
         asks
     }
 
-    /// TCP does not connect to this address. True where others are to be tried: what was posted is kept for them.
+    /// Handles an address to which TCP does not connect.
+    ///
+    /// Returns true if other addresses are to be tried. Posted work is kept for them.
     pub(super) fn attempt_failed(&mut self, reason: &EndReason) -> bool {
         if !self.more_addresses {
             return false;
@@ -79,7 +83,7 @@ impl Connection {
         true
     }
 
-    /// No other address is tried. Ends what the last attempt left, if it failed.
+    /// Stops trying addresses. Ends the connection if the last attempt failed.
     pub(crate) fn no_more_attempts(&mut self) {
         self.more_addresses = false;
         if let Some(reason) = self.failed_attempt.take() {
@@ -88,19 +92,19 @@ impl Connection {
         }
     }
 
-    /// It is asked again now.
+    /// Begins the next retry after a refusal.
     pub(crate) fn ask_again(&mut self) {
         self.ask_again = None;
         self.deadline = Some(after(self.now, self.ctx.settings.timeouts.connect));
     }
 
-    /// No LLP stream can be had at all: nothing is tried any more.
+    /// Gives up, because no LLP stream can be opened at all.
     pub(crate) fn not_connected(&mut self, error: LlpError) {
         self.ask_until = None;
         self.lost(error);
     }
 
-    /// TCP is connected: sends the MPA Request.
+    /// Sends the MPA Request, because TCP is connected.
     pub(crate) fn tcp_connected(&mut self) {
         match std::mem::replace(&mut self.stage, Stage::Detached) {
             Stage::TcpConnect(initiator) => {
@@ -118,7 +122,9 @@ impl Connection {
         }
     }
 
-    /// The consumer has accepted the peer's `request`: `reply` goes out, and FPDUs may come.
+    /// Starts a responder: the consumer has accepted the peer's `request`.
+    ///
+    /// `reply` is sent, and FPDUs may arrive.
     pub(crate) fn start_responder(
         &mut self,
         request: &[u8],
@@ -142,21 +148,22 @@ impl Connection {
         let limit = if negotiated.rtr_offered.is_empty() {
             timeouts.first_fpdu
         } else {
-            // RFC 6581 section 9.2: the RTR indication is due now, without any ULP.
+            // RFC 6581 section 9.2: the RTR indication comes without any ULP, so it is due now.
             Some(timeouts.rtr)
         };
         self.deadline = limit.map(|limit| after(self.now, limit));
         let client_server = negotiated.rtr_offered.is_empty();
         self.open(negotiated, emss);
         if self.ctx.settings.send_first && client_server {
-            // The gate opens with the first FPDU of the initiator, and then at the latest.
+            // The gate opens with the first FPDU of the initiator, or at this time at the latest.
             self.hold = Some(after(self.now, first_fpdu_delay(&self.ctx.settings)));
         }
-        // The event follows with the first FPDU: before that nothing may be sent.
+        // The event follows with the first FPDU: nothing may be sent before.
         self.event(QpEvent::Established)
     }
 
-    /// MPA startup was done by the program: FPDUs may come, and go.
+    /// Starts a connection whose MPA startup was done by the program. FPDUs may be sent and
+    /// received.
     pub(crate) fn start_open(&mut self, negotiated: Negotiated, emss: usize) -> bool {
         if self.state != QpState::Idle {
             return false;
@@ -179,7 +186,7 @@ impl Connection {
         self.event(QpEvent::Established)
     }
 
-    /// Bytes while the MPA Reply is awaited. What follows the Reply stays in `rx`.
+    /// Handles bytes while the MPA Reply is awaited. Bytes after the Reply stay in `rx`.
     pub(super) fn receive_reply(&mut self, rx: &mut ReceiveBuffer) {
         let Stage::AwaitReply(initiator) = &mut self.stage else {
             return;
@@ -231,23 +238,23 @@ impl Connection {
         }
     }
 
-    /// RFC 6581 sections 9.1 and 9.2: the Reply is well formed, but cannot be lived with.
+    /// Refuses a well-formed Reply that cannot be accepted (RFC 6581 sections 9.1 and 9.2).
     fn refuse_reply(&mut self, code: MpaErrorCode) {
         let cause = Cause::end(EndKind::ReplyRefused(code));
         self.offended(StreamError::Mpa(code.code()), cause, None);
     }
 
-    /// Full Operation: DDP and RDMAP begin here (5044-7.1-04).
+    /// Enters Full Operation: DDP and RDMAP begin here (5044-7.1-04).
     fn open(&mut self, mut negotiated: Negotiated, emss: usize) {
         let role = negotiated.role;
         tracing::debug!(
             parent: &self.span, qp = self.ctx.qp_num, revision = ?negotiated.revision, crc = negotiated.crc,
             ird = negotiated.ird, ord = negotiated.ord, "startup is done"
         );
-        // 0x3FFF leaves IRD and ORD to the ULPs, and revision 1 does not speak of them; our own
-        // limits hold in any case.
+        // 0x3FFF leaves IRD and ORD to the ULPs, and revision 1 does not negotiate them. The local
+        // limits apply in any case.
         let limits = &self.ctx.settings.limits;
-        // The RTR indication may be a Read: that one must have its place on both sides.
+        // The RTR indication may be a Read, which must have its place on both sides.
         let rtr_ird = u16::from(negotiated.rtr_offered.read && role == Role::Responder);
         let rtr_ord = u16::from(negotiated.rtr == Some(Rtr::Read) && role == Role::Initiator);
         negotiated.ird = negotiated.ird.min(limits.max_ird).max(rtr_ird);
@@ -278,8 +285,9 @@ impl Connection {
         }));
     }
 
-    /// Begins an RTR indication (6581-5-01), which belongs to no work request: the first message of all, or a later one that
-    /// only has to arrive.
+    /// Begins an RTR indication (6581-5-01), which belongs to no work request.
+    ///
+    /// It is the first message of the connection, or a later one that only has to arrive.
     pub(super) fn begin_rtr(&mut self, rtr: Rtr) {
         let Stage::Open(stream) = &mut self.stage else {
             return;
@@ -301,9 +309,9 @@ impl Connection {
                         message
                     }
                     Err(_) => {
-                        // 6581-9.3-01: any other local error of enhanced setup is code 5. There is no other:
-                        // nothing else of ours happens between the Reply and the RTR indication, and a
-                        // responder may send no FPDU at all at that time.
+                        // 6581-9.3-01: any other local error of enhanced setup is code 5. There is
+                        // no other one: nothing else happens locally between the Reply and the RTR
+                        // indication, and a responder may send no FPDU at that time.
                         let code = MpaErrorCode::LocalCatastrophic.code();
                         let cause = Cause::local(LocalProblem::RtrRead);
                         return self.offended(StreamError::Mpa(code), cause, None);
@@ -315,7 +323,7 @@ impl Connection {
         stream.current = Some(Current::Rtr);
     }
 
-    /// The stream ended during startup.
+    /// Handles the end of the stream during startup.
     pub(super) fn startup_closed(&mut self, reset: bool) {
         if let Stage::AwaitReply(initiator) = &mut self.stage {
             let error = initiator.closed(reset);
@@ -360,17 +368,17 @@ impl Connection {
         self.detach(QpEvent::LlpLost);
     }
 
-    /// Time, as the driver last told it.
+    /// Sets the current time.
     pub(crate) fn set_now(&mut self, now: Instant) {
         self.now = now;
         if self.hold.is_some_and(|hold| hold <= now) {
             self.hold = None;
-            // `Settings::send_first`; an initiator's is open.
+            // `Settings::send_first` on a responder; the gate of an initiator is open.
             if let Stage::Open(stream) = &mut self.stage
                 && !stream.gate.may_send()
             {
                 stream.gate = uwarp_mpa::SendGate::Open;
-                // An initiator that is spoken to first may have nothing to say.
+                // An initiator that receives first may have nothing to send.
                 self.deadline = None;
             }
         }

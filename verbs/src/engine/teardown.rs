@@ -1,4 +1,4 @@
-//! How a connection ends: an error of the peer, an error of ours, a Terminate Message, a FIN, a
+//! How a connection ends: protocol errors of the peer, local errors, a Terminate Message, a FIN, a
 //! reset, a timeout.
 
 use uwarp_ddp::Header;
@@ -20,7 +20,9 @@ use crate::qp::state::{QpEvent, QpState};
 use crate::qp::wr::SendOp;
 
 impl Connection {
-    /// The peer broke a rule. `segment` is the ULPDU in which it did, with its length.
+    /// Ends the connection because the peer violated the protocol.
+    ///
+    /// `segment` is the ULPDU with the violation, with its length.
     pub(super) fn offended(
         &mut self,
         error: StreamError,
@@ -42,8 +44,10 @@ impl Connection {
         self.finish_in_error(QpEvent::TerminateSent, send, receive);
     }
 
-    /// A work request of this side cannot be carried out (5040-7.1-02: the Terminate goes instead).
-    /// `send` is the one in the send queue, by its sequence number; `receive`: the one at the head.
+    /// Ends the connection because a local work request cannot be carried out.
+    ///
+    /// A Terminate is sent instead (5040-7.1-02). `send` is the request in the send queue, by its
+    /// sequence number; `receive` is the status of the receive at the head.
     pub(super) fn fail_locally(
         &mut self,
         send: Option<(u64, Status)>,
@@ -63,7 +67,7 @@ impl Connection {
         self.finish_in_error(QpEvent::TerminateSent, send, receive);
     }
 
-    /// The source of a Read that the peer asked for has gone after it was checked.
+    /// Ends the connection because the source of a peer's Read disappeared after it was checked.
     pub(super) fn source_gone(
         &mut self,
         header: &ReadRequestHeader,
@@ -72,7 +76,7 @@ impl Connection {
     ) {
         let error = StreamError::Protection(fault);
         let terminate = Terminate::for_read_under_way(&error, header, sent);
-        // What was framed of the Response still goes out: the Terminate counts it.
+        // The part of the Response that was framed is still sent: the Terminate reports its length.
         self.tx.settle();
         let said = self.frame_terminate(&terminate);
         let cause = Cause::access(Refusal::source_gone(header, sent));
@@ -85,7 +89,8 @@ impl Connection {
         self.finish_in_error(QpEvent::TerminateSent, None, None);
     }
 
-    /// The memory of an Atomic Operation that the peer asked for has gone after it was checked.
+    /// Ends the connection because the memory of a peer's Atomic Operation disappeared after it was
+    /// checked.
     pub(super) fn atomic_gone(&mut self, job: &AtomicJob, fault: AtomicFault) {
         let error = StreamError::Atomic(fault);
         let terminate = Terminate::for_atomic(&error, job);
@@ -108,8 +113,9 @@ impl Connection {
         self.finish_in_error(QpEvent::TerminateSent, None, None);
     }
 
-    /// The message under way has no place in its receive: the region was deregistered, or could not be used from the
-    /// beginning.
+    /// Ends the connection because the receive of the current message has no usable memory.
+    ///
+    /// Its region was deregistered, or an element was unusable from the beginning.
     pub(super) fn receive_buffer_gone(&mut self) {
         let fault = self.rq.taken().and_then(|wqe| wqe.fault.as_deref());
         let problem = fault.map_or(LocalProblem::ReceiveGone, |fault| {
@@ -118,7 +124,7 @@ impl Connection {
         self.fail_locally(None, Some(Status::LocalProtection), problem);
     }
 
-    /// The sink of an outstanding Read or atomic was deregistered.
+    /// Ends the connection because the sink of an outstanding Read or atomic was deregistered.
     pub(super) fn read_sink_gone(&mut self, sequence: u64) {
         self.fail_locally(
             Some((sequence, Status::LocalProtection)),
@@ -127,7 +133,7 @@ impl Connection {
         );
     }
 
-    /// The peer's Terminate Message has arrived.
+    /// Handles the peer's Terminate Message.
     pub(super) fn terminated_by_peer(&mut self, terminate: Terminate) {
         let code = terminate.reason();
         tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, %code, "Terminate came");
@@ -157,16 +163,17 @@ impl Connection {
             Some(message) => EndReason::PeerLacksRfc7306 { message, terminate },
             None => EndReason::TerminateReceived { terminate, cause },
         };
-        // What we sent before a close did not do what the completions said.
+        // Work that completed before a close did not have the effect that its completions report.
         self.end_in_terminate(reason, true);
         self.finish_in_error(QpEvent::TerminateReceived, blamed, None);
     }
 
-    /// The peer's FIN. `midway`: bytes of an incomplete FPDU or startup frame are left.
+    /// Handles the peer's FIN. `midway`: bytes of an incomplete FPDU or startup frame are left.
     ///
-    /// Stream and connection are one, and this is how their graceful end is told (5044-3-11, 5044-7.2-01, 5041-3-07,
-    /// 5041-3-08). It is none while a message is under way, also between two FPDUs: who closes gracefully has sent what
-    /// was begun (5041-6.2.1-01), so the stream was lost (5041-6.2.2-01).
+    /// Stream and connection are one, and the FIN reports their graceful end (5044-3-11,
+    /// 5044-7.2-01, 5041-3-07, 5041-3-08). A FIN within a message, even between two FPDUs, is not
+    /// graceful. A graceful close sends every begun message first (5041-6.2.1-01), so the stream
+    /// was lost (5041-6.2.2-01).
     pub(crate) fn peer_fin(&mut self, midway: bool) {
         if self.fin.received {
             return;
@@ -187,8 +194,10 @@ impl Connection {
         }
     }
 
-    /// The peer has closed its half between two messages. What was posted before is still sent
-    /// (5041-6.2.1-04), unless it waits for an answer that cannot come any more.
+    /// Handles a FIN between two messages.
+    ///
+    /// Earlier requests are still sent (5041-6.2.1-04), unless they wait for an answer that can no
+    /// longer arrive.
     fn half_closed(&mut self) {
         self.event(QpEvent::PeerFin);
         self.end(EndReason::PeerDisconnect);
@@ -200,17 +209,19 @@ impl Connection {
         self.owe_answers();
         self.flush_receives(None);
         match &self.stage {
-            // The FPDU that would have let us send can come no more.
+            // The FPDU that would have opened the send gate can no longer arrive.
             Stage::Open(stream) if !stream.gate.may_send() => self.flush_sends(None),
-            // No Response can come any more.
+            // No Response can arrive any more.
             _ => self.sq.refuse_requests(),
         }
         self.retire();
         self.check_closed();
     }
 
-    /// TCP is gone, without a FIN at a proper place. What it has not taken, and so will not transfer, is flushed
-    /// (5041-3-03), and its error goes up as it is (5041-7-01).
+    /// Handles the loss of TCP without a FIN between two messages.
+    ///
+    /// Requests that TCP has not taken, and so will not transfer, are flushed (5041-3-03). The
+    /// error of TCP is reported unchanged (5041-7-01).
     pub(crate) fn lost(&mut self, error: LlpError) {
         match &self.stage {
             Stage::Detached => return,
@@ -224,7 +235,8 @@ impl Connection {
                 }
                 self.end(reason);
             }
-            // 6581-10-05: a peer that does this may not know our Request. One that is silent has said nothing about it.
+            // 6581-10-05: a peer that resets may not understand our Request. A silent peer has said
+            // nothing about it.
             Stage::AwaitReply(_)
                 if matches!(error, LlpError::Reset { .. } | LlpError::Broken { .. }) =>
             {
@@ -237,9 +249,9 @@ impl Connection {
         self.detach(QpEvent::LlpLost);
     }
 
-    /// The consumer gives the connection up: reset.
+    /// Resets the connection on behalf of the consumer.
     pub(crate) fn abort(&mut self) {
-        // Between two addresses there is no stage, and the connection still begins.
+        // Between two addresses the stage is `Detached`, but the connection is still being set up.
         self.more_addresses = false;
         let is_between = self.failed_attempt.take().is_some();
         if !is_between && matches!(self.stage, Stage::Detached) {
@@ -250,7 +262,7 @@ impl Connection {
         self.detach(QpEvent::Abort);
     }
 
-    /// The consumer moves the QP to Error, with a connection or without.
+    /// Moves the QP to Error on behalf of the consumer, with or without a connection.
     pub(crate) fn fail(&mut self) {
         self.abort();
         self.event(QpEvent::Abort);
@@ -258,12 +270,12 @@ impl Connection {
         self.flush_receives(None);
     }
 
-    /// The consumer moves an open QP to Terminate.
+    /// Moves an open QP to Terminate on behalf of the consumer.
     pub(crate) fn terminate(&mut self) {
         self.fail_locally(None, None, LocalProblem::MovedToTerminate);
     }
 
-    /// `deadline` has passed.
+    /// Handles a `deadline` that has passed.
     pub(crate) fn deadline_passed(&mut self) {
         self.deadline = None;
         match &self.stage {
@@ -284,8 +296,10 @@ impl Connection {
         }
     }
 
-    /// For as long as `timeouts.stalled` the peer has not read what it was sent, or not finished what it
-    /// began to send.
+    /// Ends the connection because the peer stalled for `timeouts.stalled`.
+    ///
+    /// The peer has not read the bytes it was sent (`sending`), or not finished an FPDU that it
+    /// began.
     pub(crate) fn stalled(&mut self, sending: bool) {
         if matches!(self.stage, Stage::Detached) {
             return;
@@ -295,7 +309,7 @@ impl Connection {
         self.detach(QpEvent::LlpLost);
     }
 
-    /// The LLP stream is over: everything outstanding is flushed.
+    /// Drops the LLP stream and flushes everything outstanding.
     pub(super) fn detach(&mut self, event: QpEvent) {
         self.event(event);
         self.stage = Stage::Detached;
@@ -312,10 +326,10 @@ impl Connection {
         self.last_receive_taken();
     }
 
-    /// After a Terminate in either direction: everything is flushed, then a graceful close, so that
-    /// the message arrives (5040-6.2.1-04).
+    /// Flushes everything after a Terminate in either direction, and begins a graceful close.
     ///
-    /// The state says that the stream has failed. From then on nothing else is sent on it, and what arrives is
+    /// The close is graceful so that the message arrives (5040-6.2.1-04). The state records that
+    /// the stream has failed. From then on nothing else is sent on it, and bytes that arrive are
     /// dropped (5041-3-05).
     fn finish_in_error(
         &mut self,
@@ -333,7 +347,8 @@ impl Connection {
         self.owe_no_answers();
     }
 
-    /// The QP has failed and takes no receive any more: who posts to its SRQ is told, once.
+    /// Raises [`AsyncEvent::LastWqeReached`], once, when a failed QP takes no more receives of its
+    /// SRQ.
     fn last_receive_taken(&mut self) {
         let fails = matches!(self.state, QpState::Terminate | QpState::Error);
         if fails && self.rq.is_shared() && !std::mem::replace(&mut self.told_last_wqe, true) {
@@ -343,8 +358,9 @@ impl Connection {
         }
     }
 
-    /// A completion of this QP found its CQ full and is lost: the program cannot know any more what was done, so
-    /// the connection ends.
+    /// Ends the connection if a completion was lost because its CQ was full.
+    ///
+    /// The program can no longer know which work was done.
     #[inline]
     pub(super) fn end_on_lost_completion(&mut self) {
         if let Some(overflow) = self.lost {
@@ -369,8 +385,9 @@ impl Connection {
         self.finish_in_error(QpEvent::TerminateSent, None, None);
     }
 
-    /// Frames the Terminate as the next and last FPDU. False where nothing may be sent
-    /// (5044-7.1.2-15).
+    /// Frames the Terminate as the next and last FPDU.
+    ///
+    /// Returns false if nothing may be sent (5044-7.1.2-15).
     fn send_terminate(&mut self, terminate: Option<&Terminate>) -> bool {
         self.drop_unsent();
         terminate.is_some_and(|terminate| self.frame_terminate(terminate))
@@ -407,7 +424,7 @@ impl Connection {
         framed.is_ok()
     }
 
-    /// Forgets every FPDU that the LLP has taken nothing of.
+    /// Drops every FPDU that the LLP has not begun to take.
     fn drop_unsent(&mut self) {
         let dropped = self.tx.truncate();
         self.recorder.dropped_behind(self.tx.framed_to());
@@ -419,7 +436,7 @@ impl Connection {
         }
     }
 
-    /// The Read or atomic that a wrong Response belongs to.
+    /// Returns the Read or atomic that a wrong Response belongs to.
     fn blame_read_response(&self, error: &StreamError, cause: Cause) -> Option<Blamed> {
         let mismatch = matches!(
             error,
@@ -435,7 +452,7 @@ impl Connection {
             })
     }
 
-    /// The work request that the peer's Terminate speaks of, when it can be told.
+    /// Returns the work request that the peer's Terminate is about, if it can be determined.
     fn blame_by_terminate(&self, terminate: &Terminate) -> Option<Blamed> {
         if !terminate.headers_fit() {
             return None;
@@ -450,8 +467,8 @@ impl Connection {
             let sequence = self.request_of(terminate)?;
             return self.blamed(sequence, status, terminate);
         }
-        // A Write or a Send is complete when the LLP has taken it. If the oldest is not, its bytes
-        // were only partly taken when the peer answered: it is the one.
+        // A Write or Send is complete when the LLP has taken it. If the oldest one is not complete,
+        // only a part of it was sent when the peer answered, so the Terminate is about it.
         let (sequence, wqe) = self.sq.front()?;
         let tagged = terminate.is_about_tagged();
         let fits = match wqe.op {
@@ -474,8 +491,7 @@ impl Connection {
         })
     }
 
-    /// Whether the Terminate is about a Send or Write of ours, which then was complete: TCP had
-    /// taken it.
+    /// Returns true if the Terminate is about a Send or Write that has completed: TCP had taken it.
     fn may_be_complete(&self, terminate: &Terminate) -> bool {
         terminate.headers_fit()
             && matches!(
@@ -484,8 +500,10 @@ impl Connection {
             )
     }
 
-    /// The Read or atomic of which a Terminate has the DDP header; the oldest one if it has none. (In
-    /// that of Linux siw the MSN may be something else.)
+    /// Returns the Read or atomic whose DDP header a Terminate contains, or the oldest one if it
+    /// has none.
+    ///
+    /// A Terminate of Linux siw may contain an arbitrary value as MSN.
     fn request_of(&self, terminate: &Terminate) -> Option<u64> {
         if let (Stage::Open(stream), Some(Header::Untagged(header)), Peer::Rfc) =
             (&self.stage, terminate.ddp_header(), terminate.read_as())
@@ -498,15 +516,17 @@ impl Connection {
         self.sq.oldest_request()
     }
 
-    /// The message of RFC 7306 that the peer refuses because it does not know it. Linux siw does not
-    /// say in its Terminate which one it was.
+    /// Returns the message of RFC 7306 that the peer refuses because it does not support it.
+    ///
+    /// A Terminate of Linux siw does not say which message it was.
     fn extension_refused(&self, terminate: &Terminate) -> Option<Opcode> {
         const UNEXPECTED: TerminateCode = TerminateCode {
             layer: 0,
             etype: 2,
             code: 6,
         };
-        // What may be siw's is: by the RFCs it would say that MPA startup has failed, which is over.
+        // A code that may be siw's is read that way: read by the RFCs, it would report a failed MPA
+        // startup, which is over.
         if terminate.rfc_reason() != UNEXPECTED && terminate.if_siw() != Some(UNEXPECTED) {
             return None; // 7306-1.1-i01
         }

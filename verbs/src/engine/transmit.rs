@@ -1,4 +1,4 @@
-//! What was framed and not yet taken by the LLP.
+//! Framed bytes that the LLP has not taken yet.
 
 use std::ops::Range;
 
@@ -9,26 +9,32 @@ use super::page_offset_buffer;
 use super::receive_buffer::SMALL_STAGING;
 use crate::mem::{LentRun, PinnedRun};
 
-/// Bytes of staging, and of what is lent, after which a batch is handed to the LLP; more where the peer has asked for much more
-/// ([`TxBatch::allow`]).
+/// Bytes of staged and lent payload after which a batch is handed to the LLP.
+///
+/// More if the peer has asked for much more ([`TxBatch::allow`]).
 const STAGED_LIMIT: usize = 256 * 1024;
 /// Bytes in all (staged and in place) after which a batch is handed to the LLP.
 pub(super) const BATCH_LIMIT: usize = 1024 * 1024;
-/// The same for the first batch after a pause, so that the peer begins to receive a large message while the rest of it is still checksummed. Behind it a
-/// batch may be as long as any at once: within a host, what a later call copies goes into memory that the other processor has just read, which is slower, so
-/// the fewer calls the better.
+/// Bytes in all after which the first batch after a pause is handed to the LLP.
+///
+/// The peer begins to receive a large message while the rest is still checksummed. Later batches
+/// may have the full length. Within a host, a later call copies into memory that the other
+/// processor has just read, which is slower, so fewer calls are better.
 const FIRST_BATCH: usize = 128 * 1024;
-/// So many turns that find nothing to send are a pause. A program that posts one message after the other makes a few polls in between, and
-/// one that polls for an answer hundreds. One that goes to sleep pauses at once ([`TxBatch::sleeps`]).
+/// Number of turns with nothing to send that count as a pause.
+///
+/// A program that posts one message after another makes a few polls in between. One that polls for
+/// an answer makes hundreds. One that goes to sleep pauses at once ([`TxBatch::sleeps`]).
 pub(crate) const PAUSE: u32 = 64;
 /// Parts handed to the LLP in one call.
 pub(crate) const PARTS_PER_CALL: usize = 64;
-/// Parts of one batch; several calls, one refill.
+/// Parts of one batch: several calls, one refill.
 const PARTS_LIMIT: usize = 4 * PARTS_PER_CALL;
-/// Staging that is worth keeping. A full batch and one more FPDU fit, so that nothing is allocated per
-/// message.
+/// Capacity of staging that is kept.
+///
+/// A full batch and one more FPDU fit, so that nothing is allocated per message.
 const KEEP: usize = BATCH_LIMIT + FPDU;
-/// One more FPDU, with Markers, than the limit says, and to spare.
+/// Room for one FPDU, with Markers, beyond the limit of a batch.
 const FPDU: usize = 128 * 1024;
 
 /// A run of bytes of the stream.
@@ -37,7 +43,7 @@ enum Part {
     Staged(Range<usize>),
     /// Registered memory that stays pinned until the LLP has taken it.
     InPlace(PinnedRun),
-    /// Registered memory that is lent until one call of the LLP is over.
+    /// Registered memory that is lent until one call of the LLP returns.
     Lent(LentRun),
 }
 
@@ -53,87 +59,94 @@ impl Part {
 
 /// A batch of framed bytes on its way to the LLP.
 ///
-/// It is filled only when it is empty, so that staging never has to be moved, and drained by any
-/// number of [`TxBatch::taken`] calls. Offsets are counted from the first byte of the connection.
+/// It is filled only when it is empty, so that staging never has to be moved. Any number of
+/// [`TxBatch::taken`] calls drain it. Offsets count from the first byte of the connection.
 #[derive(Default)]
 pub(crate) struct TxBatch {
-    /// Staging. Behind `filled` are bytes of earlier batches, so that nothing has to be cleared again.
+    /// Staging. After `filled` it holds bytes of earlier batches, so that nothing is cleared again.
     staged: Vec<u8>,
     filled: usize,
-    /// Where in it this batch begins.
+    /// Index in `staged` at which this batch begins.
     lead: usize,
     parts: Vec<Part>,
-    /// Bytes that are lent.
+    /// Number of lent bytes.
     lent: usize,
-    /// Bytes of staging, and of what is lent, after which this batch is handed to the LLP. (If the LLP takes nothing, what is lent is copied.)
+    /// Bytes of staged and lent payload after which this batch is handed to the LLP. Lent payload
+    /// counts because it is copied if the LLP takes nothing.
     limit: usize,
-    /// The part that the LLP takes next, and how much of it was taken.
+    /// Index of the part that the LLP takes next, and the bytes of it that were taken.
     part: usize,
     within: usize,
-    /// Stream offsets: the next byte for the LLP, and the end of what is framed.
+    /// Stream offsets of the next byte for the LLP, and of the end of the framed bytes.
     taken: u64,
     framed: u64,
     /// Ends of the FPDUs of this batch, as stream offsets.
     ends: Vec<u64>,
-    /// Stream offset of the first byte of this batch, and whether that lies within an FPDU.
+    /// Stream offset of the first byte of this batch, and whether it lies within an FPDU.
     start: u64,
     mid_fpdu: bool,
-    /// Stream offset behind the startup frame.
+    /// Stream offset after the startup frame.
     floor: u64,
-    /// Stream offset behind the last Read or atomic of ours.
+    /// Stream offset after the last Read or Atomic Request of this side.
     asked: u64,
-    /// A first batch has gone since the last pause: those behind it may be as long as any.
+    /// A full batch was sent since the last pause: later batches may have the full length.
     begun: bool,
     /// Turns since the last batch that found nothing to send.
     quiet: u32,
-    /// This batch is as long as a batch may be.
+    /// This batch has reached its size limit.
     full: bool,
 }
 
 impl TxBatch {
-    /// Whether the LLP has taken everything.
+    /// Returns true if the LLP has taken everything.
     pub(crate) fn is_empty(&self) -> bool {
         self.taken == self.framed
     }
 
-    /// Stream offset up to which the LLP has taken bytes.
+    /// Returns the stream offset up to which the LLP has taken bytes.
     pub(crate) fn taken_to(&self) -> u64 {
         self.taken
     }
 
-    /// Stream offset up to which bytes are framed.
+    /// Returns the stream offset up to which bytes are framed.
     #[inline]
     pub(crate) fn framed_to(&self) -> u64 {
         self.framed
     }
 
-    /// Whether more should be framed before the LLP is called.
+    /// Returns true if more should be framed before the LLP is called.
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
         self.filled - self.lead + self.lent < self.limit
-            // What one call does not offer would be copied (where a batch does not begin with as many of other parts).
+            // Lent parts that one call does not offer would be copied. This bounds them, unless as
+            // many parts of other kinds precede the first one.
             && (self.lent == 0 || self.parts.len() + 2 <= PARTS_PER_CALL)
             && self.left() < if self.begun { BATCH_LIMIT } else { FIRST_BATCH }
             && self.parts.len() < PARTS_LIMIT
     }
 
-    /// A batch begins, and the peer has asked for so many bytes: what is left of the response whose turn it is, and of those behind it. The longer a call of the LLP, the less it takes of
-    /// the kernel's time, but responses that the peer waits for must not be all in one: when it has a half of them, it may ask for more while the others
-    /// are sent. A single one it can do nothing with before it has it whole.
+    /// Raises the size limit of a new batch for payload that the peer has asked for.
+    ///
+    /// `next`: bytes left in the current Read Response; `behind`: bytes of the responses queued
+    /// after it. A longer call of the LLP takes less time in the kernel per byte. Several responses
+    /// are not sent all at once: after half of them the peer may ask for more while the others are
+    /// sent. A single response is of no use to the peer before it is whole.
     pub(crate) fn allow(&mut self, next: u64, behind: u64) {
         let most = next.max((next + behind) / 2);
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         self.limit = self.limit.max(most.min(BATCH_LIMIT));
     }
 
-    /// A batch is on its way. Behind one that is full the next may be longer; a short message is not the beginning of a large one.
+    /// Records that a batch was framed.
+    ///
+    /// The next one may be longer if this one is full. A short message does not begin a large one.
     pub(crate) fn goes_on(&mut self) {
         self.full = !self.has_room();
         self.quiet = 0;
         self.begun |= self.full;
     }
 
-    /// There was nothing to send, in one turn more.
+    /// Counts a turn that found nothing to send; enough of them are a pause.
     pub(crate) fn pauses(&mut self) {
         self.quiet += 1;
         if self.quiet >= PAUSE {
@@ -142,26 +155,29 @@ impl TxBatch {
         }
     }
 
-    /// The program goes to sleep: whatever it sends next comes after a pause.
+    /// Begins a pause, because the program goes to sleep.
     pub(crate) fn sleeps(&mut self) {
         self.quiet = 0;
         self.begun = false;
     }
 
-    /// Whether the rest of this batch needs another call of the LLP, or another batch follows it, `unsent` being what there is to frame.
+    /// Returns true if the rest of this batch needs another call of the LLP, or another batch
+    /// follows.
+    ///
+    /// `unsent`: there is more to frame.
     pub(crate) fn is_followed(&self, unsent: bool) -> bool {
         (self.full && unsent) || self.parts.len() - self.part > PARTS_PER_CALL
     }
 
-    /// Bytes of this batch that the LLP has not taken.
+    /// Number of bytes of this batch that the LLP has not taken.
     pub(crate) fn left(&self) -> usize {
         usize::try_from(self.framed - self.taken).unwrap_or(usize::MAX)
     }
 
-    /// There is nothing to send, and nothing to frame: what a batch has held goes back, once.
+    /// Releases the buffers of the last batch, once, because there is nothing to send or to frame.
     #[inline]
     pub(crate) fn rests(&mut self, pool: &BufferPool) {
-        // Behind a batch that was lent and taken in one call there are no parts any more.
+        // A batch that was lent and taken in one call has no parts left.
         if !self.parts.is_empty() || self.staged.capacity() > SMALL_STAGING {
             self.release();
             self.return_staging(pool);
@@ -171,7 +187,7 @@ impl TxBatch {
         }
     }
 
-    /// Starts a new batch; the old one must have been taken.
+    /// Starts a new batch. The old one must have been taken.
     pub(crate) fn reset(&mut self) {
         debug_assert!(self.is_empty());
         self.parts.clear();
@@ -186,7 +202,7 @@ impl TxBatch {
         self.mid_fpdu = false;
     }
 
-    /// Gives back memory that an idle connection does not need.
+    /// Releases memory that an idle connection does not need.
     pub(crate) fn release(&mut self) {
         if self.is_empty() {
             self.reset();
@@ -197,15 +213,17 @@ impl TxBatch {
         }
     }
 
-    /// A batch will be filled: takes a large staging buffer from the pool, if this has none.
+    /// Takes a large staging buffer from the pool for the next batch, if there is none.
     pub(crate) fn borrow_staging(&mut self, pool: &BufferPool) {
         if self.staged.capacity() == 0 {
             self.staged = pool.take_staging();
         }
     }
 
-    /// Nothing is left to send: a large staging buffer goes to the pool, so that a connection which was
-    /// made to send much once (a peer can, by Reads) does not keep it.
+    /// Returns a large staging buffer to the pool if nothing is left to send.
+    ///
+    /// Otherwise a connection would keep the buffer after one large transfer, which a peer can
+    /// cause with Reads.
     pub(crate) fn return_staging(&mut self, pool: &BufferPool) {
         if self.is_empty() && self.staged.capacity() > SMALL_STAGING {
             self.reset();
@@ -221,7 +239,9 @@ impl TxBatch {
         value
     }
 
-    /// Appends bytes by letting `fill` write over so many, and tell how many of them it wrote; none after an error.
+    /// Reserves `most` bytes, lets `fill` write into them and keeps the number that it returns.
+    ///
+    /// Appends nothing on error.
     #[inline]
     pub(crate) fn stage_over<E>(
         &mut self,
@@ -241,18 +261,22 @@ impl TxBatch {
         Ok(())
     }
 
-    /// Nothing is staged, and so many bytes will be: they begin where the kernel copies them from fast.
+    /// Begins staging of `most` bytes at an address from which the kernel copies fast.
     fn place(&mut self, most: usize) {
         self.make_room(most + page_offset_buffer::PAGE);
         self.lead = page_offset_buffer::lead(&self.staged);
         self.filled = self.lead;
     }
 
-    /// Sees to it that so many bytes of staging fit. What does not fit into a small buffer gets room for all of this batch at once: a vector that
-    /// grows by itself may grow beyond what is worth keeping, is cut when the connection rests, and grows again.
+    /// Makes room for `len` bytes of staging.
+    ///
+    /// A buffer that has to grow beyond a small one gets room for the whole batch at once. A vector
+    /// that grows by itself may exceed the kept capacity, would be shrunk when the connection
+    /// rests, and would grow again.
     fn make_room(&mut self, len: usize) {
         if len > self.staged.capacity() && len > SMALL_STAGING {
-            // Of a batch that may be longer than usual, too: how long those are depends on what was asked for and on pauses.
+            // A batch above the usual limit gets the largest buffer, because its length varies with
+            // the requests and pauses.
             let batch = if self.limit > STAGED_LIMIT {
                 KEEP
             } else {
@@ -263,7 +287,7 @@ impl TxBatch {
         }
     }
 
-    /// Staging is filled up to here now.
+    /// Extends the batch to `end` of the staging buffer.
     #[inline]
     fn staged_to(&mut self, end: usize) {
         let start = self.filled;
@@ -276,20 +300,22 @@ impl TxBatch {
         }
     }
 
-    /// Appends registered memory, to be gathered from where it lies.
+    /// Appends registered memory, to be gathered in place.
     pub(crate) fn in_place(&mut self, run: PinnedRun) {
         self.framed += run.len() as u64;
         self.parts.push(Part::InPlace(run));
     }
 
-    /// Appends memory that a peer reads, to be gathered from where it lies, until [`Self::reclaim`].
+    /// Appends memory that a peer reads, to be gathered in place until [`Self::reclaim`].
     pub(crate) fn lend(&mut self, run: LentRun) {
         self.framed += run.len() as u64;
         self.lent += run.len();
         self.parts.push(Part::Lent(run));
     }
 
-    /// The call of the LLP is over, or the memory is needed: nothing is lent any more. What the LLP has not taken is copied.
+    /// Ends all loans, after a call of the LLP or because the memory is needed.
+    ///
+    /// Bytes that the LLP has not taken are copied.
     #[inline]
     pub(crate) fn reclaim(&mut self) {
         if self.lent > 0 {
@@ -323,24 +349,24 @@ impl TxBatch {
         }
     }
 
-    /// An FPDU (or a startup frame) ends here.
+    /// Marks the end of an FPDU or a startup frame.
     #[inline]
     pub(crate) fn end_of_fpdu(&mut self) {
         self.ends.push(self.framed);
     }
 
-    /// A Read or atomic of ours ends here.
+    /// Marks the end of a Read or Atomic Request of this side.
     pub(crate) fn end_of_request(&mut self) {
         self.asked = self.framed;
     }
 
-    /// Whether nothing was framed behind the last of these.
+    /// Returns true if the batch ends with a Read or Atomic Request of this side.
     #[inline]
     pub(crate) fn ends_with_request(&self) -> bool {
         self.asked == self.framed
     }
 
-    /// The next bytes for the LLP, at most [`PARTS_PER_CALL`] pieces; returns how many were set.
+    /// Sets the next pieces for the LLP, at most [`PARTS_PER_CALL`], and returns their number.
     pub(crate) fn pieces<'a>(&'a self, out: &mut [Piece<'a>; PARTS_PER_CALL]) -> usize {
         let mut skip = self.within;
         let mut count = 0;
@@ -352,8 +378,10 @@ impl TxBatch {
         count
     }
 
-    /// All bytes for the LLP, where they are one piece: what was staged mostly is, and an array of pieces costs as much to
-    /// make as a small message to frame.
+    /// Returns all bytes for the LLP if they are one piece.
+    ///
+    /// Staged bytes mostly are. Building an array of pieces costs as much as framing a small
+    /// message.
     #[inline]
     pub(crate) fn single_piece(&self) -> Option<Piece<'_>> {
         match self.parts.get(self.part..) {
@@ -362,7 +390,7 @@ impl TxBatch {
         }
     }
 
-    /// A part without its first bytes.
+    /// Returns a part without its first `skip` bytes.
     #[inline]
     fn piece<'a>(&'a self, part: &'a Part, skip: usize) -> Piece<'a> {
         match part {
@@ -372,12 +400,12 @@ impl TxBatch {
         }
     }
 
-    /// Where FPDUs end in what [`Self::pieces`] gives.
+    /// Returns where FPDUs end in the bytes of [`Self::pieces`].
     pub(crate) fn fpdu_ends(&self) -> SendHints<'_> {
         SendHints::new(self.taken, &self.ends)
     }
 
-    /// The LLP has taken `octets` more.
+    /// Records that the LLP has taken `octets` more bytes.
     pub(crate) fn taken(&mut self, octets: usize) {
         self.taken += octets as u64;
         let mut left = octets;
@@ -393,19 +421,21 @@ impl TxBatch {
         }
     }
 
-    /// Drops every FPDU of which the LLP has taken nothing. Of the one that is under way the rest
-    /// is copied, so that no registered memory is needed any more. Returns how many bytes of the
-    /// stream were un-framed.
+    /// Drops every FPDU that the LLP has not begun to take.
+    ///
+    /// The rest of a begun FPDU is copied, so that no registered memory is needed any more. Returns
+    /// the number of bytes of the stream that were dropped.
     pub(crate) fn truncate(&mut self) -> u64 {
         self.cut(self.next_boundary())
     }
 
-    /// Keeps everything, but copies what lies in registered memory, so that none is needed any more.
+    /// Keeps everything, but copies payload from registered memory, so that none is needed any
+    /// more.
     pub(crate) fn settle(&mut self) {
         self.cut(self.framed);
     }
 
-    /// A startup frame ends here: it is never dropped, whatever happens before the LLP has taken it.
+    /// Marks the end of a startup frame, which [`Self::truncate`] never drops.
     pub(crate) fn end_of_startup(&mut self) {
         self.end_of_fpdu();
         self.floor = self.framed;
@@ -439,7 +469,7 @@ impl TxBatch {
         dropped
     }
 
-    /// The first FPDU boundary at or after what the LLP has taken.
+    /// Returns the first FPDU boundary at or after the bytes that the LLP has taken.
     fn next_boundary(&self) -> u64 {
         if self.taken < self.floor {
             return self.floor;
@@ -511,7 +541,7 @@ mod tests {
     #[test]
     fn the_first_batch_after_a_pause_is_short() {
         let mut batch = TxBatch::default();
-        // A short message before it is no beginning.
+        // A short message before it does not begin a large one.
         batch.reset();
         batch.framed += 32;
         batch.goes_on();
@@ -521,7 +551,7 @@ mod tests {
             batch.reset();
             let mut len = 0;
             while batch.has_room() {
-                // In place in truth: what is staged has a limit of its own.
+                // Counts as in place: staged bytes have a limit of their own.
                 batch.framed += 32 * 1024;
                 len += 32;
             }
@@ -530,7 +560,7 @@ mod tests {
             lengths.push(len);
         }
         assert_eq!(lengths, [128, 1024, 1024]);
-        // A program that posts again after a few polls goes on.
+        // A program that posts again after a few polls has not paused.
         (1..PAUSE).for_each(|_| batch.pauses());
         batch.reset();
         batch.framed += FIRST_BATCH as u64;
@@ -554,7 +584,7 @@ mod tests {
         batch.stage(|staged| staged.resize(100_000, 0));
         batch.goes_on();
         batch.taken(100_000);
-        // As `reclaim` does when what was lent has been taken.
+        // As `reclaim` does after lent payload was taken.
         batch.reset();
         batch.rests(&pool);
         assert_eq!(batch.staged.capacity(), 0);
@@ -642,7 +672,7 @@ mod tests {
             assert!(within.is_none_or(|within| at % 4096 == within), "{octets}");
             batch.taken(octets);
         }
-        // What is left unused in front of it is not counted.
+        // The unused bytes before it do not count.
         batch.reset();
         for (octets, room) in [(65_000, true), (STAGED_LIMIT - 65_001, true), (1, false)] {
             batch.begun = true;

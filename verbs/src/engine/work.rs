@@ -12,31 +12,32 @@ use crate::mem::{
 };
 use crate::qp::wr::SendOp;
 
-/// How far a work request of the send queue has come.
+/// Progress of a work request of the send queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Progress {
     /// Nothing of it was framed yet.
     Queued,
     /// Its message is being framed.
     Sending,
-    /// Framed whole; complete when the LLP has taken the byte before `ends_at` (a stream offset).
+    /// Framed whole. Complete when the LLP has taken the byte before `ends_at` (a stream offset).
     Sent { ends_at: u64 },
     /// A Read or atomic whose Response has not arrived whole.
     AwaitingResponse,
-    /// A Read or atomic whose Response was placed whole, or a request of this side alone that was carried out.
+    /// A Read or atomic whose Response was placed whole, or a local request that was executed.
     Answered,
-    /// Posted after the close had begun: it completes as flushed when its turn comes.
+    /// Posted after the close had begun. It completes as flushed when its turn comes.
     Refused,
 }
 
-/// The payload of a request: memory, or bytes copied when it was posted. At most one of them has bytes.
+/// Payload of a request: memory, or bytes copied when it was posted. At most one of them has bytes.
 #[derive(Default)]
 pub(crate) struct SendData {
-    /// The only element of a source: what most requests have.
+    /// The only element of a source, which most requests have.
     pub(crate) spot: Spot,
     pub(crate) list: SgList,
     pub(crate) inline: InlineData,
-    /// Elements of the list that are looked at when its turn comes, because requests before it register their memory.
+    /// Elements that are resolved when the request's turn comes, because earlier requests register
+    /// their memory.
     pub(crate) later: Vec<Sge>,
 }
 
@@ -44,7 +45,7 @@ impl SendData {
     #[inline]
     fn clear(&mut self, held: &mut PinnedRegions) {
         if !self.spot.is_empty() {
-            // Then there is nothing else.
+            // A request with a spot has no other payload.
             held.release(std::mem::take(&mut self.spot));
             return;
         }
@@ -66,22 +67,22 @@ pub(crate) struct SendWqe {
     pub(crate) wr_id: u64,
     pub(crate) op: SendOp,
     pub(crate) data: SendData,
-    /// The sink of a Read (or atomic): STag and TO that go on the wire.
+    /// Sink of a Read or atomic: the STag and TO on the wire.
     pub(crate) sink: (u32, u64),
     pub(crate) len: u32,
-    /// Immediate Data, behind a Write or alone.
+    /// Immediate Data, after a Write or alone.
     pub(crate) imm: Option<ImmediateData>,
     pub(crate) signaled: bool,
     pub(crate) fence: bool,
-    /// Whether the STag of the sink ends with this Read.
+    /// The STag of the sink is invalidated when this Read completes.
     pub(crate) invalidate_sink: bool,
-    /// A Write or a Send with payload and nothing beside it: see [`SendQueue::frame_plain`].
+    /// A Write or Send with payload and nothing else: see [`SendQueue::frame_plain`].
     pub(crate) plain: bool,
     pub(crate) progress: Progress,
 }
 
 impl SendWqe {
-    /// A place in which no request was yet.
+    /// Returns an element for a place that has held no request yet.
     fn blank() -> Self {
         SendWqe {
             wr_id: 0,
@@ -98,22 +99,22 @@ impl SendWqe {
         }
     }
 
-    /// Whether a message of RFC 7306 goes out for it, which not every peer knows.
+    /// Returns true if it sends a message of RFC 7306, which not every peer supports.
     pub(crate) fn is_extension(&self) -> bool {
         self.imm.is_some() || matches!(self.op, SendOp::Atomic { .. })
     }
 
-    /// Whether any byte of it may have reached the peer.
+    /// Returns true if any of its bytes may have reached the peer.
     pub(crate) fn was_begun(&self) -> bool {
         !matches!(self.progress, Progress::Queued | Progress::Refused)
     }
 
-    /// The STag that its success invalidates on this side.
+    /// Returns the local STag that its success invalidates.
     pub(crate) fn invalidates(&self) -> Option<u32> {
         self.invalidate_sink.then_some(self.sink.0)
     }
 
-    /// What it asks of the peer.
+    /// Returns the operation that it asks of the peer.
     pub(crate) fn asked(&self) -> Asked {
         let (act, stag, to) = match self.op {
             SendOp::Send {
@@ -136,7 +137,9 @@ impl SendWqe {
         Asked { act, stag, to, len }
     }
 
-    /// Its completion when it was done. Apart from the other: what has no cause is written without one.
+    /// Returns its completion after success.
+    ///
+    /// Separate from [`Self::failed`], because writing a completion without a cause is cheaper.
     #[inline]
     fn done(&self, qp_num: u32) -> Completion {
         Completion {
@@ -154,7 +157,7 @@ impl SendWqe {
         }
     }
 
-    /// Its completion when it was not.
+    /// Returns its completion after a failure.
     fn failed(&self, qp_num: u32, status: Status, cause: Cause) -> Completion {
         Completion {
             wr_id: self.wr_id,
@@ -183,20 +186,20 @@ pub(crate) struct Blamed {
 /// ```
 ///
 /// Requests are numbered by `sequence`, so that a reference survives the completion of older ones.
-/// They stay in their places, and leave their allocations there for those that come after them.
+/// They do not move, and leave their allocations in place for later requests.
 ///
-/// A request that has completed keeps its place of the queue until the program has polled its completion, or that of
-/// a later one if it was unsignaled and succeeded.
+/// A completed request keeps its place of the queue until the program has polled its completion. An
+/// unsignaled one that succeeded keeps it until a later completion is polled.
 pub(crate) struct SendQueue {
     depth: usize,
-    /// Places that polls have freed, and the number of them when it was last looked at.
+    /// Places that polls have freed, and their number when it was last read.
     freed: Arc<FreedPlaces>,
     freed_seen: u64,
-    /// Requests that have completed without an entry in the CQ since the last one with an entry.
+    /// Requests that completed without an entry in the CQ since the last one with an entry.
     silent: u32,
-    /// A ring of places. They become more, up to `depth`, when all are taken.
+    /// Ring of places. It grows up to `depth` when all are taken.
     places: Vec<SendWqe>,
-    /// The place of the front, and how many are taken from there on.
+    /// Index of the front in `places`, and the number of requests from there on.
     head: usize,
     len: usize,
     /// Sequence number of the front.
@@ -205,7 +208,7 @@ pub(crate) struct SendQueue {
     next: u64,
     /// Bytes of all requests so far, as the doorbell counts them.
     octets: u64,
-    /// The regions of [`SendData::spot`].
+    /// Regions of [`SendData::spot`].
     pub(crate) held: PinnedRegions,
     /// Reads and atomics whose Response has not been placed whole, oldest first.
     requests: VecDeque<u64>,
@@ -217,19 +220,20 @@ pub(crate) struct SendQueue {
 const FIRST_PLACES: usize = 4;
 
 impl SendQueue {
-    /// An empty queue, whose places polls free in `freed`.
+    /// Creates an empty queue. Polls free its places in `freed`.
     pub(crate) fn new(depth: usize, freed: Arc<FreedPlaces>) -> Self {
         Self::beginning_at(depth, freed, 0)
     }
 
-    /// An empty queue for the next connection of the same QP. Requests whose completions are still in the CQ keep
-    /// their places.
+    /// Returns an empty queue for the next connection of the same QP.
+    ///
+    /// Requests whose completions are still in the CQ keep their places.
     pub(crate) fn renewed(&self) -> Self {
         self.freed.add(self.silent);
         Self::beginning_at(self.depth, Arc::clone(&self.freed), self.posted_to())
     }
 
-    /// An empty queue of which the first request has this sequence number.
+    /// Creates an empty queue whose first request has this sequence number.
     fn beginning_at(depth: usize, freed: Arc<FreedPlaces>, sequence: u64) -> Self {
         SendQueue {
             depth,
@@ -248,13 +252,15 @@ impl SendQueue {
         }
     }
 
-    /// Places left before the queue is full.
+    /// Number of places left before the queue is full.
     pub(crate) fn room(&self) -> usize {
         self.depth - self.taken(self.freed.count())
     }
 
-    /// Returns true if the queue has room for a request that follows `before` others. Looks at what was polled only
-    /// when it would be full otherwise: another thread may be writing there.
+    /// Returns true if the queue has room for a request that follows `before` others.
+    ///
+    /// Reads the polled count only if the queue would be full otherwise: another thread may be
+    /// writing it.
     #[inline]
     pub(crate) fn has_room_after(&mut self, before: usize) -> bool {
         if self.taken(self.freed_seen) + before < self.depth {
@@ -264,7 +270,7 @@ impl SendQueue {
         self.taken(self.freed_seen) + before < self.depth
     }
 
-    /// Number of places that are taken after `freed` of them were freed.
+    /// Number of places in use after `freed` of them were freed.
     #[inline]
     fn taken(&self, freed: u64) -> usize {
         // At most `depth`, which is a `usize`.
@@ -280,7 +286,7 @@ impl SendQueue {
         self.len == 0
     }
 
-    /// The place of the request with so many before it, in the queue or (the next one) not yet.
+    /// Ring index of the request at position `index` (`index == len` is the next free place).
     #[inline]
     fn place(&self, index: usize) -> usize {
         let place = self.head + index;
@@ -308,12 +314,12 @@ impl SendQueue {
         self.places.get_mut(place)
     }
 
-    /// The requests, oldest first.
+    /// Returns the requests, oldest first.
     fn iter(&self) -> impl DoubleEndedIterator<Item = &SendWqe> {
         (0..self.len).filter_map(|index| self.nth(index))
     }
 
-    /// Sequence number of the oldest request that has not completed: all before it have.
+    /// Sequence number of the oldest request that has not completed.
     pub(crate) fn completed_to(&self) -> u64 {
         self.front
     }
@@ -323,24 +329,26 @@ impl SendQueue {
         self.front + self.len as u64
     }
 
-    /// What a doorbell has to know: the sequence number of the next request to be posted, and bytes so far.
+    /// State of the queue for the doorbell: sequence number of the next request, and bytes so far.
     pub(crate) fn posted(&self) -> (u64, u64) {
         (self.posted_to(), self.octets)
     }
 
-    /// A request was posted that counts so many bytes.
+    /// Counts the bytes of a posted request.
     #[inline]
     pub(crate) fn count(&mut self, octets: u64) {
         self.octets = self.octets.wrapping_add(octets);
     }
 
-    /// The payload of the request that is posted next: empty, to be filled. What is left in it and not
-    /// [appended](Self::append) has to be [dropped](Self::drop_data).
+    /// Returns the payload of the request that is posted next: empty, to be filled.
+    ///
+    /// If the request is not [appended](Self::append), its payload must be
+    /// [dropped](Self::drop_data).
     pub(crate) fn next_data(&mut self) -> &mut SendData {
         self.next_data_and_before().0
     }
 
-    /// The place of the request that is posted next.
+    /// Returns the ring index of the request that is posted next.
     #[inline]
     fn next_place(&mut self) -> usize {
         if self.len == self.places.len() {
@@ -349,7 +357,7 @@ impl SendQueue {
         self.place(self.len)
     }
 
-    /// More places; the caller has checked that the queue has room, so that there may be more.
+    /// Adds places. The caller has checked that the queue has room, so that it may grow.
     #[cold]
     fn grow(&mut self) {
         let more = (2 * self.len).clamp(FIRST_PLACES, self.depth.max(FIRST_PLACES));
@@ -358,7 +366,7 @@ impl SendQueue {
         self.places.resize_with(more, SendWqe::blank);
     }
 
-    /// The same, and the list of the request before it, if that is still in the queue.
+    /// Returns [`Self::next_data`], and the list of the request before it if that is still queued.
     pub(crate) fn next_data_and_before(&mut self) -> (&mut SendData, Option<&SgList>) {
         let next = self.next_place();
         if self.len == 0 {
@@ -375,7 +383,7 @@ impl SendQueue {
         (&mut next.data, Some(&before.data.list))
     }
 
-    /// Resolves the only element of the request that is posted next, a source, for `qp` of `pd`.
+    /// Resolves the only element of the next request, a source. `who`: PD and QP number.
     #[inline]
     pub(crate) fn resolve_spot(
         &mut self,
@@ -391,14 +399,16 @@ impl SendQueue {
         Ok(())
     }
 
-    /// The request of [`Self::next_data`] is not posted after all.
+    /// Drops the payload of [`Self::next_data`]: the request is not posted after all.
     pub(crate) fn drop_data(&mut self) {
         let next = self.next_place();
         self.places[next].data.clear(&mut self.held);
         self.held.sweep();
     }
 
-    /// Appends the request that has [`Self::next_data`]; the caller has checked that there is room, and sets all but the payload.
+    /// Appends the request whose payload is [`Self::next_data`].
+    ///
+    /// The caller has checked that there is room, and sets everything but the payload.
     #[inline]
     pub(crate) fn append(&mut self, op: &SendOp) -> &mut SendWqe {
         if matches!(op, SendOp::Local(LocalOp::Register(_))) {
@@ -409,15 +419,17 @@ impl SendQueue {
         &mut self.places[place]
     }
 
-    /// The first request that is not framed whole, with its sequence number.
+    /// Returns the first request that is not framed whole, with its sequence number.
     pub(crate) fn next_to_send(&self) -> Option<(u64, &SendWqe)> {
         let index = usize::try_from(self.next - self.front).ok()?;
         let wqe = self.nth(index)?;
         (wqe.progress != Progress::Refused).then_some((self.next, wqe))
     }
 
-    /// Sum of the payload of the next requests, as long as each has at least `least` bytes, and at most about `most`.
-    /// Of a message under way all bytes count.
+    /// Sums the payload of the next requests, up to the first one below `least` bytes, and to about
+    /// `most`.
+    ///
+    /// A message that is being framed counts with all of its bytes.
     pub(crate) fn large_payload(&self, least: u32, most: u64) -> u64 {
         let Ok(mut index) = usize::try_from(self.next - self.front) else {
             return 0;
@@ -434,7 +446,7 @@ impl SendQueue {
         sum
     }
 
-    /// The newest fast registration of this STag that is to be carried out before what is posted now.
+    /// Returns the newest fast registration of this STag that runs before a request posted now.
     #[inline]
     pub(crate) fn registration(&self, stag: u32) -> Option<&FastRegister> {
         let newest = self.registered.filter(|newest| *newest >= self.next)?;
@@ -455,24 +467,24 @@ impl SendQueue {
             })
     }
 
-    /// The oldest request, with its sequence number.
+    /// Returns the oldest request, with its sequence number.
     pub(crate) fn front(&self) -> Option<(u64, &SendWqe)> {
         self.nth(0).map(|wqe| (self.front, wqe))
     }
 
-    /// The request with this sequence number, while it is in the queue.
+    /// Returns the request with this sequence number, while it is in the queue.
     pub(crate) fn get_mut(&mut self, sequence: u64) -> Option<&mut SendWqe> {
         let index = usize::try_from(sequence.checked_sub(self.front)?).ok()?;
         self.nth_mut(index)
     }
 
-    /// The request with this sequence number, while it is in the queue.
+    /// Returns the request with this sequence number, while it is in the queue.
     pub(crate) fn get(&self, sequence: u64) -> Option<&SendWqe> {
         let index = usize::try_from(sequence.checked_sub(self.front)?).ok()?;
         self.nth(index)
     }
 
-    /// The request at `next` was framed whole.
+    /// Records that the request at `next` was framed whole.
     pub(crate) fn framed(&mut self, progress: Progress) {
         let sequence = self.next;
         if let Some(wqe) = self.get_mut(sequence) {
@@ -484,8 +496,11 @@ impl SendQueue {
         }
     }
 
-    /// Gives the [plain](SendWqe::plain) requests of at most `most` bytes at `next` to `frame`, one after the other, until
-    /// there is none or it has not framed one: it gives where in the stream the message ends. True when one was framed.
+    /// Passes the [plain](SendWqe::plain) requests at `next` to `frame`, one after the other.
+    ///
+    /// Stops at a request that is not plain or exceeds `most` bytes, and when `frame` returns
+    /// `None`. Otherwise `frame` returns the stream offset at which the message ends. Returns true
+    /// if a request was framed.
     #[inline]
     pub(crate) fn frame_plain(
         &mut self,
@@ -516,7 +531,7 @@ impl SendQueue {
         self.next != begun
     }
 
-    /// Leaves all requests to the general path, which frames them too.
+    /// Leaves all requests to the general path, which frames them as well.
     #[cfg(test)]
     pub(crate) fn forget_plain(&mut self) {
         for index in 0..self.len {
@@ -526,8 +541,10 @@ impl SendQueue {
         }
     }
 
-    /// No Response will come any more: Reads and atomics that have none, and what was not begun behind
-    /// them, are refused. What was posted before the first of them is still sent.
+    /// Refuses the requests that need a Response, because no Response can arrive any more.
+    ///
+    /// These are Reads and atomics without a Response, and requests after the first of them that
+    /// were not begun. Requests posted before it are still sent.
     pub(crate) fn refuse_requests(&mut self) {
         let mut behind_a_request = false;
         for index in 0..self.len {
@@ -545,27 +562,27 @@ impl SendQueue {
         self.requests.clear();
     }
 
-    /// Whether Reads or atomics have not completed, for the fence.
+    /// Returns true if Reads or atomics have not completed, for the fence.
     pub(crate) fn requests_pending(&self) -> bool {
         !self.requests.is_empty()
     }
 
-    /// Whether a single Read or atomic awaits its Response.
+    /// Returns true if exactly one Read or atomic awaits its Response.
     pub(crate) fn one_request_pending(&self) -> bool {
         self.requests.len() == 1
     }
 
-    /// The oldest Read or atomic that awaits (more of) its Response.
+    /// Returns the oldest Read or atomic whose Response is not complete.
     pub(crate) fn oldest_request(&self) -> Option<u64> {
         self.requests.front().copied()
     }
 
-    /// The Read or atomic with so many older ones before it.
+    /// Returns the Read or atomic that has `older` older ones before it.
     pub(crate) fn request_behind(&self, older: usize) -> Option<u64> {
         self.requests.get(older).copied()
     }
 
-    /// The oldest request that was begun and has a message of RFC 7306.
+    /// Returns the oldest request that was begun and has a message of RFC 7306.
     pub(crate) fn oldest_extension(&self) -> Option<u64> {
         let found = (self.front..)
             .zip(self.iter())
@@ -573,7 +590,7 @@ impl SendQueue {
         found.map(|(sequence, _)| sequence)
     }
 
-    /// The Response to the oldest Read or atomic was placed whole.
+    /// Records that the Response to the oldest Read or atomic was placed whole.
     pub(crate) fn request_answered(&mut self) {
         if let Some(sequence) = self.requests.pop_front()
             && let Some(wqe) = self.get_mut(sequence)
@@ -582,10 +599,11 @@ impl SendQueue {
         }
     }
 
-    /// Completes, in order, what is complete now that the LLP has taken the stream up to `taken`
-    /// (5040-5.5-07: completion order is submission order).
-    /// `flushed` tells why what was refused was. `complete` gets a completion, and the number of places that its poll
-    /// frees.
+    /// Completes, in order, the requests that are complete once the LLP has taken the stream to
+    /// `taken`.
+    ///
+    /// Completion order is submission order (5040-5.5-07). `flushed` returns the cause for refused
+    /// requests. `complete` gets a completion, and the number of places that polling it frees.
     pub(crate) fn retire(
         &mut self,
         taken: u64,
@@ -621,9 +639,10 @@ impl SendQueue {
         self.held.sweep();
     }
 
-    /// Completes everything in the queue with an error, in order. `blamed` is the request that the
-    /// error belongs to, with its status; all others are flushed, because of `flushed`. `complete` as in
-    /// [`retire`](Self::retire).
+    /// Completes everything in the queue with an error, in order.
+    ///
+    /// `blamed` is the request that the error belongs to, with its status. All others are flushed
+    /// with the cause `flushed`. `complete` as in [`retire`](Self::retire).
     pub(crate) fn flush(
         &mut self,
         blamed: Option<Blamed>,
@@ -645,7 +664,7 @@ impl SendQueue {
         self.requests.clear();
     }
 
-    /// The oldest request has completed: its place of the ring is free.
+    /// Removes the oldest request, which has completed, from the ring.
     #[inline]
     fn pop(&mut self) {
         if let Some(wqe) = self.places.get_mut(self.head) {
@@ -700,7 +719,7 @@ mod tests {
         wqe.progress = Progress::Queued;
     }
 
-    /// Sends one request, and polls its completion.
+    /// Sends one request and polls its completion.
     fn send_one(queue: &mut SendQueue, completed: &mut Vec<u64>) {
         queue.framed(Progress::Sent { ends_at: 0 });
         let flushed = || unreachable!("nothing is refused");
@@ -717,7 +736,7 @@ mod tests {
         let lkey = table.insert(spec()).unwrap().stag().0;
         let mut queue = SendQueue::new(21, Arc::default());
         let (mut posted, mut completed) = (0, Vec::new());
-        // By two forward, by one back: it wraps in every size before it grows.
+        // Two requests forward, one back: the ring wraps in every size before it grows.
         while queue.room() > 1 {
             for _ in 0..2 {
                 post(&mut queue, posted, &table, lkey);
@@ -751,7 +770,7 @@ mod tests {
             send_one(&mut queue, &mut Vec::new());
         }
         assert_eq!(Arc::strong_count(&region), before);
-        // Nor one whose only request was refused when it was posted.
+        // Nor does a queue whose only request was refused at the post.
         let sge = |lkey| Sge {
             addr: 0,
             len: 8,
