@@ -1,7 +1,8 @@
-//! Buffers that are not in use, for all connections of a device.
+//! Unused buffers, shared by all connections of a device.
 //!
-//! They lie on shelves, and a thread has one that few others use: no lock is one of all connections, and a thread that gives its
-//! connections turns one after the other gets the buffer that it has just had in its caches.
+//! The pool has several shelves, and each thread has one that few others use. So no lock is shared
+//! by all connections. A thread that serves its connections one after the other gets the buffer
+//! that is still in its caches.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,24 +11,28 @@ use parking_lot::Mutex;
 
 use super::page_offset_buffer::PageOffsetBuffer;
 
-/// Bytes of one receive buffer. One read fills it with many FPDUs; the largest FPDU (64768 bytes of ULPDU
-/// with Markers) fits with room to spare.
+/// Bytes of one receive buffer.
+///
+/// One read fills it with many FPDUs. The largest FPDU (64768 bytes of ULPDU with Markers) fits
+/// with room to spare.
 pub(super) const BUFFER: usize = 256 * 1024;
-/// Bytes of a receive buffer of a connection that fills the others, so that it needs fewer reads: each costs the kernel's lock and an acknowledgement besides
-/// the bytes.
+/// Bytes of the receive buffer of a connection that fills the smaller one.
+///
+/// It needs fewer reads. Each read costs the kernel's lock and an acknowledgement besides the
+/// bytes.
 pub(super) const LARGE: usize = 1024 * 1024;
 /// Shelves of a pool.
 const SHELVES: usize = 8;
-/// Buffers of each kind that are kept for later, on one shelf: 16 on all of them.
+/// Buffers of each kind that one shelf keeps: 16 on all of them.
 const KEEP: usize = 2;
 
-/// Buffers that are not in use.
+/// Pool of unused buffers.
 #[derive(Default)]
 pub(crate) struct BufferPool {
     shelves: [Shelf; SHELVES],
 }
 
-/// Alone in its cache lines.
+/// Buffers of the threads that share a number modulo [`SHELVES`], aligned to their own cache lines.
 #[repr(align(128))]
 struct Shelf {
     receive: Mutex<Vec<PageOffsetBuffer>>,
@@ -35,7 +40,8 @@ struct Shelf {
     staging: Mutex<Vec<Vec<u8>>>,
 }
 
-/// There is place for all that is kept from the beginning: a thread that gives its first buffer back is on the data path.
+/// Reserves room for all kept buffers at once, because a thread that returns its first buffer is on
+/// the data path.
 impl Default for Shelf {
     fn default() -> Self {
         Self {
@@ -56,7 +62,7 @@ impl Shelf {
     }
 }
 
-/// The number of the calling thread: threads are counted as they first ask.
+/// Returns the number of the calling thread, in the order of the first calls.
 fn thread_number() -> usize {
     static THREADS: AtomicUsize = AtomicUsize::new(1);
     thread_local! {
@@ -75,7 +81,7 @@ impl BufferPool {
         &self.shelves[thread_number() % SHELVES]
     }
 
-    /// One from the own shelf, or from another that nobody is busy with.
+    /// Takes a buffer from the own shelf, or from another one that is not locked.
     fn pop<T>(&self, kind: impl Fn(&Shelf) -> &Mutex<Vec<T>>) -> Option<T> {
         let own = kind(self.own()).lock().pop();
         let others = || {
@@ -85,7 +91,7 @@ impl BufferPool {
         own.or_else(others)
     }
 
-    /// A receive buffer of so many bytes: [`BUFFER`] or [`LARGE`].
+    /// Returns a receive buffer of `len` bytes: [`BUFFER`] or [`LARGE`].
     pub(super) fn take(&self, len: usize) -> PageOffsetBuffer {
         let kind = if len == LARGE {
             Shelf::large
@@ -96,7 +102,7 @@ impl BufferPool {
         pooled.unwrap_or_else(|| PageOffsetBuffer::new(len))
     }
 
-    /// Takes a receive buffer back, if it is whole (and begins where it should).
+    /// Takes back a receive buffer, unless it has another length or begins elsewhere in its page.
     pub(super) fn give(&self, buffer: PageOffsetBuffer) {
         match buffer.len() {
             _ if !buffer.is_placed() => {}
@@ -106,17 +112,17 @@ impl BufferPool {
         }
     }
 
-    /// A large staging buffer that another connection has done with, or an empty one.
+    /// Returns a large staging buffer that another connection has returned, or an empty one.
     pub(super) fn take_staging(&self) -> Vec<u8> {
         self.pop(|shelf| &shelf.staging).unwrap_or_default()
     }
 
-    /// Takes a staging buffer that a connection does not need now.
+    /// Takes back a staging buffer that a connection does not need now.
     pub(super) fn give_staging(&self, buffer: Vec<u8>) {
         keep(&self.own().staging, buffer);
     }
 
-    /// Receive buffers in it.
+    /// Number of receive buffers in the pool.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         let shelves = self.shelves.iter();
@@ -124,7 +130,7 @@ impl BufferPool {
     }
 }
 
-/// Puts it on a shelf that is not full.
+/// Puts a buffer on a shelf, or drops it if the shelf is full.
 fn keep<T>(shelf: &Mutex<Vec<T>>, buffer: T) {
     let mut shelf = shelf.lock();
     if shelf.len() < KEEP {

@@ -1,7 +1,8 @@
-//! Work requests that concern only this side: binding a memory window, fast registration, local invalidation.
+//! Local work requests: binding a memory window, fast registration, local invalidation.
 //!
-//! They run in the send queue, in order: when all before them is framed, and behind all earlier Reads when fenced. They
-//! send nothing, so they need neither the peer's first FPDU nor room in the batch.
+//! They run in the send queue, in order: after all earlier requests are framed, and after all
+//! earlier Reads if fenced. They send nothing, so they need neither the peer's first FPDU nor room
+//! in the batch.
 
 use super::connection::{Connection, Stage};
 use super::work::{Progress, SendWqe};
@@ -11,11 +12,11 @@ use crate::mem::{FastRegister, SlotFault, WindowBind};
 use crate::qp::state::QpState;
 use crate::qp::wr::SendOp;
 
-/// What a local work request does.
+/// Operation of a local work request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LocalOp {
     Bind {
-        /// The STag that the window shall have.
+        /// STag that the window will have.
         rkey: u32,
         bind: WindowBind,
         /// For a window of type 1.
@@ -28,7 +29,7 @@ pub(crate) enum LocalOp {
 }
 
 impl LocalOp {
-    /// The status of one that was not carried out.
+    /// Returns the status of an operation that failed with `fault`.
     fn status(self, fault: SlotFault) -> Status {
         match self {
             Self::Bind { .. } => Status::WindowBind,
@@ -52,7 +53,7 @@ impl LocalOp {
         }
     }
 
-    /// What it is, for a sentence.
+    /// Returns the operation for a message.
     fn verb(self) -> LocalVerb {
         match self {
             Self::Bind { .. } => LocalVerb::Bind,
@@ -63,7 +64,8 @@ impl LocalOp {
 }
 
 impl Connection {
-    /// Carries out the next work request, if it is a local one whose turn has come. False when it is not.
+    /// Runs the next work request if it is a local one whose turn has come. Returns false
+    /// otherwise.
     pub(super) fn run_local(&mut self) -> bool {
         let Stage::Open(stream) = &self.stage else {
             return false;
@@ -81,14 +83,14 @@ impl Connection {
         if wqe.fence && self.sq.requests_pending() {
             return false;
         }
-        // To invalidate is to wait until nobody uses the memory, not even this thread.
+        // An invalidation waits until no thread uses the memory, and this one may have lent it.
         self.tx.reclaim();
         match self.local(op) {
             Ok(()) => {
                 self.sq.framed(Progress::Answered);
                 self.retire();
             }
-            // Its failure ends the connection: first those before it complete.
+            // The failure ends the connection, so earlier requests complete first.
             Err(_) if sequence != self.sq.completed_to() => return false,
             Err(fault) => {
                 let (verb, status) = (op.verb(), op.status(fault));
@@ -120,8 +122,10 @@ impl Connection {
         Ok(())
     }
 
-    /// The Response to this Read was placed whole: ends the STag of its sink, if the program asked for that. False
-    /// when that could not be done; the connection has ended then.
+    /// Invalidates the STag of a Read's sink, if the program asked for that, after the Response was
+    /// placed whole.
+    ///
+    /// Returns false if that failed; the connection has then ended.
     pub(super) fn invalidate_sink(&mut self, sequence: u64) -> bool {
         let wqe = self.sq.get(sequence);
         let Some(stag) = wqe.and_then(SendWqe::invalidates) else {
@@ -139,17 +143,17 @@ impl Connection {
         }
     }
 
-    /// Remembers an STag that is for this QP alone and ends with its stream.
+    /// Records an STag that belongs to this QP alone and ends with its stream.
     fn own(&mut self, index: u32) {
         if self.own.len() == self.own.capacity() {
-            // Those that were freed since go first, so the list stays as long as it has to be.
+            // Drops STags that were freed since, so that the list does not grow without need.
             let (table, qp) = (&self.ctx.table, self.ctx.qp_num);
             self.own.retain(|index| table.is_for(*index, qp));
         }
         self.own.push(index);
     }
 
-    /// The stream is over for good: what work requests made valid for this QP alone is not valid any more.
+    /// Invalidates the STags that work requests made valid for this QP alone. The stream is over.
     pub(crate) fn give_up_own(&mut self) {
         for index in self.own.drain(..) {
             self.ctx.table.end_for(index, self.ctx.qp_num);

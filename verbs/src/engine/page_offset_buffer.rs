@@ -1,19 +1,25 @@
-//! Where large buffers begin: in the middle of a page.
+//! Large buffers that begin in the middle of a page.
 //!
-//! The kernel copies between these buffers and its own pages by `rep movsb`, and on a Zen 4 of AMD that takes time by where source and destination
-//! lie in their pages. In the second-level cache a MiB takes 21 us where the difference of the two addresses is a multiple of 32, up to 37 where the
-//! destination has an address up to 64 bytes higher (modulo 4096), and 300 where it is 1 to 15 bytes higher; 23 to 26 otherwise.
+//! The kernel copies between these buffers and its own pages with `rep movsb`. On an AMD Zen 4 the
+//! time of that depends on the positions of source and destination in their pages. Within the
+//! second-level cache, a MiB takes:
 //!
-//! The kernel begins a page of its own for who has sent nothing for a moment, so what is copied out of it lies at the beginning of a page, or a few small
-//! messages behind that. An allocator begins large memory 16 bytes behind the beginning of a page, for its own sake: with most of what is
-//! received that is slow, and with some very slow. From the middle of a page both are far away.
+//! * 21 us if the difference of the two addresses is a multiple of 32;
+//! * up to 37 us if the destination is up to 64 bytes higher (modulo 4096);
+//! * 300 us if the destination is 1 to 15 bytes higher;
+//! * 23 to 26 us otherwise.
+//!
+//! The kernel starts a new page for a sender that has been idle for a moment. Data copied out of it
+//! thus begins at the start of a page, or a few small messages later. An allocator places large
+//! memory 16 bytes after the start of a page, for its own bookkeeping. For most received data that is
+//! slow, and for some very slow. The middle of a page is far from both.
 
 use std::ops::{Deref, DerefMut, Range};
 
 /// Addresses are compared modulo this.
 pub(super) const PAGE: usize = 4096;
 
-/// How many bytes at the beginning of a buffer to leave unused.
+/// Number of bytes to leave unused at the beginning of a buffer.
 #[inline]
 pub(super) fn lead(buffer: &[u8]) -> usize {
     let within = buffer.as_ptr().addr() % PAGE;
@@ -36,7 +42,7 @@ impl PageOffsetBuffer {
         }
     }
 
-    /// One that is no larger than it has to be, wherever it begins.
+    /// Creates a buffer without spare bytes, at any address.
     pub(super) fn exact(len: usize) -> Self {
         Self {
             octets: vec![0; len].into_boxed_slice(),
@@ -44,7 +50,7 @@ impl PageOffsetBuffer {
         }
     }
 
-    /// One that begins elsewhere.
+    /// Creates a buffer that does not begin in the middle of a page.
     #[cfg(test)]
     pub(super) fn misplaced(len: usize) -> Self {
         let mut buffer = Self::new(len + 1);
@@ -52,7 +58,7 @@ impl PageOffsetBuffer {
         buffer
     }
 
-    /// Whether it begins in the middle of a page.
+    /// Returns true if it begins in the middle of a page.
     pub(super) fn is_placed(&self) -> bool {
         lead(self) == 0
     }

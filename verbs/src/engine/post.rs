@@ -15,7 +15,7 @@ use crate::progress::doorbell::REQUEST_OCTETS;
 use crate::qp::state::QpState;
 use crate::qp::wr::{RecvWr, SendOp, SendWr, Source};
 
-/// The sizes of a QP's queues.
+/// Sizes of a QP's queues.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QueueCaps {
     pub(crate) max_send_wr: u32,
@@ -26,7 +26,7 @@ pub(crate) struct QueueCaps {
 }
 
 impl Connection {
-    /// Takes one request for the send queue. In a state that flushes it completes at once.
+    /// Posts one request to the send queue. In a state that flushes, it completes at once.
     pub(crate) fn post_send(&mut self, wr: &SendWr<'_>) -> Result<(), PostErrorKind> {
         if self.state == QpState::Idle {
             return Err(PostErrorKind::NotConnected { state: self.state });
@@ -72,7 +72,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Puts the payload of a request into the next place of the queue, and gives its bytes.
+    /// Puts the payload of a request into the next place of the queue, and returns its length in
+    /// bytes.
     #[inline]
     fn resolve_send(&mut self, wr: &SendWr<'_>) -> Result<u32, PostErrorKind> {
         let caps = &self.ctx.caps;
@@ -91,7 +92,7 @@ impl Connection {
                 self.sq.next_data().inline.push(octets);
                 Ok(len)
             }
-            // What most requests have: the checks below are for more of them, or for other requests.
+            // The common case. The checks below are for several elements, and for other requests.
             Source::Sges([sge])
                 if !is_request
                     && sge.len > 0
@@ -136,7 +137,7 @@ impl Connection {
         }
     }
 
-    /// Looks whether a request would be taken behind `before` others, and takes nothing.
+    /// Checks whether a request would be accepted after `before` others, and posts nothing.
     pub(crate) fn check_send(
         &mut self,
         wr: &SendWr<'_>,
@@ -156,7 +157,7 @@ impl Connection {
         check_remote(wr, resolved?)
     }
 
-    /// The elements of a request may not be used: it fails now, or when its turn comes.
+    /// Handles unusable elements of a request: it fails now, or when its turn comes.
     #[cold]
     fn late(&mut self, wr: &SendWr<'_>, fault: LocalFault) -> Result<u32, PostErrorKind> {
         let Source::Sges(sges) = wr.source else {
@@ -167,7 +168,7 @@ impl Connection {
             .try_fold(0_u32, |sum, sge| sum.checked_add(sge.len));
         match len {
             Some(len) if self.ctx.late_faults => {
-                // What was resolved before the fault.
+                // Drops the elements that were resolved before the fault.
                 self.sq.drop_data();
                 self.sq.next_data().later.extend_from_slice(sges);
                 Ok(len)
@@ -176,7 +177,7 @@ impl Connection {
         }
     }
 
-    /// Takes one request for the receive queue. In a state that flushes it completes at once.
+    /// Posts one request to the receive queue. In a state that flushes, it completes at once.
     pub(crate) fn post_recv(&mut self, wr: &RecvWr<'_>) -> Result<(), PostErrorKind> {
         let QpContext {
             table,
@@ -200,8 +201,10 @@ impl Connection {
     }
 
     /// Completes the whole send queue with an error: `blamed` with its own status, the rest as
-    /// flushed (5040-6.2.1-02). What was complete already, as a Read whose Response came just before the error,
-    /// completes as that.
+    /// flushed (5040-6.2.1-02).
+    ///
+    /// A request that was already complete succeeds, such as a Read whose Response arrived just
+    /// before the error.
     pub(crate) fn flush_sends(&mut self, blamed: Option<Blamed>) {
         let flushed = self.flush_cause();
         let Connection {
@@ -222,8 +225,10 @@ impl Connection {
         sq.flush(blamed, flushed, ctx.qp_num, complete);
     }
 
-    /// Completes the receives of this QP with an error: the one of the message under way, or else the oldest, with
-    /// `first`, the rest as flushed.
+    /// Completes the receives of this QP with an error.
+    ///
+    /// The receive of the current message, or else the oldest one, gets `first`; the rest are
+    /// flushed.
     pub(crate) fn flush_receives(&mut self, first: Option<(Status, Cause)>) {
         let flushed = self.flush_cause();
         let Connection {
@@ -240,7 +245,7 @@ impl Connection {
         });
     }
 
-    /// Completes the receive of the message under way with what was delivered into it.
+    /// Completes the receive of the current message with the delivered message.
     pub(crate) fn complete_receive(
         &mut self,
         byte_len: u32,
@@ -258,7 +263,9 @@ impl Connection {
         });
     }
 
-    /// Completes the receive at the head with Immediate Data, and the bytes of the Write in front of it, if it is behind one.
+    /// Completes the receive at the head with Immediate Data.
+    ///
+    /// If the Immediate Data follows a Write, the completion also has the bytes of that Write.
     pub(crate) fn complete_immediate(&mut self, data: [u8; 8], solicited: bool) {
         let (written, _) = core::mem::take(&mut self.written);
         self.complete_receive_with(|wr_id, qp_num| Completion {
@@ -272,7 +279,8 @@ impl Connection {
         });
     }
 
-    /// `make` makes the completion of the receive's number and the QP's, where it stays.
+    /// Completes the receive of the current message. `make` builds the completion, in place, from
+    /// the `wr_id` and the QP number.
     #[inline(always)]
     fn complete_receive_with(&mut self, make: impl FnOnce(u64, u32) -> Completion) {
         let Connection {
@@ -304,7 +312,7 @@ fn check_remote(wr: &SendWr<'_>, len: u32) -> Result<(), PostErrorKind> {
     })
 }
 
-/// What a request may carry, and what RFC 7306 asks of it.
+/// Checks Immediate Data, sinks to invalidate and atomics, which most requests do not have.
 #[inline]
 fn check_form(wr: &SendWr<'_>) -> Result<(), PostErrorKind> {
     if wr.imm.is_none() && !wr.invalidate_sink && !matches!(wr.op, SendOp::Atomic { .. }) {
@@ -313,7 +321,7 @@ fn check_form(wr: &SendWr<'_>) -> Result<(), PostErrorKind> {
     check_extras(wr)
 }
 
-/// The same, of a request that has something beside its payload.
+/// Performs the checks of [`check_form`] for a request that needs them (RFC 7306).
 fn check_extras(wr: &SendWr<'_>) -> Result<(), PostErrorKind> {
     let (operation, takes_immediate) = match wr.op {
         SendOp::Write { .. } => ("an RDMA Write", true),
@@ -336,8 +344,8 @@ fn check_extras(wr: &SendWr<'_>) -> Result<(), PostErrorKind> {
             return Err(PostErrorKind::NoSinkToInvalidate { operation });
         }
     }
-    // Where the peer's memory lies, and so whether it is aligned, the peer alone knows: the TO may be any
-    // (7306-5.2.1-01).
+    // Only the peer knows the address of its memory, and so whether it is aligned. The TO may have
+    // any value (7306-5.2.1-01).
     if let (SendOp::Atomic { .. }, Source::Sges(sges)) = (wr.op, wr.source) {
         let octets = sges.iter().map(|sge| u64::from(sge.len)).sum();
         if sges.len() != 1 || octets != u64::from(ATOMIC_LEN) {
@@ -350,7 +358,7 @@ fn check_extras(wr: &SendWr<'_>) -> Result<(), PostErrorKind> {
     Ok(())
 }
 
-/// Number of bytes of all elements.
+/// Returns the sum of the lengths, in bytes. Fails if a message cannot carry that many.
 pub(super) fn check_length(sges: &[crate::mem::Sge]) -> Result<u32, PostErrorKind> {
     let got: u64 = sges.iter().map(|sge| u64::from(sge.len)).sum();
     u32::try_from(got).map_err(|_| PostErrorKind::MessageTooLong { got })

@@ -1,11 +1,14 @@
-//! The receive buffer of a connection: taken from a pool when bytes arrive, given back when none are left.
+//! The receive buffer of a connection: taken from a pool when bytes arrive, returned when none are
+//! left.
 //!
-//! Between two turns a connection holds one only for the beginning of something that has not come whole: at
-//! most one FPDU; or for what waits behind a message without a receive: at most the buffer. That is charged to the peer. While there is plenty, the whole buffer is kept, because it is
-//! about to be used again; when half of what the peer or the device may have is in use, the bytes are moved
-//! to a buffer of their size.
+//! Between two turns a connection holds a buffer only for a frame that has not arrived whole, or
+//! for bytes that wait because a message has no receive. The first is at most one FPDU, the second
+//! at most the buffer. Either is charged to the peer. While memory is plentiful, the whole buffer
+//! is kept, because it is about to be used again. Once half of the limit of the peer or the device
+//! is in use, the bytes are moved to a buffer of their size.
 //!
-//! A connection that fills its buffer in one read has a larger one from the next read on, until it has not needed it for a while.
+//! A connection that fills its buffer in one read gets a larger one from the next read on, until it
+//! has not needed it for a while.
 
 use std::sync::Arc;
 
@@ -13,59 +16,66 @@ use super::buffer_pool::{BUFFER, BufferPool, LARGE};
 use super::page_offset_buffer::PageOffsetBuffer;
 use crate::limits::{Charge, PeerAccount, What};
 
-/// What is charged at least for an FPDU that has begun to come, however little of it: the largest one, so
-/// that it may come whole without another look at the limits.
+/// Least charge for an FPDU that has begun to arrive: the size of the largest one.
+///
+/// The rest may then arrive without another check of the limits.
 const FPDU: u64 = 68 * 1024;
-/// After so many reads in a row that would have fitted into a smaller buffer, a large one is not asked for any more. (A receiver that is faster than
-/// its peer has a few of these between those that it needs it for.)
+/// Number of consecutive reads that fit a smaller buffer, after which no large one is used any
+/// more.
+///
+/// A receiver that is faster than its peer has a few such reads between those that need it.
 const SMALL_READS: u16 = 1024;
-/// Staging with more bytes than this is not kept by an idle connection: it goes to the pool.
+/// Largest staging, in bytes, that an idle connection keeps. A larger one returns to the pool.
 pub(super) const SMALL_STAGING: usize = 16 * 1024;
 
-/// The bytes that were received and not yet understood.
+/// Received bytes that are not handled yet.
 #[derive(Default)]
 pub(crate) struct ReceiveBuffer {
     buffer: Option<PageOffsetBuffer>,
     start: usize,
     end: usize,
-    /// Reads for which a large buffer is worth its while, unless there is another that fills what it is given.
+    /// Number of further reads that use a large buffer. A read that fills its buffer restarts the
+    /// count.
     large_for: u16,
     /// The peer's account had room for a large buffer when this turn began.
     may_be_large: bool,
     /// Bytes consumed in all.
     consumed: u64,
-    /// What the peer is charged with while something is left over.
+    /// Charge to the peer while bytes are left over.
     charge: Option<Charge>,
 }
 
 impl ReceiveBuffer {
-    /// Whether something may be read from this peer: what was begun may always be finished, but nothing
-    /// is begun while the limits of the peer and the device leave no place for it. A turn begins with this question.
+    /// Returns true if this peer's bytes may be read.
+    ///
+    /// A frame that was begun may always be finished. None is begun while the limits of the peer
+    /// and the device leave no room for it. Every turn begins with this call.
     pub(crate) fn may_read(&mut self, peer: Option<&Arc<PeerAccount>>) -> bool {
         let large = LARGE as u64;
         self.may_be_large = peer.is_none_or(|peer| peer.has_room(What::ReceiveMemory, large, 2));
         !self.is_empty() || peer.is_none_or(|peer| peer.has_room(What::ReceiveMemory, FPDU, 1))
     }
 
-    /// Whether nothing is left over.
+    /// Returns true if no bytes are left over.
     pub(crate) fn is_empty(&self) -> bool {
         self.start == self.end
     }
 
-    /// Bytes consumed since the connection was made.
+    /// Number of bytes consumed since the connection was made.
     pub(crate) fn consumed(&self) -> u64 {
         self.consumed
     }
 
-    /// Bytes received and not yet consumed; the first is the next one of the stream.
+    /// Bytes received and not yet consumed. The first one is the next of the stream.
     pub(crate) fn filled(&self) -> &[u8] {
         self.buffer
             .as_deref()
             .map_or(&[], |buffer| &buffer[self.start..self.end])
     }
 
-    /// Room for the next read, half of the buffer at least: what is left over is moved to the front when there is less
-    /// behind it.
+    /// Returns room for the next read, at least half of the buffer.
+    ///
+    /// If there is less room after the remaining bytes, they are moved to the front.
     pub(crate) fn space(&mut self, pool: &BufferPool) -> &mut [u8] {
         let large = self.large_for > 0 && self.may_be_large;
         let wanted = if large { LARGE } else { BUFFER };
@@ -82,7 +92,7 @@ impl ReceiveBuffer {
         &mut buffer[self.end..]
     }
 
-    /// Moves what is left to the front of this buffer.
+    /// Moves the remaining bytes to the front of `buffer`, which replaces the old one.
     fn replace(&mut self, pool: &BufferPool, mut buffer: PageOffsetBuffer) {
         let left = self.filled();
         buffer[..left.len()].copy_from_slice(left);
@@ -93,7 +103,7 @@ impl ReceiveBuffer {
         }
     }
 
-    /// `octets` were read into `space`.
+    /// Records that `octets` bytes were read into `space`.
     pub(crate) fn received(&mut self, octets: usize) {
         self.end += octets;
         let room = self.buffer.as_ref().map_or(0, |buffer| buffer.len());
@@ -104,7 +114,7 @@ impl ReceiveBuffer {
         }
     }
 
-    /// The first `octets` are consumed.
+    /// Consumes the first `octets` bytes.
     pub(crate) fn discard(&mut self, octets: usize) {
         self.consumed += octets as u64;
         self.start += octets;
@@ -114,7 +124,7 @@ impl ReceiveBuffer {
         }
     }
 
-    /// The turn is over: the buffer goes back when nothing is left in it, and what is left is charged.
+    /// Ends a turn: returns the buffer if it is empty, and charges the peer for remaining bytes.
     pub(crate) fn release(&mut self, pool: &BufferPool, peer: Option<&Arc<PeerAccount>>) {
         if self.is_empty() {
             if let Some(buffer) = self.buffer.take() {
@@ -147,7 +157,7 @@ impl ReceiveBuffer {
         self.shrink(pool);
     }
 
-    /// Moves what is left to a buffer of its size.
+    /// Moves the remaining bytes to a buffer of their size.
     fn shrink(&mut self, pool: &BufferPool) {
         self.replace(pool, PageOffsetBuffer::exact(self.filled().len()));
     }
@@ -194,7 +204,7 @@ mod tests {
         let mut rx = ReceiveBuffer::default();
         let mut sent = (0_u32..).flat_map(u32::to_le_bytes);
         let mut expected = (0_u32..).flat_map(u32::to_le_bytes);
-        // What stays is less than the longest FPDU.
+        // The remaining bytes are shorter than the longest FPDU.
         for (read, used) in [
             (200_000, 150_000),
             (100_000, 90_000),
@@ -244,13 +254,13 @@ mod tests {
             assert!(rx.may_read(Some(&peer)));
             assert_eq!(rx.space(&pool).len(), BUFFER);
             rx.received(BUFFER);
-            // All but the beginning of an FPDU is understood.
+            // Everything is consumed except the beginning of an FPDU.
             rx.discard(BUFFER - 100);
             assert_eq!(rx.space(&pool).len(), then - 100);
             rx.release(&pool, Some(&peer));
             let held = rx.buffer.as_ref().map_or(0, |buffer| buffer.len());
             assert!(held == then && rx.charge.as_ref().map_or(0, Charge::amount) >= held as u64);
-            // Not for ever.
+            // The buffer does not stay large for ever.
             for _ in 0..SMALL_READS {
                 assert!(rx.may_read(Some(&peer)));
                 rx.space(&pool);
@@ -292,14 +302,14 @@ mod tests {
             .iter()
             .map(|rx| rx.buffer.as_ref().unwrap().len())
             .collect();
-        // Half of the limit in whole buffers, the rest as small as it can be.
+        // Half of the limit in whole buffers, the rest as small as possible.
         assert_eq!(sizes[..2], [BUFFER; 2]);
         assert_eq!(sizes[2..], [100; 7]);
         assert!(
             ReceiveBuffer::default().may_read(Some(&other)),
             "only it has to wait"
         );
-        // What was begun goes on, and when it is whole there is place again.
+        // Begun FPDUs can be finished, and then there is room again.
         for (nth, rx) in (0..).zip(&mut begun) {
             assert!(rx.may_read(Some(&peer)));
             rx.space(&pool);

@@ -1,4 +1,5 @@
-//! Sends of the peer that are one segment: from a verified FPDU to the receive and its completion.
+//! Fast path for Sends of the peer that are one segment: from a verified FPDU to the receive and
+//! its completion.
 
 use uwarp_ddp::UNTAGGED_HEADER;
 use uwarp_mpa::Ulpdu;
@@ -7,9 +8,11 @@ use super::connection::{Connection, Stage};
 use crate::mem::WriteTargetCache;
 
 impl Connection {
-    /// Takes a Send about which there is nothing to say: one segment, and the next receive of the own queue is long enough. False, and
-    /// nothing has happened, for everything else, also for a Send that is refused or has to wait: the general path finds out
-    /// why. (Tests have both paths take the same segments, and the same messages.)
+    /// Handles a Send of one segment if the next receive of the own queue is long enough.
+    ///
+    /// Returns false, with no effect, for everything else, including a Send that is refused or has
+    /// to wait. The general path then finds out why. Tests send the same messages through both
+    /// paths.
     #[inline]
     pub(super) fn plain_send(&mut self, ulpdu: &Ulpdu<'_>, recent: &mut WriteTargetCache) -> bool {
         let Stage::Open(stream) = &mut self.stage else {

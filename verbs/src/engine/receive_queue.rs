@@ -1,4 +1,4 @@
-//! Where a connection takes its receives from: a queue of its own, or one that it shares with others.
+//! Source of a connection's receives: its own queue, or a queue that it shares with others.
 //!
 //! ```text
 //!                    take (a message begins)          complete_taken (it was delivered)
@@ -7,8 +7,9 @@
 //!                                                └── flush ──────────────────────────────► CQ
 //! ```
 //!
-//! A message has its receive from its first segment on. What was taken belongs to this QP alone: it ends in this
-//! QP's CQ, delivered or flushed. What is still in an SRQ belongs to all its QPs, and no flush touches it.
+//! A message has its receive from its first segment on. A taken receive belongs to this QP alone:
+//! it ends in this QP's CQ, delivered or flushed. Receives that are still in an SRQ belong to all
+//! its QPs, and no flush touches them.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -26,11 +27,12 @@ pub(crate) struct RecvWqe {
     pub(crate) wr_id: u64,
     pub(crate) data: SgList,
     pub(crate) len: u32,
-    /// The first element that may not be used, where receives are checked late. `data` has those before it.
+    /// The first unusable element, where receives are checked late. `data` has the elements before
+    /// it.
     pub(crate) fault: Option<Box<LocalFault>>,
 }
 
-/// What a receive is checked against when it is posted.
+/// Facts that a posted receive is checked against.
 #[derive(Clone, Copy)]
 pub(crate) struct PostRules<'a> {
     pub(crate) table: &'a RegionTable,
@@ -38,30 +40,31 @@ pub(crate) struct PostRules<'a> {
     /// The QP that alone will use the receive; [`NO_QP`] in an SRQ.
     pub(crate) qp_num: u32,
     pub(crate) max_sge: u32,
-    /// A receive whose memory may not be used is taken, and fails when a message reaches that memory.
+    /// A receive with unusable memory is accepted, and fails when a message reaches that memory.
     pub(crate) late: bool,
 }
 
-/// No QP has this number, so a region that was registered for one QP alone never fits.
+/// Number that no QP has, so that a region registered for a single QP never fits.
 pub(crate) const NO_QP: u32 = 0;
 
-/// Receives that are posted and not taken, oldest first. Those that were taken keep their places until the program has
-/// polled their completions.
+/// Receives that are posted and not taken, oldest first.
+///
+/// A taken receive keeps its place until the program has polled its completion.
 #[derive(Default)]
 pub(crate) struct RecvStore {
     depth: usize,
-    /// Receives that were posted since it was made.
+    /// Receives posted since the store was made.
     posted: u64,
-    /// Places that polls have freed, and the number of them when it was last looked at.
+    /// Places that polls have freed, and their number when it was last read.
     freed: Arc<FreedPlaces>,
     freed_seen: u64,
     wqes: VecDeque<RecvWqe>,
-    /// Lists of receives that have completed: their memory is used again.
+    /// Lists of completed receives, whose allocations are reused.
     spare: Vec<SgList>,
 }
 
 impl RecvStore {
-    /// An empty one of `depth` places, which polls free in `freed`.
+    /// Creates an empty store of `depth` places. Polls free them in `freed`.
     pub(crate) fn new(depth: usize, freed: Arc<FreedPlaces>) -> Self {
         RecvStore {
             depth,
@@ -75,18 +78,20 @@ impl RecvStore {
         self.depth
     }
 
-    /// Receives that were posted since it was made.
+    /// Number of receives posted since the store was made.
     pub(crate) fn posted(&self) -> u64 {
         self.posted
     }
 
-    /// Number of places that are taken.
+    /// Number of places in use.
     pub(crate) fn places_taken(&self) -> usize {
         self.taken_after(self.freed.count())
     }
 
-    /// Returns true if it has room for a receive. Looks at what was polled only when it would be full otherwise:
-    /// another thread may be writing there.
+    /// Returns true if there is room for a receive.
+    ///
+    /// Reads the polled count only if the store would be full otherwise: another thread may be
+    /// writing it.
     #[inline]
     pub(crate) fn has_room(&mut self) -> bool {
         if self.taken_after(self.freed_seen) < self.depth {
@@ -96,24 +101,24 @@ impl RecvStore {
         self.taken_after(self.freed_seen) < self.depth
     }
 
-    /// Number of places that are taken after `freed` of them were freed.
+    /// Number of places in use after `freed` of them were freed.
     #[inline]
     fn taken_after(&self, freed: u64) -> usize {
-        // No more than were ever posted and are in memory.
+        // At most the receives that were ever posted and fit into memory.
         usize::try_from(self.posted - freed).unwrap_or(usize::MAX)
     }
 
-    /// From now on it takes so many; those that are in it stay.
+    /// Sets the number of places. Receives that are in the store stay.
     pub(crate) fn set_depth(&mut self, depth: usize) {
         self.depth = depth;
     }
 
-    /// Receives in it.
+    /// Number of receives in the store.
     pub(crate) fn len(&self) -> usize {
         self.wqes.len()
     }
 
-    /// Appends a receive; the caller has checked that there is room.
+    /// Appends a receive. The caller has checked that there is room.
     pub(crate) fn post(
         &mut self,
         wr: &RecvWr<'_>,
@@ -134,20 +139,21 @@ impl RecvStore {
             late,
             ..
         } = rules;
-        // Its allocation is that of a receive before.
+        // Reuses the allocation of an earlier receive.
         let mut data = self.spare.pop().unwrap_or_default();
         let before = self.wqes.back().map(|before| &before.data);
         let resolved = data.resolve_behind(before, table, (pd, qp_num), wr.sges, true);
         let fault = match resolved {
             Ok(_) => None,
             Err(fault) if late => {
-                // Those before the fault were good a moment ago: without them the receive takes less.
+                // The elements before the fault were valid a moment ago. If they are not any more,
+                // the receive accepts fewer bytes.
                 let good = wr.sges.get(..fault.index).unwrap_or_default();
                 let _ = data.resolve_behind(None, table, (pd, qp_num), good, true);
                 Some(Box::new(fault))
             }
             Err(fault) => {
-                // It was left empty.
+                // A failed resolve leaves the list empty.
                 self.spare.push(data);
                 return Err(fault.into());
             }
@@ -162,27 +168,27 @@ impl RecvStore {
         Ok(())
     }
 
-    /// The oldest receive.
+    /// Returns the oldest receive.
     pub(crate) fn front(&self) -> Option<&RecvWqe> {
         self.wqes.front()
     }
 
-    /// Takes the oldest receive out.
+    /// Removes the oldest receive and returns it.
     pub(crate) fn take(&mut self) -> Option<RecvWqe> {
         self.wqes.pop_front()
     }
 
-    /// Gives back the list of a receive that has completed.
+    /// Returns the list of a completed receive.
     pub(crate) fn give(&mut self, list: SgList) {
         self.spare.push(list);
-        // Where it lies now: to clear it and move it then would cost more.
+        // Cleared at its destination: clearing it before the move would cost more.
         if let Some(list) = self.spare.last_mut() {
             list.clear();
         }
     }
 }
 
-/// Somebody whose peer sends, and who found no receive in the SRQ.
+/// A connection whose peer sends, and that found no receive in the SRQ.
 pub(crate) trait ReceiveWaiter: Send + Sync {
     /// A receive was posted: try again. Called without any lock.
     fn receive_posted(&self);
@@ -191,9 +197,9 @@ pub(crate) trait ReceiveWaiter: Send + Sync {
 /// The receives of one connection.
 pub(crate) struct ReceiveQueue {
     source: Source,
-    /// The receive of the message under way.
+    /// Receive of the current message.
     taken: Option<RecvWqe>,
-    /// Receives that have completed since the QP was made.
+    /// Receives completed since the QP was made.
     completed: u64,
 }
 
@@ -204,23 +210,24 @@ enum Source {
     Left,
 }
 
-/// The part of an SRQ that one QP has.
+/// The part of an SRQ that belongs to one QP.
 struct Shared {
     srq: Arc<SrqInner>,
     waiter: (u32, Option<Weak<dyn ReceiveWaiter>>),
-    /// The SRQ has the waiter among its own, or has just taken it from there to tell it.
+    /// The waiter is in the list of the SRQ, or the SRQ has just removed it to notify it.
     enlisted: bool,
-    /// The list of the last receive; it goes back when the next one is taken: one lock for both.
+    /// List of the last receive. It is returned when the next receive is taken, under the same
+    /// lock.
     spent: Option<SgList>,
 }
 
 impl ReceiveQueue {
-    /// A queue of its own of `depth` places, which polls free in `freed`.
+    /// Creates a queue of its own with `depth` places. Polls free them in `freed`.
     pub(crate) fn own(depth: usize, freed: Arc<FreedPlaces>) -> Self {
         Self::from(Source::Own(RecvStore::new(depth, freed)))
     }
 
-    /// The receives of an SRQ, for this QP.
+    /// Creates the part of an SRQ that belongs to this QP.
     pub(crate) fn shared(srq: Arc<SrqInner>, qp_num: u32) -> Self {
         Self::from(Source::Shared(Shared {
             srq,
@@ -238,25 +245,25 @@ impl ReceiveQueue {
         }
     }
 
-    /// Who is told when a receive is posted to the SRQ that this one waits for.
+    /// Sets the waiter to notify when a receive is posted to the SRQ.
     pub(crate) fn set_waiter(&mut self, waiter: Weak<dyn ReceiveWaiter>) {
         if let Source::Shared(shared) = &mut self.source {
             shared.waiter.1 = Some(waiter);
         }
     }
 
-    /// Whether the receives come from an SRQ.
+    /// Returns true if the receives come from an SRQ.
     pub(crate) fn is_shared(&self) -> bool {
         matches!(self.source, Source::Shared(_))
     }
 
-    /// The QP is gone: nothing is taken any more, in particular not from an SRQ that others use. To be called
-    /// after a flush.
+    /// Takes no more receives, because the QP is gone. Other QPs may use its SRQ. Call it after a
+    /// flush.
     pub(crate) fn leave(&mut self) {
         self.source = Source::Left;
     }
 
-    /// Whether the QP is gone.
+    /// Returns true if the QP is gone.
     pub(crate) fn has_left(&self) -> bool {
         matches!(self.source, Source::Left)
     }
@@ -282,8 +289,9 @@ impl ReceiveQueue {
         }
     }
 
-    /// Takes a receive for the message that begins. `false` when there is none; with `wait` the SRQ then tells the
-    /// waiter when one was posted.
+    /// Takes a receive for the message that begins. Returns false if there is none.
+    ///
+    /// With `wait`, the SRQ then notifies the waiter when a receive is posted.
     pub(crate) fn take(&mut self, wait: bool, events: &mut Vec<AsyncEvent>) -> bool {
         if self.taken.is_none() {
             self.taken = match &mut self.source {
@@ -295,8 +303,10 @@ impl ReceiveQueue {
         self.taken.is_some()
     }
 
-    /// Takes a receive of the own queue for a message of so many bytes that begins and ends now. False, and nothing has happened, when
-    /// the next one is not long enough, or there is none, or it is not as simple.
+    /// Takes a receive of the own queue for a message of `octets` bytes that has only one segment.
+    ///
+    /// Returns false, with no effect, if there is none, if the next one is too short, or if the
+    /// receives come from an SRQ.
     #[inline]
     pub(crate) fn take_for(&mut self, octets: u32) -> bool {
         let Source::Own(store) = &mut self.source else {
@@ -309,13 +319,13 @@ impl ReceiveQueue {
         self.taken.is_some()
     }
 
-    /// The receive of the message under way.
+    /// Returns the receive of the current message.
     pub(crate) fn taken(&self) -> Option<&RecvWqe> {
         self.taken.as_ref()
     }
 
-    /// Bytes of the receive of the message under way; between messages, of the one that the next message would
-    /// take.
+    /// Length of the receive of the current message. Between messages, that of the receive that the
+    /// next message would take.
     pub(crate) fn next_len(&self) -> Option<u32> {
         match (&self.taken, &self.source) {
             (Some(wqe), _) => Some(wqe.len),
@@ -325,8 +335,10 @@ impl ReceiveQueue {
         }
     }
 
-    /// Whether a message that waits would find a receive now. Where the SRQ has told the waiter, and another connection was
-    /// quicker, it is to be told again.
+    /// Returns true if a waiting message would find a receive now.
+    ///
+    /// If the SRQ has notified the waiter but another connection took the receive, the waiter is
+    /// enlisted again.
     pub(crate) fn has_receive(&mut self) -> bool {
         match &mut self.source {
             Source::Own(store) => store.len() > 0,
@@ -335,15 +347,17 @@ impl ReceiveQueue {
         }
     }
 
-    /// The SRQ has told the waiter, and does so no more until it waits again.
+    /// Records that the SRQ has notified the waiter. It is not notified again until it waits again.
     pub(crate) fn told(&mut self) {
         if let Source::Shared(shared) = &mut self.source {
             shared.enlisted = false;
         }
     }
 
-    /// Completes the receive of the message under way, which has this `wr_id`, once its memory is let go: who sees the completion may have
-    /// the only reference to it then. False when there is none.
+    /// Completes the receive of the current message. Returns false if there is none.
+    ///
+    /// `complete` gets its `wr_id`, after its memory is released: the receiver of the completion
+    /// may then hold the only reference to that memory.
     #[inline]
     pub(crate) fn complete_taken(&mut self, complete: impl FnOnce(u64)) -> bool {
         let Some(wqe) = self.taken.take() else {
@@ -355,8 +369,10 @@ impl ReceiveQueue {
         true
     }
 
-    /// Completes with an error what this QP has: the oldest with `first`, the rest as flushed, because of `flushed`. What is in an SRQ
-    /// stays there.
+    /// Completes the receives of this QP with an error.
+    ///
+    /// The oldest one gets `first`; the rest are flushed with the cause `flushed`. Receives in an
+    /// SRQ stay there.
     pub(crate) fn flush(
         &mut self,
         first: Option<(Status, Cause)>,
@@ -396,13 +412,14 @@ impl ReceiveQueue {
         }
     }
 
-    /// Receives completed since the QP was made.
+    /// Number of receives completed since the QP was made.
     pub(crate) fn completed(&self) -> u64 {
         self.completed
     }
 
-    /// [`completed`](Self::completed) once all that this QP has now are complete: those in its own queue, and the
-    /// one of a message under way.
+    /// Value of [`completed`](Self::completed) once all receives that this QP has now are complete.
+    ///
+    /// These are the receives of its own queue, and the one of a current message.
     pub(crate) fn completed_when_drained(&self) -> u64 {
         match &self.source {
             Source::Own(store) => store.posted(),
@@ -412,7 +429,8 @@ impl ReceiveQueue {
 }
 
 impl Shared {
-    /// Waits in the SRQ, unless it does so already. True when there is a receive after all.
+    /// Enlists the waiter in the SRQ, unless it is enlisted. Returns true if a receive is there
+    /// after all.
     fn enlist(&mut self) -> bool {
         let (qp_num, Some(waiter)) = &self.waiter else {
             return false;

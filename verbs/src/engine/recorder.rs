@@ -1,8 +1,9 @@
-//! The flight recorder: the headers of the last frames of a connection, in both directions, for when it ends in
-//! error.
+//! The flight recorder: headers of the last frames of a connection, in both directions, for the
+//! report of an error.
 //!
-//! One ring of fixed size, allocated when startup begins. A frame costs a copy of its headers; payload is never
-//! kept. Time is what the driver told last, so that no clock is asked for a frame.
+//! It is one ring of fixed size, allocated when startup begins. A frame costs a copy of its
+//! headers. Payload is never kept. The time is the one that the driver set last, so that a frame
+//! reads no clock.
 
 mod words;
 
@@ -14,14 +15,14 @@ use uwarp_rdmap::{
     ATOMIC_REQUEST_HEADER, ATOMIC_RESPONSE_HEADER, MAX_HEADER, Opcode, Peer, READ_REQUEST_HEADER,
 };
 
-/// Frames that are kept.
+/// Number of frames that are kept.
 const FRAMES: usize = 32;
-/// Bytes of a startup frame that are no private data: key, flags, revision, length, IRD and ORD.
+/// Bytes of a startup frame without its private data: key, flags, revision, length, IRD and ORD.
 const STARTUP_HEAD: usize = 24;
-/// Bytes kept of what could not be taken apart: the length field and the longest DDP header.
+/// Bytes kept of a frame that could not be parsed: the length field and the longest DDP header.
 const DAMAGED_HEAD: usize = 2 + UNTAGGED_HEADER;
 
-/// Which way a recorded frame went (of this API alone, as [`FlightRecord`]).
+/// Direction of a recorded frame (of this API alone, as [`FlightRecord`]).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Direction {
     /// To the peer.
@@ -30,7 +31,7 @@ pub enum Direction {
     Received,
 }
 
-/// What the bytes of a frame are.
+/// Kind of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum FrameKind {
     /// MPA Request or Reply.
@@ -50,7 +51,7 @@ pub struct RecordedFrame {
     len: u32,
     head: [u8; MAX_HEADER],
     head_len: u8,
-    /// Offset of its end in the stream that is sent; 0 once that is settled.
+    /// Offset of its end in the sent stream; 0 once the LLP's progress no longer matters.
     end: u64,
     unsent: bool,
 }
@@ -67,27 +68,29 @@ impl RecordedFrame {
         unsent: false,
     };
 
-    /// Time since the connection began: `connect`, or the acceptance of the request.
+    /// Time since the connection began, with `connect` or with the acceptance of the request.
     #[must_use]
     pub const fn at(&self) -> Duration {
         self.at
     }
 
-    /// Which way it went.
+    /// Direction of the frame.
     #[must_use]
     pub const fn direction(&self) -> Direction {
         self.direction
     }
 
-    /// Bytes of the ULPDU, or of the startup frame (RFC 5044 sections 4.1 and 7.1.1). (For what could not be taken
-    /// apart: bytes that were there.)
+    /// Length in bytes of the ULPDU, or of the startup frame (RFC 5044 sections 4.1 and 7.1.1).
+    ///
+    /// For a frame that could not be parsed: number of bytes that had arrived.
     #[must_use]
     pub const fn octets(&self) -> u32 {
         self.len
     }
 
-    /// The headers as they were on the wire (RFC 5041 section 4, RFC 5040 section 4, RFC 5044 section 7.1.1): DDP and
-    /// RDMAP, or the beginning of a startup frame.
+    /// Headers as they were on the wire: DDP and RDMAP, or the beginning of a startup frame.
+    ///
+    /// See RFC 5041 section 4, RFC 5040 section 4 and RFC 5044 section 7.1.1.
     #[must_use]
     pub fn head(&self) -> &[u8] {
         self.head
@@ -95,15 +98,18 @@ impl RecordedFrame {
             .unwrap_or_default()
     }
 
-    /// False where TCP has not taken all of it: the connection ended before, or has not ended yet.
+    /// Returns false if TCP has not taken all of the frame.
+    ///
+    /// The connection ended before that, or has not ended yet.
     #[must_use]
     pub const fn is_whole(&self) -> bool {
         !self.unsent
     }
 }
 
-/// The last frames of a connection, oldest first (the verbs have no counterpart). It displays as a table, one frame a
-/// line.
+/// The last frames of a connection, oldest first (the verbs have no counterpart).
+///
+/// It displays as a table, with one frame a line.
 ///
 /// ```
 /// # fn show(qp: &uwarp_verbs::Qp) {
@@ -114,18 +120,18 @@ impl RecordedFrame {
 pub struct FlightRecord {
     frames: Vec<RecordedFrame>,
     seen: u64,
-    /// Whose layout the peer's Terminate has.
+    /// Layout of the peer's Terminate.
     peer: Peer,
 }
 
 impl FlightRecord {
-    /// The frames that are kept: the last 32.
+    /// The kept frames: the last 32.
     #[must_use]
     pub fn frames(&self) -> &[RecordedFrame] {
         &self.frames
     }
 
-    /// Frames that the connection has sent and received so far, those included that are not kept any more.
+    /// Number of frames that the connection has sent and received, including those no longer kept.
     #[must_use]
     pub const fn seen(&self) -> u64 {
         self.seen
@@ -159,15 +165,15 @@ impl fmt::Display for FlightRecord {
 /// The ring of one connection.
 pub(crate) struct Recorder {
     began: Instant,
-    /// The time of the last frame, twice: many frames have the same.
+    /// Time of the last frame, absolute and relative. Many frames have the same.
     last: (Instant, Duration),
     ring: Option<Box<[RecordedFrame; FRAMES]>>,
-    /// Frames so far; the next one goes to the place of this number modulo the size.
+    /// Number of frames so far. The next one goes to this index modulo the size.
     seen: u64,
 }
 
 impl Recorder {
-    /// One that keeps nothing yet.
+    /// Creates a recorder that keeps nothing yet.
     pub(crate) const fn new(now: Instant) -> Self {
         Recorder {
             began: now,
@@ -177,7 +183,7 @@ impl Recorder {
         }
     }
 
-    /// A connection begins.
+    /// Begins the record of a connection.
     pub(crate) fn begin(&mut self, now: Instant) {
         self.began = now;
         self.last = (now, Duration::ZERO);
@@ -186,7 +192,7 @@ impl Recorder {
             .get_or_insert_with(|| Box::new([RecordedFrame::NONE; FRAMES]));
     }
 
-    /// A startup frame of ours, which ends at `end` of the stream.
+    /// Records a startup frame of this side, which ends at stream offset `end`.
     pub(super) fn startup_sent(&mut self, now: Instant, frame: &[u8], end: u64) {
         let head = frame.get(..STARTUP_HEAD).unwrap_or(frame);
         let added = self.add(
@@ -200,7 +206,7 @@ impl Recorder {
         }
     }
 
-    /// A startup frame of the peer.
+    /// Records a startup frame of the peer.
     pub(super) fn startup_received(&mut self, now: Instant, frame: &[u8]) {
         let head = frame.get(..STARTUP_HEAD).unwrap_or(frame);
         self.add(
@@ -211,12 +217,16 @@ impl Recorder {
         );
     }
 
-    /// An FPDU was framed that ends at `end` of the stream; `head` is the beginning of a ULPDU of `len` bytes.
+    /// Records a framed FPDU that ends at stream offset `end`.
+    ///
+    /// `head` is the beginning of a ULPDU of `len` bytes.
     pub(super) fn sent(&mut self, now: Instant, head: &[u8], len: usize, end: u64) {
         self.sent_headers(now, headers(head), len, end);
     }
 
-    /// The same with no more than the headers, which saves looking for their end.
+    /// Records a framed FPDU as [`sent`](Self::sent), from the headers alone.
+    ///
+    /// That saves the search for their end.
     #[inline]
     pub(super) fn sent_headers(&mut self, now: Instant, head: &[u8], len: usize, end: u64) {
         if let Some(frame) = self.add(now, (Direction::Sent, FrameKind::Ulpdu), head, len) {
@@ -224,7 +234,7 @@ impl Recorder {
         }
     }
 
-    /// The ULPDU of an FPDU that was verified.
+    /// Records the ULPDU of a verified FPDU.
     pub(super) fn received(&mut self, now: Instant, head: &[u8], len: usize) {
         let what = (Direction::Received, FrameKind::Ulpdu);
         if let Some(tagged) = head.first_chunk::<TAGGED_HEADER>()
@@ -237,13 +247,13 @@ impl Recorder {
         self.add(now, what, headers(head), len);
     }
 
-    /// The same of a segment that is untagged, as [`sent_headers`](Self::sent_headers).
+    /// Records an untagged segment as [`received`](Self::received), from the headers alone.
     #[inline]
     pub(super) fn received_headers(&mut self, now: Instant, head: &[u8], len: usize) {
         self.add(now, (Direction::Received, FrameKind::Ulpdu), head, len);
     }
 
-    /// What came is no FPDU.
+    /// Records bytes that are no FPDU.
     pub(super) fn damaged(&mut self, now: Instant, octets: &[u8]) {
         let head = octets.get(..DAMAGED_HEAD).unwrap_or(octets);
         self.add(
@@ -254,7 +264,7 @@ impl Recorder {
         );
     }
 
-    /// What was framed behind `end` of the stream is dropped.
+    /// Marks the frames that end after stream offset `end` as dropped.
     pub(super) fn dropped_behind(&mut self, end: u64) {
         for frame in self.frames_mut().iter_mut().filter(|frame| frame.end > end) {
             frame.unsent = true;
@@ -262,7 +272,7 @@ impl Recorder {
         }
     }
 
-    /// The stream is over, and TCP has taken so much of it.
+    /// Settles all frames at the end of the stream, of which TCP has taken `taken_to` bytes.
     pub(super) fn stream_over(&mut self, taken_to: u64) {
         self.dropped_behind(taken_to);
         for frame in self.frames_mut() {
@@ -270,7 +280,7 @@ impl Recorder {
         }
     }
 
-    /// What is kept now; TCP has taken `taken_to` bytes of the stream.
+    /// Returns the kept frames. TCP has taken `taken_to` bytes of the stream.
     pub(super) fn record(&self, taken_to: u64, peer: Peer) -> FlightRecord {
         let Some(ring) = &self.ring else {
             return FlightRecord::default();
@@ -292,7 +302,7 @@ impl Recorder {
         self.ring.as_deref_mut().map_or(&mut [], |ring| ring)
     }
 
-    /// Adds a frame, and gives it: where it ends is for the caller to say.
+    /// Adds a frame and returns it, so that the caller can set where it ends.
     #[inline]
     fn add(
         &mut self,
@@ -321,7 +331,7 @@ fn place(number: u64) -> usize {
     usize::try_from(number % FRAMES as u64).unwrap_or(0)
 }
 
-/// The headers at the beginning of a ULPDU, without what is payload.
+/// Returns the headers at the beginning of a ULPDU, without payload.
 #[inline]
 fn headers(head: &[u8]) -> &[u8] {
     let (Some(&ddp), Some(&rdmap)) = (head.first(), head.get(1)) else {

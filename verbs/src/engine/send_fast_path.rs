@@ -1,8 +1,9 @@
-//! Small Writes and Sends, framed one after the other.
+//! Fast path for small Writes and Sends, framed one after the other.
 //!
-//! Most messages fit one segment, and many are posted together. What the general path of `outbound.rs` looks at for each
-//! segment is looked at here once for all of them, and no message is put down between its beginning and its only
-//! segment. The bytes on the wire are the same: a test frames the same requests both ways.
+//! Most messages fit one segment, and many are posted together. The general path in `outbound.rs`
+//! makes its checks for each segment; here they are made once for all of them. No message is stored
+//! between its beginning and its only segment. The bytes on the wire are the same: a test frames
+//! the same requests both ways.
 
 use uwarp_ddp::{STag, TAGGED_HEADER, TaggedOffset, UNTAGGED_HEADER};
 use uwarp_mpa::{Framer, MAX_ULPDU, Payload};
@@ -17,8 +18,10 @@ use crate::qp::state::QpState;
 use crate::qp::wr::SendOp;
 
 impl Connection {
-    /// Frames the plain requests that are next in the queue, as far as there is room in the batch. False when there is
-    /// none, or nothing may be framed now, or something else has its turn before: the general path finds out what.
+    /// Frames the plain requests that are next in the queue, while the batch has room.
+    ///
+    /// Returns false if there is none, if nothing may be framed now, or if something else has its
+    /// turn first. The general path then finds out which.
     pub(super) fn frame_plain(&mut self) -> bool {
         let Connection {
             state,
@@ -96,8 +99,9 @@ impl Connection {
     }
 }
 
-/// Stages the FPDU of a request, and gives where in the stream it ends. `None` when its memory was revoked: nothing has
-/// happened then.
+/// Stages the FPDU of a request and returns the stream offset at which it ends.
+///
+/// Returns `None`, with no effect, if its memory was revoked.
 #[inline]
 fn frame<const N: usize>(
     framer: &mut Framer,
@@ -125,7 +129,7 @@ fn stage<const N: usize, P: Payload + ?Sized>(
     payload: &P,
     len: usize,
 ) -> Option<()> {
-    // Length field, pad and CRC are less.
+    // Length field, pad and CRC need less than 16 bytes.
     let room = N + len + 16;
     tx.stage_over(room, |out| framer.frame_into(head, payload, 0, len, out))
         .ok()

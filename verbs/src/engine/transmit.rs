@@ -335,7 +335,7 @@ impl TxBatch {
         self.make_room(self.filled + lent);
         for (at, part) in self.parts.iter_mut().enumerate() {
             if let Part::Lent(run) = part {
-                // Of the first one the LLP may have taken some.
+                // The LLP may have taken a part of the first run.
                 let skip = if at == 0 {
                     std::mem::take(&mut self.within)
                 } else {

@@ -1,9 +1,10 @@
-//! The FPDU that wakes a responder which has overlooked the first one.
+//! A second FPDU for a responder that may have missed the first one.
 //!
-//! Linux siw sends its MPA Reply before it watches the socket for FPDUs. An FPDU that arrives in between stays unread until
-//! another one follows it, so that a client that waits for an answer to its first message waits for ever. Nothing in MPA
-//! startup tells siw from others. So an initiator whose first FPDU has brought nothing back sends a second one: an RDMA
-//! Write of zero length, which no peer checks (5041-5.2-11) and no program notices.
+//! Linux siw sends its MPA Reply before it watches the socket for FPDUs. An FPDU that arrives in
+//! between stays unread until another one follows it. A client that waits for an answer to its
+//! first message would wait for ever. MPA startup does not reveal whether the peer is siw. So an
+//! initiator whose first FPDU brings nothing back sends a second one: an RDMA Write of zero length.
+//! No peer checks it (5041-5.2-11), and no program notices it.
 
 use std::time::Instant;
 
@@ -14,23 +15,23 @@ use crate::peer::first_fpdu_delay;
 use crate::qp::state::QpState;
 use crate::wait::after;
 
-/// Where the wake-up of the responder stands.
+/// State of the wake-up of the responder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum WakeUp {
     /// It was sent, or none is necessary.
     #[default]
     Done,
-    /// The LLP has not taken an FPDU of ours yet: none ends at or before this position of the stream.
+    /// The LLP has taken no FPDU yet: none ends at or before this stream position.
     Armed(u64),
-    /// The first FPDU was sent. If none has come from the peer by then, the wake-up is due.
+    /// The first FPDU was sent. The wake-up is due at this time if no FPDU has come from the peer.
     At(Instant),
 }
 
 impl Connection {
-    /// Initiator: startup is over, and what is sent from now on may be overlooked.
+    /// Initiator: prepares the wake-up, because startup is over and later FPDUs may be missed.
     pub(super) fn arm_wake_up(&mut self) {
         let settings = &self.ctx.settings;
-        // An FPDU that waits for the responder is not overlooked.
+        // An FPDU that waits for the responder is not missed.
         let wanted = settings.wake_up.is_some() && first_fpdu_delay(settings).is_zero();
         self.wake_up = if wanted {
             WakeUp::Armed(self.tx.framed_to())
@@ -39,7 +40,7 @@ impl Connection {
         };
     }
 
-    /// The LLP has taken bytes.
+    /// Starts the timer of the wake-up once the LLP has taken the first FPDU.
     #[inline]
     pub(super) fn time_wake_up(&mut self) {
         if let WakeUp::Armed(position) = self.wake_up
@@ -50,7 +51,7 @@ impl Connection {
         }
     }
 
-    /// When the wake-up is due.
+    /// Returns the time at which the wake-up is due.
     pub(super) fn wake_up_due(&self) -> Option<Instant> {
         match self.wake_up {
             WakeUp::At(due) => Some(due),
@@ -58,8 +59,10 @@ impl Connection {
         }
     }
 
-    /// After everything that has arrived was handled: sends the wake-up if it is due and nothing of
-    /// an FPDU has come from the peer. `has_part`: the first bytes of an FPDU have.
+    /// Sends the wake-up if it is due and nothing of an FPDU has come from the peer.
+    ///
+    /// Call it after everything that arrived was handled. `has_part`: the first bytes of an FPDU
+    /// have arrived.
     pub(crate) fn wake_peer(&mut self, has_part: bool) {
         if self.wake_up_due().is_none_or(|due| self.now < due) {
             return;
@@ -69,7 +72,7 @@ impl Connection {
             return;
         };
         let has_answered = has_part || stream.deframer.position() > 0;
-        // What is sent now wakes it as well.
+        // An FPDU sent now wakes the peer as well.
         let is_sending = !self.tx.is_empty() || stream.current.is_some() || self.has_next();
         if has_answered || is_sending || self.state != QpState::Rts {
             return;

@@ -1,4 +1,4 @@
-//! Writes of the peer: from a verified FPDU to memory.
+//! Fast path for Writes of the peer: from a verified FPDU to memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -12,9 +12,10 @@ use crate::mem::{Landing, WriteTargetCache};
 use crate::mutants::mutate;
 
 impl Connection {
-    /// Takes a segment of a Write about which there is nothing to say: most are. False, and nothing has happened, for
-    /// everything else, also for a Write that is refused: the general path finds out why. (A test has both paths take
-    /// the same segments.)
+    /// Handles a segment of a Write that passes all checks, as most do.
+    ///
+    /// Returns false, with no effect, for everything else, including a Write that is refused. The
+    /// general path then finds out why. A test sends the same segments through both paths.
     #[inline]
     pub(super) fn plain_write(&mut self, ulpdu: &Ulpdu<'_>, recent: &mut WriteTargetCache) -> bool {
         let Stage::Open(stream) = &mut self.stage else {
@@ -45,7 +46,7 @@ impl Connection {
         true
     }
 
-    /// Counts the bytes of a Write: the completion of Immediate Data behind it tells them.
+    /// Counts the bytes of a Write, which the completion of Immediate Data after it reports.
     #[inline]
     pub(super) fn count_write(&mut self, len: u32, last: bool) {
         let before = match self.written {
@@ -57,9 +58,12 @@ impl Connection {
         self.wrote |= last && octets > 0;
     }
 
-    /// A Write of the peer has ended, and no request is outstanding, or none any more: an event, where the program wants that and can be
-    /// waiting for nothing else ([`Settings::event_on_write`](crate::Settings::event_on_write)). A program that never posted one is not
-    /// waiting for leave to post more.
+    /// Raises an event for a completed Write of the peer, when no request is outstanding.
+    ///
+    /// The program must want such events
+    /// ([`Settings::event_on_write`](crate::Settings::event_on_write)) and be unable to wait for
+    /// anything else. A program that never posted a request is not waiting to post more, and gets
+    /// none.
     #[cold]
     pub(super) fn tell_of_write(&mut self) {
         self.wrote = false;
@@ -71,8 +75,9 @@ impl Connection {
         if receives_complete_there && self.rq.next_len().is_some() {
             return;
         }
-        // What was placed is in memory before the look at the arming, and who arms looks at memory behind that: one of both sees the
-        // other. (A CQ with many QPs is armed without the locks of their connections.)
+        // The placed bytes are in memory before this thread reads the arming. The program arms
+        // before it reads memory. So one of them sees the other's change. (A CQ with many QPs is
+        // armed without the locks of their connections.)
         fence(Ordering::SeqCst);
         ctx.send_cq.event_without_completion();
     }
@@ -105,7 +110,7 @@ impl Connection {
         }
     }
 
-    /// Deregistered between the check and the placement.
+    /// Ends the connection: the region was deregistered between the check and the placement.
     #[cold]
     fn write_target_gone(&mut self, fault: TaggedFault, ulpdu: &Ulpdu<'_>) {
         let error = StreamError::Ddp(DdpError::Tagged(fault));

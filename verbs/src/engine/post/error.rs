@@ -1,37 +1,42 @@
-//! Why a work request is not taken.
+//! Reasons why a work request is not accepted.
 
 use crate::fork_guard::Inherited;
 use crate::mem::{LocalFault, WindowKind};
 use crate::qp::state::QpState;
 
-/// Why a work request was not taken (of `ibv_post_send`, `ibv_post_recv` and the like).
+/// Reason why a work request was not accepted (by `ibv_post_send`, `ibv_post_recv` and the like).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostErrorKind {
-    /// All places of the send queue are taken. The poll of a completion frees the place of its request, and those of
-    /// the unsignaled requests before it.
+    /// All places of the send queue are in use.
+    ///
+    /// Polling a completion frees the place of its request, and those of the unsignaled requests
+    /// before it.
     #[error(
         "the send queue is full: its {depth} places are taken until completions are polled; poll the send CQ (an unsignaled request keeps its place until a later completion of the queue is polled), or create the QP with a larger max_send_wr"
     )]
     SendQueueFull {
-        /// Number of its places.
+        /// Number of places of the queue.
         depth: usize,
     },
-    /// All places of the receive queue are taken. The poll of a completion frees the place of its receive.
+    /// All places of the receive queue are in use.
+    ///
+    /// Polling a completion frees the place of its receive.
     #[error(
         "the receive queue is full: its {depth} places are taken until completions are polled; poll the receive CQ, or create the QP with a larger max_recv_wr"
     )]
     RecvQueueFull {
-        /// Number of its places.
+        /// Number of places of the queue.
         depth: usize,
     },
-    /// All places of the shared receive queue are taken. The poll of a completion frees the place of its receive,
-    /// whichever QP took it.
+    /// All places of the shared receive queue are in use.
+    ///
+    /// Polling a completion frees the place of its receive, whichever QP took it.
     #[error(
         "the shared receive queue is full: its {depth} places are taken until completions are polled; poll the receive CQs of its QPs, or give it a larger max_wr with Srq::modify"
     )]
     SrqFull {
-        /// Number of its places.
+        /// Number of places of the queue.
         depth: usize,
     },
     /// The QP has no receive queue of its own.
@@ -39,21 +44,21 @@ pub enum PostErrorKind {
         "this QP takes its receives from shared receive queue {srq_num}; post them there, with Srq::post_recv"
     )]
     HasSrq {
-        /// The SRQ.
+        /// Number of the SRQ.
         srq_num: u32,
     },
     /// The QP has no connection yet.
     #[error("the QP is in state {state}: connect or accept first")]
     NotConnected {
-        /// The state it is in.
+        /// State of the QP.
         state: QpState,
     },
-    /// More scatter/gather elements than the QP was made for.
+    /// More scatter/gather elements than the QP was created for.
     #[error("{got} scatter/gather elements, but this QP takes at most {max}")]
     TooManySges {
-        /// Elements given.
+        /// Number of elements given.
         got: usize,
-        /// Elements allowed.
+        /// Largest number of elements.
         max: usize,
     },
     /// A Read with more than one element.
@@ -61,35 +66,35 @@ pub enum PostErrorKind {
         "an RDMA Read on iWARP has one sink element, not {got}: one Read Request names one sink (RFC 5040 section 5.2)"
     )]
     ReadSges {
-        /// Elements given.
+        /// Number of elements given.
         got: usize,
     },
-    /// `Qp::bind_mw` of a window that is not of type 1.
+    /// `Qp::bind_mw` with a window that is not of type 1.
     #[error(
         "a memory window of {kind} is bound with a work request (SendWr::bind_window); Qp::bind_mw is for type 1"
     )]
     WindowKind {
-        /// Its kind.
+        /// Kind of the window.
         kind: WindowKind,
     },
-    /// A Read on a connection that has none.
+    /// A Read on a connection without Reads.
     #[error(
         "no RDMA Reads were negotiated for this connection (ORD is 0): connect or accept with an ord above 0, towards a peer whose IRD is above 0"
     )]
     NoReads,
-    /// An atomic operation on a connection that has none.
+    /// An atomic operation on a connection without atomics.
     #[error(
         "no atomic operations were negotiated for this connection (ORD, which they share with Reads, is 0): connect or accept with an ord above 0, towards a peer whose IRD is above 0"
     )]
     NoAtomics,
-    /// The result of an atomic operation has no place.
+    /// The sink of an atomic operation is not one element of 8 bytes.
     #[error(
         "the sink of an atomic operation is one element of 8 bytes, for what the peer's memory held before; got {elements} element(s) of {octets} bytes"
     )]
     AtomicSink {
-        /// Elements given.
+        /// Number of elements given.
         elements: usize,
-        /// Bytes in all.
+        /// Sum of their lengths in bytes.
         octets: u64,
     },
     /// Immediate Data on a request that cannot have any.
@@ -97,47 +102,47 @@ pub enum PostErrorKind {
         "{operation} carries no Immediate Data: on iWARP it is a message of its own (RFC 7306 section 6); post SendWr::immediate behind the request, or use write_with_immediate"
     )]
     ImmediateUnfit {
-        /// What was posted.
+        /// The operation that was posted.
         operation: &'static str,
     },
-    /// The sink of something that has none was to be invalidated.
+    /// Invalidation of the sink of a request that has none.
     #[error(
         "{operation} has no sink to invalidate: only an RDMA Read of at least one byte has one"
     )]
     NoSinkToInvalidate {
-        /// What was posted.
+        /// The operation that was posted.
         operation: &'static str,
     },
-    /// More inline data than the QP was made for.
+    /// More inline data than the QP was created for.
     #[error("{got} bytes of inline data, but this QP takes at most {max}")]
     InlineTooLong {
-        /// Bytes given.
+        /// Number of bytes given.
         got: usize,
-        /// Bytes allowed.
+        /// Largest number of bytes.
         max: usize,
     },
-    /// The request moves more than the peer's memory has.
+    /// The request is longer than the remote buffer.
     #[error(
         "the request moves {got} bytes, but the RemoteBuffer that it names has {room}; post less, or name a longer buffer"
     )]
     BeyondRemote {
-        /// Bytes that the request moves.
+        /// Number of bytes that the request moves.
         got: u32,
-        /// Bytes of the remote buffer.
+        /// Number of bytes of the remote buffer.
         room: u64,
     },
-    /// The lengths add up to more than a message can carry.
+    /// The elements have more bytes than a message can carry.
     #[error(
         "the message has {got} bytes; a message carries at most 2^32 - 1 (RFC 5041 section 5.2)"
     )]
     MessageTooLong {
-        /// Bytes in all.
+        /// Sum of their lengths in bytes.
         got: u64,
     },
-    /// The QP was made before a fork.
+    /// The QP was created before a fork.
     #[error(transparent)]
     Inherited(#[from] Inherited),
-    /// A scatter/gather element names memory that may not be used so.
+    /// A scatter/gather element names memory that it may not use this way.
     #[error("{0}")]
     Memory(#[from] LocalFault),
 }

@@ -1,8 +1,10 @@
-//! The scatter/gather elements of the send queue: at post, and when the turn of their request comes.
+//! Scatter/gather elements of the send queue: checked at the post, and when the request's turn
+//! comes.
 //!
-//! Elements are looked at when they are posted, against what is registered then; a copy later finds out whether that is
-//! still so. Memory that an earlier request of the same queue is still to register is looked at twice: at post against
-//! that request, so that a mistake is told at once, and when the turn comes against what is there.
+//! Elements are checked at the post against the regions registered then. The later copy detects
+//! whether they are still valid. Memory that an earlier request of the same queue has yet to
+//! register is checked twice. At the post it is checked against that request, so that a mistake is
+//! reported at once. When the turn comes, it is checked against the region.
 
 use super::super::connection::{Connection, QpContext};
 use super::super::work::{SendData, SendWqe};
@@ -11,8 +13,10 @@ use crate::completion::Status;
 use crate::mem::{LocalFault, LocalFaultKind, Sge};
 
 impl Connection {
-    /// Resolves the elements of a request (not more bytes than a message has), now or later. Gives their bytes. The
-    /// sink of a Read or atomic needs local write and nothing else (`write`); sources need no right at all.
+    /// Resolves the elements of a request, now or later, and returns their length in bytes.
+    ///
+    /// The length is at most that of a message. The sink of a Read or atomic needs local write and
+    /// nothing else (`write`). Sources need no right.
     pub(super) fn resolve_sges(&mut self, sges: &[Sge], write: bool) -> Result<u32, LocalFault> {
         if !sges.iter().any(|sge| self.is_for_later(sge)) {
             let QpContext {
@@ -34,8 +38,10 @@ impl Connection {
         Ok(total)
     }
 
-    /// Whether a request that is still in the queue registers the memory of an element. Where the queue is flushed, it
-    /// may have been flushed with it: what is posted then is taken and flushed too.
+    /// Returns true if a queued request registers the memory of an element.
+    ///
+    /// If the queue is flushed, that registration may have been flushed as well. A request posted
+    /// then is accepted, and flushed too.
     #[inline]
     pub(super) fn is_for_later(&self, sge: &Sge) -> bool {
         sge.len > 0
@@ -43,7 +49,7 @@ impl Connection {
                 || (self.state.flushes() && self.ctx.table.is_fast(sge.lkey, self.ctx.pd)))
     }
 
-    /// The checks of one element of a list that is resolved later.
+    /// Checks one element of a list that is resolved later.
     fn check_later(&self, sge: &Sge, write: bool) -> Result<(), LocalFaultKind> {
         if sge.len == 0 {
             return Ok(());
@@ -60,7 +66,7 @@ impl Connection {
         table.check_local(sge, write, *pd, *qp_num).map(|_| ())
     }
 
-    /// Whether elements of a request that were left for its turn may not be used.
+    /// Returns true if elements that were left for the request's turn are not usable.
     pub(in crate::engine) fn has_late_fault(&self, wqe: &SendWqe) -> bool {
         let QpContext {
             table, pd, qp_num, ..
@@ -70,8 +76,9 @@ impl Connection {
         wqe.data.later.iter().any(|sge| sge.len > 0 && fails(sge))
     }
 
-    /// The turn of a request has come: resolves what was left for now. False when its memory may not be used, and the
-    /// connection has ended.
+    /// Resolves the elements that were left for the request's turn.
+    ///
+    /// Returns false if its memory is not usable; the connection has then ended.
     pub(in crate::engine) fn resolve_later(&mut self, sequence: u64) -> bool {
         let Some(wqe) = self.sq.get_mut(sequence) else {
             return false;

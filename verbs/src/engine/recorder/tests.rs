@@ -82,7 +82,7 @@ fn payload_and_private_data_are_not_kept() {
     recorder.startup_received(now, &startup(Startup::Request, false, 1, None));
     let record = recorder.record(1, Peer::Rfc);
     let kept: Vec<usize> = record.frames().iter().map(|f| f.head().len()).collect();
-    // A Request of revision 1 has its private data at once: no more than 4 bytes of it.
+    // A Request of revision 1 begins with its private data: at most 4 bytes of it are kept.
     assert_eq!(kept, [14, 18, 24]);
     assert!(!record.to_string().contains("secret"));
 }
@@ -103,7 +103,7 @@ fn what_tcp_did_not_take_is_marked() {
     recorder.sent(now, &head, 18, 48);
     recorder.sent(now, &head, 18, 72);
     assert_eq!(whole(&recorder, 30), [true, false, false]);
-    // The last is dropped, and something else goes in its place.
+    // The last one is dropped, and another frame takes its place in the stream.
     recorder.dropped_behind(48);
     recorder.sent(now, &head, 18, 72);
     assert_eq!(whole(&recorder, 72), [true, true, false, true]);
@@ -116,7 +116,7 @@ fn what_tcp_did_not_take_is_marked() {
     );
 }
 
-/// Every message that RFC 5040 and RFC 7306 have, both startup frames, and what is none of them.
+/// Every message of RFC 5040 and RFC 7306, both startup frames, and bytes that are neither.
 #[test]
 fn every_message_in_words() {
     let (mut recorder, now) = recorder();
@@ -177,7 +177,7 @@ fn every_message_in_words() {
     let error = StreamError::Ddp(uwarp_ddp::DdpError::Tagged(fault));
     let terminate = Stream::terminate_for(&error, Some((&write, 78))).unwrap();
     let (_, end) = send(stream.begin_terminate(&terminate).unwrap());
-    // Answers, another version, an unknown opcode, a queue that is not the message's, bytes without a frame.
+    // Answers, another version, an unknown opcode, a wrong queue, bytes without a frame.
     recorder.received(
         now,
         &[0xC1, 0x42, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0x70],

@@ -1,4 +1,4 @@
-//! A recorded frame in words, from its bytes.
+//! Text of a recorded frame, from its bytes.
 
 use std::fmt::{Formatter, Result};
 
@@ -10,7 +10,7 @@ use uwarp_rdmap::{
 
 use super::{FrameKind, RecordedFrame};
 
-/// `RDMA Write STag 0x001a2b00 TO 0x40 64 octets, Last`.
+/// Writes a frame, such as `RDMA Write STag 0x001a2b00 TO 0x40 64 bytes, Last`.
 pub(super) fn frame(f: &mut Formatter<'_>, frame: &RecordedFrame, peer: Peer) -> Result {
     match frame.kind {
         FrameKind::Startup => startup(f, frame.head()),
@@ -26,7 +26,7 @@ fn hex(f: &mut Formatter<'_>, octets: &[u8]) -> Result {
     octets.iter().try_for_each(|octet| write!(f, "{octet:02x}"))
 }
 
-/// Flags, revision, length of the private data, and what RFC 6581 puts in front of that.
+/// Writes flags, revision, the data of RFC 6581, and the length of the private data.
 fn startup(f: &mut Formatter<'_>, head: &[u8]) -> Result {
     let known = head.split_first_chunk::<16>().and_then(|(key, rest)| {
         let name = match key {
@@ -104,7 +104,7 @@ fn tagged(f: &mut Formatter<'_>, header: &TaggedHeader) -> Result {
     write!(f, " STag {:#010x} TO {:#x}", header.stag.0, header.to.0)
 }
 
-/// True when there is nothing to say of a payload.
+/// Writes an untagged header. Returns true if the payload is described as well.
 fn untagged(
     f: &mut Formatter<'_>,
     header: &UntaggedHeader,
