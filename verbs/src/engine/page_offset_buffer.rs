@@ -11,8 +11,8 @@
 //!
 //! The kernel starts a new page for a sender that has been idle for a moment. Data copied out of it
 //! thus begins at the start of a page, or a few small messages later. An allocator places large
-//! memory 16 bytes after the start of a page, for its own bookkeeping. For most received data that is
-//! slow, and for some very slow. The middle of a page is far from both.
+//! memory 16 bytes after the start of a page, for its own bookkeeping. For most received data that
+//! is slow, and for some very slow. The middle of a page is far from both.
 
 use std::ops::{Deref, DerefMut, Range};
 

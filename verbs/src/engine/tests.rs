@@ -1,4 +1,5 @@
-//! Two connection objects driven against each other without any I/O, and one fed with damaged bytes.
+//! Two connection objects driven against each other without any I/O, and one fed with damaged
+//! bytes.
 
 #![expect(
     unsafe_code,
@@ -49,7 +50,7 @@ mod wire;
 mod written;
 
 const PAGE: usize = 4096;
-/// Where the region lies that the peer may write and read, and where the receives lie.
+/// Offsets of the region that the peer may write and read, and of the receives.
 const OPEN: usize = PAGE;
 const RECEIVES: usize = 3 * PAGE;
 const CANARY: u8 = 0xC5;
@@ -105,7 +106,8 @@ impl Memory {
         })
     }
 
-    /// A region beside the pages, from address 0 on, that a peer may read and that may be a sink.
+    /// Registers a region outside of the pages, at address 0, that a peer may read and that may be
+    /// a sink.
     fn region(&self, buffer: &Arc<Buffer>) -> Arc<Region> {
         let spec = RegionSpec {
             memory: Backing::buffer(Arc::clone(buffer)),
@@ -117,7 +119,7 @@ impl Memory {
         self.table.insert(spec).unwrap()
     }
 
-    /// Room for a receive of 256 bytes.
+    /// Memory for a receive of 256 bytes.
     fn receive(&self, nth: u64) -> [Sge; 1] {
         [Sge {
             addr: self.receives.to_base() + nth * 256,
@@ -168,7 +170,7 @@ impl End {
         }
     }
 
-    /// Everything that is due, as the LLP would take it.
+    /// Takes all due bytes, as the LLP would.
     fn octets(&mut self) -> Vec<u8> {
         let mut out = Vec::new();
         loop {
@@ -206,7 +208,7 @@ impl End {
         }
     }
 
-    /// Puts an SRQ of `depth` in the place of the receive queue.
+    /// Replaces the receive queue by an SRQ of `depth`.
     fn share(&mut self, depth: usize) -> Arc<SrqInner> {
         let table = Arc::clone(&self.memory.table);
         let srq = Arc::new(SrqInner::new(1, 1, table, depth, 4, false));
@@ -216,7 +218,7 @@ impl End {
         srq
     }
 
-    /// So many bytes of the page that is open to the peer.
+    /// The first `len` bytes of the page that is open to the peer.
     fn source(&self, len: u32) -> [Sge; 1] {
         [Sge {
             addr: self.memory.open.to_base(),
@@ -225,7 +227,7 @@ impl End {
         }]
     }
 
-    /// Which work requests have completed since the last look, and how.
+    /// Work requests that have completed since the last call, with their status.
     fn numbers(&self) -> Vec<(u64, Status)> {
         self.completions()
             .iter()
@@ -252,7 +254,7 @@ fn connected(settings: &Settings, server: &Arc<Memory>) -> (End, End, BufferPool
     connected_from(&Memory::new(), settings, server)
 }
 
-/// The same, with the client's memory.
+/// As [`connected`], with the client's memory.
 fn connected_from(
     client: &Arc<Memory>,
     settings: &Settings,
@@ -261,7 +263,7 @@ fn connected_from(
     connected_of(client, [settings; 2], server)
 }
 
-/// The same, with the settings of either.
+/// As [`connected_from`], with settings for each end.
 fn connected_of(
     client: &Arc<Memory>,
     [ours, theirs]: [&Settings; 2],
@@ -313,7 +315,7 @@ fn accept(settings: &Settings, memory: &Arc<Memory>, request: &[u8]) -> End {
     end
 }
 
-/// What a client posts in the tests: Sends, Writes and Reads, whole and segmented.
+/// Posts the work of a test client: Sends, Writes and Reads, whole and segmented.
 fn post_work(client: &mut End, server: &Memory) {
     let (open, rkey) = (server.open.to_base(), server.open.stag().0);
     let lkey = client.memory.open.stag().0;
@@ -423,7 +425,7 @@ fn fpdus_go_over_as_many_segments_as_is_set_and_the_other_end_takes_them() {
             fpdu_segments: FpduSegments::new(segments).unwrap(),
             ..Settings::default()
         };
-        // The other end asks for Markers, and has the default.
+        // The other end asks for Markers and has default settings.
         let theirs = Settings {
             markers,
             ..Settings::default()
@@ -443,7 +445,7 @@ fn fpdus_go_over_as_many_segments_as_is_set_and_the_other_end_takes_them() {
             let longest = lens.max().unwrap() as usize;
             let room = emss * usize::from(segments);
             assert!(longest <= room, "{longest} in {segments} of {emss}");
-            // The longest of them is a Write of 4096.
+            // The longest one is a Write of 4096 bytes.
             let full = room.min(4096);
             assert!(longest + 64 > full, "{longest} in {segments} of {emss}");
             pump(&mut client, &mut server, &pool);
@@ -567,7 +569,8 @@ fn stage_table() {
     insta::assert_snapshot!(table);
 }
 
-/// Found by the simulator: a host that is dead has not reset the connection, and revision 1 does not make it live.
+/// Found by the simulator: a dead host has not reset the connection, and revision 1 does not revive
+/// it.
 #[test]
 fn a_peer_that_vanishes_before_its_reply_has_not_refused_our_request() {
     let settings = Settings {
@@ -613,7 +616,7 @@ fn a_responder_sends_nothing_before_the_first_fpdu() {
 
 #[test]
 fn a_damaged_first_fpdu_ends_the_connection_without_a_terminate() {
-    // 5044-7.1.2-15 forbids the responder to send anything, the Terminate included.
+    // 5044-7.1.2-15 forbids the responder to send anything, including the Terminate.
     let memory = Memory::new();
     let (mut client, mut server, pool) = connected(&Settings::default(), &memory);
     client
@@ -634,7 +637,7 @@ fn a_damaged_first_fpdu_ends_the_connection_without_a_terminate() {
     assert_eq!(server.conn.state, QpState::Terminate);
 }
 
-/// A whole exchange: what the client sent, and how the server's answer began.
+/// The bytes that a client sent: its MPA Request, and its FPDUs.
 struct Recording {
     request: Vec<u8>,
     stream: Vec<u8>,
@@ -670,7 +673,7 @@ fn record(settings: &Settings, memory: &Arc<Memory>) -> Recording {
     }
 }
 
-/// The Terminate at the end of what a server sent, if there is one.
+/// Returns the Terminate at the end of a server's bytes, if there is one.
 fn last_terminate(octets: &[u8], end: &End) -> Option<Terminate> {
     let negotiated = end.conn.negotiated.as_ref().unwrap();
     let mut deframer = Deframer::new(negotiated.crc, negotiated.tx_markers);
@@ -687,7 +690,7 @@ fn last_terminate(octets: &[u8], end: &End) -> Option<Terminate> {
     last
 }
 
-/// Feeds a damaged stream to a fresh server and checks what must always hold.
+/// Feeds a damaged stream to a new server and checks the invariants.
 fn survives(settings: &Settings, memory: &Arc<Memory>, recording: &Recording, damaged: &[u8]) {
     let pool = BufferPool::default();
     let mut server = accept(settings, memory, &recording.request);
@@ -739,7 +742,7 @@ fn any_settings() -> impl Strategy<Value = Settings> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 
-    /// With the CRC off, damage reaches DDP and RDMAP; with it on, it ends at MPA.
+    /// Without a CRC, damage reaches DDP and RDMAP; with a CRC, it ends at MPA.
     #[test]
     fn any_mutation_of_a_valid_stream_ends_in_a_typed_error_and_writes_nothing_outside(
         settings in any_settings(),
@@ -760,7 +763,7 @@ proptest! {
         survives(&settings, &memory, &recording, &damaged);
     }
 
-    /// Damage in the headers of the first segments only: every field gets its turn.
+    /// Damage in the headers of the first segments only, so that every field is hit.
     #[test]
     fn any_mutation_of_a_header_ends_in_a_typed_error_and_writes_nothing_outside(
         at in 0usize..180,

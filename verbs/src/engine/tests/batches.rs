@@ -1,4 +1,4 @@
-//! How long the batches are in which a large message leaves, and what the LLP is told of them.
+//! Lengths of the batches of a large message, and the hints that the LLP gets for them.
 
 use super::line::over_line;
 use super::*;
@@ -7,7 +7,7 @@ use crate::engine::transmit::PAUSE;
 
 const KIB: u64 = 1024;
 
-/// Eight pages: a Write of 32 KiB.
+/// Posts Writes of 32 KiB, each from eight pages.
 fn post_writes(client: &mut End, to: u64, rkey: u32, count: u64) {
     let page = Sge {
         addr: client.memory.open.to_base(),
@@ -21,7 +21,7 @@ fn post_writes(client: &mut End, to: u64, rkey: u32, count: u64) {
     }
 }
 
-/// Frames and sends the next batch: its bytes.
+/// Frames and sends the next batch, and returns its length.
 fn next_batch(client: &mut End, pool: &BufferPool) -> u64 {
     client.conn.tx.borrow_staging(pool);
     client.conn.fill();
@@ -32,7 +32,7 @@ fn next_batch(client: &mut End, pool: &BufferPool) -> u64 {
 
 #[test]
 fn the_first_batch_after_a_pause_is_short_and_those_behind_it_are_longer() {
-    // Copied, and read where it lies.
+    // Copied, and sent in place.
     for send_in_place in [false, true] {
         let settings = Settings::default().send_in_place(send_in_place);
         let server = Memory::new();
@@ -44,7 +44,7 @@ fn the_first_batch_after_a_pause_is_short_and_those_behind_it_are_longer() {
             let batches = [0; 2].map(|_| next_batch(&mut client, &pool));
             assert!((128 * KIB..196 * KIB).contains(&batches[0]), "{batches:?}");
             assert!(batches[1] > 800 * KIB, "{batches:?}");
-            // Now there is nothing to send: the peer has begun with what it has.
+            // With nothing left to send, the next message begins after a pause.
             while next_batch(&mut client, &pool) > 0 {}
             (0..PAUSE).for_each(|_| client.conn.fill());
         }
@@ -59,7 +59,7 @@ fn a_batch_of_small_messages_stays_short_whatever_is_queued_behind_them() {
     let (to, rkey) = (server.open.to_base(), server.open.stag().0);
     let mut longest = 0;
     for round in 0..8 {
-        // 4 KiB each, and large ones behind them in every other round.
+        // 4 KiB each, followed by large ones in every other round.
         let sges = client.source(PAGE as u32);
         for wr_id in 0..48 {
             let write = SendWr::write(wr_id, &sges, RemoteBuffer::at(to, rkey));
@@ -68,13 +68,13 @@ fn a_batch_of_small_messages_stays_short_whatever_is_queued_behind_them() {
         post_writes(&mut client, to, rkey, 16 * (round % 2));
         longest = longest.max(next_batch(&mut client, &pool));
         while next_batch(&mut client, &pool) > 0 {}
-        // The polls free the places of the queue.
+        // Polling frees the places of the queue.
         while client.cq.poll_one().is_some() {}
     }
     assert!(longest < 300 * KIB, "{longest}");
 }
 
-/// The batches in which a server answers so many Reads of `len` bytes.
+/// The batches in which a server answers `reads` Reads of `len` bytes.
 fn response_batches(reads: u64, len: usize) -> [u64; 4] {
     let (mut client, mut server, pool) = connected(&Settings::default(), &Memory::new());
     server.conn.set_emss(65_483);
@@ -105,7 +105,7 @@ fn a_read_response_is_one_batch_behind_the_first_one() {
 fn of_several_read_responses_a_batch_has_a_half() {
     let batches = response_batches(4, 300 * 1024);
     assert!((128 * KIB..196 * KIB).contains(&batches[0]), "{batches:?}");
-    // Of what is left, and an FPDU or two.
+    // Half of the remaining bytes, and an FPDU or two.
     let half = (1200 * KIB - batches[0]) / 2;
     assert!(
         (half..half + 128 * KIB).contains(&batches[1]),
@@ -127,7 +127,7 @@ fn the_llp_is_told_when_a_single_answer_is_awaited() {
     let (to, rkey) = (far[0].addr, far[0].lkey);
     let of_the_peer = SendWr::read(1, &far, RemoteBuffer::at(near[0].addr, near[0].lkey));
     server.conn.post_send(&of_the_peer).unwrap();
-    // The end that connected has sent something, so that the other one may.
+    // The client sends first, so that the server may send.
     client
         .conn
         .post_send(&SendWr::write(0, &near, RemoteBuffer::at(to, rkey)))
@@ -139,7 +139,7 @@ fn the_llp_is_told_when_a_single_answer_is_awaited() {
     let mut post = |wr: SendWr<'_>| {
         driven.conn.post_send(&wr).unwrap();
         driven.push(&pool);
-        // What answers the peer asks for nothing.
+        // The answers to the peer's Read ask for nothing.
         line.lock()
             .arrived
             .extend(std::mem::take(&mut asked_by_the_peer));
@@ -148,7 +148,7 @@ fn the_llp_is_told_when_a_single_answer_is_awaited() {
     post(SendWr::read(2, &near, RemoteBuffer::at(to, rkey)));
     post(SendWr::write(3, &near, RemoteBuffer::at(to, rkey)));
     post(SendWr::read(4, &near, RemoteBuffer::at(to, rkey)));
-    // A Write asks for nothing, nor does one behind a Read, and two Reads ask for two answers.
+    // A Write asks for nothing, even after a Read. Two Reads ask for two answers.
     assert_eq!(line.lock().asking, [true, false, false, false]);
 }
 
@@ -184,7 +184,7 @@ fn of_a_batch_in_several_calls_only_the_one_that_ends_with_the_request_asks() {
         len: 1024,
         lkey: client.memory.open.stag().0,
     };
-    // Each is read where it lies, in eight parts.
+    // Each is sent in place, in eight parts.
     let parts = [part; 8];
     for wr_id in 0..8 {
         let write = SendWr::write(wr_id, &parts, RemoteBuffer::at(to, rkey)).unsignaled();

@@ -1,4 +1,5 @@
-//! A program that writes to memory between the framing of a request and the call that gives it to TCP.
+//! A program that writes to memory between the framing of a request and the call that hands it to
+//! TCP.
 
 use super::lent::{LEN, content, one_call, pattern, region};
 use super::*;
@@ -22,11 +23,12 @@ const KINDS: [Kind; 4] = [
     Kind::List,
 ];
 
-/// What a program finds in memory that it has changed.
+/// Content of the memory after the program has changed it.
 static CHANGED: [u8; LEN] = [0xEE; LEN];
 
-/// Two ends, after a message whose memory was right while it was framed and wrong in each call of the LLP,
-/// which takes `most` bytes at a time. `Err`: the connection ended before all of it was framed.
+/// Sends a message whose memory is right while it is framed and wrong in each call of the LLP.
+///
+/// The LLP takes `most` bytes a call. Returns `Err` if the connection ended before all was framed.
 fn sent(settings: &Settings, kind: Kind, most: usize) -> Result<Sent, Box<(End, End)>> {
     let (mut client, mut server, pool) = connected(settings, &Memory::new());
     client.conn.set_emss(65_483);

@@ -1,5 +1,5 @@
-//! Whatever is posted in whatever order, by either side: what goes out keeps the rules of
-//! [`super::wire`], and a responder sends nothing before it has a whole FPDU (5044-7.1.2-15).
+//! Whatever either side posts, in whatever order, the sent bytes keep the rules of [`super::wire`],
+//! and a responder sends nothing before it has a whole FPDU (5044-7.1.2-15).
 
 use super::wire::{
     ENHANCED, IMMEDIATE, Segment, WRITE, check_segments, check_startup, segments, startup,
@@ -7,11 +7,11 @@ use super::wire::{
 use super::*;
 use crate::RemoteBuffer;
 
-/// How long a message is.
+/// Length of a message.
 #[derive(Clone, Copy, Debug)]
 enum Size {
     Octets(u32),
-    /// So many full segments, and so many bytes more or less.
+    /// A number of full segments, and a few bytes more or less.
     Segments(u32, i32),
 }
 
@@ -39,7 +39,8 @@ enum Kind {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// `empty`: which of five places in the list get an element of no bytes; bit 5: the list has one element.
+    /// `empty`: bits 0 to 4 add an empty element at a place of the list; with bit 5 the list has
+    /// one element.
     Post {
         kind: Kind,
         size: Size,
@@ -48,14 +49,14 @@ enum Step {
     },
     /// The EMSS has changed.
     Emss(usize),
-    /// The LLP takes at most so many bytes.
+    /// The LLP takes at most this many bytes.
     Take(usize),
-    /// So much of what is on the wire arrives at the other side.
+    /// At most this many of the sent bytes arrive at the other side.
     Arrive(usize),
-    /// The region that everything comes from is invalidated.
+    /// The region that all payload comes from is invalidated.
     Revoke,
     Disconnect,
-    /// Bytes of nobody arrive at this side.
+    /// Bytes that no peer has sent arrive at this side.
     Garbage,
 }
 
@@ -93,7 +94,7 @@ fn steps() -> impl Strategy<Value = Vec<(bool, Step)>> {
     prop::collection::vec((any::<bool>(), step), 1..60)
 }
 
-/// One side, with all that it has sent in Full Operation and how far that has arrived.
+/// One side, with all bytes that it has sent in Full Operation and the number that has arrived.
 struct Side {
     end: End,
     sent: Vec<u8>,
@@ -207,7 +208,7 @@ impl Side {
             }
         };
         let wr = if fence { wr.fence() } else { wr };
-        // A full queue, a revoked region: then it was not taken.
+        // Not accepted if the queue is full or the region is revoked.
         let _ = self.end.conn.post_send(&wr);
     }
 
@@ -249,11 +250,11 @@ impl Side {
         }
     }
 
-    /// All that was sent, read from the bytes alone.
+    /// Checks all sent bytes, and returns their segments.
     #[track_caller]
     fn check(&self) -> Vec<Segment> {
         let (segments, whole) = segments(&self.sent, self.markers);
-        // What the LLP had not taken when the connection was given up is missing.
+        // Bytes that the LLP had not taken when the connection was given up are missing.
         assert!(whole || !self.end.conn.wants_octets());
         if whole && let Err(broken) = check_segments(&segments) {
             let open = broken.contains("no last segment");
@@ -263,7 +264,7 @@ impl Side {
     }
 }
 
-/// Two sides, connected in one of the ways there are.
+/// Two sides, connected in the client/server or the peer-to-peer model.
 fn sides(settings: &[Settings; 2], peer_to_peer: bool) -> (Side, Side, BufferPool) {
     let pool = BufferPool::default();
     let mut client = End::new(&Memory::new(), &settings[0]);
@@ -289,7 +290,7 @@ fn sides(settings: &[Settings; 2], peer_to_peer: bool) -> (Side, Side, BufferPoo
     (Side::new(client, false), Side::new(server, true), pool)
 }
 
-/// Takes the steps, then lets everything through. Gives the segments that each side has sent.
+/// Runs the steps, then lets everything through. Returns the segments that each side has sent.
 fn play(settings: &[Settings; 2], peer_to_peer: bool, steps: &[(bool, Step)]) -> [Vec<Segment>; 2] {
     let (mut client, mut server, pool) = sides(settings, peer_to_peer);
     for (by_client, step) in steps {
@@ -299,7 +300,7 @@ fn play(settings: &[Settings; 2], peer_to_peer: bool, steps: &[(bool, Step)]) ->
             server.step(&mut client, step, &pool);
         }
     }
-    // Then everything goes through.
+    // Then everything is sent and arrives.
     loop {
         let before = (client.sent.len(), server.sent.len());
         for step in [Step::Take(1 << 24), Step::Arrive(1 << 24)] {
@@ -369,7 +370,7 @@ proptest! {
             let accept = Accept { ird: depths.0, ord: depths.1, private_data: &private_data };
             responder.accept(accept).map(|(reply, _)| reply)
         };
-        // Too much private data is refused; nothing else is.
+        // Only too much private data is refused.
         let Ok(reply) = answer else {
             prop_assert!(private_data.len() > 508);
             return Ok(());
@@ -382,7 +383,7 @@ proptest! {
     }
 }
 
-/// Exact multiples of what a segment holds, lists with empty elements, nothing at all: every
+/// Exact multiples of a segment's capacity, lists with empty elements, empty messages: every
 /// combination, with and without Markers.
 #[test]
 fn full_segments_and_empty_elements_make_no_empty_segment() {
@@ -422,14 +423,14 @@ fn full_segments_and_empty_elements_make_no_empty_segment() {
             }
             for segments in play(&settings, false, &script) {
                 let messages = segments.iter().filter(|segment| segment.last).count();
-                // Every message, the Immediate Data behind ten Writes, and the Responses to the other side's
-                // five Reads.
+                // Every message, the Immediate Data after ten Writes, and the Responses to the
+                // other side's five Reads.
                 assert_eq!(messages, posted + 10 + 5);
                 assert!(segments.len() > messages, "some take several segments");
                 let empty = segments.iter().filter(|segment| segment.len == 0).count();
-                // Two Sends, four Writes, and one Response of no bytes.
+                // Two Sends, four Writes, and one empty Response.
                 assert_eq!(empty, 7);
-                // Where one was posted with its Write, nothing comes between.
+                // Immediate Data follows its Write directly.
                 for pair in segments.windows(2) {
                     assert!(pair[1].opcode != IMMEDIATE || pair[0].opcode == WRITE);
                 }

@@ -1,5 +1,5 @@
-//! The messages of RFC 7306 between two ends: what goes out, when it completes, and what becomes of an
-//! Atomic Operation whose memory goes before its turn.
+//! The messages of RFC 7306 between two ends: the sent bytes, the completions, and an Atomic
+//! Operation whose memory disappears before its turn.
 
 use super::wire::{ATOMIC_REQUEST, ATOMIC_RESPONSE, IMMEDIATE, Segment, WRITE, segments};
 use super::*;
@@ -7,12 +7,12 @@ use crate::RemoteBuffer;
 use uwarp_ddp::TaggedFault;
 use uwarp_rdmap::{AtomicFault, StreamError};
 
-/// A region of `memory` for atomics, as long as it is registered.
+/// A region of `memory` for atomics.
 fn words(memory: &Memory) -> Arc<Region> {
     region(memory, PAGE, Access::LOCAL_WRITE | Access::REMOTE_ATOMIC)
 }
 
-/// Another region of `memory`.
+/// A region of `memory`, of `len` bytes.
 fn region(memory: &Memory, len: usize, access: Access) -> Arc<Region> {
     let backing = Backing::buffer(Arc::new(Buffer::zeroed(len).unwrap()));
     let spec = RegionSpec {
@@ -52,7 +52,7 @@ fn immediate_data_follows_its_write_before_anything_else() {
         len: 4096,
         ..sink(&client, 0)[0]
     }];
-    // A Read of the server waits to be answered; it does not come between either.
+    // A Read of the server waits for its answer, which does not come in between either.
     let answer = {
         let (addr, rkey) = (client.memory.open.to_base(), client.memory.open.stag().0);
         let into = [Sge {
@@ -118,7 +118,7 @@ fn atomics_are_carried_out_in_their_turn_and_answered_with_what_was_there() {
     let requests = client.octets();
     assert_eq!(opcodes(&requests), [ATOMIC_REQUEST; 4]);
     server.deliver(&requests, &pool);
-    // 7306-5.4-02, 7306-5.2.1-08: delivered, but nothing was done yet.
+    // 7306-5.4-02, 7306-5.2.1-08: delivered, but not executed yet.
     let mut word = [0; 8];
     region.read_at(0, &mut word).unwrap();
     assert_eq!(u64::from_ne_bytes(word), 0);
@@ -175,7 +175,7 @@ fn an_atomic_whose_memory_goes_before_its_turn_ends_with_its_ddp_header() {
     assert_eq!(done, [(1, Status::RemoteAccess)]);
 }
 
-/// Takes rights away from the QP of a connection, as Modify QP does.
+/// Removes a right from the QP of a connection, as Modify QP does.
 fn without(end: &mut End, right: Access) {
     let left = [
         Access::REMOTE_READ,
@@ -192,7 +192,7 @@ fn an_atomic_that_waits_for_its_turn_is_not_done_when_the_qp_has_lost_the_right(
     let (mut client, mut server, pool) = connected(&Settings::default(), &memory);
     let region = words(&memory);
     let (to, rkey) = (region.to_base(), region.stag().0);
-    // Delivered while it is allowed, and behind a Read that is answered first.
+    // Delivered while the right is there, and answered after a Read.
     let (into, found) = (client.source(4000), sink(&client, 511));
     let open = (memory.open.to_base(), memory.open.stag().0);
     for wr in [
@@ -255,7 +255,7 @@ fn a_read_that_is_being_answered_is_finished_when_the_qp_has_lost_the_right() {
 
 #[test]
 fn the_alignment_is_that_of_the_memory_and_not_of_the_offset() {
-    // 7306-5.2.1-01: a region whose TO is odd where its memory is aligned, and the other way round.
+    // 7306-5.2.1-01: a region whose TO is odd while its memory is aligned, and the reverse.
     let memory = Memory::new();
     let asker = crate::mem::Asker {
         pd: 1,

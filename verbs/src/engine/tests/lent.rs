@@ -1,4 +1,5 @@
-//! What a peer reads without a CRC is taken from where it lies, for as long as one call of the LLP takes.
+//! Payload that a peer reads without a CRC is sent in place, for the duration of one call of the
+//! LLP.
 
 use crate::RemoteBuffer;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +10,7 @@ use crate::mem::Need;
 
 pub(super) const LEN: usize = 100_000;
 
-/// A region of `LEN` bytes beside the pages.
+/// A region of `LEN` bytes outside of the pages.
 pub(super) fn region(memory: &Memory, fill: impl Fn(usize) -> u8) -> (Arc<Buffer>, Arc<Region>) {
     let buffer = Arc::new(Buffer::zeroed(LEN).unwrap());
     let octets: Vec<u8> = (0..LEN).map(fill).collect();
@@ -43,7 +44,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// The client asks for all of it.
+    /// Lets the client ask for all of the region.
     fn read(&mut self) {
         let sges = [Sge {
             addr: 0,
@@ -78,7 +79,7 @@ fn asked(crc: bool) -> Asked {
     asked
 }
 
-/// What the LLP takes in one call that takes `most`; then the call is over.
+/// Returns the bytes that the LLP takes in one call, at most `most`, and ends the call.
 pub(super) fn one_call(end: &mut End, most: usize) -> Vec<u8> {
     let mut pieces = [uwarp_llp::Piece::from(&[][..]); PARTS_PER_CALL];
     let count = end.conn.tx.pieces(&mut pieces);
@@ -122,7 +123,7 @@ fn nothing_is_in_use_when_the_call_is_over() {
         let mut asked = asked(false);
         asked.server.conn.fill();
         one_call(&mut asked.server, most);
-        // It would wait for ever.
+        // It would wait for ever if the memory were in use.
         let stag = asked.source.1.stag();
         asked.server.memory.table.remove(stag).unwrap();
     }
@@ -139,7 +140,7 @@ fn a_local_invalidation_behind_a_response_does_not_wait_for_its_own_batch() {
         ..
     } = asked(false);
     client.post_receives(1);
-    // They take turns: the response, the Send, and the invalidation behind it.
+    // They take turns: the Response, the Send, and then the invalidation.
     let invalidate = SendWr::local_invalidate(2, region.stag().0);
     for wr in [SendWr::send_inline(1, b"between"), invalidate] {
         server.conn.post_send(&wr).unwrap();
@@ -165,7 +166,7 @@ fn with_a_crc_it_is_a_copy_from_the_beginning() {
         ..
     } = asked(true);
     server.conn.fill();
-    // A program may write to its memory while a peer reads it: the CRC must not be wrong by that.
+    // A program may write to its memory while a peer reads it. The CRC must stay right.
     memory.write_at(0, &[0xEE; LEN]).unwrap();
     let octets = server.octets();
     client.deliver(&octets, &pool);
@@ -173,7 +174,7 @@ fn with_a_crc_it_is_a_copy_from_the_beginning() {
     assert_eq!(content(&sink), pattern());
 }
 
-/// Each round the source goes at another moment.
+/// The source disappears at another moment in each round.
 #[test]
 fn a_source_that_goes_while_it_is_framed_leaves_a_stream_that_ends_with_a_terminate() {
     for round in 0..500_u32 {
@@ -195,7 +196,7 @@ fn a_source_that_goes_while_it_is_framed_leaves_a_stream_that_ends_with_a_termin
                 (0..round % 400).for_each(|_| std::hint::spin_loop());
                 table.remove(stag).unwrap();
             });
-            // The other thread has begun by then, mostly.
+            // By then the other thread has mostly begun.
             std::thread::sleep(Duration::from_micros(60));
             framing.store(true, Ordering::Release);
             server.conn.fill();
@@ -242,7 +243,8 @@ fn a_read_is_answered_with_what_was_there_before_the_atomic_behind_it() {
     assert_ne!(content(&memory), pattern(), "the word was added to");
 }
 
-/// Each FPDU is two parts, and a call has room for so many; what it does not offer would be copied.
+/// Each FPDU has two parts, and a call takes a limited number. Parts that it does not offer would
+/// be copied.
 #[test]
 fn all_that_is_lent_is_offered_in_one_call() {
     let mut asked = asked(false);

@@ -1,4 +1,4 @@
-//! An LLP without a network: what arrives and how much is taken is up to the test.
+//! An LLP without a network: a test decides which bytes arrive and how many are taken.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -14,31 +14,31 @@ use crate::progress::drive::{Driven, Waits};
 
 /// The other side of an LLP.
 pub(super) struct Line {
-    /// What the peer has sent and nobody has read.
+    /// Bytes that the peer has sent and that were not read.
     pub(super) arrived: VecDeque<u8>,
-    /// Bytes that are taken from now on.
+    /// Number of bytes that are taken from now on.
     pub(super) room: usize,
-    /// What was taken, call by call: from how many pieces, and the bytes.
+    /// The taken bytes, call by call, with the number of pieces.
     pub(super) calls: Vec<(usize, Vec<u8>)>,
-    /// Bytes that had arrived and not been read, at each of those calls.
+    /// Number of arrived bytes that were not read, at each of those calls.
     pub(super) unread: Vec<usize>,
-    /// Whether FPDUs may go over segments, as was said at the last of those calls.
+    /// Hint of the last call: FPDUs may span segments.
     pub(super) over_segments: bool,
-    /// Whether more was said to follow, at each of those calls.
+    /// Hint of each call: more follows.
     pub(super) followed: Vec<bool>,
-    /// Whether a single answer was said to be awaited, at each of those calls.
+    /// Hint of each call: a single answer is awaited.
     pub(super) asking: Vec<bool>,
-    /// How often what was kept for that had to be sent.
+    /// Number of pushes of bytes that were held back for a following call.
     pub(super) pushes: u32,
-    /// Bytes that the peer has not acknowledged.
+    /// Number of bytes that the peer has not acknowledged.
     pub(super) unacknowledged: usize,
-    /// It was cut.
+    /// The LLP was reset.
     pub(super) reset: bool,
 }
 
 struct LineLlp {
     line: Arc<Mutex<Line>>,
-    /// Never ready, and never asked.
+    /// Never ready, and never polled.
     fd: File,
 }
 

@@ -1,11 +1,13 @@
-//! A startup frame goes to TCP in one call, whole: Linux siw waits in its only worker for the rest of
-//! one that comes in pieces, and other connections with it.
+//! A startup frame is handed to TCP whole, in one call.
+//!
+//! Linux siw waits in its only worker for the rest of a frame that arrives in pieces, and other
+//! connections wait with it.
 
 use super::line::over_line;
 use super::wire::startup;
 use super::*;
 
-/// What a connection hands to TCP in its first turn, call by call.
+/// Bytes that a connection hands to TCP in its first turn, call by call.
 fn first_turn(end: End) -> Vec<(usize, Vec<u8>)> {
     let (mut driven, line) = over_line(end, usize::MAX);
     driven.turn(&BufferPool::default(), Instant::now());
@@ -28,7 +30,7 @@ fn startup_frames_go_to_tcp_in_one_call() {
         assert_eq!(startup(&request).len, request.len());
 
         let mut server = accept(&settings, &Memory::new(), &request);
-        // Posted before the Reply has gone: nothing of it joins the Reply.
+        // Posted before the Reply is sent: none of it joins the Reply.
         server
             .conn
             .post_send(&SendWr::send_inline(1, b"early"))

@@ -1,10 +1,11 @@
-//! Sends of one segment that are taken the short way are taken as the general path takes them: it has those of which the
-//! receive comes from an SRQ.
+//! Sends of one segment have the same effects on the fast path as on the general path.
+//!
+//! Sends whose receive comes from an SRQ take the general path.
 
 use super::*;
 use crate::RemoteBuffer;
 
-/// A connection with a client, and how much of its receives was given out.
+/// A client and a server, with the SRQ of the server if it has one.
 struct Side {
     client: End,
     server: End,
@@ -16,7 +17,7 @@ struct Side {
 enum Step {
     /// The server posts a receive.
     Receive,
-    /// The client sends so many bytes.
+    /// The client sends this many bytes.
     Send {
         len: u32,
         solicited: bool,
@@ -26,7 +27,7 @@ enum Step {
     },
     /// The receives are invalidated.
     Revoke,
-    /// So many bytes of what was sent arrive.
+    /// At most this many of the sent bytes arrive.
     Arrive(usize),
 }
 
@@ -44,7 +45,7 @@ impl Side {
         }
     }
 
-    /// What is on its way afterwards.
+    /// Runs a step. `way` has the bytes that were sent and have not arrived.
     fn step(&mut self, step: Step, posted: u64, way: &mut Vec<u8>) {
         let (region, sges) = (&self.server.memory.open, self.client.source(0));
         let (to, rkey) = (region.to_base(), region.stag().0);
@@ -131,7 +132,7 @@ proptest! {
             let [own, shared] = &sides;
             let told = |side: &Side| -> Vec<_> {
                 let completions = side.server.completions().into_iter();
-                // Those that are flushed stay in an SRQ.
+                // Receives that would be flushed stay in an SRQ.
                 let done = completions.filter(|completion| completion.status != Status::WrFlush);
                 let rest = |it: &Completion| (it.opcode, it.written, it.immediate, it.invalidated);
                 done.map(|it| (it.wr_id, it.status, it.byte_len, it.solicited, rest(&it))).collect()
@@ -160,7 +161,7 @@ fn a_whole_send_is_taken_the_short_way_and_one_without_octets_is_not() {
         let mut side = Side::new(&Settings::default(), false);
         let mut way = Vec::new();
         let solicited = false;
-        // The first FPDU of a stream goes the general way.
+        // The first FPDU of a stream takes the general path.
         for _ in 0..2 {
             for step in [Step::Receive, Step::Send { len, solicited }] {
                 side.step(step, 0, &mut way);

@@ -1,4 +1,4 @@
-//! Which receive a message takes, when, and what becomes of it: of the connection's own queue, and of an SRQ.
+//! Which receive a message takes and when, from the connection's own queue and from an SRQ.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -21,7 +21,7 @@ fn pair() -> (End, End, BufferPool, Arc<SrqInner>) {
 }
 
 impl End {
-    /// Takes bytes until the message under way has its receive; gives those that are left.
+    /// Delivers bytes until the current message has its receive. Returns the remaining ones.
     fn deliver_until_taken<'a>(&mut self, octets: &'a [u8], pool: &BufferPool) -> &'a [u8] {
         let begun = octets.iter().position(|octet| {
             self.deliver(&[*octet], pool);
@@ -81,7 +81,7 @@ fn a_flush_returns_the_receive_that_was_taken_and_leaves_the_rest_in_the_srq() {
         "{:?}",
         server.conn.events
     );
-    // Once, whatever happens to it then.
+    // Raised once, whatever happens to the QP later.
     server.conn.abort();
     assert_eq!(server.conn.events.len(), 2);
 }
@@ -124,7 +124,7 @@ fn a_receive_queue_of_its_own_is_as_deep_as_said_until_a_completion_was_polled()
     assert!(memory.canaries_are_alive());
 }
 
-/// Counts how often it is told.
+/// Counts the notifications.
 #[derive(Default)]
 struct Counter(std::sync::atomic::AtomicU32);
 
@@ -134,7 +134,7 @@ impl ReceiveWaiter for Counter {
     }
 }
 
-/// Two wait for one receive, and the one that is told of it is not the one that gets it.
+/// Two connections wait for one receive, and the notified one does not get it.
 #[test]
 fn who_was_told_of_a_receive_and_found_it_gone_is_told_of_the_next() {
     let memory = Memory::new();
@@ -160,7 +160,7 @@ fn who_was_told_of_a_receive_and_found_it_gone_is_told_of_the_next() {
         server.conn.rq.told();
         server.conn.receive(&mut server.rx);
         assert!(server.conn.is_starving());
-        // A look in between changes nothing.
+        // A call in between changes nothing.
         server.conn.receive(&mut server.rx);
     }
     srq.post(&[RecvWr::new(9, &[])]).unwrap();

@@ -1,4 +1,4 @@
-//! When Read Requests leave that were posted while Responses come in.
+//! When Read Requests are sent that were posted while Responses arrive.
 
 use super::line::over_line;
 use super::*;
@@ -25,7 +25,7 @@ fn requests_that_were_staged_leave_before_responses_are_received() {
     let before = line.lock().calls.len();
     assert!(before > 0, "the first request has gone");
 
-    // The beginning of its Response is there, and another Read is staged.
+    // The beginning of its Response has arrived, and another Read is staged.
     line.lock().arrived.extend([0, 20, 0xC0]);
     stage(&mut driven, 1);
     driven.turn(&pool, now);

@@ -1,4 +1,4 @@
-//! Small messages that are framed in a row are framed as the general path frames them, byte by byte.
+//! Small messages have the same bytes on the fast path as on the general path.
 
 use super::*;
 use crate::RemoteBuffer;
@@ -39,7 +39,7 @@ enum Step {
         signaled: bool,
     },
     Emss(usize),
-    /// The LLP takes at most so many bytes.
+    /// The LLP takes at most this many bytes.
     Take(usize),
     /// One of the regions is invalidated.
     Revoke {
@@ -83,12 +83,12 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..100)
 }
 
-/// A client, with what it has sent.
+/// A client, with the bytes that it has sent.
 struct Side {
     end: End,
     sent: Vec<u8>,
     completed: Vec<Completion>,
-    /// It frames everything by the general path.
+    /// It frames everything on the general path.
     general: bool,
 }
 
@@ -147,7 +147,7 @@ impl Side {
         };
         let wr = if fence { wr.fence() } else { wr };
         let wr = if signaled { wr } else { wr.unsignaled() };
-        // A full queue, a revoked region: then it was not taken.
+        // Not accepted if the queue is full or the region is revoked.
         let _ = self.end.conn.post_send(&wr);
         if self.general {
             self.end.conn.sq.forget_plain();
@@ -175,7 +175,7 @@ impl Side {
                 let taken = self.sent.len() - before;
                 self.end.conn.taken(taken);
             }
-            // Of both at once.
+            // Done for both sides at once.
             Step::Revoke { .. } => {}
             Step::Disconnect => {
                 self.end.conn.disconnect();
@@ -185,7 +185,7 @@ impl Side {
     }
 }
 
-/// A client with this memory, connected to somebody.
+/// A client with this memory, connected to some server.
 fn client(settings: &Settings, memory: &Arc<Memory>, general: bool) -> Side {
     let (end, _, _) = connected_from(memory, settings, &Memory::new());
     Side {

@@ -1,4 +1,4 @@
-//! Towards Linux siw: FPDUs behind its Reply, the FPDU of ours that it misses, its Terminate Messages.
+//! Towards Linux siw: FPDUs right after its Reply, the FPDU that it misses, its Terminate Messages.
 
 use crate::RemoteBuffer;
 use std::time::Duration;
@@ -16,7 +16,7 @@ fn initiator(settings: &Settings, model: Model) -> End {
     asking(settings, model).0
 }
 
-/// The same with its Request.
+/// As [`initiator`], with its Request.
 fn asking(settings: &Settings, model: Model) -> (End, Vec<u8>) {
     let mut end = End::new(&Memory::new(), settings);
     let config = InitiatorConfig {
@@ -31,7 +31,7 @@ fn asking(settings: &Settings, model: Model) -> (End, Vec<u8>) {
     (end, request)
 }
 
-/// The Reply of siw: the flags of the Request, IRD and ORD of 4.
+/// The Reply of siw: the flags of the Request, IRD and ORD from `depths`.
 fn reply(crc: bool, depths: [u16; 2]) -> Vec<u8> {
     let flags = if crc { 0x50 } else { 0x10 };
     let mut octets = b"MPA ID Rep Frame".to_vec();
@@ -86,7 +86,7 @@ fn established(end: &End) -> usize {
 
 #[test]
 fn fpdus_right_behind_the_reply_are_taken_however_they_are_cut() {
-    // siw does not wait for our first FPDU, which 5044-7.1.2-15 asks of it.
+    // siw does not wait for our first FPDU, as 5044-7.1.2-15 requires.
     let pool = BufferPool::default();
     for crc in [false, true] {
         for peer in [Peer::Rfc, Peer::Siw] {
@@ -162,7 +162,7 @@ fn the_first_fpdu_waits_as_long_as_siw_needs() {
         let connected = end.conn.now + Duration::from_millis(5);
         end.conn.set_now(connected);
         end.deliver(&reply(true, [4, 4]), &pool);
-        // The consumer is not kept waiting.
+        // The consumer does not wait.
         assert_eq!(established(&end), 1);
         end.conn.post_send(&SendWr::send_inline(1, b"one")).unwrap();
         if !delay.is_zero() {
@@ -178,7 +178,7 @@ fn the_first_fpdu_waits_as_long_as_siw_needs() {
         assert_eq!(end.conn.deadline(), None);
         assert_eq!(segments(&end.octets(), false).0.len(), 1);
         assert_eq!(end.completions().len(), 1);
-        // Only the first one waits.
+        // Only the first FPDU waits.
         end.conn.post_send(&SendWr::send_inline(2, b"two")).unwrap();
         assert_eq!(segments(&end.octets(), false).0.len(), 1);
     }
@@ -186,7 +186,7 @@ fn the_first_fpdu_waits_as_long_as_siw_needs() {
 
 #[test]
 fn a_responder_does_not_wait() {
-    // siw as the initiator has everything in place when it has sent its first FPDU.
+    // As an initiator, siw is ready once it has sent its first FPDU.
     let settings = Settings {
         peer: Peer::Siw,
         ..Settings::default()
@@ -207,7 +207,7 @@ fn a_responder_does_not_wait() {
     assert_eq!(segments(&server.octets(), false).0.len(), 1);
 }
 
-/// A responder of a client that has not sent anything.
+/// A responder whose client has not sent anything.
 fn responder(settings: &Settings, model: Model) -> (End, End, BufferPool) {
     let (mut client, request) = asking(&Settings::default(), model);
     let mut server = accept(settings, &Memory::new(), &request);
@@ -278,7 +278,7 @@ fn a_responder_that_may_send_first_does_not_wait_when_the_initiator_has_sent() {
 
 #[test]
 fn in_the_peer_to_peer_model_a_responder_waits_for_the_indication_in_any_case() {
-    // RFC 6581 section 9.2: it comes without any program's doing.
+    // RFC 6581 section 9.2: it is sent without any program's doing.
     let settings = Settings {
         send_first: true,
         ..Settings::default()

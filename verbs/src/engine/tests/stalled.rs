@@ -1,5 +1,7 @@
-//! Peers that hold up one direction (`Timeouts::stalled`), in virtual time: who is kept, who is not, and what a
-//! message costs meanwhile that waits for a receive.
+//! Peers that hold up one direction (`Timeouts::stalled`), in virtual time.
+//!
+//! The tests show which peers are cut off, and the memory that a message costs while it waits for a
+//! receive.
 
 use crate::RemoteBuffer;
 use std::time::Duration;
@@ -14,10 +16,10 @@ use crate::settings::{Limits, OnNoReceive, PeerLimits, Timeouts};
 
 const LIMIT: Duration = Duration::from_secs(120);
 const MOMENT: Duration = Duration::from_secs(1);
-/// Bytes that a connection may keep of what it has received.
+/// Bytes that a connection may keep of the received ones.
 const BUFFER: usize = 256 * 1024;
 
-/// A connection with a scripted LLP, and its own time.
+/// A connection with a scripted LLP and virtual time.
 struct Timed {
     driven: Driven,
     line: Arc<Mutex<Line>>,
@@ -42,13 +44,13 @@ impl Timed {
         }
     }
 
-    /// The peer sends this, and the connection has a turn.
+    /// Lets bytes of the peer arrive, and runs a turn.
     fn arrives(&mut self, octets: &[u8]) {
         self.line.lock().arrived.extend(octets);
         self.turn();
     }
 
-    /// The peer takes so many bytes more, and the connection has a turn.
+    /// Lets the peer take `octets` bytes more, and runs a turn.
     fn takes(&mut self, octets: usize) {
         self.line.lock().room = octets;
         self.turn();
@@ -58,7 +60,7 @@ impl Timed {
         self.driven.turn(&self.pool, self.now);
     }
 
-    /// Time goes on, with a turn whenever one is due and nothing that arrives.
+    /// Moves time on. Runs a turn whenever one is due; nothing arrives.
     fn passes(&mut self, time: Duration) {
         let until = self.now + time;
         while let Some(due) = self.driven.deadline().filter(|due| *due <= until) {
@@ -107,7 +109,7 @@ fn settings(on_no_receive: OnNoReceive) -> Settings {
     }
 }
 
-/// A client that tests make bytes with, and a server whose time they keep.
+/// A client that produces bytes for a test, and a server in virtual time.
 fn pair(settings: &Settings, peer: Option<Arc<PeerAccount>>) -> (End, Timed) {
     let (mut client, mut server, pool) = connected(settings, &Memory::new());
     // The first FPDU, so that the server may send.
@@ -145,7 +147,7 @@ fn owes(server: &mut Timed) {
 fn a_peer_that_takes_octets_slowly_is_kept_and_one_that_takes_none_is_cut() {
     let (_client, mut server) = pair(&settings(OnNoReceive::Terminate), None);
     owes(&mut server);
-    // One byte in almost the whole time, for an hour.
+    // One byte in almost the whole time limit, for an hour.
     for _ in 0..30 {
         server.passes(LIMIT - MOMENT);
         server.takes(1);
@@ -179,7 +181,7 @@ fn a_peer_whose_fpdus_come_slowly_is_kept_and_one_that_never_finishes_one_is_cut
     let (mut client, mut server) = pair(&settings(OnNoReceive::Terminate), None);
     for wr_id in 0..20 {
         server.post_receive(wr_id);
-        // In three parts, and the next one begun with the end of this one.
+        // In three parts; the next FPDU begins when this one ends.
         let fpdu = send(&mut client);
         for part in fpdu.chunks(fpdu.len().div_ceil(3)) {
             server.arrives(part);
@@ -190,7 +192,7 @@ fn a_peer_whose_fpdus_come_slowly_is_kept_and_one_that_never_finishes_one_is_cut
     }
     let fpdu = send(&mut client);
     let (last, rest) = fpdu.split_last().unwrap();
-    // It may come byte by byte, but then it has to be whole in time.
+    // It may arrive byte by byte, but must be whole in time.
     let begun = server.now;
     for octet in rest {
         server.arrives(&[*octet]);
@@ -228,7 +230,7 @@ fn a_message_that_waits_for_a_receive_is_no_stalled_peer() {
     for begun_before in [false, true] {
         let (mut client, mut server) = pair(&settings(OnNoReceive::Hold(hold)), None);
         let octets = [send(&mut client), send(&mut client)].concat();
-        // Half of an FPDU first, so that the look at it is due while the message waits.
+        // Half of an FPDU first, so that its time limit is checked while the message waits.
         let (first, rest) = octets.split_at(if begun_before { 10 } else { 0 });
         server.arrives(first);
         server.passes(LIMIT / 2);
@@ -238,7 +240,7 @@ fn a_message_that_waits_for_a_receive_is_no_stalled_peer() {
         assert!(!server.ended(), "{:?}", server.driven.conn.end);
         server.post_receive(1);
         assert_eq!(server.cq.poll_one().unwrap().wr_id, 1);
-        // The message behind it has the whole time as well.
+        // The message after it has the whole time as well.
         server.passes(hold - MOMENT);
         assert!(server.driven.conn.is_starving() && !server.ended());
         server.passes(2 * MOMENT);
@@ -260,7 +262,7 @@ fn what_the_peer_does_not_take_counts_also_while_its_message_waits() {
     server.was_cut("read nothing");
 }
 
-/// The accounts of a peer that may have so many bytes waiting.
+/// The account of a peer that may have this many bytes waiting.
 fn peer(octets: u64) -> Arc<PeerAccount> {
     let accounts = Accounts::new(&Limits {
         per_peer: PeerLimits {
@@ -291,7 +293,7 @@ fn a_connection_on_hold_keeps_one_buffer_and_leaves_the_rest_to_tcp() {
         message.len() + 1_000_000,
         "the rest stays where it is"
     );
-    // It is charged to the peer.
+    // The bytes are charged to the peer.
     let all = ALL as usize;
     assert!(free(all - BUFFER) && !free(all - BUFFER + 1));
     server.passes(LIMIT);
@@ -302,7 +304,7 @@ fn a_connection_on_hold_keeps_one_buffer_and_leaves_the_rest_to_tcp() {
 
 #[test]
 fn many_connections_on_hold_shrink_to_what_they_keep_and_stay_within_the_limit_of_their_peer() {
-    // Half of it for a whole buffer; then the smallest charge, 68 KiB, three times.
+    // Half of it is for one whole buffer; the rest is three times the smallest charge, 68 KiB.
     let all = 2 * BUFFER as u64;
     let peer = peer(all);
     let mut ends: Vec<(End, Timed)> = (0..8)
@@ -320,11 +322,11 @@ fn many_connections_on_hold_shrink_to_what_they_keep_and_stay_within_the_limit_o
         .map(|(_, server)| server.driven.conn.is_starving())
         .collect();
     assert_eq!(waits, [true, true, true, true, false, false, false, false]);
-    // Those without a place have not read their message; it is not lost.
+    // Connections without room have not read their message. It is not lost.
     for (waits, (_, server)) in waits.iter().zip(&ends) {
         assert_eq!(server.line.lock().arrived.is_empty(), *waits);
     }
-    // A receive for each: all go on, the ones that wait for memory as it comes back.
+    // With a receive for each, all go on; those that wait for memory do so as it is released.
     for (_, server) in &mut ends {
         server.post_receive(1);
         server.passes(MOMENT);

@@ -1,5 +1,7 @@
-//! A message without a receive on a connection that holds: it waits, in order, for a receive or for its time to
-//! be over. Time stands still unless a test moves it.
+//! A message without a receive on a connection that holds it: it waits, in order, for a receive or
+//! for the end of its time.
+//!
+//! Time stands still unless a test moves it.
 
 use crate::RemoteBuffer;
 use std::time::Duration;
@@ -22,19 +24,19 @@ fn holding() -> Settings {
 }
 
 impl End {
-    /// What a turn does when nothing has arrived.
+    /// Runs the part of a turn that matters when nothing has arrived.
     fn look_again(&mut self) {
         self.conn.receive(&mut self.rx);
     }
 
-    /// Time goes on.
+    /// Moves time on.
     fn later(&mut self, by: Duration) {
         let now = self.conn.now + by;
         self.conn.set_now(now);
     }
 }
 
-/// A client and a server that holds, with a receive queue of its own.
+/// A client, and a server that holds messages, with a receive queue of its own.
 fn pair(settings: &Settings) -> (End, End, BufferPool, Arc<Memory>) {
     let memory = Memory::new();
     let (client, server, pool) = connected(settings, &memory);
@@ -52,7 +54,7 @@ fn a_send_without_a_receive_waits_with_all_behind_it_and_goes_on_in_order() {
         let (mut client, mut server, pool, memory) = pair(&settings);
         post_work(&mut client, &memory);
         server.post_receives(1);
-        // The Read Request behind the second Send is not answered.
+        // The Read Request after the second Send is not answered.
         pump(&mut client, &mut server, &pool);
         assert!(server.conn.is_starving() && !server.conn.wants_octets());
         assert_eq!(server.numbers(), [(0, Status::Success)]);
@@ -137,7 +139,7 @@ fn when_the_peer_has_closed_a_message_waits_for_a_while_more_and_the_cause_says_
         Some(until),
         "looking does not prolong it"
     );
-    // The next one waits anew, and is given as much when the close is seen again.
+    // The next message waits anew. When the close is seen again, its wait is limited again.
     server.post_receives(1);
     server.look_again();
     assert_eq!(server.conn.deadline(), Some(server.conn.now + BOUND));
@@ -252,7 +254,7 @@ fn a_message_that_has_its_receive_does_not_wait_between_its_segments() {
         client.octets()
     };
     server.post_receives(1);
-    // Byte by byte, so that a look comes between any two.
+    // Byte by byte, so that the connection is checked between any two.
     for octet in octets.chunks(1) {
         assert!(!server.conn.is_starving());
         server.deliver(octet, &pool);
@@ -330,7 +332,7 @@ fn the_rtr_send_needs_no_receive_and_does_not_wait() {
         server.conn.events[..],
         [AsyncEvent::Established { .. }]
     ));
-    // A Send of no bytes that is none waits as any other.
+    // An empty Send that is no RTR indication waits like any other.
     client.conn.post_send(&SendWr::send(1, &[])).unwrap();
     pump(&mut client, &mut server, &pool);
     assert!(server.conn.is_starving());
@@ -351,7 +353,7 @@ fn a_first_message_that_waits_establishes_the_connection_once() {
     ));
 }
 
-/// What takes a receive and brings Immediate Data: its opcode on the wire, and how it is posted.
+/// The requests that take a receive and carry Immediate Data.
 fn immediates(server: &Memory) -> [SendWr<'static>; 4] {
     let (to, rkey) = (server.open.to_base(), server.open.stag().0);
     let with_write = |wr_id| {
@@ -451,7 +453,7 @@ fn immediate_data_without_a_receive_in_time_ends_the_connection() {
                 code: 2,
             };
             assert_eq!(told, Some(code));
-            // What is posted now is too late, and an SRQ keeps it for others.
+            // A receive posted now is too late, and an SRQ keeps it for other QPs.
             let late = RecvWr::new(9, &[]);
             match &srq {
                 Some(srq) => srq.post(&[late]).unwrap(),

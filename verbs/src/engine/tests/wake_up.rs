@@ -1,4 +1,5 @@
-//! The wake-up of a responder that may have overlooked the first FPDU (`Settings::wake_up`), in virtual time.
+//! Wake-up of a responder that may have missed the first FPDU (`Settings::wake_up`), in virtual
+//! time.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use crate::settings::SIW_FIRST_FPDU_DELAY as WAKE_UP;
 
 const MOMENT: Duration = Duration::from_nanos(1);
 
-/// An initiator whose startup is over, with its own time, and the responder, which gets what a test gives it.
+/// An initiator after startup, with virtual time, and its responder, which a test feeds.
 struct Scene {
     client: Driven,
     line: Arc<Mutex<Line>>,
@@ -41,7 +42,7 @@ impl Scene {
         }
     }
 
-    /// A turn after this time; returns what it sent.
+    /// Runs a turn after `time` and returns the segments that it sent.
     fn after(&mut self, time: Duration) -> Vec<Segment> {
         self.now += time;
         self.client.turn(&self.pool, self.now);
@@ -57,7 +58,7 @@ impl Scene {
         self.client.conn.post_send(wr).unwrap();
     }
 
-    /// The server sends a message, which the client has at its next turn.
+    /// Lets the server send a message, which the client finds in its next turn.
     fn answers(&mut self) {
         let receive = RecvWr::new(9, &[]);
         self.client.conn.post_recv(&receive).unwrap();
@@ -66,7 +67,7 @@ impl Scene {
         self.line.lock().arrived.extend(octets);
     }
 
-    /// Sends `wr` at once, and nothing for as long as a wake-up could take several times.
+    /// Sends `wr` at once. Then checks that nothing is sent for several wake-up times.
     #[track_caller]
     fn sends_alone(&mut self, wr: &SendWr<'_>) {
         self.post(wr);
@@ -94,7 +95,7 @@ fn write() -> SendWr<'static> {
 fn a_peer_that_sends_nothing_is_woken_once() {
     let mut scene = Scene::new(&Settings::default());
     scene.server.post_receives(1);
-    // Nothing was overlooked yet.
+    // No FPDU was sent yet, so none can have been missed.
     scene.is_silent();
     scene.post(&SendWr::send_inline(1, b"ping"));
     assert_eq!(scene.after(Duration::ZERO).len(), 1);
@@ -103,12 +104,12 @@ fn a_peer_that_sends_nothing_is_woken_once() {
     assert!(is_wake_up(&scene.after(MOMENT)));
     scene.is_silent();
     assert_eq!(scene.client.deadline(), None);
-    // The peer has noticed nothing.
+    // The peer's program has noticed nothing.
     assert_eq!(scene.server.numbers(), [(0, Status::Success)]);
     assert_eq!(scene.server.conn.state, QpState::Rts);
 }
 
-/// An answer that came at the last moment is handled before the decision.
+/// An answer that arrives at the last moment is handled before the decision.
 #[test]
 fn a_peer_that_has_sent_something_is_not_woken() {
     let mut scene = Scene::new(&Settings::default());
@@ -116,7 +117,7 @@ fn a_peer_that_has_sent_something_is_not_woken() {
     assert_eq!(scene.after(Duration::ZERO).len(), 1);
     scene.answers();
     scene.is_silent();
-    // Also where it came before our first FPDU.
+    // Also if its FPDU came before our first one.
     let settings = Settings {
         send_first: true,
         ..Settings::default()
@@ -141,7 +142,7 @@ fn nor_is_one_whose_first_fpdu_has_begun_to_arrive() {
     assert_eq!(scene.client.conn.state, QpState::Rts);
 }
 
-/// A Read that waits for another one, which the peer has overlooked, does not go out by itself.
+/// A Read that waits for another one, which the peer has missed, is not sent by itself.
 #[test]
 fn requests_that_wait_for_the_peer_do_not_keep_it_from_being_woken() {
     let mut scene = Scene::new(&Settings::default());
@@ -226,7 +227,7 @@ fn an_rtr_indication_that_brings_nothing_back_is_followed_by_a_wake_up() {
     scene.is_silent();
 }
 
-/// Markers and the CRC are those of the stream: the peer goes on with what follows.
+/// The wake-up has Markers and a CRC like other FPDUs, and the peer accepts the next one.
 #[test]
 fn a_wake_up_is_an_fpdu_as_any_other() {
     let settings = Settings {

@@ -1,5 +1,6 @@
-//! What goes out, read with nothing of the stack: startup frames, FPDUs and segments from bytes, and
-//! the rules whose breach ends a connection to Linux siw or takes its kernel down.
+//! An independent reader of the sent bytes: startup frames, FPDUs and segments.
+//!
+//! It checks the rules whose violation ends a connection to Linux siw or crashes its kernel.
 
 /// A startup frame: RFC 5044 section 7.1, RFC 6581 section 6.
 #[derive(Debug)]
@@ -14,7 +15,7 @@ pub(super) struct Startup {
 /// S: enhanced connection data at the head of the Private Data.
 pub(super) const ENHANCED: u8 = 0x10;
 
-/// The startup frame that begins here, which must be whole.
+/// Parses the startup frame at the beginning of `octets`, which must be whole.
 pub(super) fn startup(octets: &[u8]) -> Startup {
     let reply = match &octets[..16] {
         b"MPA ID Req Frame" => false,
@@ -32,7 +33,7 @@ pub(super) fn startup(octets: &[u8]) -> Startup {
     }
 }
 
-/// Linux 6.1 crashes on an enhanced Reply with no place for IRD and ORD.
+/// Linux 6.1 crashes on an enhanced Reply without room for IRD and ORD.
 pub(super) fn check_startup(frame: &Startup) {
     if frame.revision == 2 && frame.flags & ENHANCED != 0 {
         assert!(frame.pd_length >= 4, "{frame:?}");
@@ -44,9 +45,10 @@ pub(super) fn check_startup(frame: &Startup) {
 pub(super) struct Segment {
     pub(super) opcode: u8,
     pub(super) last: bool,
-    /// Bytes behind the DDP header.
+    /// Bytes after the DDP header.
     pub(super) len: usize,
-    /// Tagged: STag and TO. Untagged: Queue Number and MSN, and MO.
+    /// Tagged: STag and 0, with the TO in `offset`. Untagged: Queue Number and MSN, with the MO
+    /// there.
     pub(super) stream: (u32, u32),
     pub(super) offset: u64,
 }
@@ -87,8 +89,9 @@ fn segment(ulpdu: &[u8]) -> Segment {
     }
 }
 
-/// The segments of the FPDUs that are whole, and whether nothing is left behind them. Markers lie at
-/// every 512th byte from the first on (RFC 5044 section 4.3).
+/// Parses the segments of all whole FPDUs. Returns true as well if no bytes are left after them.
+///
+/// Markers lie at every 512th byte from the first on (RFC 5044 section 4.3).
 pub(super) fn segments(fpdus: &[u8], markers: bool) -> (Vec<Segment>, bool) {
     let plain: Vec<u8> = if markers {
         let behind = fpdus.chunks(512).map(|chunk| chunk.get(4..).unwrap_or(&[]));
@@ -109,7 +112,7 @@ pub(super) fn segments(fpdus: &[u8], markers: bool) -> (Vec<Segment>, bool) {
     (out, at == plain.len())
 }
 
-/// Queue Number and length of the messages that have one length and fit into one segment.
+/// Queue Number and length of the messages that have a fixed length and fit into one segment.
 fn of_one_size(opcode: u8) -> Option<(u32, usize)> {
     match opcode {
         READ_REQUEST => Some((1, 28)),
@@ -120,13 +123,15 @@ fn of_one_size(opcode: u8) -> Option<(u32, usize)> {
     }
 }
 
-/// The MSN that each untagged queue is at.
+/// The last MSN of each untagged queue.
 #[derive(Default)]
 struct Numbers([u32; 4]);
 
 impl Numbers {
-    /// A message begins: its number is the next one of its queue (5041-4.3-07), the first one is 1 (5041-4.3-08),
-    /// whichever operations share the queue.
+    /// Checks the MSN at the beginning of a message.
+    ///
+    /// It is the next one of its queue (5041-4.3-07), and the first is 1 (5041-4.3-08). Different
+    /// operations may share a queue.
     fn begin(&mut self, segment: &Segment) -> Result<(), String> {
         if matches!(segment.opcode, WRITE | READ_RESPONSE) {
             return Ok(());
@@ -142,7 +147,7 @@ impl Numbers {
     }
 }
 
-/// The rules, over everything that one side has sent.
+/// Checks the rules over all segments that one side has sent.
 pub(super) fn check_segments(segments: &[Segment]) -> Result<(), String> {
     let mut open: Option<Segment> = None;
     let mut terminated = false;
@@ -212,7 +217,7 @@ fn the_rules_find_what_they_are_for() {
         &[write(0, true, 0)][..],
         &[write(8, false, 0), write(8, true, 8), request],
         &[send(false, 0), with(TERMINATE, write(4, true, 0))],
-        // Queues that are shared.
+        // Shared queues.
         &[
             send(true, 0),
             untagged(IMMEDIATE, 8, (0, 2)),
@@ -224,9 +229,9 @@ fn the_rules_find_what_they_are_for() {
         assert_eq!(check_segments(good), Ok(()));
     }
     for bad in [
-        // What takes Linux 6.1 down.
+        // Crashes Linux 6.1.
         &[write(0, false, 0), write(8, true, 0)][..],
-        // What siw closes on.
+        // siw closes on these.
         &[send(false, 0), request, send(true, 10)],
         &[
             with(READ_RESPONSE, write(8, false, 0)),
@@ -236,7 +241,7 @@ fn the_rules_find_what_they_are_for() {
         &[write(8, false, 0), write(8, true, 9)],
         &[write(8, false, 0)],
         &[with(TERMINATE, write(4, true, 0)), write(0, true, 0)],
-        // Numbers of their own, a number left out, another length.
+        // A separate count, a skipped number, a wrong length.
         &[send(true, 0), untagged(IMMEDIATE, 8, (0, 1))],
         &[request, untagged(ATOMIC_REQUEST, 52, (1, 3))],
         &[untagged(IMMEDIATE_SE, 4, (0, 1))],

@@ -1,10 +1,11 @@
-//! Events of Writes (`Settings::event_on_write`): not while something is outstanding that has an event of its own.
+//! Events for Writes (`Settings::event_on_write`): none while an outstanding request will have an
+//! event.
 
 use super::*;
 use crate::RemoteBuffer;
 use crate::completion::{CompletionChannel, Notify};
 
-/// Two ends, of which the server wants events of Writes on a channel.
+/// Two ends, of which the server wants events for Writes on a channel.
 struct Told {
     client: End,
     server: End,
@@ -42,7 +43,7 @@ impl Told {
         self.server.deliver(&self.client.octets(), &self.pool);
     }
 
-    /// What the server has to send is taken; whether it was anything.
+    /// Takes the server's due bytes. Returns true if there were any.
     fn is_taken(&mut self) -> bool {
         !self.server.octets().is_empty()
     }
@@ -55,7 +56,7 @@ impl Told {
 #[test]
 fn a_write_is_no_event_while_a_request_is_outstanding_that_will_complete() {
     let mut told = told();
-    // The client speaks first.
+    // The client sends first.
     told.write();
     let (sges, there) = (told.server.source(8), Memory::new());
     let (addr, stag) = (there.open.to_base(), there.open.stag().0);
@@ -67,7 +68,7 @@ fn a_write_is_no_event_while_a_request_is_outstanding_that_will_complete() {
     assert_eq!(told.channel.waiting(), 0, "{why}");
 }
 
-/// It makes no completion that would be the event.
+/// The Send makes no completion that would be the event.
 #[test]
 fn a_write_beside_an_unsignaled_send_is_an_event_when_the_send_is_taken() {
     let mut told = told();
