@@ -114,11 +114,11 @@ fn each_connection_has_a_span_with_its_story_inside() {
             "{fields:?}"
         );
         assert!(heard.entered[&id] > 0);
-        for word in ["RTS", "startup is done", "connection ends", "FIN"] {
+        for word in ["RTS", "MPA startup is done", "connection ends", "FIN"] {
             assert!(story(id, word), "{word}: {:?}", heard.events);
         }
-        ends[0] += usize::from(story(id, "Terminate came"));
-        ends[1] += usize::from(story(id, "Terminate goes out"));
+        ends[0] += usize::from(story(id, "Terminate received"));
+        ends[1] += usize::from(story(id, "Terminate framed"));
     }
     assert_eq!(ends, [1, 1], "{at_a}, {at_b}");
     let info = info.unwrap();

@@ -77,13 +77,13 @@ fn thread_number() -> usize {
 }
 
 impl BufferPool {
-    fn own(&self) -> &Shelf {
+    fn own_shelf(&self) -> &Shelf {
         &self.shelves[thread_number() % SHELVES]
     }
 
     /// Takes a buffer from the own shelf, or from another one that is not locked.
     fn pop<T>(&self, kind: impl Fn(&Shelf) -> &Mutex<Vec<T>>) -> Option<T> {
-        let own = kind(self.own()).lock().pop();
+        let own = kind(self.own_shelf()).lock().pop();
         let others = || {
             let mut shelves = self.shelves.iter();
             shelves.find_map(|shelf| kind(shelf).try_lock()?.pop())
@@ -106,8 +106,8 @@ impl BufferPool {
     pub(super) fn give(&self, buffer: PageOffsetBuffer) {
         match buffer.len() {
             _ if !buffer.is_placed() => {}
-            BUFFER => keep(&self.own().receive, buffer),
-            LARGE => keep(&self.own().large, buffer),
+            BUFFER => keep(&self.own_shelf().receive, buffer),
+            LARGE => keep(&self.own_shelf().large, buffer),
             _ => {}
         }
     }
@@ -119,7 +119,7 @@ impl BufferPool {
 
     /// Takes back a staging buffer that a connection does not need now.
     pub(super) fn give_staging(&self, buffer: Vec<u8>) {
-        keep(&self.own().staging, buffer);
+        keep(&self.own_shelf().staging, buffer);
     }
 
     /// Number of receive buffers in the pool.

@@ -230,11 +230,11 @@ impl Connection {
 
     /// Records the end of a connection in an error, as [`Self::end`].
     ///
-    /// `told`: a Terminate Message in either direction reports the error. Both ends then report it,
-    /// even during a graceful close. After our FIN there is no Terminate and all work is done:
+    /// `reported`: a Terminate Message in either direction reports the error, so both ends report
+    /// it, even during a graceful close. After our FIN there is no Terminate and all work is done:
     /// bytes that were sent still arrive.
-    pub(super) fn end_in_terminate(&mut self, reason: EndReason, told: bool) {
-        if told || !self.sq.is_empty() {
+    pub(super) fn end_in_terminate(&mut self, reason: EndReason, reported: bool) {
+        if reported || !self.sq.is_empty() {
             self.retract_orderly_end();
         }
         self.end(reason);

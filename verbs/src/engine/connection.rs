@@ -147,12 +147,12 @@ pub(crate) struct Connection {
     /// Current rights of the peer through the QP.
     pub(crate) access: Access,
     /// Indices of STags that work requests made valid for this QP alone. They end with its stream.
-    pub(crate) own: Vec<u32>,
+    pub(crate) own_stags: Vec<u32>,
     pub(crate) sq: SendQueue,
     pub(crate) rq: ReceiveQueue,
     /// Number of Sends that took the receive fast path.
     #[cfg(test)]
-    pub(crate) short_sends: u32,
+    pub(crate) fast_sends: u32,
     pub(crate) stage: Stage,
     pub(crate) tx: TxBatch,
     pub(crate) end: Option<EndReason>,
@@ -172,9 +172,9 @@ pub(crate) struct Connection {
     /// ([`OnNoReceive::Hold`]).
     pub(crate) starving: Option<Instant>,
     /// Total wait of that message if the peer has closed after it. Shorter than the configured one.
-    pub(crate) closed_behind: Option<Duration>,
+    pub(crate) shortened_hold: Option<Duration>,
     /// [`AsyncEvent::LastWqeReached`] was raised.
-    pub(crate) told_last_wqe: bool,
+    pub(crate) raised_last_wqe: bool,
     /// Overflow that lost a completion of this QP, until the connection is ended because of it.
     pub(crate) lost: Option<CqOverflow>,
     /// The QP is being destroyed: flushed work makes no completions.
@@ -206,13 +206,13 @@ pub(crate) struct Connection {
     /// Reason why TCP did not connect to an address, until the next one is tried.
     pub(crate) failed_attempt: Option<EndReason>,
     /// End of the retries after the peer's TCP has refused.
-    pub(super) ask_until: Option<Instant>,
+    pub(super) retry_until: Option<Instant>,
     /// Time of the next retry after a refusal. There is no LLP stream until then.
     pub(crate) ask_again: Option<Instant>,
     /// Bytes of the peer's last Write, and whether more of it follows.
-    pub(super) written: (u32, bool),
+    pub(super) last_write: (u32, bool),
     /// A non-empty Write from the peer completed and no event has been raised for it yet.
-    pub(super) wrote: bool,
+    pub(super) unreported_write: bool,
     /// Headers of the last frames.
     pub(super) recorder: Recorder,
     /// Span of the connection for `tracing`. Disabled if there was no subscriber when it began.
@@ -244,7 +244,7 @@ impl Connection {
             initialized: false,
             ctx,
             state: QpState::Idle,
-            own: Vec::new(),
+            own_stags: Vec::new(),
             sq,
             rq,
             stage: Stage::Detached,
@@ -256,12 +256,12 @@ impl Connection {
             hold: None,
             wake_up: WakeUp::Done,
             starving: None,
-            closed_behind: None,
-            told_last_wqe: false,
+            shortened_hold: None,
+            raised_last_wqe: false,
             lost: None,
             discards: false,
             #[cfg(test)]
-            short_sends: 0,
+            fast_sends: 0,
             fin: FinState::default(),
             close: None,
             unacknowledged: 0,
@@ -275,10 +275,10 @@ impl Connection {
             reconnect: false,
             more_addresses: false,
             failed_attempt: None,
-            ask_until: None,
+            retry_until: None,
             ask_again: None,
-            written: (0, false),
-            wrote: false,
+            last_write: (0, false),
+            unreported_write: false,
             recorder: Recorder::new(now),
             span: Span::none(),
         }
@@ -503,8 +503,8 @@ impl Connection {
         self.time_wake_up();
         self.retire();
         // A request that was outstanding when the Write arrived may have made no completion.
-        if self.wrote && self.sq.is_empty() {
-            self.tell_of_write();
+        if self.unreported_write && self.sq.is_empty() {
+            self.raise_write_event();
         }
     }
 

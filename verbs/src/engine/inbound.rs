@@ -27,7 +27,7 @@ struct View<'a> {
     ctx: &'a QpContext,
     asker: Asker,
     rq: &'a ReceiveQueue,
-    recent: RefCell<&'a mut WriteTargetCache>,
+    targets: RefCell<&'a mut WriteTargetCache>,
     /// The segment is the RTR indication: an empty Send that takes no receive.
     rtr_send: bool,
 }
@@ -39,8 +39,8 @@ impl Memory for View<'_> {
     #[inline]
     fn check_write(&self, stag: STag, to: u64, len: u32) -> Result<Self::Target, TaggedFault> {
         let table = &self.ctx.table;
-        let mut recent = self.recent.borrow_mut();
-        recent
+        let mut targets = self.targets.borrow_mut();
+        targets
             .check_write(table, stag, to, len, &self.asker)
             .map(Some)
     }
@@ -85,8 +85,8 @@ impl Connection {
         }
         // Reads may now be complete, and must complete in order with the Sends before them.
         self.retire();
-        if self.wrote && self.sq.is_empty() {
-            self.tell_of_write();
+        if self.unreported_write && self.sq.is_empty() {
+            self.raise_write_event();
         }
     }
 
@@ -95,7 +95,7 @@ impl Connection {
             return;
         }
         let mut at = 0;
-        let mut recent = WriteTargetCache::default();
+        let mut targets = WriteTargetCache::default();
         loop {
             if !matches!(self.state, QpState::Rts | QpState::Closing) {
                 // 5041-7.1-18: bytes that arrive after an error are dropped silently.
@@ -109,18 +109,18 @@ impl Connection {
             match &stream.deframer.next(&rx.filled()[at..]) {
                 Ok(Step::Need(_)) => break,
                 Ok(Step::Fpdu(ulpdu)) => {
-                    let taken = self.plain_write(ulpdu, &mut recent)
-                        || self.plain_send(ulpdu, &mut recent)
-                        || self.ulpdu(ulpdu, &mut recent);
+                    let taken = self.try_fast_write(ulpdu, &mut targets)
+                        || self.try_fast_send(ulpdu, &mut targets)
+                        || self.ulpdu(ulpdu, &mut targets);
                     if !taken {
                         break;
                     }
                     at += ulpdu.wire_len();
                 }
                 Err(error) => {
-                    recent.leave();
+                    targets.leave();
                     self.recorder.damaged(self.now, &rx.filled()[at..]);
-                    self.offended(
+                    self.end_in_violation(
                         StreamError::Mpa(error.code().code()),
                         Cause::framing(*error),
                         None,
@@ -132,7 +132,7 @@ impl Connection {
     }
 
     /// Handles one validated ULPDU. Returns false, with no effect, if it has to wait for a receive.
-    fn ulpdu(&mut self, ulpdu: &Ulpdu<'_>, recent: &mut WriteTargetCache) -> bool {
+    fn ulpdu(&mut self, ulpdu: &Ulpdu<'_>, targets: &mut WriteTargetCache) -> bool {
         let Stage::Open(stream) = &mut self.stage else {
             return true;
         };
@@ -152,7 +152,7 @@ impl Connection {
         );
         let takes = !rtr_send && stream.rdmap.takes_receive(head);
         if takes {
-            recent.leave();
+            targets.leave();
         }
         if takes && !self.take_receive() {
             if let Stage::Open(stream) = &mut self.stage {
@@ -168,7 +168,7 @@ impl Connection {
             ctx: &self.ctx,
             asker: self.ctx.asker(self.access),
             rq: &self.rq,
-            recent: RefCell::new(&mut *recent),
+            targets: RefCell::new(&mut *targets),
             rtr_send,
         };
         let received = &stream.rdmap.receive(&view, head, ulpdu.len());
@@ -181,18 +181,18 @@ impl Connection {
             }) => {
                 self.count_write(len, last);
                 if let Some(Some(landing)) = *target {
-                    self.place_write(landing, recent, ulpdu, payload_at, len);
+                    self.place_write(landing, targets, ulpdu, payload_at, len);
                 }
             }
             Ok(inbound) => {
                 // The message may end a region.
-                recent.leave();
+                targets.leave();
                 self.inbound(inbound, ulpdu, rtr_send);
             }
             &Err(error) => {
-                recent.leave();
+                targets.leave();
                 let cause = self.cause_of(error, head, ulpdu.len());
-                self.offended(error, cause, Some((head, ulpdu.len())));
+                self.end_in_violation(error, cause, Some((head, ulpdu.len())));
             }
         }
         true
@@ -201,8 +201,9 @@ impl Connection {
     /// Returns true if arrived bytes may be handled: the message at their head does not wait for a
     /// receive, or no longer has to.
     fn may_go_on(&mut self) -> bool {
-        self.starving
-            .is_none_or(|until| until <= self.now || self.rq.has_left() || self.rq.has_receive())
+        self.starving.is_none_or(|until| {
+            until <= self.now || self.rq.has_left() || self.rq.find_or_await_receive()
+        })
     }
 
     /// Takes a receive for the message that begins. Returns false if the message has to wait for
@@ -225,11 +226,11 @@ impl Connection {
         let starving = if taken || !waits { None } else { until };
         if starving.is_some() != self.starving.is_some() {
             let waits = starving.is_some();
-            tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, waits, "a message on hold for a receive");
+            tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, waits, "wait of a message for a receive");
         }
         self.starving = starving;
         if taken {
-            self.closed_behind = None;
+            self.shortened_hold = None;
         }
         taken || !waits
     }
@@ -243,11 +244,11 @@ impl Connection {
         let more = self.ctx.settings.timeouts.hold_after_close;
         let sooner = after(self.now, more);
         if sooner < until {
-            tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, "the peer has closed behind a message on hold");
+            tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, "the peer has closed while a message waits for a receive");
             // `until` minus now is what is left of the full wait; the difference has already
             // passed.
             let waited = after(self.now, bound).saturating_duration_since(until);
-            self.closed_behind = Some(waited + more);
+            self.shortened_hold = Some(waited + more);
             self.starving = Some(sooner);
         }
     }
@@ -269,7 +270,7 @@ impl Connection {
                     return;
                 }
                 if let Some(delivered) = delivered {
-                    self.written = (0, false);
+                    self.last_write = (0, false);
                     let invalidated = delivered.invalidated.map(|stag| {
                         // The STag was checked. A local deregistration in between has the same
                         // effect.
@@ -410,7 +411,7 @@ impl Connection {
         match self.ctx.on_no_receive {
             // On a connection that holds messages, a message gets here only after it has waited.
             OnNoReceive::Hold(bound) if starved && !bound.is_zero() && !self.rq.has_left() => {
-                match self.closed_behind {
+                match self.shortened_hold {
                     None => Receive::NoneAfter(milliseconds(bound)),
                     Some(waited) => Receive::NoneAfterClose(milliseconds(waited)),
                 }

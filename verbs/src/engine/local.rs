@@ -117,7 +117,7 @@ impl Connection {
             }
         };
         if new {
-            self.own(stag >> 8);
+            self.record_own_stag(stag >> 8);
         }
         Ok(())
     }
@@ -144,18 +144,18 @@ impl Connection {
     }
 
     /// Records an STag that belongs to this QP alone and ends with its stream.
-    fn own(&mut self, index: u32) {
-        if self.own.len() == self.own.capacity() {
+    fn record_own_stag(&mut self, index: u32) {
+        if self.own_stags.len() == self.own_stags.capacity() {
             // Drops STags that were freed since, so that the list does not grow without need.
             let (table, qp) = (&self.ctx.table, self.ctx.qp_num);
-            self.own.retain(|index| table.is_for(*index, qp));
+            self.own_stags.retain(|index| table.is_for(*index, qp));
         }
-        self.own.push(index);
+        self.own_stags.push(index);
     }
 
     /// Invalidates the STags that work requests made valid for this QP alone. The stream is over.
     pub(crate) fn give_up_own(&mut self) {
-        for index in self.own.drain(..) {
+        for index in self.own_stags.drain(..) {
             self.ctx.table.end_for(index, self.ctx.qp_num);
         }
     }

@@ -48,7 +48,7 @@ impl Connection {
                     (next, asked - next)
                 }
             };
-            self.tx.allow(next, behind);
+            self.tx.raise_limit(next, behind);
         }
         if let Stage::Open(stream) = &self.stage
             && stream.mulpdu > IN_PLACE
@@ -57,14 +57,14 @@ impl Connection {
             // Staged payload gets the size limit of a batch in place: no peer waits for a part of
             // it.
             let large = self.sq.large_payload(IN_PLACE as u32, BATCH_LIMIT as u64);
-            self.tx.allow(large, 0);
+            self.tx.raise_limit(large, 0);
         }
         while self.tx.has_room() && (self.frame_plain() || self.frame_one()) && self.has_unsent() {}
         if self.tx.is_empty() {
             self.tx.release();
-            self.tx.pauses();
+            self.tx.count_idle_turn();
         } else {
-            self.tx.goes_on();
+            self.tx.note_framed();
         }
     }
 
@@ -123,12 +123,12 @@ impl Connection {
             let is_request = wqe.op.awaits_response();
             // 5040-6.1-04: at most ORD Reads and atomics are outstanding. Later requests wait as
             // well, which keeps the order.
-            let held = (is_request && stream.negotiated.ord > 0 && !stream.rdmap.ord_available())
+            let waits = (is_request && stream.negotiated.ord > 0 && !stream.rdmap.ord_available())
                 || (wqe.fence && self.sq.requests_pending())
                 // Local requests run before a message is chosen. One that is still here waits.
                 || matches!(wqe.op, SendOp::Local(_))
                 || self.waits_to_fail(sequence, wqe);
-            (!held).then_some(sequence)
+            (!waits).then_some(sequence)
         });
         match (stream.rdmap.requests_pending(), work) {
             (true, Some(sequence)) if stream.answered_last => Choice::Work(sequence),
@@ -348,7 +348,7 @@ impl Connection {
                 source: Some(source),
             }) => frame.response(source),
             Some(Current::Work { .. }) => match self.sq.next_to_send() {
-                Some((_, wqe)) if len > 0 => frame.work(&wqe.data, &self.sq.held),
+                Some((_, wqe)) if len > 0 => frame.work(&wqe.data, &self.sq.pinned),
                 _ => frame.stage(&[][..]),
             },
             _ => frame.stage(&[][..]),
@@ -469,19 +469,19 @@ struct Frame<'a> {
 
 impl Frame<'_> {
     /// Frames payload of a work request.
-    fn work(&mut self, data: &SendData, held: &PinnedRegions) -> bool {
+    fn work(&mut self, data: &SendData, pinned: &PinnedRegions) -> bool {
         let (offset, len) = (self.offset, self.len);
         if !data.inline.is_empty() {
             return self.stage(data.inline.as_slice());
         }
         // The guard keeps the memory from being deregistered while it is read.
         if !data.spot.is_empty() {
-            let Some(source) = held.source(data.spot) else {
+            let Some(source) = pinned.source(data.spot) else {
                 return false;
             };
             return if self.in_place {
                 self.gather(&source, |tx| {
-                    let run = held.pin(data.spot, offset, len);
+                    let run = pinned.pin(data.spot, offset, len);
                     run.map(|run| tx.in_place(run)).is_some()
                 })
             } else {
@@ -547,9 +547,9 @@ impl Frame<'_> {
             return false;
         };
         // The pins take over from the guard of `source`.
-        let pinned = pin(self.tx);
+        let complete = pin(self.tx);
         self.tx
             .stage(|staged| staged.extend_from_slice(trailer.as_ref()));
-        pinned
+        complete
     }
 }

@@ -104,7 +104,7 @@ impl Connection {
                 } = &*self.ctx;
                 match self.sq.resolve_spot(table, (*pd, *qp_num), sge) {
                     Ok(()) => Ok(sge.len),
-                    Err(kind) => self.late(wr, LocalFault { index: 0, kind }),
+                    Err(kind) => self.defer_or_fail(wr, LocalFault { index: 0, kind }),
                 }
             }
             Source::Sges(sges) => {
@@ -132,7 +132,7 @@ impl Connection {
                 }
                 check_length(sges)?;
                 self.resolve_sges(sges, is_request)
-                    .or_else(|fault| self.late(wr, fault))
+                    .or_else(|fault| self.defer_or_fail(wr, fault))
             }
         }
     }
@@ -159,7 +159,7 @@ impl Connection {
 
     /// Handles unusable elements of a request: it fails now, or when its turn comes.
     #[cold]
-    fn late(&mut self, wr: &SendWr<'_>, fault: LocalFault) -> Result<u32, PostErrorKind> {
+    fn defer_or_fail(&mut self, wr: &SendWr<'_>, fault: LocalFault) -> Result<u32, PostErrorKind> {
         let Source::Sges(sges) = wr.source else {
             return Err(fault.into());
         };
@@ -267,7 +267,7 @@ impl Connection {
     ///
     /// If the Immediate Data follows a Write, the completion also has the bytes of that Write.
     pub(crate) fn complete_immediate(&mut self, data: [u8; 8], solicited: bool) {
-        let (written, _) = core::mem::take(&mut self.written);
+        let (written, _) = core::mem::take(&mut self.last_write);
         self.complete_receive_with(|wr_id, qp_num| Completion {
             wr_id,
             opcode: WcOpcode::RecvImmediate,
@@ -329,7 +329,7 @@ fn check_extras(wr: &SendWr<'_>) -> Result<(), PostErrorKind> {
         SendOp::Send { .. } => ("a Send", false),
         SendOp::Read { .. } => ("an RDMA Read", false),
         SendOp::Atomic { .. } => ("an atomic operation", false),
-        SendOp::Local(_) => ("a request of this side alone", false),
+        SendOp::Local(_) => ("a local request", false),
     };
     if wr.imm.is_some() && !takes_immediate {
         return Err(PostErrorKind::ImmediateUnfit { operation });
@@ -337,7 +337,7 @@ fn check_extras(wr: &SendWr<'_>) -> Result<(), PostErrorKind> {
     if wr.invalidate_sink {
         let operation = match (wr.op, wr.source) {
             (SendOp::Read { .. }, Source::Sges([sge, ..])) if sge.len > 0 => None,
-            (SendOp::Read { .. }, _) => Some("an RDMA Read of no bytes"),
+            (SendOp::Read { .. }, _) => Some("an empty RDMA Read"),
             _ => Some(operation),
         };
         if let Some(operation) = operation {

@@ -230,7 +230,7 @@ mod tests {
         rx.space(&pool);
         assert!(rx.append(b"abc"));
         rx.release(&pool, None);
-        assert_eq!(pool.len(), 0, "a buffer with bytes in it stays");
+        assert_eq!(pool.len(), 0, "a buffer with bytes is kept");
         rx.discard(3);
         rx.release(&pool, None);
         assert_eq!(pool.len(), 1);
@@ -307,7 +307,7 @@ mod tests {
         assert_eq!(sizes[2..], [100; 7]);
         assert!(
             ReceiveBuffer::default().may_read(Some(&other)),
-            "only it has to wait"
+            "only the first peer has to wait"
         );
         // Begun FPDUs can be finished, and then there is room again.
         for (nth, rx) in (0..).zip(&mut begun) {

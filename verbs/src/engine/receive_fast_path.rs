@@ -14,7 +14,11 @@ impl Connection {
     /// to wait. The general path then finds out why. Tests send the same messages through both
     /// paths.
     #[inline]
-    pub(super) fn plain_send(&mut self, ulpdu: &Ulpdu<'_>, recent: &mut WriteTargetCache) -> bool {
+    pub(super) fn try_fast_send(
+        &mut self,
+        ulpdu: &Ulpdu<'_>,
+        targets: &mut WriteTargetCache,
+    ) -> bool {
         let Stage::Open(stream) = &mut self.stage else {
             return false;
         };
@@ -38,16 +42,16 @@ impl Connection {
         }
         #[cfg(test)]
         {
-            self.short_sends += 1;
+            self.fast_sends += 1;
         }
-        recent.leave();
+        targets.leave();
         stream.gate.fpdu_validated();
         stream.rdmap.send_received(segment);
-        self.closed_behind = None;
+        self.shortened_hold = None;
         self.recorder.received_headers(self.now, head, ulpdu.len());
         let placed = (self.rq.taken()).is_some_and(|wqe| wqe.data.place(0, payload).is_ok());
         if placed {
-            self.written = (0, false);
+            self.last_write = (0, false);
             self.complete_receive(segment.len, segment.solicited, None);
         } else {
             self.receive_buffer_gone();

@@ -339,7 +339,7 @@ impl ReceiveQueue {
     ///
     /// If the SRQ has notified the waiter but another connection took the receive, the waiter is
     /// enlisted again.
-    pub(crate) fn has_receive(&mut self) -> bool {
+    pub(crate) fn find_or_await_receive(&mut self) -> bool {
         match &mut self.source {
             Source::Own(store) => store.len() > 0,
             Source::Shared(shared) => !shared.srq.is_empty() || shared.enlist(),

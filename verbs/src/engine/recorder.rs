@@ -265,7 +265,7 @@ impl Recorder {
     }
 
     /// Marks the frames that end after stream offset `end` as dropped.
-    pub(super) fn dropped_behind(&mut self, end: u64) {
+    pub(super) fn drop_after(&mut self, end: u64) {
         for frame in self.frames_mut().iter_mut().filter(|frame| frame.end > end) {
             frame.unsent = true;
             frame.end = 0;
@@ -274,7 +274,7 @@ impl Recorder {
 
     /// Settles all frames at the end of the stream, of which TCP has taken `taken_to` bytes.
     pub(super) fn stream_over(&mut self, taken_to: u64) {
-        self.dropped_behind(taken_to);
+        self.drop_after(taken_to);
         for frame in self.frames_mut() {
             frame.end = 0;
         }

@@ -50,7 +50,7 @@ impl Connection {
         self.retry = again.then_some(config);
         let timeouts = &self.ctx.settings.timeouts;
         let asks = again && !timeouts.refused.is_zero();
-        self.ask_until = asks.then(|| after(self.now, timeouts.refused));
+        self.retry_until = asks.then(|| after(self.now, timeouts.refused));
         self.ask_again = None;
         self.stage = Stage::TcpConnect(Box::new(initiator));
         self.deadline = Some(after(self.now, self.ctx.settings.timeouts.connect));
@@ -60,7 +60,7 @@ impl Connection {
     /// Handles a refusal of TCP. Returns true if the connect will be tried again.
     pub(super) fn refused(&mut self) -> bool {
         let next = after(self.now, ASK_AGAIN);
-        let asks = self.ask_until.is_some_and(|until| next <= until);
+        let asks = self.retry_until.is_some_and(|until| next <= until);
         if asks {
             self.ask_again = Some(next);
             self.deadline = None;
@@ -100,7 +100,7 @@ impl Connection {
 
     /// Gives up, because no LLP stream can be opened at all.
     pub(crate) fn not_connected(&mut self, error: LlpError) {
-        self.ask_until = None;
+        self.retry_until = None;
         self.lost(error);
     }
 
@@ -114,7 +114,7 @@ impl Connection {
                 let end = self.tx.framed_to();
                 self.recorder
                     .startup_sent(self.now, initiator.request(), end);
-                tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, "TCP is connected, the MPA Request goes out");
+                tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, "TCP is connected; the MPA Request follows");
                 self.stage = Stage::AwaitReply(initiator);
                 self.deadline = Some(after(self.now, self.ctx.settings.timeouts.reply));
             }
@@ -241,7 +241,7 @@ impl Connection {
     /// Refuses a well-formed Reply that cannot be accepted (RFC 6581 sections 9.1 and 9.2).
     fn refuse_reply(&mut self, code: MpaErrorCode) {
         let cause = Cause::end(EndKind::ReplyRefused(code));
-        self.offended(StreamError::Mpa(code.code()), cause, None);
+        self.end_in_violation(StreamError::Mpa(code.code()), cause, None);
     }
 
     /// Enters Full Operation: DDP and RDMAP begin here (5044-7.1-04).
@@ -249,7 +249,7 @@ impl Connection {
         let role = negotiated.role;
         tracing::debug!(
             parent: &self.span, qp = self.ctx.qp_num, revision = ?negotiated.revision, crc = negotiated.crc,
-            ird = negotiated.ird, ord = negotiated.ord, "startup is done"
+            ird = negotiated.ird, ord = negotiated.ord, "MPA startup is done"
         );
         // 0x3FFF leaves IRD and ORD to the ULPs, and revision 1 does not negotiate them. The local
         // limits apply in any case.
@@ -314,7 +314,7 @@ impl Connection {
                         // indication, and a responder may send no FPDU at that time.
                         let code = MpaErrorCode::LocalCatastrophic.code();
                         let cause = Cause::local(LocalProblem::RtrRead);
-                        return self.offended(StreamError::Mpa(code), cause, None);
+                        return self.end_in_violation(StreamError::Mpa(code), cause, None);
                     }
                 }
             }

@@ -23,7 +23,7 @@ impl Connection {
     /// Ends the connection because the peer violated the protocol.
     ///
     /// `segment` is the ULPDU with the violation, with its length.
-    pub(super) fn offended(
+    pub(super) fn end_in_violation(
         &mut self,
         error: StreamError,
         cause: Cause,
@@ -77,7 +77,7 @@ impl Connection {
         let error = StreamError::Protection(fault);
         let terminate = Terminate::for_read_under_way(&error, header, sent);
         // The part of the Response that was framed is still sent: the Terminate reports its length.
-        self.tx.settle();
+        self.tx.copy_registered();
         let said = self.frame_terminate(&terminate);
         let cause = Cause::access(Refusal::source_gone(header, sent));
         let reason = EndReason::TerminateSent {
@@ -94,7 +94,7 @@ impl Connection {
     pub(super) fn atomic_gone(&mut self, job: &AtomicJob, fault: AtomicFault) {
         let error = StreamError::Atomic(fault);
         let terminate = Terminate::for_atomic(&error, job);
-        self.tx.settle();
+        self.tx.copy_registered();
         let said = self.frame_terminate(&terminate);
         let place = (job.stag().0, job.to().0, 8);
         let cause = match fault {
@@ -136,7 +136,7 @@ impl Connection {
     /// Handles the peer's Terminate Message.
     pub(super) fn terminated_by_peer(&mut self, terminate: Terminate) {
         let code = terminate.reason();
-        tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, %code, "Terminate came");
+        tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, %code, "Terminate received");
         self.drop_unsent();
         let lacks = self.extension_refused(&terminate);
         let blamed = match lacks {
@@ -155,8 +155,8 @@ impl Connection {
         let cause = match blamed {
             Some(blamed) => blamed.cause,
             None => {
-                let told = TerminateReport::new(&terminate, work);
-                Cause::told(told.read_twice(self.reads_payload_twice()))
+                let report = TerminateReport::new(&terminate, work);
+                Cause::told(report.read_twice(self.reads_payload_twice()))
             }
         };
         let reason = match lacks {
@@ -179,7 +179,7 @@ impl Connection {
             return;
         }
         self.fin.received = true;
-        tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, midway, "FIN came");
+        tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, midway, "FIN received");
         let message = match &self.stage {
             Stage::Detached => return,
             Stage::TcpConnect(_) | Stage::AwaitReply(_) => return self.startup_closed(false),
@@ -351,7 +351,7 @@ impl Connection {
     /// SRQ.
     fn last_receive_taken(&mut self) {
         let fails = matches!(self.state, QpState::Terminate | QpState::Error);
-        if fails && self.rq.is_shared() && !std::mem::replace(&mut self.told_last_wqe, true) {
+        if fails && self.rq.is_shared() && !std::mem::replace(&mut self.raised_last_wqe, true) {
             self.events.push(AsyncEvent::LastWqeReached {
                 qp_num: self.ctx.qp_num,
             });
@@ -420,14 +420,14 @@ impl Connection {
         let end = self.tx.framed_to();
         self.recorder.sent(self.now, head, head.len(), end);
         let code = terminate.reason();
-        tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, %code, "Terminate goes out");
+        tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, %code, "Terminate framed");
         framed.is_ok()
     }
 
     /// Drops every FPDU that the LLP has not begun to take.
     fn drop_unsent(&mut self) {
         let dropped = self.tx.truncate();
-        self.recorder.dropped_behind(self.tx.framed_to());
+        self.recorder.drop_after(self.tx.framed_to());
         if let Stage::Open(stream) = &mut self.stage {
             stream
                 .framer
@@ -511,7 +511,7 @@ impl Connection {
         {
             // The Read of the RTR indication is no work request.
             let older = older.checked_sub(usize::from(stream.rtr_read))?;
-            return self.sq.request_behind(older);
+            return self.sq.request_after(older);
         }
         self.sq.oldest_request()
     }

@@ -3,7 +3,7 @@
 
 #![expect(
     unsafe_code,
-    reason = "regions in the middle of one buffer, so that the bytes around them can be watched"
+    reason = "regions in the middle of one buffer, so that the bytes around them can be checked"
 )]
 
 use crate::RemoteBuffer;
@@ -212,7 +212,7 @@ impl End {
     fn share(&mut self, depth: usize) -> Arc<SrqInner> {
         let table = Arc::clone(&self.memory.table);
         let srq = Arc::new(SrqInner::new(1, 1, table, depth, 4, false));
-        let ctx = Arc::get_mut(&mut self.conn.ctx).expect("nobody else has it");
+        let ctx = Arc::get_mut(&mut self.conn.ctx).expect("the only reference");
         ctx.recv_cq = CqOfQueue::new(&self.cq, Arc::clone(srq.freed()));
         self.conn.rq = ReceiveQueue::shared(Arc::clone(&srq), ctx.qp_num);
         srq
@@ -404,7 +404,7 @@ fn fpdus_framed_after_a_change_of_emss_fit_the_new_one() {
             server.post_receives(3);
             post_work(&mut client, &memory);
             client.conn.fill();
-            assert!(!client.conn.wants_emss(false), "a batch is under way");
+            assert!(!client.conn.wants_emss(false), "a batch is not finished");
             let offered = client.conn.tx.fpdu_ends();
             let starts = std::iter::once(offered.base()).chain(offered.ends().iter().copied());
             let lens = starts.zip(offered.ends()).map(|(start, end)| end - start);
@@ -584,7 +584,7 @@ fn a_peer_that_vanishes_before_its_reply_has_not_refused_our_request() {
     end.conn.tcp_connected();
     let error = uwarp_llp::LlpError::TimedOut { addr };
     end.conn.lost(error);
-    assert!(matches!(end.conn.end, Some(EndReason::LlpLost { error: told }) if told == error));
+    assert!(matches!(end.conn.end, Some(EndReason::LlpLost { error: lost }) if lost == error));
     assert!(!end.conn.reconnect && end.conn.state == QpState::Error);
 }
 
@@ -701,7 +701,7 @@ fn survives(settings: &Settings, memory: &Arc<Memory>, recording: &Recording, da
     let answer = server.octets();
     assert!(
         memory.canaries_are_alive(),
-        "an byte outside of the registered regions was written"
+        "a byte outside of the registered regions was written"
     );
     match &server.conn.end {
         None => assert_eq!(server.conn.state, QpState::Rts),

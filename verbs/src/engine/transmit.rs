@@ -11,7 +11,7 @@ use crate::mem::{LentRun, PinnedRun};
 
 /// Bytes of staged and lent payload after which a batch is handed to the LLP.
 ///
-/// More if the peer has asked for much more ([`TxBatch::allow`]).
+/// More if the peer has asked for much more ([`TxBatch::raise_limit`]).
 const STAGED_LIMIT: usize = 256 * 1024;
 /// Bytes in all (staged and in place) after which a batch is handed to the LLP.
 pub(super) const BATCH_LIMIT: usize = 1024 * 1024;
@@ -88,11 +88,11 @@ pub(crate) struct TxBatch {
     /// Stream offset after the startup frame.
     floor: u64,
     /// Stream offset after the last Read or Atomic Request of this side.
-    asked: u64,
+    request_end: u64,
     /// A full batch was sent since the last pause: later batches may have the full length.
-    begun: bool,
+    past_first: bool,
     /// Turns since the last batch that found nothing to send.
-    quiet: u32,
+    idle_turns: u32,
     /// This batch has reached its size limit.
     full: bool,
 }
@@ -121,7 +121,7 @@ impl TxBatch {
             // Lent parts that one call does not offer would be copied. This bounds them, unless as
             // many parts of other kinds precede the first one.
             && (self.lent == 0 || self.parts.len() + 2 <= PARTS_PER_CALL)
-            && self.left() < if self.begun { BATCH_LIMIT } else { FIRST_BATCH }
+            && self.left() < if self.past_first { BATCH_LIMIT } else { FIRST_BATCH }
             && self.parts.len() < PARTS_LIMIT
     }
 
@@ -131,7 +131,7 @@ impl TxBatch {
     /// after it. A longer call of the LLP takes less time in the kernel per byte. Several responses
     /// are not sent all at once: after half of them the peer may ask for more while the others are
     /// sent. A single response is of no use to the peer before it is whole.
-    pub(crate) fn allow(&mut self, next: u64, behind: u64) {
+    pub(crate) fn raise_limit(&mut self, next: u64, behind: u64) {
         let most = next.max((next + behind) / 2);
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         self.limit = self.limit.max(most.min(BATCH_LIMIT));
@@ -140,25 +140,25 @@ impl TxBatch {
     /// Records that a batch was framed.
     ///
     /// The next one may be longer if this one is full. A short message does not begin a large one.
-    pub(crate) fn goes_on(&mut self) {
+    pub(crate) fn note_framed(&mut self) {
         self.full = !self.has_room();
-        self.quiet = 0;
-        self.begun |= self.full;
+        self.idle_turns = 0;
+        self.past_first |= self.full;
     }
 
     /// Counts a turn that found nothing to send; enough of them are a pause.
-    pub(crate) fn pauses(&mut self) {
-        self.quiet += 1;
-        if self.quiet >= PAUSE {
-            self.quiet = 0;
-            self.begun = false;
+    pub(crate) fn count_idle_turn(&mut self) {
+        self.idle_turns += 1;
+        if self.idle_turns >= PAUSE {
+            self.idle_turns = 0;
+            self.past_first = false;
         }
     }
 
     /// Begins a pause, because the program goes to sleep.
     pub(crate) fn sleeps(&mut self) {
-        self.quiet = 0;
-        self.begun = false;
+        self.idle_turns = 0;
+        self.past_first = false;
     }
 
     /// Returns true if the rest of this batch needs another call of the LLP, or another batch
@@ -182,8 +182,8 @@ impl TxBatch {
             self.release();
             self.return_staging(pool);
         }
-        if self.begun {
-            self.pauses();
+        if self.past_first {
+            self.count_idle_turn();
         }
     }
 
@@ -357,13 +357,13 @@ impl TxBatch {
 
     /// Marks the end of a Read or Atomic Request of this side.
     pub(crate) fn end_of_request(&mut self) {
-        self.asked = self.framed;
+        self.request_end = self.framed;
     }
 
     /// Returns true if the batch ends with a Read or Atomic Request of this side.
     #[inline]
     pub(crate) fn ends_with_request(&self) -> bool {
-        self.asked == self.framed
+        self.request_end == self.framed
     }
 
     /// Sets the next pieces for the LLP, at most [`PARTS_PER_CALL`], and returns their number.
@@ -431,7 +431,7 @@ impl TxBatch {
 
     /// Keeps everything, but copies payload from registered memory, so that none is needed any
     /// more.
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn copy_registered(&mut self) {
         self.cut(self.framed);
     }
 
@@ -544,7 +544,7 @@ mod tests {
         // A short message before it does not begin a large one.
         batch.reset();
         batch.framed += 32;
-        batch.goes_on();
+        batch.note_framed();
         batch.taken = batch.framed;
         let mut lengths = Vec::new();
         for _ in 0..3 {
@@ -555,22 +555,22 @@ mod tests {
                 batch.framed += 32 * 1024;
                 len += 32;
             }
-            batch.goes_on();
+            batch.note_framed();
             batch.taken = batch.framed;
             lengths.push(len);
         }
         assert_eq!(lengths, [128, 1024, 1024]);
         // A program that posts again after a few polls has not paused.
-        (1..PAUSE).for_each(|_| batch.pauses());
+        (1..PAUSE).for_each(|_| batch.count_idle_turn());
         batch.reset();
         batch.framed += FIRST_BATCH as u64;
         assert!(batch.has_room());
-        batch.goes_on();
-        (1..PAUSE).for_each(|_| batch.pauses());
+        batch.note_framed();
+        (1..PAUSE).for_each(|_| batch.count_idle_turn());
         assert!(batch.has_room());
-        batch.pauses();
+        batch.count_idle_turn();
         assert!(!batch.has_room());
-        batch.goes_on();
+        batch.note_framed();
         assert!(batch.has_room());
         batch.sleeps();
         assert!(!batch.has_room());
@@ -582,7 +582,7 @@ mod tests {
         let mut batch = TxBatch::default();
         batch.reset();
         batch.stage(|staged| staged.resize(100_000, 0));
-        batch.goes_on();
+        batch.note_framed();
         batch.taken(100_000);
         // As `reclaim` does after lent payload was taken.
         batch.reset();
@@ -595,13 +595,13 @@ mod tests {
         let mut batch = TxBatch::default();
         batch.reset();
         batch.stage(|staged| staged.extend_from_slice(&[0; 1024]));
-        batch.goes_on();
+        batch.note_framed();
         assert!(
             !batch.is_followed(true),
-            "what is unsent is held back: nobody knows for how long"
+            "a batch below its limit leaves unsent work for an unknown time"
         );
         batch.stage(|staged| staged.extend_from_slice(&[0; FIRST_BATCH]));
-        batch.goes_on();
+        batch.note_framed();
         assert!(batch.is_followed(true));
         assert!(!batch.is_followed(false));
         for at in 0..PARTS_PER_CALL {
@@ -613,12 +613,12 @@ mod tests {
     #[test]
     fn a_batch_has_a_whole_response_or_half_of_what_was_asked_for_but_what_it_may_have_anyway() {
         let mut batch = TxBatch {
-            begun: true,
+            past_first: true,
             ..TxBatch::default()
         };
         let mut staged = |(next, behind): (u64, u64)| {
             batch.reset();
-            batch.allow(next, behind);
+            batch.raise_limit(next, behind);
             let mut len = 0;
             while batch.has_room() {
                 let filled = batch.stage_over(32 * 1024, |out| Ok::<_, ()>(out.len()));
@@ -666,7 +666,7 @@ mod tests {
             filled.unwrap();
             assert_eq!((batch.left(), batch.parts.len()), (octets, 1));
             let Part::Staged(range) = &batch.parts[0] else {
-                panic!("it is not staged");
+                panic!("not staged");
             };
             let at = batch.staged[range.start..].as_ptr().addr();
             assert!(within.is_none_or(|within| at % 4096 == within), "{octets}");
@@ -675,7 +675,7 @@ mod tests {
         // The unused bytes before it do not count.
         batch.reset();
         for (octets, room) in [(65_000, true), (STAGED_LIMIT - 65_001, true), (1, false)] {
-            batch.begun = true;
+            batch.past_first = true;
             let filled = batch.stage_over(octets, |out| Ok::<_, ()>(out.len()));
             filled.unwrap();
             assert_eq!(batch.has_room(), room, "{octets}");

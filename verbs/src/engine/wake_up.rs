@@ -77,7 +77,7 @@ impl Connection {
         if has_answered || is_sending || self.state != QpState::Rts {
             return;
         }
-        tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, "no FPDU from the peer: an empty Write wakes it");
+        tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, "no FPDU from the peer; an empty Write wakes it");
         self.begin_rtr(Rtr::Write);
     }
 }

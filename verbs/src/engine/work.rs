@@ -43,10 +43,10 @@ pub(crate) struct SendData {
 
 impl SendData {
     #[inline]
-    fn clear(&mut self, held: &mut PinnedRegions) {
+    fn clear(&mut self, pinned: &mut PinnedRegions) {
         if !self.spot.is_empty() {
             // A request with a spot has no other payload.
-            held.release(std::mem::take(&mut self.spot));
+            pinned.release(std::mem::take(&mut self.spot));
             return;
         }
         self.list.clear();
@@ -209,7 +209,7 @@ pub(crate) struct SendQueue {
     /// Bytes of all requests so far, as the doorbell counts them.
     octets: u64,
     /// Regions of [`SendData::spot`].
-    pub(crate) held: PinnedRegions,
+    pub(crate) pinned: PinnedRegions,
     /// Reads and atomics whose Response has not been placed whole, oldest first.
     requests: VecDeque<u64>,
     /// The newest fast registration that was posted.
@@ -246,7 +246,7 @@ impl SendQueue {
             front: sequence,
             next: sequence,
             octets: 0,
-            held: PinnedRegions::default(),
+            pinned: PinnedRegions::default(),
             requests: VecDeque::new(),
             registered: None,
         }
@@ -393,7 +393,7 @@ impl SendQueue {
     ) -> Result<(), LocalFaultKind> {
         let before = self.len.checked_sub(1).and_then(|last| self.nth(last));
         let before = before.map_or(Spot::default(), |wqe| wqe.data.spot);
-        let spot = self.held.resolve(before, table, who, sge)?;
+        let spot = self.pinned.resolve(before, table, who, sge)?;
         let next = self.next_place();
         self.places[next].data.spot = spot;
         Ok(())
@@ -402,8 +402,8 @@ impl SendQueue {
     /// Drops the payload of [`Self::next_data`]: the request is not posted after all.
     pub(crate) fn drop_data(&mut self) {
         let next = self.next_place();
-        self.places[next].data.clear(&mut self.held);
-        self.held.sweep();
+        self.places[next].data.clear(&mut self.pinned);
+        self.pinned.sweep();
     }
 
     /// Appends the request whose payload is [`Self::next_data`].
@@ -512,7 +512,7 @@ impl SendQueue {
             return false;
         };
         let mut place = self.place(index);
-        let mut sources = self.held.sources();
+        let mut sources = self.pinned.sources();
         while index < self.len
             && let Some(wqe) = self.places.get_mut(place)
             && wqe.plain
@@ -533,7 +533,7 @@ impl SendQueue {
 
     /// Leaves all requests to the general path, which frames them as well.
     #[cfg(test)]
-    pub(crate) fn forget_plain(&mut self) {
+    pub(crate) fn force_general_path(&mut self) {
         for index in 0..self.len {
             if let Some(wqe) = self.nth_mut(index) {
                 wqe.plain = false;
@@ -578,7 +578,7 @@ impl SendQueue {
     }
 
     /// Returns the Read or atomic that has `older` older ones before it.
-    pub(crate) fn request_behind(&self, older: usize) -> Option<u64> {
+    pub(crate) fn request_after(&self, older: usize) -> Option<u64> {
         self.requests.get(older).copied()
     }
 
@@ -636,7 +636,7 @@ impl SendQueue {
             }
             self.pop();
         }
-        self.held.sweep();
+        self.pinned.sweep();
     }
 
     /// Completes everything in the queue with an error, in order.
@@ -659,7 +659,7 @@ impl SendQueue {
             self.silent = 0;
             self.pop();
         }
-        self.held.sweep();
+        self.pinned.sweep();
         self.next = self.front;
         self.requests.clear();
     }
@@ -668,7 +668,7 @@ impl SendQueue {
     #[inline]
     fn pop(&mut self) {
         if let Some(wqe) = self.places.get_mut(self.head) {
-            wqe.data.clear(&mut self.held);
+            wqe.data.clear(&mut self.pinned);
         }
         self.head = self.place(1);
         self.len -= 1;
@@ -749,7 +749,7 @@ mod tests {
             assert_eq!(queue.get(posted - 1).unwrap().wr_id, posted - 1);
             assert!(queue.get(posted).is_none());
         }
-        assert_eq!(queue.places.len(), 21, "it has no more places than it may");
+        assert_eq!(queue.places.len(), 21, "as many places as the depth");
         while !queue.is_empty() {
             send_one(&mut queue, &mut completed);
         }

@@ -17,7 +17,11 @@ impl Connection {
     /// Returns false, with no effect, for everything else, including a Write that is refused. The
     /// general path then finds out why. A test sends the same segments through both paths.
     #[inline]
-    pub(super) fn plain_write(&mut self, ulpdu: &Ulpdu<'_>, recent: &mut WriteTargetCache) -> bool {
+    pub(super) fn try_fast_write(
+        &mut self,
+        ulpdu: &Ulpdu<'_>,
+        targets: &mut WriteTargetCache,
+    ) -> bool {
         let Stage::Open(stream) = &mut self.stage else {
             return false;
         };
@@ -35,27 +39,27 @@ impl Connection {
         };
         let (stag, to, len, last) = (segment.stag, segment.to.0, segment.len, segment.last);
         let asker = self.ctx.asker(self.access);
-        let Ok(landing) = recent.check_write(&self.ctx.table, stag, to, len, &asker) else {
+        let Ok(landing) = targets.check_write(&self.ctx.table, stag, to, len, &asker) else {
             return false;
         };
         stream.gate.fpdu_validated();
         stream.rdmap.write_received(segment);
         self.recorder.received(self.now, head, ulpdu.len());
         self.count_write(len, last);
-        self.place_write(landing, recent, ulpdu, TAGGED_HEADER, len);
+        self.place_write(landing, targets, ulpdu, TAGGED_HEADER, len);
         true
     }
 
     /// Counts the bytes of a Write, which the completion of Immediate Data after it reports.
     #[inline]
     pub(super) fn count_write(&mut self, len: u32, last: bool) {
-        let before = match self.written {
+        let before = match self.last_write {
             (octets, true) => octets,
             (_, false) => 0,
         };
         let octets = before.saturating_add(len);
-        self.written = (octets, !last);
-        self.wrote |= last && octets > 0;
+        self.last_write = (octets, !last);
+        self.unreported_write |= last && octets > 0;
     }
 
     /// Raises an event for a completed Write of the peer, when no request is outstanding.
@@ -65,8 +69,8 @@ impl Connection {
     /// anything else. A program that never posted a request is not waiting to post more, and gets
     /// none.
     #[cold]
-    pub(super) fn tell_of_write(&mut self) {
-        self.wrote = false;
+    pub(super) fn raise_write_event(&mut self) {
+        self.unreported_write = false;
         let ctx = &*self.ctx;
         if !ctx.settings.event_on_write || !ctx.send_cq.has_channel() || self.sq.posted_to() == 0 {
             return;
@@ -86,26 +90,26 @@ impl Connection {
     pub(super) fn place_write(
         &mut self,
         landing: Landing,
-        recent: &mut WriteTargetCache,
+        targets: &mut WriteTargetCache,
         ulpdu: &Ulpdu<'_>,
         payload_at: usize,
         len: u32,
     ) {
         let placed = match ulpdu.run(payload_at, len as usize) {
-            Some(run) => recent.place(landing, 0, run),
+            Some(run) => targets.place(landing, 0, run),
             None => {
                 let mut at = 0;
                 ulpdu
                     .pieces(payload_at, len as usize)
                     .try_for_each(|piece| {
-                        recent.place(landing, at, piece)?;
+                        targets.place(landing, at, piece)?;
                         at += piece.len();
                         Ok(())
                     })
             }
         };
         if let Err(fault) = mutate!(placed, BoundsOffByOne => Ok(())) {
-            recent.leave();
+            targets.leave();
             self.write_target_gone(fault, ulpdu);
         }
     }
@@ -117,6 +121,6 @@ impl Connection {
         let mut scratch = [0; HEAD_LEN];
         let head = ulpdu.head(&mut scratch);
         let cause = self.cause_of(error, head, ulpdu.len());
-        self.offended(error, cause, Some((head, ulpdu.len())));
+        self.end_in_violation(error, cause, Some((head, ulpdu.len())));
     }
 }

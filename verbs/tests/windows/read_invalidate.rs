@@ -197,15 +197,15 @@ fn what_has_no_sink_or_none_of_this_qp_is_refused_when_it_is_posted() {
         (SendWr::immediate(1, [0; 8]), "Immediate Data has no sink"),
         (
             SendWr::local_invalidate(1, own.lkey()),
-            "a request of this side alone has no sink",
+            "a local request has no sink",
         ),
         (
             SendWr::read(1, &[], RemoteBuffer::at(remote.addr, remote.rkey)),
-            "an RDMA Read of no bytes has no sink",
+            "an empty RDMA Read has no sink",
         ),
         (
             SendWr::read(1, &none, RemoteBuffer::at(remote.addr, remote.rkey)),
-            "an RDMA Read of no bytes has no sink",
+            "an empty RDMA Read has no sink",
         ),
     ] {
         let error = a.qp.post_send(&wr.invalidate_sink()).unwrap_err();

@@ -99,7 +99,7 @@ pub enum PostErrorKind {
     },
     /// Immediate Data on a request that cannot have any.
     #[error(
-        "{operation} carries no Immediate Data: on iWARP it is a message of its own (RFC 7306 section 6); post SendWr::immediate behind the request, or use write_with_immediate"
+        "{operation} carries no Immediate Data: on iWARP it is a message of its own (RFC 7306 section 6); post SendWr::immediate after the request, or use write_with_immediate"
     )]
     ImmediateUnfit {
         /// The operation that was posted.

@@ -104,7 +104,7 @@ fn what_tcp_did_not_take_is_marked() {
     recorder.sent(now, &head, 18, 72);
     assert_eq!(whole(&recorder, 30), [true, false, false]);
     // The last one is dropped, and another frame takes its place in the stream.
-    recorder.dropped_behind(48);
+    recorder.drop_after(48);
     recorder.sent(now, &head, 18, 72);
     assert_eq!(whole(&recorder, 72), [true, true, false, true]);
     recorder.stream_over(60);

@@ -164,7 +164,10 @@ fn memory_that_was_framed_can_be_deregistered_before_it_has_left_unless_it_is_se
         let write = SendWr::write(1, &sges, RemoteBuffer::at(0, server.open.stag().0));
         client.conn.post_send(&write).unwrap();
         client.conn.fill();
-        assert!(client.conn.tx.left() > 50_000, "all of it is framed");
+        assert!(
+            client.conn.tx.left() > 50_000,
+            "the whole request is framed"
+        );
         let removed = client.memory.table.remove(from.stag());
         assert_eq!(removed.is_err(), busy, "crc {crc}, {removed:?}");
     }

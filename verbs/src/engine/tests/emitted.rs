@@ -283,7 +283,7 @@ fn sides(settings: &[Settings; 2], peer_to_peer: bool) -> (Side, Side, BufferPoo
     check_startup(&frame);
     assert!(
         frame.reply && frame.len == reply.len(),
-        "nothing follows it"
+        "nothing follows the Reply"
     );
     client.deliver(&reply, &pool);
     assert_eq!(client.conn.state, QpState::Rts);
@@ -426,7 +426,10 @@ fn full_segments_and_empty_elements_make_no_empty_segment() {
                 // Every message, the Immediate Data after ten Writes, and the Responses to the
                 // other side's five Reads.
                 assert_eq!(messages, posted + 10 + 5);
-                assert!(segments.len() > messages, "some take several segments");
+                assert!(
+                    segments.len() > messages,
+                    "some messages have several segments"
+                );
                 let empty = segments.iter().filter(|segment| segment.len == 0).count();
                 // Two Sends, four Writes, and one empty Response.
                 assert_eq!(empty, 7);

@@ -148,7 +148,7 @@ fn a_local_invalidation_behind_a_response_does_not_wait_for_its_own_batch() {
     server.conn.fill();
     let asker = server.conn.ctx.asker(server.conn.access);
     let gone = (server.memory.table).check(region.stag(), 0, 1, Need::RemoteRead, &asker);
-    assert!(gone.is_err(), "it was carried out in this batch");
+    assert!(gone.is_err(), "the invalidation ran in this batch");
     memory.write_at(0, &[0xEE; LEN]).unwrap();
     let octets = server.octets();
     client.deliver(&octets, &pool);
@@ -240,7 +240,7 @@ fn a_read_is_answered_with_what_was_there_before_the_atomic_behind_it() {
         [(1, Status::Success), (2, Status::Success)]
     );
     assert_eq!(content(&sink), pattern());
-    assert_ne!(content(&memory), pattern(), "the word was added to");
+    assert_ne!(content(&memory), pattern(), "the atomic changed the word");
 }
 
 /// Each FPDU has two parts, and a call takes a limited number. Parts that it does not offer would

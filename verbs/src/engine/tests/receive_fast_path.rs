@@ -130,14 +130,14 @@ proptest! {
             }
             posted += u64::from(matches!(step, Step::Receive));
             let [own, shared] = &sides;
-            let told = |side: &Side| -> Vec<_> {
+            let outcomes = |side: &Side| -> Vec<_> {
                 let completions = side.server.completions().into_iter();
                 // Receives that would be flushed stay in an SRQ.
                 let done = completions.filter(|completion| completion.status != Status::WrFlush);
                 let rest = |it: &Completion| (it.opcode, it.written, it.immediate, it.invalidated);
                 done.map(|it| (it.wr_id, it.status, it.byte_len, it.solicited, rest(&it))).collect()
             };
-            prop_assert_eq!(told(own), told(shared));
+            prop_assert_eq!(outcomes(own), outcomes(shared));
             prop_assert_eq!(own.server.conn.state, shared.server.conn.state);
             let [own, shared] = [own, shared].map(|side| {
                 let mut octets = vec![0; 5 * PAGE];
@@ -169,7 +169,7 @@ fn a_whole_send_is_taken_the_short_way_and_one_without_octets_is_not() {
             side.step(Step::Arrive(1 << 20), 0, &mut way);
             assert_eq!(side.server.completions().len(), 1);
         }
-        side.server.conn.short_sends
+        side.server.conn.fast_sends
     };
     assert_eq!(short(200), 1);
     assert_eq!(short(0), 0);

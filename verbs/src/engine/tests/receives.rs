@@ -152,11 +152,14 @@ fn who_was_told_of_a_receive_and_found_it_gone_is_told_of_the_next() {
     let octets = client.octets();
     server.deliver(&octets, &pool);
     assert!(server.conn.is_starving());
-    let told = || counter.0.load(std::sync::atomic::Ordering::Relaxed);
+    let notified = || counter.0.load(std::sync::atomic::Ordering::Relaxed);
     for round in 1..=3 {
         srq.post(&[RecvWr::new(round, &[])]).unwrap();
-        assert_eq!(u64::from(told()), round);
-        assert!(srq.take(None, None).wqe.is_some(), "another one is quicker");
+        assert_eq!(u64::from(notified()), round);
+        assert!(
+            srq.take(None, None).wqe.is_some(),
+            "another connection is faster"
+        );
         server.conn.rq.told();
         server.conn.receive(&mut server.rx);
         assert!(server.conn.is_starving());
@@ -164,7 +167,7 @@ fn who_was_told_of_a_receive_and_found_it_gone_is_told_of_the_next() {
         server.conn.receive(&mut server.rx);
     }
     srq.post(&[RecvWr::new(9, &[])]).unwrap();
-    assert_eq!(told(), 4);
+    assert_eq!(notified(), 4);
     server.conn.rq.told();
     server.conn.receive(&mut server.rx);
     assert_eq!(server.numbers(), [(9, Status::Success)]);

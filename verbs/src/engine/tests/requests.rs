@@ -23,7 +23,7 @@ fn requests_that_were_staged_leave_before_responses_are_received() {
     stage(&mut driven, 0);
     driven.turn(&pool, now);
     let before = line.lock().calls.len();
-    assert!(before > 0, "the first request has gone");
+    assert!(before > 0, "the first request was sent");
 
     // The beginning of its Response has arrived, and another Read is staged.
     line.lock().arrived.extend([0, 20, 0xC0]);
@@ -31,6 +31,10 @@ fn requests_that_were_staged_leave_before_responses_are_received() {
     driven.turn(&pool, now);
     let line = line.lock();
     assert_eq!(line.calls.len(), before + 1);
-    assert_eq!(line.unread.last(), Some(&3), "nothing was received before");
-    assert!(line.arrived.is_empty(), "and all of it behind");
+    assert_eq!(
+        line.unread.last(),
+        Some(&3),
+        "nothing was received before it"
+    );
+    assert!(line.arrived.is_empty(), "everything was received after it");
 }

@@ -150,7 +150,7 @@ impl Side {
         // Not accepted if the queue is full or the region is revoked.
         let _ = self.end.conn.post_send(&wr);
         if self.general {
-            self.end.conn.sq.forget_plain();
+            self.end.conn.sq.force_general_path();
         }
     }
 

@@ -291,7 +291,7 @@ fn a_connection_on_hold_keeps_one_buffer_and_leaves_the_rest_to_tcp() {
     assert_eq!(
         kept + server.line.lock().arrived.len(),
         message.len() + 1_000_000,
-        "the rest stays where it is"
+        "the rest stays in the LLP"
     );
     // The bytes are charged to the peer.
     let all = ALL as usize;
@@ -299,7 +299,7 @@ fn a_connection_on_hold_keeps_one_buffer_and_leaves_the_rest_to_tcp() {
     server.passes(LIMIT);
     assert!(server.ended());
     drop(server);
-    assert!(free(all), "and given back");
+    assert!(free(all), "the charge is released");
 }
 
 #[test]

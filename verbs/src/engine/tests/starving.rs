@@ -61,7 +61,11 @@ fn a_send_without_a_receive_waits_with_all_behind_it_and_goes_on_in_order() {
         assert!(!server.rx.filled().is_empty());
         let before = server.rx.filled().len();
         server.look_again();
-        assert_eq!(server.rx.filled().len(), before, "it stays where it is");
+        assert_eq!(
+            server.rx.filled().len(),
+            before,
+            "the message stays in the buffer"
+        );
         // One receive for each of the other two.
         for _ in 0..2 {
             assert!(server.conn.is_starving());
@@ -87,7 +91,11 @@ fn without_a_receive_in_time_the_connection_ends_as_without_a_hold() {
     server.later(BOUND - Duration::from_nanos(1));
     server.look_again();
     assert!(server.conn.is_starving());
-    assert_eq!(server.conn.deadline(), until, "looking does not prolong it");
+    assert_eq!(
+        server.conn.deadline(),
+        until,
+        "another check does not extend the wait"
+    );
     server.later(Duration::from_nanos(1));
     server.look_again();
     assert_eq!(server.conn.state, QpState::Terminate);
@@ -137,7 +145,7 @@ fn when_the_peer_has_closed_a_message_waits_for_a_while_more_and_the_cause_says_
     assert_eq!(
         server.conn.deadline(),
         Some(until),
-        "looking does not prolong it"
+        "another check does not extend the wait"
     );
     // The next message waits anew. When the close is seen again, its wait is limited again.
     server.post_receives(1);
@@ -146,7 +154,11 @@ fn when_the_peer_has_closed_a_message_waits_for_a_while_more_and_the_cause_says_
     server.later(BOUND - Duration::from_millis(20));
     let until = server.conn.deadline();
     server.conn.closed_on_hold();
-    assert_eq!(server.conn.deadline(), until, "what is over sooner stays");
+    assert_eq!(
+        server.conn.deadline(),
+        until,
+        "an earlier end of the wait stays"
+    );
     server.later(Duration::from_millis(20));
     server.look_again();
     let cause = server.conn.end.as_ref().unwrap().cause();
@@ -233,9 +245,9 @@ fn writes_and_reads_in_front_of_the_message_are_done_and_own_sends_go_on() {
     assert_eq!(server.numbers(), [(9, Status::Success)]);
     let mut octets = [0; 8];
     memory.buffer.read_at(OPEN, &mut octets).unwrap();
-    assert_eq!(&octets, b"in front", "the Write behind it waits too");
+    assert_eq!(&octets, b"in front", "the Write after it waits too");
     client.memory.buffer.read_at(OPEN, &mut octets).unwrap();
-    assert_eq!(&octets, b"in front", "the Read in front of it is answered");
+    assert_eq!(&octets, b"in front", "the Read before it is answered");
     server.post_receives(1);
     server.look_again();
     memory.buffer.read_at(OPEN, &mut octets).unwrap();
@@ -389,7 +401,7 @@ fn immediate_data_without_a_receive_waits_and_is_delivered_when_one_is_posted() 
             assert_eq!(
                 server.conn.deadline(),
                 Some(server.conn.now + BOUND),
-                "each has the whole time"
+                "each message has the whole time"
             );
             server.later(BOUND - Duration::from_nanos(1));
             server.look_again();
@@ -446,13 +458,13 @@ fn immediate_data_without_a_receive_in_time_ends_the_connection() {
                 panic!("{:?}", server.conn.end);
             };
             // DDP, untagged buffer, invalid MSN: no buffer available.
-            let told = terminate.as_ref().map(Terminate::reason);
+            let reason = terminate.as_ref().map(Terminate::reason);
             let code = TerminateCode {
                 layer: 1,
                 etype: 2,
                 code: 2,
             };
-            assert_eq!(told, Some(code));
+            assert_eq!(reason, Some(code));
             // A receive posted now is too late, and an SRQ keeps it for other QPs.
             let late = RecvWr::new(9, &[]);
             match &srq {

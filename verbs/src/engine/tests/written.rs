@@ -6,7 +6,7 @@ use crate::RemoteBuffer;
 use crate::completion::{CompletionChannel, Notify};
 
 /// Two ends, of which the server wants events for Writes on a channel.
-struct Told {
+struct Watched {
     client: End,
     server: End,
     pool: BufferPool,
@@ -14,7 +14,7 @@ struct Told {
     channel: CompletionChannel,
 }
 
-fn told() -> Told {
+fn watched() -> Watched {
     let settings = Settings {
         event_on_write: true,
         ..Settings::default()
@@ -25,7 +25,7 @@ fn told() -> Told {
     let ctx = Arc::get_mut(&mut server.conn.ctx).unwrap();
     ctx.send_cq = CqOfQueue::new(&cq, Arc::clone(ctx.send_cq.freed()));
     ctx.recv_cq = CqOfQueue::new(&cq, Arc::clone(ctx.recv_cq.freed()));
-    Told {
+    Watched {
         client,
         server,
         pool,
@@ -34,7 +34,7 @@ fn told() -> Told {
     }
 }
 
-impl Told {
+impl Watched {
     /// The client writes.
     fn write(&mut self) {
         let open = &self.server.memory.open;
@@ -44,7 +44,7 @@ impl Told {
     }
 
     /// Takes the server's due bytes. Returns true if there were any.
-    fn is_taken(&mut self) -> bool {
+    fn take_due(&mut self) -> bool {
         !self.server.octets().is_empty()
     }
 
@@ -55,36 +55,40 @@ impl Told {
 
 #[test]
 fn a_write_is_no_event_while_a_request_is_outstanding_that_will_complete() {
-    let mut told = told();
+    let mut watched = watched();
     // The client sends first.
-    told.write();
-    let (sges, there) = (told.server.source(8), Memory::new());
+    watched.write();
+    let (sges, there) = (watched.server.source(8), Memory::new());
     let (addr, stag) = (there.open.to_base(), there.open.stag().0);
-    told.post(&SendWr::read(2, &sges, RemoteBuffer::at(addr, stag)));
-    assert!(told.is_taken());
-    told.cq.arm(Notify::Any);
-    told.write();
+    watched.post(&SendWr::read(2, &sges, RemoteBuffer::at(addr, stag)));
+    assert!(watched.take_due());
+    watched.cq.arm(Notify::Any);
+    watched.write();
     let why = "the Read has an event when it is done";
-    assert_eq!(told.channel.waiting(), 0, "{why}");
+    assert_eq!(watched.channel.waiting(), 0, "{why}");
 }
 
 /// The Send makes no completion that would be the event.
 #[test]
 fn a_write_beside_an_unsignaled_send_is_an_event_when_the_send_is_taken() {
-    let mut told = told();
-    told.cq.arm(Notify::Any);
-    told.write();
-    assert_eq!(told.channel.waiting(), 0, "it has posted nothing");
+    let mut watched = watched();
+    watched.cq.arm(Notify::Any);
+    watched.write();
+    assert_eq!(
+        watched.channel.waiting(),
+        0,
+        "the server has posted nothing"
+    );
 
-    told.post(&SendWr::send_inline(2, b"unsignaled").unsignaled());
-    told.write();
-    assert_eq!(told.channel.waiting(), 0);
-    assert!(told.is_taken());
-    let is_done = told.server.conn.sq.is_empty();
-    assert_eq!((told.channel.waiting(), is_done), (1, true));
-    drop(told.channel.get_event(None).unwrap());
+    watched.post(&SendWr::send_inline(2, b"unsignaled").unsignaled());
+    watched.write();
+    assert_eq!(watched.channel.waiting(), 0);
+    assert!(watched.take_due());
+    let is_done = watched.server.conn.sq.is_empty();
+    assert_eq!((watched.channel.waiting(), is_done), (1, true));
+    drop(watched.channel.get_event(None).unwrap());
 
-    told.cq.arm(Notify::Any);
-    told.write();
-    assert_eq!(told.channel.waiting(), 1);
+    watched.cq.arm(Notify::Any);
+    watched.write();
+    assert_eq!(watched.channel.waiting(), 1);
 }
