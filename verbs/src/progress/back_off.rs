@@ -1,18 +1,21 @@
-//! How long the background sleeps between two looks at what a thread of the program polls.
+//! Back-off of the background while a thread of the program polls.
 
 use std::time::Duration;
 
-/// How many times longer than [`Settings::takeover`](crate::Settings::takeover) it may become.
+/// Upper limit of the pause, as a multiple of [`Settings::takeover`](crate::Settings::takeover).
 const MOST: u32 = 10;
 
-/// The pause, which grows with the time for which the program has polled: a look takes the processor away from the thread that
-/// polls, where they share one, and a program that has polled for long is likely to go on. By an eighth at each look, so that it
-/// stays below an eighth of that time: who stops without a word waits little, compared with what it polled.
+/// Pause between two looks of the background at polled connections.
+///
+/// Each look takes the processor from the polling thread if they share one, and a program that has
+/// polled for long is likely to go on. Each look therefore lengthens the pause by an eighth. The
+/// pause stays below `takeover` plus an eighth of the time spent polling, so that a program that
+/// stops polling without notice waits little compared with the time it polled.
 ///
 /// ```text
-///             a look finds all polled: longer by an eighth, up to MOST
-///                      ┌────┐
-///   ── takeover ──►  Pause ◄┘
+///             a look finds all polled: longer by an eighth, up to MAX_FACTOR
+///                      ┌─────┐
+///   ── takeover ──► BackOff ◄┘
 ///           ▲          │
 ///           └──────────┘
 ///   something was ready, due or taken over
@@ -31,12 +34,13 @@ impl BackOff {
         }
     }
 
-    /// The time to the next look.
+    /// Time until the next look.
     pub(super) fn get(self) -> Duration {
         self.now
     }
 
-    /// After a round; `quiet`: everybody whom it looked at is polled, and it had nothing to do.
+    /// Updates the pause after a round. `quiet`: the round found all its sources polled, and had
+    /// nothing to do.
     pub(super) fn after_round(&mut self, quiet: bool) {
         self.now = if quiet {
             (self.now.saturating_add(self.now / 8)).min(self.least.saturating_mul(MOST))

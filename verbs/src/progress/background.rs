@@ -1,4 +1,5 @@
-//! Readiness and timers for whatever nobody else looks after: by a parked thread, or by the program's own hand.
+//! Readiness and timers of everything that no other thread drives. A parked thread runs the rounds,
+//! or the program does.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
@@ -18,39 +19,39 @@ use crate::fork_guard::ForkGuard;
 use crate::settings::Progress;
 use crate::wait::{after, timespec};
 
-/// Something that the background thread looks after.
+/// A connection, listener or group that the background drives.
 pub(crate) trait Source: Send + Sync {
-    /// Its descriptor is ready (the registration's one shot is used up), its timer has come, or it
-    /// is watched and it is time to look again.
+    /// Handles an event of the source: its descriptor is ready (which uses up the registration's
+    /// one shot), its timer expired, or it is watched and the next look is due.
     fn attend(&self, now: Instant) -> Verdict;
 }
 
-/// What the source wants next.
+/// Request of a source after it was attended to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
-    /// Nothing; the source has armed what it needs.
+    /// Nothing to do: the source has armed what it needs.
     Settled,
-    /// Look again soon: another thread is busy with it.
+    /// Look again soon, because another thread is busy with the source.
     Watch,
 }
 
-/// The number under which a source is registered. A round attends to its sources in the order of
-/// their tokens.
+/// Number under which a source is registered. A round attends to its sources in the order of their
+/// tokens.
 pub(crate) type Token = u64;
 
 /// Token of the wake-up descriptor.
 const WAKE: Token = 0;
-/// Marks the tokens of listeners, which makes them the last of a round.
+/// Bit of listeners' tokens, which sorts listeners to the end of a round.
 const LISTENS: Token = 1 << 63;
-/// Events taken from the kernel at a time.
+/// Maximum number of events taken from the kernel at a time.
 const EVENTS: usize = 64;
 
-/// Which readiness is wanted.
+/// Kind of readiness that is wanted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Interest {
-    /// Nothing: stay registered, silently.
+    /// None: the descriptor stays registered without events.
     None,
-    /// Only that the connection is gone.
+    /// Only the loss of the connection.
     Loss,
     /// Readable.
     Read,
@@ -61,7 +62,7 @@ pub(crate) enum Interest {
 }
 
 impl Interest {
-    /// For bytes, for room to send, or both.
+    /// Interest in received bytes, in room to send, or both.
     pub(crate) fn new(read: bool, write: bool) -> Self {
         match (read, write) {
             (false, false) => Interest::None,
@@ -83,10 +84,10 @@ impl Interest {
         self.readiness() | epoll::EventFlags::ONESHOT
     }
 
-    /// What epoll is to look for, again and again.
+    /// Flags for a level-triggered epoll set.
     pub(super) fn readiness(self) -> epoll::EventFlags {
         match self {
-            // A loss is told unasked.
+            // epoll reports a loss even if no flag is set.
             Interest::None | Interest::Loss => epoll::EventFlags::empty(),
             Interest::Read => epoll::EventFlags::IN | epoll::EventFlags::RDHUP,
             Interest::ReadWrite => {
@@ -110,28 +111,28 @@ struct Shared {
 #[derive(Default)]
 struct State {
     sources: HashMap<Token, Weak<dyn Source>>,
-    /// Sources that must live until they are done, although nobody else holds them.
+    /// Sources that live until they are done, although nothing else holds a reference to them.
     kept: BTreeMap<Token, Arc<dyn Source>>,
     timers: BinaryHeap<Reverse<(Instant, Token)>>,
-    /// When the next round begins by itself, while none is under way.
+    /// Time at which the next round begins without an event; set while no round is under way.
     sleeps_until: Option<Instant>,
 }
 
-/// What looks after the sources of one device. Its thread stops when this is dropped.
+/// Driver of the sources of one device. Dropping it stops its thread.
 pub(crate) struct Background {
     shared: Arc<Shared>,
     runs: Runs,
     fork_guard: ForkGuard,
 }
 
-/// Who runs the rounds.
+/// Runner of the rounds.
 enum Runs {
     Thread(Option<JoinHandle<()>>),
-    /// The program, when it likes to.
+    /// The program, by calls of [`Background::progress`].
     Manual(Mutex<Round>),
 }
 
-/// What a round needs besides, kept for the next one: progress allocates nothing.
+/// Working memory of a round, kept for the next one so that progress allocates nothing.
 struct Round {
     due: Vec<Token>,
     watched: Vec<Token>,
@@ -140,7 +141,7 @@ struct Round {
 
 impl Round {
     fn new(takeover: Duration) -> Self {
-        // Room for what one round finds, as a rule.
+        // Room for the usual number of sources in one round.
         Round {
             due: Vec::with_capacity(2 * EVENTS),
             watched: Vec::with_capacity(2 * EVENTS),
@@ -150,7 +151,8 @@ impl Round {
 }
 
 impl Background {
-    /// Starts the thread, if there is to be one. `takeover` is the least time between two looks at a watched source.
+    /// Starts the thread, unless progress is manual. `takeover` is the shortest time between two
+    /// looks at a watched source.
     pub(crate) fn start(
         takeover: Duration,
         progress: Progress,
@@ -182,14 +184,16 @@ impl Background {
         })
     }
 
-    /// The time by the clock of the device.
+    /// Current time by the clock of the device.
     pub(crate) fn now(&self) -> Instant {
         self.shared.clock.now()
     }
 
-    /// One round by hand: what is ready or due has its turn. Gives when the next one is due by itself; a time that
-    /// is not to come when something was done, for that may have brought more. Nothing where a thread runs the rounds,
-    /// or another call is in one.
+    /// Runs one round in the calling thread: sources that are ready or due get a turn.
+    ///
+    /// Returns the time at which the next round is due even without an event. That time has already
+    /// passed if the round did something, because this may have produced more to do. Returns `None`
+    /// if a thread runs the rounds or if another call is running one.
     pub(crate) fn progress(&self) -> Option<Instant> {
         let Runs::Manual(round) = &self.runs else {
             return None;
@@ -204,38 +208,39 @@ impl Background {
         if busy { Some(before) } else { until }
     }
 
-    /// The descriptor that is ready when a round would find something.
+    /// Descriptor that is readable if a round would find something to do.
     pub(crate) fn progress_fd(&self) -> Option<BorrowedFd<'_>> {
         matches!(self.runs, Runs::Manual(_)).then(|| self.shared.epoll.as_fd())
     }
 
-    /// Whether the program runs the rounds.
+    /// Returns true if the program runs the rounds.
     pub(crate) fn is_manual(&self) -> bool {
         matches!(self.runs, Runs::Manual(_))
     }
 
-    /// Nobody will run a round any more: what lives only until it is done ends now.
+    /// Drops the sources that live only until they are done, because no further round will run.
     pub(crate) fn give_up(&self) {
         if !self.fork_guard.is_here() {
             return;
         }
-        // In the order in which they came, and without the lock: their drops may come back here.
+        // Dropped in the order of registration and without the lock, because their destructors may
+        // call the background.
         let kept = std::mem::take(&mut self.shared.state.lock().kept);
         drop(kept);
     }
 
-    /// A number for a source.
+    /// Returns an unused token.
     pub(crate) fn token(&self) -> Token {
         self.shared.next_token.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A number for a listener. Its turn comes after those of all connections: what has happened to
-    /// these is reported before a new one is taken.
+    /// Returns an unused token for a listener. Listeners are attended to after all connections, so
+    /// that events of existing connections are reported before a new one is accepted.
     pub(crate) fn listener_token(&self) -> Token {
         self.token() | LISTENS
     }
 
-    /// Makes `source` known under `token`, with its descriptor not yet armed.
+    /// Registers `source` under `token`. Its descriptor is added, but not armed.
     pub(crate) fn register(
         &self,
         token: Token,
@@ -247,12 +252,12 @@ impl Background {
             .inspect_err(|_| self.forget(token))
     }
 
-    /// Makes `source` known under `token`, for timers only.
+    /// Registers `source` under `token`, for timers only.
     pub(crate) fn enlist(&self, token: Token, source: Weak<dyn Source>) {
         self.shared.state.lock().sources.insert(token, source);
     }
 
-    /// Adds a descriptor for a source that is registered, and asks for one event of this kind.
+    /// Adds a descriptor of a registered source, armed for one event of kind `interest`.
     pub(crate) fn add_fd(
         &self,
         token: Token,
@@ -263,12 +268,12 @@ impl Background {
         epoll::add(&self.shared.epoll, fd, data, interest.flags())
     }
 
-    /// As `register`, and the source lives until `forget`.
+    /// Keeps the source alive until [`forget`](Self::forget).
     pub(crate) fn keep(&self, token: Token, source: Arc<dyn Source>) {
         self.shared.state.lock().kept.insert(token, source);
     }
 
-    /// Asks for one event of this kind.
+    /// Arms a registered descriptor for one event of kind `interest`.
     pub(crate) fn arm(&self, token: Token, fd: BorrowedFd<'_>, interest: Interest) {
         let data = epoll::EventData::new_u64(token);
         if let Err(error) = epoll::modify(&self.shared.epoll, fd, data, interest.flags()) {
@@ -276,14 +281,14 @@ impl Background {
         }
     }
 
-    /// Forgets a descriptor; call it before the descriptor is closed.
+    /// Removes a descriptor. The caller must do this before it closes the descriptor.
     pub(crate) fn forget_fd(&self, fd: BorrowedFd<'_>) {
         let _ = epoll::delete(&self.shared.epoll, fd);
     }
 
-    /// Forgets a source.
+    /// Removes a source.
     pub(crate) fn forget(&self, token: Token) {
-        // Dropped outside of the lock: a source's drop may come back here.
+        // Dropped outside the lock, because a source's destructor may call the background.
         let kept = {
             let mut state = self.shared.state.lock();
             state.sources.remove(&token);
@@ -308,7 +313,7 @@ impl Background {
 impl Drop for Background {
     fn drop(&mut self) {
         if !self.fork_guard.is_here() {
-            // The thread is the parent's, and so is the eventfd that would wake it.
+            // The thread belongs to the parent, and so does the eventfd that would wake it.
             if let Runs::Thread(thread) = &mut self.runs {
                 std::mem::forget(thread.take());
             }
@@ -319,7 +324,7 @@ impl Drop for Background {
             && let Some(thread) = thread.take()
         {
             self.shared.wake();
-            // The last connection of a device may be dropped by the thread itself.
+            // The thread itself may drop the last connection of a device, and cannot join itself.
             if thread.thread().id() != std::thread::current().id() {
                 let _ = thread.join();
             }
@@ -337,8 +342,8 @@ impl Shared {
         }
     }
 
-    /// Waits until something is ready, up to `timeout`, and attends to it and to what is due. False when there was
-    /// nothing.
+    /// Waits up to `timeout` for readiness, and attends to the sources that are ready or due.
+    /// Returns false if there were none.
     fn round(&self, round: &mut Round, timeout: Option<Duration>) -> bool {
         let Round {
             due,
@@ -401,7 +406,8 @@ impl Shared {
 
     fn take_due_timers(&self, now: Instant, due: &mut Vec<Token>) {
         let mut state = self.state.lock();
-        // While it is awake, a new timer needs no wake-up: the thread looks before it sleeps.
+        // No wake-up is needed for a new timer during a round: the thread checks the timers before
+        // it sleeps.
         state.sleeps_until = Some(now);
         while let Some(Reverse((when, token))) = state.timers.peek().copied() {
             if when > now {
@@ -428,7 +434,7 @@ mod tests {
 
     const TAKEOVER: Duration = Duration::from_micros(50);
 
-    /// Somebody polls it, or not.
+    /// Source that reports whether a thread polls it.
     struct Polled(AtomicBool);
 
     impl Source for Polled {
@@ -468,7 +474,7 @@ mod tests {
         sources[0].0.store(false, Ordering::Relaxed);
         background.progress();
         assert_eq!(pause(&background), TAKEOVER);
-        // The other one alone is looked at from here on.
+        // From here on only the other source is watched.
         background.progress();
         assert!(pause(&background) > TAKEOVER);
     }

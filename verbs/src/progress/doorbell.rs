@@ -1,47 +1,52 @@
-//! When a post goes out: at once, or together with those that follow it.
+//! Batching of posted requests: decides whether a post is sent at once or together with later ones.
 //!
-//! One system call for each small message is what they cost most. A program that posts one request after the other
-//! before it polls again is not waiting for the first of them, so all but the first may wait for
-//! the poll; and the first one, too, when it posted several the last time, or a long list now. A program that posts one request, polls, and
-//! posts the next when that is complete, has each sent at once.
+//! The system call dominates the cost of a small message. A program that posts several requests
+//! before it polls again does not wait for the first of them, so all but the first may wait for
+//! that poll. The first one may wait as well if the program posted several requests the last time,
+//! or posts a long list now. A program that posts one request, polls until it completes, and posts
+//! the next has each of them sent at once.
 
 use crate::engine::SendQueue;
 
-/// So many requests are a batch: with more, the system call costs each of them next to nothing less.
+/// Number of staged requests that make a full batch. Larger batches save next to nothing per
+/// request.
 const REQUESTS: u64 = 256;
-/// So many bytes are a batch.
+/// Number of staged bytes that make a full batch.
 const OCTETS: u64 = 1024 * 1024;
-/// So many requests in one list are as good as several posts: a program that waits for the first of them has not posted
-/// so many.
+/// Length from which a list counts as several posts: a program that waits for its first request
+/// would not post so many.
 const LIST: u64 = 16;
-/// What counts for a request whose bytes the peer sends.
+/// Bytes counted for a request whose payload the peer sends.
 pub(crate) const REQUEST_OCTETS: u64 = 64;
 
-/// What was posted and not given to the LLP yet, on purpose. Times are nanoseconds by the clock of the device
-/// (`DeviceInner::clock`): there are five looks at them in a post and the poll behind it, and the difference of two `Instant`s costs 40
-/// instructions.
+/// Requests that were posted and deliberately not given to the LLP yet.
+///
+/// Times are nanoseconds by the clock of the device (`DeviceInner::clock`): a post and the poll
+/// after it check the time five times, and the difference of two `Instant`s costs 40 instructions.
 #[derive(Default, Debug)]
 pub(crate) struct Doorbell {
-    /// Posts since the last turn, and since completions were last taken.
+    /// Posts since the last turn or the last poll with completions.
     posts: u32,
-    /// How many there were before that.
+    /// Number of posts in the interval before that.
     burst: u32,
-    /// What the CQs counted when that was looked at.
+    /// Poll count of the CQs at the last check.
     polls: u32,
-    /// When the program was last seen to poll. Time in our own calls counts for nothing.
+    /// Time at which the program was last seen polling. Moved forward by the time spent in calls of
+    /// this library.
     polled_at: Option<u64>,
-    /// When its last post or its last poll without completions ended.
+    /// End of the last post or the last poll without completions.
     seen_at: Option<u64>,
-    /// Requests and bytes that wait.
+    /// Number and bytes of the staged requests.
     requests: u64,
     octets: u64,
-    /// Since when.
+    /// Time at which the first of them was staged.
     since: Option<u64>,
 }
 
 impl Doorbell {
-    /// A post, before which `sq` had posted up to `before` (see [`SendQueue::posted`]). True when what waits is enough to go,
-    /// or the first of it has waited for longer than `most`, because the polls find other things.
+    /// Records a post. `before`: value of [`SendQueue::posted`] before it. Returns true if the
+    /// staged requests make a full batch. Returns true as well if the first of them has waited
+    /// longer than `most`, which happens if every poll finds completions.
     pub(crate) fn posted(
         &mut self,
         sq: &SendQueue,
@@ -51,7 +56,7 @@ impl Doorbell {
     ) -> bool {
         let (to, octets) = sq.posted();
         if before.0 == to {
-            // Refused.
+            // The post was refused.
             return false;
         }
         let requests = to.saturating_sub(before.0);
@@ -63,8 +68,9 @@ impl Doorbell {
         self.requests >= REQUESTS || self.octets >= OCTETS || now.saturating_sub(since) > most
     }
 
-    /// A post: looks whether completions were taken since the last one; `polls` is what the CQs count. When they were taken
-    /// nobody has noted. So that counts as a poll of now only when the program was here less than `most` ago.
+    /// Checks at a post whether the program took completions since the last one, by the poll count
+    /// `polls` of the CQs. The time of those polls is not recorded, so they count as a poll now
+    /// only if the program was seen less than `most` ago.
     pub(crate) fn look(&mut self, polls: u32, now: u64, most: u64) {
         if self.polls != polls {
             self.polls = polls;
@@ -76,46 +82,47 @@ impl Doorbell {
         self.seen_at = Some(now);
     }
 
-    /// A poll has given the connection a turn, which ended now.
+    /// Records the end of a turn given by a poll.
     pub(crate) fn polled(&mut self, now: u64) {
         (self.polled_at, self.seen_at) = (Some(now), Some(now));
     }
 
-    /// The program is about to sleep.
+    /// Records that the program is about to sleep.
     pub(crate) fn sleeps(&mut self) {
         (self.polled_at, self.seen_at) = (None, None);
     }
 
-    /// A post has given bytes to the LLP, and could not poll meanwhile.
+    /// Records a post that gave bytes to the LLP, during which the program could not poll.
     pub(crate) fn pushed(&mut self, began: u64, ended: u64) {
         let took = ended.saturating_sub(began);
         self.polled_at = self.polled_at.map(|at| at.saturating_add(took));
         self.seen_at = Some(ended);
     }
 
-    /// Whether the program has polled less than `most` ago.
+    /// Returns true if the program polled less than `most` ago.
     pub(crate) fn is_polling(&self, now: u64, most: u64) -> bool {
         is_within(self.polled_at, now, most)
     }
 
-    /// Whether there was one post since then, and more are not to be expected: there was one the last time, too.
+    /// Returns true if this is the only post since the last poll and no more are expected, because
+    /// there was also only one the last time.
     pub(crate) fn is_single(&self) -> bool {
         self.posts == 1 && self.burst <= 1
     }
 
-    /// Whether something waits.
+    /// Returns true if requests are staged.
     pub(crate) fn is_staged(&self) -> bool {
         self.requests > 0
     }
 
-    /// Everything that was posted goes to the LLP now.
+    /// Records that all staged requests go to the LLP.
     pub(crate) fn sent(&mut self) {
         self.requests = 0;
         self.octets = 0;
         self.since = None;
     }
 
-    /// A turn begins.
+    /// Records the start of a turn.
     pub(crate) fn turn(&mut self) {
         self.burst_ends();
     }

@@ -1,4 +1,4 @@
-//! One turn of a connection under its lock: receive, place, answer, send.
+//! A turn of a connection under its lock: receive, place, answer, send.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,81 +11,82 @@ use crate::engine::{BufferPool, Connection, LlpOrder, PARTS_PER_CALL, ReceiveBuf
 use crate::limits::PeerAccount;
 use crate::wait::{after, earlier};
 
-/// Bytes that one turn receives, and sends, at most, so that no connection starves the others of a
-/// thread, and nobody waits long for its lock.
+/// Maximum number of bytes that one turn receives, and that it sends. Bounds the time for which
+/// other connections of the thread, and threads that need the lock, have to wait.
 const TURN: usize = 4 * 1024 * 1024;
 
-/// After so long without memory for another FPDU of its peer a connection looks whether there is some.
+/// Interval at which a connection retries after there was no memory for another FPDU of its peer.
 const MEMORY_AGAIN: Duration = Duration::from_millis(10);
-/// While a message of the peer waits for a receive, this long until the next look whether the peer has closed: nothing tells of
-/// that unasked, and asking is a system call.
+/// Interval at which a connection whose message waits for a receive checks whether the peer has
+/// closed. No event reports that, and each check is a system call.
 const CLOSE_AGAIN: Duration = Duration::from_millis(250);
 
-/// A connection with its LLP: what the lock of a QP protects.
+/// A connection with its LLP: the state that the lock of a QP protects.
 pub(crate) struct Driven {
     pub(crate) conn: Connection,
     pub(crate) llp: Option<Box<dyn Llp>>,
-    /// The accounts of the peer, while there is one.
+    /// Resource accounts of the peer, while there is one.
     pub(crate) peer: Option<Arc<PeerAccount>>,
     pub(crate) rx: ReceiveBuffer,
     pub(crate) waits: Waits,
     pub(crate) doorbell: Doorbell,
 }
 
-/// What the connection waits for that may never come.
+/// Deadlines for events that may never come.
 #[derive(Default)]
 pub(crate) struct Waits {
-    /// There was no memory for another FPDU of this peer: when to look again.
+    /// Time to retry after there was no memory for another FPDU of this peer.
     memory_again: Option<Instant>,
-    /// A message waits for a receive: when to look whether the peer has closed behind it.
+    /// Time to check whether the peer has closed, while a message waits for a receive.
     close_again: Option<Instant>,
-    /// Something is half done, and when to see whether it went on.
+    /// Progress of an unfinished direction, and the time to check it.
     stall: Option<Stall>,
 }
 
-/// How far a direction that is half done had come. Looked at when it is due and not before, so that a
-/// busy connection pays for one timer in a long time.
+/// Snapshot of the directions that have unfinished work. It is checked only when it is due, so that
+/// a busy connection rarely sets this timer.
 struct Stall {
     due: Instant,
-    /// Bytes that the LLP had taken, when not all were.
+    /// Bytes that the LLP had taken, if some were still to be sent.
     sent: Option<u64>,
-    /// Bytes that were consumed, when some were left over.
+    /// Bytes that were consumed, if an incomplete FPDU was left over.
     received: Option<u64>,
 }
 
-/// What a turn leaves to be done.
+/// Work that remains after a turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Outcome {
-    /// The LLP did not take everything: wait until it can.
+    /// The LLP did not take everything; wait until it is writable.
     pub(crate) blocked: bool,
-    /// The turn ended because it was long enough: another one is due at once.
+    /// The turn reached its size limit; another one is due at once.
     pub(crate) more: bool,
-    /// The LLP has gone.
+    /// The LLP connection has ended.
     pub(crate) over: bool,
-    /// A new LLP connection is wanted (MPA revision 1).
+    /// A new LLP connection is needed (MPA revision 1).
     pub(crate) reconnect: bool,
 }
 
-/// How far sending came.
+/// Result of sending.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Sent {
     /// Nothing is left that may be sent now.
     All,
     /// The LLP takes no more for now.
     Blocked,
-    /// There is more, but the turn is over.
+    /// The turn reached its size limit.
     Enough,
 }
 
 impl Driven {
-    /// Receives what has arrived, handles it, and sends what is due.
+    /// Receives and handles incoming bytes, then sends what is due.
     pub(crate) fn turn(&mut self, pool: &BufferPool, now: Instant) -> Outcome {
         self.conn.set_now(now);
         self.doorbell.turn();
         if self.llp.is_none() {
             return Outcome::default();
         }
-        // One look at an empty option where nobody listens, for the whole turn.
+        // Entered once for the whole turn. Without a subscriber this costs one check of an empty
+        // option.
         let span = self.conn.span.clone();
         let _entered = span.enter();
         if let Some(llp) = &mut self.llp {
@@ -94,7 +95,8 @@ impl Driven {
         }
         self.finish_connect();
         if self.doorbell.is_staged() && self.conn.sq.requests_pending() {
-            // Requests that were posted meanwhile: the peer works on them while this side receives what it has answered.
+            // Sends requests first that were posted meanwhile: the peer works on them while this
+            // side receives its earlier answers.
             self.push_entered(pool);
         }
         let more = self.receive(pool);
@@ -104,12 +106,12 @@ impl Driven {
         outcome
     }
 
-    /// Bytes that went out, and that came in: another value after a turn that did something.
+    /// Number of bytes sent, and of bytes received. The values change in a turn that moved bytes.
     pub(crate) fn moved(&self) -> (u64, u64) {
         (self.conn.tx.taken_to(), self.rx.consumed())
     }
 
-    /// Takes bytes that somebody else has read from the stream.
+    /// Handles bytes that were already read from the stream.
     pub(crate) fn feed(&mut self, pool: &BufferPool, mut octets: &[u8]) {
         while !octets.is_empty() && self.conn.wants_octets() {
             let space = self.rx.space(pool);
@@ -119,11 +121,11 @@ impl Driven {
             self.rx.received(count);
             self.conn.receive(&mut self.rx);
         }
-        // The turn that follows charges what is left of them.
+        // The turn that follows charges the bytes left over to the peer's account.
         self.rx.release(pool, None);
     }
 
-    /// Sends what is due, without receiving: what a post does.
+    /// Sends what is due without receiving, as a post does.
     pub(crate) fn push(&mut self, pool: &BufferPool) -> Outcome {
         let span = self.conn.span.clone();
         let _entered = span.enter();
@@ -142,8 +144,8 @@ impl Driven {
         outcome
     }
 
-    /// Which readiness of the LLP means something now. After the peer's FIN a kernel socket is
-    /// readable for ever: to ask for that again would be to spin.
+    /// Kind of readiness of the LLP to wait for. A kernel socket stays readable after the peer's
+    /// FIN, so reading is not asked for after it.
     pub(crate) fn interest(&self, outcome: Outcome) -> Interest {
         let connecting = self.conn.is_connecting_tcp();
         match &self.llp {
@@ -160,7 +162,7 @@ impl Driven {
         }
     }
 
-    /// When a turn is due although nothing arrives.
+    /// Time at which a turn is due even if nothing arrives.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let llp = self.llp.as_ref().and_then(Llp::deadline);
         let stall = self.waits.stall.as_ref().map(|stall| stall.due);
@@ -173,17 +175,17 @@ impl Driven {
         earlier(earlier(llp, self.conn.deadline()), own)
     }
 
-    /// Where each direction stands that is half done.
+    /// Position of each direction that has unfinished work: bytes sent, bytes received.
     fn half_done(&self) -> (Option<u64>, Option<u64>) {
         let tx = &self.conn.tx;
         let sent = (!tx.is_empty() && !self.conn.is_connecting_tcp()).then(|| tx.taken_to());
-        // A message that waits for a receive waits for this side, and has a bound of its own.
+        // A message that waits for a receive depends on this side, and has a time limit of its own.
         let receiving = !self.rx.is_empty() && !self.conn.is_starving();
         let received = receiving.then(|| self.rx.consumed());
         (sent, received)
     }
 
-    /// Ends a connection of which a direction stands where it stood when the look became due.
+    /// Ends a connection if a direction has not advanced since the snapshot that is now due.
     fn look_for_stall(&mut self, now: Instant) {
         let Some(Stall { sent, received, .. }) = self.waits.stall.take_if(|stall| stall.due <= now)
         else {
@@ -196,7 +198,7 @@ impl Driven {
         }
     }
 
-    /// After a turn: sees to it that there will be a look when something is half done.
+    /// Takes a snapshot for the stall check if a direction has unfinished work.
     fn expect_progress(&mut self) {
         if self.waits.stall.is_some() {
             return;
@@ -220,7 +222,7 @@ impl Driven {
         }
     }
 
-    /// Asks TCP how much of what it has taken the peer has not acknowledged, for a close that waits for that.
+    /// Asks TCP for the number of unacknowledged bytes, which a graceful close waits for.
     fn look_at_queue(&mut self) {
         if self.conn.is_closing()
             && let Some(llp) = &mut self.llp
@@ -229,7 +231,7 @@ impl Driven {
         }
     }
 
-    /// The connection has ended with this error of TCP.
+    /// Ends the connection with an error of TCP.
     fn lost(&mut self, error: LlpError) {
         self.look_at_queue();
         self.conn.lost(error);
@@ -252,7 +254,7 @@ impl Driven {
         }
     }
 
-    /// True when there may be more to receive.
+    /// Receives up to the limit of a turn. Returns true if there may be more to receive.
     fn receive(&mut self, pool: &BufferPool) -> bool {
         let may_read = self.rx.may_read(self.peer.as_ref());
         self.waits.memory_again = (!may_read).then(|| self.conn.now + MEMORY_AGAIN);
@@ -264,7 +266,7 @@ impl Driven {
         if self.conn.is_starving() {
             match self.llp.as_mut().and_then(Llp::lost) {
                 Some(error) => self.lost(error),
-                // There may be a receive now, or the time is over.
+                // A receive may be available now, or the time limit may have passed.
                 None => {
                     self.look_for_close();
                     self.conn.receive(&mut self.rx);
@@ -283,8 +285,9 @@ impl Driven {
             let room = space.len();
             match llp.try_recv(space) {
                 Ok(Recv::Data(octets)) => {
-                    // Where readiness is a state, a short read saves the call that says "nothing": what comes
-                    // next makes the descriptor ready again. Where it is a signal, only "nothing" will do.
+                    // With level-triggered readiness a short read is the last one, because more
+                    // bytes make the descriptor ready again. With edge-triggered readiness only
+                    // `WouldBlock` ends the loop.
                     let last = octets < room && llp.wants_write_event();
                     received += octets;
                     self.rx.received(octets);
@@ -311,7 +314,8 @@ impl Driven {
         more
     }
 
-    /// When it is time for that, looks whether the peer has closed behind the message that waits for a receive.
+    /// Checks whether the peer closed after the message that waits for a receive, if the check is
+    /// due.
     fn look_for_close(&mut self) {
         let now = self.conn.now;
         if self.waits.close_again.take_if(|due| *due <= now).is_none() {
@@ -325,7 +329,7 @@ impl Driven {
     fn send(&mut self, pool: &BufferPool) -> Sent {
         let mut kept = false;
         let sent = self.send_batches(pool, &mut kept);
-        // An LLP that takes no more has enough under way to send the rest by itself, or is offered more when it is writable again.
+        // An LLP that is full sends the rest by itself, or is offered more once it is writable.
         if kept
             && sent != Sent::Blocked
             && let Some(llp) = &mut self.llp
@@ -335,7 +339,8 @@ impl Driven {
         sent
     }
 
-    /// `kept`, in the end: the LLP was told that more follows, and may keep the end of what it has.
+    /// Sends batch by batch. `kept` is set if the LLP was last told that more follows, so that it
+    /// may be holding back the end of its bytes.
     fn send_batches(&mut self, pool: &BufferPool, kept: &mut bool) -> Sent {
         let mut sent = 0;
         loop {
@@ -343,14 +348,14 @@ impl Driven {
                 return Sent::All;
             };
             if self.conn.tx.is_empty() && !self.conn.has_unsent() {
-                // What most turns find, and what comes behind the last batch.
+                // The case of most turns, and of the turn after the last batch.
                 self.conn.tx.rests(pool);
                 return Sent::All;
             }
             if sent >= TURN {
                 return Sent::Enough;
             }
-            // A batch once framed is sent as it is: the EMSS is asked for before.
+            // A framed batch is sent as it is, so the EMSS is read before framing.
             if self.conn.wants_emss(llp.wants_write_event()) {
                 self.conn.set_emss(llp.emss());
             }
@@ -382,8 +387,8 @@ impl Driven {
         }
     }
 
-    /// The peer has gone. What it sent before (a Terminate Message, say) may still be waiting here
-    /// and tells more than the failed send does.
+    /// Handles a failed send. Messages that arrived earlier, such as a Terminate Message, may still
+    /// be unread, and say more about the cause than the error of the send does.
     fn send_failed(&mut self, error: LlpError, pool: &BufferPool) {
         while self.conn.wants_octets()
             && let Some(llp) = &mut self.llp
@@ -396,7 +401,7 @@ impl Driven {
         self.lost(error);
     }
 
-    /// Does with the LLP what the connection wants.
+    /// Carries out the connection's request to the LLP: nothing, FIN, reconnect, close or abort.
     fn obey(&mut self) -> Outcome {
         let mut outcome = Outcome::default();
         let Some(llp) = &mut self.llp else {
@@ -428,7 +433,8 @@ impl Driven {
     }
 }
 
-/// Hands the LLP what is framed; gives how much of it was taken. `followed`: the next call comes at once.
+/// Gives the framed bytes to the LLP; returns the number of bytes taken. `followed`: the next call
+/// follows at once.
 #[inline]
 fn offer(conn: &Connection, followed: bool, llp: &mut dyn Llp) -> Result<usize, LlpError> {
     match conn.tx.single_piece() {
@@ -437,7 +443,8 @@ fn offer(conn: &Connection, followed: bool, llp: &mut dyn Llp) -> Result<usize, 
     }
 }
 
-/// The same, of a batch of which parts lie in registered memory. Apart, for its array.
+/// [`offer`] for a batch that lies partly in registered memory. A separate function because of the
+/// array on its stack.
 #[inline(never)]
 fn offer_many(conn: &Connection, followed: bool, llp: &mut dyn Llp) -> Result<usize, LlpError> {
     let mut pieces = [Piece::from(&[][..]); PARTS_PER_CALL];

@@ -1,4 +1,4 @@
-//! Waits on an epoll set, to the nanosecond where the kernel can.
+//! Wait on an epoll set, with a timeout in nanoseconds if the kernel supports it.
 
 #![expect(
     unsafe_code,
@@ -15,11 +15,12 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event};
 use rustix::io::{Errno, Result};
 
-/// Whether the kernel has refused `epoll_pwait2`: Linux before 5.11, some sandboxes, valgrind 3.19, QEMU 7.2.
+/// Set once the kernel has refused `epoll_pwait2`: Linux before 5.11, some sandboxes, valgrind
+/// 3.19, QEMU 7.2.
 static IS_MISSING: AtomicBool = AtomicBool::new(false);
 
-/// Waits until a descriptor of `set` is ready, for at most `timeout`, and returns what is. Without `epoll_pwait2` the timeout is
-/// rounded up to milliseconds.
+/// Waits until a descriptor of `set` is ready, for at most `timeout`, and returns the events.
+/// Without `epoll_pwait2` the timeout is rounded up to milliseconds.
 pub(super) fn wait<'a>(
     set: impl AsFd,
     room: &'a mut [MaybeUninit<Event>],
@@ -29,10 +30,10 @@ pub(super) fn wait<'a>(
         match epoll::wait(&set, &mut *room, timeout) {
             Ok((events, _)) => {
                 let count = events.len();
-                // SAFETY: the kernel has filled so many.
+                // SAFETY: the kernel has initialized the first `count` events.
                 return Ok(unsafe { filled(room, count) });
             }
-            // Sandboxes that do not know a system call refuse it with EPERM, which `epoll_wait` never returns.
+            // Sandboxes refuse an unknown system call with EPERM, which `epoll_wait` never returns.
             Err(Errno::NOSYS | Errno::PERM) => IS_MISSING.store(true, Ordering::Relaxed),
             Err(error) => return Err(error),
         }
@@ -47,9 +48,9 @@ fn wait_by_milliseconds<'a>(
     timeout: Option<&Timespec>,
 ) -> Result<&'a mut [Event]> {
     let most = c_int::try_from(room.len()).unwrap_or(c_int::MAX);
-    // By its number, because the function of the C library is a place where a thread may be cancelled.
-    // SAFETY: the set is open for the time of the borrow; the kernel writes at most `most` events to `room`, whose `Event` is laid
-    // out as the kernel's; without a signal mask it reads none.
+    // Called by number, because the function of the C library is a cancellation point. SAFETY: the
+    // set stays open for the time of the borrow. The kernel writes at most `most` events to `room`,
+    // and `Event` has the kernel's layout. A null signal mask is not read.
     let count = unsafe {
         libc::syscall(
             libc::SYS_epoll_pwait,
@@ -62,22 +63,22 @@ fn wait_by_milliseconds<'a>(
         )
     };
     match usize::try_from(count) {
-        // SAFETY: the kernel has filled so many.
+        // SAFETY: the kernel has initialized the first `count` events.
         Ok(count) => Ok(unsafe { filled(room, count) }),
         Err(_) => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)),
     }
 }
 
-/// The events at the front of `room`.
+/// The first `count` events of `room`.
 ///
 /// # Safety
-/// The first `count` are there and initialized.
+/// The first `count` elements exist and are initialized.
 unsafe fn filled(room: &mut [MaybeUninit<Event>], count: usize) -> &mut [Event] {
-    // SAFETY: as the caller says; the slice is borrowed from `room`.
+    // SAFETY: guaranteed by the caller; the slice is borrowed from `room`.
     unsafe { std::slice::from_raw_parts_mut(room.as_mut_ptr().cast(), count) }
 }
 
-/// A timeout of `epoll_pwait`: never shorter, because a wait that ends early is a wait too many.
+/// Timeout for `epoll_pwait`, rounded up: a wait that ends early has to be repeated.
 fn milliseconds(timeout: Option<&Timespec>) -> c_int {
     let Some(timeout) = timeout else {
         return -1;

@@ -1,31 +1,35 @@
-//! Many connections of one CQ: looked after together.
+//! Group of the connections of one CQ that share an epoll set.
 //!
-//! To give each of many connections a turn whenever their CQ is polled would cost a system call for each. So a CQ with more than
-//! [`FEW`] QPs has a *crowd*: an epoll set of the descriptors of all of them. A poll asks the set once, and gives a turn
-//! to those that are ready, and to those that are *hot*: posts have staged something there. A thread that waits sleeps
-//! on the set. The background has the set in its own one, as one descriptor: it stands back from a crowd that is polled,
-//! and takes it over when nobody polls it any more, as it does with a single connection.
+//! With many connections, a turn for each of them at every poll of their CQ would cost a system
+//! call per connection. A CQ with more than [`FEW`] QPs therefore has a *group*: an epoll set with
+//! the descriptors of all of them. A poll queries the set once. It gives turns to the connections
+//! that are ready, and to those that are *dirty*, which means that posts staged requests there. A
+//! waiting thread sleeps on the set. The background has the set as one descriptor in its own set:
+//! it leaves a group alone that is being polled, and takes over when polling stops, as for a single
+//! connection.
 //!
 //! ```text
 //!            Cq::poll ──┐                      ┌── socket of QP 1
-//!            Cq::wait ──┼──► set of the crowd ─┼── socket of QP 2
+//!            Cq::wait ──┼──► set of the group ─┼── socket of QP 2
 //!   set of background ──┘   (level-triggered)  └── ...
 //! ```
 //!
-//! While one connection alone receives, polls ask that one, and the set every so often: see [`latest`].
+//! While only one connection receives, polls try that one and query the set now and then: see
+//! [`last_active`].
 //!
-//! A QP with a send and a receive CQ that both have many sits in the crowd of one of them, and the other CQ drives that
-//! crowd too. A QP sits where it sat first, as long as it exists; its descriptor is in the set while there is a
-//! connection.
+//! A QP whose send CQ and receive CQ both have many QPs is in the group of one of them, and the
+//! other CQ drives that group as well. A QP stays in its first group as long as it exists. Its
+//! descriptor is in the set while there is a connection.
 //!
-//! **Nothing is lost** because readiness is a state here: a descriptor whose turn was refused (another thread has the lock) or
-//! ended early is ready at the next look. So it must not stay in the set while it is ready and not wanted (reading
-//! is paused, both sides have closed): [`Member::change`] follows each turn. One look takes
-//! [`EVENTS`] at most, and the kernel puts those behind the others.
+//! **No event is lost**, because the set is level-triggered: a descriptor whose turn was refused
+//! (another thread has the lock) or ended early is ready at the next query. A descriptor must
+//! therefore leave the set if it is ready and not wanted (reading is paused, or both sides have
+//! closed): [`Member::change`] follows each turn. One query returns at most [`EVENTS`] descriptors,
+//! and the kernel moves these to the end of its ready list.
 //!
-//! Who looks after a crowd while nobody polls it is a [`PollOwner`](super::poll_owner::PollOwner), as for a single
-//! connection. Lock order: QP, then any lock of a crowd; those of a crowd are held one at a time, and never while a turn
-//! is given.
+//! A [`PollOwner`](super::poll_owner::PollOwner) records which thread watches a group, as for a
+//! single connection. Lock order: QP, then any lock of a group. Locks of a group are taken one at a
+//! time, and none is held while a connection has its turn.
 
 mod dirty;
 mod last_active;
@@ -52,15 +56,17 @@ use crate::device::DeviceInner;
 use crate::qp::inner::QpInner;
 use crate::wait::after;
 
-/// A CQ with more QPs than this has a crowd: a turn for each of so few costs about as much as a look at a set.
+/// A CQ with more QPs than this has a group. For up to this many, a turn for each costs about as
+/// much as a query of the set.
 pub(crate) const FEW: usize = 4;
-/// Connections that one look finds at most.
+/// Maximum number of ready connections that one query returns.
 const EVENTS: usize = 64;
-/// After so many polls since the background received something, a program is one that polls all the time. One that polls
-/// once for each message, and looks at its memory in between, is to be served by the background at once.
+/// Number of polls since the background last received something from which a program counts as
+/// polling continuously. A program that polls once per message and watches memory in between is to
+/// be served by the background at once.
 const SPINS: u32 = 8;
 
-/// Many connections that are looked after together.
+/// Connections that are polled and waited for together.
 pub(crate) struct EpollGroup {
     device: Arc<DeviceInner>,
     /// The epoll set.
@@ -68,33 +74,34 @@ pub(crate) struct EpollGroup {
     members: RwLock<Members>,
     dirty: DirtyList,
     last_active: LastActive,
-    /// When a thread that polls last asked the set, in nanoseconds of the device's clock.
+    /// Time of the last query of the set by a polling thread, in nanoseconds of the device's clock.
     polled_at: AtomicU64,
-    /// Polls since the background received something, up to [`SPINS`]. One that received counts for all of them.
+    /// Polls since the background received something, up to [`SPINS`]. A poll that received
+    /// something sets the maximum.
     spins: AtomicU32,
-    /// The set, as the background has it.
+    /// Registration of the set with the background.
     registration: Mutex<Registration>,
 }
 
-/// Who gives turns.
+/// Kind of thread that runs a round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum By {
-    /// A thread that polls, and passes over whoever another thread is busy with.
+    /// A polling thread, which skips connections that another thread has locked.
     Poll,
-    /// A thread that is about to sleep: it leaves nothing behind.
+    /// A thread that is about to sleep, which skips nothing.
     Sleeper,
-    /// The background. It leaves those alone that are polled by another CQ.
+    /// The background, which skips connections that are polled through another CQ.
     Background,
 }
 
-/// What a turn, or a round of them, did.
+/// Result of a turn or of a round of turns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Done {
-    /// Bytes went out or came in.
+    /// Bytes were sent or received.
     pub(crate) moved: bool,
-    /// Bytes came in.
+    /// Bytes were received.
     pub(crate) received: bool,
-    /// Somebody is polled by another CQ, and was left alone.
+    /// A connection was skipped because it is polled through another CQ.
     pub(crate) left: bool,
 }
 
@@ -107,10 +114,10 @@ impl std::ops::BitOrAssign for Done {
 }
 
 impl EpollGroup {
-    /// A crowd of nobody.
+    /// Creates an empty group.
     ///
     /// # Errors
-    /// When the process has no descriptor left.
+    /// If the process has no descriptor left.
     pub(crate) fn new(device: &Arc<DeviceInner>) -> rustix::io::Result<Arc<Self>> {
         let background = &device.background;
         let token = background.token();
@@ -132,14 +139,15 @@ impl EpollGroup {
         Ok(group)
     }
 
-    /// A seat for a QP.
+    /// Adds a QP to the group.
     pub(crate) fn member(self: &Arc<Self>, qp: Weak<QpInner>) -> Member {
         let (index, members) = self.members.write().take(qp);
         self.dirty.reserve(members);
         Member::new(Arc::clone(self), index)
     }
 
-    /// A thread polls. `stays`: it is going to poll again, and not about to sleep.
+    /// Runs a round of a polling thread. `stays`: the thread will poll again and is not about to
+    /// sleep.
     pub(crate) fn poll(&self, now: Instant, stays: bool) {
         self.note_poll(now, stays);
         let done = self.round_by_poll(now);
@@ -149,7 +157,7 @@ impl EpollGroup {
             self.spins.store(counted, Ordering::Relaxed);
         }
         if done.moved {
-            // It took its time, in which the program could not have polled.
+            // The program could not poll during the round, so the time after it counts.
             self.note_poll(self.device.now(), stays);
         }
     }
@@ -161,16 +169,18 @@ impl EpollGroup {
         }
     }
 
-    /// Whether a thread has polled less than `Settings::takeover` ago, and is not about to sleep.
+    /// Returns true if a thread polled less than `Settings::takeover` ago and is not about to
+    /// sleep.
     pub(crate) fn is_polled(&self, now: Instant) -> bool {
         let polled_at = self.polled_at.load(Ordering::Relaxed);
         let takeover = self.device.settings.takeover.as_nanos();
         polled_at != 0 && u128::from(self.device.clock(now).saturating_sub(polled_at)) < takeover
     }
 
-    /// A notification was requested: the background takes over at once.
+    /// Makes the background take over at once, because a notification was requested.
     pub(crate) fn hand_over(&self) {
-        // Before the lock: the background either sees this, or has left the crowd to us.
+        // Stored before the lock is taken: the background either sees this or has left the group to
+        // this thread.
         self.polled_at.store(0, Ordering::Relaxed);
         let was_polled = self.registration.lock().owner == PollOwner::Watched;
         let now = self.device.now();
@@ -183,8 +193,8 @@ impl EpollGroup {
         }
     }
 
-    /// The calling thread will sleep until this descriptor is readable, or until [`Self::wait_ends`]. Nothing is staged
-    /// from now on, and what was is sent.
+    /// Returns the descriptor on which the calling thread will sleep until [`Self::wait_ends`].
+    /// Sends all staged requests, and from now on none are staged.
     pub(crate) fn wait_begins(&self) -> RawFd {
         let mut registration = self.registration.lock();
         registration.wait_begins(&self.device.background, self.set.as_fd());
@@ -195,7 +205,7 @@ impl EpollGroup {
         self.set.as_raw_fd()
     }
 
-    /// The calling thread is awake: a round, and back to the background.
+    /// Runs a round after a sleep, and hands the set back to the background.
     pub(crate) fn wait_ends(&self) {
         self.dirty.sleep_ends();
         self.round(self.device.now(), By::Sleeper);
@@ -204,17 +214,17 @@ impl EpollGroup {
         registration.wait_ends(&self.device.background, fd, Interest::Read);
     }
 
-    /// Sees to it that there is a round soon, whether the program comes back or not.
+    /// Makes sure that a round follows soon even if the program does not poll again.
     fn see_to_it(&self) {
         let mut registration = self.registration.lock();
-        // One that is watched is looked at every so often anyway.
+        // The background looks at a watched set regularly.
         if registration.owner != PollOwner::Watched {
             let due = after(self.device.now(), self.device.settings.takeover);
             registration.set_timer(&self.device.background, Some(due));
         }
     }
 
-    /// Turns for those that are hot, and for who received last or for those that are ready.
+    /// Gives turns to the dirty members, then to the last active member alone or to all ready ones.
     fn round_by_poll(&self, now: Instant) -> Done {
         let mut done = self.serve_dirty(now, By::Poll);
         let alone = self.last_active.alone(self.device.clock(now));
@@ -231,21 +241,21 @@ impl EpollGroup {
         done
     }
 
-    /// Turns for those that are hot, and for those that are ready.
+    /// Gives turns to the dirty members, then to the ready ones.
     fn round(&self, now: Instant, by: By) -> Done {
         let mut done = self.serve_dirty(now, by);
         done |= self.serve_ready(now, by);
         done
     }
 
-    /// Turns for those that were hot when it began.
+    /// Gives turns to the members that are dirty at the start.
     fn serve_dirty(&self, now: Instant, by: By) -> Done {
         let mut done = Done::default();
         let dirty = self.dirty.len();
         if dirty == 0 {
             return done;
         }
-        // What was staged leaves, whoever else polls.
+        // Staged requests are sent even if another CQ is being polled.
         let by = match by {
             By::Background => By::Sleeper,
             by => by,
@@ -270,13 +280,13 @@ impl EpollGroup {
             done |= given.unwrap_or_default();
         }
         if !self.dirty.is_empty() {
-            // These came behind one that is served now, and which somebody saw to.
+            // These became dirty after the first of this round, so their posts scheduled no round.
             self.see_to_it();
         }
         done
     }
 
-    /// Turns for those whose descriptors are ready.
+    /// Gives turns to the members whose descriptors are ready.
     fn serve_ready(&self, now: Instant, by: By) -> Done {
         let mut done = Done::default();
         let mut received = Received::Nobody;
@@ -292,11 +302,11 @@ impl EpollGroup {
         match super::epoll::wait(&self.set, &mut room[..], Some(&Timespec::default())) {
             Ok(events) => {
                 for event in events {
-                    // What was put in is a number of a seat.
+                    // The data of an event is the index of a member.
                     turn(u32::try_from(event.data.u64()).unwrap_or(u32::MAX));
                 }
             }
-            // A signal came first: the next poll looks again.
+            // A signal came first; the next poll queries again.
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => tracing::error!(%error, "epoll_wait failed"),
         }
@@ -314,7 +324,8 @@ impl Source for EpollGroup {
         let mut registration = self.registration.lock();
         registration.timers_pass(now);
         if self.spins.load(Ordering::Relaxed) >= SPINS && self.is_polled(now) {
-            // A thread that polls takes care of it. Whatever woke us is not lost: we look again.
+            // A polling thread handles the event. It is not lost, because the background looks
+            // again.
             registration.fired_while_polled(&self.device.background, self.set.as_fd());
             return Verdict::Watch;
         }
@@ -329,8 +340,9 @@ impl Source for EpollGroup {
         }
         let mut registration = self.registration.lock();
         if done.left || !self.dirty.is_empty() {
-            // Ready, and another thread's: to arm it now would be to spin. Or somebody became hot meanwhile, and saw that the
-            // set is watched (`see_to_it`, under this lock).
+            // Ready, but left to another thread: arming the set now would make the background spin.
+            // Or a member became dirty meanwhile, and `schedule_round` (under this lock) saw that
+            // the set is watched.
             registration.fired_while_polled(&self.device.background, self.set.as_fd());
             return Verdict::Watch;
         }
@@ -341,7 +353,7 @@ impl Source for EpollGroup {
 
 impl Drop for EpollGroup {
     fn drop(&mut self) {
-        // In the child of a fork the set is the parent's too.
+        // In the child of a fork the set belongs to the parent.
         if self.device.fork_guard.is_here() {
             self.device.background.forget_fd(self.set.as_fd());
             self.device

@@ -1,7 +1,8 @@
-//! Closing an LLP connection so that the peer gets what was sent last.
+//! Closing an LLP connection so that the peer receives the last bytes.
 //!
-//! After the time limit the connection is dropped. A kernel then goes on by itself with what it has, as after the end of a
-//! process; a stack in user space resets what the peer has not acknowledged.
+//! After the time limit the connection is dropped. A kernel then continues with its buffered bytes,
+//! as after the end of a process. A TCP stack in user space resets the connection if bytes are
+//! unacknowledged.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -13,37 +14,38 @@ use super::background::{Background, Interest, Source, Token, Verdict};
 use crate::close_timer::CloseTimer;
 use crate::limits::Charge;
 
-/// A connection that only has to end: the rest is sent, then FIN, and what arrives is dropped until
-/// the peer has closed too. (Closing with bytes unread would make the kernel send a reset, which
-/// can overtake the last message.)
+/// A connection that is being closed: sends the rest, then FIN, and discards incoming bytes until
+/// the peer has closed too. (The kernel sends a reset if a socket is closed with unread bytes, and
+/// that reset can overtake the last message.)
 struct Lingering {
     background: Weak<Background>,
     token: Token,
     state: Mutex<State>,
 }
 
-/// How often a closed connection is looked at until its last bytes were acknowledged.
+/// Interval at which a closed connection is checked until its last bytes are acknowledged.
 const AGAIN: Duration = Duration::from_millis(10);
 
 struct State {
     llp: Option<Box<dyn Llp>>,
-    /// The place of the connection in the accounts, until TCP is gone.
+    /// Charge on the account of the peer, held until TCP is gone.
     place: Option<Charge>,
     rest: Vec<u8>,
     at: usize,
     fin_sent: bool,
     peer_closed: bool,
-    /// The peer sends without end: look again soon.
+    /// The peer keeps sending: look again at once.
     more: bool,
-    /// Bytes that TCP had to deliver when this began, without `rest`.
+    /// Unacknowledged bytes of TCP at the start, without `rest`.
     queued: u64,
     timer: CloseTimer,
-    /// When to look whether the peer makes progress.
+    /// Time of the next check for progress by the peer.
     look: Instant,
 }
 
-/// Lets `llp` end in the background: sends `rest`, then FIN, and gives up after `limit` without progress. Its
-/// `place` stays taken until then, so that a peer cannot pile up connections that it does not close.
+/// Closes `llp` in the background: sends `rest`, then FIN, and gives up after `limit` without
+/// progress. The charge is held until then, so that a peer cannot pile up connections by not
+/// closing them.
 pub(crate) fn linger(
     background: &Arc<Background>,
     mut llp: Box<dyn Llp>,
@@ -90,7 +92,7 @@ pub(crate) fn linger(
 }
 
 impl State {
-    /// True when the connection has ended or failed.
+    /// Returns true if the connection has ended or failed.
     fn turn(&mut self) -> bool {
         let Some(llp) = &mut self.llp else {
             return true;
@@ -111,7 +113,7 @@ impl State {
             self.fin_sent = true;
         }
         let mut sink = [0; 4096];
-        // Bounded, so that a peer that never stops sending does not hold the thread.
+        // Bounded, so that a peer that keeps sending does not occupy the thread.
         self.more = true;
         for _ in 0..256 {
             match llp.try_recv(&mut sink) {
@@ -131,7 +133,7 @@ impl State {
         self.peer_closed && self.fin_sent && llp.flushed()
     }
 
-    /// Whether the peer has made no progress for too long.
+    /// Returns true if the peer has made no progress for too long.
     fn is_over(&mut self, now: Instant) -> bool {
         let Some(llp) = &mut self.llp else {
             return true;
@@ -160,8 +162,8 @@ impl State {
             next = Some(background.now());
         }
         if llp.wants_write_event() && self.peer_closed {
-            // Both halves are closed, which makes a kernel socket ready for ever: from here on only the
-            // clock tells when to look whether the last bytes were acknowledged.
+            // A kernel socket whose halves are both closed is always ready. From now on a timer
+            // checks whether the last bytes were acknowledged.
             background.forget_fd(llp.fd());
             next = Some(background.now() + AGAIN);
         } else {

@@ -1,21 +1,23 @@
-//! A thread that polls while another one has the lock of a connection, perhaps without a processor.
+//! Yields the processor when polls keep finding the lock of a connection taken.
 //!
-//! Where two threads share a processor, the background may have been interrupted in a turn, or been handed the lock for which it
-//! waited: the thread that polls keeps busy the very processor that the other one needs to give the lock back, for as long as the
-//! scheduler lets it, which is milliseconds. So a poll that has found nothing gives its processor away once, when a connection was
-//! found taken many times in a row. (A thread with a real-time priority gives it to none below it: there nothing is gained.)
+//! If two threads share a processor, the holder of the lock may be preempted in the middle of a
+//! turn. It may also have been handed the lock while it waited for it. A polling thread then
+//! occupies the processor that the holder needs to release the lock, until the scheduler intervenes
+//! after some milliseconds. Therefore a poll that found nothing yields once after a connection was
+//! found locked many times in a row. (A thread with a real-time priority does not yield to threads
+//! below it, so it gains nothing.)
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// How often in a row polls find a connection taken until they stand aside: some microseconds.
+/// Number of consecutive polls that find a connection locked before one yields: some microseconds.
 const PATIENCE: u32 = 32;
 
-/// Polls in a row that found the lock of a connection taken.
+/// Number of consecutive polls that found the lock of a connection taken.
 #[derive(Default)]
 pub(crate) struct LockMisses(AtomicU32);
 
 impl LockMisses {
-    /// A poll found the lock taken. True when that is enough, and the counting begins anew.
+    /// Counts a poll that found the lock taken. Returns true at the limit, and starts again at 0.
     #[cold]
     pub(crate) fn found_taken(&self) -> bool {
         let polls = self.0.load(Ordering::Relaxed) + 1;
@@ -23,7 +25,7 @@ impl LockMisses {
         polls == PATIENCE
     }
 
-    /// A poll has the lock.
+    /// Records a poll that got the lock.
     #[inline]
     pub(crate) fn got_in(&self) {
         if self.0.load(Ordering::Relaxed) != 0 {
@@ -32,7 +34,8 @@ impl LockMisses {
     }
 }
 
-/// Whether the next poll of a device that finds nothing is to stand aside. It does that where no lock is held and nothing is half done.
+/// Whether the next poll of a device that finds nothing yields its processor. It yields at a point
+/// where it holds no lock and has no unfinished work.
 #[derive(Default)]
 pub(crate) struct LockYield {
     due: AtomicBool,
@@ -41,13 +44,13 @@ pub(crate) struct LockYield {
 }
 
 impl LockYield {
-    /// Polls have found a connection taken often enough.
+    /// Makes the next poll that finds nothing yield.
     #[cold]
     pub(crate) fn mark_due(&self) {
         self.due.store(true, Ordering::Relaxed);
     }
 
-    /// A poll has found nothing.
+    /// Yields after a poll that found nothing, if that is due.
     #[inline]
     pub(crate) fn found_nothing(&self) {
         if self.due.load(Ordering::Relaxed) && self.due.swap(false, Ordering::Relaxed) {

@@ -1,19 +1,27 @@
-//! Progress: work that any thread can do under a connection's lock, and a parked thread for
-//! connections that nobody polls.
+//! Progress of connections: sending, receiving, and the decision which thread does it when.
 //!
-//! * **Posting** sends at once when the LLP takes it, or leaves it to the next turn ([`doorbell::Doorbell`]).
-//! * **Polling an empty CQ** gives each connection of that CQ a turn ([`drive::Driven::turn`]), or, where there are many,
-//!   those that are ready or have something staged ([`epoll_group::EpollGroup`]).
-//!   A poll that finds nothing also drives connections of other CQs that have traffic and that nobody polls
-//!   ([`orphan_polling::OrphanPoller`]), and one that has a completion waits a moment for the peer's answer where the program
-//!   seems to look for it in memory ([`reply_wait::ReplyWait`]).
-//! * **Waiting** ([`crate::Cq::wait`]) waits on the sockets of the CQ's connections itself: one wake-up,
-//!   not two.
-//! * **The background thread** ([`background::Background`]) sleeps in `epoll_wait`, never spins, and
-//!   gives a turn to connections that are ready and that nobody polls. With
-//!   [`Progress::Manual`](crate::Progress::Manual) there is none, and the program runs the same rounds.
+//! A connection has no thread of its own. Any thread that holds its lock can give it a *turn*
+//! ([`drive::Driven::turn`]): receive, place, answer, send. These are the occasions:
 //!
-//! Who looks after a connection while nobody holds its lock is its [`poll_owner::PollOwner`]:
+//! * **Posting** sends at once if the LLP takes the bytes, or stages the request for the next turn
+//!   ([`doorbell::Doorbell`]).
+//! * **Polling an empty CQ** gives each connection of that CQ a turn. A CQ with many connections
+//!   gives turns only to those that are ready or dirty ([`epoll_group::EpollGroup`]).
+//! * **A poll that finds nothing** also drives active connections of other CQs that no thread polls
+//!   ([`orphan_polling::OrphanPoller`]). It yields the processor if it kept finding a lock taken
+//!   ([`lock_yield::LockYield`]).
+//! * **A poll that takes a completion** waits briefly for the peer's answer if the program seems to
+//!   watch memory for it ([`reply_wait::ReplyWait`]).
+//! * **Waiting** ([`crate::Cq::wait`]) sleeps on the sockets of the CQ's connections directly: one
+//!   wake-up instead of two.
+//! * **The background** ([`background::Background`]) sleeps in `epoll_wait`, never spins, and gives
+//!   turns to ready connections that no thread polls. It looks less often while polling goes on
+//!   ([`back_off::BackOff`]). With [`Progress::Manual`](crate::Progress::Manual) there is no
+//!   background thread, and the program runs the same rounds.
+//! * **Closing** an LLP connection finishes in the background ([`linger`]).
+//!
+//! [`poll_owner::PollOwner`] records which thread watches the descriptor of a connection while its
+//! lock is free:
 //!
 //! ```text
 //!            event, but the CQ is being polled            a thread waits on it
@@ -21,19 +29,20 @@
 //!     ▲   no poll for `takeover`, or a             │        ▲   the last one leaves  │
 //!     └── notification is requested ───────────────┘        └───────────────────────┘
 //!
-//!                a turn, and its QP has a seat
-//!   Armed, Watched ───────────────────────────► Seated ───────► Off (Waited, if a thread has it itself)
+//!                a turn, and its QP is in a group
+//!   Armed, Watched ───────────────────────────► Grouped ──────► Off (Waited, if a thread waits)
 //!                                                 the LLP is gone
 //! ```
 //!
-//! `Armed`: its descriptor is in the epoll set with `EPOLLONESHOT`. `Watched`: the one shot was
-//! used up by an event that the polling thread takes care of; the background looks at it again
-//! after `takeover`, and ever more rarely while polls go on ([`back_off::BackOff`]). At the second such look the descriptor leaves
-//! the set, until it is armed again. `Waited`: a blocked thread of the consumer has the descriptor in its own set.
-//! `Seated`: it is in the set of a crowd, whose own cover is one of the first three.
+//! * `Armed`: the descriptor is in the background's epoll set with `EPOLLONESHOT`.
+//! * `Watched`: the one shot was used up by an event that a polling thread handles. The background
+//!   looks again after `takeover`, and less often while polls go on. At the second such look the
+//!   descriptor is removed from the set until it is armed again.
+//! * `Waited`: a blocked thread of the consumer has the descriptor in its own epoll set.
+//! * `Grouped`: the descriptor is in the set of an epoll group, which has a `PollOwner` of its own.
 //!
-//! Lock order: QP, then SRQ, then CQ; QP, then background. The background never holds its own lock while it
-//! takes another.
+//! Lock order: QP, then SRQ, then CQ; QP, then background. The background never holds its own lock
+//! while it takes another.
 
 mod back_off;
 pub(crate) mod background;
@@ -47,7 +56,8 @@ pub(crate) mod orphan_polling;
 pub(crate) mod poll_owner;
 pub(crate) mod reply_wait;
 
-/// A call that can only wait was made on a device that the program drives itself: nobody would drive it meanwhile.
+/// Error of a call that can only wait, on a device that the program drives itself: no thread would
+/// drive the device meanwhile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "the program drives the device itself (Progress::Manual), and nobody would while this call waits; connect with a CmId or with the async API, and call Device::progress until it tells what came of it"
@@ -55,7 +65,7 @@ pub(crate) mod reply_wait;
 pub struct WouldWait;
 
 impl WouldWait {
-    /// Whether calls of the device may wait.
+    /// Fails if calls of the device may not wait.
     pub(crate) fn check(device: &crate::device::DeviceInner) -> Result<(), WouldWait> {
         if device.background.is_manual() {
             return Err(WouldWait);

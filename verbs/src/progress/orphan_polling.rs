@@ -1,10 +1,14 @@
-//! Connections that have traffic and that nobody polls, while the program polls other CQs and finds nothing: perftest's targets wait
-//! so, by a connection of their own. The background would have to take the processor from the program for each message; the
-//! program's polls give these connections a turn instead.
+//! Polling of orphans: active connections whose own CQ is not polled, while the program polls other
+//! CQs and finds nothing.
 //!
-//! A connection is a stray only while nobody else looks after it: not when its own CQ is polled (it is seen by the time of its last
-//! poll, which is then not that of ours), not when a notification is requested there, and not while a thread waits for it. The lock
-//! of the list is held while turns are given, and with them whatever they wake; nobody ever waits for that lock.
+//! The servers of perftest wait in this way, each with a second connection. The background would
+//! have to take the processor from the program for each message, so the program's polls give these
+//! connections turns instead.
+//!
+//! A connection is an orphan only while no other thread handles it. It is none when its own CQ is
+//! polled (its time of the last poll then differs from the one noted here), when a notification is
+//! requested there, or when a thread waits for it. The lock of the list is held during these turns
+//! and the wake-ups that they cause; no thread ever waits for that lock.
 
 use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,38 +19,38 @@ use parking_lot::Mutex;
 use crate::device::DeviceInner;
 use crate::qp::inner::QpInner;
 
-/// Connections that are given turns, at most.
+/// Maximum number of orphans of a device.
 const MOST: usize = 4;
-/// A connection without traffic for so many turns by polls is left to the background again.
+/// Number of turns without traffic after which an orphan is left to the background again.
 const IDLE: u32 = 2000;
-/// A program that has polled within this time polls on.
+/// A program that polled within this time is expected to poll again.
 const RECENT: Duration = Duration::from_millis(1);
 
 struct Orphan {
     qp: Weak<QpInner>,
-    /// When it was last polled, as its turns here have noted it; 0: it had none yet.
+    /// Time of the last poll, as recorded by its last turn here; 0 before the first.
     polled_at: u64,
-    /// Turns since something moved.
+    /// Consecutive turns that moved no bytes.
     idle: u32,
 }
 
-/// What a poll gave a stray.
+/// Result of polling an orphan.
 pub(crate) enum Given {
-    /// Nothing: another thread has its lock, and the background may be that, which has to share the processor with the
-    /// polls. So this says nothing of how much there is to do.
+    /// Another thread has its lock. That may be the background, which shares the processor with the
+    /// polls, so this does not count as an idle turn.
     Nothing,
-    /// A turn.
+    /// The orphan had a turn.
     Turn {
-        /// Bytes went out or came in.
+        /// Bytes were sent or received.
         moved: bool,
-        /// When it was polled, by the clock of the device.
+        /// Time of the turn by the clock of the device.
         polled_at: u64,
     },
 }
 
-/// Those of a device. Neither a poll nor the background waits for its lock.
+/// Orphans of a device. Neither a poll nor the background waits for the lock of the list.
 pub(crate) struct OrphanPoller {
-    /// When a poll last found nothing, by the clock of the device.
+    /// Time of the last poll that found nothing, by the clock of the device.
     polled_at: AtomicU64,
     are_some: AtomicBool,
     list: Mutex<Vec<Orphan>>,
@@ -57,14 +61,14 @@ impl Default for OrphanPoller {
         OrphanPoller {
             polled_at: AtomicU64::new(0),
             are_some: AtomicBool::new(false),
-            // All that it ever holds: the data path allocates nothing.
+            // The maximum is allocated here, so that the data path allocates nothing.
             list: Mutex::new(Vec::with_capacity(MOST)),
         }
     }
 }
 
 impl OrphanPoller {
-    /// A poll found nothing: the strays have a turn.
+    /// Gives each orphan a turn, after a poll that found nothing.
     pub(crate) fn poll(&self, device: &DeviceInner, now: Instant) {
         self.polled_at.store(device.clock(now), Ordering::Relaxed);
         if !self.are_some.load(Ordering::Relaxed) {
@@ -87,7 +91,7 @@ impl OrphanPoller {
         }
     }
 
-    /// The background has received something for a connection. Polls do that from now on, if there are any.
+    /// Adds a connection for which the background received something, if the program is polling.
     pub(crate) fn add(&self, device: &DeviceInner, qp: &Weak<QpInner>, now: Instant) {
         let polled_at = self.polled_at.load(Ordering::Relaxed);
         let since = device.clock(now).saturating_sub(polled_at);
@@ -125,14 +129,15 @@ pub(super) mod tests {
         RecvWr, RemoteBuffer, SendWr, Settings,
     };
 
-    /// A test that takes so long hangs.
+    /// Time after which a test counts as hung.
     const HANGS: Duration = Duration::from_secs(60);
 
     fn qp(pd: &Pd, cq: &Cq) -> Qp {
         pd.create_qp(cq, cq, QpCaps::default()).unwrap()
     }
 
-    /// Two devices with a connection, of which the background leaves alone for an hour what it finds polled. Nobody polls `far_cq`.
+    /// A connection between two devices. The background of the far one leaves polled connections
+    /// alone for an hour, and no thread polls `far_cq`.
     pub(in crate::progress) struct World {
         far: Device,
         pub(in crate::progress) near_cq: Cq,
@@ -182,7 +187,8 @@ pub(super) mod tests {
             self.far.inner().orphans.count()
         }
 
-        /// Writes come, which nobody polls for, while the program polls another CQ.
+        /// Writes to the far side, which completes nothing there, while the program polls another
+        /// CQ.
         fn until_it_is_a_stray(&self) {
             let RemoteBuffer { addr, rkey, .. } = self.to.remote();
             let sges = [self.from.sge(0, 8)];
@@ -208,7 +214,7 @@ pub(super) mod tests {
         while world.far_qp.inner().ctx.recv_cq.is_empty() {
             let _ = world.near_cq.poll_one();
             assert_eq!(world.idle.poll_one(), None);
-            // The background would have it if this were not so.
+            // Otherwise the background would handle the connection.
             assert_eq!(world.orphans(), 1);
             assert!(began.elapsed() < HANGS);
         }
@@ -221,7 +227,8 @@ pub(super) mod tests {
         }
     }
 
-    /// Whoever has the lock may be the background, which waits for the processor that the polls keep busy.
+    /// The holder of the lock may be the background, which waits for the processor that the polls
+    /// occupy.
     #[test]
     fn polls_that_find_its_lock_taken_do_not_count_as_idle() {
         let world = World::new();

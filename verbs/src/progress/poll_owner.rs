@@ -1,4 +1,4 @@
-//! Who looks after a connection while nobody holds its lock.
+//! Owner of a connection's descriptor while no thread holds the connection's lock.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -6,43 +6,45 @@ use std::time::{Duration, Instant};
 use super::background::{Background, Interest, Token};
 use super::epoll_group::Member;
 
-/// After so long a connection tries again to be in the set of its crowd, or of the background.
+/// Interval at which a descriptor that could not be added to an epoll set is tried again.
 const SEAT_AGAIN: Duration = Duration::from_millis(10);
 
-/// Who looks after a connection; see the diagram in the documentation of [`crate::progress`].
+/// Owner of a connection's descriptor; see the diagram in [`crate::progress`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PollOwner {
-    /// No descriptor yet, or no more.
+    /// There is no descriptor.
     Off,
-    /// Armed in the epoll set.
+    /// Armed in the background's epoll set.
     Armed { interest: Interest },
-    /// Its one shot was used up while the CQ was being polled; the background looks again soon.
+    /// The one shot was used up while the CQ was being polled; the background looks again soon.
     Watched,
-    /// So many threads of the consumer wait on the descriptor themselves.
+    /// This many threads of the consumer wait on the descriptor themselves.
     Waited { threads: u32 },
-    /// In the set of a crowd, which has a cover of its own. So many threads have it in sets of theirs as well.
+    /// In the set of a group, which has an owner of its own. `threads` of the consumer wait on the
+    /// descriptor itself as well.
     Seated { threads: u32 },
 }
 
-/// What changes the cover.
+/// Event that changes the owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PollOwnerEvent {
-    /// The background (or a post that found the LLP full) wants the descriptor armed.
+    /// The background, or a post that found the LLP full, wants the descriptor armed.
     Arm { interest: Interest },
-    /// The one shot came while the CQ was being polled.
+    /// The one shot was used up while the CQ was being polled.
     FiredWhilePolled,
-    /// A thread of the consumer begins to wait on the descriptor.
+    /// A thread of the consumer starts to wait on the descriptor.
     WaitBegins,
-    /// A thread of the consumer has stopped waiting.
+    /// A thread of the consumer stopped waiting.
     WaitEnds,
-    /// A crowd has taken the descriptor.
+    /// A group has added the descriptor to its set.
     Sits,
     /// The LLP connection is gone.
     Gone,
 }
 
 impl PollOwner {
-    /// The cover after `event`. All combinations are legal: threads come and go as they like.
+    /// Returns the owner after `event`. All combinations are legal, because threads may start and
+    /// stop waiting at any time.
     fn next(self, event: PollOwnerEvent) -> PollOwner {
         use PollOwnerEvent as E;
         match (self, event) {
@@ -55,9 +57,9 @@ impl PollOwner {
             (PollOwner::Waited { threads }, E::WaitEnds) if threads > 1 => PollOwner::Waited {
                 threads: threads - 1,
             },
-            // The last one leaves: the background takes over, if there is something left.
+            // The last thread has left: the background takes over if the connection still exists.
             (PollOwner::Waited { .. }, E::WaitEnds) => PollOwner::Watched,
-            // Those who wait keep it, whatever the background wants or the LLP does.
+            // Waiting threads keep the descriptor until they leave.
             (PollOwner::Waited { .. }, _) => self,
             (PollOwner::Seated { threads }, E::WaitBegins) => PollOwner::Seated {
                 threads: threads + 1,
@@ -78,7 +80,7 @@ impl PollOwner {
         }
     }
 
-    /// Whether threads of the consumer have the descriptor in their own sets.
+    /// Returns true if threads of the consumer have the descriptor in their own sets.
     pub(crate) fn is_waited(self) -> bool {
         match self {
             PollOwner::Waited { .. } => true,
@@ -87,33 +89,35 @@ impl PollOwner {
         }
     }
 
-    /// Whether it is in the set of a crowd.
+    /// Returns true if the descriptor is in the set of a group.
     pub(crate) fn is_seated(self) -> bool {
         matches!(self, PollOwner::Seated { .. })
     }
 }
 
-/// The registration of a connection with the background thread.
+/// Registration of a connection or group with the background.
 #[derive(Debug)]
 pub(crate) struct Registration {
     pub(crate) token: Token,
     pub(crate) owner: PollOwner,
-    /// The earliest timer that the background has for it.
+    /// Earliest timer that is set in the background.
     pub(crate) timer: Option<Instant>,
-    /// The one behind it. Forgotten, it would be set anew whenever an earlier one has passed, and they would pile up.
+    /// Timer after `timer`. Without it, the later timer would be set again each time an earlier one
+    /// expired, and timers would pile up.
     later: Option<Instant>,
-    /// What the crowd looks for where it is `Seated`; `None`: not in its set now.
+    /// Readiness that the group's set reports while `Grouped`; `None`: not in the set now.
     listed: Interest,
-    /// Whether the descriptor has left the background's set. It does while a program polls: the kernel tells the sets of a
-    /// descriptor of each segment that comes, silent or not, before whoever polls can have its bytes.
+    /// Whether the descriptor was removed from the background's set. This happens while a program
+    /// polls: for each segment the kernel notifies every set of a socket, armed or not, before a
+    /// poll can read the bytes.
     has_left: bool,
-    /// A descriptor that is an epoll set itself stays: to add such a one again, the kernel visits all that is in it, under a lock of the whole
-    /// system.
+    /// Whether the descriptor is an epoll set, which is never removed: to add it again the kernel
+    /// would visit its whole content under a system-wide lock.
     stays: bool,
 }
 
 impl Registration {
-    /// Of a socket.
+    /// Registration of a socket.
     pub(crate) fn new(token: Token) -> Self {
         Registration {
             token,
@@ -126,7 +130,7 @@ impl Registration {
         }
     }
 
-    /// Of an epoll set.
+    /// Registration of an epoll set.
     pub(crate) fn of_set(token: Token) -> Self {
         Registration {
             stays: true,
@@ -134,21 +138,23 @@ impl Registration {
         }
     }
 
-    /// Arms the descriptor after a turn of the background (or the first turn of all).
+    /// Arms the descriptor after a turn of the background, and after the first turn.
     pub(crate) fn arm(&mut self, background: &Background, fd: BorrowedFd<'_>, wanted: Interest) {
         self.owner = self.owner.next(PollOwnerEvent::Arm { interest: wanted });
         let interest = match (self.owner.is_waited(), wanted.has_write()) {
-            // Errors and hang-ups are told whether they were asked for or not, and again at each arming.
+            // Errors and hang-ups are reported even if they were not asked for, and again at each
+            // arming.
             (false, _) if wanted == Interest::None => return,
             (false, _) => wanted,
-            // The threads that wait look for bytes only.
+            // The waiting threads handle only incoming bytes.
             (true, true) => Interest::Write,
             (true, false) => return,
         };
         if !self.has_left {
             background.arm(self.token, fd, interest);
         } else if let Err(error) = background.add_fd(self.token, fd, interest) {
-            // No memory, or no watches left: a look by time does it, and tries again.
+            // The kernel has no memory or no watches left: a timer replaces the event, and tries
+            // again.
             tracing::error!(token = self.token, %error, "epoll_ctl failed");
             let again = background.now() + SEAT_AGAIN;
             self.set_timer(background, Some(again));
@@ -157,12 +163,13 @@ impl Registration {
         }
     }
 
-    /// After a turn of another thread: makes sure that a full LLP is noticed when it can send again.
+    /// Makes sure, after a turn of another thread, that a full LLP is noticed when it is writable
+    /// again.
     pub(crate) fn adjust(&mut self, background: &Background, fd: BorrowedFd<'_>, wanted: Interest) {
         let missing = match self.owner {
             PollOwner::Armed { interest } => {
                 (wanted.has_write() && !interest.has_write())
-                    // It was on hold, and the thread of the consumer had it go on.
+                    // The connection was on hold, and the consumer's thread resumed it.
                     || (wanted.has_read() && interest == Interest::Loss)
             }
             PollOwner::Waited { .. } => wanted.has_write(),
@@ -173,8 +180,8 @@ impl Registration {
         }
     }
 
-    /// After any turn of a connection with a seat: its crowd looks after it. False when it cannot, for now: threads wait on
-    /// the descriptor since before, or the system lacks memory.
+    /// Adds or updates the descriptor in the group's set after a turn. Returns false if that is not
+    /// possible now: threads already wait on the descriptor, or the system lacks memory.
     pub(crate) fn sit(
         &mut self,
         background: &Background,
@@ -188,7 +195,7 @@ impl Registration {
         if let Err(error) = member.change(fd, self.listed, wanted) {
             tracing::error!(token = self.token, %error, "epoll_ctl failed");
             if self.owner.is_seated() {
-                // A descriptor that left the set found no place in it again: another turn tries.
+                // The set would not take the descriptor back: another turn tries again.
                 let again = background.now() + SEAT_AGAIN;
                 self.set_timer(background, Some(again));
             }
@@ -202,7 +209,8 @@ impl Registration {
         true
     }
 
-    /// The descriptor is about to be closed: it leaves the crowd. The background has forgotten it.
+    /// Removes the descriptor from the group's set before it is closed. The background has already
+    /// removed it from its own.
     pub(crate) fn stand_up(&mut self, member: Option<&Member>, fd: BorrowedFd<'_>) {
         self.has_left = false;
         if let Some(member) = member
@@ -214,8 +222,8 @@ impl Registration {
         }
     }
 
-    /// The one shot was used up, but a polling thread takes care of what it told. If it did so at the look before, too, it is
-    /// likely to go on, and the descriptor leaves the set.
+    /// Leaves an event to the polling thread. If polls handled the event of the last look too, they
+    /// are likely to go on, so the descriptor is removed from the set.
     pub(crate) fn fired_while_polled(&mut self, background: &Background, fd: BorrowedFd<'_>) {
         if self.owner == PollOwner::Watched && !self.has_left && !self.stays {
             background.forget_fd(fd);
@@ -234,15 +242,15 @@ impl Registration {
         }
     }
 
-    /// The background attends to it now: what was set for now or before has passed.
+    /// Forgets timers that have expired by `now`.
     pub(crate) fn timers_pass(&mut self, now: Instant) {
         while self.timer.is_some_and(|timer| timer <= now) {
             self.timer = self.later.take();
         }
     }
 
-    /// A consumer's thread begins to wait on the descriptor.
-    /// False when there is nothing to wait on.
+    /// Records that a thread of the consumer starts to wait on the descriptor. Returns false if
+    /// there is none.
     pub(crate) fn wait_begins(&mut self, background: &Background, fd: BorrowedFd<'_>) -> bool {
         if matches!(self.owner, PollOwner::Armed { .. }) && !self.has_left {
             background.arm(self.token, fd, Interest::None);
@@ -251,7 +259,8 @@ impl Registration {
         self.owner.is_waited()
     }
 
-    /// A consumer's thread waits no longer; the last one hands back to the background.
+    /// Records that a thread of the consumer stopped waiting. The last one hands the descriptor
+    /// back to the background.
     pub(crate) fn wait_ends(
         &mut self,
         background: &Background,
@@ -262,7 +271,7 @@ impl Registration {
         self.owner = self.owner.next(PollOwnerEvent::WaitEnds);
         if was_waited && !self.owner.is_waited() {
             match fd {
-                // A crowd has it.
+                // The group has the descriptor.
                 Some(_) if self.owner.is_seated() => {}
                 Some(fd) => self.arm(background, fd, wanted),
                 None => self.gone(),
@@ -270,7 +279,7 @@ impl Registration {
         }
     }
 
-    /// The LLP connection is gone.
+    /// Records that the LLP connection is gone.
     pub(crate) fn gone(&mut self) {
         self.owner = self.owner.next(PollOwnerEvent::Gone);
         (self.timer, self.later) = (None, None);
@@ -290,7 +299,7 @@ mod tests {
     use crate::clock::TimeSource;
     use crate::settings::Progress;
 
-    /// Counts its turns.
+    /// Source that counts its turns.
     #[derive(Default)]
     struct Counted(AtomicU32);
 
@@ -353,7 +362,7 @@ mod tests {
         assert_eq!(turns(), 1, "it is ready still");
         assert_eq!(turns(), 0, "once");
 
-        // A thread of the consumer waits on it, and there is no room to send: armed for this.
+        // A thread of the consumer waits on the descriptor, and the LLP is full: armed for writing.
         registration.fired_while_polled(&background, fd);
         registration.fired_while_polled(&background, fd);
         assert!(registration.wait_begins(&background, fd));

@@ -1,46 +1,53 @@
-//! Programs that look at memory: they poll until their own Write has completed, and then wait for the peer's, which completes nothing here,
-//! without a call of ours. Only another thread could place it, and that thread wants the processor on which the program spins. So the
-//! poll that gives such a program its completion waits a moment for the bytes that the program is about to look for.
+//! Brief wait for the peer's reply, for programs that watch memory.
+//!
+//! Such a program polls until its own Write completes, and then reads memory until the peer's Write
+//! has arrived. That Write completes nothing here, and the program makes no call in between. Only
+//! another thread could place it, and that thread needs the processor on which the program spins.
+//! Therefore the poll that returns the completion waits briefly for the bytes that the program is
+//! about to look for.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// How long a poll waits at most, not counting what other threads ran in.
+/// Maximum wait of one poll, without the time in which other threads ran.
 pub(crate) const MOMENT: Duration = Duration::from_micros(20);
-/// How long it does so before it lets other threads run on its processor between two looks: those that wait for a processor are perhaps
-/// those that it waits for. Programs that look at their memory never let anybody run, each for milliseconds at a time.
+/// Time after which a waiting poll lets other threads run between two attempts. The reply may
+/// depend on a thread that waits for this processor. Programs that watch memory never yield, and
+/// each occupies the processor for milliseconds at a time.
 pub(crate) const ALONE: Duration = Duration::from_micros(5);
-/// How often one poll lets others run, at most: each may have the processor for some milliseconds.
+/// Maximum number of yields of one poll. Each may give the processor away for some milliseconds.
 pub(crate) const YIELDS: u32 = 8;
-/// Looks of one poll, at most: a clock may stand still.
+/// Maximum number of attempts of one poll, because the clock may be stopped.
 pub(crate) const LOOKS: usize = 256;
-/// Signs that it takes to begin with.
+/// Number of signs that enable the wait at first.
 const SIGNS: u32 = 4;
-/// Signs that it takes at most, when it was in vain again and again.
+/// Upper limit of that number, which doubles each time the waits were useless.
 const MOST_SIGNS: u32 = 4096;
-/// Moments in a row that may be in vain.
+/// Number of consecutive waits without a reply that disable the wait.
 const VAIN: u32 = 4;
 
-/// Whether polls of a CQ wait a moment for what the peer answers. Several threads may count at once; a count that is lost does not matter.
+/// Decides whether polls of a CQ wait briefly for the peer's reply.
+///
+/// A sign is an arrival of bytes while the program did not poll, which completed nothing, after the
+/// program had taken completions. Several threads may count at once; a lost count does not matter.
 ///
 /// ```text
-///        bytes came while nobody polled, completed nothing,
-///        and completions had been taken before: `signs` times
-///   no ──────────────────────────────────────────────────────► yes
-///    ▲                                                          │
-///    ├────────── nothing came, four times in a row ─────────────┤
-///    │           (then twice as many signs are wanted)          │
-///    └────────── the program asked for an event ────────────────┘
+///                            `signs_needed` signs
+///   disabled ──────────────────────────────────────────────► enabled
+///       ▲                                                       │
+///       ├────── no reply in `MISSES` consecutive waits ─────────┤
+///       │       (then twice as many signs are needed)           │
+///       └────── the program asked for an event ─────────────────┘
 /// ```
 #[derive(Debug)]
 pub(crate) struct ReplyWait {
-    /// Moments that may still be in vain; 0: polls do not wait.
+    /// Waits without a reply that remain before the wait is disabled; 0: disabled.
     left: AtomicU32,
     seen: AtomicU32,
     wanted: AtomicU32,
-    /// The polls of the CQ at the last sign.
+    /// Poll count of the CQ at the last sign.
     polls: AtomicU32,
-    /// How often the background received bytes that completed nothing.
+    /// Number of times the background received bytes that completed nothing.
     unseen: AtomicU32,
 }
 
@@ -57,18 +64,20 @@ impl Default for ReplyWait {
 }
 
 impl ReplyWait {
-    /// Whether a poll with a completion is to wait a moment.
+    /// Returns true if a poll with a completion waits briefly.
     #[inline]
     pub(crate) fn is_expected(&self) -> bool {
         self.left.load(Ordering::Relaxed) > 0
     }
 
-    /// Another number when the background has received bytes that completed nothing.
+    /// Count of the arrivals that completed nothing. It changes whenever the background receives
+    /// such bytes.
     pub(crate) fn unseen(&self) -> u32 {
         self.unseen.load(Ordering::Relaxed)
     }
 
-    /// The background has received bytes that completed nothing; `polls` is another number after completions were taken.
+    /// Records that the background received bytes that completed nothing. `polls`: a count that
+    /// changes when completions are taken.
     pub(crate) fn sign(&self, polls: u32) {
         self.unseen.fetch_add(1, Ordering::Relaxed);
         if self.is_expected() || self.polls.swap(polls, Ordering::Relaxed) == polls {
@@ -83,19 +92,20 @@ impl ReplyWait {
         self.left.store(VAIN, Ordering::Relaxed);
     }
 
-    /// The program has asked for an event: it sleeps until there is one, and looks at no memory.
+    /// Disables the wait, because the program asked for an event: it sleeps until then, and does
+    /// not watch memory.
     pub(crate) fn sleeps(&self) {
         self.left.store(0, Ordering::Relaxed);
         self.seen.store(0, Ordering::Relaxed);
     }
 
-    /// A poll has waited, and something came.
+    /// Records a wait that ended with a reply.
     pub(crate) fn came(&self) {
         self.left.store(VAIN, Ordering::Relaxed);
         self.wanted.store(SIGNS, Ordering::Relaxed);
     }
 
-    /// A poll has waited in vain.
+    /// Records a wait without a reply.
     pub(crate) fn in_vain(&self) {
         let left = self.left.load(Ordering::Relaxed).saturating_sub(1);
         self.left.store(left, Ordering::Relaxed);
@@ -128,7 +138,7 @@ mod tests {
         let (reply, mut polls) = (ReplyWait::default(), 0);
         signs(&reply, &mut polls, SIGNS - 1);
         assert!(!reply.is_expected());
-        // Nothing was taken since: the program does not answer.
+        // No completions were taken since, so these do not count as signs.
         for _ in 0..100 {
             reply.sign(polls);
         }
@@ -150,7 +160,7 @@ mod tests {
         assert!(!reply.is_expected());
         signs(&reply, &mut polls, 1);
         assert!(reply.is_expected());
-        // One that comes makes up for all.
+        // One reply resets the number of misses and of signs.
         reply.in_vain();
         reply.came();
         for _ in 0..VAIN {
@@ -161,7 +171,7 @@ mod tests {
         assert!(reply.is_expected());
     }
 
-    /// A message that the far side takes; nothing follows it.
+    /// Exchanges one message that the far side completes; no reply follows.
     fn one_message(world: &World) {
         let World {
             near_cq,
@@ -186,7 +196,7 @@ mod tests {
             shared.received_unseen(shared.inner.polls());
         }
         assert!(shared.expects_reply());
-        // Each of these polls waits its moment, and nothing comes.
+        // Each of these polls waits its full time, and nothing comes.
         for _ in 0..VAIN {
             assert!(shared.expects_reply());
             one_message(&world);
@@ -205,7 +215,7 @@ mod tests {
         assert!(shared.expects_reply());
         assert!(!world.far_cq.req_notify(Notify::Any));
         assert!(!shared.expects_reply());
-        // The signs are counted anew, too.
+        // The number of signs starts again as well.
         let (reply, mut polls) = (ReplyWait::default(), 0);
         signs(&reply, &mut polls, SIGNS - 1);
         reply.sleeps();

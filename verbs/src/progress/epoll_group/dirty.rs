@@ -1,45 +1,48 @@
-//! Connections of a crowd that want a turn although nothing arrived: posts have staged something there.
+//! Members of a group that need a turn although nothing arrived, because posts staged requests
+//! there.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-/// Seats whose turn is due, oldest first; each is in it once, for its [`Member`](super::Member) knows.
+/// Members whose turn is due, oldest first. Each is listed once, because its
+/// [`Member`](super::Member) has a flag for it.
 #[derive(Default)]
 pub(super) struct DirtyList {
     queue: Mutex<Queue>,
-    /// Seats in it, for polls that look without the lock. Who is to miss nothing takes the lock.
+    /// Number of members, for polls that look without the lock. Code that must not miss one takes
+    /// the lock.
     len: AtomicUsize,
 }
 
 #[derive(Default)]
 struct Queue {
     members: VecDeque<u32>,
-    /// Threads that sleep on the crowd, or are about to.
+    /// Threads that sleep on the group or are about to.
     sleepers: u32,
 }
 
-/// What became of a seat that wants a turn.
+/// Result of listing a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Marked {
-    /// It is the first one: somebody has to see to it that a round comes.
+    /// The list was empty: the caller has to schedule a round.
     First,
-    /// It is behind others.
+    /// Listed after others.
     Queued,
-    /// A thread sleeps on the crowd: nobody would come.
+    /// A thread sleeps on the group, so no round would follow.
     Refused,
 }
 
 impl DirtyList {
-    /// Room for so many seats: later nothing allocates.
+    /// Makes room for this many members, so that later calls do not allocate.
     pub(super) fn reserve(&self, members: usize) {
         let mut queue = self.queue.lock();
         let missing = members.saturating_sub(queue.members.len());
         queue.members.reserve(missing);
     }
 
-    /// The seat wants a turn.
+    /// Lists a member for a turn.
     pub(super) fn push(&self, member: u32) -> Marked {
         let mut queue = self.queue.lock();
         if queue.sleepers > 0 {
@@ -53,7 +56,7 @@ impl DirtyList {
         }
     }
 
-    /// The seat that has waited longest.
+    /// Removes the member that has waited longest.
     pub(super) fn pop(&self) -> Option<u32> {
         let mut queue = self.queue.lock();
         let member = queue.members.pop_front();
@@ -61,26 +64,26 @@ impl DirtyList {
         member
     }
 
-    /// How many there are, or were a moment ago.
+    /// Number of members, perhaps outdated.
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.len.load(Ordering::Relaxed)
     }
 
-    /// Whether there is none, without doubt.
+    /// Returns true if the list is empty, checked under the lock.
     pub(super) fn is_empty(&self) -> bool {
         self.queue.lock().members.is_empty()
     }
 
-    /// A thread is about to sleep: from now on none is taken in. Gives how many are to be served before; none
-    /// slips in between.
+    /// Refuses members from now on, because a thread is about to sleep. Returns the number that
+    /// must be served first; no member can be added after this count.
     pub(super) fn sleep_begins(&self) -> usize {
         let mut queue = self.queue.lock();
         queue.sleepers += 1;
         queue.members.len()
     }
 
-    /// It is awake.
+    /// Records that a sleeping thread woke up.
     pub(super) fn sleep_ends(&self) {
         let mut queue = self.queue.lock();
         queue.sleepers = queue.sleepers.saturating_sub(1);

@@ -1,28 +1,29 @@
-//! Who received last in a crowd: while it is the only one, polls ask it alone.
+//! Last active member of a group. While it is the only one that receives, polls try it alone.
 //!
-//! A program that exchanges small messages with one peer of many waits for that peer. To ask the set, and then the
-//! connection that it names, takes two system calls and what the kernel does to keep the set; to ask the connection takes one, as
-//! where there is no crowd. So a look at the set that finds nobody is good for a short time: [`POLLS`] polls or [`NANOSECONDS`],
-//! whichever ends first. When the connection has received, the set is asked by the next poll: nobody in the crowd waits for
-//! another's second message.
+//! A program that exchanges small messages with one peer of many waits for that peer. A query of
+//! the set and then of the connection costs two system calls and the kernel's upkeep of the set.
+//! Trying the connection alone costs one, as without a group. A query that finds no ready member
+//! therefore holds for a short time: [`POLLS`] polls or [`NANOSECONDS`], whichever ends first.
+//! After the connection has received, the next poll queries the set, so that no member waits for
+//! the second message of another.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Polls that do without the set after a look that found nobody.
+/// Number of polls that skip the set after a query without ready members.
 const POLLS: u32 = 16;
-/// The same in time, for programs that poll rarely.
+/// The same limit as a time, for programs that poll rarely.
 const NANOSECONDS: u64 = 10_000;
-/// In place of the number of a seat.
+/// Value of `member` for none.
 const NOBODY: u32 = u32::MAX;
-/// In place of a time: the set is to be asked.
+/// Value of `queried_at` that makes the next poll query the set.
 const NEVER: u64 = 0;
 
-/// Hints alone: threads that poll at the same time may each overwrite what the other has noted, and the set is asked a
-/// poll sooner or later for it.
+/// Hints only: threads that poll at the same time may overwrite each other's values. As a result
+/// the set is queried a poll too early or too late.
 pub(super) struct LastActive {
-    /// The seat that received last, by itself.
+    /// Index of the last member that received while no other did.
     member: AtomicU32,
-    /// When the set was asked and had nobody, in nanoseconds of the device's clock.
+    /// Time of the last query without ready members, in nanoseconds of the device's clock.
     asked_at: AtomicU64,
     /// Polls since then.
     polls: AtomicU32,
@@ -39,7 +40,7 @@ impl Default for LastActive {
 }
 
 impl LastActive {
-    /// Whom a poll of now is to ask in place of the set.
+    /// Returns the member that this poll tries instead of the set, and counts the poll.
     pub(super) fn alone(&self, now: u64) -> Option<u32> {
         let member = self.member.load(Ordering::Relaxed);
         let asked_at = self.asked_at.load(Ordering::Relaxed);
@@ -53,12 +54,12 @@ impl LastActive {
         Some(member)
     }
 
-    /// The next poll asks the set.
+    /// Makes the next poll query the set.
     pub(super) fn ask_next(&self) {
         self.asked_at.store(NEVER, Ordering::Relaxed);
     }
 
-    /// The set was asked: these have received.
+    /// Records a query of the set and the members that received.
     pub(super) fn asked(&self, now: u64, received: Received) {
         match received {
             Received::Nobody => {
@@ -77,7 +78,7 @@ impl LastActive {
     }
 }
 
-/// Whom a look at the set had receive.
+/// Members that received after a query of the set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Received {
     Nobody,
@@ -86,7 +87,7 @@ pub(super) enum Received {
 }
 
 impl Received {
-    /// This one, too.
+    /// Adds a member.
     pub(super) fn and(self, member: u32) -> Self {
         match self {
             Received::Nobody => Received::One(member),

@@ -1,4 +1,4 @@
-//! Who sits in a crowd.
+//! Membership of QPs in an epoll group.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,8 +11,8 @@ use super::dirty::Marked;
 use crate::progress::background::Interest;
 use crate::qp::inner::QpInner;
 
-/// QPs by the number of their seat. A number is used again: an event that was for the one before gives the
-/// next one a turn too many, which does no harm.
+/// QPs by index. An index is reused: an event for the previous member gives the next one an extra
+/// turn, which is harmless.
 #[derive(Default)]
 pub(super) struct Members {
     qps: Vec<Weak<QpInner>>,
@@ -20,7 +20,7 @@ pub(super) struct Members {
 }
 
 impl Members {
-    /// Its number, and how many seats there are.
+    /// Adds a QP. Returns its index and the number of slots.
     pub(super) fn take(&mut self, qp: Weak<QpInner>) -> (u32, usize) {
         if let Some(index) = self.free.pop()
             && let Some(member) = self.qps.get_mut(index as usize)
@@ -28,7 +28,7 @@ impl Members {
             *member = qp;
             return (index, self.qps.len());
         }
-        // There are fewer QPs than that.
+        // The limit on QPs is lower than `u32::MAX`.
         let index = u32::try_from(self.qps.len()).unwrap_or(u32::MAX);
         self.qps.push(qp);
         (index, self.qps.len())
@@ -45,11 +45,11 @@ impl Members {
     }
 }
 
-/// The place of a QP in a crowd, as long as the QP exists.
+/// Membership of a QP in a group, for as long as the QP exists.
 pub(crate) struct Member {
     group: Arc<EpollGroup>,
     index: u32,
-    /// It is in the queue of those that want a turn.
+    /// Whether the member is in the list of dirty ones.
     dirty: AtomicBool,
 }
 
@@ -62,14 +62,14 @@ impl Member {
         }
     }
 
-    /// The crowd.
+    /// Group of this member.
     #[inline]
     pub(crate) fn group(&self) -> &Arc<EpollGroup> {
         &self.group
     }
 
-    /// The QP wants a turn although nothing arrived. False when nobody would give it one soon: a thread sleeps on the
-    /// crowd. Called under the lock of the QP.
+    /// Requests a turn although nothing arrived. Returns false if no turn would follow soon,
+    /// because a thread sleeps on the group. Called under the lock of the QP.
     pub(crate) fn mark_dirty(&self) -> bool {
         if self.dirty.swap(true, Ordering::AcqRel) {
             return true;
@@ -85,14 +85,14 @@ impl Member {
         true
     }
 
-    /// Its turn comes now; whoever asks from now on asks anew. Called before the lock of the QP is taken: what was staged
-    /// under that lock before is seen by that turn, and what is staged after asks again.
+    /// Clears the flag before a turn. Called before the lock of the QP is taken: that turn sees
+    /// everything staged under the lock before, and whatever is staged later sets the flag again.
     pub(super) fn clear_dirty(&self) {
         self.dirty.store(false, Ordering::Release);
     }
 
-    /// Changes which readiness of the descriptor the crowd looks for. Without any it is not in the set at all: a socket
-    /// that both sides have closed would be ready for ever.
+    /// Changes the readiness that the set reports for the descriptor. Without any, the descriptor
+    /// is removed, because a socket that both sides have closed would always be ready.
     pub(crate) fn change(
         &self,
         fd: BorrowedFd<'_>,
@@ -112,7 +112,7 @@ impl Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        // In the child of a fork the lock may be held by a thread that is no more.
+        // In the child of a fork the lock may be held by a thread that does not exist there.
         if self.group.device.fork_guard.is_here() {
             let left = self.group.members.write().leave(self.index);
             drop(left);

@@ -4,7 +4,7 @@ use super::*;
 use crate::clock::{machine_now, until};
 use crate::{AcceptOptions, ConnectOptions, Cq, Device, Pd, Qp, QpCaps, RecvWr, SendWr, Settings};
 
-/// A device whose background leaves alone for an hour what is polled.
+/// Device whose background leaves a polled connection alone for an hour.
 fn device() -> Device {
     let settings = Settings {
         takeover: Duration::from_secs(3600),
@@ -14,7 +14,7 @@ fn device() -> Device {
     Device::open(Arc::new(network), settings).unwrap()
 }
 
-/// Connections of two devices, all those of one side with one CQ.
+/// Connections between two devices; all those of one side share a CQ.
 struct World {
     cqs: [Cq; 2],
     pairs: Vec<[Qp; 2]>,
@@ -52,7 +52,8 @@ impl World {
             cqs,
             _pds: pds,
         };
-        // From here on polls receive: the background leaves alone for an hour what it finds ready.
+        // Ends when polls receive on both sides: from then on the background leaves ready
+        // connections alone for an hour.
         until(|| {
             for [ours, theirs] in &world.pairs {
                 world.ping(ours, theirs, 1);
@@ -74,7 +75,7 @@ impl World {
 
     fn ping(&self, from: &Qp, to: &Qp, side: usize) {
         to.post_recv(&RecvWr::new(1, &[])).unwrap();
-        // Its completion frees its place, for any number of pings.
+        // Its completion frees its slot of the send queue, so that any number of pings is possible.
         from.post_send(&SendWr::send(1, &[])).unwrap();
         let (mut received, mut sent) = (false, false);
         until(|| {
@@ -84,8 +85,8 @@ impl World {
         });
     }
 
-    /// Whether a look of the background that begins now finds the crowd polled. One that began earlier may still be under way, receive, and
-    /// have the polls counted anew.
+    /// Returns true if a look of the background that begins now finds the group polled. An earlier
+    /// look may still be running, receive something, and reset the count of polls.
     fn is_left_to_polls(&self, side: usize) -> bool {
         let group = self.group(side);
         let now = group.device.now();
@@ -104,7 +105,7 @@ impl World {
         self.pairs[0][side].inner().member().unwrap().group()
     }
 
-    /// Waits until the socket of somebody is readable.
+    /// Waits until a socket of this side is readable.
     fn ready(&self, side: usize) {
         let set = self.group(side).set.as_fd();
         let deadline = after(machine_now(), Duration::from_secs(60));
@@ -159,7 +160,7 @@ fn who_received_last_is_asked_alone_and_the_others_soon_after() {
     let [other, other_peer] = &world.pairs[3];
     world.ping(ours, theirs, 1);
     let group = world.group(1);
-    // A clock that stands still: the number of polls is what ends it.
+    // The clock is stopped, so that the number of polls is the limit.
     let now = group.device.now();
     let polled = || {
         group.poll(now, true);
@@ -185,7 +186,7 @@ fn who_received_last_is_asked_alone_and_the_others_soon_after() {
     assert!(polls.is_some_and(|polls| polls < 20), "{polls:?}");
 }
 
-/// 64 at a time, and a poll that finds none gives only those a turn that are ready.
+/// A poll without ready members gives no turns; a query returns up to 64 members.
 #[test]
 fn who_has_nothing_to_do_has_no_turn() {
     let world = World::new();
@@ -195,7 +196,7 @@ fn who_has_nothing_to_do_has_no_turn() {
         .iter()
         .map(|[ours, _]| ours.inner().lock())
         .collect();
-    // A turn by one that is about to sleep would take the locks, and never return.
+    // A sleeper's turn waits for the lock, so any turn would hang here.
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let done = world
@@ -227,7 +228,8 @@ fn while_a_thread_sleeps_nobody_becomes_hot_and_the_background_has_not_the_set()
     assert_eq!(group.dirty.len(), 0);
 }
 
-/// The look of the background has passed what is hot, and waits for a connection, when another one becomes hot.
+/// A member becomes dirty after the background has passed the dirty list, while it waits for the
+/// lock of another connection.
 #[test]
 fn what_becomes_hot_behind_the_look_of_the_background_is_looked_for_again() {
     let world = World::new();
