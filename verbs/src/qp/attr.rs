@@ -1,4 +1,4 @@
-//! What a QP tells of itself.
+//! Attributes of a QP, as queries return them.
 
 use std::net::SocketAddr;
 
@@ -11,53 +11,54 @@ use crate::engine::Connection;
 use crate::mem::Access;
 use crate::settings::Timeouts;
 
-/// What [`Qp::query`] tells (`ibv_query_qp`): how the QP stands now.
+/// Attributes and state of a QP, returned by [`Qp::query`] (`ibv_query_qp`).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct QpAttr {
-    /// The state.
+    /// Current state.
     pub state: QpState,
-    /// The same in the words of libibverbs (`qp_state`), as the table at [`QpState`] says: `Idle` is
-    /// `IBV_QPS_INIT` once that was asked for, and `IBV_QPS_RESET` before.
+    /// The state as libibverbs names it (`qp_state`), by the table at [`QpState`]. `Idle` is
+    /// `IBV_QPS_INIT` after the program asked for that, and `IBV_QPS_RESET` before.
     pub ibv_state: IbvQpState,
     /// Whether the send queue is still being drained for a graceful close (`sq_draining`).
     pub sq_draining: bool,
-    /// What the peer may do through this QP.
+    /// Rights of the peer through this QP.
     pub access: Access,
-    /// The sizes of the queues, as granted: just what was asked for.
+    /// Sizes of the queues, exactly as requested.
     pub caps: QpCaps,
-    /// Reads and atomic operations that the peer may have outstanding (`max_dest_rd_atomic`): as negotiated, 0
-    /// before MPA startup is done.
+    /// Number of RDMA Reads and Atomic Operations that the peer may have outstanding
+    /// (`max_dest_rd_atomic`), as negotiated; 0 before MPA startup is done.
     pub ird: u16,
-    /// Reads and atomic operations that this side may have outstanding (`max_rd_atomic`): as negotiated, 0
-    /// before MPA startup is done.
+    /// Number of RDMA Reads and Atomic Operations that this side may have outstanding
+    /// (`max_rd_atomic`), as negotiated; 0 before MPA startup is done.
     pub ord: u16,
-    /// Of [`ird`](Self::ird), places that are taken now: requests that are not answered in whole (no such number in
-    /// the verbs). 0 when there is no connection.
+    /// Number of requests counted against [`ird`](Self::ird) that are not fully answered yet; 0
+    /// without a connection. (The verbs have no such number.)
     pub ird_used: u16,
-    /// The same of [`ord`](Self::ord): requests of this side that wait for their answer.
+    /// Number of requests of this side counted against [`ord`](Self::ord) that await their
+    /// response; 0 without a connection.
     pub ord_used: u16,
-    /// Our end of the connection that there is or was last.
+    /// Local address of the current or last connection.
     pub local: Option<SocketAddr>,
-    /// The peer's end of it.
+    /// Address of the peer of the current or last connection.
     pub peer: Option<SocketAddr>,
-    /// How long each step of a connection may last.
+    /// Time limits of the steps of a connection.
     pub timeouts: Timeouts,
-    /// When a silent peer is taken for dead; `None`: the network decides.
+    /// Time after which a silent peer is considered dead; `None`: the network decides.
     pub keepalive: Option<Keepalive>,
 }
 
-/// What a QP was made with (`ibv_qp_init_attr`).
+/// Attributes with which a QP was created (`ibv_qp_init_attr`).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct QpInit {
-    /// The sizes of the queues.
+    /// Sizes of the queues.
     pub caps: QpCaps,
-    /// What the peer may do through the QP at first, and again after a reset.
+    /// Rights of the peer through the QP after creation and after a reset.
     pub access: Access,
     /// Whether every request of the send queue makes a completion (`sq_sig_all`).
     pub signal_all: bool,
-    /// The program's own number (`qp_context`).
+    /// Number of the program's own (`qp_context`).
     pub context: u64,
 }
 
@@ -74,7 +75,8 @@ fn ibv_state(conn: &Connection) -> IbvQpState {
 }
 
 impl Qp {
-    /// How the QP stands now (`ibv_query_qp`). In the child of a fork: in `Error`, without a connection.
+    /// Returns the current attributes and state (`ibv_query_qp`). In the child of a fork the state
+    /// is `Error`, without a connection.
     #[must_use]
     pub fn query(&self) -> QpAttr {
         let mut attr = QpAttr {
@@ -111,8 +113,8 @@ impl Qp {
         attr
     }
 
-    /// Name of the congestion control of the TCP connection as it is now: the kernel's (`reno`, `cubic`, `bbr` ...), or
-    /// `none`, `reno` or `cubic` of a TCP in user space. `None` without a connection.
+    /// Name of the congestion control of the TCP connection: the kernel's (`reno`, `cubic`, `bbr`
+    /// ...), or `none`, `reno` or `cubic` for TCP in user space. `None` without a connection.
     #[must_use]
     pub fn congestion_control(&self) -> Option<String> {
         if self.is_inherited() {
@@ -122,7 +124,7 @@ impl Qp {
         locked.driven.llp.as_ref()?.congestion_control()
     }
 
-    /// What it was made with (`ibv_qp_init_attr`).
+    /// Returns the attributes with which the QP was created (`ibv_qp_init_attr`).
     #[must_use]
     pub fn init_attr(&self) -> QpInit {
         self.made.init()

@@ -1,4 +1,4 @@
-//! How a QP is made: its queues, its rights, and what the program wants to remember of it.
+//! Builder of QPs: queue sizes, access rights and options.
 
 use std::sync::Arc;
 
@@ -17,7 +17,8 @@ use crate::pd::Pd;
 use crate::settings::OnNoReceive;
 use crate::srq::Srq;
 
-/// What a QP is made with (`ibv_qp_init_attr`); [`Pd::qp`] begins, [`build`](Self::build) ends.
+/// Attributes of a new QP (`ibv_qp_init_attr`). [`Pd::qp`] creates the builder, and
+/// [`build`](Self::build) the QP.
 ///
 /// ```
 /// use uwarp_verbs::{Access, Device, QpCaps};
@@ -63,65 +64,72 @@ impl QpBuilder {
         }
     }
 
-    /// The sizes of its queues (`ibv_qp_init_attr.cap`). Default: [`QpCaps::default`].
+    /// Sets the sizes of the queues (`ibv_qp_init_attr.cap`). Default: [`QpCaps::default`].
     pub fn caps(mut self, caps: QpCaps) -> Self {
         self.caps = caps;
         self
     }
 
-    /// What the peer may do through this QP (`ibv_qp_attr.qp_access_flags`), whatever a region
-    /// allows beyond that. Default: [`Access::ALL`].
+    /// Sets the rights of the peer through this QP (`ibv_qp_attr.qp_access_flags`). They restrict
+    /// the rights that regions grant. Default: [`Access::ALL`].
     pub fn access(mut self, access: Access) -> Self {
         self.access = access;
         self
     }
 
-    /// Whether every request of the send queue makes a completion when it succeeds, also one that was posted with
-    /// [`SendWr::unsignaled`](crate::SendWr::unsignaled) (`ibv_qp_init_attr.sq_sig_all`). Default: no.
+    /// Makes every request of the send queue produce a completion on success, even one posted with
+    /// [`SendWr::unsignaled`](crate::SendWr::unsignaled) (`ibv_qp_init_attr.sq_sig_all`). Default:
+    /// no.
     pub fn signal_all(mut self, all: bool) -> Self {
         self.signal_all = all;
         self
     }
 
-    /// A number of the program's own, which [`Qp::context`] gives back (`ibv_qp_init_attr.qp_context`). Default: 0.
+    /// Sets a number of the program's own, returned by [`Qp::context`]
+    /// (`ibv_qp_init_attr.qp_context`). Default: 0.
     pub fn context(mut self, context: u64) -> Self {
         self.context = context;
         self
     }
 
-    /// When a silent peer of this QP is taken for dead (TCP's keep-alive, RFC 1122 section 4.2.3.6). Default: what
-    /// [`Settings::keepalive`](crate::Settings) says.
+    /// Sets when a silent peer of this QP is considered dead (TCP keep-alive, RFC 1122 section
+    /// 4.2.3.6). Default: [`Settings::keepalive`](crate::Settings).
     pub fn keepalive(mut self, keepalive: Keepalive) -> Self {
         self.keepalive = Some(keepalive);
         self
     }
 
-    /// Takes receives from this shared receive queue in place of a queue of its own (`ibv_qp_init_attr.srq`):
-    /// `max_recv_wr` and `max_recv_sge` then mean nothing. It may be of another domain, whose memory the receives name.
+    /// Takes receives from a shared receive queue instead of one of its own
+    /// (`ibv_qp_init_attr.srq`). `max_recv_wr` and `max_recv_sge` are then ignored. The SRQ may
+    /// belong to another protection domain; its receives name memory of that domain.
     pub fn srq(mut self, srq: &Srq) -> Self {
         self.srq = Some(srq.clone());
         self
     }
 
-    /// What happens when a message of the peer finds no receive (RFC 5041 section 7.1). Default: as
-    /// [`Settings::on_no_receive`](crate::Settings::on_no_receive) says.
+    /// Sets the reaction to a message from the peer that finds no receive (RFC 5041 section 7.1).
+    /// Default: [`Settings::on_no_receive`](crate::Settings::on_no_receive).
     pub fn on_no_receive(mut self, what: OnNoReceive) -> Self {
         self.on_no_receive = Some(what);
         self
     }
 
-    /// Whether a request is taken although its elements name memory that may not be used, as RNICs do it. It completes with
-    /// [`Status::LocalProtection`](crate::Status::LocalProtection), which ends the connection: a request of the send queue
-    /// once all before it have completed, a receive when a message reaches that memory. Default: no, and the post says so.
+    /// Accepts requests whose elements name memory that may not be used, as RNICs do. Default: no,
+    /// and posting such a request fails.
+    ///
+    /// Such a request completes with [`Status::LocalProtection`](crate::Status::LocalProtection),
+    /// which ends the connection. A request of the send queue does so after all requests before it
+    /// have completed, a receive when a message reaches the memory.
     pub fn late_faults(mut self, late: bool) -> Self {
         self.late_faults = late;
         self
     }
 
-    /// Makes the QP (`ibv_create_qp`). Its completions go to the two CQs, which may be one and the same.
+    /// Creates the QP (`ibv_create_qp`). `send_cq` and `recv_cq` may be the same CQ.
     ///
     /// # Errors
-    /// [`DeviceError`]: a size that the device or the domain does not allow, a limit, a CQ or an SRQ of another device.
+    /// [`DeviceError`] for a size that the device or the domain does not allow, for an exceeded
+    /// limit, and for a CQ or an SRQ of another device.
     pub fn build(self, send_cq: &Cq, recv_cq: &Cq) -> Result<Qp, DeviceError> {
         let QpBuilder { pd, caps, .. } = &self;
         let device = pd.device();
@@ -137,7 +145,8 @@ impl QpBuilder {
             0,
             limits.max_inline_data,
         )?;
-        // 5040-8.1.1-07: of another device is of somebody else, as far as can be told; within one, the program decides.
+        // 5040-8.1.1-07: objects of another device count as those of another user. Within one
+        // device the program decides.
         for (cq, what) in [(send_cq, "send CQ"), (recv_cq, "receive CQ")] {
             if !cq.is_of(device) {
                 return Err(DeviceError::OtherDevice { what });
@@ -191,17 +200,17 @@ impl QpBuilder {
         Ok(Qp::new(inner, self, send_cq.clone(), recv_cq.clone()))
     }
 
-    /// The SRQ that was chosen.
+    /// SRQ of the QP, if one was chosen.
     pub(crate) fn chosen_srq(&self) -> Option<&Srq> {
         self.srq.as_ref()
     }
 
-    /// The domain it is made in.
+    /// Protection domain of the QP.
     pub(crate) fn pd(&self) -> &Pd {
         &self.pd
     }
 
-    /// All that the program chose.
+    /// Attributes chosen by the program.
     pub(crate) fn init(&self) -> QpInit {
         QpInit {
             caps: self.caps,

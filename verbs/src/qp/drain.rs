@@ -1,17 +1,19 @@
-//! Waiting until queues are empty.
+//! Waiting until a queue is empty.
 
 use std::time::Duration;
 
 use super::Qp;
 
 impl Qp {
-    /// Waits until every request that is in the send queue now has completed, as `ib_drain_sq` does: with success or
-    /// not, signaled or not. Requests that are posted meanwhile are not waited for. The completions are in the send
-    /// CQ when this returns.
+    /// Waits until every request that is now in the send queue has completed (`ib_drain_sq`),
+    /// successfully or not, signaled or not.
     ///
-    /// It does not make requests fail: on a connection that stands they complete as the network takes them; after
-    /// a disconnect or an error they are flushed. False when `timeout` passed first, and in
-    /// the child of a fork.
+    /// Requests posted meanwhile are not waited for. When this returns true, the completions are in
+    /// the send CQ.
+    ///
+    /// This call does not make requests fail. On an open connection they complete as the network
+    /// accepts them; after a disconnect or an error they are flushed. Returns false if `timeout`
+    /// passed first, and in the child of a fork.
     #[must_use]
     pub fn drain_sends(&self, timeout: Duration) -> bool {
         if self.is_inherited() {
@@ -22,10 +24,12 @@ impl Qp {
         inner.drain(Some(timeout), |conn| conn.sq.completed_to() >= posted_to)
     }
 
-    /// Waits until every receive that this QP has now has completed, as `ib_drain_rq` does. On a connection that
-    /// stands, receives complete as the peer sends: close it or reset the QP first to have them flushed. Of a shared
-    /// receive queue only the receive of a message under way is waited for; the others are not this QP's. False when
-    /// `timeout` passed first.
+    /// Waits until every receive that this QP has now has completed (`ib_drain_rq`).
+    ///
+    /// On an open connection receives complete as the peer sends. Close the connection or reset the
+    /// QP first to have them flushed. With a shared receive queue only the receive of a message in
+    /// progress is waited for, because the others do not belong to this QP. Returns false if
+    /// `timeout` passed first, and in the child of a fork.
     #[must_use]
     pub fn drain_receives(&self, timeout: Duration) -> bool {
         if self.is_inherited() {

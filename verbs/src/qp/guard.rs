@@ -1,7 +1,8 @@
-//! The lock of a QP, and what follows when it is released.
+//! Lock of a QP, and the notifications after its release.
 //!
-//! Whatever is done under the lock may complete work requests and change the connection's state. Tasks that wait
-//! for that are woken by whoever did it, after the lock is gone: a waker is somebody else's code.
+//! Any work done under the lock may complete work requests and change the connection's state. The
+//! thread that did it wakes the waiting tasks, but only after it has released the lock, because a
+//! waker runs foreign code.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,39 +13,43 @@ use parking_lot::{Mutex, MutexGuard};
 use super::inner::Locked;
 use crate::trace;
 
-/// Told whenever the lock of a QP was released.
+/// Observer that is notified after each release of a QP's lock.
 pub(crate) trait Watcher: Send + Sync {
-    /// No lock is held. `changed`: the state of the connection may be another one. Look at the CQs, too.
+    /// Called without locks. `changed`: the state of the connection may have changed. The CQs may
+    /// have new completions in any case.
     fn unlocked(&self, changed: bool);
 }
 
-/// Who watches a QP; nobody does unless it is used by tasks.
+/// Watcher of a QP, set only if tasks use the QP, and the output that waits for the release of the
+/// lock.
 #[derive(Default)]
 pub(super) struct Watched {
     watcher: OnceLock<Arc<dyn Watcher>>,
     changed: AtomicBool,
-    /// What standard error did not take at once, of a trace. There is one end for a connection.
+    /// Part of a trace that standard error did not take at once. At most one, because a connection
+    /// ends once.
     unsaid: Mutex<Option<String>>,
     has_unsaid: AtomicBool,
 }
 
 impl Watched {
-    /// From now on `watcher` is told. There is one for a QP.
+    /// Sets the watcher, of which a QP has at most one.
     pub(super) fn set(&self, watcher: Arc<dyn Watcher>) {
         let _ = self.watcher.set(watcher);
     }
 
-    /// Whether there is somebody to tell.
+    /// Returns true if there is a watcher.
     pub(super) fn is_set(&self) -> bool {
         self.watcher.get().is_some()
     }
 
-    /// The state of the connection may have changed. Called under the lock.
+    /// Records that the state of the connection may have changed. Called under the lock.
     pub(super) fn changed(&self) {
         self.changed.store(true, Ordering::Release);
     }
 
-    /// Has whoever releases the lock write this to standard error, which may block.
+    /// Leaves this text to be written to standard error after the release of the lock, because
+    /// writing may block.
     pub(super) fn tell_unlocked(&self, text: Option<String>) {
         if text.is_some() {
             *self.unsaid.lock() = text;
@@ -66,14 +71,15 @@ impl Watched {
     }
 }
 
-/// The lock of a QP. Do not hold another lock when it is dropped: tasks are woken then.
+/// Guard of a QP's lock. The thread may hold no other lock when it drops the guard, because that
+/// wakes tasks.
 pub(crate) struct QpGuard<'a> {
-    // The order of the fields is the order in which they are dropped.
+    // Fields are dropped in the order of their declaration.
     pub(super) locked: MutexGuard<'a, Locked>,
     _then: Then<'a>,
 }
 
-/// Dropped after the lock.
+/// Runs the notifications when it is dropped after the lock.
 struct Then<'a>(&'a Watched);
 
 impl<'a> QpGuard<'a> {

@@ -1,4 +1,4 @@
-//! A QP behind its lock: who may drive it, and what follows a turn.
+//! State of a QP under its lock, and the steps that follow each turn.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,81 +27,82 @@ use crate::qp::guard::{QpGuard, Watched, Watcher};
 use crate::trace;
 use crate::wait::after;
 
-/// A QP: the part that its handle, its CQs and the background thread share.
+/// State of a QP that its handle, its CQs and the background share.
 pub(crate) struct QpInner {
     pub(crate) ctx: Arc<QpContext>,
     pub(crate) device: Arc<DeviceInner>,
-    /// Where its asynchronous events go.
+    /// Queue of its asynchronous events.
     events: Arc<EventQueue>,
-    /// Where sends and receives complete; these poll it.
+    /// CQs for sends and for receives; polling them gives the QP turns.
     cqs: [Arc<CqShared>; 2],
-    /// When a thread of the consumer that polls last gave this connection a turn, in nanoseconds of the device's clock.
-    /// (Polls of its crowd are the crowd's.)
+    /// Time of the last turn by a polling thread of the consumer, in nanoseconds of the device's
+    /// clock. (Polls of a group are recorded in the group.)
     pub(super) polled_at: AtomicU64,
     /// `Settings::takeover`, in nanoseconds.
     pub(super) takeover: u64,
-    /// Polls in a row that found the lock taken.
+    /// Consecutive polls that found the lock taken.
     pub(super) lock_misses: LockMisses,
-    /// Its place among many connections of a CQ.
+    /// Membership in an epoll group.
     member: OnceLock<Member>,
     state: Mutex<Locked>,
-    /// Itself.
+    /// Weak reference to this object.
     this: Weak<QpInner>,
     /// Notified whenever the state of the connection may have changed.
     changed: Condvar,
-    /// The same for tasks.
+    /// Notifications of tasks about such changes.
     pub(super) watched: Watched,
-    /// It was destroyed: nobody is told of it any more.
+    /// Set when the QP was destroyed: it raises no further events.
     muted: AtomicBool,
     place: QpPlace,
 }
 
-/// What a QP has from the accounts of the device and of its domain, as long as it exists.
+/// Resources of a QP on the accounts of the device and of its domain, held as long as it exists.
 pub(crate) struct QpPlace {
-    /// Itself, and its receives.
+    /// Charges for the QP and for its receives.
     pub(crate) in_pd: [PdCharge; 2],
     pub(crate) _place: Place,
-    /// Regions that are for this QP alone hold it too.
+    /// Number of the QP. Regions that belong to this QP alone hold it too.
     pub(crate) num: Arc<Number>,
 }
 
-/// What a connection has from the accounts of its peer.
+/// Resources of a connection on the accounts of its peer.
 pub(crate) struct Held {
     pub(crate) peer: Arc<PeerAccount>,
-    /// A place among the connections that the peer opened; `None` where we connected.
+    /// Charge for a connection that the peer opened; `None` if this side connected.
     pub(crate) place: Option<Charge>,
-    /// Places for the peer's Reads.
+    /// Slots for RDMA Reads of the peer.
     pub(crate) ird: ReadPlaces,
 }
 
-/// What the lock protects.
+/// State protected by the lock.
 pub(crate) struct Locked {
     pub(crate) driven: Driven,
     pub(crate) registration: Registration,
-    /// Whether a poll received what came last. Then it will receive what comes next; otherwise the program does not
-    /// poll all the time, although it may have polled just now.
+    /// Whether a poll received the last bytes. If so, polls will receive the next ones. Otherwise
+    /// the program does not poll continuously, even if it polled just now.
     pub(super) polls_receive: bool,
     addrs: Option<Addrs>,
-    /// Where to connect anew for a retry with MPA revision 1.
+    /// Addresses for a new connection, used for a retry with MPA revision 1.
     pub(super) target: Option<(Option<SocketAddr>, SocketAddr)>,
-    /// Threads that wait for work to complete: every turn wakes them.
+    /// Number of threads that wait for work to complete; every turn wakes them.
     pub(crate) drainers: u32,
-    /// Connections that have ended while threads wait on their descriptors: closed when those leave.
+    /// LLP connections that ended while threads waited on their descriptors, closed when these
+    /// threads leave.
     pub(super) retired: Vec<(Box<dyn Llp>, Option<Charge>)>,
-    /// From the first byte for the peer until the LLP has gone.
+    /// Held from the first byte sent to the peer until the LLP is gone.
     pub(super) held: Option<Held>,
-    /// Who is told how the connection goes: a CM id.
+    /// Observer of the connection's events: a CM id.
     observed: Option<Observed>,
 }
 
-/// The two ends of a connection.
+/// Addresses of the two ends of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Addrs {
     pub(crate) local: SocketAddr,
     pub(crate) peer: SocketAddr,
 }
 
-/// Who gave the connection its turn.
+/// Kind of thread that gave the connection its turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Driver {
     Consumer,
@@ -160,7 +161,7 @@ impl QpInner {
         qp
     }
 
-    /// Its number, in use as long as somebody has this.
+    /// Number of the QP; it stays in use while a reference is held.
     pub(crate) fn number(&self) -> Arc<Number> {
         Arc::clone(&self.place.num)
     }
@@ -173,30 +174,30 @@ impl QpInner {
         Some(QpGuard::new(self.state.try_lock()?, &self.watched))
     }
 
-    /// From now on `watcher` is told whenever the lock was released.
+    /// Sets the watcher that is notified after each release of the lock.
     pub(crate) fn watch(&self, watcher: Arc<dyn Watcher>) {
         self.watched.set(watcher);
     }
 
-    /// Wakes those who wait for the QP. Called under its lock.
+    /// Wakes the threads and tasks that wait for the QP. Called under its lock.
     pub(crate) fn changed(&self) {
         self.changed.notify_all();
         self.watched.changed();
     }
 
-    /// Takes a seat in this crowd, if it has none.
+    /// Joins this epoll group if the QP is in none.
     pub(crate) fn sit(self: &Arc<Self>, group: &Arc<EpollGroup>) -> &Member {
         self.member
             .get_or_init(|| group.member(Arc::downgrade(self)))
     }
 
-    /// Its seat, once there was one.
+    /// Membership in an epoll group, once there is one.
     #[inline]
     pub(crate) fn member(&self) -> Option<&Member> {
         self.member.get()
     }
 
-    /// Its seat, while its crowd looks after it.
+    /// Membership, while the group handles the descriptor.
     #[inline]
     pub(super) fn taken_member(&self, locked: &Locked) -> Option<&Member> {
         match locked.registration.owner {
@@ -205,7 +206,7 @@ impl QpInner {
         }
     }
 
-    /// Does something with the connection, then sends what came of it.
+    /// Runs `act` on the connection, then sends the resulting bytes.
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Connection) -> T) -> T {
         let mut locked = self.lock();
         locked.driven.conn.set_now(self.device.now());
@@ -216,13 +217,13 @@ impl QpInner {
         value
     }
 
-    /// The account of its protection domain.
+    /// Account of its protection domain.
     pub(crate) fn in_pd(&self) -> &Arc<PdAccount> {
         let [itself, _receives] = &self.place.in_pd;
         itself.account()
     }
 
-    /// Hands events to the device, and wakes those who wait for the QP.
+    /// Delivers events to the device, and wakes threads that wait for the QP.
     pub(crate) fn publish(&self, locked: &mut Locked) {
         if !locked.driven.conn.events.is_empty() {
             self.publish_events(locked);
@@ -239,13 +240,14 @@ impl QpInner {
         }
     }
 
-    /// The events of [`publish`](Self::publish). Apart, because nearly every turn has none.
+    /// Event part of [`publish`](Self::publish). A separate function, because nearly every turn has
+    /// no events.
     #[cold]
     fn publish_events(&self, locked: &mut Locked) {
         let events = &locked.driven.conn.events;
         let ended = |event: &AsyncEvent| matches!(event, AsyncEvent::Ended { .. });
         if self.ctx.settings.trace_errors && events.iter().any(ended) {
-            // Before anybody hears of the end, and perhaps ends the process.
+            // Before the program learns of the end, because it may exit then.
             let text = trace::end(&locked.driven.conn, locked.addrs);
             self.watched
                 .tell_unlocked(text.and_then(trace::say_at_once));
@@ -255,7 +257,7 @@ impl QpInner {
         for event in events.drain(..) {
             match event.object() {
                 EventObject::Qp(number) if muted && number == self.ctx.qp_num => {}
-                // It may be of another context than the QP.
+                // The CQ may belong to another context than the QP.
                 EventObject::Cq(number) => {
                     let mut cqs = self.cqs.iter();
                     if let Some(cq) = cqs.find(|cq| cq.inner.num() == number) {
@@ -265,24 +267,25 @@ impl QpInner {
                 _ => self.events.push(event),
             }
         }
-        // What was reserved and not agreed upon goes back.
+        // Returns the Read slots that were reserved and not negotiated.
         if let (Some(held), Some(negotiated)) = (&mut locked.held, &locked.driven.conn.negotiated) {
             held.ird.shrink_to(negotiated.ird);
         }
         self.changed();
     }
 
-    /// Tells `observer` no more.
+    /// Stops notifications to `observer`.
     pub(crate) fn unobserve(&self, observer: &dyn Observer) {
         let mut locked = self.state.lock();
         let wanted = std::ptr::from_ref(observer).cast();
-        // Dropped without the lock.
+        // Dropped after the lock is released.
         let observed = locked.observed.take_if(|observed| observed.is(wanted));
         drop(locked);
         drop(observed);
     }
 
-    /// Waits until `done`, up to `timeout`; it is looked at after every turn. The background drives meanwhile.
+    /// Waits up to `timeout` until `done` returns true, which is checked after every turn. The
+    /// background drives the connection meanwhile.
     pub(crate) fn drain(
         &self,
         timeout: Option<Duration>,
@@ -297,15 +300,15 @@ impl QpInner {
         drained.is_some()
     }
 
-    /// What follows every turn: events go out, the LLP ends or is connected anew, the descriptor and
-    /// the timer are armed.
+    /// Steps that follow every turn: delivers events, ends or reconnects the LLP, and arms the
+    /// descriptor and the timer.
     pub(super) fn settle(&self, locked: &mut Locked, outcome: Outcome, driver: Driver) {
         self.publish(locked);
         if outcome.reconnect {
             self.reconnect(locked);
             return;
         }
-        // Between two attempts to connect there is no LLP that could be over.
+        // Between two attempts to connect there is no LLP, but the connection has not ended.
         let given_up = locked.driven.llp.is_none()
             && locked.held.is_some()
             && !locked.driven.conn.is_connecting_tcp();
@@ -335,22 +338,24 @@ impl QpInner {
         let is_hot =
             || sits && driver == Driver::Consumer && member.is_some_and(Member::mark_dirty);
         if outcome.more && !llp.wants_write_event() && !is_hot() {
-            // Its descriptor tells only what is new.
+            // An edge-triggered descriptor reports only new bytes.
             registration.set_timer(background, Some(self.device.now()));
         }
     }
 
-    /// The end of the QP: waits until its asynchronous events are acknowledged, and raises none from then on.
+    /// Waits until all asynchronous events of the QP are acknowledged, and raises none from then
+    /// on.
     ///
     /// # Errors
-    /// When `timeout` passed first: how many events are not acknowledged.
+    /// Number of unacknowledged events, if `timeout` passed first.
     pub(crate) fn mute(&self, timeout: Option<Duration>) -> Result<(), u64> {
         let object = EventObject::Qp(self.ctx.qp_num);
         let deadline = (self.device.patience(timeout)).map(|timeout| after(machine_now(), timeout));
         loop {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(machine_now()));
             self.events.acknowledged(object, left)?;
-            // Under this lock no thread raises an event. One that was raised and taken since is waited for.
+            // No thread raises an event under this lock. An event raised and taken since the last
+            // check is waited for.
             let _locked = self.state.lock();
             if self.events.retire(object, Some(Duration::ZERO)).is_ok() {
                 self.muted.store(true, Ordering::Relaxed);
@@ -362,20 +367,21 @@ impl QpInner {
     /// Waits until the asynchronous events that were taken are acknowledged.
     ///
     /// # Errors
-    /// As [`mute`](Self::mute).
+    /// See [`mute`](Self::mute).
     pub(crate) fn wait_acknowledged(&self, timeout: Option<Duration>) -> Result<(), u64> {
         let object = EventObject::Qp(self.ctx.qp_num);
         self.events
             .acknowledged(object, self.device.patience(timeout))
     }
 
-    /// Waits until `done` gives a value or `timeout` has passed. The background drives meanwhile.
+    /// Waits until `done` returns a value or `timeout` has passed. The background drives the
+    /// connection meanwhile.
     pub(crate) fn wait_until<T>(
         &self,
         timeout: Option<Duration>,
         mut done: impl FnMut(&mut Locked) -> Option<T>,
     ) -> Option<T> {
-        // Of the machine's clock, by which threads sleep.
+        // By the machine's clock, because threads sleep by it.
         let deadline = (self.device.patience(timeout)).map(|timeout| after(machine_now(), timeout));
         let mut locked = self.lock();
         loop {
@@ -397,7 +403,7 @@ impl QpInner {
         }
     }
 
-    /// Receives were posted: a message of the peer that waits for one goes on.
+    /// Continues a message of the peer that waits for a receive, after receives were posted.
     pub(crate) fn go_on(&self, locked: &mut Locked) {
         if locked.driven.conn.is_starving() {
             let outcome = locked.driven.turn(&self.device.pool, self.device.now());
@@ -407,8 +413,9 @@ impl QpInner {
         }
     }
 
-    /// The handle is gone. A connection with work under way is reset; an idle one closes gracefully
-    /// in the background. With `discards`, outstanding work ends without a completion.
+    /// Closes the connection after the handle was dropped: resets it if work is outstanding,
+    /// otherwise closes it gracefully in the background. With `discards`, outstanding work makes no
+    /// completion.
     pub(crate) fn orphan(self: &Arc<Self>, discards: bool) {
         let mut locked = self.lock();
         locked.driven.conn.set_now(self.device.now());
@@ -421,7 +428,7 @@ impl QpInner {
         conn.give_up_own();
         conn.rq.leave();
         let outcome = if conn.is_starving() {
-            // What waits for a receive waits in vain.
+            // No receive will come for the waiting message.
             locked.driven.turn(&self.device.pool, self.device.now())
         } else {
             locked.driven.push(&self.device.pool)
@@ -440,12 +447,12 @@ impl QpInner {
 }
 
 impl Locked {
-    /// Reports the connection that begins to `observer`.
+    /// Sets the observer of the connection that begins.
     pub(crate) fn set_observer(&mut self, observer: Option<Arc<dyn Observer>>) {
         self.observed = observer.map(Observed::new);
     }
 
-    /// There is a stream between these two ends.
+    /// Records the addresses of the stream.
     pub(super) fn set_addrs(&mut self, llp: &dyn Llp) {
         let (local, peer) = (llp.local_addr(), llp.peer_addr());
         self.addrs = Some(Addrs { local, peer });
@@ -454,7 +461,7 @@ impl Locked {
         span.record("peer", tracing::field::display(peer));
     }
 
-    /// The two ends, once there is (or was) a connection.
+    /// Addresses of the current or last connection.
     pub(crate) fn addrs(&self) -> Option<Addrs> {
         self.addrs
     }
@@ -473,15 +480,16 @@ impl Source for QpInner {
         let mut locked = self.lock();
         locked.registration.timers_pass(now);
         if locked.driven.llp.is_none() {
-            // Polls give no turn to a connection that is to be tried again.
+            // Polls give no turn to a connection that waits for its next attempt to connect.
             self.ask_again(&mut locked, now);
             return Verdict::Settled;
         }
         let polls_drive = locked.polls_receive || !locked.driven.conn.tx.is_empty();
-        // In a crowd it is the crowd that may be polled, and what comes here is a time that has come.
+        // The polls of a group are recorded in the group; for its members only a timer leads here.
         let is_seated = locked.registration.owner.is_seated();
         if polls_drive && !is_seated && self.polled_alone(now) {
-            // A thread that polls takes care of it. Whatever woke us is not lost: we look again.
+            // A polling thread handles the event. It is not lost, because the background looks
+            // again.
             let Locked {
                 driven,
                 registration,
@@ -499,7 +507,7 @@ impl Source for QpInner {
         let (_, received_now) = locked.driven.moved();
         locked.polls_receive &= received == received_now;
         drop(locked);
-        // A program that drives its device itself gets what it asks for, and no more.
+        // With manual progress the program gets turns only from the calls that it makes.
         if received != received_now && !self.device.background.is_manual() {
             for (cq, polls) in self.cqs.iter().zip(polls) {
                 cq.received_unseen(polls);
@@ -510,7 +518,7 @@ impl Source for QpInner {
     }
 }
 
-/// Keeps the compiler honest: a QP moves between threads with the memory it has pinned.
+/// Compile-time check: a QP moves between threads together with the memory it has pinned.
 const _: fn() = || {
     fn assert_send_sync<T: Send + Sync>() {}
     assert_send_sync::<QpInner>();

@@ -1,4 +1,4 @@
-//! Queue pairs: posting work, connecting, closing.
+//! Queue pairs: posting work requests, connecting and closing.
 
 pub(crate) mod attr;
 pub(crate) mod builder;
@@ -35,21 +35,24 @@ use posting::each;
 use state::QpState;
 use wr::{BindWr, RecvWr, SendWr};
 
-/// Sizes of a QP's queues (`ibv_qp_cap`).
+/// Sizes of the queues of a QP (`ibv_qp_cap`).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct QpCaps {
-    /// Places of the send queue. A request has its place from the post until its completion is polled, or, if it is
-    /// unsignaled and succeeds, until a later completion of the queue is polled. A queue whose requests are all
-    /// unsignaled therefore stays full after this many. Default: 128.
+    /// Capacity of the send queue, in work requests. Default: 128.
+    ///
+    /// A request occupies a slot from the post until its completion is polled. A request that is
+    /// unsignaled and succeeds occupies its slot until a later completion of the queue is polled. A
+    /// queue whose requests are all unsignaled therefore stays full after this many.
     pub max_send_wr: u32,
-    /// Places of the receive queue. A receive has its place from the post until its completion is polled. Default: 128.
+    /// Capacity of the receive queue, in work requests. A receive occupies a slot from the post
+    /// until its completion is polled. Default: 128.
     pub max_recv_wr: u32,
-    /// Scatter/gather elements of one send work request. Default: 4.
+    /// Maximum number of scatter/gather elements in a send work request. Default: 4.
     pub max_send_sge: u32,
-    /// Scatter/gather elements of one receive. Default: 4.
+    /// Maximum number of scatter/gather elements in a receive. Default: 4.
     pub max_recv_sge: u32,
-    /// Bytes of inline data in one work request. Default: 256.
+    /// Maximum number of bytes of inline data in a work request. Default: 256.
     pub max_inline_data: u32,
 }
 
@@ -62,7 +65,7 @@ setters! { const QpCaps {
 } }
 
 impl QpCaps {
-    /// The defaults, as [`Default`] gives them, for constants.
+    /// Returns the values of [`Default`], usable in constants.
     #[must_use]
     pub const fn new() -> Self {
         QpCaps {
@@ -81,68 +84,69 @@ impl Default for QpCaps {
     }
 }
 
-/// A work request that was not taken, and those after it in the same list (`bad_wr` of `ibv_post_send`).
+/// Refusal of a work request and of those after it in the same list (`bad_wr` of `ibv_post_send`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("work request {index} of the list was not posted: {kind}")]
 pub struct PostError {
-    /// Place of the refused request in the list; those before it were posted.
+    /// Index of the refused request in the list; those before it were posted.
     pub index: usize,
-    /// Why.
+    /// Reason.
     pub kind: PostErrorKind,
 }
 
-/// Why a QP could not be destroyed (`ibv_destroy_qp`).
+/// Reason why a QP could not be destroyed (`ibv_destroy_qp`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DestroyQpError {
-    /// Events of it were taken from the device and not acknowledged.
+    /// Asynchronous events of the QP were taken from the device and not acknowledged.
     #[error(
         "{events} asynchronous events of the queue pair are not acknowledged; drop them, or call ack_events"
     )]
     Unacknowledged {
-        /// How many.
+        /// Number of these events.
         events: u64,
     },
 }
 
-/// What was agreed with the peer, and where the two ends are (RFC 5044 section 7.1, RFC 6581 section 9).
+/// Parameters negotiated with the peer, and addresses of the two ends (RFC 5044 section 7.1, RFC
+/// 6581 section 9).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ConnectionInfo {
-    /// Our address.
+    /// Local address.
     pub local: SocketAddr,
-    /// The peer's address.
+    /// Address of the peer.
     pub peer: SocketAddr,
-    /// The MPA revision in use.
+    /// MPA revision in use.
     pub revision: Revision,
     /// Whether FPDUs carry a CRC32C that is checked, in both directions.
     pub crc: bool,
-    /// Whether we put Markers into what we send.
+    /// Whether this side inserts Markers.
     pub tx_markers: bool,
-    /// Whether the peer puts Markers into what it sends.
+    /// Whether the peer inserts Markers.
     pub rx_markers: bool,
-    /// RDMA Reads and atomic operations that the peer may have outstanding.
+    /// Number of RDMA Reads and Atomic Operations that the peer may have outstanding.
     pub ird: u16,
-    /// RDMA Reads and atomic operations that we may have outstanding.
+    /// Number of RDMA Reads and Atomic Operations that this side may have outstanding.
     pub ord: u16,
-    /// IRD as the peer stated it (enhanced startup only).
+    /// IRD stated by the peer (enhanced startup only).
     pub peer_ird: Option<u16>,
-    /// ORD as the peer stated it (enhanced startup only).
+    /// ORD stated by the peer (enhanced startup only).
     pub peer_ord: Option<u16>,
-    /// Private data that the peer sent.
+    /// Private data sent by the peer.
     pub private_data: Vec<u8>,
 }
 
-/// A queue pair (`ibv_qp`): one end of an RDMA connection (RFC 5040 section 6), with its send queue and its receive
-/// queue.
+/// A queue pair (`ibv_qp`): one end of an RDMA connection (RFC 5040 section 6), with a send queue
+/// and a receive queue.
 ///
-/// Dropping it ends its connection: gracefully when nothing is under way, by a reset otherwise.
-/// Work that is outstanding then completes as flushed.
+/// Dropping it ends its connection: gracefully if no work is outstanding, otherwise by a reset.
+/// Outstanding work then completes as flushed.
 pub struct Qp {
     inner: Arc<QpInner>,
-    /// What it was made with. What the QP uses lives at least as long as it does.
+    /// Attributes of its creation. They also keep the objects alive that the QP uses.
     made: Box<QpBuilder>,
-    /// Work that is outstanding when it is dropped makes no completion.
+    /// Set if outstanding work makes no completion when the QP is dropped.
     discards: bool,
     _uses_srq: Option<SrqUser>,
     send_cq: Cq,
@@ -166,7 +170,7 @@ impl Qp {
     }
 
     /// # Errors
-    /// In the child of a fork, where nothing may be posted.
+    /// In the child of a fork, where posting is not possible.
     #[inline]
     pub(crate) fn check(&self) -> Result<(), PostError> {
         let kind = |inherited: Inherited| PostError {
@@ -181,43 +185,43 @@ impl Qp {
         !self.inner.device.fork_guard.is_here()
     }
 
-    /// The number of this QP, unique on its device (`ibv_qp.qp_num`); completions carry it.
+    /// Number of this QP, unique on its device (`ibv_qp.qp_num`). Completions carry it.
     #[must_use]
     pub fn qp_num(&self) -> u32 {
         self.inner.ctx.qp_num
     }
 
-    /// The protection domain it was made in (`ibv_qp.pd`).
+    /// Protection domain of this QP (`ibv_qp.pd`).
     #[must_use]
     pub fn pd(&self) -> &Pd {
         self.made.pd()
     }
 
-    /// The shared receive queue that it takes its receives from, if it has none of its own (`ibv_qp.srq`).
+    /// Shared receive queue of this QP, if it has no receive queue of its own (`ibv_qp.srq`).
     #[must_use]
     pub fn srq(&self) -> Option<&Srq> {
         self.made.chosen_srq()
     }
 
-    /// The number that the program gave it ([`QpBuilder::context`], `ibv_qp.qp_context`).
+    /// Number chosen by the program ([`QpBuilder::context`], `ibv_qp.qp_context`).
     #[must_use]
     pub fn context(&self) -> u64 {
         self.made.init().context
     }
 
-    /// The CQ that completions of the send queue go to (`ibv_qp.send_cq`).
+    /// CQ that receives the completions of the send queue (`ibv_qp.send_cq`).
     #[must_use]
     pub fn send_cq(&self) -> &Cq {
         &self.send_cq
     }
 
-    /// The CQ that completions of the receive queue go to (`ibv_qp.recv_cq`).
+    /// CQ that receives the completions of the receive queue (`ibv_qp.recv_cq`).
     #[must_use]
     pub fn recv_cq(&self) -> &Cq {
         &self.recv_cq
     }
 
-    /// The state it is in (`ibv_qp.state`); in the child of a fork that is `Error`.
+    /// Current state (`ibv_qp.state`). In the child of a fork it is always `Error`.
     #[must_use]
     pub fn state(&self) -> QpState {
         if self.is_inherited() {
@@ -226,34 +230,40 @@ impl Qp {
         self.inner.lock().driven.conn.state
     }
 
-    /// Posts one request to the send queue (`ibv_post_send`; RFC 5040 section 5). It is sent at once when TCP takes it,
-    /// nothing posted before it waits, and the program does not poll, or posts one request between two polls. A program that polls
-    /// and posts one request after the other has them sent together: with the next poll that finds no completion, when there are
-    /// enough of them, or when it has not polled for [`Settings::takeover`](crate::Settings::takeover) (twice that at most, and eleven times that behind a long time of polls).
+    /// Posts one request to the send queue (`ibv_post_send`; RFC 5040 section 5).
+    ///
+    /// The request is sent at once if TCP takes it, no earlier request is waiting, and the program
+    /// does not poll or posts one request between two polls. If a program polls and posts several
+    /// requests between two polls, they are staged and sent together. Staged requests are sent with
+    /// the next poll that finds no completion, or when they make a full batch. If the program stops
+    /// polling, they are sent within 2 x [`Settings::takeover`](crate::Settings::takeover), or
+    /// within 11 x `takeover` after it polled continuously for a long time.
     ///
     /// # Errors
-    /// See [`PostErrorKind`]. A request posted to a connection that has ended is taken and completes
-    /// as flushed.
+    /// See [`PostErrorKind`]. A request posted to a connection that has ended is accepted and
+    /// completes as flushed.
     pub fn post_send(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
         self.post_send_list(std::slice::from_ref(wr))
     }
 
-    /// Posts requests to the send queue in order, and sends them together (a list of `ibv_post_send`), when
-    /// [`Qp::post_send`] would; a list of 16 and more counts as several posts there.
+    /// Posts requests to the send queue in order (a list of `ibv_post_send`), and sends them
+    /// together at the time that [`Qp::post_send`] describes. There a list of 16 or more requests
+    /// counts as several posts.
     ///
     /// # Errors
-    /// The first request that was not taken; none after it was.
+    /// The first request that was refused; none after it was posted.
     pub fn post_send_list(&self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
         self.check()?;
         self.inner
             .post(|conn| each(wrs, |_, wr| conn.post_send(wr)))
     }
 
-    /// As [`post_send_list`](Self::post_send_list), but all of them or none (`ibv_wr_complete`). A request may not use memory that
-    /// another one of the same list registers.
+    /// Posts all requests of a list or none (`ibv_wr_complete`), otherwise as
+    /// [`post_send_list`](Self::post_send_list). A request may not use memory that another one of
+    /// the same list registers.
     ///
     /// # Errors
-    /// The first request that would not be taken; none was.
+    /// The first request that would be refused; none was posted.
     pub fn post_send_all(&self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
         self.check()?;
         self.inner.post(|conn| {
@@ -264,8 +274,9 @@ impl Qp {
         })
     }
 
-    /// How many requests the send queue would take now: its places that are free, see [`QpCaps::max_send_wr`] (the verbs
-    /// leave the counting to the program). None in the child of a fork.
+    /// Number of requests that the send queue would accept now: its free slots, see
+    /// [`QpCaps::max_send_wr`]. 0 in the child of a fork. (The verbs leave this count to the
+    /// program.)
     #[must_use]
     pub fn send_room(&self) -> usize {
         if self.is_inherited() {
@@ -274,11 +285,11 @@ impl Qp {
         self.inner.lock().driven.conn.sq.room()
     }
 
-    /// Binds a memory window of type 1 with a request of no flags (`ibv_bind_mw`): [`Qp::post_bind`] of
-    /// [`BindWr::new`].
+    /// Binds a memory window of type 1 with a request without flags (`ibv_bind_mw`):
+    /// [`Qp::post_bind`] with [`BindWr::new`].
     ///
     /// # Errors
-    /// As [`Qp::post_bind`].
+    /// See [`Qp::post_bind`].
     pub fn bind_mw(
         &self,
         window: &mut MemoryWindow,
@@ -288,12 +299,15 @@ impl Qp {
         self.post_bind(window, &BindWr::new(wr_id, bind))
     }
 
-    /// Posts a request to bind a memory window of type 1 (`ibv_bind_mw`), and gives the STag that it will have: the
-    /// window has it from the completion on, and what is posted behind finds it bound. An old binding ends then; 0
-    /// bytes only end it.
+    /// Posts a request that binds a memory window of type 1 (`ibv_bind_mw`), and returns the new
+    /// STag.
+    ///
+    /// The window has this STag from the completion on, and requests posted after this one find it
+    /// bound. The old binding ends at that point. A length of 0 bytes only ends the old binding.
     ///
     /// # Errors
-    /// [`PostErrorKind::WindowKind`] for a window of type 2, and as [`Qp::post_send`]; the window then stays as it is.
+    /// [`PostErrorKind::WindowKind`] for a window of type 2, and the errors of [`Qp::post_send`].
+    /// The window is then unchanged.
     pub fn post_bind(&self, window: &mut MemoryWindow, wr: &BindWr) -> Result<u32, PostError> {
         let rkey = window
             .next_by_call()
@@ -303,7 +317,7 @@ impl Qp {
         Ok(rkey)
     }
 
-    /// Posts one buffer for a Send of the peer (`ibv_post_recv`; RFC 5040 section 5.3).
+    /// Posts one buffer for a Send from the peer (`ibv_post_recv`; RFC 5040 section 5.3).
     ///
     /// # Errors
     /// See [`PostErrorKind`].
@@ -311,10 +325,11 @@ impl Qp {
         self.post_recv_list(std::slice::from_ref(wr))
     }
 
-    /// Posts buffers for Sends of the peer, used in this order (a list of `ibv_post_recv`).
+    /// Posts buffers for Sends from the peer, which are used in this order (a list of
+    /// `ibv_post_recv`).
     ///
     /// # Errors
-    /// The first request that was not taken; none after it was.
+    /// The first request that was refused; none after it was posted.
     pub fn post_recv_list(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
         self.check()?;
         let mut locked = self.inner.lock();
@@ -324,14 +339,15 @@ impl Qp {
         result
     }
 
-    /// Connects to an iWARP endpoint (`rdma_connect`; RFC 5044 section 7.1): TCP, then MPA startup. Blocks until that
-    /// is done.
+    /// Connects to an iWARP endpoint (`rdma_connect`; RFC 5044 section 7.1): TCP first, then MPA
+    /// startup. Blocks until both are done.
     ///
-    /// Where `to` is several addresses, as a host name may be, they are tried in order until TCP connects to one. What was
-    /// posted before stays posted meanwhile.
+    /// If `to` resolves to several addresses, as a host name may, they are tried in order until TCP
+    /// connects to one. Work requests posted before stay posted meanwhile.
     ///
     /// # Errors
-    /// See [`ConnectError`]; it says which step failed and whose fault it was, and names the addresses that were tried.
+    /// See [`ConnectError`]: it names the step that failed, the side at fault, and the addresses
+    /// that were tried.
     pub fn connect(
         &self,
         to: impl ToSocketAddrs,
@@ -340,9 +356,11 @@ impl Qp {
         crate::cm::connect(&self.inner, to, options)
     }
 
-    /// As [`Qp::connect`], over a stream that is connected already: for programs that talk over it
-    /// first (RFC 5044 section 7.1), or exchange addresses out of band. The peer takes it with
-    /// [`Device::request_over`](crate::Device::request_over). `options.local` means nothing here.
+    /// Connects over an existing stream, otherwise as [`Qp::connect`].
+    ///
+    /// This serves programs that first exchange data over the stream (RFC 5044 section 7.1) or
+    /// exchange addresses out of band. The peer accepts with
+    /// [`Device::request_over`](crate::Device::request_over). `options.local` is ignored.
     ///
     /// ```
     /// use std::io::{Read, Write};
@@ -373,7 +391,7 @@ impl Qp {
     /// ```
     ///
     /// # Errors
-    /// As [`Qp::connect`].
+    /// See [`Qp::connect`].
     pub fn connect_over(
         &self,
         stream: Box<dyn Llp>,
@@ -382,18 +400,19 @@ impl Qp {
         crate::cm::connect_over(&self.inner, stream, options)
     }
 
-    /// Starts to close the connection gracefully (`rdma_disconnect`; RFC 5040 section 6.2): what
-    /// was posted is carried out, then FIN; the peer's FIN completes the close, and what is then
-    /// still posted is flushed. Requests of the peer that have arrived are answered before the FIN.
-    /// Returns at once.
+    /// Starts a graceful close of the connection (`rdma_disconnect`; RFC 5040 section 6.2), and
+    /// returns at once.
+    ///
+    /// Posted requests are carried out, and requests of the peer that have arrived are answered.
+    /// Then FIN is sent. The peer's FIN completes the close, and flushes whatever is still posted.
     pub fn disconnect(&self) {
         if !self.is_inherited() {
             self.inner.with(crate::engine::Connection::disconnect);
         }
     }
 
-    /// Waits until the connection has ended and all work is flushed (RFC 5044 section 7.2): at once where there is
-    /// none. False when `timeout` passed first.
+    /// Waits until the connection has ended and all work is flushed (RFC 5044 section 7.2). Returns
+    /// at once if there is no connection, and returns false if `timeout` passed first.
     #[must_use]
     pub fn wait_closed(&self, timeout: Duration) -> bool {
         if self.is_inherited() {
@@ -406,9 +425,11 @@ impl Qp {
             .is_some()
     }
 
-    /// Why the connection ended, or is ending (RFC 5040 sections 6.2 and 7.1); `None` while it
-    /// stands. A reason that is orderly ([`EndReason::is_orderly`]) may be replaced, if the close
-    /// fails, until the state is Error or Idle.
+    /// Reason why the connection ended or is ending (RFC 5040 sections 6.2 and 7.1); `None` while
+    /// it is open.
+    ///
+    /// An orderly reason ([`EndReason::is_orderly`]) may be replaced while the state is not yet
+    /// Error or Idle, if the close fails.
     #[must_use]
     pub fn end_reason(&self) -> Option<EndReason> {
         if self.is_inherited() {
@@ -417,8 +438,9 @@ impl Qp {
         self.inner.lock().driven.conn.end.clone()
     }
 
-    /// The headers of the last 32 frames of the connection, in both directions (the verbs have no counterpart); of the
-    /// one before, until the QP is used again. Payload is never kept.
+    /// Headers of the last 32 frames of the connection, in both directions. (The verbs have no
+    /// counterpart.) After a connection has ended its record is kept until the QP is used again.
+    /// Payload is never recorded.
     #[must_use]
     pub fn flight_record(&self) -> FlightRecord {
         if self.is_inherited() {
@@ -427,7 +449,7 @@ impl Qp {
         self.inner.lock().driven.conn.flight_record()
     }
 
-    /// What was agreed with the peer (RFC 6581 section 9); `None` before MPA startup is done.
+    /// Parameters negotiated with the peer (RFC 6581 section 9); `None` before MPA startup is done.
     #[must_use]
     pub fn connection(&self) -> Option<ConnectionInfo> {
         if self.is_inherited() {
@@ -451,11 +473,11 @@ impl Qp {
         })
     }
 
-    /// Waits until every asynchronous event of it that was taken with [`Device::get_event`](crate::Device::get_event) is
-    /// acknowledged.
+    /// Waits until all asynchronous events of this QP that were taken with
+    /// [`Device::get_event`](crate::Device::get_event) are acknowledged.
     ///
     /// # Errors
-    /// [`DestroyQpError`] when `timeout` passed first (`None` waits for ever).
+    /// [`DestroyQpError`] if `timeout` passed first (`None` waits for ever).
     pub fn wait_acknowledged(&self, timeout: Option<Duration>) -> Result<(), DestroyQpError> {
         if self.is_inherited() {
             return Ok(());
@@ -464,14 +486,16 @@ impl Qp {
         waited.map_err(|events| DestroyQpError::Unacknowledged { events })
     }
 
-    /// Destroys the QP as `ibv_destroy_qp` does: waits until every asynchronous event of it that was taken with
-    /// [`Device::get_event`](crate::Device::get_event) is acknowledged, and takes back those that were not taken.
-    /// Its connection ends as if it were dropped. (Dropping asks for neither.)
+    /// Destroys the QP as `ibv_destroy_qp` does.
     ///
-    /// Completions that are in its CQs stay there until they are polled.
+    /// Waits until all asynchronous events of this QP that were taken with
+    /// [`Device::get_event`](crate::Device::get_event) are acknowledged, and discards those that
+    /// were not taken. The connection then ends as when the QP is dropped. (Dropping does neither
+    /// of these.) Completions in its CQs stay there until they are polled.
     ///
     /// # Errors
-    /// [`DestroyQpError`] when `timeout` passed first (`None` waits for ever), with the QP back, as it was.
+    /// [`DestroyQpError`] if `timeout` passed first (`None` waits for ever); the unchanged QP is
+    /// returned with it.
     pub fn destroy(self, timeout: Option<Duration>) -> Result<(), (Qp, DestroyQpError)> {
         if self.is_inherited() {
             return Ok(());
@@ -482,12 +506,15 @@ impl Qp {
         }
     }
 
-    /// As [`destroy`](Self::destroy), but removes the completions of the QP from its CQs too, as drivers of RNICs do:
-    /// no poll that begins after this finds one. Work that is outstanding makes no completion, so an armed CQ has no
-    /// event for it. Places of an SRQ that the QP had taken are free.
+    /// Destroys the QP as [`destroy`](Self::destroy) does, and removes its completions from its CQs
+    /// as drivers of RNICs do.
+    ///
+    /// No poll that begins after this call returns one of its completions. Outstanding work makes
+    /// no completion, so an armed CQ raises no event for it. Entries of an SRQ that the QP had
+    /// taken are free again.
     ///
     /// # Errors
-    /// As [`destroy`](Self::destroy).
+    /// See [`destroy`](Self::destroy).
     pub fn destroy_with_completions(
         mut self,
         timeout: Option<Duration>,
@@ -498,7 +525,7 @@ impl Qp {
         if let Err(events) = self.inner.mute(timeout) {
             return Err((self, DestroyQpError::Unacknowledged { events }));
         }
-        // Nobody else has the number before they are out.
+        // Holds the number until the completions are removed, so that no new QP gets it before.
         let (_number, qp_num) = (self.inner.number(), self.qp_num());
         let cqs = [self.send_cq.clone(), self.recv_cq.clone()];
         self.discards = true;
@@ -509,11 +536,12 @@ impl Qp {
         Ok(())
     }
 
-    /// Makes a QP whose connection has ended ready for another one (`ibv_modify_qp` to `IBV_QPS_RESET`). False while it
-    /// is in use.
+    /// Makes a QP whose connection has ended ready for another one (`ibv_modify_qp` to
+    /// `IBV_QPS_RESET`). Returns false while the QP is in use.
     ///
-    /// Receives that were posted in between complete as flushed. Completions of the life before stay in the CQs
-    /// until they are polled: a program that uses the QP again polls them first, or tells them by their `wr_id`.
+    /// Receives that were posted since the end complete as flushed. Completions of the previous
+    /// connection stay in the CQs until they are polled. A program that reuses the QP polls them
+    /// first or recognizes them by their `wr_id`.
     #[must_use]
     pub fn reset(&self) -> bool {
         !self.is_inherited() && self.inner.with(crate::engine::Connection::reset)
@@ -523,7 +551,8 @@ impl Qp {
 impl Drop for Qp {
     fn drop(&mut self) {
         if self.is_inherited() {
-            // Its connection goes on in the parent: not even the memory is freed, for that would end it.
+            // The connection goes on in the parent. The memory is leaked, because freeing it would
+            // end the connection.
             std::mem::forget(Arc::clone(&self.inner));
             return;
         }

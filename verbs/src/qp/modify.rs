@@ -1,5 +1,5 @@
-//! Moving a QP from one state to another on the program's word: `ibv_modify_qp`, and what the RDMA
-//! protocol verbs (draft-hilland-rddp-verbs, "Modify QP") allow of it.
+//! State changes of a QP by the program: `ibv_modify_qp`, and "Modify QP" of the RDMA protocol
+//! verbs (draft-hilland-rddp-verbs).
 
 use core::fmt;
 
@@ -9,10 +9,10 @@ use crate::engine::Connection;
 use crate::fork_guard::Inherited;
 use crate::mem::Access;
 
-/// The states of `ibv_qp_state`, with their values.
+/// States of `ibv_qp_state`, with their values.
 ///
-/// Programs for libibverbs know these; what they are here says the table at [`QpState`]. What a
-/// program may ask for with [`QpModify::ibv_state`], and what then happens:
+/// The table at [`QpState`] relates them to the states of this library. Effect of a request with
+/// [`QpModify::ibv_state`]:
 ///
 /// | wanted | in `Idle` | `Connecting` | `Rts` | `Closing` | `Terminate` | `Error` |
 /// |---|---|---|---|---|---|---|
@@ -25,13 +25,13 @@ use crate::mem::Access;
 /// | `ERR` | to `Error` | abort | abort | abort | abort | stays |
 ///
 /// On iWARP the connection manager makes a QP ready: connect and accept do what INIT, RTR and RTS
-/// do on InfiniBand, and a program that asks for these besides changes nothing. There is no way to
-/// `RTR` or `RTS` but a connection, so in `Idle` they are refused. `SQD` is the graceful close (it
-/// does not lead back to `RTS`, as nothing does on iWARP), and `ERR` the abortive one. `SQE` is told
-/// only, never asked for.
+/// do on InfiniBand. A program that asks for these states in addition changes nothing. Only a
+/// connection leads to `RTR` or `RTS`, so they are refused in `Idle`. `SQD` is the graceful close
+/// (it does not lead back to `RTS`; nothing does on iWARP), and `ERR` the abortive one. `SQE` is
+/// reported, and cannot be requested.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum IbvQpState {
-    /// `IBV_QPS_RESET`: new, or reset.
+    /// `IBV_QPS_RESET`: newly created or reset.
     Reset = 0,
     /// `IBV_QPS_INIT`: receives may be posted.
     Init = 1,
@@ -39,16 +39,16 @@ pub enum IbvQpState {
     Rtr = 2,
     /// `IBV_QPS_RTS`: ready to send.
     Rts = 3,
-    /// `IBV_QPS_SQD`: the send queue is drained. On iWARP: the connection is being closed.
+    /// `IBV_QPS_SQD`: the send queue is being drained. On iWARP: the connection is being closed.
     Sqd = 4,
-    /// `IBV_QPS_SQE`: an error of the send queue. On iWARP: a Terminate Message was sent or received.
+    /// `IBV_QPS_SQE`: send queue error. On iWARP: a Terminate Message was sent or received.
     Sqe = 5,
-    /// `IBV_QPS_ERR`: an error; all work was flushed.
+    /// `IBV_QPS_ERR`: error; all work was flushed.
     Err = 6,
 }
 
 impl IbvQpState {
-    /// All of them, in the order of their values.
+    /// All states, in the order of their values.
     pub const ALL: [IbvQpState; 7] = [
         IbvQpState::Reset,
         IbvQpState::Init,
@@ -59,13 +59,13 @@ impl IbvQpState {
         IbvQpState::Err,
     ];
 
-    /// The state with this value of `ibv_qp_state`; `None` for a number that is none.
+    /// Returns the state with this value of `ibv_qp_state`, or `None` if there is none.
     #[must_use]
     pub fn from_value(value: u32) -> Option<Self> {
         Self::ALL.get(value as usize).copied()
     }
 
-    /// The value in `ibv_qp_state`.
+    /// Value in `ibv_qp_state`.
     #[must_use]
     pub fn value(self) -> u32 {
         self as u32
@@ -86,12 +86,12 @@ impl fmt::Display for IbvQpState {
     }
 }
 
-/// A state that a program asked for, by either set of names (`IBV_QP_STATE`).
+/// Target state of a request, by either set of names (`IBV_QP_STATE`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum WantedState {
-    /// One of the iWARP verbs.
+    /// A state of the iWARP verbs.
     Verbs(QpState),
-    /// One of libibverbs.
+    /// A state of libibverbs.
     Ibv(IbvQpState),
 }
 
@@ -104,7 +104,7 @@ impl fmt::Display for WantedState {
     }
 }
 
-/// What to change of a QP ([`Qp::modify`], `ibv_modify_qp`); what is not named stays as it is.
+/// Changes to a QP ([`Qp::modify`], `ibv_modify_qp`). Attributes that are not set stay as they are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[must_use = "nothing changes before `Qp::modify`"]
 pub struct QpModify {
@@ -114,66 +114,70 @@ pub struct QpModify {
 }
 
 impl QpModify {
-    /// Changes nothing (`attr_mask` 0 of `ibv_modify_qp`).
+    /// Creates a request that changes nothing (`attr_mask` 0 of `ibv_modify_qp`).
     pub fn new() -> Self {
         QpModify::default()
     }
 
-    /// Move it to this state (RDMA protocol verbs, "Modify QP"). What is legal says [`Qp::modify`].
+    /// Sets the target state (RDMA protocol verbs, "Modify QP"). [`Qp::modify`] lists the legal
+    /// transitions.
     pub fn state(mut self, to: QpState) -> Self {
         self.to = Some(WantedState::Verbs(to));
         self
     }
 
-    /// Move it as `ibv_modify_qp` with `IBV_QP_STATE` does; the table is at [`IbvQpState`].
+    /// Sets the target state as `ibv_modify_qp` with `IBV_QP_STATE` does; see the table at
+    /// [`IbvQpState`].
     pub fn ibv_state(mut self, to: IbvQpState) -> Self {
         self.to = Some(WantedState::Ibv(to));
         self
     }
 
-    /// Change something only if this is the state now (`IBV_QP_CUR_STATE`).
+    /// Makes the change conditional on the current state (`IBV_QP_CUR_STATE`).
     pub fn current(mut self, state: QpState) -> Self {
         self.current = Some(state);
         self
     }
 
-    /// What the peer may do through the QP from now on (`IBV_QP_ACCESS_FLAGS`). A Write is held against
-    /// it segment by segment, as it arrives; a Read or an atomic operation as it arrives, and again when
-    /// its turn comes to be carried out. So none begins after [`Qp::modify`] has returned that is not
-    /// allowed, also of those that waited by then: it ends the connection, as any violation of access
-    /// rights. A Read that is being answered is finished. A reset restores what the QP was made with.
+    /// Sets the rights of the peer through the QP (`IBV_QP_ACCESS_FLAGS`).
+    ///
+    /// Each segment of a Write is checked against them as it arrives. A Read or an Atomic Operation
+    /// is checked as it arrives and again before it is carried out. Therefore no forbidden
+    /// operation starts after [`Qp::modify`] has returned, even if it was waiting by then: it ends
+    /// the connection like any violation of access rights. A Read that is already being answered is
+    /// finished. A reset restores the rights set at creation.
     pub fn access(mut self, access: Access) -> Self {
         self.access = Some(access);
         self
     }
 }
 
-/// Why a QP was not modified (`ibv_modify_qp`); then nothing of it was.
+/// Reason why a QP was not modified (`ibv_modify_qp`). Nothing has changed then.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModifyError {
-    /// There is no way from the one state to the other.
+    /// There is no transition between the two states.
     #[error(
         "a QP in state {from} cannot be moved to {to}; from {from} it can go to {}{}",
         list(.legal), hint(*.from, *.to)
     )]
     Illegal {
-        /// The state it is in.
+        /// Current state.
         from: QpState,
-        /// The one that was asked for.
+        /// Requested state.
         to: WantedState,
-        /// Those that may be asked for, in the same set of names.
+        /// States that may be requested instead, in the same set of names.
         legal: Vec<WantedState>,
     },
-    /// It was made before a fork.
+    /// The QP was created before a fork.
     #[error(transparent)]
     Inherited(#[from] Inherited),
-    /// It is not in the state that [`QpModify::current`] named.
+    /// The QP is not in the state that [`QpModify::current`] named.
     #[error("the QP is in state {is}, and not in {expected} as was said; query it and decide anew")]
     NotInState {
-        /// The state that was named.
+        /// Expected state.
         expected: QpState,
-        /// The state it is in.
+        /// Current state.
         is: QpState,
     },
 }
@@ -198,27 +202,27 @@ fn hint(from: QpState, to: WantedState) -> &'static str {
     }
 }
 
-/// What a legal move does.
+/// Effect of a legal transition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Move {
-    /// Nothing: it is so, or the connection manager does it.
+    /// Nothing: the QP is in that state, or the connection manager brings it there.
     Stay,
-    /// Only remembers that INIT was asked for.
+    /// Records only that INIT was requested.
     Init,
-    /// A graceful close: what was posted is sent, then FIN.
+    /// Graceful close: posted requests are sent, then FIN.
     Close,
-    /// A Terminate Message (local catastrophic error), a flush, then a graceful close.
+    /// Terminate Message (local catastrophic error), flush, then a graceful close.
     Terminate,
-    /// A reset of the LLP stream, if there is one, and a flush.
+    /// Reset of the LLP stream, if there is one, and flush.
     Abort,
-    /// Makes an ended QP idle again.
+    /// Makes a QP idle again after its connection has ended.
     Reset,
-    /// Both.
+    /// Abort, then reset.
     AbortAndReset,
 }
 
 impl Move {
-    /// What the move `from` one state `to` another does; `None` when it is illegal.
+    /// Returns the effect of the transition `from` one state `to` another; `None` if it is illegal.
     fn of(from: QpState, to: WantedState) -> Option<Move> {
         match to {
             WantedState::Verbs(to) => Self::by_verbs(from, to),
@@ -265,7 +269,7 @@ impl Move {
     }
 }
 
-/// What may be asked for in a state, by the names of `like`.
+/// States that may be requested in state `from`, in the set of names of `like`.
 fn legal(from: QpState, like: WantedState) -> Vec<WantedState> {
     let all: Vec<WantedState> = match like {
         WantedState::Verbs(_) => QpState::ALL.map(WantedState::Verbs).to_vec(),
@@ -276,7 +280,7 @@ fn legal(from: QpState, like: WantedState) -> Vec<WantedState> {
 }
 
 impl QpModify {
-    /// The move that is asked for, if it is legal now.
+    /// Returns the requested transition if it is legal now.
     fn plan(&self, from: QpState) -> Result<Move, ModifyError> {
         if let Some(expected) = self.current
             && expected != from
@@ -293,7 +297,8 @@ impl QpModify {
         })
     }
 
-    /// Does what can be done under the lock at once. A reset follows when the LLP is gone.
+    /// Applies everything that is possible at once under the lock. The reset of `AbortAndReset`
+    /// follows after the LLP is gone.
     fn apply(&self, conn: &mut Connection) -> Result<Move, ModifyError> {
         let step = self.plan(conn.state)?;
         match step {
@@ -316,8 +321,8 @@ impl QpModify {
 }
 
 impl Qp {
-    /// Changes the state or the rights of the QP, as `ibv_modify_qp` and the "Modify QP" of the RDMA
-    /// protocol verbs do. The QP is in the new state when this returns.
+    /// Changes the state or the access rights of the QP, as `ibv_modify_qp` and "Modify QP" of the
+    /// RDMA protocol verbs do. The QP is in the new state when this returns.
     ///
     /// | from \ to | `Idle` | `Connecting` | `Rts` | `Closing` | `Terminate` | `Error` |
     /// |---|---|---|---|---|---|---|
@@ -328,23 +333,25 @@ impl Qp {
     /// | `Terminate` | illegal | illegal | illegal | illegal | stays | abort |
     /// | `Error` | reset | illegal | illegal | illegal | illegal | stays |
     ///
-    /// * *disconnect* is [`Qp::disconnect`]. The verbs let a QP with work in its send queue fail; here the
-    ///   work is carried out first.
-    /// * *Terminate* sends a Terminate Message (local catastrophic error, RFC 5040 section 4.8), flushes,
-    ///   and closes gracefully, so that the message arrives.
-    /// * *abort* is [`Qp::abort`]: no Terminate Message, as the verbs ask for an abortive end of the LLP
-    ///   stream.
-    /// * *reset* is [`Qp::reset`]: completions of the life before stay in the CQ until they are polled.
+    /// * *disconnect* is [`Qp::disconnect`]. By the verbs, a QP with work in its send queue fails;
+    ///   here the work is carried out first.
+    /// * *Terminate* sends a Terminate Message (local catastrophic error, RFC 5040 section 4.8),
+    ///   flushes, and closes gracefully so that the message arrives.
+    /// * *abort* is [`Qp::abort`]. It sends no Terminate Message, because the verbs require an
+    ///   abortive end of the LLP stream.
+    /// * *reset* is [`Qp::reset`]. Completions of the previous connection stay in the CQ until they
+    ///   are polled.
     ///
-    /// The names of libibverbs have a table of their own: [`IbvQpState`].
+    /// [`IbvQpState`] has the table for the names of libibverbs.
     ///
     /// # Errors
-    /// [`ModifyError`], which names the state, and those that are legal; then nothing has changed.
+    /// [`ModifyError`], which names the current state and the legal requests. Nothing has changed
+    /// then.
     pub fn modify(&self, modify: &QpModify) -> Result<(), ModifyError> {
         self.inner().device.fork_guard.check()?;
         let step = self.inner().with(|conn| modify.apply(conn))?;
         if step == Move::AbortAndReset {
-            // Now that the LLP is gone.
+            // Only possible now that the LLP is gone.
             self.inner().with(|conn| {
                 conn.reset();
                 if let Some(access) = modify.access {
@@ -358,10 +365,11 @@ impl Qp {
         Ok(())
     }
 
-    /// Ends the connection at once (RFC 5041 section 6.2.2): a reset goes to the peer, and everything that is
-    /// outstanding completes as flushed before this returns. Nothing happens where there is no connection.
+    /// Ends the connection at once (RFC 5041 section 6.2.2): resets TCP, and completes all
+    /// outstanding work as flushed before it returns. Does nothing without a connection.
     ///
-    /// The reason on this side is [`EndReason::Aborted`](crate::EndReason::Aborted); the peer sees TCP reset.
+    /// The reason on this side is [`EndReason::Aborted`](crate::EndReason::Aborted). The peer sees
+    /// a TCP reset.
     pub fn abort(&self) {
         if !self.is_inherited() {
             self.inner().with(Connection::abort);

@@ -1,5 +1,5 @@
-//! The turns that threads of the program give a QP: by polls of its own, with its crowd, by polls of other CQs, and by
-//! waiting on its descriptor.
+//! Turns that threads of the program give a QP: by polls of its CQs or its group, by polls of other
+//! CQs, and by waiting on its descriptor.
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::Ordering;
@@ -11,13 +11,14 @@ use crate::progress::poll_owner::PollOwner;
 use crate::qp::guard::QpGuard;
 use crate::qp::inner::{Driver, Locked, QpInner};
 
-/// So many bytes pass in a turn without the clock being looked at after it: the few microseconds count for nothing.
+/// Turns that moved at most this many bytes skip the clock read after them; the few microseconds do
+/// not matter.
 const QUICK: u64 = 4096;
 
-/// The polls.
+/// Turns by polls.
 impl QpInner {
-    /// A turn by a thread that polls: skipped when another thread has the lock. `stays`: the thread is
-    /// going to poll again, and not about to sleep. True when it received something.
+    /// Gives the QP a turn by a polling thread, unless another thread has the lock. `stays`: the
+    /// thread will poll again and is not about to sleep. Returns true if bytes were received.
     pub(crate) fn poll(&self, now: Instant, stays: bool) -> bool {
         let at = self.device.clock(now);
         if stays {
@@ -29,7 +30,7 @@ impl QpInner {
         locked.driven.llp.is_some() && self.turn_by_poll(&mut locked, now, at, stays)
     }
 
-    /// The lock, if it is free.
+    /// Takes the lock if it is free.
     fn try_lock_to_poll(&self) -> Option<QpGuard<'_>> {
         let locked = self.try_lock();
         match locked {
@@ -40,8 +41,9 @@ impl QpInner {
         locked
     }
 
-    /// A turn by a thread that polls other CQs ([`crate::progress::orphan_polling`]), which gave it the last one at `polled_at`. `None`
-    /// when it has gone, or when somebody else looks after it.
+    /// Gives the QP a turn by a thread that polls other CQs ([`crate::progress::orphan_polling`]).
+    /// `polled_at`: time of its last such turn, or 0. Returns `None` if the connection has ended or
+    /// if another thread handles it.
     pub(crate) fn poll_astray(&self, now: Instant, polled_at: u64) -> Option<Given> {
         let last = self.polled_at.load(Ordering::Relaxed);
         let is_ours = last == polled_at || (polled_at == 0 && !self.polled_alone(now));
@@ -61,7 +63,8 @@ impl QpInner {
         Some(Given::Turn { moved, polled_at })
     }
 
-    /// A turn that a thread gives which polls, `now`, which is `at` by the device's clock. True when it received something.
+    /// Gives the QP a turn by a polling thread at time `now`, which is `at` by the device's clock.
+    /// Returns true if bytes were received.
     pub(super) fn turn_by_poll(
         &self,
         locked: &mut Locked,
@@ -77,18 +80,19 @@ impl QpInner {
         received
     }
 
-    /// Such a turn: the bytes that moved, whether some were received, and when, by the device's clock, the program could poll again.
+    /// Gives the QP a turn. Returns the number of bytes moved, whether some were received, and the
+    /// time (by the device's clock) from which the program could poll again.
     fn turn_of_poll(&self, locked: &mut Locked, now: Instant, at: u64) -> (u64, bool, u64) {
         let (sent, received) = locked.driven.moved();
         let outcome = locked.driven.turn(&self.device.pool, now);
         self.settle(locked, outcome, Driver::Consumer);
         let (sent_now, received_now) = locked.driven.moved();
         locked.polls_receive |= received != received_now;
-        // A connection that ended counts from 0 again.
+        // The counters restart at 0 when a connection ends.
         let moved = sent_now
             .abs_diff(sent)
             .saturating_add(received_now.abs_diff(received));
-        // It took its time, in which the program could not have polled.
+        // The program could not poll during a long turn, so the time after it counts.
         let end = match moved > QUICK {
             true => self.device.clock(self.device.now()),
             false => at,
@@ -96,7 +100,8 @@ impl QpInner {
         (moved, received != received_now, end)
     }
 
-    /// A turn that comes of a round of its crowd. `None` when a thread that polls finds the lock taken.
+    /// Gives the QP a turn in a round of its group. Returns `None` if a polling thread finds the
+    /// lock taken.
     pub(crate) fn turn_in_group(&self, now: Instant, by: By) -> Option<Done> {
         let mut locked = match by {
             By::Poll => self.try_lock_to_poll()?,
@@ -133,9 +138,13 @@ impl QpInner {
         })
     }
 
-    /// A notification was requested on a CQ of this QP: the consumer is about to sleep, so the
-    /// background takes over at once. What has come until now is received here, but for a crowd's: it may look at memory before it sleeps,
-    /// and where it posts and polls without a pause, the background gets neither the processor nor the lock for many milliseconds.
+    /// Makes the background take over at once: a notification was requested on a CQ of this QP, so
+    /// the consumer is about to sleep.
+    ///
+    /// Bytes that have arrived are received here, because the program may look at memory before it
+    /// sleeps. This is left out for members of a group. If the program posts and polls without a
+    /// pause, the background would otherwise get neither the processor nor the lock for many
+    /// milliseconds.
     pub(crate) fn hand_over(&self) {
         self.polled_at.store(0, Ordering::Relaxed);
         let mut locked = self.lock();
@@ -144,7 +153,7 @@ impl QpInner {
         let owner = locked.registration.owner;
         if !owner.is_seated() || locked.driven.doorbell.is_staged() {
             let driver = match owner {
-                // It is in the background's set already.
+                // The background's set already has it armed.
                 PollOwner::Armed { .. } => Driver::Consumer,
                 _ => Driver::Background,
             };
@@ -153,19 +162,19 @@ impl QpInner {
         }
         let member = self.taken_member(&locked);
         drop(locked);
-        // The background has perhaps left the crowd alone because of this QP, or because of polls of its other CQ. Who
-        // polls that again is seen again.
+        // The background may have left the group alone because this QP was polled, or because its
+        // other CQ was. Polls of the other CQ are recorded again.
         if let Some(member) = member {
             member.group().hand_over();
         }
     }
 
-    /// Whether the program is about to sleep until something completes here.
+    /// Returns true if the program is about to sleep until a request completes here.
     fn is_armed(&self) -> bool {
         self.ctx.send_cq.is_armed() || self.ctx.recv_cq.is_armed()
     }
 
-    /// Whether a thread polls it, by itself or with its crowd.
+    /// Returns true if a thread polls the QP, by itself or with its group.
     pub(super) fn polled_recently(&self, now: Instant, at: u64) -> bool {
         self.polled_alone_at(at)
             || self
@@ -183,10 +192,10 @@ impl QpInner {
     }
 }
 
-/// The waits of [`crate::Cq::wait`].
+/// Waits of [`crate::Cq::wait`].
 impl QpInner {
-    /// The calling thread will wait on the descriptor itself. Calls `add` with it, and with the time
-    /// by which a turn is due.
+    /// Prepares for a wait of the calling thread on the descriptor. Calls `add` with the descriptor
+    /// and the time by which a turn is due. Returns false if there is nothing to wait for.
     pub(crate) fn wait_begins(&self, mut add: impl FnMut(RawFd, Option<Instant>)) -> bool {
         let mut locked = self.lock();
         let outcome = locked.driven.turn(&self.device.pool, self.device.now());
@@ -202,7 +211,8 @@ impl QpInner {
         };
         let wanted = driven.interest(outcome);
         if !wanted.has_read() {
-            // Nothing more will arrive: there is nothing to wait for but room, and the background does that.
+            // Nothing more will arrive. Only room to send is left to wait for, which the background
+            // does.
             return false;
         }
         if !registration.wait_begins(&self.device.background, llp.fd()) {
@@ -213,7 +223,7 @@ impl QpInner {
         true
     }
 
-    /// The calling thread has stopped waiting: a turn, and back to the background.
+    /// Gives the QP a turn after a wait, and hands it back to the background.
     pub(crate) fn wait_ends(&self) {
         let mut locked = self.lock();
         let outcome = locked.driven.turn(&self.device.pool, self.device.now());

@@ -1,4 +1,4 @@
-//! Posting to the send queue, and when what was posted goes out: the doorbell, as a QP rings it.
+//! Posting to the send queue, and the decision when posted requests are sent (the doorbell).
 
 use std::time::Instant;
 
@@ -9,7 +9,8 @@ use crate::engine::{Connection, PostErrorKind, QpContext};
 use crate::progress::poll_owner::PollOwner;
 use crate::wait::after;
 
-/// Does the same with each request of a list, in order, up to the first that is refused; that one is named.
+/// Calls `take` for each request of a list in order, up to the first that is refused, which the
+/// error names.
 pub(crate) fn each<W>(
     wrs: &[W],
     mut take: impl FnMut(usize, &W) -> Result<(), PostErrorKind>,
@@ -18,21 +19,23 @@ pub(crate) fn each<W>(
     numbered.try_for_each(|(index, wr)| take(index, wr).map_err(|kind| PostError { index, kind }))
 }
 
-/// A post, as it began.
+/// State at the start of a post.
 struct Posted {
     now: Instant,
-    /// The same in nanoseconds of the device's clock.
+    /// `now` in nanoseconds of the device's clock.
     at: u64,
-    /// What the send queue counted before.
+    /// Value of the send queue's `posted` before the post.
     before: (u64, u64),
-    /// The send queue was empty.
+    /// Whether the send queue was empty.
     alone: bool,
 }
 
 impl QpInner {
-    /// Posts to the send queue, and rings the doorbell: what was posted goes out at once when nothing before it waits
-    /// and the program does not post one request after the other. Otherwise it is staged, and leaves with the next
-    /// turn (of a poll, say), with a full batch, or by the background when nobody has polled for
+    /// Posts to the send queue and decides when the requests are sent.
+    ///
+    /// They are sent at once if no earlier request waits and the program does not post several in a
+    /// row. Otherwise they are staged. Staged requests are sent with the next turn (of a poll, for
+    /// example), when they make a full batch, or by the background if no poll came for
     /// [`Settings::takeover`](crate::Settings::takeover).
     pub(crate) fn post<T>(&self, act: impl FnOnce(&mut Connection) -> T) -> T {
         let mut locked = self.lock();
@@ -51,7 +54,8 @@ impl QpInner {
             let ended = self.device.clock(self.device.now());
             locked.driven.doorbell.pushed(posted.at, ended);
         }
-        // A poll that finds completions gives no turn: a program that posts and always finds some would never receive.
+        // A poll that finds completions gives no turn, so a program that posts and always finds
+        // some would never receive.
         if self.is_polling(&locked, &posted)
             && locked.driven.llp.is_some()
             && !self.polled_recently(now, posted.at)
@@ -61,12 +65,13 @@ impl QpInner {
         value
     }
 
-    /// Sees to it that what was posted leaves before long. False when it has to leave now.
+    /// Stages the posted requests, and makes sure that they are sent soon. Returns false if they
+    /// have to be sent now.
     fn stage_if_polling(&self, locked: &mut Locked, now: Instant) -> bool {
         if let Some(member) = self.taken_member(locked) {
             return member.mark_dirty();
         }
-        // A connection that is watched is looked at every so often anyway.
+        // The background looks at a watched connection regularly.
         if locked.registration.owner != PollOwner::Watched {
             let due = after(now, self.ctx.settings.takeover);
             locked
@@ -76,14 +81,14 @@ impl QpInner {
         true
     }
 
-    /// Whether a thread polls that gives turns to the connection, or to its crowd.
+    /// Returns true if a polling thread gives turns to the connection or to its group.
     fn is_polling(&self, locked: &Locked, posted: &Posted) -> bool {
         locked.driven.doorbell.is_polling(posted.at, self.takeover)
             || (self.taken_member(locked))
                 .is_some_and(|member| member.group().is_polled(posted.now))
     }
 
-    /// Whether what was posted goes out at once.
+    /// Decides whether the posted requests are sent at once.
     fn leaves_now(&self, locked: &mut Locked, posted: &Posted) -> bool {
         let QpContext {
             send_cq, recv_cq, ..
@@ -100,8 +105,9 @@ impl QpInner {
         single || full || armed || !self.may_stage(locked, posted)
     }
 
-    /// Whether a turn is likely to come soon: a thread polls, and nobody sleeps on the connection. Never where the program
-    /// drives the device itself: it may not come back before something happens.
+    /// Returns true if a turn is likely to follow soon: a thread polls, and none sleeps on the
+    /// connection. Always false with manual progress, because the program may not call again before
+    /// an event.
     fn may_stage(&self, locked: &Locked, posted: &Posted) -> bool {
         locked.driven.conn.state == QpState::Rts
             && locked.driven.llp.is_some()
@@ -111,7 +117,7 @@ impl QpInner {
             && !self.device.background.is_manual()
     }
 
-    /// Sends what posts have staged, if anything: what comes next must find it sent.
+    /// Sends staged requests first, because the next operation must find them sent.
     pub(super) fn flush_staged(&self, locked: &mut Locked) {
         if locked.driven.doorbell.is_staged() {
             let outcome = locked.driven.push(&self.device.pool);

@@ -1,60 +1,64 @@
-//! The states of a QP on an iWARP RNIC, and what moves it from one to the next.
+//! States of a QP on an iWARP RNIC, and the transitions between them.
 
 use core::fmt;
 
-/// The state of a QP.
+/// State of a QP.
 ///
-/// The names are those of the iWARP verbs; `ibv` names are beside them, because programs know those.
+/// The names are those of the iWARP verbs; the table below gives the names of `ibv_qp_state`.
 ///
 /// ```text
 ///            attach                 startup done
 ///   Idle ───────────► Connecting ───────────────► Rts
 ///    ▲                    │                      │ │ │
 ///    │                    │ startup failed       │ │ └── disconnect, or the peer's FIN ──► Closing
-///    │                    ▼                      │ └──── an error here, or the peer's ───► Terminate
+///    │                    ▼                      │ └──── an error here, or the peer's ─► Terminate
 ///    └──── reset ────── Error ◄──────────────────┘       Terminate Message                    │
 ///                         ▲   LLP lost                             Closing ── closed ──┐      │
 ///                         └────────────────────────────────────────────────────────────┴──────┘
 /// ```
 ///
-/// Leaving a state on the program's word is [`Qp::modify`](crate::Qp::modify), which has the table of what is legal.
-/// Two things differ from the RDMA protocol verbs: `Connecting` is between their Idle and RTS, for connect and
-/// accept belong to the QP here; and a QP whose connection has ended is in `Error`, also after a graceful close
-/// (there: Idle), so that no receive is posted for the next connection by mistake. [`Qp::reset`](crate::Qp::reset)
-/// leads back.
+/// A program changes the state with [`Qp::modify`](crate::Qp::modify), which has the table of legal
+/// transitions. Two details differ from the RDMA protocol verbs:
 ///
-/// | here | `ibv_qp_state` | may post receives | may post sends |
+/// * `Connecting` lies between their Idle and RTS, because here connect and accept are operations
+///   of the QP.
+/// * After the end of a connection the QP is in `Error`, even after a graceful close (there: Idle),
+///   so that no receive is posted for the next connection by mistake.
+///   [`Qp::reset`](crate::Qp::reset) leads back to `Idle`.
+///
+/// | here | `ibv_qp_state` | receives posted in this state | sends posted in this state |
 /// |---|---|---|---|
-/// | `Idle` | `RESET`, `INIT` | yes, they wait | no |
-/// | `Connecting` | `INIT` | yes, they wait | yes, they wait |
-/// | `Rts` | `RTS` | yes | yes |
-/// | `Closing` | `SQD` | yes, until the peer has closed too | they are flushed |
-/// | `Terminate` | `SQE` | they are flushed | they are flushed |
-/// | `Error` | `ERR` | they are flushed | they are flushed |
+/// | `Idle` | `RESET`, `INIT` | wait | are refused |
+/// | `Connecting` | `INIT` | wait | wait |
+/// | `Rts` | `RTS` | are used | are carried out |
+/// | `Closing` | `SQD` | are used until the peer has closed too | are flushed |
+/// | `Terminate` | `SQE` | are flushed | are flushed |
+/// | `Error` | `ERR` | are flushed | are flushed |
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum QpState {
     /// No connection. Receives may be posted.
     Idle,
-    /// An LLP stream is attached and MPA startup is under way.
+    /// An LLP stream is attached, and MPA startup is in progress.
     Connecting,
     /// Ready to send: the RDMAP stream is open.
     Rts,
-    /// One side asked for a graceful close; what was posted before is still carried out.
+    /// One side asked for a graceful close. Requests posted before are still carried out.
     Closing,
     /// A Terminate Message was sent or received; the LLP is being closed.
     Terminate,
-    /// The connection is gone. All work was flushed; only a reset leads out.
+    /// The connection has ended, and all work was flushed. Only a reset leads out of this state.
     Error,
 }
 
-/// What can happen to a QP.
+/// Event that may change the state of a QP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub(crate) enum QpEvent {
     /// An LLP stream was attached (connect, accept).
     Attach,
-    /// MPA startup has reached Full Operation.
+    /// MPA startup reached Full Operation.
     Established,
-    /// MPA startup ended without a stream: refused, rejected, timed out, not MPA.
+    /// MPA startup ended without a stream: refused, rejected, timed out, or the peer does not speak
+    /// MPA.
     StartupFailed,
     /// The consumer asked for a graceful close.
     Disconnect,
@@ -66,7 +70,7 @@ pub(crate) enum QpEvent {
     TerminateReceived,
     /// The LLP was reset, lost or timed out.
     LlpLost,
-    /// The consumer gives the connection up, or moves the QP to Error.
+    /// The consumer gave up the connection, or moved the QP to Error.
     Abort,
     /// Both halves of the LLP are closed.
     Closed,
@@ -74,12 +78,12 @@ pub(crate) enum QpEvent {
     Reset,
 }
 
-/// An event that the state does not allow.
+/// Error for an event that is not possible in the current state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct InvalidTransition;
 
 impl QpState {
-    /// All of them.
+    /// All states.
     pub const ALL: [QpState; 6] = [
         QpState::Idle,
         QpState::Connecting,
@@ -89,7 +93,7 @@ impl QpState {
         QpState::Error,
     ];
 
-    /// The state after `event`, or an error when the event cannot happen in this state.
+    /// Returns the state after `event`, or an error if the event is not possible in this state.
     pub(crate) fn next(self, event: QpEvent) -> Result<QpState, InvalidTransition> {
         use QpEvent as E;
         use QpState as S;
@@ -99,7 +103,8 @@ impl QpState {
             (S::Connecting, E::StartupFailed | E::LlpLost | E::Disconnect | E::PeerFin) => {
                 Ok(S::Error)
             }
-            // RFC 6581 9.1 and 9.2 end an accepted startup with a Terminate (codes 6 and 7).
+            // RFC 6581 sections 9.1 and 9.2: an accepted startup may end with a Terminate (codes 6
+            // and 7).
             (S::Connecting, E::TerminateSent) => Ok(S::Terminate),
             (S::Rts, E::Disconnect | E::PeerFin) => Ok(S::Closing),
             (S::Rts | S::Closing, E::TerminateSent | E::TerminateReceived) => Ok(S::Terminate),
@@ -114,7 +119,7 @@ impl QpState {
         }
     }
 
-    /// Whether work posted in this state completes at once with a flush status.
+    /// Returns true if work posted in this state completes at once as flushed.
     pub(crate) fn flushes(self) -> bool {
         matches!(self, QpState::Closing | QpState::Terminate | QpState::Error)
     }

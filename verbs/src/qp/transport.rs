@@ -1,4 +1,4 @@
-//! The LLP of a QP: attached, connected anew, and given up.
+//! Attaching, reconnecting and releasing the LLP of a QP.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -14,8 +14,8 @@ use crate::progress::linger::linger;
 use crate::qp::inner::{Driver, Held, Locked, QpInner};
 
 impl QpInner {
-    /// Attaches a connected or connecting LLP. The caller has put the connection object into the
-    /// right state.
+    /// Attaches a connected or connecting LLP. The caller has brought the connection into the right
+    /// state.
     pub(crate) fn attach(
         self: &Arc<Self>,
         locked: &mut Locked,
@@ -39,19 +39,19 @@ impl QpInner {
         locked.driven.llp = Some(llp);
         // The passive side is established before the peer can act on the Reply.
         self.publish(locked);
-        // A Reply goes out before anything that the peer may have sent too early is looked at.
+        // A Reply is sent before bytes are handled that the peer may have sent too early.
         locked.driven.push(&self.device.pool);
         let outcome = locked.driven.turn(&self.device.pool, self.device.now());
         self.settle(locked, outcome, Driver::Background);
         Ok(())
     }
 
-    /// Has TCP ask the peer whether it is still there, if the program wants that.
+    /// Enables TCP keep-alive if the program wants it.
     fn watch_over(&self, llp: &mut dyn Llp) -> Result<(), LlpError> {
         (self.ctx.keepalive).map_or(Ok(()), |keepalive| llp.set_keepalive(keepalive))
     }
 
-    /// The LLP has done its part.
+    /// Releases the LLP after its connection has ended.
     pub(super) fn release(&self, locked: &mut Locked) {
         let place = locked.held.take().and_then(|held| held.place);
         self.retire(locked, place);
@@ -64,7 +64,8 @@ impl QpInner {
         self.changed();
     }
 
-    /// Takes the LLP away: it ends in the background, or when the threads that wait on it have left.
+    /// Detaches the LLP, which then ends in the background, or when the threads that wait on it
+    /// have left.
     fn retire(&self, locked: &mut Locked, place: Option<Charge>) {
         let Some(llp) = locked.driven.llp.take() else {
             return;
@@ -90,7 +91,8 @@ impl QpInner {
         );
     }
 
-    /// Once more on a new connection: with MPA revision 1 (6581-10-05), or where TCP refused, when it is time.
+    /// Starts another attempt to connect: with MPA revision 1 (6581-10-05), or when it is due after
+    /// TCP refused.
     pub(super) fn reconnect(&self, locked: &mut Locked) {
         self.retire(locked, None);
         locked.driven.rx = ReceiveBuffer::default();
@@ -104,7 +106,8 @@ impl QpInner {
         let Some((local, to)) = locked.target else {
             return;
         };
-        // From the same port, if it is free; where the peer wants MPA revision 1, the first connection may have it still.
+        // Uses the same local port if it is free. The first connection may still occupy it if the
+        // peer wants MPA revision 1.
         let connect = |local| self.device.network.connect(local, to);
         let connected = connect(local).or_else(|error| match (error, local) {
             (
@@ -143,7 +146,7 @@ impl QpInner {
         }
     }
 
-    /// Between two attempts to connect: the next one, when it is time.
+    /// Starts the next attempt to connect if it is due.
     pub(super) fn ask_again(&self, locked: &mut Locked, now: Instant) {
         let Some(when) = locked.driven.conn.ask_again else {
             return;

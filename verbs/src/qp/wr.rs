@@ -1,4 +1,4 @@
-//! Work requests: what a consumer asks a QP to do.
+//! Work requests for the queues of a QP.
 
 use uwarp_rdmap::AtomicOp;
 
@@ -12,10 +12,10 @@ mod local;
 
 pub use local::BindWr;
 
-/// A work request for the send queue (`ibv_send_wr`): a Send, an RDMA Write or Read, an Atomic Operation, Immediate
-/// Data, or something with memory of this side.
+/// A work request for the send queue (`ibv_send_wr`): a Send, an RDMA Write or Read, an Atomic
+/// Operation, Immediate Data, or an operation on local memory.
 ///
-/// Built from one of the constructors, refined by the builder methods:
+/// Create it with one of the constructors, and refine it with the builder methods:
 ///
 /// ```
 /// use uwarp_verbs::{SendWr, Sge};
@@ -28,7 +28,8 @@ pub struct SendWr<'a> {
     pub(crate) wr_id: u64,
     pub(crate) op: SendOp,
     pub(crate) source: Source<'a>,
-    /// Bytes of the peer's memory that it may move; `u64::MAX` where it names none, or none of known length.
+    /// Maximum number of bytes of the peer's memory that the request may access; `u64::MAX` if it
+    /// names no memory or memory of unknown length.
     pub(crate) remote_len: u64,
     pub(crate) imm: Option<[u8; 8]>,
     pub(crate) solicited: bool,
@@ -37,14 +38,14 @@ pub struct SendWr<'a> {
     pub(crate) invalidate_sink: bool,
 }
 
-/// Where the payload of a work request comes from (for a Read: where it goes).
+/// Source of a request's payload (for a Read: its sink).
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Source<'a> {
     Sges(&'a [Sge]),
     Inline(&'a [u8]),
 }
 
-/// The operation of a [`SendWr`].
+/// Operation of a [`SendWr`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SendOp {
     Send {
@@ -64,14 +65,15 @@ pub(crate) enum SendOp {
         remote_addr: u64,
         op: AtomicOp,
     },
-    /// Immediate Data alone.
+    /// Immediate Data without a Write.
     Immediate,
-    /// Concerns only this side.
+    /// Operation on local memory.
     Local(LocalOp),
 }
 
 impl SendOp {
-    /// Whether it is complete only when the peer has answered: then it takes a place in ORD.
+    /// Returns true if the request completes only after the peer has answered. Such a request
+    /// counts against ORD.
     pub(crate) fn awaits_response(&self) -> bool {
         match self {
             SendOp::Read { .. } | SendOp::Atomic { .. } => true,
@@ -81,7 +83,7 @@ impl SendOp {
         }
     }
 
-    /// What its completion calls it.
+    /// Opcode of its completion.
     pub(crate) fn wc_opcode(&self) -> WcOpcode {
         match self {
             SendOp::Send { .. } | SendOp::Immediate => WcOpcode::Send,
@@ -113,7 +115,7 @@ impl<'a> SendWr<'a> {
         }
     }
 
-    /// A request that moves data to or from `remote`.
+    /// Creates a request that accesses `remote`.
     fn with_remote(
         wr_id: u64,
         op: impl FnOnce(u32, u64) -> SendOp,
@@ -126,7 +128,7 @@ impl<'a> SendWr<'a> {
         }
     }
 
-    /// A Send of the bytes that `sges` name, one after the other (`IBV_WR_SEND`, RFC 5040 section 5.3).
+    /// A Send of the bytes of `sges`, concatenated (`IBV_WR_SEND`, RFC 5040 section 5.3).
     #[must_use]
     pub fn send(wr_id: u64, sges: &'a [Sge]) -> Self {
         let op = SendOp::Send {
@@ -136,8 +138,8 @@ impl<'a> SendWr<'a> {
         Self::new(wr_id, op, Source::Sges(sges))
     }
 
-    /// A Send of `data`, copied when it is posted: the slice is free at once (`IBV_WR_SEND` with
-    /// `IBV_SEND_INLINE`).
+    /// A Send of `data` (`IBV_WR_SEND` with `IBV_SEND_INLINE`). The bytes are copied when the
+    /// request is posted.
     #[must_use]
     pub fn send_inline(wr_id: u64, data: &'a [u8]) -> Self {
         let op = SendOp::Send {
@@ -147,34 +149,41 @@ impl<'a> SendWr<'a> {
         Self::new(wr_id, op, Source::Inline(data))
     }
 
-    /// An RDMA Write of the bytes that `sges` name to the start of `remote` (`IBV_WR_RDMA_WRITE`, RFC 5040 section 5.1).
-    /// One that is longer than `remote` is refused when it is posted, with
-    /// [`PostErrorKind::BeyondRemote`](crate::PostErrorKind::BeyondRemote).
+    /// An RDMA Write of the bytes of `sges` to the start of `remote` (`IBV_WR_RDMA_WRITE`, RFC 5040
+    /// section 5.1).
+    ///
+    /// Posting fails with [`PostErrorKind::BeyondRemote`](crate::PostErrorKind::BeyondRemote) if
+    /// the payload is longer than `remote`.
     #[must_use]
     pub fn write(wr_id: u64, sges: &'a [Sge], remote: RemoteBuffer) -> Self {
         let op = |rkey, remote_addr| SendOp::Write { rkey, remote_addr };
         Self::with_remote(wr_id, op, Source::Sges(sges), remote)
     }
 
-    /// An RDMA Write of `data`, copied when it is posted (`IBV_WR_RDMA_WRITE` with `IBV_SEND_INLINE`).
+    /// An RDMA Write of `data` (`IBV_WR_RDMA_WRITE` with `IBV_SEND_INLINE`). The bytes are copied
+    /// when the request is posted.
     #[must_use]
     pub fn write_inline(wr_id: u64, data: &'a [u8], remote: RemoteBuffer) -> Self {
         let op = |rkey, remote_addr| SendOp::Write { rkey, remote_addr };
         Self::with_remote(wr_id, op, Source::Inline(data), remote)
     }
 
-    /// An RDMA Read from the start of `remote` into `sges`: at most one element on iWARP, because a Read Request names
-    /// one sink (`IBV_WR_RDMA_READ`, RFC 5040 section 5.2). It reads as many bytes as the element has. One that is longer
-    /// than `remote` is refused when it is posted, with
-    /// [`PostErrorKind::BeyondRemote`](crate::PostErrorKind::BeyondRemote).
+    /// An RDMA Read from the start of `remote` into `sges` (`IBV_WR_RDMA_READ`, RFC 5040 section
+    /// 5.2).
+    ///
+    /// On iWARP `sges` has at most one element, because a Read Request names one sink. Reads as
+    /// many bytes as the element has. Posting fails with
+    /// [`PostErrorKind::BeyondRemote`](crate::PostErrorKind::BeyondRemote) if that is more than
+    /// `remote` has.
     #[must_use]
     pub fn read(wr_id: u64, sges: &'a [Sge], remote: RemoteBuffer) -> Self {
         let op = |rkey, remote_addr| SendOp::Read { rkey, remote_addr };
         Self::with_remote(wr_id, op, Source::Sges(sges), remote)
     }
 
-    /// Raise a solicited event at the receiver (Sends and Immediate Data, also that behind a Write;
-    /// ignored otherwise); `IBV_SEND_SOLICITED`, RFC 5040 section 5.3.
+    /// Raises a solicited event at the receiver (`IBV_SEND_SOLICITED`, RFC 5040 section 5.3).
+    /// Applies to Sends and Immediate Data, including Immediate Data after a Write; ignored
+    /// otherwise.
     #[must_use]
     pub fn solicited(mut self) -> Self {
         self.solicited = true;
@@ -184,8 +193,8 @@ impl<'a> SendWr<'a> {
         self
     }
 
-    /// Invalidate the peer's region `rkey` when this Send is delivered (Sends only): `IBV_WR_SEND_WITH_INV`, RFC
-    /// 5040 section 5.3.
+    /// Invalidates the peer's STag `rkey` when this Send is delivered (`IBV_WR_SEND_WITH_INV`, RFC
+    /// 5040 section 5.3). Ignored by other requests.
     #[must_use]
     pub fn invalidate(mut self, rkey: u32) -> Self {
         if let SendOp::Send { invalidate, .. } = &mut self.op {
@@ -194,48 +203,55 @@ impl<'a> SendWr<'a> {
         self
     }
 
-    /// Invalidate the STag of the sink when the whole Response of this RDMA Read is placed (the RDMA Read with Local
-    /// Invalidate of the iWARP verbs, the kernel's `IB_WR_RDMA_READ_WITH_INV`): from its completion on neither the
-    /// peer nor this side reaches anything by it. [`Completion::invalidated`](crate::Completion::invalidated) has the
-    /// STag. What [`SendWr::local_invalidate`] invalidates may be the sink. A Read that fails or is flushed leaves
-    /// the STag as it is.
+    /// Invalidates the STag of the sink after the whole response to this RDMA Read is placed.
     ///
-    /// A sink that may not be invalidated in the end (memory windows are bound to it, it is not valid any more) is an
-    /// error of the Read, [`Status::LocalQpOperation`](crate::Status::LocalQpOperation), though its bytes were
-    /// placed; it ends the connection. Any request but a Read of at least one byte is refused when it is posted, with
-    /// [`PostErrorKind::NoSinkToInvalidate`](crate::PostErrorKind::NoSinkToInvalidate).
+    /// This is the RDMA Read with Local Invalidate of the iWARP verbs (the kernel's
+    /// `IB_WR_RDMA_READ_WITH_INV`). From the completion on neither the peer nor this side can
+    /// access memory through the STag. [`Completion::invalidated`](crate::Completion::invalidated)
+    /// returns it. The sink may be anything that [`SendWr::local_invalidate`] invalidates. The STag
+    /// stays valid if the Read fails or is flushed.
+    ///
+    /// If the sink cannot be invalidated in the end (memory windows are bound to it, or it is no
+    /// longer valid), the Read fails with
+    /// [`Status::LocalQpOperation`](crate::Status::LocalQpOperation) although its bytes were
+    /// placed. That ends the connection. Posting fails with
+    /// [`PostErrorKind::NoSinkToInvalidate`](crate::PostErrorKind::NoSinkToInvalidate) unless the
+    /// request is a Read of at least one byte.
     #[must_use]
     pub fn invalidate_sink(mut self) -> Self {
         self.invalidate_sink = true;
         self
     }
 
-    /// Make no completion when this request succeeds (it still completes with an error): the absence
-    /// of `IBV_SEND_SIGNALED`. Its place in the send queue is free when the completion of a later request has been
-    /// polled, so one request in [`QpCaps::max_send_wr`](crate::QpCaps::max_send_wr) has to be signaled.
+    /// Makes no completion if this request succeeds (no `IBV_SEND_SIGNALED`). A failed request
+    /// still completes with an error.
+    ///
+    /// The request occupies its slot of the send queue until the completion of a later request has
+    /// been polled. One request in [`QpCaps::max_send_wr`](crate::QpCaps::max_send_wr) must
+    /// therefore be signaled.
     #[must_use]
     pub fn unsignaled(mut self) -> Self {
         self.signaled = false;
         self
     }
 
-    /// Start only after all earlier RDMA Reads and Atomic Operations of this QP have completed
-    /// (`IBV_SEND_FENCE`).
+    /// Starts this request only after all earlier RDMA Reads and Atomic Operations of the QP have
+    /// completed (`IBV_SEND_FENCE`).
     #[must_use]
     pub fn fence(mut self) -> Self {
         self.fence = true;
         self
     }
 
-    /// The consumer's own number for this request (`ibv_send_wr.wr_id`); its completion carries it.
+    /// Number that the consumer gave this request (`ibv_send_wr.wr_id`). Its completion carries it.
     #[must_use]
     pub fn wr_id(&self) -> u64 {
         self.wr_id
     }
 }
 
-/// A work request for the receive queue (`ibv_recv_wr`; RFC 5040 section 5.3): where the next Send of the peer goes, or
-/// what its Immediate Data takes.
+/// A work request for the receive queue (`ibv_recv_wr`; RFC 5040 section 5.3): a buffer for the
+/// next Send from the peer. Immediate Data takes one as well.
 #[derive(Clone, Copy, Debug)]
 pub struct RecvWr<'a> {
     pub(crate) wr_id: u64,
@@ -243,8 +259,8 @@ pub struct RecvWr<'a> {
 }
 
 impl<'a> RecvWr<'a> {
-    /// A receive into `sges`, filled one after the other (`ibv_recv_wr`). No element at all takes a zero-length Send,
-    /// or Immediate Data, which is not placed into memory.
+    /// A receive into `sges`, which are filled in order (`ibv_recv_wr`). A receive without elements
+    /// takes a zero-length Send, or Immediate Data, which is not placed into memory.
     #[must_use]
     pub fn new(wr_id: u64, sges: &'a [Sge]) -> Self {
         RecvWr { wr_id, sges }

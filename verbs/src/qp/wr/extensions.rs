@@ -8,27 +8,31 @@ use crate::mr::RemoteBuffer;
 
 /// Atomic Operations (RFC 7306 section 5).
 ///
-/// Each works on the first 8 bytes of `remote`, a word in the byte order of the peer's host at an
-/// address there that is a multiple of 8. (The address in `remote` may be any number where the region counts from
-/// one of its own; a peer whose memory is not aligned refuses:
-/// [`Status::RemoteOperation`](crate::Status::RemoteOperation).) What the word held before comes into `sink`, one element of 8
-/// bytes with local write, in the byte order of this host. Atomic Operations take places in ORD, as
-/// Reads do, and are carried out in order with them.
+/// Each operates on the first 8 bytes of `remote`: a word in the byte order of the peer's host, at
+/// an address there that is a multiple of 8. (The address in `remote` may be any number if the
+/// region is zero-based. A peer whose memory is not aligned refuses with
+/// [`Status::RemoteOperation`](crate::Status::RemoteOperation).)
 ///
-/// They are atomic with respect to each other; with another uwarp as the peer also with respect to the
-/// CPUs of its machine.
+/// The previous value of the word is stored into `sink`, in the byte order of this host. `sink` is
+/// one element of 8 bytes with local write access. Atomic Operations count against ORD as Reads do,
+/// and are carried out in order with them.
+///
+/// They are atomic with respect to each other. If the peer is uwarp as well, they are also atomic
+/// with respect to the CPUs of its machine.
 impl<'a> SendWr<'a> {
-    /// Adds `add` to the word at the start of `remote`; a carry out of bit 63 is
-    /// lost (`IBV_WR_ATOMIC_FETCH_AND_ADD`). See [`mask`](Self::mask).
+    /// Adds `add` to the word at the start of `remote` (`IBV_WR_ATOMIC_FETCH_AND_ADD`). A carry out
+    /// of bit 63 is lost. See [`mask`](Self::mask).
     #[must_use]
     pub fn fetch_add(wr_id: u64, sink: &'a [Sge], remote: RemoteBuffer, add: u64) -> Self {
         let op = AtomicOp::FetchAdd { add, mask: 0 };
         Self::atomic(wr_id, sink, remote, op)
     }
 
-    /// Stores `swap` into the word at the start of `remote` if it holds `compare`.
-    /// It has if what comes into the sink is `compare` (`IBV_WR_ATOMIC_CMP_AND_SWP`). See [`compare_mask`](Self::compare_mask) and
-    /// [`swap_mask`](Self::swap_mask).
+    /// Stores `swap` into the word at the start of `remote` if it holds `compare`
+    /// (`IBV_WR_ATOMIC_CMP_AND_SWP`).
+    ///
+    /// The swap took place if the value stored into the sink equals `compare`. See
+    /// [`compare_mask`](Self::compare_mask) and [`swap_mask`](Self::swap_mask).
     #[must_use]
     pub fn compare_swap(
         wr_id: u64,
@@ -46,17 +50,18 @@ impl<'a> SendWr<'a> {
         Self::atomic(wr_id, sink, remote, op)
     }
 
-    /// Stores `swap` into the word at the start of `remote`, whatever it holds: a
-    /// [`compare_swap`](Self::compare_swap) that compares no bits, and completes as one. libibverbs has none
-    /// (the kernel: `IB_WR_MASKED_ATOMIC_CMP_AND_SWP`).
+    /// Stores `swap` into the word at the start of `remote`, whatever it holds.
+    ///
+    /// This is a [`compare_swap`](Self::compare_swap) that compares no bits, and completes as one.
+    /// libibverbs has no such operation (the kernel: `IB_WR_MASKED_ATOMIC_CMP_AND_SWP`).
     #[must_use]
     pub fn swap(wr_id: u64, sink: &'a [Sge], remote: RemoteBuffer, swap: u64) -> Self {
         Self::compare_swap(wr_id, sink, remote, 0, swap).compare_mask(0)
     }
 
-    /// For [`fetch_add`](Self::fetch_add): add several fields of the word, each on its own. Every 1 in
-    /// `mask` marks the most significant bit of a field, out of which no carry goes (RFC 7306 section
-    /// 5.1.1). Ignored by other requests.
+    /// Makes [`fetch_add`](Self::fetch_add) add several fields of the word independently (RFC 7306
+    /// section 5.1.1). Each 1 in `carries_end_at` marks the most significant bit of a field, and no
+    /// carry leaves the field. Ignored by other requests.
     ///
     /// ```
     /// use uwarp_verbs::{RemoteBuffer, SendWr, Sge};
@@ -77,8 +82,8 @@ impl<'a> SendWr<'a> {
         self
     }
 
-    /// For [`compare_swap`](Self::compare_swap) (RFC 7306 section 5.1.2): compare only the bits that are 1 in `mask`.
-    /// Ignored by other requests.
+    /// Restricts the comparison of [`compare_swap`](Self::compare_swap) to the bits that are 1 in
+    /// `mask` (RFC 7306 section 5.1.2). Ignored by other requests.
     #[must_use]
     pub fn compare_mask(mut self, mask: u64) -> Self {
         if let SendOp::Atomic {
@@ -91,8 +96,8 @@ impl<'a> SendWr<'a> {
         self
     }
 
-    /// For [`compare_swap`](Self::compare_swap) (RFC 7306 section 5.1.2): store only the bits that are 1 in `mask`.
-    /// Ignored by other requests.
+    /// Restricts the swap of [`compare_swap`](Self::compare_swap) to the bits that are 1 in `mask`
+    /// (RFC 7306 section 5.1.2). Ignored by other requests.
     #[must_use]
     pub fn swap_mask(mut self, mask: u64) -> Self {
         if let SendOp::Atomic {
@@ -116,17 +121,18 @@ impl<'a> SendWr<'a> {
 }
 
 /// Immediate Data (RFC 7306 section 6): 8 bytes that arrive in a completion of the peer's receive
-/// queue, as [`Completion::immediate`](crate::Completion::immediate). They take one receive, whose
-/// memory is not touched and may be of any size.
+/// queue, as [`Completion::immediate`](crate::Completion::immediate). They consume one receive,
+/// whose memory is not touched and may have any size.
 ///
-/// On the wire, Immediate Data is a message of its own. The 4 bytes that other RDMA interfaces have
-/// are the first 4 of the 8 by convention, with zeros behind them; uwarp does not look at them. Those
-/// interfaces give the length of the Write in the completion of the receive (`byte_len` of `ibv_wc`).
-/// Here it is 0, also behind a Write: a program that needs the length puts it into the 8 bytes.
+/// On the wire, Immediate Data is a separate message. By convention the 4 bytes of other RDMA
+/// interfaces are the first 4 of the 8, followed by zeros; uwarp does not interpret them. Those
+/// interfaces report the length of the Write in the completion of the receive (`byte_len` of
+/// `ibv_wc`). Here that length is 0, even after a Write. A program that needs the length puts it
+/// into the 8 bytes.
 impl<'a> SendWr<'a> {
-    /// An RDMA Write followed by Immediate Data: one request with one completion, as a Write
-    /// (`IBV_WR_RDMA_WRITE_WITH_IMM`). When the
-    /// peer sees the Immediate Data, it sees the bytes of the Write too.
+    /// An RDMA Write followed by Immediate Data (`IBV_WR_RDMA_WRITE_WITH_IMM`): one request with
+    /// one completion, which has the opcode of a Write. The peer sees the bytes of the Write no
+    /// later than the Immediate Data.
     #[must_use]
     pub fn write_with_immediate(
         wr_id: u64,
@@ -137,7 +143,8 @@ impl<'a> SendWr<'a> {
         Self::write(wr_id, sges, remote).with_immediate(immediate)
     }
 
-    /// The same with `data` copied when it is posted (`IBV_WR_RDMA_WRITE_WITH_IMM` with `IBV_SEND_INLINE`).
+    /// [`write_with_immediate`](Self::write_with_immediate) of `data`, which is copied when the
+    /// request is posted (`IBV_WR_RDMA_WRITE_WITH_IMM` with `IBV_SEND_INLINE`).
     #[must_use]
     pub fn write_with_immediate_inline(
         wr_id: u64,
@@ -148,16 +155,20 @@ impl<'a> SendWr<'a> {
         Self::write_inline(wr_id, data, remote).with_immediate(immediate)
     }
 
-    /// Immediate Data alone. Its completion is that of a Send. libibverbs has no such request: its
-    /// `IBV_WR_SEND_WITH_IMM`, a Send and the data in one message, does not exist on iWARP.
+    /// Immediate Data alone. Its completion has the opcode of a Send.
+    ///
+    /// libibverbs has no such request: its `IBV_WR_SEND_WITH_IMM`, a Send and the data in one
+    /// message, does not exist on iWARP.
     #[must_use]
     pub fn immediate(wr_id: u64, immediate: [u8; 8]) -> Self {
         Self::new(wr_id, SendOp::Immediate, Source::Inline(&[])).with_immediate(immediate)
     }
 
-    /// Adds Immediate Data to an RDMA Write (RFC 7306 section 6). Any other request with it is refused when it is posted,
-    /// with [`PostErrorKind::ImmediateUnfit`](crate::PostErrorKind::ImmediateUnfit): on iWARP one
-    /// message is either a Send or Immediate Data.
+    /// Adds Immediate Data to an RDMA Write (RFC 7306 section 6).
+    ///
+    /// Posting any other request with Immediate Data fails with
+    /// [`PostErrorKind::ImmediateUnfit`](crate::PostErrorKind::ImmediateUnfit): on iWARP a message
+    /// is either a Send or Immediate Data.
     #[must_use]
     pub fn with_immediate(mut self, immediate: [u8; 8]) -> Self {
         self.imm = Some(immediate);

@@ -1,16 +1,19 @@
-//! Work requests that concern only memory of this side.
+//! Work requests that operate on local memory.
 
 use super::{SendOp, SendWr, Source};
 use crate::engine::LocalOp;
 use crate::mem::{FastRegister, WindowBind};
 
 impl SendWr<'_> {
-    /// Binds a memory window of type 2A or 2B, for the QP that this is posted to (`IBV_WR_BIND_MW`). `rkey` is the STag
-    /// that the window shall have: its index with a new key, [`inc_rkey`](crate::inc_rkey) of the one it had. The
-    /// window must not be bound. What is posted behind this finds it bound.
+    /// Binds a memory window of type 2A or 2B for the QP that this is posted to (`IBV_WR_BIND_MW`).
     ///
-    /// One that cannot be carried out completes with [`Status::WindowBind`](crate::Status::WindowBind) and ends the
-    /// connection, as every error does; [`Qp::end_reason`](crate::Qp::end_reason) says why.
+    /// `rkey` is the new STag of the window: its index with a new key, as
+    /// [`inc_rkey`](crate::inc_rkey) returns it for the old STag. The window must not be bound.
+    /// Requests posted after this one find it bound.
+    ///
+    /// A bind that cannot be carried out completes with
+    /// [`Status::WindowBind`](crate::Status::WindowBind) and ends the connection, as every error
+    /// does. [`Qp::end_reason`](crate::Qp::end_reason) gives the cause.
     #[must_use]
     pub fn bind_window(wr_id: u64, rkey: u32, bind: &WindowBind) -> SendWr<'static> {
         let op = LocalOp::Bind {
@@ -21,16 +24,20 @@ impl SendWr<'_> {
         SendWr::new(wr_id, SendOp::Local(op), Source::Sges(&[]))
     }
 
-    /// Makes a part of a [`FastRegion`](crate::FastRegion) valid (the kernel's `IB_WR_REG_MR`). What is posted behind this
-    /// to the same queue, at once or in the same list, may use it: tell the peer of the STag, or name it as lkey.
+    /// Makes a part of a [`FastRegion`](crate::FastRegion) valid (the kernel's `IB_WR_REG_MR`).
+    /// Requests posted after this one to the same queue, even in the same list, may send the STag
+    /// to the peer or name it as lkey.
     ///
-    /// An SGE that names the STag of a registration that has not had its turn is checked against that request when it is
-    /// posted (rights, bounds), and against what is registered when its own turn comes: if it is not valid by then,
-    /// because something between invalidates it, the request completes with
-    /// [`Status::LocalProtection`](crate::Status::LocalProtection). Another queue, and a receive queue too, has no order
-    /// with this one: there the STag is good as an lkey from the completion of this on.
+    /// An SGE may name the STag of a registration that has not been carried out yet. It is checked
+    /// twice: when it is posted, against the rights and bounds of that registration, and when it is
+    /// carried out, against the region as it is then. If the region is not valid by then, because a
+    /// request in between invalidated it, the request completes with
+    /// [`Status::LocalProtection`](crate::Status::LocalProtection). Other queues, including receive
+    /// queues, have no order with this one. They may use the STag as lkey once this request has
+    /// completed.
     ///
-    /// One that cannot be carried out completes with [`Status::LocalProtection`](crate::Status::LocalProtection) or
+    /// A registration that cannot be carried out completes with
+    /// [`Status::LocalProtection`](crate::Status::LocalProtection) or
     /// [`Status::LocalQpOperation`](crate::Status::LocalQpOperation) and ends the connection.
     #[must_use]
     pub fn register(wr_id: u64, register: &FastRegister) -> SendWr<'static> {
@@ -38,17 +45,21 @@ impl SendWr<'_> {
         SendWr::new(wr_id, SendOp::Local(op), Source::Sges(&[]))
     }
 
-    /// Invalidates an STag of this side (`IBV_WR_LOCAL_INV`): of a window of type 2 that is bound for this QP, of a
-    /// fast region, or of a region of the domain, which can then only be deregistered or registered anew. When it
-    /// completes no peer reaches anything by the STag (RFC 5041 section 8.3). A Read that is outstanding fails if this
-    /// was its sink: [`fence`](SendWr::fence) lets it finish first, and [`SendWr::invalidate_sink`] needs no other
-    /// request.
+    /// Invalidates a local STag (`IBV_WR_LOCAL_INV`): of a window of type 2 that is bound for this
+    /// QP, of a fast region, or of a region of the domain.
     ///
-    /// It has its turn between the messages of its QP. So behind the Response to a Read of the peer it waits until all
-    /// of that is framed, however slowly the peer takes it, and that Response may be of the memory that it is about.
-    /// Posted to another QP that may use the STag it does not wait, and ends such a Read with a Terminate.
+    /// A region of the domain can then only be deregistered or registered again. After the
+    /// completion no peer can access memory through the STag (RFC 5041 section 8.3). An outstanding
+    /// Read fails if the STag was its sink: [`fence`](SendWr::fence) lets it finish first, and
+    /// [`SendWr::invalidate_sink`] needs no second request.
     ///
-    /// One that cannot be carried out completes with [`Status::LocalProtection`](crate::Status::LocalProtection) or
+    /// The request takes effect between two messages of its QP. If a response to a Read of the peer
+    /// is being sent, the request waits until all of it is framed, however slowly the peer takes
+    /// it. That response may be from the very memory that is invalidated. A request posted to
+    /// another QP that may use the STag does not wait, and ends such a Read with a Terminate.
+    ///
+    /// A request that cannot be carried out completes with
+    /// [`Status::LocalProtection`](crate::Status::LocalProtection) or
     /// [`Status::LocalQpOperation`](crate::Status::LocalQpOperation) and ends the connection.
     #[must_use]
     pub fn local_invalidate(wr_id: u64, stag: u32) -> SendWr<'static> {
@@ -57,8 +68,8 @@ impl SendWr<'_> {
     }
 }
 
-/// A request to bind a memory window of type 1 (`ibv_mw_bind`), for [`Qp::post_bind`](crate::Qp::post_bind). Windows of
-/// type 2 have [`SendWr::bind_window`].
+/// A request to bind a memory window of type 1 (`ibv_mw_bind`), for
+/// [`Qp::post_bind`](crate::Qp::post_bind). For windows of type 2 use [`SendWr::bind_window`].
 ///
 /// ```
 /// use uwarp_verbs::{Access, BindWr, WindowBind};
@@ -77,7 +88,8 @@ pub struct BindWr {
 }
 
 impl BindWr {
-    /// A request that binds what `bind` says, or with 0 bytes ends the binding (`ibv_mw_bind`).
+    /// Creates a request for the binding `bind` (`ibv_mw_bind`). A length of 0 bytes only ends the
+    /// old binding.
     #[must_use]
     pub fn new(wr_id: u64, bind: &WindowBind) -> Self {
         BindWr {
@@ -88,22 +100,23 @@ impl BindWr {
         }
     }
 
-    /// Make no completion when this request succeeds (no `IBV_SEND_SIGNALED`): as [`SendWr::unsignaled`].
+    /// Makes no completion if this request succeeds (no `IBV_SEND_SIGNALED`); see
+    /// [`SendWr::unsignaled`].
     #[must_use]
     pub fn unsignaled(mut self) -> Self {
         self.signaled = false;
         self
     }
 
-    /// Start only after all earlier RDMA Reads and Atomic Operations of the QP have completed (`IBV_SEND_FENCE`): as
-    /// [`SendWr::fence`].
+    /// Starts this request only after all earlier RDMA Reads and Atomic Operations of the QP have
+    /// completed (`IBV_SEND_FENCE`); see [`SendWr::fence`].
     #[must_use]
     pub fn fence(mut self) -> Self {
         self.fence = true;
         self
     }
 
-    /// As it goes into the send queue, with the STag that the window shall have.
+    /// Converts it to a request of the send queue; `rkey` is the new STag of the window.
     pub(crate) fn to_send_wr(self, rkey: u32) -> SendWr<'static> {
         let op = LocalOp::Bind {
             rkey,
