@@ -158,8 +158,8 @@ impl State {
     fn sit(&mut self, device: &Arc<DeviceInner>, qp: &Arc<QpInner>) -> rustix::io::Result<()> {
         let seat = match (qp.member(), self.groups.first()) {
             (Some(seat), _) => seat,
-            (None, Some((group, _))) => qp.sit(group),
-            (None, None) => qp.sit(self.own(device)?),
+            (None, Some((group, _))) => qp.join_group(group),
+            (None, None) => qp.join_group(self.own(device)?),
         };
         let group = seat.group();
         match self

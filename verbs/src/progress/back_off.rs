@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Upper limit of the pause, as a multiple of [`Settings::takeover`](crate::Settings::takeover).
-const MOST: u32 = 10;
+const MAX_FACTOR: u32 = 10;
 
 /// Pause between two looks of the background at polled connections.
 ///
@@ -22,30 +22,30 @@ const MOST: u32 = 10;
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BackOff {
-    least: Duration,
-    now: Duration,
+    min: Duration,
+    current: Duration,
 }
 
 impl BackOff {
     pub(super) fn new(takeover: Duration) -> Self {
         BackOff {
-            least: takeover,
-            now: takeover,
+            min: takeover,
+            current: takeover,
         }
     }
 
     /// Time until the next look.
     pub(super) fn get(self) -> Duration {
-        self.now
+        self.current
     }
 
     /// Updates the pause after a round. `quiet`: the round found all its sources polled, and had
     /// nothing to do.
     pub(super) fn after_round(&mut self, quiet: bool) {
-        self.now = if quiet {
-            (self.now.saturating_add(self.now / 8)).min(self.least.saturating_mul(MOST))
+        self.current = if quiet {
+            (self.current.saturating_add(self.current / 8)).min(self.min.saturating_mul(MAX_FACTOR))
         } else {
-            self.least
+            self.min
         };
     }
 }
@@ -58,28 +58,28 @@ mod tests {
 
     #[test]
     fn it_stays_below_an_eighth_of_the_time_for_which_there_were_polls() {
-        let mut pause = BackOff::new(TAKEOVER);
+        let mut back_off = BackOff::new(TAKEOVER);
         let mut polled = Duration::ZERO;
         for look in 0..100 {
-            polled += pause.get();
-            pause.after_round(true);
-            assert!(pause.get() <= TAKEOVER + polled / 8, "look {look}");
+            polled += back_off.get();
+            back_off.after_round(true);
+            assert!(back_off.get() <= TAKEOVER + polled / 8, "look {look}");
         }
-        assert_eq!(pause.get(), TAKEOVER * MOST);
+        assert_eq!(back_off.get(), TAKEOVER * MAX_FACTOR);
     }
 
     #[test]
     fn it_is_as_short_as_at_first_once_there_was_something_to_do() {
-        let mut pause = BackOff::new(TAKEOVER);
-        (0..100).for_each(|_| pause.after_round(true));
-        pause.after_round(false);
-        assert_eq!(pause.get(), TAKEOVER);
+        let mut back_off = BackOff::new(TAKEOVER);
+        (0..100).for_each(|_| back_off.after_round(true));
+        back_off.after_round(false);
+        assert_eq!(back_off.get(), TAKEOVER);
     }
 
     #[test]
     fn a_takeover_without_end_has_no_longer_pause() {
-        let mut pause = BackOff::new(Duration::MAX);
-        pause.after_round(true);
-        assert_eq!(pause.get(), Duration::MAX);
+        let mut back_off = BackOff::new(Duration::MAX);
+        back_off.after_round(true);
+        assert_eq!(back_off.get(), Duration::MAX);
     }
 }

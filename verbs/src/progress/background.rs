@@ -136,7 +136,7 @@ enum Runs {
 struct Round {
     due: Vec<Token>,
     watched: Vec<Token>,
-    pause: BackOff,
+    back_off: BackOff,
 }
 
 impl Round {
@@ -145,7 +145,7 @@ impl Round {
         Round {
             due: Vec::with_capacity(2 * EVENTS),
             watched: Vec::with_capacity(2 * EVENTS),
-            pause: BackOff::new(takeover),
+            back_off: BackOff::new(takeover),
         }
     }
 }
@@ -348,7 +348,7 @@ impl Shared {
         let Round {
             due,
             watched,
-            pause,
+            back_off,
         } = round;
         let mut room = [const { MaybeUninit::uninit() }; EVENTS];
         let timeout = timeout.map(timespec);
@@ -379,7 +379,7 @@ impl Shared {
                 watched.push(token);
             }
         }
-        pause.after_round(busy && watched.len() == attended);
+        back_off.after_round(busy && watched.len() == attended);
         busy
     }
 
@@ -395,7 +395,7 @@ impl Shared {
         let mut state = self.state.lock();
         let timer = state.timers.peek().map(|Reverse((when, _))| *when);
         let watching = !round.watched.is_empty();
-        let watch = watching.then(|| after(self.clock.now(), round.pause.get()));
+        let watch = watching.then(|| after(self.clock.now(), round.back_off.get()));
         let until = match (timer, watch) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
@@ -446,11 +446,11 @@ mod tests {
         }
     }
 
-    fn pause(background: &Background) -> Duration {
+    fn back_off(background: &Background) -> Duration {
         let Runs::Manual(round) = &background.runs else {
-            panic!("it is driven by hand");
+            panic!("the test uses Progress::Manual");
         };
-        round.lock().pause.get()
+        round.lock().back_off.get()
     }
 
     #[test]
@@ -464,18 +464,18 @@ mod tests {
             background.enlist(token, weak);
             background.at(token, background.now());
         }
-        let mut last = pause(&background);
+        let mut last = back_off(&background);
         assert_eq!(last, TAKEOVER);
         for _ in 0..5 {
             background.progress();
-            assert!(pause(&background) > last);
-            last = pause(&background);
+            assert!(back_off(&background) > last);
+            last = back_off(&background);
         }
         sources[0].0.store(false, Ordering::Relaxed);
         background.progress();
-        assert_eq!(pause(&background), TAKEOVER);
+        assert_eq!(back_off(&background), TAKEOVER);
         // From here on only the other source is watched.
         background.progress();
-        assert!(pause(&background) > TAKEOVER);
+        assert!(back_off(&background) > TAKEOVER);
     }
 }

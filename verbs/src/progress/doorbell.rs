@@ -10,12 +10,12 @@ use crate::engine::SendQueue;
 
 /// Number of staged requests that make a full batch. Larger batches save next to nothing per
 /// request.
-const REQUESTS: u64 = 256;
+const BATCH_REQUESTS: u64 = 256;
 /// Number of staged bytes that make a full batch.
-const OCTETS: u64 = 1024 * 1024;
+const BATCH_BYTES: u64 = 1024 * 1024;
 /// Length from which a list counts as several posts: a program that waits for its first request
 /// would not post so many.
-const LIST: u64 = 16;
+const LONG_LIST: u64 = 16;
 /// Bytes counted for a request whose payload the peer sends.
 pub(crate) const REQUEST_OCTETS: u64 = 64;
 
@@ -38,7 +38,7 @@ pub(crate) struct Doorbell {
     seen_at: Option<u64>,
     /// Number and bytes of the staged requests.
     requests: u64,
-    octets: u64,
+    bytes: u64,
     /// Time at which the first of them was staged.
     since: Option<u64>,
 }
@@ -46,36 +46,38 @@ pub(crate) struct Doorbell {
 impl Doorbell {
     /// Records a post. `before`: value of [`SendQueue::posted`] before it. Returns true if the
     /// staged requests make a full batch. Returns true as well if the first of them has waited
-    /// longer than `most`, which happens if every poll finds completions.
+    /// longer than `takeover`, which happens if every poll finds completions.
     pub(crate) fn posted(
         &mut self,
         sq: &SendQueue,
         before: (u64, u64),
         now: u64,
-        most: u64,
+        takeover: u64,
     ) -> bool {
-        let (to, octets) = sq.posted();
+        let (to, bytes) = sq.posted();
         if before.0 == to {
             // The post was refused.
             return false;
         }
         let requests = to.saturating_sub(before.0);
-        let posts = if requests >= LIST { 2 } else { 1 };
+        let posts = if requests >= LONG_LIST { 2 } else { 1 };
         self.posts = self.posts.saturating_add(posts);
         let since = *self.since.get_or_insert(now);
         self.requests += requests;
-        self.octets = self.octets.saturating_add(octets.wrapping_sub(before.1));
-        self.requests >= REQUESTS || self.octets >= OCTETS || now.saturating_sub(since) > most
+        self.bytes = self.bytes.saturating_add(bytes.wrapping_sub(before.1));
+        self.requests >= BATCH_REQUESTS
+            || self.bytes >= BATCH_BYTES
+            || now.saturating_sub(since) > takeover
     }
 
     /// Checks at a post whether the program took completions since the last one, by the poll count
     /// `polls` of the CQs. The time of those polls is not recorded, so they count as a poll now
-    /// only if the program was seen less than `most` ago.
-    pub(crate) fn look(&mut self, polls: u32, now: u64, most: u64) {
+    /// only if the program was seen less than `takeover` ago.
+    pub(crate) fn note_polls(&mut self, polls: u32, now: u64, takeover: u64) {
         if self.polls != polls {
             self.polls = polls;
             self.burst_ends();
-            if is_within(self.seen_at, now, most) {
+            if is_within(self.seen_at, now, takeover) {
                 self.polled_at = Some(now);
             }
         }
@@ -99,9 +101,9 @@ impl Doorbell {
         self.seen_at = Some(ended);
     }
 
-    /// Returns true if the program polled less than `most` ago.
-    pub(crate) fn is_polling(&self, now: u64, most: u64) -> bool {
-        is_within(self.polled_at, now, most)
+    /// Returns true if the program polled less than `takeover` ago.
+    pub(crate) fn is_polling(&self, now: u64, takeover: u64) -> bool {
+        is_within(self.polled_at, now, takeover)
     }
 
     /// Returns true if this is the only post since the last poll and no more are expected, because
@@ -118,7 +120,7 @@ impl Doorbell {
     /// Records that all staged requests go to the LLP.
     pub(crate) fn sent(&mut self) {
         self.requests = 0;
-        self.octets = 0;
+        self.bytes = 0;
         self.since = None;
     }
 
@@ -134,6 +136,6 @@ impl Doorbell {
     }
 }
 
-fn is_within(at: Option<u64>, now: u64, most: u64) -> bool {
-    at.is_some_and(|at| now.saturating_sub(at) < most)
+fn is_within(at: Option<u64>, now: u64, takeover: u64) -> bool {
+    at.is_some_and(|at| now.saturating_sub(at) < takeover)
 }

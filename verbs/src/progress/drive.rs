@@ -13,13 +13,13 @@ use crate::wait::{after, earlier};
 
 /// Maximum number of bytes that one turn receives, and that it sends. Bounds the time for which
 /// other connections of the thread, and threads that need the lock, have to wait.
-const TURN: usize = 4 * 1024 * 1024;
+const MAX_TURN_BYTES: usize = 4 * 1024 * 1024;
 
 /// Interval at which a connection retries after there was no memory for another FPDU of its peer.
-const MEMORY_AGAIN: Duration = Duration::from_millis(10);
+const MEMORY_RETRY: Duration = Duration::from_millis(10);
 /// Interval at which a connection whose message waits for a receive checks whether the peer has
 /// closed. No event reports that, and each check is a system call.
-const CLOSE_AGAIN: Duration = Duration::from_millis(250);
+const CLOSE_CHECK: Duration = Duration::from_millis(250);
 
 /// A connection with its LLP: the state that the lock of a QP protects.
 pub(crate) struct Driven {
@@ -36,9 +36,9 @@ pub(crate) struct Driven {
 #[derive(Default)]
 pub(crate) struct Waits {
     /// Time to retry after there was no memory for another FPDU of this peer.
-    memory_again: Option<Instant>,
+    memory_retry: Option<Instant>,
     /// Time to check whether the peer has closed, while a message waits for a receive.
-    close_again: Option<Instant>,
+    close_check: Option<Instant>,
     /// Progress of an unfinished direction, and the time to check it.
     stall: Option<Stall>,
 }
@@ -112,12 +112,12 @@ impl Driven {
     }
 
     /// Handles bytes that were already read from the stream.
-    pub(crate) fn feed(&mut self, pool: &BufferPool, mut octets: &[u8]) {
-        while !octets.is_empty() && self.conn.wants_octets() {
+    pub(crate) fn feed(&mut self, pool: &BufferPool, mut bytes: &[u8]) {
+        while !bytes.is_empty() && self.conn.wants_octets() {
             let space = self.rx.space(pool);
-            let count = space.len().min(octets.len());
-            space[..count].copy_from_slice(&octets[..count]);
-            octets = &octets[count..];
+            let count = space.len().min(bytes.len());
+            space[..count].copy_from_slice(&bytes[..count]);
+            bytes = &bytes[count..];
             self.rx.received(count);
             self.conn.receive(&mut self.rx);
         }
@@ -135,8 +135,8 @@ impl Driven {
     fn push_entered(&mut self, pool: &BufferPool) -> Outcome {
         self.doorbell.sent();
         let sent = self.send(pool);
-        self.expect_progress();
-        let mut outcome = self.obey();
+        self.watch_for_stall();
+        let mut outcome = self.carry_out_llp_order();
         if self.llp.is_some() {
             outcome.blocked = sent == Sent::Blocked;
             outcome.more = sent == Sent::Enough;
@@ -152,7 +152,7 @@ impl Driven {
             None => Interest::None,
             Some(llp) if llp.wants_write_event() => {
                 let write = outcome.blocked || outcome.more || connecting;
-                let read = self.conn.wants_octets() && self.waits.memory_again.is_none();
+                let read = self.conn.wants_octets() && self.waits.memory_retry.is_none();
                 if self.conn.is_starving() && !write && !self.conn.fin.sent {
                     return Interest::Loss;
                 }
@@ -167,11 +167,11 @@ impl Driven {
         let llp = self.llp.as_ref().and_then(Llp::deadline);
         let stall = self.waits.stall.as_ref().map(|stall| stall.due);
         let Waits {
-            memory_again,
-            close_again,
+            memory_retry,
+            close_check,
             ..
         } = self.waits;
-        let own = earlier(earlier(memory_again, close_again), stall);
+        let own = earlier(earlier(memory_retry, close_check), stall);
         earlier(earlier(llp, self.conn.deadline()), own)
     }
 
@@ -186,7 +186,7 @@ impl Driven {
     }
 
     /// Ends a connection if a direction has not advanced since the snapshot that is now due.
-    fn look_for_stall(&mut self, now: Instant) {
+    fn check_for_stall(&mut self, now: Instant) {
         let Some(Stall { sent, received, .. }) = self.waits.stall.take_if(|stall| stall.due <= now)
         else {
             return;
@@ -199,7 +199,7 @@ impl Driven {
     }
 
     /// Takes a snapshot for the stall check if a direction has unfinished work.
-    fn expect_progress(&mut self) {
+    fn watch_for_stall(&mut self) {
         if self.waits.stall.is_some() {
             return;
         }
@@ -214,16 +214,16 @@ impl Driven {
     }
 
     fn expire(&mut self, now: Instant) {
-        self.look_for_stall(now);
+        self.check_for_stall(now);
         self.conn.wake_peer(!self.rx.is_empty());
         if self.conn.deadline().is_some_and(|deadline| deadline <= now) {
-            self.look_at_queue();
+            self.read_unacknowledged();
             self.conn.deadline_passed();
         }
     }
 
     /// Asks TCP for the number of unacknowledged bytes, which a graceful close waits for.
-    fn look_at_queue(&mut self) {
+    fn read_unacknowledged(&mut self) {
         if self.conn.is_closing()
             && let Some(llp) = &mut self.llp
         {
@@ -233,7 +233,7 @@ impl Driven {
 
     /// Ends the connection with an error of TCP.
     fn lost(&mut self, error: LlpError) {
-        self.look_at_queue();
+        self.read_unacknowledged();
         self.conn.lost(error);
     }
 
@@ -257,7 +257,7 @@ impl Driven {
     /// Receives up to the limit of a turn. Returns true if there may be more to receive.
     fn receive(&mut self, pool: &BufferPool) -> bool {
         let may_read = self.rx.may_read(self.peer.as_ref());
-        self.waits.memory_again = (!may_read).then(|| self.conn.now + MEMORY_AGAIN);
+        self.waits.memory_retry = (!may_read).then(|| self.conn.now + MEMORY_RETRY);
         if !may_read {
             return false;
         }
@@ -268,7 +268,7 @@ impl Driven {
                 Some(error) => self.lost(error),
                 // A receive may be available now, or the time limit may have passed.
                 None => {
-                    self.look_for_close();
+                    self.check_for_close();
                     self.conn.receive(&mut self.rx);
                 }
             }
@@ -277,20 +277,20 @@ impl Driven {
             let Some(llp) = &mut self.llp else {
                 break;
             };
-            if received >= TURN {
+            if received >= MAX_TURN_BYTES {
                 more = true;
                 break;
             }
             let space = self.rx.space(pool);
             let room = space.len();
             match llp.try_recv(space) {
-                Ok(Recv::Data(octets)) => {
+                Ok(Recv::Data(bytes)) => {
                     // With level-triggered readiness a short read is the last one, because more
                     // bytes make the descriptor ready again. With edge-triggered readiness only
                     // `WouldBlock` ends the loop.
-                    let last = octets < room && llp.wants_write_event();
-                    received += octets;
-                    self.rx.received(octets);
+                    let last = bytes < room && llp.wants_write_event();
+                    received += bytes;
+                    self.rx.received(bytes);
                     self.conn.receive(&mut self.rx);
                     if last {
                         break;
@@ -298,17 +298,17 @@ impl Driven {
                 }
                 Ok(Recv::WouldBlock) => break,
                 Ok(Recv::Closed) => {
-                    self.look_at_queue();
+                    self.read_unacknowledged();
                     self.conn.peer_fin(!self.rx.filled().is_empty());
                 }
                 Err(error) => self.lost(error),
             }
         }
         if self.conn.is_starving() {
-            let next = after(self.conn.now, CLOSE_AGAIN);
-            self.waits.close_again.get_or_insert(next);
+            let next = after(self.conn.now, CLOSE_CHECK);
+            self.waits.close_check.get_or_insert(next);
         } else {
-            self.waits.close_again = None;
+            self.waits.close_check = None;
         }
         self.rx.release(pool, self.peer.as_ref());
         more
@@ -316,9 +316,9 @@ impl Driven {
 
     /// Checks whether the peer closed after the message that waits for a receive, if the check is
     /// due.
-    fn look_for_close(&mut self) {
+    fn check_for_close(&mut self) {
         let now = self.conn.now;
-        if self.waits.close_again.take_if(|due| *due <= now).is_none() {
+        if self.waits.close_check.take_if(|due| *due <= now).is_none() {
             return;
         }
         if self.llp.as_mut().is_some_and(Llp::peer_closed) {
@@ -352,7 +352,7 @@ impl Driven {
                 self.conn.tx.rests(pool);
                 return Sent::All;
             }
-            if sent >= TURN {
+            if sent >= MAX_TURN_BYTES {
                 return Sent::Enough;
             }
             // A framed batch is sent as it is, so the EMSS is read before framing.
@@ -368,12 +368,13 @@ impl Driven {
                 return Sent::All;
             }
             let tx = &self.conn.tx;
-            let followed = tx.is_followed(self.conn.has_unsent()) && sent + tx.left() < TURN;
+            let followed =
+                tx.is_followed(self.conn.has_unsent()) && sent + tx.left() < MAX_TURN_BYTES;
             let offered = offer(&self.conn, followed, &mut **llp);
-            if let Ok(octets) = offered {
-                sent += octets;
-                *kept = followed && octets > 0 || *kept && octets == 0;
-                self.conn.taken(octets);
+            if let Ok(bytes) = offered {
+                sent += bytes;
+                *kept = followed && bytes > 0 || *kept && bytes == 0;
+                self.conn.taken(bytes);
             }
             self.conn.tx.reclaim();
             match offered {
@@ -392,9 +393,9 @@ impl Driven {
     fn send_failed(&mut self, error: LlpError, pool: &BufferPool) {
         while self.conn.wants_octets()
             && let Some(llp) = &mut self.llp
-            && let Ok(Recv::Data(octets)) = llp.try_recv(self.rx.space(pool))
+            && let Ok(Recv::Data(bytes)) = llp.try_recv(self.rx.space(pool))
         {
-            self.rx.received(octets);
+            self.rx.received(bytes);
             self.conn.receive(&mut self.rx);
         }
         self.rx.release(pool, self.peer.as_ref());
@@ -402,7 +403,7 @@ impl Driven {
     }
 
     /// Carries out the connection's request to the LLP: nothing, FIN, reconnect, close or abort.
-    fn obey(&mut self) -> Outcome {
+    fn carry_out_llp_order(&mut self) -> Outcome {
         let mut outcome = Outcome::default();
         let Some(llp) = &mut self.llp else {
             return outcome;
@@ -411,7 +412,7 @@ impl Driven {
             LlpOrder::Keep => {}
             LlpOrder::Fin => match llp.shutdown() {
                 Ok(()) => {
-                    self.look_at_queue();
+                    self.read_unacknowledged();
                     self.conn.fin_sent();
                     if self.conn.llp_order() == LlpOrder::Close {
                         outcome.over = true;

@@ -61,9 +61,9 @@ use crate::wait::after;
 pub(crate) const FEW: usize = 4;
 /// Maximum number of ready connections that one query returns.
 const EVENTS: usize = 64;
-/// Number of polls since the background last received something from which a program counts as
-/// polling continuously. A program that polls once per message and watches memory in between is to
-/// be served by the background at once.
+/// A program counts as polling continuously after this many polls since the background last
+/// received something. A program that polls once per message and watches memory in between is to be
+/// served by the background at once.
 const SPINS: u32 = 8;
 
 /// Connections that are polled and waited for together.
@@ -85,7 +85,7 @@ pub(crate) struct EpollGroup {
 
 /// Kind of thread that runs a round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum By {
+pub(crate) enum Caller {
     /// A polling thread, which skips connections that another thread has locked.
     Poll,
     /// A thread that is about to sleep, which skips nothing.
@@ -96,20 +96,20 @@ pub(crate) enum By {
 
 /// Result of a turn or of a round of turns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Done {
+pub(crate) struct TurnResult {
     /// Bytes were sent or received.
     pub(crate) moved: bool,
     /// Bytes were received.
     pub(crate) received: bool,
     /// A connection was skipped because it is polled through another CQ.
-    pub(crate) left: bool,
+    pub(crate) skipped: bool,
 }
 
-impl std::ops::BitOrAssign for Done {
-    fn bitor_assign(&mut self, other: Done) {
+impl std::ops::BitOrAssign for TurnResult {
+    fn bitor_assign(&mut self, other: TurnResult) {
         self.moved |= other.moved;
         self.received |= other.received;
-        self.left |= other.left;
+        self.skipped |= other.skipped;
     }
 }
 
@@ -141,7 +141,7 @@ impl EpollGroup {
 
     /// Adds a QP to the group.
     pub(crate) fn member(self: &Arc<Self>, qp: Weak<QpInner>) -> Member {
-        let (index, members) = self.members.write().take(qp);
+        let (index, members) = self.members.write().insert(qp);
         self.dirty.reserve(members);
         Member::new(Arc::clone(self), index)
     }
@@ -185,11 +185,11 @@ impl EpollGroup {
         let was_polled = self.registration.lock().owner == PollOwner::Watched;
         let now = self.device.now();
         if was_polled {
-            self.round(now, By::Sleeper);
+            self.round(now, Caller::Sleeper);
             let mut registration = self.registration.lock();
             registration.arm(&self.device.background, self.set.as_fd(), Interest::Read);
         } else {
-            self.serve_dirty(now, By::Sleeper);
+            self.serve_dirty(now, Caller::Sleeper);
         }
     }
 
@@ -200,7 +200,7 @@ impl EpollGroup {
         registration.wait_begins(&self.device.background, self.set.as_fd());
         drop(registration);
         if self.dirty.sleep_begins() > 0 {
-            self.serve_dirty(self.device.now(), By::Sleeper);
+            self.serve_dirty(self.device.now(), Caller::Sleeper);
         }
         self.set.as_raw_fd()
     }
@@ -208,14 +208,14 @@ impl EpollGroup {
     /// Runs a round after a sleep, and hands the set back to the background.
     pub(crate) fn wait_ends(&self) {
         self.dirty.sleep_ends();
-        self.round(self.device.now(), By::Sleeper);
+        self.round(self.device.now(), Caller::Sleeper);
         let mut registration = self.registration.lock();
         let fd = Some(self.set.as_fd());
         registration.wait_ends(&self.device.background, fd, Interest::Read);
     }
 
     /// Makes sure that a round follows soon even if the program does not poll again.
-    fn see_to_it(&self) {
+    fn schedule_round(&self) {
         let mut registration = self.registration.lock();
         // The background looks at a watched set regularly.
         if registration.owner != PollOwner::Watched {
@@ -225,40 +225,40 @@ impl EpollGroup {
     }
 
     /// Gives turns to the dirty members, then to the last active member alone or to all ready ones.
-    fn round_by_poll(&self, now: Instant) -> Done {
-        let mut done = self.serve_dirty(now, By::Poll);
-        let alone = self.last_active.alone(self.device.clock(now));
-        let given = alone.and_then(|member| self.at(member)?.turn_in_group(now, By::Poll));
+    fn round_by_poll(&self, now: Instant) -> TurnResult {
+        let mut done = self.serve_dirty(now, Caller::Poll);
+        let alone = self.last_active.poll_alone(self.device.clock(now));
+        let given = alone.and_then(|member| self.at(member)?.turn_in_group(now, Caller::Poll));
         done |= match given {
             Some(given) => {
                 if given.received {
-                    self.last_active.ask_next();
+                    self.last_active.query_next();
                 }
                 given
             }
-            None => self.serve_ready(now, By::Poll),
+            None => self.serve_ready(now, Caller::Poll),
         };
         done
     }
 
     /// Gives turns to the dirty members, then to the ready ones.
-    fn round(&self, now: Instant, by: By) -> Done {
-        let mut done = self.serve_dirty(now, by);
-        done |= self.serve_ready(now, by);
+    fn round(&self, now: Instant, caller: Caller) -> TurnResult {
+        let mut done = self.serve_dirty(now, caller);
+        done |= self.serve_ready(now, caller);
         done
     }
 
     /// Gives turns to the members that are dirty at the start.
-    fn serve_dirty(&self, now: Instant, by: By) -> Done {
-        let mut done = Done::default();
+    fn serve_dirty(&self, now: Instant, caller: Caller) -> TurnResult {
+        let mut done = TurnResult::default();
         let dirty = self.dirty.len();
         if dirty == 0 {
             return done;
         }
         // Staged requests are sent even if another CQ is being polled.
-        let by = match by {
-            By::Background => By::Sleeper,
-            by => by,
+        let caller = match caller {
+            Caller::Background => Caller::Sleeper,
+            caller => caller,
         };
         for _ in 0..dirty {
             let Some(index) = self.dirty.pop() else {
@@ -271,30 +271,30 @@ impl EpollGroup {
                 continue;
             };
             member.clear_dirty();
-            let given = match qp.turn_in_group(now, by) {
+            let given = match qp.turn_in_group(now, caller) {
                 None if member.mark_dirty() => None,
                 // Another thread has the lock, and a third one is about to sleep.
-                None => qp.turn_in_group(now, By::Sleeper),
+                None => qp.turn_in_group(now, Caller::Sleeper),
                 given => given,
             };
             done |= given.unwrap_or_default();
         }
         if !self.dirty.is_empty() {
             // These became dirty after the first of this round, so their posts scheduled no round.
-            self.see_to_it();
+            self.schedule_round();
         }
         done
     }
 
     /// Gives turns to the members whose descriptors are ready.
-    fn serve_ready(&self, now: Instant, by: By) -> Done {
-        let mut done = Done::default();
-        let mut received = Received::Nobody;
+    fn serve_ready(&self, now: Instant, caller: Caller) -> TurnResult {
+        let mut done = TurnResult::default();
+        let mut received = Received::None;
         let mut turn = |index| {
-            let given = self.at(index).and_then(|qp| qp.turn_in_group(now, by));
+            let given = self.at(index).and_then(|qp| qp.turn_in_group(now, caller));
             let given = given.unwrap_or_default();
             if given.received {
-                received = received.and(index);
+                received = received.with(index);
             }
             done |= given;
         };
@@ -310,7 +310,8 @@ impl EpollGroup {
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => tracing::error!(%error, "epoll_wait failed"),
         }
-        self.last_active.asked(self.device.clock(now), received);
+        self.last_active
+            .note_query(self.device.clock(now), received);
         done
     }
 
@@ -322,7 +323,7 @@ impl EpollGroup {
 impl Source for EpollGroup {
     fn attend(&self, now: Instant) -> Verdict {
         let mut registration = self.registration.lock();
-        registration.timers_pass(now);
+        registration.drop_expired_timers(now);
         if self.spins.load(Ordering::Relaxed) >= SPINS && self.is_polled(now) {
             // A polling thread handles the event. It is not lost, because the background looks
             // again.
@@ -331,15 +332,15 @@ impl Source for EpollGroup {
         }
         let is_waited = registration.owner.is_waited();
         drop(registration);
-        let mut done = self.serve_dirty(now, By::Background);
+        let mut done = self.serve_dirty(now, Caller::Background);
         if !is_waited {
-            done |= self.serve_ready(now, By::Background);
+            done |= self.serve_ready(now, Caller::Background);
         }
         if done.received {
             self.spins.store(0, Ordering::Relaxed);
         }
         let mut registration = self.registration.lock();
-        if done.left || !self.dirty.is_empty() {
+        if done.skipped || !self.dirty.is_empty() {
             // Ready, but left to another thread: arming the set now would make the background spin.
             // Or a member became dirty meanwhile, and `schedule_round` (under this lock) saw that
             // the set is watched.

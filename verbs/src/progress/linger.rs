@@ -24,23 +24,23 @@ struct Lingering {
 }
 
 /// Interval at which a closed connection is checked until its last bytes are acknowledged.
-const AGAIN: Duration = Duration::from_millis(10);
+const FLUSH_CHECK: Duration = Duration::from_millis(10);
 
 struct State {
     llp: Option<Box<dyn Llp>>,
     /// Charge on the account of the peer, held until TCP is gone.
-    place: Option<Charge>,
+    charge: Option<Charge>,
     rest: Vec<u8>,
-    at: usize,
+    sent: usize,
     fin_sent: bool,
     peer_closed: bool,
     /// The peer keeps sending: look again at once.
-    more: bool,
+    more_to_drop: bool,
     /// Unacknowledged bytes of TCP at the start, without `rest`.
     queued: u64,
     timer: CloseTimer,
     /// Time of the next check for progress by the peer.
-    look: Instant,
+    next_check: Instant,
 }
 
 /// Closes `llp` in the background: sends `rest`, then FIN, and gives up after `limit` without
@@ -49,25 +49,25 @@ struct State {
 pub(crate) fn linger(
     background: &Arc<Background>,
     mut llp: Box<dyn Llp>,
-    place: Option<Charge>,
+    charge: Option<Charge>,
     rest: Vec<u8>,
     limit: Duration,
 ) {
     let now = background.now();
     let timer = CloseTimer::new(now, limit);
-    let look = timer.first_look(now);
+    let next_check = timer.first_look(now);
     let token = background.token();
     let state = State {
         queued: llp.unacknowledged() as u64,
         llp: Some(llp),
-        place,
+        charge,
         rest,
-        at: 0,
+        sent: 0,
         fin_sent: false,
         peer_closed: false,
-        more: false,
+        more_to_drop: false,
         timer,
-        look,
+        next_check,
     };
     let lingering = Arc::new(Lingering {
         background: Arc::downgrade(background),
@@ -84,7 +84,7 @@ pub(crate) fn linger(
     {
         return;
     }
-    background.at(token, look);
+    background.at(token, next_check);
     let keep: Arc<Lingering> = Arc::clone(&lingering);
     background.keep(token, keep);
     state.arm(background, token);
@@ -99,14 +99,14 @@ impl State {
         };
         llp.clear_readiness();
         llp.drive();
-        while self.at < self.rest.len() {
-            match llp.try_send(&[Piece::from(&self.rest[self.at..])], SendHints::NONE) {
+        while self.sent < self.rest.len() {
+            match llp.try_send(&[Piece::from(&self.rest[self.sent..])], SendHints::NONE) {
                 Ok(0) => break,
-                Ok(octets) => self.at += octets,
+                Ok(count) => self.sent += count,
                 Err(_) => return true,
             }
         }
-        if self.at == self.rest.len() && !self.fin_sent {
+        if self.sent == self.rest.len() && !self.fin_sent {
             if llp.shutdown().is_err() {
                 return true;
             }
@@ -114,17 +114,17 @@ impl State {
         }
         let mut sink = [0; 4096];
         // Bounded, so that a peer that keeps sending does not occupy the thread.
-        self.more = true;
+        self.more_to_drop = true;
         for _ in 0..256 {
             match llp.try_recv(&mut sink) {
                 Ok(Recv::Data(_)) => {}
                 Ok(Recv::WouldBlock) => {
-                    self.more = false;
+                    self.more_to_drop = false;
                     break;
                 }
                 Ok(Recv::Closed) => {
                     self.peer_closed = true;
-                    self.more = false;
+                    self.more_to_drop = false;
                     break;
                 }
                 Err(_) => return true,
@@ -138,15 +138,15 @@ impl State {
         let Some(llp) = &mut self.llp else {
             return true;
         };
-        if now < self.look {
+        if now < self.next_check {
             return false;
         }
         let goal = self.queued + self.rest.len() as u64;
-        let taken = self.queued + self.at as u64;
+        let taken = self.queued + self.sent as u64;
         let acknowledged = taken.saturating_sub(llp.unacknowledged() as u64);
         match self.timer.look(now, acknowledged, goal) {
             Some(next) => {
-                self.look = next;
+                self.next_check = next;
                 false
             }
             None => true,
@@ -158,19 +158,22 @@ impl State {
             return;
         };
         let mut next = llp.deadline();
-        if self.more {
+        if self.more_to_drop {
             next = Some(background.now());
         }
         if llp.wants_write_event() && self.peer_closed {
             // A kernel socket whose halves are both closed is always ready. From now on a timer
             // checks whether the last bytes were acknowledged.
             background.forget_fd(llp.fd());
-            next = Some(background.now() + AGAIN);
+            next = Some(background.now() + FLUSH_CHECK);
         } else {
-            let write = self.at < self.rest.len() && llp.wants_write_event();
+            let write = self.sent < self.rest.len() && llp.wants_write_event();
             background.arm(token, llp.fd(), Interest::new(true, write));
         }
-        background.at(token, next.map_or(self.look, |next| next.min(self.look)));
+        background.at(
+            token,
+            next.map_or(self.next_check, |next| next.min(self.next_check)),
+        );
     }
 }
 
@@ -184,7 +187,7 @@ impl Source for Lingering {
             if let Some(llp) = state.llp.take() {
                 background.forget_fd(llp.fd());
             }
-            state.place = None;
+            state.charge = None;
             drop(state);
             background.forget(self.token);
         } else {

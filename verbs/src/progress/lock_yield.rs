@@ -10,7 +10,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// Number of consecutive polls that find a connection locked before one yields: some microseconds.
-const PATIENCE: u32 = 32;
+const MISSES: u32 = 32;
 
 /// Number of consecutive polls that found the lock of a connection taken.
 #[derive(Default)]
@@ -19,15 +19,15 @@ pub(crate) struct LockMisses(AtomicU32);
 impl LockMisses {
     /// Counts a poll that found the lock taken. Returns true at the limit, and starts again at 0.
     #[cold]
-    pub(crate) fn found_taken(&self) -> bool {
+    pub(crate) fn count_miss(&self) -> bool {
         let polls = self.0.load(Ordering::Relaxed) + 1;
-        self.0.store(polls % PATIENCE, Ordering::Relaxed);
-        polls == PATIENCE
+        self.0.store(polls % MISSES, Ordering::Relaxed);
+        polls == MISSES
     }
 
     /// Records a poll that got the lock.
     #[inline]
-    pub(crate) fn got_in(&self) {
+    pub(crate) fn reset(&self) {
         if self.0.load(Ordering::Relaxed) != 0 {
             self.0.store(0, Ordering::Relaxed);
         }
@@ -40,7 +40,7 @@ impl LockMisses {
 pub(crate) struct LockYield {
     due: AtomicBool,
     #[cfg(test)]
-    stood: AtomicU32,
+    yields: AtomicU32,
 }
 
 impl LockYield {
@@ -55,14 +55,14 @@ impl LockYield {
     pub(crate) fn found_nothing(&self) {
         if self.due.load(Ordering::Relaxed) && self.due.swap(false, Ordering::Relaxed) {
             #[cfg(test)]
-            self.stood.fetch_add(1, Ordering::Relaxed);
+            self.yields.fetch_add(1, Ordering::Relaxed);
             std::thread::yield_now();
         }
     }
 
     #[cfg(test)]
-    pub(crate) fn stood(&self) -> u32 {
-        self.stood.load(Ordering::Relaxed)
+    pub(crate) fn yields(&self) -> u32 {
+        self.yields.load(Ordering::Relaxed)
     }
 }
 
@@ -71,25 +71,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn so_many_in_a_row_are_enough_and_each_time_again() {
+    fn misses_in_a_row_reach_the_limit_each_time_again() {
         let lock_misses = LockMisses::default();
         for _ in 0..2 {
-            assert!((1..PATIENCE).all(|_| !lock_misses.found_taken()));
-            assert!(lock_misses.found_taken());
+            assert!((1..MISSES).all(|_| !lock_misses.count_miss()));
+            assert!(lock_misses.count_miss());
         }
-        assert!((1..PATIENCE).all(|_| !lock_misses.found_taken()));
-        lock_misses.got_in();
-        assert!((1..PATIENCE).all(|_| !lock_misses.found_taken()));
+        assert!((1..MISSES).all(|_| !lock_misses.count_miss()));
+        lock_misses.reset();
+        assert!((1..MISSES).all(|_| !lock_misses.count_miss()));
     }
 
     #[test]
-    fn one_poll_stands_aside_for_all() {
-        let aside = LockYield::default();
-        aside.found_nothing();
-        assert_eq!(aside.stood(), 0);
-        aside.mark_due();
-        aside.found_nothing();
-        aside.found_nothing();
-        assert_eq!(aside.stood(), 1);
+    fn one_poll_yields_for_all() {
+        let lock_yield = LockYield::default();
+        lock_yield.found_nothing();
+        assert_eq!(lock_yield.yields(), 0);
+        lock_yield.mark_due();
+        lock_yield.found_nothing();
+        lock_yield.found_nothing();
+        assert_eq!(lock_yield.yields(), 1);
     }
 }

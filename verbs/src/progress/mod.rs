@@ -1,4 +1,4 @@
-//! Progress of connections: sending, receiving, and the decision which thread does it when.
+//! Progress of connections: which thread sends and receives for a connection, and when.
 //!
 //! A connection has no thread of its own. Any thread that holds its lock can give it a *turn*
 //! ([`drive::Driven::turn`]): receive, place, answer, send. These are the occasions:
@@ -56,11 +56,11 @@ pub(crate) mod orphan_polling;
 pub(crate) mod poll_owner;
 pub(crate) mod reply_wait;
 
-/// Error of a call that can only wait, on a device that the program drives itself: no thread would
-/// drive the device meanwhile.
+/// Refusal of a blocking call on a device that the program drives itself
+/// ([`Progress::Manual`](crate::Progress::Manual)): no thread would drive the device meanwhile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "the program drives the device itself (Progress::Manual), and nobody would while this call waits; connect with a CmId or with the async API, and call Device::progress until it tells what came of it"
+    "the program drives the device itself (Progress::Manual), so no thread would drive it while this call waits; connect with a CmId or the async API, and call Device::progress until the result is reported"
 )]
 pub struct WouldWait;
 

@@ -20,27 +20,27 @@ use crate::device::DeviceInner;
 use crate::qp::inner::QpInner;
 
 /// Maximum number of orphans of a device.
-const MOST: usize = 4;
+const MAX_ORPHANS: usize = 4;
 /// Number of turns without traffic after which an orphan is left to the background again.
-const IDLE: u32 = 2000;
+const IDLE_TURNS: u32 = 2000;
 /// A program that polled within this time is expected to poll again.
-const RECENT: Duration = Duration::from_millis(1);
+const POLLED_WITHIN: Duration = Duration::from_millis(1);
 
 struct Orphan {
     qp: Weak<QpInner>,
     /// Time of the last poll, as recorded by its last turn here; 0 before the first.
     polled_at: u64,
     /// Consecutive turns that moved no bytes.
-    idle: u32,
+    idle_turns: u32,
 }
 
 /// Result of polling an orphan.
-pub(crate) enum Given {
+pub(crate) enum OrphanTurn {
     /// Another thread has its lock. That may be the background, which shares the processor with the
     /// polls, so this does not count as an idle turn.
-    Nothing,
+    Refused,
     /// The orphan had a turn.
-    Turn {
+    Given {
         /// Bytes were sent or received.
         moved: bool,
         /// Time of the turn by the clock of the device.
@@ -52,7 +52,7 @@ pub(crate) enum Given {
 pub(crate) struct OrphanPoller {
     /// Time of the last poll that found nothing, by the clock of the device.
     polled_at: AtomicU64,
-    are_some: AtomicBool,
+    has_orphans: AtomicBool,
     list: Mutex<Vec<Orphan>>,
 }
 
@@ -60,9 +60,9 @@ impl Default for OrphanPoller {
     fn default() -> Self {
         OrphanPoller {
             polled_at: AtomicU64::new(0),
-            are_some: AtomicBool::new(false),
+            has_orphans: AtomicBool::new(false),
             // The maximum is allocated here, so that the data path allocates nothing.
-            list: Mutex::new(Vec::with_capacity(MOST)),
+            list: Mutex::new(Vec::with_capacity(MAX_ORPHANS)),
         }
     }
 }
@@ -71,23 +71,23 @@ impl OrphanPoller {
     /// Gives each orphan a turn, after a poll that found nothing.
     pub(crate) fn poll(&self, device: &DeviceInner, now: Instant) {
         self.polled_at.store(device.clock(now), Ordering::Relaxed);
-        if !self.are_some.load(Ordering::Relaxed) {
+        if !self.has_orphans.load(Ordering::Relaxed) {
             return;
         }
         if let Some(mut list) = self.list.try_lock() {
-            list.retain_mut(|stray| {
-                let qp = stray.qp.upgrade();
-                match qp.and_then(|qp| qp.poll_astray(now, stray.polled_at)) {
+            list.retain_mut(|orphan| {
+                let qp = orphan.qp.upgrade();
+                match qp.and_then(|qp| qp.poll_orphan(now, orphan.polled_at)) {
                     None => return false,
-                    Some(Given::Nothing) => {}
-                    Some(Given::Turn { moved, polled_at }) => {
-                        stray.polled_at = polled_at;
-                        stray.idle = if moved { 0 } else { stray.idle + 1 };
+                    Some(OrphanTurn::Refused) => {}
+                    Some(OrphanTurn::Given { moved, polled_at }) => {
+                        orphan.polled_at = polled_at;
+                        orphan.idle_turns = if moved { 0 } else { orphan.idle_turns + 1 };
                     }
                 }
-                stray.idle < IDLE
+                orphan.idle_turns < IDLE_TURNS
             });
-            self.are_some.store(!list.is_empty(), Ordering::Relaxed);
+            self.has_orphans.store(!list.is_empty(), Ordering::Relaxed);
         }
     }
 
@@ -95,20 +95,20 @@ impl OrphanPoller {
     pub(crate) fn add(&self, device: &DeviceInner, qp: &Weak<QpInner>, now: Instant) {
         let polled_at = self.polled_at.load(Ordering::Relaxed);
         let since = device.clock(now).saturating_sub(polled_at);
-        if polled_at == 0 || u128::from(since) > RECENT.as_nanos() {
+        if polled_at == 0 || u128::from(since) > POLLED_WITHIN.as_nanos() {
             return;
         }
         if let Some(mut list) = self.list.try_lock()
-            && list.len() < MOST
-            && !list.iter().any(|stray| Weak::ptr_eq(&stray.qp, qp))
+            && list.len() < MAX_ORPHANS
+            && !list.iter().any(|orphan| Weak::ptr_eq(&orphan.qp, qp))
         {
             let qp = Weak::clone(qp);
             list.push(Orphan {
                 qp,
                 polled_at: 0,
-                idle: 0,
+                idle_turns: 0,
             });
-            self.are_some.store(true, Ordering::Relaxed);
+            self.has_orphans.store(true, Ordering::Relaxed);
         }
     }
 
@@ -189,7 +189,7 @@ pub(super) mod tests {
 
         /// Writes to the far side, which completes nothing there, while the program polls another
         /// CQ.
-        fn until_it_is_a_stray(&self) {
+        fn until_it_is_an_orphan(&self) {
             let RemoteBuffer { addr, rkey, .. } = self.to.remote();
             let sges = [self.from.sge(0, 8)];
             let began = machine_now();
@@ -207,7 +207,7 @@ pub(super) mod tests {
     #[test]
     fn polls_that_find_nothing_drive_a_connection_that_nobody_polls() {
         let world = World::new();
-        world.until_it_is_a_stray();
+        world.until_it_is_an_orphan();
         world.far_qp.post_recv(&RecvWr::new(7, &[])).unwrap();
         world.near_qp.post_send(&SendWr::send(1, &[])).unwrap();
         let began = machine_now();
@@ -222,7 +222,7 @@ pub(super) mod tests {
             assert_eq!(world.idle.poll_one(), None);
             assert!(
                 began.elapsed() < HANGS,
-                "it is left when nothing comes any more"
+                "an idle connection is no orphan any more"
             );
         }
     }
@@ -232,15 +232,15 @@ pub(super) mod tests {
     #[test]
     fn polls_that_find_its_lock_taken_do_not_count_as_idle() {
         let world = World::new();
-        world.until_it_is_a_stray();
+        world.until_it_is_an_orphan();
         let held = world.far_qp.inner().lock();
-        for _ in 0..2 * super::IDLE {
+        for _ in 0..2 * super::IDLE_TURNS {
             assert_eq!(world.idle.poll_one(), None);
         }
         assert_eq!(world.orphans(), 1);
         assert!(
-            world.far.inner().lock_yield.stood() > 0,
-            "the polls stand aside now and then"
+            world.far.inner().lock_yield.yields() > 0,
+            "the polls yield now and then"
         );
         drop(held);
         let began = machine_now();
@@ -248,20 +248,20 @@ pub(super) mod tests {
             assert_eq!(world.idle.poll_one(), None);
             assert!(
                 began.elapsed() < HANGS,
-                "it is left when nothing comes any more"
+                "an idle connection is no orphan any more"
             );
         }
     }
 
     #[test]
-    fn it_is_no_stray_once_its_own_cq_is_polled_or_armed() {
+    fn it_is_no_orphan_once_its_own_cq_is_polled_or_armed() {
         let world = World::new();
-        world.until_it_is_a_stray();
+        world.until_it_is_an_orphan();
         assert_eq!(world.far_cq.poll_one(), None);
         assert_eq!(world.idle.poll_one(), None);
         assert_eq!(world.orphans(), 0);
         let world = World::new();
-        world.until_it_is_a_stray();
+        world.until_it_is_an_orphan();
         world.far_cq.req_notify(Notify::Any);
         assert_eq!(world.idle.poll_one(), None);
         assert_eq!(world.orphans(), 0);

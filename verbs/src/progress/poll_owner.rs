@@ -7,7 +7,7 @@ use super::background::{Background, Interest, Token};
 use super::epoll_group::Member;
 
 /// Interval at which a descriptor that could not be added to an epoll set is tried again.
-const SEAT_AGAIN: Duration = Duration::from_millis(10);
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Owner of a connection's descriptor; see the diagram in [`crate::progress`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,7 +22,7 @@ pub(crate) enum PollOwner {
     Waited { threads: u32 },
     /// In the set of a group, which has an owner of its own. `threads` of the consumer wait on the
     /// descriptor itself as well.
-    Seated { threads: u32 },
+    Grouped { threads: u32 },
 }
 
 /// Event that changes the owner.
@@ -37,7 +37,7 @@ pub(crate) enum PollOwnerEvent {
     /// A thread of the consumer stopped waiting.
     WaitEnds,
     /// A group has added the descriptor to its set.
-    Sits,
+    Joined,
     /// The LLP connection is gone.
     Gone,
 }
@@ -61,16 +61,16 @@ impl PollOwner {
             (PollOwner::Waited { .. }, E::WaitEnds) => PollOwner::Watched,
             // Waiting threads keep the descriptor until they leave.
             (PollOwner::Waited { .. }, _) => self,
-            (PollOwner::Seated { threads }, E::WaitBegins) => PollOwner::Seated {
+            (PollOwner::Grouped { threads }, E::WaitBegins) => PollOwner::Grouped {
                 threads: threads + 1,
             },
-            (PollOwner::Seated { threads }, E::WaitEnds) => PollOwner::Seated {
+            (PollOwner::Grouped { threads }, E::WaitEnds) => PollOwner::Grouped {
                 threads: threads.saturating_sub(1),
             },
-            (PollOwner::Seated { threads: 0 }, E::Gone) => PollOwner::Off,
-            (PollOwner::Seated { threads }, E::Gone) => PollOwner::Waited { threads },
-            (PollOwner::Seated { .. }, _) => self,
-            (_, E::Sits) => PollOwner::Seated { threads: 0 },
+            (PollOwner::Grouped { threads: 0 }, E::Gone) => PollOwner::Off,
+            (PollOwner::Grouped { threads }, E::Gone) => PollOwner::Waited { threads },
+            (PollOwner::Grouped { .. }, _) => self,
+            (_, E::Joined) => PollOwner::Grouped { threads: 0 },
             (PollOwner::Armed { .. }, E::FiredWhilePolled) => PollOwner::Watched,
             (_, E::Arm { interest }) => PollOwner::Armed { interest },
             (_, E::Gone) => PollOwner::Off,
@@ -84,14 +84,14 @@ impl PollOwner {
     pub(crate) fn is_waited(self) -> bool {
         match self {
             PollOwner::Waited { .. } => true,
-            PollOwner::Seated { threads } => threads > 0,
+            PollOwner::Grouped { threads } => threads > 0,
             PollOwner::Off | PollOwner::Armed { .. } | PollOwner::Watched => false,
         }
     }
 
     /// Returns true if the descriptor is in the set of a group.
-    pub(crate) fn is_seated(self) -> bool {
-        matches!(self, PollOwner::Seated { .. })
+    pub(crate) fn is_grouped(self) -> bool {
+        matches!(self, PollOwner::Grouped { .. })
     }
 }
 
@@ -104,16 +104,16 @@ pub(crate) struct Registration {
     pub(crate) timer: Option<Instant>,
     /// Timer after `timer`. Without it, the later timer would be set again each time an earlier one
     /// expired, and timers would pile up.
-    later: Option<Instant>,
+    next_timer: Option<Instant>,
     /// Readiness that the group's set reports while `Grouped`; `None`: not in the set now.
-    listed: Interest,
+    group_interest: Interest,
     /// Whether the descriptor was removed from the background's set. This happens while a program
     /// polls: for each segment the kernel notifies every set of a socket, armed or not, before a
     /// poll can read the bytes.
-    has_left: bool,
+    is_removed: bool,
     /// Whether the descriptor is an epoll set, which is never removed: to add it again the kernel
     /// would visit its whole content under a system-wide lock.
-    stays: bool,
+    is_epoll_set: bool,
 }
 
 impl Registration {
@@ -121,19 +121,19 @@ impl Registration {
     pub(crate) fn new(token: Token) -> Self {
         Registration {
             token,
-            stays: false,
+            is_epoll_set: false,
             owner: PollOwner::Off,
             timer: None,
-            later: None,
-            listed: Interest::None,
-            has_left: false,
+            next_timer: None,
+            group_interest: Interest::None,
+            is_removed: false,
         }
     }
 
     /// Registration of an epoll set.
     pub(crate) fn of_set(token: Token) -> Self {
         Registration {
-            stays: true,
+            is_epoll_set: true,
             ..Self::new(token)
         }
     }
@@ -150,16 +150,16 @@ impl Registration {
             (true, true) => Interest::Write,
             (true, false) => return,
         };
-        if !self.has_left {
+        if !self.is_removed {
             background.arm(self.token, fd, interest);
         } else if let Err(error) = background.add_fd(self.token, fd, interest) {
             // The kernel has no memory or no watches left: a timer replaces the event, and tries
             // again.
             tracing::error!(token = self.token, %error, "epoll_ctl failed");
-            let again = background.now() + SEAT_AGAIN;
+            let again = background.now() + RETRY_INTERVAL;
             self.set_timer(background, Some(again));
         } else {
-            self.has_left = false;
+            self.is_removed = false;
         }
     }
 
@@ -173,7 +173,7 @@ impl Registration {
                     || (wanted.has_read() && interest == Interest::Loss)
             }
             PollOwner::Waited { .. } => wanted.has_write(),
-            PollOwner::Off | PollOwner::Watched | PollOwner::Seated { .. } => false,
+            PollOwner::Off | PollOwner::Watched | PollOwner::Grouped { .. } => false,
         };
         if missing {
             self.arm(background, fd, wanted);
@@ -182,7 +182,7 @@ impl Registration {
 
     /// Adds or updates the descriptor in the group's set after a turn. Returns false if that is not
     /// possible now: threads already wait on the descriptor, or the system lacks memory.
-    pub(crate) fn sit(
+    pub(crate) fn join_group(
         &mut self,
         background: &Background,
         member: &Member,
@@ -192,32 +192,32 @@ impl Registration {
         if matches!(self.owner, PollOwner::Waited { .. }) {
             return false;
         }
-        if let Err(error) = member.change(fd, self.listed, wanted) {
+        if let Err(error) = member.change(fd, self.group_interest, wanted) {
             tracing::error!(token = self.token, %error, "epoll_ctl failed");
-            if self.owner.is_seated() {
+            if self.owner.is_grouped() {
                 // The set would not take the descriptor back: another turn tries again.
-                let again = background.now() + SEAT_AGAIN;
+                let again = background.now() + RETRY_INTERVAL;
                 self.set_timer(background, Some(again));
             }
-            return self.owner.is_seated();
+            return self.owner.is_grouped();
         }
-        self.listed = wanted;
-        if !self.owner.is_seated() {
+        self.group_interest = wanted;
+        if !self.owner.is_grouped() {
             background.forget_fd(fd);
-            self.owner = self.owner.next(PollOwnerEvent::Sits);
+            self.owner = self.owner.next(PollOwnerEvent::Joined);
         }
         true
     }
 
     /// Removes the descriptor from the group's set before it is closed. The background has already
     /// removed it from its own.
-    pub(crate) fn stand_up(&mut self, member: Option<&Member>, fd: BorrowedFd<'_>) {
-        self.has_left = false;
+    pub(crate) fn leave_group(&mut self, member: Option<&Member>, fd: BorrowedFd<'_>) {
+        self.is_removed = false;
         if let Some(member) = member
-            && self.owner.is_seated()
+            && self.owner.is_grouped()
         {
-            let _ = member.change(fd, self.listed, Interest::None);
-            self.listed = Interest::None;
+            let _ = member.change(fd, self.group_interest, Interest::None);
+            self.group_interest = Interest::None;
             self.owner = self.owner.next(PollOwnerEvent::Gone);
         }
     }
@@ -225,9 +225,9 @@ impl Registration {
     /// Leaves an event to the polling thread. If polls handled the event of the last look too, they
     /// are likely to go on, so the descriptor is removed from the set.
     pub(crate) fn fired_while_polled(&mut self, background: &Background, fd: BorrowedFd<'_>) {
-        if self.owner == PollOwner::Watched && !self.has_left && !self.stays {
+        if self.owner == PollOwner::Watched && !self.is_removed && !self.is_epoll_set {
             background.forget_fd(fd);
-            self.has_left = true;
+            self.is_removed = true;
         }
         self.owner = self.owner.next(PollOwnerEvent::FiredWhilePolled);
     }
@@ -237,22 +237,22 @@ impl Registration {
         if let Some(deadline) = deadline
             && self.timer.is_none_or(|timer| deadline < timer)
         {
-            self.later = self.timer.replace(deadline);
+            self.next_timer = self.timer.replace(deadline);
             background.at(self.token, deadline);
         }
     }
 
     /// Forgets timers that have expired by `now`.
-    pub(crate) fn timers_pass(&mut self, now: Instant) {
+    pub(crate) fn drop_expired_timers(&mut self, now: Instant) {
         while self.timer.is_some_and(|timer| timer <= now) {
-            self.timer = self.later.take();
+            self.timer = self.next_timer.take();
         }
     }
 
     /// Records that a thread of the consumer starts to wait on the descriptor. Returns false if
     /// there is none.
     pub(crate) fn wait_begins(&mut self, background: &Background, fd: BorrowedFd<'_>) -> bool {
-        if matches!(self.owner, PollOwner::Armed { .. }) && !self.has_left {
+        if matches!(self.owner, PollOwner::Armed { .. }) && !self.is_removed {
             background.arm(self.token, fd, Interest::None);
         }
         self.owner = self.owner.next(PollOwnerEvent::WaitBegins);
@@ -272,7 +272,7 @@ impl Registration {
         if was_waited && !self.owner.is_waited() {
             match fd {
                 // The group has the descriptor.
-                Some(_) if self.owner.is_seated() => {}
+                Some(_) if self.owner.is_grouped() => {}
                 Some(fd) => self.arm(background, fd, wanted),
                 None => self.gone(),
             }
@@ -282,7 +282,7 @@ impl Registration {
     /// Records that the LLP connection is gone.
     pub(crate) fn gone(&mut self) {
         self.owner = self.owner.next(PollOwnerEvent::Gone);
-        (self.timer, self.later) = (None, None);
+        (self.timer, self.next_timer) = (None, None);
     }
 }
 
@@ -322,7 +322,7 @@ mod tests {
         let mut registration = Registration::of_set(background.token());
         for _ in 0..3 {
             registration.fired_while_polled(&background, ours.as_fd());
-            assert!(!registration.has_left);
+            assert!(!registration.is_removed);
         }
     }
 
@@ -347,20 +347,20 @@ mod tests {
         };
 
         registration.arm(&background, fd, Interest::Read);
-        std::io::Write::write_all(&mut theirs, b"octets that nobody reads").unwrap();
+        std::io::Write::write_all(&mut theirs, b"unread bytes").unwrap();
         assert_eq!(turns(), 1);
         registration.fired_while_polled(&background, fd);
-        assert!(!registration.has_left, "it may be once");
+        assert!(!registration.is_removed, "the first look keeps it");
         registration.fired_while_polled(&background, fd);
-        assert!(registration.has_left);
+        assert!(registration.is_removed);
         registration.fired_while_polled(&background, fd);
         assert_eq!(registration.owner, PollOwner::Watched);
         assert_eq!(turns(), 0);
 
         registration.arm(&background, fd, Interest::Read);
-        assert!(!registration.has_left);
-        assert_eq!(turns(), 1, "it is ready still");
-        assert_eq!(turns(), 0, "once");
+        assert!(!registration.is_removed);
+        assert_eq!(turns(), 1, "it is still ready");
+        assert_eq!(turns(), 0, "only one shot");
 
         // A thread of the consumer waits on the descriptor, and the LLP is full: armed for writing.
         registration.fired_while_polled(&background, fd);
@@ -369,7 +369,7 @@ mod tests {
         registration.adjust(&background, fd, Interest::ReadWrite);
         assert_eq!(turns(), 1);
         registration.wait_ends(&background, Some(fd), Interest::Read);
-        assert_eq!(turns(), 1, "ready to be read");
+        assert_eq!(turns(), 1, "still readable");
         background.forget_fd(fd);
         background.forget(token);
     }
@@ -387,8 +387,8 @@ mod tests {
             PollOwner::Watched,
             PollOwner::Waited { threads: 1 },
             PollOwner::Waited { threads: 2 },
-            PollOwner::Seated { threads: 0 },
-            PollOwner::Seated { threads: 1 },
+            PollOwner::Grouped { threads: 0 },
+            PollOwner::Grouped { threads: 1 },
         ];
         let events = [
             PollOwnerEvent::Arm {
@@ -400,7 +400,7 @@ mod tests {
             PollOwnerEvent::FiredWhilePolled,
             PollOwnerEvent::WaitBegins,
             PollOwnerEvent::WaitEnds,
-            PollOwnerEvent::Sits,
+            PollOwnerEvent::Joined,
             PollOwnerEvent::Gone,
         ];
         let mut table = String::new();

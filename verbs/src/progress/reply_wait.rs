@@ -24,12 +24,12 @@ const SIGNS: u32 = 4;
 /// Upper limit of that number, which doubles each time the waits were useless.
 const MOST_SIGNS: u32 = 4096;
 /// Number of consecutive waits without a reply that disable the wait.
-const VAIN: u32 = 4;
+const MISSES: u32 = 4;
 
 /// Decides whether polls of a CQ wait briefly for the peer's reply.
 ///
-/// A sign is an arrival of bytes while the program did not poll, which completed nothing, after the
-/// program had taken completions. Several threads may count at once; a lost count does not matter.
+/// A sign: the background receives bytes that complete nothing, and the program has taken
+/// completions since the last sign. Several threads may count at once; a lost count does not matter.
 ///
 /// ```text
 ///                            `signs_needed` signs
@@ -42,9 +42,9 @@ const VAIN: u32 = 4;
 #[derive(Debug)]
 pub(crate) struct ReplyWait {
     /// Waits without a reply that remain before the wait is disabled; 0: disabled.
-    left: AtomicU32,
-    seen: AtomicU32,
-    wanted: AtomicU32,
+    misses_left: AtomicU32,
+    signs: AtomicU32,
+    signs_needed: AtomicU32,
     /// Poll count of the CQ at the last sign.
     polls: AtomicU32,
     /// Number of times the background received bytes that completed nothing.
@@ -54,9 +54,9 @@ pub(crate) struct ReplyWait {
 impl Default for ReplyWait {
     fn default() -> Self {
         ReplyWait {
-            left: AtomicU32::new(0),
-            seen: AtomicU32::new(0),
-            wanted: AtomicU32::new(SIGNS),
+            misses_left: AtomicU32::new(0),
+            signs: AtomicU32::new(0),
+            signs_needed: AtomicU32::new(SIGNS),
             polls: AtomicU32::new(0),
             unseen: AtomicU32::new(0),
         }
@@ -67,7 +67,7 @@ impl ReplyWait {
     /// Returns true if a poll with a completion waits briefly.
     #[inline]
     pub(crate) fn is_expected(&self) -> bool {
-        self.left.load(Ordering::Relaxed) > 0
+        self.misses_left.load(Ordering::Relaxed) > 0
     }
 
     /// Count of the arrivals that completed nothing. It changes whenever the background receives
@@ -83,36 +83,36 @@ impl ReplyWait {
         if self.is_expected() || self.polls.swap(polls, Ordering::Relaxed) == polls {
             return;
         }
-        let seen = self.seen.load(Ordering::Relaxed) + 1;
-        if seen < self.wanted.load(Ordering::Relaxed) {
-            self.seen.store(seen, Ordering::Relaxed);
+        let signs = self.signs.load(Ordering::Relaxed) + 1;
+        if signs < self.signs_needed.load(Ordering::Relaxed) {
+            self.signs.store(signs, Ordering::Relaxed);
             return;
         }
-        self.seen.store(0, Ordering::Relaxed);
-        self.left.store(VAIN, Ordering::Relaxed);
+        self.signs.store(0, Ordering::Relaxed);
+        self.misses_left.store(MISSES, Ordering::Relaxed);
     }
 
     /// Disables the wait, because the program asked for an event: it sleeps until then, and does
     /// not watch memory.
     pub(crate) fn sleeps(&self) {
-        self.left.store(0, Ordering::Relaxed);
-        self.seen.store(0, Ordering::Relaxed);
+        self.misses_left.store(0, Ordering::Relaxed);
+        self.signs.store(0, Ordering::Relaxed);
     }
 
     /// Records a wait that ended with a reply.
     pub(crate) fn came(&self) {
-        self.left.store(VAIN, Ordering::Relaxed);
-        self.wanted.store(SIGNS, Ordering::Relaxed);
+        self.misses_left.store(MISSES, Ordering::Relaxed);
+        self.signs_needed.store(SIGNS, Ordering::Relaxed);
     }
 
     /// Records a wait without a reply.
     pub(crate) fn in_vain(&self) {
-        let left = self.left.load(Ordering::Relaxed).saturating_sub(1);
-        self.left.store(left, Ordering::Relaxed);
-        if left == 0 {
-            let wanted = self.wanted.load(Ordering::Relaxed);
-            let wanted = wanted.saturating_mul(2).min(MOST_SIGNS);
-            self.wanted.store(wanted, Ordering::Relaxed);
+        let misses_left = self.misses_left.load(Ordering::Relaxed).saturating_sub(1);
+        self.misses_left.store(misses_left, Ordering::Relaxed);
+        if misses_left == 0 {
+            let signs_needed = self.signs_needed.load(Ordering::Relaxed);
+            let signs_needed = signs_needed.saturating_mul(2).min(MOST_SIGNS);
+            self.signs_needed.store(signs_needed, Ordering::Relaxed);
         }
     }
 }
@@ -151,7 +151,7 @@ mod tests {
     fn it_is_expected_no_more_after_some_in_vain_and_takes_more_signs_then() {
         let (reply, mut polls) = (ReplyWait::default(), 0);
         signs(&reply, &mut polls, SIGNS);
-        for _ in 0..VAIN {
+        for _ in 0..MISSES {
             assert!(reply.is_expected());
             reply.in_vain();
         }
@@ -163,7 +163,7 @@ mod tests {
         // One reply resets the number of misses and of signs.
         reply.in_vain();
         reply.came();
-        for _ in 0..VAIN {
+        for _ in 0..MISSES {
             assert!(reply.is_expected());
             reply.in_vain();
         }
@@ -197,7 +197,7 @@ mod tests {
         }
         assert!(shared.expects_reply());
         // Each of these polls waits its full time, and nothing comes.
-        for _ in 0..VAIN {
+        for _ in 0..MISSES {
             assert!(shared.expects_reply());
             one_message(&world);
         }
@@ -229,7 +229,7 @@ mod tests {
         for _ in 0..20 {
             signs(&reply, &mut polls, MOST_SIGNS);
             assert!(reply.is_expected());
-            (0..VAIN).for_each(|_| reply.in_vain());
+            (0..MISSES).for_each(|_| reply.in_vain());
         }
     }
 }

@@ -36,7 +36,7 @@ use crate::srq::Srq;
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "nothing is made before `build`"]
+#[must_use = "the QP is created by `build`"]
 pub struct QpBuilder {
     pd: Pd,
     caps: QpCaps,

@@ -23,16 +23,16 @@ pub(crate) trait Watcher: Send + Sync {
 /// Watcher of a QP, set only if tasks use the QP, and the output that waits for the release of the
 /// lock.
 #[derive(Default)]
-pub(super) struct Watched {
+pub(super) struct Notifications {
     watcher: OnceLock<Arc<dyn Watcher>>,
     changed: AtomicBool,
     /// Part of a trace that standard error did not take at once. At most one, because a connection
     /// ends once.
-    unsaid: Mutex<Option<String>>,
-    has_unsaid: AtomicBool,
+    trace_text: Mutex<Option<String>>,
+    has_trace_text: AtomicBool,
 }
 
-impl Watched {
+impl Notifications {
     /// Sets the watcher, of which a QP has at most one.
     pub(super) fn set(&self, watcher: Arc<dyn Watcher>) {
         let _ = self.watcher.set(watcher);
@@ -50,10 +50,10 @@ impl Watched {
 
     /// Leaves this text to be written to standard error after the release of the lock, because
     /// writing may block.
-    pub(super) fn tell_unlocked(&self, text: Option<String>) {
+    pub(super) fn say_after_unlock(&self, text: Option<String>) {
         if text.is_some() {
-            *self.unsaid.lock() = text;
-            self.has_unsaid.store(true, Ordering::Release);
+            *self.trace_text.lock() = text;
+            self.has_trace_text.store(true, Ordering::Release);
         }
     }
 
@@ -61,9 +61,10 @@ impl Watched {
         if let Some(watcher) = self.watcher.get() {
             watcher.unlocked(self.changed.swap(false, Ordering::AcqRel));
         }
-        if self.has_unsaid.load(Ordering::Relaxed) && self.has_unsaid.swap(false, Ordering::AcqRel)
+        if self.has_trace_text.load(Ordering::Relaxed)
+            && self.has_trace_text.swap(false, Ordering::AcqRel)
         {
-            let text = self.unsaid.lock().take();
+            let text = self.trace_text.lock().take();
             if let Some(text) = text {
                 trace::say(&text);
             }
@@ -76,17 +77,17 @@ impl Watched {
 pub(crate) struct QpGuard<'a> {
     // Fields are dropped in the order of their declaration.
     pub(super) locked: MutexGuard<'a, Locked>,
-    _then: Then<'a>,
+    _after_unlock: AfterUnlock<'a>,
 }
 
 /// Runs the notifications when it is dropped after the lock.
-struct Then<'a>(&'a Watched);
+struct AfterUnlock<'a>(&'a Notifications);
 
 impl<'a> QpGuard<'a> {
-    pub(super) fn new(locked: MutexGuard<'a, Locked>, watched: &'a Watched) -> Self {
+    pub(super) fn new(locked: MutexGuard<'a, Locked>, notifications: &'a Notifications) -> Self {
         QpGuard {
             locked,
-            _then: Then(watched),
+            _after_unlock: AfterUnlock(notifications),
         }
     }
 }
@@ -105,7 +106,7 @@ impl DerefMut for QpGuard<'_> {
     }
 }
 
-impl Drop for Then<'_> {
+impl Drop for AfterUnlock<'_> {
     fn drop(&mut self) {
         self.0.unlocked();
     }

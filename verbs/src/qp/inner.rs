@@ -23,7 +23,7 @@ use crate::progress::drive::{Driven, Outcome, Waits};
 use crate::progress::epoll_group::{EpollGroup, Member};
 use crate::progress::lock_yield::LockMisses;
 use crate::progress::poll_owner::{PollOwner, Registration};
-use crate::qp::guard::{QpGuard, Watched, Watcher};
+use crate::qp::guard::{Notifications, QpGuard, Watcher};
 use crate::trace;
 use crate::wait::after;
 
@@ -50,7 +50,7 @@ pub(crate) struct QpInner {
     /// Notified whenever the state of the connection may have changed.
     changed: Condvar,
     /// Notifications of tasks about such changes.
-    pub(super) watched: Watched,
+    pub(super) notifications: Notifications,
     /// Set when the QP was destroyed: it raises no further events.
     muted: AtomicBool,
     place: QpPlace,
@@ -151,7 +151,7 @@ impl QpInner {
             changed: Condvar::new(),
             muted: AtomicBool::new(false),
             place,
-            watched: Watched::default(),
+            notifications: Notifications::default(),
         });
         for cq in &qp.cqs {
             cq.attach(&qp);
@@ -167,26 +167,26 @@ impl QpInner {
     }
 
     pub(crate) fn lock(&self) -> QpGuard<'_> {
-        QpGuard::new(self.state.lock(), &self.watched)
+        QpGuard::new(self.state.lock(), &self.notifications)
     }
 
     pub(super) fn try_lock(&self) -> Option<QpGuard<'_>> {
-        Some(QpGuard::new(self.state.try_lock()?, &self.watched))
+        Some(QpGuard::new(self.state.try_lock()?, &self.notifications))
     }
 
     /// Sets the watcher that is notified after each release of the lock.
     pub(crate) fn watch(&self, watcher: Arc<dyn Watcher>) {
-        self.watched.set(watcher);
+        self.notifications.set(watcher);
     }
 
     /// Wakes the threads and tasks that wait for the QP. Called under its lock.
     pub(crate) fn changed(&self) {
         self.changed.notify_all();
-        self.watched.changed();
+        self.notifications.changed();
     }
 
     /// Joins this epoll group if the QP is in none.
-    pub(crate) fn sit(self: &Arc<Self>, group: &Arc<EpollGroup>) -> &Member {
+    pub(crate) fn join_group(self: &Arc<Self>, group: &Arc<EpollGroup>) -> &Member {
         self.member
             .get_or_init(|| group.member(Arc::downgrade(self)))
     }
@@ -199,9 +199,9 @@ impl QpInner {
 
     /// Membership, while the group handles the descriptor.
     #[inline]
-    pub(super) fn taken_member(&self, locked: &Locked) -> Option<&Member> {
+    pub(super) fn grouped_member(&self, locked: &Locked) -> Option<&Member> {
         match locked.registration.owner {
-            PollOwner::Seated { .. } => self.member(),
+            PollOwner::Grouped { .. } => self.member(),
             _ => None,
         }
     }
@@ -249,8 +249,8 @@ impl QpInner {
         if self.ctx.settings.trace_errors && events.iter().any(ended) {
             // Before the program learns of the end, because it may exit then.
             let text = trace::end(&locked.driven.conn, locked.addrs);
-            self.watched
-                .tell_unlocked(text.and_then(trace::say_at_once));
+            self.notifications
+                .say_after_unlock(text.and_then(trace::say_at_once));
         }
         let events = &mut locked.driven.conn.events;
         let muted = self.muted.load(Ordering::Relaxed);
@@ -327,17 +327,17 @@ impl QpInner {
         let background = &self.device.background;
         let wanted = driven.interest(outcome);
         let member = self.member();
-        let sits =
-            member.is_some_and(|member| registration.sit(background, member, llp.fd(), wanted));
+        let is_grouped = member
+            .is_some_and(|member| registration.join_group(background, member, llp.fd(), wanted));
         match driver {
-            _ if sits => {}
+            _ if is_grouped => {}
             Driver::Background => registration.arm(background, llp.fd(), wanted),
             Driver::Consumer => registration.adjust(background, llp.fd(), wanted),
         }
         registration.set_timer(background, driven.deadline());
-        let is_hot =
-            || sits && driver == Driver::Consumer && member.is_some_and(Member::mark_dirty);
-        if outcome.more && !llp.wants_write_event() && !is_hot() {
+        let mark_dirty =
+            || is_grouped && driver == Driver::Consumer && member.is_some_and(Member::mark_dirty);
+        if outcome.more && !llp.wants_write_event() && !mark_dirty() {
             // An edge-triggered descriptor reports only new bytes.
             registration.set_timer(background, Some(self.device.now()));
         }
@@ -478,7 +478,7 @@ impl ReceiveWaiter for QpInner {
 impl Source for QpInner {
     fn attend(&self, now: Instant) -> Verdict {
         let mut locked = self.lock();
-        locked.registration.timers_pass(now);
+        locked.registration.drop_expired_timers(now);
         if locked.driven.llp.is_none() {
             // Polls give no turn to a connection that waits for its next attempt to connect.
             self.ask_again(&mut locked, now);
@@ -486,8 +486,8 @@ impl Source for QpInner {
         }
         let polls_drive = locked.polls_receive || !locked.driven.conn.tx.is_empty();
         // The polls of a group are recorded in the group; for its members only a timer leads here.
-        let is_seated = locked.registration.owner.is_seated();
-        if polls_drive && !is_seated && self.polled_alone(now) {
+        let is_grouped = locked.registration.owner.is_grouped();
+        if polls_drive && !is_grouped && self.polled_alone(now) {
             // A polling thread handles the event. It is not lost, because the background looks
             // again.
             let Locked {

@@ -364,7 +364,8 @@ impl Qp {
     ///
     /// ```
     /// use std::io::{Read, Write};
-    /// use uwarp_verbs::{AcceptOptions, ConnectOptions, Device, QpCaps, llp::kernel::KernelNetwork};
+    /// use uwarp_verbs::llp::kernel::KernelNetwork;
+    /// use uwarp_verbs::{AcceptOptions, ConnectOptions, Device, QpCaps};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let tcp = std::net::TcpListener::bind("127.0.0.1:0")?;
     /// let mut ours = std::net::TcpStream::connect(tcp.local_addr()?)?;

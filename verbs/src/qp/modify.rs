@@ -173,7 +173,9 @@ pub enum ModifyError {
     #[error(transparent)]
     Inherited(#[from] Inherited),
     /// The QP is not in the state that [`QpModify::current`] named.
-    #[error("the QP is in state {is}, and not in {expected} as was said; query it and decide anew")]
+    #[error(
+        "the QP is in state {is}, not in the expected state {expected}; query its state and retry"
+    )]
     NotInState {
         /// Expected state.
         expected: QpState,
@@ -193,7 +195,7 @@ fn hint(from: QpState, to: WantedState) -> &'static str {
         (QpState::Idle, WantedState::Verbs(QpState::Rts) | WantedState::Ibv(I::Rtr | I::Rts)) => {
             "; on iWARP a QP becomes ready by connect or accept"
         }
-        (QpState::Error, _) => "; reset it, then connect it anew",
+        (QpState::Error, _) => "; reset it, then connect again",
         (
             QpState::Connecting | QpState::Rts | QpState::Closing | QpState::Terminate,
             WantedState::Verbs(QpState::Idle),

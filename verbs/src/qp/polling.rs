@@ -5,15 +5,15 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use crate::progress::epoll_group::{By, Done};
-use crate::progress::orphan_polling::Given;
+use crate::progress::epoll_group::{Caller, TurnResult};
+use crate::progress::orphan_polling::OrphanTurn;
 use crate::progress::poll_owner::PollOwner;
 use crate::qp::guard::QpGuard;
 use crate::qp::inner::{Driver, Locked, QpInner};
 
 /// Turns that moved at most this many bytes skip the clock read after them; the few microseconds do
 /// not matter.
-const QUICK: u64 = 4096;
+const SHORT_TURN: u64 = 4096;
 
 /// Turns by polls.
 impl QpInner {
@@ -34,8 +34,8 @@ impl QpInner {
     fn try_lock_to_poll(&self) -> Option<QpGuard<'_>> {
         let locked = self.try_lock();
         match locked {
-            Some(_) => self.lock_misses.got_in(),
-            None if self.lock_misses.found_taken() => self.device.lock_yield.mark_due(),
+            Some(_) => self.lock_misses.reset(),
+            None if self.lock_misses.count_miss() => self.device.lock_yield.mark_due(),
             None => {}
         }
         locked
@@ -44,23 +44,23 @@ impl QpInner {
     /// Gives the QP a turn by a thread that polls other CQs ([`crate::progress::orphan_polling`]).
     /// `polled_at`: time of its last such turn, or 0. Returns `None` if the connection has ended or
     /// if another thread handles it.
-    pub(crate) fn poll_astray(&self, now: Instant, polled_at: u64) -> Option<Given> {
+    pub(crate) fn poll_orphan(&self, now: Instant, polled_at: u64) -> Option<OrphanTurn> {
         let last = self.polled_at.load(Ordering::Relaxed);
         let is_ours = last == polled_at || (polled_at == 0 && !self.polled_alone(now));
         if !is_ours || self.is_armed() {
             return None;
         }
         let Some(mut locked) = self.try_lock_to_poll() else {
-            return Some(Given::Nothing);
+            return Some(OrphanTurn::Refused);
         };
         let owner = locked.registration.owner;
-        if locked.driven.llp.is_none() || owner.is_seated() || owner.is_waited() {
+        if locked.driven.llp.is_none() || owner.is_grouped() || owner.is_waited() {
             return None;
         }
-        let (moved, _, polled_at) = self.turn_of_poll(&mut locked, now, self.device.clock(now));
+        let (moved, _, polled_at) = self.measured_turn(&mut locked, now, self.device.clock(now));
         self.polled_at.store(polled_at, Ordering::Relaxed);
         let moved = moved > 0;
-        Some(Given::Turn { moved, polled_at })
+        Some(OrphanTurn::Given { moved, polled_at })
     }
 
     /// Gives the QP a turn by a polling thread at time `now`, which is `at` by the device's clock.
@@ -72,7 +72,7 @@ impl QpInner {
         at: u64,
         stays: bool,
     ) -> bool {
-        let (_, received, end) = self.turn_of_poll(locked, now, at);
+        let (_, received, end) = self.measured_turn(locked, now, at);
         if stays {
             self.polled_at.store(end, Ordering::Relaxed);
             locked.driven.doorbell.polled(end);
@@ -82,7 +82,7 @@ impl QpInner {
 
     /// Gives the QP a turn. Returns the number of bytes moved, whether some were received, and the
     /// time (by the device's clock) from which the program could poll again.
-    fn turn_of_poll(&self, locked: &mut Locked, now: Instant, at: u64) -> (u64, bool, u64) {
+    fn measured_turn(&self, locked: &mut Locked, now: Instant, at: u64) -> (u64, bool, u64) {
         let (sent, received) = locked.driven.moved();
         let outcome = locked.driven.turn(&self.device.pool, now);
         self.settle(locked, outcome, Driver::Consumer);
@@ -93,7 +93,7 @@ impl QpInner {
             .abs_diff(sent)
             .saturating_add(received_now.abs_diff(received));
         // The program could not poll during a long turn, so the time after it counts.
-        let end = match moved > QUICK {
+        let end = match moved > SHORT_TURN {
             true => self.device.clock(self.device.now()),
             false => at,
         };
@@ -102,26 +102,25 @@ impl QpInner {
 
     /// Gives the QP a turn in a round of its group. Returns `None` if a polling thread finds the
     /// lock taken.
-    pub(crate) fn turn_in_group(&self, now: Instant, by: By) -> Option<Done> {
-        let mut locked = match by {
-            By::Poll => self.try_lock_to_poll()?,
-            By::Sleeper | By::Background => self.lock(),
+    pub(crate) fn turn_in_group(&self, now: Instant, caller: Caller) -> Option<TurnResult> {
+        let mut locked = match caller {
+            Caller::Poll => self.try_lock_to_poll()?,
+            Caller::Sleeper | Caller::Background => self.lock(),
         };
-        let driver = match by {
-            By::Poll | By::Sleeper => Driver::Consumer,
-            By::Background
+        let driver = match caller {
+            Caller::Poll | Caller::Sleeper => Driver::Consumer,
+            Caller::Background
                 if locked.polls_receive && !self.is_armed() && self.polled_alone(now) =>
             {
-                let left = true;
-                return Some(Done {
-                    left,
-                    ..Done::default()
+                return Some(TurnResult {
+                    skipped: true,
+                    ..TurnResult::default()
                 });
             }
-            By::Background => Driver::Background,
+            Caller::Background => Driver::Background,
         };
         if locked.driven.llp.is_none() {
-            return Some(Done::default());
+            return Some(TurnResult::default());
         }
         let before = locked.driven.moved();
         let outcome = locked.driven.turn(&self.device.pool, now);
@@ -131,27 +130,26 @@ impl QpInner {
         if driver == Driver::Background {
             locked.polls_receive &= !received;
         }
-        Some(Done {
+        Some(TurnResult {
             moved: before != after,
             received,
-            left: false,
+            skipped: false,
         })
     }
 
     /// Makes the background take over at once: a notification was requested on a CQ of this QP, so
     /// the consumer is about to sleep.
     ///
-    /// Bytes that have arrived are received here, because the program may look at memory before it
-    /// sleeps. This is left out for members of a group. If the program posts and polls without a
-    /// pause, the background would otherwise get neither the processor nor the lock for many
-    /// milliseconds.
+    /// Receives the bytes that have arrived, except for members of a group, for two reasons. The
+    /// program may look at memory before it sleeps. And while it posts and polls without a pause,
+    /// the background gets neither the processor nor the lock for many milliseconds.
     pub(crate) fn hand_over(&self) {
         self.polled_at.store(0, Ordering::Relaxed);
         let mut locked = self.lock();
         locked.driven.doorbell.sleeps();
         locked.driven.conn.tx.sleeps();
         let owner = locked.registration.owner;
-        if !owner.is_seated() || locked.driven.doorbell.is_staged() {
+        if !owner.is_grouped() || locked.driven.doorbell.is_staged() {
             let driver = match owner {
                 // The background's set already has it armed.
                 PollOwner::Armed { .. } => Driver::Consumer,
@@ -160,10 +158,10 @@ impl QpInner {
             let outcome = locked.driven.turn(&self.device.pool, self.device.now());
             self.settle(&mut locked, outcome, driver);
         }
-        let member = self.taken_member(&locked);
+        let member = self.grouped_member(&locked);
         drop(locked);
-        // The background may have left the group alone because this QP was polled, or because its
-        // other CQ was. Polls of the other CQ are recorded again.
+        // The background may have left the group alone because of polls of this QP or of its other
+        // CQ. If the other CQ is polled again, that is recorded again.
         if let Some(member) = member {
             member.group().hand_over();
         }

@@ -68,7 +68,7 @@ impl QpInner {
     /// Stages the posted requests, and makes sure that they are sent soon. Returns false if they
     /// have to be sent now.
     fn stage_if_polling(&self, locked: &mut Locked, now: Instant) -> bool {
-        if let Some(member) = self.taken_member(locked) {
+        if let Some(member) = self.grouped_member(locked) {
             return member.mark_dirty();
         }
         // The background looks at a watched connection regularly.
@@ -84,7 +84,7 @@ impl QpInner {
     /// Returns true if a polling thread gives turns to the connection or to its group.
     fn is_polling(&self, locked: &Locked, posted: &Posted) -> bool {
         locked.driven.doorbell.is_polling(posted.at, self.takeover)
-            || (self.taken_member(locked))
+            || (self.grouped_member(locked))
                 .is_some_and(|member| member.group().is_polled(posted.now))
     }
 
@@ -98,7 +98,7 @@ impl QpInner {
             send_cq.polls().wrapping_add(recv_cq.polls()),
         );
         let doorbell = &mut locked.driven.doorbell;
-        doorbell.look(polls, posted.at, self.takeover);
+        doorbell.note_polls(polls, posted.at, self.takeover);
         let sq = &locked.driven.conn.sq;
         let full = doorbell.posted(sq, posted.before, posted.at, self.takeover);
         let single = locked.driven.doorbell.is_single() && posted.alone;
@@ -113,7 +113,7 @@ impl QpInner {
             && locked.driven.llp.is_some()
             && self.is_polling(locked, posted)
             && !locked.registration.owner.is_waited()
-            && !self.watched.is_set()
+            && !self.notifications.is_set()
             && !self.device.background.is_manual()
     }
 

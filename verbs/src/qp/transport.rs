@@ -71,7 +71,7 @@ impl QpInner {
             return;
         };
         self.device.background.forget_fd(llp.fd());
-        locked.registration.stand_up(self.member(), llp.fd());
+        locked.registration.leave_group(self.member(), llp.fd());
         if locked.registration.owner.is_waited() {
             locked.retired.push((llp, place));
             self.ctx.send_cq.wake_waiters();

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seats_have_their_turn_in_the_order_in_which_they_asked() {
+    fn members_get_their_turn_in_the_order_in_which_they_were_listed() {
         let dirty = DirtyList::default();
         assert_eq!(dirty.push(7), Marked::First);
         assert_eq!(dirty.push(3), Marked::Queued);
@@ -109,12 +109,12 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_is_either_served_before_a_thread_sleeps_or_refused() {
+    fn a_member_is_either_served_before_a_thread_sleeps_or_refused() {
         let dirty = DirtyList::default();
         dirty.push(1);
         assert_eq!(dirty.sleep_begins(), 1);
         assert_eq!(dirty.push(2), Marked::Refused);
-        assert_eq!(dirty.sleep_begins(), 1, "two may sleep");
+        assert_eq!(dirty.sleep_begins(), 1, "a second thread may sleep");
         dirty.sleep_ends();
         assert_eq!(dirty.push(2), Marked::Refused);
         dirty.sleep_ends();

@@ -14,7 +14,7 @@ const POLLS: u32 = 16;
 /// The same limit as a time, for programs that poll rarely.
 const NANOSECONDS: u64 = 10_000;
 /// Value of `member` for none.
-const NOBODY: u32 = u32::MAX;
+const NO_MEMBER: u32 = u32::MAX;
 /// Value of `queried_at` that makes the next poll query the set.
 const NEVER: u64 = 0;
 
@@ -24,7 +24,7 @@ pub(super) struct LastActive {
     /// Index of the last member that received while no other did.
     member: AtomicU32,
     /// Time of the last query without ready members, in nanoseconds of the device's clock.
-    asked_at: AtomicU64,
+    queried_at: AtomicU64,
     /// Polls since then.
     polls: AtomicU32,
 }
@@ -32,8 +32,8 @@ pub(super) struct LastActive {
 impl Default for LastActive {
     fn default() -> Self {
         LastActive {
-            member: AtomicU32::new(NOBODY),
-            asked_at: AtomicU64::new(NEVER),
+            member: AtomicU32::new(NO_MEMBER),
+            queried_at: AtomicU64::new(NEVER),
             polls: AtomicU32::new(0),
         }
     }
@@ -41,13 +41,13 @@ impl Default for LastActive {
 
 impl LastActive {
     /// Returns the member that this poll tries instead of the set, and counts the poll.
-    pub(super) fn alone(&self, now: u64) -> Option<u32> {
+    pub(super) fn poll_alone(&self, now: u64) -> Option<u32> {
         let member = self.member.load(Ordering::Relaxed);
-        let asked_at = self.asked_at.load(Ordering::Relaxed);
+        let queried_at = self.queried_at.load(Ordering::Relaxed);
         let polls = self.polls.load(Ordering::Relaxed);
-        let mark_due =
-            asked_at == NEVER || polls >= POLLS || now.saturating_sub(asked_at) >= NANOSECONDS;
-        if member == NOBODY || mark_due {
+        let is_due =
+            queried_at == NEVER || polls >= POLLS || now.saturating_sub(queried_at) >= NANOSECONDS;
+        if member == NO_MEMBER || is_due {
             return None;
         }
         self.polls.store(polls + 1, Ordering::Relaxed);
@@ -55,24 +55,24 @@ impl LastActive {
     }
 
     /// Makes the next poll query the set.
-    pub(super) fn ask_next(&self) {
-        self.asked_at.store(NEVER, Ordering::Relaxed);
+    pub(super) fn query_next(&self) {
+        self.queried_at.store(NEVER, Ordering::Relaxed);
     }
 
     /// Records a query of the set and the members that received.
-    pub(super) fn asked(&self, now: u64, received: Received) {
+    pub(super) fn note_query(&self, now: u64, received: Received) {
         match received {
-            Received::Nobody => {
+            Received::None => {
                 self.polls.store(0, Ordering::Relaxed);
-                self.asked_at.store(now, Ordering::Relaxed);
+                self.queried_at.store(now, Ordering::Relaxed);
             }
             Received::One(member) => {
                 self.member.store(member, Ordering::Relaxed);
-                self.ask_next();
+                self.query_next();
             }
             Received::Several => {
-                self.member.store(NOBODY, Ordering::Relaxed);
-                self.ask_next();
+                self.member.store(NO_MEMBER, Ordering::Relaxed);
+                self.query_next();
             }
         }
     }
@@ -81,16 +81,16 @@ impl LastActive {
 /// Members that received after a query of the set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Received {
-    Nobody,
+    None,
     One(u32),
     Several,
 }
 
 impl Received {
     /// Adds a member.
-    pub(super) fn and(self, member: u32) -> Self {
+    pub(super) fn with(self, member: u32) -> Self {
         match self {
-            Received::Nobody => Received::One(member),
+            Received::None => Received::One(member),
             Received::One(_) | Received::Several => Received::Several,
         }
     }
@@ -103,42 +103,46 @@ mod tests {
     const NOW: u64 = 1_000_000;
 
     #[test]
-    fn who_received_by_itself_is_asked_alone_once_the_set_had_nobody() {
+    fn a_member_that_received_alone_is_polled_alone_after_a_query_without_ready_members() {
         let last_active = LastActive::default();
-        last_active.asked(NOW, Received::Nobody);
-        assert_eq!(last_active.alone(NOW), None, "nobody has received yet");
-        last_active.asked(NOW, Received::Nobody.and(7));
+        last_active.note_query(NOW, Received::None);
         assert_eq!(
-            last_active.alone(NOW),
+            last_active.poll_alone(NOW),
             None,
-            "the others may be ready by now"
+            "no member has received yet"
         );
-        last_active.asked(NOW, Received::Nobody);
-        assert_eq!(last_active.alone(NOW), Some(7));
-        last_active.ask_next();
-        assert_eq!(last_active.alone(NOW), None);
+        last_active.note_query(NOW, Received::None.with(7));
+        assert_eq!(
+            last_active.poll_alone(NOW),
+            None,
+            "other members may be ready by now"
+        );
+        last_active.note_query(NOW, Received::None);
+        assert_eq!(last_active.poll_alone(NOW), Some(7));
+        last_active.query_next();
+        assert_eq!(last_active.poll_alone(NOW), None);
     }
 
     #[test]
-    fn a_look_at_the_set_is_good_for_so_many_polls_and_so_long() {
+    fn a_query_holds_for_a_number_of_polls_and_a_time() {
         let last_active = LastActive::default();
-        last_active.asked(NOW, Received::One(7));
-        last_active.asked(NOW, Received::Nobody);
+        last_active.note_query(NOW, Received::One(7));
+        last_active.note_query(NOW, Received::None);
         for _ in 0..POLLS {
-            assert_eq!(last_active.alone(NOW), Some(7));
+            assert_eq!(last_active.poll_alone(NOW), Some(7));
         }
-        assert_eq!(last_active.alone(NOW), None);
-        last_active.asked(NOW, Received::Nobody);
-        assert_eq!(last_active.alone(NOW + NANOSECONDS - 1), Some(7));
-        assert_eq!(last_active.alone(NOW + NANOSECONDS), None);
+        assert_eq!(last_active.poll_alone(NOW), None);
+        last_active.note_query(NOW, Received::None);
+        assert_eq!(last_active.poll_alone(NOW + NANOSECONDS - 1), Some(7));
+        assert_eq!(last_active.poll_alone(NOW + NANOSECONDS), None);
     }
 
     #[test]
-    fn where_several_receive_the_set_is_asked() {
+    fn the_set_is_queried_if_several_members_received() {
         let last_active = LastActive::default();
-        last_active.asked(NOW, Received::One(7));
-        last_active.asked(NOW, Received::Nobody.and(7).and(8));
-        last_active.asked(NOW, Received::Nobody);
-        assert_eq!(last_active.alone(NOW), None);
+        last_active.note_query(NOW, Received::One(7));
+        last_active.note_query(NOW, Received::None.with(7).with(8));
+        last_active.note_query(NOW, Received::None);
+        assert_eq!(last_active.poll_alone(NOW), None);
     }
 }

@@ -21,7 +21,7 @@ pub(super) struct Members {
 
 impl Members {
     /// Adds a QP. Returns its index and the number of slots.
-    pub(super) fn take(&mut self, qp: Weak<QpInner>) -> (u32, usize) {
+    pub(super) fn insert(&mut self, qp: Weak<QpInner>) -> (u32, usize) {
         if let Some(index) = self.free.pop()
             && let Some(member) = self.qps.get_mut(index as usize)
         {
@@ -34,7 +34,7 @@ impl Members {
         (index, self.qps.len())
     }
 
-    fn leave(&mut self, index: u32) -> Weak<QpInner> {
+    fn remove(&mut self, index: u32) -> Weak<QpInner> {
         let qp = self.qps.get_mut(index as usize).map(std::mem::take);
         self.free.extend(qp.is_some().then_some(index));
         qp.unwrap_or_default()
@@ -75,7 +75,7 @@ impl Member {
             return true;
         }
         match self.group.dirty.push(self.index) {
-            Marked::First => self.group.see_to_it(),
+            Marked::First => self.group.schedule_round(),
             Marked::Queued => {}
             Marked::Refused => {
                 self.dirty.store(false, Ordering::Release);
@@ -114,7 +114,7 @@ impl Drop for Member {
     fn drop(&mut self) {
         // In the child of a fork the lock may be held by a thread that does not exist there.
         if self.group.device.fork_guard.is_here() {
-            let left = self.group.members.write().leave(self.index);
+            let left = self.group.members.write().remove(self.index);
             drop(left);
         }
     }

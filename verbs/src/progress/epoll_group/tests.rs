@@ -63,7 +63,7 @@ impl World {
         });
         for [ours, theirs] in &world.pairs {
             for qp in [ours, theirs] {
-                assert!(qp.inner().lock().registration.owner.is_seated());
+                assert!(qp.inner().lock().registration.owner.is_grouped());
             }
         }
         world
@@ -114,7 +114,7 @@ impl World {
 }
 
 #[test]
-fn whose_turn_was_refused_has_it_at_the_next_look() {
+fn a_refused_turn_is_given_at_the_next_look() {
     let world = World::new();
     let [ours, theirs] = &world.pairs[2];
     theirs.post_recv(&RecvWr::new(1, &[])).unwrap();
@@ -154,7 +154,7 @@ fn what_is_staged_on_a_connection_whose_turn_was_refused_leaves_with_the_next() 
 }
 
 #[test]
-fn who_received_last_is_asked_alone_and_the_others_soon_after() {
+fn the_last_active_member_is_polled_alone_and_the_others_soon_after() {
     let world = World::new();
     let [ours, theirs] = &world.pairs[2];
     let [other, other_peer] = &world.pairs[3];
@@ -167,12 +167,16 @@ fn who_received_last_is_asked_alone_and_the_others_soon_after() {
         theirs.inner().ctx.recv_cq.len()
     };
     let mut looks = 0;
-    while group.last_active.alone(group.device.clock(now)).is_none() {
+    while group
+        .last_active
+        .poll_alone(group.device.clock(now))
+        .is_none()
+    {
         assert_eq!(polled(), 0);
         looks += 1;
         assert!(
             looks < 10,
-            "a look that finds nobody is good for some polls"
+            "a query without ready members holds for some polls"
         );
     }
     for qp in [theirs, other_peer] {
@@ -181,14 +185,18 @@ fn who_received_last_is_asked_alone_and_the_others_soon_after() {
     other.post_send(&SendWr::send(1, &[]).unsignaled()).unwrap();
     world.poll(0);
     world.ready(1);
-    assert_eq!(polled(), 0, "it is not the one that received last");
+    assert_eq!(
+        polled(),
+        0,
+        "the sender's peer is not the last active member"
+    );
     let polls = (1..100).find(|_| polled() > 0);
     assert!(polls.is_some_and(|polls| polls < 20), "{polls:?}");
 }
 
 /// A poll without ready members gives no turns; a query returns up to 64 members.
 #[test]
-fn who_has_nothing_to_do_has_no_turn() {
+fn an_idle_member_gets_no_turn() {
     let world = World::new();
     until(|| world.poll(0) + world.poll(1) == 0);
     let locks: Vec<_> = world
@@ -201,15 +209,15 @@ fn who_has_nothing_to_do_has_no_turn() {
         scope.spawn(|| {
             let done = world
                 .group(0)
-                .round(world.group(0).device.now(), By::Sleeper);
-            assert_eq!(done, Done::default());
+                .round(world.group(0).device.now(), Caller::Sleeper);
+            assert_eq!(done, TurnResult::default());
         });
     });
     drop(locks);
 }
 
 #[test]
-fn while_a_thread_sleeps_nobody_becomes_hot_and_the_background_has_not_the_set() {
+fn while_a_thread_sleeps_no_member_becomes_dirty_and_the_background_has_not_the_set() {
     let world = World::new();
     let group = world.group(0);
     world.poll(0);
@@ -223,7 +231,7 @@ fn while_a_thread_sleeps_nobody_becomes_hot_and_the_background_has_not_the_set()
     assert!(member.mark_dirty());
     assert_eq!(group.dirty.len(), 1);
     assert!(member.mark_dirty());
-    assert_eq!(group.dirty.len(), 1, "each is in it once");
+    assert_eq!(group.dirty.len(), 1, "each member is listed once");
     world.poll(0);
     assert_eq!(group.dirty.len(), 0);
 }
@@ -231,7 +239,7 @@ fn while_a_thread_sleeps_nobody_becomes_hot_and_the_background_has_not_the_set()
 /// A member becomes dirty after the background has passed the dirty list, while it waits for the
 /// lock of another connection.
 #[test]
-fn what_becomes_hot_behind_the_look_of_the_background_is_looked_for_again() {
+fn a_member_that_becomes_dirty_after_the_look_of_the_background_gets_another_round() {
     let world = World::new();
     let group = world.group(0);
     let [slow, slow_peer] = &world.pairs[0];
@@ -254,9 +262,9 @@ fn what_becomes_hot_behind_the_look_of_the_background_is_looked_for_again() {
         for _ in 0..4 {
             ours.post_send(&SendWr::send(1, &[]).unsignaled()).unwrap();
         }
-        let is_hot = !group.dirty.is_empty();
+        let is_dirty = !group.dirty.is_empty();
         drop(another_thread);
-        (look.join().unwrap(), is_hot)
+        (look.join().unwrap(), is_dirty)
     });
     let registration = group.registration.lock();
     let seen_to = verdict == (Verdict::Watch, true) || registration.timer.is_some();
@@ -267,7 +275,7 @@ fn what_becomes_hot_behind_the_look_of_the_background_is_looked_for_again() {
 }
 
 #[test]
-fn who_joins_a_crowd_of_which_few_are_left_sits_in_it_too() {
+fn a_qp_joins_an_existing_group_with_few_members_left() {
     let device = device();
     let cq = device.create_cq(256).unwrap();
     let pd = device.alloc_pd().unwrap();
