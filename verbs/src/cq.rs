@@ -141,7 +141,7 @@ impl CqShared {
     #[cold]
     fn await_reply(&self, unseen: u32) {
         let Driven::Each(qps) = self.members.driven() else {
-            return self.reply.in_vain();
+            return self.reply.missed();
         };
         let look = |now| {
             let mut received = false;
@@ -155,7 +155,7 @@ impl CqShared {
         for _ in 0..LOOKS {
             let now = self.device.now();
             if look(now) {
-                return self.reply.came();
+                return self.reply.answered();
             }
             let waited = now.saturating_duration_since(began);
             if waited >= MOMENT {
@@ -172,7 +172,7 @@ impl CqShared {
                 began += self.device.now().saturating_duration_since(now);
             }
         }
-        self.reply.in_vain();
+        self.reply.missed();
     }
 
     /// Tells the program of an event of this CQ.
@@ -274,7 +274,7 @@ impl Cq {
             if taken == 0 && stays && !shared.inner.is_armed() {
                 let now = now.unwrap_or_else(|| shared.device.now());
                 shared.device.orphans.poll(&shared.device, now);
-                shared.device.lock_yield.found_nothing();
+                shared.device.lock_yield.yield_if_due();
             }
         }
         let is_last = || shared.inner.is_empty() && !shared.inner.is_armed();
@@ -313,7 +313,7 @@ impl Cq {
             return false;
         }
         let missed = self.shared.inner.arm(notify);
-        self.shared.reply.sleeps();
+        self.shared.reply.disable();
         // The consumer is about to sleep: its connections go over to the background now.
         match self.shared.members.driven() {
             Driven::Each(qps) => {

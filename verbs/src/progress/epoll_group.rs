@@ -27,7 +27,7 @@
 //! closed): [`Member::change`] follows each turn. One query returns at most [`EVENTS`] descriptors,
 //! and the kernel moves these to the end of its ready list.
 //!
-//! A [`PollOwner`](super::poll_owner::PollOwner) records which thread watches a group, as for a
+//! A [`PollOwner`] records which thread watches a group, as for a
 //! single connection. Lock order: QP, then any lock of a group. Locks of a group are taken one at a
 //! time, and none is held while a connection has its turn.
 

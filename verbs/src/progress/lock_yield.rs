@@ -52,7 +52,7 @@ impl LockYield {
 
     /// Yields after a poll that found nothing, if that is due.
     #[inline]
-    pub(crate) fn found_nothing(&self) {
+    pub(crate) fn yield_if_due(&self) {
         if self.due.load(Ordering::Relaxed) && self.due.swap(false, Ordering::Relaxed) {
             #[cfg(test)]
             self.yields.fetch_add(1, Ordering::Relaxed);
@@ -85,11 +85,11 @@ mod tests {
     #[test]
     fn one_poll_yields_for_all() {
         let lock_yield = LockYield::default();
-        lock_yield.found_nothing();
+        lock_yield.yield_if_due();
         assert_eq!(lock_yield.yields(), 0);
         lock_yield.mark_due();
-        lock_yield.found_nothing();
-        lock_yield.found_nothing();
+        lock_yield.yield_if_due();
+        lock_yield.yield_if_due();
         assert_eq!(lock_yield.yields(), 1);
     }
 }

@@ -29,7 +29,7 @@ const MISSES: u32 = 4;
 /// Decides whether polls of a CQ wait briefly for the peer's reply.
 ///
 /// A sign: the background receives bytes that complete nothing, and the program has taken
-/// completions since the last sign. Several threads may count at once; a lost count does not matter.
+/// completions since the last sign. Several threads may count at once; a lost count does no harm.
 ///
 /// ```text
 ///                            `signs_needed` signs
@@ -94,19 +94,19 @@ impl ReplyWait {
 
     /// Disables the wait, because the program asked for an event: it sleeps until then, and does
     /// not watch memory.
-    pub(crate) fn sleeps(&self) {
+    pub(crate) fn disable(&self) {
         self.misses_left.store(0, Ordering::Relaxed);
         self.signs.store(0, Ordering::Relaxed);
     }
 
     /// Records a wait that ended with a reply.
-    pub(crate) fn came(&self) {
+    pub(crate) fn answered(&self) {
         self.misses_left.store(MISSES, Ordering::Relaxed);
         self.signs_needed.store(SIGNS, Ordering::Relaxed);
     }
 
     /// Records a wait without a reply.
-    pub(crate) fn in_vain(&self) {
+    pub(crate) fn missed(&self) {
         let misses_left = self.misses_left.load(Ordering::Relaxed).saturating_sub(1);
         self.misses_left.store(misses_left, Ordering::Relaxed);
         if misses_left == 0 {
@@ -148,12 +148,12 @@ mod tests {
     }
 
     #[test]
-    fn it_is_expected_no_more_after_some_in_vain_and_takes_more_signs_then() {
+    fn it_is_no_longer_expected_after_some_misses_and_takes_more_signs_then() {
         let (reply, mut polls) = (ReplyWait::default(), 0);
         signs(&reply, &mut polls, SIGNS);
         for _ in 0..MISSES {
             assert!(reply.is_expected());
-            reply.in_vain();
+            reply.missed();
         }
         assert!(!reply.is_expected());
         signs(&reply, &mut polls, 2 * SIGNS - 1);
@@ -161,11 +161,11 @@ mod tests {
         signs(&reply, &mut polls, 1);
         assert!(reply.is_expected());
         // One reply resets the number of misses and of signs.
-        reply.in_vain();
-        reply.came();
+        reply.missed();
+        reply.answered();
         for _ in 0..MISSES {
             assert!(reply.is_expected());
-            reply.in_vain();
+            reply.missed();
         }
         signs(&reply, &mut polls, 2 * SIGNS);
         assert!(reply.is_expected());
@@ -218,7 +218,7 @@ mod tests {
         // The number of signs starts again as well.
         let (reply, mut polls) = (ReplyWait::default(), 0);
         signs(&reply, &mut polls, SIGNS - 1);
-        reply.sleeps();
+        reply.disable();
         signs(&reply, &mut polls, 1);
         assert!(!reply.is_expected());
     }
@@ -229,7 +229,7 @@ mod tests {
         for _ in 0..20 {
             signs(&reply, &mut polls, MOST_SIGNS);
             assert!(reply.is_expected());
-            (0..MISSES).for_each(|_| reply.in_vain());
+            (0..MISSES).for_each(|_| reply.missed());
         }
     }
 }

@@ -20,8 +20,8 @@ pub(crate) trait Watcher: Send + Sync {
     fn unlocked(&self, changed: bool);
 }
 
-/// Watcher of a QP, set only if tasks use the QP, and the output that waits for the release of the
-/// lock.
+/// Notifications that wait for the release of a QP's lock. A watcher is set only if tasks use the
+/// QP.
 #[derive(Default)]
 pub(super) struct Notifications {
     watcher: OnceLock<Arc<dyn Watcher>>,

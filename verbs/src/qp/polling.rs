@@ -160,8 +160,8 @@ impl QpInner {
         }
         let member = self.grouped_member(&locked);
         drop(locked);
-        // The background may have left the group alone because of polls of this QP or of its other
-        // CQ. If the other CQ is polled again, that is recorded again.
+        // Polls of this QP or of its other CQ may have kept the background away from the group.
+        // Further polls of the other CQ are recorded anew.
         if let Some(member) = member {
             member.group().hand_over();
         }
