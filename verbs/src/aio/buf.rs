@@ -1,4 +1,4 @@
-//! Buffers that go into an operation and come back.
+//! Registered buffers that an operation takes by value and returns.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -10,29 +10,36 @@ use super::error::PoolError;
 use crate::mem::{Buffer, InFlight, Piece, Pieces, RegisterError, Sge};
 use crate::mr::MemoryRegion;
 
-/// Registered memory in buffers of one size, from one region. Clones are handles to the same pool. It is one `ibv_mr`
-/// in parts; the verbs have no pools and no owned buffers.
+/// A pool of equally sized buffers in one registered region.
 ///
-/// The peers have no right to it: they never see its STag but as the sink of a Read that this side asks for.
+/// The pool is one `ibv_mr` in pieces; the verbs API has neither pools nor owned buffers. Clones
+/// are handles to the same pool.
+///
+/// Peers have no access right to the memory. They see its STag only as the sink of a Read that this
+/// side requests.
 #[derive(Clone)]
 pub struct BufferPool {
     pieces: Arc<Pieces>,
     region: Arc<MemoryRegion>,
 }
 
-/// An owned buffer of registered memory. For the verbs it is an `ibv_sge` and the memory behind it.
+/// An owned buffer of registered memory (an `ibv_sge` together with its memory).
 ///
-/// It has a capacity, which is the pool's, and a length: the bytes that a Send or Write takes, and that a receive or a
-/// Read has brought. It dereferences to those bytes. An operation takes it by value and gives it back when
-/// no transfer can touch it any more, so no code can look at memory in flight. Dropping it gives it back to its pool.
-/// Its first content is what the user before left in it (zeros in a new pool).
+/// The capacity is that of the pool. The length counts the bytes that a Send or Write takes, or
+/// that a receive or Read placed. The buffer dereferences to those bytes. An operation takes the
+/// buffer by value and returns it when no transfer can touch it any more, so no code can access
+/// memory in flight. Dropping the buffer returns it to its pool.
+///
+/// A new pool contains zeros. Later, a buffer from the pool still holds the bytes of its previous
+/// use.
 pub struct RegisteredBuf {
     piece: Piece,
     len: usize,
     region: Arc<MemoryRegion>,
 }
 
-/// A buffer that a work request names. It is lost for its pool unless it lands.
+/// A buffer that a posted work request names. It is lost to its pool if [`landed`](Self::landed) is
+/// never called.
 pub(super) struct FlyingBuf {
     memory: InFlight,
     len: usize,
@@ -54,25 +61,28 @@ impl BufferPool {
         })
     }
 
-    /// Bytes of each buffer.
+    /// Size of each buffer, in bytes.
     #[must_use]
     pub fn buffer_size(&self) -> usize {
         self.pieces.size()
     }
 
-    /// Buffers that are neither held by anybody nor in flight; none in the child of a fork.
+    /// Number of buffers that are neither owned by the program nor in flight. 0 in the child of a
+    /// fork.
     #[must_use]
     pub fn available(&self) -> usize {
         self.pieces.free()
     }
 
-    /// A buffer, if one is free, with its length at its capacity.
+    /// Takes a buffer if one is free. Its length equals its capacity.
     #[must_use]
     pub fn try_get(&self) -> Option<RegisteredBuf> {
         self.pieces.take().map(|piece| self.buf(piece))
     }
 
-    /// A buffer, as soon as one is free; never in the child of a fork. Tasks that wait get theirs in no order.
+    /// Waits for a free buffer and takes it; waits forever in the child of a fork.
+    ///
+    /// Waiting tasks get their buffers in no particular order.
     pub async fn get(&self) -> RegisteredBuf {
         let piece = poll_fn(|cx| match self.pieces.take_or_wait(cx.waker()) {
             Some(piece) => Poll::Ready(piece),
@@ -91,26 +101,27 @@ impl BufferPool {
 }
 
 impl RegisteredBuf {
-    /// Bytes that it can hold.
+    /// Capacity in bytes.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.piece.as_slice().len()
     }
 
-    /// Sets the length, up to the capacity. Bytes that come to light are what was there before.
+    /// Sets the length in bytes, at most the capacity. A longer length exposes the bytes already
+    /// there.
     pub fn set_len(&mut self, len: usize) {
         self.len = len.min(self.capacity());
     }
 
-    /// Makes these bytes the content, as far as the capacity goes; returns how many were taken.
-    pub fn fill_from(&mut self, octets: &[u8]) -> usize {
-        self.set_len(octets.len());
+    /// Replaces the content with as many of these bytes as fit; returns their number.
+    pub fn fill_from(&mut self, bytes: &[u8]) -> usize {
+        self.set_len(bytes.len());
         let len = self.len;
-        self.copy_from_slice(&octets[..len]);
+        self.copy_from_slice(&bytes[..len]);
         len
     }
 
-    /// True if the pool has no other buffer: it gives none out before one comes back.
+    /// Returns true if the pool has no free buffer left.
     pub(super) fn is_last(&self) -> bool {
         self.piece.is_last()
     }
@@ -125,20 +136,22 @@ impl RegisteredBuf {
 }
 
 impl FlyingBuf {
-    /// Its content, for a source.
+    /// The buffer's content, as the source of a transfer.
     pub(super) fn content(&self) -> Sge {
         self.memory.sge(self.region.lkey(), 0, self.len)
     }
 
-    /// Its first `len` bytes, as far as the capacity goes, for a sink.
+    /// The first `len` bytes of the buffer, at most the capacity, as the sink of a transfer.
     pub(super) fn room(&self, len: usize) -> Sge {
         self.memory.sge(self.region.lkey(), 0, len)
     }
 
-    /// The buffer again, with the bytes that were brought, or with its length as it was.
+    /// Converts it back into a buffer. `brought` is the number of bytes placed, if the transfer
+    /// placed any; otherwise the length stays as it was.
     ///
     /// # Safety
-    /// No transfer uses it any more: the work request that named it has completed, or was not taken.
+    /// No transfer uses the memory any more: the work request that named it has completed or was
+    /// refused.
     #[expect(
         unsafe_code,
         reason = "the caller's promise is handed on to the memory module"

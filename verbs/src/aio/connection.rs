@@ -1,4 +1,4 @@
-//! A connection whose operations are futures.
+//! Connections whose operations are futures.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -24,34 +24,35 @@ use crate::qp::wr::{RecvWr, SendWr};
 use crate::qp::{ConnectionInfo, PostError, Qp, QpCaps};
 use crate::{ConnectError, ConnectOptions, Connected};
 
-/// One end of an RDMA connection (RFC 5040 section 6): a queue pair with a completion queue of its own.
+/// One end of an RDMA connection (RFC 5040 section 6): a queue pair with its own completion queue.
 ///
-/// All methods take `&self`: any number of tasks use one connection, through an `Arc` or a scope. An operation is
-/// posted when its future is first polled, and operations of one task, one after the other, keep their order.
-/// See the [module](super) about futures that are dropped.
+/// All methods take `&self`, so any number of tasks can use one connection through an `Arc` or a
+/// scope. An operation is posted when its future is first polled. Operations that one task awaits
+/// in turn keep their order. The [module documentation](super) explains dropped futures.
 ///
-/// Dropping it ends the connection: gracefully when nothing is under way, by a reset otherwise; buffers
-/// that are still in flight go back to their pools.
+/// Dropping the connection ends it: gracefully if no operation is in progress, by a reset
+/// otherwise. Buffers that are still in flight return to their pools.
 pub struct Connection {
-    // Dropped first: that flushes what is under way, and `ops` takes the buffers.
+    // Dropped first: dropping it flushes the operations in progress, and `ops` takes their buffers.
     pub(super) qp: Qp,
     pub(super) ops: Arc<Ops>,
     pub(super) domain: Domain,
-    /// Where results of atomic operations come; made for the first one.
+    /// Buffers for the results of atomic operations; allocated by the first one.
     pub(super) cells: OnceLock<BufferPool>,
 }
 
-/// What came with a message (RFC 5040 section 5.3).
+/// Properties of a received message (RFC 5040 section 5.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Received {
-    /// Bytes; the buffer's length is the same.
+    /// Length in bytes; the length of the returned buffer is the same.
     pub len: usize,
-    /// The STag that the message invalidated on this side.
+    /// STag of this side that the message invalidated.
     pub invalidated: Option<u32>,
-    /// The peer asked for a solicited event.
+    /// True if the peer requested a solicited event.
     pub solicited: bool,
-    /// The message was Immediate Data (RFC 7306 section 6): these bytes, and none in the buffer.
+    /// The 8 bytes of an Immediate Data message (RFC 7306 section 6), which leaves the buffer
+    /// empty.
     pub immediate: Option<[u8; 8]>,
 }
 
@@ -67,7 +68,8 @@ impl Received {
 }
 
 impl Connection {
-    /// An end that is not connected yet (`ibv_create_cq`, `ibv_create_qp`). Receives may be posted.
+    /// Creates an end that is not connected yet (`ibv_create_cq`, `ibv_create_qp`). Receives may be
+    /// posted.
     ///
     /// # Errors
     /// As [`Pd::create_qp`](crate::Pd::create_qp).
@@ -75,8 +77,10 @@ impl Connection {
         Self::made(domain, caps, None)
     }
 
-    /// An end that takes its receives from `srq` (`ibv_qp_init_attr.srq`), which has to be of the same domain.
-    /// [`recv_shared`](Self::recv_shared) gives its messages; `max_recv_wr` and `max_recv_sge` mean nothing.
+    /// Creates an end that takes its receives from `srq` (`ibv_qp_init_attr.srq`).
+    ///
+    /// The queue must belong to the same domain. [`recv_shared`](Self::recv_shared) returns the
+    /// messages. `max_recv_wr` and `max_recv_sge` of `caps` have no effect.
     ///
     /// # Errors
     /// As [`Pd::create_qp`](crate::Pd::create_qp).
@@ -105,13 +109,16 @@ impl Connection {
         })
     }
 
-    /// Connects to an iWARP endpoint (RFC 5044 section 7.1): TCP, then MPA startup. Waits, without a thread, until that
-    /// is done; the timeouts of the device bound every step. Dropping the future does not stop it; dropping the
-    /// connection does.
+    /// Connects to an iWARP endpoint (RFC 5044 section 7.1): TCP, then MPA startup.
     ///
-    /// Several addresses are tried in order, as by [`Qp::connect`](crate::Qp::connect); a future that is dropped tries no
-    /// other one. A host name is resolved by this call, which blocks its thread: a program that must not wait resolves
-    /// it with its runtime, and passes the addresses.
+    /// Completes when the connection is established or has failed, without blocking a thread. The
+    /// device's timeouts bound every step. Dropping the future does not stop the attempt; dropping
+    /// the connection does.
+    ///
+    /// Several addresses are tried in order, as by [`Qp::connect`](crate::Qp::connect). A dropped
+    /// future tries no further address. This call resolves a host name itself, which blocks the
+    /// calling thread. A program that must not block resolves the name with its runtime and passes
+    /// the addresses.
     ///
     /// # Errors
     /// As [`Qp::connect`](crate::Qp::connect).
@@ -124,7 +131,7 @@ impl Connection {
         async move { self.connect_to(addrs?, options).await }
     }
 
-    /// Connects to the first of these addresses that TCP connects to.
+    /// Connects to the first of these addresses that accepts a TCP connection.
     pub(super) async fn connect_to(
         &self,
         addrs: VecDeque<SocketAddr>,
@@ -149,19 +156,23 @@ impl Connection {
         }
     }
 
-    /// Sends the content of `buf` as one message (RFC 5040 section 5.3). Waits for a place in the send queue, and then until
-    /// the network has taken the bytes; that the peer has them is not said.
+    /// Sends the content of `buf` as one message (RFC 5040 section 5.3).
+    ///
+    /// Waits for a place in the send queue, and then until the network has taken the bytes.
+    /// Completion does not mean that the peer has received them.
     ///
     /// # Errors
-    /// See [`Error`]. The buffer comes back in any case.
+    /// See [`Error`]. The buffer is always returned.
     pub async fn send(&self, buf: RegisteredBuf) -> (Result<(), Error>, RegisteredBuf) {
         self.plain().send(buf).await
     }
 
-    /// The same, and the peer's region `rkey` is invalidated when the message is delivered (RFC 5040 section 5.3).
+    /// Sends `buf` as [`send`](Self::send) does, and invalidates an STag of the peer.
+    ///
+    /// The peer invalidates `rkey` when it delivers the message (RFC 5040 section 5.3).
     ///
     /// # Errors
-    /// See [`Error`]. The buffer comes back in any case.
+    /// See [`Error`]. The buffer is always returned.
     pub async fn send_and_invalidate(
         &self,
         buf: RegisteredBuf,
@@ -170,20 +181,25 @@ impl Connection {
         self.plain().send_and_invalidate(buf, rkey).await
     }
 
-    /// Sends a short message that is copied when it is posted (RFC 5040 section 5.3): at most `max_inline_data` bytes of
-    /// the queue's [`QpCaps`]. It needs no buffer.
+    /// Sends a short message that is copied when it is posted (RFC 5040 section 5.3).
+    ///
+    /// It needs no registered buffer. The limit is `max_inline_data` bytes of the connection's
+    /// [`QpCaps`].
     ///
     /// # Errors
     /// See [`Error`].
-    pub async fn send_inline(&self, octets: &[u8]) -> Result<(), Error> {
-        self.plain().send_inline(octets).await
+    pub async fn send_inline(&self, bytes: &[u8]) -> Result<(), Error> {
+        self.plain().send_inline(bytes).await
     }
 
-    /// Writes the content of `buf` to the start of `remote` (RFC 5040 section 5.1). Nobody is told there; a
-    /// message sent afterwards is delivered after the bytes were placed.
+    /// Writes the content of `buf` to the start of `remote` (RFC 5040 section 5.1).
+    ///
+    /// The peer is not notified. A message sent afterwards is delivered after the bytes were
+    /// placed.
     ///
     /// # Errors
-    /// [`Error::TooSmall`] when it does not fit; see [`Error`]. The buffer comes back in any case.
+    /// [`Error::TooSmall`] if the content does not fit into `remote`; see [`Error`]. The buffer is
+    /// always returned.
     pub async fn write(
         &self,
         buf: RegisteredBuf,
@@ -192,11 +208,14 @@ impl Connection {
         self.plain().write(buf, remote).await
     }
 
-    /// Reads all of `remote` into the start of `buf`, whose length is then the number of bytes read (RFC 5040
-    /// section 5.2). To read less, [`RemoteBuffer::slice`] it.
+    /// Reads all of `remote` into the start of `buf` (RFC 5040 section 5.2).
+    ///
+    /// The length of `buf` becomes the number of bytes read. To read less, use
+    /// [`RemoteBuffer::slice`].
     ///
     /// # Errors
-    /// [`Error::TooSmall`] when it is more than the capacity; see [`Error`]. The buffer comes back in any case.
+    /// [`Error::TooSmall`] if `remote` is longer than the capacity of `buf`; see [`Error`]. The
+    /// buffer is always returned.
     pub async fn read(
         &self,
         buf: RegisteredBuf,
@@ -205,7 +224,7 @@ impl Connection {
         self.plain().read(buf, remote).await
     }
 
-    /// A work request that brings up to `len` bytes into a buffer.
+    /// Runs a work request that places up to `len` bytes into a buffer.
     pub(super) async fn sink(
         &self,
         buf: RegisteredBuf,
@@ -224,7 +243,7 @@ impl Connection {
         .await
     }
 
-    /// A work request that takes bytes out of a buffer.
+    /// Runs a work request that takes its data from a buffer.
     pub(super) async fn source(
         &self,
         buf: RegisteredBuf,
@@ -242,7 +261,7 @@ impl Connection {
         .await
     }
 
-    /// From the post of a work request that uses a buffer until both are back.
+    /// Posts a work request that uses a buffer, and waits for the completion.
     async fn run(
         &self,
         slot: u32,
@@ -258,7 +277,7 @@ impl Connection {
         }
     }
 
-    /// A work request without a buffer.
+    /// Runs a work request without a buffer.
     pub(super) async fn bare(
         &self,
         request: impl FnOnce(u64) -> Result<(), PostError>,
@@ -271,13 +290,16 @@ impl Connection {
         }
     }
 
-    /// Posts a buffer for a message of the peer, up to its whole capacity, and does not wait (RFC 5040 section 5.3).
-    /// [`recv`](Self::recv) gives the messages. A peer may send as soon as it is connected, and a message for which no
-    /// buffer is posted ends the connection: post receives before [`connect`](Self::connect) or
+    /// Posts a buffer for one message of the peer, without waiting (RFC 5040 section 5.3).
+    ///
+    /// The message may be as long as the buffer's capacity. [`recv`](Self::recv) returns the
+    /// messages. A peer may send as soon as it is connected, and a message that finds no posted
+    /// buffer ends the connection. Post receives before [`connect`](Self::connect) or
     /// [`Request::accept_on`](super::Request::accept_on).
     ///
     /// # Errors
-    /// [`Error::Refused`], with the buffer: the receive queue is full, or the buffer is of another domain.
+    /// [`Error::Refused`] and the buffer, if the receive queue is full or the buffer is of another
+    /// domain.
     #[expect(
         clippy::result_large_err,
         reason = "the buffer comes back; a refusal is rare"
@@ -310,14 +332,18 @@ impl Connection {
         }
     }
 
-    /// Posts `buf` and gives the next message, in the buffer that it came in (RFC 5040 section 5.3): its own, or one
-    /// that was posted before. Messages come in order; of several tasks that receive, each gets another one. When the
-    /// receive queue is full, `buf` is posted in the place of the message.
+    /// Posts `buf` and returns the next message with its buffer (RFC 5040 section 5.3).
     ///
-    /// Dropping the future loses no message and no buffer: what was posted stays posted, and the next call gets the message.
+    /// The returned buffer is `buf` or one that was posted earlier. Messages are returned in order,
+    /// and each goes to one of the tasks that receive. If the receive queue is full, `buf` is
+    /// posted in the place that the message frees.
+    ///
+    /// Dropping the future loses no message and no buffer: posted buffers stay posted, and the next
+    /// call returns the message.
     ///
     /// # Errors
-    /// See [`Error`]. A buffer comes back in any case; when the connection has ended, one for each call.
+    /// See [`Error`]. A buffer is always returned: after the connection has ended, one for each
+    /// call.
     pub async fn recv(&self, buf: RegisteredBuf) -> (Result<Received, Error>, RegisteredBuf) {
         let waiting = match self.post_recv(buf) {
             Ok(()) => None,
@@ -332,19 +358,21 @@ impl Connection {
         if let Some(waiting) = waiting
             && let Err((error, _)) = self.post_recv(waiting)
         {
-            // Another task was faster: the queue is full again, and the buffer goes back to its pool.
+            // Another task filled the queue first; this buffer returns to its pool.
             tracing::debug!(%error, "a receive was not posted");
         }
         (self.result(completion).map(Received::new), buf)
     }
 
-    /// Gives the next message of a connection [with a shared receive queue](Self::with_srq), in the buffer that it took from
-    /// the queue (RFC 5040 section 5.3). Messages come in order; of several tasks that receive, each gets another one.
+    /// Returns the next message of a connection [with a shared receive queue](Self::with_srq).
+    ///
+    /// The returned buffer is the one that the message took from the queue (RFC 5040 section 5.3).
+    /// Messages are returned in order, and each goes to one of the tasks that receive.
     ///
     /// Dropping the future loses no message.
     ///
     /// # Errors
-    /// [`Error::Failed`] when the connection has ended and its messages were taken.
+    /// [`Error::Failed`] if the connection has ended and all its messages were taken.
     pub async fn recv_shared(&self) -> Result<(Received, RegisteredBuf), Error> {
         let mut message = self.ops.message();
         let slot = poll_fn(|cx| {
@@ -355,7 +383,8 @@ impl Connection {
             if self.qp.is_inherited() || self.qp.state() != QpState::Error {
                 return Poll::Pending;
             }
-            // Another thread may have ended the connection and not yet brought what completed before.
+            // Another thread may have ended the connection without delivering earlier completions
+            // yet.
             self.ops.deliver();
             match Pin::new(&mut message).poll(cx) {
                 Poll::Ready(slot) => Poll::Ready(Some(slot)),
@@ -370,7 +399,7 @@ impl Connection {
         Ok((Received::new(received), owned(buf)))
     }
 
-    /// The error of an operation that came when the connection had ended.
+    /// Error of an operation that started after the connection had ended.
     fn ended(&self) -> Error {
         let flushed = Completion {
             status: Status::WrFlush,
@@ -384,11 +413,13 @@ impl Connection {
         }
     }
 
-    /// Closes the connection gracefully (RFC 5040 section 6.2): what was posted is carried out, then both sides close.
-    /// Waits until that is done; the timeout for closing bounds it.
+    /// Closes the connection gracefully (RFC 5040 section 6.2).
+    ///
+    /// Posted operations are executed, and then both sides close. Completes when both have closed,
+    /// or when the device's close timeout expires.
     ///
     /// # Errors
-    /// The reason, when it ended in another way than by a close of one of the two sides.
+    /// The reason, if the connection ended in any other way than by a close of one side.
     pub async fn close(&self) -> Result<(), EndReason> {
         self.qp.disconnect();
         match self.closed().await {
@@ -397,8 +428,10 @@ impl Connection {
         }
     }
 
-    /// Waits until the connection has ended, whoever ends it, and says why (RFC 5040 section 6.2). An end that was
-    /// never connected counts as closed by this side, and so does every one in the child of a fork.
+    /// Waits until the connection has ended, and returns the reason (RFC 5040 section 6.2).
+    ///
+    /// An end that was never connected counts as closed by this side. The same holds for every
+    /// connection in the child of a fork.
     pub async fn closed(&self) -> EndReason {
         poll_fn(|cx| {
             if self.qp.is_inherited() {
@@ -414,22 +447,26 @@ impl Connection {
         self.qp.end_reason().unwrap_or(EndReason::LocalDisconnect)
     }
 
-    /// What was agreed with the peer, its private data among it (RFC 5044 section 7.1, RFC 6581 section 9); `None`
-    /// before it is connected.
+    /// Parameters agreed with the peer, and its private data (RFC 5044 section 7.1, RFC 6581
+    /// section 9).
+    ///
+    /// `None` before the connection is established.
     #[must_use]
     pub fn info(&self) -> Option<ConnectionInfo> {
         self.qp.connection()
     }
 
-    /// Why the connection ended or is ending (RFC 5040 sections 6.2 and 7); `None` while it stands.
-    /// A reason that is orderly ([`EndReason::is_orderly`]) may be replaced, if the close fails,
-    /// until the connection has closed.
+    /// Reason why the connection ended or is ending (RFC 5040 sections 6.2 and 7).
+    ///
+    /// `None` while the connection is up. An orderly reason ([`EndReason::is_orderly`]) is replaced
+    /// if the close fails before it is complete.
     #[must_use]
     pub fn end_reason(&self) -> Option<EndReason> {
         self.qp.end_reason()
     }
 
-    /// The number of its QP, as asynchronous events of the device name it (`qp_num` of `ibv_qp`).
+    /// Number of the connection's QP, as the device's asynchronous events use it (`qp_num` of
+    /// `ibv_qp`).
     #[must_use]
     pub fn qp_num(&self) -> u32 {
         self.qp.qp_num()
@@ -461,7 +498,7 @@ fn is_full(error: &PostError) -> bool {
     matches!(error.kind, PostErrorKind::RecvQueueFull { .. })
 }
 
-/// The buffer of an operation that was given one.
+/// Buffer of an operation that was posted with one.
 fn owned(buf: Option<RegisteredBuf>) -> RegisteredBuf {
     buf.unwrap_or_else(|| unreachable!("a slot keeps its buffer until it is taken"))
 }

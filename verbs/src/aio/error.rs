@@ -1,4 +1,4 @@
-//! What can go wrong in the async API.
+//! Errors of the async API.
 
 use crate::completion::WorkError;
 use crate::device::DeviceError;
@@ -6,33 +6,33 @@ use crate::event::EndReason;
 use crate::mem::{BufferError, RegisterError};
 use crate::{AcceptError, ConnectError, PostError};
 
-/// Why an operation was not done (what `ibv_post_send` returns, and `ibv_wc` carries later).
+/// Reason why an operation failed (the return value of `ibv_post_send`, or the status in `ibv_wc`).
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// It was refused before anything was sent: a length, a right, a buffer of another domain. The connection
-    /// stands.
+    /// The operation was refused before anything was sent, for example because of a length, an
+    /// access right or a buffer of another domain. The connection stays up.
     #[error(transparent)]
     Refused(#[from] PostError),
-    /// The remote memory and the buffer do not fit each other. The connection stands.
-    #[error("{octets} bytes do not fit into {room}: {which} is too small")]
+    /// The remote memory and the local buffer do not fit each other. The connection stays up.
+    #[error("{len} bytes do not fit into {room}: {which} is too small")]
     TooSmall {
-        /// Bytes to be moved.
-        octets: u64,
-        /// Bytes that there is room for.
+        /// Number of bytes to transfer.
+        len: u64,
+        /// Number of bytes available at the destination.
         room: u64,
-        /// Which of the two is too small.
+        /// Name of the side that is too small.
         which: &'static str,
     },
-    /// There is no memory for the result of an atomic operation. The connection stands.
+    /// No memory could be allocated for the result of an atomic operation. The connection stays up.
     #[error(transparent)]
     Memory(#[from] PoolError),
-    /// It ended with an error; the connection has ended too, or is about to.
+    /// The operation completed with an error. The connection has ended or is about to end.
     #[error("{error}{}", because(.reason.as_deref()))]
     Failed {
-        /// How it ended.
+        /// Error of the completion.
         error: WorkError,
-        /// Why the connection ended, as far as it is known.
+        /// Reason for the end of the connection, if it is known.
         reason: Option<Box<EndReason>>,
     },
 }
@@ -42,37 +42,38 @@ fn because(reason: Option<&EndReason>) -> String {
 }
 
 impl Error {
-    /// The connection has ended or is ending. False: it was this operation only.
+    /// Returns true if the connection has ended or is ending, false if only this operation failed.
     #[must_use]
     pub fn is_end(&self) -> bool {
         matches!(self, Error::Failed { .. })
     }
 }
 
-/// Why there is no pool of buffers (no memory, or `ibv_reg_mr` failed).
+/// Reason why a pool could not be allocated (no memory, or `ibv_reg_mr` failed).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {
-    /// The system has no memory of that size.
+    /// The system has too little memory for the pool.
     #[error(transparent)]
     Memory(#[from] BufferError),
-    /// The device did not register it.
+    /// The device refused to register the memory.
     #[error(transparent)]
     Register(#[from] RegisterError),
 }
 
-/// Why [`Domain::connect`](super::Domain::connect) or [`Request::accept`](super::Request::accept) gave no connection
-/// (`ibv_create_qp`, then `rdma_connect` or `rdma_accept`).
+/// Reason why [`Domain::connect`](super::Domain::connect) or
+/// [`Request::accept`](super::Request::accept) failed (`ibv_create_qp`, then `rdma_connect` or
+/// `rdma_accept`).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The device has no queue pair for it.
+    /// The device could not create a queue pair.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// It was not connected.
+    /// The connection attempt failed.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// It was not accepted.
+    /// Accepting the connection failed.
     #[error(transparent)]
     Accept(#[from] AcceptError),
 }

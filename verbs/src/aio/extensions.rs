@@ -1,4 +1,4 @@
-//! The operations of RFC 7306: atomics and Immediate Data.
+//! Operations of RFC 7306: atomics and Immediate Data.
 
 use super::buf::{BufferPool, RegisteredBuf};
 use super::connection::Connection;
@@ -7,32 +7,38 @@ use super::flagged::{Flagged, fits};
 use crate::mr::RemoteBuffer;
 use crate::qp::wr::SendWr;
 
-/// Bytes that an atomic operation works on.
+/// Length of the operand of an atomic operation, in bytes.
 const WORD: usize = 8;
 
-/// A word, of which only the bits count that are 1 in `mask` (RFC 7306 section 5.1.2); for
-/// [`masked_compare_swap`](Connection::masked_compare_swap).
+/// An operand of which only the bits set in `mask` count (RFC 7306 section 5.1.2).
+///
+/// Used by [`masked_compare_swap`](Connection::masked_compare_swap).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Masked {
-    /// The word.
+    /// The operand.
     pub value: u64,
-    /// The bits of it that count.
+    /// The bits of `value` that count.
     pub mask: u64,
 }
 
-/// Atomic operations (RFC 7306 section 5): each works on the first 8 bytes of `remote`, a word in the byte order of
-/// the peer's host at a multiple of 8, and gives what the word held before. See [`SendWr::fetch_add`].
+/// Atomic operations (RFC 7306 section 5).
+///
+/// Each works on the first 8 bytes of `remote`: a word in the byte order of the peer's host, at an
+/// address that is a multiple of 8. The result is the previous value of the word. See
+/// [`SendWr::fetch_add`].
 impl Connection {
-    /// Adds `add` (RFC 7306 section 5.1.1); a carry out of bit 63 is lost.
+    /// Adds `add` to the word (RFC 7306 section 5.1.1). A carry out of bit 63 is lost.
     ///
     /// # Errors
-    /// [`Error::TooSmall`] when `remote` has less than 8 bytes; see [`Error`].
+    /// [`Error::TooSmall`] if `remote` has fewer than 8 bytes; see [`Error`].
     pub async fn fetch_add(&self, remote: RemoteBuffer, add: u64) -> Result<u64, Error> {
         self.plain().fetch_add(remote, add).await
     }
 
-    /// Adds `add` field by field (RFC 7306 section 5.1.1): every 1 in `carries_end_at` is the most significant bit of a
-    /// field, out of which no carry goes. See [`SendWr::mask`].
+    /// Adds `add` field by field (RFC 7306 section 5.1.1).
+    ///
+    /// Every bit set in `carries_end_at` is the most significant bit of a field; no carry leaves
+    /// the field. See [`SendWr::mask`].
     ///
     /// # Errors
     /// As [`fetch_add`](Self::fetch_add).
@@ -47,7 +53,9 @@ impl Connection {
             .await
     }
 
-    /// Stores `swap` if the word holds `compare` (RFC 7306 section 5.1.2): it has if the result is `compare`.
+    /// Stores `swap` if the word equals `compare` (RFC 7306 section 5.1.2).
+    ///
+    /// The word was replaced if the result equals `compare`.
     ///
     /// # Errors
     /// As [`fetch_add`](Self::fetch_add).
@@ -60,8 +68,11 @@ impl Connection {
         self.plain().compare_swap(remote, compare, swap).await
     }
 
-    /// Stores the bits of `swap` that count if the word has those of `compare` that count (RFC 7306 section 5.1.2): it
-    /// has if the result has them. See [`SendWr::compare_mask`] and [`SendWr::swap_mask`].
+    /// Compares and replaces only the bits under the masks (RFC 7306 section 5.1.2).
+    ///
+    /// If the word matches `compare` in the bits of its mask, the bits under the mask of `swap` are
+    /// replaced. The comparison succeeded if the result matches `compare` in those bits. See
+    /// [`SendWr::compare_mask`] and [`SendWr::swap_mask`].
     ///
     /// # Errors
     /// As [`fetch_add`](Self::fetch_add).
@@ -76,7 +87,7 @@ impl Connection {
             .await
     }
 
-    /// Stores `swap`, whatever the word holds (RFC 7306 section 5.1.2).
+    /// Stores `swap` unconditionally (RFC 7306 section 5.1.2).
     ///
     /// # Errors
     /// As [`fetch_add`](Self::fetch_add).
@@ -84,14 +95,14 @@ impl Connection {
         self.plain().swap(remote, swap).await
     }
 
-    /// A word for each place in the send queue.
+    /// Pool with one word for each place in the send queue.
     fn cells(&self) -> Result<&BufferPool, PoolError> {
         if let Some(cells) = self.cells.get() {
             return Ok(cells);
         }
         let count = self.qp.inner().ctx.caps.max_send_wr.max(1);
         let made = self.domain.pool(count as usize, WORD)?;
-        // Of two tasks that are here at once, one has made it in vain.
+        // If two tasks get here at once, the pool of one is dropped.
         Ok(self.cells.get_or_init(|| made))
     }
 }
@@ -101,7 +112,7 @@ impl Flagged<'_> {
     /// [`Connection::fetch_add`] with these flags (RFC 7306 section 5.1.1).
     ///
     /// # Errors
-    /// As there.
+    /// As [`Connection::fetch_add`].
     pub async fn fetch_add(self, remote: RemoteBuffer, add: u64) -> Result<u64, Error> {
         self.masked_fetch_add(remote, add, 0).await
     }
@@ -109,7 +120,7 @@ impl Flagged<'_> {
     /// [`Connection::masked_fetch_add`] with these flags (RFC 7306 section 5.1.1).
     ///
     /// # Errors
-    /// As there.
+    /// As [`Connection::masked_fetch_add`].
     pub async fn masked_fetch_add(
         self,
         remote: RemoteBuffer,
@@ -125,7 +136,7 @@ impl Flagged<'_> {
     /// [`Connection::compare_swap`] with these flags (RFC 7306 section 5.1.2).
     ///
     /// # Errors
-    /// As there.
+    /// As [`Connection::compare_swap`].
     pub async fn compare_swap(
         self,
         remote: RemoteBuffer,
@@ -142,7 +153,7 @@ impl Flagged<'_> {
     /// [`Connection::masked_compare_swap`] with these flags (RFC 7306 section 5.1.2).
     ///
     /// # Errors
-    /// As there.
+    /// As [`Connection::masked_compare_swap`].
     pub async fn masked_compare_swap(
         self,
         remote: RemoteBuffer,
@@ -160,7 +171,7 @@ impl Flagged<'_> {
     /// [`Connection::swap`] with these flags (RFC 7306 section 5.1.2).
     ///
     /// # Errors
-    /// As there.
+    /// As [`Connection::swap`].
     pub async fn swap(self, remote: RemoteBuffer, swap: u64) -> Result<u64, Error> {
         self.atomic(remote, |id, sink| SendWr::swap(id, sink, remote, swap))
             .await
@@ -184,11 +195,14 @@ impl Flagged<'_> {
     }
 }
 
-/// Immediate Data (RFC 7306 section 6): 8 bytes that come as a message of their own, as
-/// [`Received::immediate`](super::Received::immediate). See [`SendWr::write_with_immediate`].
+/// Immediate Data (RFC 7306 section 6): 8 bytes that arrive as a separate message.
+///
+/// The peer gets them as [`Received::immediate`](super::Received::immediate). See
+/// [`SendWr::write_with_immediate`].
 impl Connection {
-    /// Writes the content of `buf` to the start of `remote` and tells the peer, with these bytes, when it is there
-    /// (RFC 7306 section 6).
+    /// Writes the content of `buf` to the start of `remote`, then notifies the peer with 8 bytes.
+    ///
+    /// The peer gets `immediate` after the bytes were placed (RFC 7306 section 6).
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -203,7 +217,7 @@ impl Connection {
             .await
     }
 
-    /// Sends 8 bytes (RFC 7306 section 6).
+    /// Sends 8 bytes as Immediate Data (RFC 7306 section 6).
     ///
     /// # Errors
     /// See [`Error`].
@@ -217,7 +231,7 @@ impl Flagged<'_> {
     /// [`Connection::write_with_immediate`] with these flags (RFC 7306 section 6).
     ///
     /// # Errors
-    /// As there.
+    /// As [`Connection::write_with_immediate`].
     pub async fn write_with_immediate(
         self,
         buf: RegisteredBuf,
@@ -239,7 +253,7 @@ impl Flagged<'_> {
     /// [`Connection::send_immediate`] with these flags (RFC 7306 section 6).
     ///
     /// # Errors
-    /// As there.
+    /// As [`Connection::send_immediate`].
     pub async fn send_immediate(self, immediate: [u8; 8]) -> Result<(), Error> {
         self.bare(|wr_id| SendWr::immediate(wr_id, immediate)).await
     }

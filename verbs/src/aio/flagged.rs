@@ -1,4 +1,4 @@
-//! Operations with flags. Those without are these with none.
+//! Operations with flags. Operations without flags call these with none set.
 
 use super::buf::RegisteredBuf;
 use super::connection::Connection;
@@ -6,12 +6,13 @@ use super::error::Error;
 use crate::mr::RemoteBuffer;
 use crate::qp::wr::SendWr;
 
-/// A connection, and flags for what is begun through this (`send_flags` of `ibv_send_wr`).
+/// A connection, and the flags for the operations started through it (`send_flags` of
+/// `ibv_send_wr`).
 ///
 /// ```
 /// # use uwarp_verbs::aio::{Connection, Error};
 /// # async fn tell(connection: &Connection) -> Result<(), Error> {
-/// // Whatever other tasks are reading is read when this goes out, and the peer wakes up for it.
+/// // Sent after the Reads of all tasks have completed; it wakes the peer.
 /// connection.fence().solicited().send_inline(b"done").await
 /// # }
 /// ```
@@ -23,21 +24,24 @@ pub struct Flagged<'a> {
 }
 
 impl Connection {
-    /// For operations that start only after all earlier Reads and atomic operations of the connection have completed
-    /// (`IBV_SEND_FENCE`): [`SendWr::fence`]. Who awaits those before needs no fence.
+    /// Sets the fence flag (`IBV_SEND_FENCE`): [`SendWr::fence`].
+    ///
+    /// The operation starts after all earlier Reads and atomic operations of the connection have
+    /// completed. A task that awaits those first needs no fence.
     #[must_use]
     pub fn fence(&self) -> Flagged<'_> {
         self.plain().fence()
     }
 
-    /// For messages that raise a solicited event at the receiver (`IBV_SEND_SOLICITED`; RFC 5040 section 5.3):
-    /// [`SendWr::solicited`].
+    /// Sets the solicited flag (`IBV_SEND_SOLICITED`): [`SendWr::solicited`].
+    ///
+    /// The message raises a solicited event at the receiver (RFC 5040 section 5.3).
     #[must_use]
     pub fn solicited(&self) -> Flagged<'_> {
         self.plain().solicited()
     }
 
-    /// No flags.
+    /// Sets no flags.
     pub(super) fn plain(&self) -> Flagged<'_> {
         Flagged {
             connection: self,
@@ -48,22 +52,23 @@ impl Connection {
 }
 
 impl Flagged<'_> {
-    /// And with a fence (`IBV_SEND_FENCE`): [`Connection::fence`].
+    /// Adds a fence (`IBV_SEND_FENCE`): [`Connection::fence`].
     #[must_use]
     pub fn fence(mut self) -> Self {
         self.fence = true;
         self
     }
 
-    /// And with a solicited event (`IBV_SEND_SOLICITED`): [`Connection::solicited`]. Ignored by operations that
-    /// complete nothing at the peer, as [`SendWr::solicited`] is.
+    /// Adds a solicited event (`IBV_SEND_SOLICITED`): [`Connection::solicited`].
+    ///
+    /// Operations that complete nothing at the peer ignore it, as [`SendWr::solicited`] does.
     #[must_use]
     pub fn solicited(mut self) -> Self {
         self.solicited = true;
         self
     }
 
-    /// A request with the flags.
+    /// Applies the flags to a request.
     pub(super) fn mark(self, wr: SendWr<'_>) -> SendWr<'_> {
         let wr = if self.fence { wr.fence() } else { wr };
         if self.solicited { wr.solicited() } else { wr }
@@ -72,7 +77,7 @@ impl Flagged<'_> {
     /// [`Connection::send`] with these flags (RFC 5040 section 5.3).
     ///
     /// # Errors
-    /// See [`Error`]. The buffer comes back in any case.
+    /// See [`Error`]. The buffer is always returned.
     pub async fn send(self, buf: RegisteredBuf) -> (Result<(), Error>, RegisteredBuf) {
         let (result, buf) = self
             .connection
@@ -84,7 +89,7 @@ impl Flagged<'_> {
     /// [`Connection::send_and_invalidate`] with these flags (RFC 5040 section 5.3).
     ///
     /// # Errors
-    /// See [`Error`]. The buffer comes back in any case.
+    /// See [`Error`]. The buffer is always returned.
     pub async fn send_and_invalidate(
         self,
         buf: RegisteredBuf,
@@ -103,14 +108,14 @@ impl Flagged<'_> {
     ///
     /// # Errors
     /// See [`Error`].
-    pub async fn send_inline(self, octets: &[u8]) -> Result<(), Error> {
-        self.bare(|wr_id| SendWr::send_inline(wr_id, octets)).await
+    pub async fn send_inline(self, bytes: &[u8]) -> Result<(), Error> {
+        self.bare(|wr_id| SendWr::send_inline(wr_id, bytes)).await
     }
 
     /// [`Connection::write`] with these flags (RFC 5040 section 5.1).
     ///
     /// # Errors
-    /// As [`Connection::write`]. The buffer comes back in any case.
+    /// As [`Connection::write`]. The buffer is always returned.
     pub async fn write(
         self,
         buf: RegisteredBuf,
@@ -129,7 +134,7 @@ impl Flagged<'_> {
     /// [`Connection::read`] with these flags (RFC 5040 section 5.2).
     ///
     /// # Errors
-    /// As [`Connection::read`]. The buffer comes back in any case.
+    /// As [`Connection::read`]. The buffer is always returned.
     pub async fn read(
         self,
         buf: RegisteredBuf,
@@ -146,7 +151,7 @@ impl Flagged<'_> {
         (result.map(|_| ()), buf)
     }
 
-    /// A work request without a buffer.
+    /// Runs a work request without a buffer.
     pub(super) async fn bare<'w>(
         self,
         request: impl FnOnce(u64) -> SendWr<'w>,
@@ -160,13 +165,9 @@ impl Flagged<'_> {
     }
 }
 
-pub(super) fn fits(octets: u64, room: u64, which: &'static str) -> Result<(), Error> {
-    if octets <= room {
+pub(super) fn fits(len: u64, room: u64, which: &'static str) -> Result<(), Error> {
+    if len <= room {
         return Ok(());
     }
-    Err(Error::TooSmall {
-        octets,
-        room,
-        which,
-    })
+    Err(Error::TooSmall { len, room, which })
 }

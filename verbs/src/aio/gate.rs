@@ -1,29 +1,33 @@
-//! Waiting in line for something that comes in units: places in the send queue, messages that have come.
+//! A counter of units with a first-come, first-served queue of waiting tasks.
+//!
+//! The units are places in the send queue, or received messages.
 
 use std::collections::VecDeque;
 use std::task::Waker;
 
-/// A counter that is taken from in the order of arrival. It has no lock of its own and calls no waker: it hands
-/// out those that are to be called when the caller's lock is gone.
+/// A counter whose units are granted to waiting tasks in the order of arrival.
+///
+/// It has no lock and calls no waker. It returns the wakers that the caller has to call after it
+/// has released its own lock.
 ///
 /// ```text
 ///   waiters:  granted │ granted │ waiting │ waiting │ ...
 ///                               ▲ `put` grants to the first that waits
 /// ```
 ///
-/// A unit that is granted belongs to its waiter; one that leaves without it passes it on. So no unit is lost with
-/// a task that was woken and dropped.
+/// A granted unit belongs to its waiter. A waiter that leaves without taking its unit passes it on,
+/// so no unit is lost when a woken task is dropped.
 #[derive(Default)]
 pub(super) struct Gate {
-    /// Units that nobody has been granted.
+    /// Units that are granted to no waiter.
     free: usize,
     waiters: VecDeque<Waiter>,
-    /// The first so many waiters have a unit.
+    /// Number of waiters, from the front, that have been granted a unit.
     granted: usize,
     next: Ticket,
 }
 
-/// A place in the line.
+/// Identifies a waiter.
 pub(super) type Ticket = u64;
 
 struct Waiter {
@@ -39,14 +43,14 @@ impl Gate {
         }
     }
 
-    /// Takes a unit if one is free and nobody waits for it.
+    /// Takes a unit if one is free. No task waits while a unit is free.
     pub(super) fn try_take(&mut self) -> bool {
         let taken = self.free > 0;
         self.free -= usize::from(taken);
         taken
     }
 
-    /// One unit more. The waker of whom it is granted to, if anybody waits.
+    /// Adds one unit. Returns the waker of the task that it is granted to, if a task waits.
     #[must_use]
     pub(super) fn put(&mut self) -> Option<Waker> {
         match self.waiters.get_mut(self.granted) {
@@ -61,7 +65,7 @@ impl Gate {
         }
     }
 
-    /// Stands in line.
+    /// Adds a waiter to the end of the queue.
     pub(super) fn enter(&mut self, waker: Waker) -> Ticket {
         let ticket = self.next;
         self.next += 1;
@@ -72,7 +76,8 @@ impl Gate {
         ticket
     }
 
-    /// True: the unit is the caller's, who is not in line any more. False: `waker` is kept, and holds the old one.
+    /// Returns true if the waiter has a unit; the caller takes it and is removed from the queue.
+    /// Otherwise stores `waker` and leaves the previous one in its place.
     pub(super) fn poll(&mut self, ticket: Ticket, waker: &mut Option<Waker>) -> bool {
         let Some(at) = self.place(ticket) else {
             return false;
@@ -86,7 +91,8 @@ impl Gate {
         false
     }
 
-    /// Leaves the line without a unit. Wakers to call, and to drop, when the lock is gone.
+    /// Removes a waiter that takes no unit. Returns a waker to call and a waker to drop, both after
+    /// the caller has released its lock.
     #[must_use]
     pub(super) fn leave(&mut self, ticket: Ticket) -> [Option<Waker>; 2] {
         let Some(at) = self.place(ticket) else {
@@ -144,14 +150,14 @@ mod tests {
         let [next, _] = gate.leave(tickets[0]);
         assert!(next.is_some(), "the second is woken");
         let [next, own] = gate.leave(tickets[2]);
-        assert!(next.is_none() && own.is_some(), "it had nothing");
+        assert!(next.is_none() && own.is_some(), "it had no unit");
         assert!(poll(&mut gate, tickets[1]));
         let last = enter(&mut gate);
         assert!(gate.put().is_some());
         let [next, _] = gate.leave(last);
         assert!(
             next.is_none() && gate.try_take(),
-            "nobody waits: it is free"
+            "no task waits, so the unit is free"
         );
     }
 }

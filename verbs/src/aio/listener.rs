@@ -1,4 +1,4 @@
-//! Taking connections.
+//! Listeners whose requests are futures.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -13,20 +13,20 @@ use crate::device::DeviceError;
 use crate::qp::QpCaps;
 use crate::{AcceptError, AcceptOptions, ConnectRequest, ListenError};
 
-/// A listener whose requests are futures (RFC 5044 section 7.1).
+/// Listens for iWARP connections (RFC 5044 section 7.1); requests arrive as futures.
 pub struct Listener {
     inner: cm::Listener,
     domain: Domain,
 }
 
-/// A peer that wants to connect (an MPA Request, RFC 5044 section 7.1.1). Dropping it rejects.
+/// Connection request of a peer (an MPA Request, RFC 5044 section 7.1.1). Dropping it rejects it.
 pub struct Request {
     inner: ConnectRequest,
     domain: Domain,
 }
 
 impl Listener {
-    /// Listens for iWARP connections (`rdma_listen`). Port 0 takes a free one.
+    /// Listens for iWARP connections on `addr` (`rdma_listen`). Port 0 chooses a free port.
     ///
     /// # Errors
     /// As [`Device::listen`](crate::Device::listen).
@@ -37,16 +37,18 @@ impl Listener {
         })
     }
 
-    /// Where it listens, with the port that was chosen (`rdma_get_local_addr`).
+    /// Address it listens on, with the port that was chosen (`rdma_get_local_addr`).
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.inner.local_addr()
     }
 
-    /// The next request (`rdma_get_request`). Any number of tasks may wait; dropping the future loses no request.
+    /// Waits for the next request (`rdma_get_request`).
+    ///
+    /// Any number of tasks may wait. Dropping the future loses no request.
     ///
     /// # Errors
-    /// [`ListenError::Down`] when the network below has failed.
+    /// [`ListenError::Down`] if the device's network has failed.
     pub async fn accept(&self) -> Result<Request, ListenError> {
         let inner = poll_fn(|cx| match self.inner.poll_next(cx.waker()) {
             Some(request) => Poll::Ready(request),
@@ -58,7 +60,9 @@ impl Listener {
         })
     }
 
-    /// The listener of the synchronous API (of this API alone, as having two): for startups that failed.
+    /// The listener of the synchronous API, which also reports failed startups.
+    ///
+    /// Both share one queue: a request goes either to that API or to this one.
     #[must_use]
     pub fn inner(&self) -> &cm::Listener {
         &self.inner
@@ -66,14 +70,16 @@ impl Listener {
 }
 
 impl Request {
-    /// The request as the synchronous API knows it (RFC 5044 section 7.1.1): who asks, its private data, its IRD and
-    /// ORD.
+    /// The request of the synchronous API (RFC 5044 section 7.1.1): peer address, private data, IRD
+    /// and ORD.
     #[must_use]
     pub fn info(&self) -> &ConnectRequest {
         &self.inner
     }
 
-    /// Accepts with a new connection (`rdma_accept`). Where the peer may send at once, post receives first and use
+    /// Accepts with a new connection (`rdma_accept`).
+    ///
+    /// If the peer may send immediately, post receives first and use
     /// [`accept_on`](Self::accept_on).
     ///
     /// # Errors
@@ -88,7 +94,8 @@ impl Request {
         Ok(connection)
     }
 
-    /// Accepts with a connection that was made before (`rdma_accept`). Returns when the Reply is on its way.
+    /// Accepts with an existing connection (`rdma_accept`). Completes when the MPA Reply was
+    /// queued.
     ///
     /// # Errors
     /// See [`AcceptError`].
@@ -100,7 +107,7 @@ impl Request {
         self.inner.accept(&connection.qp, options)
     }
 
-    /// Rejects, with bytes for the peer's consumer (`rdma_reject`).
+    /// Rejects the request, with private data for the peer's consumer (`rdma_reject`).
     ///
     /// # Errors
     /// As [`ConnectRequest::reject`].

@@ -1,4 +1,4 @@
-//! Memory that peers reach for a while: windows and fast regions.
+//! Memory that peers can access for a limited time: windows and fast regions.
 
 use super::Domain;
 use super::connection::Connection;
@@ -9,8 +9,9 @@ use crate::mw::{MemoryWindow, inc_rkey};
 use crate::qp::wr::{BindWr, SendWr};
 
 impl Domain {
-    /// A memory window, not bound (`ibv_alloc_mw`): [`Connection::bind_window`] binds it to memory from
-    /// [`Domain::register`].
+    /// Allocates a memory window that is not bound (`ibv_alloc_mw`).
+    ///
+    /// [`Connection::bind_window`] binds it to memory from [`Domain::register`].
     ///
     /// # Errors
     /// As [`Pd::alloc_window`](crate::Pd::alloc_window).
@@ -18,8 +19,11 @@ impl Domain {
         self.pd().alloc_window(kind)
     }
 
-    /// Memory for fast registration, none of it registered (the kernel's `ib_alloc_mr`): [`Connection::register`] shows
-    /// parts of it to the peer. As all memory that peers reach by themselves, it only copies bytes in and out.
+    /// Allocates memory for fast registration (`ib_alloc_mr` in the kernel); nothing is registered
+    /// yet.
+    ///
+    /// [`Connection::register`] exposes parts of it to the peer. Like all memory that peers access
+    /// on their own, it only copies bytes in and out.
     ///
     /// # Errors
     /// As [`Pd::alloc_fast_region`](crate::Pd::alloc_fast_region).
@@ -28,14 +32,18 @@ impl Domain {
     }
 }
 
-/// What the peer may reach for a while. Each takes its turn in the send queue, in order with the messages, and an error
-/// of it ends the connection.
+/// Operations that grant and revoke the peer's access to memory.
+///
+/// Each takes a place in the send queue, in order with the messages. An error of one of them ends
+/// the connection.
 impl Connection {
-    /// Binds a window of any kind, under its next STag, and gives what to tell the peer (`ibv_bind_mw`,
-    /// `IBV_WR_BIND_MW`). See [`SendWr::bind_window`] and [`Qp::post_bind`](crate::Qp::post_bind). A window of type 2
-    /// must not be bound already.
+    /// Binds a window of any kind under its next STag (`ibv_bind_mw`, `IBV_WR_BIND_MW`).
     ///
-    /// A future that is dropped after its first poll leaves a window of type 2 that is bound, or about to be.
+    /// Returns the address, length and STag to tell the peer. A window of type 2 must not be bound
+    /// already. See [`SendWr::bind_window`] and [`Qp::post_bind`](crate::Qp::post_bind).
+    ///
+    /// If the future is dropped after its first poll, a window of type 2 is bound or about to be
+    /// bound.
     ///
     /// # Errors
     /// See [`Error`].
@@ -64,20 +72,23 @@ impl Connection {
         })
     }
 
-    /// Ends the binding of a window of type 2 (`IBV_WR_LOCAL_INV`): when this is done the peer reaches nothing by it.
-    /// See [`SendWr::local_invalidate`]. A window of type 1 is unbound by a bind of 0 bytes.
+    /// Unbinds a window of type 2 (`IBV_WR_LOCAL_INV`).
+    ///
+    /// After completion the peer cannot access memory through the window. To unbind a window of
+    /// type 1, bind it with a length of 0 bytes. See [`SendWr::local_invalidate`].
     ///
     /// # Errors
-    /// See [`Error`]. It is an error when the window is not bound (the peer may have invalidated it:
-    /// [`Received::invalidated`](super::Received::invalidated)), or is of type 1.
+    /// See [`Error`]. The operation fails if the window is of type 1 or is not bound. The peer may
+    /// have invalidated it: [`Received::invalidated`](super::Received::invalidated).
     pub async fn invalidate_window(&self, window: &MemoryWindow) -> Result<(), Error> {
         self.plain()
             .bare(|wr_id| SendWr::local_invalidate(wr_id, window.rkey()))
             .await
     }
 
-    /// Makes a part of a fast region valid ([`FastRegion::register`]), and gives what to tell the peer (the kernel's
-    /// `IB_WR_REG_MR`). See [`SendWr::register`].
+    /// Registers part of a fast region ([`FastRegion::register`]; `IB_WR_REG_MR` in the kernel).
+    ///
+    /// Returns the address, length and STag to tell the peer. See [`SendWr::register`].
     ///
     /// # Errors
     /// See [`Error`].
@@ -88,10 +99,13 @@ impl Connection {
         Ok(part.remote())
     }
 
-    /// Ends what is registered of a fast region (`IBV_WR_LOCAL_INV`): when this is done the peer reaches nothing by it.
+    /// Invalidates the registration of a fast region (`IBV_WR_LOCAL_INV`).
+    ///
+    /// After completion the peer cannot access the region.
     ///
     /// # Errors
-    /// See [`Error`]. It is an error when nothing is registered (the peer may have invalidated it).
+    /// See [`Error`]. The operation fails if nothing is registered; the peer may have invalidated
+    /// it.
     pub async fn invalidate_fast(&self, region: &FastRegion) -> Result<(), Error> {
         self.plain()
             .bare(|wr_id| SendWr::local_invalidate(wr_id, region.stag()))

@@ -1,44 +1,51 @@
 //! The async API: operations are futures that any runtime can drive.
 //!
-//! There is no runtime in it and no thread beyond the device's own one. Whoever finds a completion wakes the
-//! task that waits for it, after every lock is gone: the thread that posts (a Send is often complete before its post
-//! returns, and its future is then ready at the first poll), or the device's background thread, which sleeps in
-//! `epoll_wait`. So a message costs two hops at most: from the socket to that thread, from there to the task.
+//! The module has no runtime and starts no thread of its own. The thread that finds a completion
+//! wakes the waiting task, after it has released every lock. That is either the posting thread (a
+//! Send often completes before its post returns, so its future is ready at the first poll) or the
+//! device's background thread, which sleeps in `epoll_wait`. A message therefore takes at most two
+//! thread switches: from the socket to that thread, and from there to the task.
 //!
 //! # Buffers
-//! A [`RegisteredBuf`] goes into an operation and comes back with its result. In between nobody has it, so safe code cannot
-//! touch memory in flight. It dereferences to its bytes, which is sound for these reasons:
-//! * its region grants no remote right and may have no windows, so no peer writes it but by the operation that it was
-//!   given to;
-//! * its protection domain belongs to a [`Domain`] and is never handed out, so that no work request of the synchronous
-//!   API can name it, whatever lkey it makes up.
+//! An operation takes a [`RegisteredBuf`] by value and returns it with the result. Safe code cannot
+//! touch memory in flight, because it does not own the buffer meanwhile. The buffer dereferences to
+//! its bytes. This is sound for two reasons:
+//! * Its region grants no remote right and accepts no windows. A peer writes to it only through the
+//!   operation that took the buffer.
+//! * Its protection domain belongs to a [`Domain`] and is never handed out. No work request of the
+//!   synchronous API can name the region, whatever lkey it contains.
 //!
-//! Memory that peers may read or write by themselves is a [`MemoryRegion`] from [`Domain::register`], or a
-//! [`FastRegion`](crate::FastRegion) from [`Domain::alloc_fast_region`], which only copy bytes in and out. Windows show a part of a
-//! region to the peer for a while, fast registration a part of a fast region ([`Connection::bind_window`], [`Connection::register`]).
+//! Memory that peers may read or write on their own is a [`MemoryRegion`] from
+//! [`Domain::register`], or a [`FastRegion`](crate::FastRegion) from [`Domain::alloc_fast_region`].
+//! Both only copy bytes in and out. A memory window exposes part of a region to the peer for a
+//! limited time ([`Connection::bind_window`]). A fast registration does the same for part of a fast
+//! region ([`Connection::register`]).
 //!
-//! # Futures that are dropped
-//! Dropping a future is always safe, at every point:
-//! * before its first poll, or while it waits for a place in the send queue, nothing was posted, and the buffer goes back
-//!   to its pool;
-//! * after that the operation goes on, keeps the buffer until its completion, and then gives it back to its pool.
-//!   Whether it is carried out cannot be told any more;
-//! * a [`recv`](Connection::recv) that is dropped loses no message: its buffer stays posted, and the next call gets what
-//!   comes into it.
+//! # Dropped futures
+//! Dropping a future is safe at every point:
+//! * Before its first poll, and while it waits for a place in the send queue, nothing was posted.
+//!   The buffer returns to its pool.
+//! * After the post, the operation continues and keeps the buffer until its completion. The buffer
+//!   then returns to its pool. The program cannot learn whether the operation succeeded.
+//! * A dropped [`recv`](Connection::recv) loses no message. Its buffer stays posted, and the next
+//!   call returns the message that arrives in it.
 //!
 //! # Order
-//! An operation is posted when its future is first polled (and has a place in the send queue; places are given in the order
-//! of asking). So `a.await; b.await` keeps its order, and for futures that are polled together the order is that of the
-//! polls. [`Connection::fence`] lets an operation wait for the Reads posted before it.
+//! An operation is posted when its future is first polled and has a place in the send queue. Places
+//! are granted in the order of the requests for them. So `a.await; b.await` keeps its order, and
+//! futures that are polled together are posted in the order of the polls. [`Connection::fence`]
+//! makes an operation wait for the Reads posted before it.
 //!
-//! # What it does not cover
-//! Reads that invalidate their sink (the sink is a buffer of a pool, which no STag that ends could serve) and
-//! [`CmId`](crate::CmId)s. A [`Qp`](crate::Qp) of the synchronous API does both, on the same device and beside async
-//! connections; its CQ's channel and the device have descriptors that a runtime can watch.
+//! # Not covered
+//! The async API has no Reads that invalidate their sink, because the sink is a pool buffer whose
+//! STag must stay valid. It has no [`CmId`](crate::CmId) either. A synchronous [`Qp`](crate::Qp)
+//! offers both, and works on the same device as async connections. The channel of its CQ, and the
+//! device, have descriptors that a runtime can watch.
 //!
 //! # Shared receives and unsignaled requests
-//! Connections may take their receives from one [`Srq`]. Operations by way of [`Connection::unsignaled`] are ready when
-//! they are posted, and their buffers go back to the pool when a later operation has completed.
+//! Several connections can take their receives from one [`Srq`]. Operations through
+//! [`Connection::unsignaled`] are ready as soon as they are posted. Their buffers return to the
+//! pool when a later operation completes.
 //!
 //! # Example
 //! ```
@@ -62,7 +69,7 @@
 //! let addr = listener.local_addr();
 //! let serve = std::thread::spawn(move || block_on(async {
 //!     let connection = Connection::new(&server, QpCaps::default()).unwrap();
-//!     // A buffer is there before the peer can send.
+//!     // The buffer is posted before the peer can send.
 //!     let pool = server.pool(2, 64).unwrap();
 //!     connection.post_recv(pool.get().await).unwrap();
 //!     listener.accept().await.unwrap().accept_on(&connection, &AcceptOptions::default()).await.unwrap();
@@ -121,9 +128,11 @@ use crate::cm::resolve;
 use crate::mem::{Access, RegisterError};
 use crate::{ConnectError, ConnectOptions, Device, DeviceError, MemoryRegion, Pd, QpCaps};
 
-/// A protection domain for the async API (`ibv_pd`): buffers and connections work together only within one.
+/// A protection domain for the async API (`ibv_pd`).
 ///
-/// Its domain is its own; see the [module](self) for why. Clones are handles to the same.
+/// Buffers and connections work together only within one domain. The underlying [`Pd`] is never
+/// handed out; the [module documentation](self) explains why. Clones are handles to the same
+/// domain.
 #[derive(Clone, Debug)]
 pub struct Domain {
     device: Device,
@@ -131,7 +140,7 @@ pub struct Domain {
 }
 
 impl Domain {
-    /// A new domain of that device (`ibv_alloc_pd`).
+    /// Allocates a domain on `device` (`ibv_alloc_pd`).
     ///
     /// # Errors
     /// As [`Device::alloc_pd`].
@@ -142,7 +151,7 @@ impl Domain {
         })
     }
 
-    /// The device (the `context` of `ibv_pd`).
+    /// Device of this domain (`context` of `ibv_pd`).
     #[must_use]
     pub fn device(&self) -> &Device {
         &self.device
@@ -152,17 +161,22 @@ impl Domain {
         &self.pd
     }
 
-    /// `count` buffers of `size` bytes each, in one region that no peer has any right to (`ibv_reg_mr`, once for all).
+    /// Allocates `count` buffers of `size` bytes each.
+    ///
+    /// All buffers lie in one region, which is registered once (`ibv_reg_mr`) and grants peers no
+    /// right.
     ///
     /// # Errors
-    /// No memory, or as [`Pd::register`].
+    /// [`PoolError::Memory`] if the allocation fails, [`PoolError::Register`] as [`Pd::register`].
     pub fn pool(&self, count: usize, size: usize) -> Result<BufferPool, PoolError> {
         BufferPool::new(count, size, |buffer| {
             self.pd.register_shared(buffer, Access::LOCAL_WRITE)
         })
     }
 
-    /// Registers memory for peers to read or write by themselves (`ibv_reg_mr`): `data` is its first content.
+    /// Registers memory that peers may read or write on their own (`ibv_reg_mr`).
+    ///
+    /// `data` is the initial content, and its length in bytes is the length of the region.
     ///
     /// # Errors
     /// As [`Pd::register`].
@@ -170,8 +184,11 @@ impl Domain {
         self.pd.register(data, access)
     }
 
-    /// Connects to an iWARP endpoint with a new connection of default sizes (`ibv_create_qp`, `rdma_connect`). To post
-    /// receives before, or for other sizes: [`Connection::new`], then [`Connection::connect`].
+    /// Connects a new connection of default size to an iWARP endpoint (`ibv_create_qp`,
+    /// `rdma_connect`).
+    ///
+    /// To choose other sizes, or to post receives first, use [`Connection::new`] and
+    /// [`Connection::connect`].
     ///
     /// # Errors
     /// See [`OpenError`].

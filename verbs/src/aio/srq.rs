@@ -1,4 +1,4 @@
-//! Receives that connections share.
+//! Shared receive queues.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,15 +16,18 @@ use crate::qp::PostError;
 use crate::qp::wr::RecvWr;
 use crate::srq::{ModifySrqError, SrqAttr, SrqModify};
 
-/// Mark of the `wr_id` of a shared receive. A connection's own requests have their slot alone.
+/// Bit that marks the `wr_id` of a shared receive. The `wr_id` of other requests is their slot
+/// number.
 const SHARED: u64 = 1 << 32;
 
-/// A shared receive queue of a [`Domain`] (`ibv_srq`): buffers for messages of any of its connections.
+/// A shared receive queue of a [`Domain`] (`ibv_srq`): buffers for messages of any of its
+/// connections.
 ///
-/// A connection made by [`Connection::with_srq`](super::Connection::with_srq) takes its receives from it and gives its
-/// messages by [`Connection::recv_shared`](super::Connection::recv_shared). A buffer belongs to the queue until a message
-/// takes it. Those that no message took go back to their pool when the queue and all its connections are gone. Clones
-/// are handles to the same queue.
+/// A connection made by [`Connection::with_srq`](super::Connection::with_srq) takes its receives
+/// from the queue. Its messages come from
+/// [`Connection::recv_shared`](super::Connection::recv_shared). The queue owns a buffer until a
+/// message takes it. Unused buffers return to their pool after the queue and all its connections
+/// are dropped. Clones are handles to the same queue.
 ///
 /// ```
 /// # use uwarp_verbs::aio::{Connection, Domain, Error, RegisteredBuf, Srq};
@@ -36,7 +39,7 @@ const SHARED: u64 = 1 << 32;
 ///     srq.post_recv(buf).map_err(|(error, _)| error)?;
 /// }
 /// let connection = Connection::with_srq(domain, QpCaps::default(), &srq)?;
-/// // ... accept or connect; each message brings a buffer, which goes back when it is read.
+/// // ... accept or connect. Each message comes in a buffer of the queue; post it again after use.
 /// let (received, buf) = connection.recv_shared().await?;
 /// println!("{} bytes", received.len);
 /// srq.post_recv(buf).map_err(|(error, _)| error)?;
@@ -47,7 +50,7 @@ pub struct Srq {
     pub(super) shared: Arc<Shared>,
 }
 
-/// The queue, and the buffers in it. Connections keep it until their QP is gone.
+/// The queue and the buffers in it. Each connection keeps a reference until its QP is gone.
 pub(super) struct Shared {
     pub(super) srq: crate::Srq,
     domain: Domain,
@@ -60,7 +63,9 @@ struct Slots {
 }
 
 impl Srq {
-    /// A new queue, which is empty (`ibv_create_srq`). A receive takes one buffer, so [`SrqAttr::max_sge`] may be 1.
+    /// Creates an empty queue (`ibv_create_srq`).
+    ///
+    /// A receive uses one buffer, so [`SrqAttr::max_sge`] may be 1.
     ///
     /// # Errors
     /// As [`Pd::create_srq`](crate::Pd::create_srq).
@@ -79,10 +84,12 @@ impl Srq {
         })
     }
 
-    /// Posts a buffer for a message of any connection, up to its whole capacity, and does not wait (`ibv_post_srq_recv`).
+    /// Posts a buffer for a message of any connection, without waiting (`ibv_post_srq_recv`).
+    ///
+    /// The message may be as long as the buffer's capacity.
     ///
     /// # Errors
-    /// [`Error::Refused`], with the buffer: the queue is full, or the buffer is of another domain.
+    /// [`Error::Refused`] and the buffer, if the queue is full or the buffer is of another domain.
     #[expect(
         clippy::result_large_err,
         reason = "the buffer comes back; a refusal is rare"
@@ -102,7 +109,7 @@ impl Srq {
         let capacity = buf.capacity();
         let flying = buf.launch();
         let sink: [Sge; 1] = [flying.room(capacity)];
-        // In its place before it is posted: a message may take it before the post returns.
+        // Stored before the post, because a message may take it before the post returns.
         slots.bufs[slot as usize] = Some(flying);
         drop(slots);
         let wr = RecvWr::new(SHARED | u64::from(slot), &sink);
@@ -116,8 +123,10 @@ impl Srq {
         }
     }
 
-    /// Arms the limit (`IBV_SRQ_LIMIT`): the device tells
-    /// [`AsyncEvent::SrqLimitReached`](crate::AsyncEvent::SrqLimitReached) once, when fewer receives are left. 0 disarms it.
+    /// Arms the limit (`IBV_SRQ_LIMIT`), a number of receives; 0 disarms it.
+    ///
+    /// The device reports [`AsyncEvent::SrqLimitReached`](crate::AsyncEvent::SrqLimitReached) once,
+    /// when fewer receives are left.
     ///
     /// # Errors
     /// As [`Srq::modify`](crate::Srq::modify).
@@ -129,13 +138,13 @@ impl Srq {
         self.shared.srq.modify(change)
     }
 
-    /// Receives that no message has taken yet.
+    /// Number of receives that no message has taken yet.
     #[must_use]
     pub fn posted(&self) -> usize {
         self.shared.srq.posted()
     }
 
-    /// The number of the queue, as asynchronous events of the device name it.
+    /// Number of the queue, as the device's asynchronous events use it.
     #[must_use]
     pub fn srq_num(&self) -> u32 {
         self.shared.srq.srq_num()
@@ -143,7 +152,8 @@ impl Srq {
 }
 
 impl Shared {
-    /// Takes the buffer of a receive that has completed; `None` where the completion is of another request.
+    /// Takes the buffer of a completed receive; `None` if the completion belongs to another
+    /// request.
     pub(super) fn landed(&self, completion: &Completion) -> Option<RegisteredBuf> {
         if completion.wr_id & SHARED == 0 {
             return None;
@@ -156,14 +166,16 @@ impl Shared {
         self.take(slot, len)
     }
 
-    /// Makes a slot free. Its receive has completed, was not posted, or nothing is left that could take it.
+    /// Frees a slot and returns its buffer. The receive must have completed or been refused, or no
+    /// connection may be left that could take it.
     fn take(&self, slot: u32, brought: Option<u32>) -> Option<RegisteredBuf> {
         let mut slots = self.slots.lock();
         let flying = slots.bufs.get_mut(slot as usize)?.take()?;
         slots.free.push(slot);
         drop(slots);
         let buf = {
-            // SAFETY: the one receive that names it is over, by the contract of this function, which only this file calls.
+            // SAFETY: the contract of this function, which only this file calls, says that the only
+            // receive that names the buffer is over.
             #[expect(unsafe_code, reason = "this is where the flight of a buffer ends")]
             unsafe {
                 flying.landed(brought)
@@ -175,11 +187,12 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // In the child of a fork the buffers are the parent's.
+        // In the child of a fork the buffers belong to the parent.
         if self.domain.pd().device().fork_guard.check().is_err() {
             return;
         }
-        // Every QP that takes from the queue keeps it, by way of its operations. So none is left.
+        // Every QP that uses the queue keeps a reference to it through its operations. So no QP is
+        // left.
         let count = self.slots.get_mut().bufs.len();
         for slot in 0..u32::try_from(count).unwrap_or(u32::MAX) {
             drop(self.take(slot, None));

@@ -1,7 +1,8 @@
-//! The operations of one connection, from post to the future that takes the result.
+//! Operations of one connection, from the post to the future that takes the result.
 //!
-//! Every work request has a slot, whose number is its `wr_id`. The slot holds the buffer while the work request is
-//! under way, so that nothing that a task does, or that is done to a task, frees it or hands it out too early.
+//! Every work request has a slot, whose number is its `wr_id`. The slot owns the buffer while the
+//! work request is in progress, so the buffer stays alive and unavailable even if the task is
+//! dropped.
 //!
 //! ```text
 //!            start                 completion               taken
@@ -13,14 +14,16 @@
 //!                                    of a request that was posted later
 //! ```
 //!
-//! An unsignaled request is over when one that was posted after it completes, because a send queue completes in order. The
-//! order of posts is known where one post had returned when the other one began (`begun` and `posted` count both), and
-//! for requests that tasks post at the same time it does not matter: a later request decides.
+//! An unsignaled request is complete when a request posted after it completes, because a send queue
+//! completes in order. Two posts are known to be in order if one returned before the other began;
+//! `begun` and `posted` are timestamps of one counter. The order of posts that overlap need not be
+//! known: a later request frees the slot.
 //!
-//! Completions are brought here by whoever completed them, after the lock of the QP is gone: the thread that
-//! posts, or the background thread of the device after its turn. There is no thread in between.
+//! The thread that completed the work requests delivers the completions here, after it has released
+//! the lock of the QP. It is the posting thread, or the device's background thread after its turn.
 //!
-//! In the child of a fork nothing completes: what was begun before stays as it is, and no lock is taken.
+//! In the child of a fork nothing completes. Operations that were posted before stay as they are,
+//! and no lock is taken.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -38,13 +41,13 @@ use crate::completion::Completion;
 use crate::cq::Cq;
 use crate::qp::guard::Watcher;
 
-/// Completions moved under one lock.
+/// Maximum number of completions moved under one lock.
 const BATCH: usize = 8;
 
 /// All operations of a connection, and the tasks that wait for them.
 pub(super) struct Ops {
     cq: Cq,
-    /// The queue that receives come from, where it is not the connection's own.
+    /// Shared receive queue, if the connection uses one.
     shared: Option<Arc<Shared>>,
     table: Mutex<Table>,
     /// Tasks that wait for the state of the connection to change.
@@ -52,24 +55,24 @@ pub(super) struct Ops {
 }
 
 struct Table {
-    /// First those of the send queue, then those of the receive queue.
+    /// Slots of the send queue, followed by the slots of the receive queue.
     slots: Box<[Slot]>,
     sends: u32,
     free_sends: Vec<u32>,
     free_recvs: Vec<u32>,
-    /// Who waits for a place in the send queue. Its units are those of `free_sends`.
+    /// Tasks that wait for a place in the send queue. Its units correspond to `free_sends`.
     room: Gate,
-    /// Receives that are complete and were not taken, oldest first.
+    /// Completed receives that no task has taken yet, oldest first.
     arrived: VecDeque<u32>,
-    /// The same where they come from a shared queue, in which the connection has no slots.
+    /// The same for receives of a shared queue, for which the connection has no slots.
     arrived_shared: VecDeque<Outcome>,
-    /// Moments: the start of a request, and the return of an unsignaled post.
+    /// Counts the posts that have begun, and the unsignaled posts that have returned.
     moment: u64,
     /// Unsignaled requests whose post has returned, in that order.
     unsignaled: VecDeque<Unsignaled>,
-    /// Slots in state `Unsignaled`.
+    /// Number of slots in state `Unsignaled`.
     quiet: u32,
-    /// Who waits for a message. Its units are those of `arrived`.
+    /// Tasks that wait for a message. Its units correspond to `arrived` and `arrived_shared`.
     messages: Gate,
 }
 
@@ -78,21 +81,21 @@ struct Slot {
     state: State,
     buf: Option<FlyingBuf>,
     waker: Option<Waker>,
-    /// When its request began to be posted.
+    /// Value of `moment` when the post of its request began.
     begun: u64,
 }
 
-/// An unsignaled request in flight. Its slot may be another request's by now, and then has another `begun`.
+/// An unsignaled request in flight. If its slot was reused, the slot has a different `begun`.
 struct Unsignaled {
     slot: u32,
     begun: u64,
     posted: u64,
 }
 
-/// Slot of a message that came by a shared queue, as [`Ops::message`] gives it.
+/// Pseudo slot number that [`Ops::message`] returns for a message from a shared queue.
 const IN_SHARED: u32 = u32::MAX;
 
-/// What is to be dropped and woken when the lock is gone.
+/// A buffer to drop and a waker to call after the lock was released.
 type Freed = (Option<RegisteredBuf>, Option<Waker>);
 
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -105,7 +108,7 @@ enum State {
     Landed(Completion),
 }
 
-/// What became of a work request: its completion, and the buffer that it used.
+/// Completion of a work request, and the buffer that it used.
 pub(super) type Outcome = (Completion, Option<RegisteredBuf>);
 
 impl Ops {
@@ -131,26 +134,27 @@ impl Ops {
         })
     }
 
-    /// Waits for a place in the send queue. What comes of it is to be given to [`start`](Self::start) at once.
+    /// Waits for a place in the send queue. The caller passes the slot to [`start`](Self::start) at
+    /// once.
     pub(super) fn room(&self) -> InLine<'_> {
         InLine::new(self, Line::Room)
     }
 
-    /// Waits for a message. What comes of it is to be given to [`take`](Self::take) at once.
+    /// Waits for a message. The caller passes the slot to [`take`](Self::take) at once.
     pub(super) fn message(&self) -> InLine<'_> {
         InLine::new(self, Line::Messages)
     }
 
-    /// A place in the receive queue, if there is one; for [`start`](Self::start).
+    /// Takes a place in the receive queue for [`start`](Self::start), if one is free.
     pub(super) fn receive_slot(&self) -> Option<u32> {
         self.table.lock().free_recvs.pop()
     }
 
-    /// Posts the work request of a slot. The buffer is in the slot before, for the completion may be here before
-    /// `post` has returned.
+    /// Posts the work request of a slot. The slot gets the buffer before the post, because the
+    /// completion may arrive before `post` returns.
     ///
     /// # Errors
-    /// What `post` said; the buffer comes back, and the slot is free.
+    /// The error of `post`, with the buffer. The slot is free again.
     pub(super) fn start<E>(
         &self,
         slot: u32,
@@ -171,9 +175,12 @@ impl Ops {
         }
     }
 
-    /// Posts the work request of a slot and waits for nothing more: buffer and slot are free when it is over. `post` is
-    /// told whether the request has to be signaled all the same: where the caller needs its completion (`needed`), and when
-    /// half of the queue is unsignaled, so that places become free.
+    /// Posts the work request of a slot without waiting for it. Buffer and slot become free when
+    /// the request is complete.
+    ///
+    /// The second argument of `post` is true if the request has to be signaled. That is so if the
+    /// caller needs the completion (`needed`), and if half of the queue is unsignaled, because
+    /// places become free only when a signaled request completes.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -211,7 +218,7 @@ impl Ops {
         }
     }
 
-    /// Takes what has landed in a slot; `None` while it has not.
+    /// Takes the outcome of a slot; `None` before its work request has completed.
     pub(super) fn take(&self, slot: u32) -> Option<Outcome> {
         if slot == IN_SHARED {
             return self.table.lock().arrived_shared.pop_front();
@@ -221,7 +228,7 @@ impl Ops {
         Some(outcome)
     }
 
-    /// Nobody will ask for anything any more: buffers go home as soon as they land.
+    /// Abandons all operations: their buffers return to the pool when they complete.
     pub(super) fn abandon_all(&self) {
         if self.cq.is_inherited() {
             return;
@@ -232,12 +239,12 @@ impl Ops {
         }
     }
 
-    /// Nobody waits for this operation any more.
+    /// Marks an operation as abandoned, or frees its slot if it has completed.
     fn abandon(&self, slot: u32) {
         if self.cq.is_inherited() {
             return;
         }
-        // Dropped, and called, when the lock is gone.
+        // Dropped or called after the lock was released.
         let mut left: (Option<Outcome>, Option<Waker>, Option<Waker>) = (None, None, None);
         let mut table = self.table.lock();
         if let Some((outcome, next)) = table.take(slot) {
@@ -254,17 +261,17 @@ impl Ops {
         }
     }
 
-    /// Moves completions from the CQ to their slots and wakes their tasks. Called without a lock.
+    /// Moves completions from the CQ to their slots and wakes the tasks. The caller holds no lock.
     pub(super) fn deliver(&self) {
         let inner = &self.cq.shared().inner;
         let mut batch = [Completion::default(); BATCH];
-        // Nothing is allocated unless there are unsignaled requests.
+        // Allocates only if there are unsignaled requests.
         let mut over: Vec<Freed> = Vec::new();
         loop {
             let mut wakers: [Option<Waker>; BATCH] = Default::default();
             let mut abandoned: [Option<RegisteredBuf>; BATCH] = Default::default();
             let mut table = self.table.lock();
-            // Under the lock, or two threads would bring messages out of order.
+            // Polled under the lock; otherwise two threads could deliver messages out of order.
             let count = inner.poll(&mut batch);
             for (at, completion) in batch[..count].iter().enumerate() {
                 (abandoned[at], wakers[at]) = match &self.shared {
@@ -290,8 +297,9 @@ impl Ops {
 
 impl Drop for Ops {
     fn drop(&mut self) {
-        // The QP keeps its operations until it is gone. So nothing transfers any more, and buffers of unsignaled requests
-        // that no later completion has freed go back to their pools.
+        // The QP keeps a reference to its operations until it is gone, so no transfer is in
+        // progress any more. Buffers of unsignaled requests that no later completion freed return
+        // to their pools.
         let table = self.table.get_mut();
         let count = u32::try_from(table.slots.len()).unwrap_or(u32::MAX);
         for slot in 0..count {
@@ -314,7 +322,7 @@ impl Watcher for Ops {
 }
 
 impl Table {
-    /// The request of a slot begins to be posted, at the moment that is returned.
+    /// Records the start of a post in its slot and returns its timestamp.
     fn begin(&mut self, slot: u32, state: State, buf: Option<FlyingBuf>) -> u64 {
         self.moment += 1;
         if let Some(place) = self.slots.get_mut(slot as usize) {
@@ -326,7 +334,7 @@ impl Table {
         self.moment
     }
 
-    /// The post of an unsignaled request has returned.
+    /// Records that the post of an unsignaled request has returned.
     fn posted(&mut self, slot: u32, begun: u64) {
         self.moment += 1;
         let posted = self.moment;
@@ -337,7 +345,7 @@ impl Table {
         });
     }
 
-    /// Frees the slots of unsignaled requests that were posted before a request that began then.
+    /// Frees the slots of the unsignaled requests whose post returned before `begun`.
     fn free_before(&mut self, begun: u64, over: &mut Vec<Freed>) {
         while let Some(first) = self.unsignaled.front()
             && first.posted < begun
@@ -354,14 +362,14 @@ impl Table {
         }
     }
 
-    /// A message has come by a shared queue. The waker of the task that it is granted to.
+    /// Queues a message from a shared queue. Returns the waker of the task that it is granted to.
     fn arrive(&mut self, message: Outcome) -> Option<Waker> {
         self.arrived_shared.push_back(message);
         self.messages.put()
     }
 
-    /// A work request has completed. What is left of an abandoned one, and whom to wake; in `over` the same of
-    /// unsignaled requests before it.
+    /// Records the completion of a work request. Returns the buffer of an abandoned request and the
+    /// waker to call. Adds the same for earlier unsignaled requests to `over`.
     fn land(&mut self, completion: Completion, over: &mut Vec<Freed>) -> Freed {
         let slot = u32::try_from(completion.wr_id).unwrap_or(u32::MAX);
         let Some(place) = self.slots.get_mut(slot as usize) else {
@@ -391,8 +399,8 @@ impl Table {
         Some(((completion, buf), next))
     }
 
-    /// Makes a slot free whose work request has completed (as told) or was not taken. Its buffer, and the waker of
-    /// whoever is next to send.
+    /// Frees a slot whose work request has completed with `completion`, or was refused (`None`).
+    /// Returns its buffer and the waker of the next task to send.
     fn free(
         &mut self,
         slot: u32,
@@ -404,10 +412,10 @@ impl Table {
         self.quiet -= u32::from(place.state == State::Unsignaled);
         place.state = State::Free;
         let done = completion.filter(|completion| completion.status.is_success());
-        let brought = done.filter(Completion::brings_octets);
+        let brought = done.filter(Completion::places_bytes);
         let buf = place.buf.take().map(|buf| {
             let brought = brought.map(|completion| completion.byte_len);
-            // SAFETY: the one work request that names it has completed, or was not taken.
+            // SAFETY: the only work request that names the buffer has completed or was refused.
             #[expect(unsafe_code, reason = "this is where the flight of a buffer ends")]
             unsafe {
                 buf.landed(brought)
@@ -423,8 +431,8 @@ impl Table {
 }
 
 impl Completion {
-    /// Whether `byte_len` bytes were placed here.
-    fn brings_octets(&self) -> bool {
+    /// Returns true if the operation placed `byte_len` bytes in local memory.
+    fn places_bytes(&self) -> bool {
         use crate::completion::WcOpcode::{RdmaRead, Recv, RecvImmediate};
         matches!(self.opcode, Recv | RecvImmediate | RdmaRead)
     }
@@ -436,7 +444,7 @@ enum Line {
     Messages,
 }
 
-/// Waits in line; gives the number of a slot.
+/// Waits for a unit of a gate; resolves to a slot number.
 pub(super) struct InLine<'a> {
     ops: &'a Ops,
     line: Line,
@@ -461,7 +469,7 @@ impl Table {
         }
     }
 
-    /// The slot that goes with a unit of the gate.
+    /// Slot that belongs to a unit of the gate.
     fn unit(&mut self, line: Line) -> Option<u32> {
         match line {
             Line::Room => self.free_sends.pop(),
@@ -482,7 +490,7 @@ impl Future for InLine<'_> {
             return Poll::Pending;
         }
         if this.ticket.is_none() {
-            // The usual case needs no waker.
+            // Fast path without a waker.
             let mut table = this.ops.table.lock();
             if table.gate(this.line).try_take()
                 && let Some(slot) = table.unit(this.line)
@@ -506,7 +514,7 @@ impl Future for InLine<'_> {
         {
             this.ticket = Some(table.gate(this.line).enter(waker));
         }
-        // Before `waker`, which may hold an old one.
+        // Released before `waker` is dropped, because it may hold the previous waker.
         drop(table);
         Poll::Pending
     }
@@ -524,14 +532,14 @@ impl Drop for InLine<'_> {
     }
 }
 
-/// Waits for the completion of a work request that was posted. Dropped, it leaves the work request alone.
+/// Waits for the completion of a posted work request. Dropping it does not cancel the work request.
 pub(super) struct Flight<'a> {
     ops: &'a Ops,
     slot: Option<u32>,
 }
 
 impl Flight<'_> {
-    /// Nobody waits for this one: its completion goes where all messages go.
+    /// Stops waiting: the completion is queued with the other messages.
     pub(super) fn detach(mut self) {
         self.slot = None;
     }
@@ -559,7 +567,7 @@ impl Future for Flight<'_> {
             return Poll::Pending;
         }
         drop(table);
-        // It has landed between the two looks.
+        // It completed between `take` and the lock.
         this.slot = None;
         this.ops.take(slot).map_or(Poll::Pending, Poll::Ready)
     }

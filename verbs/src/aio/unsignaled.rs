@@ -1,4 +1,4 @@
-//! Operations whose completion nobody waits for.
+//! Operations without a completion.
 
 use super::buf::RegisteredBuf;
 use super::connection::Connection;
@@ -7,22 +7,22 @@ use super::flagged::{Flagged, fits};
 use crate::mr::RemoteBuffer;
 use crate::qp::wr::SendWr;
 
-/// A connection, and flags for operations that make no completion when they succeed (no `IBV_SEND_SIGNALED`):
-/// [`SendWr::unsignaled`].
+/// A connection, and flags for operations without a completion (no `IBV_SEND_SIGNALED`).
 ///
-/// The future of such an operation is ready when the operation is posted. Its buffer goes back to its pool when a later
-/// operation with a completion has completed, or when the connection is dropped and has ended. So a program puts one operation with a
-/// completion after a number of these. One that fails ends the connection, and
-/// [`Connection::end_reason`] says why.
+/// The future of such an operation is ready when the operation is posted; see
+/// [`SendWr::unsignaled`]. Its buffer returns to the pool when a later signaled operation
+/// completes, or when the connection is dropped and has ended. A program therefore posts a signaled
+/// operation after a number of unsignaled ones. An operation that fails ends the connection, and
+/// [`Connection::end_reason`] gives the reason.
 ///
-/// The library asks for a completion all the same where the program could wait without end: when half of the send queue is
-/// taken by operations without one, and for the last buffer of a pool.
+/// In two cases the library requests a completion anyway, because the program could wait forever:
+/// when unsignaled operations occupy half of the send queue, and for the last buffer of a pool.
 ///
 /// ```
 /// # use uwarp_verbs::RemoteBuffer;
 /// # use uwarp_verbs::aio::{Connection, Error, RegisteredBuf};
 /// # async fn reply(connection: &Connection, buf: RegisteredBuf, to: RemoteBuffer) -> Result<(), Error> {
-/// // The Send completes after the Write, so its completion says enough.
+/// // The Send completes after the Write, so its completion covers both.
 /// connection.unsignaled().write(buf, to).await.map_err(|(error, _)| error)?;
 /// connection.send_inline(b"written").await
 /// # }
@@ -31,7 +31,7 @@ use crate::qp::wr::SendWr;
 pub struct Unsignaled<'a>(Flagged<'a>);
 
 impl Connection {
-    /// For operations that make no completion when they succeed (no `IBV_SEND_SIGNALED`).
+    /// For operations that create no completion on success (no `IBV_SEND_SIGNALED`).
     #[must_use]
     pub fn unsignaled(&self) -> Unsignaled<'_> {
         self.plain().unsignaled()
@@ -39,14 +39,15 @@ impl Connection {
 }
 
 impl<'a> Flagged<'a> {
-    /// And without a completion (no `IBV_SEND_SIGNALED`): [`Connection::unsignaled`].
+    /// Removes the completion (no `IBV_SEND_SIGNALED`): [`Connection::unsignaled`].
     #[must_use]
     pub fn unsignaled(self) -> Unsignaled<'a> {
         Unsignaled(self)
     }
 }
 
-/// Each is ready when it is posted. An error says that it was not, and gives the buffer back.
+/// Each operation is ready when it is posted. An error means that it was not posted, and returns
+/// the buffer.
 impl Unsignaled<'_> {
     /// [`Connection::send`] without a completion (RFC 5040 section 5.3).
     ///
@@ -80,7 +81,7 @@ impl Unsignaled<'_> {
             .await
     }
 
-    /// [`Connection::write_with_immediate`] without a completion on this side (RFC 7306 section 6).
+    /// [`Connection::write_with_immediate`] without a local completion (RFC 7306 section 6).
     ///
     /// # Errors
     /// As [`Connection::write`].
@@ -99,7 +100,7 @@ impl Unsignaled<'_> {
         .await
     }
 
-    /// [`Connection::send_immediate`] without a completion on this side (RFC 7306 section 6).
+    /// [`Connection::send_immediate`] without a local completion (RFC 7306 section 6).
     ///
     /// # Errors
     /// See [`Error`].
@@ -147,7 +148,7 @@ impl Unsignaled<'_> {
     }
 }
 
-/// The request without a completion, unless the queue needs one.
+/// Removes the completion of a request, unless the queue needs one.
 fn quiet(wr: SendWr<'_>, signaled: bool) -> SendWr<'_> {
     if signaled { wr } else { wr.unsignaled() }
 }

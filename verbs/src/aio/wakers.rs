@@ -1,22 +1,24 @@
-//! Tasks that wait for one and the same thing.
+//! List of tasks that wait for the same event.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 
 use parking_lot::Mutex;
 
-/// Wakers of tasks that look again when something has changed. Each is called once, then forgotten.
+/// Wakers of tasks that check again after a change. Each is called once and then removed.
 #[derive(Default)]
 pub(crate) struct Wakers {
     list: Mutex<Vec<Waker>>,
-    /// There are any: whoever changes something often looks here first.
+    /// True if the list may be non-empty. Read first, because changes are frequent and waiting is
+    /// rare.
     some: AtomicBool,
 }
 
 impl Wakers {
-    /// Wakes this task after the next change. Register first and look then, or a change is missed.
+    /// Wakes this task after the next change. Register before checking the state, or a change is
+    /// missed.
     pub(crate) fn register(&self, waker: &Waker) {
-        // Cloned, and an old one dropped, outside of the lock: a waker is somebody else's code.
+        // Wakers are cloned and dropped outside the lock, because they run foreign code.
         let waker = waker.clone();
         let mut list = self.list.lock();
         if list.iter().any(|old| old.will_wake(&waker)) {
@@ -27,7 +29,7 @@ impl Wakers {
         self.some.store(true, Ordering::SeqCst);
     }
 
-    /// Something has changed. Called without a lock.
+    /// Wakes all registered tasks. The caller holds no lock.
     pub(crate) fn wake(&self) {
         if !self.some.load(Ordering::SeqCst) {
             return;

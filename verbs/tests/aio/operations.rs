@@ -82,7 +82,7 @@ fn what_does_not_fit_is_refused_and_the_connection_stands() {
         assert!(matches!(
             error,
             Err(Error::TooSmall {
-                octets: 11,
+                len: 11,
                 room: 8,
                 ..
             })

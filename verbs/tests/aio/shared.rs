@@ -172,7 +172,7 @@ fn an_unsignaled_operation_that_does_not_fit_gives_its_buffer_back() {
         assert!(matches!(
             error,
             Error::TooSmall {
-                octets: 9,
+                len: 9,
                 room: 8,
                 ..
             }
