@@ -1,31 +1,33 @@
-//! What a region may be used for.
+//! Access rights of registered memory.
 
 use core::fmt;
 use core::ops::{BitOr, BitOrAssign};
 
 /// A set of access rights of registered memory; the values are those of `ibv_access_flags`.
 ///
-/// Local read is always granted. Remote rights are what a peer may do with the STag once it has been told of it
-/// (RFC 5040 section 8.1, RFC 5042 section 6.3.5: grant no more than is meant).
+/// Local read is always granted. Remote rights apply to a peer that knows the STag (RFC 5040
+/// section 8.1). Grant only the rights that are needed (RFC 5042 section 6.3.5).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Access(u32);
 
 impl Access {
-    /// No right beyond local read (0 as `access` of `ibv_reg_mr`): a source of Sends and Writes.
+    /// No right beyond local read (`access` 0 of `ibv_reg_mr`), for a source of Sends and Writes.
     pub const NONE: Self = Self(0);
-    /// Receives and Read Responses may be placed here (`IBV_ACCESS_LOCAL_WRITE`).
+    /// Receives and Read Responses may place data here (`IBV_ACCESS_LOCAL_WRITE`).
     pub const LOCAL_WRITE: Self = Self(1);
-    /// A peer may place RDMA Writes here (`IBV_ACCESS_REMOTE_WRITE`; RFC 5040 section 5.1); needs
-    /// [`LOCAL_WRITE`](Self::LOCAL_WRITE).
+    /// A peer may write here by RDMA Write (`IBV_ACCESS_REMOTE_WRITE`; RFC 5040 section 5.1).
+    ///
+    /// Needs [`LOCAL_WRITE`](Self::LOCAL_WRITE).
     pub const REMOTE_WRITE: Self = Self(2);
     /// A peer may read this memory by RDMA Read (`IBV_ACCESS_REMOTE_READ`; RFC 5040 section 5.2).
     pub const REMOTE_READ: Self = Self(4);
-    /// A peer may do atomic operations here (RFC 7306); needs [`LOCAL_WRITE`](Self::LOCAL_WRITE).
+    /// A peer may execute atomic operations here (RFC 7306); needs
+    /// [`LOCAL_WRITE`](Self::LOCAL_WRITE).
     pub const REMOTE_ATOMIC: Self = Self(8);
 
     /// Memory windows may be bound to this region (`IBV_ACCESS_MW_BIND`).
     pub const WINDOW_BIND: Self = Self(16);
-    /// Every right there is.
+    /// All rights.
     pub const ALL: Self = Self(31);
 
     const NAMES: [(Self, &'static str); 5] = [
@@ -36,7 +38,7 @@ impl Access {
         (Self::WINDOW_BIND, "window bind"),
     ];
 
-    /// The rights in `bits` (values of `ibv_access_flags`), and the bits that mean none of the rights known here.
+    /// Splits `bits` (values of `ibv_access_flags`) into the known rights and the unknown bits.
     #[must_use]
     pub const fn from_bits(bits: u32) -> (Self, u32) {
         (Self(bits & Self::ALL.0), bits & !Self::ALL.0)
@@ -48,20 +50,21 @@ impl Access {
         self.0
     }
 
-    /// True when every right of `other` is in this set.
+    /// Returns true if every right of `other` is in this set.
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// True when a peer may do anything at all with the STag.
+    /// Returns true if the set contains a remote right.
     #[must_use]
     pub const fn is_remote(self) -> bool {
         self.0 & (Self::REMOTE_WRITE.0 | Self::REMOTE_READ.0 | Self::REMOTE_ATOMIC.0) != 0
     }
 
-    /// True when a right to let the peer change the memory comes without local write, which no registration grants
-    /// (as `ibv_reg_mr`).
+    /// Returns true if the set lets a peer change the memory but lacks local write.
+    ///
+    /// Registration refuses such a set, as `ibv_reg_mr` does.
     #[must_use]
     pub const fn lacks_local_write(self) -> bool {
         self.0 & (Self::REMOTE_WRITE.0 | Self::REMOTE_ATOMIC.0) != 0

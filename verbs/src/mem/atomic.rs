@@ -1,8 +1,9 @@
 //! Atomic Operations on registered memory (RFC 7306 section 5.1).
 //!
-//! They are done by the atomic instructions of the CPU on a word in host byte order. So they are atomic towards each
-//! other (7306-5-01) on every connection of every device of this machine (7306-5.3-01), and towards programs that reach
-//! the same word by atomic instructions: more than the RFC asks for.
+//! They use the atomic instructions of the CPU on a word in host byte order. So they are atomic
+//! with respect to each other (7306-5-01), on all connections of all devices of this machine
+//! (7306-5.3-01). They are also atomic with respect to programs that access the same word by atomic
+//! instructions, which is more than the RFC requires.
 
 use uwarp_ddp::{STag, TaggedFault};
 use uwarp_rdmap::{AtomicFault, AtomicOp};
@@ -13,12 +14,14 @@ use super::target::Target;
 use super::{Access, raw};
 use crate::mutants::mutate;
 
-/// Bytes of the word that an Atomic Operation works on.
+/// Length of the operand of an Atomic Operation, in bytes.
 pub(crate) const ATOMIC_LEN: u32 = 8;
 
 impl RegionTable {
-    /// May the peer of `asker` do an Atomic Operation at `to`? The alignment is that of the memory, not of `to`, and
-    /// comes last (7306-5.2.1-01).
+    /// Checks whether the peer of `asker` may execute an Atomic Operation at `to`.
+    ///
+    /// The alignment check applies to the memory address, not to `to`, and comes last
+    /// (7306-5.2.1-01).
     pub(crate) fn check_atomic(
         &self,
         stag: STag,
@@ -32,11 +35,10 @@ impl RegionTable {
 }
 
 impl Target {
-    /// That the memory is where an Atomic Operation can be done on it: at an address that is a multiple of 8
-    /// (7306-8.2-04).
+    /// Checks that the memory address is a multiple of 8 (7306-8.2-04).
     ///
     /// # Errors
-    /// [`AtomicFault::Misaligned`], and what [`atomic`](Self::atomic) has.
+    /// [`AtomicFault::Misaligned`], and the errors of [`atomic`](Self::atomic).
     fn check_aligned(&self) -> Result<(), AtomicFault> {
         let pointer = self.region().pointer(self.offset(), ATOMIC_LEN as usize);
         match pointer {
@@ -51,12 +53,15 @@ impl Target {
         }
     }
 
-    /// Does an operation, and gives what the memory held before.
+    /// Executes an operation and returns the previous value of the word.
     ///
     /// # Errors
-    /// `InvalidSTag` when the STag was revoked meanwhile, `AccessRights` when the check was not for an Atomic
-    /// Operation, `BaseOrBounds` when the target is not 8 bytes, `Misaligned` when its address is no multiple of 8.
-    /// The memory is as it was then (7306-5.1.1-03, 7306-5.1.2-03).
+    /// * `InvalidSTag`: the STag was revoked after the check.
+    /// * `AccessRights`: the check was not for an Atomic Operation.
+    /// * `BaseOrBounds`: the target is not 8 bytes long.
+    /// * `Misaligned`: the address is not a multiple of 8.
+    ///
+    /// On error the memory is unchanged (7306-5.1.1-03, 7306-5.1.2-03).
     pub(crate) fn atomic(&self, op: AtomicOp) -> Result<u64, AtomicFault> {
         if self.need() != Need::RemoteAtomic {
             return Err(TaggedFault::AccessRights.into());
@@ -70,8 +75,9 @@ impl Target {
 }
 
 impl Use<'_> {
-    /// Does an operation on the word at `offset`, and gives what it held before. `None`, and nothing is done, when the
-    /// word is not in the region or not aligned, or the region was not registered for this.
+    /// Executes an operation on the word at `offset` and returns its previous value. Returns `None`
+    /// and does nothing if the word is outside the region or misaligned, or if the region does not
+    /// grant the right.
     fn atomic(&self, offset: usize, op: AtomicOp) -> Option<u64> {
         let region = self.region();
         let offset = mutate!(offset, MisalignedAtomicDone => offset & !7);
@@ -82,8 +88,8 @@ impl Use<'_> {
             return None;
         }
         let word = word.cast::<u64>().cast_mut();
-        // SAFETY: the word is in the region, whose memory is there while a use is counted, and which was registered
-        // as writable; it is aligned. No Rust reference to it exists (see `Use::place`).
+        // SAFETY: the word lies in the region, is aligned and was registered as writable. The
+        // memory exists while a use is counted. No Rust reference to it exists (see `Use::place`).
         Some(unsafe {
             match op {
                 AtomicOp::FetchAdd { add, mask: 0 } => raw::fetch_add(word, add),

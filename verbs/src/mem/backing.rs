@@ -1,4 +1,4 @@
-//! What a region is made of: its memory, and what keeps that alive.
+//! Memory of a region, and the owner that keeps it alive.
 
 use core::ptr::NonNull;
 use std::sync::Arc;
@@ -7,22 +7,22 @@ use super::error::RegisterError;
 use super::region::Region;
 use super::{Access, Buffer};
 
-/// The memory behind a region, and what keeps it there.
+/// The memory of a region, and its owner.
 pub(crate) struct Backing {
     pub(super) base: NonNull<u8>,
     pub(super) len: usize,
-    /// Whether it may be registered for local write.
+    /// True if it may be registered for local write.
     writable: bool,
     pub(super) owner: Owner,
 }
 
-/// What keeps the memory of a region alive.
+/// Keeps the memory of a region alive.
 #[derive(Clone)]
 pub(super) enum Owner {
-    /// The program, as it promised in [`Backing::in_place`].
+    /// The program, by its promise in [`Backing::in_place`].
     Program,
     Buffer(Arc<Buffer>),
-    /// A memory window: the region that it is bound to. A use of the window is a use of that region.
+    /// A memory window: the region that it is bound to. Using the window uses that region.
     Window(Arc<Region>),
 }
 
@@ -37,7 +37,7 @@ impl Backing {
         }
     }
 
-    /// A part of an owned buffer; `None` when it is not inside.
+    /// Part of an owned buffer; `None` if the range is not inside it.
     pub(crate) fn part(buffer: Arc<Buffer>, offset: u64, len: u64) -> Option<Self> {
         let whole = Self::buffer(buffer);
         let (offset, len) = (usize::try_from(offset).ok()?, usize::try_from(len).ok()?);
@@ -45,7 +45,7 @@ impl Backing {
         inside.then(|| whole.cut(offset, len))
     }
 
-    /// `len` bytes of a region from `offset` on, for a window; the range is inside.
+    /// `len` bytes of a region from `offset` on, for a window. The caller has checked the range.
     pub(super) fn window(region: Arc<Region>, offset: usize, len: usize) -> Self {
         let whole = region.backing();
         Self {
@@ -54,7 +54,7 @@ impl Backing {
         }
     }
 
-    /// The memory of a region, for registering it anew.
+    /// Memory of an existing region, for registering it again.
     pub(super) fn again(base: NonNull<u8>, len: usize, writable: bool, owner: Owner) -> Self {
         Self {
             base,
@@ -64,14 +64,17 @@ impl Backing {
         }
     }
 
-    /// Memory of the program, used where it lies; `writable` says whether it may be registered for local write.
+    /// The program's own memory, used in place. `writable`: it may be registered for local write.
     ///
     /// # Safety
-    /// From the registration until [`RegionTable::remove`](super::RegionTable::remove) has returned `Ok` for it, or
-    /// [`RegionTable::revoke`](super::RegionTable::revoke) has returned (or the table is dropped) and every
-    /// [`PinnedRun`](super::PinnedRun) of it is gone, `base..base + len` stays mapped, readable and, when `writable`,
-    /// writable; and the program reaches it only in ways that allow for others reading and writing it at the same
-    /// time (no Rust reference lives while a transfer may use it).
+    /// The range `base..base + len` must stay mapped, readable and, if `writable`, writable. During
+    /// that time the program may access it only in ways that allow concurrent reads and writes by
+    /// others: no Rust reference exists while a transfer may use it.
+    ///
+    /// Both hold from the registration until one of these events:
+    /// * [`RegionTable::remove`](super::RegionTable::remove) has returned `Ok` for the region.
+    /// * [`RegionTable::revoke`](super::RegionTable::revoke) has returned, or the table was
+    ///   dropped, and every [`PinnedRun`](super::PinnedRun) of the region was dropped.
     pub(crate) unsafe fn in_place(base: NonNull<u8>, len: usize, writable: bool) -> Self {
         Self {
             base,
@@ -81,17 +84,17 @@ impl Backing {
         }
     }
 
-    /// Whether it may be registered for local write.
+    /// Returns true if it may be registered for local write.
     pub(super) fn is_writable(&self) -> bool {
         self.writable
     }
 
-    /// A part; the caller has checked that it is inside.
+    /// Part of the memory. The caller has checked the range.
     fn cut(self, offset: usize, len: usize) -> Self {
         debug_assert!(offset.checked_add(len).is_some_and(|end| end <= self.len));
         let start = self.base.as_ptr().wrapping_add(offset);
         Self {
-            // Never null: the range is inside memory that there is.
+            // Never null: the range lies inside existing memory.
             base: NonNull::new(start).unwrap_or(self.base),
             len,
             ..self
@@ -99,21 +102,20 @@ impl Backing {
     }
 }
 
-/// What to register.
+/// Parameters of a registration.
 pub(crate) struct RegionSpec {
-    /// The memory.
     pub(crate) memory: Backing,
-    /// TO (and local address) of the first byte; `None` is its address.
+    /// TO and local address of the first byte; `None` uses its memory address.
     pub(crate) to_base: Option<u64>,
     /// Protection domain.
     pub(crate) pd: u32,
-    /// The one QP that may use it; `None` is every QP of the PD.
+    /// The only QP that may use it; `None` allows every QP of the PD.
     pub(crate) qp: Option<u32>,
-    /// What it may be used for.
+    /// Access rights.
     pub(crate) access: Access,
 }
 
-/// The rules of a registration that do not depend on other regions.
+/// Checks the rules of a registration that do not depend on other regions.
 pub(super) fn check_spec(spec: &RegionSpec) -> Result<(), RegisterError> {
     let len = spec.memory.len;
     let address = spec.memory.base.as_ptr().addr();
@@ -127,7 +129,8 @@ pub(super) fn check_spec(spec: &RegionSpec) -> Result<(), RegisterError> {
         });
     }
     let to_base = spec.to_base.unwrap_or(address as u64);
-    // The end must be a TO too: an access up to it must not look like a wrap (5041-7.1-14).
+    // The end must be a valid TO as well: an access up to it must not look like a wrap
+    // (5041-7.1-14).
     if to_base.checked_add(len as u64).is_none() {
         return Err(RegisterError::Wraps { base: to_base, len });
     }

@@ -1,4 +1,4 @@
-//! Memory of our own that may be registered.
+//! Buffers owned by this library that can be registered.
 
 use core::fmt;
 use core::mem::ManuallyDrop;
@@ -11,27 +11,29 @@ use super::error::OutOfRange;
 use super::mapped::Mapping;
 use super::raw;
 
-/// Buffers that we allocate start on a page.
+/// Alignment of allocated buffers: one page.
 const PAGE: usize = 4096;
 
-/// The system has no memory of that size (of this API alone, as [`Buffer`]).
+/// The system has too little memory (no verbs equivalent, as [`Buffer`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("no memory for a buffer of {len} bytes")]
 pub struct BufferError {
-    /// Bytes asked for.
+    /// Requested size in bytes.
     pub len: usize,
 }
 
-/// An owned run of bytes which is only ever reached by raw pointer, so that peers may write it (through an STag) while
-/// the program reads it: every access is a copy, and a copy may see bytes of different ages. It is of this API alone:
-/// the verbs leave memory to the program.
+/// An owned block of bytes that can be registered (no verbs equivalent: there the program owns
+/// memory).
+///
+/// It is only accessed through raw pointers, so peers may write it through an STag while the
+/// program reads it. Every access is a copy, and a copy may contain bytes of different ages.
 pub struct Buffer {
     base: NonNull<u8>,
     len: usize,
     origin: Origin,
 }
 
-/// How the memory goes back.
+/// How the memory is freed.
 enum Origin {
     Pages(Layout),
     Vec { capacity: usize },
@@ -39,16 +41,16 @@ enum Origin {
     Nothing,
 }
 
-// SAFETY: the buffer owns its memory, and only hands out copies of it.
+// SAFETY: the buffer owns its memory and only hands out copies of the bytes.
 unsafe impl Send for Buffer {}
-// SAFETY: shared access is by the copies of `raw` only, which allow for racing accesses.
+// SAFETY: shared access only uses the copies of `raw`, which allow for racing accesses.
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
-    /// `len` bytes of zero, starting on a page.
+    /// Allocates `len` zero bytes, aligned to a page.
     ///
     /// # Errors
-    /// When the system has no memory of that size.
+    /// [`BufferError`] if the system has too little memory.
     pub fn zeroed(len: usize) -> Result<Self, BufferError> {
         if len == 0 {
             return Ok(Self {
@@ -68,7 +70,7 @@ impl Buffer {
         })
     }
 
-    /// A mapping of the system.
+    /// Takes over a memory mapping.
     pub(super) fn mapped(mapping: Mapping) -> Self {
         Self {
             base: mapping.base(),
@@ -77,7 +79,7 @@ impl Buffer {
         }
     }
 
-    /// Whether its bytes may be changed; not those of a file that was opened only for reading.
+    /// Returns true if the bytes may be changed; false for a file that was opened read-only.
     #[must_use]
     pub fn is_writable(&self) -> bool {
         match &self.origin {
@@ -86,7 +88,7 @@ impl Buffer {
         }
     }
 
-    /// The descriptor of memory made by [`Buffer::shared`], to be handed to another process.
+    /// File descriptor of memory made by [`Buffer::shared`], for passing to another process.
     #[must_use]
     pub fn as_fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.origin {
@@ -95,32 +97,35 @@ impl Buffer {
         }
     }
 
-    /// Bytes in the buffer.
+    /// Length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// True when the buffer has no bytes.
+    /// Returns true if the length is 0.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Where the buffer lies (`addr` of `ibv_mr`): what SGEs and, by default, TOs count from.
+    /// Address of the first byte (`addr` of `ibv_mr`), which SGEs and, by default, TOs are based
+    /// on.
     #[must_use]
     pub fn addr(&self) -> u64 {
         self.base.as_ptr().expose_provenance() as u64
     }
 
-    /// Copies bytes out of the buffer. Whatever a peer placed before an byte read here, is seen by later reads.
+    /// Copies bytes out of the buffer.
+    ///
+    /// Bytes that a peer placed before a byte read here are visible to later reads.
     ///
     /// # Errors
-    /// When the range is not inside the buffer; nothing is copied then.
+    /// [`OutOfRange`] if the range is not inside the buffer; nothing is copied.
     pub fn read_at(&self, offset: usize, out: &mut [u8]) -> Result<(), OutOfRange> {
         self.check(offset, out.len())?;
-        // SAFETY: the range is inside memory that `self` owns; `out` is an exclusive reference and no reference
-        // ever points into the buffer, so they do not overlap.
+        // SAFETY: the range lies in memory that `self` owns. `out` is an exclusive reference, and
+        // no reference ever points into the buffer, so they do not overlap.
         unsafe { raw::load(self.base.as_ptr().add(offset), out) };
         fence(Ordering::Acquire);
         Ok(())
@@ -129,8 +134,8 @@ impl Buffer {
     /// Copies bytes into the buffer, in address order, the last byte last.
     ///
     /// # Errors
-    /// When the range is not inside the buffer, of which there is nothing to write in when it [may not be
-    /// changed](Self::is_writable); nothing is copied then.
+    /// [`OutOfRange`] if the range is not inside the buffer; nothing is copied. A buffer that is
+    /// [not writable](Self::is_writable) reports a size of 0.
     pub fn write_at(&self, offset: usize, octets: &[u8]) -> Result<(), OutOfRange> {
         let len = octets.len();
         self.check(offset, len)?;
@@ -143,14 +148,15 @@ impl Buffer {
         Ok(())
     }
 
-    /// The bytes as a vector. A buffer made from a vector gives back that same memory.
+    /// Converts the buffer into a vector. A buffer made from a vector returns the same allocation.
     #[must_use]
     pub fn into_vec(self) -> Vec<u8> {
         match self.origin {
             Origin::Vec { capacity } => {
                 let this = ManuallyDrop::new(self);
-                // SAFETY: these are the parts of the vector taken apart in `from`; `self` is consumed without being
-                // dropped, so they are put together once. All bytes are initialized.
+                // SAFETY: these are the parts that `from` took the vector apart into. `self` is
+                // consumed without being dropped, so they are assembled once. All bytes are
+                // initialized.
                 unsafe { Vec::from_raw_parts(this.base.as_ptr(), this.len, capacity) }
             }
             Origin::Pages(_) | Origin::Mapped(_) | Origin::Nothing => {
@@ -183,7 +189,8 @@ impl From<Vec<u8>> for Buffer {
     fn from(octets: Vec<u8>) -> Self {
         let mut octets = ManuallyDrop::new(octets);
         let (capacity, len) = (octets.capacity(), octets.len());
-        // A vector's pointer is never null; the dangling one of an empty vector goes back as it came.
+        // A vector's pointer is never null. The dangling pointer of an empty vector is returned
+        // unchanged.
         let base = NonNull::new(octets.as_mut_ptr()).unwrap_or(NonNull::dangling());
         Self {
             base,
@@ -201,11 +208,11 @@ impl Drop for Buffer {
                 std::alloc::dealloc(self.base.as_ptr(), layout);
             },
             Origin::Vec { capacity } => {
-                // SAFETY: the parts of the vector taken apart in `from`, put together only here or in `into_vec`,
-                // which does not come here.
+                // SAFETY: the parts that `from` took the vector apart into. They are assembled only
+                // here or in `into_vec`, which does not drop `self`.
                 drop(unsafe { Vec::from_raw_parts(self.base.as_ptr(), self.len, capacity) });
             }
-            // A mapping ends with its own drop.
+            // A mapping is unmapped when it is dropped.
             Origin::Mapped(_) | Origin::Nothing => {}
         }
     }

@@ -1,39 +1,39 @@
-//! What an STag names, in numbers, for the report of an access that was refused.
+//! Facts about an STag, for the report of a refused access.
 
 use super::Access;
 
-/// What an STag names.
+/// Kind of object that an STag names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Named {
-    /// Nothing that is registered now.
+    /// No registered object.
     Nothing,
-    /// Nothing, but a region has the same index and another key.
+    /// No object, but a region has the same index with another key.
     OtherKey,
-    /// A region that may be used.
+    /// A valid region.
     Region,
-    /// A memory window that may be used.
+    /// A valid memory window.
     Window,
-    /// A memory window that is bound to nothing, or a fast region that is not registered.
+    /// A memory window that is not bound, or a fast region that is not registered.
     Unbound,
     /// A region or window that was invalidated.
     Invalidated,
-    /// A region that went away while it was used.
+    /// A region that was withdrawn while it was in use.
     Withdrawn,
 }
 
-/// What an STag names, its bounds and its rights.
+/// Object that an STag names, with its bounds and rights.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct StagFacts {
     pub(crate) named: Named,
     /// TO of the first byte.
     pub(crate) base: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub(crate) size: u64,
     pub(crate) access: Access,
 }
 
 impl StagFacts {
-    /// An STag without a region.
+    /// Facts of an STag without a region.
     pub(crate) const fn without_region(named: Named) -> Self {
         StagFacts {
             named,

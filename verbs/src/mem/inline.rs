@@ -1,24 +1,25 @@
 //! Inline data of a work request.
 
-/// Bytes copied when the work request is posted, so that the program may use its memory again at once. Made to be
-/// used again: clearing keeps its allocation. Nobody else writes them, so the slice is the payload.
+/// Bytes that are copied when the work request is posted.
+///
+/// The program may reuse its memory at once. This object is reused: clearing it keeps the
+/// allocation. Only the owner writes the bytes, so a slice of them serves as the payload.
 #[derive(Default, Debug)]
 pub(crate) struct InlineData {
     octets: Vec<u8>,
 }
 
 impl InlineData {
-    /// Forgets the bytes; keeps the allocation.
+    /// Removes the bytes; keeps the allocation.
     pub(crate) fn clear(&mut self) {
         self.octets.clear();
     }
 
-    /// True when there are none.
+    /// Returns true if there are no bytes.
     pub(crate) fn is_empty(&self) -> bool {
         self.octets.is_empty()
     }
 
-    /// The bytes.
     pub(crate) fn as_slice(&self) -> &[u8] {
         &self.octets
     }

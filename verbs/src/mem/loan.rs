@@ -1,9 +1,9 @@
-//! Registered memory that is lent in pieces, each to one holder at a time, and shown as slices while no transfer
-//! uses it.
+//! Registered memory that is lent out in pieces and accessible as slices while no transfer uses it.
 //!
-//! A [`Piece`] owns its bytes: the free list hands each out once, and its region grants no remote right. So the one
-//! other party that may touch them is a transfer that its holder has posted. To post one the holder turns it into
-//! an [`InFlight`], which has no slices, and gets the piece back with [`InFlight::landed`].
+//! A [`Piece`] owns its bytes: the free list hands out each piece once, and its region grants no
+//! remote right. So only a transfer that the holder has posted may access them as well. To post
+//! one, the holder converts the piece into an [`InFlight`], which has no slices.
+//! [`InFlight::landed`] converts it back.
 //!
 //! ```text
 //!            launch                 landed (after the completion)
@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use super::{Buffer, Sge};
 use crate::fork_guard::ForkGuard;
 
-/// A buffer that is lent in pieces of one size.
+/// A buffer that is lent out in pieces of one size.
 pub(crate) struct Pieces {
     buffer: Arc<Buffer>,
     size: usize,
@@ -32,20 +32,21 @@ struct State {
     waiting: Vec<Waker>,
 }
 
-/// A piece, held by one.
+/// A piece, owned by one holder.
 pub(crate) struct Piece {
     of: Arc<Pieces>,
     index: u32,
 }
 
-/// A piece that transfers may use. Dropping it would lose the piece for good, for nobody can say when they end.
+/// A piece that transfers may use. Dropping it leaks the piece, because the end of those transfers
+/// is then unknown.
 pub(crate) struct InFlight {
     of: Arc<Pieces>,
     index: u32,
 }
 
 impl Pieces {
-    /// `buffer` in as many pieces of `size` bytes as it holds.
+    /// Divides `buffer` into as many pieces of `size` bytes as fit.
     pub(crate) fn new(buffer: Arc<Buffer>, size: usize) -> Arc<Self> {
         let count = u32::try_from(buffer.len() / size.max(1)).unwrap_or(u32::MAX);
         let state = State {
@@ -60,12 +61,12 @@ impl Pieces {
         })
     }
 
-    /// Bytes of a piece.
+    /// Size of a piece in bytes.
     pub(crate) fn size(&self) -> usize {
         self.size
     }
 
-    /// Pieces that nobody holds; none in the child of a fork.
+    /// Number of free pieces; 0 in the child of a fork.
     pub(crate) fn free(&self) -> usize {
         if !self.fork_guard.is_here() {
             return 0;
@@ -73,7 +74,7 @@ impl Pieces {
         self.state.lock().free.len()
     }
 
-    /// A free piece, if there is one.
+    /// Takes a free piece, if there is one.
     pub(crate) fn take(self: &Arc<Self>) -> Option<Piece> {
         self.fork_guard.check().ok()?;
         let index = self.state.lock().free.pop()?;
@@ -83,10 +84,11 @@ impl Pieces {
         })
     }
 
-    /// The same; where there is none, `waker` is called when one comes back, which is never in the child of a fork.
+    /// Takes a free piece, or registers `waker` to be called when one is returned. In the child of
+    /// a fork it is never called.
     pub(crate) fn take_or_wait(self: &Arc<Self>, waker: &Waker) -> Option<Piece> {
         self.fork_guard.check().ok()?;
-        // Cloned before the lock: a waker is somebody else's code.
+        // Cloned before the lock, because a waker runs foreign code.
         let waker = waker.clone();
         let mut state = self.state.lock();
         let Some(index) = state.free.pop() else {
@@ -116,28 +118,30 @@ impl Pieces {
 }
 
 impl Piece {
-    /// True if no other piece is free.
+    /// Returns true if no other piece is free.
     pub(crate) fn is_last(&self) -> bool {
         self.of.free() == 0
     }
 
-    /// The bytes.
+    /// The bytes of the piece.
     pub(crate) fn as_slice(&self) -> &[u8] {
         let (start, len) = (self.start(), self.of.size);
-        // SAFETY: `start..start + len` lies in the buffer, which `of` keeps, and is initialized (a buffer begins as
-        // zeros). Nobody writes it while this lives: the free list gave this piece to `self` alone, no peer has a right
-        // to the region, and no transfer uses it, for it is not (or not any more) `InFlight`.
+        // SAFETY: `start..start + len` lies in the buffer, which `of` keeps alive, and is
+        // initialized (a buffer starts as zeros). No other code writes it while the slice lives:
+        // the free list gave this piece to `self` only, no peer has a right to the region, and no
+        // transfer uses a piece that is not `InFlight`.
         unsafe { std::slice::from_raw_parts(self.of.buffer.base().as_ptr().add(start), len) }
     }
 
-    /// The bytes, to be changed.
+    /// The bytes of the piece, mutable.
     pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
         let (start, len) = (self.start(), self.of.size);
-        // SAFETY: as for `as_slice`; and `self` is borrowed exclusively, so there is no other slice of the piece.
+        // SAFETY: as for `as_slice`. `self` is borrowed exclusively, so no other slice of the piece
+        // exists.
         unsafe { std::slice::from_raw_parts_mut(self.of.buffer.base().as_ptr().add(start), len) }
     }
 
-    /// Hands the bytes to transfers: from now on they have no slices.
+    /// Hands the bytes to transfers. They have no slices until the transfers have ended.
     pub(crate) fn launch(self) -> InFlight {
         let this = std::mem::ManuallyDrop::new(self);
         // SAFETY: `this` is never used or dropped again, so the `Arc` is moved, not copied.
@@ -160,7 +164,7 @@ impl Drop for Piece {
 }
 
 impl InFlight {
-    /// The bytes `offset..offset + len` as an element of a work request; cut off where the piece ends.
+    /// Element of a work request for the bytes `offset..offset + len`, limited to the piece.
     pub(crate) fn sge(&self, lkey: u32, offset: usize, len: usize) -> Sge {
         let offset = offset.min(self.of.size);
         let len = len.min(self.of.size - offset);
@@ -172,10 +176,10 @@ impl InFlight {
         }
     }
 
-    /// Gives the piece back to its holder.
+    /// Returns the piece to its holder.
     ///
     /// # Safety
-    /// No transfer uses it any more: every work request that named it has completed, or was not taken.
+    /// No transfer uses the piece: every work request that named it has completed or was refused.
     pub(crate) unsafe fn landed(self) -> Piece {
         Piece {
             of: self.of,

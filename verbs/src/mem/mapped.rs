@@ -1,4 +1,4 @@
-//! Memory that is mapped: files, and memory that several processes share.
+//! Mapped memory: files, and memory shared between processes.
 
 use core::ptr::NonNull;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,7 +11,7 @@ use rustix::param::page_size;
 use super::Buffer;
 use super::error::MapError;
 
-/// A shared mapping, unmapped when it is dropped.
+/// A shared mapping; dropping it unmaps the memory.
 pub(super) struct Mapping {
     base: NonNull<u8>,
     len: usize,
@@ -42,8 +42,9 @@ impl Mapping {
         } else {
             ProtFlags::READ
         };
-        // SAFETY: without an address asked for, the mapping replaces no other one. Its bytes are only reached
-        // through the copies of `raw`, which allow for others writing them, in this process or another one.
+        // SAFETY: without a requested address, the mapping replaces no other mapping. Its bytes are
+        // only accessed through the copies of `raw`, which allow for concurrent writes by this or
+        // another process.
         let base = unsafe {
             mmap(
                 core::ptr::null_mut(),
@@ -68,26 +69,30 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped in `new` with this length, unmapped only here; the buffer that owns the mapping is gone, and
-        // with it whatever reached the memory. An error would mean that it was not mapped.
+        // SAFETY: mapped in `new` with this length, unmapped only here. The buffer that owned the
+        // mapping is gone, and with it every user of the memory. An error would mean that it was
+        // not mapped.
         let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
         debug_assert_eq!(unmapped, Ok(()));
     }
 }
 
 impl Buffer {
-    /// Bytes `offset` to `offset + len` of a file, mapped and shared: what is placed here is in the file, and what
-    /// others write into the file is seen here. When it reaches the disk is for the system to say.
+    /// Maps the bytes `offset` to `offset + len` of a file, shared with other users of the file.
     ///
-    /// `offset` is a multiple of the page size. A file that is open only for reading gives a buffer that cannot be
-    /// registered for local write. The file may be closed afterwards.
+    /// Bytes placed here appear in the file, and bytes that others write to the file appear here.
+    /// The system decides when they are written to the disk.
     ///
-    /// **The file must not become shorter** while the buffer lives: whoever then touches bytes behind its end, this
-    /// library included, is killed by the system (SIGBUS), as everywhere with mapped files. Map only files that
-    /// nobody else truncates, or memory that is sealed against it, as that of [`Buffer::shared`] is.
+    /// `offset` must be a multiple of the page size. A file that is open only for reading gives a
+    /// buffer that cannot be registered for local write. The file may be closed after this call.
+    ///
+    /// **The file must not become shorter** while the buffer lives. A process that accesses a
+    /// mapped byte after the end of the file is killed by SIGBUS, also when this library makes the
+    /// access. Map only files that no other program truncates, or memory that is sealed against it,
+    /// as [`Buffer::shared`] is.
     ///
     /// # Errors
-    /// [`MapError`], in words.
+    /// See [`MapError`].
     pub fn map_file(file: impl AsFd, offset: u64, len: usize) -> Result<Self, MapError> {
         if len == 0 {
             return Err(MapError::Empty);
@@ -110,13 +115,15 @@ impl Buffer {
         Mapping::new(file, offset, len, mode == OFlags::RDWR).map(Self::mapped)
     }
 
-    /// `len` bytes of zero in memory of its own that other processes can map too: they get the descriptor that
-    /// [`Buffer::as_fd`] gives (by inheritance, over a Unix socket, or as `/proc/PID/fd/N`) and call
-    /// [`Buffer::map_file`] or `mmap` with it. Its size is sealed: nobody can truncate it, so nobody is killed for
-    /// touching it. `name` is what `/proc/PID/maps` shows, for people.
+    /// Allocates `len` zero bytes of memory that other processes can map too.
+    ///
+    /// They need the descriptor of [`Buffer::as_fd`] (by inheritance, over a Unix socket, or as
+    /// `/proc/PID/fd/N`), and pass it to [`Buffer::map_file`] or `mmap`. The size is sealed: no
+    /// process can truncate the memory and cause a SIGBUS in another one. `/proc/PID/maps` shows
+    /// `name`.
     ///
     /// # Errors
-    /// [`MapError`]: no bytes, or no memory or descriptor left.
+    /// [`MapError`], if `len` is 0 or the system has no memory or descriptor left.
     pub fn shared(name: &str, len: usize) -> Result<Self, MapError> {
         if len == 0 {
             return Err(MapError::Empty);
@@ -142,7 +149,7 @@ fn refused(op: &'static str) -> impl Fn(Errno) -> MapError {
     }
 }
 
-// Miri has no mappings of files.
+// Miri cannot map files.
 #[cfg(all(test, not(miri)))]
 mod tests {
     use std::fs::File;
@@ -151,7 +158,7 @@ mod tests {
     use super::*;
     use crate::mem::OutOfRange;
 
-    /// A file of its own, gone from the directory at once, with this content.
+    /// A file without a directory entry, with this content.
     fn file(content: &[u8]) -> File {
         let flags = MemfdFlags::CLOEXEC;
         let mut file = File::from(rustix::fs::memfd_create("uwarp test", flags).unwrap());
@@ -159,7 +166,7 @@ mod tests {
         file
     }
 
-    /// The same file, opened otherwise.
+    /// The same file, opened in another mode.
     fn reopened(file: &File, write: bool) -> File {
         use std::os::fd::AsRawFd;
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());

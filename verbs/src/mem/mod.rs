@@ -1,22 +1,23 @@
-//! Registered memory: what a peer's STag reaches, and what a work request's SGEs reach.
+//! Registered memory: the memory that a peer's STag and the SGEs of a work request refer to.
 //!
-//! The contract of this module, in the order a message meets it:
+//! The module's contract, in the order in which a message uses it:
 //!
-//! 1. `RegionTable` hands out STags and answers checks. Only a successful check makes a `Target` (remote access), and
-//!    only a successful `resolve` fills an `SgList` or makes a `Spot` (local access).
-//! 2. Bytes go in through `place`, which can fail when the region was revoked in the meantime. They come out through
-//!    a `TargetSource` or `SgSource`: a short-lived guard, made by `source()`, which *is* the `Payload` that the
-//!    framer reads. While it lives the memory cannot go away, so reading has no error to report: what is framed is
-//!    either the program's bytes or nothing.
-//!    Messages that follow each other mostly name one region: `Sources` (framing) and `WriteTargetCache` (placing Writes) are such
-//!    guards for many of them, which look at each message whether the region is still valid. They end with the turn, and
-//!    before anything is done that may wait for the users of a region.
-//! 3. A large source that is sent from where it lies (without a CRC, or with `Settings::send_in_place`) is pinned (`pin`)
-//!    until the LLP has taken its last byte; a pinned region cannot be deregistered.
+//! 1. `RegionTable` assigns STags and answers checks. Only a successful check creates a `Target`
+//!    (remote access). Only a successful `resolve` fills an `SgList` or creates a `Spot` (local
+//!    access).
+//! 2. `place` copies bytes in. It fails if the region was revoked after the check. A `TargetSource`
+//!    or `SgSource` copies bytes out. It is a short-lived guard made by `source()`, and *is* the
+//!    `Payload` that the framer reads. The memory cannot go away while the guard lives, so reading
+//!    cannot fail: every framed byte comes from the program's memory. Consecutive messages mostly
+//!    name one region. `Sources` (framing) and `WriteTargetCache` (placing Writes) are therefore
+//!    guards for many messages. They check for each message whether the region is still valid. They
+//!    end with the turn, and before any step that may wait for the users of a region.
+//! 3. A large source that is sent in place (without a CRC, or with `Settings::send_in_place`) is
+//!    pinned (`pin`) until the LLP has taken its last byte. A pinned region cannot be deregistered.
 //!
-//! Registered memory is shared on purpose: the application writes it while we read, peers write it while the
-//! application polls. So no Rust reference or slice ever points into it. This module is the only one of the crate
-//! that touches it, and its file `raw`, with what is in `raw/`, holds the only instructions that do.
+//! Registered memory is shared on purpose: the application writes it while this library reads, and
+//! peers write it while the application polls. So no Rust reference or slice ever points into it.
+//! Only this module of the crate accesses it, and only through the instructions in `raw`.
 #![expect(
     unsafe_code,
     reason = "registered memory is reached by raw pointer only, and only here"

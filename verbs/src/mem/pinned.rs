@@ -1,8 +1,9 @@
-//! The regions that the requests of a queue name: each is held once, however many requests name it.
+//! The regions that the requests of a queue name. Each is referenced once, however many requests
+//! name it.
 //!
-//! Requests that follow each other mostly name one region. To count a reference to it for each of them and to give it
-//! back are two atomic operations, each of which costs as much as all other checks together; here they are a number
-//! under the lock of the queue.
+//! Consecutive requests mostly name one region. Counting a reference for each request takes two
+//! atomic operations, and each of them costs as much as all other checks together. Here the count
+//! is a plain number under the lock of the queue.
 
 use std::sync::{Arc, Weak};
 
@@ -13,25 +14,27 @@ use super::sge::Sge;
 use super::table::{RegionTable, check_sge};
 use super::target::TargetSource;
 
-/// The only element of a request, resolved: bytes to be sent of a region that the queue holds. The default has none.
-/// One that has some belongs to one request, and is [released](PinnedRegions::release) with it.
+/// The only element of a request, resolved to source bytes of a region that the queue references.
+///
+/// The default has no bytes. An element with bytes belongs to one request, and is
+/// [released](PinnedRegions::release) with that request.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Spot {
     place: u32,
     len: u32,
-    /// Of the first byte in the region.
+    /// Offset of the first byte in the region.
     offset: usize,
 }
 
 impl Spot {
-    /// Whether it has no bytes, and so no region.
+    /// Returns true if it has no bytes, and so no region.
     #[inline]
     pub(crate) fn is_empty(self) -> bool {
         self.len == 0
     }
 }
 
-/// A region, and how many requests name it. Without a region the place is free.
+/// A region and the number of requests that name it. A place without a region is free.
 struct PinnedRegion {
     region: Option<Arc<Region>>,
     uses: u32,
@@ -42,13 +45,15 @@ struct PinnedRegion {
 pub(crate) struct PinnedRegions {
     places: Vec<PinnedRegion>,
     free: Vec<u32>,
-    /// Places without a use whose region has not been let go.
+    /// Places without uses whose region is still referenced.
     idle: Vec<u32>,
     latest: LastUsed,
 }
 
-/// The region that was looked up more than once in a row: a program that waits for each request names it again when the queue is
-/// empty. It is not held: its memory goes when nobody else has it.
+/// A region that was looked up at least twice in a row.
+///
+/// A program that waits for each request names the region again after the queue was empty. The
+/// reference is weak, so it does not keep the memory alive.
 #[derive(Default)]
 struct LastUsed {
     lkey: u32,
@@ -56,18 +61,19 @@ struct LastUsed {
 }
 
 impl LastUsed {
-    /// The region that has this key, if it is known and valid.
+    /// Returns the region with this key, if it is cached and valid.
     #[inline]
     fn get(&self, lkey: u32) -> Option<Arc<Region>> {
         if self.lkey != lkey {
             return None;
         }
         let region = self.region.upgrade()?;
-        // An STag that was invalidated may stand for another region by now.
+        // An invalidated STag may name another region by now.
         (region.stag().0 == lkey && region.is_valid()).then_some(region)
     }
 
-    /// It was found in the table. Noted the second time: where each request names another region, that would be for nothing.
+    /// Records a lookup in the table. The region is cached at the second lookup: if each request
+    /// names another region, caching it would be wasted.
     fn found(&mut self, lkey: u32, region: &Arc<Region>) {
         self.region = match self.lkey == lkey {
             true => Arc::downgrade(region),
@@ -78,8 +84,10 @@ impl LastUsed {
 }
 
 impl PinnedRegions {
-    /// Resolves an element that is not empty, and only a source, for `qp` of `pd`. `before` is that of the request
-    /// before it, whose region is mostly named again, and is not looked up then.
+    /// Resolves a non-empty source element for `qp` of `pd`.
+    ///
+    /// `before` is the element of the previous request. If it has the same region, the table lookup
+    /// is skipped.
     #[inline]
     pub(crate) fn resolve(
         &mut self,
@@ -91,7 +99,7 @@ impl PinnedRegions {
         let len = sge.len;
         if let Some(held) = self.used(before)
             && let Some(region) = &held.region
-            // An STag that was invalidated may stand for another region by now.
+            // An invalidated STag may name another region by now.
             && region.stag().0 == sge.lkey
             && region.is_valid()
         {
@@ -123,7 +131,7 @@ impl PinnedRegions {
         self.places.get_mut(spot.place as usize)
     }
 
-    /// Holds one region more, with one use. `None` with more than 2^32, which no queue can name.
+    /// Adds a region with one use. `None` if there are 2^32 places already.
     fn hold(&mut self, region: Arc<Region>) -> Option<u32> {
         let held = PinnedRegion {
             region: Some(region),
@@ -138,7 +146,8 @@ impl PinnedRegions {
         Some(place)
     }
 
-    /// A request is done with its bytes. Its region stays held until the next [`sweep`](Self::sweep), at least.
+    /// Ends the use of a request. Its region stays referenced at least until the next
+    /// [`sweep`](Self::sweep).
     #[inline]
     pub(crate) fn release(&mut self, spot: Spot) {
         let Some(held) = self.used(spot) else {
@@ -150,7 +159,7 @@ impl PinnedRegions {
         }
     }
 
-    /// Lets the regions go that no request names any more.
+    /// Drops the references to regions that no request names any more.
     #[inline]
     pub(crate) fn sweep(&mut self) {
         while let Some(place) = self.idle.pop() {
@@ -168,15 +177,15 @@ impl PinnedRegions {
         self.places.get(spot.place as usize)?.region.as_ref()
     }
 
-    /// The bytes as a payload, for as long as framing takes: deregistration waits for the guard. `None` when the region
-    /// was revoked meanwhile.
+    /// The bytes as a payload, for framing. Deregistration waits until the guard is dropped. `None`
+    /// if the region was revoked.
     pub(crate) fn source(&self, spot: Spot) -> Option<TargetSource<'_>> {
         let used = self.region(spot)?.enter()?;
         Some(TargetSource::new(used, spot.offset, spot.len as usize))
     }
 
-    /// Pins a range of the bytes, for sending it from where it lies. `None`, and nothing is pinned, when the region was
-    /// revoked meanwhile, or the range is not in the bytes.
+    /// Pins a range of the bytes for sending them in place. Returns `None` and pins nothing if the
+    /// region was revoked, or if the range is not inside the bytes.
     pub(crate) fn pin(&self, spot: Spot, offset: usize, len: usize) -> Option<PinnedRun> {
         let end = offset.checked_add(len)?;
         if end > spot.len as usize {
@@ -187,7 +196,7 @@ impl PinnedRegions {
         pinned.then(|| PinnedRun::adopt(Arc::clone(region), spot.offset + offset, len))
     }
 
-    /// For framing requests one after the other.
+    /// Guard for framing several requests in a row.
     #[inline]
     pub(crate) fn sources(&self) -> Sources<'_> {
         Sources {
@@ -197,11 +206,14 @@ impl PinnedRegions {
     }
 }
 
-/// The bytes of one request after the other. The use of a region goes on while they name the same: it is not ended and
-/// begun again for each of them. So this is not to be held across a wait, nor while anything but framing is done.
+/// Gives the bytes of one request after the other, for framing.
+///
+/// The use of a region continues while requests name the same region, instead of ending and
+/// starting for each request. So the guard must not be held across a wait, or during anything but
+/// framing.
 pub(crate) struct Sources<'a> {
     held: &'a PinnedRegions,
-    /// The use, and the place of its region.
+    /// The place of the region in use, and its guard.
     entered: Option<(u32, TargetSource<'a>)>,
 }
 
@@ -213,7 +225,8 @@ impl<'a> Sources<'a> {
             *place == spot.place && !spot.is_empty() && source.is_valid()
         };
         if !self.entered.as_ref().is_some_and(goes_on) {
-            // One use at a time: who ends a region must not wait for a use of another.
+            // One use at a time: a thread that ends a region must not wait for the use of another
+            // region.
             self.entered = None;
             self.entered = Some((spot.place, self.held.source(spot)?));
         }
@@ -225,7 +238,7 @@ impl<'a> Sources<'a> {
 
 #[cfg(test)]
 impl PinnedRegions {
-    /// Regions that are held now.
+    /// Number of referenced regions.
     pub(super) fn count(&self) -> usize {
         self.places
             .iter()
