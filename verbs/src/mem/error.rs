@@ -31,14 +31,14 @@ pub enum RegisterError {
         len: usize,
     },
     /// Remote write or remote atomic was requested without local write.
-    #[error("remote write and remote atomic need local write as well; asked for: {access}")]
+    #[error("remote write and remote atomic need local write as well; requested: {access}")]
     NeedsLocalWrite {
         /// Requested rights.
         access: Access,
     },
     /// Local write was requested for read-only memory.
     #[error(
-        "the memory may only be read, and the rights asked for are: {access}; open the file for reading and writing, or, for memory of the program, register it in place anew"
+        "the memory is read-only, but the requested rights are: {access}; open the file for reading and writing, or register the program's memory in place again"
     )]
     ReadOnly {
         /// Requested rights.
@@ -52,7 +52,7 @@ pub enum RegisterError {
     Map(#[from] MapError),
     /// The QP that the region is reserved for belongs to another protection domain.
     #[error(
-        "queue pair {qp} belongs to another protection domain than the region that it alone is to use"
+        "queue pair {qp} belongs to another protection domain than the region reserved for it"
     )]
     QpOfOtherPd {
         /// Number of the QP.

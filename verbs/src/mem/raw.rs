@@ -1,22 +1,26 @@
-//! The only instructions that touch registered memory.
+//! The only instructions that access registered memory.
 //!
-//! The other side of every copy is private to us (a slice), where there is one; this side may be read and written at the same time by the
-//! application, by a program that shares the pages, or by another connection. The promises:
+//! The other side of a copy, if there is one, is a private slice. The registered side may be read
+//! and written at the same time by the application, by a program that shares the pages, or by
+//! another connection. This module guarantees:
 //!
-//! * [`store`] writes the last byte by the last store, which has release ordering: a program that polls on the last byte
-//!   and then reads (with acquire) the rest sees all of it. On x86-64 the others become visible in address order as well.
-//! * An aligned 2, 4 or 8 byte word that lies wholly inside the range is read or written in one piece, so a program
-//!   that polls on a 64-bit counter never sees half of it.
+//! * [`store`] writes the last byte with the last store, which has release ordering. A program that
+//!   polls on the last byte and then reads the rest (with acquire) sees all of it. On x86-64 the
+//!   other bytes become visible in address order as well.
+//! * An aligned word of 2, 4 or 8 bytes that lies wholly inside the range is read or written in one
+//!   piece. A program that polls on a 64-bit counter never sees half of it.
 //!
-//! **Why this is not a data race.** On x86-64, and in long runs on aarch64, the accesses are inline assembly, which the
-//! compiler takes as an unknown function: it may assume nothing about what other threads do meanwhile. What the assembly does
-//! is what a sequence of relaxed atomic one-byte accesses in the same order may do (each byte is moved exactly once, by an
-//! instruction that moves bytes whole), and racing atomic accesses are defined. The other accesses are atomics of the word's
-//! own size.
+//! **Why this is not a data race.** On x86-64, and for long runs on aarch64, the accesses are
+//! inline assembly. The compiler treats it as an unknown function, so it may assume nothing about
+//! concurrent accesses of other threads. The assembly does only what a sequence of relaxed atomic
+//! one-byte accesses in the same order may do: each byte is moved exactly once, by an instruction
+//! that moves bytes whole. Racing atomic accesses are defined. The other accesses are atomics of
+//! the word's own size.
 //!
-//! **Why the last store is enough on aarch64.** Assembly that may touch memory is not reordered by the compiler with the
-//! atomic store after it, and that store is a store-release (`stlr`), which no processor makes visible before the accesses
-//! that precede it in program order, whatever their size and instruction.
+//! **Why the last store is enough on aarch64.** The compiler does not reorder assembly that may
+//! access memory with the atomic store after it. That store is a store-release (`stlr`). No
+//! processor makes it visible before the accesses that precede it in program order, whatever their
+//! size and instruction.
 
 #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
 mod bulk;
@@ -29,15 +33,16 @@ pub(super) use checksum::{checksum, load_with_crc};
 /// Copies `source` to `to`, the last byte last and with release ordering.
 ///
 /// # Safety
-/// `to..to + source.len()` is mapped, writable memory, reached by nothing that the compiler believes to be exclusive
-/// or constant (no live Rust reference), and `source` does not overlap it.
+/// `to..to + source.len()` is mapped, writable memory that no live Rust reference points to, so the
+/// compiler cannot assume it to be exclusive or constant. `source` does not overlap it.
 #[inline]
 pub(super) unsafe fn store(to: *mut u8, source: &[u8]) {
     let mut at = to;
     let mut from = source;
-    // SAFETY: every step writes the first bytes of what is left of `source` to where they belong, and moves on by
-    // as many: `at` stays inside the range the caller vouches for. The address is a multiple of the word's size at
-    // each step (the head steps make it so; when one was skipped, too little is left for a larger word to follow).
+    // SAFETY: every step writes the first remaining bytes of `source` to their place and advances
+    // `at` by their number. So `at` stays inside the range that the caller guarantees. The address
+    // is a multiple of the word's size at each step: the head steps make it so, and if one was
+    // skipped, too few bytes are left for a larger word.
     unsafe {
         macro_rules! step {
             ($word:ty, $store:ident) => {
@@ -60,7 +65,8 @@ pub(super) unsafe fn store(to: *mut u8, source: &[u8]) {
             }
             #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
             if from.len() > 2 * bulk::BLOCK {
-                // Stores that straddle cache lines cost double: start the blocks on a line.
+                // Stores that straddle cache lines take twice as long, so the blocks start on a
+                // line.
                 while at.addr() & 63 != 0 {
                     step!(u64, store_u64);
                 }
@@ -87,13 +93,14 @@ pub(super) unsafe fn store(to: *mut u8, source: &[u8]) {
 /// Copies `from..from + out.len()` to `out`.
 ///
 /// # Safety
-/// `from..from + out.len()` is mapped, readable memory without a live exclusive Rust reference to it, and `out` does
-/// not overlap it.
+/// `from..from + out.len()` is mapped, readable memory without a live exclusive Rust reference to
+/// it. `out` does not overlap it.
 #[inline]
 pub(super) unsafe fn load(from: *const u8, out: &mut [u8]) {
     let mut at = from;
     let mut to = out;
-    // SAFETY: as in `store`: each step reads bytes that the caller vouches for, and the address fits the word.
+    // SAFETY: as in `store`: each step reads bytes that the caller guarantees, and the address is a
+    // multiple of the word's size.
     unsafe {
         macro_rules! step {
             ($word:ty, $load:ident) => {
@@ -133,29 +140,29 @@ pub(super) unsafe fn load(from: *const u8, out: &mut [u8]) {
     }
 }
 
-/// Adds to a word, atomically; gives what it held before.
+/// Adds to a word atomically and returns its previous value.
 ///
 /// # Safety
-/// `word` is a multiple of 8, and mapped, writable memory that nothing reaches which the compiler believes to be
-/// exclusive or constant (no live Rust reference).
+/// `word` is a multiple of 8 and points to mapped, writable memory. No live Rust reference points
+/// to it, so the compiler cannot assume it to be exclusive or constant.
 #[inline]
 pub(super) unsafe fn fetch_add(word: *mut u64, add: u64) -> u64 {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { word::fetch_add(word, add) }
 }
 
-/// Replaces a word by what `update` makes of it, atomically; gives what it held before. `update` is called again when
-/// somebody else was faster.
+/// Replaces a word atomically by the result of `update` and returns its previous value. Calls
+/// `update` again if the word changed meanwhile.
 ///
 /// # Safety
 /// As for [`fetch_add`].
 #[inline]
 pub(super) unsafe fn fetch_update(word: *mut u64, update: impl Fn(u64) -> u64) -> u64 {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let mut seen = unsafe { word::load_u64(word) };
     loop {
-        // Stored even if it is the same value: it orders this operation with all others on the word.
-        // SAFETY: as the caller says.
+        // Stored even if the value is the same, to order this operation with all others on the
+        // word. SAFETY: guaranteed by the caller.
         let before = unsafe { word::compare_exchange(word, seen, update(seen)) };
         if before == seen {
             return before;
@@ -168,26 +175,28 @@ pub(super) unsafe fn fetch_update(word: *mut u64, update: impl Fn(u64) -> u64) -
 mod word {
     use core::arch::asm;
 
-    // No `nomem`, so the compiler moves no memory access across; x86-64 keeps loads in order and stores in order.
-    // That makes every store here a release and every load an acquire.
+    // Without `nomem` the compiler moves no memory access across the assembly. x86-64 keeps loads
+    // in order and stores in order, so every store here is a release and every load an acquire.
     macro_rules! access {
         ($word:ty, $class:ident, $modifier:literal, $load:ident, $store:ident) => {
             /// # Safety
-            /// `to` is mapped, writable and not behind a live Rust reference.
+            /// `to` is mapped and writable, and no live Rust reference points to it.
             #[inline(always)]
             pub(super) unsafe fn $store(to: *mut $word, value: $word, _is_last: bool) {
-                // SAFETY: as the caller says; the instruction writes the word and changes no flag.
+                // SAFETY: guaranteed by the caller; the instruction writes the word and changes no
+                // flag.
                 unsafe {
                     asm!(concat!("mov [{to}], {value", $modifier, "}"), to = in(reg) to,
                          value = in($class) value, options(nostack, preserves_flags));
                 }
             }
             /// # Safety
-            /// `from` is mapped, readable and not behind a live exclusive Rust reference.
+            /// `from` is mapped and readable, and no live exclusive Rust reference points to it.
             #[inline(always)]
             pub(super) unsafe fn $load(from: *const $word) -> $word {
                 let value: $word;
-                // SAFETY: as the caller says; the instruction reads the word, writes none and changes no flag.
+                // SAFETY: guaranteed by the caller; the instruction reads the word, writes none and
+                // changes no flag.
                 unsafe {
                     asm!(concat!("mov {value", $modifier, "}, [{from}]"), from = in(reg) from,
                          value = out($class) value, options(nostack, preserves_flags, readonly));
@@ -206,14 +215,15 @@ mod word {
     #[inline(always)]
     pub(super) unsafe fn fetch_add(word: *mut u64, add: u64) -> u64 {
         let mut value = add;
-        // SAFETY: as the caller says; a locked instruction, which orders every access before and after it.
+        // SAFETY: guaranteed by the caller; the locked instruction orders every access before and
+        // after it.
         unsafe {
             asm!("lock xadd [{word}], {value}", word = in(reg) word, value = inout(reg) value, options(nostack));
         }
         value
     }
 
-    /// Stores `new` if the word holds `expected`; gives what it held.
+    /// Stores `new` if the word equals `expected`; returns the previous value.
     ///
     /// # Safety
     /// As [`super::fetch_add`].
@@ -235,10 +245,10 @@ mod word {
 
     macro_rules! access {
         ($word:ty, $atomic:ty, $load:ident, $store:ident) => {
-            /// The last store of a run is a release of all before it.
+            /// The last store of a run is a release of all stores before it.
             ///
             /// # Safety
-            /// `to` is aligned, mapped, writable and not behind a live Rust reference.
+            /// `to` is aligned, mapped and writable, and no live Rust reference points to it.
             #[inline(always)]
             pub(super) unsafe fn $store(to: *mut $word, value: $word, is_last: bool) {
                 let ordering = if is_last {
@@ -246,14 +256,16 @@ mod word {
                 } else {
                     Ordering::Relaxed
                 };
-                // SAFETY: as the caller says.
+                // SAFETY: guaranteed by the caller.
                 unsafe { <$atomic>::from_ptr(to) }.store(value, ordering);
             }
             /// # Safety
-            /// `from` is aligned, mapped, readable and not behind a live exclusive Rust reference.
+            /// `from` is aligned, mapped and readable, and no live exclusive Rust reference points
+            /// to it.
             #[inline(always)]
             pub(super) unsafe fn $load(from: *const $word) -> $word {
-                // SAFETY: as the caller says; a load never writes, so the cast away from `const` has no effect.
+                // SAFETY: guaranteed by the caller; a load never writes, so the cast from `const`
+                // has no effect.
                 unsafe { <$atomic>::from_ptr(from.cast_mut()) }.load(Ordering::Relaxed)
             }
         };
@@ -267,17 +279,17 @@ mod word {
     /// As [`super::fetch_add`].
     #[inline(always)]
     pub(super) unsafe fn fetch_add(word: *mut u64, add: u64) -> u64 {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { AtomicU64::from_ptr(word) }.fetch_add(add, Ordering::SeqCst)
     }
 
-    /// Stores `new` if the word holds `expected`; gives what it held.
+    /// Stores `new` if the word equals `expected`; returns the previous value.
     ///
     /// # Safety
     /// As [`super::fetch_add`].
     #[inline(always)]
     pub(super) unsafe fn compare_exchange(word: *mut u64, expected: u64, new: u64) -> u64 {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let exchanged = unsafe { AtomicU64::from_ptr(word) }.compare_exchange(
             expected,
             new,

@@ -1,4 +1,4 @@
-//! One registered region: its memory, its rights, and who is using it now.
+//! A registered region: its memory, its rights and its current uses.
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -15,16 +15,18 @@ use super::backing::{Backing, Owner, RegionSpec};
 use super::error::{DeregisterError, OutOfRange};
 use super::{Access, Buffer, raw};
 
-/// Deregistered: nothing may touch the memory any more.
+/// Flag: the region is deregistered, and nothing may access the memory.
 const RETIRED: u64 = 1 << 63;
-/// The STag was invalidated: no transfer may use it. The local program still may, it owns the memory.
+/// Flag: the STag was invalidated, and no transfer may use it. The local program still may, because
+/// it owns the memory.
 const INVALID: u64 = 1 << 62;
 const PIN: u64 = 1 << 32;
 const PINS: u64 = INVALID - PIN;
 const USERS: u64 = PIN - 1;
 
-/// A registered region, or what a memory window is bound to: each binding is one of these, over a part of a region.
-/// What it is never changes; whether it may be used is in `state`.
+/// A registered region, or one binding of a memory window over part of a region.
+///
+/// The properties of a region never change. `state` says whether it may be used.
 pub(crate) struct Region {
     base: NonNull<u8>,
     len: usize,
@@ -32,21 +34,24 @@ pub(crate) struct Region {
     pd: u32,
     qp: Option<u32>,
     access: Access,
-    /// Whether anything may be placed here: for a window, into the region that it is bound to.
+    /// True if data may be placed here. For a window this depends on the region that it is bound
+    /// to.
     placeable: bool,
-    /// Whether the memory may be registered for local write.
+    /// True if the memory may be registered for local write.
     writable: bool,
     stag: STag,
-    /// Memory windows that are bound to it.
+    /// Number of memory windows bound to the region.
     windows: Mutex<u32>,
-    /// `RETIRED | INVALID | pins (30 bits) | short users (32 bits)`. Users and pins are only added while neither
-    /// flag is set (local use by the program: while `RETIRED` is not), so both counts only fall once it is.
+    /// `RETIRED | INVALID | pins (30 bits) | short users (32 bits)`. Uses and pins are only added
+    /// while neither flag is set (local uses by the program: while `RETIRED` is not set). So both
+    /// counts only fall once a flag is set.
     state: AtomicU64,
     owner: Owner,
 }
 
-// SAFETY: the memory is only reached through the copies of `raw`, which allow for racing accesses, and only between
-// `enter` or `pin` and the matching leave, or when an owner keeps it alive; `state` is atomic, the rest constant.
+// SAFETY: the memory is only accessed through the copies of `raw`, which allow for racing accesses.
+// That happens only between `enter` or `pin` and the matching leave, or while an owner keeps the
+// memory alive. `state` is atomic, the rest constant.
 unsafe impl Send for Region {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Region {}
@@ -81,32 +86,32 @@ impl Region {
         }
     }
 
-    /// The STag; lkey and rkey are the same number.
+    /// The STag, which is both lkey and rkey.
     pub(crate) fn stag(&self) -> STag {
         self.stag
     }
 
-    /// Bytes in the region.
+    /// Length in bytes.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// TO, and local address in an SGE, of the first byte.
+    /// TO of the first byte, and its local address in an SGE.
     pub(crate) fn to_base(&self) -> u64 {
         self.to_base
     }
 
-    /// True when `qp` of `pd` may use the region and no other QP may.
+    /// Returns true if only `qp` of `pd` may use the region.
     pub(super) fn is_exclusive_to(&self, pd: u32, qp: u32) -> bool {
         self.pd == pd && self.qp == Some(qp)
     }
 
-    /// The rights.
+    /// Access rights.
     pub(crate) fn access(&self) -> Access {
         self.access
     }
 
-    /// The buffer that the region owns, when it owns one.
+    /// The buffer that the region owns, if any.
     pub(crate) fn buffer(&self) -> Option<&Arc<Buffer>> {
         match &self.owner {
             Owner::Buffer(buffer) => Some(buffer),
@@ -114,7 +119,7 @@ impl Region {
         }
     }
 
-    /// The region that this window is bound to; `None` when it is a region itself.
+    /// The region that this window is bound to; `None` for a region.
     #[inline]
     pub(super) fn bound_to(&self) -> Option<&Arc<Region>> {
         match &self.owner {
@@ -123,17 +128,18 @@ impl Region {
         }
     }
 
-    /// The protection domain.
+    /// Protection domain.
     pub(crate) fn pd(&self) -> u32 {
         self.pd
     }
 
-    /// The one QP that may use it; `None` is every QP of the PD.
+    /// The only QP that may use the region; `None` allows every QP of the PD.
     pub(crate) fn qp(&self) -> Option<u32> {
         self.qp
     }
 
-    /// Whether anything may be placed here: registered for local write, or a window over a region that is.
+    /// Returns true if data may be placed here: the region is registered for local write, or the
+    /// window is bound to such a region.
     pub(super) fn is_placeable(&self) -> bool {
         self.placeable
     }
@@ -143,13 +149,15 @@ impl Region {
         Backing::again(self.base, self.len, self.writable, self.owner.clone())
     }
 
-    /// True until the STag is invalidated or deregistered; that of a window also when its region is.
+    /// Returns true until the STag is invalidated or deregistered. A window is valid only while its
+    /// region is.
     pub(super) fn is_valid(&self) -> bool {
         self.state.load(Ordering::Acquire) & (RETIRED | INVALID) == 0
             && self.bound_to().is_none_or(|region| region.is_valid())
     }
 
-    /// Counts one more window that is bound here. `false` once the STag was invalidated or deregistered.
+    /// Counts a window that is bound here. Returns false if the STag was invalidated or
+    /// deregistered.
     pub(super) fn add_window(&self) -> bool {
         let mut windows = self.windows.lock();
         let valid = self.is_valid();
@@ -157,23 +165,23 @@ impl Region {
         valid
     }
 
-    /// A window is not bound here any more.
+    /// Removes a window from the count of those bound here.
     pub(super) fn remove_window(&self) {
         *self.windows.lock() -= 1;
     }
 
-    /// Windows that are bound here.
+    /// Number of windows bound here.
     pub(super) fn windows(&self) -> u32 {
         *self.windows.lock()
     }
 
-    /// True when `pd` and `qp` may use the region.
+    /// Returns true if `qp` of `pd` may use the region.
     #[inline]
     pub(super) fn is_associated(&self, pd: u32, qp: u32) -> bool {
         self.pd == pd && self.qp.is_none_or(|only| only == qp)
     }
 
-    /// Offset of `len` bytes from TO (or address) `to` on, when all of them are in the region.
+    /// Offset of `to` (a TO or address) in the region, if all `len` bytes from there on are inside.
     #[inline]
     pub(super) fn offset_of(&self, to: u64, len: u64) -> Option<usize> {
         let offset = to.checked_sub(self.to_base)?;
@@ -182,7 +190,7 @@ impl Region {
         inside.then_some(offset as usize)
     }
 
-    /// Begins a short use (one copy). `None` once the STag was invalidated or deregistered.
+    /// Begins a short use (one copy). `None` if the STag was invalidated or deregistered.
     #[inline]
     pub(super) fn enter(&self) -> Option<Use<'_>> {
         self.enter_unless(RETIRED | INVALID)
@@ -190,8 +198,9 @@ impl Region {
 
     #[inline]
     fn enter_unless(&self, flags: u64) -> Option<Use<'_>> {
-        // Adding first and looking at what was there keeps this to one atomic operation. A late comer is counted
-        // for a moment; who waits for the users to leave waits that moment longer.
+        // Adding first and checking the previous value takes only one atomic operation. A use that
+        // comes too late is counted for a moment, and a thread that waits for the users waits that
+        // moment longer.
         let before = self.state.fetch_add(1, Ordering::Acquire);
         let entered = before & flags == 0
             && match &self.owner {
@@ -204,8 +213,8 @@ impl Region {
         entered.then(|| Use { region: self })
     }
 
-    /// Begins a long use: until [`remove_pin`](Self::remove_pin) deregistration says Busy. `false` once the STag was
-    /// invalidated or deregistered (or in the case of 2^30 pins).
+    /// Begins a long use: deregistration reports `Busy` until [`remove_pin`](Self::remove_pin).
+    /// Returns false if the STag was invalidated or deregistered, or if there are 2^30 - 1 pins.
     pub(super) fn add_pin(&self) -> bool {
         let add = |state: u64| {
             let may = state & (RETIRED | INVALID) == 0 && state & PINS != PINS;
@@ -221,16 +230,17 @@ impl Region {
         self.state.fetch_sub(PIN, Ordering::Release);
     }
 
-    /// Ends all use of the STag by transfers: none starts any more, and none is in a copy when this returns
-    /// (RFC 5042 section 6.2.2). Pins that are still held are reported: their bytes may still be sent.
+    /// Ends all use of the STag by transfers: none starts any more, and no copy is in progress when
+    /// this returns (RFC 5042 section 6.2.2). Returns the number of pins; their bytes may still be
+    /// sent.
     pub(super) fn invalidate(&self) -> u32 {
         let state = self.state.fetch_or(INVALID, Ordering::AcqRel);
         self.wait_for_users();
         pins(state)
     }
 
-    /// As [`invalidate`](Self::invalidate), unless windows are bound here: then nothing changes, and their count is the
-    /// error.
+    /// As [`invalidate`](Self::invalidate), unless windows are bound here. In that case nothing
+    /// changes, and the error is their number.
     pub(super) fn invalidate_unless_bound(&self) -> Result<(), u32> {
         let windows = self.windows.lock();
         if *windows > 0 {
@@ -242,9 +252,11 @@ impl Region {
         Ok(())
     }
 
-    /// Ends all use of the memory, unless it is pinned or windows are bound to it; then nothing changes.
+    /// Ends all use of the memory. Fails without any change if it is pinned or windows are bound to
+    /// it.
     pub(super) fn retire(&self) -> Result<(), DeregisterError> {
-        // No window is bound between this look and the end: `add_window` looks at the state under the same lock.
+        // `add_window` checks the state under the same lock, so no window is bound between this
+        // check and the end.
         let windows = self.windows.lock();
         if *windows > 0 {
             return Err(DeregisterError::WindowsBound { count: *windows });
@@ -263,40 +275,48 @@ impl Region {
         }
     }
 
-    /// Ends all use of the memory but for the pins that are held (the owner or the device is going away).
+    /// Ends all use of the memory except by existing pins, because the owner or the device goes
+    /// away.
     pub(super) fn retire_at_once(&self) {
         self.state.fetch_or(RETIRED | INVALID, Ordering::AcqRel);
         self.wait_for_users();
     }
 
-    /// Waits until no copy is going on, and no call of the LLP that takes bytes from here. Both are bounded and wait for nothing, so this is
-    /// short (but where a capture is written into a pipe that nobody reads); it must not be called by a thread that is in one itself (guards
-    /// leave this module for framing alone, and a [`LentRun`](super::LentRun) is given back before anything is invalidated).
+    /// Waits until no copy and no call of the LLP uses the memory.
+    ///
+    /// Both are bounded and wait for nothing, so this takes a short time (except if a capture is
+    /// written into a pipe that no program reads). A thread that is itself in such a use must not
+    /// call this. For that reason guards leave this module only for framing, and a
+    /// [`LentRun`](super::LentRun) is dropped before anything is invalidated.
     fn wait_for_users(&self) {
         let mut spins = 0_u32;
         while self.state.load(Ordering::Acquire) & USERS != 0 {
             match spins {
                 0..64 => core::hint::spin_loop(),
                 64..1024 => thread::yield_now(),
-                // To yield gives nothing to a thread that was interrupted in its copy and has a lower priority.
+                // Yielding does not help a thread of lower priority that was interrupted in its
+                // copy.
                 _ => thread::sleep(Duration::from_micros(50)),
             }
             spins = spins.saturating_add(1);
         }
     }
 
-    /// Copies bytes out for the program that owns the memory, whatever became of the STag (RFC 5042 section 6.2.2:
-    /// a program first revokes the STag, then looks at the bytes).
+    /// Copies bytes out for the program that owns the memory, also after the STag was invalidated
+    /// (RFC 5042 section 6.2.2: a program first revokes the STag, then reads the bytes).
     pub(crate) fn read_at(&self, offset: usize, out: &mut [u8]) -> Result<(), OutOfRange> {
         let _use = self.enter_local(offset, out.len())?;
-        // SAFETY: the range was checked, and the memory is there: owned, or not deregistered and in use.
+        // SAFETY: the range was checked. The memory exists: it is owned, or in use and not
+        // deregistered.
         unsafe { raw::load(self.base.as_ptr().add(offset), out) };
         fence(Ordering::Acquire);
         Ok(())
     }
 
-    /// Copies bytes in for the program that owns the memory. Refused, as if the region were empty, when it is the
-    /// program's own memory and not registered for local write, or a mapping that is only for reading.
+    /// Copies bytes in for the program that owns the memory.
+    ///
+    /// Refused with a size of 0 if it is the program's own memory without local write, or a
+    /// read-only mapping.
     pub(crate) fn write_at(&self, offset: usize, octets: &[u8]) -> Result<(), OutOfRange> {
         let _use = self.enter_local(offset, octets.len())?;
         let ours = self.buffer().is_some_and(|buffer| buffer.is_writable());
@@ -307,7 +327,8 @@ impl Region {
                 size: 0,
             });
         }
-        // SAFETY: as for `read_at`, and writable: our own buffer, or registered for local write.
+        // SAFETY: as for `read_at`, and writable: an owned buffer, or memory registered for local
+        // write.
         unsafe { raw::store(self.base.as_ptr().add(offset), octets) };
         Ok(())
     }
@@ -338,7 +359,7 @@ fn pins(state: u64) -> u32 {
     ((state & PINS) >> 32) as u32
 }
 
-/// In words, to follow "STag 0x...: " in a sentence.
+/// Describes the region, to follow "STag 0x...: " in a sentence.
 impl fmt::Display for Region {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let article = if self.is_valid() {
@@ -388,14 +409,15 @@ impl fmt::Debug for Region {
     }
 }
 
-/// A short use of a region: while it lives the memory is there. Held for a copy, never across a wait.
+/// A short use of a region. The memory exists while it lives. Held for a copy, never across a wait.
 pub(super) struct Use<'a> {
     region: &'a Region,
 }
 
 impl Use<'_> {
-    /// Copies `octets` to `offset`, in address order, the last byte last. `false`, and nothing is copied, when the
-    /// range is not in the region or the region is not registered for local write (a window: the region behind it).
+    /// Copies the bytes to `offset`, in address order, the last byte last. Returns false and copies
+    /// nothing if the range is outside the region, or if the region (for a window: the region that
+    /// it is bound to) is not registered for local write.
     #[inline]
     pub(super) fn place(&self, offset: usize, octets: &[u8]) -> bool {
         let region = self.region;
@@ -405,15 +427,16 @@ impl Use<'_> {
         if !inside || !region.placeable {
             return false;
         }
-        // SAFETY: the range is in the region, whose memory is there while a use is counted, and which was registered
-        // as writable. No Rust reference to it exists: `Buffer` never hands one out, and for the program's own
-        // memory `Backing::in_place` asks for it. So `octets` cannot overlap it either.
+        // SAFETY: the range lies in the region, which was registered as writable and whose memory
+        // exists while a use is counted. No Rust reference to it exists: `Buffer` never hands one
+        // out, and `Backing::in_place` requires it for the program's own memory. So the source
+        // cannot overlap it either.
         unsafe { raw::store(region.base.as_ptr().add(offset), octets) };
         true
     }
 
-    /// Copies bytes from `offset` on, and takes what was copied into the CRC, if there is one. `false`, and nothing is
-    /// done, when the range is not in the region.
+    /// Copies bytes from `offset` on and adds them to the CRC, if there is one. Returns false and
+    /// does nothing if the range is outside the region.
     #[inline]
     pub(super) fn copy_out(&self, offset: usize, out: &mut [u8], crc: Option<&mut Crc32c>) -> bool {
         let Some(from) = self.region.pointer(offset, out.len()) else {
@@ -429,8 +452,8 @@ impl Use<'_> {
         true
     }
 
-    /// Takes `len` bytes from `offset` on into the CRC. `false`, and nothing is done, when the range is not in the
-    /// region.
+    /// Adds `len` bytes from `offset` on to the CRC. Returns false and does nothing if the range is
+    /// outside the region.
     pub(super) fn checksum(&self, offset: usize, len: usize, crc: &mut Crc32c) -> bool {
         let Some(from) = self.region.pointer(offset, len) else {
             return false;
@@ -440,12 +463,11 @@ impl Use<'_> {
         true
     }
 
-    /// The region.
     pub(super) fn region(&self) -> &Region {
         self.region
     }
 
-    /// Leaves without ending the use: [`Region::leave`] does.
+    /// Drops the guard without ending the use; [`Region::leave`] ends it.
     pub(super) fn keep(self) {
         core::mem::forget(self);
     }
@@ -468,14 +490,14 @@ impl Region {
         self.state.fetch_sub(1, Ordering::Release);
     }
 
-    /// Address of the byte at `offset`; `None` when the range is not in the region. The memory is there while the
-    /// region is in use or pinned.
+    /// Address of the byte at `offset`; `None` if the range is outside the region. The memory
+    /// exists only while the region is in use or pinned.
     pub(super) fn pointer(&self, offset: usize, len: usize) -> Option<*const u8> {
         let inside = offset.checked_add(len).is_some_and(|end| end <= self.len);
         inside.then(|| self.base.as_ptr().wrapping_add(offset).cast_const())
     }
 
-    /// Takes up a use that was [kept](Use::keep), to keep it again or to end it.
+    /// Resumes a use that was [kept](Use::keep).
     pub(super) fn resume(&self) -> Use<'_> {
         Use { region: self }
     }

@@ -1,4 +1,4 @@
-//! Bytes of registered memory that the LLP takes from where they lie.
+//! Bytes of registered memory that the LLP reads in place.
 
 use std::fmt;
 use std::ops::Deref;
@@ -8,7 +8,7 @@ use uwarp_llp::Piece;
 
 use super::region::{Region, Use};
 
-/// A run of bytes of a region, whose memory somebody keeps.
+/// A run of bytes of a region whose memory is kept alive.
 pub(crate) struct Run {
     region: Arc<Region>,
     offset: usize,
@@ -16,7 +16,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Bytes in the run.
+    /// Length in bytes.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -25,15 +25,16 @@ impl Run {
     pub(crate) fn piece(&self, skip: usize) -> Piece<'_> {
         let skip = skip.min(self.len);
         match self.region.pointer(self.offset + skip, self.len - skip) {
-            // SAFETY: the range is in the region, whose memory stays mapped and readable from any thread while it is
-            // pinned or in use, which it is as long as there is a run, hence as long as `self` is borrowed, which is the
-            // lifetime of the piece. A region has at most `isize::MAX` bytes.
+            // SAFETY: the range lies in the region. Its memory stays mapped and readable from any
+            // thread while the region is pinned or in use. It is, as long as the run exists, hence
+            // while `self` is borrowed, which is the lifetime of the piece. A region has at most
+            // `isize::MAX` bytes.
             Some(pointer) => unsafe { Piece::from_raw(pointer, self.len - skip) },
             None => Piece::from(&[]),
         }
     }
 
-    /// Appends a copy of `len` bytes from `skip` on (as many as there are) to `out`.
+    /// Appends a copy of at most `len` bytes from `skip` on to `out`.
     pub(crate) fn copy_to(&self, skip: usize, len: usize, out: &mut Vec<u8>) {
         self.piece(skip).append_to(len, out);
     }
@@ -54,12 +55,12 @@ impl fmt::Debug for Run {
     }
 }
 
-/// What this side sends: as long as it lives, the memory stays and deregistration says Busy.
+/// A run that this side sends. While it lives the memory stays, and deregistration reports `Busy`.
 #[derive(Debug)]
 pub(crate) struct PinnedRun(Run);
 
 impl PinnedRun {
-    /// Takes over a pin that was added to the region.
+    /// Takes over a pin of the region.
     pub(super) fn adopt(region: Arc<Region>, offset: usize, len: usize) -> Self {
         Self(Run {
             region,
@@ -83,14 +84,15 @@ impl Drop for PinnedRun {
     }
 }
 
-/// What a peer reads: as long as it lives, the memory stays and deregistration waits, for the peer is not to be a
-/// reason to say Busy. So it lives for as long as one call of the LLP takes, and its thread must not
-/// invalidate the STag meanwhile.
+/// A run that a peer reads. While it lives the memory stays, and deregistration waits for it.
+///
+/// A peer must not make deregistration fail with `Busy`. So the run lives only during one call of
+/// the LLP, and its thread must not invalidate the STag meanwhile.
 #[derive(Debug)]
 pub(crate) struct LentRun(Run);
 
 impl LentRun {
-    /// `None` once the STag was invalidated or deregistered.
+    /// Enters the region; `None` if the STag was invalidated or deregistered.
     pub(super) fn enter(region: &Arc<Region>, offset: usize, len: usize) -> Option<Self> {
         region.enter().map(Use::keep)?;
         Some(Self(Run {

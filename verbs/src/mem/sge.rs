@@ -10,32 +10,34 @@ use super::run::PinnedRun;
 use super::table::{RegionTable, check_sge};
 use super::target::copied;
 
-/// A scatter/gather element (`ibv_sge`): a run of registered memory. It has the layout of `ibv_sge`: a list of the one is a list
-/// of the other.
+/// A scatter/gather element (`ibv_sge`): a run of registered memory.
+///
+/// It has the layout of `ibv_sge`, so a list of one type is a list of the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(C)]
 pub struct Sge {
-    /// Address of the first byte, as the region counts them (the memory address, unless registered otherwise).
+    /// Address of the first byte in the region's address space (the memory address, unless
+    /// registered otherwise).
     pub addr: u64,
-    /// Bytes. With 0 neither address nor lkey is looked at.
+    /// Length in bytes. With 0, address and lkey are ignored.
     pub len: u32,
-    /// The key of the region.
+    /// Key of the region.
     pub lkey: u32,
 }
 
-/// One resolved element, not empty.
+/// A resolved, non-empty element.
 struct Entry {
     region: Arc<Region>,
     /// Offset in the region.
     offset: usize,
-    /// Bytes of the message before this element.
+    /// Number of bytes of the message before this element.
     start: usize,
     len: usize,
-    /// Index in the list as posted.
+    /// Index in the posted list.
     index: u32,
 }
 
-/// The registered memory of one work request. Made to be used again: clearing keeps its allocation.
+/// The registered memory of one work request. Reused: clearing it keeps the allocation.
 #[derive(Default)]
 pub(crate) struct SgList {
     entries: Vec<Entry>,
@@ -44,15 +46,17 @@ pub(crate) struct SgList {
 }
 
 impl SgList {
-    /// Forgets the elements; keeps the allocation.
+    /// Removes the elements; keeps the allocation.
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
         self.total = 0;
         self.writable = false;
     }
 
-    /// Fills the list from a work request of `qp`, and gives its bytes. With `need_local_write` it may be placed
-    /// into (a receive, the sink of a Read); without, it is only a source. After an error the list is empty.
+    /// Fills the list from a work request of `qp` and returns its length in bytes.
+    ///
+    /// `need_local_write` is true if data will be placed (a receive, the sink of a Read). Otherwise
+    /// the list is only a source. After an error the list is empty.
     pub(crate) fn resolve(
         &mut self,
         table: &RegionTable,
@@ -64,8 +68,8 @@ impl SgList {
         self.resolve_behind(None, table, (pd, qp), sges, need_local_write)
     }
 
-    /// As [`Self::resolve`], in a queue behind a request with this list: the region that its last element names is mostly
-    /// named again, and is not looked up then.
+    /// As [`Self::resolve`]. `before` is the list of the previous request in the queue: consecutive
+    /// requests mostly name one region, and the region of its last element is not looked up again.
     #[inline]
     pub(crate) fn resolve_behind(
         &mut self,
@@ -77,7 +81,7 @@ impl SgList {
     ) -> Result<u32, LocalFault> {
         let recent = before.and_then(|list| list.entries.last());
         let check = |sge: &Sge| {
-            // An STag that was invalidated may stand for another region by now.
+            // An invalidated STag may name another region by now.
             let named =
                 |entry: &&Entry| entry.region.stag().0 == sge.lkey && entry.region.is_valid();
             let Some(Entry { region, .. }) = recent.filter(named) else {
@@ -128,10 +132,11 @@ impl SgList {
         Ok(())
     }
 
-    /// Places bytes at an offset of the message, element by element, in address order, the last byte last.
+    /// Places bytes at an offset of the message, in address order, the last byte last.
     ///
     /// # Errors
-    /// When a region was revoked meanwhile, or the list is too short (nothing is placed then) or not writable.
+    /// A fault if a region was revoked, if the list is too short (nothing is placed), or if it is
+    /// not writable.
     #[inline]
     pub(crate) fn place(&self, message_offset: usize, octets: &[u8]) -> Result<(), LocalFault> {
         self.check_range(message_offset, octets.len())?;
@@ -150,7 +155,7 @@ impl SgList {
         Ok(())
     }
 
-    /// Places bytes at an offset of an element, which has room for them.
+    /// Places bytes at an offset of an element that has room for them.
     #[inline]
     fn place_in(&self, entry: &Entry, at: usize, octets: &[u8]) -> Result<(), LocalFault> {
         let lkey = entry.region.stag().0;
@@ -163,11 +168,11 @@ impl SgList {
         Err(entry.fault(LocalFaultKind::NotWritable { lkey }))
     }
 
-    /// A range of the message as a payload (offsets count from the start of the message), for as long as framing
-    /// takes: deregistration waits for the guard.
+    /// A range of the message as a payload, for framing. Deregistration waits until the guard is
+    /// dropped. Offsets count from the start of the message.
     ///
     /// # Errors
-    /// When a region that the range touches was revoked meanwhile, or the list is too short.
+    /// A fault if a region of the range was revoked, or if the list is too short.
     pub(crate) fn source(&self, offset: usize, len: usize) -> Result<SgSource<'_>, LocalFault> {
         self.check_range(offset, len)?;
         let mut source = SgSource {
@@ -179,16 +184,16 @@ impl SgList {
         for part in self.parts(offset, len) {
             let lkey = part.entry.region.stag().0;
             let fault = part.entry.fault(LocalFaultKind::InvalidKey { lkey });
-            // On an error the guard, as far as it got, is dropped and leaves again.
+            // On an error the guard is dropped and leaves the regions entered so far.
             part.entry.region.enter().ok_or(fault)?.keep();
             source.entered += part.len;
         }
         Ok(source)
     }
 
-    /// Pins the memory of a range of the message, for sending it from where it lies, and gives its runs in order, each
-    /// with a pin of its own. `false`, and nothing is pinned or given, when a region was revoked meanwhile or the list
-    /// is too short.
+    /// Pins the memory of a range for sending it in place. Passes its runs to `each` in order, each
+    /// with its own pin. Returns false and pins nothing if a region was revoked or the list is too
+    /// short.
     pub(crate) fn pin(&self, offset: usize, len: usize, each: impl FnMut(PinnedRun)) -> bool {
         if self.check_range(offset, len).is_err() {
             return false;
@@ -227,7 +232,7 @@ impl SgList {
         })
     }
 
-    /// The parts of elements that make up a range; none of them is empty.
+    /// The parts of elements that form a range; none is empty.
     #[inline]
     fn parts(&self, offset: usize, len: usize) -> impl Iterator<Item = Part<'_>> {
         let end = offset.saturating_add(len);
@@ -267,10 +272,10 @@ impl Entry {
     }
 }
 
-/// A part of an element.
+/// Part of an element.
 struct Part<'a> {
     entry: &'a Entry,
-    /// First byte, counted in the element.
+    /// Offset of its first byte in the element.
     at: usize,
     len: usize,
 }
@@ -286,7 +291,7 @@ impl core::fmt::Debug for SgList {
     }
 }
 
-/// A range of an [`SgList`], readable while this lives. Not to be held across a wait.
+/// A range of an [`SgList`], readable while this lives. Must not be held across a wait.
 pub(crate) struct SgSource<'a> {
     list: &'a SgList,
     offset: usize,
@@ -296,7 +301,7 @@ pub(crate) struct SgSource<'a> {
 }
 
 impl SgSource<'_> {
-    /// Whether these bytes of the message are in the range.
+    /// Returns true if these bytes of the message are in the range.
     fn has(&self, offset: usize, len: usize) -> bool {
         let end = offset.checked_add(len);
         offset >= self.offset && end.is_some_and(|end| end <= self.offset + self.len)

@@ -1,8 +1,8 @@
 //! STags that work requests make valid and invalid: memory windows and fast-registered regions.
 //!
-//! Such an STag has an index that stays, with a *slot* in the table, and a key that changes with every use. What it
-//! reaches while it is valid is a [`Region`] of its own, made when the work request is carried out and given up when the
-//! STag is invalidated. So a peer's access is checked, entered and waited for as that of any region.
+//! Such an STag has a fixed index, with a *slot* in the table, and a key that changes with every
+//! use. Each time it becomes valid, the work request creates a new [`Region`]; invalidation drops
+//! that region. So a peer's access is checked, entered and waited for as with any other region.
 //!
 //! ```text
 //!                 bind, register (key k)
@@ -25,15 +25,16 @@ use super::region::Region;
 use super::table::{Asker, Entry, RegionTable};
 use super::{Access, Buffer, LocalFaultKind, Sge};
 
-/// The kinds of memory windows, as the verbs name them.
+/// Types of memory windows, named as in the verbs specification.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum WindowKind {
-    /// Bound by [`Qp::bind_mw`](crate::Qp::bind_mw), for every QP of the protection domain. A new bind ends the old one; only the
-    /// program itself ends it (never a peer).
+    /// Bound by [`Qp::bind_mw`](crate::Qp::bind_mw), for every QP of the protection domain.
+    ///
+    /// A new bind ends the old one. Only the local program can end a binding, never a peer.
     Type1,
-    /// Bound by a work request, for the QP that this was posted to, whichever domain that QP is of.
+    /// Bound by a work request, for the QP that it was posted to, whatever the domain of that QP.
     Type2A,
-    /// Bound by a work request, for the QP that this was posted to within its protection domain.
+    /// Bound by a work request, for the QP that it was posted to within its protection domain.
     Type2B,
 }
 
@@ -47,24 +48,25 @@ impl fmt::Display for WindowKind {
     }
 }
 
-/// What a memory window is to show (`ibv_mw_bind_info`).
+/// Parameters of a bind (`ibv_mw_bind_info`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WindowBind {
-    /// Key of the region, which has to be registered with [`Access::WINDOW_BIND`].
+    /// Key of the region, which must be registered with [`Access::WINDOW_BIND`].
     pub lkey: u32,
-    /// First byte, as the region counts them.
+    /// Address of the first byte in the region's address space.
     pub addr: u64,
-    /// Bytes. 0 unbinds a window of type 1, and is an error with the others.
+    /// Length in bytes. 0 unbinds a window of type 1 and is an error for the others.
     pub len: u64,
-    /// What the peer may do: remote rights only. Remote write and remote atomic need a region registered for local
-    /// write.
+    /// Rights of the peer: remote rights only.
+    ///
+    /// Remote write and remote atomic need a region registered for local write.
     pub access: Access,
-    /// Whether the peer counts from 0 (`IBV_ACCESS_ZERO_BASED`), and not as the region does.
+    /// True if the TOs of the window start at 0 (`IBV_ACCESS_ZERO_BASED`) instead of at `addr`.
     pub zero_based: bool,
 }
 
 impl WindowBind {
-    /// The same, but the peer counts from 0 (`IBV_ACCESS_ZERO_BASED`).
+    /// Makes the TOs of the window start at 0 (`IBV_ACCESS_ZERO_BASED`).
     #[must_use]
     pub fn zero_based(mut self) -> Self {
         self.zero_based = true;
@@ -72,26 +74,28 @@ impl WindowBind {
     }
 }
 
-/// What a fast registration is to make valid (the kernel's `ib_reg_wr`).
+/// Parameters of a fast registration (`ib_reg_wr` in the kernel).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FastRegister {
-    /// The STag that it shall have: index of the fast region, and a key that it did not have last.
+    /// The new STag: the index of the fast region, and a key other than the previous one.
     pub stag: u32,
-    /// First byte, counted in the memory of the fast region.
+    /// Offset of the first byte in the memory of the fast region.
     pub offset: u64,
-    /// Bytes, 1 at least.
+    /// Length in bytes, at least 1.
     pub len: u64,
     /// TO of the first byte, and its address in SGEs.
     pub iova: u64,
-    /// What it may be used for.
+    /// Access rights.
     pub access: Access,
-    /// Whether all QPs of the domain may use it, and not only the one that the request is posted to. Only what is
-    /// for one QP alone may be invalidated by a peer (5040-8.1.1-04).
+    /// True if all QPs of the domain may use it, false if only the QP that the request is posted to
+    /// may.
+    ///
+    /// A peer may invalidate only a registration for a single QP (5040-8.1.1-04).
     pub for_pd: bool,
 }
 
 impl FastRegister {
-    /// Whether an SGE (not empty) may use what this will have registered.
+    /// Checks whether a non-empty SGE may use the memory after this registration.
     pub(crate) fn check_sge(&self, sge: &Sge, write: bool) -> Result<(), LocalFaultKind> {
         let &Sge { addr, len, lkey } = sge;
         if write && !self.access.contains(Access::LOCAL_WRITE) {
@@ -106,32 +110,33 @@ impl FastRegister {
     }
 }
 
-/// What a slot is for.
+/// Purpose of a slot.
 pub(crate) enum Purpose {
     Window(WindowKind),
     /// Fast registration of parts of this memory.
     Fast(Arc<Buffer>),
 }
 
-/// What stays of an STag whose validity comes and goes.
+/// State of an STag that outlasts its validity.
 pub(super) struct Slot {
     purpose: Purpose,
     pd: u32,
-    /// Key that it has, or had last, or was told of at first.
+    /// The current key, or the previous one if the STag is not valid. Initially the key that the
+    /// STag was reserved with.
     key: u8,
-    /// Whether it was valid with this key: then the next one has to be another, or what peers know of the old STag
-    /// would come to life again.
+    /// True if the STag was valid with this key. The next key must differ, or the old STag, which
+    /// peers may know, would become valid again.
     used: bool,
-    /// The QP that it was made valid for, and that ends this with itself.
+    /// The QP that the STag was made valid for; the end of that QP's stream makes it invalid.
     qp: Option<u32>,
 }
 
-/// Why a work request on an STag was not carried out. All of them are the local program's.
+/// Reason why a work request on an STag failed. The local program is at fault in all cases.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum SlotFault {
-    #[error("STag {stag:#010x} is not that of a memory window (never allocated, or deallocated)")]
+    #[error("STag {stag:#010x} names no memory window (never allocated, or deallocated)")]
     NoWindow { stag: u32 },
-    #[error("STag {stag:#010x} is not that of a fast region (never allocated, or deallocated)")]
+    #[error("STag {stag:#010x} names no fast region (never allocated, or deallocated)")]
     NoFastRegion { stag: u32 },
     #[error(
         "memory window {stag:#010x} is of {kind}: type 1 is bound with Qp::bind_mw, types 2A and 2B with a work request"
@@ -142,7 +147,7 @@ pub(crate) enum SlotFault {
     #[error("STag {stag:#010x} is still valid (as {now:#010x})")]
     StillValid { stag: u32, now: u32 },
     #[error(
-        "STag {stag:#010x} has the key that was used last, and would make the old STag good again"
+        "STag {stag:#010x} has the previous key, which would make the old STag valid again"
     )]
     SameKey { stag: u32 },
     #[error("lkey {lkey:#010x} names no valid memory region")]
@@ -152,7 +157,7 @@ pub(crate) enum SlotFault {
     )]
     NoBindRight { lkey: u32 },
     #[error(
-        "a window with {access} was asked for, of a region that allows {region}: a window has remote rights only, and needs local write on its region for remote write and remote atomic"
+        "the bind requests {access} of a region that allows {region}: a window has remote rights only, and its region needs local write for remote write and remote atomic"
     )]
     Rights { access: Access, region: Access },
     #[error("{len} bytes at {addr:#x} are not inside the memory ({size} bytes from {base:#x} on)")]
@@ -162,21 +167,21 @@ pub(crate) enum SlotFault {
         base: u64,
         size: u64,
     },
-    #[error("a bind of 0 bytes, of a window that is not of type 1")]
+    #[error("a bind of 0 bytes is only valid for a window of type 1")]
     NoOctets,
     #[error("{0}")]
     Register(RegisterError),
     #[error("STag {stag:#010x} is not valid, so there is nothing to invalidate")]
     NotValid { stag: u32 },
     #[error(
-        "STag {stag:#010x} is that of a window of type 1, which is unbound by a bind of 0 bytes"
+        "STag {stag:#010x} names a window of type 1, which a bind of 0 bytes unbinds"
     )]
     Type1 { stag: u32 },
     #[error("{count} memory window(s) are bound to region {stag:#010x}")]
     WindowsBound { stag: u32, count: u32 },
 }
 
-/// What a window or a fast registration had before, to be ended without a lock.
+/// The previous region of a slot, to be ended without holding a lock.
 struct Former(Option<Arc<Region>>);
 
 impl Former {
@@ -192,7 +197,7 @@ impl Former {
 }
 
 impl Slot {
-    /// The slot as the table keeps it, with the key of its first STag.
+    /// Creates the slot with the key of its first STag.
     pub(super) fn new(purpose: Purpose, pd: u32, key: u8) -> Self {
         Self {
             purpose,
@@ -203,7 +208,7 @@ impl Slot {
         }
     }
 
-    /// In words, while it is not valid.
+    /// Describes the slot while it is not valid.
     pub(super) fn describe(&self) -> String {
         match &self.purpose {
             Purpose::Window(kind) => format!("a memory window ({kind}), not bound"),
@@ -214,7 +219,7 @@ impl Slot {
         }
     }
 
-    /// The rules for the next STag.
+    /// Checks the rules for the next STag.
     fn check_next(&self, stag: u32, asker: &Asker) -> Result<(), SlotFault> {
         if self.pd != asker.pd {
             return Err(SlotFault::NotAssociated { stag });
@@ -225,7 +230,7 @@ impl Slot {
         Ok(())
     }
 
-    /// It has this STag from now on. True when `qp` is one that did not have it before.
+    /// Sets the STag of the slot. Returns true if `qp` did not have this slot before.
     fn rotate(&mut self, stag: u32, qp: Option<u32>) -> bool {
         self.key = stag as u8;
         self.used = true;
@@ -235,7 +240,7 @@ impl Slot {
     }
 }
 
-/// The region of a window, or the bytes of it that a bind names.
+/// Checks a bind against its region. Returns the offset of the bound bytes in the region.
 fn check_bind(region: &Region, bind: &WindowBind, asker: &Asker) -> Result<usize, SlotFault> {
     let WindowBind {
         lkey, addr, len, ..
@@ -248,7 +253,7 @@ fn check_bind(region: &Region, bind: &WindowBind, asker: &Asker) -> Result<usize
         return Err(SlotFault::NoBindRight { lkey });
     }
     let local = access.contains(Access::LOCAL_WRITE) || access.contains(Access::WINDOW_BIND);
-    // Remote write and remote atomic.
+    // True for remote write and remote atomic.
     let writes = access.lacks_local_write();
     if local || (writes && !own.contains(Access::LOCAL_WRITE)) {
         let region = own;
@@ -263,7 +268,7 @@ fn check_bind(region: &Region, bind: &WindowBind, asker: &Asker) -> Result<usize
 }
 
 impl RegionTable {
-    /// An STag that is not valid yet.
+    /// Reserves an STag that is not valid yet.
     pub(crate) fn reserve(&self, pd: u32, purpose: Purpose) -> Result<STag, RegisterError> {
         self.add(pd, |stag| Entry {
             pd,
@@ -272,7 +277,7 @@ impl RegionTable {
         })
     }
 
-    /// The STag that a slot has or had last.
+    /// The current or the previous STag of a slot.
     pub(crate) fn slot_stag(&self, index: u32) -> STag {
         self.with_entry(index, |entry| {
             let slot = entry.slot.as_ref();
@@ -281,7 +286,7 @@ impl RegionTable {
         .unwrap_or(STag(index << 8))
     }
 
-    /// Whether a slot is valid now.
+    /// Returns true if the slot is valid now.
     pub(crate) fn slot_is_valid(&self, index: u32) -> bool {
         let valid = |entry: &mut Entry| {
             entry
@@ -292,7 +297,8 @@ impl RegionTable {
         self.with_entry(index, valid).unwrap_or(false)
     }
 
-    /// Deallocates a slot, valid or not: when this returns nothing is reached through it any more.
+    /// Deallocates a slot, valid or not. When this returns, nothing is accessed through it any
+    /// more.
     pub(crate) fn free(&self, index: u32) {
         if !self.is_here() {
             return;
@@ -302,8 +308,10 @@ impl RegionTable {
         }
     }
 
-    /// Binds a window, or unbinds one of type 1. `by_call`: the request came from `Qp::bind_mw`. True when the
-    /// STag is one that the asking QP has to end with itself, and did not have before.
+    /// Binds a window, or unbinds one of type 1. `by_call` is true for a request from
+    /// `Qp::bind_mw`.
+    ///
+    /// Returns true if the STag is new to the asking QP, and is to be ended with that QP's stream.
     pub(crate) fn bind(
         &self,
         stag: u32,
@@ -357,7 +365,7 @@ impl RegionTable {
         Ok(listed)
     }
 
-    /// Whether an STag is that of a fast region of this protection domain, with whatever key.
+    /// Returns true if an STag, with any key, belongs to a fast region of this protection domain.
     pub(crate) fn is_fast(&self, stag: u32, pd: u32) -> bool {
         self.with_entry(stag >> 8, |entry| {
             let slot = entry.slot.as_ref();
@@ -366,7 +374,7 @@ impl RegionTable {
         .unwrap_or(false)
     }
 
-    /// Makes a part of a fast region valid. The result is as for [`bind`](Self::bind).
+    /// Makes part of a fast region valid. The result is as for [`bind`](Self::bind).
     pub(crate) fn register_fast(
         &self,
         register: &FastRegister,
@@ -409,7 +417,8 @@ impl RegionTable {
         Ok(listed)
     }
 
-    /// Invalidates an STag for the program of the asking QP: a window of type 2, a fast region, or any region.
+    /// Invalidates an STag for the local program: a window of type 2, a fast region, or any other
+    /// region.
     pub(crate) fn invalidate_locally(&self, stag: u32, asker: &Asker) -> Result<(), SlotFault> {
         let not_valid = SlotFault::NotValid { stag };
         let region = self.find(STag(stag)).filter(|region| region.is_valid());
@@ -427,7 +436,7 @@ impl RegionTable {
         Ok(())
     }
 
-    /// The region of an STag is not valid any more: if the STag has a slot, it can have another one.
+    /// Removes an invalidated region from its slot, so that the slot can become valid again.
     pub(super) fn vacate(&self, region: &Arc<Region>) {
         let former = self.with_entry(region.stag().0 >> 8, |entry| {
             entry.slot.as_ref()?;
@@ -436,14 +445,14 @@ impl RegionTable {
         Former(former.flatten()).end();
     }
 
-    /// Whether a slot was last made valid for this QP alone.
+    /// Returns true if a slot was last made valid for this QP only.
     pub(crate) fn is_for(&self, index: u32, qp: u32) -> bool {
         let own = |entry: &mut Entry| entry.slot.as_ref().is_some_and(|slot| slot.qp == Some(qp));
         self.with_entry(index, own).unwrap_or(false)
     }
 
-    /// The stream of `qp` is over: a slot that was made valid for it alone is not valid any more
-    /// (5040-8.1.1-02, 5041-8.2-02: not even for the next stream of the same QP).
+    /// Ends a slot that was made valid for `qp` only, because the stream of `qp` has ended. It is
+    /// not valid even for the next stream of the same QP (5040-8.1.1-02, 5041-8.2-02).
     pub(crate) fn end_for(&self, index: u32, qp: u32) {
         let former = self.with_entry(index, |entry| {
             let slot = entry.slot.as_mut().filter(|slot| slot.qp == Some(qp))?;
@@ -454,7 +463,7 @@ impl RegionTable {
     }
 }
 
-/// The binding of a window; counted at its region.
+/// Creates the binding of a window and counts it at its region.
 fn window(
     stag: u32,
     bind: &WindowBind,
@@ -463,7 +472,7 @@ fn window(
     region: Arc<Region>,
     offset: usize,
 ) -> Result<Region, SlotFault> {
-    // Looked at once more, under the lock that deregistration takes.
+    // Checked again under the lock that deregistration takes.
     if !region.add_window() {
         return Err(SlotFault::NoRegion { lkey: bind.lkey });
     }

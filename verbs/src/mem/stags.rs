@@ -1,7 +1,8 @@
-//! Which STag a new region gets: hard to guess, and not given again for as long as possible.
+//! Chooses STags that are hard to guess and reused as late as possible.
 //!
-//! An STag is a 24-bit index and an 8-bit key. The indices run through a keyed permutation of all 2^24 values, so
-//! that they look random but none comes again before all others have (RFC 5042 section 6.1.1); the key is random.
+//! An STag has a 24-bit index and an 8-bit key. The indices follow a keyed permutation of all 2^24
+//! values: they look random, but none repeats before all others were used (RFC 5042 section 6.1.1).
+//! The key is random.
 
 use core::hash::Hasher;
 use std::hash::DefaultHasher;
@@ -10,14 +11,14 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::error::RegisterError;
 
-/// Bits of an STag's index.
+/// Number of bits of an STag's index.
 pub(super) const INDEX_BITS: u32 = 24;
 const HALF: u32 = (1 << (INDEX_BITS / 2)) - 1;
 const ROUNDS: u8 = 6;
-/// Random key bytes asked from the system at a time.
+/// Number of random key bytes requested from the system at a time.
 const POOL: usize = 256;
 
-/// The source of indices and keys.
+/// Generates indices and keys.
 pub(super) struct STagSource {
     secret: [u8; 16],
     position: u32,
@@ -26,10 +27,10 @@ pub(super) struct STagSource {
     left: usize,
 }
 
-/// Where random bytes come from.
+/// Source of random bytes.
 enum Octets {
     System,
-    /// For simulation: how many times it was asked.
+    /// Deterministic, for simulation. `asked` counts the blocks generated.
     Seeded {
         seed: u64,
         asked: u64,
@@ -37,7 +38,8 @@ enum Octets {
 }
 
 impl STagSource {
-    /// A source with a secret of its own; with a seed, one that gives the same each time (for simulation alone).
+    /// A generator with its own secret. With a seed the sequence is reproducible (for simulation
+    /// only).
     pub(super) fn new(seed: Option<u64>) -> Result<Self, RegisterError> {
         let mut octets = seed.map_or(Octets::System, |seed| Octets::Seeded { seed, asked: 0 });
         let mut secret = [0; 16];
@@ -53,7 +55,7 @@ impl STagSource {
         })
     }
 
-    /// The next index: 1 to 2^24 - 1. Index 0 is never used, so that no STag is 0.
+    /// The next index, 1 to 2^24 - 1. Index 0 is never used, so no STag is 0.
     pub(super) fn next_index(&mut self) -> u32 {
         loop {
             self.position = self.position.wrapping_add(1);
@@ -75,11 +77,11 @@ impl STagSource {
         Ok(self.pool.get(self.left).copied().unwrap_or_default())
     }
 
-    /// A Feistel network over two halves of the index: a permutation whatever the round function is.
+    /// A Feistel network over the two halves of the index: a permutation for every round function.
     fn permute(&self, value: u32) -> u32 {
         let (mut left, mut right) = (value >> (INDEX_BITS / 2), value & HALF);
         for round in 0..ROUNDS {
-            // SipHash; the secret at the start of what is hashed is the key.
+            // SipHash; the secret at the start of the input acts as the key.
             let mut hasher = DefaultHasher::new();
             hasher.write(&self.secret);
             hasher.write_u8(round);
@@ -176,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_seed_gives_the_same_stags_each_time_and_another_one_others() {
-        // An interpreter goes through six hashes for each.
+        // Miri interprets six hashes for each STag.
         let count = if cfg!(miri) { 30 } else { 600 };
         let stags = |seed| {
             let mut source = STagSource::new(Some(seed)).unwrap();

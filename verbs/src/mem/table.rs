@@ -1,4 +1,4 @@
-//! All regions of a device, found by STag.
+//! All regions of a device, by STag.
 
 use core::hash::{BuildHasherDefault, Hasher};
 use std::collections::HashMap;
@@ -18,35 +18,35 @@ use super::{Access, LocalFaultKind, Sge};
 use crate::fork_guard::ForkGuard;
 use crate::mutants::mutate;
 
-/// What a peer wants to do.
+/// Access that a peer requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u32)] // So that a `Target` has no padding: see there.
+#[repr(u32)] // Avoids padding in `Target`; see there.
 #[expect(
     clippy::enum_variant_names,
     reason = "they are the names of the rights"
 )]
 pub(crate) enum Need {
-    /// Source of a Read Response.
+    /// Read memory for a Read Response.
     RemoteRead,
     /// Place a Write.
     RemoteWrite,
-    /// Do an Atomic Operation.
+    /// Execute an Atomic Operation.
     RemoteAtomic,
 }
 
-/// Who asks: a QP, on behalf of its program or of its peer.
+/// The QP that requests an access, for its program or its peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Asker {
-    /// Its protection domain.
+    /// Protection domain of the QP.
     pub(crate) pd: u32,
-    /// Its number.
+    /// Number of the QP.
     pub(crate) qp: u32,
-    /// What the QP lets its peer do, whatever the regions allow.
+    /// Rights that the QP grants its peer, in addition to those of the region.
     pub(crate) access: Access,
 }
 
 impl Need {
-    /// The right that it takes.
+    /// Right that the access needs.
     pub(crate) fn access(self) -> Access {
         match self {
             Self::RemoteRead => Access::REMOTE_READ,
@@ -56,30 +56,33 @@ impl Need {
     }
 }
 
-/// Locks that lookups are spread over; a power of two.
+/// Number of locks that lookups are spread over; a power of two.
 const SHARDS: usize = 64;
-/// Most regions a table holds, whatever the settings say: half the indices, so that a free one is found at once.
+/// Upper limit of regions in a table, whatever the settings: half of the indices, so that a free
+/// index is found quickly.
 const MOST: usize = 1 << (INDEX_BITS - 1);
 
-/// What an index stands for.
+/// Object with a given index.
 pub(super) struct Entry {
-    /// The protection domain that it counts for.
+    /// Protection domain whose limit it counts for.
     pub(super) pd: u32,
-    /// What the STag reaches now. Always there but in a slot.
+    /// Region that the STag names now. Always present unless there is a slot.
     pub(super) region: Option<Arc<Region>>,
-    /// What stays while regions come and go: of a memory window, or for fast registration.
+    /// Slot of a memory window or fast region, which outlasts its regions.
     pub(super) slot: Option<Box<Slot>>,
 }
 
 type Map = HashMap<u32, Entry, BuildHasherDefault<IndexHasher>>;
 
-/// One lock and its regions, on cache lines of their own.
+/// A lock and its regions, aligned to two cache lines.
 #[repr(align(128))]
 #[derive(Default)]
 struct Shard(RwLock<Map>);
 
-/// The regions of a device. Lookups take one of many read locks for as long as it takes to find and count a
-/// reference to the region; registrations take the same lock for writing.
+/// The regions of a device.
+///
+/// A lookup holds one of many read locks while it finds the region and counts a reference to it. A
+/// registration takes the same lock for writing.
 pub(crate) struct RegionTable {
     shards: Box<[Shard; SHARDS]>,
     source: Mutex<Issue>,
@@ -88,16 +91,16 @@ pub(crate) struct RegionTable {
     fork_guard: ForkGuard,
 }
 
-/// What registrations share.
+/// State shared by all registrations.
 struct Issue {
     stags: STagSource,
     live: usize,
-    /// The same by protection domain; only those that have any.
+    /// Number of live regions by protection domain; only domains that have any.
     live_in_pd: HashMap<u32, usize>,
 }
 
 impl Issue {
-    /// Whether a protection domain may have one more.
+    /// Checks whether a protection domain may have another region.
     fn check_room(&self, pd: u32, limit: usize) -> Result<(), RegisterError> {
         let live = self.live_in_pd.get(&pd).copied().unwrap_or(0);
         if live >= limit {
@@ -123,8 +126,8 @@ impl Issue {
 }
 
 impl RegionTable {
-    /// An empty table for up to `limit` regions, and `limit_per_pd` of each protection domain. With a `seed` the STags
-    /// can be told before (for simulation alone).
+    /// An empty table for up to `limit` regions, and up to `limit_per_pd` of each protection
+    /// domain. With a `seed` the STags are predictable (for simulation only).
     pub(crate) fn new(
         limit: usize,
         limit_per_pd: usize,
@@ -156,7 +159,7 @@ impl RegionTable {
         added.ok_or(RegisterError::TooMany { limit: self.limit })
     }
 
-    /// Adds what `make` makes of a new STag.
+    /// Adds the entry that `make` returns for a new STag.
     pub(super) fn add(
         &self,
         pd: u32,
@@ -175,10 +178,10 @@ impl RegionTable {
         Ok(stag)
     }
 
-    /// An STag whose index is free.
+    /// An STag with a free index.
     fn new_stag(&self, issue: &mut Issue) -> Result<STag, RegisterError> {
         let key = issue.stags.next_key()?;
-        // Ends: fewer indices are taken than there are.
+        // Terminates: there are more indices than regions.
         loop {
             let index = issue.stags.next_index();
             if !self.shard(index).read().contains_key(&index) {
@@ -187,7 +190,8 @@ impl RegionTable {
         }
     }
 
-    /// Registers anew what is registered as `old`, under a new STag, and ends the old registration. Both or nothing.
+    /// Registers a region again under a new STag and ends the old registration; on error neither
+    /// happens.
     pub(crate) fn replace(
         &self,
         old: &Region,
@@ -202,7 +206,7 @@ impl RegionTable {
         }
         let stag = self.new_stag(&mut issue)?;
         old.retire()?;
-        // From here on nothing fails.
+        // Nothing fails after this point.
         let region = Arc::new(Region::new(spec, stag));
         let (index, former) = (stag.0 >> 8, old.stag().0 >> 8);
         let entry = Entry {
@@ -218,22 +222,22 @@ impl RegionTable {
         Ok(region)
     }
 
-    /// How many regions and slots there may be.
+    /// Maximum number of regions and slots.
     pub(crate) fn limit(&self) -> u32 {
         u32::try_from(self.limit).unwrap_or(u32::MAX)
     }
 
-    /// STags now, valid or not.
+    /// Number of STags, valid or not.
     pub(crate) fn len(&self) -> usize {
         self.source.lock().live
     }
 
-    /// False in the child of a fork, where all of this is dead.
+    /// Returns false in the child of a fork, where the table is unusable.
     pub(super) fn is_here(&self) -> bool {
         self.fork_guard.is_here()
     }
 
-    /// Does something with the entry of an index, under its lock. In the child of a fork there are none.
+    /// Calls `act` with the entry of an index, under its lock. `None` in the child of a fork.
     pub(super) fn with_entry<T>(&self, index: u32, act: impl FnOnce(&mut Entry) -> T) -> Option<T> {
         if !self.fork_guard.is_here() {
             return None;
@@ -241,29 +245,31 @@ impl RegionTable {
         self.shard(index).write().get_mut(&index).map(act)
     }
 
-    /// Takes an entry out; its index is free.
+    /// Removes an entry; its index becomes free.
     pub(super) fn take_entry(&self, index: u32) -> Option<Entry> {
         let entry = self.shard(index).write().remove(&index)?;
         self.source.lock().removed(entry.pd);
         Some(entry)
     }
 
-    /// Deregisters: when this returns `Ok`, nothing touches the memory any more, and the STag is unknown. While the
-    /// region is pinned, or windows are bound to it, it stays as it is.
+    /// Deregisters a region. When this returns `Ok`, nothing accesses the memory any more, and the
+    /// STag is unknown. Fails without any change if the region is pinned or windows are bound to
+    /// it.
     pub(crate) fn remove(&self, stag: STag) -> Result<(), DeregisterError> {
         if !self.fork_guard.is_here() {
-            // The region is the parent's; what this process has of it is dead anyway.
+            // The region belongs to the parent; the copy in this process is unusable anyway.
             return Ok(());
         }
         let unknown = DeregisterError::Unknown { stag: stag.0 };
         let region = self.find(stag).ok_or(unknown)?;
         region.retire()?;
-        // Of two threads that deregister the same region, one finds it here.
+        // If two threads deregister the same region, only one finds it here.
         self.take_entry(stag.0 >> 8).ok_or(unknown)?;
         Ok(())
     }
 
-    /// Ends all use of an STag whose owner is about to deregister it; pins that are held stay. An unknown STag is no error.
+    /// Ends all use of an STag whose owner is about to deregister it; existing pins stay. An
+    /// unknown STag is no error.
     pub(crate) fn revoke_use(&self, stag: STag) -> Result<(), DeregisterError> {
         if !self.fork_guard.is_here() {
             return Ok(());
@@ -275,8 +281,8 @@ impl RegionTable {
         bound.map_err(|count| DeregisterError::WindowsBound { count })
     }
 
-    /// Deregisters even a pinned region, because its owner goes away: nothing but the transfers that hold a pin uses
-    /// the memory any more. An unknown STag is no error.
+    /// Deregisters even a pinned region, because its owner goes away. Only transfers with a pin
+    /// still use the memory. An unknown STag is no error.
     pub(crate) fn revoke(&self, stag: STag) {
         if !self.fork_guard.is_here() {
             return;
@@ -287,7 +293,7 @@ impl RegionTable {
         }
     }
 
-    /// What an STag names, for the report of an access that was refused.
+    /// Facts about an STag, for the report of a refused access.
     pub(crate) fn facts(&self, stag: STag) -> StagFacts {
         let index = stag.0 >> 8;
         let map = self.shard(index).read();
@@ -311,7 +317,7 @@ impl RegionTable {
         }
     }
 
-    /// What an STag names, in words, for the log.
+    /// Description of an STag for the log.
     pub(crate) fn describe(&self, stag: STag) -> String {
         let index = stag.0 >> 8;
         let map = self.shard(index).read();
@@ -331,7 +337,7 @@ impl RegionTable {
         }
     }
 
-    /// The region of an STag, also when it is invalidated; `None` when index or key are not of one.
+    /// The region of an STag, valid or not; `None` if no region has this index and key.
     #[inline]
     pub(super) fn find(&self, stag: STag) -> Option<Arc<Region>> {
         let index = stag.0 >> 8;
@@ -342,8 +348,10 @@ impl RegionTable {
             .map(Arc::clone)
     }
 
-    /// May the peer of `asker` do this to `len` bytes (not 0) from `to` on? The order of the checks is that of the
-    /// contract between the layers: valid, key, PD and QP, right, wrap of the TO, bounds.
+    /// Checks whether the peer of `asker` may access `len` bytes (not 0) from `to` on.
+    ///
+    /// The checks follow the order of the contract between the layers: validity, key, PD and QP,
+    /// right, wrap of the TO, bounds.
     #[inline]
     pub(crate) fn check(
         &self,
@@ -357,7 +365,7 @@ impl RegionTable {
         Ok(Target::new(region, offset, len, need))
     }
 
-    /// The same; gives the region, and the offset in it of the first byte.
+    /// As [`check`](Self::check); returns the region and the offset of the first byte.
     #[inline]
     pub(super) fn check_region(
         &self,
@@ -375,8 +383,8 @@ impl RegionTable {
         Ok((Arc::clone(region), offset))
     }
 
-    /// May the peer of `qp` invalidate this STag? Not when other QPs may use it too (5040-8.1.1-04): that would let
-    /// one peer take the memory from the others.
+    /// Checks whether the peer of `qp` may invalidate this STag. It may not if other QPs may use
+    /// the STag too (5040-8.1.1-04), because one peer would take the memory from the others.
     pub(crate) fn check_invalidate(&self, stag: STag, pd: u32, qp: u32) -> Result<(), TaggedFault> {
         let region = self.find(stag).filter(|region| region.is_valid());
         let region = region.ok_or(TaggedFault::InvalidSTag)?; // 5040-7.2-04
@@ -385,15 +393,16 @@ impl RegionTable {
             return Err(TaggedFault::NotAssociated); // 5040-5.3-12
         }
         if region.windows() > 0 {
-            // What the windows show is not this stream's alone.
+            // The windows may be for other streams.
             return Err(TaggedFault::AccessRights);
         }
         Ok(())
     }
 
-    /// Invalidates: when this returns, no transfer uses the STag any more (5041-8.3.1-03). A region stays registered, a
-    /// window or a fast region can be bound or registered again.
-    /// Returns how many pins are still held; `None` for an STag that is not registered.
+    /// Invalidates an STag. When this returns, no transfer uses it any more (5041-8.3.1-03).
+    ///
+    /// A region stays registered. A window or a fast region can be bound or registered again.
+    /// Returns the number of pins, or `None` if the STag is not registered.
     pub(crate) fn invalidate(&self, stag: STag) -> Option<u32> {
         let region = self.find(stag)?;
         let pins = region.invalidate();
@@ -401,7 +410,7 @@ impl RegionTable {
         Some(pins)
     }
 
-    /// The region of an SGE and the offset of its first byte.
+    /// Region of an SGE, and the offset of its first byte.
     #[inline]
     pub(crate) fn check_local(
         &self,
@@ -421,7 +430,7 @@ impl RegionTable {
     }
 
     fn shard(&self, index: u32) -> &RwLock<Map> {
-        // The low bits are as evenly spread as the high ones; the mask keeps the array's bound.
+        // The low bits are as evenly spread as the high ones. The mask keeps the index in bounds.
         &self.shards[index as usize & (SHARDS - 1)].0
     }
 }
@@ -429,10 +438,10 @@ impl RegionTable {
 impl Drop for RegionTable {
     fn drop(&mut self) {
         if !self.fork_guard.is_here() {
-            // A transfer that was under way at the fork is never done here.
+            // A transfer in progress at the fork never ends in this process.
             return;
         }
-        // Targets may outlive the table; they must not reach the program's memory through it.
+        // Targets may outlive the table, but must not access the program's memory afterwards.
         for shard in self.shards.iter_mut() {
             for entry in shard.0.get_mut().values() {
                 if let Some(region) = &entry.region {
@@ -443,7 +452,7 @@ impl Drop for RegionTable {
     }
 }
 
-/// The checks of a remote access once index and region are known; gives the offset of the first byte.
+/// Checks a remote access to a known region; returns the offset of the first byte.
 #[inline]
 pub(super) fn check_region(
     region: &Region,
@@ -479,7 +488,7 @@ pub(super) fn check_region(
         .ok_or(TaggedFault::BaseOrBounds) // 5041-7.1-12, 5041-7.1-13, 5041-8.3.1-01
 }
 
-/// The checks of a local access.
+/// Checks a local access; returns the offset of the first byte.
 #[inline]
 pub(super) fn check_sge(
     region: &Region,
@@ -506,8 +515,8 @@ pub(super) fn check_sge(
         .ok_or(LocalFaultKind::OutOfBounds { lkey, addr, len })
 }
 
-/// Indices are random already; they only have to fill the high bits, which the map looks at first. Peers choose the
-/// STags of lookups but not those of entries, so they cannot make entries collide.
+/// Indices are random already. The hash only has to fill the high bits, which the map uses first.
+/// Peers choose the STags of lookups but not those of entries, so they cannot cause collisions.
 #[derive(Default)]
 struct IndexHasher(u64);
 

@@ -1,4 +1,4 @@
-//! What a successful check of a remote access gives: the way into the memory, and out of it.
+//! Results of a successful check of a remote access: they give access to the memory.
 
 use std::sync::Arc;
 
@@ -9,11 +9,14 @@ use super::region::{Region, Use};
 use super::run::LentRun;
 use super::table::Need;
 
-/// Memory that a peer may access: made only by the checks of a [`RegionTable`](super::RegionTable). It may be kept
-/// (a Read Request waits for its turn); whether the region is still valid is looked at again at each use.
+/// Memory that a peer may access; created only by the checks of a
+/// [`RegionTable`](super::RegionTable).
 ///
-/// It goes through several hands for each segment. Its fields fill whole words: padding would make the copies
-/// overlap, and each wait for the one before it.
+/// It may be kept (a Read Request waits for its turn). Each use checks again whether the region is
+/// still valid.
+///
+/// It is moved several times for each segment. Its fields fill whole words: with padding, the
+/// copies would overlap and each would wait for the previous one.
 #[derive(Clone)]
 pub(crate) struct Target {
     region: Arc<Region>,
@@ -41,17 +44,19 @@ impl Target {
         self.offset
     }
 
-    /// What it was checked for.
+    /// Access that it was checked for.
     pub(super) fn need(&self) -> Need {
         self.need
     }
 
-    /// Places bytes `at` bytes behind the start of the target, in address order, the last byte last. What
-    /// [`WriteTargetCache`](super::WriteTargetCache) does in many steps at once, in one: the tests compare them.
+    /// Places bytes at offset `at` of the target, in address order, the last byte last. It does in
+    /// one step what [`WriteTargetCache`](super::WriteTargetCache) does for many segments; the
+    /// tests compare them.
     ///
     /// # Errors
-    /// `InvalidSTag` when the STag was revoked meanwhile, `BaseOrBounds` outside the target, `AccessRights` when the
-    /// check was not for a Write.
+    /// * `InvalidSTag`: the STag was revoked after the check.
+    /// * `BaseOrBounds`: the range is outside the target.
+    /// * `AccessRights`: the check was not for a Write.
     #[cfg(test)]
     pub(crate) fn place(&self, at: usize, octets: &[u8]) -> Result<(), TaggedFault> {
         if self.need != Need::RemoteWrite {
@@ -64,7 +69,7 @@ impl Target {
             return Err(TaggedFault::BaseOrBounds);
         }
         let region = self.region.enter().ok_or(TaggedFault::InvalidSTag)?; // 5041-8.3.1-03
-        // The sum is inside the region: the check of the target saw to that.
+        // The sum is inside the region, by the check of the target.
         if region.place(self.offset + at, octets) {
             Ok(())
         } else {
@@ -72,10 +77,12 @@ impl Target {
         }
     }
 
-    /// The bytes of the target as a payload, for as long as framing takes: deregistration waits for the guard.
+    /// The bytes of the target as a payload, for framing. Deregistration waits until the guard is
+    /// dropped.
     ///
     /// # Errors
-    /// `InvalidSTag` when the STag was revoked meanwhile, `AccessRights` when the check was not for a Read.
+    /// `InvalidSTag` if the STag was revoked after the check, `AccessRights` if the check was not
+    /// for a Read.
     pub(crate) fn source(&self) -> Result<TargetSource<'_>, TaggedFault> {
         if self.need != Need::RemoteRead {
             return Err(TaggedFault::AccessRights);
@@ -88,8 +95,8 @@ impl Target {
         })
     }
 
-    /// Bytes of the target, for the LLP to take from where they lie. `None` when the STag was revoked meanwhile, or the check
-    /// was not for a Read of these.
+    /// Bytes of the target that the LLP reads in place. `None` if the STag was revoked, or if the
+    /// check was not for a Read of these bytes.
     pub(crate) fn lend(&self, offset: usize, len: usize) -> Option<LentRun> {
         let inside = offset.checked_add(len)? <= self.len as usize;
         if self.need != Need::RemoteRead || !inside {
@@ -115,7 +122,7 @@ impl core::fmt::Debug for Target {
     }
 }
 
-/// The bytes of a [`Target`], readable while this lives. Not to be held across a wait.
+/// The bytes of a [`Target`], readable while this lives. Must not be held across a wait.
 pub(crate) struct TargetSource<'a> {
     region: Use<'a>,
     offset: usize,
@@ -131,13 +138,13 @@ impl<'a> TargetSource<'a> {
         }
     }
 
-    /// From now on these bytes of the same region.
+    /// Moves it to other bytes of the same region.
     #[inline]
     pub(super) fn aim(&mut self, offset: usize, len: usize) {
         (self.offset, self.len) = (offset, len);
     }
 
-    /// Whether a use could begin now.
+    /// Returns true if a new use could begin now.
     #[inline]
     pub(super) fn is_valid(&self) -> bool {
         self.region.region().is_valid()
@@ -145,7 +152,7 @@ impl<'a> TargetSource<'a> {
 }
 
 impl TargetSource<'_> {
-    /// Where in the region bytes of the target begin.
+    /// Offset in the region of bytes of the target.
     #[inline]
     fn offset_of(&self, offset: usize, len: usize) -> Option<usize> {
         let inside = offset.checked_add(len).is_some_and(|end| end <= self.len);
@@ -169,8 +176,9 @@ impl Payload for TargetSource<'_> {
     }
 }
 
-/// Fills `out` by `copy`. Where that has nothing to give (a range outside the source, which no caller of this crate asks
-/// for) the bytes are 0, never old content, and so is what the CRC is of.
+/// Fills `out` by `copy`, which returns false if the range is outside the source (no caller in this
+/// crate requests that). Then `out` is filled with zeros instead of old content, and the CRC is
+/// that of zeros.
 #[inline]
 pub(super) fn copied(
     out: &mut [u8],

@@ -6,11 +6,12 @@ use std::sync::atomic::AtomicU32;
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 
-/// Room for the word; the kernel maps and wipes whole pages.
+/// Size of the mapping: the kernel maps and wipes whole pages.
 const LEN: usize = 4096;
 
-/// A word of this process: 0 until somebody stores something, and again in every child of a fork (MADV_WIPEONFORK of
-/// `madvise(2)`). `None` where the kernel cannot do that.
+/// A word of this process that is 0 until it is set, and 0 again in every child of a fork.
+///
+/// Uses MADV_WIPEONFORK of `madvise(2)`. `None` if the kernel does not support it.
 pub(crate) fn wiped_on_fork() -> Option<&'static AtomicU32> {
     static WORD: OnceLock<Option<&'static AtomicU32>> = OnceLock::new();
     *WORD.get_or_init(map)
@@ -18,19 +19,19 @@ pub(crate) fn wiped_on_fork() -> Option<&'static AtomicU32> {
 
 fn map() -> Option<&'static AtomicU32> {
     if cfg!(miri) {
-        // Miri has no MADV_WIPEONFORK; it has no fork either.
+        // Miri supports neither MADV_WIPEONFORK nor fork.
         return None;
     }
     let rights = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new mapping at an address that the kernel chooses touches nothing that is there.
+    // SAFETY: a new mapping at an address that the kernel chooses affects no existing memory.
     let page = unsafe { mmap_anonymous(ptr::null_mut(), LEN, rights, MapFlags::PRIVATE) }.ok()?;
-    // SAFETY: the page was just made here, and nobody else knows of it.
+    // SAFETY: the page was just mapped here, and no other code knows of it.
     if unsafe { madvise(page, LEN, Advice::LinuxWipeOnFork) }.is_err() {
-        // SAFETY: as above; nothing refers to it any more.
+        // SAFETY: as above; nothing refers to the page.
         let _ = unsafe { rustix::mm::munmap(page, LEN) };
         return None;
     }
-    // SAFETY: the page is never unmapped from here on, it is aligned to more than a word, zero bytes are a valid
-    // `AtomicU32`, and it is only reached through this shared reference.
+    // SAFETY: the page is never unmapped after this point and is aligned to more than a word. Zero
+    // bytes are a valid `AtomicU32`, which is only accessed through this shared reference.
     Some(unsafe { &*page.cast::<AtomicU32>() })
 }

@@ -1,8 +1,9 @@
-//! The region that the peer's Writes went to last.
+//! Cache of the region that the peer wrote to last.
 //!
-//! Segments that arrive together mostly go to one region. To look it up, to count a reference and a use of it, and to
-//! take all of that back, are six atomic operations; here they are made for the first of them. All checks are made for
-//! each segment, and so is the look whether the region is still valid.
+//! Segments that arrive together mostly go to one region. Looking it up, counting a reference and a
+//! use of it, and undoing that takes six atomic operations. With the cache only the first segment
+//! needs them. All checks are made for each segment, including the one whether the region is still
+//! valid.
 
 use std::sync::Arc;
 
@@ -11,16 +12,19 @@ use uwarp_ddp::{STag, TaggedFault};
 use super::region::Region;
 use super::table::{Asker, Need, RegionTable, check_region};
 
-/// Where a segment may be placed: bytes of the region that [`WriteTargetCache`] found last.
+/// Destination of a segment: bytes of the region in the [`WriteTargetCache`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Landing {
-    /// Of the first byte in the region.
+    /// Offset of the first byte in the region.
     offset: usize,
     len: u32,
 }
 
-/// The region that was found last, and whether it is in use. Not to be held across a wait. While the use lasts nobody can
-/// end the region: [`leave`](Self::leave) before anything is done but placing Writes, and drop it with the turn.
+/// The region that was found last, and whether it is in use.
+///
+/// Must not be held across a wait. While it is in use, no thread can end the region. Call
+/// [`leave`](Self::leave) before any other step than placing Writes, and drop the cache with the
+/// turn.
 #[derive(Default)]
 pub(crate) struct WriteTargetCache {
     region: Option<Arc<Region>>,
@@ -28,7 +32,8 @@ pub(crate) struct WriteTargetCache {
 }
 
 impl WriteTargetCache {
-    /// As [`RegionTable::check`] for a Write, after which nothing but [`place`](Self::place) reaches the memory.
+    /// As [`RegionTable::check`] for a Write; the memory is then accessed by
+    /// [`place`](Self::place).
     #[inline]
     pub(crate) fn check_write(
         &mut self,
@@ -53,10 +58,11 @@ impl WriteTargetCache {
         Ok(Landing { offset, len })
     }
 
-    /// Places bytes `at` bytes behind the start of what was checked last, in address order, the last byte last.
+    /// Places bytes at offset `at` of a checked destination, in address order, the last byte last.
     ///
     /// # Errors
-    /// `InvalidSTag` when the STag was revoked meanwhile, `BaseOrBounds` outside of it.
+    /// `InvalidSTag` if the STag was revoked after the check, `BaseOrBounds` outside the
+    /// destination.
     #[inline]
     pub(crate) fn place(
         &mut self,
@@ -77,7 +83,7 @@ impl WriteTargetCache {
             region.enter().ok_or(TaggedFault::InvalidSTag)?
         };
         self.entered = true;
-        // The sum is inside the region: the check saw to that.
+        // The sum is inside the region, by the check.
         let placed = region
             .is_valid()
             .then(|| used.place(landing.offset + at, octets));
@@ -89,7 +95,7 @@ impl WriteTargetCache {
         }
     }
 
-    /// Ends the use.
+    /// Ends the use of the region.
     #[inline]
     pub(crate) fn leave(&mut self) {
         if std::mem::take(&mut self.entered)

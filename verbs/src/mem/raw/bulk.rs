@@ -1,40 +1,43 @@
-//! Long runs of registered memory, by blocks.
+//! Block copies for long runs of registered memory.
 
 use core::arch::asm;
 
-/// Bytes of a block.
+/// Size of a block in bytes.
 pub(super) const BLOCK: usize = 128;
 
-/// Copies `blocks` blocks to registered memory. Each aligned word of 8 bytes is written in one piece.
+/// Copies `blocks` blocks to registered memory. Each aligned word of 8 bytes is written in one
+/// piece.
 ///
 /// # Safety
-/// As [`super::store`] for `blocks * BLOCK` bytes, which `from` must be able to give.
+/// As [`super::store`] for `blocks * BLOCK` bytes, which must be readable at `from`.
 pub(super) unsafe fn store(to: *mut u8, from: *const u8, blocks: usize) {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { copy(to, from, blocks) }
 }
 
-/// Copies `blocks` blocks from registered memory. Each aligned word of 8 bytes is read in one piece.
+/// Copies `blocks` blocks from registered memory. Each aligned word of 8 bytes is read in one
+/// piece.
 ///
 /// # Safety
-/// As [`super::load`] for `blocks * BLOCK` bytes, which `to` must be able to take.
+/// As [`super::load`] for `blocks * BLOCK` bytes, which must be writable at `to`.
 pub(super) unsafe fn load(from: *const u8, to: *mut u8, blocks: usize) {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { copy(to, from, blocks) }
 }
 
-/// In address order.
+/// Copies in address order.
 ///
 /// # Safety
-/// `blocks * BLOCK` bytes are mapped and readable at `from`, writable at `to`; the ranges do not overlap.
+/// `blocks * BLOCK` bytes are mapped, readable at `from` and writable at `to`. The ranges do not
+/// overlap.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 unsafe fn copy(to: *mut u8, from: *const u8, blocks: usize) {
     if blocks == 0 {
         return;
     }
-    // SAFETY: SSE2 is part of x86-64. The loop reads and writes exactly `blocks` blocks; the registers and
-    // flags it changes are declared.
+    // SAFETY: SSE2 is part of x86-64. The loop reads and writes exactly `blocks` blocks. The
+    // registers and flags that it changes are declared.
     unsafe {
         asm!(
             "2:",
@@ -67,8 +70,9 @@ unsafe fn copy(to: *mut u8, from: *const u8, blocks: usize) {
     }
 }
 
-/// By pairs of general registers: the architecture promises that each half of such a pair is moved in one piece, if the
-/// address is a multiple of 8. For vector registers it depends on the processor.
+/// Copies by pairs of general registers. The architecture guarantees that each half of such a pair
+/// is moved in one piece if the address is a multiple of 8. For vector registers that depends on
+/// the processor.
 ///
 /// # Safety
 /// As on x86-64.
@@ -78,7 +82,8 @@ unsafe fn copy(to: *mut u8, from: *const u8, blocks: usize) {
     if blocks == 0 {
         return;
     }
-    // SAFETY: the loop reads and writes exactly `blocks` blocks; the registers and flags it changes are declared.
+    // SAFETY: the loop reads and writes exactly `blocks` blocks. The registers and flags that it
+    // changes are declared.
     unsafe {
         asm!(
             "2:",

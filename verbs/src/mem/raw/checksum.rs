@@ -1,7 +1,8 @@
-//! The CRC32C of registered memory: of bytes that are copied, and of bytes that stay where they are.
+//! CRC32C of registered memory, with and without copying it.
 //!
-//! Where the processor can, both are one pass over the memory ([`fold`](super::fold)). The other ways, by steps, work
-//! everywhere, and the tests compare.
+//! Where the processor supports it, a single pass over the memory does both
+//! ([`fold`](super::fold)). The other functions work by steps on every processor. The tests compare
+//! both.
 
 use uwarp_mpa::Crc32c;
 
@@ -9,19 +10,19 @@ use uwarp_mpa::Crc32c;
 use super::fold;
 use super::load;
 
-/// Bytes copied before their CRC is computed, where both are not done in one pass: they are still in the first-level
-/// cache then.
+/// Number of bytes copied before their CRC is computed, if one pass cannot do both. They are still
+/// in the first-level cache then.
 const STEP: usize = 8192;
 
-/// As [`load`], and takes into the CRC what is in `out` then, never a second look at the source: others may
-/// write it meanwhile, and the CRC must be that of the bytes on the wire.
+/// Copies as [`load`] does and adds the bytes of `out` to the CRC. The source is not read a second
+/// time: others may write it meanwhile, and the CRC must match the bytes on the wire.
 ///
 /// # Safety
 /// As for [`load`].
 #[inline]
 pub(in crate::mem) unsafe fn load_with_crc(from: *const u8, out: &mut [u8], crc: &mut Crc32c) {
-    // SAFETY: as the caller says; the head, the blocks and the tail are the bytes of `out`, which has room for them, and
-    // `foldable` gives them only where the processor can fold.
+    // SAFETY: guaranteed by the caller. The head, the blocks and the tail together are the bytes of
+    // `out`, which has room for them. `foldable` returns `Some` only if the processor can fold.
     unsafe {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         if let Some((head, blocks)) = foldable(from, out.len()) {
@@ -37,14 +38,15 @@ pub(in crate::mem) unsafe fn load_with_crc(from: *const u8, out: &mut [u8], crc:
     }
 }
 
-/// Takes `len` bytes from `from` on into the CRC.
+/// Adds `len` bytes from `from` on to the CRC.
 ///
 /// # Safety
-/// As for [`load`] of so many.
+/// As for [`load`] of `len` bytes.
 #[inline]
 pub(in crate::mem) unsafe fn checksum(from: *const u8, len: usize, crc: &mut Crc32c) {
-    // SAFETY: as the caller says; the head, the blocks and the tail are `len` bytes together, and `foldable` gives them only
-    // where the processor can fold. What is not copied needs no place.
+    // SAFETY: guaranteed by the caller. The head, the blocks and the tail together have `len`
+    // bytes. `foldable` returns `Some` only if the processor can fold. Without a copy the
+    // destination is unused.
     unsafe {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         if let Some((head, blocks)) = foldable(from, len) {
@@ -53,7 +55,7 @@ pub(in crate::mem) unsafe fn checksum(from: *const u8, len: usize, crc: &mut Crc
             let done = head + blocks * fold::BLOCK;
             return checksum_by_copy::<{ fold::BLOCK }>(from.add(done), len - done, crc);
         }
-        // Clearing the buffer costs more than the bytes of a short element.
+        // Clearing the larger buffer takes longer than the CRC of a short element.
         if len <= 1024 {
             return checksum_by_copy::<1024>(from, len, crc);
         }
@@ -61,22 +63,22 @@ pub(in crate::mem) unsafe fn checksum(from: *const u8, len: usize, crc: &mut Crc
     }
 }
 
-/// Bytes before the first cache line, and blocks behind them: `None` where folding does not repay, or this processor
-/// cannot.
+/// Number of bytes before the first cache line, and of the blocks after them. `None` if folding
+/// does not pay off or this processor cannot fold.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
 fn foldable(from: *const u8, len: usize) -> Option<(usize, usize)> {
-    /// From here on folding is no slower than the other ways.
+    /// From this length on, folding is no slower than the other ways.
     const FROM: usize = 4 * fold::BLOCK;
-    if len < FROM || !fold::is_there() {
+    if len < FROM || !fold::is_supported() {
         return None;
     }
-    // Loads that straddle cache lines cost double. The head is shorter than `FROM`.
+    // Loads that straddle cache lines take twice as long. The head is shorter than `FROM`.
     let head = from.addr().wrapping_neg() & 63;
     Some((head, (len - head) / fold::BLOCK))
 }
 
-/// [`load_with_crc`] without anything that not every processor has.
+/// [`load_with_crc`] for every processor.
 ///
 /// # Safety
 /// As for [`load`].
@@ -84,7 +86,8 @@ fn foldable(from: *const u8, len: usize) -> Option<(usize, usize)> {
 unsafe fn load_by_steps(from: *const u8, out: &mut [u8], crc: &mut Crc32c) {
     let mut at = from;
     for part in out.chunks_mut(STEP) {
-        // SAFETY: as the caller says, of a part of `out` and the same part of the source.
+        // SAFETY: guaranteed by the caller, here for a part of `out` and the same part of the
+        // source.
         unsafe {
             load(at, part);
             at = at.add(part.len());
@@ -93,8 +96,8 @@ unsafe fn load_by_steps(from: *const u8, out: &mut [u8], crc: &mut Crc32c) {
     }
 }
 
-/// [`checksum`] without anything that not every processor has: through a buffer of our own of `N` bytes, because nothing
-/// may hold a slice of registered memory.
+/// [`checksum`] for every processor. Copies through a private buffer of `N` bytes, because
+/// registered memory must not be borrowed as a slice.
 ///
 /// # Safety
 /// As for [`load`] of `len` bytes.
@@ -107,7 +110,7 @@ unsafe fn checksum_by_copy<const N: usize>(from: *const u8, len: usize, crc: &mu
     while done < len {
         let part = N.min(len - done);
         if let Some(part) = buffer.get_mut(..part) {
-            // SAFETY: as the caller says, of bytes within `len`.
+            // SAFETY: guaranteed by the caller; the bytes are within `len`.
             unsafe { load(from.add(done), part) };
             crc.update(part);
         }
@@ -119,14 +122,15 @@ unsafe fn checksum_by_copy<const N: usize>(from: *const u8, len: usize, crc: &mu
 mod tests {
     use super::*;
 
-    /// Bytes without a pattern that a wrong factor would keep.
+    /// Pseudo-random bytes, so that a wrong factor changes the CRC.
     fn octets(count: usize) -> Vec<u8> {
         (0..count as u64)
             .map(|n| (n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8)
             .collect()
     }
 
-    /// The same bytes in memory that nothing has a reference to, as registered memory is: where it begins, and what it holds.
+    /// The same bytes in memory without any reference to it, as registered memory is. `begin`
+    /// points to it.
     struct Memory {
         octets: Vec<u8>,
         begin: *mut u8,
@@ -144,7 +148,8 @@ mod tests {
         }
     }
 
-    /// Around each border between head, blocks and tail; Miri, which knows nothing but the steps, takes a few.
+    /// Lengths around each border between head, blocks and tail. Miri only supports the steps, so
+    /// it gets few lengths.
     fn lengths() -> impl Iterator<Item = usize> {
         let (every, long): (_, &[usize]) = if cfg!(miri) {
             (397, &[])
@@ -158,7 +163,7 @@ mod tests {
     fn both_crcs_are_those_of_the_octets_wherever_they_begin() {
         let longest = lengths().max().unwrap_or_default();
         let source = Memory::of(longest + 128);
-        // On a cache line: where nothing comes before the blocks.
+        // Index of a cache line, where the head is empty.
         let line = source.begin.align_offset(64);
         let mut out = vec![0; longest + 256];
         for len in lengths() {
@@ -170,7 +175,8 @@ mod tests {
                 let (mut copied, mut stayed) = (expected, expected);
                 expected.update(part);
                 out[..len + 256].fill(0);
-                // SAFETY: `len` bytes are there, without a reference to them; `out` is another allocation.
+                // SAFETY: `len` bytes are readable, without a reference to them; `out` is another
+                // allocation.
                 unsafe {
                     load_with_crc(begin, &mut out[..len], &mut copied);
                     checksum(begin, len, &mut stayed);
@@ -180,7 +186,7 @@ mod tests {
                 assert!(out[..len] == *part, "{len} bytes from {from} on");
                 assert!(
                     out[len..len + 256].iter().all(|octet| *octet == 0),
-                    "nothing behind {len}"
+                    "nothing is written after {len}"
                 );
             }
         }
@@ -188,7 +194,7 @@ mod tests {
 
     #[test]
     fn the_plain_ways_give_the_same() {
-        // Two steps and a rest; Miri goes over all bytes one by one.
+        // Two steps and a rest; Miri interprets every byte.
         let lens: &[usize] = if cfg!(miri) {
             &[0, 1, 255, 8193]
         } else {
@@ -210,7 +216,7 @@ mod tests {
         }
     }
 
-    /// Somebody else writes the memory all the time, and the CRC is still that of the copy.
+    /// Another thread writes the memory continuously, and the CRC still matches the copy.
     #[test]
     #[cfg(not(miri))]
     fn the_crc_is_that_of_the_copy_while_others_write() {
@@ -232,7 +238,8 @@ mod tests {
             let (mut changes, mut wrong) = (0, None);
             while changes < 100 && wrong.is_none() {
                 let mut crc = Crc32c::new();
-                // SAFETY: the memory lives, is reached by atomics and by these loads alone, and `copy` is another.
+                // SAFETY: the memory lives and is only accessed by atomics and these loads; `copy`
+                // is separate.
                 unsafe { load_with_crc(words.as_ptr().cast(), &mut copy, &mut crc) };
                 let mut expected = Crc32c::new();
                 expected.update(&copy);

@@ -1,11 +1,14 @@
-//! CRC32C of memory that others may write, by folding: each byte is read once, by a load of our own, and its CRC
-//! is that of the value which that load saw, also where the bytes are copied in the same pass.
+//! CRC32C of memory that others may write concurrently, computed by folding.
 //!
-//! Four accumulators of 64 bytes go over the run together. One step multiplies what they hold by x^2048 modulo the
-//! polynomial, without carries, and adds the next 256 bytes, so that in the end 256 bytes are left which have the
-//! remainder of the whole run; their CRC is computed as that of any other bytes.
+//! Each byte is read once, by a load of this module. Its CRC is that of the loaded value, also if
+//! the bytes are copied in the same pass.
 //!
-//! It takes a processor with AVX-512 and its carry-less multiplication; [`super::checksum`] does without on all others.
+//! Four accumulators of 64 bytes process the run together. One step multiplies them by x^2048
+//! modulo the polynomial, without carries, and adds the next 256 bytes. The final 256 bytes have
+//! the same remainder as the whole run. Their CRC is computed as for any other bytes.
+//!
+//! This needs a processor with AVX-512 and its carry-less multiplication. On all others
+//! [`super::checksum`] computes the CRC in other ways.
 
 use core::arch::asm;
 use core::arch::x86_64::{
@@ -15,14 +18,14 @@ use core::arch::x86_64::{
 
 use uwarp_mpa::Crc32c;
 
-/// Bytes of a step.
+/// Number of bytes processed by a step.
 pub(super) const BLOCK: usize = 256;
 
-/// The polynomial of CRC32C without its highest term, the highest of the others first.
+/// The polynomial of CRC32C without its highest term, most significant bit first.
 const POLYNOMIAL: u32 = 0x1EDC_6F41;
 
-/// x^`power` modulo the polynomial, as the multiplication takes it: the bytes of the run have their lowest bit
-/// first, so the factor has, too, and the product is one bit short.
+/// x^`power` modulo the polynomial, bit-reflected like the bytes of the run (lowest bit first) and
+/// shifted so that x^0 is bit 32.
 const fn factor(power: u32) -> i64 {
     let mut rest: u32 = 1;
     let mut done = 0;
@@ -34,24 +37,29 @@ const fn factor(power: u32) -> i64 {
     (rest.reverse_bits() as i64) << 1
 }
 
-/// What moves the lower and the upper half of 128 bits on by one block. The lower half has the earlier bytes, and so counts
-/// x^64 more; a factor whose lowest bit comes first stands for x^31 times itself, and the product for x times more: 32 from both.
+/// Factors that advance the lower and the upper half of 128 bits by one block.
+///
+/// The lower half has the earlier bytes, so its exponent is larger by 64. A reflected factor stands
+/// for x^31 times its value, and a reflected product for x times more, so both exponents are
+/// smaller by 32.
 const FACTORS: [i64; 2] = {
     let bits = 8 * BLOCK as u32;
     [factor(bits + 32), factor(bits - 32)]
 };
 
-/// Whether this processor has what [`run`] takes.
+/// Returns true if this processor supports [`run`].
 #[inline]
-pub(super) fn is_there() -> bool {
+pub(super) fn is_supported() -> bool {
     is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("vpclmulqdq")
 }
 
-/// Takes `blocks` blocks from `from` on into the CRC, and with `COPY` copies them to `to`, which is not used without.
+/// Adds `blocks` blocks from `from` on to the CRC. With `COPY` also copies them to `to`, which is
+/// unused otherwise.
 ///
 /// # Safety
-/// [`is_there`] said yes. `from` is good for [`super::load`] of `blocks * BLOCK` bytes. With `COPY` so many bytes can be
-/// written at `to`, and nobody else reaches them meanwhile.
+/// [`is_supported`] returned true. `from` meets the conditions of [`super::load`] for `blocks * BLOCK`
+/// bytes. With `COPY`, that many bytes are writable at `to`, and no other code accesses them during
+/// the call.
 #[target_feature(enable = "avx512f,vpclmulqdq")]
 pub(super) unsafe fn run<const COPY: bool>(
     from: *const u8,
@@ -65,8 +73,9 @@ pub(super) unsafe fn run<const COPY: bool>(
     let factors = _mm512_set4_epi64(FACTORS[1], FACTORS[0], FACTORS[1], FACTORS[0]);
     let state = _mm512_zextsi128_si512(_mm_cvtsi32_si128((!crc.finish()).cast_signed()));
     let mut left = [0_u8; BLOCK];
-    // SAFETY: offsets are below `blocks * BLOCK`, of which the caller says that they may be read, and written where they are
-    // copied. The parts of `left` have the 64 bytes that are stored in each.
+    // SAFETY: offsets are below `blocks * BLOCK`. The caller guarantees that these bytes are
+    // readable, and writable where they are copied to. Each part of `left` has room for the 64
+    // bytes stored in it.
     unsafe {
         let next = |at: usize| {
             let octets = load(from.add(at));
@@ -90,8 +99,8 @@ pub(super) unsafe fn run<const COPY: bool>(
             _mm512_storeu_si512(part.as_mut_ptr().cast(), octets);
         }
     }
-    // The register that a new CRC begins with is all ones, and is added to the first four bytes: taken away here, as
-    // the run's own is in them.
+    // The register of a new CRC starts as all ones, which are added to the first four bytes.
+    // Inverting them cancels that, because the state of the run's own CRC is included already.
     for octet in &mut left[..4] {
         *octet = !*octet;
     }
@@ -99,7 +108,7 @@ pub(super) unsafe fn run<const COPY: bool>(
     crc.update(&left);
 }
 
-/// One accumulator, moved on by a block, and the bytes that are there.
+/// Advances one accumulator by a block and adds the bytes at its new position.
 #[inline]
 #[target_feature(enable = "avx512f,vpclmulqdq")]
 fn step(held: __m512i, factors: __m512i, octets: __m512i) -> __m512i {
@@ -114,7 +123,8 @@ fn step(held: __m512i, factors: __m512i, octets: __m512i) -> __m512i {
 #[target_feature(enable = "avx512f")]
 unsafe fn load(from: *const u8) -> __m512i {
     let octets;
-    // SAFETY: as the caller says; the instruction reads 64 bytes, writes none and changes no flag.
+    // SAFETY: guaranteed by the caller; the instruction reads 64 bytes, writes none and changes no
+    // flag.
     unsafe {
         asm!("vmovdqu64 {octets}, [{from}]", from = in(reg) from, octets = out(zmm_reg) octets,
              options(nostack, preserves_flags, readonly));
