@@ -479,7 +479,8 @@ pub(super) fn check_region(
         return Err(TaggedFault::AccessRights); // 5041-7.1-11, 5040-3.2-i01
     }
     if to.checked_add(u64::from(len)).is_none() {
-        return mutate!(Err(TaggedFault::ToWrap), ToWrapTaken => if need == Need::RemoteWrite { Ok(0) } else { Err(TaggedFault::ToWrap) }); // 5041-7.1-14, 5040-7.2-10: the sum itself must not wrap
+        // 5041-7.1-14, 5040-7.2-10: the sum itself must not wrap
+        return mutate!(Err(TaggedFault::ToWrap), ToWrapTaken => if need == Need::RemoteWrite { Ok(0) } else { Err(TaggedFault::ToWrap) });
     }
     let to = mutate!(to, BaseNotChecked => to.max(region.to_base()));
     let len = mutate!(len, BoundsOffByOne => len - u32::from(need == Need::RemoteWrite));

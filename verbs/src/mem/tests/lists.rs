@@ -1,4 +1,4 @@
-//! Scatter/gather lists and inline data.
+//! Tests of scatter/gather lists.
 
 use proptest::prelude::*;
 use uwarp_mpa::{Crc32c, Payload};
@@ -11,13 +11,14 @@ fn crc(octets: &[u8]) -> u32 {
     crc.finish()
 }
 
-/// A list of PD 1, QP 7.
+/// Resolves a list for QP 7 of PD 1.
 fn resolve(table: &RegionTable, sges: &[Sge], write: bool) -> Result<SgList, LocalFault> {
     let mut list = SgList::default();
     list.resolve(table, 1, 7, sges, write).map(|_| list)
 }
 
-/// Elements, bytes of the longest, and bytes of the longest segment. Miri goes over all bytes a dozen times, one by one.
+/// Maximum number of elements, and maximum lengths of an element and a segment in bytes. Reduced
+/// under Miri, which interprets about a dozen passes over all bytes.
 const ELEMENTS: usize = if cfg!(miri) { 4 } else { 8 };
 const LONGEST: u32 = if cfg!(miri) { 120 } else { 3000 };
 const SEGMENT: usize = if cfg!(miri) { 100 } else { 2500 };
@@ -32,7 +33,7 @@ proptest! {
         ranges in proptest::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 1..8),
         markers in any::<u8>(),
     ) {
-        // Every element in a buffer of its own, some bytes from its start and from its end.
+        // Every element has its own buffer, with unused bytes before and after it.
         let table = table();
         let buffers: Vec<_> = runs.iter().map(|(gap, len)| buffer(gap + *len as usize + 9)).collect();
         let sges: Vec<Sge> = runs.iter().zip(&buffers).map(|((gap, len), buffer)| {
@@ -55,7 +56,7 @@ proptest! {
             }
         }
 
-        // It lies in the elements, in order, and only there.
+        // The elements contain it in order, and no other byte changed.
         let mut found = Vec::new();
         for ((gap, len), buffer) in runs.iter().zip(&buffers) {
             let all = octets(buffer);
@@ -64,7 +65,7 @@ proptest! {
         }
         prop_assert_eq!(&found, &message);
 
-        // Any range comes out as it went in, copied, as a CRC, and as runs of memory.
+        // Any range is read as it was written: as a copy, as a CRC, and as runs of memory.
         for (from, to) in ranges {
             let (from, to) = (from.index(total + 1), to.index(total + 1));
             let (from, to) = (from.min(to), from.max(to));
@@ -171,9 +172,9 @@ fn the_fault_names_the_element_and_what_is_wrong_with_it() {
 #[test]
 fn more_octets_than_a_message_has_are_refused() {
     let table = table();
-    // Registered, never touched.
+    // Registered but never accessed.
     let base = core::ptr::NonNull::<u8>::dangling();
-    // SAFETY: no test byte of it is read or written; resolving only looks at addresses.
+    // SAFETY: no byte is read or written; resolving only uses addresses.
     let memory = unsafe { Backing::in_place(base, 1 << 32, true) };
     let large = RegionSpec {
         memory,
@@ -263,7 +264,7 @@ fn a_region_that_went_away_is_a_fault_of_its_element() {
     assert_eq!(list.source(4, 8).err(), Some(gone));
     assert!(pin(&list, 4, 8).is_none());
     assert_eq!(octets(&two), [0; 8]);
-    // Neither the failed source nor the failed pinning left anything behind.
+    // The failed source and the failed pinning left no use or pin.
     assert_eq!(table.remove(stags[0]), Ok(()));
 }
 
@@ -317,7 +318,7 @@ fn a_region_that_was_named_before_is_checked_as_if_it_was_looked_up() {
         sge(0, 8, other),
         sge(0, 8, unwritable),
     ];
-    // Every fifth for Miri, so that each is there with one domain and right or another.
+    // Every fifth under Miri, so that each case appears with some domain and right.
     let ways = in_every_way(&cases).step_by(if cfg!(miri) { 5 } else { 1 });
     for (before, pd, write) in ways {
         for sge in cases {
@@ -328,7 +329,7 @@ fn a_region_that_was_named_before_is_checked_as_if_it_was_looked_up() {
             assert_eq!(found, expected, "{before:?}, then {sge:?}");
         }
     }
-    // It ends as for everybody.
+    // Deregistration ends it as well.
     let first = resolve(&table, &[cases[0]], false).ok();
     let again = || {
         let mut second = SgList::default();

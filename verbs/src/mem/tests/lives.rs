@@ -1,4 +1,4 @@
-//! Registration, revocation, pins: how long memory and STags live.
+//! Registration, revocation and pins: lifetimes of memory and STags.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use super::*;
 fn stags_are_not_sequential_and_never_zero() {
     let table = table();
     let memory = buffer(1);
-    // Of 256 keys, 1000 draws show some 251 on average and 50 draws some 45.
+    // Of 256 keys, 1000 draws yield about 251 on average and 50 draws about 45.
     let (count, enough_keys) = if cfg!(miri) { (50, 33) } else { (1000, 200) };
     let stags: Vec<u32> = (0..count)
         .map(|_| table.insert(spec(&memory)).unwrap().stag().0)
@@ -149,7 +149,7 @@ fn a_deregistered_stag_is_unknown_to_everyone() {
         write_target(&table, stag, 0, 8).unwrap_err(),
         TaggedFault::InvalidSTag
     );
-    // What was checked before does not get through either.
+    // A target from before cannot be used either.
     assert_eq!(old.place(0, &[1; 8]), Err(TaggedFault::InvalidSTag));
     assert_eq!(octets(&memory), [0; 8]);
 }
@@ -225,7 +225,7 @@ fn only_the_one_qp_of_an_stag_may_have_it_invalidated() {
     );
 }
 
-/// A list over the first `len` bytes of a region, for PD 1 and QP 7.
+/// Resolves a list of the first `len` bytes of a region, for QP 7 of PD 1.
 fn list(table: &RegionTable, stag: STag, len: u32) -> SgList {
     let mut list = SgList::default();
     list.resolve(
@@ -253,10 +253,10 @@ fn deregistration_with_a_pin_says_busy_and_changes_nothing() {
     let second = pin(&list, 4, 4).unwrap();
     assert_eq!(table.remove(stag), Err(DeregisterError::Busy { pins: 2 }));
     assert!(write_target(&table, stag, 0, 8).is_ok());
-    // The list may go; the runs hold the pins.
+    // The list may be dropped; the runs hold the pins.
     drop((list, first));
     assert_eq!(table.remove(stag), Err(DeregisterError::Busy { pins: 1 }));
-    // A peer's invalidation goes ahead; the bytes on their way out stay where they are.
+    // A peer's invalidation succeeds; the pinned bytes stay until they are sent.
     assert_eq!(table.invalidate(stag), Some(1));
     assert_eq!(table.remove(stag), Err(DeregisterError::Busy { pins: 1 }));
     drop(second);
@@ -381,7 +381,7 @@ fn nothing_reaches_the_programs_memory_once_the_table_is_gone() {
     let mut memory = [0_u8; 16];
     let base = core::ptr::NonNull::new(memory.as_mut_ptr()).unwrap();
     let table = table();
-    // SAFETY: the array lives until the table is dropped, and is not looked at before.
+    // SAFETY: the array lives until the table is dropped, and is not accessed before.
     let backing = unsafe { Backing::in_place(base, 16, true) };
     let region = table
         .insert(RegionSpec {
@@ -403,7 +403,7 @@ fn read_only_memory_of_the_program_is_never_written() {
     static CONSTANT: [u8; 4] = *b"ROM!";
     let table = table();
     let base = core::ptr::NonNull::new(CONSTANT.as_ptr().cast_mut()).unwrap();
-    // SAFETY: a static lives for ever, and is registered without local write.
+    // SAFETY: a static lives forever, and is registered without local write.
     let memory = unsafe { Backing::in_place(base, 4, false) };
     let access = Access::REMOTE_READ;
     let region = table

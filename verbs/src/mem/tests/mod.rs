@@ -1,4 +1,4 @@
-//! Tests of registered memory that need more than one of its files.
+//! Tests of registered memory that involve several of its files.
 
 mod lists;
 mod lives;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::*;
 
-/// So many rounds or cases; Miri, which interprets, gets a few of them.
+/// Number of rounds or cases; reduced under Miri, which interprets.
 fn rounds(native: u32) -> u32 {
     if cfg!(miri) {
         (native / 100).clamp(3, 100)
@@ -22,12 +22,12 @@ fn rounds(native: u32) -> u32 {
     }
 }
 
-/// A table with room for a few thousand regions.
+/// A table with room for 5000 regions.
 fn table() -> RegionTable {
     RegionTable::new(5000, 5000, None).unwrap()
 }
 
-/// A buffer of zeros.
+/// A zeroed buffer.
 fn buffer(len: usize) -> Arc<Buffer> {
     Arc::new(Buffer::zeroed(len).unwrap())
 }
@@ -37,7 +37,7 @@ fn remote() -> Access {
     Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ
 }
 
-/// A registration of PD 1, for all its QPs, with all remote rights, addressed from 0.
+/// A registration for all QPs of PD 1, with all remote rights and TOs from 0.
 fn spec(buffer: &Arc<Buffer>) -> RegionSpec {
     let memory = Backing::buffer(Arc::clone(buffer));
     RegionSpec {
@@ -49,13 +49,13 @@ fn spec(buffer: &Arc<Buffer>) -> RegionSpec {
     }
 }
 
-/// A QP that leaves all to the regions.
+/// A QP that grants all rights, so that only those of the region matter.
 fn asker(pd: u32, qp: u32) -> Asker {
     let access = Access::ALL;
     Asker { pd, qp, access }
 }
 
-/// A check for a Write by QP 7 of PD 1.
+/// Checks a Write by QP 7 of PD 1.
 fn write_target(
     table: &RegionTable,
     stag: uwarp_ddp::STag,
@@ -65,14 +65,14 @@ fn write_target(
     table.check(stag, to, len, Need::RemoteWrite, &asker(1, 7))
 }
 
-/// A check for a Read by QP 7 of PD 1.
+/// Checks a Read by QP 7 of PD 1.
 fn read_target(table: &RegionTable, stag: uwarp_ddp::STag, len: u32) -> Target {
     table
         .check(stag, 0, len, Need::RemoteRead, &asker(1, 7))
         .unwrap()
 }
 
-/// The pinned runs of a range.
+/// Pins a range; `None` on failure.
 fn pin(list: &SgList, offset: usize, len: usize) -> Option<Vec<PinnedRun>> {
     let mut runs = Vec::new();
     list.pin(offset, len, |run| runs.push(run)).then_some(runs)

@@ -1,4 +1,4 @@
-//! `check` against the plainest model of it.
+//! Compares `check` with a simple model.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -7,7 +7,7 @@ use uwarp_mpa::Payload;
 
 use super::*;
 
-/// A region as the model sees it.
+/// A region in the model.
 #[derive(Clone, Debug)]
 struct Plan {
     base: u64,
@@ -22,7 +22,7 @@ struct Plan {
 fn plan() -> impl Strategy<Value = Plan> {
     let len = 1..200_usize;
     let access = prop_oneof![Just(1), Just(3), Just(4), Just(5), Just(7), Just(0)];
-    // At the start, in the middle, and so that the TO behind the last byte may be the last there is.
+    // At TO 0, in the middle, and so that the TO after the last byte may be the largest TO.
     (
         len,
         0..4_u8,
@@ -53,7 +53,7 @@ fn plan() -> impl Strategy<Value = Plan> {
         })
 }
 
-/// What a peer asks for; positions are relative to a region so that the edges are met often.
+/// An access of a peer. Positions are relative to a region, so that the edges are tested often.
 #[derive(Clone, Debug)]
 struct Query {
     region: Index,
@@ -144,7 +144,7 @@ proptest! {
                 prop_assert_eq!(table.remove(region.stag()), Ok(()));
             }
         }
-        let mut recent = WriteTargetCache::default();
+        let mut cache = WriteTargetCache::default();
         for query in &queries {
             let at = query.region.index(plans.len());
             let (plan, (region, buffer)) = (&plans[at], &regions[at]);
@@ -174,16 +174,16 @@ proptest! {
             if !query.write {
                 continue;
             }
-            // What remembers the region before says the same, and places the same.
-            let landing = recent.check_write(&table, stag, to, query.len, &asker(query.pd, query.qp));
+            // The write target cache decides and places in the same way.
+            let landing = cache.check_write(&table, stag, to, query.len, &asker(query.pd, query.qp));
             match (landing, model) {
                 (Err(fault), Err(model)) => prop_assert_eq!(fault, model),
                 (Ok(landing), Ok(offset)) => {
                     let mut after = octets(buffer);
                     let new = vec![at as u8 + 0x81; query.len as usize];
                     after[offset..offset + new.len()].copy_from_slice(&new);
-                    prop_assert_eq!(recent.place(landing, 0, &new), Ok(()));
-                    prop_assert_eq!(recent.place(landing, 1, &new), Err(TaggedFault::BaseOrBounds));
+                    prop_assert_eq!(cache.place(landing, 0, &new), Ok(()));
+                    prop_assert_eq!(cache.place(landing, 1, &new), Err(TaggedFault::BaseOrBounds));
                     prop_assert_eq!(octets(buffer), after);
                 }
                 _ => prop_assert!(false, "{:?} but the model says {:?}", landing, model),
@@ -204,7 +204,8 @@ proptest! {
 
 #[test]
 fn every_offset_alignment_and_length_is_copied_exactly() {
-    // Long ranges are copied by blocks, in assembly. Miri has words instead, and lengths for these.
+    // Long ranges are copied in blocks, by assembly. Miri only supports words and gets shorter
+    // lengths.
     let (offsets, lens, size, long): (_, _, _, &[usize]) = if cfg!(miri) {
         (9, 10, 64, &[15, 16, 17, 31, 33])
     } else {
@@ -225,7 +226,7 @@ fn every_offset_alignment_and_length_is_copied_exactly() {
             assert_eq!(
                 all[offset + len..],
                 vec![0; size - offset - len],
-                "behind {offset}+{len}"
+                "after {offset}+{len}"
             );
             let mut out = vec![0xaa; len];
             buffer.read_at(offset, &mut out).unwrap();
@@ -236,7 +237,7 @@ fn every_offset_alignment_and_length_is_copied_exactly() {
 
 #[test]
 fn a_sum_of_to_and_length_that_reaches_2_to_the_64_is_a_wrap() {
-    // 5041-7.1-14: as 64-bit arithmetic the sum is 0 then.
+    // 5041-7.1-14: in 64-bit arithmetic the sum would be 0.
     let table = table();
     let spec = RegionSpec {
         to_base: Some(u64::MAX - 64),

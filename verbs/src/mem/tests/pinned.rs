@@ -1,4 +1,4 @@
-//! The regions that a queue holds, against lists that hold each their own.
+//! Compares the pinned regions of a queue with lists that each hold their own references.
 
 use std::collections::VecDeque;
 
@@ -13,18 +13,18 @@ fn sge(lkey: u32, addr: u64, len: u32) -> Sge {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// A request that names bytes of one of the regions, by QP 7 or 8 of PD 1 or 2.
+    /// A request for bytes of one region, by QP 7 or 8 of PD 1 or QP 7 of PD 2.
     Post {
         region: usize,
         addr: u64,
         len: u32,
         who: (u32, u32),
     },
-    /// The oldest request is done.
+    /// The oldest request completes.
     Retire,
     Invalidate(usize),
     Remove(usize),
-    /// The bytes of all requests are looked at, one request after the other.
+    /// Reads the bytes of all requests, one after the other.
     Look,
 }
 
@@ -156,7 +156,7 @@ fn deregistration_waits_for_the_sources_of_a_queue_and_no_other_begins() {
     });
     let mut sources = held.sources();
     assert!(sources.source(one).is_some());
-    // The use of the first ends where that of the second begins.
+    // The use of the first region ends where that of the second begins.
     assert!(sources.source(other).is_some());
     table.remove(first.stag()).unwrap();
     assert!(sources.source(one).is_none());

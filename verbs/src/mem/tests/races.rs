@@ -1,4 +1,4 @@
-//! Threads against each other, for a bounded number of rounds.
+//! Races between threads, for a bounded number of rounds.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,7 +10,8 @@ use uwarp_mpa::Payload;
 use super::super::{Purpose, WindowBind, WindowKind};
 use super::*;
 
-/// What is placed while something else happens: long enough to be under way then. Miri is slow enough by itself.
+/// Long enough for the copy to be in progress when the other thread acts. Shorter under Miri, which
+/// is slow.
 const LONG: usize = if cfg!(miri) { 64 } else { 64 * 1024 };
 const MIDDLE: usize = if cfg!(miri) { 64 } else { 16 * 1024 };
 /// Long enough for blocks and a tail; Miri has no blocks.
@@ -49,14 +50,14 @@ fn nothing_is_placed_after_deregistration_returned() {
             } else {
                 table.remove(stag).unwrap();
             }
-            // From here on the memory is the program's alone.
+            // The memory now belongs to the program alone.
             memory.write_at(0, &vec![2; LONG]).unwrap();
             for _ in 0..20 {
                 thread::yield_now();
             }
             assert!(
                 octets(&memory).iter().all(|octet| *octet == 2),
-                "placed after the end"
+                "placed after deregistration or invalidation returned"
             );
         });
     }
@@ -90,7 +91,7 @@ fn nothing_is_placed_through_a_window_once_its_invalidation_returned() {
             for _ in 0..2 {
                 scope.spawn(|| {
                     let ones = vec![1; MIDDLE];
-                    // Begins before the bind, and ends with the invalidation.
+                    // Starts before the bind, and ends with the invalidation.
                     loop {
                         let Ok(target) =
                             write_target(&table, uwarp_ddp::STag(stag), 0, MIDDLE as u32)
@@ -294,7 +295,7 @@ fn an_aligned_word_is_never_seen_in_halves() {
         scope.spawn(|| {
             let mut word = [0; 8];
             while !done.load(Ordering::Relaxed) {
-                // Word 40 lies in the blocks of the bulk copy, the other one in the tail.
+                // Word 40 lies in the blocks of the bulk copy, the other word in the tail.
                 for at in [40, WORDS - 24] {
                     memory.read_at(at, &mut word).unwrap();
                     assert!(word.iter().all(|octet| *octet == word[0]), "{word:?}");

@@ -1,5 +1,6 @@
-//! Random windows, fast registrations, invalidations and registrations anew against the plainest model of them: after
-//! every step each STag lets in whom the model lets in, and nobody else.
+//! Compares windows, fast registrations, invalidations and re-registrations with a simple model.
+//!
+//! The steps are random. After every step each STag admits exactly the QPs that the model admits.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -42,7 +43,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A region as the model sees it.
+/// A region in the model.
 struct Plain {
     region: Arc<Region>,
     qp: Option<u32>,
@@ -51,13 +52,13 @@ struct Plain {
     removed: bool,
 }
 
-/// A window (of a kind) or a fast region as the model sees it.
+/// A window (of a kind) or a fast region in the model.
 struct PlainSlot {
     stag: u32,
     kind: Option<WindowKind>,
-    /// What it reaches: a region (a window), and for which QP alone.
+    /// Region it is bound to (for a window), and the only QP that may use it; `None` if not valid.
     reaches: Option<(Option<usize>, Option<u32>)>,
-    /// The QP that takes it along.
+    /// QP whose end of stream invalidates it.
     qp: Option<u32>,
     freed: bool,
 }
@@ -125,7 +126,7 @@ impl World {
         }
     }
 
-    /// Whether a slot lets anybody in.
+    /// Returns true if the slot admits any QP.
     fn is_live(&self, slot: &PlainSlot) -> bool {
         slot.reaches
             .is_some_and(|(under, _)| under.is_none_or(|under| self.regions[under].valid))
@@ -294,7 +295,7 @@ impl World {
         }
     }
 
-    /// Every STag, by every QP.
+    /// Checks every STag with every QP.
     fn check(&self) {
         let enters = |stag: u32, qp| {
             let target = self
@@ -325,7 +326,7 @@ impl World {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        // Each looks at every byte of a world, step by step: a minute for an interpreter.
+        // Each step checks every byte of a world, which takes Miri a minute.
         cases: if cfg!(miri) { 1 } else { rounds(300) },
         failure_persistence: None,
         ..ProptestConfig::default()

@@ -1,4 +1,4 @@
-//! Memory windows and fast registration: what is allowed, what it reaches, how it ends.
+//! Tests of memory windows and fast registration: rules, reach, and end.
 
 use uwarp_ddp::{STag, TaggedFault};
 
@@ -9,12 +9,12 @@ use super::*;
 const PD: u32 = 1;
 const QP: u32 = 7;
 
-/// Rights of a region that windows of all kinds may be bound to.
+/// Rights of a region that windows of all types may be bound to.
 fn lending() -> Access {
     Access::LOCAL_WRITE | Access::WINDOW_BIND
 }
 
-/// A region of 64 bytes from TO 0x1000 on.
+/// A region of 64 bytes with TOs from 0x1000 on.
 fn lender(table: &RegionTable, memory: &Arc<Buffer>, access: Access) -> Arc<Region> {
     let spec = RegionSpec {
         access,
@@ -24,7 +24,7 @@ fn lender(table: &RegionTable, memory: &Arc<Buffer>, access: Access) -> Arc<Regi
     table.insert(spec).unwrap()
 }
 
-/// The bytes 16 to 32 of the lender, for all that windows may do.
+/// A bind to bytes 16 to 32 of the lender, with remote read and write.
 fn bind(region: &Region) -> WindowBind {
     WindowBind {
         lkey: region.stag().0,
@@ -40,7 +40,7 @@ fn window(table: &RegionTable, kind: WindowKind) -> u32 {
     table.reserve(PD, Purpose::Window(kind)).unwrap().0
 }
 
-/// The STag with another key.
+/// The STag with the next key.
 fn next(stag: u32) -> u32 {
     crate::mw::inc_rkey(stag)
 }
@@ -97,7 +97,7 @@ fn a_window_of_type_2_is_for_its_qp_and_one_of_type_1_for_the_domain() {
         assert_eq!(other, expected, "{kind}");
         let foreign = table.check(STag(rkey), 0x1010, 1, Need::RemoteWrite, &asker(PD + 1, QP));
         assert_eq!(foreign.unwrap_err(), TaggedFault::NotAssociated);
-        // 5040-8.1.1-04: a peer takes away only what is for its stream alone.
+        // 5040-8.1.1-04: a peer may only invalidate an STag of its own stream.
         let may = table.check_invalidate(STag(rkey), PD, QP);
         assert_eq!(may.is_ok(), !type_1, "{kind}");
         assert!(table.check_invalidate(STag(rkey), PD, QP + 1).is_err());
@@ -211,7 +211,7 @@ fn binds_that_are_not_allowed_are_refused_and_change_nothing() {
         Err(TaggedFault::InvalidSTag)
     );
     assert_eq!(table.bind(rkey, &good, false, &asker(PD, QP)), Ok(true));
-    // A window is no region to bind another one to.
+    // A window cannot be bound to a window.
     let second = next(window(&table, WindowKind::Type2A));
     let nested = WindowBind { lkey: rkey, ..good };
     let fault = table
@@ -246,7 +246,7 @@ fn a_window_of_type_2_is_bound_again_only_after_invalidation_and_with_another_ke
         Err(TaggedFault::InvalidSTag)
     );
     assert_eq!(write(&table, second, 0x1010, 1, QP), Ok(()));
-    // The peer's way.
+    // Invalidated by the peer.
     table.check_invalidate(STag(second), PD, QP).unwrap();
     assert_eq!(table.invalidate(STag(second)), Some(0));
     assert_eq!(again(next(second)), Ok(false));
@@ -355,7 +355,7 @@ fn a_region_that_is_revoked_takes_its_windows_along() {
             .describe(STag(rkey))
             .starts_with("an invalidated memory window over STag")
     );
-    // It can be bound to another region at once.
+    // The window can be bound to another region immediately.
     let other = lender(&table, &memory, lending());
     assert_eq!(table.bind(next(rkey), &bind(&other), false, &me), Ok(false));
     assert_eq!(write(&table, next(rkey), 0x1010, 1, QP), Ok(()));
@@ -384,7 +384,7 @@ fn what_is_for_a_qp_alone_ends_with_its_stream() {
     );
     assert_eq!(write(&table, fast, 0, 1, QP), Err(TaggedFault::InvalidSTag));
     assert_eq!(write(&table, shared, 0x1010, 1, QP), Ok(()));
-    // Another QP may have it then.
+    // Then another QP may use it.
     assert_eq!(
         table.bind(next(own), &bind(&region), false, &asker(PD, QP + 1)),
         Ok(true)
@@ -393,7 +393,7 @@ fn what_is_for_a_qp_alone_ends_with_its_stream() {
     assert_eq!(write(&table, next(own), 0x1010, 1, QP + 1), Ok(()));
 }
 
-/// The bytes 8 to 24 of a fast region of 32, from TO 0 on.
+/// Registers bytes 8 to 24 of a fast region of 32 bytes, with TOs from 0 on.
 fn part_of(stag: u32) -> FastRegister {
     FastRegister {
         stag,
@@ -431,7 +431,7 @@ fn fast_registration_makes_a_part_valid_until_it_is_invalidated() {
         write(&table, first, 0, 1, QP + 1),
         Err(TaggedFault::NotAssociated)
     );
-    // As an lkey, too.
+    // It is valid as an lkey, too.
     let mut list = SgList::default();
     let sge = Sge {
         addr: 4,
@@ -468,7 +468,7 @@ fn fast_registration_makes_a_part_valid_until_it_is_invalidated() {
     assert_eq!(table.len(), 0);
 }
 
-/// A request may be posted behind one whose registration has ended meanwhile.
+/// A request may be posted after one whose registration has ended meanwhile.
 #[test]
 fn an_stag_that_was_registered_again_reaches_the_new_registration_alone() {
     let table = table();
@@ -580,7 +580,7 @@ fn local_invalidation_takes_only_what_is_the_qps() {
             Err(SlotFault::NotValid { stag })
         );
     }
-    // The region is still there to be deregistered.
+    // The region can still be deregistered.
     assert_eq!(table.remove(STag(mine)), Ok(()));
 }
 
@@ -653,7 +653,7 @@ fn registration_anew_ends_the_old_stag_or_changes_nothing() {
         memory: region.backing(),
         ..spec(&memory)
     };
-    // Refused: the new one makes no sense, a window is bound, bytes are with the network.
+    // Refused: the new registration is invalid, a window is bound, or bytes are pinned for sending.
     let access = Access::REMOTE_WRITE;
     let error = table.replace(&region, anew(access)).unwrap_err();
     assert_eq!(error, RegisterError::NeedsLocalWrite { access }.into());

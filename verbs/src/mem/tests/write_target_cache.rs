@@ -1,4 +1,4 @@
-//! The region of the Writes that came last.
+//! Tests of the cache of write targets.
 
 use std::thread;
 
@@ -7,11 +7,11 @@ use uwarp_ddp::TaggedFault;
 use super::*;
 
 fn check(
-    recent: &mut WriteTargetCache,
+    cache: &mut WriteTargetCache,
     table: &RegionTable,
     region: &Region,
 ) -> Result<Landing, TaggedFault> {
-    recent.check_write(table, region.stag(), 0, 8, &asker(1, 7))
+    cache.check_write(table, region.stag(), 0, 8, &asker(1, 7))
 }
 
 #[test]
@@ -19,20 +19,20 @@ fn a_region_that_is_gone_is_found_no_more() {
     for deregistered in [false, true] {
         let table = table();
         let region = table.insert(spec(&buffer(8))).unwrap();
-        let mut recent = WriteTargetCache::default();
-        let landing = check(&mut recent, &table, &region).unwrap();
-        recent.place(landing, 0, &[1; 8]).unwrap();
-        recent.leave();
+        let mut cache = WriteTargetCache::default();
+        let landing = check(&mut cache, &table, &region).unwrap();
+        cache.place(landing, 0, &[1; 8]).unwrap();
+        cache.leave();
         if deregistered {
             table.remove(region.stag()).unwrap();
         } else {
             assert_eq!(table.invalidate(region.stag()), Some(0));
         }
-        let refused = recent.place(landing, 0, &[1; 8]);
+        let refused = cache.place(landing, 0, &[1; 8]);
         assert_eq!(refused, Err(TaggedFault::InvalidSTag));
-        let found = check(&mut recent, &table, &region).unwrap_err();
+        let found = check(&mut cache, &table, &region).unwrap_err();
         assert_eq!(found, TaggedFault::InvalidSTag);
-        // It is not held any more but by this test, and the table.
+        // Only this test and the table (unless deregistered) reference it.
         assert_eq!(Arc::strong_count(&region), 2 - usize::from(deregistered));
     }
 }
@@ -41,14 +41,14 @@ fn a_region_that_is_gone_is_found_no_more() {
 fn another_region_takes_its_place_and_it_is_free_to_go() {
     let table = table();
     let [first, second] = [8, 8].map(|len| table.insert(spec(&buffer(len))).unwrap());
-    let mut recent = WriteTargetCache::default();
-    let landing = check(&mut recent, &table, &first).unwrap();
-    recent.place(landing, 0, &[1; 8]).unwrap();
-    let landing = check(&mut recent, &table, &second).unwrap();
-    // This would wait for a use of the first.
+    let mut cache = WriteTargetCache::default();
+    let landing = check(&mut cache, &table, &first).unwrap();
+    cache.place(landing, 0, &[1; 8]).unwrap();
+    let landing = check(&mut cache, &table, &second).unwrap();
+    // This would wait for a use of the first region.
     table.remove(first.stag()).unwrap();
-    recent.place(landing, 0, &[2; 8]).unwrap();
-    drop(recent);
+    cache.place(landing, 0, &[2; 8]).unwrap();
+    drop(cache);
     table.remove(second.stag()).unwrap();
 }
 
@@ -60,12 +60,12 @@ fn deregistration_waits_for_the_last_write_and_none_comes_after_it() {
         let region = table.insert(spec(&memory)).unwrap();
         thread::scope(|scope| {
             let writing = scope.spawn(|| {
-                let mut recent = WriteTargetCache::default();
+                let mut cache = WriteTargetCache::default();
                 let mut octet = 0_u8;
                 loop {
                     octet = octet.wrapping_add(1);
-                    let placed = check(&mut recent, &table, &region)
-                        .and_then(|landing| recent.place(landing, 0, &[octet; 8]));
+                    let placed = check(&mut cache, &table, &region)
+                        .and_then(|landing| cache.place(landing, 0, &[octet; 8]));
                     if let Err(fault) = placed {
                         assert_eq!(fault, TaggedFault::InvalidSTag);
                         return;
