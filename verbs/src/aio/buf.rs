@@ -38,9 +38,9 @@ pub struct RegisteredBuf {
     region: Arc<MemoryRegion>,
 }
 
-/// A buffer that a posted work request names. It is lost to its pool if [`landed`](Self::landed) is
-/// never called.
-pub(super) struct FlyingBuf {
+/// A buffer that a posted work request names. It is lost to its pool if
+/// [`reclaim`](Self::reclaim) is never called.
+pub(super) struct InFlightBuf {
     memory: InFlight,
     len: usize,
     region: Arc<MemoryRegion>,
@@ -126,16 +126,16 @@ impl RegisteredBuf {
         self.piece.is_last()
     }
 
-    pub(super) fn launch(self) -> FlyingBuf {
-        FlyingBuf {
-            memory: self.piece.launch(),
+    pub(super) fn start_transfer(self) -> InFlightBuf {
+        InFlightBuf {
+            memory: self.piece.start_transfer(),
             len: self.len,
             region: self.region,
         }
     }
 }
 
-impl FlyingBuf {
+impl InFlightBuf {
     /// The buffer's content, as the source of a transfer.
     pub(super) fn content(&self) -> Sge {
         self.memory.sge(self.region.lkey(), 0, self.len)
@@ -156,10 +156,10 @@ impl FlyingBuf {
         unsafe_code,
         reason = "the caller's promise is handed on to the memory module"
     )]
-    pub(super) unsafe fn landed(self, brought: Option<u32>) -> RegisteredBuf {
+    pub(super) unsafe fn reclaim(self, brought: Option<u32>) -> RegisteredBuf {
         let mut buf = RegisteredBuf {
             // SAFETY: the same contract.
-            piece: unsafe { self.memory.landed() },
+            piece: unsafe { self.memory.reclaim() },
             len: self.len,
             region: self.region,
         };

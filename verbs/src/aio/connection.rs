@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 
 use super::Domain;
-use super::buf::{BufferPool, FlyingBuf, RegisteredBuf};
+use super::buf::{BufferPool, InFlightBuf, RegisteredBuf};
 use super::error::Error;
 use super::srq::Srq;
 use super::table::Ops;
@@ -235,9 +235,9 @@ impl Connection {
             return (Err(error.into()), buf);
         }
         let slot = self.ops.room().await;
-        let flying = buf.launch();
-        let sink = [flying.room(len)];
-        self.run(slot, flying, |wr_id| {
+        let in_flight = buf.start_transfer();
+        let sink = [in_flight.room(len)];
+        self.run(slot, in_flight, |wr_id| {
             self.qp.post_send(&request(wr_id, &sink))
         })
         .await
@@ -253,9 +253,9 @@ impl Connection {
             return (Err(error.into()), buf);
         }
         let slot = self.ops.room().await;
-        let flying = buf.launch();
-        let source = [flying.content()];
-        self.run(slot, flying, |wr_id| {
+        let in_flight = buf.start_transfer();
+        let source = [in_flight.content()];
+        self.run(slot, in_flight, |wr_id| {
             self.qp.post_send(&request(wr_id, &source))
         })
         .await
@@ -265,7 +265,7 @@ impl Connection {
     async fn run(
         &self,
         slot: u32,
-        buf: FlyingBuf,
+        buf: InFlightBuf,
         post: impl FnOnce(u64) -> Result<(), PostError>,
     ) -> (Result<Completion, Error>, RegisteredBuf) {
         match self.ops.start(slot, Some(buf), post) {
@@ -318,9 +318,9 @@ impl Connection {
             return Err((PostError { index: 0, kind }.into(), buf));
         };
         let capacity = buf.capacity();
-        let flying = buf.launch();
-        let sink = [flying.room(capacity)];
-        let posted = self.ops.start(slot, Some(flying), |wr_id| {
+        let in_flight = buf.start_transfer();
+        let sink = [in_flight.room(capacity)];
+        let posted = self.ops.start(slot, Some(in_flight), |wr_id| {
             self.qp.post_recv(&RecvWr::new(wr_id, &sink))
         });
         match posted {
@@ -353,7 +353,7 @@ impl Connection {
         let slot = self.ops.message().await;
         let (completion, buf) = match self.ops.take(slot) {
             Some((completion, buf)) => (completion, owned(buf)),
-            None => unreachable!("a message that was granted has landed"),
+            None => unreachable!("the receive of a granted message has completed"),
         };
         if let Some(waiting) = waiting
             && let Err((error, _)) = self.post_recv(waiting)

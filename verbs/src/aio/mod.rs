@@ -54,7 +54,9 @@
 //!
 //! # fn block_on<T>(future: impl Future<Output = T>) -> T {
 //! #     struct Unpark(std::thread::Thread);
-//! #     impl std::task::Wake for Unpark { fn wake(self: std::sync::Arc<Self>) { self.0.unpark() } }
+//! #     impl std::task::Wake for Unpark {
+//! #         fn wake(self: std::sync::Arc<Self>) { self.0.unpark() }
+//! #     }
 //! #     let waker = std::task::Waker::from(std::sync::Arc::new(Unpark(std::thread::current())));
 //! #     let mut future = std::pin::pin!(future);
 //! #     loop {
@@ -72,10 +74,11 @@
 //!     // The buffer is posted before the peer can send.
 //!     let pool = server.pool(2, 64).unwrap();
 //!     connection.post_recv(pool.get().await).unwrap();
-//!     listener.accept().await.unwrap().accept_on(&connection, &AcceptOptions::default()).await.unwrap();
-//!     let (received, request) = connection.recv(pool.get().await).await;
-//!     assert_eq!((received.unwrap().len, &request[..]), (5, &b"hello"[..]));
-//!     let (sent, _) = connection.send(request).await;
+//!     let request = listener.accept().await.unwrap();
+//!     request.accept_on(&connection, &AcceptOptions::default()).await.unwrap();
+//!     let (received, message) = connection.recv(pool.get().await).await;
+//!     assert_eq!((received.unwrap().len, &message[..]), (5, &b"hello"[..]));
+//!     let (sent, _) = connection.send(message).await;
 //!     sent.unwrap();
 //!     connection.closed().await
 //! }));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::Domain;
-use super::buf::{FlyingBuf, RegisteredBuf};
+use super::buf::{InFlightBuf, RegisteredBuf};
 use super::error::Error;
 use crate::completion::Completion;
 use crate::device::DeviceError;
@@ -58,7 +58,7 @@ pub(super) struct Shared {
 }
 
 struct Slots {
-    bufs: Box<[Option<FlyingBuf>]>,
+    bufs: Box<[Option<InFlightBuf>]>,
     free: Vec<u32>,
 }
 
@@ -107,10 +107,10 @@ impl Srq {
             return Err((refused(PostErrorKind::SrqFull { depth }), buf));
         };
         let capacity = buf.capacity();
-        let flying = buf.launch();
-        let sink: [Sge; 1] = [flying.room(capacity)];
+        let in_flight = buf.start_transfer();
+        let sink: [Sge; 1] = [in_flight.room(capacity)];
         // Stored before the post, because a message may take it before the post returns.
-        slots.bufs[slot as usize] = Some(flying);
+        slots.bufs[slot as usize] = Some(in_flight);
         drop(slots);
         let wr = RecvWr::new(SHARED | u64::from(slot), &sink);
         match shared.srq.post_recv(&wr) {
@@ -154,7 +154,7 @@ impl Srq {
 impl Shared {
     /// Takes the buffer of a completed receive; `None` if the completion belongs to another
     /// request.
-    pub(super) fn landed(&self, completion: &Completion) -> Option<RegisteredBuf> {
+    pub(super) fn reclaim(&self, completion: &Completion) -> Option<RegisteredBuf> {
         if completion.wr_id & SHARED == 0 {
             return None;
         }
@@ -170,7 +170,7 @@ impl Shared {
     /// connection may be left that could take it.
     fn take(&self, slot: u32, brought: Option<u32>) -> Option<RegisteredBuf> {
         let mut slots = self.slots.lock();
-        let flying = slots.bufs.get_mut(slot as usize)?.take()?;
+        let in_flight = slots.bufs.get_mut(slot as usize)?.take()?;
         slots.free.push(slot);
         drop(slots);
         let buf = {
@@ -178,7 +178,7 @@ impl Shared {
             // receive that names the buffer is over.
             #[expect(unsafe_code, reason = "this is where the flight of a buffer ends")]
             unsafe {
-                flying.landed(brought)
+                in_flight.reclaim(brought)
             }
         };
         Some(buf)

@@ -5,12 +5,12 @@
 //! dropped.
 //!
 //! ```text
-//!            start                 completion               taken
-//!   Free ─────────────► Flying ────────────────► Landed ────────────► Free
-//!    │                     │ its future is dropped                      ▲ ▲
-//!    │                     └──────────────► Abandoned ── completion ────┘ │
-//!    │ start_unsignaled                                                   │
-//!    └───────────────► Unsignaled ── its own error, or the completion ────┘
+//!            start                  completion                 take
+//!   Free ─────────────► InFlight ────────────────► Completed ──────────► Free
+//!    │                     │ its future is dropped                         ▲ ▲
+//!    │                     └──────────────► Abandoned ──── completion ─────┘ │
+//!    │ start_unsignaled                                                      │
+//!    └───────────────► Unsignaled ── its own error, or the completion ───────┘
 //!                                    of a request that was posted later
 //! ```
 //!
@@ -33,7 +33,7 @@ use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
 
-use super::buf::{FlyingBuf, RegisteredBuf};
+use super::buf::{InFlightBuf, RegisteredBuf};
 use super::gate::{Gate, Ticket};
 use super::srq::Shared;
 use super::wakers::Wakers;
@@ -67,11 +67,11 @@ struct Table {
     /// The same for receives of a shared queue, for which the connection has no slots.
     arrived_shared: VecDeque<Outcome>,
     /// Counts the posts that have begun, and the unsignaled posts that have returned.
-    moment: u64,
+    clock: u64,
     /// Unsignaled requests whose post has returned, in that order.
     unsignaled: VecDeque<Unsignaled>,
     /// Number of slots in state `Unsignaled`.
-    quiet: u32,
+    unsignaled_slots: u32,
     /// Tasks that wait for a message. Its units correspond to `arrived` and `arrived_shared`.
     messages: Gate,
 }
@@ -79,9 +79,9 @@ struct Table {
 #[derive(Default)]
 struct Slot {
     state: State,
-    buf: Option<FlyingBuf>,
+    buf: Option<InFlightBuf>,
     waker: Option<Waker>,
-    /// Value of `moment` when the post of its request began.
+    /// Value of `clock` when the post of its request began.
     begun: u64,
 }
 
@@ -102,10 +102,10 @@ type Freed = (Option<RegisteredBuf>, Option<Waker>);
 enum State {
     #[default]
     Free,
-    Flying,
+    InFlight,
     Abandoned,
     Unsignaled,
-    Landed(Completion),
+    Completed(Completion),
 }
 
 /// Completion of a work request, and the buffer that it used.
@@ -125,9 +125,9 @@ impl Ops {
                 room: Gate::new(sends as usize),
                 arrived: VecDeque::with_capacity(recvs as usize),
                 arrived_shared: VecDeque::new(),
-                moment: 0,
+                clock: 0,
                 unsignaled: VecDeque::with_capacity(sends as usize / 2),
-                quiet: 0,
+                unsignaled_slots: 0,
                 messages: Gate::default(),
             }),
             changed: Wakers::default(),
@@ -136,13 +136,13 @@ impl Ops {
 
     /// Waits for a place in the send queue. The caller passes the slot to [`start`](Self::start) at
     /// once.
-    pub(super) fn room(&self) -> InLine<'_> {
-        InLine::new(self, Line::Room)
+    pub(super) fn room(&self) -> GateFuture<'_> {
+        GateFuture::new(self, GateKind::Room)
     }
 
     /// Waits for a message. The caller passes the slot to [`take`](Self::take) at once.
-    pub(super) fn message(&self) -> InLine<'_> {
-        InLine::new(self, Line::Messages)
+    pub(super) fn message(&self) -> GateFuture<'_> {
+        GateFuture::new(self, GateKind::Messages)
     }
 
     /// Takes a place in the receive queue for [`start`](Self::start), if one is free.
@@ -158,12 +158,12 @@ impl Ops {
     pub(super) fn start<E>(
         &self,
         slot: u32,
-        buf: Option<FlyingBuf>,
+        buf: Option<InFlightBuf>,
         post: impl FnOnce(u64) -> Result<(), E>,
-    ) -> Result<Flight<'_>, (E, Option<RegisteredBuf>)> {
-        self.table.lock().begin(slot, State::Flying, buf);
+    ) -> Result<CompletionFuture<'_>, (E, Option<RegisteredBuf>)> {
+        self.table.lock().begin(slot, State::InFlight, buf);
         match post(u64::from(slot)) {
-            Ok(()) => Ok(Flight {
+            Ok(()) => Ok(CompletionFuture {
                 ops: self,
                 slot: Some(slot),
             }),
@@ -187,13 +187,13 @@ impl Ops {
     pub(super) fn start_unsignaled<E>(
         &self,
         slot: u32,
-        buf: Option<FlyingBuf>,
+        buf: Option<InFlightBuf>,
         needed: bool,
         post: impl FnOnce(u64, bool) -> Result<(), E>,
     ) -> Result<(), (E, Option<RegisteredBuf>)> {
         let (signaled, begun) = {
             let mut table = self.table.lock();
-            let signaled = needed || table.quiet >= table.sends / 2;
+            let signaled = needed || table.unsignaled_slots >= table.sends / 2;
             let state = match signaled {
                 true => State::Abandoned,
                 false => State::Unsignaled,
@@ -250,7 +250,7 @@ impl Ops {
         if let Some((outcome, next)) = table.take(slot) {
             (left.0, left.1) = (Some(outcome), next);
         } else if let Some(place) = table.slots.get_mut(slot as usize)
-            && place.state == State::Flying
+            && place.state == State::InFlight
         {
             place.state = State::Abandoned;
             left.2 = place.waker.take();
@@ -266,7 +266,7 @@ impl Ops {
         let inner = &self.cq.shared().inner;
         let mut batch = [Completion::default(); BATCH];
         // Allocates only if there are unsignaled requests.
-        let mut over: Vec<Freed> = Vec::new();
+        let mut freed: Vec<Freed> = Vec::new();
         loop {
             let mut wakers: [Option<Waker>; BATCH] = Default::default();
             let mut abandoned: [Option<RegisteredBuf>; BATCH] = Default::default();
@@ -275,15 +275,15 @@ impl Ops {
             let count = inner.poll(&mut batch);
             for (at, completion) in batch[..count].iter().enumerate() {
                 (abandoned[at], wakers[at]) = match &self.shared {
-                    Some(shared) => match shared.landed(completion) {
+                    Some(shared) => match shared.reclaim(completion) {
                         Some(buf) => (None, table.arrive((*completion, Some(buf)))),
-                        None => table.land(*completion, &mut over),
+                        None => table.complete(*completion, &mut freed),
                     },
-                    None => table.land(*completion, &mut over),
+                    None => table.complete(*completion, &mut freed),
                 };
             }
             drop(table);
-            for (buf, waker) in over.drain(..) {
+            for (buf, waker) in freed.drain(..) {
                 drop(buf);
                 waker.into_iter().for_each(Waker::wake);
             }
@@ -323,21 +323,21 @@ impl Watcher for Ops {
 
 impl Table {
     /// Records the start of a post in its slot and returns its timestamp.
-    fn begin(&mut self, slot: u32, state: State, buf: Option<FlyingBuf>) -> u64 {
-        self.moment += 1;
+    fn begin(&mut self, slot: u32, state: State, buf: Option<InFlightBuf>) -> u64 {
+        self.clock += 1;
         if let Some(place) = self.slots.get_mut(slot as usize) {
             place.state = state;
             place.buf = buf;
-            place.begun = self.moment;
-            self.quiet += u32::from(state == State::Unsignaled);
+            place.begun = self.clock;
+            self.unsignaled_slots += u32::from(state == State::Unsignaled);
         }
-        self.moment
+        self.clock
     }
 
     /// Records that the post of an unsignaled request has returned.
     fn posted(&mut self, slot: u32, begun: u64) {
-        self.moment += 1;
-        let posted = self.moment;
+        self.clock += 1;
+        let posted = self.clock;
         self.unsignaled.push_back(Unsignaled {
             slot,
             begun,
@@ -346,7 +346,7 @@ impl Table {
     }
 
     /// Frees the slots of the unsignaled requests whose post returned before `begun`.
-    fn free_before(&mut self, begun: u64, over: &mut Vec<Freed>) {
+    fn free_before(&mut self, begun: u64, freed: &mut Vec<Freed>) {
         while let Some(first) = self.unsignaled.front()
             && first.posted < begun
         {
@@ -357,7 +357,7 @@ impl Table {
                 .get(slot as usize)
                 .is_some_and(|place| place.state == State::Unsignaled && place.begun == begun);
             if is_it {
-                over.push(self.free(slot, None));
+                freed.push(self.free(slot, None));
             }
         }
     }
@@ -369,21 +369,21 @@ impl Table {
     }
 
     /// Records the completion of a work request. Returns the buffer of an abandoned request and the
-    /// waker to call. Adds the same for earlier unsignaled requests to `over`.
-    fn land(&mut self, completion: Completion, over: &mut Vec<Freed>) -> Freed {
+    /// waker to call. Adds the same for earlier unsignaled requests to `freed`.
+    fn complete(&mut self, completion: Completion, freed: &mut Vec<Freed>) -> Freed {
         let slot = u32::try_from(completion.wr_id).unwrap_or(u32::MAX);
         let Some(place) = self.slots.get_mut(slot as usize) else {
             return (None, None);
         };
         let (state, begun) = (place.state, place.begun);
         if slot < self.sends {
-            self.free_before(begun, over);
+            self.free_before(begun, freed);
         }
         if matches!(state, State::Abandoned | State::Unsignaled) {
             return self.free(slot, Some(completion));
         }
         let place = &mut self.slots[slot as usize];
-        place.state = State::Landed(completion);
+        place.state = State::Completed(completion);
         if slot < self.sends {
             return (None, place.waker.take());
         }
@@ -392,7 +392,7 @@ impl Table {
     }
 
     fn take(&mut self, slot: u32) -> Option<(Outcome, Option<Waker>)> {
-        let State::Landed(completion) = self.slots.get(slot as usize)?.state else {
+        let State::Completed(completion) = self.slots.get(slot as usize)?.state else {
             return None;
         };
         let (buf, next) = self.free(slot, Some(completion));
@@ -409,7 +409,7 @@ impl Table {
         let Some(place) = self.slots.get_mut(slot as usize) else {
             return (None, None);
         };
-        self.quiet -= u32::from(place.state == State::Unsignaled);
+        self.unsignaled_slots -= u32::from(place.state == State::Unsignaled);
         place.state = State::Free;
         let done = completion.filter(|completion| completion.status.is_success());
         let brought = done.filter(Completion::places_bytes);
@@ -418,7 +418,7 @@ impl Table {
             // SAFETY: the only work request that names the buffer has completed or was refused.
             #[expect(unsafe_code, reason = "this is where the flight of a buffer ends")]
             unsafe {
-                buf.landed(brought)
+                buf.reclaim(brought)
             }
         });
         if slot < self.sends {
@@ -439,41 +439,41 @@ impl Completion {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Line {
+enum GateKind {
     Room,
     Messages,
 }
 
 /// Waits for a unit of a gate; resolves to a slot number.
-pub(super) struct InLine<'a> {
+pub(super) struct GateFuture<'a> {
     ops: &'a Ops,
-    line: Line,
+    kind: GateKind,
     ticket: Option<Ticket>,
 }
 
-impl<'a> InLine<'a> {
-    fn new(ops: &'a Ops, line: Line) -> Self {
-        InLine {
+impl<'a> GateFuture<'a> {
+    fn new(ops: &'a Ops, kind: GateKind) -> Self {
+        GateFuture {
             ops,
-            line,
+            kind,
             ticket: None,
         }
     }
 }
 
 impl Table {
-    fn gate(&mut self, line: Line) -> &mut Gate {
-        match line {
-            Line::Room => &mut self.room,
-            Line::Messages => &mut self.messages,
+    fn gate(&mut self, kind: GateKind) -> &mut Gate {
+        match kind {
+            GateKind::Room => &mut self.room,
+            GateKind::Messages => &mut self.messages,
         }
     }
 
     /// Slot that belongs to a unit of the gate.
-    fn unit(&mut self, line: Line) -> Option<u32> {
-        match line {
-            Line::Room => self.free_sends.pop(),
-            Line::Messages => self
+    fn unit(&mut self, kind: GateKind) -> Option<u32> {
+        match kind {
+            GateKind::Room => self.free_sends.pop(),
+            GateKind::Messages => self
                 .arrived
                 .pop_front()
                 .or(Some(IN_SHARED).filter(|_| !self.arrived_shared.is_empty())),
@@ -481,7 +481,7 @@ impl Table {
     }
 }
 
-impl Future for InLine<'_> {
+impl Future for GateFuture<'_> {
     type Output = u32;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<u32> {
@@ -492,27 +492,27 @@ impl Future for InLine<'_> {
         if this.ticket.is_none() {
             // Fast path without a waker.
             let mut table = this.ops.table.lock();
-            if table.gate(this.line).try_take()
-                && let Some(slot) = table.unit(this.line)
+            if table.gate(this.kind).try_take()
+                && let Some(slot) = table.unit(this.kind)
             {
                 return Poll::Ready(slot);
             }
         }
         let mut waker = Some(cx.waker().clone());
         let mut table = this.ops.table.lock();
-        let gate = table.gate(this.line);
+        let gate = table.gate(this.kind);
         let mine = match this.ticket {
             Some(ticket) => gate.poll(ticket, &mut waker),
             None => gate.try_take(),
         };
-        if mine && let Some(slot) = table.unit(this.line) {
+        if mine && let Some(slot) = table.unit(this.kind) {
             this.ticket = None;
             return Poll::Ready(slot);
         }
         if this.ticket.is_none()
             && let Some(waker) = waker.take()
         {
-            this.ticket = Some(table.gate(this.line).enter(waker));
+            this.ticket = Some(table.gate(this.kind).enter(waker));
         }
         // Released before `waker` is dropped, because it may hold the previous waker.
         drop(table);
@@ -520,12 +520,12 @@ impl Future for InLine<'_> {
     }
 }
 
-impl Drop for InLine<'_> {
+impl Drop for GateFuture<'_> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket
             && !self.ops.cq.is_inherited()
         {
-            let [next, own] = self.ops.table.lock().gate(self.line).leave(ticket);
+            let [next, own] = self.ops.table.lock().gate(self.kind).leave(ticket);
             next.into_iter().for_each(Waker::wake);
             drop(own);
         }
@@ -533,19 +533,19 @@ impl Drop for InLine<'_> {
 }
 
 /// Waits for the completion of a posted work request. Dropping it does not cancel the work request.
-pub(super) struct Flight<'a> {
+pub(super) struct CompletionFuture<'a> {
     ops: &'a Ops,
     slot: Option<u32>,
 }
 
-impl Flight<'_> {
+impl CompletionFuture<'_> {
     /// Stops waiting: the completion is queued with the other messages.
     pub(super) fn detach(mut self) {
         self.slot = None;
     }
 }
 
-impl Future for Flight<'_> {
+impl Future for CompletionFuture<'_> {
     type Output = Outcome;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
@@ -560,7 +560,7 @@ impl Future for Flight<'_> {
         let mut waker = Some(cx.waker().clone());
         let mut table = this.ops.table.lock();
         if let Some(place) = table.slots.get_mut(slot as usize)
-            && place.state == State::Flying
+            && place.state == State::InFlight
         {
             std::mem::swap(&mut place.waker, &mut waker);
             drop(table);
@@ -573,7 +573,7 @@ impl Future for Flight<'_> {
     }
 }
 
-impl Drop for Flight<'_> {
+impl Drop for CompletionFuture<'_> {
     fn drop(&mut self) {
         if let Some(slot) = self.slot {
             self.ops.abandon(slot);

@@ -21,7 +21,11 @@ use crate::qp::wr::SendWr;
 /// ```
 /// # use uwarp_verbs::RemoteBuffer;
 /// # use uwarp_verbs::aio::{Connection, Error, RegisteredBuf};
-/// # async fn reply(connection: &Connection, buf: RegisteredBuf, to: RemoteBuffer) -> Result<(), Error> {
+/// # async fn reply(
+/// #     connection: &Connection,
+/// #     buf: RegisteredBuf,
+/// #     to: RemoteBuffer,
+/// # ) -> Result<(), Error> {
 /// // The Send completes after the Write, so its completion covers both.
 /// connection.unsignaled().write(buf, to).await.map_err(|(error, _)| error)?;
 /// connection.send_inline(b"written").await
@@ -119,14 +123,14 @@ impl Unsignaled<'_> {
         }
         let slot = connection.ops.room().await;
         let last = buf.is_last();
-        let flying = buf.launch();
-        let source = [flying.content()];
+        let in_flight = buf.start_transfer();
+        let source = [in_flight.content()];
         let posted =
             connection
                 .ops
-                .start_unsignaled(slot, Some(flying), last, |wr_id, signaled| {
+                .start_unsignaled(slot, Some(in_flight), last, |wr_id, signaled| {
                     let wr = self.0.mark(request(wr_id, &source));
-                    connection.qp.post_send(&quiet(wr, signaled))
+                    connection.qp.post_send(&unsignaled_unless(wr, signaled))
                 });
         posted.map_err(|(error, buf)| {
             let buf = buf.unwrap_or_else(|| unreachable!("a refused operation keeps its buffer"));
@@ -142,13 +146,13 @@ impl Unsignaled<'_> {
             .ops
             .start_unsignaled(slot, None, false, |wr_id, signaled| {
                 let wr = self.0.mark(request(wr_id));
-                connection.qp.post_send(&quiet(wr, signaled))
+                connection.qp.post_send(&unsignaled_unless(wr, signaled))
             });
         posted.map_err(|(error, _)| error.into())
     }
 }
 
 /// Removes the completion of a request, unless the queue needs one.
-fn quiet(wr: SendWr<'_>, signaled: bool) -> SendWr<'_> {
+fn unsignaled_unless(wr: SendWr<'_>, signaled: bool) -> SendWr<'_> {
     if signaled { wr } else { wr.unsignaled() }
 }

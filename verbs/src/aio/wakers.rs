@@ -11,7 +11,7 @@ pub(crate) struct Wakers {
     list: Mutex<Vec<Waker>>,
     /// True if the list may be non-empty. Read first, because changes are frequent and waiting is
     /// rare.
-    some: AtomicBool,
+    any: AtomicBool,
 }
 
 impl Wakers {
@@ -26,17 +26,17 @@ impl Wakers {
             return;
         }
         list.push(waker);
-        self.some.store(true, Ordering::SeqCst);
+        self.any.store(true, Ordering::SeqCst);
     }
 
     /// Wakes all registered tasks. The caller holds no lock.
     pub(crate) fn wake(&self) {
-        if !self.some.load(Ordering::SeqCst) {
+        if !self.any.load(Ordering::SeqCst) {
             return;
         }
         let woken = {
             let mut list = self.list.lock();
-            self.some.store(false, Ordering::SeqCst);
+            self.any.store(false, Ordering::SeqCst);
             std::mem::take(&mut *list)
         };
         woken.into_iter().for_each(Waker::wake);

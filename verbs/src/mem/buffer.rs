@@ -136,15 +136,15 @@ impl Buffer {
     /// # Errors
     /// [`OutOfRange`] if the range is not inside the buffer; nothing is copied. A buffer that is
     /// [not writable](Self::is_writable) reports a size of 0.
-    pub fn write_at(&self, offset: usize, octets: &[u8]) -> Result<(), OutOfRange> {
-        let len = octets.len();
+    pub fn write_at(&self, offset: usize, bytes: &[u8]) -> Result<(), OutOfRange> {
+        let len = bytes.len();
         self.check(offset, len)?;
         if !self.is_writable() {
             let size = 0;
             return Err(OutOfRange { offset, len, size });
         }
         // SAFETY: as for `read_at`, and writable.
-        unsafe { raw::store(self.base.as_ptr().add(offset), octets) };
+        unsafe { raw::store(self.base.as_ptr().add(offset), bytes) };
         Ok(())
     }
 
@@ -160,10 +160,10 @@ impl Buffer {
                 unsafe { Vec::from_raw_parts(this.base.as_ptr(), this.len, capacity) }
             }
             Origin::Pages(_) | Origin::Mapped(_) | Origin::Nothing => {
-                let mut octets = vec![0; self.len];
+                let mut bytes = vec![0; self.len];
                 // SAFETY: as for `read_at`.
-                unsafe { raw::load(self.base.as_ptr(), &mut octets) };
-                octets
+                unsafe { raw::load(self.base.as_ptr(), &mut bytes) };
+                bytes
             }
         }
     }
@@ -186,12 +186,12 @@ impl Buffer {
 }
 
 impl From<Vec<u8>> for Buffer {
-    fn from(octets: Vec<u8>) -> Self {
-        let mut octets = ManuallyDrop::new(octets);
-        let (capacity, len) = (octets.capacity(), octets.len());
+    fn from(bytes: Vec<u8>) -> Self {
+        let mut bytes = ManuallyDrop::new(bytes);
+        let (capacity, len) = (bytes.capacity(), bytes.len());
         // A vector's pointer is never null. The dangling pointer of an empty vector is returned
         // unchanged.
-        let base = NonNull::new(octets.as_mut_ptr()).unwrap_or(NonNull::dangling());
+        let base = NonNull::new(bytes.as_mut_ptr()).unwrap_or(NonNull::dangling());
         Self {
             base,
             len,
@@ -237,16 +237,16 @@ mod tests {
 
     #[test]
     fn a_vector_comes_back_as_the_same_memory() {
-        let mut octets = Vec::with_capacity(100);
-        octets.extend_from_slice(b"abcdef");
-        let at = octets.as_ptr() as u64;
-        let buffer = Buffer::from(octets);
+        let mut bytes = Vec::with_capacity(100);
+        bytes.extend_from_slice(b"abcdef");
+        let at = bytes.as_ptr() as u64;
+        let buffer = Buffer::from(bytes);
         assert_eq!(buffer.addr(), at);
         buffer.write_at(1, b"XY").unwrap();
-        let octets = buffer.into_vec();
-        assert_eq!((octets.as_ptr() as u64, octets.capacity()), (at, 100));
-        assert_eq!(octets, b"aXYdef");
-        drop(Buffer::from(octets));
+        let bytes = buffer.into_vec();
+        assert_eq!((bytes.as_ptr() as u64, bytes.capacity()), (at, 100));
+        assert_eq!(bytes, b"aXYdef");
+        drop(Buffer::from(bytes));
         assert!(Buffer::from(Vec::new()).into_vec().is_empty());
         assert!(Buffer::zeroed(0).unwrap().into_vec().is_empty());
     }

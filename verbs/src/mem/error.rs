@@ -51,9 +51,7 @@ pub enum RegisterError {
     #[error(transparent)]
     Map(#[from] MapError),
     /// The QP that the region is reserved for belongs to another protection domain.
-    #[error(
-        "queue pair {qp} belongs to another protection domain than the region reserved for it"
-    )]
+    #[error("queue pair {qp} belongs to another protection domain than the region reserved for it")]
     QpOfOtherPd {
         /// Number of the QP.
         qp: u32,

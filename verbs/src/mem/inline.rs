@@ -6,27 +6,27 @@
 /// allocation. Only the owner writes the bytes, so a slice of them serves as the payload.
 #[derive(Default, Debug)]
 pub(crate) struct InlineData {
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
 }
 
 impl InlineData {
     /// Removes the bytes; keeps the allocation.
     pub(crate) fn clear(&mut self) {
-        self.octets.clear();
+        self.bytes.clear();
     }
 
     /// Returns true if there are no bytes.
     pub(crate) fn is_empty(&self) -> bool {
-        self.octets.is_empty()
+        self.bytes.is_empty()
     }
 
     pub(crate) fn as_slice(&self) -> &[u8] {
-        &self.octets
+        &self.bytes
     }
 
     /// Appends bytes.
-    pub(crate) fn push(&mut self, octets: &[u8]) {
-        self.octets.extend_from_slice(octets);
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
     }
 }
 
@@ -41,10 +41,10 @@ mod tests {
         data.push(&own);
         own.fill(0);
         assert_eq!(data.as_slice(), b"octets");
-        let before = data.octets.capacity();
+        let before = data.bytes.capacity();
         data.clear();
         assert!(data.is_empty());
         data.push(&own);
-        assert_eq!(data.octets.capacity(), before);
+        assert_eq!(data.bytes.capacity(), before);
     }
 }

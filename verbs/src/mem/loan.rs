@@ -3,11 +3,11 @@
 //! A [`Piece`] owns its bytes: the free list hands out each piece once, and its region grants no
 //! remote right. So only a transfer that the holder has posted may access them as well. To post
 //! one, the holder converts the piece into an [`InFlight`], which has no slices.
-//! [`InFlight::landed`] converts it back.
+//! [`InFlight::reclaim`] converts it back.
 //!
 //! ```text
-//!            launch                 landed (after the completion)
-//!   Piece ───────────► InFlight ───────────────────────────────► Piece ── drop ──► free list
+//!         start_transfer             reclaim (after the completion)
+//!   Piece ───────────────► InFlight ────────────────────────────────► Piece ── drop ──► free list
 //! ```
 
 use std::sync::Arc;
@@ -142,7 +142,7 @@ impl Piece {
     }
 
     /// Hands the bytes to transfers. They have no slices until the transfers have ended.
-    pub(crate) fn launch(self) -> InFlight {
+    pub(crate) fn start_transfer(self) -> InFlight {
         let this = std::mem::ManuallyDrop::new(self);
         // SAFETY: `this` is never used or dropped again, so the `Arc` is moved, not copied.
         let of = unsafe { std::ptr::read(&raw const this.of) };
@@ -180,7 +180,7 @@ impl InFlight {
     ///
     /// # Safety
     /// No transfer uses the piece: every work request that named it has completed or was refused.
-    pub(crate) unsafe fn landed(self) -> Piece {
+    pub(crate) unsafe fn reclaim(self) -> Piece {
         Piece {
             of: self.of,
             index: self.index,
@@ -216,14 +216,14 @@ mod tests {
         let pieces = pieces();
         let mut piece = pieces.take().unwrap();
         piece.as_mut_slice().fill(1);
-        let flying = piece.launch();
-        let sge = flying.sge(7, 10, 1000);
+        let in_flight = piece.start_transfer();
+        let sge = in_flight.sge(7, 10, 1000);
         assert_eq!((sge.len, sge.lkey), (30, 7));
         let start = usize::try_from(sge.addr - pieces.buffer.addr()).unwrap();
         pieces.buffer.write_at(start, &[9; 30]).unwrap();
         assert_eq!(pieces.free(), 1, "it is not free while it flies");
         // SAFETY: the transfer of this test is over.
-        let piece = unsafe { flying.landed() };
+        let piece = unsafe { in_flight.reclaim() };
         assert_eq!(piece.as_slice()[..10], [1; 10]);
         assert_eq!(piece.as_slice()[10..], [9; 30]);
         drop(piece);

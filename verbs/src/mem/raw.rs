@@ -161,8 +161,8 @@ pub(super) unsafe fn fetch_update(word: *mut u64, update: impl Fn(u64) -> u64) -
     // SAFETY: guaranteed by the caller.
     let mut seen = unsafe { word::load_u64(word) };
     loop {
-        // Stored even if the value is the same, to order this operation with all others on the
-        // word. SAFETY: guaranteed by the caller.
+        // Stored even if the value is the same, to order this operation with all others on it.
+        // SAFETY: guaranteed by the caller.
         let before = unsafe { word::compare_exchange(word, seen, update(seen)) };
         if before == seen {
             return before;

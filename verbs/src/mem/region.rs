@@ -317,19 +317,19 @@ impl Region {
     ///
     /// Refused with a size of 0 if it is the program's own memory without local write, or a
     /// read-only mapping.
-    pub(crate) fn write_at(&self, offset: usize, octets: &[u8]) -> Result<(), OutOfRange> {
-        let _use = self.enter_local(offset, octets.len())?;
+    pub(crate) fn write_at(&self, offset: usize, bytes: &[u8]) -> Result<(), OutOfRange> {
+        let _use = self.enter_local(offset, bytes.len())?;
         let ours = self.buffer().is_some_and(|buffer| buffer.is_writable());
         if !ours && !self.placeable {
             return Err(OutOfRange {
                 offset,
-                len: octets.len(),
+                len: bytes.len(),
                 size: 0,
             });
         }
         // SAFETY: as for `read_at`, and writable: an owned buffer, or memory registered for local
         // write.
-        unsafe { raw::store(self.base.as_ptr().add(offset), octets) };
+        unsafe { raw::store(self.base.as_ptr().add(offset), bytes) };
         Ok(())
     }
 
@@ -419,10 +419,10 @@ impl Use<'_> {
     /// nothing if the range is outside the region, or if the region (for a window: the region that
     /// it is bound to) is not registered for local write.
     #[inline]
-    pub(super) fn place(&self, offset: usize, octets: &[u8]) -> bool {
+    pub(super) fn place(&self, offset: usize, bytes: &[u8]) -> bool {
         let region = self.region;
         let inside = offset
-            .checked_add(octets.len())
+            .checked_add(bytes.len())
             .is_some_and(|end| end <= region.len);
         if !inside || !region.placeable {
             return false;
@@ -431,7 +431,7 @@ impl Use<'_> {
         // exists while a use is counted. No Rust reference to it exists: `Buffer` never hands one
         // out, and `Backing::in_place` requires it for the program's own memory. So the source
         // cannot overlap it either.
-        unsafe { raw::store(region.base.as_ptr().add(offset), octets) };
+        unsafe { raw::store(region.base.as_ptr().add(offset), bytes) };
         true
     }
 

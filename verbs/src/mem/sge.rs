@@ -79,12 +79,12 @@ impl SgList {
         sges: &[Sge],
         need_local_write: bool,
     ) -> Result<u32, LocalFault> {
-        let recent = before.and_then(|list| list.entries.last());
+        let last = before.and_then(|list| list.entries.last());
         let check = |sge: &Sge| {
             // An invalidated STag may name another region by now.
             let named =
                 |entry: &&Entry| entry.region.stag().0 == sge.lkey && entry.region.is_valid();
-            let Some(Entry { region, .. }) = recent.filter(named) else {
+            let Some(Entry { region, .. }) = last.filter(named) else {
                 return table.check_local(sge, need_local_write, pd, qp);
             };
             let offset = check_sge(region, sge, need_local_write, pd, qp)?;
@@ -138,16 +138,16 @@ impl SgList {
     /// A fault if a region was revoked, if the list is too short (nothing is placed), or if it is
     /// not writable.
     #[inline]
-    pub(crate) fn place(&self, message_offset: usize, octets: &[u8]) -> Result<(), LocalFault> {
-        self.check_range(message_offset, octets.len())?;
+    pub(crate) fn place(&self, message_offset: usize, bytes: &[u8]) -> Result<(), LocalFault> {
+        self.check_range(message_offset, bytes.len())?;
         if let Some(first) = self.entries.first()
-            && !octets.is_empty()
-            && octets.len() <= first.len.saturating_sub(message_offset)
+            && !bytes.is_empty()
+            && bytes.len() <= first.len.saturating_sub(message_offset)
         {
-            return self.place_in(first, message_offset, octets);
+            return self.place_in(first, message_offset, bytes);
         }
-        let mut rest = octets;
-        for part in self.parts(message_offset, octets.len()) {
+        let mut rest = bytes;
+        for part in self.parts(message_offset, bytes.len()) {
             let (now, later) = rest.split_at_checked(part.len).unwrap_or((rest, &[]));
             self.place_in(part.entry, part.at, now)?;
             rest = later;
@@ -157,12 +157,12 @@ impl SgList {
 
     /// Places bytes at an offset of an element that has room for them.
     #[inline]
-    fn place_in(&self, entry: &Entry, at: usize, octets: &[u8]) -> Result<(), LocalFault> {
+    fn place_in(&self, entry: &Entry, at: usize, bytes: &[u8]) -> Result<(), LocalFault> {
         let lkey = entry.region.stag().0;
         let Some(region) = entry.region.enter() else {
             return Err(entry.fault(LocalFaultKind::InvalidKey { lkey }));
         };
-        if self.writable && region.place(entry.offset + at, octets) {
+        if self.writable && region.place(entry.offset + at, bytes) {
             return Ok(());
         }
         Err(entry.fault(LocalFaultKind::NotWritable { lkey }))

@@ -146,9 +146,7 @@ pub(crate) enum SlotFault {
     NotAssociated { stag: u32 },
     #[error("STag {stag:#010x} is still valid (as {now:#010x})")]
     StillValid { stag: u32, now: u32 },
-    #[error(
-        "STag {stag:#010x} has the previous key, which would make the old STag valid again"
-    )]
+    #[error("STag {stag:#010x} has the previous key, which would make the old STag valid again")]
     SameKey { stag: u32 },
     #[error("lkey {lkey:#010x} names no valid memory region")]
     NoRegion { lkey: u32 },
@@ -173,9 +171,7 @@ pub(crate) enum SlotFault {
     Register(RegisterError),
     #[error("STag {stag:#010x} is not valid, so there is nothing to invalidate")]
     NotValid { stag: u32 },
-    #[error(
-        "STag {stag:#010x} names a window of type 1, which a bind of 0 bytes unbinds"
-    )]
+    #[error("STag {stag:#010x} names a window of type 1, which a bind of 0 bytes unbinds")]
     Type1 { stag: u32 },
     #[error("{count} memory window(s) are bound to region {stag:#010x}")]
     WindowsBound { stag: u32, count: u32 },
@@ -230,7 +226,7 @@ impl Slot {
         Ok(())
     }
 
-    /// Sets the STag of the slot. Returns true if `qp` did not have this slot before.
+    /// Sets the STag of the slot. Returns true if it is for a single QP that did not have it before.
     fn rotate(&mut self, stag: u32, qp: Option<u32>) -> bool {
         self.key = stag as u8;
         self.used = true;
@@ -311,7 +307,8 @@ impl RegionTable {
     /// Binds a window, or unbinds one of type 1. `by_call` is true for a request from
     /// `Qp::bind_mw`.
     ///
-    /// Returns true if the STag is new to the asking QP, and is to be ended with that QP's stream.
+    /// Returns true if the STag is now for the asking QP only and was not before. The end of that
+    /// QP's stream then has to end it.
     pub(crate) fn bind(
         &self,
         stag: u32,

@@ -22,13 +22,13 @@ const POOL: usize = 256;
 pub(super) struct STagSource {
     secret: [u8; 16],
     position: u32,
-    octets: Octets,
+    bytes: RandomBytes,
     pool: [u8; POOL],
     left: usize,
 }
 
 /// Source of random bytes.
-enum Octets {
+enum RandomBytes {
     System,
     /// Deterministic, for simulation. `asked` counts the blocks generated.
     Seeded {
@@ -41,13 +41,16 @@ impl STagSource {
     /// A generator with its own secret. With a seed the sequence is reproducible (for simulation
     /// only).
     pub(super) fn new(seed: Option<u64>) -> Result<Self, RegisterError> {
-        let mut octets = seed.map_or(Octets::System, |seed| Octets::Seeded { seed, asked: 0 });
+        let mut bytes = seed.map_or(RandomBytes::System, |seed| RandomBytes::Seeded {
+            seed,
+            asked: 0,
+        });
         let mut secret = [0; 16];
-        octets.fill(&mut secret)?;
+        bytes.fill(&mut secret)?;
         let mut start = [0; 4];
-        octets.fill(&mut start)?;
+        bytes.fill(&mut start)?;
         Ok(Self {
-            octets,
+            bytes,
             secret,
             position: u32::from_ne_bytes(start),
             pool: [0; POOL],
@@ -69,7 +72,7 @@ impl STagSource {
     /// A random key.
     pub(super) fn next_key(&mut self) -> Result<u8, RegisterError> {
         if self.left == 0 {
-            self.octets.fill(&mut self.pool)?;
+            self.bytes.fill(&mut self.pool)?;
             self.left = POOL;
         }
         self.left -= 1;
@@ -92,9 +95,9 @@ impl STagSource {
     }
 }
 
-impl Octets {
+impl RandomBytes {
     fn fill(&mut self, out: &mut [u8]) -> Result<(), RegisterError> {
-        let Octets::Seeded { seed, asked } = self else {
+        let RandomBytes::Seeded { seed, asked } = self else {
             return random(out);
         };
         for chunk in out.chunks_mut(8) {

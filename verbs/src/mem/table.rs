@@ -41,7 +41,7 @@ pub(crate) struct Asker {
     pub(crate) pd: u32,
     /// Number of the QP.
     pub(crate) qp: u32,
-    /// Rights that the QP grants its peer, in addition to those of the region.
+    /// Rights that the QP grants its peer. An access needs the right of the region as well.
     pub(crate) access: Access,
 }
 
@@ -74,7 +74,7 @@ pub(super) struct Entry {
 
 type Map = HashMap<u32, Entry, BuildHasherDefault<IndexHasher>>;
 
-/// A lock and its regions, aligned to two cache lines.
+/// A lock and its regions, on cache lines of their own.
 #[repr(align(128))]
 #[derive(Default)]
 struct Shard(RwLock<Map>);
@@ -85,21 +85,21 @@ struct Shard(RwLock<Map>);
 /// registration takes the same lock for writing.
 pub(crate) struct RegionTable {
     shards: Box<[Shard; SHARDS]>,
-    source: Mutex<Issue>,
+    allocator: Mutex<StagAllocator>,
     limit: usize,
     limit_per_pd: usize,
     fork_guard: ForkGuard,
 }
 
 /// State shared by all registrations.
-struct Issue {
+struct StagAllocator {
     stags: STagSource,
     live: usize,
     /// Number of live regions by protection domain; only domains that have any.
     live_in_pd: HashMap<u32, usize>,
 }
 
-impl Issue {
+impl StagAllocator {
     /// Checks whether a protection domain may have another region.
     fn check_room(&self, pd: u32, limit: usize) -> Result<(), RegisterError> {
         let live = self.live_in_pd.get(&pd).copied().unwrap_or(0);
@@ -135,7 +135,7 @@ impl RegionTable {
     ) -> Result<Self, RegisterError> {
         Ok(Self {
             shards: Box::new(core::array::from_fn(|_| Shard::default())),
-            source: Mutex::new(Issue {
+            allocator: Mutex::new(StagAllocator {
                 stags: STagSource::new(seed)?,
                 live: 0,
                 live_in_pd: HashMap::new(),
@@ -166,24 +166,24 @@ impl RegionTable {
         make: impl FnOnce(STag) -> Entry,
     ) -> Result<STag, RegisterError> {
         self.fork_guard.check()?;
-        let mut issue = self.source.lock();
-        if issue.live >= self.limit {
+        let mut allocator = self.allocator.lock();
+        if allocator.live >= self.limit {
             return Err(RegisterError::TooMany { limit: self.limit });
         }
-        issue.check_room(pd, self.limit_per_pd)?;
-        let stag = self.new_stag(&mut issue)?;
+        allocator.check_room(pd, self.limit_per_pd)?;
+        let stag = self.new_stag(&mut allocator)?;
         let index = stag.0 >> 8;
         self.shard(index).write().insert(index, make(stag));
-        issue.added(pd);
+        allocator.added(pd);
         Ok(stag)
     }
 
     /// An STag with a free index.
-    fn new_stag(&self, issue: &mut Issue) -> Result<STag, RegisterError> {
-        let key = issue.stags.next_key()?;
+    fn new_stag(&self, allocator: &mut StagAllocator) -> Result<STag, RegisterError> {
+        let key = allocator.stags.next_key()?;
         // Terminates: there are more indices than regions.
         loop {
-            let index = issue.stags.next_index();
+            let index = allocator.stags.next_index();
             if !self.shard(index).read().contains_key(&index) {
                 return Ok(STag(index << 8 | u32::from(key)));
             }
@@ -200,11 +200,11 @@ impl RegionTable {
         self.fork_guard.check().map_err(RegisterError::Inherited)?;
         check_spec(&spec)?;
         let pd = spec.pd;
-        let mut issue = self.source.lock();
+        let mut allocator = self.allocator.lock();
         if pd != old.pd() {
-            issue.check_room(pd, self.limit_per_pd)?;
+            allocator.check_room(pd, self.limit_per_pd)?;
         }
-        let stag = self.new_stag(&mut issue)?;
+        let stag = self.new_stag(&mut allocator)?;
         old.retire()?;
         // Nothing fails after this point.
         let region = Arc::new(Region::new(spec, stag));
@@ -215,9 +215,9 @@ impl RegionTable {
             slot: None,
         };
         self.shard(index).write().insert(index, entry);
-        issue.added(pd);
+        allocator.added(pd);
         if let Some(former) = self.shard(former).write().remove(&former) {
-            issue.removed(former.pd);
+            allocator.removed(former.pd);
         }
         Ok(region)
     }
@@ -229,7 +229,7 @@ impl RegionTable {
 
     /// Number of STags, valid or not.
     pub(crate) fn len(&self) -> usize {
-        self.source.lock().live
+        self.allocator.lock().live
     }
 
     /// Returns false in the child of a fork, where the table is unusable.
@@ -248,7 +248,7 @@ impl RegionTable {
     /// Removes an entry; its index becomes free.
     pub(super) fn take_entry(&self, index: u32) -> Option<Entry> {
         let entry = self.shard(index).write().remove(&index)?;
-        self.source.lock().removed(entry.pd);
+        self.allocator.lock().removed(entry.pd);
         Some(entry)
     }
 
@@ -526,9 +526,9 @@ impl Hasher for IndexHasher {
         self.0
     }
 
-    fn write(&mut self, octets: &[u8]) {
-        for &octet in octets {
-            self.write_u32(u32::from(octet));
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u32(u32::from(byte));
         }
     }
 

@@ -58,19 +58,19 @@ impl Target {
     /// * `BaseOrBounds`: the range is outside the target.
     /// * `AccessRights`: the check was not for a Write.
     #[cfg(test)]
-    pub(crate) fn place(&self, at: usize, octets: &[u8]) -> Result<(), TaggedFault> {
+    pub(crate) fn place(&self, at: usize, bytes: &[u8]) -> Result<(), TaggedFault> {
         if self.need != Need::RemoteWrite {
             return Err(TaggedFault::AccessRights);
         }
         if at
-            .checked_add(octets.len())
+            .checked_add(bytes.len())
             .is_none_or(|end| end > self.len as usize)
         {
             return Err(TaggedFault::BaseOrBounds);
         }
         let region = self.region.enter().ok_or(TaggedFault::InvalidSTag)?; // 5041-8.3.1-03
         // The sum is inside the region, by the check of the target.
-        if region.place(self.offset + at, octets) {
+        if region.place(self.offset + at, bytes) {
             Ok(())
         } else {
             Err(TaggedFault::AccessRights)

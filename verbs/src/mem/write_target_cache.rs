@@ -68,10 +68,10 @@ impl WriteTargetCache {
         &mut self,
         landing: Landing,
         at: usize,
-        octets: &[u8],
+        bytes: &[u8],
     ) -> Result<(), TaggedFault> {
         if at
-            .checked_add(octets.len())
+            .checked_add(bytes.len())
             .is_none_or(|end| end > landing.len as usize)
         {
             return Err(TaggedFault::BaseOrBounds);
@@ -86,7 +86,7 @@ impl WriteTargetCache {
         // The sum is inside the region, by the check.
         let placed = region
             .is_valid()
-            .then(|| used.place(landing.offset + at, octets));
+            .then(|| used.place(landing.offset + at, bytes));
         used.keep();
         match placed {
             Some(true) => Ok(()),

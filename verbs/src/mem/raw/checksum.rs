@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     /// Pseudo-random bytes, so that a wrong factor changes the CRC.
-    fn octets(count: usize) -> Vec<u8> {
+    fn bytes(count: usize) -> Vec<u8> {
         (0..count as u64)
             .map(|n| (n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8)
             .collect()
@@ -132,16 +132,16 @@ mod tests {
     /// The same bytes in memory without any reference to it, as registered memory is. `begin`
     /// points to it.
     struct Memory {
-        octets: Vec<u8>,
+        bytes: Vec<u8>,
         begin: *mut u8,
         _held: Vec<u8>,
     }
 
     impl Memory {
         fn of(count: usize) -> Self {
-            let mut held = octets(count);
+            let mut held = bytes(count);
             Memory {
-                octets: octets(count),
+                bytes: bytes(count),
                 begin: held.as_mut_ptr(),
                 _held: held,
             }
@@ -168,7 +168,7 @@ mod tests {
         let mut out = vec![0; longest + 256];
         for len in lengths() {
             for from in [line, line + 1, line + 18, line + 63] {
-                let part = &source.octets[from..from + len];
+                let part = &source.bytes[from..from + len];
                 let begin = source.begin.wrapping_add(from);
                 let mut expected = Crc32c::new();
                 expected.update(b"what went before");
@@ -185,7 +185,7 @@ mod tests {
                 assert_eq!(stayed, expected, "stayed: {len} bytes from {from} on");
                 assert!(out[..len] == *part, "{len} bytes from {from} on");
                 assert!(
-                    out[len..len + 256].iter().all(|octet| *octet == 0),
+                    out[len..len + 256].iter().all(|byte| *byte == 0),
                     "nothing is written after {len}"
                 );
             }
@@ -203,7 +203,7 @@ mod tests {
         let source = Memory::of(lens.iter().copied().max().unwrap_or_default());
         for &len in lens {
             let mut expected = Crc32c::new();
-            expected.update(&source.octets[..len]);
+            expected.update(&source.bytes[..len]);
             let (mut copied, mut stayed) = (Crc32c::new(), Crc32c::new());
             let mut out = vec![0; len];
             // SAFETY: as above.
@@ -212,7 +212,7 @@ mod tests {
                 checksum_by_copy::<256>(source.begin, len, &mut stayed);
             }
             assert_eq!([copied, stayed], [expected; 2], "{len} bytes");
-            assert!(out == source.octets[..len], "{len} bytes");
+            assert!(out == source.bytes[..len], "{len} bytes");
         }
     }
 

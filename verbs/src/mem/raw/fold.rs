@@ -57,9 +57,9 @@ pub(super) fn is_supported() -> bool {
 /// unused otherwise.
 ///
 /// # Safety
-/// [`is_supported`] returned true. `from` meets the conditions of [`super::load`] for `blocks * BLOCK`
-/// bytes. With `COPY`, that many bytes are writable at `to`, and no other code accesses them during
-/// the call.
+/// [`is_supported`] returned true. `from` meets the conditions of [`super::load`] for
+/// `blocks * BLOCK` bytes. With `COPY`, that many bytes are writable at `to`, and no other code
+/// accesses them during the call.
 #[target_feature(enable = "avx512f,vpclmulqdq")]
 pub(super) unsafe fn run<const COPY: bool>(
     from: *const u8,
@@ -78,11 +78,11 @@ pub(super) unsafe fn run<const COPY: bool>(
     // bytes stored in it.
     unsafe {
         let next = |at: usize| {
-            let octets = load(from.add(at));
+            let bytes = load(from.add(at));
             if COPY {
-                _mm512_storeu_si512(to.add(at).cast(), octets);
+                _mm512_storeu_si512(to.add(at).cast(), bytes);
             }
-            octets
+            bytes
         };
         let mut a = _mm512_xor_si512(next(0), state);
         let mut b = next(64);
@@ -95,14 +95,14 @@ pub(super) unsafe fn run<const COPY: bool>(
             c = step(c, factors, next(at + 128));
             d = step(d, factors, next(at + 192));
         }
-        for (part, octets) in left.chunks_exact_mut(64).zip([a, b, c, d]) {
-            _mm512_storeu_si512(part.as_mut_ptr().cast(), octets);
+        for (part, bytes) in left.chunks_exact_mut(64).zip([a, b, c, d]) {
+            _mm512_storeu_si512(part.as_mut_ptr().cast(), bytes);
         }
     }
     // The register of a new CRC starts as all ones, which are added to the first four bytes.
     // Inverting them cancels that, because the state of the run's own CRC is included already.
-    for octet in &mut left[..4] {
-        *octet = !*octet;
+    for byte in &mut left[..4] {
+        *byte = !*byte;
     }
     *crc = Crc32c::new();
     crc.update(&left);
@@ -111,10 +111,10 @@ pub(super) unsafe fn run<const COPY: bool>(
 /// Advances one accumulator by a block and adds the bytes at its new position.
 #[inline]
 #[target_feature(enable = "avx512f,vpclmulqdq")]
-fn step(held: __m512i, factors: __m512i, octets: __m512i) -> __m512i {
+fn step(held: __m512i, factors: __m512i, bytes: __m512i) -> __m512i {
     let low = _mm512_clmulepi64_epi128::<0x00>(held, factors);
     let high = _mm512_clmulepi64_epi128::<0x11>(held, factors);
-    _mm512_ternarylogic_epi64::<0x96>(low, high, octets)
+    _mm512_ternarylogic_epi64::<0x96>(low, high, bytes)
 }
 
 /// # Safety
@@ -122,12 +122,12 @@ fn step(held: __m512i, factors: __m512i, octets: __m512i) -> __m512i {
 #[inline]
 #[target_feature(enable = "avx512f")]
 unsafe fn load(from: *const u8) -> __m512i {
-    let octets;
+    let bytes;
     // SAFETY: guaranteed by the caller; the instruction reads 64 bytes, writes none and changes no
     // flag.
     unsafe {
-        asm!("vmovdqu64 {octets}, [{from}]", from = in(reg) from, octets = out(zmm_reg) octets,
+        asm!("vmovdqu64 {bytes}, [{from}]", from = in(reg) from, bytes = out(zmm_reg) bytes,
              options(nostack, preserves_flags, readonly));
     }
-    octets
+    bytes
 }

@@ -5,9 +5,9 @@ use uwarp_mpa::{Crc32c, Payload};
 
 use super::*;
 
-fn crc(octets: &[u8]) -> u32 {
+fn crc(bytes: &[u8]) -> u32 {
     let mut crc = Crc32c::new();
-    crc.update(octets);
+    crc.update(bytes);
     crc.finish()
 }
 
@@ -59,9 +59,9 @@ proptest! {
         // The elements contain it in order, and no other byte changed.
         let mut found = Vec::new();
         for ((gap, len), buffer) in runs.iter().zip(&buffers) {
-            let all = octets(buffer);
+            let all = contents(buffer);
             found.extend_from_slice(&all[*gap..gap + *len as usize]);
-            prop_assert!(all[..*gap].iter().chain(&all[gap + *len as usize..]).all(|octet| *octet == 0));
+            prop_assert!(all[..*gap].iter().chain(&all[gap + *len as usize..]).all(|byte| *byte == 0));
         }
         prop_assert_eq!(&found, &message);
 
@@ -240,7 +240,7 @@ fn a_source_is_not_placed_into() {
         list.place(0, &[1]).unwrap_err().kind,
         LocalFaultKind::NotWritable { lkey }
     );
-    assert_eq!(octets(&memory), [0; 8]);
+    assert_eq!(contents(&memory), [0; 8]);
 }
 
 #[test]
@@ -263,7 +263,7 @@ fn a_region_that_went_away_is_a_fault_of_its_element() {
     assert_eq!(list.place(4, &[2; 8]), Err(gone));
     assert_eq!(list.source(4, 8).err(), Some(gone));
     assert!(pin(&list, 4, 8).is_none());
-    assert_eq!(octets(&two), [0; 8]);
+    assert_eq!(contents(&two), [0; 8]);
     // The failed source and the failed pinning left no use or pin.
     assert_eq!(table.remove(stags[0]), Ok(()));
 }

@@ -117,7 +117,7 @@ fn without_a_base_the_to_is_the_address() {
         .unwrap()
         .place(0, &[9])
         .unwrap();
-    assert_eq!(octets(&memory)[5], 9);
+    assert_eq!(contents(&memory)[5], 9);
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn a_deregistered_stag_is_unknown_to_everyone() {
     );
     // A target from before cannot be used either.
     assert_eq!(old.place(0, &[1; 8]), Err(TaggedFault::InvalidSTag));
-    assert_eq!(octets(&memory), [0; 8]);
+    assert_eq!(contents(&memory), [0; 8]);
 }
 
 #[test]

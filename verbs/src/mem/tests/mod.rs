@@ -79,7 +79,7 @@ fn pin(list: &SgList, offset: usize, len: usize) -> Option<Vec<PinnedRun>> {
 }
 
 /// All bytes of a buffer.
-fn octets(buffer: &Buffer) -> Vec<u8> {
+fn contents(buffer: &Buffer) -> Vec<u8> {
     let mut out = vec![0; buffer.len()];
     buffer.read_at(0, &mut out).unwrap();
     out

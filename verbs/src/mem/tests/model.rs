@@ -156,17 +156,17 @@ proptest! {
             match (&target, model) {
                 (Err(fault), Err(model)) => prop_assert_eq!(*fault, model),
                 (Ok(target), Ok(offset)) if query.write => {
-                    let mut after = octets(buffer);
+                    let mut after = contents(buffer);
                     let new = vec![at as u8 + 1; query.len as usize];
                     after[offset..offset + new.len()].copy_from_slice(&new);
                     prop_assert_eq!(target.place(0, &new), Ok(()));
                     prop_assert_eq!(target.place(1, &new), Err(TaggedFault::BaseOrBounds));
-                    prop_assert_eq!(octets(buffer), after);
+                    prop_assert_eq!(contents(buffer), after);
                 }
                 (Ok(target), Ok(offset)) => {
                     let mut out = vec![0xee; query.len as usize];
                     target.source().unwrap().copy(0, &mut out, None);
-                    prop_assert_eq!(&out, &octets(buffer)[offset..offset + out.len()]);
+                    prop_assert_eq!(&out, &contents(buffer)[offset..offset + out.len()]);
                     prop_assert_eq!(target.place(0, &out), Err(TaggedFault::AccessRights));
                 }
                 _ => prop_assert!(false, "{:?} but the model says {:?}", target, model),
@@ -179,12 +179,12 @@ proptest! {
             match (landing, model) {
                 (Err(fault), Err(model)) => prop_assert_eq!(fault, model),
                 (Ok(landing), Ok(offset)) => {
-                    let mut after = octets(buffer);
+                    let mut after = contents(buffer);
                     let new = vec![at as u8 + 0x81; query.len as usize];
                     after[offset..offset + new.len()].copy_from_slice(&new);
                     prop_assert_eq!(cache.place(landing, 0, &new), Ok(()));
                     prop_assert_eq!(cache.place(landing, 1, &new), Err(TaggedFault::BaseOrBounds));
-                    prop_assert_eq!(octets(buffer), after);
+                    prop_assert_eq!(contents(buffer), after);
                 }
                 _ => prop_assert!(false, "{:?} but the model says {:?}", landing, model),
             }
@@ -220,7 +220,7 @@ fn every_offset_alignment_and_length_is_copied_exactly() {
         for len in (0..lens).chain(long.iter().copied()) {
             buffer.write_at(0, &vec![0; size]).unwrap();
             buffer.write_at(offset, &pattern[..len]).unwrap();
-            let all = octets(&buffer);
+            let all = contents(&buffer);
             assert_eq!(all[..offset], vec![0; offset], "before {offset}+{len}");
             assert_eq!(all[offset..offset + len], pattern[..len], "{offset}+{len}");
             assert_eq!(

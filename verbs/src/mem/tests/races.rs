@@ -56,7 +56,7 @@ fn nothing_is_placed_after_deregistration_returned() {
                 thread::yield_now();
             }
             assert!(
-                octets(&memory).iter().all(|octet| *octet == 2),
+                contents(&memory).iter().all(|byte| *byte == 2),
                 "placed after deregistration or invalidation returned"
             );
         });
@@ -121,7 +121,7 @@ fn nothing_is_placed_through_a_window_once_its_invalidation_returned() {
             for _ in 0..20 {
                 thread::yield_now();
             }
-            assert!(octets(&memory).iter().all(|octet| *octet == 2));
+            assert!(contents(&memory).iter().all(|byte| *byte == 2));
         });
     }
     assert_eq!(table.remove(uwarp_ddp::STag(lkey)), Ok(()));
@@ -179,10 +179,10 @@ fn registrations_pins_and_checks_of_many_threads_do_not_disturb_each_other() {
                 let mut list = SgList::default();
                 for round in 0..rounds(500) {
                     let stag = table.insert(spec(&memory)).unwrap().stag();
-                    let octet = [number ^ round as u8; 64];
+                    let byte = [number ^ round as u8; 64];
                     write_target(table, stag, 0, 64)
                         .unwrap()
-                        .place(0, &octet)
+                        .place(0, &byte)
                         .unwrap();
                     let sge = Sge {
                         addr: 0,
@@ -194,7 +194,7 @@ fn registrations_pins_and_checks_of_many_threads_do_not_disturb_each_other() {
                     assert_eq!(table.remove(stag), Err(DeregisterError::Busy { pins: 1 }));
                     let mut out = [0; 64];
                     list.source(0, 64).unwrap().copy(0, &mut out, None);
-                    assert_eq!(out, octet);
+                    assert_eq!(out, byte);
                     drop(runs);
                     table.remove(stag).unwrap();
                 }
@@ -267,7 +267,7 @@ fn who_sees_the_last_octet_sees_all_octets() {
                     reader.read_at(offset + len - 1, &mut last).unwrap();
                     reader.read_at(offset, &mut all).unwrap();
                     assert!(
-                        all.iter().all(|octet| *octet >= last[0]),
+                        all.iter().all(|byte| *byte >= last[0]),
                         "{} then {all:?}",
                         last[0]
                     );
@@ -298,7 +298,7 @@ fn an_aligned_word_is_never_seen_in_halves() {
                 // Word 40 lies in the blocks of the bulk copy, the other word in the tail.
                 for at in [40, WORDS - 24] {
                     memory.read_at(at, &mut word).unwrap();
-                    assert!(word.iter().all(|octet| *octet == word[0]), "{word:?}");
+                    assert!(word.iter().all(|byte| *byte == word[0]), "{word:?}");
                 }
             }
         });

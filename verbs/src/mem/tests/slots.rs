@@ -66,7 +66,7 @@ fn a_window_shows_its_part_of_the_region_and_no_more() {
         assert_eq!(write(&table, rkey, base, 16, QP), Ok(()));
         let mut expected = vec![0; 64];
         expected[16..32].fill(9);
-        assert_eq!(octets(&memory), expected);
+        assert_eq!(contents(&memory), expected);
         for (to, len) in [(base, 17), (base + 16, 1), (base.wrapping_sub(1), 1)] {
             let fault = write(&table, rkey, to, len, QP).unwrap_err();
             assert!(
@@ -422,7 +422,7 @@ fn fast_registration_makes_a_part_valid_until_it_is_invalidated() {
     assert_eq!(write(&table, first, 0, 16, QP), Ok(()));
     let mut expected = vec![0; 32];
     expected[8..24].fill(9);
-    assert_eq!(octets(&memory), expected);
+    assert_eq!(contents(&memory), expected);
     assert_eq!(
         write(&table, first, 0, 17, QP),
         Err(TaggedFault::BaseOrBounds)
@@ -682,7 +682,7 @@ fn registration_anew_ends_the_old_stag_or_changes_nothing() {
         Err(TaggedFault::InvalidSTag)
     );
     assert_eq!(write(&table, new.stag().0, 63, 1, QP), Ok(()));
-    assert_eq!(octets(&memory)[63], 9);
+    assert_eq!(contents(&memory)[63], 9);
     assert_eq!(
         table.remove(STag(old)),
         Err(DeregisterError::Unknown { stag: old })

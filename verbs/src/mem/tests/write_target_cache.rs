@@ -61,24 +61,24 @@ fn deregistration_waits_for_the_last_write_and_none_comes_after_it() {
         thread::scope(|scope| {
             let writing = scope.spawn(|| {
                 let mut cache = WriteTargetCache::default();
-                let mut octet = 0_u8;
+                let mut byte = 0_u8;
                 loop {
-                    octet = octet.wrapping_add(1);
+                    byte = byte.wrapping_add(1);
                     let placed = check(&mut cache, &table, &region)
-                        .and_then(|landing| cache.place(landing, 0, &[octet; 8]));
+                        .and_then(|landing| cache.place(landing, 0, &[byte; 8]));
                     if let Err(fault) = placed {
                         assert_eq!(fault, TaggedFault::InvalidSTag);
                         return;
                     }
                 }
             });
-            while octets(&memory) == [0; 8] {
+            while contents(&memory) == [0; 8] {
                 thread::yield_now();
             }
             table.remove(region.stag()).unwrap();
-            let after = octets(&memory);
+            let after = contents(&memory);
             writing.join().unwrap();
-            assert_eq!(octets(&memory), after);
+            assert_eq!(contents(&memory), after);
         });
     }
 }
