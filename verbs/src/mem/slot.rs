@@ -226,7 +226,7 @@ impl Slot {
         Ok(())
     }
 
-    /// Sets the STag of the slot. Returns true if it is for a single QP that did not have it before.
+    /// Sets the STag of the slot. Returns true if it is for one QP, which did not have it before.
     fn rotate(&mut self, stag: u32, qp: Option<u32>) -> bool {
         self.key = stag as u8;
         self.used = true;
