@@ -8,7 +8,7 @@
 //! the same remainder as the whole run. Their CRC is computed as for any other bytes.
 //!
 //! This needs a processor with AVX-512 and its carry-less multiplication. On all others
-//! [`super::checksum`] computes the CRC in other ways.
+//! [`mod@super::checksum`] computes the CRC in other ways.
 
 use core::arch::asm;
 use core::arch::x86_64::{
