@@ -49,13 +49,13 @@ usage: ./ci.sh PART...
   sim      10,000 runs of the simulator; --seeds N for more; --seed S --log shows one run
   robustness  hostile peers attack a real process, with full loads, about 17 minutes; writes
            target/reports/robustness.md; not in `all`, whose `test` has small loads
-  bench    uwarp beside raw TCP and other programs, about 5 minutes; writes into docs/performance.md; not in `all`.
-           --install-peers installs the other programs when root. Then, each by its name, and each written into the same
-           document: `bench scale`, many connections and regions; `bench smol`, TCP in user space beside a bare smoltcp;
-           `bench dropin`, unmodified RDMA programs beside `uwarp perf`, and MPI beside MPI over TCP. `bench whole`: all of
-           these and bench-siw, one after the other, about 25 minutes; with --rounds 1, without
-           a spread, about 5
-  bench-siw  uwarp beside Linux siw in a virtual machine; writes into docs/performance.md; not in `all`
+  bench    uwarp beside raw TCP and other programs, about 5 minutes; writes
+           target/reports/performance.md; not in `all`. --install-peers installs the other programs
+           when root. More sections of the same report: `bench scale` (many connections and regions),
+           `bench smol` (TCP in user space beside a bare smoltcp), `bench dropin` (unmodified RDMA
+           programs beside `uwarp perf`, MPI beside MPI over TCP). `bench whole` runs all of these and
+           bench-siw, about 25 minutes, or 5 with --rounds 1, which shows no spread
+  bench-siw  uwarp beside Linux siw in a virtual machine; a section of the same report; not in `all`
   bench-micro  single steps of the data path, by criterion; not in `all`
   instructions  instructions of the data path by callgrind, against bench/instructions.txt (installs valgrind when root);
            --record writes that file; not in `all`
@@ -229,7 +229,7 @@ part_bench() { # [scale | smol | dropin] OPTION... | whole [--rounds N]
     cargo build --release --locked -p uwarp -p uwarp-bench "${more[@]}"
     # `scale` measures the library in its own process and needs no command.
     [ "${which[*]}" = scale ] || which+=(--uwarp "$built/uwarp")
-    "$built/uwarp-bench" "${which[@]}" --write docs/performance.md "$@"
+    "$built/uwarp-bench" "${which[@]}" --write "$(report_path performance)" "$@"
 }
 
 bench_whole() { # [--rounds N]
@@ -270,7 +270,7 @@ part_bench-siw() { # OPTION...
     fi
     cargo build --release --locked -p uwarp -p uwarp-bench
     local built=${CARGO_TARGET_DIR:-target}/release
-    "$built/uwarp-bench" siw --uwarp "$built/uwarp" --write docs/performance.md "$@"
+    "$built/uwarp-bench" siw --uwarp "$built/uwarp" --write "$(report_path performance)" "$@"
 }
 
 part_bench-micro() { cargo bench --locked -p uwarp-bench; }

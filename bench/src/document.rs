@@ -1,62 +1,56 @@
-//! A document of which parts are written by the bench, and the rest by people.
-//!
-//! A part stands between two lines, `<!-- bench: NAME -->` and `<!-- end of NAME -->`.
+//! The report of the bench: a Markdown file with one section for each part that was measured.
 
 use std::io;
 use std::path::Path;
 
-/// Replaces parts of a document. All of them have to be there.
-pub(crate) fn write(path: &Path, parts: &[(&str, String)]) -> io::Result<()> {
-    let mut text = std::fs::read_to_string(path)?;
-    for (name, body) in parts {
-        text = put(&text, name, body).ok_or_else(|| {
-            io::Error::other(format!(
-                "{}: no lines <!-- bench: {name} --> and <!-- end of {name} -->",
-                path.display()
-            ))
-        })?;
+/// Writes sections, each a heading and a text, into the report at `path`, which may not exist yet.
+/// A section that is already there is replaced; the others stay.
+pub(crate) fn write(path: &Path, sections: &[(&str, String)]) -> io::Result<()> {
+    let mut report = match std::fs::read_to_string(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => "# Report of the bench\n".into(),
+        read => read?,
+    };
+    for (heading, text) in sections {
+        report = put(&report, heading, text);
     }
-    std::fs::write(path, text)
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    std::fs::write(path, report)
 }
 
-fn put(text: &str, name: &str, body: &str) -> Option<String> {
-    let begin = format!("<!-- bench: {name} -->\n");
-    let end = format!("<!-- end of {name} -->\n");
-    let (before, rest) = text.split_once(&begin)?;
-    let (_, after) = rest.split_once(&end)?;
-    Some(format!("{before}{begin}\n{}\n\n{end}{after}", body.trim()))
+fn put(report: &str, heading: &str, text: &str) -> String {
+    let begin = format!("\n## {heading}\n");
+    let (before, rest) = report.split_once(&begin).unwrap_or((report, ""));
+    let after = rest.find("\n## ").map_or("", |at| &rest[at..]);
+    format!("{before}{begin}\n{}\n{after}", text.trim())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const TEXT: &str = "by hand\n<!-- bench: a -->\nold\n<!-- end of a -->\nby hand, too\n";
+    const REPORT: &str = "# Title\n\n## A\n\nold\n\n### Table\n\n## B\n\nother\n";
 
     #[test]
-    fn a_part_is_replaced_and_the_prose_stays() {
-        let text = put(TEXT, "a", "new\n").unwrap();
-        assert_eq!(
-            text,
-            "by hand\n<!-- bench: a -->\n\nnew\n\n<!-- end of a -->\nby hand, too\n"
-        );
-        assert_eq!(put(&text, "a", "new").unwrap(), text);
+    fn a_section_is_replaced_and_the_others_stay() {
+        let report = put(REPORT, "A", "new\n");
+        assert_eq!(report, "# Title\n\n## A\n\nnew\n\n## B\n\nother\n");
+        assert_eq!(put(&report, "A", "new"), report);
     }
 
     #[test]
-    fn a_part_that_is_not_there_is_an_error() {
-        assert_eq!(put(TEXT, "b", "new"), None);
-        let backwards = "<!-- end of a -->\n<!-- bench: a -->\n";
-        assert_eq!(put(backwards, "a", "new"), None);
+    fn a_section_that_is_not_there_is_appended() {
+        assert_eq!(put(REPORT, "C", "new"), format!("{REPORT}\n## C\n\nnew\n"));
     }
 
     #[test]
-    fn the_document_of_the_repository_has_all_parts() {
-        let text = include_str!("../../docs/performance.md");
-        for name in [
-            "machine", "targets", "tables", "peers", "siw", "scale", "smol", "dropin",
-        ] {
-            assert!(put(text, name, "").is_some(), "{name}");
-        }
+    fn a_report_that_does_not_exist_is_made() {
+        let folder = std::env::temp_dir().join(format!("uwarp-bench-{}", std::process::id()));
+        let path = folder.join("reports/performance.md");
+        write(&path, &[("A", "figures".to_owned())]).unwrap();
+        let report = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(report, "# Report of the bench\n\n## A\n\nfigures\n");
     }
 }

@@ -47,7 +47,7 @@ struct Options {
     /// Install the programs that are missing (Debian, as root)
     #[arg(long)]
     install_peers: bool,
-    /// Write the tables into this document, between its markers
+    /// Report to write: a section of this run replaces that of an earlier one
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
     /// Measure only figures with this in their names, and those they are compared with
@@ -101,7 +101,7 @@ fn run(options: &Options) -> io::Result<()> {
     let text = format!("{about}\n\n{}", report::report(&goals, &all));
     println!("{text}");
     match &options.write {
-        Some(path) => document::write(path, &[("dropin", text)]),
+        Some(path) => document::write(path, &[("Unmodified programs", text)]),
         None => Ok(()),
     }
 }

@@ -131,7 +131,7 @@ fn commit() -> String {
     first("git", &["rev-parse", "--short=12", "HEAD"])
 }
 
-/// When and of what, for a part of the document that is measured by itself.
+/// Date, commit and command of a section that is measured by itself.
 pub(crate) fn about(rounds: u64, seconds: f64, processors: &Processors) -> String {
     let how = format!("{rounds} rounds of {seconds} s a figure");
     let line = processors.told();

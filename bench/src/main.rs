@@ -1,5 +1,5 @@
-//! uwarp beside raw TCP and beside its peers, on the same machine in the same minutes: rounds
-//! alternate, and what is told are medians and the ratios of neighbours.
+//! uwarp beside raw TCP and other programs, measured by turns on one machine. The report has the
+//! medians of all rounds, and ratios of figures that were measured next to each other.
 //!
 //! ```sh
 //! cargo build --release -p uwarp -p uwarp-bench
@@ -79,7 +79,7 @@ struct Options {
     /// Install the peers that are missing (Debian, as root)
     #[arg(long)]
     install_peers: bool,
-    /// Write the tables into this document, between its markers
+    /// Report to write: a section of this run replaces that of an earlier one
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
     /// More options for every `uwarp perf`, at both sides
@@ -147,19 +147,20 @@ fn run(options: &Options) -> io::Result<()> {
     } else {
         None
     };
-    let mut parts = vec![
-        ("machine", machine::describe(options, &processors)),
-        ("targets", report::targets(&measured, swept.as_ref())),
-        ("tables", report::tables(&measured)),
+    let sections = [
+        ("Machine", machine::describe(options, &processors)),
+        ("Targets", report::targets(&measured, swept.as_ref())),
+        ("All figures over kernel TCP", report::tables(&measured)),
+        (
+            "Beside other programs",
+            (swept.as_ref()).map_or_else(|| "Not measured.".to_owned(), report::peers),
+        ),
     ];
-    if let Some(swept) = &swept {
-        parts.push(("peers", report::peers(swept)));
-    }
-    for (_, text) in &parts {
+    for (_, text) in &sections {
         println!("\n{text}");
     }
     if let Some(path) = &options.write {
-        document::write(path, &parts)?;
+        document::write(path, &sections)?;
     }
     Ok(())
 }

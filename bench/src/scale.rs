@@ -70,7 +70,7 @@ struct Options {
     /// pace
     #[arg(long, value_name = "NAME", default_value = "reno")]
     congestion: String,
-    /// Write the table into this document, between its markers
+    /// Report to write: a section of this run replaces that of an earlier one
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
     /// Measure only figures with this in their names
@@ -183,7 +183,7 @@ fn compare(options: &Options) -> io::Result<()> {
     let text = format!("{about}\n\n{}", report::report(&parts));
     println!("{text}");
     match &options.write {
-        Some(path) => document::write(path, &[("scale", text)]),
+        Some(path) => document::write(path, &[("Many connections, many regions", text)]),
         None => Ok(()),
     }
 }

@@ -40,7 +40,7 @@ struct Options {
     /// Rounds; each measures everything once, siw and uwarp by turns
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Write the table into this document, between its markers
+    /// Report to write: a section of this run replaces that of an earlier one
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
 }
@@ -251,7 +251,7 @@ fn run(options: &Options) -> io::Result<()> {
     let text = report(&measured, options.rounds);
     println!("{text}");
     match &options.write {
-        Some(path) => document::write(path, &[("siw", text)]),
+        Some(path) => document::write(path, &[("Beside Linux siw", text)]),
         None => Ok(()),
     }
 }

@@ -53,7 +53,7 @@ struct Options {
     /// Congestion control of kernel connections: the machine's default may pace
     #[arg(long, value_name = "NAME", default_value = "reno")]
     congestion: String,
-    /// Write the tables into this document, between its markers
+    /// Report to write: a section of this run replaces that of an earlier one
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
     /// Measure only figures with this in their names, and those they are compared with
@@ -109,7 +109,7 @@ fn run(options: &Options) -> io::Result<()> {
     let text = format!("{about}\n\n{}", report::report(&goals, &all));
     println!("{text}");
     match &options.write {
-        Some(path) => document::write(path, &[("smol", text)]),
+        Some(path) => document::write(path, &[("TCP in user space", text)]),
         None => Ok(()),
     }
 }
