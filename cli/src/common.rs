@@ -49,7 +49,7 @@ pub(crate) struct Common {
     )]
     fpdu_segments: FpduSegments,
     /// Send payloads of 8 KiB and more with a CRC from where they lie, without a copy. They have to stay unchanged until
-    /// the request completes; docs/performance.md has what it saves
+    /// the request completes. Up to 12 % faster at 64 KiB, up to 6 % slower at 1 MiB (docs/performance.md)
     #[arg(
         long,
         env = "UWARP_SEND_IN_PLACE",

@@ -37,7 +37,8 @@ pub struct Settings {
     /// of payload or more is then read twice: for the CRC when it is framed, and by TCP when it is sent. A program
     /// that writes to the memory in between makes the CRC wrong, and the peer ends the connection. **Only for programs
     /// that leave the memory of a Send or Write unchanged until the request completes**, as the verbs ask.
-    /// docs/performance.md has the command that measures what it saves.
+    /// On an Intel Xeon the copy costs up to 11 % of the bandwidth of 64 KiB messages, and gains up
+    /// to 6 % at 1 MiB (docs/performance.md has the command).
     ///
     /// Without this, a copy is checksummed and sent, so that every FPDU is valid whatever the program does. Not
     /// concerned are Read Responses (always copied), FPDUs with Markers (always copied), and connections without
