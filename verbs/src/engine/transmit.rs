@@ -20,6 +20,9 @@ pub(super) const BATCH_LIMIT: usize = 1024 * 1024;
 /// The peer begins to receive a large message while the rest is still checksummed. Later batches
 /// may have the full length. Within a host, a later call copies into memory that the other
 /// processor has just read, which is slower, so fewer calls are better.
+///
+/// Against batches of 128, 256 and 512 KiB, 1 MiB Writes went from 266 to 184 us and Sends from 256
+/// to 196 us, one way (`uwarp perf`, AMD EPYC of Zen 4).
 const FIRST_BATCH: usize = 128 * 1024;
 /// Number of turns with nothing to send that count as a pause.
 ///

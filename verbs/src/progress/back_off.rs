@@ -3,6 +3,9 @@
 use std::time::Duration;
 
 /// Upper limit of the pause, as a multiple of [`Settings::takeover`](crate::Settings::takeover).
+///
+/// On one of 100 connections an 8-byte Send takes 9.4 us with a look every 107 us, and 5.9 us
+/// without looks (Intel Xeon).
 const MAX_FACTOR: u32 = 10;
 
 /// Pause between two looks of the background at polled connections.

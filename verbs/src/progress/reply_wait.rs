@@ -14,6 +14,9 @@ pub(crate) const MOMENT: Duration = Duration::from_micros(20);
 /// Time after which a waiting poll lets other threads run between two attempts. The reply may
 /// depend on a thread that waits for this processor. Programs that watch memory never yield, and
 /// each occupies the processor for milliseconds at a time.
+///
+/// Two pairs of `ib_write_lat` on two processors take 5.6 to 15 us a message with this, and took
+/// 16 us to 4 ms without.
 pub(crate) const ALONE: Duration = Duration::from_micros(5);
 /// Maximum number of yields of one poll. Each may give the processor away for some milliseconds.
 pub(crate) const YIELDS: u32 = 8;
