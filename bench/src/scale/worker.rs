@@ -29,6 +29,8 @@ struct Client {
     cq: Cq,
     qps: Vec<Qp>,
     first: u32,
+    /// Places of each send queue.
+    places: usize,
     region: MemoryRegion,
     advert: Advert,
     /// Keys of the server's many regions.
@@ -115,6 +117,7 @@ impl Client {
         let mut client = Client {
             cq,
             first: qps.first().map_or(0, Qp::qp_num),
+            places: qps.first().map_or(0, Qp::send_room),
             qps,
             region,
             advert,
@@ -166,7 +169,28 @@ impl Client {
             other => return Err(io::Error::other(format!("a client cannot {other}"))),
         };
         self.exchange(0, END)?;
+        // Both have exchanged messages.
+        for lane in [0, self.qps.len() / 2] {
+            self.free_places(lane)?;
+        }
         Ok(value)
+    }
+
+    /// Frees the places that unsignaled Sends hold, so that the next measurement has the whole send
+    /// queue: polls the completion of a request after them.
+    fn free_places(&self, lane: usize) -> io::Result<()> {
+        let (addr, rkey) = self.advert.target;
+        let qp = &self.qps[lane];
+        // Without a place, the last Send is signaled.
+        if qp.send_room() > 0 {
+            self.post(lane, &[SendWr::write(0, &[], RemoteBuffer::at(addr, rkey))])?;
+        }
+        while qp.send_room() < self.places {
+            if let Some(completion) = self.cq.poll_one() {
+                check(&completion)?;
+            }
+        }
+        Ok(())
     }
 
     fn random_below(&mut self, most: usize) -> usize {
