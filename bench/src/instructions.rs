@@ -124,8 +124,8 @@ fn slopes(rows: &[Row]) -> Vec<Slope> {
 const TOLERANCE: f64 = 0.05;
 /// Number of instructions by which a count must also differ.
 const SLACK: f64 = 12.0;
-/// Counts until more than that is a regression. The target of a 1 MiB Write takes 534,600 or 571,000
-/// instructions from one run to the next; other counts differ by less than 0.1 %.
+/// Counts until more than that is a regression. The target of a 1 MiB Write takes 534,600 or
+/// 571,000 instructions, depending on the run. Other counts differ by less than 0.1 %.
 const ATTEMPTS: u32 = 6;
 
 fn run(options: &Options) -> io::Result<()> {
