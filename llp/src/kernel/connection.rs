@@ -1,4 +1,4 @@
-//! One connection of the kernel's TCP.
+//! A connection of the kernel's TCP.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -14,10 +14,10 @@ use super::loopback_window::LoopbackWindow;
 use super::reserved::source_for;
 use crate::{Keepalive, Llp, LlpError, Piece, Recv, SendHints, raw};
 
-/// What TCP has to assume when nothing is known: RFC 9293 section 3.7.1.
+/// MSS that TCP assumes if nothing else is known (RFC 9293 section 3.7.1).
 const DEFAULT_MSS: usize = 536;
 
-/// How far a connection has come. Errors stay: a dead connection gives the same one again.
+/// State of a connection. Errors are kept: a dead connection returns the same one again.
 ///
 /// ```text
 ///  connect                    accept
@@ -35,42 +35,42 @@ const DEFAULT_MSS: usize = 536;
 /// ```
 #[derive(Debug, Clone, Copy)]
 enum State {
-    /// The attempt runs.
+    /// The attempt is in progress.
     Connecting,
-    /// Bytes go both ways.
+    /// Bytes can flow in both directions.
     Connected,
-    /// Connected, and our FIN is on its way.
+    /// Connected, and a FIN of this side was sent.
     Finished,
-    /// A send has failed; what had arrived before can still be taken.
+    /// A send failed. Bytes that had arrived before can still be received.
     Unsendable(LlpError),
-    /// Nothing goes either way.
+    /// Neither direction works.
     Failed(LlpError),
 }
 
-/// What changes the state of a connection.
+/// Events that change the state of a connection.
 #[derive(Debug, Clone, Copy)]
 enum Event {
-    /// The kernel says that the connection stands.
+    /// The kernel reports that the connection stands.
     AttemptSucceeded,
-    /// The kernel says that it does not, or it stands to ourselves.
+    /// The kernel reports a failure, or the socket connected to itself.
     AttemptFailed(LlpError),
-    /// The kernel has taken our FIN.
+    /// The kernel accepted the FIN.
     FinSent,
-    /// It has not.
+    /// The kernel rejected the FIN.
     FinFailed(LlpError),
     SendFailed(LlpError),
     ReceiveFailed(LlpError),
-    /// The owner gave the connection up; the error is what it gets from then on.
+    /// The owner aborted the connection. Later calls return this error.
     Aborted(LlpError),
 }
 
 impl State {
-    /// The state after `event`; an event that means nothing in this state leaves it as it is.
+    /// Returns the state after `event`. An event without meaning in this state changes nothing.
     const fn next(self, event: Event) -> Self {
         use Event as E;
         use State as S;
         match (self, event) {
-            // The owner knows of this end: it counts for more than what ended it before.
+            // The owner caused this end, so it replaces any earlier error.
             (_, E::Aborted(error)) => S::Failed(error),
 
             (S::Connecting, E::AttemptSucceeded) => S::Connected,
@@ -83,7 +83,7 @@ impl State {
                 S::Failed(error)
             }
 
-            // Only a connection that stands sends, closes or receives.
+            // Only a connection that stands can send, close or receive.
             (S::Connecting, E::FinSent | E::FinFailed(_)) => self,
             (S::Connecting, E::SendFailed(_) | E::ReceiveFailed(_)) => self,
             // The sending direction is gone already.
@@ -102,7 +102,7 @@ impl State {
 pub(crate) struct KernelConnection {
     socket: Socket,
     state: State,
-    /// The kernel has taken our FIN, which counts as one byte of its queue.
+    /// The kernel accepted the FIN, which counts as one byte of its queue.
     fin_taken: bool,
     window: LoopbackWindow,
     control: Control,
@@ -111,18 +111,18 @@ pub(crate) struct KernelConnection {
 }
 
 impl KernelConnection {
-    /// Starts to connect; the socket may be bound already.
+    /// Starts a connection attempt. The socket may be bound already.
     pub(super) fn connect(
         socket: Socket,
         to: SocketAddr,
         control: Control,
     ) -> Result<Self, LlpError> {
         match rustix::net::connect(&socket, &to) {
-            // EINTR, as with any non-blocking connect, leaves the attempt running.
+            // EINTR leaves the attempt running, as with any non-blocking connect.
             Ok(()) | Err(Errno::INPROGRESS | Errno::INTR | Errno::AGAIN) => {}
-            // A bound port has, or had within a minute, a connection to that very peer.
+            // The bound port has a connection to that very peer, or had one within the last minute.
             Err(Errno::ADDRNOTAVAIL) => {
-                // Linux says the same where this machine has no address that goes with the peer's.
+                // Linux reports the same error if no local address can reach the peer.
                 source_for(to)?;
                 return Err(match local_addr(&socket, to) {
                     Ok(addr) if addr.port() != 0 => LlpError::AddressInUse { addr },
@@ -147,7 +147,7 @@ impl KernelConnection {
         })
     }
 
-    /// A connection that stands, between these addresses.
+    /// Wraps a connected socket with these addresses.
     pub(super) fn standing(
         socket: Socket,
         local: SocketAddr,
@@ -166,10 +166,11 @@ impl KernelConnection {
         }
     }
 
-    /// Takes in that the kernel failed to `op`: `event` makes the event of the error.
+    /// Records that the kernel failed to `op`. `event` makes the event from the error.
     fn fail(&mut self, op: &'static str, errno: Errno, event: fn(LlpError) -> Event) -> LlpError {
         let error = match LlpError::from_errno(op, self.peer, errno) {
-            // On a connection that stood, an ICMP answer can say this; nobody refused a connect.
+            // On a connection that stands, an ICMP message can cause this error; no connect was
+            // refused.
             LlpError::Refused { addr } if !matches!(self.state, State::Connecting) => {
                 LlpError::Reset { addr }
             }
@@ -183,10 +184,10 @@ impl KernelConnection {
         self.state = self.state.next(event);
     }
 
-    /// Has the kernel cut the connection.
+    /// Makes the kernel reset the connection.
     fn reset(&self) {
         // Dissolving the association sends the reset and keeps the descriptor, which may still be
-        // registered somewhere; the linger option makes `close` do the same should that fail.
+        // registered somewhere. If it fails, the linger option makes `close` send the reset.
         let linger = self.socket.set_linger(Some(Duration::ZERO));
         let dissolved = rustix::net::connect_unspec(&self.socket);
         if let (Err(error), Err(_)) = (linger, dissolved) {
@@ -194,7 +195,7 @@ impl KernelConnection {
         }
     }
 
-    /// The error of a call that needs a connection, when there is none.
+    /// Returns an error if the connection does not stand.
     fn check_connected(&self) -> Result<(), LlpError> {
         match self.state {
             State::Connecting => Err(LlpError::Broken { addr: self.peer }),
@@ -203,7 +204,7 @@ impl KernelConnection {
         }
     }
 
-    /// The error of a call that needs the sending direction, when that is gone.
+    /// Returns an error if the connection cannot send.
     fn check_sendable(&self) -> Result<(), LlpError> {
         match self.state {
             State::Finished => Err(LlpError::Broken { addr: self.peer }),
@@ -212,7 +213,7 @@ impl KernelConnection {
         }
     }
 
-    /// Whether the kernel has this to tell now, or an error.
+    /// Returns true if the kernel reports one of these events, or an error.
     fn is_ready(&self, what: PollFlags) -> bool {
         let mut fds = [PollFd::new(&self.socket, what)];
         let now = Timespec::default();
@@ -220,12 +221,12 @@ impl KernelConnection {
     }
 }
 
-/// A time that the kernel takes for a keep-alive (MAX_TCP_KEEPIDLE of Linux).
+/// Rounds up to a time that the kernel accepts for a keep-alive (MAX_TCP_KEEPIDLE of Linux).
 fn whole_seconds(time: Duration) -> Duration {
     Duration::from_secs(time.as_millis().div_ceil(1000).clamp(1, 32_767) as u64)
 }
 
-/// The address the kernel chose for us, `near` telling the family when it has none.
+/// Address that the kernel chose for the socket. `near` appears in the error if there is none.
 pub(super) fn local_addr(socket: &Socket, near: SocketAddr) -> Result<SocketAddr, LlpError> {
     let addr = socket
         .local_addr()
@@ -236,7 +237,7 @@ pub(super) fn local_addr(socket: &Socket, near: SocketAddr) -> Result<SocketAddr
     })
 }
 
-/// An IPv4 address in its own form, also where an IPv6 socket wraps it.
+/// Converts an IPv4-mapped IPv6 address to its IPv4 form.
 pub(super) fn plain(addr: SocketAddr) -> SocketAddr {
     match addr {
         SocketAddr::V6(v6) => match v6.ip().to_ipv4_mapped() {
@@ -267,13 +268,13 @@ impl Llp for KernelConnection {
         }
     }
 
-    fn try_send(&mut self, pieces: &[Piece<'_>], ends: SendHints<'_>) -> Result<usize, LlpError> {
+   fn try_send(&mut self, pieces: &[Piece<'_>], hints: SendHints<'_>) -> Result<usize, LlpError> {
         self.check_sendable()?;
         self.control.settle(&self.socket, self.local, self.peer);
         let (mut taken, mut whole) = (0, true);
         for (nth, batch) in (1..).zip(pieces.chunks(raw::MAX_GATHER)) {
             let rest = pieces.get(nth * raw::MAX_GATHER..).unwrap_or_default();
-            let followed = ends.is_followed() || rest.iter().any(|piece| !piece.is_empty());
+           let followed = hints.is_followed() || rest.iter().any(|piece| !piece.is_empty());
             let offered: usize = batch.iter().map(Piece::len).sum();
             if offered == 0 {
                 continue;
@@ -285,7 +286,8 @@ impl Llp for KernelConnection {
                     Err(Errno::AGAIN) => break 0,
                     // The kernel is short of memory now; it takes bytes again later.
                     Err(Errno::NOBUFS | Errno::NOMEM) => break 0,
-                    // What was taken before the failure is told first, the failure next time.
+                    // Bytes taken before the failure are reported first, the failure by the next
+                    // call.
                     Err(errno) if taken == 0 => {
                         return Err(self.fail("send", errno, Event::SendFailed));
                     }
@@ -299,22 +301,23 @@ impl Llp for KernelConnection {
             }
         }
         self.window.sent(&self.socket, taken);
-        // Once for a request, however many calls it takes.
-        if whole && ends.is_asking() {
+        // Once for a request, even if it takes several calls.
+       if whole && hints.is_asking() {
             self.window.asked(&self.socket);
         }
         Ok(taken)
     }
 
     fn push(&mut self) {
-        // It is set already: setting it sends what waits (tcp(7)). Should that fail, the kernel sends it a little later.
+        // The option is set already. Setting it again sends what waits (tcp(7)). If that fails, the
+        // kernel sends it a little later.
         if let Err(error) = self.socket.set_tcp_nodelay(true) {
             tracing::debug!(%error, peer = %self.peer, "no push");
         }
     }
 
     fn emss(&self) -> usize {
-        // For a socket that stands, TCP_MAXSEG is the current MSS with the options deducted.
+        // On a connected socket, TCP_MAXSEG is the current MSS less the options.
         match self.socket.tcp_mss() {
             Ok(mss) if mss > 0 => usize::try_from(mss).unwrap_or(DEFAULT_MSS),
             _ => DEFAULT_MSS,
@@ -346,8 +349,8 @@ impl Llp for KernelConnection {
     }
 
     fn unacknowledged(&mut self) -> usize {
-        // The queue keeps its length when the connection is reset. A system that cannot tell (some sandboxes) has
-        // the close wait for the peer's FIN alone.
+        // The queue keeps its length when the connection is reset. Some sandboxes do not report it;
+        // the close then waits for the peer's FIN only.
         let queued = raw::unacknowledged(&self.socket).unwrap_or(0);
         queued.saturating_sub(usize::from(self.fin_taken))
     }
@@ -400,9 +403,9 @@ impl Llp for KernelConnection {
             .with_time(whole_seconds(keepalive.idle))
             .with_interval(whole_seconds(keepalive.interval))
             .with_retries(keepalive.probes);
-        // Without the second, bytes under way would be sent again for a quarter of an hour before
-        // anybody asks.
-        let failed = |error| LlpError::from_io("keep watch over the connection", self.peer, error);
+        // Without the user timeout, bytes in flight would be sent again for a quarter of an hour
+        // before the first probe.
+       let failed = |error| LlpError::from_io("set the keep-alive", self.peer, error);
         self.socket.set_tcp_keepalive(&settings).map_err(failed)?;
         self.socket
             .set_tcp_user_timeout(Some(keepalive.patience()))
@@ -426,7 +429,8 @@ impl Llp for KernelConnection {
         }
         self.local = local_addr(&self.socket, self.peer)?;
         if self.local == self.peer {
-            // TCP lets a socket whose chosen port is the one it asks for connect to itself.
+            // TCP lets a socket connect to itself if the port chosen for it is the port it connects
+            // to.
             self.reset();
             let error = LlpError::Refused { addr: self.peer };
             self.take(Event::AttemptFailed(error));
@@ -444,7 +448,7 @@ mod tests {
     use std::net::Ipv4Addr;
 
     const ADDR: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
-    // The errors of the states differ from those of the events: the table tells which one is kept.
+    // The errors of the states differ from those of the events, so the table shows which is kept.
     const STATES: [State; 5] = [
         State::Connecting,
         State::Connected,
@@ -462,7 +466,7 @@ mod tests {
         Event::Aborted(LlpError::Broken { addr: ADDR }),
     ];
 
-    /// The name, and that of the error in it.
+    /// Name of a state or event, with the name of its error.
     fn name(value: impl Debug) -> String {
         format!("{value:?}").replace(&format!(" {{ addr: {ADDR} }}"), "")
     }

@@ -1,27 +1,28 @@
 //! Congestion control of connections within a host.
 //!
-//! Many systems choose BBR, which paces what it sends by its estimate of the bandwidth. Within a host nothing is lost for
-//! want of bandwidth, and the pacing costs throughput: `iperf3 -l 1M -C bbr` over the loopback device reached 31 to
-//! 35 Gbit/s where `-C reno` reached 38 to 41. So where the system's
-//! control is not loss-based, a connection within this host gets `reno`, which every user may set.
+//! Many systems choose BBR, which paces what it sends by its estimate of the bandwidth. Within a
+//! host no bytes are lost for lack of bandwidth, and the pacing costs throughput: `iperf3 -l 1M -C
+//! bbr` over the loopback device reached 31 to 35 Gbit/s, and `-C reno` reached 38 to 41. If the
+//! system's control is not loss-based, a connection within this host therefore gets `reno`, which
+//! every user may set.
 //!
-//! Which host the peer is on is known when the connection stands. BBR leaves its pacing switched on when it is replaced,
-//! so a socket begins with `reno` and a connection to another host gets the system's control back before it
-//! sends its first byte:
+//! The host of the peer is only known once the connection stands. BBR leaves its pacing switched on
+//! when it is replaced. So a socket starts with `reno`, and a connection to another host gets the
+//! system's control back before it sends its first byte:
 //!
 //! ```text
 //!   begin: reno ──── connected ───► settle ──► this host: reno
 //!                                     └──────► another host: the system's
 //! ```
 //!
-//! A socket that a program hands over (`KernelNetwork::adopt`) was connected by the program, so
-//! that BBR has begun: it gets `reno`, and remains paced, at the rate that the kernel derives from
-//! reno's window. Nothing that a program may set turns pacing off: Linux 6.18 sent 14 KB to such a
-//! socket's peer within 2.6 ms at a round trip of 20 ms, and at once from a socket that began with
-//! `reno`.
+//! A socket that a program hands over (`KernelNetwork::adopt`) was connected by the program, so BBR
+//! has already started. It gets `reno` and remains paced, at the rate that the kernel derives from
+//! reno's window. No option that a program may set turns pacing off: at a round trip of 20 ms,
+//! Linux 6.18 spread 14 KB from such a socket over 2.6 ms, and sent them at once from a socket that
+//! had started with `reno`.
 //!
-//! Another network namespace is another host here, also where a veth pair or a bridge leads to it: its address says
-//! nothing about where it is, and a short round trip is no proof.
+//! Another network namespace counts as another host here, even one that is connected by a veth pair
+//! or a bridge. Its address does not reveal where it is, and a short round trip is no proof.
 
 use std::io;
 use std::net::SocketAddr;
@@ -31,7 +32,7 @@ use socket2::Socket;
 use super::loopback_window::is_same_host;
 use super::reserved::source_for;
 
-/// Controls that send until something is lost or marked, by the kernel's names.
+/// Congestion controls that send until a packet is lost or marked, by the kernel's names.
 const LOSS_BASED: [&[u8]; 11] = [
     b"bic",
     b"cubic",
@@ -45,19 +46,21 @@ const LOSS_BASED: [&[u8]; 11] = [
     b"westwood",
     b"yeah",
 ];
-/// Available in every kernel and allowed for every user (`tcp(7)`).
+/// Congestion control that every kernel has and every user may choose (`tcp(7)`).
 const WITHIN_A_HOST: &[u8] = b"reno";
 /// TCP_CA_NAME_MAX of Linux.
 const NAME: usize = 16;
 
-/// Control that a connection to another host is to get back; empty when the control of a socket is settled.
+/// Congestion control to restore if the peer is on another host. Empty if there is nothing to
+/// restore.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Control {
     system: [u8; NAME],
 }
 
 impl Control {
-    /// Gives a socket that is not connected the control for connections within a host, if the system's is not loss-based.
+    /// Gives an unconnected socket the control for connections within a host, unless the system's
+    /// is loss-based.
     pub(super) fn begin(socket: &Socket) -> Self {
         let begun = name(socket).and_then(|system| {
             if LOSS_BASED.contains(&trimmed(&system)) {
@@ -67,14 +70,14 @@ impl Control {
             Ok(Self { system })
         });
         begun.unwrap_or_else(|error| {
-            // It works with the system's control too, as fast as that is.
+            // The connection works with the system's control too, perhaps more slowly.
             tracing::debug!(%error, "the congestion control stays as it is");
             Self::default()
         })
     }
 
-    /// Gives a connection to another host the system's control back. To be called before anything is sent; only the
-    /// first call does something.
+    /// Restores the system's control on a connection to another host. Has to be called before
+    /// anything is sent. Only the first call has an effect.
     #[inline]
     pub(super) fn settle(&mut self, socket: &Socket, local: SocketAddr, peer: SocketAddr) {
         if self.system[0] != 0 {
@@ -86,9 +89,10 @@ impl Control {
     }
 }
 
-/// Whether both addresses are of this host.
+/// Returns true if both addresses belong to this host.
 pub(super) fn is_within_host(local: SocketAddr, peer: SocketAddr) -> bool {
-    // What goes to an address of this host comes from that very address, unless it is bound to another.
+    // A packet to an address of this host has that address as its source, unless the socket is
+    // bound to another.
     is_same_host(local, peer) || source_for(peer).is_ok_and(|source| source == peer.ip())
 }
 
@@ -99,7 +103,7 @@ fn restore(socket: &Socket, system: &[u8]) {
     }
 }
 
-/// Name of the control of a socket, with zeros behind it.
+/// Name of the socket's congestion control, padded with zeros.
 fn name(socket: &Socket) -> io::Result<[u8; NAME]> {
     let mut name = [0; NAME];
     let found = socket.tcp_congestion()?;
@@ -109,12 +113,12 @@ fn name(socket: &Socket) -> io::Result<[u8; NAME]> {
     Ok(name)
 }
 
-/// A name without the zeros behind it.
+/// Name without the padding.
 fn trimmed(name: &[u8]) -> &[u8] {
     name.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// Name of the control that a connection has now.
+/// Name of the connection's current congestion control.
 pub(super) fn current(socket: &Socket) -> Option<String> {
     let name = name(socket).ok()?;
     Some(String::from_utf8_lossy(trimmed(&name)).into_owned())
@@ -130,11 +134,11 @@ mod tests {
     use crate::kernel::connection::KernelConnection;
     use crate::{Llp, Piece, SendHints};
 
-    /// A control of this kernel that is not loss-based; none where there is only `reno` and its like.
+    /// Congestion control of this kernel that is not loss-based, if it has one.
     fn other() -> Option<String> {
         if std::env::var_os("QEMU_LD_PREFIX").is_some() {
             eprintln!(
-                "SKIPPED: QEMU's user emulation passes on 4 bytes of the name, no more and no less"
+               "SKIPPED: QEMU's user emulation passes exactly 4 bytes of the name"
             );
             return None;
         }
@@ -145,7 +149,7 @@ mod tests {
             .find(|name| !LOSS_BASED.contains(&name.as_bytes()));
         if found.is_none() {
             eprintln!(
-                "SKIPPED: this kernel allows loss-based congestion control alone: {available}"
+               "SKIPPED: this kernel allows only loss-based congestion control: {available}"
             );
         }
         found.map(str::to_owned)
@@ -184,14 +188,14 @@ mod tests {
             assert_eq!(current(&socket).unwrap(), "reno");
             control.settle(&socket, addr(local), addr(peer));
             assert_eq!(current(&socket).unwrap(), expected, "{local} to {peer}");
-            // Once: what is set later stays.
+            // Only the first call settles it: a control that is set later stays.
             socket.set_tcp_congestion(b"reno").unwrap();
             control.settle(&socket, addr(local), addr(peer));
             assert_eq!(current(&socket).unwrap(), "reno");
         }
     }
 
-    /// The first send settles it. (TCP leads to this host; the addresses say otherwise.)
+    /// The first send restores the control. (TCP runs within this host; only the addresses differ.)
     #[test]
     fn a_connection_to_another_host_gets_the_systems_control_back_when_it_sends() {
         let Some(other) = other() else { return };
@@ -221,7 +225,7 @@ mod tests {
         ));
     }
 
-    /// The address that this host has towards others, if it has a way there.
+    /// Address of this host towards others, if it has a route.
     fn own_address() -> Option<SocketAddr> {
         let source = source_for(addr("203.0.113.77:9")).ok()?;
         Some(SocketAddr::new(source, 2))

@@ -1,21 +1,21 @@
-//! The interfaces of this machine.
+//! Interfaces of this machine.
 
 use std::fs;
 use std::net::IpAddr;
 
 use crate::NetworkInfo;
 
-/// What is told when there is no interface to be seen.
+/// MTU reported if no interface is visible.
 const LOOPBACK_MTU: usize = 65536;
 
-/// The addresses of all interfaces that are up, those of the loopback interface last.
+/// Returns the addresses of all interfaces that are up, those of the loopback interface last.
 pub(super) fn info() -> NetworkInfo {
     let mut found: Vec<(bool, u32, String, IpAddr)> = if_addrs::get_if_addrs()
         .unwrap_or_default()
         .into_iter()
         .filter(if_addrs::Interface::is_oper_up)
         .map(|interface| {
-            // 0 is no interface.
+            // Index 0 belongs to no interface.
             let index = interface.index.unwrap_or(0);
             let (loopback, addr) = (interface.is_loopback(), interface.ip());
             (loopback, index, interface.name, addr)
@@ -35,9 +35,9 @@ pub(super) fn info() -> NetworkInfo {
     }
 }
 
-/// What sysfs says of an interface.
+/// Reads an attribute of an interface from sysfs.
 fn of(interface: &str, what: &str) -> Option<String> {
-    // Linux allows no slash in such a name.
+    // Linux allows no slash in the name of an interface.
     if interface.contains('/') {
         return None;
     }
@@ -45,7 +45,7 @@ fn of(interface: &str, what: &str) -> Option<String> {
     Some(text.trim().to_owned())
 }
 
-/// A MAC address; that of the loopback interface, all zero, is none.
+/// Parses a MAC address. The all-zero address of the loopback interface gives `None`.
 fn mac(text: &str) -> Option<[u8; 6]> {
     let mut octets = [0; 6];
     let mut parts = text.split(':');

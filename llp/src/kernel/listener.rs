@@ -1,4 +1,4 @@
-//! A listening socket of the kernel's TCP.
+//! Listening socket of the kernel's TCP.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,23 +14,24 @@ use super::connection::{KernelConnection, local_addr};
 use super::control::Control;
 use crate::{Captured, Llp, LlpError, LlpListener};
 
-/// How many connections that died before they could be taken are passed over in one call.
+/// Connections skipped in one call because they died before they could be accepted.
 const MAX_DEAD: usize = 64;
 
-/// Takes connections from the kernel.
+/// Accepts connections from the kernel.
 pub(crate) struct KernelListener {
     socket: Socket,
     local: SocketAddr,
     interface: Option<Interface>,
-    /// What the socket, and so each that is accepted, has of congestion control.
+    /// Congestion control of the socket, which accepted sockets inherit.
     control: Control,
-    /// A descriptor to give up when the process has no more: with it the waiting connection can be
-    /// taken and refused. Otherwise the socket stays readable and its watcher spins.
+    /// Descriptor to close when the process has no free ones. With the freed descriptor the waiting
+    /// connection can be accepted and refused. Otherwise the socket stays readable and its watcher
+    /// spins.
     spare: Option<OwnedFd>,
 }
 
 impl KernelListener {
-    /// Of a socket that listens already.
+    /// Wraps a socket that listens already.
     pub(crate) fn new(
         socket: Socket,
         interface: Option<Interface>,
@@ -46,8 +47,8 @@ impl KernelListener {
         })
     }
 
-    /// Refuses the connection that waits, with the descriptor kept for that. False when none waits:
-    /// Linux looks for a descriptor first and complains even then.
+    /// Refuses the waiting connection with the help of the spare descriptor. Returns false if none
+    /// waits: Linux looks for a free descriptor first, and reports their lack even then.
     fn refuse_one(&mut self) -> bool {
         drop(self.spare.take());
         let refused = rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC);
@@ -58,8 +59,8 @@ impl KernelListener {
     }
 
     fn wrap(&self, socket: OwnedFd, peer: SocketAddr) -> Result<Box<dyn Llp>, LlpError> {
-        // Linux inherits all options from the listener, and its address, where that is a certain one. Under a flood
-        // of connections each system call counts.
+        // Linux inherits all options from the listener, and its address unless that is a wildcard.
+        // Under a flood of connections each system call counts.
         let socket = Socket::from(socket);
         let local = if self.local.ip().is_unspecified() {
             local_addr(&socket, peer)?
@@ -74,7 +75,7 @@ impl KernelListener {
     }
 }
 
-/// Any descriptor will do.
+/// Opens a spare descriptor. Any kind is good enough.
 fn spare() -> Option<OwnedFd> {
     rustix::event::eventfd(0, EventfdFlags::CLOEXEC).ok()
 }
@@ -89,7 +90,7 @@ impl LlpListener for KernelListener {
                     Ok(peer) => return self.wrap(socket, peer).map(Some),
                     Err(_) => continue,
                 },
-                // Linux gives an address with every TCP connection.
+                // Linux reports an address with every TCP connection.
                 Ok((_, None)) => continue,
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(errno @ (Errno::MFILE | Errno::NFILE)) => {
@@ -108,8 +109,8 @@ impl LlpListener for KernelListener {
                     | Errno::NOMEM
                     | Errno::PERM),
                 ) => return Err(LlpError::from_local_errno(OP, errno)),
-                // That one connection died in the queue (accept(2) lists the errors of the network
-                // that it passes on); the next may live.
+                // This connection died in the queue (accept(2) lists the network errors that it
+                // passes on). The next one may be alive.
                 Err(errno) => tracing::debug!(%errno, local = %self.local, "accept passed over"),
             }
         }

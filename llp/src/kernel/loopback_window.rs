@@ -1,32 +1,41 @@
-//! The window of connections between processes of one host.
+//! Bound on the TCP window of connections between processes of one host.
 //!
-//! Left to itself, the kernel lets it grow to many megabytes. Over the loopback device that makes large messages slower: each segment is
-//! delivered within the sender's call, and a receiver that polls reads it by itself, so that every segment pays for a read and every other one for
-//! an acknowledgement. With a window of two segments what a call has copied mostly waits in the send queue, and leaves when
-//! acknowledgements are processed: the receiver finds several segments for one read, and a part of the sending is done on its processor.
+//! Without a bound, the kernel lets the window grow to many megabytes. Over the loopback device
+//! that makes large messages slower. Each segment is delivered within the sender's call, and a
+//! receiver that polls reads it by itself. So every segment costs a read, and every second one an
+//! acknowledgement.
 //!
-//! Only what is offered at a time is bounded, not what the kernel keeps until it is read, so a receiver that is busy does not stop the
-//! sender. (A receive buffer of some segments, by SO_RCVBUF, does, and gained less.)
+//! With a window of two segments, most of what a call copies waits in the send queue. It leaves
+//! when acknowledgements are processed. The receiver then finds several segments for one read, and
+//! its processor does a part of the sending.
 //!
-//! This helps a stream of bytes. Traffic that goes there and back is slower: a ping-pong of 1 MiB
-//! over MPI takes 192 us instead of 178, and Reads of 1 MiB, one at a time, take a quarter longer.
-//! The last segments of a message wait for acknowledgements when the sender has nothing more to do.
-//! So the window is looked at every [`INTERVAL`] bytes
-//! received. It is bounded while they come in a stream, and freed when they took longer than [`STREAM`], or as soon as bytes turn out to go there and
-//! back: this end answers with [`ANSWER`] bytes or more in one call, or asks for one answer ([`SendHints::asking`](crate::SendHints::asking)) and
-//! has had the one before without a look at the window. (So Reads of 4 MiB and more, one at a time, are a stream. Who does small Reads one at a time
-//! while the peer streams has a free window, too.)
+//! The bound limits what is offered at a time, not what the kernel keeps until it is read. A busy
+//! receiver therefore does not stop the sender. (A receive buffer of a few segments, by SO_RCVBUF,
+//! does stop it, and gained less.)
+//!
+//! The bound helps streams, and slows down bytes that go back and forth: a ping-pong of 1 MiB over
+//! MPI takes 192 us instead of 178, and single Reads of 1 MiB take a quarter longer. There the last segments of a message wait for
+//! acknowledgements while the sender has nothing more to do. So the window is checked every
+//! [`INTERVAL`] bytes received:
+//! * It is bounded if they arrived within [`STREAM`], and freed if they took longer.
+//! * It is freed at once when this end sends an answer of [`ANSWER`] bytes or more in one call.
+//! * It is freed at once when this end asks for one answer
+//!   ([`SendHints::asking`](crate::SendHints::asking)) and no check took place during the previous
+//!   answer.
+//!
+//! Single Reads of 4 MiB and more therefore count as a stream. If this end does small Reads one at
+//! a time while the peer streams, the window is free, too.
 //!
 //! ```text
 //!                   a stream                      ┌── a stream: bounded again
 //!            ──────────────────────►              ▼   │
 //!       free                         bounded ─────────┘
 //!            ◄──────────────────────
-//!            no stream, or there and back
+//!            no stream, or an exchange
 //! ```
 //!
-//! To another host a window that small would bound the throughput, so there the kernel chooses. What delays the loopback device itself, as
-//! netem does, cannot be told from a fast one.
+//! A window that small would limit the throughput to another host, so there the kernel chooses. A
+//! loopback device that delays packets, as with netem, cannot be told from a fast one.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -36,44 +45,45 @@ use socket2::Socket;
 
 use crate::raw;
 
-/// Bytes of a window, made whole segments: two of them on a loopback device as it comes (65,483 bytes each, 65,464 over IPv6), because the kernel
-/// acknowledges every second segment at once. What it offers is rounded up to what the window's scale can say.
-///
-/// `MPI_Put` of 1 MiB reached 8.5 GB/s with two segments, and 7.1 to 7.6 GB/s with three to eight
-/// (Open MPI on the drop-in library, AMD EPYC of Zen 4).
+/// Bytes of the window, rounded up to whole segments. It holds two segments of a loopback device
+/// with its default MTU (65,483 bytes each, 65,464 over IPv6), because the kernel acknowledges
+/// every second segment at once. The kernel rounds its offer up to a multiple of the window scale.
 const WINDOW: u32 = 128_000;
-/// Bytes received between two looks at the window. One that is bounded is bounded again, because the kernel widens it when it makes the receive
-/// buffer larger, and when larger segments than before arrive. The calls take a thousandth or two of the time of so many bytes.
+/// Bytes received between two checks of the window. A bounded window is bounded again, because the
+/// kernel widens it when it enlarges the receive buffer and when larger segments arrive. The calls
+/// take about 0.1 to 0.2 % of the time that this many bytes take.
 const INTERVAL: u64 = 4 << 20;
-/// Bytes that come in a stream are here within this time: 1 GB/s, half of what the slowest pair of processors has reached.
+/// Longest time in which [`INTERVAL`] bytes of a stream arrive. It corresponds to 1 GB/s, half of
+/// what the slowest pair of processors reached.
 const STREAM: Duration = Duration::from_millis(4);
-/// To send so many bytes in one call is an answer: less than a segment, as the kernel may take one at a time.
+/// Fewest bytes sent in one call that count as an answer. It is less than a segment, because the
+/// kernel may take one segment at a time.
 const ANSWER: usize = 60_000;
-/// No bound.
+/// Value that removes the bound.
 const FREE: u32 = 1 << 30;
 
-/// What is known of the window of a connection.
+/// State of a connection's window bound.
 #[derive(Debug)]
 pub(super) struct LoopbackWindow {
     state: State,
-    /// Bytes to receive until the next look.
+    /// Bytes to receive until the next check.
     left: u64,
-    /// When the last look was, if bytes have not gone there and back since.
+    /// Time of the last check, unless an exchange was seen since.
     looked: Option<Instant>,
-    /// There was a look since an answer was last asked for.
+    /// A check took place since an answer was last asked for.
     streamed: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Left as it is, for good: the peer is another host, or the kernel has refused.
+    /// The kernel decides from now on: the peer is on another host, or a system call failed.
     Kernel,
     Free,
     Bounded,
 }
 
 impl LoopbackWindow {
-    /// Of a connection between these addresses.
+    /// Creates the state for a connection between these addresses.
     pub(super) fn between(local: SocketAddr, peer: SocketAddr) -> Self {
         let state = if is_same_host(local, peer) {
             State::Free
@@ -88,7 +98,7 @@ impl LoopbackWindow {
         }
     }
 
-    /// Takes in that so many bytes were received.
+    /// Records received bytes.
     #[inline]
     pub(super) fn received(&mut self, socket: &Socket, octets: usize) {
         match self.left.checked_sub(octets as u64) {
@@ -97,7 +107,7 @@ impl LoopbackWindow {
         }
     }
 
-    /// Takes in that so many bytes were sent.
+    /// Records sent bytes.
     #[inline]
     pub(super) fn sent(&mut self, socket: &Socket, octets: usize) {
         if octets >= ANSWER {
@@ -105,16 +115,16 @@ impl LoopbackWindow {
         }
     }
 
-    /// Takes in that a request is sent, and that its answer is all that will come.
+    /// Records a request whose answer is the only data expected.
     #[inline]
     pub(super) fn asked(&mut self, socket: &Socket) {
-        // An answer that is long enough is a stream by itself.
+        // A long enough answer is a stream by itself.
         if !std::mem::take(&mut self.streamed) {
             self.turns(socket);
         }
     }
 
-    /// Bytes go there and back.
+    /// Frees the window, because the connection exchanges messages instead of streaming.
     fn turns(&mut self, socket: &Socket) {
         self.looked = None;
         self.left = INTERVAL;
@@ -151,7 +161,7 @@ impl LoopbackWindow {
         self.state = match done {
             Ok(()) => state,
             Err(error) => {
-                // It works without, as fast as the kernel has it.
+                // The connection works without a bound, at the kernel's speed.
                 tracing::debug!(%error, "the window cannot be set");
                 State::Kernel
             }
@@ -159,13 +169,13 @@ impl LoopbackWindow {
     }
 }
 
-/// The window in bytes, where segments have so many.
+/// Size of a bounded window in bytes, for this segment size.
 fn window_of(mss: u32) -> u32 {
     let mss = mss.max(1);
     WINDOW.div_ceil(mss) * mss
 }
 
-/// Whether bytes between these addresses stay on this host, as far as the addresses alone tell. No packet from or to a
+/// Returns true if the addresses alone show that the peer is on this host. No packet from or to a
 /// loopback address leaves it.
 pub(super) fn is_same_host(local: SocketAddr, peer: SocketAddr) -> bool {
     local.ip() == peer.ip() || local.ip().is_loopback() || peer.ip().is_loopback()
@@ -178,7 +188,7 @@ mod tests {
     use super::*;
     use crate::{Llp, Network as _, Piece, Recv, SendHints};
 
-    /// Sends so many bytes from the one end to the other.
+    /// Transfers bytes from one end to the other.
     fn pass(from: &mut dyn Llp, to: &mut dyn Llp, octets: u64) {
         let octets = usize::try_from(octets).unwrap();
         let (source, mut sink) = (vec![7; 1 << 20], vec![0; 1 << 20]);
@@ -213,7 +223,7 @@ mod tests {
         }
     }
 
-    /// The end that connected, and the one that accepted.
+    /// Makes a connection. Returns the connecting end and the accepting end.
     fn connection() -> [Box<dyn Llp>; 2] {
         let network = crate::kernel::KernelNetwork::default();
         let mut listener = network.listen("127.0.0.1:0".parse().unwrap(), 1).unwrap();
@@ -227,13 +237,14 @@ mod tests {
         [client, server]
     }
 
-    /// What the window is bounded to: whole segments of the peer, two on a loopback device as it comes.
+    /// Size of a bounded window: whole segments of the peer, two on a loopback device with its
+    /// default MTU.
     fn segments(end: &dyn Llp) -> u32 {
         window_of(raw::received_mss(end.fd()).unwrap())
     }
 
-    /// A stream, until the window is bounded. How fast it is depends on the machine, and on what else it does: some part of this one will be fast
-    /// enough.
+    /// Streams until the window is bounded. The speed depends on the machine and its load; some
+    /// part of the stream will be fast enough.
     fn stream(from: &mut dyn Llp, to: &mut dyn Llp) {
         let is_bounded = (0..500).any(|_| {
             pass(from, to, INTERVAL);
@@ -242,7 +253,8 @@ mod tests {
         assert!(is_bounded);
     }
 
-    /// The window of the end that something was passed to, after two looks that were a stream's, and when the first one was.
+    /// Makes two checks that both find a stream. Returns the window and the time of the first
+    /// check.
     fn bounded(from: &mut dyn Llp, to: &mut dyn Llp) -> (LoopbackWindow, Instant) {
         pass(from, to, INTERVAL);
         let fd = to.fd();
@@ -260,7 +272,7 @@ mod tests {
         let [client, server] = connection();
         let [another_client, another_server] = connection();
         for [mut from, mut to] in [[client, server], [another_server, another_client]] {
-            // Requests, say. The segments that the receiver itself could send have nothing to do with it.
+            // The receiver's own segments, of a request for example, have no effect.
             pass(&mut *to, &mut *from, 1000);
             pass(&mut *from, &mut *to, INTERVAL);
             let fd = to.fd();
@@ -292,7 +304,7 @@ mod tests {
         assert_eq!(raw::window_clamp(fd), Ok(segments(&*to)));
         window.sent(socket, ANSWER);
         assert_eq!(raw::window_clamp(fd), Ok(FREE));
-        // What counts begins behind the answer.
+        // Counting starts again after the answer.
         window.look(socket, late + STREAM);
         assert_eq!(raw::window_clamp(fd), Ok(FREE));
         assert_eq!(window.left, INTERVAL);
@@ -321,13 +333,13 @@ mod tests {
         let (mut window, _) = bounded(&mut *from, &mut *to);
         let fd = to.fd();
         let socket = &socket2::SockRef::from(&fd);
-        // The looks were at the answer to what was asked before.
+        // The checks took place during the answer to the previous request.
         window.asked(socket);
         assert_eq!(raw::window_clamp(fd), Ok(segments(&*to)));
         window.received(socket, INTERVAL as usize);
         window.asked(socket);
         assert_eq!(raw::window_clamp(fd), Ok(FREE));
-        // No number of short ones is a stream.
+        // Short answers never count as a stream.
         for _ in 0..3 {
             window.received(socket, INTERVAL as usize);
             window.asked(socket);
@@ -352,7 +364,7 @@ mod tests {
             to.try_send(&request, SendHints::NONE.asking(true)).unwrap();
             raw::window_clamp(to.fd())
         };
-        // The first one comes behind a stream.
+        // The first request follows a stream.
         assert_ne!(ask(), Ok(FREE));
         assert_eq!(ask(), Ok(FREE));
     }
@@ -387,17 +399,17 @@ mod tests {
 
     #[test]
     fn the_host_itself_is_near_by_any_of_its_addresses() {
-        let near = |local: &str, peer: &str| {
+       let same = |local: &str, peer: &str| {
             is_same_host(
                 SocketAddr::new(local.parse().unwrap(), 1),
                 SocketAddr::new(peer.parse().unwrap(), 2),
             )
         };
-        assert!(near("127.0.0.1", "127.0.0.1"));
-        assert!(near("127.0.0.1", "127.0.0.2"));
-        assert!(near("::1", "::1"));
-        assert!(near("192.0.2.1", "192.0.2.1"));
-        assert!(!near("192.0.2.1", "192.0.2.2"));
-        assert!(!near("2001:db8::1", "2001:db8::2"));
+       assert!(same("127.0.0.1", "127.0.0.1"));
+       assert!(same("127.0.0.1", "127.0.0.2"));
+       assert!(same("::1", "::1"));
+       assert!(same("192.0.2.1", "192.0.2.1"));
+       assert!(!same("192.0.2.1", "192.0.2.2"));
+       assert!(!same("2001:db8::1", "2001:db8::2"));
     }
 }

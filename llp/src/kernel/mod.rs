@@ -1,8 +1,9 @@
 //! TCP by the kernel: the default, which needs no privilege.
 //!
-//! Sockets are non-blocking, with `TCP_NODELAY`: the engine batches by itself. Buffer sizes are
-//! left to the kernel's auto-tuning; within a host the window is bounded (`near.rs`). Connections over IPv4
-//! that arrive at an IPv6 listener are shown with their IPv4 addresses.
+//! Sockets are non-blocking, with `TCP_NODELAY` set because the engine batches by itself. Buffer
+//! sizes are left to the kernel's auto-tuning. Within a host the window is bounded
+//! (`loopback_window.rs`). Connections over IPv4 that arrive at an IPv6 listener are reported with
+//! their IPv4 addresses.
 
 mod connection;
 mod control;
@@ -26,19 +27,20 @@ use control::Control;
 use listener::KernelListener;
 use reserved::KernelPort;
 
-/// What may be set for every connection of a [`KernelNetwork`]; the default is what the machine
-/// does by itself.
+/// Settings for every connection of a [`KernelNetwork`]. By default the configuration of the
+/// machine applies.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KernelSettings {
-    /// The congestion control by the kernel's name for it (`reno`, `cubic`, `bbr` ...), as in
-    /// TCP_CONGESTION of `tcp(7)`. `None` is the system's (`net.ipv4.tcp_congestion_control`), but `reno` for
-    /// connections within this host where the system's is not loss-based, as BBR is not: it would cost throughput there.
+    /// Congestion control, by the kernel's name (`reno`, `cubic`, `bbr` ...), as in TCP_CONGESTION
+    /// of `tcp(7)`. With `None` the system's default applies (`net.ipv4.tcp_congestion_control`),
+    /// with one exception. If that default is not loss-based, as BBR is not, connections within
+    /// this host use `reno`, because the default would cost throughput there.
     pub congestion: Option<String>,
-    /// After so long without traffic the kernel asks the peer whether it is still there, and goes on
-    /// asking in this interval; a dead peer is then [`LlpError::TimedOut`].
+    /// Time without traffic after which the kernel probes the peer, and the interval of further
+    /// probes. A connection to a dead peer ends with [`LlpError::TimedOut`].
     pub keepalive: Option<Duration>,
-    /// How long sent bytes may stay unacknowledged before the connection is
+    /// Time that sent bytes may stay unacknowledged before the connection ends with
     /// [`LlpError::TimedOut`]: TCP_USER_TIMEOUT of `tcp(7)`.
     pub user_timeout: Option<Duration>,
 }
@@ -50,7 +52,7 @@ setters! { KernelSettings {
 } }
 
 impl KernelSettings {
-    /// Sets the options of one socket, listening or not: accepted sockets inherit them.
+    /// Sets the options of one socket. Accepted sockets inherit them from a listening one.
     fn apply(&self, socket: &Socket) -> Result<(), LlpError> {
         socket
             .set_tcp_nodelay(true)
@@ -77,7 +79,7 @@ impl KernelSettings {
     }
 }
 
-/// An error of a call on a socket that has no peer yet.
+/// Makes the error of a call on a socket that has no peer yet.
 fn option_error(op: &'static str) -> impl FnOnce(std::io::Error) -> LlpError {
     move |error| {
         LlpError::from_local_errno(op, Errno::from_io_error(&error).unwrap_or(Errno::INVAL))
@@ -92,7 +94,8 @@ pub struct KernelNetwork {
 }
 
 impl KernelNetwork {
-    /// With settings, and a capture file that every connection is recorded in, if any.
+    /// Creates a network with these settings. Every connection is recorded in `capture`, if there
+    /// is one.
     #[must_use]
     pub fn new(settings: KernelSettings, capture: Option<&Capture>) -> Self {
         let interface = capture.map(|capture| capture.interface("kernel-tcp", LinkType::RawIp));
@@ -102,13 +105,14 @@ impl KernelNetwork {
         }
     }
 
-    /// Takes over a connection that a program made itself, to go on with it in RDMA mode (RFC 5044
-    /// section 7.1 lets the ULP talk over it first). Bytes that the program has read already are
-    /// its own affair. Within this host it gets the congestion control that a connection of this
-    /// network has ([`KernelSettings::congestion`]), but TCP goes on pacing what it sends where the
-    /// system's control was BBR; a program that sets `reno` before it connects avoids that. A bound
-    /// on TCP's window (TCP_WINDOW_CLAMP) that it has set may be replaced, where the peer is on
-    /// this host.
+    /// Takes over a connection that a program made itself, to continue it in RDMA mode (RFC 5044
+    /// section 7.1 lets the ULP use it before). Bytes that the program has read already are not
+    /// seen here.
+    ///
+    /// Within this host the connection gets the congestion control of this network
+    /// ([`KernelSettings::congestion`]). If the system's control was BBR, TCP continues to pace
+    /// what it sends. A program that sets `reno` before it connects avoids that. If the peer is on
+    /// this host, a bound that the program set on TCP's window (TCP_WINDOW_CLAMP) may be replaced.
     ///
     /// # Errors
     /// The stream is not connected (any more), or a setting cannot be made.
@@ -128,7 +132,7 @@ impl KernelNetwork {
         self.settings.apply(&socket)?;
         let local = connection::local_addr(&socket, peer)?;
         if control::is_within_host(local, peer) {
-            // BBR's pacing stays on (see `control.rs`), but no longer by BBR's estimate.
+            // BBR's pacing stays on (see `control.rs`), but no longer follows BBR's estimate.
             self.control(&socket);
         }
         let connection = KernelConnection::standing(socket, local, peer, Control::default());
@@ -139,7 +143,7 @@ impl KernelNetwork {
     }
 
     fn connect_with(&self, socket: Socket, to: SocketAddr) -> Result<Box<dyn Llp>, LlpError> {
-        // A later bind of this port must not fail for this connection, nor for its TIME-WAIT.
+        // Later binds of this port must not fail because of this connection or its TIME-WAIT.
         reuse_address(&socket, to)?;
         let control = self.control(&socket);
         let connection = KernelConnection::connect(socket, to, control)?;
@@ -167,7 +171,7 @@ impl KernelNetwork {
         )?))
     }
 
-    /// Sets the congestion control of a socket, if the settings leave it to us.
+    /// Sets the congestion control of a socket, if the settings do not name one.
     fn control(&self, socket: &Socket) -> Control {
         match self.settings.congestion {
             None => Control::begin(socket),
@@ -186,18 +190,19 @@ impl KernelNetwork {
     }
 }
 
-/// Sets SO_REUSEADDR: connections from or at the port, while they stand and in TIME-WAIT, do not keep others from
-/// binding it. Whoever binds it needs the option too.
+/// Sets SO_REUSEADDR. Connections that use the port, also those in TIME-WAIT, then do not keep
+/// other sockets from binding it. A socket that binds it needs the option too.
 fn reuse_address(socket: &Socket, addr: SocketAddr) -> Result<(), LlpError> {
     socket
         .set_reuse_address(true)
         .map_err(|error| LlpError::from_io("set SO_REUSEADDR", addr, error))
 }
 
-/// Binds a socket to an address that only connections have, or nobody.
+/// Binds a socket to an address that is unused, or used only by connections.
 ///
-/// Two sockets with SO_REUSEADDR may both be bound to a port, as long as neither listens. So the first try is
-/// without it. The second one, which gives it back once bound, is for a port with connections.
+/// Two sockets with SO_REUSEADDR may both be bound to a port, as long as neither listens. So the
+/// first attempt does without the option. The second one is for a port that has connections, and
+/// clears the option once the socket is bound.
 fn bind_alone(socket: &Socket, addr: SocketAddr) -> io::Result<()> {
     match socket.bind(&addr.into()) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse && addr.port() != 0 => {

@@ -1,4 +1,4 @@
-//! Local addresses that are taken before anybody connects or listens.
+//! Local addresses that are bound before they are used to connect or listen.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -9,7 +9,7 @@ use super::connection::local_addr;
 use super::{KernelNetwork, bind_alone, reuse_address, take_both_families};
 use crate::{BoundPort, Llp, LlpError, LlpListener};
 
-/// The port of a route look-up; nothing is sent there.
+/// Port of a route lookup. Nothing is sent to it.
 const DISCARD: u16 = 9;
 
 /// A bound socket.
@@ -20,7 +20,7 @@ pub(super) struct KernelPort {
 }
 
 impl KernelPort {
-    /// `both`: an IPv6 address that means all of them means those of IPv4 too.
+    /// Binds a socket. With `both`, the IPv6 wildcard address includes those of IPv4.
     pub(super) fn take(
         network: KernelNetwork,
         addr: SocketAddr,
@@ -50,14 +50,15 @@ impl BoundPort for KernelPort {
     }
 
     fn listen(self: Box<Self>, backlog: u32) -> Result<Box<dyn LlpListener>, LlpError> {
-        // What is accepted inherits it, so that the port can be bound again over its TIME-WAIT.
+        // Accepted sockets inherit the option, so the port can be bound again during their
+        // TIME-WAIT.
         reuse_address(&self.socket, self.local)?;
         self.network.listen_with(self.socket, self.local, backlog)
     }
 }
 
-/// The kernel tells which address of ours goes with a route when a datagram socket is connected;
-/// that sends nothing.
+/// Returns the local address for a route to `to`. The kernel reports it for a connected datagram
+/// socket; connecting one sends nothing.
 pub(super) fn source_for(to: SocketAddr) -> Result<IpAddr, LlpError> {
     let failed = |error| LlpError::from_io("find a way to this address", to, error);
     let any: IpAddr = match to {
@@ -70,7 +71,7 @@ pub(super) fn source_for(to: SocketAddr) -> Result<IpAddr, LlpError> {
     }
     let probe = UdpSocket::bind((any, 0)).map_err(failed)?;
     probe.connect(to).map_err(|error| match error.kind() {
-        // Of the addresses of this machine none goes with this one: there may be no IPv6 at all.
+        // No address of this machine can reach this one. There may be no IPv6 at all.
         io::ErrorKind::AddrNotAvailable => LlpError::Unreachable { addr: to },
         _ => failed(error),
     })?;

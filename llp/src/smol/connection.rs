@@ -1,4 +1,4 @@
-//! One connection: smoltcp with one interface and one socket.
+//! A connection: one smoltcp interface with one socket.
 
 mod keepalive;
 mod nagle;
@@ -43,18 +43,18 @@ pub(crate) struct SmolConnection {
     handle: SocketHandle,
     device: Device,
     stage: Stage,
-    /// Whether `shutdown` was called.
+    /// `shutdown` was called.
     closing: bool,
-    /// Whether smoltcp has yet to be told so.
+    /// smoltcp has not been told about the shutdown yet.
     close_later: bool,
-    /// Whether the stack knows us.
+    /// The connection is in the stack's table.
     registered: bool,
-    /// When smoltcp wants to be polled, as of the last poll.
+    /// Time at which smoltcp wants to be polled, as of the last poll.
     poll_at: Option<smoltcp::time::Instant>,
     aligner: Aligner,
-    /// Bytes put into smoltcp's send buffer since the beginning.
+    /// Bytes ever put into smoltcp's send buffer.
     handed: u64,
-    /// With a congestion window only.
+    /// State of Nagle's algorithm, used only with a congestion window.
     nagle: Option<Box<Nagle>>,
     keepalive: Option<Keepalive>,
     questions: Questions,
@@ -65,7 +65,7 @@ pub(crate) struct SmolConnection {
 }
 
 impl SmolConnection {
-    /// Starts to connect: the SYN is on its way when this returns.
+    /// Starts a connection attempt. The SYN is on its way when this returns.
     pub(crate) fn connect(
         stack: &Arc<Stack>,
         local: SocketAddr,
@@ -88,8 +88,8 @@ impl SmolConnection {
         Ok(this)
     }
 
-    /// Begins a connection that a SYN asks for, in the care of a listener until it stands. Gives
-    /// the inbox of the connection that has this pair of addresses already, if one has.
+    /// Begins a connection that a SYN asks for. It belongs to a listener until it stands. If
+    /// another connection has this pair of addresses, returns the inbox of that one.
     pub(crate) fn answer(
         stack: &Arc<Stack>,
         key: FlowKey,
@@ -123,7 +123,7 @@ impl SmolConnection {
             buffer(settings.receive_buffer),
             buffer(settings.send_buffer),
         );
-        // The engine batches by itself; what it hands over is to go out. See [`nagle`].
+        // The engine batches by itself, so its bytes are sent at once. See [`nagle`].
         socket.set_nagle_enabled(false);
         socket.set_ack_delay(settings.ack_delay.map(Into::into));
         socket.set_congestion_control(match settings.congestion {
@@ -178,21 +178,22 @@ impl SmolConnection {
         self.sockets.get_mut(self.handle)
     }
 
-    /// How many bytes have arrived in order, with the FIN as one more.
+    /// Number of bytes that arrived in order; the FIN counts as one.
     fn received(&self) -> u64 {
         let socket = self.socket();
         self.read + socket.recv_queue() as u64 + u64::from(has_fin(socket.state()))
     }
 
-    /// The inbox, for the listener.
+    /// Inbox, for the listener.
     pub(crate) fn mailbox(&self) -> &Arc<Mailbox> {
         &self.mailbox
     }
 
-    /// Whether the handshake is over, well or not.
+    /// Result of the handshake, or `None` while it is in progress.
     pub(crate) fn handshake_ended(&self) -> Option<Result<(), ()>> {
         match self.stage {
-            // A reset sends a socket that had answered a SYN back to listening: this one is done.
+            // After a reset, a socket that had answered a SYN listens again. This connection is
+            // over.
             Stage::Handshake if self.socket().state() == State::Listen => Some(Err(())),
             Stage::Handshake => None,
             Stage::Open => Some(Ok(())),
@@ -204,9 +205,9 @@ impl SmolConnection {
         self.stack.epoch.to_smol(self.stack.clock.now())
     }
 
-    /// Polls when there is a reason to.
+    /// Polls smoltcp if there is a reason to.
     pub(crate) fn pump_if_due(&mut self) {
-        // The clock is only read when a timer runs.
+        // The clock is only read if a timer runs.
         let reason = self.mailbox.has_news()
             || self.device.held_back
             || self.wake_at().is_some_and(|at| at <= self.now());
@@ -215,7 +216,7 @@ impl SmolConnection {
         }
     }
 
-    /// When something is due although nothing arrives.
+    /// Time at which something is due even if nothing arrives.
     fn wake_at(&self) -> Option<smoltcp::time::Instant> {
         match (self.poll_at, self.aligner.deadline()) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -223,7 +224,7 @@ impl SmolConnection {
         }
     }
 
-    /// Takes in what arrived, then sends what may be sent.
+    /// Takes in packets that arrived, then sends.
     fn pump(&mut self) {
         self.stack.poll();
         let now = self.now();
@@ -233,12 +234,12 @@ impl SmolConnection {
         self.send_out(now);
     }
 
-    /// Shows smoltcp what arrived. [`Self::send_out`] has to follow.
+    /// Shows smoltcp the packets that arrived. [`Self::send_out`] has to follow.
     fn take_in(&mut self, now: smoltcp::time::Instant) {
         if !self.mailbox.has_news() {
             return;
         }
-        self.heed();
+       self.apply_notice();
         self.mailbox.take(&mut self.device.inbox);
         if !self.device.inbox.is_empty() {
             self.heard_something(now);
@@ -247,13 +248,13 @@ impl SmolConnection {
         }
     }
 
-    /// Shows smoltcp what is in the inbox, which the peer has not sent in this moment.
+    /// Shows smoltcp packets that were made or kept here: the peer did not send them just now.
     fn show_what_is_ours(&mut self, now: smoltcp::time::Instant) {
         self.show(now);
         self.forgive_nothing(now);
     }
 
-    /// Shows smoltcp what is in the inbox.
+    /// Shows smoltcp the packets of the inbox.
     fn show(&mut self, now: smoltcp::time::Instant) {
         loop {
             let socket = self.socket();
@@ -280,8 +281,8 @@ impl SmolConnection {
         }
     }
 
-    /// Does what somebody who knows more about the path has left word of.
-    fn heed(&mut self) {
+    /// Acts on a notice about the path.
+   fn apply_notice(&mut self) {
         let error = match self.mailbox.take_notice() {
             Some(Notice::End(error)) => error,
             Some(Notice::EndHandshake(error)) if self.stage == Stage::Handshake => error,
@@ -290,7 +291,7 @@ impl SmolConnection {
         self.lose(error);
     }
 
-    /// Resets the connection for this reason.
+    /// Resets the connection because of this error.
     fn lose(&mut self, error: LlpError) {
         let next = self.stage.next(Event::Lost(error));
         if self.stage != next {
@@ -300,7 +301,7 @@ impl SmolConnection {
         }
     }
 
-    /// Lets smoltcp send and run its timers, and draws up what is to be known after that.
+    /// Lets smoltcp send and run its timers, then computes the next deadline.
     fn send_out(&mut self, now: smoltcp::time::Instant) {
         self.device.held_back = false;
         self.give_up_if_stuck(now);
@@ -329,7 +330,7 @@ impl SmolConnection {
             .into_iter()
             .flatten()
             .min();
-        // No timer helps when packets are held back (a signal comes), or TIME-WAIT has to wait.
+        // No timer helps while packets are held back (a signal follows) or TIME-WAIT has to wait.
         if self.device.held_back || !self.may_transmit(now) {
             self.poll_at = None;
         }
@@ -338,7 +339,7 @@ impl SmolConnection {
         }
     }
 
-    /// After the owner has read: sends a window update when smoltcp finds it is time for one.
+    /// Sends a window update after the owner has read, if smoltcp wants to send one.
     fn update_window(&mut self, now: smoltcp::time::Instant) {
         let at_once = Some(smoltcp::time::Instant::ZERO);
         if self.registered && self.interface.poll_at(now, &self.sockets) == at_once {
@@ -346,9 +347,10 @@ impl SmolConnection {
         }
     }
 
-    /// Has smoltcp send the FIN. In LAST-ACK, smoltcp 0.14 takes a window update for a duplicate and
-    /// ignores it, so that bytes which wait for the peer's window would wait for a timer; after
-    /// the peer's FIN ours is therefore only sent when all bytes were acknowledged.
+    /// Makes smoltcp send the FIN when possible. In LAST-ACK, smoltcp 0.14 takes a window update
+    /// for a duplicate and ignores it. Bytes that wait for the peer's window would then wait for a
+    /// timer. So after the peer's FIN, this side's FIN is only sent once all bytes were
+    /// acknowledged.
     fn close_when_ready(&mut self) {
         if self.close_later && !self.fin_waits() {
             let socket = self.socket_mut();
@@ -359,18 +361,18 @@ impl SmolConnection {
         }
     }
 
-    /// Whether smoltcp may run its timers. At the end of TIME-WAIT it would forget bytes that
-    /// nobody has read yet, so that this one has to wait.
+    /// Returns true if smoltcp may run its timers. At the end of TIME-WAIT it would discard bytes
+    /// that the owner has not read yet, so that timer has to wait.
     fn may_transmit(&mut self, now: smoltcp::time::Instant) -> bool {
         let socket = self.socket();
         if socket.state() != State::TimeWait || !socket.can_recv() {
             return true;
         }
-        // Zero is smoltcp's "at once": an acknowledgement to send, not a timer.
+        // Zero stands for "at once" in smoltcp: an acknowledgement is due, not a timer.
         self.interface.poll_at(now, &self.sockets) == Some(smoltcp::time::Instant::ZERO)
     }
 
-    /// Draws the conclusions from a change of smoltcp's state.
+    /// Updates the stage after a change of smoltcp's state.
     fn observe(&mut self, before: State, cause: Cause, now: smoltcp::time::Instant) {
         let socket = self.sockets.get_mut::<tcp::Socket<'_>>(self.handle);
         let (change, all_sent) = ((before, socket.state()), socket.send_queue() == 0);
@@ -379,7 +381,7 @@ impl SmolConnection {
         };
         let next = self.stage.next(event);
         if socket.state() == State::TimeWait {
-            // The peer has said its last word.
+            // The peer sends nothing more.
             socket.set_timeout(None);
         }
         if (self.stage, next) == (Stage::Handshake, Stage::Open) {
@@ -390,7 +392,7 @@ impl SmolConnection {
         self.stage = next;
     }
 
-    /// Leaves the stack's table. What arrived and was not looked at is the stack's to answer.
+    /// Leaves the stack's table. The stack answers packets that arrived and were not processed.
     fn leave(&mut self, linger: bool) {
         if !self.registered {
             return;
@@ -410,7 +412,7 @@ impl SmolConnection {
     }
 }
 
-/// An interface with this one address.
+/// Creates an interface with this address only.
 fn new_interface(
     device: &mut Device,
     addr: IpAddr,
@@ -421,13 +423,13 @@ fn new_interface(
     config.random_seed = random_seed;
     let mut interface = Interface::new(config, device, now);
     interface.update_ip_addrs(|addresses| {
-        // A prefix of everything: all the world is on the link, no route is needed.
+        // With prefix length 0, all addresses are on the link and no route is needed.
         let _ = addresses.push(IpCidr::new(addr.into(), 0));
     });
     interface
 }
 
-/// An inbox for one connection of the stack.
+/// Creates an inbox for one connection of the stack.
 fn new_mailbox(stack: &Stack, parent: Option<Arc<Signal>>) -> Result<Arc<Mailbox>, LlpError> {
     let bounds = Bounds {
         packets: stack.settings.inbox,
@@ -436,7 +438,7 @@ fn new_mailbox(stack: &Stack, parent: Option<Arc<Signal>>) -> Result<Arc<Mailbox
     Mailbox::new(bounds, Arc::clone(&stack.pool), parent).map(Arc::new)
 }
 
-/// Whether the peer's FIN has arrived in order.
+/// Returns true if the peer's FIN has arrived in order.
 fn has_fin(state: State) -> bool {
     matches!(
         state,
@@ -452,10 +454,10 @@ impl Llp for SmolConnection {
         if buf.is_empty() {
             return Ok(Recv::WouldBlock);
         }
-        // One acknowledgement tells of the bytes and of the room that reading them makes.
+        // One acknowledgement covers both the bytes and the room that reading them makes.
         let empty = !self.socket().can_recv();
         if empty && self.stack.link().takes_in() {
-            // Who gets bytes from this call need not be told that some have come.
+            // The caller gets these bytes from this call and needs no signal.
             self.mailbox.attend(|| self.stack.poll());
         }
         let arrived = empty && self.mailbox.has_news();
@@ -473,7 +475,7 @@ impl Llp for SmolConnection {
         }
         let is_all = result.is_ok_and(|count| count > 0) && !self.socket().can_recv();
         if arrived && !is_all {
-            // There is more to read, or something else became possible, as to send.
+            // There is more to read, or something else became possible, such as sending.
             self.mailbox.signal.raise();
         }
         match result {
@@ -488,7 +490,7 @@ impl Llp for SmolConnection {
         }
     }
 
-    fn try_send(&mut self, pieces: &[Piece<'_>], ends: SendHints<'_>) -> Result<usize, LlpError> {
+   fn try_send(&mut self, pieces: &[Piece<'_>], hints: SendHints<'_>) -> Result<usize, LlpError> {
         let now = self.now();
         self.aligner.tick(now);
         self.follow_path_mtu(now);
@@ -502,10 +504,10 @@ impl Llp for SmolConnection {
             Stage::Failed(error) => return Err(error),
             _ => return Err(self.broken()),
         }
-        Ok(if ends.ends().is_empty() {
+       Ok(if hints.ends().is_empty() {
             self.send_run(pieces, now)
         } else {
-            self.send_fpdus(pieces, ends, now)
+           self.send_fpdus(pieces, hints, now)
         })
     }
 
@@ -561,7 +563,7 @@ impl Llp for SmolConnection {
         self.stack.poll();
         self.pump_if_due();
         if self.device.held_back {
-            // The peer may still wait for an acknowledgement of ours.
+            // The peer may still wait for an acknowledgement of this side.
             return false;
         }
         let socket = self.socket();
@@ -650,16 +652,16 @@ impl Drop for SmolConnection {
         let socket = self.socket();
         match socket.state() {
             State::TimeWait => self.leave(true),
-            // All that we sent has arrived; the peer's FIN is still to come.
+            // The peer has acknowledged everything; only its FIN is missing.
             State::FinWait2 if !socket.can_recv() => self.leave(true),
             _ => self.abort(),
         }
-        // Whatever state it was in, the stack must not keep it.
+        // The stack must not keep the connection, whatever state it was in.
         self.leave(false);
     }
 }
 
-/// Our address for a connection to `to`, with the port that `local` asks for.
+/// Returns the local address for a connection to `to`, with the port of `local`.
 pub(crate) fn local_for(
     stack: &Stack,
     local: Option<SocketAddr>,

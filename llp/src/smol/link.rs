@@ -1,4 +1,4 @@
-//! What a stack sends its packets by.
+//! Interface between a stack and the link that carries its packets.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -7,49 +7,50 @@ use super::mailbox::Mailbox;
 use super::packet::Packet;
 use super::stack::Stack;
 
-/// What carries packets away from a stack. Middleware that loses, delays or damages packets wraps
-/// one of these.
+/// Carries packets away from a stack. Middleware that loses, delays or damages packets wraps
+/// another link.
 pub(crate) trait Link: Send + Sync {
-    /// Sends one IP packet; nothing tells whether it arrives. `route` is the sender's own memory of
-    /// where its packets go.
+    /// Sends one IP packet, without a report of its arrival. `route` caches where the packets of
+    /// this sender go.
     fn send(&self, packet: Packet, route: &mut Route);
-    /// Whether there is a way to this address.
+    /// Returns true if there is a route to this address.
     fn reaches(&self, addr: IpAddr) -> bool;
-    /// The neighbour that packets to `to` go to, on a link that has any.
+    /// Returns the neighbour for packets to `to`, on a link that has neighbours.
     fn next_hop(&self, to: IpAddr) -> Option<IpAddr>;
-    /// Which of our addresses to use towards `to`; `None` for the first one of its family.
+    /// Returns the local address to use towards `to`, or `None` for the first one of its family.
     fn source_for(&self, to: IpAddr) -> Option<IpAddr>;
-    /// Whether packets of the connection with the inbox `sender` are to wait. If so, the signal of
-    /// `sender` is raised when they need not any more.
+    /// Returns true if packets of the connection with the inbox `sender` have to wait. The signal
+    /// of `sender` is then raised when they may be sent.
     fn is_full(&self, route: &Route, sender: &Arc<Mailbox>) -> bool;
-    /// Takes in what has arrived and hands it to `stack`; called by whoever drives a connection.
-    /// Never waits for another thread that does the same.
+    /// Takes in packets that arrived and hands them to `stack`. The driver of any connection calls
+    /// it. Never waits for another thread that does the same.
     fn poll(&self, stack: &Stack);
-    /// Whether [`poll`](Self::poll) does anything.
+    /// Returns true if [`poll`](Self::poll) does anything.
     fn takes_in(&self) -> bool {
         false
     }
-    /// Nobody uses the stack any more, and nobody can again: ends what runs on its own.
+    /// Ends whatever runs on its own. Called when the last user of the stack is gone.
     fn close(&self);
-    /// What it is, for a log.
+    /// Description of the link for a log.
     fn describe(&self) -> String;
 }
 
-/// Where the packets of one connection go, so that not every packet is looked up.
+/// Cached destination of a connection's packets, to save a lookup for each.
 #[derive(Default)]
 pub(crate) struct Route {
-    /// The peer has an address of this same stack: the link is not used.
+    /// The peer has an address of this same stack, so the link is not used.
     pub(crate) local: bool,
-    /// The inbox at the other end, once a packet found it.
+    /// Inbox at the other end, once a packet found it.
     pub(crate) inbox: Option<Arc<Mailbox>>,
-    /// The neighbour that the packets go to, on a link that has any.
+    /// Neighbour that the packets go to, on a link that has neighbours.
     pub(crate) hop: Option<IpAddr>,
-    /// The inbox of the sender itself, where the link notes what was sent.
+    /// Inbox of the sender itself, where the link notes what was sent.
     pub(crate) own: Option<Arc<Mailbox>>,
 }
 
 impl Route {
-    /// Puts a packet straight where the last one went; gives it back when that is unknown or gone.
+    /// Delivers a packet to the cached inbox. Returns it if no inbox is cached, or that inbox is
+    /// gone.
     pub(crate) fn deliver(&mut self, packet: Packet) -> Result<(), Packet> {
         let Some(inbox) = &self.inbox else {
             return Err(packet);
@@ -57,7 +58,7 @@ impl Route {
         inbox.deliver(packet).inspect_err(|_| self.inbox = None)
     }
 
-    /// Whether packets of the connection with the inbox `sender` are to wait.
+    /// Returns true if packets of the connection with the inbox `sender` have to wait.
     pub(crate) fn is_full(&self, sender: &Arc<Mailbox>) -> bool {
         self.inbox
             .as_ref()

@@ -1,4 +1,4 @@
-//! Local addresses that are taken before anybody connects or listens.
+//! Local addresses that are reserved before they are used to connect or listen.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::stack::Stack;
 use super::user::User;
 use crate::{BoundPort, Llp, LlpError, LlpListener};
 
-/// An address of a stack that is kept for its owner; given back when it is dropped.
+/// An address of a stack that is reserved for its owner. A drop releases it.
 pub(crate) struct SmolPort {
     stack: User,
     local: SocketAddr,
@@ -39,9 +39,9 @@ impl BoundPort for SmolPort {
     }
 
     fn connect(self: Box<Self>, to: SocketAddr) -> Result<Box<dyn Llp>, LlpError> {
-        // The scope of an IPv6 address means nothing on a link of our own.
+        // The scope of an IPv6 address has no meaning on this link.
         let to = SocketAddr::new(to.ip(), to.port());
-        // The connection has the port from here on: `free_port` looks at connections too.
+        // From here on the connection uses the port; `free_port` considers connections too.
         let local = local_for(&self.stack, Some(self.local), to)?;
         Ok(Box::new(SmolConnection::connect(&self.stack, local, to)?))
     }

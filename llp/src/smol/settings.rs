@@ -1,39 +1,39 @@
-//! What may be set for a stack in user space.
+//! Settings of a stack in user space.
 
 use std::time::Duration;
 
 use crate::LlpError;
 
-/// The smallest MTU: what every IPv4 host must take (RFC 791 section 3.2).
+/// Smallest MTU: every IPv4 host must accept packets of this size (RFC 791 section 3.2).
 const MIN_MTU: usize = 576;
-/// The largest: the length field of an IPv4 packet has 16 bits.
+/// Largest MTU: the length field of an IPv4 packet has 16 bits.
 const MAX_MTU: usize = 65535;
-/// The smallest MTU that IPv6 works with: RFC 8200 section 5.
+/// Smallest MTU of IPv6 (RFC 8200 section 5).
 pub(crate) const MIN_IPV6_MTU: usize = 1280;
-/// A buffer smaller than this only makes TCP crawl.
+/// Smallest useful buffer. TCP is very slow with less.
 const MIN_BUFFER: usize = 2048;
-/// smoltcp takes no larger receive buffer.
+/// Largest receive buffer of smoltcp.
 const MAX_BUFFER: usize = 1 << 30;
 
-/// How late a peer of which nothing is known acknowledges a single segment. RFC 9293 section 3.8.6.3 allows half a
-/// second; Linux waits for 40 ms, and for 200 ms at most.
+/// Longest time that an unknown peer delays the acknowledgement of a single segment. RFC 9293
+/// section 3.8.6.3 allows half a second. Linux waits 40 ms, and at most 200 ms.
 pub(crate) const LATEST_ACK: Duration = Duration::from_millis(200);
 
-/// How a sender reacts to loss: how much it sends then. What is lost is sent again in the same way with each of them. A link in
-/// memory loses nothing, so that the default is none.
+/// Congestion control: the amount that a sender sends after a loss. Lost bytes are sent again in
+/// the same way with each variant. A link in memory loses nothing, so the default is none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Congestion {
-    /// Send whatever the peer's window allows.
+    /// Sends as much as the peer's window allows.
     #[default]
     None,
-    /// Reno, as RFC 5681.
+    /// Reno (RFC 5681).
     Reno,
-    /// CUBIC, as RFC 9438. With segments near 64 KiB, smoltcp's is known to stall.
+    /// CUBIC (RFC 9438). With segments near 64 KiB, smoltcp's implementation is known to stall.
     Cubic,
 }
 
-/// What the connections of one stack have in common.
+/// Settings that the connections of one stack share.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StackSettings {
     pub(crate) mtu: usize,
@@ -41,30 +41,30 @@ pub(crate) struct StackSettings {
     pub(crate) send_buffer: usize,
     /// Packets that may wait for one connection before its sender holds back.
     pub(crate) inbox: usize,
-    /// The most bytes that the buffers may have which wait for one connection.
+    /// Limit on the total size of the buffers that wait for one connection.
     pub(crate) inbox_octets: usize,
     pub(crate) congestion: Congestion,
-    /// Whether losses are found before smoltcp does.
+    /// Find losses before smoltcp does.
     pub(crate) early_recovery: bool,
-    /// Whether TCP makes and verifies checksums; else the link does, or nobody.
+    /// TCP makes and verifies checksums. If false, the link does, or they are not used.
     pub(crate) checksums: bool,
-    /// Whether the link takes TCP segments of up to 64 KiB and has them cut.
+    /// The link accepts TCP segments of up to 64 KiB and cuts them.
     pub(crate) bursts: bool,
     pub(crate) ack_delay: Option<Duration>,
-    /// How late the peer may acknowledge a single segment.
+    /// Longest time that the peer delays the acknowledgement of a single segment.
     pub(crate) peer_ack_delay: Duration,
     pub(crate) connect_timeout: Duration,
-    /// After so long without traffic the peer is asked whether it is still there.
+    /// Time without traffic after which the peer is probed.
     pub(crate) keepalive: Option<Duration>,
-    /// What sequence numbers and ports come from; for simulation.
+    /// Seed for sequence numbers and ports; for simulation.
     pub(crate) seed: Option<u64>,
 }
 
-/// So many questions of the keep-alive may stay without an answer: the kernel's default.
+/// Keep-alive probes that may stay unanswered: the kernel's default.
 pub(crate) const KEEPALIVE_PROBES: u32 = 9;
 
 impl StackSettings {
-    /// Refuses what smoltcp cannot do.
+    /// Returns an error for values that smoltcp cannot handle.
     pub(crate) fn check(&self, op: &'static str) -> Result<(), LlpError> {
         let misuse = |why| Err(LlpError::Misuse { op, why });
         if !(MIN_MTU..=MAX_MTU).contains(&self.mtu) {

@@ -14,12 +14,14 @@ use crate::LlpError;
 ///     ^                                                                |
 ///     +------------------ clear: the descriptor was read --------------+
 /// ```
-/// Nothing is lost as long as [`clear`](Self::clear) comes before looking at what was signalled,
-/// and [`raise`](Self::raise) after putting it there. `clear` drains the descriptor first and
-/// lowers the state second: a `raise` in between finds it raised and writes nothing, but what it
-/// tells of is there before `clear` returns. The other order could drain the write of a `raise` and
-/// leave the state raised, after which every later `raise` would stay silent. A `clear` that comes while a `raise`
-/// has not written yet leaves it to that: the descriptor is readable for nothing then, once.
+/// Nothing is lost if [`clear`](Self::clear) is called before checking for work, and
+/// [`raise`](Self::raise) after the work was added. `clear` first drains the descriptor and then
+/// lowers the state. A `raise` in between sees the state raised and writes nothing, but its work
+/// was added before `clear` returns.
+///
+/// The other order could drain the write of a `raise` and leave the state raised; every later
+/// `raise` would then be silent. A `clear` during a `raise` that has not written yet does nothing.
+/// The descriptor is then readable once without need.
 pub(crate) struct Signal {
     descriptor: OwnedFd,
     state: AtomicU8,
@@ -30,7 +32,7 @@ const RAISING: u8 = 1;
 const RAISED: u8 = 2;
 
 impl Signal {
-    /// Not raised.
+    /// Creates a signal that is not raised.
     pub(crate) fn new() -> Result<Self, LlpError> {
         let descriptor = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| LlpError::from_local_errno("make an eventfd", errno))?;
@@ -42,10 +44,12 @@ impl Signal {
 
     /// Makes the descriptor readable.
     pub(crate) fn raise(&self) {
-        // A write even where nothing changes: what was put there before is seen by a `clear` that comes after.
+        // The read-modify-write takes place even if the state stays the same. A later `clear` then
+        // sees what was added before.
         let before = self.state.fetch_max(RAISING, Ordering::AcqRel);
         if before == LOWERED {
-            // An eventfd refuses a write only when its count is at its end: it is readable then.
+            // An eventfd refuses a write only if its counter is full, and then it is readable
+            // already.
             let _ = rustix::io::write(&self.descriptor, &1u64.to_ne_bytes());
             self.state.store(RAISED, Ordering::Release);
         }

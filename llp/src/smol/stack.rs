@@ -1,4 +1,4 @@
-//! One host on a link: which connection or listener a packet belongs to, and which ports are free.
+//! One host on a link: finds the connection or listener of a packet, and free ports.
 
 use std::collections::btree_map::Entry;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, RandomState};
@@ -21,13 +21,13 @@ use super::table::{Flow, Listening, MAX_LINGERING, Table};
 use super::user::Users;
 use crate::LlpError;
 
-/// The ports that are chosen for us: RFC 6335 section 6.
+/// Range of the ports that the stack chooses (RFC 6335 section 6).
 pub(super) const EPHEMERAL: std::ops::RangeInclusive<u16> = 49152..=65535;
 
-/// How long a connection that its owner dropped after closing still answers the peer's FIN.
+/// Time during which a closed connection still answers the peer's FIN after its owner dropped it.
 const LINGER: Duration = Duration::from_secs(60);
 
-/// One host.
+/// A host on a link.
 pub(crate) struct Stack {
     table: RwLock<Table>,
     addresses: Vec<IpAddr>,
@@ -40,7 +40,7 @@ pub(crate) struct Stack {
     random: Random,
 }
 
-/// Who is to handle a packet, found under the table's lock and acted on after it.
+/// Destination of a packet. It is found under the table's lock and acted on after its release.
 enum Destination {
     Connection(Arc<Mailbox>),
     Listener(Arc<Backlog>),
@@ -49,7 +49,7 @@ enum Destination {
 }
 
 impl Stack {
-    /// A host with these addresses at one end of `link`.
+    /// Creates a host with these addresses at one end of `link`.
     pub(crate) fn new(
         addresses: Vec<IpAddr>,
         link: Box<dyn Link>,
@@ -79,27 +79,28 @@ impl Stack {
         }
     }
 
-    /// A number for initial sequence numbers and ports: one that nobody can foresee, unless there is a seed.
+    /// Returns a random number for initial sequence numbers and ports. It is unpredictable unless
+    /// the settings have a seed.
     pub(crate) fn random(&self) -> u64 {
         self.random.next()
     }
 
-    /// Its addresses.
+    /// Addresses of the host.
     pub(crate) fn addresses(&self) -> &[IpAddr] {
         &self.addresses
     }
 
-    /// Whether it has the address.
+    /// Returns true if the host has this address.
     pub(crate) fn has(&self, addr: IpAddr) -> bool {
         self.addresses.contains(&addr)
     }
 
-    /// What it is attached to.
+    /// Link that the host is attached to.
     pub(crate) fn link(&self) -> &dyn Link {
         &*self.link
     }
 
-    /// What smoltcp is to do about checksums on this link.
+    /// Checksums that smoltcp has to compute and verify on this link.
     pub(crate) fn checksums(&self) -> ChecksumCapabilities {
         let what = if self.settings.checksums {
             Checksum::Both
@@ -112,7 +113,7 @@ impl Stack {
         capabilities
     }
 
-    /// Our address for a connection to `to`.
+    /// Returns the local address for a connection to `to`.
     pub(crate) fn source_for(&self, to: SocketAddr) -> Result<IpAddr, LlpError> {
         if let Some(error) = self.fault() {
             return Err(error);
@@ -127,7 +128,7 @@ impl Stack {
             .ok_or(LlpError::Unreachable { addr: to })
     }
 
-    /// Takes a pair of addresses for a connection of ours; a local port of 0 means one to be chosen.
+    /// Registers a connection of this host. If the local port is 0, a free one is chosen.
     pub(crate) fn register(
         &self,
         local: SocketAddr,
@@ -171,8 +172,8 @@ impl Stack {
         })
     }
 
-    /// Takes a pair of addresses for a connection that came to a listener; when there is one
-    /// already, its inbox is given instead.
+    /// Registers a connection that came to a listener. If the pair of addresses is in use, returns
+    /// the inbox of that connection instead.
     pub(crate) fn register_passive(
         &self,
         key: FlowKey,
@@ -188,7 +189,7 @@ impl Stack {
         Ok(())
     }
 
-    /// Gives a pair of addresses up. With `linger`, FINs of the peer are answered for a while.
+    /// Releases a pair of addresses. With `linger`, FINs of the peer are answered for a while.
     pub(crate) fn unregister(&self, key: &FlowKey, mailbox: &Arc<Mailbox>, linger: bool) {
         let now = self.clock.now();
         let mut table = self.table.write();
@@ -213,8 +214,8 @@ impl Stack {
         }
     }
 
-    /// Takes an address that nobody else listens at or has reserved; the port is chosen when it is 0.
-    /// Connections to it are refused until [`Self::listen`].
+    /// Reserves an address that nothing else listens at or has reserved. Port 0 chooses a free one.
+    /// Connections to the address are refused until [`Self::listen`].
     pub(crate) fn reserve(&self, at: SocketAddr) -> Result<SocketAddr, LlpError> {
         let addr = (!at.ip().is_unspecified()).then_some(at.ip());
         if addr.is_some_and(|addr| !self.has(addr)) {
@@ -241,7 +242,7 @@ impl Stack {
         Ok(SocketAddr::new(at.ip(), port))
     }
 
-    /// Listens at an address that was reserved.
+    /// Listens at a reserved address.
     pub(crate) fn listen(&self, at: SocketAddr, backlog: &Arc<Backlog>) -> Result<(), LlpError> {
         let mut table = self.table.write();
         if let Some(error) = table.fault {
@@ -253,14 +254,14 @@ impl Stack {
         Ok(())
     }
 
-    /// Stops listening; the address stays reserved.
+    /// Stops listening. The address stays reserved.
     pub(crate) fn unlisten(&self, at: SocketAddr) {
         if let Some(listening) = self.table.write().listening_at(at) {
             listening.backlog = None;
         }
     }
 
-    /// Gives a reserved address up.
+    /// Releases a reserved address.
     pub(crate) fn release(&self, at: SocketAddr) {
         let addr = (!at.ip().is_unspecified()).then_some(at.ip());
         let mut table = self.table.write();
@@ -272,12 +273,13 @@ impl Stack {
         }
     }
 
-    /// Why the link is down for good, if it is.
+    /// Returns the error if the link is down permanently.
     pub(crate) fn fault(&self) -> Option<LlpError> {
         self.table.read().fault
     }
 
-    /// The link is down for good: all connections end with `error`, and no more are made.
+    /// Records that the link is down permanently. All connections end with `error`, and no new ones
+    /// are made.
     pub(crate) fn fail(&self, error: LlpError) {
         let (connections, listeners) = {
             let mut table = self.table.write();
@@ -298,7 +300,7 @@ impl Stack {
         }
     }
 
-    /// Leaves word for every connection that `concerns` picks by its addresses.
+    /// Leaves a notice for every connection whose addresses satisfy `concerns`.
     pub(crate) fn notify(
         &self,
         concerns: impl Fn(&FlowKey) -> bool,
@@ -310,7 +312,8 @@ impl Stack {
         }
     }
 
-    /// No packet of any connection is to be longer than this; gives whether that is news to one.
+    /// Limits the length of every connection's packets. Returns true if the limit is new for at
+    /// least one connection.
     pub(crate) fn limit_mtu(&self, mtu: usize) -> bool {
         let connections = self.table.read().live(|_| true);
         let news = connections
@@ -319,12 +322,12 @@ impl Stack {
         news.count() > 0
     }
 
-    /// How many connections there are, but for those that linger.
+    /// Number of connections, without those that linger.
     pub(crate) fn connections(&self) -> usize {
         self.table.read().live(|_| true).len()
     }
 
-    /// The inbox of the connection with these addresses.
+    /// Inbox of the connection with these addresses.
     pub(crate) fn connection(&self, key: &FlowKey) -> Option<Arc<Mailbox>> {
         match self.table.read().flows.get(key)? {
             Flow::Live(mailbox) => Some(Arc::clone(mailbox)),
@@ -332,7 +335,7 @@ impl Stack {
         }
     }
 
-    /// The way of a connection to `remote` with the inbox `own`.
+    /// Makes the route of a connection to `remote` with the inbox `own`.
     pub(crate) fn route(&self, remote: IpAddr, own: &Arc<Mailbox>) -> Route {
         Route {
             local: self.has(remote),
@@ -342,17 +345,18 @@ impl Stack {
         }
     }
 
-    /// Takes in what the link has for this host.
+    /// Takes in packets that the link has for this host.
     pub(crate) fn poll(&self) {
         self.link.poll(self);
     }
 
-    /// Whether packets of the connection with the inbox `sender` are to wait.
+    /// Returns true if packets of the connection with the inbox `sender` have to wait. The signal
+    /// of `sender` is raised when they may be sent.
     pub(crate) fn is_full(&self, route: &Route, sender: &Arc<Mailbox>) -> bool {
         route.is_full(sender) || (!route.local && self.link.is_full(route, sender))
     }
 
-    /// Sends a packet of ours.
+    /// Sends a packet of this host.
     pub(crate) fn transmit(&self, packet: Packet, route: &mut Route) {
         if route.local {
             self.receive(packet, route);
@@ -361,8 +365,8 @@ impl Stack {
         }
     }
 
-    /// Takes a packet that came over the link and hands it to whom it is for. `route` is the memory
-    /// of the sender, which may be this same stack.
+    /// Takes a packet that arrived over the link and hands it to its connection or listener.
+    /// `route` belongs to the sender, which may be on this same stack.
     pub(crate) fn receive(&self, packet: Packet, route: &mut Route) {
         let Err(packet) = route.deliver(packet) else {
             return;
@@ -373,10 +377,11 @@ impl Stack {
         match self.destination(&segment) {
             Destination::Connection(mailbox) => match mailbox.deliver(packet) {
                 Ok(()) => route.inbox = Some(mailbox),
-                // It closed in this moment; the sender will try again or be told then.
+                // The connection closed just now. The sender's next attempt gets an answer.
                 Err(packet) => self.pool.give_one(packet),
             },
-            // smoltcp looks at the checksums of what is for a connection; nobody else does of the rest.
+            // smoltcp verifies the checksums of packets for a connection; those of the others are
+            // verified here.
             Destination::Listener(_) | Destination::Answer(_)
                 if self.settings.checksums && !segment::is_intact(packet.octets()) =>
             {
@@ -392,7 +397,7 @@ impl Stack {
         }
     }
 
-    /// Refuses what a segment asks for.
+    /// Sends a reset in answer to a segment, if it asks for an answer.
     pub(crate) fn refuse(&self, packet: Packet) {
         match Segment::parse(packet.octets()).and_then(|s| Some((s.key, s.reset()?))) {
             Some((key, answer)) => self.answer(&key, answer, packet),
@@ -414,7 +419,8 @@ impl Stack {
                 if segment.rst || (segment.payload == 0 && !segment.fin) {
                     return Destination::Nobody;
                 }
-                // As with any TCP whose program is gone: data that nobody will read is refused.
+                // As with any TCP whose program is gone, data that can no longer be read is
+                // refused.
                 let fin_only = segment.payload == 0;
                 return answer(if fin_only {
                     segment.acknowledgement()
@@ -430,7 +436,7 @@ impl Stack {
         }
     }
 
-    /// Sends a segment of the stack itself, in the buffer of the packet it answers.
+    /// Sends a segment of the stack itself, in the buffer of the packet that it answers.
     fn answer(&self, key: &FlowKey, answer: Answer, mut packet: Packet) {
         answer.write(key, &self.checksums(), &mut packet);
         let local = self.has(key.remote.ip());
@@ -442,10 +448,10 @@ impl Stack {
     }
 }
 
-/// Where the numbers of a stack come from that others should not foresee.
+/// Source of unpredictable numbers.
 enum Random {
     System,
-    /// For simulation: how many were given.
+    /// Predictable numbers, for simulation. `given` counts them.
     Seeded {
         seed: u64,
         given: AtomicU64,
@@ -462,7 +468,7 @@ impl Random {
 
     fn next(&self) -> u64 {
         match self {
-            // Every `RandomState` is another secret key.
+            // Every `RandomState` has another secret key.
             Random::System => RandomState::new().hash_one(0),
             Random::Seeded { seed, given } => {
                 let number = given.fetch_add(1, Ordering::Relaxed);

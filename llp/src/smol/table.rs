@@ -1,4 +1,4 @@
-//! What a stack knows of its connections and listeners.
+//! Table of a stack's connections and listeners.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
@@ -11,35 +11,37 @@ use super::segment::FlowKey;
 use super::stack::EPHEMERAL;
 use crate::LlpError;
 
-/// The most connections that linger; beyond, the expired and then any are forgotten.
+/// Limit on lingering connections. At the limit the expired ones are dropped, and then all others
+/// if none had expired.
 pub(super) const MAX_LINGERING: usize = 4096;
 
-/// Its connections, its listeners, and the state of its link.
+/// Connections and listeners of a stack, and the state of its link.
 #[derive(Default)]
 pub(super) struct Table {
     pub(super) flows: HashMap<FlowKey, Flow>,
     pub(super) listeners: BTreeMap<u16, Vec<Listening>>,
     pub(super) lingering: usize,
     pub(super) next_port: u16,
-    /// Why the link is down for good.
+    /// Permanent failure of the link.
     pub(super) fault: Option<LlpError>,
 }
 
-/// A pair of addresses that is in use.
+/// State of a pair of addresses that is in use.
 pub(super) enum Flow {
     Live(Arc<Mailbox>),
-    /// Closed by both or by us, dropped by its owner: until then the port pair stays in use, and a
-    /// FIN is acknowledged.
+    /// Closed by both sides or by this one, and dropped by its owner. Until this time the port pair
+    /// stays in use and FINs are acknowledged.
     Lingering {
         until: Instant,
     },
 }
 
-/// A port that is listened at, or kept for that.
+/// A port on which a listener listens, or which is reserved.
 pub(super) struct Listening {
-    /// `None` for all addresses of the host.
+    /// Address of the listener; `None` for all addresses of the host.
     pub(super) addr: Option<IpAddr>,
-    /// `None` while it is only kept for somebody: nobody listens, and connections are refused.
+    /// Queue of the listener. `None` while the address is only reserved; connections are then
+    /// refused.
     pub(super) backlog: Option<Arc<Backlog>>,
 }
 
@@ -52,7 +54,7 @@ impl Listening {
 impl Table {
     pub(super) fn listener(&self, at: SocketAddr) -> Option<&Arc<Backlog>> {
         let listeners = self.listeners.get(&at.port())?;
-        // A listener at this very address comes before one at all addresses.
+        // A listener at this very address takes precedence over one at all addresses.
         let exact = listeners
             .iter()
             .find(|listening| listening.addr == Some(at.ip()));
@@ -62,7 +64,7 @@ impl Table {
             .and_then(|listening| listening.backlog.as_ref())
     }
 
-    /// The entry of an address that is listened at or reserved.
+    /// Returns the entry of an address that is listened at or reserved.
     pub(super) fn listening_at(&mut self, at: SocketAddr) -> Option<&mut Listening> {
         let addr = (!at.ip().is_unspecified()).then_some(at.ip());
         let listeners = self.listeners.get_mut(&at.port())?;
@@ -71,7 +73,7 @@ impl Table {
             .find(|listening| listening.addr == addr)
     }
 
-    /// A port that nobody listens at, has reserved, or has connections from.
+    /// Returns a port without listeners, reservations and connections.
     pub(super) fn free_port(&self) -> Option<u16> {
         let used: HashSet<u16> = self.flows.keys().map(|key| key.local.port()).collect();
         EPHEMERAL
@@ -79,7 +81,7 @@ impl Table {
             .find(|port| !self.listeners.contains_key(port) && !used.contains(port))
     }
 
-    /// The connections that `concerns` picks, in the order of their addresses.
+    /// Returns the connections that satisfy `concerns`, in the order of their addresses.
     pub(super) fn live(&self, concerns: impl Fn(&FlowKey) -> bool) -> Vec<(FlowKey, Arc<Mailbox>)> {
         let live = self.flows.iter().filter_map(|(key, flow)| match flow {
             Flow::Live(mailbox) if concerns(key) => Some((*key, Arc::clone(mailbox))),

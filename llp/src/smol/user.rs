@@ -1,4 +1,4 @@
-//! Who uses a stack: networks, connections and listeners.
+//! Counts the users of a stack: networks, connections and listeners.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::stack::Stack;
 
-/// How many there are.
+/// Number of users.
 #[derive(Default)]
 pub(crate) struct Users(AtomicUsize);
 
-/// A hold of a stack that its owner can see.
+/// A counted reference to a stack.
 ///
-/// When the last one is dropped the link is closed before the drop returns, so that the interface or
-/// the socket is free then. A plain `Arc` does not do: the thread of a link holds one too, for a
-/// moment now and then, and could be the last.
+/// The drop of the last one closes the link before it returns, so the interface or the socket is
+/// free then. A plain `Arc` is not enough. The link's thread holds one too, for short times, and
+/// could be the last owner.
 pub(crate) struct User(Arc<Stack>);
 
 impl User {

@@ -1,18 +1,20 @@
-//! Segments stay whole at the edge of a congestion window that smoltcp tells nobody.
+//! Keeps segments whole at the edge of smoltcp's congestion window, which is private to smoltcp.
 //!
-//! smoltcp sends as much of a segment as the congestion window takes, and the rest when
-//! acknowledgements make room. Under Nagle's algorithm (RFC 9293 section 3.7.4) it does not: while
-//! anything is in flight, nothing leaves that is shorter than a full segment. How long a full one is
-//! follows from the MTU of the interface that polls the socket. So a segment is sent by an interface
-//! of whose MTU it is the full segment: it leaves whole or not at all, whatever algorithm keeps the
-//! window and however it stands. One that does not leave stays in smoltcp's send buffer, the last
-//! thing there, and is tried again after every arrival; when nothing is in flight any more, Nagle's
-//! algorithm lets it go. So whatever smoltcp does about loss, a closed window or the end of the
-//! connection finds all bytes where it expects them.
+//! smoltcp sends as much of a segment as the congestion window allows, and the rest when
+//! acknowledgements make room. Nagle's algorithm (RFC 9293 section 3.7.4) prevents that: while
+//! anything is in flight, only full segments are sent. The size of a full segment follows from the
+//! MTU of the interface that polls the socket.
 //!
-//! When TCP's timer has fired, smoltcp sends everything again. Until the peer has acknowledged all that
-//! had left, the interface of the path does that in full segments and no other is used, which would
-//! cut what is sent again to its own size, and nothing more is handed over.
+//! So each segment is sent by an interface whose MTU makes it a full segment. It is sent whole or
+//! not at all, for every congestion control and state. A segment that is not sent stays at the end
+//! of smoltcp's send buffer, and is tried again after every arrival. When nothing is in flight any
+//! more, Nagle's algorithm lets it go. All bytes are in smoltcp's buffer, so its handling of loss,
+//! of a closed window and of the end of the connection works as usual.
+//!
+//! When TCP's timer fires, smoltcp sends everything again. Until the peer has acknowledged
+//! everything sent before, only the interface of the path is used, with full segments. Another
+//! interface would cut the retransmission to its own size. No more bytes are handed over during
+//! that time.
 
 use std::mem;
 
@@ -22,32 +24,32 @@ use smoltcp::time::Instant;
 
 use super::{SmolConnection, new_interface};
 
-/// What is known with a congestion window.
+/// State of Nagle's algorithm for a connection with a congestion window.
 #[derive(Default)]
 pub(super) struct Nagle {
-    /// What was handed over last is a segment, not a run.
+    /// The bytes handed over last are a segment, not a run.
     on: bool,
-    /// An interface whose full segments have so many bytes.
+    /// An interface, and the size of its full segments in bytes.
     exact: Option<(usize, Interface)>,
-    /// Something arrived that acknowledged nothing, and smoltcp has not been able to answer it.
+    /// Something arrived that acknowledged nothing, and smoltcp could not answer it yet.
     repeated: bool,
-    /// TCP's timer has fired: until the stream is acknowledged to here.
+    /// TCP's timer has fired. Retransmission lasts until the stream is acknowledged up to here.
     resending_to: Option<u64>,
 }
 
 impl SmolConnection {
-    /// How many of the bytes handed over have never left.
+    /// Number of bytes handed over that were never sent.
     pub(super) fn unsent(&self) -> usize {
         self.device.unsent(self.handed)
     }
 
-    /// Stream offset to which the peer has acknowledged.
+    /// Stream offset up to which the peer has acknowledged.
     pub(super) fn acknowledged(&self) -> u64 {
         self.handed - self.socket().send_queue() as u64
     }
 
-    /// Whether bytes that follow are a segment. A run goes out as far as the window takes it.
-    pub(super) fn hands_segments(&mut self, on: bool) {
+    /// Sets whether the bytes that follow are a segment. A run is sent as far as the window allows.
+   pub(super) fn set_segment_mode(&mut self, on: bool) {
         if let Some(nagle) = &mut self.nagle
             && nagle.on != on
         {
@@ -56,7 +58,7 @@ impl SmolConnection {
         }
     }
 
-    /// Whether something has to leave or to be acknowledged before more may be handed over.
+    /// Returns true if something has to be sent or acknowledged before more may be handed over.
     pub(super) fn is_at_edge(&self) -> bool {
         let Some(nagle) = &self.nagle else {
             return false;
@@ -65,13 +67,13 @@ impl SmolConnection {
         queued > 0 && (nagle.resending_to.is_some() || self.unsent() > 0)
     }
 
-    /// Whether the FIN has to wait: with it, smoltcp would put Nagle's algorithm aside.
+    /// Returns true if the FIN has to wait, because smoltcp would ignore Nagle's algorithm for it.
     pub(super) fn fin_waits(&self) -> bool {
         let in_flight = self.socket().send_queue() > self.unsent();
         self.nagle.as_ref().is_some_and(|nagle| nagle.on) && in_flight && self.is_at_edge()
     }
 
-    /// Something was shown to smoltcp when `queued` bytes were unacknowledged.
+    /// Records that smoltcp processed a packet. `queued` bytes were unacknowledged before.
     pub(super) fn heard(&mut self, queued: usize) {
         if let Some(nagle) = &mut self.nagle {
             let socket = self.sockets.get::<tcp::Socket<'_>>(self.handle);
@@ -79,7 +81,7 @@ impl SmolConnection {
         }
     }
 
-    /// Has smoltcp send one packet, if there is one to send.
+    /// Makes smoltcp send one packet, if there is one.
     pub(super) fn egress(&mut self, now: Instant) -> PollResult {
         if self.nagle.as_ref().is_some_and(|nagle| nagle.on) {
             let unsent = self.unsent();
@@ -90,8 +92,8 @@ impl SmolConnection {
         self.poll_interface(None, now)
     }
 
-    /// Sends the segment that is held if the window takes it now; smoltcp has just sent all that it
-    /// would send by itself. Whether something left.
+    /// Sends the held segment if the window admits it now. Call it after smoltcp has sent
+    /// everything it would send by itself. Returns true if something was sent.
     pub(super) fn push(&mut self, now: Instant) -> bool {
         self.notice_resending();
         let ready = |nagle: &Nagle| nagle.on && nagle.resending_to.is_none();
@@ -107,20 +109,21 @@ impl SmolConnection {
         self.unsent() < unsent
     }
 
-    /// Has smoltcp send the segment that was just handed to it, behind what is in flight.
+    /// Makes smoltcp send the segment that was just handed over, after the bytes in flight.
     pub(super) fn push_new(&mut self, octets: usize, now: Instant) {
         let in_flight = self.socket().send_queue() > octets;
         let exact = self.nagle.is_some() && in_flight && octets < self.full_octets();
         self.poll_segment(octets, exact, now);
     }
 
-    /// Lets smoltcp make a segment of so many bytes. Where its ring ends, it makes two of it.
+    /// Lets smoltcp make a segment of `octets` bytes. At the end of its ring buffer, smoltcp splits
+    /// it in two.
     fn poll_segment(&mut self, octets: usize, exact: bool, now: Instant) -> PollResult {
         let full = exact.then_some(octets);
         self.device.expect_segment(octets);
         let sent = self.poll_interface(full, now);
         let nagle = self.nagle.as_ref().map(|nagle| nagle.on);
-        // With a congestion window, the part may be one of something that was sent again.
+        // With a congestion window, the cut packet may belong to a retransmission.
         if self.device.segment_is_cut() && (nagle.is_none() || self.unsent() < octets) {
             self.socket_mut().set_nagle_enabled(false);
             self.poll_interface(full, now);
@@ -130,8 +133,8 @@ impl SmolConnection {
         sent
     }
 
-    /// Has smoltcp send one packet by the interface of the path, or by one of full segments of so
-    /// many bytes.
+    /// Makes smoltcp send one packet: by the interface of the path, or by one whose full segments
+    /// have `full` bytes.
     fn poll_interface(&mut self, full: Option<usize>, now: Instant) -> PollResult {
         if let Some(octets) = full {
             self.make_exact(octets, now);
@@ -149,8 +152,8 @@ impl SmolConnection {
         sent
     }
 
-    /// Provides the interface whose full segments have so many bytes. It has no state that matters
-    /// beside its address.
+    /// Creates the interface whose full segments have `octets` bytes, if necessary. Apart from its
+    /// address it has no state that matters.
     fn make_exact(&mut self, octets: usize, now: Instant) {
         let Some(nagle) = &mut self.nagle else {
             return;
@@ -165,9 +168,9 @@ impl SmolConnection {
         nagle.exact = Some((octets, interface));
     }
 
-    /// Finds out whether TCP's timer has fired: something was sent again, and not because an
-    /// acknowledgement was repeated. A mistake costs the alignment of a segment, or time until the
-    /// next acknowledgement, no more.
+    /// Detects that TCP's timer has fired: something was sent again, and not because of a repeated
+    /// acknowledgement. A wrong result costs no more than the alignment of a segment, or a delay
+    /// until the next acknowledgement.
     fn notice_resending(&mut self) {
         if self.nagle.is_none() {
             return;

@@ -1,4 +1,4 @@
-//! How a connection stands, as its owner can know it.
+//! Stages of a connection, as its owner sees them.
 
 use std::net::SocketAddr;
 
@@ -6,7 +6,7 @@ use smoltcp::socket::tcp::State;
 
 use crate::LlpError;
 
-/// What the owner of a connection can know of it; smoltcp forgets why a socket is closed.
+/// Stage of a connection. smoltcp does not keep the reason why a socket closed, so the stage does.
 ///
 /// ```text
 ///  connect, answer
@@ -21,34 +21,34 @@ use crate::LlpError;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// SYNs are under way.
+    /// The handshake is in progress.
     Handshake,
-    /// It stands, or is being closed in order.
+    /// The connection stands, or is being closed in order.
     Open,
-    /// Both FINs were acknowledged: nothing is left to do.
+    /// Both FINs were acknowledged; nothing is left to do.
     Finished,
-    /// Nothing goes either way; the owner gets this error from now on.
+    /// Neither direction works. Later calls return this error.
     Failed(LlpError),
 }
 
-/// What changes the stage of a connection.
+/// Events that change the stage of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Event {
-    /// smoltcp's socket is past the handshake.
+    /// The handshake of smoltcp's socket is complete.
     Stands,
     /// smoltcp closed the socket, and nothing was left to do.
     ClosedInOrder,
     /// smoltcp closed the socket for this reason.
     Lost(LlpError),
-    /// The owner gave the connection up; the error is what it gets from then on.
+    /// The owner aborted the connection. Later calls return this error.
     Aborted(LlpError),
 }
 
 impl Stage {
-    /// The stage after `event`; an event that means nothing in this stage leaves it as it is.
+    /// Returns the stage after `event`. An event without meaning in this stage changes nothing.
     pub(super) const fn next(self, event: Event) -> Self {
         match (self, event) {
-            // The owner knows of this end: it counts for more than what ended it before.
+            // The owner caused this end, so it replaces any earlier error.
             (_, Event::Aborted(error)) => Stage::Failed(error),
             (Stage::Handshake, Event::Stands) => Stage::Open,
             (Stage::Handshake | Stage::Open, Event::ClosedInOrder) => Stage::Finished,
@@ -62,7 +62,7 @@ impl Stage {
     }
 }
 
-/// What a change of smoltcp's state followed from.
+/// Cause of a change of smoltcp's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cause {
     Arrival,
@@ -70,7 +70,7 @@ pub(super) enum Cause {
 }
 
 impl Event {
-    /// What it means that smoltcp's state went from `before` to `after`, if anything.
+    /// Event that corresponds to a change of smoltcp's state from `before` to `after`, if any.
     pub(super) fn of(
         (before, after): (State, State),
         cause: Cause,
@@ -85,11 +85,11 @@ impl Event {
         }
     }
 
-    /// Why smoltcp closed a socket that was in the state `before`.
+    /// Reason why smoltcp closed a socket that was in the state `before`.
     fn ended(before: State, cause: Cause, all_sent: bool, addr: SocketAddr) -> Self {
         match (before, cause) {
             (State::TimeWait, _) => Event::ClosedInOrder,
-            // Either our FIN was acknowledged or the peer is done and says so by a reset.
+            // Either the FIN was acknowledged, or the peer finished and sent a reset.
             (State::LastAck | State::Closing, Cause::Arrival) if all_sent => Event::ClosedInOrder,
             (State::SynSent, Cause::Arrival) => Event::Lost(LlpError::Refused { addr }),
             (_, Cause::Arrival) => Event::Lost(LlpError::Reset { addr }),
@@ -105,7 +105,7 @@ mod tests {
     use std::net::{IpAddr, Ipv4Addr};
 
     const ADDR: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
-    // The error of the stage differs from those of the events: the table tells which one is kept.
+    // The error of the stage differs from those of the events, so the table shows which is kept.
     const STAGES: [Stage; 4] = [
         Stage::Handshake,
         Stage::Open,
@@ -132,7 +132,7 @@ mod tests {
         State::TimeWait,
     ];
 
-    /// The name, and that of the error in it.
+    /// Name of a stage or event, with the name of its error.
     fn name(value: impl Debug) -> String {
         format!("{value:?}").replace(&format!(" {{ addr: {ADDR} }}"), "")
     }
@@ -159,7 +159,7 @@ mod tests {
         insta::assert_snapshot!(trimmed(&table));
     }
 
-    /// What the end of a socket in each state means, by what brought it about.
+    /// Meaning of the end of a socket in each state, by its cause.
     #[test]
     fn socket_state_x_cause() {
         let columns = [
@@ -183,7 +183,7 @@ mod tests {
         insta::assert_snapshot!(trimmed(&table));
     }
 
-    /// Unless it ends, only the new state of a socket matters.
+    /// If the socket does not close, only its new state matters.
     #[test]
     fn socket_state_reached() {
         let mut table = String::new();
