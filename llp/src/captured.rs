@@ -100,10 +100,10 @@ impl<L: Llp> Llp for Captured<L> {
         result.map_err(|error| self.failed(error))
     }
 
-    fn try_send(&mut self, pieces: &[Piece<'_>], ends: SendHints<'_>) -> Result<usize, LlpError> {
+    fn try_send(&mut self, pieces: &[Piece<'_>], hints: SendHints<'_>) -> Result<usize, LlpError> {
         let taken = self
             .inner
-            .try_send(pieces, ends)
+            .try_send(pieces, hints)
             .map_err(|error| self.failed(error))?;
         if let Some(flow) = &mut self.flow {
             self.gathered.clear();

@@ -55,7 +55,7 @@ pub trait Llp: Send {
     /// # Errors
     /// As [`try_recv`](Self::try_recv), and [`LlpError::Broken`] after
     /// [`shutdown`](Self::shutdown).
-    fn try_send(&mut self, pieces: &[Piece<'_>], ends: SendHints<'_>) -> Result<usize, LlpError>;
+    fn try_send(&mut self, pieces: &[Piece<'_>], hints: SendHints<'_>) -> Result<usize, LlpError>;
 
     /// Sends the bytes that were kept because more was [announced to follow](SendHints::followed),
     /// if no more follows. Without this call nothing is lost: TCP keeps such bytes for a fraction
@@ -281,8 +281,8 @@ impl<L: Llp + ?Sized> Llp for Box<L> {
     fn try_recv(&mut self, buf: &mut [u8]) -> Result<Recv, LlpError> {
         (**self).try_recv(buf)
     }
-    fn try_send(&mut self, pieces: &[Piece<'_>], ends: SendHints<'_>) -> Result<usize, LlpError> {
-        (**self).try_send(pieces, ends)
+    fn try_send(&mut self, pieces: &[Piece<'_>], hints: SendHints<'_>) -> Result<usize, LlpError> {
+        (**self).try_send(pieces, hints)
     }
     fn push(&mut self) {
         (**self).push();

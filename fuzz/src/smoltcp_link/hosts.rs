@@ -110,7 +110,7 @@ impl Attached {
             .clock(Arc::clone(clock))
             .seed(Some(number as u64));
         let carrier: Arc<Kept> = Arc::clone(kept);
-        let network = EthernetNetwork::carried(&link, ethernet::mac(number), carrier);
+        let network = EthernetNetwork::with_carrier(&link, ethernet::mac(number), carrier);
         Self::Ethernet(network.expect("the settings are valid"))
     }
 }

@@ -25,7 +25,7 @@ impl EthernetNetwork {
     ///
     /// # Errors
     /// [`LlpError::Misuse`] when a setting is out of its range, and a lack of descriptors.
-    pub fn carried(
+    pub fn with_carrier(
         settings: &LinkSettings,
         mac: [u8; 6],
         carrier: Arc<dyn FrameCarrier>,
@@ -53,7 +53,7 @@ impl EthernetNetwork {
     }
 
     /// Does what is due on the link at this time: neighbours are asked for again or given up, addresses are announced.
-    /// Says when something will be; only for a host that is [`carried`](Self::carried).
+    /// Says when something will be; only for a host that is [`with_carrier`](Self::with_carrier).
     pub fn turn(&self) -> Option<Instant> {
         let now = self.shared.clock.now();
         self.shared.tick(now);
@@ -144,7 +144,7 @@ mod tests {
         let kept = Arc::new(Kept::default());
         let carrier: Arc<Kept> = Arc::clone(&kept);
         let mac = [2, 0, 0, 0, 0, last];
-        let network = EthernetNetwork::carried(&settings, mac, carrier).unwrap();
+        let network = EthernetNetwork::with_carrier(&settings, mac, carrier).unwrap();
         (network, kept)
     }
 

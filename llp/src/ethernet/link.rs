@@ -387,7 +387,7 @@ impl EthernetLink {
     }
 
     /// Without a thread: somebody delivers frames, and looks after its timers.
-    pub(super) fn carried(shared: &Arc<Shared>) -> Self {
+    pub(super) fn without_thread(shared: &Arc<Shared>) -> Self {
         Self {
             shared: Arc::clone(shared),
             thread: Mutex::new(None),
@@ -426,16 +426,16 @@ impl Link for EthernetLink {
         self.shared.addresses.source_for(to)
     }
 
-    fn is_full(&self, route: &Route, sender: &Arc<Mailbox>) -> bool {
+    fn subscribe_if_full(&self, route: &Route, sender: &Arc<Mailbox>) -> bool {
         if self.shared.is_down() {
             return false;
         }
-        if self.shared.out.is_full(sender) {
+        if self.shared.out.subscribe_if_full(sender) {
             return true;
         }
         match route.hop {
             Some(hop) if self.shared.incomplete.load(Ordering::Acquire) > 0 => {
-                self.shared.neighbours.lock().is_full(hop, sender)
+                self.shared.neighbours.lock().subscribe_if_full(hop, sender)
             }
             _ => false,
         }

@@ -23,7 +23,7 @@
 //! `smol/align.rs` for where the kernel cuts. Packets that are longer than [`LinkSettings::mtu`] are in no
 //! buffer that waits for long unless they fill a part of it, and an inbox is bounded in bytes, too.
 //!
-//! A host that is [`carried`](EthernetNetwork::carried) has no thread: whoever carries its frames hands them in, and gives it
+//! A host that is [`with_carrier`](EthernetNetwork::with_carrier) has no thread: whoever carries its frames hands them in, and gives it
 //! turns.
 //!
 //! # Addresses

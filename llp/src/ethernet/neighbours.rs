@@ -213,7 +213,7 @@ impl Neighbours {
     }
 
     /// Whether connections that send to `hop` are to wait; `sender` is told when they need not.
-    pub(super) fn is_full(&mut self, hop: IpAddr, sender: &Arc<Mailbox>) -> bool {
+    pub(super) fn subscribe_if_full(&mut self, hop: IpAddr, sender: &Arc<Mailbox>) -> bool {
         let Some(Entry {
             state: State::Incomplete {
                 waiting, held_back, ..

@@ -103,7 +103,7 @@ impl EthernetNetwork {
         })?;
         let link = match runs {
             Runs::Thread => EthernetLink::start(&shared)?,
-            Runs::ExternalLink => EthernetLink::carried(&shared),
+            Runs::ExternalLink => EthernetLink::without_thread(&shared),
         };
         let outbound = faults(OUTBOUND);
         let link: Box<dyn Link> = match outbound.clone() {

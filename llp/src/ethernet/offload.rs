@@ -46,7 +46,7 @@ pub(super) fn begin(packet: &mut Packet) {
     let sum = (sum & 0xffff) + (sum >> 16);
     let sum = (sum & 0xffff) + (sum >> 16);
     field.copy_from_slice(&u16::try_from(sum).unwrap_or(u16::MAX).to_be_bytes());
-    packet.left.sums = Sums::Begun {
+    packet.left.sums = Sums::Partial {
         start: u16::try_from(start).unwrap_or(0),
         offset: TCP_CHECKSUM,
     };
@@ -56,7 +56,7 @@ pub(super) fn begin(packet: &mut Packet) {
 pub(super) fn is_of_tcp(sums: Sums) -> bool {
     matches!(
         sums,
-        Sums::Begun {
+        Sums::Partial {
             offset: TCP_CHECKSUM,
             ..
         }
@@ -65,7 +65,7 @@ pub(super) fn is_of_tcp(sums: Sums) -> bool {
 
 /// Whether the checksum of a TCP segment that arrived needs no look here.
 pub(super) fn is_vouched(sums: Sums) -> bool {
-    sums != Sums::Whole
+    sums != Sums::Complete
 }
 
 /// Whether the checksum of a TCP segment between these addresses is right.
@@ -144,7 +144,7 @@ mod tests {
             let mut cut = Packet::new(0);
             cut.resize(end).copy_from_slice(&whole.octets()[..end]);
             begin(&mut cut);
-            assert_eq!(cut.left.sums, Sums::Whole, "{end}");
+            assert_eq!(cut.left.sums, Sums::Complete, "{end}");
         }
     }
 

@@ -87,7 +87,7 @@ impl OutQueue {
     }
 
     /// Whether a connection is to hold its packets back; its signal is raised when there is room.
-    pub(super) fn is_full(&self, sender: &Arc<Mailbox>) -> bool {
+    pub(super) fn subscribe_if_full(&self, sender: &Arc<Mailbox>) -> bool {
         if self.waiting.load(Ordering::Acquire) < self.bound {
             return false;
         }
@@ -199,17 +199,17 @@ mod tests {
         let queue = OutQueue::new(4);
         let sender = Arc::new(Mailbox::alone().unwrap());
         for number in 0..5 {
-            assert!(!queue.is_full(&sender), "{number}");
+            assert!(!queue.subscribe_if_full(&sender), "{number}");
             let _ = queue.send(&wire, &[0; HEADER], numbered(number)).unwrap();
         }
-        assert!(queue.is_full(&sender));
+        assert!(queue.subscribe_if_full(&sender));
         for _ in 0..2 {
             assert!(!sender.signal.is_raised());
             assert!(received(&far).is_some());
             assert!(!queue.flush(&wire, |_, _| ()).unwrap());
         }
         assert!(sender.signal.is_raised());
-        assert!(!queue.is_full(&sender));
+        assert!(!queue.subscribe_if_full(&sender));
     }
 
     #[test]

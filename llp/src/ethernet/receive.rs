@@ -55,7 +55,7 @@ impl Receiver {
             let octets = shared.wire.longest(shared.mtu);
             self.spares.take_for(octets, &shared.pool)
         });
-        packet.left.sums = Sums::Whole;
+        packet.left.sums = Sums::Complete;
         packet
     }
 

@@ -59,7 +59,7 @@ pub struct LinkSettings {
     /// spared. The capture has what is on the wire: before the faults inbound, after them outbound.
     pub faults: Option<FaultSettings>,
     /// The clock that the timers of TCP run by. Those of the link run by the machine's, but for a host
-    /// [`carried`](super::EthernetNetwork::carried) by somebody.
+    /// [`with_carrier`](super::EthernetNetwork::with_carrier) by somebody.
     pub clock: Arc<dyn Clock>,
     /// Where ports and sequence numbers come from, so that two runs send the same; `None`, the default: from chance.
     pub seed: Option<u64>,

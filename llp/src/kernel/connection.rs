@@ -268,13 +268,13 @@ impl Llp for KernelConnection {
         }
     }
 
-   fn try_send(&mut self, pieces: &[Piece<'_>], hints: SendHints<'_>) -> Result<usize, LlpError> {
+    fn try_send(&mut self, pieces: &[Piece<'_>], hints: SendHints<'_>) -> Result<usize, LlpError> {
         self.check_sendable()?;
         self.control.settle(&self.socket, self.local, self.peer);
         let (mut taken, mut whole) = (0, true);
         for (nth, batch) in (1..).zip(pieces.chunks(raw::MAX_GATHER)) {
             let rest = pieces.get(nth * raw::MAX_GATHER..).unwrap_or_default();
-           let followed = hints.is_followed() || rest.iter().any(|piece| !piece.is_empty());
+            let followed = hints.is_followed() || rest.iter().any(|piece| !piece.is_empty());
             let offered: usize = batch.iter().map(Piece::len).sum();
             if offered == 0 {
                 continue;
@@ -302,7 +302,7 @@ impl Llp for KernelConnection {
         }
         self.window.sent(&self.socket, taken);
         // Once for a request, even if it takes several calls.
-       if whole && hints.is_asking() {
+        if whole && hints.is_asking() {
             self.window.asked(&self.socket);
         }
         Ok(taken)
@@ -405,7 +405,7 @@ impl Llp for KernelConnection {
             .with_retries(keepalive.probes);
         // Without the user timeout, bytes in flight would be sent again for a quarter of an hour
         // before the first probe.
-       let failed = |error| LlpError::from_io("set the keep-alive", self.peer, error);
+        let failed = |error| LlpError::from_io("set the keep-alive", self.peer, error);
         self.socket.set_tcp_keepalive(&settings).map_err(failed)?;
         self.socket
             .set_tcp_user_timeout(Some(keepalive.patience()))

@@ -137,9 +137,7 @@ mod tests {
     /// Congestion control of this kernel that is not loss-based, if it has one.
     fn other() -> Option<String> {
         if std::env::var_os("QEMU_LD_PREFIX").is_some() {
-            eprintln!(
-               "SKIPPED: QEMU's user emulation passes exactly 4 bytes of the name"
-            );
+            eprintln!("SKIPPED: QEMU's user emulation passes exactly 4 bytes of the name");
             return None;
         }
         let available = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
@@ -149,7 +147,7 @@ mod tests {
             .find(|name| !LOSS_BASED.contains(&name.as_bytes()));
         if found.is_none() {
             eprintln!(
-               "SKIPPED: this kernel allows only loss-based congestion control: {available}"
+                "SKIPPED: this kernel allows only loss-based congestion control: {available}"
             );
         }
         found.map(str::to_owned)

@@ -399,17 +399,17 @@ mod tests {
 
     #[test]
     fn the_host_itself_is_near_by_any_of_its_addresses() {
-       let same = |local: &str, peer: &str| {
+        let same = |local: &str, peer: &str| {
             is_same_host(
                 SocketAddr::new(local.parse().unwrap(), 1),
                 SocketAddr::new(peer.parse().unwrap(), 2),
             )
         };
-       assert!(same("127.0.0.1", "127.0.0.1"));
-       assert!(same("127.0.0.1", "127.0.0.2"));
-       assert!(same("::1", "::1"));
-       assert!(same("192.0.2.1", "192.0.2.1"));
-       assert!(!same("192.0.2.1", "192.0.2.2"));
-       assert!(!same("2001:db8::1", "2001:db8::2"));
+        assert!(same("127.0.0.1", "127.0.0.1"));
+        assert!(same("127.0.0.1", "127.0.0.2"));
+        assert!(same("::1", "::1"));
+        assert!(same("192.0.2.1", "192.0.2.1"));
+        assert!(!same("192.0.2.1", "192.0.2.2"));
+        assert!(!same("2001:db8::1", "2001:db8::2"));
     }
 }

@@ -1,21 +1,23 @@
-//! Which bytes make the next segment, so that segments begin with FPDUs.
+//! Choice of the bytes of the next segment, so that segments begin with FPDUs.
 //!
-//! smoltcp fills a segment with whatever its send buffer and the peer's window hold. So it is given
-//! one segment at a time, and only when it can send all of it at once:
+//! smoltcp fills a segment with everything that its send buffer and the peer's window hold. So it
+//! is given one segment at a time, and only when it can send the whole segment at once:
 //!
-//! 1. everything before was sent, so that the segment begins with the first byte handed over;
-//! 2. it is as many whole FPDUs as EMSS allows, or EMSS bytes of an FPDU that is longer;
-//! 3. the peer's window takes it whole. If not, it waits for an acknowledgement.
+//! 1. Everything before was sent, so the segment begins with the first byte handed over.
+//! 2. It consists of as many whole FPDUs as EMSS allows, or of EMSS bytes of a longer FPDU.
+//! 3. The peer's window has room for the whole segment. If not, it waits for an acknowledgement.
 //!
-//! When nothing is in flight, no acknowledgement is to come, and a window that is too small for the
-//! segment may stay so. Then as many whole FPDUs go out as fit; if not even one does, a sender of
-//! RFC 9293 section 3.8.6.2.1 decides: the window is filled when it is half of the largest that the
-//! peer ever offered, and else after [`PATIENCE`]. From then on the segment is smoltcp's, which
-//! probes a closed window and cuts the segment to what opens: that is where alignment is lost, for
-//! this one segment.
+//! When nothing is in flight, no acknowledgement will arrive, and a window that is too small for
+//! the segment may stay so. Then as many whole FPDUs are sent as fit. If not even one fits, RFC
+//! 9293 section 3.8.6.2.1 applies. The window is filled at once if it is at least half of the
+//! largest that the peer ever offered, and otherwise after [`PATIENCE`].
 //!
-//! On a link that cuts segments by itself, several of one length leave together. Where FPDUs are longer than segments on purpose
-//! ([`SendHints::over_segments`]), a burst is as long as it can be, and cut every EMSS bytes whatever lies there.
+//! From then on smoltcp has the segment, probes a closed window, and cuts the segment to the
+//! window's size. This one segment is then not aligned.
+//!
+//! On a link that cuts segments by itself, several of one length are sent together. If FPDUs are
+//! longer than segments on purpose ([`SendHints::over_segments`]), a burst is as long as possible,
+//! and cut every EMSS bytes wherever FPDUs end.
 
 use std::time::Duration;
 
@@ -23,39 +25,40 @@ use smoltcp::time::Instant;
 
 use crate::SendHints;
 
-/// How long a segment waits for a window that takes it when nothing is in flight: RFC 9293 section
+/// Time that a segment waits for a large enough window when nothing is in flight. RFC 9293 section
 /// 3.8.6.2.1 names 0.1 to 1 second.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// What is offered to TCP and not yet taken, in one call.
+/// Bytes offered to TCP in one call that are not taken yet.
 pub(crate) struct Offer<'a> {
-    /// Stream offsets of the next byte and of the end of what is offered.
+    /// Stream offsets of the next byte, and of the end of the offered bytes.
     at: u64,
     to: u64,
-    /// The ends behind `at`.
+    /// Ends after `at`.
     ends: &'a [u64],
-    /// Whether FPDUs longer than a segment are on purpose.
+    /// FPDUs may be longer than a segment on purpose.
     over_segments: bool,
-    /// Whether this call has taken something already.
+    /// This call has taken some bytes already.
     begun: bool,
 }
 
-/// How much room there is for the next segment, with everything before it sent.
+/// Room for the next segment, once everything before it was sent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Room {
-    /// Bytes that the peer has not acknowledged.
+    /// Number of bytes that the peer has not acknowledged.
     pub(crate) in_flight: usize,
-    /// The peer's window, from the first byte in flight, and the largest it ever offered.
+    /// Window of the peer, from the first byte in flight, and the largest that it ever offered.
     pub(crate) window: usize,
     pub(crate) largest_window: usize,
-    /// The size of the send buffer.
+    /// Size of the send buffer.
     pub(crate) buffer: usize,
     pub(crate) emss: usize,
-    /// The most bytes that leave together, to be cut into segments later; EMSS where nobody does that.
+    /// Longest run of bytes that is sent together and cut into segments later. Equal to EMSS if the
+    /// link cuts nothing.
     pub(crate) burst: usize,
 }
 
-/// Whether the next segment waits for a larger window although nothing is in flight.
+/// Whether the next segment waits for a larger window with nothing in flight.
 ///
 /// ```text
 ///     no window            PATIENCE is over
@@ -71,26 +74,26 @@ enum Waiting {
     Over,
 }
 
-/// What is remembered from call to call.
+/// State kept between calls.
 #[derive(Debug, Default)]
 pub(crate) struct Aligner {
-    /// What was taken last ended within an FPDU.
+    /// The bytes taken last ended within an FPDU.
     mid_fpdu: bool,
     waiting: Waiting,
 }
 
 impl<'a> Offer<'a> {
-    pub(crate) fn new(octets: usize, ends: SendHints<'a>) -> Self {
+    pub(crate) fn new(octets: usize, hints: SendHints<'a>) -> Self {
         Self {
-            at: ends.base(),
-            to: ends.base().saturating_add(octets as u64),
-            ends: ends.ends(),
-            over_segments: ends.may_go_over_segments(),
+            at: hints.base(),
+            to: hints.base().saturating_add(octets as u64),
+            ends: hints.ends(),
+            over_segments: hints.may_go_over_segments(),
             begun: false,
         }
     }
 
-    /// The longest run of whole FPDUs within `limit` bytes; 0 when not even one fits.
+    /// Length of the longest run of whole FPDUs within `limit` bytes, or 0 if not even one fits.
     fn whole(&self, limit: usize) -> usize {
         let limit = self.at.saturating_add(limit as u64).min(self.to);
         let mut last = self.at;
@@ -103,15 +106,16 @@ impl<'a> Offer<'a> {
         len(last - self.at)
     }
 
-    /// The longest run, within `limit` bytes, of segments as they would be by themselves that have, but for the last
-    /// one, exactly `each` bytes: what is cut every `each` bytes has an FPDU at every cut.
+    /// Length of the longest run, within `limit` bytes, of aligned segments that all have exactly
+    /// `each` bytes (the last may be shorter). Cut every `each` bytes, such a run has an FPDU at
+    /// every cut.
     fn alike(&self, each: usize, emss: usize, limit: usize) -> usize {
         let limit = self.at.saturating_add(limit as u64).min(self.to);
-        // Where the run ends, and the segment that is being made up.
+        // Ends of the run, and of the segment being assembled.
         let (mut run, mut segment) = (self.at, self.at);
         for end in self.ends {
             if len(*end - run) > each {
-                // The segment is whole, unless it would have taken this one as well.
+                // The segment is complete, unless the next FPDU would have fitted as well.
                 let longer = len(*end - run) <= emss;
                 let short = len(segment - run) < each;
                 run = if longer { run } else { segment };
@@ -127,8 +131,8 @@ impl<'a> Offer<'a> {
         len(segment - self.at)
     }
 
-    /// Whether alignment was given up for what is within `limit` bytes: one of the FPDUs there, or the rest of the first one, is longer than
-    /// a segment, and on purpose.
+    /// Returns true if alignment is given up within `limit` bytes. That is so if one of the FPDUs
+    /// there, or the rest of the first one, is longer than a segment on purpose.
     fn is_over_segments(&self, emss: usize, limit: usize) -> bool {
         let limit = self.at.saturating_add(limit as u64).min(self.to);
         let mut begin = self.at;
@@ -144,7 +148,8 @@ impl<'a> Offer<'a> {
         false
     }
 
-    /// The longest run within `limit` bytes that is cut every `emss` bytes, wherever FPDUs end: full segments, unless it is all there is.
+    /// Length of the longest run within `limit` bytes that is cut every `emss` bytes wherever FPDUs
+    /// end. It consists of full segments, unless it is all that was offered.
     fn anywhere(&self, emss: usize, limit: usize) -> usize {
         let offered = len(self.to - self.at);
         if offered <= limit {
@@ -154,8 +159,7 @@ impl<'a> Offer<'a> {
         }
     }
 
-    /// The bytes of the next segment when only EMSS limits it; 0 when that is for a later call to
-    /// say.
+    /// Length of the next segment if only EMSS limits it, or 0 if that depends on a later call.
     fn segment(&self, emss: usize, mid_fpdu: bool) -> usize {
         let offered = len(self.to - self.at);
         let Some(first) = self.ends.first() else {
@@ -163,13 +167,14 @@ impl<'a> Offer<'a> {
         };
         let first = len(first - self.at);
         if first > emss {
-            // An FPDU longer than a segment is cut into full ones.
+            // An FPDU longer than a segment is cut into full segments.
             offered.min(emss)
         } else if first > offered {
-            // The rest of this FPDU comes with another call; unless that would bring no more.
+            // The rest of this FPDU follows in another call. If this call took nothing yet, its
+            // bytes are sent without waiting.
             if self.begun { 0 } else { offered }
         } else if mid_fpdu {
-            // What follows begins a segment again.
+            // The next FPDU begins a segment again.
             first
         } else {
             self.whole(emss)
@@ -177,13 +182,13 @@ impl<'a> Offer<'a> {
     }
 }
 
-/// Bytes of an offer in memory.
+/// Length of an offer in memory.
 fn len(octets: u64) -> usize {
     usize::try_from(octets).unwrap_or(usize::MAX)
 }
 
 impl Aligner {
-    /// How many bytes to hand over as the next segment; 0 to wait, or when nothing is left.
+    /// Number of bytes to hand over as the next segment; 0 to wait, or if nothing is left.
     pub(crate) fn next(&mut self, offer: &Offer<'_>, room: &Room, now: Instant) -> usize {
         let wanted = offer.segment(room.emss.min(room.buffer), self.mid_fpdu);
         let usable = room.window.saturating_sub(room.in_flight);
@@ -213,8 +218,8 @@ impl Aligner {
         0
     }
 
-    /// As [`next`](Self::next), but for as many segments as may leave together: their bytes, and those of each but
-    /// the last.
+    /// As [`next`](Self::next), for as many segments as may be sent together. Returns the length of
+    /// all, and the length of each segment but the last.
     pub(crate) fn burst(&mut self, offer: &Offer<'_>, room: &Room, now: Instant) -> (usize, usize) {
         let each = self.next(offer, room, now);
         let usable = room.window.min(room.buffer).saturating_sub(room.in_flight);
@@ -222,7 +227,7 @@ impl Aligner {
         if each == 0 || room.burst <= each {
             return (each, each);
         }
-        // Where nobody cuts segments, alignment costs nothing.
+        // On a link that cuts nothing, alignment costs nothing.
         let cuts = room.burst > room.emss;
         let over_segments = cuts && offer.is_over_segments(room.emss, room.burst);
         if self.mid_fpdu && !over_segments {
@@ -237,8 +242,8 @@ impl Aligner {
         };
         let octets = run(limit).max(each);
         if room.in_flight >= room.burst / 2 && octets < room.burst / 2 {
-            // An acknowledgement is to come, of two segments and more, and with it room for a longer burst: each costs a
-            // call of the link, however long it is.
+            // An acknowledgement of two segments or more will arrive, and make room for a longer
+            // burst. Each burst costs one call of the link, whatever its length.
             if run(room.burst) > octets {
                 return (0, 0);
             }
@@ -246,7 +251,7 @@ impl Aligner {
         (octets, if over_segments { room.emss } else { each })
     }
 
-    /// So many bytes of the offer were handed over.
+    /// Records that `octets` bytes of the offer were handed over.
     pub(crate) fn taken(&mut self, offer: &mut Offer<'_>, octets: usize) {
         self.waiting = Waiting::No;
         offer.begun = true;
@@ -258,11 +263,11 @@ impl Aligner {
             ended = *first == offer.at;
             offer.ends = rest;
         }
-        // Where no ends are known, none can be missed.
+        // If no ends are known, the stream has no FPDUs.
         self.mid_fpdu = !ended && !offer.ends.is_empty();
     }
 
-    /// When the owner has to come back although nothing arrives.
+    /// Time at which the owner has to call again even if nothing arrives.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         match self.waiting {
             Waiting::Until(at) => Some(at),
@@ -270,7 +275,7 @@ impl Aligner {
         }
     }
 
-    /// Looks at the time.
+    /// Ends the wait if its time is over.
     pub(crate) fn tick(&mut self, now: Instant) {
         if self.deadline().is_some_and(|at| at <= now) {
             self.waiting = Waiting::Over;

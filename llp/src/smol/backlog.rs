@@ -1,4 +1,4 @@
-//! The SYNs that wait for a listener to look at them.
+//! SYNs that wait for their listener.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -10,10 +10,10 @@ use parking_lot::Mutex;
 use super::packet::Packet;
 use super::signal::Signal;
 
-/// What a listener shares with the stack.
+/// State that a listener shares with the stack.
 pub(crate) struct Backlog {
     queue: Mutex<Queue>,
-    /// Connections that the listener holds: in their handshake, or waiting to be accepted.
+    /// Number of connections of the listener that are in their handshake or wait to be accepted.
     pub(crate) held: AtomicUsize,
     limit: usize,
     pub(crate) signal: Arc<Signal>,
@@ -26,7 +26,8 @@ struct Queue {
 }
 
 impl Backlog {
-    /// For `limit` connections that nobody accepted yet, at least one.
+    /// Creates a backlog for at most `limit` connections that were not accepted yet, and at least
+    /// one.
     pub(crate) fn new(limit: u32, signal: Arc<Signal>) -> Self {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX).max(1);
         Self {
@@ -37,7 +38,7 @@ impl Backlog {
         }
     }
 
-    /// Puts a SYN in; gives it back when there is no room: the peer sends it again in a second.
+    /// Adds a SYN. Returns it if there is no room; the peer sends it again after a second.
     pub(crate) fn deliver(&self, packet: Packet) -> Result<(), Packet> {
         {
             let mut queue = self.queue.lock();
@@ -51,12 +52,12 @@ impl Backlog {
         Ok(())
     }
 
-    /// Takes the SYN that waits longest.
+    /// Takes the SYN that has waited longest.
     pub(crate) fn take(&self) -> Option<Packet> {
         self.queue.lock().packets.pop_front()
     }
 
-    /// Takes no more, and gives those that wait.
+    /// Closes the backlog. Returns the SYNs that wait.
     pub(crate) fn close(&self) -> VecDeque<Packet> {
         let mut queue = self.queue.lock();
         queue.closed = true;

@@ -1,27 +1,27 @@
-//! Segments that are longer than those on the wire, for a link that has them cut.
+//! Segments that are longer than those on the wire, for a link that cuts them.
 //!
-//! smoltcp makes no segment that is longer than what the MTU and the MSS of the peer allow. Where the other side of the
-//! link cuts segments (TCP segmentation offload), it is to make them of nearly 64 KiB all the same: it is told an
-//! MTU of 65535 bytes, and that the peer's MSS allows as much. What it makes of that in its own SYN is put right here,
-//! so that the peer hears the MSS that the wire has; and every burst says of what size its segments on the wire are
-//! to be, which is never above the MSS that the peer has named.
+//! smoltcp makes no segment longer than the MTU and the peer's MSS allow. If the other side of the
+//! link cuts segments (TCP segmentation offload), smoltcp should make segments of nearly 64 KiB
+//! nevertheless. So it is given an MTU of 65535 bytes and a peer's MSS to match. The MSS in its own
+//! SYN is corrected here, so the peer sees the MSS of the wire. Every burst carries the size of its
+//! segments on the wire, which is never above the peer's MSS.
 
 use smoltcp::wire::Ipv4Packet;
 
-/// The MTU that smoltcp is told: IPv4 has no longer packets.
+/// MTU that smoltcp is given: the longest IPv4 packet.
 pub(crate) const BURST_MTU: usize = 65535;
 
-/// The least MSS of a peer with which bursts are made. Below it, one would be hundreds of frames.
+/// Smallest MSS of a peer that is sent bursts. With less, a burst would be hundreds of frames.
 const LEAST_MSS: u16 = 500;
 
-/// Whether a peer that has named this MSS is sent bursts.
+/// Returns true if a peer with this MSS is sent bursts.
 pub(crate) fn bursts_with(mss: u16) -> bool {
     mss >= LEAST_MSS
 }
 
 const SYN: u8 = 2;
 
-/// Where TCP's header begins in an IP packet without extensions.
+/// Offset of the TCP header in an IP packet without extensions.
 pub(crate) fn tcp_at(packet: &[u8]) -> usize {
     match packet.first().map(|octet| octet >> 4) {
         Some(4) => usize::from(packet[0] & 0xf) * 4,
@@ -29,7 +29,7 @@ pub(crate) fn tcp_at(packet: &[u8]) -> usize {
     }
 }
 
-/// The value of the MSS option of a SYN, to be read and changed; `None` without one.
+/// Returns the value of a SYN's MSS option, or `None` without one.
 fn mss_option(packet: &mut [u8]) -> Option<&mut [u8; 2]> {
     let at = tcp_at(packet);
     let header = packet.get(at..at + 20)?;
@@ -51,14 +51,14 @@ fn mss_option(packet: &mut [u8]) -> Option<&mut [u8; 2]> {
     }
 }
 
-/// What a SYN of ours is to say, on a wire whose segments carry `octets` of data.
+/// Sets the MSS in a SYN of this host, for a wire whose segments carry `octets` bytes of data.
 pub(crate) fn name_own_mss(packet: &mut [u8], octets: usize) {
     if let Some(mss) = mss_option(packet) {
         *mss = u16::try_from(octets).unwrap_or(u16::MAX).to_be_bytes();
     }
 }
 
-/// Has smoltcp believe that a peer whose SYN this is takes segments of `octets`.
+/// Raises the MSS in the peer's SYN, so that smoltcp makes segments of `octets` bytes.
 pub(crate) fn raise_mss_of_peer(packet: &mut [u8], octets: usize) {
     if let Some(mss) = mss_option(packet)
         && bursts_with(u16::from_be_bytes(*mss))
@@ -67,8 +67,8 @@ pub(crate) fn raise_mss_of_peer(packet: &mut [u8], octets: usize) {
     }
 }
 
-/// Lets routers cut an IPv4 packet. smoltcp forbids it, and all its packets have the same
-/// identification, which must not be when they are cut (RFC 6864 section 4).
+/// Allows routers to fragment an IPv4 packet. smoltcp forbids it, and gives all its packets the
+/// same identification, which fragments must not have (RFC 6864 section 4).
 pub(crate) fn allow_fragments(packet: &mut [u8], ident: u16) {
     let Ok(mut ip) = Ipv4Packet::new_checked(packet) else {
         return;
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
     use crate::smol::segment::Segment;
 
-    /// A SYN, or another segment, with these options.
+    /// Makes a SYN, or another segment, with these options.
     fn segment(flags: u8, options: &[u8], v6: bool) -> Vec<u8> {
         let at = if v6 { 40 } else { 20 };
         let mut packet = vec![0; at + 20];
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn nothing_else_is_changed() {
-        // No SYN, no MSS, an MSS that is too small for bursts, and options that are none.
+        // No SYN, no MSS, an MSS too small for bursts, and malformed options.
         for (flags, options) in [
             (16, &[2, 4, 5, 180][..]),
             (SYN, &[3, 3, 7, 0]),

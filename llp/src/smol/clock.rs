@@ -1,15 +1,15 @@
-//! Time for the stacks in user space, from one place, so that a simulator can make its own.
+//! Source of time for the stacks in user space. A simulator can provide its own.
 
 use std::time::{Duration, Instant};
 
-/// Where a stack in user space gets the time. Timers of TCP (retransmission, TIME-WAIT ...) run by
-/// it, and [`Llp::deadline`](crate::Llp::deadline) is a point of it.
+/// Source of time for a stack in user space. TCP's timers (retransmission, TIME-WAIT ...) follow
+/// it, and so does [`Llp::deadline`](crate::Llp::deadline).
 pub trait Clock: Send + Sync {
-    /// The time now. It must never run backwards.
+    /// Returns the current time, which must never run backwards.
     fn now(&self) -> Instant;
 }
 
-/// The monotonic clock of the machine.
+/// Monotonic clock of the machine.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 
@@ -19,24 +19,24 @@ impl Clock for SystemClock {
     }
 }
 
-/// Turns instants of a [`Clock`] into smoltcp's and back; smoltcp counts from a start of its own.
+/// Converts instants of a [`Clock`] to smoltcp's and back. smoltcp counts from a start of its own.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Epoch(Instant);
 
 impl Epoch {
-    /// Both kinds of instant start here. smoltcp takes its time 0 for "at once", so real times
-    /// start a little later.
+    /// Creates an epoch that starts now. smoltcp uses time 0 for "at once", so real times start
+    /// slightly later.
     pub(crate) fn starting(now: Instant) -> Self {
         Self(now)
     }
 
-    /// smoltcp's name for `at`.
+    /// Converts an instant to smoltcp's.
     pub(crate) fn to_smol(self, at: Instant) -> smoltcp::time::Instant {
         let since = at.saturating_duration_since(self.0) + Duration::from_millis(1);
         smoltcp::time::Instant::from_micros(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
     }
 
-    /// The instant that smoltcp calls `at`.
+    /// Converts an instant of smoltcp back.
     pub(crate) fn to_std(self, at: smoltcp::time::Instant) -> Instant {
         let micros = u64::try_from(at.total_micros())
             .unwrap_or(0)

@@ -27,7 +27,7 @@ use super::signal::Signal;
 use super::stack::{Route, Stack};
 use super::user::User;
 use crate::{Keepalive, Llp, LlpError, Piece, Recv, SendHints};
-use keepalive::Questions;
+use keepalive::KeepaliveState;
 use nagle::Nagle;
 use recovery::Recovery;
 use stage::{Cause, Event, Stage};
@@ -57,7 +57,7 @@ pub(crate) struct SmolConnection {
     /// State of Nagle's algorithm, used only with a congestion window.
     nagle: Option<Box<Nagle>>,
     keepalive: Option<Keepalive>,
-    questions: Questions,
+    keepalive_state: KeepaliveState,
     fin_again: Option<FinAgain>,
     recovery: Recovery,
     /// Bytes that the owner has read.
@@ -163,7 +163,7 @@ impl SmolConnection {
                 interval: every,
                 probes: KEEPALIVE_PROBES,
             }),
-            questions: Questions::none(now),
+            keepalive_state: KeepaliveState::none(now),
             fin_again: None,
             recovery: Recovery::new(now),
             read: 0,
@@ -239,19 +239,19 @@ impl SmolConnection {
         if !self.mailbox.has_news() {
             return;
         }
-       self.apply_notice();
+        self.apply_notice();
         self.mailbox.take(&mut self.device.inbox);
         if !self.device.inbox.is_empty() {
-            self.heard_something(now);
+            self.record_arrival(now);
             self.show(now);
             self.recover(now);
         }
     }
 
     /// Shows smoltcp packets that were made or kept here: the peer did not send them just now.
-    fn show_what_is_ours(&mut self, now: smoltcp::time::Instant) {
+    fn show_replayed(&mut self, now: smoltcp::time::Instant) {
         self.show(now);
-        self.forgive_nothing(now);
+        self.keep_silence_limit(now);
     }
 
     /// Shows smoltcp the packets of the inbox.
@@ -274,7 +274,7 @@ impl SmolConnection {
                     if self.device.peer.repeated && queued > 0 {
                         self.recovery.repeated();
                     }
-                    self.heard(queued);
+                    self.note_repetition(queued);
                     self.observe(before, Cause::Arrival, now);
                 }
             }
@@ -282,7 +282,7 @@ impl SmolConnection {
     }
 
     /// Acts on a notice about the path.
-   fn apply_notice(&mut self) {
+    fn apply_notice(&mut self) {
         let error = match self.mailbox.take_notice() {
             Some(Notice::End(error)) => error,
             Some(Notice::EndHandshake(error)) if self.stage == Stage::Handshake => error,
@@ -315,18 +315,18 @@ impl SmolConnection {
                 if sent == PollResult::None {
                     break;
                 }
-                self.questions.asked(now);
+                self.keepalive_state.sent(now);
             }
             if !self.push(now) && !self.restart(now) {
                 break;
             }
         }
-        self.ask_if_due(now);
+        self.send_keepalive_if_due(now);
         self.device.recycle();
         let timer = self.interface.poll_at(now, &self.sockets);
         let fin_again = self.fin_again.map(|again| again.at);
-        let (asks, gives_up) = (self.asks_at(), self.gives_up_at());
-        self.poll_at = [timer, asks, gives_up, fin_again, self.probes_at(now)]
+        let (asks, gives_up) = (self.keepalive_at(), self.gives_up_at());
+        self.poll_at = [timer, asks, gives_up, fin_again, self.schedule_probe(now)]
             .into_iter()
             .flatten()
             .min();
@@ -490,7 +490,7 @@ impl Llp for SmolConnection {
         }
     }
 
-   fn try_send(&mut self, pieces: &[Piece<'_>], hints: SendHints<'_>) -> Result<usize, LlpError> {
+    fn try_send(&mut self, pieces: &[Piece<'_>], hints: SendHints<'_>) -> Result<usize, LlpError> {
         let now = self.now();
         self.aligner.tick(now);
         self.follow_path_mtu(now);
@@ -504,10 +504,10 @@ impl Llp for SmolConnection {
             Stage::Failed(error) => return Err(error),
             _ => return Err(self.broken()),
         }
-       Ok(if hints.ends().is_empty() {
+        Ok(if hints.ends().is_empty() {
             self.send_run(pieces, now)
         } else {
-           self.send_fpdus(pieces, hints, now)
+            self.send_fpdus(pieces, hints, now)
         })
     }
 

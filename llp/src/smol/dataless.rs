@@ -1,9 +1,9 @@
 //! Segments without data that smoltcp does not make.
 //!
-//! One of them is the second part of a segment with data and a FIN. smoltcp 0.14 cuts off the data that
-//! is beyond its window, and then takes the FIN for the end of what is left: the stream would end too
-//! early, and nobody would know. (It also sends such segments, when acknowledgements repeat
-//! themselves.) A FIN that comes behind the data counts only if all of it is there.
+//! One use is to split a segment with data and a FIN in two. smoltcp 0.14 cuts off data beyond its
+//! window, and then takes the FIN for the end of the remaining data. The stream would end early
+//! without an error. (smoltcp also sends such segments itself, after repeated acknowledgements.) A
+//! FIN in a segment of its own counts only once all data before it has arrived.
 
 use std::net::SocketAddr;
 
@@ -15,20 +15,20 @@ use super::window_fixup::split;
 
 const HOP_LIMIT: u8 = 64;
 
-/// An acknowledgement that says nothing else, but for the FIN.
+/// An acknowledgement without data, perhaps with a FIN.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DatalessSegment {
     pub(crate) from: SocketAddr,
     pub(crate) to: SocketAddr,
     pub(crate) seq: TcpSeqNumber,
     pub(crate) ack: TcpSeqNumber,
-    /// As the field has it.
+    /// Value of the window field.
     pub(crate) window: u16,
     pub(crate) fin: bool,
 }
 
 impl DatalessSegment {
-    /// Makes `packet` this segment.
+    /// Writes this segment into `packet`.
     pub(crate) fn write(&self, packet: &mut Packet, checksums: &ChecksumCapabilities) {
         let tcp = TcpRepr {
             src_port: self.from.port(),
@@ -57,7 +57,7 @@ impl DatalessSegment {
     }
 }
 
-/// Takes the FIN from a segment with data, and gives what is to be shown behind it.
+/// Removes the FIN from a segment with data. Returns the segment with the FIN that has to follow.
 pub(crate) fn part_fin(
     packet: &mut [u8],
     checksums: &ChecksumCapabilities,
@@ -87,7 +87,7 @@ pub(crate) fn part_fin(
     })
 }
 
-/// Whether the FIN bit is set, as far as an IP packet without extensions shows.
+/// Returns true if the FIN bit is set in an IP packet without extensions.
 fn has_fin(packet: &[u8]) -> bool {
     let at = match packet.first().map(|octet| octet >> 4) {
         Some(4) => usize::from(packet[0] & 0xf) * 4,
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn bare(v6: bool, fin: bool) -> DatalessSegment {
+    fn dataless(v6: bool, fin: bool) -> DatalessSegment {
         let (from, to) = if v6 {
             ("[2001:db8::1]:7", "[2001:db8::2]:9")
         } else {
@@ -117,15 +117,15 @@ mod tests {
         }
     }
 
-    fn written(bare: &DatalessSegment) -> Vec<u8> {
+    fn written(dataless: &DatalessSegment) -> Vec<u8> {
         let mut packet = Packet::new(100);
-        bare.write(&mut packet, &ChecksumCapabilities::default());
+        dataless.write(&mut packet, &ChecksumCapabilities::default());
         packet.octets().to_vec()
     }
 
-    /// A segment with data and a FIN, and bytes of padding behind the packet.
+    /// Makes a segment with data and a FIN, and bytes of padding after the packet.
     fn closing(v6: bool, data: usize, padding: usize) -> Vec<u8> {
-        let mut packet = written(&bare(v6, true));
+        let mut packet = written(&dataless(v6, true));
         packet.extend(vec![7; data]);
         let octets = u16::try_from(20 + data).unwrap();
         if v6 {
@@ -152,8 +152,11 @@ mod tests {
                 let mut packet = closing(v6, data, padding);
                 let fin = part_fin(&mut packet, &checksums).unwrap();
                 assert_eq!(fin_and_valid(&mut packet), (false, true));
-                assert_eq!(fin.seq, bare(v6, true).seq + data);
-                assert_eq!((fin.from, fin.to), (bare(v6, true).from, bare(v6, true).to));
+                assert_eq!(fin.seq, dataless(v6, true).seq + data);
+                assert_eq!(
+                    (fin.from, fin.to),
+                    (dataless(v6, true).from, dataless(v6, true).to)
+                );
                 assert_eq!((fin.ack, fin.window), (TcpSeqNumber(-5), 70));
                 assert_eq!(fin_and_valid(&mut written(&fin)), (true, true));
                 assert!(part_fin(&mut packet, &checksums).is_none());
@@ -167,7 +170,11 @@ mod tests {
         for v6 in [false, true] {
             let mut damaged = closing(v6, 9, 0);
             *damaged.last_mut().unwrap() ^= 1;
-            for mut packet in [written(&bare(v6, true)), written(&bare(v6, false)), damaged] {
+            for mut packet in [
+                written(&dataless(v6, true)),
+                written(&dataless(v6, false)),
+                damaged,
+            ] {
                 let before = packet.clone();
                 assert!(part_fin(&mut packet, &checksums).is_none());
                 assert_eq!(packet, before);

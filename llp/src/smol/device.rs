@@ -1,4 +1,4 @@
-//! What smoltcp takes for a network card: the inbox of one connection, and the way out.
+//! The network device of a smoltcp interface: the inbox of one connection, and its way out.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -19,37 +19,37 @@ use super::stack::{Route, Stack};
 use super::window::{Peer, after};
 use super::window_fixup::WindowFixup;
 
-/// Bytes of TCP's header on a segment with data.
+/// Size of the TCP header of a segment with data, in bytes.
 const TCP_HEADER: usize = 20;
 
-/// Bytes of the headers of IPv6 and TCP with data.
+/// Size of the headers of an IPv6 segment with data, in bytes.
 const MOST_HEADERS: usize = 60;
 
-/// The link end of one connection.
+/// Network device of one connection.
 pub(crate) struct Device {
-    /// Packets taken from the mailbox, not yet seen by smoltcp.
+    /// Packets taken from the mailbox that smoltcp has not processed yet.
     pub(crate) inbox: VecDeque<Packet>,
     used: Vec<Packet>,
     transmitter: Transmitter,
     checksums: ChecksumCapabilities,
     pub(crate) peer: Peer,
-    /// What smoltcp takes for the MTU. It asks once, when an interface is made.
+    /// MTU that smoltcp sees. It reads the value once, when an interface is created.
     pub(crate) mtu: usize,
-    /// The inbox at the other end was full when smoltcp last wanted to send; when there is room,
-    /// our signal is raised.
+    /// The inbox at the other end was full when smoltcp last wanted to send. This connection's
+    /// signal is raised when there is room.
     pub(crate) held_back: bool,
-    /// Acknowledgements that say again that these bytes arrived, and nothing else, are dropped. At
-    /// the third one smoltcp 0.14 would retransmit fast. When nothing but a FIN is unacknowledged,
-    /// it sends nothing then, and stops the timer that would have sent the FIN again: if that was
-    /// lost, both ends would wait for ever.
+    /// Drop acknowledgements that only repeat that this many bytes arrived. At the third one
+    /// smoltcp 0.14 would start a fast retransmit. If only a FIN is unacknowledged, it then sends
+    /// nothing, and stops the timer that would have sent the FIN again. If the FIN was lost, both
+    /// ends would wait forever.
     pub(crate) skip_repeats: Option<u64>,
-    /// The connection stands, so that what acknowledges bytes which never left is answered, and dropped (RFC 9293
-    /// section 3.10.7.4). smoltcp 0.14 looks at what is in its send buffer, sent or not: it would take those
-    /// bytes for arrived, and never send them.
+    /// The connection stands, so a segment that acknowledges unsent bytes is answered and dropped
+    /// (RFC 9293 section 3.10.7.4). smoltcp 0.14 checks against its send buffer, sent or not. It
+    /// would treat the unsent bytes as received, and never send them.
     pub(crate) stands: bool,
     /// Such a segment was dropped and not answered yet.
     challenged: bool,
-    /// Sends even into a full inbox: last words, for which nobody will come back.
+    /// Send even if the inbox is full, because the connection ends and cannot try again.
     pub(crate) urgent: bool,
     mailbox: Arc<Mailbox>,
 }
@@ -62,21 +62,23 @@ struct Transmitter {
     window_fixup: WindowFixup,
     joiner: Joiner,
     path_mtu: usize,
-    /// What tells the packets apart that may be fragmented.
+    /// Identification of packets that may be fragmented.
     ident: u16,
 }
 
-/// How long the segments on the wire are to be that a burst is cut into.
+/// Length of the wire segments that a burst is cut into.
 #[derive(Default)]
 struct Cut {
-    /// The most that a segment on the wire may carry; 0 on a link that cuts nothing.
+    /// Longest segment on the wire; 0 on a link that cuts nothing.
     emss: usize,
-    /// What those of the segment carry that was handed over last, so that each begins with an FPDU.
+    /// Length of the segments of the burst handed over last, chosen so that each begins with an
+    /// FPDU.
     each: usize,
 }
 
 impl Cut {
-    /// For the next segment, or one that is sent again. Most segments are like those before.
+    /// Segment length for the next burst, or for one that is sent `again`. Most bursts have the
+    /// segment length of the one before.
     fn octets(&self, again: bool) -> usize {
         let alike = self.each > self.emss / 2;
         if (again && !alike) || self.each == 0 {
@@ -88,7 +90,8 @@ impl Cut {
 }
 
 impl Transmitter {
-    /// Sends a packet, cut into segments of so many bytes where it is longer; 0 for one that must not be cut.
+    /// Sends a packet. If it has more than `cut` bytes of data, the link cuts it into such
+    /// segments; with 0 it must not be cut.
     fn transmit(&mut self, mut packet: Packet, cut: usize) {
         if cut > 0 {
             let data = data_of(&packet);
@@ -104,7 +107,7 @@ impl Transmitter {
 }
 
 impl Device {
-    /// For a connection whose packets leave by `route`.
+    /// Creates the device of a connection whose packets take `route`.
     pub(crate) fn new(stack: Arc<Stack>, mailbox: Arc<Mailbox>, route: Route) -> Self {
         let checksums = stack.checksums();
         let mtu = if stack.settings.bursts {
@@ -139,13 +142,13 @@ impl Device {
         }
     }
 
-    /// Keeps the buffers of what was received for what will be sent.
+    /// Keeps the buffers of received packets for packets to be sent.
     pub(crate) fn recycle(&mut self) {
         let Transmitter { stack, spares, .. } = &mut self.transmitter;
         spares.refill(&mut self.used, &stack.pool);
     }
 
-    /// Gives all buffers back, when the connection ends.
+    /// Returns all buffers when the connection ends.
     pub(crate) fn release(&mut self) {
         self.used.extend(self.inbox.drain(..));
         self.recycle();
@@ -159,53 +162,54 @@ impl Device {
         route.inbox = None;
     }
 
-    /// Whether the inbox at the other end is full: what smoltcp sends would be held back.
-    pub(crate) fn holds_back(&mut self) -> bool {
+    /// Returns true if the inbox at the other end is full, so that nothing can be sent now. The
+    /// signal is then raised when there is room.
+    pub(crate) fn hold_back_if_full(&mut self) -> bool {
         let Transmitter { stack, route, .. } = &self.transmitter;
-        self.held_back = !self.urgent && stack.is_full(route, &self.mailbox);
+        self.held_back = !self.urgent && stack.subscribe_if_full(route, &self.mailbox);
         self.held_back
     }
 
-    /// What smoltcp sends until [`Self::segment_is_made`] is one segment of so many bytes, for which
-    /// [`Self::holds_back`] just found room.
+    /// Announces that smoltcp's packets until [`Self::end_segment`] are one segment of `octets`
+    /// bytes. [`Self::hold_back_if_full`] has just found room for it.
     pub(crate) fn expect_segment(&mut self, octets: usize) {
         self.transmitter.joiner.expect(octets);
     }
 
-    /// Whether smoltcp has made a part of the segment that is expected.
-    pub(crate) fn segment_is_cut(&self) -> bool {
+    /// Returns true if smoltcp has made only a part of the announced segment.
+    pub(crate) fn has_partial_segment(&self) -> bool {
         self.transmitter.joiner.waits()
     }
 
-    /// Sends what there is of the segment that was expected.
-    pub(crate) fn segment_is_made(&mut self) {
+    /// Sends what there is of the announced segment.
+    pub(crate) fn end_segment(&mut self) {
         if let Some(part) = self.transmitter.joiner.finish() {
             let cut = self.transmitter.cut.octets(false);
             self.transmitter.transmit(part, cut);
         }
     }
 
-    /// The segment that is handed over next is to be cut into those of `each` bytes, and what is sent of no such
-    /// segment into those of `emss`; on a link that cuts.
+    /// Sets the segment length of the next burst to `each` bytes, and that of other packets to
+    /// `emss`. Does nothing on a link that does not cut.
     pub(crate) fn set_cut(&mut self, emss: usize, each: usize) {
         if self.transmitter.stack.settings.bursts {
             self.transmitter.cut = Cut { emss, each };
         }
     }
 
-    /// The path takes no longer segments than of `emss`, also of what is sent again.
+    /// Limits segments to `emss` bytes because of the path, also those of retransmissions.
     pub(crate) fn limit_cut(&mut self, emss: usize) {
         let cut = &mut self.transmitter.cut;
         cut.emss = cut.emss.min(emss);
     }
 
-    /// Whether the last of the `handed` bytes that were put into the send buffer was ever sent.
-    pub(crate) fn all_left(&self, handed: u64) -> bool {
+    /// Returns true if all of the `handed` bytes put into the send buffer were sent at least once.
+    pub(crate) fn all_sent_once(&self, handed: u64) -> bool {
         let WindowFixup { syn, sent_to, .. } = &self.transmitter.window_fixup;
         syn.map(|syn| after(syn, handed)) == *sent_to
     }
 
-    /// How many of the `handed` bytes were never sent.
+    /// Number of the `handed` bytes that were never sent.
     pub(crate) fn unsent(&self, handed: u64) -> usize {
         let WindowFixup { syn, sent_to, .. } = self.transmitter.window_fixup;
         syn.map_or(0, |syn| {
@@ -214,32 +218,32 @@ impl Device {
         })
     }
 
-    /// Whether something was sent again since this was last asked.
+    /// Returns true if anything was sent again since the last call.
     pub(crate) fn take_resent(&mut self) -> bool {
         mem::take(&mut self.transmitter.window_fixup.resent)
     }
 
-    /// Longer packets than this need fragmentation on their path.
+    /// Sets the packet length above which packets need fragmentation on the path.
     pub(crate) fn set_path_mtu(&mut self, path_mtu: usize) {
         self.transmitter.path_mtu = path_mtu;
     }
 
-    /// Asks the peer to acknowledge again what it has acknowledged (RFC 9293 section 3.8.4), when
-    /// `queued` of the `handed` bytes are not.
-    pub(crate) fn ask(&mut self, key: &FlowKey, handed: u64, queued: usize) {
+    /// Makes the peer repeat its last acknowledgement (RFC 9293 section 3.8.4). `queued` of the
+    /// `handed` bytes are unacknowledged.
+    pub(crate) fn request_ack(&mut self, key: &FlowKey, handed: u64, queued: usize) {
         let WindowFixup { syn, .. } = self.transmitter.window_fixup;
         let start = syn.map(|syn| after(syn, handed.wrapping_sub(queued as u64)));
-        self.say_nothing_new(key, start.map(|start| start - 1), false);
+        self.send_dataless(key, start.map(|start| start - 1), false);
     }
 
-    /// Sends the FIN again, which was the last to leave.
+    /// Sends the FIN again, which was sent last.
     pub(crate) fn repeat_fin(&mut self, key: &FlowKey) {
-        self.say_nothing_new(key, self.transmitter.window_fixup.last_left(), true);
+        self.send_dataless(key, self.transmitter.window_fixup.last_left(), true);
     }
 
-    fn say_nothing_new(&mut self, key: &FlowKey, seq: Option<TcpSeqNumber>, fin: bool) {
+    fn send_dataless(&mut self, key: &FlowKey, seq: Option<TcpSeqNumber>, fin: bool) {
         let Transmitter { window_fixup, .. } = &self.transmitter;
-        let (Some(seq), Some((ack, window))) = (seq, window_fixup.no_news()) else {
+        let (Some(seq), Some((ack, window))) = (seq, window_fixup.last_ack()) else {
             return;
         };
         let segment = DatalessSegment {
@@ -256,10 +260,10 @@ impl Device {
         stack.transmit(packet, route);
     }
 
-    /// What smoltcp sends from now on by itself, when `queued` of the `handed` bytes are not
-    /// acknowledged: whether a probe of the peer's window would have nothing to carry.
+    /// Prepares for packets that smoltcp sends by itself. `queued` of the `handed` bytes are
+    /// unacknowledged. Finds out whether a probe of the peer's window would carry no data.
     pub(crate) fn before_egress(&mut self, handed: u64, queued: usize) {
-        let probes = self.peer.window == 0 && queued > 0 && self.all_left(handed);
+        let probes = self.peer.window == 0 && queued > 0 && self.all_sent_once(handed);
         let window_fixup = &mut self.transmitter.window_fixup;
         let start = window_fixup
             .syn
@@ -267,14 +271,14 @@ impl Device {
         window_fixup.empty_probe = start.filter(|_| probes).map(|start| start - 1);
     }
 
-    /// The rest is in answer to what arrives.
+    /// Ends the preparation: later packets are answers to arrivals.
     pub(crate) fn after_egress(&mut self) {
         self.transmitter.window_fixup.empty_probe = None;
     }
 
-    /// What the peer has told us last of what it has and of its window, when `queued` of the `handed`
-    /// bytes are not acknowledged, and `received` bytes arrived, a FIN counted as one.
-    pub(crate) fn said_last(
+    /// Rebuilds the last acknowledgement of the peer, with its window. `queued` of the `handed`
+    /// bytes are unacknowledged, and `received` bytes arrived, including the FIN.
+    pub(crate) fn last_ack_of_peer(
         &self,
         key: &FlowKey,
         (handed, queued): (u64, usize),
@@ -291,33 +295,34 @@ impl Device {
         })
     }
 
-    /// Puts a segment of the peer's into the inbox.
-    pub(crate) fn hear_again(&mut self, said: DatalessSegment) {
+    /// Puts a segment into the inbox as if the peer had sent it.
+    pub(crate) fn replay(&mut self, said: DatalessSegment) {
         let mut packet = self.transmitter.take_packet();
         said.write(&mut packet, &self.checksums);
         self.inbox.push_back(packet);
     }
 
-    /// Whether what arrives acknowledges what never left.
+    /// Returns true if the arriving segment acknowledges bytes that were not sent.
     fn acknowledges_unsent(&self) -> bool {
         let next = self.transmitter.window_fixup.send_next();
         next.is_some_and(|next| self.peer.acknowledges_beyond(next))
     }
 
-    /// Tells a peer that has acknowledged what never left how far we are; once for all that came together.
+    /// Answers segments that acknowledged unsent bytes with the current position. Sends one answer
+    /// to all that arrived together.
     pub(crate) fn answer_challenge(&mut self, key: &FlowKey) {
         if mem::take(&mut self.challenged) {
-            self.say_nothing_new(key, self.transmitter.window_fixup.send_next(), false);
+            self.send_dataless(key, self.transmitter.window_fixup.send_next(), false);
         }
     }
 
-    /// Whether what arrives says nothing but that these bytes arrived.
+    /// Returns true if the arriving segment says only that these bytes arrived.
     fn only_repeats(&self, octets: u64) -> bool {
         let syn = self.transmitter.window_fixup.syn;
         syn.is_some_and(|syn| self.peer.only_repeats(after(syn, octets)))
     }
 
-    /// The segment just shown to smoltcp had these effects; see [`Peer::arrived`].
+    /// Records the effects of the segment just shown to smoltcp. See [`Peer::arrived`].
     pub(crate) fn arrived(&mut self, states: (State, State), handed: u64, queued: usize) {
         let syn = self.transmitter.window_fixup.syn;
         self.peer.arrived(states, syn, handed, queued);
@@ -344,7 +349,7 @@ impl phy::Device for Device {
             }
             if self.stands && self.acknowledges_unsent() {
                 self.challenged = true;
-                self.peer.unheard();
+                self.peer.forget_segment();
                 self.used.push(packet);
                 continue;
             }
@@ -364,10 +369,10 @@ impl phy::Device for Device {
     }
 
     fn transmit(&mut self, _now: Instant) -> Option<TxToken<'_>> {
-        // There was room for the segment when it was begun. What others put there since must not
-        // divide it; a queue takes some packets more than it asks for.
+        // There was room when the segment was begun. Packets that others added since must not
+        // divide it; a queue takes a few packets beyond its limit.
         let begun = self.transmitter.joiner.expects();
-        (begun || !self.holds_back()).then_some(TxToken(&mut self.transmitter))
+        (begun || !self.hold_back_if_full()).then_some(TxToken(&mut self.transmitter))
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
@@ -393,7 +398,7 @@ impl phy::RxToken for RxToken<'_> {
     }
 }
 
-/// The right to send one packet.
+/// Permission to send one packet.
 pub(crate) struct TxToken<'a>(&'a mut Transmitter);
 
 impl phy::TxToken for TxToken<'_> {
@@ -401,14 +406,14 @@ impl phy::TxToken for TxToken<'_> {
         let this = self.0;
         let settings = &this.stack.settings;
         let (checksums, bursts) = (settings.checksums, settings.bursts);
-        // A first part is to have room for the second.
+        // The first part needs room for the second.
         let most = if bursts { BURST_MTU } else { settings.mtu };
         let room = (this.joiner.expected() + MOST_HEADERS).min(most).max(len);
         let mut packet = this.spares.take_for(room, &this.stack.pool);
         let octets = packet.resize(len);
         let result = f(octets);
         let sent_to = this.window_fixup.sent_to;
-        this.window_fixup.leaving(octets, checksums);
+        this.window_fixup.fix_outgoing(octets, checksums);
         let again = this.window_fixup.sent_to == sent_to;
         let mut cut = 0;
         let mut longest = octets.len();

@@ -1,4 +1,4 @@
-//! Hosts in memory whose packets somebody else carries: a switch of one's own, a simulator.
+//! In-memory hosts whose packets are carried by other code, such as a switch or a simulator.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,27 +10,28 @@ use super::packet::{Packet, Pool};
 use super::stack::Stack;
 use crate::LlpError;
 
-/// Carries the packets of one host away. What becomes of them is its own affair: they may be lost, delayed, doubled,
-/// damaged. Those for a host in memory come to it by [`MemoryNetwork::deliver`], when nothing of that host is
-/// under way in this thread: not from within [`carry`](Self::carry).
+/// Carries the packets of one host. It may lose, delay, duplicate or damage them. It hands packets
+/// for an in-memory host to [`MemoryNetwork::deliver`], but not from within [`carry`](Self::carry):
+/// no call of that host may be in progress in the same thread.
 pub trait Carrier: Send + Sync {
-    /// The host sends this IP packet.
+    /// Takes an IP packet that the host sends.
     fn carry(&self, packet: &[u8]);
-    /// Whether there is a way to this address.
+    /// Returns true if there is a route to this address.
     fn reaches(&self, to: IpAddr) -> bool;
 }
 
 impl MemoryNetwork {
-    /// A host with the first of the two sets of addresses, whose packets `carrier` takes. It reaches itself without it.
+    /// Creates a host with the first of the two sets of addresses. `carrier` takes its packets,
+    /// except those to itself.
     ///
     /// # Errors
-    /// [`LlpError::Misuse`] when a setting is out of its range; also for faults and a capture, which are matters of
-    /// the carrier.
+    /// [`LlpError::Misuse`] if a setting is out of range, and if faults or a capture are set,
+    /// because these are up to the carrier.
     pub fn host(settings: &MemorySettings, carrier: Arc<dyn Carrier>) -> Result<Self, LlpError> {
         if settings.faults.is_some() || settings.capture.is_some() {
             return Err(LlpError::Misuse {
                 op: "make a host in memory",
-                why: "faults and captures are matters of who carries its packets",
+                why: "faults and captures are up to the carrier of its packets",
             });
         }
         let pool = Arc::new(Pool::new(settings.mtu));
@@ -49,7 +50,8 @@ impl MemoryNetwork {
         Ok(Self::of(stack))
     }
 
-    /// An IP packet arrives over the link. One that is for nobody here, or is none, is dropped.
+    /// Processes an IP packet that arrives over the link. A malformed packet, or one for another
+    /// host, is dropped.
     pub fn deliver(&self, packet: &[u8]) {
         let stack = self.stack();
         let mut copy = stack.pool.take_one();
@@ -57,13 +59,13 @@ impl MemoryNetwork {
         stack.receive(copy, &mut Route::default());
     }
 
-    /// From now on no packet of the connections that there are is longer than this, as when a router says so by ICMP
-    /// (RFC 1191).
+    /// Limits the packets of all current connections to this length, as after an ICMP message of a
+    /// router (RFC 1191).
     pub fn limit_mtu(&self, mtu: usize) {
         self.stack().limit_mtu(mtu);
     }
 
-    /// How many connections the host has, in whatever state but those that are closed and linger (TIME-WAIT).
+    /// Number of connections in any state, without those that are closed and linger (TIME-WAIT).
     #[must_use]
     pub fn connections(&self) -> usize {
         self.stack().connections()
@@ -93,19 +95,19 @@ impl Link for ExternalLink {
         None
     }
 
-    fn is_full(&self, _route: &Route, _sender: &Arc<Mailbox>) -> bool {
-        // What it cannot hold it drops.
+    fn subscribe_if_full(&self, _route: &Route, _sender: &Arc<Mailbox>) -> bool {
+        // The carrier drops packets that it cannot hold.
         false
     }
 
     fn poll(&self, _stack: &Stack) {
-        // Who carries delivers.
+        // The carrier calls `deliver` itself.
     }
 
     fn close(&self) {}
 
     fn describe(&self) -> String {
-        "memory, carried".to_owned()
+        "memory, external link".to_owned()
     }
 }
 
@@ -116,7 +118,7 @@ mod tests {
     use parking_lot::Mutex;
     use std::time::Duration;
 
-    /// Keeps what is sent until the test hands it on.
+    /// Keeps packets until the test forwards them.
     #[derive(Default)]
     struct Kept(Mutex<Vec<Vec<u8>>>);
 
@@ -175,8 +177,8 @@ mod tests {
         assert_eq!((a.connections(), b.connections()), (0, 0));
     }
 
-    /// Found by the simulator: a damaged SYN to a port where somebody listens, that had lost its flag, was answered by a
-    /// reset, and the peer was told that nobody listens.
+    /// Found by the simulator: a damaged SYN for a listening port had lost its SYN flag. The answer
+    /// was a reset, and the peer was told that nothing listens.
     #[test]
     fn a_damaged_segment_is_neither_answered_nor_a_connection() {
         let ((a, from_a), (b, from_b)) = (host(0), host(1));

@@ -1,4 +1,4 @@
-//! Faults on a link: packets that are lost, doubled, overtaken or damaged, from a seed.
+//! Faults on a link: lost, duplicated, reordered and damaged packets, from a seed.
 
 use std::mem;
 use std::net::IpAddr;
@@ -12,25 +12,25 @@ use super::stack::{Link, Route, Stack};
 use crate::LlpError;
 use crate::setters::setters;
 
-/// The most packets that overtake one that is held back.
+/// Largest number of packets that overtake one that is held back.
 const OVERTAKING: u8 = 3;
 
-/// What befalls IP packets on a link, each with its own probability per packet, 0 to 1. The same
-/// seed and the same sequence of packets make the same decisions. By default nothing befalls any.
+/// Faults of IP packets on a link, each with its own probability per packet, 0 to 1. The same seed
+/// and the same sequence of packets lead to the same faults. By default there are none.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 #[non_exhaustive]
 pub struct FaultSettings {
-    /// Where the random numbers start.
+    /// Seed of the random numbers.
     pub seed: u64,
-    /// A packet is dropped.
+    /// Probability that a packet is dropped.
     pub loss: f64,
-    /// A packet arrives twice.
+    /// Probability that a packet arrives twice.
     pub duplicate: f64,
-    /// A packet is held back until 1 to 3 others have passed or were dropped. When none follows, it
-    /// stays: TCP sends it again.
+    /// Probability that a packet is held back until 1 to 3 others have passed or were dropped. If
+    /// none follows, it is never delivered, and TCP sends it again.
     pub reorder: f64,
-    /// One bit of a packet is flipped. TCP's checksum finds every such packet, and TCP drops it: on
-    /// a link that corrupts, checksums are on.
+    /// Probability that one bit of a packet is flipped. TCP's checksum detects every such packet,
+    /// and TCP drops it: checksums are on for a link that corrupts.
     pub corrupt: f64,
 }
 
@@ -42,7 +42,7 @@ setters! { const FaultSettings {
     corrupt: f64,
 } }
 
-/// How often a link did what [`FaultSettings`] asks for.
+/// Number of faults of a link, by kind. See [`FaultSettings`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct FaultCounts {
@@ -50,7 +50,7 @@ pub struct FaultCounts {
     pub packets: u64,
     /// Packets that were dropped.
     pub lost: u64,
-    /// Packets that were sent on twice.
+    /// Packets that were delivered twice.
     pub duplicated: u64,
     /// Packets that were held back.
     pub reordered: u64,
@@ -58,24 +58,24 @@ pub struct FaultCounts {
     pub corrupted: u64,
 }
 
-/// Which packet comes out.
+/// Origin of a packet that leaves the injector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Came {
-    /// The one that went in, or its double.
+    /// The packet that entered, or its duplicate.
     Now,
-    /// One that was held back.
+    /// A packet that was held back.
     Earlier,
 }
 
 impl FaultSettings {
-    /// Whether any fault can happen.
+    /// Returns true if any fault can happen.
     pub(crate) fn any(&self) -> bool {
         [self.loss, self.duplicate, self.reorder, self.corrupt]
             .iter()
             .any(|probability| *probability > 0.0)
     }
 
-    /// Refuses what is no probability; `op` is what cannot be done with it.
+    /// Returns an error if a value is no probability. `op` names the operation for the message.
     pub(crate) fn check(&self, op: &'static str) -> Result<(), LlpError> {
         let all = [self.loss, self.duplicate, self.reorder, self.corrupt];
         if all.iter().all(|p| (0.0..=1.0).contains(p)) {
@@ -88,8 +88,7 @@ impl FaultSettings {
     }
 }
 
-/// One direction of a link that has faults. Its lock is a leaf: what comes out is handed on after
-/// it was released.
+/// One direction of a link with faults. Packets are passed on after its lock was released.
 pub(crate) struct FaultInjector(Mutex<Faults>);
 
 struct Faults {
@@ -99,16 +98,16 @@ struct Faults {
     held: Vec<Held>,
 }
 
-/// A packet that is held back, and how many more have to pass before it goes on.
+/// A packet that is held back, and the number of packets that still have to pass it.
 struct Held {
     packet: Packet,
     behind: u8,
 }
 
 impl FaultInjector {
-    /// For checked settings; each direction of a link needs a number of its own.
+    /// Creates an injector for checked settings. Each direction of a link needs a different number.
     pub(crate) fn new(settings: FaultSettings, direction: u64) -> Self {
-        // The first number of one generator is the seed of the other: any two seeds do.
+        // One generator makes the seed of the other, so similar seeds give different numbers.
         let seed = fastrand::Rng::with_seed(settings.seed).u64(..);
         Self(Mutex::new(Faults {
             settings,
@@ -118,8 +117,8 @@ impl FaultInjector {
         }))
     }
 
-    /// Takes a packet, and gives `out` what goes on: none, this one once or twice, and those held
-    /// back whose time has come.
+    /// Takes a packet, and calls `out` for every packet to pass on: this one never, once or twice,
+    /// and held packets that are due.
     pub(crate) fn pass(&self, packet: Packet, pool: &Pool, out: &mut dyn FnMut(Packet, Came)) {
         let (now, double, earlier) = {
             let mut faults = self.0.lock();
@@ -135,14 +134,14 @@ impl FaultInjector {
         }
     }
 
-    /// What it did so far.
+    /// Number of faults so far.
     pub(crate) fn counts(&self) -> FaultCounts {
         self.0.lock().counts
     }
 }
 
 impl Faults {
-    /// One more packet passes those that are held back; gives those that it was the last for.
+    /// Counts a packet that passes the held ones. Returns those that are due.
     fn release(&mut self) -> Vec<Packet> {
         let mut due = Vec::new();
         for mut held in mem::take(&mut self.held) {
@@ -156,7 +155,7 @@ impl Faults {
         due
     }
 
-    /// What becomes of a packet: what goes on at once, and its double.
+    /// Decides the faults of a packet. Returns the packet to pass on, and its duplicate.
     fn fate(&mut self, mut packet: Packet, pool: &Pool) -> (Option<Packet>, Option<Packet>) {
         let FaultSettings {
             loss,
@@ -165,7 +164,7 @@ impl Faults {
             corrupt,
             ..
         } = self.settings;
-        // So many numbers a packet, whatever is made of them.
+        // Every packet draws the same number of random numbers, whatever happens to it.
         let random = &mut self.random;
         let [lost, corrupted, duplicated, reordered] =
             [loss, corrupt, duplicate, reorder].map(|probability| random.f64() < probability);
@@ -194,7 +193,7 @@ impl Faults {
     }
 }
 
-/// Flips one of all bits.
+/// Flips the bit with this number, modulo the number of bits.
 fn flip(octets: &mut [u8], number: u64) {
     let bits = octets.len() as u64 * 8;
     let bit = number.checked_rem(bits).unwrap_or(0);
@@ -204,7 +203,7 @@ fn flip(octets: &mut [u8], number: u64) {
     }
 }
 
-/// A link with faults in what it sends.
+/// A link with faults in its outgoing packets.
 pub(crate) struct FaultyLink<L> {
     pub(crate) inner: L,
     pub(crate) injector: Arc<FaultInjector>,
@@ -216,7 +215,7 @@ impl<L: Link> Link for FaultyLink<L> {
         self.injector
             .pass(packet, &self.pool, &mut |packet, came| match came {
                 Came::Now => self.inner.send(packet, route),
-                // It may be another connection's.
+                // It may belong to another connection.
                 Came::Earlier => self.inner.send(packet, &mut Route::default()),
             });
     }
@@ -233,8 +232,8 @@ impl<L: Link> Link for FaultyLink<L> {
         self.inner.source_for(to)
     }
 
-    fn is_full(&self, route: &Route, sender: &Arc<Mailbox>) -> bool {
-        self.inner.is_full(route, sender)
+    fn subscribe_if_full(&self, route: &Route, sender: &Arc<Mailbox>) -> bool {
+        self.inner.subscribe_if_full(route, sender)
     }
 
     fn poll(&self, stack: &Stack) {
@@ -264,7 +263,7 @@ mod tests {
         packet
     }
 
-    /// What comes out of `count` packets, by the first byte of each.
+    /// Passes `count` packets. Returns the first byte of each packet that came out.
     fn passed(settings: FaultSettings, direction: u64, count: u8) -> (Vec<u8>, FaultCounts) {
         let injector = FaultInjector::new(settings, direction);
         let pool = Pool::new(40);
@@ -336,14 +335,14 @@ mod tests {
         assert!(counts.reordered > 0);
         let mut late = std::collections::BTreeSet::<u8>::new();
         for (at, number) in out.iter().enumerate() {
-            // Those that went in later and came out before.
+            // Packets that entered later and came out earlier.
             let overtook = out[..at].iter().filter(|other| *other > number).count();
             assert!(overtook <= 3, "{number}: {out:?}");
             late.extend((overtook > 0).then_some(number));
         }
         assert!(late.len() > 20, "{out:?}");
         let missing = 200 - out.len();
-        assert!(missing <= 3, "only the last ones are still held: {missing}");
+        assert!(missing <= 3, "more than the last ones are held: {missing}");
     }
 
     #[test]
@@ -356,7 +355,7 @@ mod tests {
             0,
         );
         let pool = Pool::new(40);
-        injector.pass(numbered(1), &pool, &mut |_, _| panic!("it is held"));
+        injector.pass(numbered(1), &pool, &mut |_, _| panic!("it is not held"));
         injector.0.lock().settings.loss = 1.0;
         let mut out = Vec::new();
         for _ in 0..3 {

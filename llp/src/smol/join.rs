@@ -1,24 +1,24 @@
-//! Makes one segment again of two that smoltcp made only because its send buffer is a ring.
+//! Joins two segments that smoltcp made only because its send buffer is a ring.
 //!
-//! smoltcp 0.14 sends bytes that lie next to each other. Where the ring ends in the middle of a
-//! segment, it cuts there, once in every round of the buffer, and with it an FPDU. Both parts are
-//! made one right after the other, so that the first can wait for the second.
+//! smoltcp 0.14 sends contiguous bytes. If the ring ends in the middle of a segment, it cuts the
+//! segment there, and an FPDU with it, once per round of the buffer. Both parts are made in direct
+//! succession, so the first can wait for the second.
 
 use smoltcp::wire::{IpAddress, IpVersion, Ipv4Packet, Ipv6Packet, TcpPacket};
 
 use super::packet::Packet;
 
-/// The parts of one segment.
+/// Parts of one segment.
 #[derive(Default)]
 pub(crate) struct Joiner {
-    /// Bytes of data that the segment is to carry; 0 when nothing is expected.
+    /// Bytes of data in the announced segment, or 0 if none is announced.
     expected: usize,
     first: Option<Packet>,
-    /// The buffer of a part that went into the other.
+    /// Buffer of a part whose bytes were copied to the other part.
     used: Option<Packet>,
 }
 
-/// Where the TCP header and the data begin in a packet as smoltcp makes it.
+/// Offsets of the TCP header and of the data in a packet made by smoltcp.
 fn layout(packet: &[u8]) -> Option<(usize, usize)> {
     let tcp = match IpVersion::of_packet(packet).ok()? {
         IpVersion::Ipv4 => usize::from(packet.first()? & 0xf) * 4,
@@ -28,44 +28,44 @@ fn layout(packet: &[u8]) -> Option<(usize, usize)> {
     (data <= packet.len()).then_some((tcp, data))
 }
 
-/// Bytes of data in a packet.
+/// Number of data bytes in a packet.
 pub(crate) fn data_of(packet: &Packet) -> usize {
     layout(packet.octets()).map_or(0, |(_, at)| packet.octets().len() - at)
 }
 
 impl Joiner {
-    /// The next data that leaves belongs to a segment of so many bytes.
+    /// Announces that the next data belongs to a segment of `octets` bytes.
     pub(crate) fn expect(&mut self, octets: usize) {
         self.expected = octets;
     }
 
-    /// Whether a segment is expected.
+    /// Returns true if a segment is announced.
     pub(crate) fn expects(&self) -> bool {
         self.expected > 0
     }
 
-    /// Bytes of data of the segment that is expected; 0 without one.
+    /// Number of data bytes in the announced segment, or 0.
     pub(crate) fn expected(&self) -> usize {
         self.expected
     }
 
-    /// The buffer of a part that was joined to the other, if there is one.
+    /// Takes the buffer of a part that was joined to the other, if there is one.
     pub(crate) fn take_used(&mut self) -> Option<Packet> {
         self.used.take()
     }
 
-    /// Whether the first part waits for the second.
+    /// Returns true if the first part waits for the second.
     pub(crate) fn waits(&self) -> bool {
         self.first.is_some()
     }
 
-    /// Expects nothing any more, and gives the part that still waits.
+    /// Ends the announcement. Returns the part that still waits.
     pub(crate) fn finish(&mut self) -> Option<Packet> {
         self.expected = 0;
         self.first.take()
     }
 
-    /// Takes a packet that is about to leave; gives what leaves now, in order.
+    /// Takes an outgoing packet. Returns the packets to send now, in order.
     pub(crate) fn pass(&mut self, packet: Packet, checksums: bool) -> [Option<Packet>; 2] {
         if self.expected == 0 {
             return [Some(packet), None];
@@ -80,7 +80,7 @@ impl Joiner {
                 [None, None]
             }
             Some(mut first) => {
-                // What was sent again may come between, and fill a segment by itself.
+                // A retransmission may come between the parts, and fill a segment by itself.
                 let fits = data_of(&first) + data_of(&packet) <= self.expected;
                 if fits && join(&mut first, &packet, checksums).is_some() {
                     self.used = Some(packet);
@@ -93,8 +93,8 @@ impl Joiner {
     }
 }
 
-/// Puts the data of `second` behind that of `first`, with the header of `second`, which is the newer one. `None` and
-/// nothing changed when the one does not follow the other.
+/// Appends the data of `second` to `first`, with the header of `second`, which is the newer one.
+/// Returns `None`, and changes nothing, if one does not follow the other.
 fn join(first: &mut Packet, second: &Packet, checksums: bool) -> Option<()> {
     let (tcp_at, data_at) = layout(first.octets())?;
     let old = first.octets().len();

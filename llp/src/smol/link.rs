@@ -21,7 +21,7 @@ pub(crate) trait Link: Send + Sync {
     fn source_for(&self, to: IpAddr) -> Option<IpAddr>;
     /// Returns true if packets of the connection with the inbox `sender` have to wait. The signal
     /// of `sender` is then raised when they may be sent.
-    fn is_full(&self, route: &Route, sender: &Arc<Mailbox>) -> bool;
+    fn subscribe_if_full(&self, route: &Route, sender: &Arc<Mailbox>) -> bool;
     /// Takes in packets that arrived and hands them to `stack`. The driver of any connection calls
     /// it. Never waits for another thread that does the same.
     fn poll(&self, stack: &Stack);
@@ -59,9 +59,9 @@ impl Route {
     }
 
     /// Returns true if packets of the connection with the inbox `sender` have to wait.
-    pub(crate) fn is_full(&self, sender: &Arc<Mailbox>) -> bool {
+    pub(crate) fn subscribe_if_full(&self, sender: &Arc<Mailbox>) -> bool {
         self.inbox
             .as_ref()
-            .is_some_and(|inbox| inbox.is_full(sender))
+            .is_some_and(|inbox| inbox.subscribe_if_full(sender))
     }
 }

@@ -1,5 +1,4 @@
-//! Takes connections: each SYN begins a connection of its own, which the listener drives through
-//! its handshake.
+//! Accepts connections. Each SYN begins a connection, and the listener drives its handshake.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -21,9 +20,9 @@ use crate::{Llp, LlpError, LlpListener};
 pub(crate) struct SmolListener {
     port: SmolPort,
     backlog: Arc<Backlog>,
-    /// In their handshake.
+    /// Connections in their handshake.
     opening: Vec<SmolConnection>,
-    /// They stand and wait to be taken.
+    /// Connections that stand and wait to be accepted.
     ready: VecDeque<SmolConnection>,
 }
 
@@ -57,7 +56,7 @@ impl SmolListener {
                 return Err(error);
             }
         };
-        // A SYN that came twice belongs to the connection that the first one began.
+        // A repeated SYN belongs to the connection that the first one began.
         let mailbox = match &begun {
             Ok(connection) => connection.mailbox(),
             Err(other) => other,
@@ -69,7 +68,7 @@ impl SmolListener {
         Ok(())
     }
 
-    /// Drives the handshakes, and sorts out those that ended.
+    /// Drives the handshakes, and moves or drops those that ended.
     fn advance(&mut self) {
         let mut index = 0;
         while let Some(connection) = self.opening.get_mut(index) {

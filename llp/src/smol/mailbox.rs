@@ -1,4 +1,4 @@
-//! Where packets for one connection wait until somebody drives it.
+//! Inbox of a connection, where packets wait until the connection is driven.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -11,57 +11,59 @@ use super::packet::{Packet, Pool};
 use super::signal::Signal;
 use crate::LlpError;
 
-/// How many packets an inbox of any size takes beyond what makes it full.
+/// Number of packets accepted above twice the packet bound.
 const ANSWERS: usize = 64;
 
 /// A bounded inbox with a signal. Any thread delivers; the owner of the connection takes.
 ///
-/// It has two bounds. From the first on, [`is_full`](Self::is_full) tells the sender to hold its
-/// packets back, as the queue of a network card does, and its signal is raised once there is room
-/// again. Without that, a run of small segments which nobody takes in would overflow any inbox
-/// long before the window of TCP stops the sender, and each loss costs a second. Only what is sent
-/// without asking (answers to what arrives) gets past it, and is dropped at the second bound, which
-/// is well above the first.
+/// It has two bounds. At the first one, [`subscribe_if_full`](Self::subscribe_if_full) tells the
+/// sender to hold its packets back, as the queue of a network card does. The sender's signal is
+/// raised when there is room again. Without this, small segments that are not read would overflow
+/// any inbox long before TCP's window stops the sender, and each loss costs a second.
 ///
-/// Both count packets, and the bytes of the buffers that these are in, whatever of them they fill: a peer on the other
-/// side of a wire chooses how long its packets are.
+/// Only packets that are sent without this check (answers to arrivals) can exceed the first bound.
+/// They are dropped at the second one, which is well above it.
+///
+/// Both bounds count packets, and the sizes of their buffers, however full these are. A peer on a
+/// wire chooses the length of its packets.
 pub(crate) struct Mailbox {
     queue: Mutex<Queue>,
-    /// How many packets wait; a hint that saves a lock.
+    /// Number of waiting packets; a hint that saves a lock.
     waiting: AtomicUsize,
-    /// The bytes of their buffers; a hint as well.
+    /// Total size of their buffers; a hint as well.
     octets: AtomicUsize,
     bounds: Bounds,
     pool: Arc<Pool>,
     pub(crate) signal: Signal,
-    /// The longest IP packet that passes the whole path, as far as routers have told;
-    /// `usize::MAX` while nothing is known.
+    /// Longest IP packet that passes the whole path, according to routers. `usize::MAX` if nothing
+    /// is known.
     pub(crate) path_mtu: AtomicUsize,
-    /// The sequence number behind what was sent so far, with [`SENT`] above it once there is one.
+    /// Sequence number after everything sent so far. [`SENT`] is set in it once it is valid.
     sent: AtomicU64,
     notice: Mutex<Option<Notice>>,
-    /// A hint that saves the lock of the notice.
+    /// Hint that a notice is present, which saves its lock.
     noticed: AtomicBool,
 }
 
-/// The bit of `sent` that says that the rest of it means something.
+/// Bit of `sent` that marks its other bits as valid.
 const SENT: u64 = 1 << 32;
 
-/// What a connection has to know beyond the packets that arrive for it.
+/// News for a connection beyond the packets that arrive for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Notice {
-    /// It ends with this error, whatever its stage.
+    /// The connection ends with this error, in every stage.
     End(LlpError),
-    /// It ends with this error unless it stands already.
+    /// The connection ends with this error unless it stands already.
     EndHandshake(LlpError),
 }
 
-/// What makes an inbox full.
+/// Bounds of an inbox.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
-    /// Packets from which on senders hold back. Somewhat above twice that, what still comes is dropped.
+    /// Number of packets at which senders hold back. Somewhat above twice this number, packets are
+    /// dropped.
     pub(crate) packets: usize,
-    /// Bytes beyond which what comes is dropped. From half of that on, senders hold back.
+    /// Total size in bytes above which packets are dropped. At half of it, senders hold back.
     pub(crate) octets: usize,
 }
 
@@ -78,19 +80,20 @@ impl Bounds {
 
 struct Queue {
     packets: VecDeque<Packet>,
-    /// The bytes of their buffers.
+    /// Total size of the packets' buffers.
     octets: usize,
-    /// Raised as well, while a listener drives the connection through its handshake.
+    /// Signal of the listener that drives the handshake, to be raised as well.
     parent: Option<Arc<Signal>>,
-    /// Whom to tell when there is room again.
+    /// Sender to notify when there is room again.
     held_back: Option<Arc<Mailbox>>,
-    /// The owner looks here in a moment, without being told.
+    /// The owner checks the inbox in a moment, without a signal.
     attended: bool,
     closed: bool,
 }
 
 impl Mailbox {
-    /// With these bounds; `parent` is the signal of the listener it begins at.
+    /// Creates an inbox with these bounds. `parent` is the signal of the listener that begins the
+    /// connection.
     pub(crate) fn new(
         bounds: Bounds,
         pool: Arc<Pool>,
@@ -118,7 +121,7 @@ impl Mailbox {
         })
     }
 
-    /// One that is nobody's.
+    /// Creates an inbox without a connection.
     #[cfg(test)]
     pub(crate) fn alone() -> Result<Self, LlpError> {
         let bounds = Bounds {
@@ -128,8 +131,8 @@ impl Mailbox {
         Self::new(bounds, Arc::new(Pool::new(64)), None)
     }
 
-    /// Leaves word for the connection and raises its signal. What ends it in any stage counts for
-    /// more than what does so in one.
+    /// Leaves a notice for the connection and raises its signal. A notice that ends it in every
+    /// stage takes precedence.
     pub(crate) fn notify(&self, notice: Notice) {
         {
             let mut slot = self.notice.lock();
@@ -141,7 +144,7 @@ impl Mailbox {
         self.raise();
     }
 
-    /// The word that was left, if any.
+    /// Takes the notice, if there is one.
     pub(crate) fn take_notice(&self) -> Option<Notice> {
         if !self.noticed.swap(false, Ordering::AcqRel) {
             return None;
@@ -149,7 +152,7 @@ impl Mailbox {
         self.notice.lock().take()
     }
 
-    /// Notes that the path takes no longer packets than this; gives whether that is news.
+    /// Limits the packet length because of the path. Returns true if the limit is new.
     pub(crate) fn limit_mtu(&self, mtu: usize) -> bool {
         let news = self.path_mtu.fetch_min(mtu, Ordering::AcqRel) > mtu;
         if news {
@@ -158,12 +161,12 @@ impl Mailbox {
         news
     }
 
-    /// Whether packets wait, or a notice.
+    /// Returns true if packets or a notice wait.
     pub(crate) fn has_news(&self) -> bool {
         self.has_packets() || self.noticed.load(Ordering::Acquire)
     }
 
-    /// Notes that bytes up to the sequence number `end` were sent.
+    /// Records that bytes up to the sequence number `end` were sent.
     pub(crate) fn note_sent(&self, end: u32) {
         // Only the owner of the connection writes here.
         let before = self.sent.load(Ordering::Relaxed);
@@ -174,8 +177,8 @@ impl Mailbox {
         }
     }
 
-    /// Whether `seq` may be that of a segment that is under way, when at most `window` bytes are:
-    /// what somebody who does not see the connection could only guess (RFC 5927 section 4.1).
+    /// Returns true if `seq` can belong to a segment in flight, if at most `window` bytes are. An
+    /// attacker who does not see the connection could only guess it (RFC 5927 section 4.1).
     pub(crate) fn is_under_way(&self, seq: u32, window: usize) -> bool {
         let sent = self.sent.load(Ordering::Acquire);
         let back = u32::try_from(sent & !SENT).map(|end| end.wrapping_sub(seq));
@@ -185,8 +188,8 @@ impl Mailbox {
             })
     }
 
-    /// Puts a packet in, or drops it when the inbox is full, as a link does with what it cannot
-    /// hold. Gives it back when the connection is gone: somebody else may want it.
+    /// Adds a packet, or drops it if the inbox is full, as a link does. Returns it if the
+    /// connection is gone and another one may want it.
     pub(crate) fn deliver(&self, packet: Packet) -> Result<(), Packet> {
         let (parent, attended) = {
             let mut queue = self.queue.lock();
@@ -215,16 +218,17 @@ impl Mailbox {
         Ok(())
     }
 
-    /// Runs `poll`, during which packets come without a signal: the owner, who calls this, has to look for them then.
+    /// Runs `poll` and suppresses the signal for packets that arrive meanwhile. The caller owns the
+    /// connection and has to check for them afterwards.
     pub(crate) fn attend(&self, poll: impl FnOnce()) {
         self.queue.lock().attended = true;
         poll();
         self.queue.lock().attended = false;
     }
 
-    /// Whether a sender has to hold its packets back. If so, the signal of `sender` is raised when
-    /// there is room again.
-    pub(crate) fn is_full(&self, sender: &Arc<Mailbox>) -> bool {
+    /// Returns true if a sender has to hold its packets back. The signal of `sender` is then raised
+    /// when there is room again.
+    pub(crate) fn subscribe_if_full(&self, sender: &Arc<Mailbox>) -> bool {
         let waiting = self.waiting.load(Ordering::Acquire);
         let octets = self.octets.load(Ordering::Relaxed);
         if !self.bounds.are_reached(waiting, octets) {
@@ -238,12 +242,12 @@ impl Mailbox {
         full
     }
 
-    /// Whether packets wait.
+    /// Returns true if packets wait.
     pub(crate) fn has_packets(&self) -> bool {
         self.waiting.load(Ordering::Acquire) > 0
     }
 
-    /// Takes all packets, by exchanging the queue for an empty one.
+    /// Takes all packets, by swapping the queue with an empty one.
     pub(crate) fn take(&self, empty: &mut VecDeque<Packet>) {
         debug_assert!(empty.is_empty());
         let held_back = {
@@ -259,7 +263,7 @@ impl Mailbox {
         }
     }
 
-    /// Raises the signals of those who drive the connection.
+    /// Raises the signals of the connection and of its listener.
     pub(crate) fn raise(&self) {
         let parent = self.queue.lock().parent.clone();
         self.signal.raise();
@@ -268,14 +272,14 @@ impl Mailbox {
         }
     }
 
-    /// From now on only the connection's own signal counts; it is raised, so that the new owner
-    /// looks at what the listener's driving has brought already.
+    /// Detaches the connection from its listener's signal. Its own signal is raised, so that the
+    /// new owner processes what arrived before.
     pub(crate) fn leave_listener(&self) {
         self.queue.lock().parent = None;
         self.signal.raise();
     }
 
-    /// Takes no more packets, and gives those that wait.
+    /// Closes the inbox. Returns the packets that wait.
     pub(crate) fn close(&self) -> VecDeque<Packet> {
         let (left, held_back) = {
             let mut queue = self.queue.lock();
@@ -343,7 +347,7 @@ mod tests {
     fn an_inbox_holds_no_more_octets_of_buffers_than_its_bound() {
         let (mailbox, sender) = (bounded(1000, 300_000), Arc::new(mailbox(1)));
         let short = || {
-            // Few bytes in a large buffer count as the buffer does.
+            // A few bytes in a large buffer count as the whole buffer.
             let mut packet = Packet::new(65_536);
             packet.resize(40);
             packet
@@ -351,37 +355,37 @@ mod tests {
         let full: Vec<bool> = (0..100)
             .map(|_| {
                 assert!(mailbox.deliver(short()).is_ok());
-                mailbox.is_full(&sender)
+                mailbox.subscribe_if_full(&sender)
             })
             .collect();
         assert_eq!(full[..4], [false, false, true, true]);
         let mut taken = VecDeque::new();
         mailbox.take(&mut taken);
         assert_eq!(taken.len(), 4);
-        assert!(sender.signal.is_raised() && !mailbox.is_full(&sender));
+        assert!(sender.signal.is_raised() && !mailbox.subscribe_if_full(&sender));
         assert!(mailbox.deliver(short()).is_ok() && mailbox.has_packets());
     }
 
     #[test]
     fn a_sender_that_was_held_back_is_told_when_there_is_room() {
         let (full, sender) = (mailbox(1), Arc::new(mailbox(1)));
-        assert!(!full.is_full(&sender));
+        assert!(!full.subscribe_if_full(&sender));
         assert!(full.deliver(numbered(1)).is_ok());
-        assert!(full.is_full(&sender));
+        assert!(full.subscribe_if_full(&sender));
         assert!(!sender.signal.is_raised());
         full.take(&mut VecDeque::new());
         assert!(sender.signal.is_raised());
-        assert!(!full.is_full(&sender));
+        assert!(!full.subscribe_if_full(&sender));
     }
 
     #[test]
     fn a_sender_that_was_held_back_is_told_when_the_inbox_closes() {
         let (full, sender) = (mailbox(1), Arc::new(mailbox(1)));
         assert!(full.deliver(numbered(1)).is_ok());
-        assert!(full.is_full(&sender));
+        assert!(full.subscribe_if_full(&sender));
         full.close();
         assert!(sender.signal.is_raised());
-        assert!(!full.is_full(&sender));
+        assert!(!full.subscribe_if_full(&sender));
     }
 
     #[test]

@@ -18,50 +18,54 @@ use super::stack::{Link, Route, Stack};
 use crate::setters::setters;
 use crate::{BoundPort, Llp, LlpError, LlpListener, Network, NetworkInfo};
 
-/// What may be set for a pair of in-memory hosts; both have the same.
+/// Settings of a pair of in-memory hosts. Both hosts have the same.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct MemorySettings {
-    /// The largest IP packet in bytes, 576 to 65535; 1500 by default. Below 1280 the hosts have no
-    /// IPv6 addresses: IPv6 does not work there.
+    /// Largest IP packet in bytes, 576 to 65535; 1500 by default. Below 1280 the hosts have no IPv6
+    /// addresses, because IPv6 does not work with so small an MTU.
     pub mtu: usize,
-    /// Bytes that each connection holds for its reader, which is the largest window it offers;
-    /// 256 KiB by default. Its memory is only touched as it is used, as far as the allocator gives pages that are
-    /// zero already (glibc's clears up to half of a buffer where it takes it from the heap, as it may from some thousand connections on).
+    /// Size in bytes of each connection's receive buffer, which is the largest window that it
+    /// offers; 256 KiB by default. Its pages are only touched when they are used, if the allocator
+    /// provides zeroed pages. (glibc clears up to half of a buffer that it takes from the heap,
+    /// which can happen from some thousand connections on.)
     pub receive_buffer: usize,
-    /// Bytes that each connection holds until the peer has acknowledged them; 256 KiB by default.
+    /// Size in bytes of each connection's send buffer, which holds bytes until the peer has
+    /// acknowledged them; 256 KiB by default.
     pub send_buffer: usize,
-    /// Packets that may wait for one connection before its peer holds more of them back; 256 by
-    /// default. Well beyond it, what still comes is dropped.
+    /// Packets that may wait for one connection before its peer holds back more; 256 by default.
+    /// Packets well beyond this number are dropped.
     pub inbox: usize,
-    /// What to do about loss; nothing, by default.
+    /// Congestion control; none by default.
     pub congestion: Congestion,
-    /// Whether what is lost is sent again as soon as repeated acknowledgements or a late answer show it, and not when smoltcp does, mostly
-    /// by a timer of a second. Off by default: where an end of the connection is late by two milliseconds
-    /// because its processor is busy, segments are sent twice.
+    /// Send lost bytes again as soon as repeated acknowledgements or a late answer show the loss.
+    /// Otherwise smoltcp does so, mostly after a timer of a second. Off by default: if one end is
+    /// delayed by two milliseconds because its processor is busy, segments are sent twice.
     pub early_recovery: bool,
-    /// Whether checksums are computed and verified. Off by default: memory damages nothing. With a
-    /// capture they are on, so that what reads it sees valid packets, and on a link that corrupts.
+    /// Compute and verify checksums. Off by default, because memory damages nothing. They are on
+    /// with a capture, so that its readers see valid packets, and on a link that corrupts.
     pub checksums: bool,
-    /// How long an acknowledgement waits for data to travel with. `None`, the default: it does not
-    /// wait. With congestion control, waiting makes the start of a transfer slow. The peer is taken to wait as long:
-    /// where it waits longer, a last segment is sent twice.
+    /// Time that an acknowledgement waits for data to be sent with it. `None` (the default) means
+    /// that it does not wait. With congestion control, waiting slows down the start of a transfer.
+    /// The peer is assumed to wait equally long; if it waits longer, last segments are sent twice.
     pub ack_delay: Option<Duration>,
-    /// How long a handshake may take before it is [`LlpError::TimedOut`]; 60 s by default.
+    /// Longest time of a handshake before it fails with [`LlpError::TimedOut`]; 60 s by default.
     pub connect_timeout: Duration,
-    /// The addresses of the first and of the second host: 192.0.2.1 and 2001:db8::1, and the same
-    /// with 2, by default. The first one of a family is the source of connections.
+    /// Addresses of the first and of the second host. The default is 192.0.2.1 and 2001:db8::1 for
+    /// the first, and the same with 2 for the second. The first address of a family is the source
+    /// of connections.
     pub addresses: [Vec<IpAddr>; 2],
-    /// Where every packet on the link is recorded, once, as raw IP: outbound those of the first
-    /// host, inbound those of the second. With faults, what is left after them is recorded.
+    /// Capture of every packet on the link, once, as raw IP. Packets of the first host are
+    /// outbound, those of the second inbound. Faults take effect before the capture.
     pub capture: Option<Capture>,
-    /// What befalls packets on the link; each direction draws its own numbers from the seed.
-    /// Nothing, by default. A packet that a host sends to itself is not on the link.
+    /// Faults of packets on the link; none by default. Each direction derives its own numbers from
+    /// the seed. Packets that a host sends to itself are not on the link.
     pub faults: Option<FaultSettings>,
-    /// The clock that the timers of TCP run by.
+    /// Clock for TCP's timers.
     pub clock: Arc<dyn Clock>,
-    /// What initial sequence numbers and local ports come from, **for simulation alone**: they can be foreseen then.
-    /// Each host draws its own numbers from it. `None`, the default: the random numbers of the system.
+    /// Seed for initial sequence numbers and local ports, **only for simulation**, because it makes
+    /// them predictable. Each host derives its own numbers from it. `None`, the default, uses the
+    /// random numbers of the system.
     pub seed: Option<u64>,
 }
 
@@ -132,7 +136,7 @@ impl fmt::Debug for MemorySettings {
 }
 
 impl MemorySettings {
-    /// The settings of the first (0) or of the second host (1).
+    /// Settings of the first (0) or of the second host (1).
     pub(super) fn stack(&self, host: u64) -> Result<StackSettings, LlpError> {
         let corrupts = self.faults.is_some_and(|faults| faults.corrupt > 0.0);
         let settings = StackSettings {
@@ -140,7 +144,7 @@ impl MemorySettings {
             receive_buffer: self.receive_buffer,
             send_buffer: self.send_buffer,
             inbox: self.inbox,
-            // Both ends are in this process, and their buffers are of one size.
+            // Both ends are in this process, and all buffers have the same size.
             inbox_octets: usize::MAX,
             congestion: self.congestion,
             early_recovery: self.early_recovery,
@@ -169,7 +173,7 @@ impl MemorySettings {
             IpAddr::V6(v6) => !(v6.is_unspecified() || v6.is_multicast()),
         };
         if !host.iter().all(usable) {
-            let why = "an address of a host is not that of a single host";
+            let why = "an address of a host must be that of a single host";
             return Err(LlpError::Misuse {
                 op: "make an in-memory network",
                 why,
@@ -180,8 +184,8 @@ impl MemorySettings {
     }
 }
 
-/// One of two hosts at the ends of a link in memory, or a host whose packets somebody else carries
-/// ([`Self::host`]). Clones are the same host.
+/// One of two hosts at the ends of a link in memory, or a host whose packets a
+/// [`Carrier`](super::Carrier) takes ([`Self::host`]). Clones are the same host.
 #[derive(Clone)]
 pub struct MemoryNetwork {
     stack: Arc<Stack>,
@@ -200,10 +204,10 @@ impl MemoryNetwork {
         &self.stack
     }
 
-    /// Two hosts that reach each other, and themselves, and nothing else.
+    /// Creates two hosts that reach only each other and themselves.
     ///
     /// # Errors
-    /// [`LlpError::Misuse`] when a setting is out of its range.
+    /// [`LlpError::Misuse`] if a setting is out of range.
     pub fn pair(settings: &MemorySettings) -> Result<(Self, Self), LlpError> {
         let pool = Arc::new(Pool::new(settings.mtu));
         let tap = settings
@@ -247,13 +251,13 @@ impl MemoryNetwork {
         let [first, second] = &settings.addresses;
         let (first, peer_of_first) = host(first, Direction::Outbound)?;
         let (second, peer_of_second) = host(second, Direction::Inbound)?;
-        // Both were made above and are empty.
+        // Both cells were created above and are empty.
         let _ = peer_of_first.set(Arc::downgrade(&second.stack));
         let _ = peer_of_second.set(Arc::downgrade(&first.stack));
         Ok((first, second))
     }
 
-    /// What befell the packets of this host so far, if the link has faults.
+    /// Faults of this host's packets so far, if the link has faults.
     pub fn fault_counts(&self) -> Option<FaultCounts> {
         self.faults.as_ref().map(|injector| injector.counts())
     }
@@ -316,7 +320,7 @@ impl Link for MemoryLink {
         let Err(packet) = route.deliver(packet) else {
             return;
         };
-        // A host that is gone takes nothing, like one that is switched off.
+        // A host that is gone accepts nothing, like one that is switched off.
         if let Some(peer) = self.peer() {
             peer.receive(packet, route);
         }
@@ -334,13 +338,13 @@ impl Link for MemoryLink {
         None
     }
 
-    fn is_full(&self, _route: &Route, _sender: &Arc<Mailbox>) -> bool {
-        // The inbox at the other end is what fills up, and the route knows it.
+    fn subscribe_if_full(&self, _route: &Route, _sender: &Arc<Mailbox>) -> bool {
+        // The inbox at the other end fills up, and the route knows it.
         false
     }
 
     fn poll(&self, _stack: &Stack) {
-        // Who sends a packet puts it into the inbox it is for.
+        // The sender delivers each packet to its inbox directly.
     }
 
     fn close(&self) {}

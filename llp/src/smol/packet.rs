@@ -1,54 +1,54 @@
-//! IP packets on their way through memory, and the pool that their buffers come from.
+//! IP packets in memory, and the pool of their buffers.
 
 use parking_lot::Mutex;
 
-/// The most bytes that a pool keeps of buffers of the usual size for reuse; what comes back beyond
-/// is freed.
+/// Limit on the bytes that a pool keeps in buffers of the usual size. Buffers returned beyond it
+/// are freed.
 const POOL_OCTETS: usize = 16 << 20;
 
-/// The largest IP packet that anything here makes or takes: GSO makes them of up to 64 KiB.
+/// Largest IP packet that is made or accepted here. GSO makes packets of up to 64 KiB.
 pub(crate) const LARGEST: usize = 64 << 10;
 
-/// Buffers for packets that are longer than usual, where segments are cut and put together by the other side of a
-/// wire, and the most bytes that a pool keeps of each.
+/// Sizes of larger buffers, for a wire whose other side cuts and merges segments, and the limit on
+/// the bytes that a pool keeps of each size.
 const LARGER: [(usize, usize); 2] = [(16 << 10, 1 << 20), (LARGEST, 2 << 20)];
 
-/// How many buffers move between a connection and the pool at a time, so that the pool's lock is
-/// not taken for every packet.
+/// Number of buffers moved between a connection and the pool at a time, to avoid the pool's lock
+/// for every packet.
 const BATCH: usize = 32;
 
-/// One IP packet in a buffer that is used again and again. The buffer is initialised once and stays
-/// as long as it is; only the packet's length changes.
+/// An IP packet in a reusable buffer. The buffer is initialised once and keeps its size; only the
+/// packet's length changes.
 pub(crate) struct Packet {
     buffer: Box<[u8]>,
     len: usize,
     pub(crate) left: Left,
 }
 
-/// What is left to be done about a packet by the other side of a wire, or was left to us.
+/// Offloaded work on a packet: for the other side of a wire to do, or left to this side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Left {
     pub(crate) sums: Sums,
-    /// The TCP segment is to be cut into those of so many bytes of data; 0: it is to stay whole.
+    /// Data bytes of the segments that the TCP segment has to be cut into, or 0 to keep it whole.
     pub(crate) segment: u16,
 }
 
-/// How far the checksums of a packet are.
+/// State of a packet's checksums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Sums {
-    /// They are complete. Whether they are right is another matter.
+    /// Complete, but not necessarily correct.
     #[default]
-    Whole,
-    /// Who gave us the packet has verified them.
-    Vouched,
-    /// That of the transport is only begun: its field, `offset` bytes behind `start` in the packet, holds the sum of the
-    /// pseudo-header, and the bytes from `start` to the end are to be added. On a packet that arrived this means
-    /// that it was on no cable yet.
-    Begun { start: u16, offset: u16 },
+    Complete,
+    /// Verified by the sender of the packet on this host.
+    Verified,
+    /// The transport's checksum is partial. Its field, `offset` bytes after `start`, holds the sum
+    /// of the pseudo-header. The bytes from `start` to the end have to be added. A packet that
+    /// arrives in this state was never on a cable.
+    Partial { start: u16, offset: u16 },
 }
 
 impl Packet {
-    /// A buffer for packets of up to `capacity` bytes.
+    /// Creates a buffer for packets of up to `capacity` bytes.
     pub(crate) fn new(capacity: usize) -> Self {
         Self {
             buffer: vec![0; capacity].into_boxed_slice(),
@@ -57,30 +57,30 @@ impl Packet {
         }
     }
 
-    /// How many bytes it can have without a new buffer.
+    /// Length that the packet can have without a new buffer.
     pub(crate) fn capacity(&self) -> usize {
         self.buffer.len()
     }
 
-    /// The packet.
+    /// Bytes of the packet.
     pub(crate) fn octets(&self) -> &[u8] {
         self.buffer.get(..self.len).unwrap_or_default()
     }
 
-    /// The packet, to be changed.
+    /// Mutable bytes of the packet.
     pub(crate) fn octets_mut(&mut self) -> &mut [u8] {
         self.buffer.get_mut(..self.len).unwrap_or_default()
     }
 
-    /// Completes its checksums.
+    /// Completes a partial checksum.
     pub(crate) fn complete(&mut self) {
-        if let Sums::Begun { .. } = self.left.sums {
-            let sums = std::mem::replace(&mut self.left.sums, Sums::Vouched);
+        if let Sums::Partial { .. } = self.left.sums {
+            let sums = std::mem::replace(&mut self.left.sums, Sums::Verified);
             crate::wire::complete(self.octets_mut(), sums);
         }
     }
 
-    /// Makes it longer by `octets`, keeps what it has, and gives all of it.
+    /// Makes the packet longer by `octets` bytes, keeps its content, and returns all bytes.
     pub(crate) fn extend(&mut self, octets: usize) -> &mut [u8] {
         let len = self.len + octets;
         if self.buffer.len() < len {
@@ -92,8 +92,8 @@ impl Packet {
         self.octets_mut()
     }
 
-    /// Makes it `len` bytes long and gives them for writing; what they hold is left over from an
-    /// earlier packet.
+    /// Sets the length to `len` and returns the bytes for writing. They may hold data of an earlier
+    /// packet.
     pub(crate) fn resize(&mut self, len: usize) -> &mut [u8] {
         if self.buffer.len() < len {
             self.buffer = vec![0; len].into_boxed_slice();
@@ -103,14 +103,13 @@ impl Packet {
     }
 }
 
-/// The buffers of one link that are not in use, those of the usual size and larger ones.
+/// Unused buffers of one link, of the usual size and of the larger sizes.
 pub(crate) struct Pool {
     free: [Mutex<Free>; 1 + LARGER.len()],
     packet_octets: usize,
 }
 
-/// Buffers, and how many bytes they have together: those that a link fills can be longer than its
-/// MTU.
+/// Unused buffers, and their total size. Buffers filled by a link can be longer than its MTU.
 #[derive(Default)]
 struct Free {
     packets: Vec<Packet>,
@@ -138,7 +137,7 @@ impl Free {
 }
 
 impl Pool {
-    /// For packets of up to `packet_octets` each, as a rule.
+    /// Creates a pool whose usual buffers hold `packet_octets` bytes.
     pub(crate) fn new(packet_octets: usize) -> Self {
         Self {
             free: Default::default(),
@@ -146,7 +145,7 @@ impl Pool {
         }
     }
 
-    /// The number of the kind of buffers that a packet of so many bytes needs, and their bytes.
+    /// Size class for a packet of `len` bytes, and the size of its buffers.
     fn class_for(&self, len: usize) -> (usize, usize) {
         if len <= self.packet_octets {
             return (0, self.packet_octets);
@@ -161,7 +160,7 @@ impl Pool {
         )
     }
 
-    /// The kind that a buffer is of.
+    /// Size class of a buffer.
     fn class_of(&self, packet: &Packet) -> usize {
         let octets = packet.buffer.len();
         if octets <= self.packet_octets {
@@ -170,7 +169,7 @@ impl Pool {
         LARGER.iter().filter(|(least, _)| octets >= *least).count()
     }
 
-    /// The same packet once more.
+    /// Copies a packet.
     pub(crate) fn copy(&self, packet: &Packet) -> Packet {
         let mut copy = self.take_for(packet.len);
         copy.resize(packet.len).copy_from_slice(packet.octets());
@@ -178,12 +177,12 @@ impl Pool {
         copy
     }
 
-    /// One buffer of the usual size, for those who need no more.
+    /// Takes a buffer of the usual size.
     pub(crate) fn take_one(&self) -> Packet {
         self.take_for(0)
     }
 
-    /// A buffer for a packet of so many bytes.
+    /// Takes a buffer for a packet of `octets` bytes.
     pub(crate) fn take_for(&self, octets: usize) -> Packet {
         let (class, capacity) = self.class_for(octets);
         let packet = self.free.get(class).and_then(|free| free.lock().pop());
@@ -192,17 +191,17 @@ impl Pool {
         packet
     }
 
-    /// Whether there are smaller buffers that would hold this packet.
+    /// Returns true if a smaller size class could hold this packet.
     pub(crate) fn has_smaller(&self, packet: &Packet) -> bool {
         self.class_for(packet.len).0 < self.class_of(packet)
     }
 
-    /// Whether packets of so many bytes have buffers of the usual size.
+    /// Returns true if packets of `octets` bytes fit the usual size.
     fn is_usual(&self, octets: usize) -> bool {
         octets <= self.packet_octets
     }
 
-    /// Takes one buffer back.
+    /// Returns a buffer to the pool.
     pub(crate) fn give_one(&self, packet: Packet) {
         let class = self.class_of(&packet);
         if let Some(free) = self.free.get(class) {
@@ -210,7 +209,7 @@ impl Pool {
         }
     }
 
-    /// Takes back all that `from` has, which is of the usual size.
+    /// Returns all buffers of `from`, which have the usual size.
     fn give_all(&self, from: &mut Vec<Packet>) {
         let [usual, ..] = &self.free;
         let mut free = usual.lock();
@@ -220,19 +219,19 @@ impl Pool {
     }
 }
 
-/// The buffers of the usual size that one connection has at hand, without a lock.
+/// Buffers of the usual size that one connection keeps for itself, without a lock.
 #[derive(Default)]
 pub(crate) struct Spares(Vec<Packet>);
 
 impl Spares {
-    /// A buffer of the usual size: from here, else from the pool, else a new one.
+    /// Takes a buffer of the usual size: a spare one, else one of the pool, else a new one.
     pub(crate) fn take(&mut self, pool: &Pool) -> Packet {
         let mut packet = self.find(pool);
         packet.left = Left::default();
         packet
     }
 
-    /// A buffer for a packet of so many bytes.
+    /// Takes a buffer for a packet of `octets` bytes.
     pub(crate) fn take_for(&mut self, octets: usize, pool: &Pool) -> Packet {
         if pool.is_usual(octets) {
             self.take(pool)
@@ -258,7 +257,7 @@ impl Spares {
             .unwrap_or_else(|| Packet::new(pool.packet_octets))
     }
 
-    /// Keeps the buffers of packets that were used up; a surplus and larger ones go to the pool.
+    /// Keeps the buffers of processed packets. A surplus and larger buffers go to the pool.
     pub(crate) fn refill(&mut self, used: &mut Vec<Packet>, pool: &Pool) {
         for packet in used.drain(..) {
             if pool.class_of(&packet) == 0 {
@@ -273,7 +272,7 @@ impl Spares {
         }
     }
 
-    /// Everything back to the pool.
+    /// Returns all buffers to the pool.
     pub(crate) fn release(&mut self, pool: &Pool) {
         pool.give_all(&mut self.0);
     }

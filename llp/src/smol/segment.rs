@@ -1,4 +1,4 @@
-//! The few fields of a TCP segment that the demultiplexer looks at, and the answers it gives itself.
+//! TCP fields that the demultiplexer needs, and the answers that it sends itself.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,7 +10,7 @@ use smoltcp::wire::{
 
 use super::packet::Packet;
 
-/// The TTL or hop limit of what we send ourselves.
+/// TTL or hop limit of packets that the stack itself sends.
 const HOP_LIMIT: u8 = 64;
 
 /// Both ends of a connection, as seen from one stack.
@@ -20,10 +20,10 @@ pub(crate) struct FlowKey {
     pub(crate) remote: SocketAddr,
 }
 
-/// What is to be known of a segment that arrived.
+/// Fields of a segment that arrived.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Segment {
-    /// From the point of view of the stack it arrived at.
+    /// Addresses from the point of view of the receiving stack.
     pub(crate) key: FlowKey,
     pub(crate) syn: bool,
     pub(crate) ack: Option<TcpSeqNumber>,
@@ -31,14 +31,14 @@ pub(crate) struct Segment {
     pub(crate) fin: bool,
     pub(crate) seq: TcpSeqNumber,
     pub(crate) payload: usize,
-    /// The MSS and the window scale option, which only a SYN carries.
+    /// Values of the MSS and window scale options, which only a SYN carries.
     pub(crate) mss: Option<u16>,
     pub(crate) window_scale: Option<u8>,
 }
 
-/// The TCP part of an IP packet, with source and destination; `None` for anything else.
+/// Returns source, destination and TCP part of an IP packet, or `None` for other packets.
 fn tcp_of(packet: &[u8]) -> Option<(IpAddr, IpAddr, &[u8])> {
-    // smoltcp reads the version of a packet without asking whether it has any bytes.
+    // smoltcp would panic on an empty packet when it reads the version.
     packet.first()?;
     match IpVersion::of_packet(packet).ok()? {
         IpVersion::Ipv4 => {
@@ -65,7 +65,7 @@ fn tcp_of(packet: &[u8]) -> Option<(IpAddr, IpAddr, &[u8])> {
     }
 }
 
-/// Whether the checksums of a TCP segment and of its IP header are right.
+/// Returns true if the checksums of a TCP segment and of its IP header are correct.
 pub(crate) fn is_intact(packet: &[u8]) -> bool {
     let header = match Ipv4Packet::new_checked(packet) {
         Ok(ip) if ip.version() == 4 => ip.verify_checksum(),
@@ -79,7 +79,7 @@ pub(crate) fn is_intact(packet: &[u8]) -> bool {
 }
 
 impl Segment {
-    /// Reads an IP packet; `None` when it is no whole TCP segment.
+    /// Parses an IP packet. Returns `None` if it is not a complete TCP segment.
     pub(crate) fn parse(packet: &[u8]) -> Option<Self> {
         let (source, destination, octets) = tcp_of(packet)?;
         let tcp = TcpPacket::new_checked(octets).ok()?;
@@ -104,8 +104,8 @@ impl Segment {
         })
     }
 
-    /// The reset that answers a segment which belongs to nothing (RFC 9293 section 3.10.7.1);
-    /// `None` for a reset, which is never answered.
+    /// Reset that answers a segment without a connection (RFC 9293 section 3.10.7.1). `None` for a
+    /// reset, which is never answered.
     pub(crate) fn reset(&self) -> Option<Answer> {
         if self.rst {
             return None;
@@ -124,7 +124,7 @@ impl Segment {
         })
     }
 
-    /// The acknowledgement of a FIN that arrives when nobody holds the connection any more.
+    /// Acknowledgement of a FIN that arrives after the connection's owner dropped it.
     pub(crate) fn acknowledgement(&self) -> Option<Answer> {
         let seq = self.ack?;
         Some(Answer {
@@ -134,13 +134,13 @@ impl Segment {
         })
     }
 
-    /// The sequence number after the segment.
+    /// Sequence number after the segment.
     fn end(&self) -> TcpSeqNumber {
         self.seq + self.payload + usize::from(self.syn) + usize::from(self.fin)
     }
 }
 
-/// The values of the MSS and of the window scale option among the options of a SYN.
+/// Values of the MSS and window scale options of a SYN.
 fn syn_options(mut options: &[u8]) -> (Option<u16>, Option<u8>) {
     let mut found = (None, None);
     while let Ok((rest, option)) = TcpOption::parse(options) {
@@ -164,7 +164,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// Writes it as an IP packet from `key.local` to `key.remote`.
+    /// Writes the segment as an IP packet from `key.local` to `key.remote`.
     pub(crate) fn write(
         &self,
         key: &FlowKey,
@@ -288,7 +288,7 @@ mod tests {
             let packet = written(answer, &key(v6));
             let mut octets = packet.octets().to_vec();
             assert!(is_intact(&octets));
-            // The header of IPv6 has no checksum: only its addresses count for that of TCP.
+            // The IPv6 header has no checksum. Only its addresses count, for the checksum of TCP.
             let first = if v6 { 8 } else { 0 };
             for bit in first * 8..octets.len() * 8 {
                 octets[bit / 8] ^= 1 << (bit % 8);

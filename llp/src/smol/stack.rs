@@ -352,8 +352,9 @@ impl Stack {
 
     /// Returns true if packets of the connection with the inbox `sender` have to wait. The signal
     /// of `sender` is raised when they may be sent.
-    pub(crate) fn is_full(&self, route: &Route, sender: &Arc<Mailbox>) -> bool {
-        route.is_full(sender) || (!route.local && self.link.is_full(route, sender))
+    pub(crate) fn subscribe_if_full(&self, route: &Route, sender: &Arc<Mailbox>) -> bool {
+        route.subscribe_if_full(sender)
+            || (!route.local && self.link.subscribe_if_full(route, sender))
     }
 
     /// Sends a packet of this host.

@@ -1,53 +1,53 @@
-//! What the peer has told us in its headers and smoltcp keeps to itself: its MSS, and its window.
+//! The peer's MSS and window, which smoltcp keeps private, as read from the peer's headers.
 //!
-//! A segment is read before smoltcp sees it and counts only if smoltcp took it, which its effects
-//! show: a SYN changes the state, an acknowledgement is where the send buffer begins afterwards. One
-//! that lies before what we have acknowledged (it was sent again, or overtaken) has no effect: smoltcp
-//! takes nothing from it, not even a larger window.
+//! A segment is read before smoltcp processes it, and counts only if smoltcp accepted it. Its
+//! effects show that: a SYN changes the state, and after an acknowledgement the send buffer begins
+//! at its number. A segment that lies before the acknowledged position (a retransmission, or a
+//! reordered one) has no effect. smoltcp ignores everything in it, even a larger window.
 
 use smoltcp::socket::tcp::State;
 use smoltcp::wire::TcpSeqNumber;
 
 use super::segment::Segment;
 
-/// The largest shift of a window: RFC 7323 section 2.3.
+/// Largest shift of a window (RFC 7323 section 2.3).
 const MAX_SHIFT: u8 = 14;
 
 const SYN: u8 = 2;
 const RST: u8 = 4;
 const ACK: u8 = 16;
 
-/// The peer, as its headers show it.
+/// State of the peer, according to its headers.
 #[derive(Debug, Default)]
 pub(crate) struct Peer {
-    /// The MSS option of its SYN: `Some(None)` for a SYN without it.
+    /// MSS option of the peer's SYN: `Some(None)` for a SYN without it.
     pub(crate) mss: Option<Option<u16>>,
     shift: u8,
-    /// The window, from the first byte that it has not acknowledged.
+    /// Window of the peer, from the first unacknowledged byte.
     pub(crate) window: usize,
-    /// The largest it ever offered.
+    /// Largest window that the peer ever offered.
     pub(crate) largest_window: usize,
-    /// The sequence number of its SYN.
+    /// Sequence number of the peer's SYN.
     pub(crate) syn: Option<TcpSeqNumber>,
-    /// Whether the last segment said only again how much it has, as where something before it is
-    /// missing: a duplicate acknowledgement of RFC 5681 section 2, if anything is under way.
+    /// The last segment only repeated an acknowledgement, as after a loss. With bytes in flight,
+    /// that is a duplicate acknowledgement of RFC 5681 section 2.
     pub(crate) repeated: bool,
     heard: Option<Heard>,
 }
 
-/// The segment that smoltcp looks at now.
+/// Segment that smoltcp processes now.
 #[derive(Debug, Clone, Copy)]
 struct Heard {
     seq: TcpSeqNumber,
     octets: usize,
     ack: TcpSeqNumber,
     window: u16,
-    /// The MSS and window scale options of a SYN.
+    /// MSS and window scale options of a SYN.
     syn: Option<(Option<u16>, Option<u8>)>,
     flags: u8,
-    /// It has no data, and no flag but ACK.
-    bare: bool,
-    /// It has options: with SACK it tells of bytes beyond a gap.
+    /// The segment has no data, and no flag except ACK.
+    pure_ack: bool,
+    /// The segment has options: with SACK, they report bytes beyond a gap.
     options: bool,
 }
 
@@ -73,32 +73,34 @@ impl Heard {
             window: u16::from_be_bytes([high, low]),
             syn,
             flags,
-            bare: flags & 0x3f == ACK && header == packet.len(),
+            pure_ack: flags & 0x3f == ACK && header == packet.len(),
             options: offset >> 4 > 5,
         })
     }
 
-    /// Whether the segment lies before what was acknowledged.
+    /// Returns true if the segment lies before the acknowledged position.
     fn is_before(&self, acknowledged: TcpSeqNumber) -> bool {
         self.seq < acknowledged && self.seq + self.octets <= acknowledged
     }
 }
 
 impl Peer {
-    /// Reads a segment that smoltcp is about to see, when we have acknowledged so much.
+    /// Reads a segment that smoltcp is about to process. `acknowledged` is the position that this
+    /// side has acknowledged.
     #[inline]
     pub(crate) fn arrives(&mut self, packet: &[u8], acknowledged: Option<TcpSeqNumber>) {
         self.heard = Heard::read(packet)
             .filter(|heard| acknowledged.is_none_or(|acknowledged| !heard.is_before(acknowledged)));
     }
 
-    /// Whether the segment does nothing but acknowledge `ack`.
+    /// Returns true if the segment does nothing but acknowledge `ack`.
     pub(crate) fn only_repeats(&self, ack: TcpSeqNumber) -> bool {
         self.heard
-            .is_some_and(|heard| heard.bare && heard.ack == ack)
+            .is_some_and(|heard| heard.pure_ack && heard.ack == ack)
     }
 
-    /// Whether the segment acknowledges what lies behind `next`, and neither opens nor resets a connection.
+    /// Returns true if the segment acknowledges bytes after `next`, and is neither a SYN nor a
+    /// reset.
     pub(crate) fn acknowledges_beyond(&self, next: TcpSeqNumber) -> bool {
         self.heard.is_some_and(|heard| {
             let plain = heard.flags & (ACK | SYN | RST) == ACK;
@@ -106,14 +108,14 @@ impl Peer {
         })
     }
 
-    /// Forgets the segment: smoltcp will not see it.
-    pub(crate) fn unheard(&mut self) {
+    /// Forgets the segment, because smoltcp will not process it.
+    pub(crate) fn forget_segment(&mut self) {
         self.heard = None;
     }
 
-    /// Notes what the segment says if smoltcp took it: its state went from the first to the second
-    /// of `states`, our SYN had the sequence number `our_syn`, `handed` bytes were put into the
-    /// send buffer since the beginning, and `queued` are in it now.
+    /// Records the segment's fields if smoltcp accepted it. smoltcp's state changed from the first
+    /// to the second of `states`. `our_syn` is the sequence number of this side's SYN. `handed`
+    /// bytes were ever put into the send buffer, and `queued` are in it now.
     pub(crate) fn arrived(
         &mut self,
         states: (State, State),
@@ -131,7 +133,7 @@ impl Peer {
                 self.mss = Some(mss);
                 self.syn = Some(heard.seq);
                 self.shift = shift.unwrap_or(0).min(MAX_SHIFT);
-                // That of a SYN is not scaled.
+                // The window of a SYN is not scaled.
                 self.offered(usize::from(heard.window));
             }
             return;
@@ -140,12 +142,12 @@ impl Peer {
         let start = our_syn.map(|syn| after(syn, acknowledged));
         if start == Some(heard.ack) {
             let window = usize::from(heard.window) << self.shift;
-            self.repeated = heard.bare && (heard.options || window == self.window);
+            self.repeated = heard.pure_ack && (heard.options || window == self.window);
             self.offered(window);
         }
     }
 
-    /// The window as the field of a segment that is no SYN has it.
+    /// Value of the window field in a segment other than a SYN.
     pub(crate) fn window_field(&self) -> u16 {
         u16::try_from(self.window >> self.shift).unwrap_or(u16::MAX)
     }
@@ -156,8 +158,8 @@ impl Peer {
     }
 }
 
-/// The sequence number of the byte of the stream after the first `octets`, which follow our SYN.
-/// Sequence numbers are counted modulo 2^32.
+/// Sequence number after the first `octets` bytes of the stream, which follow the SYN. Sequence
+/// numbers wrap at 2^32.
 pub(crate) fn after(syn: TcpSeqNumber, octets: u64) -> TcpSeqNumber {
     let [.., a, b, c, d] = octets.wrapping_add(1).to_be_bytes();
     TcpSeqNumber(syn.0.wrapping_add(i32::from_be_bytes([a, b, c, d])))
@@ -170,7 +172,7 @@ mod tests {
     const OUR_SYN: TcpSeqNumber = TcpSeqNumber(-3);
     const OPEN: (State, State) = (State::Established, State::Established);
 
-    /// A segment that acknowledges 10 bytes of ours.
+    /// Makes a segment that acknowledges 10 bytes.
     fn segment(seq: i32, octets: usize, window: u16, v6: bool) -> Vec<u8> {
         let (version, at) = if v6 { (0x60, 40) } else { (0x45, 20) };
         let mut packet = vec![0; at + 20 + octets];

@@ -1,49 +1,50 @@
-//! Corrects what smoltcp promises the peer about its window.
+//! Corrects the window and the sequence numbers in smoltcp's segments.
 //!
-//! smoltcp 0.14 tells the peer, in two ways, of more room than it then accepts. The surplus is
-//! thrown away, and the stream stands still for the second that a retransmission takes. With full
-//! windows and a peer on another core both happen many times in a gigabyte.
-//! * The window field is rounded down to its scale, so that the end of the window can move back by
-//!   some bytes when the window slides (RFC 7323 section 2.4 warns of it). A peer that has not
-//!   heard yet has filled them. So every segment that leaves names one unit less than smoltcp
-//!   remembers: that end never moves back.
-//! * A zero-window probe carries the window of the moment, but only what other segments say is
-//!   remembered. So a probe repeats what the last other segment named.
+//! In two ways, smoltcp 0.14 offers the peer more room than it then accepts. The surplus is
+//! discarded, and the stream stands still for a second until it is retransmitted. With full windows
+//! and a peer on another core, both happen many times per gigabyte:
+//! * The window field is rounded down to its scale. So the end of the window can move back by some
+//!   bytes when the window slides (RFC 7323 section 2.4 warns of this). The peer may have filled
+//!   these bytes before it gets the update. Therefore every segment offers one unit less than
+//!   smoltcp remembers, and the end never moves back.
+//! * A zero-window probe carries the current window, but smoltcp remembers only the windows of
+//!   other segments. Therefore a probe repeats the window of the last other segment.
 //!
-//! And it corrects the sequence number of bare acknowledgements. After its timer fired, smoltcp gives
-//! them the one from which it sends again. A peer that has more than that discards them (RFC 9293
-//! section 3.10.7.4), and if its timer has fired too, both ends repeat themselves for ever. So they
-//! name the end of what ever left, a FIN included: SND.NXT.
+//! smoltcp's acknowledgements without data need another sequence number as well. After its timer
+//! fired, smoltcp gives them the number from which it retransmits. A peer that has received more
+//! discards them (RFC 9293 section 3.10.7.4). If the peer's timer has fired too, both ends repeat
+//! themselves forever. So these segments get the number after everything sent, including a FIN:
+//! SND.NXT.
 //!
-//! One kind of them is a question: the probe of a closed window when all bytes have left, so that
-//! smoltcp has none to probe with. It names an byte that the peer has acknowledged, because it is
-//! answered only where it is not acceptable.
+//! One exception is the probe of a closed window when all bytes were sent, so that smoltcp has no
+//! byte to probe with. It gets the number of an acknowledged byte, because only an unacceptable
+//! segment is answered.
 
 use smoltcp::wire::{IpAddress, IpProtocol, Ipv4Packet, Ipv6Packet, TcpPacket, TcpSeqNumber};
 
-/// What the two ends last told each other about their windows.
+/// Windows that the two ends last offered each other.
 #[derive(Debug, Default)]
 pub(crate) struct WindowFixup {
     /// Acknowledgement number and window field of the last segment that was no probe.
     last: Option<(TcpSeqNumber, u16)>,
-    /// What our SYN acknowledged, if it was the answer to one.
+    /// Acknowledgement number of this side's SYN, if it answered the peer's SYN.
     answered: Option<TcpSeqNumber>,
-    /// Whether the peer's last segment closed its window.
+    /// The peer's last segment closed its window.
     peer_closed_window: bool,
-    /// The sequence number of our SYN.
+    /// Sequence number of this side's SYN.
     pub(crate) syn: Option<TcpSeqNumber>,
-    /// The sequence number after the last byte of the stream that ever left.
+    /// Sequence number after the last byte of the stream that was ever sent.
     pub(crate) sent_to: Option<TcpSeqNumber>,
-    /// The sequence number after all that ever left, a FIN too.
+    /// Sequence number after everything that was ever sent, including a FIN.
     next: Option<TcpSeqNumber>,
-    /// While a probe has nothing to carry: the sequence number before what is not acknowledged.
+    /// Sequence number before the first unacknowledged byte, while a probe has no byte to carry.
     pub(crate) empty_probe: Option<TcpSeqNumber>,
-    /// Bytes of the stream left that had left before.
+    /// Bytes of the stream were sent again.
     pub(crate) resent: bool,
 }
 
-/// Source, destination and TCP's segment in an IP packet without extensions, which is what smoltcp
-/// sends.
+/// Returns source, destination and TCP segment of an IP packet without extensions, which is the
+/// kind that smoltcp sends.
 pub(crate) fn split(packet: &mut [u8]) -> Option<(IpAddress, IpAddress, TcpPacket<&mut [u8]>)> {
     let (source, destination, protocol, range): (IpAddress, IpAddress, _, _) =
         match packet.first()? >> 4 {
@@ -76,28 +77,28 @@ pub(crate) fn split(packet: &mut [u8]) -> Option<(IpAddress, IpAddress, TcpPacke
 }
 
 impl WindowFixup {
-    /// What we last acknowledged.
+    /// Last acknowledgement number that was sent.
     pub(crate) fn acknowledged(&self) -> Option<TcpSeqNumber> {
         self.last.map(|(ack, _)| ack)
     }
 
-    /// Acknowledgement number and window field for a segment that has no news, as the last had them.
-    pub(crate) fn no_news(&self) -> Option<(TcpSeqNumber, u16)> {
-        // Room for one unit of the scale there is: nothing has come since.
+    /// Acknowledgement number and window field of the last segment, for one without news.
+    pub(crate) fn last_ack(&self) -> Option<(TcpSeqNumber, u16)> {
+        // There is room for one unit of the scale, because nothing has arrived since.
         self.last.or(self.answered.map(|ack| (ack, 1)))
     }
 
-    /// The sequence number behind all that ever left: SND.NXT.
+    /// Sequence number after everything that was ever sent: SND.NXT.
     pub(crate) fn send_next(&self) -> Option<TcpSeqNumber> {
         self.next.or(self.syn.map(|syn| syn + 1))
     }
 
-    /// The sequence number of the last byte or FIN that left.
+    /// Sequence number of the last byte or FIN that was sent.
     pub(crate) fn last_left(&self) -> Option<TcpSeqNumber> {
         self.next.map(|next| next - 1)
     }
 
-    /// Notes the window of a segment that arrived.
+    /// Records the window of a segment that arrived.
     pub(crate) fn arrived(&mut self, packet: &[u8]) {
         let header = match packet.first().map(|octet| octet >> 4) {
             Some(4) => usize::from(packet[0] & 0xf) * 4,
@@ -108,8 +109,8 @@ impl WindowFixup {
         }
     }
 
-    /// Which other sequence number a segment without data is to have.
-    fn seq_of_bare(&self, tcp: &TcpPacket<&mut [u8]>) -> Option<TcpSeqNumber> {
+    /// Corrected sequence number of a segment without data, if it needs one.
+    fn seq_of_dataless(&self, tcp: &TcpPacket<&mut [u8]>) -> Option<TcpSeqNumber> {
         if tcp.rst() {
             return None;
         }
@@ -120,12 +121,12 @@ impl WindowFixup {
         self.next.filter(|next| tcp.seq_number() < *next)
     }
 
-    /// Corrects a segment that is about to leave.
-    pub(crate) fn leaving(&mut self, packet: &mut [u8], checksums: bool) {
+    /// Corrects an outgoing segment.
+    pub(crate) fn fix_outgoing(&mut self, packet: &mut [u8], checksums: bool) {
         let Some((source, destination, mut tcp)) = split(packet) else {
             return;
         };
-        // With the peer's window closed, a single byte can only be a probe.
+        // While the peer's window is closed, a single byte can only be a probe.
         let payload = tcp
             .as_ref()
             .len()
@@ -141,7 +142,7 @@ impl WindowFixup {
             self.next = None;
         } else if payload > 0 || tcp.fin() {
             self.next = Some(self.next.map_or(end, |next| next.max(end)));
-        } else if let Some(seq) = self.seq_of_bare(&tcp) {
+        } else if let Some(seq) = self.seq_of_dataless(&tcp) {
             tcp.set_seq_number(seq);
             if checksums {
                 tcp.fill_checksum(&source, &destination);
@@ -155,7 +156,7 @@ impl WindowFixup {
                     tcp.fill_checksum(&source, &destination);
                 }
             }
-            // The window of a SYN is not scaled, and it is the smaller for that.
+            // The window of a SYN is not scaled, and is smaller as a result.
             _ if tcp.syn() => {
                 self.last = None;
                 self.answered = tcp.ack().then(|| tcp.ack_number());
@@ -174,7 +175,7 @@ impl WindowFixup {
     }
 }
 
-/// The checksum after one of the 16-bit words it covers was changed: RFC 1624 section 3.
+/// Updates a checksum after a change of one 16-bit word that it covers (RFC 1624 section 3).
 fn adjusted(checksum: u16, old: u16, new: u16) -> u16 {
     let sum = u32::from(!checksum) + u32::from(!old) + u32::from(new);
     let folded = (sum & 0xffff) + (sum >> 16);
@@ -235,10 +236,10 @@ mod tests {
             let mut window_fixup = WindowFixup::default();
             window_fixup.arrived(&segment(b"", 1, 0, v6));
             let mut update = segment(b"", 100, 50, v6);
-            window_fixup.leaving(&mut update, true);
+            window_fixup.fix_outgoing(&mut update, true);
             assert_eq!(promised(&update), (100, 49));
             let mut probe = segment(b"x", 110, 900, v6);
-            window_fixup.leaving(&mut probe, true);
+            window_fixup.fix_outgoing(&mut probe, true);
             assert_eq!(promised(&probe), (100, 49));
         }
     }
@@ -247,10 +248,10 @@ mod tests {
     fn an_acknowledgement_names_the_end_of_what_ever_left() {
         for v6 in [false, true] {
             let mut window_fixup = WindowFixup::default();
-            window_fixup.leaving(&mut segment(b"0123456789", 100, 50, v6), true);
-            window_fixup.leaving(&mut segment(b"0123", 100, 50, v6), true);
+            window_fixup.fix_outgoing(&mut segment(b"0123456789", 100, 50, v6), true);
+            window_fixup.fix_outgoing(&mut segment(b"0123", 100, 50, v6), true);
             let mut ack = segment(b"", 110, 50, v6);
-            window_fixup.leaving(&mut ack, true);
+            window_fixup.fix_outgoing(&mut ack, true);
             assert_eq!(promised(&ack), (110, 49));
             assert_eq!(sequence(&ack), TcpSeqNumber(17));
         }
@@ -265,20 +266,20 @@ mod tests {
     fn a_probe_that_has_nothing_to_carry_names_what_the_peer_has() {
         for v6 in [false, true] {
             let mut window_fixup = WindowFixup::default();
-            window_fixup.leaving(&mut segment(b"0123456789", 100, 50, v6), true);
+            window_fixup.fix_outgoing(&mut segment(b"0123456789", 100, 50, v6), true);
             window_fixup.arrived(&segment(b"", 1, 0, v6));
             window_fixup.empty_probe = Some(TcpSeqNumber(11));
-            // Something new is an acknowledgement, which has to be acceptable.
+            // A segment with news is an acknowledgement, and has to be acceptable.
             let mut news = segment(b"", 110, 50, v6);
-            window_fixup.leaving(&mut news, true);
+            window_fixup.fix_outgoing(&mut news, true);
             assert_eq!(sequence(&news), TcpSeqNumber(17));
             let mut probe = segment(b"", 110, 50, v6);
-            window_fixup.leaving(&mut probe, true);
+            window_fixup.fix_outgoing(&mut probe, true);
             assert_eq!(sequence(&probe), TcpSeqNumber(11));
             assert_eq!(promised(&probe), (110, 49));
             window_fixup.empty_probe = None;
             let mut again = segment(b"", 110, 50, v6);
-            window_fixup.leaving(&mut again, true);
+            window_fixup.fix_outgoing(&mut again, true);
             assert_eq!(sequence(&again), TcpSeqNumber(17));
         }
     }
@@ -286,10 +287,10 @@ mod tests {
     #[test]
     fn a_single_octet_into_an_open_window_is_no_probe() {
         let mut window_fixup = WindowFixup::default();
-        window_fixup.leaving(&mut segment(b"", 100, 50, false), true);
+        window_fixup.fix_outgoing(&mut segment(b"", 100, 50, false), true);
         window_fixup.arrived(&segment(b"", 1, 1, false));
         let mut octet = segment(b"x", 110, 900, false);
-        window_fixup.leaving(&mut octet, true);
+        window_fixup.fix_outgoing(&mut octet, true);
         assert_eq!(promised(&octet), (110, 899));
     }
 
@@ -297,7 +298,7 @@ mod tests {
     fn every_window_is_named_one_unit_smaller_with_a_valid_checksum() {
         for window in [0, 1, 2, 255, 256, 257, 32768, u16::MAX] {
             let mut packet = segment(b"some octets", 5, window, false);
-            WindowFixup::default().leaving(&mut packet, true);
+            WindowFixup::default().fix_outgoing(&mut packet, true);
             assert_eq!(promised(&packet), (5, window.saturating_sub(1)));
         }
     }
@@ -309,7 +310,7 @@ mod tests {
             let mut cut = segment(b"", 1, 0, false);
             cut.truncate(end);
             window_fixup.arrived(&cut);
-            window_fixup.leaving(&mut cut, true);
+            window_fixup.fix_outgoing(&mut cut, true);
         }
         assert!(window_fixup.last.is_none());
     }

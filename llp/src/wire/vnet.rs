@@ -27,7 +27,7 @@ const TCP_OFFSET: usize = 12;
 /// The header that leaves to the reader of a packet what `left` says. One that makes no sense for this packet
 /// leaves nothing.
 pub(super) fn outgoing(packet: &[u8], left: Left) -> [u8; VNET_HEADER] {
-    let Sums::Begun { start, offset } = left.sums else {
+    let Sums::Partial { start, offset } = left.sums else {
         return PLAIN;
     };
     let from_frame = |at: usize| u16::try_from(HEADER + at).unwrap_or(0).to_ne_bytes();
@@ -55,19 +55,23 @@ pub(super) fn incoming(vnet: &[u8; VNET_HEADER], packet: &[u8]) -> Option<Sums> 
     let [flags, _gso, _, _, _, _, s0, s1, o0, o1] = *vnet;
     if flags & NEEDS_CSUM == 0 {
         let vouched = flags & DATA_VALID != 0;
-        return Some(if vouched { Sums::Vouched } else { Sums::Whole });
+        return Some(if vouched {
+            Sums::Verified
+        } else {
+            Sums::Complete
+        });
     }
     // In the byte order of the machine; `start` counts from the beginning of the frame.
     let start = usize::from(u16::from_ne_bytes([s0, s1])).checked_sub(HEADER)?;
     let offset = u16::from_ne_bytes([o0, o1]);
     let inside = start + usize::from(offset) + 2 <= packet.len();
     let start = u16::try_from(start).ok()?;
-    inside.then_some(Sums::Begun { start, offset })
+    inside.then_some(Sums::Partial { start, offset })
 }
 
 /// Completes the checksum of a packet.
 pub(crate) fn complete(packet: &mut [u8], sums: Sums) {
-    let Sums::Begun { start, offset } = sums else {
+    let Sums::Partial { start, offset } = sums else {
         return;
     };
     let Some(covered) = packet.get_mut(usize::from(start)..) else {
@@ -130,7 +134,7 @@ mod tests {
     #[test]
     fn a_packet_that_needs_nothing_is_left_alone() {
         let mut packet = [1, 2, 3];
-        for (flags, sums) in [(0, Sums::Whole), (DATA_VALID, Sums::Vouched)] {
+        for (flags, sums) in [(0, Sums::Complete), (DATA_VALID, Sums::Verified)] {
             let mut vnet = PLAIN;
             vnet[0] = flags;
             assert_eq!(incoming(&vnet, &packet), Some(sums));
@@ -154,7 +158,7 @@ mod tests {
             let sums = incoming(&header(start, offset), &[0; 20]);
             assert_eq!(sums, None, "{start} {offset}");
         }
-        let last = Sums::Begun {
+        let last = Sums::Partial {
             start: 0,
             offset: 18,
         };
@@ -172,7 +176,7 @@ mod tests {
             let mut packet = vec![0; 3000];
             packet[0] = version << 4;
             packet[start + 12] = 8 << 4;
-            let sums = Sums::Begun {
+            let sums = Sums::Partial {
                 start: start as u16,
                 offset: 16,
             };
@@ -181,7 +185,7 @@ mod tests {
             assert_eq!(begun(0), (1, 0, 0, 0, start, 16));
             assert_eq!(begun(1460), (1, gso, start + 32, 1460, start, 16));
             let whole = Left {
-                sums: Sums::Whole,
+                sums: Sums::Complete,
                 segment: 1460,
             };
             assert_eq!(outgoing(&packet, whole), PLAIN);

@@ -94,10 +94,10 @@ fn connections_hold_back_while_a_neighbour_is_looked_for() {
     let (mut cache, start) = cache(8);
     let sender = Arc::new(Mailbox::alone().unwrap());
     for _ in 0..WAITING {
-        assert!(!cache.is_full(host(1), &sender));
+        assert!(!cache.subscribe_if_full(host(1), &sender));
         cache.way(host(1), packet(), start);
     }
-    assert!(cache.is_full(host(1), &sender) && cache.is_full(host(1), &sender));
+    assert!(cache.subscribe_if_full(host(1), &sender) && cache.subscribe_if_full(host(1), &sender));
     for _ in 0..ANSWERS {
         assert!(matches!(cache.way(host(1), packet(), start).0, Way::Waits));
     }
@@ -108,7 +108,7 @@ fn connections_hold_back_while_a_neighbour_is_looked_for() {
     let released = cache.hear(host(1), MAC, Claim::Tells, start).unwrap();
     assert_eq!(released.packets.len(), WAITING + ANSWERS);
     assert_eq!(released.held_back.len(), 1);
-    assert!(!cache.is_full(host(1), &sender));
+    assert!(!cache.subscribe_if_full(host(1), &sender));
 }
 
 #[test]

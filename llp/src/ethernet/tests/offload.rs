@@ -25,7 +25,7 @@ struct Seen {
 
 impl Cutting {
     fn send_cut(&self, header: &[u8; HEADER], packet: &[u8], left: Left) -> Result<(), LlpError> {
-        let Sums::Begun { start, offset } = left.sums else {
+        let Sums::Partial { start, offset } = left.sums else {
             assert_eq!(left.segment, 0, "a whole packet is not cut");
             assert!(self.wire.send(header, packet)?);
             return Ok(());
@@ -65,7 +65,7 @@ impl Cutting {
                 let octets = (end - at) as u16 - 40;
                 Ipv6Packet::new_unchecked(&mut part).set_payload_len(octets);
             }
-            complete(&mut part, Sums::Begun { start, offset });
+            complete(&mut part, Sums::Partial { start, offset });
             assert!(part.len() <= self.wire.mtu(), "{} bytes", part.len());
             assert!(self.wire.send(header, &part)?, "the cable is long enough");
             if end > data + at {

@@ -1,4 +1,4 @@
-//! The decisions about one segment, without any TCP.
+//! Decisions about segments, without TCP.
 
 use super::*;
 
@@ -19,7 +19,7 @@ fn open() -> Room {
     room(0, 4000)
 }
 
-/// What one call hands over with all the room there is, segment by segment.
+/// Hands over one call's bytes with unlimited room. Returns the lengths of the segments.
 fn segments(aligner: &mut Aligner, base: u64, octets: usize, ends: &[u64]) -> Vec<usize> {
     let mut offer = Offer::new(octets, SendHints::new(base, ends));
     let mut segments = Vec::new();
@@ -53,7 +53,7 @@ fn an_fpdu_longer_than_emss_is_a_run_of_its_own() {
 #[test]
 fn the_rest_of_an_fpdu_is_a_segment_by_itself() {
     let mut aligner = Aligner::default();
-    // The pieces of the first call end within an FPDU that alone does not fit them.
+    // The first call ends within an FPDU that would fit a segment.
     assert_eq!(segments(&mut aligner, 0, 30, &[60, 80]), [30]);
     assert_eq!(segments(&mut aligner, 30, 50, &[60, 80]), [30, 20]);
     assert_eq!(segments(&mut aligner, 80, 40, &[60, 80, 100, 120]), [40]);
@@ -71,7 +71,7 @@ fn a_segment_that_the_window_does_not_take_whole_waits_for_an_acknowledgement() 
     let mut aligner = Aligner::default();
     let offer = Offer::new(200, SendHints::new(0, &[100, 200]));
     assert_eq!(aligner.next(&offer, &room(950, 1049), Instant::ZERO), 0);
-    assert_eq!(aligner.deadline(), None, "one is to come");
+    assert_eq!(aligner.deadline(), None, "an acknowledgement will arrive");
     assert_eq!(aligner.next(&offer, &room(950, 1050), Instant::ZERO), 100);
 }
 
@@ -108,24 +108,25 @@ fn half_of_the_largest_window_is_filled_at_once_and_less_after_a_while() {
         assert_eq!(deadline, start + PATIENCE.into());
         aligner.tick(start);
         assert_eq!(aligner.next(&offer, &less, deadline), 0);
-        assert_eq!(aligner.deadline(), Some(deadline), "it is not put off");
+        assert_eq!(aligner.deadline(), Some(deadline), "it does not move");
         aligner.tick(deadline);
         assert_eq!(aligner.next(&offer, &less, deadline), 90);
         assert_eq!(aligner.deadline(), None);
     }
 }
 
-/// The bursts that one call hands over, of up to 350 bytes, and the segments that each is cut into.
+/// Lengths of the bursts of one call, of up to 350 bytes each, and of the segments that each is cut
+/// into.
 fn bursts(octets: usize, ends: &[u64]) -> Vec<(usize, usize)> {
     bursts_of(octets, SendHints::new(0, ends))
 }
 
-fn bursts_of(octets: usize, ends: SendHints<'_>) -> Vec<(usize, usize)> {
+fn bursts_of(octets: usize, hints: SendHints<'_>) -> Vec<(usize, usize)> {
     let room = Room {
         burst: 350,
         ..open()
     };
-    let (mut aligner, mut offer) = (Aligner::default(), Offer::new(octets, ends));
+    let (mut aligner, mut offer) = (Aligner::default(), Offer::new(octets, hints));
     let mut bursts = Vec::new();
     loop {
         let (octets, each) = aligner.burst(&offer, &room, Instant::ZERO);
@@ -140,14 +141,14 @@ fn bursts_of(octets: usize, ends: SendHints<'_>) -> Vec<(usize, usize)> {
 #[test]
 fn a_burst_has_an_fpdu_at_every_cut() {
     let every = |octets: u64, count: u64| (1..=count).map(|n| n * octets).collect::<Vec<_>>();
-    // One to a segment, three to a segment, and a shorter one at the end.
+    // One per segment, three per segment, and a shorter segment at the end.
     assert_eq!(bursts(500, &every(100, 5)), [(300, 100), (200, 100)]);
     assert_eq!(bursts(480, &every(96, 5)), [(288, 96), (192, 96)]);
     assert_eq!(bursts(300, &every(30, 10)), [(300, 90)]);
     assert_eq!(bursts(240, &[100, 200, 240]), [(240, 100)]);
-    // Shorter by itself too, because the next one does not fit beside it.
+    // A segment is also shorter if the next FPDU does not fit into it.
     assert_eq!(bursts(340, &[100, 140, 240, 340]), [(140, 100), (200, 100)]);
-    // With the next one beside it, it would be longer than those before.
+    // With the next FPDU it would be longer than the segments before.
     assert_eq!(
         bursts(260, &[60, 120, 140, 160, 260]),
         [(60, 60), (200, 100)]
@@ -165,21 +166,21 @@ fn what_is_cut_within_an_fpdu_leaves_alone() {
 #[test]
 fn where_fpdus_may_go_over_segments_bursts_are_full_wherever_they_end() {
     let over = |octets, ends| bursts_of(octets, SendHints::new(0, ends).over_segments());
-    // Full segments, as many as a burst takes, and what is left.
+    // Full segments, as many as fit into a burst, and the rest.
     assert_eq!(over(350, &[250, 350]), [(350, 100)]);
     assert_eq!(
         over(1000, &[340, 360, 700, 1000]),
         [(300, 100), (300, 100), (300, 100), (100, 100)]
     );
     assert_eq!(over(420, &[420]), [(300, 100), (120, 100)]);
-    // A short one before a long one, and behind it.
+    // A short FPDU before a long one, and one after it.
     assert_eq!(over(450, &[20, 440, 450]), [(300, 100), (150, 100)]);
-    // The rest of a long one and small ones: these are aligned again.
+    // The rest of a long FPDU, then short ones, which are aligned again.
     assert_eq!(
         over(540, &[370, 440, 510, 540]),
         [(300, 100), (70, 70), (70, 70), (100, 100)]
     );
-    // With none that is longer than a segment it makes no difference.
+    // Without an FPDU longer than a segment, there is no difference.
     for ends in [
         &[100, 200, 300][..],
         &[60, 120, 140, 160, 260],
@@ -253,7 +254,7 @@ proptest::proptest! {
         for cut in &cuts[1..] {
             proptest::prop_assert!(ends.contains(cut), "{} is no end of {:?}", cut, ends);
         }
-        // As few segments on the wire as without bursts.
+        // The number of segments on the wire is the same as without bursts.
         let alone = segments(&mut Aligner::default(), 0, octets as usize, &ends);
         proptest::prop_assert_eq!(cuts.len(), alone.len());
     }

@@ -49,7 +49,7 @@ impl SmolConnection {
     }
 
     /// Sets whether the bytes that follow are a segment. A run is sent as far as the window allows.
-   pub(super) fn set_segment_mode(&mut self, on: bool) {
+    pub(super) fn set_segment_mode(&mut self, on: bool) {
         if let Some(nagle) = &mut self.nagle
             && nagle.on != on
         {
@@ -74,7 +74,7 @@ impl SmolConnection {
     }
 
     /// Records that smoltcp processed a packet. `queued` bytes were unacknowledged before.
-    pub(super) fn heard(&mut self, queued: usize) {
+    pub(super) fn note_repetition(&mut self, queued: usize) {
         if let Some(nagle) = &mut self.nagle {
             let socket = self.sockets.get::<tcp::Socket<'_>>(self.handle);
             nagle.repeated |= queued > 0 && socket.send_queue() == queued;
@@ -85,7 +85,7 @@ impl SmolConnection {
     pub(super) fn egress(&mut self, now: Instant) -> PollResult {
         if self.nagle.as_ref().is_some_and(|nagle| nagle.on) {
             let unsent = self.unsent();
-            if unsent > 0 && unsent <= self.full_octets() && !self.device.holds_back() {
+            if unsent > 0 && unsent <= self.full_octets() && !self.device.hold_back_if_full() {
                 return self.poll_segment(unsent, false, now);
             }
         }
@@ -102,7 +102,7 @@ impl SmolConnection {
         }
         let unsent = self.unsent();
         let shorter = unsent > 0 && unsent < self.full_octets();
-        if !shorter || self.device.holds_back() {
+        if !shorter || self.device.hold_back_if_full() {
             return false;
         }
         self.poll_segment(unsent, true, now);
@@ -124,12 +124,12 @@ impl SmolConnection {
         let sent = self.poll_interface(full, now);
         let nagle = self.nagle.as_ref().map(|nagle| nagle.on);
         // With a congestion window, the cut packet may belong to a retransmission.
-        if self.device.segment_is_cut() && (nagle.is_none() || self.unsent() < octets) {
+        if self.device.has_partial_segment() && (nagle.is_none() || self.unsent() < octets) {
             self.socket_mut().set_nagle_enabled(false);
             self.poll_interface(full, now);
             self.socket_mut().set_nagle_enabled(nagle == Some(true));
         }
-        self.device.segment_is_made();
+        self.device.end_segment();
         sent
     }
 

@@ -1,11 +1,14 @@
-//! Sends again what was lost as soon as it shows, where smoltcp would wait for its timer.
+//! Early recovery: sends lost bytes again as soon as the loss shows, where smoltcp would wait for
+//! its timer.
 //!
-//! smoltcp 0.14 sends one segment again at the third duplicate acknowledgement, and counts from
-//! nothing again whenever the window changes. All else is left to a timer of at least a second: the
-//! second loss of a window, a segment that is lost once more, the last one of what is sent. So
-//! this counts by itself (RFC 5681 section 3.2), sends the next gap again when an acknowledgement
-//! ends there (RFC 6582), and asks by a *probe*, the first segment that is not acknowledged, when
-//! nothing was heard for about two round trips (as RFC 8985 section 7 does with the last one).
+//! smoltcp 0.14 sends one segment again at the third duplicate acknowledgement, and restarts that
+//! count whenever the window changes. Everything else waits for a timer of at least one second: the
+//! second loss in a window, a segment that is lost again, and the last segment sent. This module
+//! therefore does three things:
+//! * It counts duplicate acknowledgements by itself (RFC 5681 section 3.2).
+//! * It sends the next gap again when an acknowledgement ends there (RFC 6582).
+//! * It sends a *probe* when nothing was heard for about two round trips: the first unacknowledged
+//!   segment (RFC 8985 section 7 does so with the last one).
 //!
 //! ```text
 //!    +----- acknowledged to `to` ------+
@@ -18,13 +21,14 @@
 //!
 //!  any of them -- smoltcp's timer fires --> Resending(to) -- acknowledged to `to` --> Steady
 //! ```
-//! Only smoltcp has the bytes, and nothing but acknowledgements makes it send some again. So it is
-//! shown the last one that the peer sent as often as that takes. Probes come after ever longer pauses
-//! and end before smoltcp's timer, which then does what it does, and sends everything again. A
-//! congestion window becomes smaller by what it is shown.
+//! Only smoltcp has the bytes, and only acknowledgements make it send some again. So it is shown
+//! the peer's last acknowledgement as often as needed. Pauses between probes grow, and probes end
+//! before smoltcp's timer fires, which sends everything again as usual. Replayed acknowledgements
+//! also shrink a congestion window.
 //!
-//! Only where [`early_recovery`](crate::smol::MemorySettings::early_recovery) is set, and never on a link that cuts bursts: what smoltcp
-//! would send again there is a whole burst, of which the peer may have most, and which ends within an FPDU.
+//! It is active only if [`early_recovery`](crate::smol::MemorySettings::early_recovery) is set, and
+//! never on a link that cuts bursts. There smoltcp would send a whole burst again, of which the
+//! peer may have most, and which ends within an FPDU.
 
 use std::time::Duration;
 
@@ -33,56 +37,57 @@ use smoltcp::time::Instant;
 
 use super::SmolConnection;
 
-/// So many repetitions of an acknowledgement show a loss: RFC 5681 section 3.2.
+/// Number of repetitions of an acknowledgement that indicate a loss (RFC 5681 section 3.2).
 const REPETITIONS: u64 = 3;
 
-/// The shortest pause before a probe: a peer that is busy for a moment has lost nothing.
+/// Shortest pause before a probe. A peer that is busy for a moment has lost nothing.
 const SHORTEST: Duration = Duration::from_millis(2);
 
-/// No probe comes after a longer pause. smoltcp's timer has a second from what was sent last.
+/// Longest pause before a probe. smoltcp's timer fires a second after the last segment was sent.
 const LONGEST: Duration = Duration::from_millis(500);
 
-/// smoltcp's timer: RFC 6298 section 2.4.
+/// smoltcp's timer (RFC 6298 section 2.4).
 const TIMER: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Steady,
-    /// A probe left, which had been sent before and whose answer is due; what had left then ends at this
-    /// offset of the stream. It may be that nothing was lost, and the peer had something else to do.
+    /// A probe, which is a retransmission, was sent and its answer is due. The bytes sent before it
+    /// end at this offset of the stream. Perhaps nothing was lost and the peer was busy.
     Probing(u64),
-    /// Something was lost of what had left when that was found: up to this offset.
+    /// A loss was found. The bytes sent until then end at this offset.
     Recovering(u64),
-    /// smoltcp sends everything up to here again.
+    /// smoltcp sends everything up to this offset again.
     Resending(u64),
 }
 
-/// What is known about loss, and about the time that an answer takes.
+/// State of loss recovery, and the measured round trip.
 #[derive(Debug)]
 pub(super) struct Recovery {
     phase: Phase,
-    /// Offset of the stream to which the peer has acknowledged, when that was last looked at.
+    /// Stream offset up to which the peer had acknowledged at the last check.
     acknowledged: u64,
     repetitions: u64,
-    /// Since when an answer is due: the last one with news, or what was sent again.
+    /// Time since which an answer is due: the last answer with news, or the last retransmission.
     since: Option<Instant>,
-    /// Probes since the last answer with news.
+    /// Number of probes since the last answer with news.
     probes: u32,
-    /// Since when nothing is under way and the peer's window takes nothing, and whether it was asked about it.
+    /// Time since which nothing is in flight and the peer's window is closed, and whether the peer
+    /// was asked about it.
     shut: Option<(Instant, bool)>,
     trip: Trip,
 }
 
-/// How far the stream got.
+/// Progress of the sent stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stream {
-    /// The peer has acknowledged everything before this offset, and something after it has left up to the other.
+    /// Everything before `acknowledged` is acknowledged, and everything before `left` was sent.
     acknowledged: u64,
     left: u64,
 }
 
 impl Recovery {
-    /// For a connection whose SYN leaves now.
+    /// Creates the state for a connection whose SYN is sent now.
     pub(super) fn new(now: Instant) -> Self {
         Self {
             phase: Phase::Steady,
@@ -95,17 +100,18 @@ impl Recovery {
         }
     }
 
-    /// The peer has acknowledged once more what it had acknowledged.
+    /// Records a repeated acknowledgement.
     pub(super) fn repeated(&mut self) {
         self.repetitions += 1;
     }
 
-    /// The handshake is over: its time is the first that is known, unless the SYN was sent again.
+    /// Records the end of the handshake. Its time is the first measured round trip, unless the SYN
+    /// was sent again.
     pub(super) fn stands(&mut self, now: Instant) {
         self.trip.answered(0, now);
     }
 
-    /// Looks at what has arrived; whether the first gap is to be filled now.
+    /// Processes an arrival. Returns true if the first gap has to be sent again now.
     fn arrived(&mut self, stream: Stream, segment: usize, now: Instant) -> bool {
         let more = stream.acknowledged.saturating_sub(self.acknowledged);
         if more > 0 {
@@ -134,7 +140,7 @@ impl Recovery {
             _ => {}
         }
         let may_find = matches!(self.phase, Phase::Steady | Phase::Probing(_));
-        // Where little is under way, fewer can come: RFC 5827 section 3.1.
+        // With little in flight, fewer repetitions can arrive (RFC 5827 section 3.1).
         let others = (stream.left - stream.acknowledged).div_ceil(segment as u64) - 1;
         let enough = others.clamp(1, REPETITIONS);
         if may_find && self.repetitions >= enough {
@@ -144,14 +150,14 @@ impl Recovery {
         false
     }
 
-    /// Something is sent again: what is measured from now on would say nothing.
+    /// Records a retransmission. A round trip cannot be measured over it.
     fn again(&mut self, now: Instant) -> bool {
         self.since = Some(now);
         self.trip.forget();
         true
     }
 
-    /// After something may have left; `length` of the segments.
+    /// Records the state of the stream after something may have been sent.
     fn sent(&mut self, stream: Stream, now: Instant) {
         if stream.acknowledged < stream.left {
             self.since.get_or_insert(now);
@@ -159,9 +165,11 @@ impl Recovery {
         self.trip.sent(stream.left, now);
     }
 
-    /// When a probe is due, if the answer to little may be `delay` late.
+    /// Time at which a probe is due. `delay` is the time that the peer may delay an acknowledgement
+    /// of little data.
     fn probe_at(&self, stream: Stream, segment: usize, delay: Duration) -> Option<Instant> {
-        // Two full segments are acknowledged at once (RFC 9293 section 3.8.6.3), fewer need not be.
+        // Two full segments are acknowledged at once, less may be delayed (RFC 9293 section
+        // 3.8.6.3).
         let few = stream.left - stream.acknowledged < 2 * segment as u64;
         let late = if few { delay } else { Duration::ZERO };
         let pause = (self.trip.patience()? + late).checked_mul(1 << self.probes.min(16))?;
@@ -169,8 +177,14 @@ impl Recovery {
         Some(since + pause.into())
     }
 
-    /// Whether a probe is to be sent now.
-    fn probes(&mut self, stream: Stream, segment: usize, delay: Duration, now: Instant) -> bool {
+    /// Returns true, and records the probe, if a probe has to be sent now.
+    fn begin_probe_if_due(
+        &mut self,
+        stream: Stream,
+        segment: usize,
+        delay: Duration,
+        now: Instant,
+    ) -> bool {
         if self.since.is_some_and(|since| since + TIMER.into() <= now) {
             self.phase = Phase::Resending(stream.left);
             self.trip.forget();
@@ -187,7 +201,8 @@ impl Recovery {
         self.again(now)
     }
 
-    /// Whether the peer's window takes nothing although nothing is under way. What opened it may be lost.
+    /// Records whether the peer's window is closed with nothing in flight. The update that opened
+    /// it may be lost.
     fn set_shut(&mut self, shut: bool, now: Instant) {
         match (shut, self.shut) {
             (true, None) => self.shut = Some((now, false)),
@@ -196,9 +211,9 @@ impl Recovery {
         }
     }
 
-    /// When the peer is to be asked about its window: once, for many a peer answers such a question once in a second.
-    /// smoltcp's own probe comes after a second.
-    fn asks_at(&self) -> Option<Instant> {
+    /// Time at which to ask the peer about its window. It is asked once, because many peers answer
+    /// only one such segment a second. smoltcp's own probe follows after a second.
+    fn window_probe_at(&self) -> Option<Instant> {
         let (since, asked) = self.shut?;
         let patience = self.trip.patience().filter(|_| !asked)?;
         Some(since + patience.into())
@@ -209,13 +224,13 @@ impl Recovery {
     }
 }
 
-/// The round trip, as RFC 6298 section 2 measures it: one at a time, and never one of what was sent
-/// again. smoltcp's own is private, and in milliseconds.
+/// Round-trip time as in RFC 6298 section 2: one measurement at a time, and none over a
+/// retransmission. smoltcp's own measurement is private, and in milliseconds.
 #[derive(Debug)]
 struct Trip {
     smoothed: Option<Duration>,
     variance: Duration,
-    /// What is measured: the offset that has to be acknowledged, and when it left.
+    /// Measurement in progress: the offset that has to be acknowledged, and the time it was sent.
     timed: Option<(u64, Instant)>,
     left: u64,
 }
@@ -248,7 +263,7 @@ impl Trip {
         self.timed = None;
         let measured = Duration::from(now - at);
         if measured >= TIMER {
-            // Perhaps smoltcp has sent it again.
+            // smoltcp may have sent it again.
             return;
         }
         match &mut self.smoothed {
@@ -263,7 +278,7 @@ impl Trip {
         }
     }
 
-    /// How long an answer takes at most, as far as is known.
+    /// Longest time that an answer takes, as far as known.
     fn patience(&self) -> Option<Duration> {
         let smoothed = self.smoothed?;
         Some(
@@ -277,12 +292,12 @@ impl Trip {
 impl SmolConnection {
     fn stream(&self) -> Stream {
         let acknowledged = self.acknowledged();
-        // A peer can acknowledge what has not left yet.
+        // A peer can acknowledge bytes that were not sent yet.
         let left = (self.handed - self.unsent() as u64).max(acknowledged);
         Stream { acknowledged, left }
     }
 
-    /// Whether smoltcp could send bytes again.
+    /// Returns true if smoltcp can send bytes again in this state.
     fn may_recover(&self) -> bool {
         let socket = self.socket();
         let state = socket.state();
@@ -293,45 +308,49 @@ impl SmolConnection {
         sends && socket.send_queue() > 0 && self.device.peer.window > 0
     }
 
-    /// After something arrived: has smoltcp send again what shows to be lost.
+    /// Makes smoltcp send lost bytes again. Called after an arrival.
     pub(super) fn recover(&mut self, now: Instant) {
         if !self.stack.settings.early_recovery {
             return;
         }
         let (stream, segment) = (self.stream(), self.segment_octets());
         if self.recovery.arrived(stream, segment, now) && self.may_recover() {
-            self.say_again(now);
+            self.replay_last_ack(now);
         }
     }
 
-    /// Has smoltcp send again what nobody has answered for too long, and asks about a window that does not open.
+    /// Makes smoltcp send bytes again that were unanswered for too long, and asks about a window
+    /// that stays closed.
     pub(super) fn probe_if_due(&mut self, now: Instant) {
         let due = |this: &Self| this.recovers_at().is_some_and(|at| at <= now);
         if !due(self) {
             return;
         }
-        // It may be we who were away.
+        // Perhaps this process did not run for a while, and the answer is here.
         self.stack.poll();
         self.take_in(now);
-        // While the link takes nothing, the peer has had nothing to answer.
-        if !due(self) || self.device.holds_back() {
+        // While the link accepts nothing, the peer has received nothing to answer.
+        if !due(self) || self.device.hold_back_if_full() {
             return;
         }
-        if self.recovery.asks_at().is_some_and(|at| at <= now) {
+        if self.recovery.window_probe_at().is_some_and(|at| at <= now) {
             self.recovery.shut = Some((now, true));
             let queued = self.socket().send_queue();
-            self.device.ask(&self.key, self.handed, queued);
+            self.device.request_ack(&self.key, self.handed, queued);
             return;
         }
         let (stream, segment) = (self.stream(), self.segment_octets());
         let delay = self.stack.settings.peer_ack_delay;
-        if self.recovery.probes(stream, segment, delay, now) {
-            self.say_again(now);
+        if self
+            .recovery
+            .begin_probe_if_due(stream, segment, delay, now)
+        {
+            self.replay_last_ack(now);
         }
     }
 
-    /// After smoltcp has sent what it may: when it is time for [`Self::probe_if_due`].
-    pub(super) fn probes_at(&mut self, now: Instant) -> Option<Instant> {
+    /// Records what smoltcp sent, and returns the time for [`Self::probe_if_due`].
+    pub(super) fn schedule_probe(&mut self, now: Instant) -> Option<Instant> {
         if !self.stack.settings.early_recovery {
             return None;
         }
@@ -346,14 +365,14 @@ impl SmolConnection {
 
     fn recovers_at(&self) -> Option<Instant> {
         if self.recovery.shut.is_some() {
-            return self.recovery.asks_at();
+            return self.recovery.window_probe_at();
         }
         if self.recovery.since.is_none() || self.recovery.is_resending() || !self.may_recover() {
             return None;
         }
         let delay = self.stack.settings.peer_ack_delay;
         let probe = (self.recovery).probe_at(self.stream(), self.segment_octets(), delay);
-        // Then smoltcp's timer, which is to be known here as well.
+        // smoltcp's timer counts as well, because recovery has to notice when it fires.
         let timer = self.recovery.since.map(|since| since + TIMER.into());
         probe.into_iter().chain(timer).min()
     }

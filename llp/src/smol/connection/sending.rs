@@ -1,4 +1,4 @@
-//! Handing bytes to smoltcp, and how large its segments may be.
+//! Hands bytes to smoltcp, and computes how large its segments may be.
 
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
@@ -13,27 +13,27 @@ use crate::smol::burst::{BURST_MTU, bursts_with};
 use crate::smol::settings::MIN_IPV6_MTU;
 use crate::{Piece, SendHints};
 
-/// What smoltcp assumes of a peer that names no MSS, and the least it makes of one.
+/// MSS that smoltcp assumes if the peer names none, and the smallest that it uses.
 const DEFAULT_MSS: usize = 536;
 const MIN_MSS: usize = 48;
 const TCP_HEADER: usize = 20;
 
-/// The smallest MTU that a path is taken to have with IPv4: packets of this size reach every host
-/// (RFC 791 section 3.2), where need be in fragments, which the device then allows.
+/// Smallest MTU that is assumed for an IPv4 path. Packets of this size reach every host (RFC 791
+/// section 3.2), in fragments if necessary, which the device then allows.
 const LEAST_IPV4_MTU: usize = 576;
 
-/// Bytes of the headers of a data segment.
+/// Size of the headers of a data segment, in bytes.
 pub(super) fn headers(local: IpAddr) -> usize {
     TCP_HEADER + if local.is_ipv4() { 20 } else { 40 }
 }
 
 impl SmolConnection {
-    /// How many bytes of the stream a segment may carry now. smoltcp does not tell, so it is the MTU of the path less
-    /// the headers (5044-5.1-02).
+    /// Number of bytes of the stream that a segment may carry now. smoltcp does not report it, so
+    /// it is computed as the MTU of the path less the headers (5044-5.1-02).
     pub(super) fn segment_octets(&self) -> usize {
         let ours = self.mtu() - headers(self.key.local.ip());
-        // As smoltcp does: an MSS of 0 counts as none. No option takes room in a data segment:
-        // timestamps are off, and SACK blocks go out on bare acknowledgements only.
+        // As in smoltcp, an MSS of 0 counts as none. No option takes room in a data segment:
+        // timestamps are off, and SACK blocks are sent only in pure acknowledgements.
         let peer = match self.device.peer.mss {
             None => ours,
             Some(None | Some(0)) => DEFAULT_MSS,
@@ -42,7 +42,8 @@ impl SmolConnection {
         ours.min(peer)
     }
 
-    /// How many bytes the largest segment of smoltcp's has: on a link that has segments cut, more than one on the wire.
+    /// Number of bytes in smoltcp's largest segment. On a link that cuts segments, it becomes more
+    /// than one segment on the wire.
     pub(super) fn full_octets(&self) -> usize {
         let wire = self.segment_octets();
         if !self.stack.settings.bursts {
@@ -56,14 +57,16 @@ impl SmolConnection {
         }
     }
 
-    /// smoltcp reads the MTU when an interface is made. Nothing else is in one that has to last, so
-    /// that a new one is made when the link learned of another MTU of the path. What was sent in
-    /// larger segments and is lost for that goes out again in smaller ones when TCP's timer fires.
+    /// Follows a change of the path's MTU. smoltcp reads the MTU when an interface is created, and
+    /// an interface here holds no other lasting state. So a new one is made when the link learned
+    /// of another MTU. Larger segments that were lost because of it are sent again in smaller ones
+    /// when TCP's timer fires.
     pub(super) fn follow_path_mtu(&mut self, now: Instant) {
         let path = self.mailbox.path_mtu.load(Ordering::Relaxed);
         self.device.set_path_mtu(path);
         if self.stack.settings.bursts {
-            // Those who cut segments learn of it, also for what smoltcp sends again before anything new.
+            // Links that cut segments are given the limit, also for retransmissions that precede
+            // new bytes.
             self.device.limit_cut(self.segment_octets());
             return;
         }
@@ -79,7 +82,7 @@ impl SmolConnection {
         }
     }
 
-    /// The largest IP packet that may be sent now.
+    /// Largest IP packet that may be sent now.
     fn mtu(&self) -> usize {
         let path = self.mailbox.path_mtu.load(Ordering::Relaxed);
         let least = if self.key.local.is_ipv4() {
@@ -90,15 +93,15 @@ impl SmolConnection {
         self.stack.settings.mtu.min(path.max(least))
     }
 
-    /// How much room there is for the next segment; `None` when something before it is unsent.
+    /// Room for the next segment, or `None` if anything before it is unsent.
     fn room(&mut self, emss: usize, burst: usize) -> Option<Room> {
-        if self.device.holds_back() || self.is_at_edge() {
+        if self.device.hold_back_if_full() || self.is_at_edge() {
             return None;
         }
         let socket = self.socket();
         let in_flight = socket.send_queue();
         let window = self.device.peer.window;
-        // smoltcp was polled until it had nothing more to send, so that whatever the window takes is
+        // smoltcp was polled until it had nothing more to send, so everything the window allows is
         // sent.
         (in_flight <= window).then(|| Room {
             in_flight,
@@ -110,7 +113,7 @@ impl SmolConnection {
         })
     }
 
-    /// Whether acknowledgements should first make room for half a burst; as with FPDUs.
+    /// Returns true if acknowledgements should first make room for half a burst, as with FPDUs.
     fn waits_for_room(&self) -> bool {
         let half = self.full_octets() / 2;
         let socket = self.socket();
@@ -121,7 +124,7 @@ impl SmolConnection {
     /// Hands over bytes that may be cut anywhere.
     pub(super) fn send_run(&mut self, pieces: &[Piece<'_>], now: Instant) -> usize {
         let (mut position, mut taken) = ((0, 0), 0);
-        self.hands_segments(false);
+        self.set_segment_mode(false);
         self.device.set_cut(self.segment_octets(), 0);
         loop {
             let count = if self.waits_for_room() {
@@ -133,21 +136,21 @@ impl SmolConnection {
                 return taken;
             }
             taken += count;
-            // Meanwhile acknowledgements may have come, and with them room for more.
+            // Acknowledgements may have arrived meanwhile and made room for more.
             self.take_in(now);
             self.send_out(now);
         }
     }
 
-    /// Hands FPDUs to smoltcp, one segment at a time; see [`crate::smol::align`].
+    /// Hands FPDUs to smoltcp, one segment at a time. See [`crate::smol::align`].
     pub(super) fn send_fpdus(
         &mut self,
         pieces: &[Piece<'_>],
-        ends: SendHints<'_>,
+        hints: SendHints<'_>,
         now: Instant,
     ) -> usize {
         let offered = pieces.iter().map(Piece::len).sum();
-        let mut offer = Offer::new(offered, ends);
+        let mut offer = Offer::new(offered, hints);
         let emss = self.segment_octets();
         let burst = self.full_octets().max(emss);
         let (mut position, mut taken) = ((0, 0), 0);
@@ -157,7 +160,7 @@ impl SmolConnection {
                 None => (0, 0),
             };
             if segment == 0 {
-                // Meanwhile acknowledgements may have come, and with them room for more.
+                // Acknowledgements may have arrived meanwhile and made room for more.
                 if !self.mailbox.has_packets() {
                     break;
                 }
@@ -173,8 +176,8 @@ impl SmolConnection {
             taken += count;
             self.aligner.taken(&mut offer, count);
             self.send_one(count, now);
-            if !self.device.all_left(self.handed) {
-                // A retransmission came before it.
+            if !self.device.all_sent_once(self.handed) {
+                // A retransmission was sent before it.
                 self.send_out(now);
             }
         }
@@ -182,17 +185,17 @@ impl SmolConnection {
         taken
     }
 
-    /// Has smoltcp send the segment that was handed to it.
+    /// Makes smoltcp send the segment that was just handed over.
     fn send_one(&mut self, octets: usize, now: Instant) {
         let before = self.socket().state();
-        self.hands_segments(true);
+        self.set_segment_mode(true);
         self.push_new(octets, now);
-        self.questions.asked(now);
+        self.keepalive_state.sent(now);
         self.observe(before, Cause::Timer, now);
     }
 
-    /// Copies as much of the pieces as there is room for, at most `limit` bytes; `position` is how
-    /// much of them was copied before, as the number of whole pieces and an offset in the next.
+    /// Copies at most `limit` bytes of the pieces into the send buffer, as far as there is room.
+    /// `position` is the number of whole pieces copied before, and the offset in the next one.
     fn fill(&mut self, pieces: &[Piece<'_>], position: &mut (usize, usize), limit: usize) -> usize {
         let socket = self.sockets.get_mut::<tcp::Socket<'_>>(self.handle);
         let mut total = 0;

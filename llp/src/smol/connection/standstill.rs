@@ -1,29 +1,29 @@
-//! Has smoltcp go on where it would wait for ever.
+//! Restarts smoltcp in two cases in which it would wait forever.
 //!
-//! When smoltcp 0.14 finds that it has to send again, it stops its timer first and starts it with the
-//! segment that leaves. If none can leave, no timer runs although bytes are not acknowledged:
-//! * TCP's timer fires while the window is closed, because an old segment that was overtaken on the
-//!   way has closed it again, and the acknowledgement that opened it does not come again;
-//! * three acknowledgements repeat themselves while the inbox of the peer's link is full.
+//! When smoltcp 0.14 has to send bytes again, it first stops its timer, and restarts it with the
+//! segment that it sends. If it can send none, no timer runs although bytes are unacknowledged:
+//! * TCP's timer fires while the window is closed. A reordered old segment has closed it again, and
+//!   the acknowledgement that opened it does not arrive a second time.
+//! * Three duplicate acknowledgements arrive while the inbox of the peer's link is full.
 //!
-//! Neither end has anything to say then. So smoltcp hears once more what the peer has said last, as it
-//! could from a network that doubles packets: of a closed window once, which starts the probes; of an
-//! open one so often that it sends again. Where only the FIN is not acknowledged it would not send that
-//! again, so that we do.
+//! Then neither end sends anything. So smoltcp is shown the peer's last acknowledgement again, as
+//! if the network had duplicated it. With a closed window, once is enough, and starts the probes.
+//! With an open one, it is repeated until smoltcp retransmits. smoltcp would not retransmit an
+//! unacknowledged FIN alone, so that is done here.
 
 use smoltcp::socket::tcp::State;
 use smoltcp::time::{Duration, Instant};
 
 use super::SmolConnection;
 
-/// Acknowledgements in a row that say the same: smoltcp sends again at the third that adds nothing.
+/// Number of equal acknowledgements in a row. smoltcp retransmits at the third that adds nothing.
 const REPEATS: usize = 4;
 
-/// Pauses before the FIN is sent again: as TCP's (RFC 6298 sections 2.4 and 2.5).
+/// Pauses before the FIN is sent again, as in TCP (RFC 6298 sections 2.4 and 2.5).
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// When the FIN is sent again, and the pause before that.
+/// Time at which the FIN is sent again, and the pause before it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FinAgain {
     pub(super) at: Instant,
@@ -31,15 +31,15 @@ pub(super) struct FinAgain {
 }
 
 impl SmolConnection {
-    /// Has smoltcp go on if it stands still. Whether it has something to do now.
+    /// Restarts smoltcp if it stands still. Returns true if smoltcp now has something to do.
     pub(super) fn restart(&mut self, now: Instant) -> bool {
         let socket = self.socket();
         let (state, queued) = (socket.state(), socket.send_queue());
         let closing = matches!(state, State::FinWait1 | State::Closing | State::LastAck);
         let sends = closing || matches!(state, State::Established | State::CloseWait);
         let waits = sends && (closing || queued > 0);
-        // While packets are held back a signal comes, and then this is asked again.
-        if !waits || self.device.held_back || self.has_timer(now) {
+        // While packets are held back, a signal follows, and then this function runs again.
+        if !waits || self.device.held_back || self.check_for_timer(now) {
             self.fin_again = None;
             return false;
         }
@@ -47,23 +47,23 @@ impl SmolConnection {
             self.repeat_fin(now);
             return false;
         }
-        self.say_again(now);
-        self.has_timer(now)
+        self.replay_last_ack(now);
+        self.check_for_timer(now)
     }
 
-    /// Shows smoltcp once more what the peer has said last, so often that it sends again what the peer
-    /// has to have next. It does so when it is polled.
-    pub(super) fn say_again(&mut self, now: Instant) {
+    /// Shows smoltcp the peer's last acknowledgement again, often enough that its next poll sends
+    /// the first unacknowledged segment.
+    pub(super) fn replay_last_ack(&mut self, now: Instant) {
         let queued = self.socket().send_queue();
         let received = self.received();
         let said = self
             .device
-            .said_last(&self.key, (self.handed, queued), received);
+            .last_ack_of_peer(&self.key, (self.handed, queued), received);
         let Some(said) = said else {
             return;
         };
-        // smoltcp counts repetitions, and may have counted beyond the third. Another window begins
-        // a new count.
+        // smoltcp counts repetitions, and may have counted beyond the third. A different window
+        // restarts the count.
         let mut other = said;
         other.window = if said.window == 1 {
             2
@@ -72,12 +72,12 @@ impl SmolConnection {
         };
         let times = if said.window == 0 { 1 } else { REPEATS };
         if said.window != 0 {
-            self.device.hear_again(other);
+            self.device.replay(other);
         }
         for _ in 0..times {
-            self.device.hear_again(said);
+            self.device.replay(said);
         }
-        self.show_what_is_ours(now);
+        self.show_replayed(now);
     }
 
     fn repeat_fin(&mut self, now: Instant) {
@@ -93,8 +93,9 @@ impl SmolConnection {
         self.fin_again = Some(FinAgain { at, pause });
     }
 
-    /// Whether smoltcp has something to do, now or later, other than to give the peer up.
-    fn has_timer(&mut self, now: Instant) -> bool {
+    /// Returns true if smoltcp has something to do, now or later, apart from its timeout. The
+    /// timeout is cleared during the query.
+    fn check_for_timer(&mut self, now: Instant) -> bool {
         let timeout = self.socket().timeout();
         self.socket_mut().set_timeout(None);
         let at = self.interface.poll_at(now, &self.sockets);

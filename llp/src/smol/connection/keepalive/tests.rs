@@ -1,4 +1,4 @@
-//! A connection on which nothing is said.
+//! Keep-alive on an idle connection.
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ fn a_question_carries_no_octet_and_is_answered() {
                 scene.wait(EVERY - Duration::from_millis(1));
                 assert!(scene.packets().is_empty());
                 scene.wait(Duration::from_millis(1));
-                // The question, and the answer to the one of the server.
+                // This side's probe, and the answer to the server's probe.
                 let packets = scene.packets();
                 assert_eq!(packets.len(), 2);
                 for packet in packets {
@@ -76,14 +76,14 @@ fn a_peer_that_never_sent_anything_is_asked_too() {
     let before = scene.packets();
     scene.client.drive();
     let answers = scene.packets();
-    // An answer, and a question of its own.
+    // An answer, and a probe by the client.
     assert_eq!((before.len(), answers.len()), (0, 2));
 }
 
 #[test]
 fn a_question_while_octets_are_not_acknowledged_is_no_data_and_its_answer_a_sign_of_life() {
     let mut scene = watched(false);
-    // Data is lost, and what has none arrives.
+    // Segments with data are lost, others arrive.
     scene.limit.store(40, std::sync::atomic::Ordering::Relaxed);
     let taken = scene
         .client
@@ -101,7 +101,7 @@ fn a_question_while_octets_are_not_acknowledged_is_no_data_and_its_answer_a_sign
                 }
             }
         }
-        // Longer than anybody waits for a silent peer.
+        // Longer than the keep-alive waits for a silent peer.
         assert_eq!(scene.client.try_recv(&mut [0; 9]), Ok(Recv::WouldBlock));
         assert_eq!(scene.received(), 0);
     }

@@ -1,4 +1,5 @@
-//! A segment that is held because smoltcp's first window, of 2048 bytes, does not take it whole.
+//! A segment that is held because smoltcp's first congestion window, of 2048 bytes, has no room for
+//! it.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -10,18 +11,21 @@ use crate::{Llp, LlpError, Piece, Recv, SendHints};
 const FPDU: usize = 1000;
 
 impl Scene {
-    /// Offers so many FPDUs, from this one on; how many were taken.
+    /// Offers `count` FPDUs from number `from` on. Returns how many were taken.
     fn offer(&mut self, from: usize, count: usize) -> usize {
         let octets = vec![7; FPDU * count];
         let ends: Vec<u64> = (1..=from + count).map(|end| (end * FPDU) as u64).collect();
-        let ends = SendHints::new((from * FPDU) as u64, &ends[from..]);
-        let taken = self.client.try_send(&[Piece::from(&octets)], ends).unwrap();
+        let hints = SendHints::new((from * FPDU) as u64, &ends[from..]);
+        let taken = self
+            .client
+            .try_send(&[Piece::from(&octets)], hints)
+            .unwrap();
         assert_eq!(taken % FPDU, 0);
         taken / FPDU
     }
 }
 
-/// Two FPDUs are in flight, the third is held.
+/// Returns a scene with two FPDUs in flight, and the third held.
 fn held(v6: bool) -> Scene {
     let mut scene = Scene::with(v6, Congestion::Reno);
     assert_eq!(scene.offer(0, 9), 3);
@@ -82,8 +86,8 @@ fn a_held_segment_that_has_become_too_large_for_the_path_goes_out_in_parts() {
     assert_eq!(scene.received(), FPDU);
 }
 
-/// The window is what some round trips of so many FPDUs made of it. All that it takes is lost, but
-/// the segment that is held never left.
+/// The congestion window results from some round trips of `burst` FPDUs each. Everything that it
+/// admits is lost; the held segment was never sent.
 #[test]
 fn what_is_sent_again_fills_segments_whatever_is_held() {
     for (rounds, burst) in (1..12).flat_map(|rounds| [(rounds, 5), (rounds, 7), (rounds, 30)]) {
@@ -111,7 +115,7 @@ fn what_is_sent_again_fills_segments_whatever_is_held() {
         }
         assert_eq!(got, lost * FPDU);
         let (mut lengths, mut left) = (scene.lengths(), lost * FPDU);
-        // Where the send buffer ends, smoltcp cuts; it does not come to that here.
+        // smoltcp cuts at the end of the send buffer, which is not reached here.
         assert!((sent + lost) * FPDU < 256 << 10, "{sent} {lost}");
         lengths.pop();
         for len in lengths {

@@ -1,4 +1,4 @@
-//! What is found lost, and when a probe is due.
+//! Detection of losses, and times of probes.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn stream(acknowledged: u64, left: u64) -> Stream {
     Stream { acknowledged, left }
 }
 
-/// After a handshake of 10 ms, with ten segments under way that left then.
+/// After a handshake of 10 ms, with ten segments sent at time 0.
 fn with_ten() -> Recovery {
     let mut recovery = Recovery::new(at(-10));
     recovery.stands(at(0));
@@ -55,16 +55,16 @@ fn fewer_repetitions_are_enough_where_fewer_segments_are_under_way() {
 #[test]
 fn a_window_that_stays_shut_is_asked_about_once() {
     let mut recovery = with_ten();
-    assert_eq!(recovery.asks_at(), None);
+    assert_eq!(recovery.window_probe_at(), None);
     recovery.set_shut(true, at(10));
     recovery.set_shut(true, at(20));
-    assert_eq!(recovery.asks_at(), Some(at(40)));
+    assert_eq!(recovery.window_probe_at(), Some(at(40)));
     recovery.shut = Some((at(40), true));
     recovery.set_shut(true, at(50));
-    assert_eq!(recovery.asks_at(), None);
+    assert_eq!(recovery.window_probe_at(), None);
     recovery.set_shut(false, at(60));
     recovery.set_shut(true, at(70));
-    assert_eq!(recovery.asks_at(), Some(at(100)));
+    assert_eq!(recovery.window_probe_at(), Some(at(100)));
 }
 
 #[test]
@@ -88,15 +88,25 @@ fn a_probe_comes_after_two_round_trips_and_then_ever_later() {
         // 10 ms, and four times its variance of 5 ms.
         assert_eq!(due, Some(at(now + pause)));
         let early = at(now + pause - 1);
-        assert!(!recovery.probes(stream(0, 10_000), SEGMENT, Duration::ZERO, early));
+        assert!(!recovery.begin_probe_if_due(stream(0, 10_000), SEGMENT, Duration::ZERO, early));
         now += pause;
-        assert!(recovery.probes(stream(0, 10_000), SEGMENT, Duration::ZERO, at(now)));
+        assert!(recovery.begin_probe_if_due(stream(0, 10_000), SEGMENT, Duration::ZERO, at(now)));
     }
     let due = recovery.probe_at(stream(0, 10_000), SEGMENT, Duration::ZERO);
     assert_eq!(due, None);
-    assert!(!recovery.probes(stream(0, 10_000), SEGMENT, Duration::ZERO, at(now + 999)));
+    assert!(!recovery.begin_probe_if_due(
+        stream(0, 10_000),
+        SEGMENT,
+        Duration::ZERO,
+        at(now + 999)
+    ));
     assert_eq!(recovery.phase, Phase::Probing(10_000));
-    assert!(!recovery.probes(stream(0, 10_000), SEGMENT, Duration::ZERO, at(now + 1000)));
+    assert!(!recovery.begin_probe_if_due(
+        stream(0, 10_000),
+        SEGMENT,
+        Duration::ZERO,
+        at(now + 1000)
+    ));
     assert_eq!(recovery.phase, Phase::Resending(10_000));
     assert!(!recovery.hears(4_000, 10_000, 0, now + 1010));
 }
@@ -115,7 +125,7 @@ fn less_than_two_segments_may_be_acknowledged_late() {
 fn a_probe_finds_a_loss_when_no_more_than_it_is_acknowledged() {
     for (acknowledged, lost) in [(500, true), (1_000, true), (1_001, false), (9_000, false)] {
         let mut recovery = with_ten();
-        assert!(recovery.probes(stream(0, 10_000), SEGMENT, Duration::ZERO, at(30)));
+        assert!(recovery.begin_probe_if_due(stream(0, 10_000), SEGMENT, Duration::ZERO, at(30)));
         assert_eq!(recovery.hears(acknowledged, 10_000, 0, 40), lost);
         let then = if lost {
             Phase::Recovering(10_000)

@@ -1,4 +1,4 @@
-//! A path that takes smaller packets than the link, and a queue of the link that others fill.
+//! A path with a smaller MTU than the link's, and a queue of the link that others fill.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -21,7 +21,7 @@ use crate::smol::settings::{Congestion, StackSettings};
 use crate::smol::stack::{Link, Route, Stack};
 use crate::{Llp, LlpListener, Recv};
 
-/// Packets that stay in a shared queue.
+/// Number of packets that stay in a shared queue.
 const IN_QUEUE: usize = 4;
 
 pub(crate) struct Manual(Instant, pub(crate) Mutex<Duration>);
@@ -32,11 +32,11 @@ impl Clock for Manual {
     }
 }
 
-/// A link that drops what is larger than `limit`, and remembers what it was given.
+/// A link that drops packets larger than `limit`, and records all packets.
 struct Narrow {
-    /// Another connection fills the queue whenever this one has found room in it, and the queue is
-    /// emptied again after that. The last packets stay in the queue, so that some bytes are always
-    /// in flight.
+    /// Another connection fills the queue whenever this one has found room in it, and afterwards
+    /// the queue is emptied. The last packets stay in the queue, so some bytes are always in
+    /// flight.
     shared: Arc<AtomicBool>,
     full: AtomicBool,
     queue: Mutex<VecDeque<Packet>>,
@@ -76,7 +76,7 @@ impl Link for Narrow {
         None
     }
 
-    fn is_full(&self, _route: &Route, _sender: &Arc<Mailbox>) -> bool {
+    fn subscribe_if_full(&self, _route: &Route, _sender: &Arc<Mailbox>) -> bool {
         self.shared.load(Ordering::Relaxed) && self.full.fetch_not(Ordering::Relaxed)
     }
 
@@ -209,12 +209,12 @@ impl Scene {
         sum
     }
 
-    /// The packets that the client sent since the last call.
+    /// Packets that the client sent since the last call.
     pub(crate) fn packets(&self) -> Vec<Vec<u8>> {
         std::mem::take(&mut *self.sent.lock())
     }
 
-    /// Those with data.
+    /// Packets with data that the client sent since the last call.
     fn data_packets(&self) -> Vec<Vec<u8>> {
         let mut sent = self.packets();
         sent.retain(|packet| Segment::parse(packet).unwrap().payload > 0);
@@ -292,7 +292,7 @@ fn ipv6_goes_no_lower_than_1280() {
     assert_eq!(scene.lengths(), [1280; 2]);
 }
 
-/// The send buffer is a ring of 256 KiB, which FPDUs of 1000 bytes do not fill.
+/// The send buffer is a ring of 256 KiB, which is not a multiple of the 1000 bytes of an FPDU.
 #[test]
 fn a_queue_that_fills_up_once_a_segment_was_begun_does_not_cut_it() {
     const FPDU: usize = 1000;
@@ -305,8 +305,8 @@ fn a_queue_that_fills_up_once_a_segment_was_begun_does_not_cut_it() {
         let (mut sent, mut received) = (0, 0);
         while received < (COUNT - IN_QUEUE) * FPDU {
             let pieces = [Piece::from(&octets[sent..])];
-            let ends = SendHints::new(sent as u64, &ends);
-            sent += scene.client.try_send(&pieces, ends).unwrap();
+            let hints = SendHints::new(sent as u64, &ends);
+            sent += scene.client.try_send(&pieces, hints).unwrap();
             received += scene.received();
         }
         let headers = if v6 { 60 } else { 40 };
