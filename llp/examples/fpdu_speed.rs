@@ -1,9 +1,9 @@
-//! What alignment costs on the in-memory link of this machine: 1 GiB of FPDUs as one run of bytes,
-//! and cut at their ends. With one thread by the processor's time, which others on the machine
-//! disturb less; with two by the clock on the wall.
+//! Cost of alignment on the in-memory link of this machine: sends 1 GiB of FPDUs as one run of
+//! bytes, and cut at their ends. With one thread it measures processor time, which other load on
+//! the machine disturbs less; with two threads, real time.
 //!
 //! `cargo run --release -p uwarp-llp --example fpdu_speed`
-#![expect(clippy::print_stdout, reason = "its output is what it is for")]
+#![expect(clippy::print_stdout, reason = "it prints its results")]
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ fn connected(mtu: usize) -> Result<Ends, LlpError> {
     Ok((client, server))
 }
 
-/// A batch of FPDUs of `fpdu` bytes, sent again and again as far as it goes.
+/// A batch of FPDUs of `fpdu` bytes, sent repeatedly.
 struct Batch {
     octets: Vec<u8>,
     ends: Vec<u64>,
@@ -52,12 +52,12 @@ impl Batch {
     }
 
     fn send(&mut self, llp: &mut dyn Llp) -> Result<usize, LlpError> {
-        let ends = if self.aligned {
+        let hints = if self.aligned {
             SendHints::new(self.at as u64, &self.ends)
         } else {
             SendHints::NONE
         };
-        let taken = llp.try_send(&[Piece::from(&self.octets[self.at..])], ends)?;
+        let taken = llp.try_send(&[Piece::from(&self.octets[self.at..])], hints)?;
         self.at = (self.at + taken) % self.octets.len();
         Ok(taken)
     }
@@ -125,7 +125,7 @@ fn wait(llp: &dyn Llp) {
 }
 
 fn main() -> Result<(), LlpError> {
-    println!("MTU, FPDU | GB/s 1 thread: as it comes, aligned, ratio | 2 threads: the same");
+    println!("MTU, FPDU | GB/s 1 thread: as one run, aligned, ratio | 2 threads: the same");
     for (mtu, fpdu) in [
         (1500, 1460),
         (1500, 1452),
@@ -134,7 +134,7 @@ fn main() -> Result<(), LlpError> {
         (65535, 64776),
     ] {
         let mut rates = [[0.0_f64; 2]; 2];
-        // The machine is not quiet: the best of five, by turns.
+        // Other load disturbs the measurements, so the best of five counts, in alternation.
         for _ in 0..5 {
             for aligned in [false, true] {
                 for (threads, run) in [one_thread, two_threads].into_iter().enumerate() {

@@ -1,8 +1,8 @@
-//! How fast the in-memory link is on this machine: bulk and ping-pong, with one thread for both
-//! ends and with one for each.
+//! Speed of the in-memory link on this machine: bulk and ping-pong, with one thread for both ends
+//! and with one for each.
 //!
 //! `cargo run --release -p uwarp-llp --example memory_speed`
-#![expect(clippy::print_stdout, reason = "its output is what it is for")]
+#![expect(clippy::print_stdout, reason = "it prints its results")]
 
 use std::hint::black_box;
 use std::thread;
@@ -78,7 +78,7 @@ fn bulk_in_two_threads((mut client, mut server): Ends) -> Result<Duration, LlpEr
     Ok(elapsed)
 }
 
-/// Waits for the descriptor or the deadline, as a program with something else to do would.
+/// Waits for the descriptor or the deadline, like a program with other work.
 fn wait(llp: &dyn Llp) {
     let left = llp
         .deadline()

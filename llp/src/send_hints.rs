@@ -1,7 +1,8 @@
-//! [`SendHints`]: the ends of FPDUs in the bytes passed to TCP.
+//! [`SendHints`]: facts about the bytes passed to TCP, above all the ends of the FPDUs.
 
-/// Ends of the FPDUs in one call of [`Llp::try_send`](crate::Llp::try_send). A TCP that can do so
-/// begins its segments at the start of FPDUs (RFC 5044 section 3, appendix A.1).
+/// Hints for one call of [`Llp::try_send`](crate::Llp::try_send): the ends of the FPDUs in its
+/// bytes, and the bytes that will follow. A TCP that can do so begins its segments at the start of
+/// FPDUs (RFC 5044 section 3, appendix A.1).
 ///
 /// It is a borrowed view: nothing is copied or allocated. The ends and the position of the first
 /// byte are offsets in the stream. A call that was taken in part is therefore repeated with the
@@ -26,7 +27,7 @@ impl<'a> SendHints<'a> {
         asking: false,
     };
 
-    /// Creates the ends for bytes that start at the stream offset `base`. FPDUs end before each of
+    /// Creates hints for bytes that start at the stream offset `base`. FPDUs end before each of
     /// the offsets `ends`, which must be in ascending order. Ends up to `base` are ignored.
     pub fn new(base: u64, ends: &'a [u64]) -> Self {
         debug_assert!(ends.is_sorted());
@@ -114,11 +115,11 @@ mod tests {
             (11, &all[2..]),
             (12, &[]),
         ] {
-            let ends = SendHints::new(base, &all);
-            assert_eq!(ends.ends(), left, "{base}");
-            assert_eq!(ends.over_segments().ends(), left, "{base}");
-            assert_eq!(ends.asking(true).ends(), left, "{base}");
-            assert!(ends.asking(true).is_asking() && !ends.asking(false).is_asking());
+            let hints = SendHints::new(base, &all);
+            assert_eq!(hints.ends(), left, "{base}");
+            assert_eq!(hints.over_segments().ends(), left, "{base}");
+            assert_eq!(hints.asking(true).ends(), left, "{base}");
+            assert!(hints.asking(true).is_asking() && !hints.asking(false).is_asking());
         }
     }
 }

@@ -234,7 +234,7 @@ impl FromStr for DeviceSpec {
                 if local == remote {
                     return Err(SpecError::new(
                         format!("LOCAL and REMOTE are the same path `{local}`"),
-                        "two paths: ours, and that of the other end",
+                        "two paths: LOCAL of this process, REMOTE of the other end",
                     ));
                 }
                 let link = Keys::parse(fields)?.finish()?;

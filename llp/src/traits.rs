@@ -42,13 +42,13 @@ pub trait Llp: Send {
     /// bytes that it took, counted from the first piece; 0 means that it would block. Pieces need
     /// to stay valid only during the call. Segments need not end where pieces end.
     ///
-    /// `ends` holds the ends of the FPDUs; [`SendHints::NONE`] is for bytes that are no FPDUs. The
+    /// `hints` holds the ends of the FPDUs; [`SendHints::NONE`] is for bytes that are no FPDUs. The
     /// kernel's TCP cannot use them. A stack in user space begins every segment with an FPDU where
     /// it can, and takes only the bytes that it can place so. It may therefore take fewer bytes
     /// than it has room for, or none. [`fd`](Self::fd) or [`deadline`](Self::deadline) then tells
     /// when to offer the rest again.
     ///
-    /// If `ends` says that more [follows](SendHints::followed), the kernel's TCP keeps bytes that
+    /// If `hints` says that more [follows](SendHints::followed), the kernel's TCP keeps bytes that
     /// fill no segment until then. If it [asks for one answer](SendHints::asking), the kernel's TCP
     /// chooses its window accordingly, within a host.
     ///

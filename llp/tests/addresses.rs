@@ -1,4 +1,4 @@
-//! Local addresses: which one goes with a route, and ports that are taken before they are used.
+//! Local addresses: the source address of a route, and ports that are reserved before use.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -6,7 +6,7 @@ use uwarp_llp::kernel::KernelNetwork;
 use uwarp_llp::smol::{MemoryNetwork, MemorySettings};
 use uwarp_llp::{Llp, LlpError, LlpListener, Network};
 
-/// Two networks that are connected with each other, and an address of the second one in each family.
+/// Two connected networks, and an address of the second one in each family.
 type Pair = (Box<dyn Network>, Box<dyn Network>, [IpAddr; 2]);
 
 fn networks() -> Vec<Pair> {

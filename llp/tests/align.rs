@@ -1,4 +1,4 @@
-//! FPDUs and segments of smoltcp, as a capture of the link shows them.
+//! FPDUs and smoltcp's segments, from a capture of the link.
 
 mod common;
 
@@ -13,7 +13,7 @@ use uwarp_capture::Capture;
 use uwarp_llp::smol::{Clock, Congestion, MemoryNetwork, MemorySettings};
 use uwarp_llp::{Llp, Piece, Recv, SendHints};
 
-/// No timer ever fires: what waits for one waits for ever.
+/// A clock that stands still, so no timer ever fires.
 struct Frozen(Instant);
 
 impl Clock for Frozen {
@@ -28,12 +28,12 @@ fn frozen(mtu: usize) -> MemorySettings {
         .clock(Arc::new(Frozen(Instant::now())))
 }
 
-/// How a transfer is played.
+/// Parameters of a transfer.
 struct Play {
     settings: MemorySettings,
     v6: bool,
     fpdus: Vec<usize>,
-    /// Bytes that the sender offers in a call, at most.
+    /// Largest number of bytes that the sender offers in a call.
     call: usize,
     seed: u64,
 }
@@ -50,12 +50,12 @@ impl Play {
             .collect()
     }
 
-    /// What a call offers at least: one FPDU whole.
+    /// Fewest bytes that a call offers: one complete FPDU.
     fn least(&self) -> usize {
         self.fpdus.iter().copied().max().unwrap_or(0)
     }
 
-    /// Sends all FPDUs to a reader who stops now and then, and checks what arrives.
+    /// Sends all FPDUs to a reader that pauses now and then, and checks the received bytes.
     fn run(&self) -> (Segments, usize) {
         let file = Shared::default();
         let capture = Capture::to_writer(Box::new(file.clone())).unwrap();
@@ -82,13 +82,13 @@ impl Play {
                     Piece::from(&stream[sent..middle]),
                     Piece::from(&stream[middle..to]),
                 ];
-                let ends = SendHints::new(sent as u64, &ends);
-                let taken = client.try_send(&pieces, ends).unwrap();
+                let hints = SendHints::new(sent as u64, &ends);
+                let taken = client.try_send(&pieces, hints).unwrap();
                 assert!(taken <= to - sent);
                 stuck &= taken == 0;
                 sent += taken;
             }
-            // The reader pauses, or reads a little, or all.
+            // The reader pauses, reads a little, or reads everything.
             let reads = random.below(4);
             for _ in 0..reads {
                 let room = 1 + random.below(if reads == 3 { 1 << 20 } else { 3000 });
@@ -97,7 +97,7 @@ impl Play {
                     stuck = false;
                 }
             }
-            // With the reader not at work nothing may have to move.
+            // While the reader pauses, there may be no progress.
             if stuck && reads > 0 && sent < stream.len() {
                 wait(&[
                     Wait::connection(&*client, true),
@@ -111,7 +111,7 @@ impl Play {
         (segments(&file, at), emss)
     }
 
-    /// Plays it, and checks that every segment begins with an FPDU and holds whole ones.
+    /// Runs the transfer, and checks that every segment begins with an FPDU and holds whole ones.
     fn run_aligned(&self) -> Result<usize, TestCaseError> {
         let (segments, emss) = self.run();
         let ends = self.ends();
@@ -153,7 +153,7 @@ fn mixed(random: &mut Random, largest: usize, octets: usize) -> Vec<usize> {
 
 #[test]
 fn every_segment_begins_with_an_fpdu_and_holds_whole_ones() {
-    // With 1501 and 1282, EMSS is no multiple of 4.
+    // With 1501 and 1282, EMSS is not a multiple of 4.
     for (mtu, v6) in [
         (576, false),
         (1500, false),
@@ -189,7 +189,7 @@ fn small_fpdus_share_segments() {
         seed: 5,
     };
     let segments = play.run_aligned().unwrap();
-    // 33 of them fill a segment; a call may end with one that is not full.
+    // 33 of them fill a segment. A call may end with a segment that is not full.
     assert!((304..400).contains(&segments), "{segments}");
 }
 
@@ -270,8 +270,8 @@ fn a_tiny_inbox_does_not_cost_alignment() {
     }
 }
 
-/// With a reader in another thread, acknowledgements come while more is in flight, so that the send
-/// buffer is never empty and its end comes in the middle of segments.
+/// With a reader in another thread, acknowledgements arrive while more bytes are in flight. So the
+/// send buffer is never empty, and its end falls into the middle of segments.
 #[test]
 fn the_end_of_the_send_buffer_cuts_no_segment() {
     const OCTETS: usize = 8 << 20;
@@ -326,8 +326,8 @@ fn with_congestion_control_all_octets_arrive() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// FPDUs of any sizes, a reader who lets windows fill, windows of some segments and more, calls
-    /// of any size.
+    /// FPDUs and calls of any size, windows of two or more segments, and a reader that lets windows
+    /// fill.
     #[test]
     fn fpdus_stay_aligned_while_windows_fill(
         mtu in 576_usize..4000,

@@ -1,4 +1,4 @@
-//! What ends up in a capture file.
+//! Contents of capture files.
 
 mod common;
 

@@ -17,26 +17,26 @@ fn at() -> SocketAddr {
     "192.0.2.2:7174".parse().unwrap()
 }
 
-/// How a transfer is played.
+/// Parameters of a transfer.
 struct Play {
     settings: MemorySettings,
     octets: usize,
-    /// FPDUs have so many bytes, or some number up to that.
+    /// Size of the FPDUs in bytes, or its limit if `random_sizes` is set.
     fpdu: usize,
     random_sizes: bool,
-    /// Bytes of the other direction.
+    /// Number of bytes in the other direction.
     back: usize,
-    /// Bytes before the first FPDU.
+    /// Number of bytes before the first FPDU.
     prelude: usize,
     seed: u64,
 }
 
-/// What was seen of it.
+/// Observations of a transfer.
 #[derive(Debug)]
 struct Seen {
     segments: Segments,
     ends: Vec<u64>,
-    /// How far the clock went.
+    /// Virtual time that the transfer took.
     time: Duration,
 }
 
@@ -59,7 +59,7 @@ impl Play {
         self
     }
 
-    /// Sends some bytes that are no FPDU, and has them acknowledged.
+    /// Sends bytes that are not an FPDU, and waits for their acknowledgement.
     fn send_prelude(&self, link: &Link, client: &mut dyn Llp, server: &mut dyn Llp) {
         if self.prelude == 0 {
             return;
@@ -113,7 +113,10 @@ impl Play {
             let deadlines = [a.llp.deadline(), b.llp.deadline()];
             link.wait(&[a.llp.fd(), b.llp.fd()], deadlines);
         }
-        assert!(a.got == b.to_send && b.got == a.to_send, "other bytes");
+        assert!(
+            a.got == b.to_send && b.got == a.to_send,
+            "other bytes arrived"
+        );
         let ends = std::mem::take(&mut a.ends);
         let time = *link.clock.1.lock();
         drop((a, b, link));
@@ -133,8 +136,8 @@ impl Play {
 }
 
 impl Seen {
-    /// Which segments, by number, begin or end within an FPDU, of those that hold no bytes of an
-    /// earlier one; and which hold some, because they were sent again.
+    /// Returns two lists of segment numbers. The first has new segments that begin or end within an
+    /// FPDU. The second has segments with bytes of earlier ones, because they were sent again.
     fn cut_and_repeated(&self) -> (Vec<usize>, Vec<usize>) {
         let is_end = |at: &u64| *at == 0 || self.ends.binary_search(at).is_ok();
         let mut sent = 0;
@@ -181,7 +184,8 @@ fn without_loss_no_segment_is_cut_and_no_timer_is_needed() {
     }
 }
 
-/// smoltcp's window begins with 2048 bytes, and with a segment once something was acknowledged.
+/// smoltcp's congestion window is 2048 bytes at first, and one segment once a byte was
+/// acknowledged.
 #[test]
 fn of_large_segments_only_the_first_is_cut_and_after_a_few_octets_none() {
     for congestion in BOTH {
@@ -193,8 +197,8 @@ fn of_large_segments_only_the_first_is_cut_and_after_a_few_octets_none() {
     }
 }
 
-/// What TCP sends again after its timer fired may take the next segment with it.
-/// Where nothing of it had arrived before, only its neighbours show that it was sent again.
+/// TCP's retransmission after its timer may include the next segment. If no byte of it had arrived
+/// before, only its neighbours show that it was a retransmission.
 #[test]
 fn after_loss_segments_hold_whole_fpdus_again() {
     for congestion in BOTH {
@@ -225,7 +229,7 @@ fn after_loss_segments_hold_whole_fpdus_again() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// `run` checks the bytes, and fails when neither end has anything to wait for.
+    /// `run` checks the bytes, and fails if neither end has anything to wait for.
     #[test]
     fn whatever_is_lost_doubled_or_reordered_all_octets_arrive(
         loss in 0.0..0.1,
@@ -253,7 +257,7 @@ proptest! {
     }
 }
 
-/// Each end has got what the other sends again, but not the acknowledgement of its own bytes.
+/// Each end has received the other's retransmissions, but not the acknowledgement of its own bytes.
 #[test]
 fn two_ends_whose_timers_have_fired_hear_each_other() {
     let mut play = Play::new(Congestion::Reno, 16_100).with_faults(
@@ -271,8 +275,8 @@ fn two_ends_whose_timers_have_fired_hear_each_other() {
     play.run();
 }
 
-/// A transfer through windows and inboxes that are hardly larger than a segment, over a link that
-/// loses, doubles and reorders.
+/// A transfer through windows and inboxes hardly larger than a segment, over a link that loses,
+/// duplicates and reorders.
 fn tight(seed: u64, small_inbox: bool) -> Play {
     let mut random = Random((seed << 1) | 1);
     for _ in 0..8 {
@@ -297,9 +301,9 @@ fn tight(seed: u64, small_inbox: bool) -> Play {
     play
 }
 
-/// Each of them stood still or ended early at a point where smoltcp 0.14 does: see `smol/connection/standstill.rs`,
-/// `smol/window_fixup.rs` and `smol/dataless.rs`. `run` checks the bytes, and fails when neither end has
-/// anything to wait for.
+/// Each seed stood still or ended early at a point where smoltcp 0.14 does: see
+/// `smol/connection/standstill.rs`, `smol/window_fixup.rs` and `smol/dataless.rs`. `run` checks the
+/// bytes, and fails if neither end has anything to wait for.
 #[test]
 #[expect(clippy::print_stdout, reason = "the seed of a run that fails")]
 fn a_stream_through_tight_windows_and_inboxes_goes_on_to_its_end() {

@@ -1,5 +1,5 @@
-//! A process without free descriptors: alone in its own test binary, since the limit is the
-//! process's.
+//! A process without free descriptors. The limit applies to the whole process, so this test has a
+//! binary of its own.
 
 mod common;
 

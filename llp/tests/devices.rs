@@ -1,5 +1,5 @@
-//! Every device that a specification can name, with real TCP over it: against the kernel's TCP in
-//! a network namespace of its own, or against itself.
+//! Real TCP over every device that a specification can name: with the kernel's TCP in a separate
+//! network namespace, or with a second device.
 
 mod common;
 mod netns;
@@ -24,7 +24,7 @@ fn at(addr: &str) -> SocketAddr {
     addr.parse().unwrap()
 }
 
-/// What TCP has to do between two networks, the first one ours.
+/// Runs all scenarios between two networks, the first of which is under test.
 fn everything(ours: &dyn Network, here: &str, other: &dyn Network, there: &str) {
     let (here, there) = (at(here), at(there));
     random_data_crosses_in_random_pieces(other, ours, here, 300_000);
@@ -39,7 +39,7 @@ fn everything(ours: &dyn Network, here: &str, other: &dyn Network, there: &str) 
     nobody_listens_is_refused(other, SocketAddr::new(here.ip(), 9));
 }
 
-/// A veth pair, with the kernel's addresses on the end that is not ours.
+/// Creates a veth pair, with the kernel's addresses on the far end.
 fn veth() {
     ip("link add veth0 type veth peer name veth1");
     ip("link set veth0 up");
@@ -93,7 +93,7 @@ in_namespace! {
         ip("addr add 192.0.2.2/24 dev uw0");
         let kernel = KernelNetwork::default();
         let mut listener = ours.listen(at("192.0.2.1:7174"), 64).unwrap();
-        // All of them are under way before the first one is taken.
+        // All attempts are in progress before the first connection is accepted.
         let mut clients: Vec<Box<dyn Llp>> = (0..40)
             .map(|_| kernel.connect(None, listener.local_addr()).unwrap())
             .collect();
@@ -132,7 +132,7 @@ in_namespace! {
         let kernel = KernelNetwork::default();
         let (mut a, _b) = connected(&*ours, &kernel, at("192.0.2.2:7174"));
         ip("link set veth0 down");
-        // The link has noticed that before the rest comes.
+        // The link has to notice this before the interface is deleted.
         std::thread::sleep(Duration::from_millis(200));
         ip("link del veth0");
         let error = ended(&mut *a);
@@ -157,7 +157,7 @@ in_namespace! {
     }
 }
 
-/// The error that a connection ends with.
+/// Returns the error that a connection ends with.
 fn ended(llp: &mut dyn Llp) -> LlpError {
     let limit = Instant::now() + Duration::from_secs(300);
     loop {
@@ -168,11 +168,11 @@ fn ended(llp: &mut dyn Llp) -> LlpError {
             Ok(other) => panic!("{other:?}"),
             Err(error) => return error,
         }
-        assert!(Instant::now() < limit, "it does not end");
+        assert!(Instant::now() < limit, "the connection does not end");
     }
 }
 
-/// Two paths for sockets, removed afterwards.
+/// A directory for two socket paths, removed afterwards.
 struct Paths(PathBuf);
 
 impl Paths {
@@ -183,7 +183,7 @@ impl Paths {
         Self(path)
     }
 
-    /// The specification of one end.
+    /// Specification of one end.
     fn spec(&self, local: &str, remote: &str, keys: &str) -> String {
         let path = self.0.display();
         format!("unix:{path}/{local},{path}/{remote},{keys}")

@@ -13,7 +13,7 @@ use uwarp_llp::ethernet::{Cable, EthernetNetwork, LinkSettings};
 use uwarp_llp::smol::{Clock, SystemClock};
 use uwarp_llp::{Llp, LlpError, Network, NetworkEvent, NetworkWatcher, Piece, Recv, SendHints};
 
-/// Time stands still for TCP: a transfer ends only if nothing is lost and every wake-up comes.
+/// Stops TCP's clock. A transfer then ends only if no packet and no wake-up is lost.
 struct Frozen(Instant);
 
 impl Clock for Frozen {
@@ -84,7 +84,7 @@ fn what_holds_for_any_network() {
 fn a_host_reaches_itself_and_the_link_local_address_of_the_other() {
     let (a, b, _) = cable();
     random_data_crosses_in_random_pieces(&a, &a, at("192.0.2.1:0"), 50_000);
-    // The MAC address of the second host is 02:00:00:00:00:02; the scope means nothing here.
+    // The MAC address of the second host is 02:00:00:00:00:02; the scope has no meaning here.
     random_data_crosses_in_random_pieces(&a, &b, at("[fe80::ff:fe00:2%7]:0"), 50_000);
 }
 
@@ -118,7 +118,7 @@ fn sixty_four_connections_at_once_come_through_one_listener() {
             );
             wait(&all);
         }
-        // Each of them is the other end of another one.
+        // Every server is the other end of one client.
         let mut ports: Vec<_> = servers.iter().map(Llp::peer_addr).collect();
         ports.sort();
         let mut own: Vec<_> = clients.iter().map(Llp::local_addr).collect();
@@ -237,7 +237,7 @@ fn when_the_link_fails_everything_on_it_ends_with_the_reason() {
     assert_eq!(a.fault(), Some(down));
     assert_eq!(a.connect(None, at("192.0.2.2:7")).err(), Some(down));
     assert_eq!(a.listen(at("192.0.2.1:7"), 1).err(), Some(down));
-    // The other host learns it too, by itself.
+    // The other host notices it too, by itself.
     while b.fault().is_none() {
         wait(&[Wait::listener(&*idle)]);
         idle.clear_readiness();
@@ -245,7 +245,7 @@ fn when_the_link_fails_everything_on_it_ends_with_the_reason() {
     assert_eq!(idle.try_accept().err(), Some(down));
     assert_eq!(server.try_recv(&mut [0; 4]).err(), Some(down));
     drop((a, client, opening));
-    // Told once, and nothing else.
+    // The event was reported once, and no other.
     assert!(events.try_recv().is_err());
     let (_teller, late) = watched(&b);
     assert_eq!(late.recv(), Ok(NetworkEvent::Down(down)));
@@ -258,7 +258,7 @@ fn two_hosts_with_one_address_are_told_of_it() {
     for network in [&a, &b] {
         let (_teller, events) = watched(network);
         let Ok(NetworkEvent::AddressConflict(error)) = events.recv() else {
-            panic!("that was no conflict");
+            panic!("the event is no address conflict");
         };
         assert!(matches!(error, LlpError::DuplicateAddress { .. }));
         assert!(error.to_string().contains("02:00:00:00:00:0"), "{error}");
@@ -310,7 +310,7 @@ fn describe_names_the_wire_and_its_mtu() {
     assert_eq!(a.describe(), "smoltcp over a cable in memory, MTU 1500");
 }
 
-/// Time that passes when a test says so.
+/// A clock that advances when the test says so.
 struct Stepped(Mutex<Instant>);
 
 impl Stepped {
@@ -330,10 +330,10 @@ fn readable(llp: &dyn Llp) -> bool {
     rustix::event::poll(&mut fds, Some(&Timespec::default())).unwrap() > 0
 }
 
-/// How often the keep-alive asks.
+/// Interval of the keep-alive.
 const EVERY: Duration = Duration::from_secs(15);
-/// Not as long as a peer may be silent, 150 s, but after so long without a word its end is nearer
-/// than the next question.
+/// Shorter than the longest silence of a peer, 150 s, but the end of that is then nearer than the
+/// next probe.
 const SILENCE: Duration = Duration::from_secs(140);
 
 #[test]
@@ -343,11 +343,12 @@ fn a_keep_alive_tells_a_peer_that_is_silent_from_one_that_is_gone() {
         let asking = host(1)
             .keepalive(Some(EVERY))
             .clock(Arc::<Stepped>::clone(&clock));
-        // The same clock: a peer answers one question in a second.
+        // The same clock for both, because a peer answers one probe per second.
         let answering = host(2).clock(Arc::<Stepped>::clone(&clock));
         let (a, b, _) = EthernetNetwork::cable(&asking, &answering).unwrap();
         let (mut client, mut server) = connected(&a, &b, at(to));
-        // Whether an answer is waited for: once the peer is heard, the next question is next.
+        // True while an answer is missing. Once the peer was heard, the next event is the next
+        // probe.
         let waits = |client: &dyn Llp| {
             let next = clock.now() + EVERY;
             client.deadline().is_some_and(|at| at < next)
@@ -365,7 +366,7 @@ fn a_keep_alive_tells_a_peer_that_is_silent_from_one_that_is_gone() {
                 ]);
                 server.clear_readiness();
                 server.drive();
-                // Only when it is told to: no wake-up may be lost.
+                // Drives only after a signal, because no wake-up may be lost.
                 if readable(&*client) {
                     client.clear_readiness();
                     client.drive();
@@ -373,10 +374,10 @@ fn a_keep_alive_tells_a_peer_that_is_silent_from_one_that_is_gone() {
             }
             assert_eq!(client.try_recv(&mut [0; 9]), Ok(Recv::WouldBlock));
         }
-        // The first question leaves with the handshake. Its answer may be seen only after a step of
-        // the clock, and then there is nothing to ask in that step.
+        // The first probe is sent with the handshake. Its answer may be processed after the next
+        // step of the clock; no probe is due in that step.
         assert!(asked >= 179, "{asked}");
-        // Nobody drives it any more: to its peer it is as dead as with its machine.
+        // The server is not driven any more, so to its peer it is dead.
         let gone = LlpError::TimedOut {
             addr: server.local_addr(),
         };

@@ -1,4 +1,4 @@
-//! Transfers over a link that loses, doubles, reorders and damages packets.
+//! Transfers over a link that loses, duplicates, reorders and damages packets.
 
 mod common;
 
@@ -9,7 +9,7 @@ use common::*;
 use uwarp_llp::smol::{Congestion, FaultCounts, FaultSettings, MemoryNetwork, MemorySettings};
 use uwarp_llp::{LlpError, Network};
 
-/// Moves bytes both ways, with FINs after them, and checks them.
+/// Transfers bytes in both directions, with FINs after them, and checks them.
 fn transfer(link: &Link, at: SocketAddr, octets: usize, fpdus: bool, seed: u64) {
     let (client, server) = link.connected(at);
     let mut random = Random(seed | 1);
@@ -22,8 +22,8 @@ fn transfer(link: &Link, at: SocketAddr, octets: usize, fpdus: bool, seed: u64) 
     loop {
         a.step().unwrap();
         b.step().unwrap();
-        // The end of smoltcp's short TIME-WAIT may come before the last acknowledgement gets through
-        // to the other end, which is then reset: it has got everything all the same.
+        // smoltcp's short TIME-WAIT may end before the last acknowledgement reaches the other end.
+        // That end is then reset, although it has received everything.
         let (done_a, done_b) = (a.done(), b.done());
         if a.peer_closed && b.peer_closed && (done_a || done_b) {
             break;
@@ -31,7 +31,10 @@ fn transfer(link: &Link, at: SocketAddr, octets: usize, fpdus: bool, seed: u64) 
         let deadlines = [a.llp.deadline(), b.llp.deadline()];
         link.wait(&[a.llp.fd(), b.llp.fd()], deadlines);
     }
-    assert!(a.got == b.to_send && b.got == a.to_send, "other bytes");
+    assert!(
+        a.got == b.to_send && b.got == a.to_send,
+        "other bytes arrived"
+    );
 }
 
 fn second(v6: bool) -> SocketAddr {
@@ -42,7 +45,7 @@ fn second(v6: bool) -> SocketAddr {
     }
 }
 
-/// Plays transfers over a link with these faults; the seed of a failure is in its output.
+/// Runs transfers over a link with these faults. A failure prints its seed.
 fn play(faults: FaultSettings, congestion: Congestion, octets: usize) -> [FaultCounts; 2] {
     let mut sums = [FaultCounts::default(); 2];
     for seed in 0..6 {

@@ -47,7 +47,7 @@ fn an_ipv6_listener_shows_ipv4_peers_as_such() {
 
 #[test]
 fn nobody_listens() {
-    // It is bound, so that no other test listens there.
+    // The port is bound, so that no other test listens there.
     let bound = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     bound.bind(&loopback().into()).unwrap();
     let free = bound.local_addr().unwrap().as_socket().unwrap();
@@ -78,7 +78,8 @@ fn unacknowledged() {
     unacknowledged_counts_what_the_peer_has_not_taken(&network(), &network(), loopback());
 }
 
-/// The kernel sends what was kept by itself after a fraction of a second, so that a test that was slow has seen nothing.
+/// After a fraction of a second the kernel sends the kept bytes by itself, so slow attempts do not
+/// count.
 #[test]
 fn octets_that_others_follow_wait_for_them_or_for_a_push() {
     let (mut client, mut server) = connected(&network(), &network(), loopback());
@@ -106,7 +107,7 @@ fn octets_that_others_follow_wait_for_them_or_for_a_push() {
             return;
         }
     }
-    panic!("each of 100 tries took longer than the kernel keeps bytes");
+    panic!("each of 100 attempts took longer than the kernel keeps bytes");
 }
 
 #[test]
@@ -198,7 +199,7 @@ fn a_port_can_be_listened_at_again_at_once() {
     let addr = listener.local_addr();
     let mut client = network().connect(None, addr).unwrap();
     let server = accept_and_connect(&mut *listener, &mut *client);
-    // The server closes first: its end of the connection lingers.
+    // The server closes first, so its end of the connection lingers.
     drop((server, listener, client));
     assert!(network().listen(addr, 1).is_ok());
 }
@@ -240,8 +241,8 @@ fn settings_reach_the_sockets_and_an_unknown_algorithm_is_an_error() {
     assert!(error.to_string().contains("congestion control"), "{error}");
 }
 
-/// The system's control if it is BBR, which connections within a host do not keep; otherwise
-/// `None`, with the reason printed.
+/// Name of the system's congestion control if it is BBR, which connections within a host do not
+/// keep. Otherwise prints the reason and returns `None`.
 fn replaced_control() -> Option<String> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     let name = String::from_utf8(socket.tcp_congestion().unwrap()).unwrap();
@@ -291,7 +292,8 @@ fn a_control_that_was_asked_for_is_kept_within_a_host() {
     }
 }
 
-/// A listener asks the kernel for neither: each system call counts under a flood of connections.
+/// The listener makes no system call for these, because each call counts under a flood of
+/// connections.
 #[test]
 fn what_is_accepted_has_the_listeners_options_and_its_own_address() {
     for at in ["127.0.0.1:0", "0.0.0.0:0", "[::1]:0", "[::]:0"] {
@@ -315,8 +317,8 @@ fn what_is_accepted_has_the_listeners_options_and_its_own_address() {
     }
 }
 
-/// SO_KEEPALIVE and the three options of `tcp(7)`, and the user timeout, without which bytes under way would be
-/// repeated for a quarter of an hour.
+/// SO_KEEPALIVE, the three options of `tcp(7)`, and the user timeout. Without the last one, bytes
+/// in flight would be sent again for a quarter of an hour.
 #[test]
 fn a_keepalive_sets_the_options_of_the_socket_on_both_ends() {
     use uwarp_llp::Keepalive;

@@ -12,8 +12,8 @@ use uwarp_llp::{Llp, LlpError, Network, Piece, Recv, SendHints};
 
 const MTUS: [usize; 4] = [576, 1500, 9000, 65535];
 
-/// Time stands still: no timer ever fires, so a transfer ends only if nothing is lost and every
-/// wake-up comes.
+/// A clock that stands still, so no timer ever fires. A transfer then ends only if no packet and no
+/// wake-up is lost.
 struct Frozen(Instant);
 
 impl Clock for Frozen {
@@ -271,7 +271,7 @@ fn a_listener_that_goes_away_refuses_those_who_wait() {
         failed_attempt(&mut *other),
         LlpError::Refused { addr: second(7) }
     );
-    // The first one had its SYN answered: it stood, from its own point of view.
+    // The SYN of the first client was answered, so its handshake was complete on its side.
     assert!(first.connect_progress().is_err() || first.try_recv(&mut [0; 1]).is_err());
     assert!(b.listen(second(7), 4).is_ok(), "the port is free again");
 }
@@ -344,7 +344,7 @@ fn octets_that_nobody_read_survive_the_end_of_time_wait() {
 fn a_silent_host_is_timed_out() {
     let settings = MemorySettings::default().connect_timeout(Duration::from_millis(20));
     let (a, b) = pair(&settings);
-    // It listens, and nobody drives it.
+    // The host listens, but nothing drives it.
     let _listener = b.listen(second(7), 4).unwrap();
     let mut client = a.connect(None, second(7)).unwrap();
     assert_eq!(

@@ -1,5 +1,5 @@
-//! Segments and checksums left to the kernel: what is on the wire then, and what a capture shows, in network
-//! namespaces of their own.
+//! Segments and checksums offloaded to the kernel: frames on the wire, and contents of a capture,
+//! in separate network namespaces.
 
 mod common;
 mod netns;
@@ -43,7 +43,7 @@ fn packets(file: &Shared) -> Vec<Packet> {
     packets
 }
 
-/// A bridge with these interfaces as its ports.
+/// Creates a bridge with these interfaces as ports.
 fn bridge(ports: [&str; 2]) {
     ip("link add br0 type bridge");
     ip("link set br0 up");
@@ -53,10 +53,11 @@ fn bridge(ports: [&str; 2]) {
     }
 }
 
-/// A host on this device at one port of a bridge and one behind plain frames at the other port, which sees every segment as
-/// the kernel of the bridge has cut it: each begins with an FPDU and is within the MTU.
+/// Connects a host on this device, at one port of a bridge, with a host with plain frames at the
+/// other port. The latter sees every segment as the kernel of the bridge has cut it. Each must
+/// begin with an FPDU and fit the MTU.
 fn every_segment_begins_with_an_fpdu(device: &str, port: &str) {
-    // With a congestion window smoltcp cuts a burst where that ends, too, while acknowledgements are late.
+    // With a congestion window, smoltcp also cuts a burst at its end if acknowledgements are late.
     let ours = open(
         &format!("{device},ip=192.0.2.1/24,ip=2001:db8::1/64,congestion=none"),
         None,
@@ -73,8 +74,9 @@ fn every_segment_begins_with_an_fpdu(device: &str, port: &str) {
         let key = (client.local_addr(), client.peer_addr());
         let mut random = Random(7);
         let (first, rest) = (random.octets(100), random.octets(1 << 20));
-        // The first FPDU alone until it is acknowledged, as a request of MPA is: the congestion window begins with 2 KiB, and
-        // smoltcp cuts there. Then full ones and small ones.
+        // The first FPDU is alone in flight until it is acknowledged, like an MPA request: the
+        // congestion window is 2 KiB at first, and smoltcp cuts there. Full FPDUs follow, then
+        // small ones.
         let sent = client.try_send(&[Piece::from(&first)], SendHints::new(0, &[100]));
         assert_eq!(sent.unwrap(), 100);
         while !client.flushed() {
@@ -102,7 +104,7 @@ fn every_segment_begins_with_an_fpdu(device: &str, port: &str) {
         ends.insert(0, 100);
         let mut other = End::new(server, Vec::new(), 2).bulk();
         run_both(&mut one, &mut other);
-        assert!(other.got == one.to_send, "other bytes");
+        assert!(other.got == one.to_send, "other bytes arrived");
         drop((one, other));
 
         let packets = packets(&file);
@@ -121,13 +123,13 @@ fn every_segment_begins_with_an_fpdu(device: &str, port: &str) {
             }
             let first = *start.get_or_insert(segment.seq);
             let at = u64::from(segment.seq.wrapping_sub(first));
-            // Where something is sent again, on a busy machine, that and what follows is cut elsewhere.
+            // After a retransmission, which happens on a busy machine, segments are cut elsewhere.
             aligned &= at >= left;
             assert!(
                 !aligned || at == 0 || ends.contains(&at),
                 "{at} is within an FPDU"
             );
-            assert!(at <= left, "what is before {at} is missing");
+            assert!(at <= left, "bytes before {at} are missing");
             left = left.max(at + segment.payload.len() as u64);
         }
         assert_eq!(Some(&left), ends.last());

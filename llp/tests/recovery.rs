@@ -1,5 +1,5 @@
-//! What is lost is sent again within some round trips, and not only when the timer of a second fires. On a cable with a
-//! delay, in time that the test makes.
+//! Lost bytes are sent again within some round trips, and not only when the timer of a second
+//! fires. The tests use a cable with a delay, and simulated time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,13 +12,13 @@ use proptest::prelude::*;
 use uwarp_llp::smol::{Carrier, Clock, Congestion, MemoryNetwork, MemorySettings};
 use uwarp_llp::{Llp, Network, Piece, Recv, SendHints};
 
-/// The way of a packet.
+/// Delay of a packet in one direction.
 const DELAY: Duration = Duration::from_millis(5);
 const KINDS: [Congestion; 3] = [Congestion::None, Congestion::Reno, Congestion::Cubic];
 /// Bytes of a segment.
 const SEGMENT: usize = 1460;
 
-/// Time that goes on when the test says so.
+/// A clock that advances when the test says so.
 struct Made {
     start: Instant,
     since: Mutex<Duration>,
@@ -30,19 +30,19 @@ impl Clock for Made {
     }
 }
 
-/// What becomes of a packet: when it arrives, for each time that it does.
+/// Decides when a packet arrives: one delay for each arrival.
 type Fate = Box<dyn FnMut(&Seen) -> Vec<Duration> + Send>;
 
-/// What a fate is decided by.
+/// Properties of a packet that decide its fate.
 struct Seen {
-    /// From the host that sends the stream.
+    /// The host that sends the stream has sent the packet.
     from_sender: bool,
-    /// Bytes of the stream in it, and their place.
+    /// Number of stream bytes in the packet, and their offset.
     octets: usize,
     offset: u32,
-    /// How many packets with bytes of the sender came before.
+    /// Number of earlier packets with bytes of the sender.
     number: usize,
-    /// Whether the sender has sent the first of its bytes before.
+    /// The sender has sent the first of these bytes before.
     again: bool,
 }
 
@@ -52,7 +52,7 @@ struct Cable {
     state: Mutex<State>,
 }
 
-/// When, in what order, from the sender or not, and what.
+/// Time, order, whether the sender sent it, and the packet.
 type Arrival = (Duration, u64, bool, Vec<u8>);
 
 #[derive(Default)]
@@ -138,7 +138,8 @@ impl World {
         Self { cable, hosts }
     }
 
-    /// Delivers what arrives now, and else goes on to when something does or is due. False where nothing ever will.
+    /// Delivers a packet that arrives now. Otherwise advances the clock to the next arrival or
+    /// deadline. Returns false if there is none.
     fn go_on(&self, deadlines: [Option<Instant>; 2]) -> bool {
         let now = *self.cable.clock.since.lock();
         let arrived = {
@@ -158,7 +159,10 @@ impl World {
         };
         let mut since = self.cable.clock.since.lock();
         *since = (*since).max(next);
-        assert!(*since < Duration::from_secs(100_000), "it goes on for ever");
+        assert!(
+            *since < Duration::from_secs(100_000),
+            "it would continue forever"
+        );
         true
     }
 
@@ -180,7 +184,7 @@ impl World {
     }
 }
 
-/// How a stream is sent.
+/// Parameters of a stream.
 #[derive(Clone)]
 struct Stream {
     settings: MemorySettings,
@@ -198,7 +202,8 @@ impl Stream {
         }
     }
 
-    /// The time until everything is acknowledged, and how many segments were sent again.
+    /// Returns the time until everything is acknowledged, and the number of segments that were sent
+    /// again.
     fn time(
         &self,
         mut fate: impl FnMut(&Seen) -> Vec<Duration> + Send + 'static,
@@ -223,7 +228,7 @@ impl Stream {
         loop {
             client.drive();
             if sent < data.len() {
-                let ends = if self.fpdus {
+                let hints = if self.fpdus {
                     SendHints::new(
                         sent as u64,
                         &ends[ends.partition_point(|end| *end <= sent as u64)..],
@@ -232,7 +237,7 @@ impl Stream {
                     SendHints::NONE
                 };
                 sent += client
-                    .try_send(&[Piece::from(&data[sent..])], ends)
+                    .try_send(&[Piece::from(&data[sent..])], hints)
                     .unwrap();
             }
             server.drive();
@@ -243,14 +248,14 @@ impl Stream {
                 break;
             }
             let deadlines = [client.deadline(), server.deadline()];
-            assert!(world.go_on(deadlines), "nobody has anything to do");
+            assert!(world.go_on(deadlines), "neither end has anything to do");
         }
-        assert!(got == data, "other bytes");
+        assert!(got == data, "other bytes arrived");
         let again = *again.lock();
         (*world.cable.clock.since.lock() - begin, again)
     }
 
-    /// As [`Self::time`], when `lost` decides about each packet with bytes of the sender.
+    /// As [`Self::time`], where `lost` decides about each packet with bytes of the sender.
     fn with_loss(&self, mut lost: impl FnMut(&Seen) -> bool + Send + 'static) -> (Duration, usize) {
         self.time(move |seen| {
             let lost = seen.from_sender && seen.octets > 0 && lost(seen);
@@ -259,7 +264,7 @@ impl Stream {
     }
 }
 
-/// So many round trips.
+/// Duration of `count` round trips.
 fn trips(count: u32) -> Duration {
     DELAY * 2 * count
 }
@@ -341,14 +346,14 @@ fn a_single_message_that_is_lost_waits_for_a_late_acknowledgement_and_no_longer(
             stream.settings.ack_delay = delay;
             let (time, again) = stream.with_loss(|seen| seen.number == 0);
             assert_eq!(again, 1);
-            // The delay before it is sent again, and that of its acknowledgement.
+            // The delay before the retransmission, and that of its acknowledgement.
             let bound = trips(5) + delay.unwrap_or_default() * 2;
             assert!(time < bound, "{time:?}, {delay:?}");
         }
     }
 }
 
-/// The receiver reads when its window is shut, and what would tell the sender is lost.
+/// The receiver reads after its window was closed, and the window update is lost.
 #[test]
 fn a_window_update_that_is_lost_is_asked_for() {
     for congestion in KINDS {
@@ -362,14 +367,14 @@ fn a_window_update_that_is_lost_is_asked_for() {
             let ends: Vec<u64> = (1..=40).map(|count| (count * SEGMENT) as u64).collect();
             let send = |client: &mut dyn Llp, sent: usize| {
                 client.drive();
-                let ends = SendHints::new(sent as u64, &ends[sent / SEGMENT..]);
-                let ends = if fpdus { ends } else { SendHints::NONE };
+                let hints = SendHints::new(sent as u64, &ends[sent / SEGMENT..]);
+                let hints = if fpdus { hints } else { SendHints::NONE };
                 client
-                    .try_send(&[Piece::from(&data[sent..])], ends)
+                    .try_send(&[Piece::from(&data[sent..])], hints)
                     .unwrap()
             };
             let mut sent = send(&mut *client, 0);
-            // Until the window is shut, and before anybody wonders.
+            // Until the window is closed, but before the sender asks about it.
             let end = *world.cable.clock.since.lock() + trips(2);
             while *world.cable.clock.since.lock() < end {
                 sent += send(&mut *client, sent);
@@ -421,7 +426,8 @@ fn a_peer_that_acknowledges_late_is_sent_nothing_twice() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
-    /// Packets both ways are lost, doubled and overtaken, and the stream is what was sent.
+    /// Packets in both directions are lost, duplicated and reordered, and the stream arrives
+    /// unchanged.
     #[test]
     fn the_stream_is_right_whatever_befalls_its_packets(
         kind in 0_usize..3,

@@ -1,4 +1,4 @@
-//! Our addresses, and where packets to others go next.
+//! Addresses of the host, and the next hop of packets to others.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -7,19 +7,19 @@ use super::settings::{LinkSettings, misuse};
 use crate::LlpError;
 use crate::smol::MIN_IPV6_MTU;
 
-/// The prefix of link-local addresses.
+/// Prefix length of link-local addresses.
 const LINK_LOCAL_PREFIX: u8 = 64;
 
-/// The addresses of a host and its routes; they never change.
+/// Addresses and routes of a host, which never change.
 pub(super) struct Addresses {
     own: Vec<(IpAddr, u8)>,
     gateways: Vec<IpAddr>,
     mac: Mac,
-    /// The multicast groups that we listen to.
+    /// Multicast groups of the host.
     groups: Vec<Mac>,
 }
 
-/// Whether the first `prefix` bits are the same.
+/// Returns true if the first `prefix` bits are equal.
 fn same_network(a: IpAddr, b: IpAddr, prefix: u8) -> bool {
     match (a, b) {
         (IpAddr::V4(a), IpAddr::V4(b)) => {
@@ -34,9 +34,10 @@ fn same_network(a: IpAddr, b: IpAddr, prefix: u8) -> bool {
     }
 }
 
-/// Whether `addr` means all hosts of its network, or the network itself: RFC 1122 section 3.2.1.3.
+/// Returns true if `addr` stands for all hosts of its network, or for the network itself (RFC 1122
+/// section 3.2.1.3).
 fn is_network(addr: Ipv4Addr, prefix: u8) -> bool {
-    // RFC 3021: with 31 bits and more, all are hosts.
+    // With 31 bits and more, all addresses are hosts (RFC 3021).
     let Some(host) = u32::MAX.checked_shr(prefix.into()).filter(|_| prefix < 31) else {
         return false;
     };
@@ -59,7 +60,9 @@ impl Addresses {
             }
             let network = matches!(addr, IpAddr::V4(v4) if is_network(v4, prefix));
             if !frame::is_host(addr) || network {
-                return Err(misuse("one of our addresses is not that of a single host"));
+                return Err(misuse(
+                    "one of the host's own addresses is not that of a single host",
+                ));
             }
             if addr.is_ipv6() && mtu < MIN_IPV6_MTU {
                 return Err(misuse("IPv6 needs an MTU of at least 1280 bytes"));
@@ -95,7 +98,7 @@ impl Addresses {
         for (index, gateway) in self.gateways.iter().enumerate() {
             if self.has(*gateway) || !self.is_on_link(*gateway) {
                 return Err(misuse(
-                    "a gateway is not another host in a network of one of our addresses",
+                    "a gateway is not another host in a network of one of the own addresses",
                 ));
             }
             let same = |other: &IpAddr| other.is_ipv4() == gateway.is_ipv4();
@@ -106,7 +109,7 @@ impl Addresses {
         Ok(())
     }
 
-    /// All our addresses, with a link-local one where there is IPv6.
+    /// All addresses of the host, with a link-local one if it has IPv6.
     pub(super) fn all(&self) -> impl Iterator<Item = IpAddr> + '_ {
         self.own.iter().map(|(addr, _)| *addr)
     }
@@ -115,17 +118,17 @@ impl Addresses {
         self.mac
     }
 
-    /// Whether it is ours.
+    /// Returns true if the host has this address.
     pub(super) fn has(&self, addr: IpAddr) -> bool {
         self.all().any(|own| own == addr)
     }
 
-    /// Whether frames to this MAC address are for us.
+    /// Returns true if frames to this MAC address are for the host.
     pub(super) fn takes(&self, destination: Mac) -> bool {
         destination == self.mac || destination == BROADCAST || self.groups.contains(&destination)
     }
 
-    /// Whether it can be a neighbour.
+    /// Returns true if this address can be a neighbour.
     pub(super) fn is_on_link(&self, addr: IpAddr) -> bool {
         let on_link = |(own, prefix): &(IpAddr, u8)| {
             let network = matches!(addr, IpAddr::V4(v4) if is_network(v4, *prefix));
@@ -134,13 +137,13 @@ impl Addresses {
         frame::is_host(addr) && self.own.iter().any(on_link)
     }
 
-    /// The neighbour that packets to `to` go to.
+    /// Neighbour that packets to `to` are sent to.
     pub(super) fn next_hop(&self, to: IpAddr) -> Option<IpAddr> {
         if self.is_on_link(to) {
             return Some(to);
         }
         let link_local = matches!(to, IpAddr::V6(v6) if v6.is_unicast_link_local());
-        // In one of our networks and yet no neighbour: its broadcast address.
+        // An address in an own network that is no neighbour is a broadcast address.
         let ours = |(own, prefix): &(IpAddr, u8)| *prefix > 0 && same_network(*own, to, *prefix);
         if !frame::is_host(to) || link_local || self.own.iter().any(ours) {
             return None;
@@ -149,17 +152,18 @@ impl Addresses {
         self.gateways.iter().find(fits).copied()
     }
 
-    /// Which of ours to use towards `to`: the one in its network, else the first of its family.
+    /// Source address for packets to `to`: the own address in its network, else the first of its
+    /// family.
     pub(super) fn source_for(&self, to: IpAddr) -> Option<IpAddr> {
         if self.has(to) {
             return Some(to);
         }
-        let near = |(own, prefix): &&(IpAddr, u8)| same_network(*own, to, *prefix);
+        let same_net = |(own, prefix): &&(IpAddr, u8)| same_network(*own, to, *prefix);
         let fits = |(own, _): &&(IpAddr, u8)| own.is_ipv4() == to.is_ipv4();
         let longest = self
             .own
             .iter()
-            .filter(near)
+            .filter(same_net)
             .max_by_key(|(_, prefix)| *prefix);
         longest
             .or_else(|| self.own.iter().find(fits))

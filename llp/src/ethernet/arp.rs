@@ -1,4 +1,4 @@
-//! ARP (RFC 826) and the part of neighbour discovery that does the same for IPv6 (RFC 4861).
+//! ARP (RFC 826), and the corresponding part of neighbour discovery for IPv6 (RFC 4861).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -13,16 +13,16 @@ use super::neighbours::Ask;
 use crate::smol::Packet;
 use crate::wire::HEADER;
 
-/// Only packets from this link still have it: RFC 4861 section 3.1.
+/// Hop limit that only packets from this link can have (RFC 4861 section 3.1).
 const MAX_HOP_LIMIT: u8 = 255;
 
-/// What a message says about the addresses of hosts.
+/// Content of a message about the addresses of hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Message {
     pub(super) kind: Kind,
-    /// Whose address it tells, and the address; nobody's when it only asks whether one is in use.
+    /// Address of the sender. `None` in a probe, which asks whether an address is in use.
     pub(super) sender: Option<(IpAddr, Mac)>,
-    /// Whose address it asks for.
+    /// Address that the message asks for.
     pub(super) target: IpAddr,
 }
 
@@ -30,14 +30,14 @@ pub(super) struct Message {
 pub(super) enum Kind {
     Question,
     Answer {
-        /// It counts for more than what is known.
+        /// The answer replaces a known address.
         overrides: bool,
-        /// It answers a question, as far as it says.
+        /// The answer claims to respond to a question.
         solicited: bool,
     },
 }
 
-/// Reads an ARP message.
+/// Parses an ARP message.
 pub(super) fn parse_arp(packet: &[u8]) -> Option<Message> {
     let ArpRepr::EthernetIpv4 {
         operation,
@@ -66,7 +66,7 @@ pub(super) fn parse_arp(packet: &[u8]) -> Option<Message> {
     })
 }
 
-/// Reads a neighbour solicitation or advertisement from a whole IPv6 packet.
+/// Parses a neighbour solicitation or advertisement from a complete IPv6 packet.
 pub(super) fn parse_ndp(packet: &[u8]) -> Option<Message> {
     let ip = Ipv6Packet::new_checked(packet).ok()?;
     let icmp = Icmpv6Packet::new_checked(ip.payload()).ok()?;
@@ -100,7 +100,7 @@ pub(super) fn parse_ndp(packet: &[u8]) -> Option<Message> {
             lladdr,
         } if !target_addr.is_multicast() => {
             let solicited = flags.contains(NdiscNeighborFlags::SOLICITED);
-            // RFC 4861 section 7.1.2: what goes to everybody answers nobody.
+            // An answer sent to a group cannot be solicited (RFC 4861 section 7.1.2).
             if solicited && ip.dst_addr().is_multicast() {
                 return None;
             }
@@ -118,8 +118,8 @@ pub(super) fn parse_ndp(packet: &[u8]) -> Option<Message> {
     }
 }
 
-/// Writes the question in `ask`, from `source`: with none, it only asks whether the address is in
-/// use. Gives the frame's header.
+/// Writes the question of `ask`, from `source`. Without a source, it only asks whether the address
+/// is in use. Returns the frame header.
 pub(super) fn write_question(
     ask: Ask,
     source: Option<IpAddr>,
@@ -163,7 +163,7 @@ pub(super) fn write_question(
     }
 }
 
-/// Writes that our address `own` is at `mac`: to `to` who asked, or to everybody.
+/// Writes that the own address `own` is at `mac`: to `to`, which asked, or to all hosts.
 pub(super) fn write_answer(
     own: IpAddr,
     mac: Mac,
@@ -178,7 +178,7 @@ pub(super) fn write_answer(
                     write_arp(ArpOperation::Reply, (own, mac), (to, to_mac), packet);
                     header(to_mac)
                 }
-                // RFC 5227 section 3: an announcement has the form of a request.
+                // An announcement has the form of a request (RFC 5227 section 3).
                 _ => {
                     write_arp(ArpOperation::Request, (own, mac), (own, [0; 6]), packet);
                     header(BROADCAST)

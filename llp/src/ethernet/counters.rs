@@ -1,4 +1,4 @@
-//! What became of frames that went nowhere.
+//! Counters of frames, mainly of those that were dropped.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,21 +6,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LinkCounters {
-    /// Frames that arrived for another host, or for a protocol that is not spoken here.
+    /// Frames that arrived for another host, or for an unsupported protocol.
     pub not_for_us: u64,
-    /// Frames with a header that makes no sense, or with a wrong checksum.
+    /// Frames with an invalid header or a wrong checksum.
     pub malformed: u64,
-    /// Fragments of IP packets: they are not put together here.
+    /// Fragments of IP packets, which are not reassembled here.
     pub fragments: u64,
-    /// Packets of ours that nobody could be found for, or that there was no place for.
+    /// Outgoing packets that were dropped because no neighbour was found or a queue was full.
     pub unsent: u64,
     /// Echo requests (pings) that were answered.
     pub echoes: u64,
-    /// ICMP messages about no connection of ours, or about nothing that it has under way.
+    /// ICMP messages that match no connection, or none of its segments in flight.
     pub strange_reports: u64,
 }
 
-/// The same, shared by threads.
+/// The same counters, shared by threads.
 #[derive(Default)]
 pub(super) struct Counters {
     pub(super) not_for_us: AtomicU64,
@@ -32,7 +32,7 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    /// One more of these.
+    /// Increments one counter.
     pub(super) fn add(&self, which: impl Fn(&Self) -> &AtomicU64) {
         which(self).fetch_add(1, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! What happens to the link as a whole, and who is told.
+//! Events of the link as a whole, and their watchers.
 
 use std::sync::{Arc, Weak};
 
@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 
 use crate::{LlpError, NetworkEvent, NetworkWatcher};
 
-/// Each event once, to each watcher, whenever it came.
+/// Delivers each event once to each watcher, even if it happened before.
 #[derive(Default)]
 pub(super) struct Events {
     state: Mutex<State>,
@@ -14,12 +14,12 @@ pub(super) struct Events {
 
 #[derive(Default)]
 struct State {
-    /// At most one for the link and one for each address and kind of conflict.
+    /// Holds at most one event of the link, and one for each address and kind of conflict.
     happened: Vec<NetworkEvent>,
     watchers: Vec<Weak<dyn NetworkWatcher>>,
 }
 
-/// Whether both tell of the same thing: who the other host is may change.
+/// Returns true if both events report the same thing. The other host of a conflict may differ.
 fn same(a: NetworkEvent, b: NetworkEvent) -> bool {
     use LlpError::DuplicateAddress as Duplicate;
     use NetworkEvent::AddressConflict as Conflict;
@@ -31,7 +31,7 @@ fn same(a: NetworkEvent, b: NetworkEvent) -> bool {
 }
 
 impl Events {
-    /// Tells all watchers, unless they were told; gives whether it was new.
+    /// Notifies all watchers if the event is new. Returns true if it was.
     pub(super) fn tell(&self, event: NetworkEvent) -> bool {
         let watchers: Vec<Arc<dyn NetworkWatcher>> = {
             let mut state = self.state.lock();
@@ -48,7 +48,7 @@ impl Events {
         true
     }
 
-    /// Tells one more from now on, beginning with what has happened.
+    /// Adds a watcher, and notifies it of past events.
     pub(super) fn watch(&self, watcher: &Weak<dyn NetworkWatcher>) {
         let happened = {
             let mut state = self.state.lock();
@@ -62,7 +62,7 @@ impl Events {
         }
     }
 
-    /// Whether somebody else uses an address of ours.
+    /// Returns true if another host uses this own address.
     pub(super) fn is_in_conflict(&self, addr: std::net::IpAddr) -> bool {
         self.state.lock().happened.iter().any(|event| {
             matches!(event, NetworkEvent::AddressConflict(

@@ -1,4 +1,4 @@
-//! Hosts on an Ethernet whose frames somebody else carries: a switch of one's own, a fuzzer.
+//! Hosts on an Ethernet whose frames are carried by other code, such as a switch or a fuzzer.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -12,19 +12,20 @@ use crate::LlpError;
 use crate::smol::{Left, Packet, Signal};
 use crate::wire::{HEADER, MAX_MTU, Received, Wire};
 
-/// Carries the frames of one host away. What becomes of them is its own affair. Those for a host come to it by
-/// [`EthernetNetwork::deliver`], not from within [`carry`](Self::carry).
+/// Carries the frames of one host. It hands frames for a host to [`EthernetNetwork::deliver`], but
+/// not from within [`carry`](Self::carry). It may also lose, delay or damage them.
 pub trait FrameCarrier: Send + Sync {
-    /// The host sends this frame: an Ethernet II header and a packet.
+    /// Takes a frame that the host sends: an Ethernet II header and a packet.
     fn carry(&self, frame: &[u8]);
 }
 
 impl EthernetNetwork {
-    /// A host on an Ethernet whose frames `carrier` takes. It has no thread, and its timers, those of ARP and NDP too,
-    /// run by [`LinkSettings::clock`]: whoever carries calls [`turn`](Self::turn).
+    /// Creates a host on an Ethernet whose frames `carrier` takes. It has no thread. Its timers,
+    /// including those of ARP and NDP, follow [`LinkSettings::clock`], and the carrier has to call
+    /// [`turn`](Self::turn).
     ///
     /// # Errors
-    /// [`LlpError::Misuse`] when a setting is out of its range, and a lack of descriptors.
+    /// [`LlpError::Misuse`] if a setting is out of range, and a lack of descriptors.
     pub fn with_carrier(
         settings: &LinkSettings,
         mac: [u8; 6],
@@ -44,35 +45,36 @@ impl EthernetNetwork {
         )
     }
 
-    /// A frame arrives. One that is shorter than its header is dropped, and so is one from within
-    /// [`FrameCarrier::carry`].
+    /// Processes a frame that arrives. A frame shorter than its header is dropped, and so is one
+    /// delivered from within [`FrameCarrier::carry`].
     pub fn deliver(&self, frame: &[u8]) {
         if let Some((header, packet)) = frame.split_first_chunk::<HEADER>() {
             self.shared.deliver(&self.stack, header, packet);
         }
     }
 
-    /// Does what is due on the link at this time: neighbours are asked for again or given up, addresses are announced.
-    /// Says when something will be; only for a host that is [`with_carrier`](Self::with_carrier).
+    /// Runs the timers of the link: neighbours are asked again or given up, addresses are
+    /// announced. Returns the time of the next one. Only for a host made by
+    /// [`with_carrier`](Self::with_carrier).
     pub fn turn(&self) -> Option<Instant> {
         let now = self.shared.clock.now();
         self.shared.tick(now);
         self.shared.flush();
-        let announce = self.shared.announce_at(now);
+        let announce = self.shared.announce_if_due(now);
         [announce, self.shared.deadline()]
             .into_iter()
             .flatten()
             .min()
     }
 
-    /// How many connections the host has, in whatever state but those that are closed and linger (TIME-WAIT).
+    /// Number of connections in any state, without those that are closed and linger (TIME-WAIT).
     #[must_use]
     pub fn connections(&self) -> usize {
         self.stack.connections()
     }
 }
 
-/// A wire with a person at the other end. Nothing is ever taken from it: frames are delivered.
+/// Wire that hands frames to a carrier. It never receives, because frames are delivered directly.
 struct ExternalWire {
     carrier: Arc<dyn FrameCarrier>,
     mac: Mac,
@@ -103,7 +105,7 @@ impl Wire for ExternalWire {
     }
 
     fn describe(&self) -> String {
-        "an Ethernet that is carried".to_owned()
+        "an Ethernet with an external carrier".to_owned()
     }
 }
 
@@ -182,7 +184,7 @@ mod tests {
     fn neighbours_are_asked_for_by_the_clock_that_is_given() {
         let clock = Arc::new(ByHand(Mutex::new(Instant::now())));
         let (a, from_a) = host(1, &clock);
-        // Asked whether somebody has its address; announced 100 ms later, and no sooner.
+        // The host probes for its address at once, and announces it 100 ms later and no sooner.
         assert_eq!(from_a.0.lock().drain(..).count(), 1);
         let announced = a.turn().unwrap();
         assert_eq!(announced - clock.now(), Duration::from_millis(100));

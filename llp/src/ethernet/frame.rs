@@ -1,4 +1,4 @@
-//! Ethernet II headers, and the MAC addresses that multicast maps to.
+//! Ethernet II headers, and the MAC addresses of multicast groups.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -9,10 +9,10 @@ pub(super) type Mac = [u8; 6];
 
 pub(super) const BROADCAST: Mac = [0xff; 6];
 
-/// All IPv6 hosts on the link: RFC 4291 section 2.7.1.
+/// Group of all IPv6 hosts on the link (RFC 4291 section 2.7.1).
 pub(super) const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
-/// What the payload of a frame is; the rest is not for us.
+/// Supported payload types of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EtherType {
     Ipv4,
@@ -29,7 +29,7 @@ impl EtherType {
         }
     }
 
-    /// That of IP packets to `addr`.
+    /// Payload type of IP packets to `addr`.
     pub(super) const fn of(addr: IpAddr) -> Self {
         match addr {
             IpAddr::V4(_) => Self::Ipv4,
@@ -38,7 +38,7 @@ impl EtherType {
     }
 }
 
-/// Writes a header.
+/// Makes a frame header.
 pub(super) fn header(destination: Mac, source: Mac, kind: EtherType) -> [u8; HEADER] {
     let mut header = [0; HEADER];
     header[..6].copy_from_slice(&destination);
@@ -47,7 +47,7 @@ pub(super) fn header(destination: Mac, source: Mac, kind: EtherType) -> [u8; HEA
     header
 }
 
-/// Destination, source and kind of a frame; `None` for a kind that is not for us.
+/// Destination, source and payload type of a frame; the type is `None` if it is unsupported.
 pub(super) fn parse(header: &[u8; HEADER]) -> (Mac, Mac, Option<EtherType>) {
     let (mut destination, mut source) = ([0; 6], [0; 6]);
     destination.copy_from_slice(&header[..6]);
@@ -58,25 +58,25 @@ pub(super) fn parse(header: &[u8; HEADER]) -> (Mac, Mac, Option<EtherType>) {
     (destination, source, kind)
 }
 
-/// Whether it is the address of one station: neither a group nor nothing.
+/// Returns true for the address of a single station: neither a group nor zero.
 pub(super) fn is_station(mac: Mac) -> bool {
     mac[0] & 1 == 0 && mac != [0; 6]
 }
 
-/// Where packets to an IPv6 multicast address go: RFC 2464 section 7.
+/// MAC address of an IPv6 multicast group (RFC 2464 section 7).
 pub(super) fn group(addr: Ipv6Addr) -> Mac {
     let [.., a, b, c, d] = addr.octets();
     [0x33, 0x33, a, b, c, d]
 }
 
-/// Where solicitations for `addr` go: RFC 4291 section 2.7.1.
+/// Group that solicitations for `addr` are sent to (RFC 4291 section 2.7.1).
 pub(super) fn solicited_node(addr: Ipv6Addr) -> Ipv6Addr {
     let [.., a, b, c] = addr.octets();
     let [high, low] = [0xff00 | u16::from(a), u16::from_be_bytes([b, c])];
     Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, high, low)
 }
 
-/// The link-local address of a station: RFC 4291 appendix A.
+/// Link-local address of a station (RFC 4291 appendix A).
 pub(super) fn link_local(mac: Mac) -> Ipv6Addr {
     let [a, b, c, d, e, f] = mac;
     let word = |high, low| u16::from_be_bytes([high, low]);
@@ -92,7 +92,7 @@ pub(super) fn link_local(mac: Mac) -> Ipv6Addr {
     )
 }
 
-/// Whether it can be the address of one host at the other end of something.
+/// Returns true if this can be the address of a single other host.
 pub(super) fn is_host(addr: IpAddr) -> bool {
     match addr {
         IpAddr::V4(v4) => {
@@ -105,7 +105,7 @@ pub(super) fn is_host(addr: IpAddr) -> bool {
     }
 }
 
-/// 240.0.0.0/4, the limited broadcast among it, and 0.0.0.0/8.
+/// 240.0.0.0/4, including the limited broadcast, and 0.0.0.0/8.
 fn is_reserved(addr: Ipv4Addr) -> bool {
     let first = addr.octets()[0];
     first >= 240 || first == 0

@@ -1,5 +1,5 @@
-//! ICMP and ICMPv6: echoes are answered, and what routers and hosts report about a connection is
-//! read.
+//! ICMP and ICMPv6: answers echo requests, and reads reports of routers and hosts about
+//! connections.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -15,31 +15,31 @@ const IPV4_HEADER: usize = 20;
 const IPV6_HEADER: usize = 40;
 const TCP: u8 = 6;
 
-/// What somebody on the way reports.
+/// Error that a router or host reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Report {
-    /// No IP packet longer than this passes.
+    /// IP packets longer than this do not pass.
     TooBig(usize),
-    /// There is no way, or none that is permitted.
+    /// There is no route, or none that is permitted.
     Unreachable,
-    /// The host is there, and does not want it.
+    /// The host exists and refuses the packet.
     Refused,
 }
 
-/// The segment that a report is about.
+/// Segment that a report is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Quote {
     pub(super) key: FlowKey,
     pub(super) seq: u32,
 }
 
-/// Turns an ICMP echo request for us into the answer; false when it is none.
+/// Turns an ICMP echo request into its answer. Returns false if the packet is no such request.
 pub(super) fn answer_echo_v4(packet: &mut [u8]) -> bool {
     let Ok(mut ip) = Ipv4Packet::new_checked(packet) else {
         return false;
     };
     let (source, destination) = (ip.src_addr(), ip.dst_addr());
-    // A route that the sender asks for in options is not followed back.
+    // A source route in the options is not followed back.
     if usize::from(ip.header_len()) != IPV4_HEADER {
         return false;
     }
@@ -84,7 +84,7 @@ pub(super) fn answer_echo_v6(packet: &mut [u8]) -> bool {
     true
 }
 
-/// Reads an ICMP message that reports something about a TCP segment of ours.
+/// Parses an ICMP message that reports an error about a TCP segment of this host.
 pub(super) fn report_v4(message: &[u8]) -> Option<(Report, Quote)> {
     let icmp = Icmpv4Packet::new_checked(message).ok()?;
     if icmp.msg_type() != Icmpv4Message::DstUnreachable || !icmp.verify_checksum() {
@@ -120,7 +120,7 @@ pub(super) fn report_v6(
     Some((report, quote_v6(message.get(8..)?)?))
 }
 
-/// The beginning of an IPv4 packet of ours; its end may be missing.
+/// Parses the quoted beginning of an IPv4 packet of this host. Its end may be missing.
 fn quote_v4(packet: &[u8]) -> Option<Quote> {
     let first = *packet.first()?;
     let header = usize::from(first & 0xf) * 4;
@@ -132,7 +132,7 @@ fn quote_v4(packet: &[u8]) -> Option<Quote> {
     quote((addr(12)?, addr(16)?), packet.get(header..)?)
 }
 
-/// As [`quote_v4`], for IPv6 without extension headers, which we never send.
+/// As [`quote_v4`], for IPv6 without extension headers, which this host never sends.
 fn quote_v6(packet: &[u8]) -> Option<Quote> {
     if packet.first()? >> 4 != 6 || *packet.get(6)? != TCP {
         return None;
@@ -164,7 +164,7 @@ fn double_word(octets: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(four))
 }
 
-/// The sequence number behind a TCP segment of ours, in an IP packet without options.
+/// Sequence number after an outgoing TCP segment, in an IP packet without options.
 pub(super) fn end_of_segment(packet: &[u8]) -> Option<u32> {
     let at = match packet.first()? >> 4 {
         4 => IPV4_HEADER,

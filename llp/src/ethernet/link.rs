@@ -1,4 +1,4 @@
-//! The way out: from an IP packet to a frame on the wire.
+//! Sending direction of the link: from an IP packet to a frame on the wire.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -26,47 +26,47 @@ use crate::smol::{
 use crate::wire::{HEADER, Wire};
 use crate::{LlpError, NetworkEvent};
 
-/// What the connections of a host and the thread of its link share.
+/// State shared by the connections of a host and the thread of its link.
 ///
 /// # Locks
-/// `receiver` is only ever tried, never waited for, so it comes before all others. While
-/// `neighbours` is held, the queue of `out` and that of an inbox may be locked, and nothing else.
-/// No call of the wire is made under either of them.
+/// `receiver` is only locked with `try_lock`, so it comes before all others. While `neighbours` is
+/// locked, only the queue of `out` and that of an inbox may be locked. No call of the wire is made
+/// while either of them is locked.
 pub(super) struct Shared {
     pub(super) wire: Box<dyn Wire>,
-    /// Whether the wire cuts segments and completes checksums.
+    /// The wire cuts segments and completes checksums.
     pub(super) offloads: bool,
     pub(super) addresses: Addresses,
     pub(super) pool: Arc<Pool>,
     pub(super) tap: Option<Interface>,
     pub(super) mtu: usize,
-    /// Faults in what arrives.
+    /// Faults of arriving packets.
     pub(super) faults: Option<Arc<FaultInjector>>,
     pub(super) receiver: Mutex<Receiver>,
     neighbours: Mutex<Neighbours>,
-    /// Neighbours that are being looked for; a hint that saves the lock.
+    /// Number of neighbours that are being looked for; a hint that saves the lock.
     incomplete: AtomicUsize,
     pub(super) out: OutQueue,
     pub(super) events: Events,
     pub(super) counters: Counters,
-    /// Wakes the thread up.
+    /// Wakes the thread.
     pub(super) wake: Signal,
     pub(super) stop: AtomicBool,
     pub(super) down: AtomicBool,
-    /// When the owner of a connection last took in what had arrived, in nanoseconds since `origin`.
+    /// Time at which the owner of a connection last took in frames, in nanoseconds since `origin`.
     pub(super) polled_at: AtomicU64,
     pub(super) origin: Instant,
-    /// What its timers run by: the clock of the machine where it has a thread.
+    /// Clock of the timers: the machine's clock if the link has a thread.
     pub(super) clock: Arc<dyn Clock>,
-    /// When our addresses are announced, until they were.
+    /// Time of the announcement of the addresses, until it was made.
     announce_at: Mutex<Option<Instant>>,
     stack: OnceLock<Weak<Stack>>,
 }
 
-/// Our addresses are announced so long after it was asked whether anybody has them.
+/// Time between the probe for an address and its announcement.
 const ANNOUNCE_AFTER: Duration = Duration::from_millis(100);
 
-/// What a [`Shared`] is made of.
+/// Parts of a [`Shared`].
 pub(super) struct Parts {
     pub(super) wire: Box<dyn Wire>,
     pub(super) addresses: Addresses,
@@ -118,9 +118,9 @@ impl Shared {
         }))
     }
 
-    /// Whose link it is.
-    pub(super) fn belongs_to(&self, stack: &Arc<Stack>) {
-        // It was made for this one stack and is told once.
+    /// Sets the stack of the link.
+    pub(super) fn set_stack(&self, stack: &Arc<Stack>) {
+        // The link was made for this stack, and this is called once.
         let _ = self.stack.set(Arc::downgrade(stack));
         self.wake.raise();
     }
@@ -137,7 +137,7 @@ impl Shared {
         self.down.load(Ordering::Acquire)
     }
 
-    /// The wire is gone.
+    /// Records that the wire is gone.
     pub(super) fn fail(&self, error: LlpError) {
         let error = match error {
             LlpError::Io { op: why, errno } => LlpError::LinkDown { why, errno },
@@ -154,7 +154,7 @@ impl Shared {
         self.wake.raise();
     }
 
-    /// Somebody else uses an address of ours.
+    /// Reports that another host uses an own address.
     pub(super) fn conflict(&self, error: LlpError) {
         if self.events.tell(NetworkEvent::AddressConflict(error)) {
             tracing::warn!(link = %self.wire.describe(), %error, "address conflict");
@@ -178,7 +178,7 @@ impl Shared {
         }
         if let Some(ask) = ask {
             self.ask(ask);
-            // Its answer may never come: the thread has to ask again.
+            // If no answer arrives, the thread has to ask again.
             self.wake.raise();
         }
     }
@@ -201,14 +201,14 @@ impl Shared {
         self.put(&header, packet);
     }
 
-    /// Tells everybody who is listening, or `to` who asked, that `own` is our address.
+    /// Announces the own address `own` to all hosts, or sends it to `to`, which asked.
     pub(super) fn answer(&self, own: IpAddr, to: Option<(IpAddr, Mac)>) {
         let mut packet = self.pool.take_one();
         let header = arp::write_answer(own, self.mac(), to, &mut packet);
         self.put(&header, packet);
     }
 
-    /// Asks whether anybody has our addresses already.
+    /// Asks whether other hosts have the own addresses.
     pub(super) fn probe(&self) {
         for own in self.addresses.all() {
             let mut packet = self.pool.take_one();
@@ -221,8 +221,8 @@ impl Shared {
         }
     }
 
-    /// Announces our addresses when it is time; says when it will be.
-    pub(super) fn announce_at(&self, now: Instant) -> Option<Instant> {
+    /// Announces the addresses if it is time. Returns the time if it is in the future.
+    pub(super) fn announce_if_due(&self, now: Instant) -> Option<Instant> {
         let due = {
             let mut at = self.announce_at.lock();
             match *at {
@@ -236,7 +236,7 @@ impl Shared {
         None
     }
 
-    /// Tells all hosts our addresses, but for those that somebody else has.
+    /// Announces all own addresses, except those that another host uses.
     fn announce(&self) {
         for own in self.addresses.all() {
             if !self.events.is_in_conflict(own) {
@@ -245,7 +245,7 @@ impl Shared {
         }
     }
 
-    /// Sends a frame, or has it wait for the wire.
+    /// Sends a frame, or queues it for the wire.
     pub(super) fn put(&self, header: &[u8; HEADER], packet: Packet) {
         if self.is_down() {
             return self.pool.give_one(packet);
@@ -256,19 +256,19 @@ impl Shared {
             Ok(Sent::Dropped(packet)) => self.drop_unsent(packet),
             Err(error) => self.fail(error),
         }
-        self.mind();
+        self.wake_if_problem();
     }
 
     fn sent(&self, header: &[u8; HEADER], mut packet: Packet) {
         if let Some(tap) = &self.tap {
-            // As it would be on a cable, but for the cuts.
+            // The record shows complete checksums, as on a cable, and uncut segments.
             packet.complete();
             tap.packet(Direction::Outbound, &[header, packet.octets()]);
         }
         self.pool.give_one(packet);
     }
 
-    /// Sends what waits for the wire, as far as it goes.
+    /// Sends queued frames until the wire accepts no more.
     pub(super) fn flush(&self) {
         if self.is_down() {
             return;
@@ -279,7 +279,7 @@ impl Shared {
         }
     }
 
-    /// Somebody said where `addr` is: what waited for that goes out.
+    /// Records the MAC address of `addr`, and sends the packets that waited for it.
     pub(super) fn hear(&self, addr: IpAddr, mac: Mac, claim: Claim) {
         if !self.addresses.is_on_link(addr) || !frame::is_station(mac) {
             return;
@@ -291,7 +291,8 @@ impl Shared {
                 return;
             };
             self.count_incomplete(&neighbours);
-            // In the queue before anybody finds the neighbour known, so that the order is kept.
+            // They enter the queue before any sender sees the neighbour as known, to keep the
+            // order.
             for packet in released.packets {
                 if let Some(packet) = self.out.push(header, packet) {
                     self.drop_unsent(packet);
@@ -308,7 +309,7 @@ impl Shared {
         }
     }
 
-    /// Does what is due in the cache of neighbours.
+    /// Runs the timers of the neighbour cache.
     pub(super) fn tick(&self, now: Instant) {
         let Due { asks, unreachable } = {
             let mut neighbours = self.neighbours.lock();
@@ -324,7 +325,8 @@ impl Shared {
         }
     }
 
-    /// Nobody answers for `hop`: connections that begin fail, those that stand go on trying.
+    /// Handles a neighbour that does not answer. Connection attempts fail, connections that stand
+    /// continue to try.
     fn unreachable(&self, hop: IpAddr, released: Released) {
         tracing::debug!(%hop, "no answer from this neighbour");
         for packet in released.packets {
@@ -341,19 +343,19 @@ impl Shared {
         }
     }
 
-    /// When [`tick`](Self::tick) has something to do.
+    /// Time at which [`tick`](Self::tick) has something to do.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.neighbours.lock().deadline()
     }
 
-    /// Nanoseconds since this was made; never 0.
+    /// Nanoseconds since `origin`; never 0.
     pub(super) fn nanos(&self, now: Instant) -> u64 {
         let since = now.saturating_duration_since(self.origin).as_nanos();
         u64::try_from(since).unwrap_or(u64::MAX).max(1)
     }
 }
 
-/// The destination of an IP packet of ours.
+/// Destination of an outgoing IP packet.
 fn destination(packet: &[u8]) -> Option<IpAddr> {
     match packet.first()? >> 4 {
         4 => {
@@ -367,11 +369,11 @@ fn destination(packet: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// The link of one stack, with its thread if it has one.
+/// Link of one stack, with its thread if it has one.
 pub(super) struct EthernetLink {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// The process that has the thread.
+    /// Process that has the thread.
     process: u32,
 }
 
@@ -386,7 +388,7 @@ impl EthernetLink {
         })
     }
 
-    /// Without a thread: somebody delivers frames, and looks after its timers.
+    /// Creates a link without a thread. Its carrier delivers frames and runs its timers.
     pub(super) fn without_thread(shared: &Arc<Shared>) -> Self {
         Self {
             shared: Arc::clone(shared),
@@ -446,7 +448,7 @@ impl Link for EthernetLink {
         self.shared.polled_at.store(now, Ordering::Relaxed);
         self.shared.drain(stack);
         self.shared.flush();
-        self.shared.mind();
+        self.shared.wake_if_problem();
     }
 
     fn takes_in(&self) -> bool {
@@ -455,13 +457,14 @@ impl Link for EthernetLink {
 
     fn close(&self) {
         if self.process != std::process::id() {
-            // In the child of a fork: its thread is with the parent, as the descriptor that wakes it.
+            // In the child of a fork, the thread and the descriptor that wakes it belong to the
+            // parent.
             return;
         }
         self.shared.stop.store(true, Ordering::Release);
         self.shared.wake.raise();
         let thread = self.thread.lock().take();
-        // The thread itself may be at it, when it tells that the link has failed.
+        // The thread itself may get here when it reports a failure of the link.
         if let Some(thread) = thread
             && thread.thread().id() != std::thread::current().id()
         {

@@ -10,53 +10,57 @@
 //!     v                          -> Stack: table -> Mailbox  |
 //!  OutQueue --------------------> Wire <---------------------+
 //! ```
-//! Whoever drives a connection first takes in what the wire has, for all connections of the host.
-//! The thread of the link does it while nobody does. When somebody did within the last 50 us, it
-//! stands back, without a look at the wire, and asks again 50 us later (200 us after a millisecond of that), and so takes no
-//! processor from a thread that spins.
+//! The driver of a connection first takes in the frames on the wire, for all connections of the
+//! host. The thread of the link does so while no connection is driven. If a connection was driven
+//! within the last 50 us, the thread does not touch the wire. It checks again 50 us later (200 us
+//! after a millisecond in this state), and so takes no processor from a thread that spins.
 //!
 //! # Offload
-//! A wire of TAP or a raw socket has a virtio-net header in front of every frame, unless [`Offload::Off`] is set. Then TCP
-//! makes packets of nearly 64 KiB without checksums, and the kernel cuts them at the MSS of the peer and completes
-//! them; the other way they come as the kernel has them. Of those that arrive, a checksum is verified here only if the
-//! header neither says that somebody has, nor that it was never made. See `smol/burst.rs` for what TCP is told, and
-//! `smol/align.rs` for where the kernel cuts. Packets that are longer than [`LinkSettings::mtu`] are in no
-//! buffer that waits for long unless they fill a part of it, and an inbox is bounded in bytes, too.
+//! On a wire of TAP or a raw socket, a virtio-net header precedes every frame, unless
+//! [`Offload::Off`] is set. Then TCP makes packets of nearly 64 KiB without checksums. The kernel
+//! cuts them at the MSS of the peer, and completes the checksums. Packets from the kernel may be
+//! long and without checksums as well. A checksum of theirs is verified here unless the header says
+//! that it was verified, or that it was never computed.
 //!
-//! A host that is [`with_carrier`](EthernetNetwork::with_carrier) has no thread: whoever carries its frames hands them in, and gives it
-//! turns.
+//! `smol/burst.rs` describes how smoltcp is made to send such packets, and `smol/align.rs` where
+//! the kernel cuts them. A packet longer than [`LinkSettings::mtu`] is kept in a buffer of its size
+//! class, so waiting packets waste little memory. An inbox is bounded in bytes, too.
+//!
+//! A host made by [`EthernetNetwork::with_carrier`] has no thread. Its carrier delivers its frames
+//! and calls [`EthernetNetwork::turn`].
 //!
 //! # Addresses
 //! Everything is configured by [`LinkSettings`]: Router Advertisements are ignored, and there is no
-//! DHCP. With an IPv6 address comes the link-local one of the MAC address; it is unique on its
-//! only link, so the scope of an address is ignored. A destination in the network of one of our addresses is
-//! a neighbour; all others are reached by the gateway of their family, or not at all
-//! ([`LlpError::Unreachable`](crate::LlpError::Unreachable), at once).
-//! A neighbour is asked for three times, a second apart; if it does not answer, connections that
-//! are being made to it or through it fail as unreachable, and those that stand go on trying. At
-//! most 1024 neighbours are known at a time, and none that was sent to within the last minute makes
-//! room for another.
+//! DHCP. A host with an IPv6 address also gets the link-local address of its MAC address. It is
+//! unique on the only link, so the scope of an address is ignored. A destination in the network of
+//! an own address is a neighbour. All others are reached by the gateway of their family. Without a
+//! gateway, they are [`LlpError::Unreachable`](crate::LlpError::Unreachable) at once.
 //!
-//! Opening a link asks whether anybody else has its addresses, without waiting for an answer, and
-//! announces them 100 ms later. When another host, now or later, claims one of them, that is told by
-//! [`NetworkEvent::AddressConflict`](crate::NetworkEvent::AddressConflict), and a trace. The same event tells
-//! that the kernel of this machine has one of our addresses: it resets connections that it knows
-//! nothing of, and such a connection ends with
+//! A neighbour is asked for three times, a second apart. If it does not answer, connection attempts
+//! to it or through it fail as unreachable. Connections that stand continue to try. At most 1024
+//! neighbours are known at a time. A neighbour that packets were sent to within the last minute is
+//! not evicted.
+//!
+//! When a link is opened, it probes whether another host has its addresses, without waiting for an
+//! answer, and announces them 100 ms later. If another host claims one of them, now or later, this
+//! is reported by [`NetworkEvent::AddressConflict`](crate::NetworkEvent::AddressConflict) and a
+//! trace event. The same event reports that the kernel of this machine has one of the addresses.
+//! The kernel resets connections that it does not know, and such a connection ends with
 //! [`LlpError::KernelHasAddress`](crate::LlpError::KernelHasAddress).
 //!
-//! # What is spoken
+//! # Protocols
 //! Ethernet II without VLAN tags, ARP, IPv4 and IPv6 without fragments (they are dropped and
-//! counted) and, with IPv6, without extension headers. TCP; of ICMP the echo, answered up to 1000
-//! times a second, and reports about our connections: one that cannot be made ends with what was
-//! reported. A report counts only if it quotes what the connection has under way. No multicast
-//! listener reports are sent: a switch that snoops for them has to flood unknown groups.
+//! counted) and, with IPv6, without extension headers. TCP. ICMP echo requests are answered, up to
+//! 1000 a second. ICMP errors end connection attempts with the error that they report. An error
+//! counts only if it quotes a segment that the connection has in flight. No multicast listener
+//! reports are sent: a switch that snoops for them has to flood unknown groups.
 //!
 //! # When the wire is full, or gone
-//! When the wire takes no more, frames wait in a bounded queue, in order, and connections hold
-//! theirs back. When it is gone, the link is down for good: every connection ends with
-//! [`LlpError::LinkDown`](crate::LlpError::LinkDown), listeners and new connections say the same, and
-//! [`Network::fault`](crate::Network::fault) and
-//! [`NetworkEvent::Down`](crate::NetworkEvent::Down) tell of it.
+//! When the wire accepts no more, frames wait in a bounded queue, in order, and connections hold
+//! theirs back. When the wire is gone, the link is down permanently. Every connection ends with
+//! [`LlpError::LinkDown`](crate::LlpError::LinkDown), and listeners and new connections return the
+//! same error. [`Network::fault`](crate::Network::fault) and
+//! [`NetworkEvent::Down`](crate::NetworkEvent::Down) report it as well.
 
 mod addresses;
 mod arp;

@@ -1,4 +1,4 @@
-//! Which MAC address a neighbour has: the cache behind ARP and NDP.
+//! MAC addresses of neighbours: the cache for ARP and NDP.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -8,30 +8,30 @@ use std::time::{Duration, Instant};
 use super::frame::Mac;
 use crate::smol::{Mailbox, Packet};
 
-/// Neighbours known at a time.
+/// Limit on known neighbours.
 pub(super) const MAX_NEIGHBOURS: usize = 1024;
-/// Neighbours looked for at a time.
+/// Limit on neighbours that are being looked for.
 const MAX_INCOMPLETE: usize = 256;
-/// Packets that wait for one neighbour before its connections hold more of them back.
+/// Packets that wait for one neighbour before its connections hold back more.
 const WAITING: usize = 8;
-/// As many are taken beyond it, of what is sent without asking for room.
+/// Further packets accepted above that limit, for senders that do not check for room.
 const ANSWERS: usize = 8;
 
-/// The times of neighbour discovery.
+/// Times of neighbour discovery.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Timing {
-    /// Between two questions.
+    /// Time between two questions.
     pub(super) retry: Duration,
     /// Questions until a neighbour counts as unreachable.
     pub(super) attempts: u8,
-    /// How long an answer is believed without asking again.
+    /// Time that an answer is used without asking again.
     pub(super) reachable: Duration,
-    /// A neighbour that nothing was sent to for so long may be forgotten for another.
+    /// Time without packets to a neighbour after which another one may replace it.
     pub(super) idle: Duration,
 }
 
 impl Default for Timing {
-    /// As RFC 4861 section 10 says; the last is our own.
+    /// The values of RFC 4861 section 10; `idle` is a choice of this crate.
     fn default() -> Self {
         Self {
             retry: Duration::from_secs(1),
@@ -42,7 +42,7 @@ impl Default for Timing {
     }
 }
 
-/// What is known of one neighbour.
+/// State of a neighbour.
 ///
 /// ```text
 ///              a packet for it                        answer
@@ -54,9 +54,9 @@ impl Default for Timing {
 ///      └────────────────────────────┴──────────────────────────────────────┘
 ///                                                              asked 3 times
 /// ```
-/// In `Known` and in `Probe` packets go out at once.
+/// In `Known` and in `Probe`, packets are sent at once.
 enum State {
-    /// Its address is asked for of everybody.
+    /// All hosts are asked for its address.
     Incomplete {
         asked: u8,
         next: Instant,
@@ -64,57 +64,57 @@ enum State {
         /// Connections that wait for the answer.
         held_back: Vec<Arc<Mailbox>>,
     },
-    /// Its address is believed without a question until `fresh_until`.
+    /// Its address is used without a question until `fresh_until`.
     Known { mac: Mac, fresh_until: Instant },
-    /// It is asked itself whether it is still there.
+    /// The neighbour itself is asked to confirm its address.
     Probe { mac: Mac, asked: u8, next: Instant },
 }
 
 struct Entry {
     state: State,
-    /// When we last sent to it; `None` for one that only asked for us.
+    /// Time of the last packet to it; `None` for a neighbour that only asked for this host.
     used: Option<Instant>,
     seen: Instant,
 }
 
-/// A question to send: who has `addr`? To everybody, or to the one that had it.
+/// Question for the MAC address of `addr`: to the previous MAC address, or to all hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ask {
     pub(super) addr: IpAddr,
     pub(super) to: Option<Mac>,
 }
 
-/// What to do with a packet.
+/// Decision about a packet.
 pub(super) enum Way {
-    /// Send it there.
+    /// Send it to this MAC address.
     To(Mac, Packet),
     /// It waits for an answer.
     Waits,
-    /// There is no place to wait.
+    /// The queue is full; the packet has to be dropped.
     Dropped(Packet),
 }
 
-/// What somebody said about the address of a neighbour.
+/// Source of a message about a neighbour's address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Claim {
-    /// It answered a question of ours.
+    /// An answer to a question of this host.
     Answer,
-    /// It asked for one of our addresses, and will want to hear from us.
+    /// A question for an own address; the sender will expect packets from this host.
     Asks,
-    /// It told everybody of its address, or asked for somebody else.
+    /// An announcement to all hosts, or a question for another host.
     Tells,
-    /// An advertisement that does not override what is known (RFC 4861 section 7.2.5).
+    /// An advertisement that does not override a known address (RFC 4861 section 7.2.5).
     AnswerWithoutOverride,
 }
 
-/// What comes of an answer, or of none.
+/// Packets and connections that waited for a neighbour.
 #[derive(Default)]
 pub(super) struct Released {
     pub(super) packets: VecDeque<Packet>,
     pub(super) held_back: Vec<Arc<Mailbox>>,
 }
 
-/// What is due by the clock.
+/// Actions that are due.
 #[derive(Default)]
 pub(super) struct Due {
     pub(super) asks: Vec<Ask>,
@@ -122,7 +122,8 @@ pub(super) struct Due {
     pub(super) unreachable: Vec<(IpAddr, Released)>,
 }
 
-/// The cache. It is bounded, and none of what others send can push out a neighbour that we talk to.
+/// Cache of neighbours. It is bounded, and messages of other hosts cannot evict a neighbour that
+/// this host sends to.
 pub(super) struct Neighbours {
     entries: HashMap<IpAddr, Entry>,
     timing: Timing,
@@ -142,12 +143,12 @@ impl Neighbours {
         }
     }
 
-    /// How many neighbours are being looked for.
+    /// Number of neighbours that are being looked for.
     pub(super) fn incomplete(&self) -> usize {
         self.incomplete
     }
 
-    /// Where a packet for the neighbour `hop` goes, and what has to be asked for that.
+    /// Decides what to do with a packet for the neighbour `hop`, and which question to send for it.
     pub(super) fn way(&mut self, hop: IpAddr, packet: Packet, now: Instant) -> (Way, Option<Ask>) {
         let timing = self.timing;
         let Some(entry) = self.entries.get_mut(&hop) else {
@@ -184,7 +185,7 @@ impl Neighbours {
         }
     }
 
-    /// Begins to ask for a neighbour.
+    /// Starts to ask for a neighbour.
     fn look_for(&mut self, hop: IpAddr, packet: Packet, now: Instant) -> (Way, Option<Ask>) {
         if self.incomplete >= MAX_INCOMPLETE {
             self.forget_oldest(|entry| matches!(entry.state, State::Incomplete { .. }));
@@ -212,7 +213,8 @@ impl Neighbours {
         (Way::Waits, Some(ask))
     }
 
-    /// Whether connections that send to `hop` are to wait; `sender` is told when they need not.
+    /// Returns true if connections that send to `hop` have to wait. The signal of `sender` is then
+    /// raised when they may send.
     pub(super) fn subscribe_if_full(&mut self, hop: IpAddr, sender: &Arc<Mailbox>) -> bool {
         let Some(Entry {
             state: State::Incomplete {
@@ -230,7 +232,7 @@ impl Neighbours {
         full
     }
 
-    /// Notes what was said about the address of `addr`, and gives what waited for it.
+    /// Records a message about the address of `addr`. Returns what waited for it.
     pub(super) fn hear(
         &mut self,
         addr: IpAddr,
@@ -269,7 +271,7 @@ impl Neighbours {
                 if answers {
                     *until = fresh_until;
                 } else if *old != mac {
-                    // It moved, says somebody: to be asked.
+                    // The neighbour may have moved, so it has to be asked.
                     *until = now;
                 }
                 *old = mac;
@@ -287,7 +289,7 @@ impl Neighbours {
         None
     }
 
-    /// Notes somebody who asked for us. Only others like it may have to go for that.
+    /// Records a host that asked for this one. It may only replace an entry of the same kind.
     fn learn(&mut self, addr: IpAddr, mac: Mac, now: Instant) {
         if self.entries.len() >= self.limit && !self.forget_oldest(|entry| entry.used.is_none()) {
             return;
@@ -304,7 +306,7 @@ impl Neighbours {
         self.entries.insert(addr, entry);
     }
 
-    /// Forgets one that nobody needs; false when all are needed.
+    /// Removes an entry that is not needed. Returns false if all are.
     fn make_room(&mut self, now: Instant) -> bool {
         let idle = self.timing.idle;
         self.forget_oldest(|entry| entry.used.is_none())
@@ -315,14 +317,14 @@ impl Neighbours {
             || self.forget_oldest(|entry| matches!(entry.state, State::Incomplete { .. }))
     }
 
-    /// Forgets the one of those that was used or seen longest ago.
+    /// Removes the matching entry that was used or seen least recently.
     fn forget_oldest(&mut self, of: impl Fn(&Entry) -> bool) -> bool {
         let candidates = self.entries.iter().filter(|(_, entry)| of(entry));
         let oldest = candidates.min_by_key(|(_, entry)| entry.used.unwrap_or(entry.seen));
         let Some(addr) = oldest.map(|(addr, _)| *addr) else {
             return false;
         };
-        // What waited for it is lost, as on any link; who was held back is told.
+        // Waiting packets are lost, as on any link. Senders that were held back are notified.
         for sender in self.remove(addr).held_back {
             sender.raise();
         }
@@ -348,7 +350,7 @@ impl Neighbours {
         }
     }
 
-    /// Asks again where no answer came, and gives up where none will.
+    /// Repeats questions without an answer, and gives up after the last one.
     pub(super) fn tick(&mut self, now: Instant) -> Due {
         let mut due = Due::default();
         if self.incomplete + self.probing == 0 {
@@ -375,7 +377,7 @@ impl Neighbours {
             *next = now + retry;
             due.asks.push(Ask { addr: *addr, to });
         }
-        // The same order in every run.
+        // Sorted, so that every run has the same order.
         due.asks.sort_unstable_by_key(|ask| ask.addr);
         silent.sort_unstable();
         for (addr, nobody_has_it) in silent {
@@ -387,7 +389,7 @@ impl Neighbours {
         due
     }
 
-    /// When [`tick`](Self::tick) has something to do.
+    /// Time at which [`tick`](Self::tick) has something to do.
     pub(super) fn deadline(&self) -> Option<Instant> {
         if self.incomplete + self.probing == 0 {
             return None;

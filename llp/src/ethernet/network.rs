@@ -18,26 +18,26 @@ use crate::smol::{
 use crate::wire::{MemoryWire, Wire};
 use crate::{BoundPort, Llp, LlpError, LlpListener, Network, NetworkInfo, NetworkWatcher};
 
-/// Frames that wait for the wire before connections hold more of them back.
+/// Frames that wait for the wire before connections hold back more.
 const OUT_QUEUE: usize = 256;
-/// Bytes of the usual packet, whatever the MTU. Those with nothing but an acknowledgement are not to fill buffers for
-/// the longest.
+/// Size of the usual buffers, whatever the MTU. A pure acknowledgement should not occupy a buffer
+/// for the longest packet.
 const USUAL: usize = 2048;
 /// Frames that a cable in memory holds in each direction.
 const CABLE: usize = 256;
-/// The MTU of a cable in memory, unless the settings of its hosts say less.
+/// MTU of a cable in memory, unless the settings of its hosts are smaller.
 const CABLE_MTU: usize = 65535;
 
-/// The directions of a link, each with faults of its own.
+/// Directions of a link, each with faults of its own.
 const OUTBOUND: u64 = 0;
 const INBOUND: u64 = 1;
 
-/// Who looks after a link.
+/// Driver of a link.
 #[derive(Clone, Copy)]
 pub(super) enum Runs {
-    /// A thread of its own, by the clock of the machine.
+    /// A thread of the link, with the clock of the machine.
     Thread,
-    /// Whoever carries its frames, by the clock of the settings.
+    /// The carrier of its frames, with the clock of the settings.
     ExternalLink,
 }
 
@@ -48,7 +48,7 @@ pub(super) enum Runs {
 pub struct EthernetNetwork {
     pub(super) stack: User,
     pub(super) shared: Arc<Shared>,
-    /// Those of packets that go out.
+    /// Faults of outgoing packets.
     outbound: Option<Arc<FaultInjector>>,
 }
 
@@ -56,8 +56,8 @@ impl EthernetNetwork {
     /// Attaches a host to `wire`.
     ///
     /// # Errors
-    /// [`LlpError::Misuse`] when a setting is out of its range, what the wire says when it is gone,
-    /// and a lack of descriptors or threads.
+    /// [`LlpError::Misuse`] if a setting is out of range, the wire's error if it is gone, and a
+    /// lack of descriptors or threads.
     pub(crate) fn open(wire: Box<dyn Wire>, settings: &LinkSettings) -> Result<Self, LlpError> {
         Self::open_with(wire, settings, Timing::default())
     }
@@ -117,7 +117,7 @@ impl EthernetNetwork {
         let clock = Arc::clone(&settings.clock);
         let stack = Stack::new(own, link, pool, clock, stack_settings);
         let stack = Arc::new(stack);
-        shared.belongs_to(&stack);
+        shared.set_stack(&stack);
         shared.probe();
         let this = Self {
             stack: User::of(&stack),
@@ -130,12 +130,11 @@ impl EthernetNetwork {
         }
     }
 
-    /// Two hosts at the ends of a cable in this process: all of an Ethernet but the hardware, for
-    /// tests and to see what a program does when the cable is pulled out.
+    /// Creates two hosts at the ends of a cable in this process. They run everything of an Ethernet
+    /// except the hardware, for tests and for programs that simulate an unplugged cable.
     ///
     /// # Errors
-    /// [`LlpError::Misuse`] when a setting is out of its range, and a lack of descriptors or
-    /// threads.
+    /// [`LlpError::Misuse`] if a setting is out of range, and a lack of descriptors or threads.
     pub fn cable(
         first: &LinkSettings,
         second: &LinkSettings,
@@ -150,14 +149,14 @@ impl EthernetNetwork {
         Ok((first, second, Cable { unplug }))
     }
 
-    /// What became of frames that went nowhere.
+    /// Counters of dropped frames.
     #[must_use]
     pub fn counters(&self) -> LinkCounters {
         self.shared.counters.read()
     }
 
-    /// How often [`LinkSettings::faults`] came true: of packets that go out, and of those that
-    /// arrive. `None` without such faults.
+    /// Number of faults by [`LinkSettings::faults`]: of outgoing packets, and of arriving ones.
+    /// `None` without such settings.
     #[must_use]
     pub fn fault_counts(&self) -> Option<(FaultCounts, FaultCounts)> {
         let inbound = self.shared.faults.as_ref();
@@ -173,7 +172,7 @@ impl std::fmt::Debug for EthernetNetwork {
     }
 }
 
-/// The same address without the scope of a link-local one: there is only one link.
+/// Removes the scope of a link-local address, because there is only one link.
 fn without_scope(addr: SocketAddr) -> SocketAddr {
     SocketAddr::new(addr.ip(), addr.port())
 }
@@ -220,13 +219,13 @@ impl Network for EthernetNetwork {
     }
 }
 
-/// The cable between two hosts of [`EthernetNetwork::cable`]. To drop it changes nothing.
+/// Cable between two hosts of [`EthernetNetwork::cable`]. A drop has no effect.
 pub struct Cable {
     unplug: Box<dyn Fn() + Send + Sync>,
 }
 
 impl Cable {
-    /// Pulls it out: both links are down for good.
+    /// Unplugs the cable. Both links are then down permanently.
     pub fn unplug(&self) {
         (self.unplug)();
     }

@@ -1,4 +1,4 @@
-//! What is left to a wire that cuts TCP segments and completes their checksums.
+//! Preparation of packets for a wire that cuts TCP segments and completes their checksums.
 
 use std::net::IpAddr;
 
@@ -8,16 +8,16 @@ use crate::wire::ones_complement_sum;
 const IPV4_HEADER: usize = 20;
 const IPV6_HEADER: usize = 40;
 const IPV4_CHECKSUM: usize = 10;
-/// Where the addresses begin; they end where TCP does.
+/// Offsets of the addresses, which end where TCP begins.
 const IPV4_ADDRESSES: usize = 12;
 const IPV6_ADDRESSES: usize = 8;
-/// Where TCP has its checksum.
+/// Offset of the checksum in the TCP header.
 const TCP_CHECKSUM: u16 = 16;
 const TCP: u16 = 6;
 
-/// Makes a TCP segment of ours, with neither checksum, ready for a wire that does the rest: completes that of the IP
-/// header, which nobody else does, and begins that of TCP with the sum of the pseudo-header (RFC 9293 section
-/// 3.1).
+/// Prepares an outgoing TCP segment without checksums for a wire that does the rest. Computes the
+/// checksum of the IP header, which the wire does not, and starts that of TCP with the sum of the
+/// pseudo-header (RFC 9293 section 3.1).
 pub(super) fn begin(packet: &mut Packet) {
     let octets = packet.octets_mut();
     let len = octets.len();
@@ -52,7 +52,7 @@ pub(super) fn begin(packet: &mut Packet) {
     };
 }
 
-/// Whether what is left of the checksum can be TCP's.
+/// Returns true if a partial checksum can be TCP's.
 pub(super) fn is_of_tcp(sums: Sums) -> bool {
     matches!(
         sums,
@@ -63,12 +63,12 @@ pub(super) fn is_of_tcp(sums: Sums) -> bool {
     )
 }
 
-/// Whether the checksum of a TCP segment that arrived needs no look here.
-pub(super) fn is_vouched(sums: Sums) -> bool {
+/// Returns true if the checksum of a received TCP segment need not be verified here.
+pub(super) fn is_verified(sums: Sums) -> bool {
     sums != Sums::Complete
 }
 
-/// Whether the checksum of a TCP segment between these addresses is right.
+/// Returns true if the checksum of a TCP segment between these addresses is correct.
 pub(super) fn is_intact(tcp: &[u8], (from, to): (IpAddr, IpAddr)) -> bool {
     let addresses = |addr: IpAddr| match addr {
         IpAddr::V4(addr) => ones_complement_sum(&addr.octets()),

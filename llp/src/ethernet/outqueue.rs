@@ -10,18 +10,17 @@ use crate::LlpError;
 use crate::smol::{Mailbox, Packet};
 use crate::wire::{HEADER, Wire};
 
-/// So many frames beyond the bound are still taken: what is sent without asking for room, as answers
-/// are.
+/// Further frames accepted above the bound, for senders that do not check for room.
 const ANSWERS: usize = 256;
 
-/// Keeps the order of what is sent, and loses nothing below its bound.
+/// Queue that keeps the order of frames, and loses none below its bound.
 ///
-/// A frame goes to the wire at once as long as none waits. Then all go through the queue until it
-/// has been emptied, by one thread at a time, which holds no lock while it sends. So two frames that
-/// one thread sends one after the other leave in that order.
+/// While no frame waits, frames go directly to the wire. Otherwise all go through the queue until
+/// it is empty. One thread at a time empties it, and holds no lock while it sends. So two frames
+/// that one thread sends in succession leave in that order.
 pub(super) struct OutQueue {
     state: Mutex<State>,
-    /// Frames that wait, one more while somebody empties the queue.
+    /// Number of frames that wait, plus one while a thread empties the queue.
     waiting: AtomicUsize,
     bound: usize,
 }
@@ -34,18 +33,18 @@ struct State {
     held_back: HashMap<usize, Arc<Mailbox>>,
 }
 
-/// What became of a frame.
+/// Result of sending a frame.
 pub(super) enum Sent {
-    /// It is on the wire; here is the buffer.
+    /// The frame is on the wire. Returns the buffer.
     Done(Packet),
-    /// It waits. Somebody has to call [`OutQueue::flush`] soon.
+    /// The frame waits. [`OutQueue::flush`] has to be called soon.
     Waits,
-    /// There was no place for it; here is the buffer.
+    /// The queue is full. Returns the buffer.
     Dropped(Packet),
 }
 
 impl OutQueue {
-    /// Connections hold back from `bound` frames on.
+    /// Creates a queue. Connections hold back at `bound` frames.
     pub(super) fn new(bound: usize) -> Self {
         Self {
             state: Mutex::default(),
@@ -54,7 +53,7 @@ impl OutQueue {
         }
     }
 
-    /// Sends a frame, or puts it behind those that wait.
+    /// Sends a frame, or queues it if others wait.
     pub(super) fn send(
         &self,
         wire: &dyn Wire,
@@ -70,7 +69,7 @@ impl OutQueue {
         })
     }
 
-    /// Puts a frame behind those that wait; gives the packet back when there is no place.
+    /// Queues a frame. Returns the packet if the queue is full.
     pub(super) fn push(&self, header: [u8; HEADER], packet: Packet) -> Option<Packet> {
         let mut state = self.state.lock();
         if state.frames.len() >= self.bound + ANSWERS {
@@ -81,12 +80,13 @@ impl OutQueue {
         None
     }
 
-    /// Whether frames wait.
+    /// Returns true if frames wait.
     pub(super) fn is_busy(&self) -> bool {
         self.waiting.load(Ordering::Acquire) > 0
     }
 
-    /// Whether a connection is to hold its packets back; its signal is raised when there is room.
+    /// Returns true if a connection has to hold its packets back. Its signal is then raised when
+    /// there is room.
     pub(super) fn subscribe_if_full(&self, sender: &Arc<Mailbox>) -> bool {
         if self.waiting.load(Ordering::Acquire) < self.bound {
             return false;
@@ -100,8 +100,8 @@ impl OutQueue {
         full
     }
 
-    /// Sends what waits as far as the wire takes it; `sent` gets each frame that left. Tells whether
-    /// nothing is left to do: another thread that is at it counts as that.
+    /// Sends queued frames until the wire accepts no more, and passes each to `sent`. Returns true
+    /// if nothing is left to do, or if another thread does it.
     pub(super) fn flush(
         &self,
         wire: &dyn Wire,

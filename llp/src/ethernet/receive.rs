@@ -1,4 +1,4 @@
-//! The way in: from a frame on the wire to whom it is for.
+//! Receiving direction of the link: from a frame on the wire to its connection.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -16,21 +16,23 @@ use crate::LlpError;
 use crate::smol::{Left, MIN_IPV6_MTU, Notice, Packet, Route, Segment, Spares, Stack, Sums};
 use crate::wire::{HEADER, Received};
 
-/// Frames taken in by one call, so that no caller works for the others for long.
+/// Limit on the frames processed by one call, so that no caller works for other connections for
+/// long.
 const TURN: usize = 64;
-/// Bytes after which a call takes in no more frames: those of a window of segments that nobody has cut would
-/// push each other out of the processor's cache before anybody has read them.
+/// Limit on the bytes processed by one call. A whole window of uncut segments would evict itself
+/// from the processor's cache before the owner reads it.
 const TURN_OCTETS: usize = 64 << 10;
-/// Echo requests answered a second, and at once after a pause.
+/// Number of echo requests answered per second, and at once after a pause.
 const ECHOES: u32 = 1000;
 const ECHO_BURST: u32 = 100;
-/// The least that a router may say about the MTU of a path: RFC 791, and our own floor above it.
+/// Smallest path MTU accepted from a router: the minimum of RFC 791, which is also the smallest MTU
+/// in use here.
 const MIN_IPV4_PATH_MTU: usize = 576;
 
-/// What the thread that takes frames in needs; one at a time has it.
+/// State of the receiving thread, used by one thread at a time.
 pub(super) struct Receiver {
     spares: Spares,
-    /// The buffer for the next frame.
+    /// Buffer for the next frame.
     next: Option<Packet>,
     echoes: Allowance,
 }
@@ -49,7 +51,7 @@ impl Receiver {
 }
 
 impl Receiver {
-    /// A buffer for a frame: for the largest there are, where such come all the time.
+    /// Takes a buffer for a frame, large enough for the longest frame of the wire.
     fn take(&mut self, shared: &Shared) -> Packet {
         let mut packet = self.next.take().unwrap_or_else(|| {
             let octets = shared.wire.longest(shared.mtu);
@@ -59,7 +61,8 @@ impl Receiver {
         packet
     }
 
-    /// The packet in a buffer of about its size: it may wait for long, and with it what a peer makes us keep.
+    /// Copies a short packet into a buffer of suitable size, because it may wait for long. This
+    /// limits the memory that a peer can occupy.
     fn fit(&mut self, packet: Packet, shared: &Shared) -> Packet {
         let octets = packet.octets();
         if octets.len() > COPIED || !shared.pool.has_smaller(&packet) {
@@ -82,10 +85,10 @@ impl Receiver {
     }
 }
 
-/// The longest packets that are copied out of the buffer for the largest.
+/// Longest packet that is copied to a smaller buffer.
 const COPIED: usize = 16 << 10;
 
-/// How many answers may still be given.
+/// Number of answers that may be sent now.
 struct Allowance {
     left: u32,
     since: Instant,
@@ -106,7 +109,7 @@ impl Allowance {
     }
 }
 
-/// Why a frame goes no further; each is counted.
+/// Reason to drop a frame; each one is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Drop {
     NotForUs,
@@ -114,18 +117,18 @@ enum Drop {
     Fragment,
 }
 
-/// What is to be done with the buffer of a frame.
+/// Result of processing a frame.
 enum Verdict {
-    /// It was looked at, and that was all.
+    /// The frame is done.
     Seen,
-    /// It is a TCP segment for this host.
+    /// The frame holds a TCP segment for this host.
     Tcp,
-    /// It was turned into an answer to this neighbour.
+    /// The frame was turned into an answer to this neighbour.
     Answer(IpAddr),
 }
 
 impl Shared {
-    /// Takes in a number of frames, unless another thread is at it. Gives how many there were.
+    /// Takes in a limited number of frames, unless another thread does so. Returns their number.
     pub(super) fn drain(&self, stack: &Stack) -> Option<usize> {
         if self.is_down() {
             return None;
@@ -150,7 +153,7 @@ impl Shared {
                     receiver.keep(packet, self);
                 }
                 Err(error) => {
-                    // Those who are told may want to look at the link.
+                    // Watchers of the failure may call the link.
                     std::mem::drop(receiver);
                     self.fail(error);
                     return Some(count);
@@ -161,7 +164,7 @@ impl Shared {
         Some(count)
     }
 
-    /// Takes in one frame that somebody has carried here; none while another one is taken in.
+    /// Processes one frame from the carrier. Drops it if another one is being processed.
     pub(super) fn deliver(&self, stack: &Stack, header: &[u8; HEADER], octets: &[u8]) {
         let Some(mut receiver) = self.receiver.try_lock() else {
             return;
@@ -171,7 +174,7 @@ impl Shared {
         self.frame(&mut receiver, stack, header, packet);
     }
 
-    /// Handles one frame that came over the wire.
+    /// Processes one frame that arrived over the wire.
     fn frame(
         &self,
         receiver: &mut Receiver,
@@ -179,7 +182,7 @@ impl Shared {
         header: &[u8; HEADER],
         mut packet: Packet,
     ) {
-        // All but TCP is looked at as if it had crossed a cable.
+        // All packets except TCP are checked as if they had crossed a cable.
         if self.tap.is_some() || !offload::is_of_tcp(packet.left.sums) {
             packet.complete();
         }
@@ -194,7 +197,7 @@ impl Shared {
                 }),
             },
             Ok(Verdict::Answer(hop)) => {
-                // What was left to us of the question is not to be done about the answer, which is whole.
+                // The offload state belongs to the question. The answer is complete.
                 packet.left = Left::default();
                 self.send_to(hop, packet);
             }
@@ -222,7 +225,7 @@ impl Shared {
         if !self.addresses.takes(destination) || !frame::is_station(source) || source == own {
             return Err(Drop::NotForUs);
         }
-        // What goes to many is only of use to find one of them.
+        // Frames to groups only serve to find neighbours.
         let to_us = destination == own;
         match kind {
             None => Err(Drop::NotForUs),
@@ -266,7 +269,7 @@ impl Shared {
             }
             _ => return Err(Drop::NotForUs),
         }
-        // What stands behind it in the frame only fills that up.
+        // Bytes after the packet are padding of the frame.
         let len = usize::from(ip.total_len());
         let octets = packet.resize(len);
         if protocol == IpProtocol::Tcp {
@@ -296,7 +299,7 @@ impl Shared {
         if protocol == IpProtocol::Icmpv6 {
             let message = Icmpv6Packet::new_checked(ip.payload()).map_err(|_| Drop::Malformed)?;
             if message.msg_type().is_ndisc() {
-                // Routers advertise what we were told by our settings.
+                // Router advertisements are ignored; the settings define the routers.
                 if let Some(message) = arp::parse_ndp(packet.octets()) {
                     self.neighbour(message);
                 }
@@ -325,7 +328,7 @@ impl Shared {
         self.echo(receiver, from, octets, icmp::answer_echo_v6)
     }
 
-    /// Nobody but one other host can have sent something to us.
+    /// Rejects source addresses that no single other host can have.
     fn check_source(&self, from: IpAddr) -> Result<(), Drop> {
         if !frame::is_host(from) || self.addresses.has(from) {
             return Err(Drop::Malformed);
@@ -333,7 +336,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Answers a ping in its own buffer.
+    /// Answers a ping, in the buffer of the request.
     fn echo(
         &self,
         receiver: &mut Receiver,
@@ -352,7 +355,7 @@ impl Shared {
         Ok(Verdict::Answer(hop))
     }
 
-    /// Handles what somebody says or asks about addresses.
+    /// Processes a question or an answer about addresses.
     fn neighbour(&self, message: Message) {
         let Message {
             kind,
@@ -375,7 +378,7 @@ impl Shared {
                     self.answer(target, Some((addr, mac)));
                 }
             }
-            // Somebody wants to know whether our address is free.
+            // Another host checks whether an own address is free.
             (Kind::Question, None) if for_us => self.answer(target, None),
             (Kind::Question, Some((addr, mac))) => self.hear(addr, mac, Claim::Tells),
             (Kind::Question, None) => {}
@@ -386,7 +389,7 @@ impl Shared {
                 },
                 Some((addr, mac)),
             ) => {
-                // The target of an ARP answer is who had asked.
+                // The target of an ARP answer is the host that asked.
                 let solicited = solicited && (for_us || target.is_ipv6());
                 let claim = match (overrides, solicited) {
                     (false, _) => Claim::AnswerWithoutOverride,
@@ -399,9 +402,9 @@ impl Shared {
         }
     }
 
-    /// Handles what somebody on the way reports about a segment of ours.
+    /// Processes an ICMP report about a segment of this host.
     fn report(&self, stack: &Stack, report: Report, quote: &Quote) {
-        // A little more than its data: SYN and FIN count too.
+        // SYN and FIN count too, so the window is slightly larger than the data.
         let window = stack.settings.send_buffer + 2;
         let remote = quote.key.remote;
         let Some(mailbox) = stack
@@ -421,7 +424,7 @@ impl Shared {
                 if !(least..self.mtu).contains(&mtu) {
                     self.counters.add(|counters| &counters.strange_reports);
                 } else if mailbox.limit_mtu(mtu) {
-                    tracing::debug!(%remote, mtu, "a router on the way takes no longer packets");
+                    tracing::debug!(%remote, mtu, "a router on the path has a smaller MTU");
                 }
             }
             Report::Unreachable => {
@@ -433,8 +436,8 @@ impl Shared {
         }
     }
 
-    /// Looks at a frame that the kernel of this host has sent on the same interface: it must not
-    /// speak for our addresses.
+    /// Checks a frame that the kernel of this host sent on the same interface. The kernel must not
+    /// use the own addresses.
     fn frame_of_kernel(&self, stack: &Stack, header: &[u8; HEADER], packet: &Packet) {
         let (_, _, kind) = frame::parse(header);
         if kind == Some(EtherType::Arp) {
@@ -445,7 +448,7 @@ impl Shared {
             return;
         }
         let reset = Segment::parse(packet.octets()).filter(|segment| segment.rst);
-        // Seen from where it goes to.
+        // The key is from the point of view of the receiver.
         let Some(key) = reset.map(|segment| segment.key) else {
             return;
         };
@@ -465,11 +468,11 @@ impl Shared {
         );
     }
 
-    /// Looks at the checksum of a TCP segment as far as nobody else does: all of them when TCP leaves that to the link, and
-    /// SYNs, which make something on this host, in any case.
+    /// Verifies the checksum of a TCP segment if smoltcp does not: on a link with offload for all
+    /// segments, otherwise for SYNs, which create state on this host.
     fn check_tcp(&self, octets: &[u8], way: (IpAddr, IpAddr), sums: Sums) -> Result<(), Drop> {
         let tcp = TcpPacket::new_checked(octets).map_err(|_| Drop::Malformed)?;
-        let looks = (self.offloads || tcp.syn()) && !offload::is_vouched(sums);
+        let looks = (self.offloads || tcp.syn()) && !offload::is_verified(sums);
         if looks && !offload::is_intact(octets, way) {
             return Err(Drop::Malformed);
         }

@@ -1,4 +1,4 @@
-//! What may be set for a host on an Ethernet.
+//! Settings of a host on an Ethernet.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,57 +11,60 @@ use crate::LlpError;
 use crate::setters::setters;
 use crate::smol::{Clock, Congestion, FaultSettings, LATEST_ACK, StackSettings, SystemClock};
 
-/// What may be set for a host on an Ethernet.
+/// Settings of a host on an Ethernet.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct LinkSettings {
-    /// Its addresses, each with the length of its network's prefix; at least one. The first one of
-    /// a family is the source of connections that leave their networks. Nothing else on the link,
-    /// the kernel of this machine among it, may have them.
+    /// Addresses of the host, each with its prefix length; at least one. The first one of a family
+    /// is the source of connections to other networks. No other host on the link may have these
+    /// addresses, and neither may the kernel of this machine.
     pub addresses: Vec<(IpAddr, u8)>,
-    /// The routers for everything that is in none of these networks, one for each family at most.
+    /// Routers to all other networks, at most one per family.
     pub gateways: Vec<IpAddr>,
-    /// The largest IP packet in bytes, 576 to 65535, IPv6 from 1280 on; what the attachment says
-    /// by default, and never more than that.
+    /// Largest IP packet in bytes, 576 to 65535, for IPv6 at least 1280. The default is the MTU of
+    /// the attachment, which is also the upper limit.
     pub mtu: Option<usize>,
-    /// Bytes that each connection holds for its reader, which is the largest window it offers;
-    /// 256 KiB by default.
+    /// Size in bytes of each connection's receive buffer, which is the largest window that it
+    /// offers; 256 KiB by default.
     pub receive_buffer: usize,
-    /// Bytes that each connection holds until the peer has acknowledged them; 256 KiB by default.
+    /// Size in bytes of each connection's send buffer, which holds bytes until the peer has
+    /// acknowledged them; 256 KiB by default.
     pub send_buffer: usize,
-    /// Packets that may wait for one connection, 256 by default. Somewhat above twice that, and when they take eight
-    /// times the memory of [`receive_buffer`](Self::receive_buffer), what still comes is dropped.
+    /// Packets that may wait for one connection, 256 by default. Packets are dropped somewhat above
+    /// twice this number, and when they occupy eight times the memory of
+    /// [`receive_buffer`](Self::receive_buffer).
     pub inbox: usize,
-    /// What to do about loss; [`Congestion::Reno`] by default.
+    /// Congestion control; [`Congestion::Reno`] by default.
     pub congestion: Congestion,
-    /// Whether what is lost is sent again as soon as repeated acknowledgements or a late answer show it, and not when smoltcp does, mostly
-    /// by a timer of a second. Off by default: where an end of the connection is late by two milliseconds
-    /// because its processor is busy, segments are sent twice. Never on a link
-    /// that [offloads](Self::offload).
+    /// Send lost bytes again as soon as repeated acknowledgements or a late answer show the loss.
+    /// Otherwise smoltcp does so, mostly after a timer of a second. Off by default: if one end is
+    /// delayed by two milliseconds because its processor is busy, segments are sent twice. It has
+    /// no effect on a link that [offloads](Self::offload).
     pub early_recovery: bool,
-    /// Whether the kernel at the other side of the attachment cuts TCP segments and deals with their checksums;
-    /// [`Offload::Auto`] by default. Nobody does when [`faults`](Self::faults) are to corrupt packets, which a
-    /// checksum made later would hide.
+    /// Let the kernel at the other side of the attachment cut TCP segments and handle their
+    /// checksums; [`Offload::Auto`] by default. There is no offload if [`faults`](Self::faults)
+    /// corrupt packets, because a checksum computed later would hide it.
     pub offload: Offload,
-    /// How long an acknowledgement waits for data to travel with. `None`, the default: it does not
-    /// wait. With congestion control, waiting makes the start of a transfer slow.
+    /// Time that an acknowledgement waits for data to be sent with it. `None` (the default) means
+    /// that it does not wait. With congestion control, waiting slows down the start of a transfer.
     pub ack_delay: Option<Duration>,
-    /// How long a handshake may take before it is [`LlpError::TimedOut`]; 60 s by default.
+    /// Longest time of a handshake before it fails with [`LlpError::TimedOut`]; 60 s by default.
     pub connect_timeout: Duration,
-    /// After so long without traffic the peer is asked whether it is still there. One that says
-    /// nothing for ten times as long, whether bytes are under way or not, is gone
-    /// ([`LlpError::TimedOut`]). `None`, the default: nobody asks, and a connection to a peer that
-    /// has vanished without a word lasts for ever.
+    /// Time without traffic after which the peer is probed. A connection to a peer that is silent
+    /// for ten times as long ends with [`LlpError::TimedOut`], whether bytes are in flight or not.
+    /// With `None`, the default, the peer is not probed. A connection to a peer that disappeared
+    /// then lasts forever.
     pub keepalive: Option<Duration>,
-    /// Where every frame is recorded that was sent or that arrived, those that are not for us too.
+    /// Capture of every frame that is sent or arrives, including those for other hosts.
     pub capture: Option<Capture>,
-    /// Faults to put into the TCP packets of both directions; none by default. ARP, NDP and ICMP are
-    /// spared. The capture has what is on the wire: before the faults inbound, after them outbound.
+    /// Faults of TCP packets in both directions; none by default. ARP, NDP and ICMP have none. The
+    /// capture shows the frames on the wire: before inbound faults, and after outbound ones.
     pub faults: Option<FaultSettings>,
-    /// The clock that the timers of TCP run by. Those of the link run by the machine's, but for a host
-    /// [`with_carrier`](super::EthernetNetwork::with_carrier) by somebody.
+    /// Clock for TCP's timers. The timers of the link follow the machine's clock, except for a host
+    /// made by [`with_carrier`](super::EthernetNetwork::with_carrier).
     pub clock: Arc<dyn Clock>,
-    /// Where ports and sequence numbers come from, so that two runs send the same; `None`, the default: from chance.
+    /// Seed for ports and sequence numbers, so that two runs send the same. `None`, the default,
+    /// uses random numbers.
     pub seed: Option<u64>,
 }
 
@@ -84,15 +87,16 @@ setters! { LinkSettings {
     seed: Option<u64>,
 } }
 
-/// Who cuts the stream of a connection into segments for the wire, and computes their checksums.
+/// Place where a connection's stream is cut into segments, and their checksums are computed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Offload {
-    /// The kernel, or its network card, where the attachment is one of TAP or a raw socket and the kernel can: it takes
-    /// and gives packets of up to 64 KiB. Else this process.
+    /// In the kernel or its network card, if the attachment is TAP or a raw socket and the kernel
+    /// supports it. It then accepts and delivers packets of up to 64 KiB. Otherwise in this
+    /// process.
     #[default]
     Auto,
-    /// This process. Packets of up to 64 KiB may arrive all the same from a raw socket.
+    /// In this process. Packets of up to 64 KiB can still arrive from a raw socket.
     Off,
 }
 
@@ -135,13 +139,13 @@ impl fmt::Debug for LinkSettings {
 }
 
 impl LinkSettings {
-    /// Whether a wire is to offload, if it can.
+    /// Returns true if the wire should offload, if it can.
     pub(crate) fn offloads(&self) -> bool {
         let corrupts = self.faults.is_some_and(|faults| faults.corrupt > 0.0);
         self.offload == Offload::Auto && !corrupts
     }
 
-    /// What its stack needs, on a wire with this MTU that offloads or does not.
+    /// Settings of the stack, for a wire with this MTU and offload capability.
     pub(super) fn stack(&self, wire_mtu: usize, offloads: bool) -> Result<StackSettings, LlpError> {
         let mtu = self.mtu.unwrap_or(wire_mtu.min(65535));
         let settings = StackSettings {
@@ -177,15 +181,15 @@ impl LinkSettings {
     }
 }
 
-/// An inbox holds so many times what a connection may receive. A packet fills at least a fifth of its buffer, as a rule:
-/// see how `receive` chooses one.
+/// Size of an inbox, in units of the receive buffer. Packets usually fill at least a fifth of their
+/// buffers: see how `receive` chooses them.
 const INBOX: usize = 8;
-/// Of so many bytes at least: two packets of 64 KiB are to find room.
+/// Smallest receive buffer that counts for it, so that an inbox has room for two packets of 64 KiB.
 const LEAST_INBOX: usize = 32 << 10;
 
 const OPEN: &str = "open the Ethernet link";
 
-/// A setting that cannot be.
+/// Makes the error for an invalid setting.
 pub(super) fn misuse(why: &'static str) -> LlpError {
     LlpError::Misuse { op: OPEN, why }
 }

@@ -1,5 +1,5 @@
-//! The thread of a link: takes in what arrives while nobody drives a connection, and keeps its
-//! timers.
+//! Thread of a link. It takes in frames while no connection is driven, and runs the timers of the
+//! link.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,20 +11,20 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use super::link::Shared;
 use crate::LlpError;
 
-/// While somebody takes frames in, the thread leaves that to it and looks again after so long.
+/// Pause of the thread while another thread takes frames in.
 const STAND_BACK: Duration = Duration::from_micros(50);
-/// After so many looks that found somebody at it, one who does it all the time, it looks again after longer.
+/// Number of checks in a row, all finding another thread active, after which the pause is longer.
 const STEADY: u32 = 20;
 const STAND_BACK_LONGER: Duration = Duration::from_micros(200);
-/// The longest pause when the wire says that there is something and has nothing.
+/// Longest pause after the wire was readable without a frame.
 const MAX_PAUSE: Duration = Duration::from_millis(10);
-/// Between two attempts to send what the wire did not take; the second is the longest.
+/// Pauses between attempts to send frames that the wire did not accept: the first, and the longest.
 const RETRY: Duration = Duration::from_micros(100);
 const MAX_RETRY: Duration = Duration::from_millis(2);
-/// Between two looks at an interface that is down.
+/// Time between two checks of an interface that is down.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Starts it; it ends when [`Shared::stop`] is set, or the link is down.
+/// Starts the thread. It ends when [`Shared::stop`] is set, or the link is down.
 pub(super) fn start(shared: Arc<Shared>) -> Result<JoinHandle<()>, LlpError> {
     crate::thread::spawn("uwarp-link", move || run(&shared)).map_err(|error| LlpError::Io {
         op: "start the thread of the link",
@@ -32,7 +32,7 @@ pub(super) fn start(shared: Arc<Shared>) -> Result<JoinHandle<()>, LlpError> {
     })
 }
 
-/// What the descriptors said.
+/// State of the descriptors.
 #[derive(Default)]
 struct Ready {
     wire: bool,
@@ -47,12 +47,12 @@ fn run(shared: &Shared) {
         if !busy {
             retry = RETRY;
         }
-        let look = shared.look_at_wire().then_some(LOOK);
+        let look = shared.check_wire().then_some(LOOK);
         let now = Instant::now();
-        let announce = shared.announce_at(now);
+        let announce = shared.announce_if_due(now);
         let stand_back = others.stand_back(shared, now);
         let timers = [busy.then_some(retry), look, stand_back];
-        // Who takes frames in is not to wake us up with each.
+        // The thread is not woken for frames that another thread takes in.
         let wire = stand_back.is_none();
         let ready = wait(shared, wire, timeout(shared, announce, &timers, now));
         let now = Instant::now();
@@ -66,7 +66,7 @@ fn run(shared: &Shared) {
         }
         match shared.stack().and_then(|stack| shared.drain(&stack)) {
             Some(count) if count > 0 => pause = STAND_BACK,
-            // Another thread is at it, or there was nothing after all.
+            // Another thread took the frame, or there was none.
             _ => {
                 wait(shared, false, Some(pause));
                 pause = (pause * 2).min(MAX_PAUSE);
@@ -75,15 +75,15 @@ fn run(shared: &Shared) {
     }
 }
 
-/// What is known of those who take frames in because they drive a connection.
+/// Observations about other threads that take frames in while they drive a connection.
 #[derive(Default)]
 struct Others {
-    /// So many looks in a row found that somebody did.
+    /// Number of checks in a row that found another thread active.
     seen: u32,
 }
 
 impl Others {
-    /// How long to leave it to others, if somebody has taken frames in just now.
+    /// Returns how long to pause, if another thread took frames in just now.
     fn stand_back(&mut self, shared: &Shared, now: Instant) -> Option<Duration> {
         let pause = if self.seen > STEADY {
             STAND_BACK_LONGER
@@ -101,7 +101,7 @@ impl Others {
     }
 }
 
-/// How long to wait at most; `None` for ever.
+/// Longest time to wait; `None` for no limit.
 fn timeout(
     shared: &Shared,
     announce: Option<Instant>,
@@ -113,8 +113,7 @@ fn timeout(
     timers.iter().chain(more).flatten().min().copied()
 }
 
-/// Sleeps until the wire has something (if that is of interest), somebody wakes us up, or the time
-/// is over.
+/// Waits until the wire is readable (if `wire` is set), the thread is woken, or the time is over.
 fn wait(shared: &Shared, wire: bool, timeout: Option<Duration>) -> Ready {
     let mut fds = [
         PollFd::new(&shared.wake, PollFlags::IN),
@@ -123,7 +122,7 @@ fn wait(shared: &Shared, wire: bool, timeout: Option<Duration>) -> Ready {
     let count = if wire { 2 } else { 1 };
     let timeout = timeout.map(|timeout| Timespec::try_from(timeout).unwrap_or_default());
     if rustix::event::poll(&mut fds[..count], timeout.as_ref()).is_err() {
-        // A signal: the caller looks again.
+        // A signal arrived; the caller checks again.
         return Ready::default();
     }
     let [wake, frames] = fds.map(|fd| !fd.revents().is_empty());

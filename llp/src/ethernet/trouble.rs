@@ -1,21 +1,21 @@
-//! What the thread of the link does about an interface that is down, or takes shorter packets now.
+//! Handling of an interface that is down, or whose MTU became smaller.
 
 use super::link::Shared;
 
 impl Shared {
-    /// Has the thread look at the wire when that is troubled.
-    pub(super) fn mind(&self) {
-        if self.wire.is_troubled() {
+    /// Wakes the thread if the wire has a problem.
+    pub(super) fn wake_if_problem(&self) {
+        if self.wire.has_problem() {
             self.wake.raise();
         }
     }
 
-    /// Looks at the wire when it is troubled. `true`: it is to be looked at again in a while.
-    pub(super) fn look_at_wire(&self) -> bool {
-        if !self.wire.is_troubled() {
+    /// Checks a wire that has a problem. Returns true if it has to be checked again later.
+    pub(super) fn check_wire(&self) -> bool {
+        if !self.wire.has_problem() {
             return false;
         }
-        match self.wire.look() {
+        match self.wire.check() {
             Ok(lasts) => {
                 self.fit_mtu();
                 lasts
@@ -27,7 +27,7 @@ impl Shared {
         }
     }
 
-    /// Has all connections send what the interface takes by now.
+    /// Makes all connections respect the interface's current MTU.
     fn fit_mtu(&self) {
         let mtu = self.wire.mtu();
         if mtu >= self.mtu {

@@ -1,4 +1,4 @@
-//! The keys that follow the name of a link.
+//! Keys that follow the name of a link.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,9 +9,9 @@ use crate::ethernet::Offload;
 use crate::smol::{Congestion, FaultSettings};
 use crate::wire::MAX_MTU;
 
-/// The smallest MTU: RFC 791 section 3.2.
+/// Smallest MTU (RFC 791 section 3.2).
 const MIN_MTU: usize = 576;
-/// The smallest MTU of IPv6: RFC 8200 section 5.
+/// Smallest MTU of IPv6 (RFC 8200 section 5).
 const MIN_IPV6_MTU: usize = 1280;
 
 const KNOWN: [&str; 12] = [
@@ -29,7 +29,7 @@ const KNOWN: [&str; 12] = [
     "seed",
 ];
 
-/// What the keys of a link say.
+/// Values of a link's keys.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct LinkKeys {
     pub(super) addresses: Vec<(IpAddr, u8)>,
@@ -42,7 +42,7 @@ pub(super) struct LinkKeys {
     pub(super) faults: FaultSettings,
 }
 
-/// The keys while they are read.
+/// Keys while they are parsed.
 pub(super) struct Keys<'a> {
     given: Vec<(&'static str, &'a str)>,
 }
@@ -68,14 +68,14 @@ impl<'a> Keys<'a> {
         Ok(Self { given })
     }
 
-    /// Whether a field looks like one of the keys.
+    /// Returns true if a field looks like one of the keys.
     pub(super) fn is_key(field: &str) -> bool {
         field
             .split_once('=')
             .is_some_and(|(key, _)| KNOWN.contains(&key))
     }
 
-    /// The values, checked each by itself and against each other.
+    /// Checks all values, and whether they fit together.
     pub(super) fn finish(self) -> Result<LinkKeys, SpecError> {
         let addresses = self.all("ip", address)?;
         if addresses.is_empty() {
@@ -136,7 +136,7 @@ impl<'a> Keys<'a> {
     }
 }
 
-/// All keys, for a message.
+/// List of all keys, for a message.
 fn keys() -> String {
     let all: Vec<String> = KNOWN.iter().map(|key| format!("{key}=")).collect();
     format!("one of {} (a name or a path has no comma)", all.join(" "))
@@ -146,7 +146,7 @@ fn wrong(key: &str, value: &str, why: &str, expected: &str) -> SpecError {
     SpecError::new(format!("{key}={value}: {why}"), expected)
 }
 
-/// An address that one host can have on an Ethernet.
+/// Parses an address that a host can have on an Ethernet.
 fn single_host(text: &str) -> Result<IpAddr, &'static str> {
     let addr = IpAddr::from_str(text).map_err(|_| "it is not an IP address")?;
     let v4_in_v6 = matches!(addr, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some());
@@ -186,7 +186,7 @@ fn address(value: &str) -> Result<(IpAddr, u8), SpecError> {
             _ => return Err(fail(name)),
         },
     };
-    // RFC 3021: a network of two has neither of the two special addresses.
+    // A network of two hosts has no network address and no broadcast address (RFC 3021).
     if let IpAddr::V4(v4) = addr
         && prefix < 31
     {
@@ -239,7 +239,7 @@ fn mac(value: &str) -> Result<[u8; 6], SpecError> {
         ));
     }
     if mac == [0; 6] {
-        return Err(fail("it is nobody's address"));
+        return Err(fail("it is the all-zero address, which no interface has"));
     }
     Ok(mac)
 }
@@ -258,13 +258,14 @@ fn congestion(value: &str) -> Result<Congestion, SpecError> {
     })
 }
 
-/// Each with whether it is [`LinkSettings::early_recovery`](crate::ethernet::LinkSettings::early_recovery).
+/// Names of the values of
+/// [`LinkSettings::early_recovery`](crate::ethernet::LinkSettings::early_recovery).
 const RECOVERIES: [(&str, bool); 2] = [("early", true), ("timer", false)];
 
 fn recovery(value: &str) -> Result<bool, SpecError> {
     let found = RECOVERIES.iter().find(|(name, _)| *name == value);
     found.map(|(_, early)| *early).ok_or_else(|| {
-        let why = "there is no such recovery of what is lost";
+        let why = "there is no such kind of recovery";
         wrong("recovery", value, why, "early or timer")
     })
 }
@@ -290,7 +291,7 @@ fn seed(value: &str) -> Result<u64, SpecError> {
     })
 }
 
-/// Whether two addresses share a network with a prefix of that length.
+/// Returns true if two addresses share a network with a prefix of that length.
 fn same_network(one: IpAddr, other: IpAddr, prefix: u8) -> bool {
     match (one, other) {
         (IpAddr::V4(one), IpAddr::V4(other)) => {
@@ -304,7 +305,7 @@ fn same_network(one: IpAddr, other: IpAddr, prefix: u8) -> bool {
 }
 
 impl LinkKeys {
-    /// What only shows when all keys are known.
+    /// Checks that need all keys.
     fn check(&self) -> Result<(), SpecError> {
         for (index, (addr, _)) in self.addresses.iter().enumerate() {
             let before = self.addresses.iter().take(index);
@@ -334,12 +335,12 @@ impl LinkKeys {
             }
             if self.addresses.iter().any(|(addr, _)| addr == gateway) {
                 return Err(SpecError::new(
-                    format!("gw={gateway} is our own address"),
+                    format!("gw={gateway} is an address of this side"),
                     "the address of the router",
                 ));
             }
             let on_link = |(addr, prefix): &(IpAddr, u8)| same_network(*addr, *gateway, *prefix);
-            // Routers are known by their link-local addresses in IPv6, which are on every link.
+            // IPv6 routers are known by their link-local addresses, which exist on every link.
             let link_local = matches!(gateway, IpAddr::V6(v6) if v6.is_unicast_link_local());
             if !link_local && !self.addresses.iter().any(on_link) {
                 return Err(SpecError::new(

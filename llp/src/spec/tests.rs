@@ -1,4 +1,4 @@
-//! What a device specification is read as, and what is refused with which words.
+//! Parsing of device specifications, and the messages for wrong ones.
 
 use std::net::IpAddr;
 
@@ -131,7 +131,7 @@ fn paths_and_abstract_names_are_taken_as_they_are() {
     parse(&format!("unix:{longest},b,ip=192.0.2.1"));
 }
 
-/// Each wrong text, and words that its message must have.
+/// Wrong texts, and words that their messages must contain.
 const WRONG: &[(&str, &[&str])] = &[
     ("", &["there is no device ``", "tap:NAME,ip=ADDR/PREFIX"]),
     ("udp", &["there is no device `udp`"]),
@@ -240,7 +240,10 @@ const WRONG: &[(&str, &[&str])] = &[
         "tap:uw0,ip=192.0.2.1,gw=2001:db8::1",
         &["is in none of the networks"],
     ),
-    ("tap:uw0,ip=192.0.2.1,gw=192.0.2.1", &["our own address"]),
+    (
+        "tap:uw0,ip=192.0.2.1,gw=192.0.2.1",
+        &["an address of this side"],
+    ),
     (
         "tap:uw0,ip=192.0.2.1,gw=192.0.2.2,gw=192.0.2.3",
         &["second router of its family"],
@@ -270,7 +273,7 @@ const WRONG: &[(&str, &[&str])] = &[
         "tap:uw0,ip=192.0.2.1,mac=03:00:00:00:00:01",
         &["the address of a group"],
     ),
-    ("tap:uw0,ip=192.0.2.1,mac=0:0:0:0:0:0", &["nobody's"]),
+    ("tap:uw0,ip=192.0.2.1,mac=0:0:0:0:0:0", &["all-zero"]),
     (
         "raw:veth0,ip=192.0.2.1,mac=02:00:00:00:00:01",
         &["mac= cannot be given"],

@@ -1,13 +1,13 @@
-//! Why an attachment to an Ethernet could not be made, in words that say what to do about it.
+//! Errors of attaching to an Ethernet. Their messages say how to solve the problem.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// The bytes of an interface's name, its final NUL included: IFNAMSIZ of `netdevice(7)`.
+/// Size of an interface name with its final NUL: IFNAMSIZ of `netdevice(7)`.
 const NAME_OCTETS: usize = 16;
 
-/// The name of a network interface: 1 to 15 bytes, none of them a blank, `/`, `:`, `,` or `%`.
+/// Name of a network interface: 1 to 15 bytes, none of them a blank, `/`, `:`, `,` or `%`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct InterfaceName {
     octets: [u8; NAME_OCTETS],
@@ -15,7 +15,7 @@ pub struct InterfaceName {
 }
 
 impl InterfaceName {
-    /// The name.
+    /// Returns the name as a string.
     pub fn as_str(&self) -> &str {
         let octets = self.octets.get(..usize::from(self.len)).unwrap_or_default();
         std::str::from_utf8(octets).unwrap_or_default()
@@ -32,7 +32,7 @@ impl FromStr for InterfaceName {
         if name.len() >= NAME_OCTETS {
             return Err("the name of an interface has at most 15 bytes");
         }
-        // The kernel's own rules, and `%`, which it would replace by a number.
+        // The kernel's rules, and no `%`, which it would replace by a number.
         let forbidden = |c: char| c.is_whitespace() || c.is_control() || "/:,%".contains(c);
         if name.contains(forbidden) || name == "." || name == ".." {
             return Err("the name of an interface has no blank, `/`, `:`, `,` or `%`");
@@ -60,21 +60,22 @@ impl fmt::Debug for InterfaceName {
     }
 }
 
-/// Why a TAP device, a raw socket or a Unix datagram socket could not be attached to.
+/// Reason why a TAP device, a raw socket or a Unix datagram socket could not be attached to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AttachError {
-    /// There is no `/dev/net/tun`.
+    /// `/dev/net/tun` does not exist.
     #[error(
-        "a TAP device needs /dev/net/tun, and it is not there: load the kernel module (`modprobe \
+        "a TAP device needs /dev/net/tun, which does not exist: load the kernel module (`modprobe \
          tun` as root) or give it to the container (`--device /dev/net/tun`); the devices `tcp` \
          and `unix` work without it"
     )]
     NoTun,
     /// `/dev/net/tun` may not be opened.
     #[error(
-        "a TAP device needs /dev/net/tun, and this user may not open it: `chmod 666 /dev/net/tun` \
-         as root is how most systems have it; the devices `tcp` and `unix` work without it"
+        "a TAP device needs /dev/net/tun, and this user may not open it: run `chmod 666 \
+         /dev/net/tun` as root (the mode that most systems have); the devices `tcp` and `unix` \
+         work without it"
     )]
     TunDenied,
     /// A TAP device may not be created.
@@ -85,14 +86,14 @@ pub enum AttachError {
          the devices `tcp` and `unix` work without it"
     )]
     TapCreation {
-        /// What it would have been called.
+        /// Name of the device.
         name: InterfaceName,
     },
-    /// An existing TAP device belongs to somebody else.
+    /// An existing TAP device belongs to another user.
     #[error(
-        "the TAP device {name} belongs to another user, and using it all the same needs the right \
-         CAP_NET_ADMIN: let root make it anew for you (`ip link del {name}`, then `ip tuntap add \
-         {name} mode tap user $USER`); the devices `tcp` and `unix` work without it"
+        "the TAP device {name} belongs to another user, and using it needs the right \
+         CAP_NET_ADMIN: let root create it again for you (`ip link del {name}`, then `ip tuntap \
+         add {name} mode tap user $USER`); the devices `tcp` and `unix` work without it"
     )]
     TapOwner {
         /// The device.
@@ -105,25 +106,25 @@ pub enum AttachError {
          PROGRAM`); the devices `tcp` and `unix` work without it"
     )]
     RawSocket,
-    /// There is no such interface.
+    /// The interface does not exist.
     #[error(
-        "there is no interface {name} in this network namespace; `ip link` lists those that are, \
-         and `ip link add {name} type veth peer name PEER` makes one"
+        "there is no interface {name} in this network namespace; `ip link` lists the existing \
+         ones, and `ip link add {name} type veth peer name PEER` creates one"
     )]
     NoInterface {
-        /// What was looked for.
+        /// Name that was not found.
         name: InterfaceName,
     },
-    /// The interface has that name but is no TAP device.
+    /// An interface with that name exists and is no TAP device.
     #[error(
-        "{name} exists and is not a TAP device of a single queue: choose another name, or use \
+        "{name} exists and is not a single-queue TAP device: choose another name, or use \
          `raw:{name}` if it is one end of a veth pair"
     )]
     NotTap {
         /// The interface.
         name: InterfaceName,
     },
-    /// Another process has attached itself to the TAP device.
+    /// Another process is attached to the TAP device.
     #[error("the TAP device {name} is in use by another process; each process needs its own")]
     TapBusy {
         /// The device.
@@ -147,7 +148,7 @@ pub enum AttachError {
         /// The interface.
         name: InterfaceName,
     },
-    /// The interface cannot be given the MTU.
+    /// The interface cannot have the MTU.
     #[error(
         "the interface {name} has an MTU of {has} and cannot be used with mtu={wanted}: `ip link \
          set {name} mtu {wanted}` first (within the limits that `ip -d link show {name}` names), \
@@ -158,60 +159,58 @@ pub enum AttachError {
         name: InterfaceName,
         /// Its MTU in bytes.
         has: usize,
-        /// What was asked for.
+        /// MTU in the settings.
         wanted: usize,
     },
-    /// The MAC address asked for is that of the kernel's end.
+    /// The MAC address in the settings is that of the kernel's end.
     #[error(
-        "the kernel's end of {name} has that same MAC address; choose another one, or leave mac= \
-         out for one that is drawn at random"
+        "the kernel's end of {name} has the same MAC address; choose another one, or leave mac= \
+         out for a random one"
     )]
     SameMac {
         /// The interface.
         name: InterfaceName,
     },
-    /// An address of ours is also one of the kernel's.
+    /// An address in the settings also belongs to the kernel.
     #[error(
-        "the kernel has the address {addr} too, on {name}, and would answer in our place (it \
+        "the kernel has the address {addr} too, on {name}, and would answer instead of uwarp (it \
          resets connections that it does not know): `ip addr del {addr}/{prefix} dev {name}`, or \
          choose another address for ip="
     )]
     KernelOwns {
         /// The address.
         addr: IpAddr,
-        /// The length of its network prefix in bits.
+        /// Length of its network prefix in bits.
         prefix: u8,
-        /// The interface that has it.
+        /// Interface that has the address.
         name: InterfaceName,
     },
-    /// As [`KernelOwns`](Self::KernelOwns), by a route and not by an address of an interface.
+    /// As [`KernelOwns`](Self::KernelOwns), because of a route instead of an interface's address.
     #[error(
         "the kernel takes packets for {addr} as its own, by a route of type `local`, and would \
-         answer in our place: remove it (`ip route show table local` lists them), or choose \
+         answer instead of uwarp: remove it (`ip route show table local` lists them), or choose \
          another address for ip="
     )]
     KernelRoutes {
         /// The address.
         addr: IpAddr,
     },
-    /// The local Unix socket has a living owner.
+    /// A live process receives at the local Unix socket.
     #[error(
-        "another process receives at the LOCAL path; stop it, or choose another path (LOCAL is \
-         ours, REMOTE that of the other end)"
+        "another process receives at the LOCAL path; stop it, or choose another path (LOCAL \
+         belongs to this process, REMOTE to the other end)"
     )]
     SocketInUse,
     /// The local path is a file that is no socket.
-    #[error(
-        "the LOCAL path is that of a file that is not a socket, and is left alone; choose another"
-    )]
+    #[error("the file at the LOCAL path is not a socket and was not touched; choose another path")]
     NotSocket,
-    /// The local path may not be written.
+    /// No permission to write the local path.
     #[error(
         "this user may not create a socket at the LOCAL path, or not replace the one there; choose \
          a path in a directory of your own"
     )]
     SocketDenied,
-    /// The directory of the local path is missing.
+    /// The directory of the local path does not exist.
     #[error("the directory of the LOCAL path does not exist; create it, or choose another path")]
     NoDirectory,
     /// A path does not fit into a socket address.

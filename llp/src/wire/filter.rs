@@ -1,4 +1,5 @@
-//! The socket filter of a raw wire: no thread wakes up for frames that are nobody's here.
+//! Socket filter of a raw wire, which drops frames for other hosts so that no thread wakes up for
+//! them.
 
 use std::net::IpAddr;
 
@@ -13,11 +14,11 @@ mod code {
     pub(super) const LOAD_HALF: u16 = (libc::BPF_LD | libc::BPF_H | libc::BPF_ABS) as u16;
     /// A = the byte at k.
     pub(super) const LOAD_OCTET: u16 = (libc::BPF_LD | libc::BPF_B | libc::BPF_ABS) as u16;
-    /// Skip `jt` instructions when A == k, else `jf`.
+    /// Skip `jt` instructions if A == k, else `jf`.
     pub(super) const IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
     /// Skip k instructions.
     pub(super) const SKIP: u16 = (libc::BPF_JMP | libc::BPF_JA) as u16;
-    /// Take k bytes of the frame: 0 drops it.
+    /// Take k bytes of the frame; 0 drops it.
     pub(super) const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 }
 
@@ -30,12 +31,13 @@ const IPV4_DESTINATION: usize = HEADER + 16;
 const IPV6_SOURCE: usize = HEADER + 8;
 const IPV6_DESTINATION: usize = HEADER + 24;
 
-/// More addresses than this would make a filter that costs more than it saves.
+/// Limit on the addresses. A filter with more would cost more than it saves.
 const MOST_ADDRESSES: usize = 64;
 
-/// A program that takes ARP, IPv4 from or to one of `addresses`, IPv6 from or to one of them, and
-/// IPv6 multicast (NDP). "From" is for what the kernel sends in our name. Frames with a VLAN tag (the
-/// kernel takes it off, so that they would look like ours) and frames to other stations are dropped.
+/// Program that accepts ARP, IPv4 from or to one of `addresses`, IPv6 from or to one of them, and
+/// IPv6 multicast (NDP). Packets *from* these addresses show that the kernel uses them. Frames with
+/// a VLAN tag are dropped, because the kernel removes the tag and they would look untagged. Frames
+/// to other stations are dropped as well.
 pub(super) fn program(addresses: &[IpAddr]) -> Vec<Instruction> {
     let mut program = Program(Vec::new());
     program.load(code::LOAD_WORD, ancillary(libc::SKF_AD_VLAN_TAG_PRESENT));
@@ -79,7 +81,8 @@ fn ipv6(addresses: &[IpAddr]) -> Program {
             let octets = addr.octets();
             for (index, word) in octets.as_chunks::<4>().0.iter().enumerate() {
                 program.load(code::LOAD_WORD, offset(at + 4 * index));
-                // To behind the RETURN of this address: two instructions for each further word.
+                // Jumps to after the RETURN of this address: two instructions for each further
+                // word.
                 let behind = u8::try_from(2 * (3 - index) + 1).unwrap_or(0);
                 program.push(code::IF_EQUAL, 0, behind, u32::from_be_bytes(*word));
             }
@@ -90,10 +93,10 @@ fn ipv6(addresses: &[IpAddr]) -> Program {
     program
 }
 
-/// The whole frame.
+/// Accepts the whole frame.
 const TAKE: u32 = u32::MAX;
 
-/// Where the kernel shows what is not in the frame itself.
+/// Offset of data that the kernel provides beside the frame.
 fn ancillary(what: i32) -> u32 {
     (libc::SKF_AD_OFF + what).cast_unsigned()
 }
@@ -127,13 +130,13 @@ impl Program {
         self.end(0);
     }
 
-    /// Drops the frame unless A has that value.
+    /// Drops the frame unless A has this value.
     fn only_if(&mut self, value: u32) {
         self.push(code::IF_EQUAL, 1, 0, value);
         self.end(0);
     }
 
-    /// Goes through `block`, which ends by itself, when A has that value.
+    /// Executes `block`, which ends by itself, if A has this value.
     fn when(&mut self, value: u32, block: &Program) {
         self.push(code::IF_EQUAL, 1, 0, value);
         self.push(code::SKIP, 0, 0, offset(block.0.len()));

@@ -1,4 +1,4 @@
-//! A network interface of the kernel: what it is like now, and what a failed call on it means.
+//! A network interface of the kernel: its current state, and the meaning of failed calls on it.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,11 +12,11 @@ use super::error::{AttachError, InterfaceName};
 use super::sys;
 use crate::LlpError;
 
-/// How long an interface may be down before the wire gives up. Until then frames are lost, as with
-/// a cable that was pulled and is plugged in again.
+/// Time that an interface may be down before the wire gives up. Until then frames are lost, as with
+/// a cable that is unplugged and plugged in again.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What became of an interface.
+/// State of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Condition {
     Up,
@@ -25,19 +25,19 @@ enum Condition {
     Gone,
 }
 
-/// An interface, known by its index: it may be renamed while we use it.
+/// A network interface, identified by its index, because it may be renamed while in use.
 pub(super) struct Interface {
     name: InterfaceName,
     index: u32,
-    /// Any socket will do for the ioctls; it also remembers the network namespace.
+    /// Socket for the ioctls. Any kind works; it also identifies the network namespace.
     control: OwnedFd,
     outage: Outage,
-    /// A frame was longer than it takes.
+    /// A frame was longer than the MTU.
     too_long: AtomicBool,
 }
 
 impl Interface {
-    /// The interface of that name, if there is one.
+    /// Finds the interface of that name, if there is one.
     pub(super) fn find(name: InterfaceName) -> Result<Option<Self>, LlpError> {
         let control = socket_with(
             AddressFamily::UNIX,
@@ -67,24 +67,24 @@ impl Interface {
         self.index
     }
 
-    /// The name that it has by now.
+    /// Current name of the interface.
     fn name_now(&self) -> Option<InterfaceName> {
         let name = netdevice::index_to_name_inlined(&self.control, self.index).ok()?;
         name.as_str().parse().ok()
     }
 
-    /// Its MTU; `None` when it is gone.
+    /// MTU of the interface; `None` if it is gone.
     pub(super) fn mtu(&self) -> Option<usize> {
         sys::mtu(&self.control, &self.name_now()?).ok()
     }
 
-    /// The kernel's MAC address on it, when it is an Ethernet.
+    /// MAC address of the kernel on the interface, if it is an Ethernet.
     pub(super) fn ethernet_address(&self) -> Result<Option<[u8; 6]>, LlpError> {
         sys::ethernet_address(&self.control, &self.name)
             .map_err(|errno| LlpError::from_local_errno("ask for the MAC address", errno))
     }
 
-    /// Brings it up unless it is.
+    /// Brings the interface up unless it is up.
     pub(super) fn ensure_up(&self) -> Result<(), LlpError> {
         let failed = |errno| match errno {
             Errno::PERM | Errno::ACCESS => AttachError::Down { name: self.name }.into(),
@@ -96,12 +96,12 @@ impl Interface {
         sys::bring_up(&self.control, &self.name).map_err(failed)
     }
 
-    /// Gives it that MTU.
+    /// Sets the MTU.
     pub(super) fn set_mtu(&self, wanted: usize) -> Result<(), LlpError> {
         sys::set_mtu(&self.control, &self.name, wanted).map_err(|_| self.wrong_mtu(wanted).into())
     }
 
-    /// Refuses an MTU that is above its own.
+    /// Returns an error if `wanted` is above the interface's MTU.
     pub(super) fn allow_mtu(&self, wanted: Option<usize>) -> Result<(), AttachError> {
         match wanted {
             Some(wanted) if self.mtu().is_some_and(|has| has < wanted) => {
@@ -130,47 +130,49 @@ impl Interface {
         }
     }
 
-    /// A frame went through.
-    pub(super) fn works(&self) {
-        if self.outage.is_over() {
+    /// Records that a frame was sent or received.
+    pub(super) fn record_success(&self) {
+        if self.outage.end_outage() {
             tracing::info!(interface = %self.name, "the interface is up again");
         }
     }
 
-    /// A frame was lost because it was longer than the MTU.
+    /// Records that a frame was lost because it was longer than the MTU.
     pub(super) fn lost_for_its_length(&self) {
         self.too_long.store(true, Ordering::Release);
     }
 
-    /// Whether it was down when it was last used, or had a smaller MTU than was thought.
-    pub(super) fn is_troubled(&self) -> bool {
+    /// Returns true if the interface was down at its last use, or its MTU is smaller than expected.
+    pub(super) fn has_problem(&self) -> bool {
         self.outage.lasts.load(Ordering::Relaxed) || self.too_long.load(Ordering::Acquire)
     }
 
-    /// Looks at it when it is troubled: whether it still is. The kernel tells a socket that its
-    /// interface goes down, and not that it is deleted after that; and that it is up again only a
-    /// frame would show. How long an outage is borne counts only for frames that are lost.
-    pub(super) fn look(&self) -> Result<bool, LlpError> {
+    /// Checks an interface that has a problem. Returns true if it still has it. The kernel notifies
+    /// a socket when its interface goes down, but not when it is deleted after that. That the
+    /// interface is up again would only show with the next frame. The time limit of an outage only
+    /// counts when frames are lost.
+    pub(super) fn check(&self) -> Result<bool, LlpError> {
         self.too_long.store(false, Ordering::Release);
         if !self.outage.lasts.load(Ordering::Relaxed) {
             return Ok(false);
         }
         match self.condition() {
-            Condition::Gone => self.judge("look at the interface", Errno::NODEV)?,
+            Condition::Gone => self.judge("check the interface", Errno::NODEV)?,
             Condition::Down => {}
-            Condition::Up => self.works(),
+            Condition::Up => self.record_success(),
         }
         Ok(self.outage.lasts.load(Ordering::Relaxed))
     }
 
-    /// What a call that failed means for the wire: `Ok` when a frame was lost and it goes on.
+    /// Decides what a failed call means for the wire. `Ok` means that a frame was lost and the wire
+    /// goes on.
     pub(super) fn judge(&self, op: &'static str, errno: Errno) -> Result<(), LlpError> {
         match (self.condition(), errno) {
             (Condition::Gone, _) => Err(LlpError::LinkDown {
                 why: "its interface was deleted, or moved to another network namespace",
                 errno: errno.raw_os_error(),
             }),
-            (Condition::Down, _) => match self.outage.goes_on(Instant::now()) {
+            (Condition::Down, _) => match self.outage.extend(Instant::now()) {
                 Outcome::Begun => {
                     tracing::warn!(
                         interface = %self.name,
@@ -182,18 +184,18 @@ impl Interface {
                 }
                 Outcome::Borne => Ok(()),
                 Outcome::TooLong => Err(LlpError::LinkDown {
-                    why: "its interface was taken down and stayed so (`ip link set INTERFACE up` \
-                          is the cure)",
+                    why: "its interface was taken down and stayed down (bring it up with `ip link \
+                          set INTERFACE up`)",
                     errno: errno.raw_os_error(),
                 }),
             },
-            // It came back between the call and the question.
+            // The interface came back between the failed call and the check.
             (Condition::Up, Errno::NETDOWN | Errno::IO) => Ok(()),
             (Condition::Up, errno) => Err(LlpError::from_local_errno(op, errno)),
         }
     }
 
-    /// Waits so long for an interface that is down.
+    /// Sets how long an interface may be down.
     #[cfg(test)]
     pub(super) fn set_patience(&mut self, patience: Duration) {
         self.outage = Outage::new(patience);
@@ -204,7 +206,7 @@ impl Interface {
 struct Outage {
     patience: Duration,
     since: Mutex<Option<Instant>>,
-    /// The same as `since.is_some()`, for a look at each frame.
+    /// Equal to `since.is_some()`, for a cheap check per frame.
     lasts: AtomicBool,
 }
 
@@ -224,8 +226,8 @@ impl Outage {
         }
     }
 
-    /// The interface was seen to be down.
-    fn goes_on(&self, now: Instant) -> Outcome {
+    /// Records that the interface is down.
+    fn extend(&self, now: Instant) -> Outcome {
         let mut since = self.since.lock();
         match *since {
             Some(since) if now.saturating_duration_since(since) >= self.patience => {
@@ -244,8 +246,8 @@ impl Outage {
         }
     }
 
-    /// The interface works. Whether that ends an outage.
-    fn is_over(&self) -> bool {
+    /// Ends an outage, because the interface works. Returns true if there was one.
+    fn end_outage(&self) -> bool {
         if !self.lasts.load(Ordering::Relaxed) {
             return false;
         }
@@ -262,10 +264,10 @@ mod tests {
     fn an_outage_is_borne_for_a_while_and_each_one_anew() {
         let outage = Outage::new(Duration::from_secs(5));
         let start = Instant::now();
-        let at = |seconds| outage.goes_on(start + Duration::from_secs(seconds));
-        assert!(!outage.is_over(), "there was none");
+        let at = |seconds| outage.extend(start + Duration::from_secs(seconds));
+        assert!(!outage.end_outage(), "there was none");
         assert_eq!([at(0), at(4)], [Outcome::Begun, Outcome::Borne]);
-        assert!(outage.is_over() && !outage.is_over());
+        assert!(outage.end_outage() && !outage.end_outage());
         assert_eq!([at(5), at(9)], [Outcome::Begun, Outcome::Borne]);
         assert_eq!([at(10), at(11)], [Outcome::TooLong, Outcome::TooLong]);
     }

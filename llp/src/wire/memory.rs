@@ -11,8 +11,8 @@ use super::{HEADER, Received, Wire};
 use crate::LlpError;
 use crate::smol::{Left, Packet};
 
-/// One end of a cable of memory. It loses nothing: when the queue towards the other end is full, the
-/// sender is told so. Frames towards an end that was dropped go nowhere.
+/// One end of a cable of memory. It loses nothing: if the queue towards the other end is full,
+/// `send_with` returns false. Frames towards an end that was dropped are discarded.
 pub(crate) struct MemoryWire {
     own: Arc<Queue>,
     other: Arc<Queue>,
@@ -20,7 +20,7 @@ pub(crate) struct MemoryWire {
     mtu: usize,
 }
 
-/// The frames towards one end, and a descriptor that is readable while there are any.
+/// Frames towards one end, and a descriptor that is readable while there are any.
 struct Queue {
     state: Mutex<State>,
     readable: OwnedFd,
@@ -45,11 +45,11 @@ enum Stage {
     Plugged,
     /// The end that takes from this queue was dropped.
     Dropped,
-    /// The cable was pulled out, for both ends.
+    /// The cable was unplugged, for both ends.
     Unplugged,
 }
 
-/// How a cable that was pulled out is told.
+/// Error after the cable was unplugged.
 const UNPLUGGED: LlpError = LlpError::LinkDown {
     why: "the cable was unplugged",
     errno: 0,
@@ -117,7 +117,7 @@ impl Queue {
         let _ = rustix::io::write(&self.readable, &1u64.to_ne_bytes());
     }
 
-    /// Ends it; readable from then on when there is an error to be taken.
+    /// Ends the queue. The descriptor is readable from then on if there is an error to return.
     fn end(&self, stage: Stage) {
         let mut state = self.state.lock();
         if state.stage != Stage::Unplugged {
@@ -130,7 +130,7 @@ impl Queue {
 }
 
 impl MemoryWire {
-    /// Two ends of a cable that holds up to `capacity` frames in each direction.
+    /// Creates the two ends of a cable that holds up to `capacity` frames in each direction.
     pub(crate) fn pair(
         macs: [[u8; 6]; 2],
         mtu: usize,
@@ -149,7 +149,7 @@ impl MemoryWire {
         Ok((end(0, macs[0]), end(1, macs[1])))
     }
 
-    /// What pulls the cable out.
+    /// Returns a function that unplugs the cable.
     pub(crate) fn plug(&self) -> impl Fn() + Send + Sync + 'static {
         let ends = [Arc::clone(&self.own), Arc::clone(&self.other)];
         move || {
@@ -159,7 +159,7 @@ impl MemoryWire {
         }
     }
 
-    /// Sends as the kernel of the other end's host would on the same interface.
+    /// Sends a frame as the kernel of the other end's host would, on the same interface.
     #[cfg(test)]
     pub(crate) fn send_as_kernel(&self, header: &[u8; HEADER], packet: &[u8]) {
         self.other

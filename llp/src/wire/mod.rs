@@ -1,15 +1,16 @@
-//! Attachments to an Ethernet: what sends and receives whole frames for a stack in user space.
+//! Attachments to an Ethernet: send and receive whole frames for a stack in user space.
 //!
-//! | wire | what it is | frames the other side may give |
-//! |---|---|---|
-//! | [`tap::TapWire`] | a TAP device: the kernel is the other end | with offload up to 64 KiB (GSO), else up to the MTU |
-//! | [`raw::RawWire`] | an AF_PACKET socket on an interface of its own | up to 64 KiB (GSO); without offload checksums are filled in here |
-//! | [`unix::UnixWire`] | one frame in one Unix datagram, as QEMU's `-netdev dgram` | up to the MTU |
-//! | [`MemoryWire`] | a cable between two hosts of one process | up to the MTU |
+//! * [`tap::TapWire`]: a TAP device, with the kernel at the other end. With offload, its frames
+//!   have up to 64 KiB (GSO), else up to the MTU.
+//! * [`raw::RawWire`]: an AF_PACKET socket on an interface of its own. Frames have up to 64 KiB
+//!   (GSO); without offload, their checksums are completed here.
+//! * [`unix::UnixWire`]: one frame per Unix datagram, as QEMU's `-netdev dgram`. Frames have up to
+//!   the MTU.
+//! * [`MemoryWire`]: a cable between two hosts of one process. Frames have up to the MTU.
 //!
-//! A wire never blocks and never panics. What is lost on the way (a full queue further on, an
-//! interface that is down for a moment, nobody at the other end) is lost as on a cable, and TCP
-//! sends it again. Only a wire that will not come back says [`LlpError::LinkDown`].
+//! A wire never blocks and never panics. Frames that are lost on the way are lost as on a cable: a
+//! full queue further on, an interface that is down for a moment, no receiver at the other end. TCP
+//! sends the data again. Only a wire that is permanently gone returns [`LlpError::LinkDown`].
 
 mod error;
 mod filter;
@@ -37,93 +38,99 @@ pub(crate) use vnet::{complete, ones_complement_sum};
 use crate::LlpError;
 use crate::smol::{LARGEST, Left, Packet};
 
-/// Bytes of an Ethernet II header without a VLAN tag: destination, source, type.
+/// Size of an Ethernet II header without a VLAN tag: destination, source, type.
 pub(crate) const HEADER: usize = 14;
 
-/// The largest MTU of an Ethernet: a frame and its header within 65535 bytes, as the kernel has it
+/// Largest MTU of an Ethernet. A frame with its header has at most 65535 bytes, as in the kernel
 /// for TAP and veth.
 pub(crate) const MAX_MTU: usize = 65535 - HEADER;
 
-/// The MTU when nobody can tell: what every IPv4 host must take (RFC 791 section 3.2).
+/// MTU if the real one is unknown: every IPv4 host must accept packets of this size (RFC 791
+/// section 3.2).
 const MIN_MTU: usize = 576;
 
-/// One attachment to an Ethernet. Any thread may send; one receives.
+/// An attachment to an Ethernet. Any thread may send; one thread receives.
 pub(crate) trait Wire: Send + Sync {
-    /// Sends one frame: header, then packet, which leaves to the wire what `left` says; nothing, unless the wire
-    /// [offloads](Self::offloads). `false`: the queue of the wire is full, nothing was sent, try again soon.
+    /// Sends one frame: header, then packet. `left` describes the work offloaded to the wire; there
+    /// is none unless the wire [offloads](Self::offloads). Returns false if the queue of the wire
+    /// is full. Then nothing was sent, and the caller should try again soon.
     ///
     /// # Errors
-    /// [`LlpError::LinkDown`] and others when the wire is gone for good. A frame lost to a cause
-    /// that passes is `Ok(true)`.
+    /// [`LlpError::LinkDown`] and others if the wire is permanently gone. A frame lost to a
+    /// temporary cause is `Ok(true)`.
     fn send_with(&self, header: &[u8; HEADER], packet: &[u8], left: Left)
     -> Result<bool, LlpError>;
 
-    /// Sends a whole frame, as [`send_with`](Self::send_with).
+    /// Sends a complete frame, as [`send_with`](Self::send_with).
     #[cfg(test)]
     fn send(&self, header: &[u8; HEADER], packet: &[u8]) -> Result<bool, LlpError> {
         self.send_with(header, packet, Left::default())
     }
 
-    /// Whether the other side cuts TCP segments and completes their checksums, for frames in both directions.
+    /// Returns true if the other side cuts TCP segments and completes their checksums, in both
+    /// directions.
     fn offloads(&self) -> bool {
         false
     }
 
-    /// The most bytes that the packet of a frame has, as a rule, on a wire with this MTU.
+    /// Usual maximum length of a frame's packet on a wire with this MTU.
     fn longest(&self, mtu: usize) -> usize {
         if self.offloads() { LARGEST } else { mtu }
     }
 
-    /// Takes one frame when one is there; never blocks. The packet is resized to what came, which
-    /// may exceed the MTU, and says how far its checksums are. Without [offload](Self::offloads) they are complete.
+    /// Receives a frame if there is one; never blocks. The packet gets the length of the frame,
+    /// which may exceed the MTU, and the state of its checksums. Without [offload](Self::offloads)
+    /// they are complete.
     ///
     /// # Errors
     /// As [`send_with`](Self::send_with).
     fn recv(&self, header: &mut [u8; HEADER], packet: &mut Packet) -> Result<Received, LlpError>;
 
-    /// Readable when a frame is there, or an error that [`recv`](Self::recv) will tell.
+    /// Descriptor that is readable if a frame is there, or an error that [`recv`](Self::recv)
+    /// returns.
     fn fd(&self) -> BorrowedFd<'_>;
 
-    /// Our own MAC address on this wire.
+    /// MAC address of this side of the wire.
     fn mac(&self) -> [u8; 6];
 
-    /// The largest IP packet in bytes, asked of the interface at each call.
+    /// Largest IP packet in bytes. Each call asks the interface.
     fn mtu(&self) -> usize;
 
-    /// Whether the interface is down, or has lost a frame because its MTU is smaller by now: to be
-    /// looked at with [`look`](Self::look). A cheap question.
-    fn is_troubled(&self) -> bool {
+    /// Returns true if the interface is down, or has lost a frame because its MTU became smaller.
+    /// Then [`check`](Self::check) has to be called. This query is cheap.
+    fn has_problem(&self) -> bool {
         false
     }
 
-    /// Looks at an interface that is troubled. `true`: it still is, look again in a while.
+    /// Checks an interface that has a problem. Returns true if it has to be checked again later.
     ///
     /// # Errors
-    /// [`LlpError::LinkDown`] when the interface is gone.
-    fn look(&self) -> Result<bool, LlpError> {
+    /// [`LlpError::LinkDown`] if the interface is gone.
+    fn check(&self) -> Result<bool, LlpError> {
         Ok(false)
     }
 
-    /// What it is, for a log: `TAP uw0`, `raw socket on veth0`, `Unix datagrams /a -> /b`.
+    /// Description for a log: `TAP uw0`, `raw socket on veth0`, `Unix datagrams /a -> /b`.
     fn describe(&self) -> String;
 }
 
-/// What [`Wire::recv`] found.
+/// Result of [`Wire::recv`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Received {
-    /// Nothing is there now. (Or what was there was no frame; the descriptor then stays readable as
-    /// long as there is more.)
+    /// No frame is there now. (Or the data was no frame; the descriptor then stays readable as long
+    /// as there is more.)
     Nothing,
     /// A frame.
     Frame,
-    /// A frame that this host's own kernel, or another program, sent on that interface (AF_PACKET
-    /// only).
+    /// A frame that the kernel of this host, or another program, sent on the same interface
+    /// (AF_PACKET only).
     FromOwnKernel,
 }
 
-/// A MAC address nobody else has, in all likelihood: 46 random bits, unicast, locally administered.
+/// Returns a MAC address that is almost certainly unique: 46 random bits, unicast, locally
+/// administered.
 fn random_mac() -> [u8; 6] {
-    // Every `RandomState` is another secret key.
+    // Every `RandomState` has another secret key.
     let [mut first, b, c, d, e, f, ..] = RandomState::new().hash_one(0).to_ne_bytes();
     first = (first & 0b1111_1100) | 0b0000_0010;
     [first, b, c, d, e, f]

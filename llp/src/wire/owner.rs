@@ -1,16 +1,16 @@
-//! Whether the kernel believes that an address of ours is its own.
+//! Detects that the kernel considers an own address as its own.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
 use super::error::AttachError;
 use super::sys;
 
-/// Refuses addresses that the kernel has too. It would answer packets for them before or beside us:
-/// to a TCP segment of a connection that it does not know, with a reset.
+/// Returns an error for addresses that the kernel has as well. It would answer packets for them
+/// too: a TCP segment of a connection that it does not know gets a reset.
 pub(super) fn refuse_addresses_of_the_kernel(
     addresses: &[(IpAddr, u8)],
 ) -> Result<(), AttachError> {
-    // Without the list the second way still finds most of them, with less to say.
+    // Without the list, the second check still finds most of them, with a less specific error.
     let known = sys::kernel_addresses().unwrap_or_default();
     for &(addr, _) in addresses {
         if let Some(found) = known.iter().find(|known| known.addr == addr) {
@@ -27,9 +27,10 @@ pub(super) fn refuse_addresses_of_the_kernel(
     Ok(())
 }
 
-/// Whether the kernel would reach the address from that same address: then a route of type `local`
-/// makes it the kernel's, without any interface having it. Nothing is sent. (A successful `bind`
-/// would say less: it also works with net.ipv4.ip_nonlocal_bind, and where there is no route at all.)
+/// Returns true if the kernel would use the address itself as the source of packets to it. Then a
+/// route of type `local` makes it the kernel's, even if no interface has it. Nothing is sent. (A
+/// successful `bind` would prove less: it also works with net.ipv4.ip_nonlocal_bind, and without
+/// any route.)
 fn talks_to_itself(addr: IpAddr) -> bool {
     let any: IpAddr = if addr.is_ipv4() {
         Ipv4Addr::UNSPECIFIED.into()
@@ -38,7 +39,7 @@ fn talks_to_itself(addr: IpAddr) -> bool {
     };
     let source = || {
         let socket = UdpSocket::bind((any, 0))?;
-        // Port 9 is the one to discard what comes.
+        // Port 9 is the discard port.
         socket.connect((addr, 9))?;
         socket.local_addr()
     };

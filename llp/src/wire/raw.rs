@@ -1,4 +1,4 @@
-//! A raw socket on an interface of the kernel, best one end of a veth pair.
+//! A raw socket on an interface of the kernel, preferably one end of a veth pair.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{IpAddr, Ipv6Addr};
@@ -20,17 +20,17 @@ use crate::LlpError;
 use crate::ethernet::{EthernetNetwork, LinkSettings};
 use crate::smol::{LARGEST, Left, Packet};
 
-/// What the kernel may keep for us in bytes, its own bookkeeping included: some sixty of the
-/// largest frames, which the default does not hold three of.
+/// Size of the kernel's receive buffer in bytes, including its bookkeeping. It holds about sixty
+/// frames of maximum size; the default holds fewer than three.
 const RECEIVE_BUFFER: usize = 8 << 20;
 
 impl EthernetNetwork {
-    /// A host on an existing interface, by a raw socket, with the interface's own MAC address. The
-    /// kernel must have no address of ours.
+    /// Creates a host on an existing interface, by a raw socket, with the interface's own MAC
+    /// address. The kernel must not have any of the host's addresses.
     ///
     /// # Errors
-    /// [`LlpError::Attach`] when the right CAP_NET_RAW is missing, when there is no such interface
-    /// or it is no Ethernet, or when the kernel has an address of ours.
+    /// [`LlpError::Attach`] if the right CAP_NET_RAW is missing, if there is no such interface or
+    /// it is no Ethernet, or if the kernel has one of the addresses.
     pub fn raw(name: InterfaceName, settings: &LinkSettings) -> Result<Self, LlpError> {
         let wire = RawWire::open(name, settings.mtu, &settings.addresses, settings.offloads())?;
         Self::open(Box::new(wire), settings)
@@ -57,7 +57,7 @@ impl RawWire {
         let mac = interface
             .ethernet_address()?
             .ok_or(AttachError::NotEthernet { name })?;
-        // With protocol 0 nothing is received before filter and format are set.
+        // With protocol 0, nothing is received before the filter and the format are set.
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket =
             socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None).map_err(|errno| {
@@ -73,19 +73,19 @@ impl RawWire {
         sys::use_vnet_header(&socket).map_err(failed("set PACKET_VNET_HDR"))?;
         let mut addresses: Vec<IpAddr> = addresses.iter().map(|(addr, _)| *addr).collect();
         if addresses.iter().any(IpAddr::is_ipv6) {
-            // The link has this one then, too, and NDP asks it.
+            // The link then has this address as well, and NDP asks for it.
             addresses.push(link_local(mac).into());
         }
         sys::attach_filter(&socket, &filter::program(&addresses))
             .map_err(failed("attach a filter to the raw socket"))?;
         if sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER).is_err() {
-            // Without CAP_NET_ADMIN the machine's limit (net.core.rmem_max) cuts it.
+            // Without CAP_NET_ADMIN, the machine's limit (net.core.rmem_max) applies.
             let _ = sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER);
         }
         sys::bind_to_interface(&socket, interface.index())
             .map_err(failed("bind the raw socket to the interface"))?;
         if addresses.iter().any(IpAddr::is_ipv6) {
-            // A network card would not give us the multicast frames of NDP otherwise.
+            // Otherwise a network card would not deliver the multicast frames of NDP.
             sys::take_all_multicast(&socket, interface.index())
                 .map_err(failed("ask for multicast frames"))?;
         }
@@ -104,7 +104,7 @@ impl RawWire {
     }
 }
 
-/// The link-local address that belongs to a MAC address: RFC 4291 appendix A.
+/// Link-local address of a MAC address (RFC 4291 appendix A).
 fn link_local([a, b, c, d, e, f]: [u8; 6]) -> Ipv6Addr {
     let pair = |high, low| u16::from_be_bytes([high, low]);
     let (first, third) = (pair(a ^ 0b10, b), pair(0xfe, d));
@@ -128,19 +128,20 @@ impl Wire for RawWire {
         loop {
             match sendmsg(&self.socket, &frame, &mut control, SendFlags::DONTWAIT) {
                 Ok(_) => {
-                    self.interface.works();
+                    self.interface.record_success();
                     return Ok(true);
                 }
                 Err(Errno::INTR) => {}
-                // ENOBUFS: the interface's queue has dropped it.
+                // ENOBUFS: the interface's queue has dropped the frame.
                 Err(Errno::AGAIN | Errno::NOBUFS) => return Ok(false),
-                // The MTU is smaller by now.
+                // The MTU became smaller.
                 Err(Errno::MSGSIZE) => {
                     self.interface.lost_for_its_length();
                     return Ok(true);
                 }
                 Err(Errno::NOMEM) => return Ok(true),
-                // ENETDOWN: it is down, or was when nobody looked. ENXIO: it was deleted.
+                // ENETDOWN: the interface is down, or was down since the last call. ENXIO: it was
+                // deleted.
                 Err(errno) => {
                     return self
                         .interface
@@ -191,7 +192,7 @@ impl Wire for RawWire {
     }
 
     fn longest(&self, _: usize) -> usize {
-        // The other end of a veth pair asks nobody.
+        // The other end of a veth pair sends such packets in any case.
         LARGEST
     }
 
@@ -207,12 +208,12 @@ impl Wire for RawWire {
         self.interface.mtu().unwrap_or(super::MIN_MTU)
     }
 
-    fn is_troubled(&self) -> bool {
-        self.interface.is_troubled()
+    fn has_problem(&self) -> bool {
+        self.interface.has_problem()
     }
 
-    fn look(&self) -> Result<bool, LlpError> {
-        self.interface.look()
+    fn check(&self) -> Result<bool, LlpError> {
+        self.interface.check()
     }
 
     fn describe(&self) -> String {

@@ -1,4 +1,4 @@
-//! Receiving a frame of unknown size into a header, a packet of the usual size, and room beyond it.
+//! Receives a frame of unknown size into a header, a packet of the usual size, and room beyond it.
 
 use std::io::IoSliceMut;
 
@@ -8,22 +8,22 @@ use rustix::io::Errno;
 use super::HEADER;
 use crate::smol::{LARGEST, Packet};
 
-/// Where the end of a frame goes that does not fit the packet it is received into.
+/// Room for the end of a frame that does not fit into the packet's buffer.
 ///
-/// Packets are of the size of the MTU, and hardly any frame is larger. One that is comes together
-/// here, and the packet's buffer then grows to the largest size once and for all: such buffers go
-/// around, so that no packet costs an allocation in the long run.
+/// Packets have the size of the MTU, and few frames are larger. A larger one is assembled here, and
+/// the packet's buffer grows to the maximum size permanently. Buffers are reused, so in the long
+/// run no packet costs an allocation.
 pub(super) struct Overflow(Mutex<Box<[u8]>>);
 
 impl Overflow {
     pub(super) fn new() -> Self {
-        // One byte more, so that a larger frame is seen to be larger.
+        // One byte more than the maximum, so that a larger frame is detected.
         Self(Mutex::new(vec![0; LARGEST + 1].into_boxed_slice()))
     }
 
-    /// Lets `read` fill, in this order, `prefix` (which all frames have, and which may be empty),
-    /// the header and the packet of at least `usual` bytes. `false`: what it read is no frame, too
-    /// short or too long.
+    /// Lets `read` fill three parts, in this order: `prefix` (which all frames have, and which may
+    /// be empty), the header, and the packet of at least `usual` bytes. Returns false if the data
+    /// is too short or too long for a frame.
     pub(super) fn receive(
         &self,
         prefix: &mut [u8],
@@ -66,7 +66,7 @@ impl Overflow {
 mod tests {
     use super::*;
 
-    /// Receives a frame of `octets`, scattered as `readv` does.
+    /// Receives a frame of `octets`, scattered as by `readv`.
     fn receive(octets: &[u8], packet: &mut Packet, prefix: &mut [u8]) -> (bool, [u8; HEADER]) {
         let mut header = [0; HEADER];
         let taken = Overflow::new()
@@ -97,7 +97,7 @@ mod tests {
             assert_eq!(header, sent[..HEADER], "{len}");
             assert_eq!(packet.octets(), &sent[HEADER..], "{len}");
         }
-        assert_eq!(packet.capacity(), LARGEST, "its buffer has grown once");
+        assert_eq!(packet.capacity(), LARGEST, "its buffer grew");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The house of `unsafe` of the wires: ioctls on interfaces, and the socket calls of `packet(7)`
-//! that have no safe wrapper.
+//! System calls of the wires that need `unsafe`: ioctls on interfaces, and the socket calls of
+//! `packet(7)` that have no safe wrapper.
 #![expect(
     unsafe_code,
     reason = "the one place of this module where raw system calls are made"
@@ -14,10 +14,10 @@ use rustix::io::Errno;
 
 use super::error::InterfaceName;
 
-/// One instruction of a socket filter.
+/// Instruction of a socket filter.
 pub(super) use libc::sock_filter as Instruction;
 
-/// The errno of the call that just failed.
+/// Errno of the call that just failed.
 fn last_errno() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
@@ -30,32 +30,34 @@ fn checked(result: c_int) -> Result<(), Errno> {
     }
 }
 
-/// A request that names the interface.
+/// Makes a request that names the interface.
 fn request(name: &InterfaceName) -> libc::ifreq {
-    // SAFETY: an `ifreq` is an array and a union of integers and pointers; zero is a value of all.
+    // SAFETY: an `ifreq` is an array and a union of integers and pointers; zero is valid for all of
+    // them.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    // A name has at most 15 bytes, so that a NUL remains.
+    // A name has at most 15 bytes, so a NUL remains.
     for (to, from) in request.ifr_name.iter_mut().zip(name.as_str().bytes()) {
         *to = std::ffi::c_char::from_ne_bytes([from]);
     }
     request
 }
 
-/// An ioctl of `netdevice(7)` or of `tun`, which reads and writes an `ifreq`.
+/// Performs an ioctl of `netdevice(7)` or of `tun` that reads and writes an `ifreq`.
 fn interface_ioctl(fd: impl AsFd, number: c_ulong, request: &mut libc::ifreq) -> Result<(), Errno> {
-    // SAFETY: every number this module passes takes a pointer to an `ifreq`, and `request` is one
-    // that lives for the time of the call. The descriptor is open.
+    // SAFETY: every number that this module passes takes a pointer to an `ifreq`. `request` is one
+    // that lives during the call. The descriptor is open.
     checked(unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), number as _, &raw mut *request) })
 }
 
-/// What a user of a TAP device can have come out of it (`linux/if_tun.h`): checksums that are only begun, and
-/// segments of TCP over IPv4 and IPv6 that are not cut yet.
+/// Features that the user of a TAP device can enable (`linux/if_tun.h`): frames with partial
+/// checksums, and uncut segments of TCP over IPv4 and IPv6.
 const TUN_F_CSUM: c_ulong = 1;
 const TUN_F_TSO4: c_ulong = 2;
 const TUN_F_TSO6: c_ulong = 4;
 
-/// Attaches an open `/dev/net/tun` to the TAP device of that name, or creates it. Tells whether a virtio-net header
-/// stands in front of every frame, in both directions: never without `offload`, and else if the kernel can do that.
+/// Attaches an open `/dev/net/tun` to the TAP device of that name, or creates the device. Returns
+/// true if a virtio-net header precedes every frame, in both directions. It does so if `offload` is
+/// set and the kernel supports it.
 pub(super) fn attach_tap(
     tun: impl AsFd,
     name: &InterfaceName,
@@ -72,15 +74,15 @@ pub(super) fn attach_tap(
     } else {
         plain
     }) {
-        // What is no TAP device says the same, and says it again.
+        // A device of another kind gives the same error, also at the second attempt.
         Err(Errno::INVAL) if offload => attach(plain).map(|()| false)?,
         other => other.map(|()| offload)?,
     };
     if offload {
-        // A device that outlives its user keeps the length that this one had asked for.
+        // A persistent device keeps the header length that its previous user set.
         let mut octets: c_int = VNET_HEADER;
-        // SAFETY: TUNSETVNETHDRSZ takes a pointer to an `int`, which lives for the time of the call. The descriptor
-        // is open.
+        // SAFETY: TUNSETVNETHDRSZ takes a pointer to an `int`, which lives during the call. The
+        // descriptor is open.
         checked(unsafe {
             libc::ioctl(
                 tun.as_fd().as_raw_fd(),
@@ -92,11 +94,12 @@ pub(super) fn attach_tap(
             return Ok(true);
         }
     }
-    // It keeps that user's offloads as well: without this, frames of 64 KiB without checksums could come out of it.
+    // A persistent device keeps its previous user's features as well. Without this call, it could
+    // deliver frames of 64 KiB without checksums.
     set_features(&tun, 0).map(|()| offload)
 }
 
-/// Bytes of a virtio-net header, as [`attach_tap`] asks for them.
+/// Size of a virtio-net header, as [`attach_tap`] sets it.
 const VNET_HEADER: c_int = super::vnet::VNET_HEADER as c_int;
 
 fn set_features(tun: impl AsFd, features: c_ulong) -> Result<(), Errno> {
@@ -104,11 +107,11 @@ fn set_features(tun: impl AsFd, features: c_ulong) -> Result<(), Errno> {
     checked(unsafe { libc::ioctl(tun.as_fd().as_raw_fd(), libc::TUNSETOFFLOAD as _, features) })
 }
 
-/// Whether the interface is up.
+/// Returns true if the interface is up.
 pub(super) fn is_up(control: impl AsFd, name: &InterfaceName) -> Result<bool, Errno> {
     let mut request = request(name);
     interface_ioctl(control, libc::SIOCGIFFLAGS as c_ulong, &mut request)?;
-    // SAFETY: SIOCGIFFLAGS has filled in this member; any bits are a value of it.
+    // SAFETY: SIOCGIFFLAGS has filled in this member; any bits are valid for it.
     let flags = unsafe { request.ifr_ifru.ifru_flags };
     Ok(c_int::from(flags) & libc::IFF_UP != 0)
 }
@@ -117,42 +120,42 @@ pub(super) fn is_up(control: impl AsFd, name: &InterfaceName) -> Result<bool, Er
 pub(super) fn bring_up(control: impl AsFd, name: &InterfaceName) -> Result<(), Errno> {
     let mut request = request(name);
     interface_ioctl(&control, libc::SIOCGIFFLAGS as c_ulong, &mut request)?;
-    // SAFETY: SIOCGIFFLAGS has filled in this member; any bits are a value of it.
+    // SAFETY: SIOCGIFFLAGS has filled in this member; any bits are valid for it.
     let flags = unsafe { request.ifr_ifru.ifru_flags };
     request.ifr_ifru.ifru_flags = flags | libc::IFF_UP as c_short;
     interface_ioctl(control, libc::SIOCSIFFLAGS as c_ulong, &mut request)
 }
 
-/// The interface's MTU.
+/// MTU of the interface.
 pub(super) fn mtu(control: impl AsFd, name: &InterfaceName) -> Result<usize, Errno> {
     let mut request = request(name);
     interface_ioctl(control, libc::SIOCGIFMTU as c_ulong, &mut request)?;
-    // SAFETY: SIOCGIFMTU has filled in this member; any bits are a value of it.
+    // SAFETY: SIOCGIFMTU has filled in this member; any bits are valid for it.
     let mtu = unsafe { request.ifr_ifru.ifru_mtu };
     usize::try_from(mtu).map_err(|_| Errno::INVAL)
 }
 
-/// Gives the interface an MTU.
+/// Sets the MTU of the interface.
 pub(super) fn set_mtu(control: impl AsFd, name: &InterfaceName, mtu: usize) -> Result<(), Errno> {
     let mut request = request(name);
     request.ifr_ifru.ifru_mtu = c_int::try_from(mtu).map_err(|_| Errno::INVAL)?;
     interface_ioctl(control, libc::SIOCSIFMTU as c_ulong, &mut request)
 }
 
-/// The interface's MAC address, when it is an Ethernet.
+/// MAC address of the interface, if it is an Ethernet.
 pub(super) fn ethernet_address(
     control: impl AsFd,
     name: &InterfaceName,
 ) -> Result<Option<[u8; 6]>, Errno> {
     let mut request = request(name);
     interface_ioctl(control, libc::SIOCGIFHWADDR as c_ulong, &mut request)?;
-    // SAFETY: SIOCGIFHWADDR has filled in this member; any bits are a value of it.
+    // SAFETY: SIOCGIFHWADDR has filled in this member; any bits are valid for it.
     let address = unsafe { request.ifr_ifru.ifru_hwaddr };
     let [a, b, c, d, e, f, ..] = address.sa_data.map(|octet| octet.to_ne_bytes()[0]);
     Ok((address.sa_family == libc::ARPHRD_ETHER).then_some([a, b, c, d, e, f]))
 }
 
-/// Sets an option of one integer.
+/// Sets a socket option with an integer value.
 fn set_option(socket: impl AsFd, level: c_int, name: c_int, value: c_int) -> Result<(), Errno> {
     // SAFETY: the address and the size are those of one `int`, which the callers' options take.
     checked(unsafe {
@@ -166,20 +169,20 @@ fn set_option(socket: impl AsFd, level: c_int, name: c_int, value: c_int) -> Res
     })
 }
 
-/// Puts a virtio-net header in front of every frame of an AF_PACKET socket.
+/// Enables a virtio-net header before every frame of an AF_PACKET socket.
 pub(super) fn use_vnet_header(socket: impl AsFd) -> Result<(), Errno> {
     set_option(socket, libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)
 }
 
-/// Takes only frames that the program says yes to.
+/// Attaches a filter: the socket then receives only frames that the program accepts.
 pub(super) fn attach_filter(socket: impl AsFd, program: &[Instruction]) -> Result<(), Errno> {
     let program = libc::sock_fprog {
         len: u16::try_from(program.len()).map_err(|_| Errno::INVAL)?,
-        // The kernel only reads it.
+        // The kernel only reads the program.
         filter: program.as_ptr().cast_mut(),
     };
     // SAFETY: the address and the size are those of a `sock_fprog` whose `len` instructions live
-    // for the time of the call; the kernel copies and checks them.
+    // during the call. The kernel copies and checks them.
     checked(unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),
@@ -191,7 +194,7 @@ pub(super) fn attach_filter(socket: impl AsFd, program: &[Instruction]) -> Resul
     })
 }
 
-/// An address of `packet(7)` with nothing in it.
+/// An empty address of `packet(7)`.
 fn empty_packet_address() -> libc::sockaddr_ll {
     libc::sockaddr_ll {
         sll_family: libc::AF_PACKET as u16,
@@ -219,7 +222,7 @@ pub(super) fn bind_to_interface(socket: impl AsFd, index: u32) -> Result<(), Err
     })
 }
 
-/// Asks for all multicast frames of an interface, as long as the socket is open.
+/// Enables the reception of all multicast frames of an interface, as long as the socket is open.
 pub(super) fn take_all_multicast(socket: impl AsFd, index: u32) -> Result<(), Errno> {
     let membership = libc::packet_mreq {
         mr_ifindex: c_int::try_from(index).map_err(|_| Errno::NODEV)?,
@@ -239,23 +242,24 @@ pub(super) fn take_all_multicast(socket: impl AsFd, index: u32) -> Result<(), Er
     })
 }
 
-/// Receives one frame of an AF_PACKET socket into the slices, without blocking. Returns its bytes,
-/// and whether this host sent it.
+/// Receives one frame of an AF_PACKET socket into the slices, without blocking. Returns its length,
+/// and true if this host sent it.
 pub(super) fn receive_frame(
     socket: impl AsFd,
     into: &mut [IoSliceMut<'_>],
 ) -> Result<(usize, bool), Errno> {
     let mut address = empty_packet_address();
-    // SAFETY: all fields of `msghdr` are integers or pointers, for which zero is a value.
+    // SAFETY: all fields of `msghdr` are integers or pointers, for which zero is valid.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_name = (&raw mut address).cast();
     message.msg_namelen = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-    // The standard library guarantees that an `IoSliceMut` is laid out as an `iovec`.
+    // The standard library guarantees that an `IoSliceMut` has the layout of an `iovec`.
     message.msg_iov = into.as_mut_ptr().cast();
-    // A `usize` with glibc, and a `c_int` with musl.
+    // `usize` with glibc, `c_int` with musl.
     message.msg_iovlen = into.len() as _;
-    // SAFETY: `message` names an address of the size it says, and as many iovecs as it says, each
-    // of them memory that we hold exclusively. The kernel writes within them. The descriptor is open.
+    // SAFETY: `message` names an address and iovecs with their correct sizes. The iovecs are memory
+    // that this function borrows exclusively, and the kernel writes within them. The descriptor is
+    // open.
     let received = unsafe {
         libc::recvmsg(
             socket.as_fd().as_raw_fd(),
@@ -275,19 +279,19 @@ pub(super) struct KernelAddress {
     pub(super) prefix: u8,
 }
 
-/// Every address that the kernel has on an interface of this network namespace.
+/// Returns all addresses that the kernel has on interfaces of this network namespace.
 pub(super) fn kernel_addresses() -> Result<Vec<KernelAddress>, Errno> {
     let mut first = std::ptr::null_mut();
-    // SAFETY: `getifaddrs` writes one pointer to the address given.
+    // SAFETY: `getifaddrs` writes one pointer to the given address.
     checked(unsafe { libc::getifaddrs(&raw mut first) })?;
     let mut found = Vec::new();
     let mut next: *const libc::ifaddrs = first;
-    // SAFETY: the list is what `getifaddrs` made: each pointer in it is null or points to the next
-    // entry, which stays until `freeifaddrs`.
+    // SAFETY: `getifaddrs` made the list. Each pointer in it is null or points to the next entry,
+    // which stays until `freeifaddrs`.
     while let Some(entry) = unsafe { next.as_ref() } {
         next = entry.ifa_next;
-        // SAFETY: the name is a string with a NUL, and address and mask are null or socket
-        // addresses of the size that their family has, by the contract of `getifaddrs`.
+        // SAFETY: by the contract of `getifaddrs`, the name is a string with a NUL, and address and
+        // mask are null or socket addresses of the size that their family has.
         let known = unsafe {
             let name = CStr::from_ptr(entry.ifa_name).to_str().ok();
             name.and_then(|name| name.parse().ok())
@@ -307,13 +311,13 @@ pub(super) fn kernel_addresses() -> Result<Vec<KernelAddress>, Errno> {
     Ok(found)
 }
 
-/// The IP address at a socket address of any family.
+/// IP address in a socket address of any family.
 ///
 /// # Safety
 /// `at` is null or points to a socket address of the size that its family has.
 unsafe fn ip_at(at: *const libc::sockaddr) -> Option<IpAddr> {
-    // SAFETY: by the caller's promise; every socket address begins with its family. Reads are
-    // unaligned because nobody promised more than the alignment of `sockaddr`.
+    // SAFETY: guaranteed by the caller; every socket address begins with its family. Reads are
+    // unaligned because only the alignment of `sockaddr` is guaranteed.
     unsafe {
         if at.is_null() {
             return None;
@@ -332,7 +336,7 @@ unsafe fn ip_at(at: *const libc::sockaddr) -> Option<IpAddr> {
     }
 }
 
-/// The length of a prefix from its mask.
+/// Length of a prefix, from its mask.
 fn ones(mask: IpAddr) -> u8 {
     let ones = match mask {
         IpAddr::V4(mask) => mask.to_bits().leading_ones(),

@@ -18,15 +18,15 @@ use crate::ethernet::{EthernetNetwork, LinkSettings};
 use crate::smol::{Left, Packet};
 
 impl EthernetNetwork {
-    /// A host on the TAP device of that name, which is created when it does not exist, and goes
-    /// away with this network when it was. The kernel's end of it still needs an address of the same
+    /// Creates a host on the TAP device of that name. If the device does not exist, it is created,
+    /// and removed with this network. The kernel's end of it still needs an address in the same
     /// network: `ip addr add 192.0.2.2/24 dev NAME`.
     ///
-    /// `mac` is our MAC address; without one it is drawn at random.
+    /// `mac` is the MAC address of the host; by default a random one.
     ///
     /// # Errors
-    /// [`LlpError::Attach`] when a right is missing, when the interface is of another kind or in
-    /// use, or when the kernel has an address of ours.
+    /// [`LlpError::Attach`] if a right is missing, if the interface is of another kind or in use,
+    /// or if the kernel has one of the addresses.
     pub fn tap(
         name: InterfaceName,
         mac: Option<[u8; 6]>,
@@ -49,7 +49,7 @@ pub(crate) struct TapWire {
     interface: Interface,
     mac: [u8; 6],
     overflow: Overflow,
-    /// Whether a virtio-net header stands in front of every frame.
+    /// A virtio-net header precedes every frame.
     offload: bool,
 }
 
@@ -91,7 +91,7 @@ impl TapWire {
     }
 }
 
-/// Why `/dev/net/tun` could not be opened.
+/// Error of opening `/dev/net/tun`.
 fn opening(errno: Errno) -> LlpError {
     match errno {
         Errno::NOENT | Errno::NODEV | Errno::NXIO => AttachError::NoTun.into(),
@@ -100,7 +100,7 @@ fn opening(errno: Errno) -> LlpError {
     }
 }
 
-/// Why the device could not be attached to.
+/// Error of attaching to the device.
 fn attaching(errno: Errno, name: InterfaceName, existed: bool) -> LlpError {
     match errno {
         Errno::PERM | Errno::ACCESS if existed => AttachError::TapOwner { name }.into(),
@@ -129,12 +129,12 @@ impl Wire for TapWire {
         loop {
             match rustix::io::writev(&self.tun, frame) {
                 Ok(_) => {
-                    self.interface.works();
+                    self.interface.record_success();
                     return Ok(true);
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Ok(false),
-                // The kernel has no memory for it now, or no use for it.
+                // The kernel has no memory for the frame now, or rejects it.
                 Err(Errno::NOBUFS | Errno::NOMEM | Errno::INVAL) => return Ok(true),
                 // EIO: the interface is down. EBADFD: it was deleted.
                 Err(errno) => {
@@ -184,12 +184,12 @@ impl Wire for TapWire {
         self.interface.mtu().unwrap_or(super::MIN_MTU)
     }
 
-    fn is_troubled(&self) -> bool {
-        self.interface.is_troubled()
+    fn has_problem(&self) -> bool {
+        self.interface.has_problem()
     }
 
-    fn look(&self) -> Result<bool, LlpError> {
-        self.interface.look()
+    fn check(&self) -> Result<bool, LlpError> {
+        self.interface.check()
     }
 
     fn describe(&self) -> String {

@@ -1,4 +1,4 @@
-//! The wires against the kernel, in network namespaces of their own, and against each other.
+//! Tests of the wires with the kernel, in separate network namespaces, and with each other.
 
 mod frames;
 mod raw;

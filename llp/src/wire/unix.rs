@@ -22,22 +22,23 @@ use crate::LlpError;
 use crate::ethernet::{EthernetNetwork, LinkSettings};
 use crate::smol::{Left, Packet};
 
-/// The MTU when none is asked for: that of an Ethernet, and of a guest that was told nothing.
+/// Default MTU: that of an Ethernet, and of a guest with default settings.
 const DEFAULT_MTU: usize = 1500;
 
-/// The bytes of a path, or of an abstract name with its `@`, that fit a socket address: `unix(7)`.
+/// Longest path, or abstract name with its `@`, that fits into a socket address (`unix(7)`).
 pub(crate) const MAX_PATH: usize = 107;
 
 impl EthernetNetwork {
-    /// A host on a wire of Unix datagrams: it receives at the path `local`, which it creates, and
-    /// sends to `remote`, which may appear later, vanish and come back. A path that begins with `@`
-    /// is a name in the abstract namespace (`unix(7)`).
+    /// Creates a host on a wire of Unix datagrams. It receives at the path `local`, which it
+    /// creates, and sends to `remote`, which may be created later, disappear and come back. A path
+    /// that begins with `@` is a name in the abstract namespace (`unix(7)`).
     ///
-    /// `mac` is our MAC address; without one it is drawn at random. The MTU is 1500 unless
+    /// `mac` is the MAC address of the host; by default a random one. The MTU is 1500 unless
     /// `settings` name another.
     ///
     /// # Errors
-    /// [`LlpError::Attach`] when `local` has a living owner, is no socket, or cannot be created.
+    /// [`LlpError::Attach`] if a live process receives at `local`, or if `local` is no socket or
+    /// cannot be created.
     pub fn unix(
         local: &Path,
         remote: &Path,
@@ -52,7 +53,7 @@ impl EthernetNetwork {
 /// One end of a wire of Unix datagrams.
 pub(crate) struct UnixWire {
     socket: OwnedFd,
-    /// `None` for one of a connected pair.
+    /// `None` for an end of a connected pair.
     remote: Option<SocketAddrUnix>,
     /// Removed with the wire.
     _file: Option<SocketFile>,
@@ -90,7 +91,7 @@ impl UnixWire {
         Ok(Self::new(socket, Some(to), file, name, mac, mtu))
     }
 
-    /// Two ends that are connected to each other, with no path.
+    /// Creates two ends that are connected to each other, without a path.
     #[cfg(test)]
     pub(crate) fn pair() -> (Self, Self) {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
@@ -126,11 +127,12 @@ fn datagram_socket() -> Result<OwnedFd, LlpError> {
         .map_err(|errno| LlpError::from_local_errno("open a Unix socket", errno))
 }
 
-/// The socket address of a path, or of an abstract name.
+/// Socket address of a path, or of an abstract name.
 fn address(path: &Path) -> Result<SocketAddrUnix, AttachError> {
     let made = match path.as_os_str().as_bytes() {
         [] | [b'@'] => return Err(AttachError::PathLength),
-        // A path of 108 would be taken, without its NUL, and be another one for other programs.
+        // A path of 108 bytes would be accepted without its NUL, and other programs would see
+        // another path.
         path if path.len() > MAX_PATH => return Err(AttachError::PathLength),
         [b'@', name @ ..] => SocketAddrUnix::new_abstract_name(name),
         path => SocketAddrUnix::new(path),
@@ -138,10 +140,10 @@ fn address(path: &Path) -> Result<SocketAddrUnix, AttachError> {
     made.map_err(|_| AttachError::PathLength)
 }
 
-/// Removes the socket file of a process that has ended; nothing else.
+/// Removes the socket file of a process that has ended, and no other file.
 fn remove_stale(path: &Path, at: &SocketAddrUnix) -> Result<(), LlpError> {
     match fs::symlink_metadata(path) {
-        // It went away by itself.
+        // The file disappeared in the meantime.
         Err(_) => return Ok(()),
         Ok(found) if !found.file_type().is_socket() => return Err(AttachError::NotSocket.into()),
         Ok(_) => {}
@@ -153,12 +155,12 @@ fn remove_stale(path: &Path, at: &SocketAddrUnix) -> Result<(), LlpError> {
         },
         Err(Errno::NOENT) => Ok(()),
         Err(Errno::ACCESS | Errno::PERM) => Err(AttachError::SocketDenied.into()),
-        // It can be connected to, or is of another type with somebody behind it.
+        // The socket can be connected to, or is of another type and in use.
         _ => Err(AttachError::SocketInUse.into()),
     }
 }
 
-/// The file of a bound socket, removed when this is dropped unless it is another one by then.
+/// File of a bound socket. It is removed when this is dropped, unless another file has replaced it.
 struct SocketFile(Arc<Bound>);
 
 struct Bound {
@@ -167,14 +169,15 @@ struct Bound {
     inode: u64,
 }
 
-/// The socket files that this process has now.
+/// Socket files that this process has now.
 static FILES: Mutex<Vec<Arc<Bound>>> = Mutex::new(Vec::new());
 
-/// Removes the socket files of all networks of this process, which no peer reaches any more then.
+/// Removes the socket files of all networks of this process. Peers cannot reach these networks any
+/// more afterwards.
 ///
-/// A network removes its own when it is dropped, and that may be done by a background thread a moment
-/// after the last handle of it is gone. A program that ends at once calls this last; a file that is
-/// left all the same is replaced the next time.
+/// A network removes its own file when it is dropped. A background thread may do so shortly after
+/// the last handle is gone. A program that exits at once should call this function last. If a file
+/// remains nevertheless, the next program replaces it.
 pub fn remove_socket_files() {
     for file in std::mem::take(&mut *FILES.lock()) {
         file.remove();
@@ -183,7 +186,7 @@ pub fn remove_socket_files() {
 
 impl SocketFile {
     fn at(path: &Path) -> Option<Self> {
-        // The process may change its directory.
+        // The process may change its working directory.
         let path = std::path::absolute(path).ok()?;
         let found = fs::symlink_metadata(&path).ok()?;
         let bound = Arc::new(Bound {
@@ -201,7 +204,7 @@ impl Bound {
         if let Ok(found) = fs::symlink_metadata(&self.path)
             && (found.dev(), found.ino()) == (self.device, self.inode)
         {
-            // A file that is gone already is no fault.
+            // A missing file is no error.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -231,7 +234,7 @@ impl Wire for UnixWire {
                 Ok(_) => Ok(true),
                 Err(Errno::INTR) => continue,
                 Err(Errno::AGAIN) => Ok(false),
-                // Nobody is there, or not any more, or not yet: a cable that leads nowhere.
+                // There is no receiver (yet, or any more), as with a cable that is not connected.
                 Err(
                     Errno::NOENT
                     | Errno::NOTDIR
@@ -261,7 +264,7 @@ impl Wire for UnixWire {
         {
             Ok(true) => Ok(Received::Frame),
             Ok(false) | Err(Errno::AGAIN | Errno::INTR) => Ok(Received::Nothing),
-            // The other end of a pair is gone; what comes of that is for TCP to find out.
+            // The other end of a pair is gone. TCP detects that by itself.
             Err(Errno::CONNRESET | Errno::CONNREFUSED) => Ok(Received::Nothing),
             Err(errno) => Err(LlpError::from_local_errno("receive a Unix datagram", errno)),
         }

@@ -1,31 +1,31 @@
-//! The virtio-net header in front of a frame, and the checksum that it leaves to its reader
+//! The virtio-net header before a frame, and the partial checksum that its reader completes
 //! (Virtual I/O Device version 1.2, section 5.1.6; `packet(7)`: PACKET_VNET_HDR).
 
 use super::HEADER;
 use crate::smol::{Left, Sums};
 
-/// Bytes of the header without the field for merged buffers.
+/// Size of the header without the field for merged buffers.
 pub(super) const VNET_HEADER: usize = 10;
 
-/// A header that asks for nothing: a whole frame with complete checksums.
+/// Header without any offload: a whole frame with complete checksums.
 pub(super) const PLAIN: [u8; VNET_HEADER] = [0; VNET_HEADER];
 
-/// VIRTIO_NET_HDR_F_NEEDS_CSUM: the checksum is only begun.
+/// VIRTIO_NET_HDR_F_NEEDS_CSUM: the checksum is partial.
 const NEEDS_CSUM: u8 = 1;
 
-/// VIRTIO_NET_HDR_F_DATA_VALID: somebody has verified the checksum.
+/// VIRTIO_NET_HDR_F_DATA_VALID: the checksum was verified.
 const DATA_VALID: u8 = 2;
 
 /// VIRTIO_NET_HDR_GSO_TCPV4 and VIRTIO_NET_HDR_GSO_TCPV6.
 const GSO_TCPV4: u8 = 1;
 const GSO_TCPV6: u8 = 4;
 
-/// Where TCP has its checksum, and the length of its header.
+/// Offsets of the checksum and of the header length in the TCP header.
 const TCP_CHECKSUM: u16 = 16;
 const TCP_OFFSET: usize = 12;
 
-/// The header that leaves to the reader of a packet what `left` says. One that makes no sense for this packet
-/// leaves nothing.
+/// Makes the header that offloads the work of `left` to the reader of a packet. If `left` does not
+/// fit the packet, the header offloads nothing.
 pub(super) fn outgoing(packet: &[u8], left: Left) -> [u8; VNET_HEADER] {
     let Sums::Partial { start, offset } = left.sums else {
         return PLAIN;
@@ -49,8 +49,8 @@ pub(super) fn outgoing(packet: &[u8], left: Left) -> [u8; VNET_HEADER] {
     [NEEDS_CSUM, gso, h0, h1, g0, g1, s0, s1, o0, o1]
 }
 
-/// How far the header says that the checksums of a packet are. `None`: it makes no sense for this packet, which is
-/// then damaged.
+/// State of a packet's checksums according to the header. `None` if the header does not fit the
+/// packet, which is then dropped as damaged.
 pub(super) fn incoming(vnet: &[u8; VNET_HEADER], packet: &[u8]) -> Option<Sums> {
     let [flags, _gso, _, _, _, _, s0, s1, o0, o1] = *vnet;
     if flags & NEEDS_CSUM == 0 {
@@ -77,9 +77,9 @@ pub(crate) fn complete(packet: &mut [u8], sums: Sums) {
     let Some(covered) = packet.get_mut(usize::from(start)..) else {
         return;
     };
-    // The field holds the sum of the pseudo-header, which belongs to what is summed up.
+    // The field holds the sum of the pseudo-header, which is part of the sum.
     let sum = match !ones_complement_sum(covered) {
-        // For UDP, 0 would mean that there is none; for TCP the two are the same number.
+        // For UDP, 0 would mean that there is no checksum. For TCP, both values are equal.
         0 => 0xffff,
         sum => sum,
     };
@@ -89,7 +89,7 @@ pub(crate) fn complete(packet: &mut [u8], sums: Sums) {
     }
 }
 
-/// The sum of RFC 1071 over the bytes, not complemented.
+/// Sum of RFC 1071 over the bytes, not complemented.
 pub(crate) fn ones_complement_sum(octets: &[u8]) -> u16 {
     let (words, rest) = octets.as_chunks::<4>();
     let mut sum: u64 = words
@@ -101,7 +101,7 @@ pub(crate) fn ones_complement_sum(octets: &[u8]) -> u16 {
         *to = *from;
     }
     sum += u64::from(u32::from_be_bytes(last));
-    // 2^16 is 1 here, so that the upper parts are added to the lower ones.
+    // In this arithmetic 2^16 equals 1, so the upper parts are added to the lower ones.
     while let carry @ 1.. = sum >> 16 {
         sum = (sum & 0xffff) + carry;
     }
@@ -121,7 +121,7 @@ mod tests {
         ]
     }
 
-    /// RFC 1071 as it is written there, one 16-bit word after the other.
+    /// Sum of RFC 1071 as the RFC describes it, one 16-bit word after the other.
     fn slow_sum(octets: &[u8]) -> u16 {
         let mut sum: u32 = 0;
         for pair in octets.chunks(2) {
@@ -167,7 +167,8 @@ mod tests {
 
     #[test]
     fn what_is_left_to_the_reader_stands_in_the_header_as_virtio_has_it() {
-        // Flags, kind of GSO, length of all headers, bytes of a segment, start and offset of the sum.
+        // Flags, kind of GSO, length of all headers, segment size, start and offset of the
+        // checksum.
         let fields = |vnet: [u8; VNET_HEADER]| {
             let word = |at: usize| u16::from_ne_bytes([vnet[at], vnet[at + 1]]);
             (vnet[0], vnet[1], word(2), word(4), word(6), word(8))
@@ -201,7 +202,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_sum_is_that_of_rfc_1071(octets in proptest::collection::vec(any::<u8>(), 0..300)) {
-            // 0 and 0xffff are the same number in this arithmetic, but only zeroes sum up to 0.
+            // 0 and 0xffff are equal in this arithmetic, but only zeros sum up to 0.
             prop_assert_eq!(ones_complement_sum(&octets), slow_sum(&octets));
         }
 
@@ -216,7 +217,7 @@ mod tests {
             octets[start + offset..start + offset + 2].copy_from_slice(&pseudo.to_be_bytes());
             let sums = incoming(&header(HEADER + start, offset), &octets).unwrap();
             complete(&mut octets, sums);
-            // What a receiver does: the covered bytes and the pseudo-header.
+            // Like a receiver, sums up the covered bytes and the pseudo-header.
             let mut all = octets[start..].to_vec();
             if all.len() % 2 == 1 {
                 all.push(0);

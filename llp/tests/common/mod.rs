@@ -1,5 +1,4 @@
-//! Scenarios that hold for any `Network`, and a loop that waits on nothing but `fd()` and
-//! `deadline()`.
+//! Scenarios that hold for every `Network`, and a loop that waits only on `fd()` and `deadline()`.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 pub(crate) mod seen;
@@ -13,13 +12,13 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use uwarp_llp::{Llp, LlpError, LlpListener, Network, Piece, Recv, SendHints};
 
-/// After so long without any progress a test is taken to hang. No test comes near it.
+/// Time without progress after which a test counts as hanging. No test comes near it.
 const STALLED: Duration = Duration::from_secs(300);
 
-/// After so many deadlines in a row without any descriptor getting ready, too.
+/// Number of deadlines in a row without a ready descriptor after which a test counts as hanging.
 const MAX_TIMERS: u32 = 2_000;
 
-/// A small generator of random numbers; its seed is in the name of what failed.
+/// A small generator of random numbers. Failure messages contain its seed.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -39,7 +38,7 @@ impl Random {
     }
 }
 
-/// Something to wait for: a descriptor, whether "writable" counts, and a deadline.
+/// Conditions to wait for: a descriptor, whether "writable" counts, and a deadline.
 pub(crate) struct Wait<'a> {
     pub(crate) fd: BorrowedFd<'a>,
     pub(crate) write: bool,
@@ -80,7 +79,7 @@ pub(crate) fn wait(what: &[Wait<'_>]) {
         .collect();
     let deadline = what.iter().filter_map(|wait| wait.deadline).min();
     let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
-    // A little more than asked for: `poll` must not return before the deadline.
+    // Slightly longer than the deadline, because `poll` must not return before it.
     let limit = left.map_or(STALLED, |left| {
         (left + Duration::from_millis(1)).min(STALLED)
     });
@@ -95,11 +94,11 @@ pub(crate) fn wait(what: &[Wait<'_>]) {
     TIMERS.set(timers);
     assert!(
         timers < MAX_TIMERS,
-        "only timers go off: a packet or a wake-up was lost"
+        "only timers fire: a packet or a wake-up was lost"
     );
 }
 
-/// A client and a server that are connected.
+/// Connects a client and a server.
 pub(crate) fn connected(
     client: &dyn Network,
     server: &dyn Network,
@@ -139,27 +138,27 @@ pub(crate) fn failed_attempt(llp: &mut dyn Llp) -> LlpError {
         llp.clear_readiness();
         llp.drive();
         match llp.connect_progress() {
-            Ok(true) => panic!("connected to nobody"),
+            Ok(true) => panic!("connected without a listener"),
             Ok(false) => wait(&[Wait::connection(llp, true)]),
             Err(error) => return error,
         }
     }
 }
 
-/// One end of a transfer: what it has to send, what it got.
+/// One end of a transfer, with the bytes to send and the bytes received.
 pub(crate) struct End {
     pub(crate) llp: Box<dyn Llp>,
     pub(crate) to_send: Vec<u8>,
     pub(crate) sent: usize,
     pub(crate) got: Vec<u8>,
-    /// Whether to send a FIN after the last byte.
+    /// Send a FIN after the last byte.
     pub(crate) finish: bool,
     finished: bool,
     pub(crate) peer_closed: bool,
     random: Random,
     buffer: Vec<u8>,
     largest: usize,
-    /// Where FPDUs end in what is sent, if it has any.
+    /// Ends of the FPDUs in the sent stream, if it has any.
     pub(crate) ends: Vec<u64>,
     whole_fpdus: bool,
 }
@@ -182,7 +181,7 @@ impl End {
         }
     }
 
-    /// As one who sends FPDUs, of up to `longest` bytes.
+    /// Divides the stream into FPDUs of up to `longest` bytes.
     pub(crate) fn with_fpdus(mut self, longest: usize) -> Self {
         let mut at = 0;
         while at < self.to_send.len() {
@@ -192,20 +191,20 @@ impl End {
         self
     }
 
-    /// As one who sends and receives in large runs.
+    /// Sends and receives in large runs.
     pub(crate) fn bulk(mut self) -> Self {
         self.largest = 1 << 20;
         self
     }
 
-    /// As one who offers an FPDU whole or not at all. A call that ends within its first FPDU sends
-    /// a part of one.
+    /// Always offers complete FPDUs. A call that ends within its first FPDU would send a part of
+    /// it.
     pub(crate) fn whole_fpdus(mut self) -> Self {
         self.whole_fpdus = true;
         self
     }
 
-    /// How many bytes a call offers at least.
+    /// Fewest bytes that a call offers.
     fn least(&self) -> usize {
         let next = self.ends.partition_point(|end| *end <= self.sent as u64);
         match self.ends.get(next) {
@@ -214,7 +213,7 @@ impl End {
         }
     }
 
-    /// Offers some of the rest, in pieces of random sizes.
+    /// Offers some of the remaining bytes, in pieces of random sizes.
     fn send_some(&mut self) -> Result<bool, LlpError> {
         let rest = &self.to_send[self.sent..];
         let offered = rest.len().min(1 + self.random.below(self.largest));
@@ -226,8 +225,8 @@ impl End {
             pieces.push(Piece::from(&rest[at..at + len]));
             at += len;
         }
-        let ends = SendHints::new(self.sent as u64, &self.ends);
-        let taken = self.llp.try_send(&pieces, ends)?;
+        let hints = SendHints::new(self.sent as u64, &self.ends);
+        let taken = self.llp.try_send(&pieces, hints)?;
         assert!(taken <= offered);
         self.sent += taken;
         Ok(taken > 0)
@@ -249,7 +248,7 @@ impl End {
         }
     }
 
-    /// Does what can be done without waiting.
+    /// Performs everything that is possible without waiting.
     pub(crate) fn step(&mut self) -> Result<(), LlpError> {
         self.llp.clear_readiness();
         self.llp.drive();
@@ -279,7 +278,7 @@ impl End {
         Wait::connection(&*self.llp, self.sent < self.to_send.len())
     }
 
-    /// Drives this end alone, until it has come so far.
+    /// Drives only this end, until `enough` returns true.
     pub(crate) fn run_until(&mut self, enough: impl Fn(&Self) -> bool) {
         loop {
             self.step().unwrap();
@@ -290,15 +289,16 @@ impl End {
         }
     }
 
-    /// Drives this end alone, until it is done; the other end is another thread's. Gives what it got. The connection is
-    /// dropped then: the acknowledgement of the peer's FIN may be lost, and somebody has to answer when that comes again.
+    /// Drives only this end until it is done; another thread drives the other end. Returns the
+    /// received bytes. The connection is dropped afterwards: the acknowledgement of the peer's FIN
+    /// may be lost, and the stack has to answer when the FIN arrives again.
     pub(crate) fn run_to_the_end(mut self) -> Vec<u8> {
         loop {
             self.step().unwrap();
             if self.done() {
                 return self.got;
             }
-            // A kernel socket tells nobody when its last byte is acknowledged.
+            // A kernel socket does not signal the acknowledgement of its last byte.
             if self.peer_closed && self.sent == self.to_send.len() && self.llp.wants_write_event() {
                 std::thread::yield_now();
             } else {
@@ -382,7 +382,7 @@ pub(crate) fn an_abort_is_a_reset_at_the_peer(
         match b.try_recv(&mut [0; 9]) {
             Ok(Recv::WouldBlock) => wait(&[Wait::connection(&*b, false)]),
             Ok(Recv::Data(_)) => {}
-            Ok(Recv::Closed) => panic!("a reset is no orderly end"),
+            Ok(Recv::Closed) => panic!("a FIN instead of a reset"),
             Err(error) => break error,
         }
     };
@@ -432,7 +432,7 @@ pub(crate) fn a_fin_comes_after_all_octets_and_leaves_the_other_direction_open(
     assert_eq!(a.got, b"the other direction");
 }
 
-/// The client closes first, so that its port is the one in TIME-WAIT.
+/// The client closes first, so its port is the one in TIME-WAIT.
 pub(crate) fn the_port_of_a_client_that_has_closed_can_be_listened_at(
     client: &dyn Network,
     server: &dyn Network,
@@ -476,7 +476,7 @@ pub(crate) fn flushed_waits_for_the_peers_acknowledgement(
 ) {
     let (mut a, b) = connected(client, server, at);
     assert!(a.flushed(), "nothing was sent");
-    // More than the peer's buffer holds while nobody reads there.
+    // More than the peer's buffer holds while it is not read.
     let data = vec![7; 1 << 20];
     let mut taken = 0;
     loop {
@@ -503,7 +503,7 @@ pub(crate) fn flushed_waits_for_the_peers_acknowledgement(
     }
 }
 
-/// The count falls as the peer takes bytes, does not include the FIN, and outlives a reset.
+/// The count falls as the peer takes bytes, does not include the FIN, and remains after a reset.
 pub(crate) fn unacknowledged_counts_what_the_peer_has_not_taken(
     client: &dyn Network,
     server: &dyn Network,
@@ -512,7 +512,7 @@ pub(crate) fn unacknowledged_counts_what_the_peer_has_not_taken(
     for resets in [false, true] {
         let (mut a, b) = connected(client, server, at);
         assert_eq!(a.unacknowledged(), 0, "nothing was sent");
-        // More than both buffers hold while nobody reads.
+        // More than both buffers hold while they are not read.
         let data = vec![7; 16 << 20];
         let mut sent = 0;
         loop {
@@ -522,7 +522,7 @@ pub(crate) fn unacknowledged_counts_what_the_peer_has_not_taken(
             }
         }
         a.shutdown().unwrap();
-        // Nothing else moves: the peer's TCP takes what it has room for, and no more.
+        // Nothing else changes: the peer's TCP takes what it has room for, and no more.
         let mut left = a.unacknowledged();
         assert!((1..=sent).contains(&left), "{left} of {sent}");
         let mut b = End::new(b, Vec::new(), 1).bulk();
@@ -576,7 +576,7 @@ pub(crate) fn both_directions_at_once_from_two_threads(
     });
 }
 
-/// Messages of a few bytes there and back: a stall in any one of them would hang the test.
+/// Sends messages of a few bytes back and forth. A stall in any of them would hang the test.
 pub(crate) fn small_messages_go_there_and_back(
     client: &dyn Network,
     server: &dyn Network,
@@ -600,7 +600,7 @@ pub(crate) fn small_messages_go_there_and_back(
                 match llp.try_recv(&mut octets[have..]).unwrap() {
                     Recv::Data(got) => have += got,
                     Recv::WouldBlock => wait(&[Wait::connection(llp, false)]),
-                    Recv::Closed => panic!("nobody closed"),
+                    Recv::Closed => panic!("closed without a close"),
                 }
             }
             assert_eq!(u64::from_be_bytes(octets), number);
@@ -635,7 +635,7 @@ pub(crate) fn a_reset_and_a_fin_are_told_apart_without_reading(
     let began = Instant::now();
     while !b.peer_closed() {
         a.drive();
-        assert!(began.elapsed() < STALLED, "the FIN is not told");
+        assert!(began.elapsed() < STALLED, "the FIN is not reported");
     }
     for _ in 0..100 {
         a.drive();

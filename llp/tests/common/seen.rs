@@ -1,4 +1,4 @@
-//! The segments of a connection, as a capture of the link shows them.
+//! Segments of a connection, from a capture of the link.
 
 use std::io::{Cursor, Write};
 use std::net::SocketAddr;
@@ -22,16 +22,16 @@ impl Write for Shared {
 }
 
 impl Shared {
-    /// What was written to it so far.
+    /// Bytes written to the file so far.
     pub(crate) fn octets(&self) -> Vec<u8> {
         self.0.lock().unwrap().clone()
     }
 }
 
-/// Stream offsets where the data segments of the sender begin and end, in the order they left.
+/// Stream offsets of begin and end of the sender's data segments, in the order they were sent.
 pub(crate) type Segments = Vec<(u64, u64)>;
 
-/// What was sent to this address.
+/// Segments that were sent to this address.
 pub(crate) fn segments(file: &Shared, to: SocketAddr) -> Segments {
     let mut reader = Reader::new(Cursor::new(file.octets())).unwrap();
     let (mut first, mut segments) = (None, Vec::new());

@@ -1,4 +1,4 @@
-//! A clock that goes on only when everything waits for it, and two hosts that keep to it.
+//! A clock that advances only when everything waits for it, and two hosts that use it.
 
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
@@ -10,8 +10,9 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use uwarp_llp::smol::{Clock, MemoryNetwork, MemorySettings};
 use uwarp_llp::{Llp, LlpListener, Network};
 
-/// Time goes on only when nothing else can: to the next deadline, at once. So a second that TCP
-/// waits takes no time, and whoever has no deadline is never helped by the clock.
+/// A clock that advances only when nothing else can happen, and then to the next deadline at once.
+/// A second that TCP waits takes no real time. An end without a deadline is never helped by the
+/// clock.
 pub(crate) struct Skipping(Instant, pub(crate) Mutex<Duration>);
 
 impl Clock for Skipping {
@@ -21,13 +22,13 @@ impl Clock for Skipping {
 }
 
 impl Skipping {
-    /// More virtual time than this is a stall.
+    /// Limit on virtual time. More is a stall.
     const LIMIT: Duration = Duration::from_secs(36_000);
 
     pub(crate) fn skip_to(&self, deadline: Instant) {
         let mut at = self.1.lock();
         *at = (*at).max(deadline.saturating_duration_since(self.0));
-        assert!(*at < Self::LIMIT, "it goes on for ever");
+        assert!(*at < Self::LIMIT, "it would continue forever");
     }
 }
 
@@ -56,7 +57,7 @@ impl Link {
         Self { clock, a, b }
     }
 
-    /// Waits for one of two, by skipping to the first deadline when neither is ready.
+    /// Waits for one of the descriptors. If none is ready, skips to the first deadline.
     pub(crate) fn wait(&self, fds: &[BorrowedFd<'_>], deadlines: [Option<Instant>; 2]) {
         if !ready(fds) {
             let deadline = deadlines.into_iter().flatten().min();

@@ -1,8 +1,9 @@
-//! Tests in a network namespace of their own, which goes away with the process that they run in.
+//! Tests in a separate network namespace, which disappears with its process.
 //!
-//! Such a test runs its own binary again, for itself alone, under `unshare` (util-linux): in a new
-//! user namespace where those are open, which needs no right at all, else as root. Where neither
-//! goes, it says `SKIPPED` with the reason and passes, unless `UWARP_REQUIRE_NETNS=1` is set.
+//! Such a test runs its own binary again, only for itself, under `unshare` (util-linux). It uses a
+//! new user namespace if those are allowed, which needs no right at all, and otherwise root's
+//! rights. If both fail, the test prints `SKIPPED` with the reason and passes, unless
+//! `UWARP_REQUIRE_NETNS=1` is set.
 
 #![allow(dead_code, reason = "every test file takes what it needs")]
 
@@ -11,14 +12,14 @@ use std::io::Write;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-/// Set in the process that is in the namespace, to the test that it is there for.
+/// Variable that is set in the process inside the namespace, to the name of its test.
 const INSIDE: &str = "UWARP_TEST_INSIDE_NETNS";
 
-/// Ways into a new network namespace, the one without rights first.
+/// Arguments that create a network namespace, those without rights first.
 const WAYS: [&[&str]; 2] = [&["-Urn"], &["-n"]];
 
-/// Declares tests whose bodies run in a network namespace of their own. `not_emulated`: what QEMU's
-/// user emulation lacks for them.
+/// Declares tests whose bodies run in a separate network namespace. `not_emulated` names a feature
+/// that they need and QEMU's user emulation lacks.
 macro_rules! in_namespace {
     (not_emulated: $lacks:literal; $(fn $name:ident() $body:block)*) => {
         netns::in_namespace! {
@@ -32,7 +33,7 @@ macro_rules! in_namespace {
             #[test]
             fn $name() {
                 let path = concat!(module_path!(), "::", stringify!($name));
-                // The harness leaves the name of the crate out.
+                // The harness omits the name of the crate.
                 let (_, test) = path.split_once("::").unwrap();
                 netns::run(test, || $body);
             }
@@ -41,7 +42,7 @@ macro_rules! in_namespace {
 }
 pub(crate) use in_namespace;
 
-/// Runs `body` in a namespace: here, when this process is in one for it, else in another process.
+/// Runs `body` in a namespace: here, if this process is inside one for it, else in a new process.
 pub(crate) fn run(test: &str, body: impl FnOnce()) {
     if std::env::var_os(INSIDE).is_some_and(|inside| inside == *test) {
         return body();
@@ -64,14 +65,14 @@ pub(crate) fn run(test: &str, body: impl FnOnce()) {
         output.status.success(),
         "{test} in its namespace:\n{out}\n{err}"
     );
-    // A wrong name would run no test, and succeed.
+    // With a wrong name no test would run, and the process would succeed.
     assert!(out.contains("1 passed"), "{test} did not run:\n{out}");
     for line in err.lines().filter(|line| line.starts_with("SKIPPED")) {
         say(line);
     }
 }
 
-/// Whether QEMU's user emulation runs this program; says so, and what it lacks for the test.
+/// Returns true if QEMU's user emulation runs this program, and prints what it lacks for the test.
 pub(crate) fn is_emulated(test: &str, lacks: &str) -> bool {
     let is = emulator().is_some();
     if is {
@@ -82,12 +83,13 @@ pub(crate) fn is_emulated(test: &str, lacks: &str) -> bool {
     is
 }
 
-/// The program that runs this one: QEMU's user emulation under `./ci.sh aarch64`, where the kernel cannot start it.
+/// Program that runs this one: QEMU's user emulation under `./ci.sh aarch64`, because the kernel
+/// cannot start this binary itself.
 fn emulator() -> Option<String> {
     std::env::var_os("QEMU_LD_PREFIX").map(|_| format!("qemu-{}-static", std::env::consts::ARCH))
 }
 
-/// How a namespace can be made here, with `ip` to set it up.
+/// Finds a way to create a namespace and set it up with `ip`.
 fn way_in() -> Result<&'static [&'static str], String> {
     let mut reasons = Vec::new();
     for way in WAYS {
@@ -105,7 +107,7 @@ fn way_in() -> Result<&'static [&'static str], String> {
     Err(reasons.join("; "))
 }
 
-/// Says aloud that a test does not run, and why; fails when it has to run.
+/// Prints that a test does not run, and why. Fails if it is required to run.
 pub(crate) fn skip(test: &str, why: &str) {
     let required = std::env::var("UWARP_REQUIRE_NETNS").is_ok_and(|value| value == "1");
     assert!(
@@ -115,12 +117,13 @@ pub(crate) fn skip(test: &str, why: &str) {
     say(&format!("SKIPPED: {test}: {why}"));
 }
 
-/// Not `eprintln!`: what that says, cargo shows of failing tests only.
+/// Prints a line to stderr directly, because cargo shows the output of `eprintln!` only for failing
+/// tests.
 fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-/// Whether a TAP device can be had in the namespace; says so when not.
+/// Returns true if a TAP device is available in the namespace. Otherwise prints the reason.
 pub(crate) fn has_tun(test: &str) -> bool {
     match std::fs::OpenOptions::new()
         .read(true)
@@ -135,7 +138,7 @@ pub(crate) fn has_tun(test: &str) -> bool {
     }
 }
 
-/// Runs `ip` with these arguments, which must succeed, and returns what it says.
+/// Runs `ip` with these arguments, which must succeed, and returns its output.
 #[track_caller]
 pub(crate) fn ip(arguments: &str) -> String {
     let output = ip_output(arguments);
@@ -144,8 +147,8 @@ pub(crate) fn ip(arguments: &str) -> String {
     out
 }
 
-/// Waits until the kernel has noticed that the interface is up at both ends: before, it takes frames
-/// and drops them.
+/// Waits until the kernel has noticed that the interface is up at both ends. Before that, it
+/// accepts frames and drops them.
 #[track_caller]
 pub(crate) fn wait_up(name: &str) {
     let limit = Instant::now() + Duration::from_secs(300);
@@ -155,7 +158,7 @@ pub(crate) fn wait_up(name: &str) {
     }
 }
 
-/// Whether `ip` with these arguments succeeds.
+/// Returns true if `ip` with these arguments succeeds.
 pub(crate) fn ip_succeeds(arguments: &str) -> bool {
     ip_output(arguments).status.success()
 }
@@ -168,7 +171,7 @@ fn ip_output(arguments: &str) -> Output {
         .unwrap()
 }
 
-/// The search path, and where `ip` is that users do not always have in theirs.
+/// Search path, extended by the directories of `ip` that users do not always have in theirs.
 fn path() -> OsString {
     let mut path = std::env::var_os("PATH").unwrap_or_default();
     path.push(":/usr/sbin:/sbin");

@@ -1,4 +1,4 @@
-//! The cache of neighbours, with made-up time.
+//! Tests of the neighbour cache, with simulated time.
 
 use super::*;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -70,8 +70,8 @@ fn an_answer_releases_what_waited_in_order_and_is_believed_for_thirty_seconds() 
     assert!(cache.way(host(1), packet(), fresh).1.is_none());
     let stale = start + Duration::from_secs(31);
     let (way, ask) = cache.way(host(1), packet(), stale);
-    assert!(matches!(way, Way::To(MAC, _)), "it is still used");
-    assert_eq!(ask.unwrap().to, Some(MAC), "and asked itself");
+    assert!(matches!(way, Way::To(MAC, _)), "the address is still used");
+    assert_eq!(ask.unwrap().to, Some(MAC), "and it is confirmed");
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn made_up_addresses_push_out_nobody_that_we_talk_to() {
         cache.hear(host(number), OTHER, Claim::Asks, now);
         cache.hear(host(number + 1), OTHER, Claim::Tells, now);
     }
-    // Connection attempts from made-up addresses make us look for them.
+    // Connection attempts from invented addresses make the host look for them.
     for number in 200_000..201_000 {
         cache.way(host(number), packet(), now);
     }
@@ -143,7 +143,11 @@ fn what_nobody_asked_for_makes_no_entry_but_a_neighbour_may_move() {
     cache.hear(host(1), OTHER, Claim::Tells, now);
     let (way, ask) = cache.way(host(1), packet(), now);
     assert!(matches!(way, Way::To(OTHER, _)));
-    assert_eq!(ask.unwrap().to, Some(OTHER), "and it is asked whether so");
+    assert_eq!(
+        ask.unwrap().to,
+        Some(OTHER),
+        "and the new address is confirmed"
+    );
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Frames that make no sense.
+//! Malformed and random frames.
 
 use super::icmp::about_v4;
 use super::*;
@@ -21,7 +21,7 @@ fn fragments_and_damaged_packets_are_counted() {
     assert_eq!((counters.fragments, counters.malformed), (1, 1));
 }
 
-/// Packets that get past the first checks, to be damaged.
+/// Valid packets of several kinds, to be damaged.
 fn samples() -> Vec<(EtherType, Vec<u8>)> {
     let mut packet = Packet::new(0);
     let mut samples = vec![(EtherType::Ipv4, ping_v4(b"sample"))];

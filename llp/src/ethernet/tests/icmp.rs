@@ -1,4 +1,4 @@
-//! Pings, and what is reported about connections.
+//! Pings, and ICMP reports about connections.
 
 use super::*;
 
@@ -48,7 +48,7 @@ fn a_ping_over_ipv6_is_answered() {
     assert_eq!(data, b"six");
 }
 
-/// An ICMP message about an IPv4 packet.
+/// Makes an ICMP message about an IPv4 packet.
 pub(super) fn about_v4(quoted: &[u8], reason: Icmpv4DstUnreachable, mtu: u16) -> Vec<u8> {
     let ip = Ipv4Packet::new_checked(quoted).unwrap();
     let message = Icmpv4Repr::DstUnreachable {
@@ -110,7 +110,7 @@ fn the_mtu_of_a_path_is_believed_within_bounds_and_for_what_is_under_way() {
     let mailbox = host.stack.connection(&key_of(&*client)).unwrap();
     let too_big = |quoted: &[u8], mtu| about_v4(quoted, Icmpv4DstUnreachable::FragRequired, mtu);
     let mut other = quoted.clone();
-    // The sequence number: nothing of that is under way.
+    // A sequence number that is not in flight.
     other[24] ^= 0x80;
     for report in [
         too_big(&other, 1400),
@@ -121,7 +121,7 @@ fn the_mtu_of_a_path_is_believed_within_bounds_and_for_what_is_under_way() {
     ] {
         send(&wire, EtherType::Ipv4, &report);
     }
-    // Frames are handled in order: what is behind them tells that they were.
+    // Frames are processed in order, so the answer to the ping shows that all were.
     send(&wire, EtherType::Ipv4, &ping_v4(b"done"));
     assert_eq!(pong_v4(&wire), b"done");
     assert_eq!(mailbox.path_mtu.load(Ordering::Acquire), 1300);

@@ -1,4 +1,4 @@
-//! A host on an Ethernet, seen from the bare other end of its cable.
+//! A host on an Ethernet, tested from the raw other end of its cable.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
@@ -31,7 +31,7 @@ mod wire;
 
 const OWN: Mac = [2, 0, 0, 0, 0, 1];
 const PEER: Mac = [2, 0, 0, 0, 0, 2];
-/// After so long without any progress a test is taken to hang.
+/// Time without progress after which a test counts as hanging.
 const STALLED: Duration = Duration::from_secs(40);
 
 fn ip(text: &str) -> IpAddr {
@@ -49,7 +49,7 @@ fn settings(last: u8) -> LinkSettings {
     }
 }
 
-/// A host and the bare end of its cable.
+/// Creates a host and the raw end of its cable.
 fn host_and_wire() -> (EthernetNetwork, MemoryWire) {
     let (own, far) = MemoryWire::pair([OWN, PEER], 1500, 4096).unwrap();
     (
@@ -69,16 +69,16 @@ fn readable_one_of(one: BorrowedFd<'_>, other: BorrowedFd<'_>) {
     let ready = rustix::event::poll(&mut fds, Some(&limit)).unwrap();
     assert!(
         ready > 0,
-        "nothing came for {STALLED:?}: a packet or a wake-up was lost"
+        "nothing arrived for {STALLED:?}: a packet or a wake-up was lost"
     );
 }
 
-/// The next frame from the host that `pick` makes something of.
+/// Returns the result of `pick` for the first frame from the host that it accepts.
 fn next<T>(wire: &MemoryWire, pick: impl Fn(&[u8; HEADER], &[u8]) -> Option<T>) -> T {
     next_after(wire, || readable(wire.fd()), pick)
 }
 
-/// The same, with `wait` while there is none.
+/// As [`next`], and calls `wait` while there is no frame.
 fn next_after<T>(
     wire: &MemoryWire,
     mut wait: impl FnMut(),
@@ -104,7 +104,7 @@ fn send(wire: &MemoryWire, kind: EtherType, packet: &[u8]) {
     }
 }
 
-/// Tells the host that the bare end has this address, by asking for the host's.
+/// Makes the host learn the address of the raw end, by a question for the host's address.
 fn introduce(wire: &MemoryWire, addr: &str) {
     let mut packet = Packet::new(0);
     let own = if addr.contains(':') {
@@ -150,7 +150,7 @@ fn ping_v4(data: &[u8]) -> Vec<u8> {
     packet_with("192.0.2.2", "192.0.2.1", IpProtocol::Icmp, &octets)
 }
 
-/// The next answer to a ping from 192.0.2.2.
+/// Data of the next answer to a ping from 192.0.2.2.
 fn pong_v4(wire: &MemoryWire) -> Vec<u8> {
     next(wire, |header, octets| {
         let icmp = Ipv4Packet::new_checked(octets).ok()?;
@@ -171,7 +171,7 @@ fn pong_v4(wire: &MemoryWire) -> Vec<u8> {
     })
 }
 
-/// Begins a connection and gives its SYN, as the bare end got it.
+/// Starts a connection. Returns it and its SYN, as received at the raw end.
 fn syn(host: &EthernetNetwork, wire: &MemoryWire, to: &str) -> (Box<dyn Llp>, Vec<u8>) {
     let client = host.connect(None, to.parse().unwrap()).unwrap();
     let syn = next(wire, |_, octets| {

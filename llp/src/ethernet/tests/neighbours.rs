@@ -1,4 +1,4 @@
-//! Addresses: announced, in conflict, made up.
+//! Own addresses: announcements and conflicts; and floods of invented neighbours.
 
 use super::*;
 
@@ -32,7 +32,7 @@ impl NetworkWatcher for Teller {
     }
 }
 
-/// Somebody who is told, to be held for as long as that matters, and what it was told.
+/// Returns a watcher, which has to be kept alive, and the events that it receives.
 fn watched(network: &dyn Network) -> (Arc<dyn NetworkWatcher>, mpsc::Receiver<NetworkEvent>) {
     let (sender, receiver) = mpsc::channel();
     let teller: Arc<dyn NetworkWatcher> = Arc::new(Teller(parking_lot::Mutex::new(sender)));
@@ -79,14 +79,14 @@ fn a_reset_by_the_kernel_of_this_host_is_told_as_what_it_is() {
     assert_eq!(events.recv(), Ok(NetworkEvent::AddressConflict(error)));
     send(&wire, EtherType::Ipv4, &ping_v4(b"done"));
     assert_eq!(pong_v4(&wire), b"done");
-    assert!(events.try_recv().is_err(), "told once");
+    assert!(events.try_recv().is_err(), "reported more than once");
     assert_eq!(host.fault(), None);
 }
 
 #[test]
 fn a_flood_of_made_up_neighbours_pushes_out_none_that_we_talk_to() {
     let (own, wire) = MemoryWire::pair([OWN, PEER], 1500, 4096).unwrap();
-    // The bare end answers no questions: none may become due meanwhile.
+    // The raw end answers no questions, so none may become due during the test.
     let timing = Timing {
         retry: Duration::from_secs(3600),
         ..Timing::default()
@@ -109,7 +109,7 @@ fn a_flood_of_made_up_neighbours_pushes_out_none_that_we_talk_to() {
         arp::write_question(ask, Some(made_up), [2, 9, 9, 9, 9, 9], &mut packet);
         send(&wire, EtherType::Ipv6, packet.octets());
         if number % 64 == 0 {
-            // What comes back is of no interest, but must not fill the cable.
+            // The answers are not needed, but must not fill the cable.
             while !matches!(
                 wire.recv(&mut [0; HEADER], &mut Packet::new(0)).unwrap(),
                 Received::Nothing
@@ -117,7 +117,7 @@ fn a_flood_of_made_up_neighbours_pushes_out_none_that_we_talk_to() {
         }
     }
     send(&wire, EtherType::Ipv4, &ping_v4(b"two"));
-    // An answer, and no question to everybody who that is.
+    // An answer, and no question for the address of 192.0.2.2.
     let asked = next(&wire, |header, octets| {
         let question = arp::parse_arp(octets).is_some_and(|message| {
             message.target == ip("192.0.2.2") && frame::parse(header).0 == BROADCAST

@@ -1,4 +1,5 @@
-//! A host whose wire cuts segments and completes checksums, and one behind plain frames at the other end.
+//! A host whose wire cuts segments and completes checksums, and a host with plain frames at the
+//! other end.
 
 use parking_lot::Mutex;
 
@@ -6,27 +7,30 @@ use super::*;
 use crate::wire::complete;
 use crate::{LlpListener, SendHints};
 
-/// A wire that does what is left to it, as a kernel or a network card does, and no more.
+/// A wire that performs the offloaded work, as a kernel or a network card does, and no more.
 struct Cutting {
     wire: MemoryWire,
     seen: Arc<Mutex<Seen>>,
 }
 
-/// What went over it.
+/// Traffic on the wire.
 #[derive(Default)]
 struct Seen {
-    /// The longest packet that it was given.
+    /// Length of the longest packet sent.
     longest: usize,
-    /// Sequence number and bytes of the data of each segment on the cable.
+    /// Sequence number and data length of each segment on the cable.
     segments: Vec<(u32, usize)>,
-    /// The MSS of the SYN.
+    /// MSS of the SYN.
     mss: Option<u16>,
 }
 
 impl Cutting {
     fn send_cut(&self, header: &[u8; HEADER], packet: &[u8], left: Left) -> Result<(), LlpError> {
         let Sums::Partial { start, offset } = left.sums else {
-            assert_eq!(left.segment, 0, "a whole packet is not cut");
+            assert_eq!(
+                left.segment, 0,
+                "a packet with complete checksums is not cut"
+            );
             assert!(self.wire.send(header, packet)?);
             return Ok(());
         };
@@ -43,7 +47,8 @@ impl Cutting {
                 .min(at.saturating_add(each).saturating_add(data));
             let mut part = [&packet[..data], &packet[data + at..end]].concat();
             let tcp = usize::from(start);
-            // What is the same in all of them but for the length, which the begun sum has, too.
+            // The pseudo-header is the same for all parts, except for the length. The partial sum
+            // includes it.
             let sum = u32::from(u16::from_be_bytes([packet[tcp + 16], packet[tcp + 17]]));
             let sum = sum + u32::from(!length(packet)) + u32::from(length(&part));
             let sum = (sum & 0xffff) + (sum >> 16);
@@ -53,7 +58,7 @@ impl Cutting {
             let seq = seq.wrapping_add(at as u32);
             part[tcp + 4..tcp + 8].copy_from_slice(&seq.to_be_bytes());
             if end < packet.len() {
-                // FIN and PSH are for the last one.
+                // FIN and PSH belong to the last part.
                 part[tcp + 13] &= !0b1001;
             }
             if part[0] >> 4 == 4 {
@@ -67,7 +72,7 @@ impl Cutting {
             }
             complete(&mut part, Sums::Partial { start, offset });
             assert!(part.len() <= self.wire.mtu(), "{} bytes", part.len());
-            assert!(self.wire.send(header, &part)?, "the cable is long enough");
+            assert!(self.wire.send(header, &part)?, "the cable is full");
             if end > data + at {
                 self.seen.lock().segments.push((seq, end - data - at));
             }
@@ -115,7 +120,7 @@ impl Wire for Cutting {
     }
 }
 
-/// A host whose wire cuts, one with plain frames, and what the former's wire has seen.
+/// Creates a host whose wire cuts, a host with plain frames, and the record of the former's wire.
 fn hosts(mtu: usize) -> (EthernetNetwork, EthernetNetwork, Arc<Mutex<Seen>>) {
     let (own, far) = MemoryWire::pair([OWN, PEER], mtu, 1 << 16).unwrap();
     let seen = Arc::new(Mutex::default());
@@ -150,7 +155,7 @@ fn connection(
     (client, server)
 }
 
-/// Sends `octets`, whose FPDUs end at `ends`, from one to the other.
+/// Transfers `octets`, whose FPDUs end at `ends`.
 fn transfer(from: &mut dyn Llp, to: &mut dyn Llp, octets: &[u8], ends: &[u64]) {
     transfer_with(from, to, octets, ends, false);
 }
@@ -163,15 +168,16 @@ fn transfer_with(from: &mut dyn Llp, to: &mut dyn Llp, octets: &[u8], ends: &[u6
         from.drive();
         to.clear_readiness();
         to.drive();
-        // A call without ends says that whatever is still to leave may be cut anywhere: none where nothing is left to hand over.
+        // A call without ends would allow to cut all bytes not sent yet, so there is none after the
+        // last byte.
         let more = if sent < octets.len() {
             let rest = &ends[ends.partition_point(|end| *end <= sent as u64)..];
-            let ends = match rest {
+            let hints = match rest {
                 [] => SendHints::NONE,
                 rest if over => SendHints::new(sent as u64, rest).over_segments(),
                 rest => SendHints::new(sent as u64, rest),
             };
-            from.try_send(&[Piece::from(&octets[sent..])], ends)
+            from.try_send(&[Piece::from(&octets[sent..])], hints)
                 .unwrap()
         } else {
             0
@@ -183,7 +189,7 @@ fn transfer_with(from: &mut dyn Llp, to: &mut dyn Llp, octets: &[u8], ends: &[u6
             _ => {}
         }
     }
-    assert!(got == octets, "other bytes");
+    assert!(got == octets, "other bytes arrived");
 }
 
 fn random_octets(count: usize) -> Vec<u8> {
@@ -215,7 +221,7 @@ proptest! {
         prop_assert_eq!(sender.emss(), emss);
         prop_assert_eq!(seen.lock().mss, Some(emss as u16));
         let octets = random_octets(400_000);
-        // The first one is alone under way until it is acknowledged, as a request of MPA is.
+        // The first segment is alone in flight until it is acknowledged, like an MPA request.
         transfer(&mut *sender, &mut *receiver, &octets[..100], &[100]);
         seen.lock().segments.clear();
         let sizes = sizes.iter().map(|size| if alike { emss & !3 } else { size * 4 }).cycle();
@@ -235,7 +241,7 @@ proptest! {
                 prop_assert!(ends.contains(&(at + *octets as u64)), "{octets} at {at}");
             }
         }
-        // And back, and as a run of bytes without FPDUs.
+        // The same in the other direction, and as a run of bytes without FPDUs.
         transfer(&mut *receiver, &mut *sender, &octets, &[]);
         transfer(&mut *sender, &mut *receiver, &octets, &[]);
     }

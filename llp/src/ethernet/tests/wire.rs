@@ -1,9 +1,9 @@
-//! A wire that is full, or closed, and a gateway that is silent.
+//! A wire that is full or closed, and a gateway that does not answer.
 
 use super::*;
 use crate::SendHints;
 
-/// TCP's time stands still, so that a lost packet is never made up for.
+/// Stops TCP's clock, so that a lost packet is never sent again.
 struct Frozen(Instant);
 
 impl Clock for Frozen {
@@ -12,7 +12,7 @@ impl Clock for Frozen {
     }
 }
 
-/// Drives both ends until all bytes have crossed; waits on nothing but their descriptors.
+/// Drives both ends until all bytes are transferred. Waits only on their descriptors.
 fn transfer(client: &mut dyn Llp, server: &mut dyn Llp, octets: &[u8]) -> Vec<u8> {
     let (mut sent, mut got) = (0, Vec::new());
     let mut buffer = [0; 5000];
@@ -92,7 +92,7 @@ fn connections_fail_when_their_gateway_is_silent_and_not_those_by_another_way() 
     assert_eq!(near.connect_progress(), Ok(false));
 }
 
-/// Tells when the wire was closed.
+/// Reports when the wire is closed.
 struct Closing(MemoryWire, mpsc::Sender<()>);
 
 impl Wire for Closing {
@@ -141,7 +141,8 @@ fn the_last_owner_closes_the_wire_and_ends_its_thread() {
     assert_eq!(pong_v4(&far), b"still there");
     assert_eq!(closed.try_recv(), Err(mpsc::TryRecvError::Empty));
     drop(client);
-    // Only the thread shares the wire with the stack: when it is closed, the thread is over.
+    // Only the thread and the stack share the wire, so the thread has ended when the wire is
+    // closed.
     assert_eq!(closed.recv_timeout(STALLED), Ok(()));
 }
 
@@ -149,17 +150,17 @@ fn the_last_owner_closes_the_wire_and_ends_its_thread() {
 fn the_last_user_closes_the_link_even_while_its_thread_holds_the_stack() {
     let (host, _far) = host_and_wire();
     let shared = Arc::downgrade(&host.shared);
-    // As the thread does while it hands a packet on.
+    // The thread holds the stack in the same way while it passes a packet on.
     let stack = Arc::clone(&host.stack);
     let other = host.clone();
     drop(host);
     assert!(shared.strong_count() > 1 && !stack.link().describe().is_empty());
     drop(other);
-    // The thread has ended: only the link of the stack that is held here is left.
+    // The thread has ended: only the link of the stack held here is left.
     assert_eq!(shared.strong_count(), 1);
 }
 
-/// A bare segment to the client whose SYN this was.
+/// Makes a segment without data for the client that sent this SYN.
 fn bare_segment(syn: &Segment, control: TcpControl, ack: usize, window: u16) -> Vec<u8> {
     let tcp = TcpRepr {
         src_port: syn.key.local.port(),
@@ -182,7 +183,8 @@ fn bare_segment(syn: &Segment, control: TcpControl, ack: usize, window: u16) -> 
     packet_with("192.0.2.2", "192.0.2.1", IpProtocol::Tcp, &octets)
 }
 
-/// RFC 9293 section 3.10.7.4: one who acknowledges what was never sent is told so, and nothing else comes of it.
+/// Acknowledgements of unsent bytes are answered with the current position and have no other effect
+/// (RFC 9293 section 3.10.7.4).
 #[test]
 fn octets_that_never_left_cannot_be_acknowledged() {
     let (host, far) = host_and_wire();
@@ -203,13 +205,13 @@ fn octets_that_never_left_cannot_be_acknowledged() {
         drive(&mut *client);
     }
     let octets = [7; 50];
-    // The window of the peer is closed: they stay here.
+    // The peer's window is closed, so the bytes are not sent.
     let sent = client.try_send(&[Piece::from(&octets[..])], SendHints::NONE);
     assert_eq!(sent, Ok(50));
     say(TcpControl::None, 51, 1000);
     drive(&mut *client);
     assert!(!client.flushed());
-    // A timer may have been what the last drive was for.
+    // The last `drive` may have handled a timer only.
     let next_segment = |client: &mut dyn Llp, with_data: bool| {
         let wait = || {
             readable_one_of(far.fd(), client.fd());
@@ -218,7 +220,7 @@ fn octets_that_never_left_cannot_be_acknowledged() {
         };
         next_after(&far, wait, |_, octets| {
             let segment = Segment::parse(octets)?;
-            // A probe of the window has one byte.
+            // A window probe has one byte.
             ((segment.payload > 1) == with_data && !segment.syn).then_some(segment)
         })
     };

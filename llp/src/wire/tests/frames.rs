@@ -1,4 +1,4 @@
-//! Frames made by hand, and waiting for those that come.
+//! Makes frames, and waits for frames.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::LlpError;
 use crate::smol::Packet;
 use crate::wire::{HEADER, Received, Wire};
 
-/// Nothing here takes this long, unless it never comes.
+/// Time limit, longer than anything here takes unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 pub(super) const ARP: u16 = 0x0806;
@@ -23,7 +23,7 @@ pub(super) const IPV4: u16 = 0x0800;
 pub(super) const US: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 pub(super) const KERNEL: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 
-/// A frame as it came.
+/// A frame that was received.
 pub(super) struct Frame {
     pub(super) header: [u8; HEADER],
     pub(super) packet: Vec<u8>,
@@ -39,7 +39,8 @@ impl Frame {
         self.header[6..12].try_into().unwrap()
     }
 
-    /// The UDP datagram of an IPv4 frame, with its checksums verified: destination port and data.
+    /// Returns destination port and data of the UDP datagram in an IPv4 frame, after verifying its
+    /// checksums.
     pub(super) fn udp(&self) -> Option<(u16, Vec<u8>)> {
         if self.kind() != IPV4 {
             return None;
@@ -60,20 +61,23 @@ impl Frame {
     }
 }
 
-/// Waits until the wire says that it is readable.
+/// Waits until the wire is readable.
 pub(super) fn wait_readable(wire: &dyn Wire) {
     let fd = wire.fd();
     let mut fds = [PollFd::new(&fd, PollFlags::IN)];
     let timeout = Timespec::try_from(PATIENCE).unwrap();
-    assert!(poll(&mut fds, Some(&timeout)).unwrap() > 0, "nothing comes");
+    assert!(
+        poll(&mut fds, Some(&timeout)).unwrap() > 0,
+        "nothing arrives"
+    );
 }
 
-/// The next frame for which `wanted` gives something, which must come.
+/// Receives frames until `wanted` accepts one, and returns its result.
 pub(super) fn receive<T>(wire: &dyn Wire, mut wanted: impl FnMut(Frame) -> Option<T>) -> T {
     let mut packet = Packet::new(1500);
     let deadline = Instant::now() + PATIENCE;
     loop {
-        assert!(Instant::now() < deadline, "only others came");
+        assert!(Instant::now() < deadline, "only other frames arrived");
         match next(wire, &mut packet).unwrap() {
             Some(frame) => {
                 if let Some(found) = wanted(frame) {
@@ -85,7 +89,7 @@ pub(super) fn receive<T>(wire: &dyn Wire, mut wanted: impl FnMut(Frame) -> Optio
     }
 }
 
-/// A frame, if one is there.
+/// Receives a frame, if one is there.
 pub(super) fn next(wire: &dyn Wire, packet: &mut Packet) -> Result<Option<Frame>, LlpError> {
     let mut header = [0; HEADER];
     Ok(match wire.recv(&mut header, packet)? {
@@ -98,12 +102,12 @@ pub(super) fn next(wire: &dyn Wire, packet: &mut Packet) -> Result<Option<Frame>
     })
 }
 
-/// The error that receiving must end with.
+/// Receives until there is an error, and returns it.
 pub(super) fn receive_error(wire: &dyn Wire) -> LlpError {
     let mut packet = Packet::new(1500);
     let deadline = Instant::now() + PATIENCE;
     loop {
-        assert!(Instant::now() < deadline, "no error comes");
+        assert!(Instant::now() < deadline, "no error arrives");
         match next(wire, &mut packet) {
             Ok(Some(_)) => {}
             Ok(None) => wait_readable(wire),
@@ -120,7 +124,7 @@ pub(super) fn header(to: [u8; 6], from: [u8; 6], kind: u16) -> [u8; HEADER] {
     header
 }
 
-/// Answers the kernel's question for our address, and returns the kernel's MAC address.
+/// Answers the kernel's question for the own address, and returns the kernel's MAC address.
 pub(super) fn answer_arp(wire: &dyn Wire) -> [u8; 6] {
     receive(wire, |frame| {
         if frame.kind() != ARP {
@@ -153,7 +157,7 @@ pub(super) fn answer_arp(wire: &dyn Wire) -> [u8; 6] {
     })
 }
 
-/// An IPv4 packet around `payload`.
+/// Makes an IPv4 packet with `payload`.
 pub(super) fn ipv4(from: Ipv4Addr, to: Ipv4Addr, protocol: IpProtocol, payload: &[u8]) -> Vec<u8> {
     let ip = Ipv4Repr {
         src_addr: from,
@@ -169,7 +173,7 @@ pub(super) fn ipv4(from: Ipv4Addr, to: Ipv4Addr, protocol: IpProtocol, payload: 
     octets
 }
 
-/// A UDP datagram in an IPv4 packet.
+/// Makes a UDP datagram in an IPv4 packet.
 pub(super) fn udp(from: Ipv4Addr, to: Ipv4Addr, port: u16, payload: &[u8]) -> Vec<u8> {
     let repr = UdpRepr {
         src_port: 6000,

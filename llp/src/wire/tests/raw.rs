@@ -22,10 +22,11 @@ fn name(text: &str) -> InterfaceName {
     text.parse().unwrap()
 }
 
-/// A veth pair of `veth0` and `veth1`; the kernel has its address on `veth1`, if at all.
+/// Creates a veth pair of `veth0` and `veth1`. With `kernel`, the kernel gets an address on
+/// `veth1`.
 fn veth(kernel: bool) {
     ip("link add veth0 type veth peer name veth1");
-    // Else the kernel's own IPv6 traffic comes in between.
+    // Otherwise the kernel's own IPv6 traffic would interfere.
     for end in ["veth0", "veth1"] {
         let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{end}/disable_ipv6"), "1");
     }
@@ -61,7 +62,8 @@ in_namespace! {
         let socket = UdpSocket::bind((KERNEL, 5000)).unwrap();
         socket.send_to(b"to us", (US, 6000)).unwrap();
         let kernel = answer_arp(&wire);
-        // The kernel leaves the UDP checksum to a device that is none: `udp` verifies it.
+        // The kernel leaves the UDP checksum to the device, and a veth does not compute it. `udp`
+        // verifies it.
         let (port, data) = receive(&wire, |frame| {
             assert_eq!(frame.received, Received::Frame);
             frame.udp()
@@ -77,7 +79,7 @@ in_namespace! {
     fn frames_of_segmentation_offload_come_whole_and_with_a_checksum() {
         veth(true);
         let wire = open("veth0", US);
-        // The handshake is done here by hand, while the kernel connects.
+        // The test performs the handshake by hand, while the kernel connects.
         let connecting = std::thread::spawn(|| TcpStream::connect((US, 7174)).unwrap());
         let kernel = answer_arp(&wire);
         let syn = receive(&wire, |frame| segment(&frame));
@@ -119,14 +121,14 @@ in_namespace! {
                 return None;
             }
             let at = segment.sequence - first;
-            // Acknowledged by nobody, they come again after a while; each counts once.
+            // The bytes are not acknowledged, so they arrive repeatedly; each byte counts once.
             if at == have {
                 got[at..at + segment.payload.len()].copy_from_slice(&segment.payload);
                 have += segment.payload.len();
             }
             (have == sent.len()).then_some(())
         });
-        assert!(got == sent, "other bytes");
+        assert!(got == sent, "other bytes arrived");
         assert!(largest > 1500, "no packet above the MTU, the largest has {largest} bytes");
     }
 
@@ -140,7 +142,7 @@ in_namespace! {
         send(wire.mac(), 0x88cc, &[0; 46]);
         send(wire.mac(), IPV4, &udp(KERNEL, other, 1, b"another address"));
         send([2, 9, 9, 9, 9, 9], IPV4, &udp(KERNEL, US, 2, b"another station"));
-        // A VLAN tag: 0x8100, the number, then the type.
+        // A VLAN tag: 0x8100, the VLAN number, then the type.
         let tagged = [&[0, 5, 8, 0][..], &udp(KERNEL, US, 3, b"another VLAN")].concat();
         send(wire.mac(), 0x8100, &tagged);
         let v6 = |to: u8| {
@@ -176,7 +178,7 @@ in_namespace! {
             packet[24..40].copy_from_slice(&to.octets());
             assert!(peer.send(&header(wire.mac(), peer.mac(), 0x86dd), &packet).unwrap());
         }
-        // The address that the link has besides, made of the MAC address.
+        // The link-local address that the link has in addition, derived from the MAC address.
         let mac = wire.mac();
         let mut packet = [0; 60];
         packet[0] = 0x60;
@@ -221,8 +223,8 @@ in_namespace! {
         let to_peer = header(peer.mac(), wire.mac(), IPV4);
         assert!(wire.send(&to_peer, &udp(US, KERNEL, 1, &[0; 1400])).unwrap());
         assert_eq!(wire.mtu(), 1000);
-        assert!(wire.is_troubled(), "what is too long now would be lost for ever");
-        assert!(!wire.look().unwrap() && !wire.is_troubled());
+        assert!(wire.has_problem(), "frames that are too long now would be lost forever");
+        assert!(!wire.check().unwrap() && !wire.has_problem());
         assert!(wire.send(&to_peer, &udp(US, KERNEL, 2, &[0; 972])).unwrap());
         assert_eq!(receive(&peer, |frame| frame.udp()).0, 2);
     }
@@ -230,7 +232,7 @@ in_namespace! {
     fn a_full_queue_says_so_and_takes_frames_again() {
         veth(false);
         let (wire, peer) = (open("veth0", US), open("veth1", KERNEL));
-        // One packet at a time leaves, and the queue holds a hundred.
+        // The interface sends one packet at a time, and its queue holds a hundred.
         ip("link set veth0 txqueuelen 100");
         if !tc("qdisc replace dev veth0 root tbf rate 8kbit burst 1600 limit 20000") {
             return netns::skip("a_full_queue_says_so", "tc has no tbf here");
@@ -259,14 +261,14 @@ in_namespace! {
     fn an_interface_that_is_deleted_while_it_is_down_is_an_error_when_it_is_looked_at() {
         veth(false);
         let wire = open("veth0", US);
-        assert!(!wire.is_troubled());
+        assert!(!wire.has_problem());
         ip("link set veth0 down");
         wait_readable(&wire);
         assert!(next(&wire, &mut Packet::new(1500)).unwrap().is_none());
-        assert!(wire.is_troubled() && wire.look().unwrap(), "it is still down");
-        // Of this the kernel tells the socket nothing.
+        assert!(wire.has_problem() && wire.check().unwrap(), "it is still down");
+        // The kernel does not report this to the socket.
         ip("link del veth0");
-        let error = wire.look().unwrap_err();
+        let error = wire.check().unwrap_err();
         assert!(error.to_string().contains("was deleted"), "{error}");
     }
 
@@ -281,8 +283,8 @@ in_namespace! {
         };
         wire.interface_mut().set_patience(Duration::from_millis(300));
         blink(&wire);
-        assert!(!wire.look().unwrap());
-        // Else the second one would count as the end of an outage that has lasted too long.
+        assert!(!wire.check().unwrap());
+        // Otherwise the second outage would count as part of a single one that lasted too long.
         std::thread::sleep(Duration::from_millis(301));
         blink(&wire);
     }
@@ -294,7 +296,7 @@ in_namespace! {
         ip("link set veth0 down");
         wait_readable(&wire);
         let mut packet = Packet::new(1500);
-        assert!(next(&wire, &mut packet).unwrap().is_none(), "not an error of the wire");
+        assert!(next(&wire, &mut packet).unwrap().is_none(), "this is no error of the wire");
         let to_peer = header(peer.mac(), wire.mac(), IPV4);
         assert!(wire.send(&to_peer, &udp(US, KERNEL, 1, b"lost")).unwrap());
         ip("link set veth0 up");
@@ -332,7 +334,7 @@ in_namespace! {
     }
 }
 
-/// Runs `tc`; whether it succeeded.
+/// Runs `tc`. Returns true if it succeeded.
 fn tc(arguments: &str) -> bool {
     let ran = std::process::Command::new("tc")
         .args(arguments.split_whitespace())
@@ -340,7 +342,7 @@ fn tc(arguments: &str) -> bool {
     ran.is_ok_and(|output| output.status.success())
 }
 
-/// What is of interest in a TCP segment.
+/// Fields of a TCP segment that the tests use.
 struct Segment {
     source_port: u16,
     control: TcpControl,
@@ -348,7 +350,7 @@ struct Segment {
     payload: Vec<u8>,
 }
 
-/// The TCP segment in a frame, with its checksums verified.
+/// Parses the TCP segment in a frame, after verifying its checksums.
 fn segment(frame: &Frame) -> Option<Segment> {
     if frame.kind() != IPV4 {
         return None;

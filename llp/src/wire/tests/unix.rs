@@ -10,7 +10,7 @@ use crate::smol::Packet;
 use crate::wire::unix::UnixWire;
 use crate::wire::{AttachError, HEADER, Received, Wire};
 
-/// A directory of one test, removed with everything in it.
+/// Directory of one test, removed with everything in it.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -80,11 +80,7 @@ fn a_full_queue_says_so_and_takes_frames_again_once_one_was_read() {
     assert!(!one.send(&[0; HEADER], &[7; 1000]).unwrap());
     let mut packet = Packet::new(1500);
     let read = (0..).take_while(|_| next(&other, &mut packet).unwrap().is_some());
-    assert_eq!(
-        read.count(),
-        full,
-        "nothing was lost and nothing was sent twice"
-    );
+    assert_eq!(read.count(), full, "frames were lost or sent twice");
     assert!(one.send(&[0; HEADER], &[7; 1000]).unwrap());
 }
 
@@ -154,9 +150,9 @@ fn a_file_that_has_taken_the_place_of_ours_is_left() {
     let directory = Directory::new();
     let a = directory.path("a");
     let wire = open(&a, &directory.path("b")).unwrap();
-    // Keeps the inode from being used again.
+    // Keeps the inode from being reused.
     std::fs::rename(&a, directory.path("moved")).unwrap();
-    std::fs::write(&a, "somebody else's").unwrap();
+    std::fs::write(&a, "of another program").unwrap();
     drop(wire);
     assert!(a.exists());
 }
