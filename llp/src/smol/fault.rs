@@ -123,7 +123,7 @@ impl FaultInjector {
         let (now, double, earlier) = {
             let mut faults = self.0.lock();
             let due = faults.release();
-            let (now, double) = faults.fate(packet, pool);
+            let (now, double) = faults.decide(packet, pool);
             (now, double, due)
         };
         for packet in now.into_iter().chain(double) {
@@ -156,7 +156,7 @@ impl Faults {
     }
 
     /// Decides the faults of a packet. Returns the packet to pass on, and its duplicate.
-    fn fate(&mut self, mut packet: Packet, pool: &Pool) -> (Option<Packet>, Option<Packet>) {
+    fn decide(&mut self, mut packet: Packet, pool: &Pool) -> (Option<Packet>, Option<Packet>) {
         let FaultSettings {
             loss,
             duplicate,
