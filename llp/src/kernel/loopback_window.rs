@@ -14,9 +14,9 @@
 //! does stop it, and gained less.)
 //!
 //! The bound helps streams, and slows down bytes that go back and forth: a ping-pong of 1 MiB over
-//! MPI takes 192 us instead of 178, and single Reads of 1 MiB take a quarter longer. There the last segments of a message wait for
-//! acknowledgements while the sender has nothing more to do. So the window is checked every
-//! [`INTERVAL`] bytes received:
+//! MPI takes 192 us instead of 178, and single Reads of 1 MiB take a quarter longer. There the last
+//! segments of a message wait for acknowledgements while the sender has nothing more to do. So the
+//! window is checked every [`INTERVAL`] bytes received:
 //! * It is bounded if they arrived within [`STREAM`], and freed if they took longer.
 //! * It is freed at once when this end sends an answer of [`ANSWER`] bytes or more in one call.
 //! * It is freed at once when this end asks for one answer
