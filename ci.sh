@@ -24,6 +24,7 @@ usage: ./ci.sh PART...
        ./ci.sh instructions [--record]
   fmt      formatting
   words    the language of comments and docs: width, first words, phrases to avoid (in the crates that .ci/words.sh lists)
+  book     the HTML site of all pages by mdBook (installs it), in target/book; a broken link fails
   clippy   lints, all targets, warnings are errors
   doc      documentation, warnings are errors
   package  every published crate, built from its package; licences and readme are in it; `all` makes the packages and does not
@@ -287,6 +288,7 @@ part_robustness() {
 . fuzz/parts.sh
 . .ci/targets.sh
 . .ci/words.sh
+. .ci/book.sh
 
 part_tshark() {
     if ! need_package tshark tshark; then
@@ -452,7 +454,7 @@ part_all() {
     need_target $MUSL || true
     need_target $EMBEDDED || true
     need_aarch64 || true
-    begin_beside mutants-smoke sim miri tsan aarch64_sample
+    begin_beside mutants-smoke sim miri tsan aarch64_sample book
     for part in tshark fmt words clippy doc package_files nostd musl demo interop fuzz-smoke build_tests; do
         say "$part"
         start=$SECONDS
@@ -486,7 +488,7 @@ if [ "$1" = interop ] || [ "$1" = sim ] || [ "$1" = bench ] || [ "$1" = aarch64 
 fi
 for part in "$@"; do
     case "$part" in
-        fmt | words | clippy | doc | package | nostd | musl | test | tshark | demo | dropin | miri | tsan | conformance-full | mutants | mutants-smoke | fuzz-smoke | fuzz-coverage | sim | robustness | bench-siw | bench-micro) say "$part"; "part_$part" ;;
+        fmt | words | book | clippy | doc | package | nostd | musl | test | tshark | demo | dropin | miri | tsan | conformance-full | mutants | mutants-smoke | fuzz-smoke | fuzz-coverage | sim | robustness | bench-siw | bench-micro) say "$part"; "part_$part" ;;
         all) part_all ;;
         *) usage; exit 2 ;;
     esac
