@@ -48,6 +48,9 @@ use crate::raw;
 /// Bytes of the window, rounded up to whole segments. It holds two segments of a loopback device
 /// with its default MTU (65,483 bytes each, 65,464 over IPv6), because the kernel acknowledges
 /// every second segment at once. The kernel rounds its offer up to a multiple of the window scale.
+///
+/// `MPI_Put` of 1 MiB reached 8.5 GB/s with two segments, and 7.1 to 7.6 GB/s with three to eight
+/// (Open MPI on the drop-in library, AMD EPYC of Zen 4).
 const WINDOW: u32 = 128_000;
 /// Bytes received between two checks of the window. A bounded window is bounded again, because the
 /// kernel widens it when it enlarges the receive buffer and when larger segments arrive. The calls
