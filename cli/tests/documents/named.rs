@@ -1,0 +1,123 @@
+//! Commands of Cargo and of ci.sh in the pages: CI runs what they name, and it exists.
+
+use crate::pages::{files, root, text};
+
+/// Fails with the reason if a command names a part, package, test or target that is not there.
+pub(crate) fn check(command: &str) -> Result<(), String> {
+    // Variables before a command say how it is built.
+    let command = command.replace("RUSTFLAGS=\"--cfg uwarp_mutants\" ", "");
+    let words: Vec<&str> = command
+        .split_whitespace()
+        .skip_while(|word| word.contains('=') && !word.starts_with('-'))
+        .filter(|word| *word != "+nightly")
+        .collect();
+    match words.as_slice() {
+        ["./ci.sh", parts @ ..] => parts_exist(parts),
+        ["cargo", "example", name, ..] => exists(&format!("examples/src/bin/{name}.rs")),
+        ["cargo", "fuzz", "run" | "tmin" | "cmin", rest @ ..] => {
+            let name = rest
+                .iter()
+                .find(|word| !word.starts_with('-') && !matches!(**word, "none" | "address"));
+            let name = name.ok_or("it names no fuzz target")?;
+            exists(&format!("fuzz/fuzz_targets/{name}.rs"))
+        }
+        ["cargo", "test" | "run" | "build" | "doc", rest @ ..] => cargo(rest),
+        // The line before it builds the program.
+        ["target/release/uwarp-bench", ..] => exists("bench/src/main.rs"),
+        ["cargo", "install", "cargo-fuzz", ..] | ["rustup", "toolchain", "install", "nightly"] => {
+            Ok(())
+        }
+        _ => Err("nothing checks such a command".to_owned()),
+    }
+}
+
+fn parts_exist(parts: &[&str]) -> Result<(), String> {
+    let scripts = [
+        "ci.sh",
+        "fuzz/parts.sh",
+        ".ci/targets.sh",
+        ".ci/words.sh",
+        ".ci/book.sh",
+    ];
+    let scripts: String = scripts.iter().map(|script| text(script)).collect();
+    let (first, rest) = parts.split_first().ok_or("it names no part")?;
+    // These take arguments; the others are all parts.
+    let all = match *first {
+        "interop" | "sim" | "bench" | "aarch64" | "instructions" => &parts[..1],
+        _ => parts,
+    };
+    for part in all {
+        if !scripts.contains(&format!("part_{part}()")) {
+            return Err(format!("ci.sh has no part '{part}'"));
+        }
+    }
+    if *first == "sim" {
+        let options = text("sim/src/main.rs");
+        for option in rest.iter().filter_map(|word| word.strip_prefix("--")) {
+            if !options.contains(&format!("{}:", option.replace('-', "_"))) {
+                return Err(format!("the simulator has no option --{option}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn cargo(words: &[&str]) -> Result<(), String> {
+    let after = |flags: &[&str]| {
+        let at = words.iter().position(|word| flags.contains(word))?;
+        words.get(at + 1).copied()
+    };
+    let Some(package) = after(&["-p", "--package"]) else {
+        return Ok(());
+    };
+    let folder = files()
+        .into_iter()
+        .filter(|file| file.ends_with("Cargo.toml"))
+        .find(|file| text(file).contains(&format!("name = \"{package}\"\n")))
+        .and_then(|file| Some(file.strip_suffix("/Cargo.toml")?.to_owned()))
+        .ok_or_else(|| format!("no package is called {package}"))?;
+    if let Some(test) = after(&["--test"]) {
+        exists(&format!("{folder}/tests/{test}.rs"))
+            .or_else(|_| exists(&format!("{folder}/tests/{test}/main.rs")))?;
+    }
+    if let Some(bin) = after(&["--bin"]) {
+        let listed = text(&format!("{folder}/Cargo.toml")).contains(&format!("name = \"{bin}\""));
+        if !listed {
+            exists(&format!("{folder}/src/bin/{bin}.rs"))?;
+        }
+    }
+    Ok(())
+}
+
+fn exists(path: &str) -> Result<(), String> {
+    match root().join(path).exists() {
+        true => Ok(()),
+        false => Err(format!("{path} does not exist")),
+    }
+}
+
+#[test]
+fn names_that_do_not_exist_are_found() {
+    let good = [
+        "./ci.sh fmt clippy",
+        "./ci.sh sim --seeds 3",
+        "cargo test -p uwarp --test documents",
+        "RUSTFLAGS=--cfg cargo test --workspace",
+        "cargo example rpc server",
+    ];
+    for command in good {
+        assert_eq!(check(command), Ok(()), "{command}");
+    }
+    let bad = [
+        "./ci.sh nonesuch",
+        "./ci.sh sim --nonesuch",
+        "cargo test -p nonesuch",
+        "cargo test -p uwarp --test nonesuch",
+        "cargo +nightly fuzz run nonesuch",
+        "cargo example nonesuch",
+        "nonesuch",
+    ];
+    for command in bad {
+        assert!(check(command).is_err(), "{command}");
+    }
+}
