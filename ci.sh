@@ -23,19 +23,21 @@ usage: ./ci.sh PART...
        ./ci.sh bench whole [--rounds N]
        ./ci.sh instructions [--record]
   fmt      formatting
-  words    the language of comments and docs: width, first words, phrases to avoid (in the crates that .ci/words.sh lists)
+  words    the language of comments and docs: width, first words, phrases to avoid
   book     the HTML site of all pages by mdBook (installs it), in target/book; a broken link fails
   clippy   lints, all targets, warnings are errors
   doc      documentation, warnings are errors
-  package  every published crate, built from its package; licences and readme are in it; `all` makes the packages and does not
-           build them
+  package  every published crate, built from its package with licences and readme; `all` makes the
+           packages and does not build them
   nostd    the protocol cores on a target without an operating system
-  aarch64  the unit tests on aarch64 under QEMU's user emulation, and Debian's programs for it on the drop-in library (installs what
-           it needs when root); `aarch64 whole` runs the integration tests too; `all` has `aarch64 sample`, the unit tests alone
+  aarch64  the unit tests on aarch64 under QEMU's user emulation, and Debian's programs for it on
+           the drop-in library (installs what it needs when root); `aarch64 whole` adds the
+           integration tests; `all` has `aarch64 sample`, the unit tests alone
   musl     the command as one static file, and the unit tests of the transport, with musl
   test     every test of the workspace (the README's command)
-  miri     the protocol cores and registered memory under Miri (installs it on the nightly toolchain)
-  tsan     many connections on many threads under ThreadSanitizer (nightly, the standard library built anew)
+  miri     the protocol cores and registered memory under Miri (installs it on nightly)
+  tsan     many connections on many threads under ThreadSanitizer (nightly, with a standard library
+           built for it)
   tshark   the captures, read by Wireshark's dissectors (installs tshark when root)
   demo     the main job, as the README shows it, and two processes of rping
   conformance-full  uwarp's endpoint against the conformance suite in all sixteen configurations,
@@ -58,8 +60,8 @@ usage: ./ci.sh PART...
            bench-siw, about 25 minutes, or 5 with --rounds 1, which shows no spread
   bench-siw  uwarp beside Linux siw in a virtual machine; a section of the same report; not in `all`
   bench-micro  single steps of the data path, by criterion; not in `all`
-  instructions  instructions of the data path by callgrind, against bench/instructions.txt (installs valgrind when root);
-           --record writes that file; not in `all`
+  instructions  instructions of the data path by callgrind, against bench/instructions.txt
+           (installs valgrind when root); --record writes that file; not in `all`
   dropin   unmodified RDMA programs of the distribution on the drop-in libibverbs and librdmacm
            (installs them when root)
   interop  tests, programs of the distribution and the conformance suite against Linux siw in a
