@@ -1,20 +1,20 @@
-//! The three pcapng blocks a capture of ours consists of: Section Header, Interface Description
-//! and Enhanced Packet (the pcapng specification, draft-ietf-opsawg-pcapng, section 4).
+//! The three pcapng blocks that a capture consists of: Section Header, Interface Description and
+//! Enhanced Packet (draft-ietf-opsawg-pcapng section 4).
 //!
-//! Every function appends one whole block to a buffer, so that the caller can hand a block to the
-//! operating system in one write: a capture that is cut short then ends in at most one torn block.
+//! Every function appends one whole block to a buffer. The caller writes a block in one call, so a
+//! truncated capture ends with at most one incomplete block.
 
 use crate::{Direction, LinkType};
 
-/// Bytes kept of one packet; longer packets are cut, their true length is kept.
+/// Most bytes kept of one packet; a longer packet is cut, but its true length is recorded.
 ///
-/// The largest value that Wireshark accepts. Everything that TCP/IP can carry is shorter.
+/// This is the largest value that Wireshark accepts. Every TCP/IP packet is shorter.
 pub(crate) const SNAP_LEN: usize = 262_144;
 
 const SECTION_HEADER: u32 = 0x0A0D_0D0A;
 const INTERFACE_DESCRIPTION: u32 = 1;
 const ENHANCED_PACKET: u32 = 6;
-/// Tells a reader in which byte order the section was written.
+/// Tells a reader the byte order of the section.
 const BYTE_ORDER_MAGIC: u32 = 0x1A2B_3C4D;
 
 const OPT_END: u16 = 0;
@@ -47,9 +47,9 @@ pub(crate) fn interface(out: &mut Vec<u8>, name: &str, link: LinkType) {
     });
 }
 
-/// What an Enhanced Packet Block says of a packet besides its bytes.
+/// Metadata of a packet in an Enhanced Packet Block.
 pub(crate) struct PacketInfo<'a> {
-    /// Index of the interface in the order of the Interface Description Blocks.
+    /// Index of the interface, in the order of the Interface Description Blocks.
     pub(crate) interface: u32,
     /// Nanoseconds since 1970-01-01 00:00 UTC.
     pub(crate) nanoseconds: u64,
@@ -57,7 +57,7 @@ pub(crate) struct PacketInfo<'a> {
     pub(crate) comment: Option<&'a str>,
 }
 
-/// Appends an Enhanced Packet Block; the packet is the concatenation of `parts`.
+/// Appends an Enhanced Packet Block. The packet is the concatenation of `parts`.
 pub(crate) fn packet(out: &mut Vec<u8>, info: &PacketInfo<'_>, parts: &[&[u8]]) {
     let original: usize = parts.iter().map(|part| part.len()).sum();
     let captured = original.min(SNAP_LEN);
@@ -87,7 +87,7 @@ pub(crate) fn packet(out: &mut Vec<u8>, info: &PacketInfo<'_>, parts: &[&[u8]]) 
     });
 }
 
-/// Frames `body` with block type and total length, the length standing before and after it.
+/// Appends a block: its type, its total length, `body`, and the length again.
 fn block(out: &mut Vec<u8>, kind: u32, body: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     put32(out, kind);
@@ -100,7 +100,7 @@ fn block(out: &mut Vec<u8>, kind: u32, body: impl FnOnce(&mut Vec<u8>)) {
     }
 }
 
-/// An option's value is at most 65535 bytes; a longer text is cut.
+/// Appends an option. A value longer than 65535 bytes is cut.
 fn option(out: &mut Vec<u8>, code: u16, value: &[u8]) {
     let value = value.get(..usize::from(u16::MAX)).unwrap_or(value);
     out.extend_from_slice(&code.to_le_bytes());

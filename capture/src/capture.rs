@@ -1,4 +1,4 @@
-//! The capture file: one per process, shared by every device and connection.
+//! The capture file, shared by every device and connection of the process.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::block::{self, PacketInfo};
 use crate::live::LiveFlows;
 
-/// What the bytes of an interface's packets start with.
+/// Protocol of the first header in the packets of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LinkType {
     /// An IPv4 or IPv6 header (LINKTYPE_RAW, 101).
@@ -19,7 +19,7 @@ pub enum LinkType {
 }
 
 impl LinkType {
-    /// The number registered for it at tcpdump.org.
+    /// The number registered at tcpdump.org.
     pub const fn code(self) -> u16 {
         match self {
             Self::RawIp => 101,
@@ -28,14 +28,14 @@ impl LinkType {
     }
 }
 
-/// Which way a packet went, seen from this process; kept in the file as `epb_flags`.
+/// Direction of a packet, seen from this process; `epb_flags` in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Direction {
-    /// It came in.
+    /// Received.
     Inbound,
-    /// It went out.
+    /// Sent.
     Outbound,
-    /// Not known, or neither.
+    /// Unknown, or neither.
     #[default]
     Unknown,
 }
@@ -58,15 +58,14 @@ impl Direction {
     }
 }
 
-/// A pcapng file, or pipe, that is being written. Clones share it; any thread may use it.
+/// A pcapng file or pipe that is being written. Clones share it, and any thread may use it.
 ///
-/// * Every packet is handed to the operating system, whole and in one write, before the call that
-///   records it returns. Nothing waits in a buffer of this process: after Ctrl-C or a kill the
-///   file is readable up to the last whole packet.
-/// * A write that fails (disk full, the reader of the pipe gone) ends the capture, not the traffic:
-///   from then on packets are dropped at the cost of one atomic load, and [`Capture::error`] tells
-///   what happened.
-/// * A pipe whose reader is slow slows the writer down, as any blocking write does.
+/// * Every packet is passed to the operating system in a single write before the recording call
+///   returns. Nothing waits in a buffer of this process: after Ctrl-C or a kill, the file is
+///   readable up to the last whole packet.
+/// * A failed write (disk full, reader of the pipe gone) ends the capture, not the traffic. Later
+///   packets are dropped at the cost of one atomic load, and [`Capture::error`] returns the reason.
+/// * A slow reader of a pipe slows the writer down, as with any blocking write.
 #[derive(Clone)]
 pub struct Capture {
     shared: Arc<Shared>,
@@ -74,7 +73,7 @@ pub struct Capture {
 
 struct Shared {
     sink: Mutex<Sink>,
-    /// Set once, by the first write that failed.
+    /// Set once, by the first failed write.
     error: OnceLock<String>,
     live: LiveFlows,
 }
@@ -83,18 +82,18 @@ struct Sink {
     writer: Box<dyn Write + Send>,
     /// Interface Description Blocks written so far.
     interfaces: u32,
-    /// The block under construction; kept for its capacity.
+    /// Block that is being built; kept for its capacity.
     block: Vec<u8>,
 }
 
 impl Capture {
-    /// Creates the file at `path`, replacing one that is there, and writes the file header.
+    /// Creates the file at `path`, or replaces it, and writes the file header.
     ///
-    /// `-` means standard output, so that `| tshark -i -` or `| wireshark -k -i -` can follow. A
-    /// named pipe works too; opening it waits for its reader.
+    /// `-` means standard output, for use with `| tshark -i -` or `| wireshark -k -i -`. With a
+    /// named pipe, the call waits until a reader opens it.
     ///
     /// # Errors
-    /// As of [`File::create`] and of the first write.
+    /// Errors of [`File::create`] and of the first write.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
         if path == Path::new("-") {
@@ -103,10 +102,10 @@ impl Capture {
         Self::to_writer(Box::new(File::create(path)?))
     }
 
-    /// Writes the capture to `writer`, which is flushed after every packet.
+    /// Writes the capture to `writer` and flushes it after every packet.
     ///
     /// # Errors
-    /// As of the first write.
+    /// Errors of the first write.
     pub fn to_writer(writer: Box<dyn Write + Send>) -> io::Result<Self> {
         let mut sink = Sink {
             writer,
@@ -128,9 +127,9 @@ impl Capture {
         })
     }
 
-    /// Adds an interface to the capture. `name` is what Wireshark shows as interface name.
+    /// Adds an interface to the capture. Wireshark shows `name` as the interface name.
     ///
-    /// Never fails: when the capture has ended by an error the interface swallows its packets.
+    /// Never fails: after a write error, the interface drops its packets.
     pub fn interface(&self, name: &str, link: LinkType) -> Interface {
         let mut index = 0;
         self.write(|sink| {
@@ -145,7 +144,7 @@ impl Capture {
         }
     }
 
-    /// The first write error in words, if one ended the capture.
+    /// Text of the write error that ended the capture, if there was one.
     pub fn error(&self) -> Option<String> {
         self.shared.error.get().cloned()
     }
@@ -154,7 +153,7 @@ impl Capture {
         &self.shared.live
     }
 
-    /// Builds one block under the lock and writes it; does nothing after an error.
+    /// Builds one block under the lock and writes it. Does nothing after an error.
     fn write(&self, build: impl FnOnce(&mut Sink)) {
         if self.shared.error.get().is_some() {
             return;
@@ -164,16 +163,16 @@ impl Capture {
             .sink
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        // Another thread may have met the error while this one waited. A block after a torn one
-        // would make the file unreadable.
+        // Another thread may have hit the error while this one waited. A block after an incomplete
+        // one would make the file unreadable.
         if self.shared.error.get().is_some() {
             return;
         }
         sink.block.clear();
         build(&mut sink);
         if let Err(error) = sink.write_block() {
-            let text = format!("the capture ended early, writing a packet failed: {error}");
-            // Under the lock only one thread gets here.
+            let text = format!("the capture ended early because writing a packet failed: {error}");
+            // Only the thread that holds the lock gets here.
             let _ = self.shared.error.set(text);
         }
     }
@@ -194,7 +193,7 @@ impl std::fmt::Debug for Capture {
     }
 }
 
-/// One interface of a [`Capture`]. Clones share it; any thread may use it.
+/// One interface of a [`Capture`]. Clones share it, and any thread may use it.
 #[derive(Debug, Clone)]
 pub struct Interface {
     capture: Capture,
@@ -203,29 +202,29 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// Records one packet, the concatenation of `parts`, with the time of this call.
+    /// Records one packet, the concatenation of `parts`, with the current time.
     pub fn packet(&self, direction: Direction, parts: &[&[u8]]) {
         self.record(direction, None, parts);
     }
 
-    /// As [`Interface::packet`], with a comment that Wireshark shows beside the packet.
+    /// Like [`Interface::packet`], with a comment that Wireshark shows with the packet.
     pub fn packet_with_comment(&self, direction: Direction, comment: &str, parts: &[&[u8]]) {
         self.record(direction, Some(comment), parts);
     }
 
-    /// What packets of this interface start with.
+    /// Protocol of the first header in the packets of this interface.
     pub fn link(&self) -> LinkType {
         self.link
     }
 
-    /// The capture it belongs to.
+    /// The capture that this interface belongs to.
     pub fn capture(&self) -> &Capture {
         &self.capture
     }
 
     fn record(&self, direction: Direction, comment: Option<&str>, parts: &[&[u8]]) {
         self.capture.write(|sink| {
-            // Read under the lock, so that times in the file do not run backwards.
+            // The clock is read under the lock, so that times in the file never run backwards.
             let info = PacketInfo {
                 interface: self.index,
                 nanoseconds: now(),
@@ -237,7 +236,8 @@ impl Interface {
     }
 }
 
-/// Nanoseconds since 1970; zero for a clock before that, the last value past the year 2554.
+/// Nanoseconds since 1970. A clock before 1970 gives zero, one past the year 2554 the largest
+/// value.
 fn now() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -251,7 +251,7 @@ fn stdout() -> io::Result<File> {
     Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?))
 }
 
-/// Standard output; `to_writer` flushes after every packet.
+/// Standard output. `to_writer` flushes it after every packet.
 #[cfg(not(unix))]
 fn stdout() -> io::Result<io::Stdout> {
     Ok(io::stdout())

@@ -1,4 +1,4 @@
-//! Packets made up for one TCP connection that the kernel runs.
+//! Synthesized packets for a TCP connection of the kernel.
 
 use std::net::SocketAddr;
 
@@ -6,53 +6,53 @@ use crate::headers::{Kind, MAX_SEGMENT, Numbers, SegmentWriter};
 use crate::segmenter::{Segmenter, Side};
 use crate::{Direction, Interface};
 
-/// Bytes one side may have sent without an acknowledgement before one is made up. Well below the
-/// window, so that no tool reports a full one.
+/// Bytes that one side may send before an acknowledgement is synthesized. Far below the window, so
+/// that no tool reports a full window.
 const ACK_AFTER: u32 = 64 * 1024;
-/// The smallest MSS that is honoured: the beginning of an MPA Request or Reply fits.
+/// Smallest MSS: the header of an MPA Request or Reply fits.
 const MIN_SEGMENT: usize = 20;
 
-/// One TCP connection of the kernel, recorded with made-up IPv4 or IPv6 and TCP headers.
+/// One TCP connection of the kernel, recorded with synthesized IPv4 or IPv6 and TCP headers.
 ///
-/// The owner of the socket reports what it does; `Flow` turns that into the packets a wire could
-/// have carried: handshake, data, acknowledgements, FINs and resets, with right lengths,
-/// checksums, sequence numbers and windows. What the kernel really sent (its segmentation,
-/// retransmissions, timing of acknowledgements) is not known here and not shown.
+/// The owner of the socket reports its calls, and `Flow` turns them into plausible packets:
+/// handshake, data, acknowledgements, FINs and resets, with correct lengths, checksums, sequence
+/// numbers and windows. The real packets of the kernel (its segmentation, retransmissions and
+/// timing of acknowledgements) are unknown here and not shown.
 ///
-/// Segments are cut so that Wireshark can dissect MPA; see the crate documentation. For that some
+/// Segments are cut so that Wireshark can dissect MPA (see the crate documentation). For that, some
 /// bytes wait until more come: the first 19 of an MPA Request or Reply, the first 7 of an FPDU, and
-/// with Markers an FPDU that is not whole. A FIN, a reset and dropping the `Flow` record what
-/// waits; nothing else is ever held back.
+/// with Markers an incomplete FPDU. A FIN, a reset and dropping the `Flow` record the waiting
+/// bytes. Nothing else is ever held back.
 ///
 /// A connection with both ends in this process and in one capture is recorded once, by the end
-/// whose `Flow` was made first.
+/// whose `Flow` was created first.
 #[derive(Debug)]
 pub struct Flow {
     interface: Interface,
     addresses: (SocketAddr, SocketAddr),
     mss: usize,
-    /// `false`: the other end records this connection.
+    /// False if the other end records this connection.
     recorded: bool,
     segmenter: Segmenter,
     local: End,
     peer: End,
 }
 
-/// What one end has sent so far.
+/// Send state of one end.
 #[derive(Debug)]
 struct End {
     writer: SegmentWriter,
     /// Sequence number of the next byte.
     next: u32,
-    /// How far the other end has acknowledged.
+    /// Acknowledgement number that the other end sent last.
     acknowledged: u32,
     /// A FIN or a reset ended this direction.
     closed: bool,
 }
 
 impl Flow {
-    /// Begins to record the connection between `local` and `peer` on `interface`. `mss` is the
-    /// largest segment in bytes, taken as 20 to 65495; [`Flow::opened`] announces it in the SYNs.
+    /// Starts recording the connection between `local` and `peer` on `interface`. `mss`: largest
+    /// segment in bytes, clamped to 20..=65495; [`Flow::opened`] announces it in the SYNs.
     pub fn new(interface: Interface, local: SocketAddr, peer: SocketAddr, mss: usize) -> Self {
         let number = interface.capture().live().enter(local, peer);
         let seed = number.unwrap_or(0);
@@ -67,8 +67,8 @@ impl Flow {
         }
     }
 
-    /// The connection is established: records SYN, SYN+ACK and ACK. `we_connected` tells whether
-    /// the SYN was ours.
+    /// Reports that the connection is established: records SYN, SYN+ACK and ACK. `we_connected`:
+    /// this side sent the SYN.
     pub fn opened(&mut self, we_connected: bool) {
         let side = if we_connected {
             Side::Local
@@ -81,32 +81,32 @@ impl Flow {
         self.write(side, Kind::Data { push: false }, &[]);
     }
 
-    /// The kernel took `octets` from us to send.
+    /// Reports `octets` that the kernel accepted for sending.
     pub fn sent(&mut self, octets: &[u8]) {
         self.data(Side::Local, octets);
     }
 
-    /// The kernel gave us `octets` that the peer had sent.
+    /// Reports `octets` of the peer that the kernel delivered.
     pub fn received(&mut self, octets: &[u8]) {
         self.data(Side::Peer, octets);
     }
 
-    /// We shut our direction down.
+    /// Reports that this side shut down its direction.
     pub fn local_fin(&mut self) {
         self.close(Side::Local, Kind::Fin);
     }
 
-    /// The peer has shut its direction down.
+    /// Reports that the peer shut down its direction.
     pub fn peer_fin(&mut self) {
         self.close(Side::Peer, Kind::Fin);
     }
 
-    /// We reset the connection.
+    /// Reports that this side reset the connection.
     pub fn local_reset(&mut self) {
         self.close(Side::Local, Kind::Reset);
     }
 
-    /// The peer has reset the connection.
+    /// Reports that the peer reset the connection.
     pub fn peer_reset(&mut self) {
         self.close(Side::Peer, Kind::Reset);
     }
@@ -139,7 +139,7 @@ impl Flow {
         }
     }
 
-    /// Records what the segmenter holds back of one direction.
+    /// Records the bytes of one direction that the segmenter holds back.
     fn flush(&mut self, side: Side) {
         let mut segmenter = std::mem::take(&mut self.segmenter);
         segmenter.flush(side, &mut |segment| self.segment(side, segment));
@@ -155,7 +155,7 @@ impl Flow {
         }
     }
 
-    /// The other end acknowledges all that `side` has sent.
+    /// Records that the other end acknowledges all bytes sent by `side`.
     fn acknowledge(&mut self, side: Side) {
         self.write(side.other(), Kind::Data { push: false }, &[]);
     }
@@ -212,10 +212,11 @@ impl End {
     }
 }
 
-/// The same for the same addresses and number of the connection in the capture (FNV-1a).
+/// Initial sequence number: an FNV-1a hash of the addresses and of the number of the connection in
+/// the capture.
 ///
-/// Below 2^24: Wireshark 4.0 loses the Markers of a stream whose sequence numbers wrap, so that is
-/// put off to the last bytes of the first 4 GiB.
+/// It is below 2^24, because Wireshark 4.0 loses the Markers of a stream whose sequence numbers
+/// wrap. They now wrap only shortly before the end of the first 4 GiB.
 fn initial_sequence_number(from: SocketAddr, to: SocketAddr, seed: u32) -> u32 {
     let mut hash: u32 = 0x811C_9DC5;
     let mut mix = |octet: u8| hash = (hash ^ u32::from(octet)).wrapping_mul(0x0100_0193);

@@ -1,32 +1,33 @@
-//! Length chaining: where the FPDUs of one direction begin and end (RFC 5044 section 4).
+//! Length chaining: finds where the FPDUs of one direction begin and end (RFC 5044 section 4).
 //!
-//! Knows lengths and the place of Markers, and nothing else; it checks no CRC. It serves to cut
-//! made-up segments, not to validate.
+//! It knows only lengths and the positions of Markers, and checks no CRC. Its purpose is to cut
+//! synthesized segments, not to validate.
 
-/// A Marker stands at every multiple of this, counted from the first byte of Full Operation.
+/// Stream offsets that are multiples of this hold a Marker, counted from the first byte of Full
+/// Operation.
 pub(crate) const MARKER_INTERVAL: u64 = 512;
 pub(crate) const MARKER_LEN: usize = 4;
 /// Bytes of FPDU between two Markers.
 const BETWEEN_MARKERS: usize = MARKER_INTERVAL as usize - MARKER_LEN;
-/// The longest ULPDU (RFC 5044 section 4).
+/// Longest ULPDU, in bytes (RFC 5044 section 4).
 const MAX_ULPDU: usize = 64_768;
 
-/// Bytes that have to be there before the length of an FPDU is read: its first Marker, if it
-/// starts with one, and ULPDU_Length; and what Wireshark wants to see of an FPDU in its first
-/// segment. No FPDU is shorter.
+/// Bytes that must be present before the length of an FPDU can be read: a leading Marker, if any,
+/// and ULPDU_Length. Wireshark also needs this many bytes of an FPDU in its first segment. No FPDU
+/// is shorter.
 pub(crate) const HEAD_LEN: usize = 8;
 
-/// The bytes at the beginning of an FPDU cannot be one.
+/// The bytes where an FPDU should begin cannot be one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LostTrack;
 
-/// Follows the FPDUs of one direction from the first byte of Full Operation on.
+/// Follows the FPDUs of one direction from the first byte of Full Operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Chain {
     markers: bool,
-    /// Stream offset of the next byte to be passed to [`Chain::advance`].
+    /// Stream offset of the next byte to pass to [`Chain::advance`].
     position: u64,
-    /// Bytes from there to the end of the FPDU under way; 0: a new one begins.
+    /// Bytes from `position` to the end of the current FPDU; 0 if a new one begins there.
     left: usize,
 }
 
@@ -43,13 +44,13 @@ impl Chain {
         self.markers
     }
 
-    /// Bytes still missing of the FPDU under way.
+    /// Bytes still missing from the current FPDU.
     pub(crate) fn left(&self) -> usize {
         self.left
     }
 
-    /// Length on the wire, Markers included, of the FPDU that begins with `head`, `ahead` bytes
-    /// after the current position. `None` when `head` has less than [`HEAD_LEN`] bytes.
+    /// Length on the wire, with Markers, of the FPDU that begins with `head`, `ahead` bytes after
+    /// the current position. `None` if `head` is shorter than [`HEAD_LEN`].
     pub(crate) fn fpdu_len(&self, ahead: usize, head: &[u8]) -> Option<Result<usize, LostTrack>> {
         let head = head.first_chunk::<HEAD_LEN>()?;
         let to_marker = if self.markers {
@@ -79,15 +80,16 @@ impl Chain {
         self.left = len;
     }
 
-    /// Goes on by `len` bytes, at most to the end of the FPDU under way.
+    /// Moves forward by `len` bytes, at most to the end of the current FPDU.
     pub(crate) fn advance(&mut self, len: usize) {
         self.position += len as u64;
         self.left = self.left.saturating_sub(len);
     }
 }
 
-/// Markers that an FPDU of `octets` (without Markers) takes when the first would stand before its
-/// byte number `first`. A Marker due right after the last byte belongs to the next FPDU.
+/// Number of Markers inside an FPDU of `octets` bytes (without Markers). `first`: offset in the
+/// FPDU at which the first Marker is due. A Marker due right after the last byte belongs to the
+/// next FPDU.
 pub(crate) fn markers_within(first: usize, octets: usize) -> usize {
     if octets > first {
         (octets - first).div_ceil(BETWEEN_MARKERS)
@@ -100,7 +102,7 @@ pub(crate) fn markers_within(first: usize, octets: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// Walks the FPDU four bytes at a time, as RFC 5044 draws it.
+    /// Computes the length by walking over the FPDU in steps of four bytes, as RFC 5044 draws it.
     fn walked(position: u64, ulpdu: usize) -> usize {
         let mut words = (2 + ulpdu).div_ceil(4) + 1;
         let mut at = position;
@@ -132,8 +134,8 @@ mod tests {
 
     #[test]
     fn the_fpdus_of_rfc_5044_figures_5_and_6_have_their_length() {
-        // Both carry 42 bytes of ULPDU and one Marker: before the FPDU in Figure 5, behind its
-        // first 20 bytes in Figure 6.
+        // Both carry 42 bytes of ULPDU and one Marker. In Figure 5 it stands before the FPDU, in
+        // Figure 6 after the first 20 bytes.
         let mut chain = Chain::new(true);
         let figure5 = [0, 0, 0, 0, 0, 0x2a, 0x41, 0x43];
         assert_eq!(chain.fpdu_len(0, &figure5), Some(Ok(52)));

@@ -1,4 +1,4 @@
-//! IP and TCP headers for connections whose real ones the kernel keeps to itself.
+//! Synthesized IP and TCP headers for kernel connections, whose real headers are not visible.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -9,20 +9,20 @@ use etherparse::{
 
 use crate::{Direction, Interface, LinkType};
 
-/// Bytes of data that fit into one IPv4 packet behind 20 bytes of IP and 20 of TCP header. IPv6
-/// would take 20 more.
+/// Most bytes of data in one IPv4 packet, with 20 bytes of IP header and 20 of TCP header. IPv6
+/// could carry 20 more.
 pub(crate) const MAX_SEGMENT: usize = 65_535 - 40;
 
-/// The window every made-up segment advertises, in units of 2^`WINDOW_SHIFT` bytes.
+/// Window that every synthesized segment advertises, in units of 2^`WINDOW_SHIFT` bytes.
 const WINDOW: u16 = u16::MAX;
-/// Window scaling as both SYNs announce it: 8 MiB minus 128 bytes.
+/// Window scale option of both SYNs. The window becomes 8 MiB minus 128 bytes.
 const WINDOW_SHIFT: u8 = 7;
 const TTL: u8 = 64;
 
-/// Which flags a segment carries besides ACK.
+/// Kind of a segment; decides its flags besides ACK.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// SYN with the MSS option; without ACK when nothing is there to acknowledge.
+    /// SYN with the MSS option, without ACK if there is nothing to acknowledge yet.
     Syn {
         mss: u16,
         ack: bool,
@@ -34,21 +34,21 @@ pub(crate) enum Kind {
     Reset,
 }
 
-/// A segment's place in the stream.
+/// Sequence numbers of a segment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Numbers {
     pub(crate) seq: u32,
     pub(crate) ack: u32,
 }
 
-/// Two addresses of one IP version.
+/// Source and destination address, in one IP version.
 #[derive(Debug, Clone, Copy)]
 enum Addresses {
     V4(Ipv4Addr, Ipv4Addr),
     V6(Ipv6Addr, Ipv6Addr),
 }
 
-/// Writes segments of one direction of a connection.
+/// Writes the segments of one direction of a connection.
 #[derive(Debug)]
 pub(crate) struct SegmentWriter {
     addresses: Addresses,
@@ -69,7 +69,7 @@ impl SegmentWriter {
         }
     }
 
-    /// Records one segment. `payload` has at most [`MAX_SEGMENT`] bytes; a longer one is dropped.
+    /// Records one segment. A `payload` longer than [`MAX_SEGMENT`] is dropped.
     pub(crate) fn write(
         &self,
         interface: &Interface,
@@ -129,7 +129,7 @@ impl SegmentWriter {
                     TcpOptionElement::Noop,
                     TcpOptionElement::WindowScale(WINDOW_SHIFT),
                 ];
-                // Eight bytes of options: always fits.
+                // Eight bytes of options always fit.
                 let _ = tcp.set_options(&options);
             }
             Kind::Data { push } => tcp.psh = push,
@@ -142,8 +142,8 @@ impl SegmentWriter {
         tcp
     }
 
-    /// Puts an Ethernet header in front where the interface wants one: locally administered
-    /// addresses, ending in 1 for this side and 2 for the peer.
+    /// Records the packet. On an Ethernet interface it adds a header with locally administered
+    /// addresses that end in 1 for this side and in 2 for the peer.
     fn record(&self, interface: &Interface, ether_type: EtherType, [ip, tcp, data]: [&[u8]; 3]) {
         match interface.link() {
             LinkType::RawIp => interface.packet(self.direction, &[ip, tcp, data]),

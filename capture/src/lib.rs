@@ -1,15 +1,14 @@
-//! pcapng captures for uwarp: a writer that devices and connections share, packets made up for
-//! connections whose real ones the kernel keeps to itself, and a reader.
+//! Reads, writes and decodes pcapng captures of iWARP traffic.
 //!
-//! * [`Capture`] writes one pcapng file or pipe: several interfaces, nanosecond time stamps,
-//!   directions, comments. Every packet is with the operating system when the call returns; a write
-//!   error ends the capture and never the traffic.
-//! * [`Flow`] makes up the IP and TCP headers of one kernel connection from what its owner sends and
-//!   receives.
+//! * [`Capture`] writes one pcapng file or pipe with several interfaces, nanosecond time stamps,
+//!   directions and comments. Devices and connections share it. Every packet has reached the
+//!   operating system when the call returns. A write error ends the capture, never the traffic.
+//! * [`Flow`] synthesizes the IP and TCP headers of a kernel connection from the bytes that its
+//!   owner sends and receives, because the kernel does not expose the real packets.
 //! * [`Reader`] iterates over the packets of pcapng and pcap files; [`Packet::tcp`] finds the TCP
 //!   segment in a packet.
-//! * [`decode`] (feature `decode`, on by default) turns packets into MPA frames and RDMA Messages, and tells what breaks the
-//!   RFCs.
+//! * [`decode`] (feature `decode`, on by default) turns packets into MPA frames and RDMA Messages,
+//!   and reports violations of the RFCs.
 //!
 //! ```
 //! use uwarp_capture::{Capture, Flow, LinkType, Reader};
@@ -25,33 +24,35 @@
 //! for packet in Reader::open(&path)? {
 //!     let packet = packet?;
 //!     if let Some(segment) = packet.tcp() {
-//!         println!("{} -> {}: {} octets", segment.source, segment.destination, segment.payload.len());
+//!         let len = segment.payload.len();
+//!         println!("{} -> {}: {len} bytes", segment.source, segment.destination);
 //!     }
 //! }
 //! # std::fs::remove_file(&path)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # Looking at a capture with Wireshark
+//! # Opening a capture in Wireshark
 //! ```text
 //! tshark -o tcp.try_heuristic_first:TRUE --disable-protocol rpcordma -r FILE.pcapng
 //! ```
-//! The first option matters when a port belongs to another protocol in Wireshark's table; without
-//! the second one Sends with short payloads are taken for malformed RPC-over-RDMA.
+//! The first option matters when a port belongs to another protocol in Wireshark's table. Without
+//! the second one, Wireshark takes Sends with short payloads for malformed RPC-over-RDMA.
 //!
-//! Wireshark's MPA dissector asks for some alignment of segments, and a [`Flow`] gives it that: an
-//! MPA Request or Reply ends its segment, an FPDU that does not fit behind others begins one, and
-//! with Markers every FPDU is one, even above the MSS (as captures of a host with segmentation
-//! offload show it). Then 4.0 dissects, in full and with a checked CRC, revisions 1 and 2 and FPDUs
-//! of any length, whatever pieces the bytes came in. What it cannot do, however the segments are
-//! cut:
-//! * Markers that only one side asked for: the direction without Markers is read as if it had
-//!   them, and its FPDUs are lost. The direction with Markers is dissected.
-//! * An FPDU with a Marker inside that ends right where the next Marker is due: it is counted four
-//!   bytes too long and passed over, and the next one shows a wrong CRC.
-//! * Payload behind the second Marker of an FPDU is shown shifted (headers and the CRC are right).
-//! * Markers behind the first 4 GiB of a direction, where sequence numbers wrap (by its source).
-//! * It warns of every revision 2 Request, and does not show IRD, ORD and the RTR bits in words.
+//! Wireshark's MPA dissector expects a certain alignment of segments, and a [`Flow`] provides it.
+//! An MPA Request or Reply ends its segment. An FPDU that does not fit after others begins a new
+//! segment. With Markers, every FPDU has its own segment, even above the MSS (as in captures of a
+//! host with segmentation offload). Wireshark 4.0 then dissects revisions 1 and 2 and FPDUs of any
+//! length completely, with checked CRCs, whatever pieces the bytes came in. These limits of
+//! Wireshark remain, however the segments are cut:
+//! * Markers that only one side asked for: Wireshark assumes Markers in both directions. It
+//!   dissects the direction with Markers and loses the FPDUs of the other.
+//! * An FPDU that contains a Marker and ends exactly where the next one is due: Wireshark counts it
+//!   four bytes too long and skips it. The next FPDU shows a wrong CRC.
+//! * Payload after the second Marker of an FPDU is shown shifted. Headers and CRC are right.
+//! * Markers after the first 4 GiB of a direction, where sequence numbers wrap (according to its
+//!   source).
+//! * It warns about every revision 2 Request, and does not name IRD, ORD and the RTR bits.
 
 mod block;
 mod capture;

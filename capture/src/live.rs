@@ -1,11 +1,12 @@
-//! Which connections are being recorded: so that one with both ends in this process is recorded
-//! once, and so that connections which reuse a pair of addresses differ in their sequence numbers.
+//! Registry of the connections that are being recorded. It prevents a connection with both ends in
+//! this process from being recorded twice, and gives connections that reuse a pair of addresses
+//! different sequence numbers.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 
-/// (local address, peer address) of every [`crate::Flow`] that records into a capture.
+/// Local and peer address of every [`crate::Flow`] that records into a capture.
 #[derive(Default)]
 pub(crate) struct LiveFlows {
     state: Mutex<State>,
@@ -18,8 +19,8 @@ struct State {
 }
 
 impl LiveFlows {
-    /// Enters a connection and gives its number in this capture, counted from 0; `None` when it is
-    /// recorded already, by its other end or by a second `Flow` for the same end.
+    /// Registers a connection and returns its number in this capture, counted from 0. `None` if it
+    /// is already being recorded, by its other end or by a second `Flow` for the same end.
     pub(crate) fn enter(&self, local: SocketAddr, peer: SocketAddr) -> Option<u32> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.recorded.contains(&(peer, local)) || !state.recorded.insert((local, peer)) {

@@ -1,4 +1,5 @@
-//! Reads captures: pcapng and the older pcap, in either byte order, with time stamps of any unit.
+//! Reads captures in the pcapng and pcap formats, in either byte order, with time stamps of any
+//! unit.
 
 use std::fs::File;
 use std::io::{self, Cursor, Read};
@@ -14,30 +15,30 @@ use thiserror::Error;
 
 use crate::Direction;
 
-/// Where the buffer for blocks starts, and where a block is called damaged rather than large. Small under a fuzzer,
-/// which else spends its time on clearing memory.
+/// Initial size of the buffer for blocks, and the size above which a block counts as damaged. Small
+/// under a fuzzer, which would otherwise spend its time clearing memory.
 const BUFFER: usize = if cfg!(fuzzing) { 16 * 1024 } else { 512 * 1024 };
 const MAX_BUFFER: usize = BUFFER << if cfg!(fuzzing) { 3 } else { 7 };
 
-/// Bytes of a block without content: its type, and its length twice.
+/// Length of a block without content: its type, and its length twice.
 const MIN_BLOCK: u32 = 12;
 
 const SECTION_HEADER_MAGIC: [u8; 4] = [0x0A, 0x0D, 0x0D, 0x0A];
 const EPB_FLAGS: OptionCode = OptionCode(2);
 
-/// Why a capture cannot be read (on).
+/// Reason why a capture cannot be read any further.
 #[derive(Debug, Error)]
 pub enum ReadError {
-    /// The file does not begin as a pcapng or pcap file does.
+    /// The file does not begin like a pcapng or pcap file.
     #[error("this is neither a pcapng nor a pcap file: it does not begin with their file header")]
     NotACapture,
-    /// What stands at `offset` is not a block of the file's format; nothing behind it can be found.
+    /// The bytes at `offset` are not a block of the file's format. No later block can be found.
     #[error("the capture is damaged: there is no readable block at byte {offset}")]
     Damaged {
         /// Bytes from the beginning of the file.
         offset: u64,
     },
-    /// The operating system could not open or read it.
+    /// The operating system could not open or read the file.
     #[error("the capture cannot be read: {0}")]
     Io(#[from] io::Error),
 }
@@ -46,30 +47,30 @@ pub enum ReadError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Packet {
-    /// Since 1970-01-01 00:00 UTC; zero when the file does not tell.
+    /// Time since 1970-01-01 00:00 UTC; zero if the file has no time stamp.
     pub timestamp: Duration,
-    /// Index of its interface in the file's current section; 0 in a pcap file.
+    /// Index of the interface in the current section of the file; 0 in a pcap file.
     pub interface: u32,
-    /// The interface's link type, as registered at tcpdump.org: 1 Ethernet, 101 raw IP.
+    /// Link type of the interface, as registered at tcpdump.org: 1 is Ethernet, 101 raw IP.
     pub link: u16,
-    /// Which way it went, if the file tells.
+    /// Direction of the packet, if the file records it.
     pub direction: Direction,
-    /// Its length on the wire; more than `data` holds when it was cut.
+    /// Length on the wire; more than `data` holds if the packet was cut.
     pub original_len: usize,
-    /// The comments on it.
+    /// Comments on the packet.
     pub comments: Vec<String>,
-    /// Its bytes, from the link layer's header on.
+    /// Bytes of the packet, from the link-layer header on.
     pub data: Vec<u8>,
 }
 
-/// What a file says of an interface.
+/// Description of an interface in the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InterfaceInfo {
-    /// Its name, if one is given.
+    /// Name, if the file gives one.
     pub name: Option<String>,
-    /// Its link type, as registered at tcpdump.org.
+    /// Link type, as registered at tcpdump.org.
     pub link: u16,
-    /// Time stamp units in a second.
+    /// Time stamp units per second.
     units: u64,
     /// Seconds to add to every time stamp.
     offset: i64,
@@ -77,12 +78,13 @@ pub struct InterfaceInfo {
 
 /// Iterates over the packets of a capture.
 ///
-/// A capture that was cut off in the middle of a packet ends at the last whole one, and
-/// [`Reader::cut_off`] tells so. After an error the iteration ends.
+/// A capture that was cut off in the middle of a packet ends at the last whole packet, and
+/// [`Reader::cut_off`] then returns true. The iteration ends after an error.
 pub struct Reader {
     blocks: Box<dyn PcapReaderIterator + Send>,
     interfaces: Vec<InterfaceInfo>,
-    /// How the current section writes the length of a block; `None` in a file without sections.
+    /// Decodes the length of a block in the byte order of the section. `None` in a pcap file, which
+    /// has no sections.
     order: Option<fn([u8; 4]) -> u32>,
     /// Size of the parser's buffer.
     room: usize,
@@ -90,10 +92,10 @@ pub struct Reader {
     ended: bool,
 }
 
-/// What one block of the file meant.
+/// Result of reading one block.
 enum Step {
     Packet(Packet),
-    /// Another block; go on.
+    /// A block that is no packet; reading continues.
     Other,
     End,
     CutOff,
@@ -107,7 +109,7 @@ impl Reader {
     /// Opens the capture at `path`.
     ///
     /// # Errors
-    /// When the file cannot be opened or read, or is no capture.
+    /// If the file cannot be opened or read, or is not a capture.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, ReadError> {
         Self::new(File::open(path)?)
     }
@@ -115,10 +117,10 @@ impl Reader {
     /// Reads a capture from `source`.
     ///
     /// # Errors
-    /// When `source` cannot be read, or is no capture.
+    /// If `source` cannot be read, or is not a capture.
     pub fn new(mut source: impl Read + Send + 'static) -> Result<Self, ReadError> {
         let start = read_file_header(&mut source)?;
-        // The parser takes one read for its first look; a pipe may deliver less than it needs.
+        // The parser makes a single read at first, and a pipe may deliver less than it needs.
         let source = Cursor::new(start).chain(source);
         let blocks = create_reader(BUFFER, source).map_err(|_| ReadError::NotACapture)?;
         Ok(Self {
@@ -131,10 +133,10 @@ impl Reader {
         })
     }
 
-    /// The next packet, or `None` at the end.
+    /// Returns the next packet, or `None` at the end.
     ///
     /// # Errors
-    /// When the source cannot be read or the file is damaged.
+    /// If the source cannot be read, or the file is damaged.
     pub fn next_packet(&mut self) -> Result<Option<Packet>, ReadError> {
         while !self.ended {
             match self.step() {
@@ -154,18 +156,18 @@ impl Reader {
         Ok(None)
     }
 
-    /// Whether the end was reached in the middle of a packet.
+    /// Returns true if the capture ended in the middle of a packet.
     pub fn cut_off(&self) -> bool {
         self.cut_off
     }
 
-    /// The interfaces seen so far in the current section; [`Packet::interface`] is an index here.
+    /// The interfaces seen so far in the current section, indexed by [`Packet::interface`].
     pub fn interfaces(&self) -> &[InterfaceInfo] {
         &self.interfaces
     }
 
-    /// Whether the next block claims to be shorter than its own type and lengths. The parser subtracts them unseen from
-    /// the length of some kinds of blocks.
+    /// Returns true if the length of the next block is too small for its own type and lengths. For
+    /// some kinds of blocks the parser subtracts from the length without a check.
     fn is_too_short(&self) -> bool {
         let length = self.blocks.data().get(4..8).and_then(<[u8]>::first_chunk);
         matches!((self.order, length), (Some(order), Some(length)) if order(*length) < MIN_BLOCK)
@@ -192,7 +194,7 @@ impl Reader {
             Err(PcapError::ReadError) => return Step::ReadFailed,
             Err(_) => return Step::Damaged,
         };
-        // A damaged block is left where it is, so that its offset can be told.
+        // A damaged block is not consumed, so that its offset can be reported.
         if !matches!(step, Step::Damaged) {
             self.blocks.consume(len);
         }
@@ -210,9 +212,11 @@ impl Reader {
         Ok(())
     }
 
-    /// Makes the buffer larger once it is full: a block that claims much gets no memory for bytes that do not come. One
-    /// that does not fit the largest buffer is cut off if the source ends first, and else damaged: however many bytes a
-    /// read gives.
+    /// Enlarges the buffer once it is full. A block that claims a large length gets no memory for
+    /// bytes that never come.
+    ///
+    /// A block that does not fit the largest buffer counts as cut off if the source ends first,
+    /// otherwise as damaged. The sizes of the reads make no difference.
     fn grow(&mut self) -> Result<(), ReadError> {
         let mut before = None;
         while before != Some(self.blocks.data().len()) {
@@ -244,7 +248,7 @@ impl Reader {
     }
 }
 
-/// The parser keeps no reason.
+/// Read error with a generic text, because the parser does not keep the reason.
 fn read_failed() -> ReadError {
     ReadError::Io(io::Error::other("a read failed in the middle of the file"))
 }
@@ -268,7 +272,7 @@ impl std::fmt::Debug for Reader {
     }
 }
 
-/// Reads the file header, as long as it says it is (pcapng) or 24 bytes (pcap).
+/// Reads the file header: as many bytes as it claims (pcapng), or 24 (pcap).
 fn read_file_header(source: &mut impl Read) -> Result<Vec<u8>, ReadError> {
     let mut start = Vec::new();
     source.by_ref().take(12).read_to_end(&mut start)?;
@@ -282,7 +286,7 @@ fn read_file_header(source: &mut impl Read) -> Result<Vec<u8>, ReadError> {
     } else {
         u32::from_be_bytes([*l0, *l1, *l2, *l3])
     };
-    // A header that claims to be larger is none.
+    // A header that claims to be larger than this is not a header.
     let rest = u64::from(len.min(BUFFER as u32 / 2)).saturating_sub(12);
     source.by_ref().take(rest).read_to_end(&mut start)?;
     Ok(start)
@@ -317,7 +321,7 @@ fn legacy_interface(header: &PcapHeader) -> InterfaceInfo {
     };
     InterfaceInfo {
         name: None,
-        // The upper half of the field holds other things (draft-ietf-opsawg-pcap).
+        // The upper half of the field has other uses (draft-ietf-opsawg-pcap).
         link: header.network.0 as u16,
         units,
         offset: 0,
@@ -326,7 +330,8 @@ fn legacy_interface(header: &PcapHeader) -> InterfaceInfo {
 
 fn interface(description: &InterfaceDescriptionBlock<'_>) -> InterfaceInfo {
     let name = description.if_name().and_then(Result::ok);
-    // The parser takes the offset for little endian in either order, and knows no powers of two.
+    // The parser reads the offset as little endian in either byte order, and supports no powers of
+    // two.
     let offset = match description.block_type {
         IDB_MAGIC => description.if_tsoffset,
         _ => description.if_tsoffset.swap_bytes(),
@@ -339,7 +344,7 @@ fn interface(description: &InterfaceDescriptionBlock<'_>) -> InterfaceInfo {
     }
 }
 
-/// Units in a second by `if_tsresol`: a power of ten, or with the top bit set of two.
+/// Units per second according to `if_tsresol`: a power of ten, or of two if the top bit is set.
 fn time_stamp_units(resolution: u8) -> Option<u64> {
     let (base, exponent) = match resolution {
         0x80.. => (2_u64, resolution & 0x7F),
@@ -400,7 +405,7 @@ fn enhanced_packet(packet: &EnhancedPacketBlock<'_>, interfaces: &[InterfaceInfo
     })
 }
 
-/// A packet without time and options, of the section's first interface.
+/// A packet without time and options, on the first interface of the section.
 fn simple_packet(packet: &SimplePacketBlock<'_>, interfaces: &[InterfaceInfo]) -> Step {
     let Some(interface) = interfaces.first() else {
         return Step::Damaged;
@@ -417,8 +422,8 @@ fn simple_packet(packet: &SimplePacketBlock<'_>, interfaces: &[InterfaceInfo]) -
 }
 
 impl InterfaceInfo {
-    /// A time stamp in this interface's units as time since 1970; out of range gives the nearest
-    /// value that fits.
+    /// Converts a time stamp in the units of this interface to time since 1970. A value out of
+    /// range becomes the nearest one that fits.
     fn time(&self, units: u64) -> Duration {
         let nanoseconds = i128::from(units) * 1_000_000_000 / i128::from(self.units)
             + i128::from(self.offset) * 1_000_000_000;

@@ -1,18 +1,18 @@
 //! Cuts the bytes of a connection into segments that Wireshark can dissect as MPA.
 //!
-//! Wireshark (4.0, and as its source reads later versions too) asks for this:
-//! * the first segment of an MPA Request or Reply has at least 20 bytes of it, the first segment
-//!   of an FPDU at least 8: shorter ones are not taken for MPA and the rest is lost with them;
-//! * nothing follows the Reply in its segment: it would be passed over;
-//! * where Markers are in use, every FPDU has a segment for itself, whole, however long it is: the
-//!   number of Markers is computed from the length of the segment.
+//! Wireshark 4.0 (and later versions, according to their source) has these requirements:
+//! * The first segment of an MPA Request or Reply holds at least 20 bytes of it, and the first
+//!   segment of an FPDU at least 8. A shorter one is not recognized as MPA, and the rest is lost
+//!   too.
+//! * Nothing follows the Reply in its segment, because Wireshark would skip it.
+//! * With Markers, every FPDU has its own segment, whole, whatever its length, because Wireshark
+//!   computes the number of Markers from the length of the segment.
 //!
-//! Everything else (without Markers several FPDUs in a segment, FPDUs and startup frames that span
-//! segments) its reassembly copes with. So segments are cut at the ends of startup frames and FPDUs
-//! by following ULPDU_Length, and bytes are passed on as they come, except for those of the
-//! first 20 or 8, or of a whole FPDU with Markers, that have to wait for the others. When the
-//! stream turns out not to be MPA, or the lengths make no sense, that direction is cut at the MSS
-//! and nothing else from there on.
+//! Its reassembly handles everything else: several FPDUs in a segment (without Markers), FPDUs and
+//! startup frames that span segments. The segmenter therefore follows ULPDU_Length and cuts at the
+//! ends of startup frames and FPDUs. It passes bytes on as they come, except for the first 20 or 8
+//! bytes, or a whole FPDU with Markers: these wait until they are complete. If the stream is not
+//! MPA, or the lengths make no sense, that direction is cut only at the MSS from there on.
 
 use crate::fpdu::{Chain, LostTrack};
 
@@ -51,7 +51,8 @@ pub(crate) struct Segmenter {
 #[derive(Debug, Default)]
 struct Direction {
     phase: Phase,
-    /// Bytes that wait for more: fewer than [`FRAME_HEADER_LEN`], or with Markers than an FPDU has.
+    /// Bytes that wait for more: fewer than [`FRAME_HEADER_LEN`], or with Markers less than an
+    /// FPDU.
     held: Vec<u8>,
 }
 
@@ -60,7 +61,7 @@ struct Direction {
 ///    |                 |                              |                    |  |     |
 ///    |                 |                              |                    |  +-----+ Followed
 ///    v                 v                              v                    v
-/// Plain <--------- Unfollowable, and whatever has no arrow ----------------+
+/// Plain <--------- Unfollowable, and every event without an arrow ---------+
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Phase {
@@ -69,31 +70,32 @@ enum Phase {
     Header,
     /// Inside a startup frame, `left` bytes before its end.
     Frame { frame: Frame, left: usize },
-    /// The startup frame is through, the one of the other direction is not.
+    /// The startup frame was passed on; that of the other direction was not.
     AwaitPeer(Frame),
     /// Full Operation.
     Fpdus(Chain),
-    /// Not MPA, or not to be followed.
+    /// Not MPA, or its FPDUs cannot be followed.
     Plain,
 }
 
-/// What happens to a direction.
+/// Input of the state machine of a direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Event {
-    /// The first 20 bytes are a startup frame's, which has `len` bytes.
+    /// The first 20 bytes belong to a startup frame of `len` bytes.
     Begins { frame: Frame, len: usize },
-    /// So many bytes of the startup frame were passed on.
+    /// This many bytes of the startup frame were passed on.
     Passed(usize),
-    /// Both directions have an accepted startup frame; whether this one carries Markers.
+    /// Both directions have an accepted startup frame. `markers`: this direction carries Markers.
     Answered { markers: bool },
     /// FPDUs, or a part of one, were passed on.
     Followed(Chain),
-    /// It is not MPA, the connection was rejected, bytes came before they may, or the lengths make
-    /// no sense.
+    /// The stream is not MPA, the connection was rejected, bytes came too early, or the lengths
+    /// make no sense.
     Unfollowable,
 }
 
-/// What cannot be followed is cut at the MSS: no combination is an error.
+/// State after `event`. No combination is an error: a direction that cannot be followed is cut at
+/// the MSS.
 fn next(phase: Phase, event: Event) -> Phase {
     match (phase, event) {
         (Phase::Header, Event::Begins { frame, len }) => Phase::Frame { frame, left: len },
@@ -108,7 +110,7 @@ fn next(phase: Phase, event: Event) -> Phase {
     }
 }
 
-/// What a startup frame decides.
+/// Properties of a startup frame that affect the segments after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Frame {
     reply: bool,
@@ -118,8 +120,8 @@ struct Frame {
 }
 
 impl Segmenter {
-    /// Passes `octets` on to `emit` in segments of at most `mss` (at least 20) bytes, FPDUs with
-    /// Markers in one segment each; what has to wait for more is held back.
+    /// Passes `octets` on to `emit` in segments of at most `mss` bytes (20 or more). An FPDU with
+    /// Markers gets one segment. Bytes that must wait for more are held back.
     pub(crate) fn push(
         &mut self,
         side: Side,
@@ -139,7 +141,7 @@ impl Segmenter {
         self.direction(side).held = held;
     }
 
-    /// Passes on what is held back of a direction, because nothing more will come.
+    /// Passes on the bytes held back in a direction, because no more will come.
     pub(crate) fn flush(&mut self, side: Side, emit: &mut dyn FnMut(&[u8])) {
         let direction = self.direction(side);
         let held = std::mem::take(&mut direction.held);
@@ -149,7 +151,7 @@ impl Segmenter {
         }
     }
 
-    /// Passes on what it can and gives the number of bytes it took.
+    /// Passes on as many bytes as possible and returns their number.
     fn cut(&mut self, side: Side, octets: &[u8], mss: usize, emit: &mut dyn FnMut(&[u8])) -> usize {
         let mut rest = octets;
         while !rest.is_empty() {
@@ -177,7 +179,8 @@ impl Segmenter {
         octets.len() - rest.len()
     }
 
-    /// Moves a direction on; when that ended the second startup frame, both enter Full Operation.
+    /// Applies an event to a direction. When the second startup frame is complete, both directions
+    /// enter Full Operation.
     fn apply(&mut self, side: Side, event: Event) {
         let direction = self.direction(side);
         direction.phase = next(direction.phase, event);
@@ -208,15 +211,16 @@ impl Segmenter {
     }
 }
 
-/// Cuts what it can of `octets`, and gives what happened and how many bytes were taken. `None`: an
-/// FPDU begins there, but not enough of it.
+/// Cuts as many FPDUs of `octets` as possible. Returns the event and the number of bytes taken.
+/// `None`: an FPDU begins, but too few of its bytes are present.
 fn cut_fpdus(
     mut chain: Chain,
     octets: &[u8],
     mss: usize,
     emit: &mut dyn FnMut(&[u8]),
 ) -> (Option<Event>, usize) {
-    // Wireshark counts Markers by the length of the segment: one FPDU each, and all of it.
+    // Wireshark derives the Markers from the length of the segment, so each segment is one whole
+    // FPDU.
     let mss = if chain.markers() { usize::MAX } else { mss };
     let mut taken = chain.left().min(octets.len());
     if chain.left() == 0 {
@@ -240,8 +244,8 @@ fn cut_fpdus(
     (Some(Event::Followed(chain)), taken)
 }
 
-/// How many bytes the whole FPDUs at the beginning of `octets` take that may share a segment; and
-/// what is known of the FPDU after them.
+/// Length of the whole FPDUs at the start of `octets` that may share a segment. Also returns the
+/// result of `fpdu_len` for the FPDU after them.
 fn whole_fpdus(
     chain: &Chain,
     octets: &[u8],
@@ -260,7 +264,7 @@ fn whole_fpdus(
     }
 }
 
-/// What the first bytes of a direction are; `None`: they could still become a startup frame.
+/// Event for the first bytes of a direction. `None`: they may still become a startup frame.
 fn opening(octets: &[u8]) -> Option<Event> {
     let start = octets.get(..REQUEST_KEY.len()).unwrap_or(octets);
     let reply = REPLY_KEY.starts_with(start);
@@ -275,14 +279,14 @@ fn opening(octets: &[u8]) -> Option<Event> {
     let frame = Frame {
         reply,
         markers: flags & FLAG_MARKERS != 0,
-        // R has a meaning in a Reply only.
+        // R has a meaning only in a Reply.
         rejected: reply && flags & FLAG_REJECTED != 0,
     };
     let len = FRAME_HEADER_LEN + private_data;
     Some(Event::Begins { frame, len })
 }
 
-/// Emits the first `len` bytes in segments of at most `mss`.
+/// Emits the first `len` bytes in segments of at most `mss` bytes.
 fn split(octets: &[u8], len: usize, mss: usize, emit: &mut dyn FnMut(&[u8])) {
     let octets = octets.get(..len).unwrap_or(octets);
     octets.chunks(mss.max(1)).for_each(emit);

@@ -1,4 +1,4 @@
-//! The TCP segment in a packet: what a test or a decoder wants of it.
+//! The TCP segment in a packet, as tests and the decoder need it.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -8,31 +8,31 @@ use etherparse::{
 
 use crate::reader::Packet;
 
-/// The loopback of BSD and macOS: the address family in 4 bytes, in the order of the host or the network.
+/// Loopback of BSD and macOS: a 4-byte address family, in host or network byte order.
 const NULL: u16 = 0;
 const LOOP: u16 = 108;
 const ETHERNET: u16 = 1;
 /// BSD's number for raw IP, which some tools write into files.
 const RAW_BSD: u16 = 12;
 const RAW: u16 = 101;
-/// Linux "cooked" capture, as of `tcpdump -i any`, in its older and newer form.
+/// Linux "cooked" capture, as `tcpdump -i any` writes it, in the older and the newer form.
 const LINUX_SLL: u16 = 113;
 const LINUX_SLL2: u16 = 276;
 const IPV4: u16 = 228;
 const IPV6: u16 = 229;
 
-/// A TCP segment over IPv4 or IPv6, as it lies in a [`Packet`].
+/// A TCP segment over IPv4 or IPv6, borrowed from a [`Packet`].
 #[derive(Debug, Clone)]
 pub struct TcpSegment<'a> {
-    /// Who sent it.
+    /// Sender.
     pub source: SocketAddr,
-    /// To whom.
+    /// Receiver.
     pub destination: SocketAddr,
     /// Sequence number of its first byte (or of SYN or FIN).
     pub seq: u32,
     /// Acknowledgement number; 0 in the first SYN.
     pub ack_number: u32,
-    /// The window as it stands in the header, not scaled.
+    /// Window field of the header, not scaled.
     pub window: u16,
     /// SYN.
     pub syn: bool,
@@ -46,7 +46,7 @@ pub struct TcpSegment<'a> {
     pub psh: bool,
     /// The MSS option, if there is one.
     pub mss: Option<u16>,
-    /// Its data; what was captured of it, when the packet was cut.
+    /// Captured part of its data.
     pub payload: &'a [u8],
     /// Length of its data on the wire.
     pub len: usize,
@@ -54,12 +54,13 @@ pub struct TcpSegment<'a> {
 }
 
 impl Packet {
-    /// The TCP segment in this packet. `None` when it holds something else, is a fragment, is cut
-    /// within the headers, or has a link type other than Ethernet, raw IP, Linux cooked and
-    /// BSD's loopback.
+    /// Returns the TCP segment in this packet. `None` if it holds something else, is a fragment, is
+    /// cut within the headers, or has a link type other than Ethernet, raw IP, Linux cooked and BSD
+    /// loopback.
     pub fn tcp(&self) -> Option<TcpSegment<'_>> {
         let sliced = slice(self.link, &self.data)?;
-        // `carried`: what the IP header says that it carries; 0 in a packet of segmentation offload.
+        // `carried`: payload length according to the IP header; 0 in a packet of segmentation
+        // offload.
         let (source, destination, carried) = match sliced.net.as_ref()? {
             LaxNetSlice::Ipv4(ip) => (
                 IpAddr::V4(ip.header().source_addr()),
@@ -103,7 +104,7 @@ impl Packet {
 }
 
 impl Packet {
-    /// Returns true if this packet is a fragment of an IP packet, whatever that carries.
+    /// Returns true if this packet is a fragment of an IP packet, whatever its protocol.
     pub fn is_fragment(&self) -> bool {
         let sliced = slice(self.link, &self.data);
         match sliced.as_ref().and_then(|sliced| sliced.net.as_ref()) {
@@ -115,8 +116,8 @@ impl Packet {
 }
 
 impl TcpSegment<'_> {
-    /// Whether the TCP checksum is right. Captures of a real interface often have wrong ones on
-    /// what the host sent, because the network card fills them in, and on packets that were cut.
+    /// Returns true if the TCP checksum is right. In captures of a real interface it is often wrong
+    /// in packets that the host sent, because the network card fills it in, and in cut packets.
     pub fn checksum_is_right(&self) -> bool {
         let computed = match (self.source.ip(), self.destination.ip()) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => self
@@ -133,8 +134,8 @@ impl TcpSegment<'_> {
     }
 }
 
-/// Whether two checksums are the same number: in ones' complement all zeros and all ones are both zero, and the kernel of Linux
-/// writes the latter (RFC 1071).
+/// Returns true if two checksums are the same number. In ones' complement, all zeros and all ones
+/// both mean zero, and the Linux kernel writes the latter (RFC 1071).
 fn same_sum(one: u16, other: u16) -> bool {
     one % 0xffff == other % 0xffff
 }

@@ -1,5 +1,5 @@
-//! Captures decoded: siw's departures are found, a right connection has no finding, and neither has one of which the
-//! capture has lost, doubled or reordered packets.
+//! Decodes captures. The departures of siw are found. A correct connection has no finding, even if
+//! the capture lost, duplicated or reordered packets.
 
 mod wire;
 
@@ -69,13 +69,13 @@ impl Write for Memory {
     }
 }
 
-/// What happens in a right connection.
+/// Step of a correct connection. The flag is true if the initiator acts. The numbers are the length
+/// of the message and the most payload of a segment, in bytes.
 #[derive(Debug, Clone)]
 enum Step {
-    /// By the initiator, or else the responder: a Send of so many bytes, in segments of at most so many.
     Send(bool, usize, usize),
     Write(bool, usize, usize),
-    /// Asked and answered at once.
+    /// A Read Request and at once its response.
     Read(bool, usize, usize),
     Atomic(bool),
 }
@@ -90,11 +90,11 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A connection in the making: both streams and their capture.
+/// A connection under construction: both streams and their capture.
 struct Model {
     flow: Flow,
     encoders: [Encoder; 2],
-    /// By side and queue.
+    /// Next MSN less one, by side and queue.
     msn: [[u32; 4]; 2],
     cut: usize,
     fpdus: usize,
@@ -121,7 +121,8 @@ impl Model {
         self.msn[side][queue]
     }
 
-    /// A message in segments; `place` writes the offset into the header.
+    /// Sends a message in segments. `head` makes the segment at an offset, with that offset in its
+    /// header.
     fn message(
         &mut self,
         side: usize,
@@ -190,7 +191,7 @@ impl Model {
     }
 }
 
-/// The packets of a right connection, and how many FPDUs it has.
+/// The packets of a correct connection and its number of FPDUs.
 fn connection(crc: bool, markers: [bool; 2], cut: usize, steps: &[Step]) -> (Vec<Packet>, usize) {
     let file = Memory::default();
     let capture = Capture::to_writer(Box::new(file.clone())).unwrap();
@@ -208,7 +209,7 @@ fn connection(crc: bool, markers: [bool; 2], cut: usize, steps: &[Step]) -> (Vec
     };
     let flags = |markers: bool| if markers { 0x80 } else { 0 } | if crc { 0x50 } else { 0x10 };
     model.flow.opened(true);
-    // M is for what its sender receives.
+    // M announces what its sender wants to receive.
     model.octets(0, &request(flags(markers[1]), 2, &[0, 4, 0, 4, 9]));
     model.octets(1, &reply(flags(markers[0]), 2, &[0, 4, 0, 4]));
     model.step(&Step::Send(true, 5, 50));
@@ -224,14 +225,14 @@ fn connection(crc: bool, markers: [bool; 2], cut: usize, steps: &[Step]) -> (Vec
     (reader.map(Result::unwrap).collect(), fpdus)
 }
 
-/// The frames without events.
+/// The frames without events, sorted by direction.
 fn contents(frames: &[Frame]) -> Vec<String> {
     let frame = |frame: &Frame| match frame.content {
         Content::Event(_) => None,
         _ => Some(format!("{} {}", frame.from, frame.content)),
     };
     let mut contents: Vec<String> = frames.iter().filter_map(frame).collect();
-    // By direction: how they lie in each other may change.
+    // The two directions may interleave differently.
     contents.sort_by_key(|line| line.split(' ').next().map(str::to_owned));
     contents
 }
@@ -265,7 +266,7 @@ proptest! {
         let (before, _) = decode(&packets);
         for place in odd {
             let at = 3 + place % (packets.len() - 4);
-            // Two of one direction trade places, or one comes again.
+            // Swaps two packets of one direction, or repeats one.
             let same = packets[at].tcp().unwrap().source == packets[at + 1].tcp().unwrap().source;
             match same {
                 true => packets.swap(at, at + 1),
@@ -277,8 +278,8 @@ proptest! {
         prop_assert_eq!(contents(&after), contents(&before));
     }
 
-    /// The model is the connection itself: whatever order the capture has the packets in, if it has all
-    /// bytes of both directions, they are the same FPDUs, without a finding.
+    /// The reference is the same connection in its original order. If the capture holds all bytes
+    /// of both directions, any order of the packets gives the same FPDUs and no finding.
     #[test]
     fn any_order_that_keeps_all_packets_gives_the_same_fpdus(
         crc: bool, markers: [bool; 2], cut in 100..1400_usize, without_start: bool,
@@ -296,7 +297,7 @@ proptest! {
             let to = (from % packets.len() + to).min(packets.len());
             packets.insert(to, packet);
         }
-        // The order of the file is that of its times.
+        // Time stamps rise in the order of the file.
         for (packet, time) in packets.iter_mut().zip(times) {
             packet.timestamp = time;
         }
@@ -305,7 +306,8 @@ proptest! {
         prop_assert_eq!(contents(&after), contents(&before));
     }
 
-    /// Retransmissions that overlap what was sent before, cut anywhere, and perhaps with other bytes: the first count.
+    /// Retransmissions may overlap earlier bytes, be cut anywhere and carry other bytes: the first
+    /// copy of each byte counts.
     #[test]
     fn retransmissions_of_any_cut_and_content_change_nothing(
         crc: bool, markers: [bool; 2], steps in prop::collection::vec(step(), 1..12),
@@ -339,8 +341,9 @@ proptest! {
         prop_assert_eq!(decoder.totals().fpdus, fpdus as u64);
     }
 
-    /// A mirror port that has one direction, perhaps without its startup frame: its FPDUs are those
-    /// of that direction. Without a startup frame they are known by their CRC, and only without Markers.
+    /// A mirror port may capture only one direction, perhaps without its startup frame. Its FPDUs
+    /// are those of that direction. Without a startup frame they are recognized by their CRC, and
+    /// only without Markers.
     #[test]
     fn one_direction_alone_has_all_its_fpdus(
         crc: bool, markers: [bool; 2], responder: bool, cut in 100..3000_usize,
@@ -449,7 +452,7 @@ fn many_connections_take_bounded_memory_and_are_let_go() {
     for number in 0..10_000_u32 {
         for packet in &packets[..4] {
             let mut packet = packet.clone();
-            // The address of the other side, behind 12 bytes of IPv4 header or 16.
+            // The address of the other side, after 12 or 16 bytes of the IPv4 header.
             let at = if packet.tcp().unwrap().source.port() == 40_000 {
                 16
             } else {

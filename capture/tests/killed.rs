@@ -1,4 +1,4 @@
-//! A process that is killed, or whose standard output is the capture, leaves every packet behind.
+//! A process that is killed, or whose standard output is the capture, loses no recorded packet.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use uwarp_capture::{Capture, Direction, LinkType, Reader};
 
-/// Where the child process writes to; unset in the parent.
+/// Target of the child process; not set in the parent.
 const TARGET: &str = "UWARP_CAPTURE_TEST_TARGET";
 const PACKETS: usize = 50;
 
-/// Runs `child_records_packets` of this very file in a process of its own.
+/// Runs `child_records_packets` of this file in a separate process.
 fn start(target: &str) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child_records_packets", "--nocapture", "-q"])
@@ -21,7 +21,7 @@ fn start(target: &str) -> Child {
         .unwrap()
 }
 
-/// Not a test of its own: what the child does. It never ends by itself.
+/// Body of the child process, not a test of its own. It does not end by itself.
 #[test]
 fn child_records_packets() {
     let Ok(target) = std::env::var(TARGET) else {
@@ -62,7 +62,7 @@ fn a_dash_writes_the_capture_to_standard_output() {
     wait_until_recorded(&mut child);
     child.kill().unwrap();
     child.wait().unwrap();
-    // The test harness prints a line of its own first.
+    // The test harness prints a line first.
     let mut harness = String::new();
     while !stdout
         .fill_buf()

@@ -5,11 +5,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::*;
 use crate::{Packet, Reader};
 
-/// A writer whose content a test can look at while the capture still uses it.
+/// Writer in memory that a test can inspect while the capture still uses it.
 #[derive(Clone, Default)]
 pub(crate) struct Memory {
     written: Arc<Mutex<Vec<u8>>>,
-    /// Bytes after which the disk is full.
+    /// Bytes after which writes fail, as on a full disk.
     room: Option<usize>,
 }
 

@@ -1,67 +1,68 @@
-//! The bytes of one direction of a TCP connection, in order: what came again is dropped, what came
-//! too early waits, and what the capture does not have is said to be a gap.
+//! Puts the bytes of one direction of a TCP connection in order. Repeated bytes are dropped, early
+//! ones wait, and bytes that the capture lacks become a gap.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// Bytes and segments that may wait for what belongs before them. With more, that is taken for lost.
+/// Most bytes and segments that may wait for earlier ones. With more, the earlier ones count as
+/// lost.
 const MAX_AHEAD: usize = 1024 * 1024;
 const MAX_AHEAD_SEGMENTS: usize = 2048;
-/// No window of TCP is larger (RFC 7323 section 2.3): what lies further off belongs to something else.
+/// Largest TCP window (RFC 7323 section 2.3). A number further away belongs to another connection.
 const WINDOW: i32 = 1 << 30;
-/// What a waiting segment costs besides its bytes.
+/// Memory that a waiting segment uses besides its bytes.
 const OVERHEAD: usize = 64;
 
 /// A part of a direction, in order.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Piece<'a> {
-    /// The next bytes: what is new in one segment.
+    /// The next bytes: the new part of one segment.
     Octets(Cow<'a, [u8]>),
-    /// So many bytes are not in the capture.
+    /// This many bytes are not in the capture.
     Gap(u64),
 }
 
-/// What happened to the segments of a direction.
+/// Counts of the segments of a direction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SegmentCounts {
-    /// Segments with bytes.
+    /// Segments with payload.
     pub segments: u64,
-    /// Of these, those with nothing new.
+    /// Segments without new bytes.
     pub repeated: u64,
-    /// Of these, those that came before others that belong in front of them.
+    /// Segments that came before earlier ones of the stream.
     pub early: u64,
-    /// Of these, those whose sequence number lies outside of every window; they were left out.
+    /// Segments whose sequence number lies outside every window. They are ignored.
     pub stray: u64,
     /// Bytes that are not in the capture.
     pub missing: u64,
 }
 
-/// Puts one direction together.
+/// Assembles one direction.
 #[derive(Debug, Default)]
 pub(super) struct Assembly {
-    /// The sequence number of the first byte.
+    /// Sequence number of the first byte.
     first: Option<u32>,
-    /// The sequence number due next, once one is known.
+    /// Next expected sequence number, once one is known.
     next: Option<u32>,
-    /// Its offset in the stream.
+    /// Offset of `next` in the stream.
     position: u64,
-    /// By offset in the stream: what waits.
+    /// Waiting bytes, by their offset in the stream.
     ahead: BTreeMap<u64, Vec<u8>>,
     ahead_octets: usize,
-    /// How far the peer has acknowledged, as an offset in the stream.
+    /// Offset in the stream that the peer has acknowledged.
     acknowledged: u64,
     pub(super) counts: SegmentCounts,
 }
 
 impl Assembly {
-    /// The first byte has this number, unless that is known already.
+    /// Sets the sequence number of the first byte, unless it is known already.
     pub(super) fn starts_at(&mut self, seq: u32) {
         self.first.get_or_insert(seq);
         self.next.get_or_insert(seq);
     }
 
-    /// Whether this is the number of the first byte.
+    /// Returns true if this is the sequence number of the first byte.
     pub(super) fn began_at(&self, seq: u32) -> bool {
         self.first == Some(seq)
     }
@@ -70,19 +71,19 @@ impl Assembly {
         self.next.is_some()
     }
 
-    /// Bytes of the stream are not in the capture: some were passed over, or the peer has acknowledged more than was
-    /// seen.
+    /// Returns true if the capture lacks bytes: some were skipped, or the peer acknowledged more
+    /// than was seen.
     pub(super) fn is_behind(&self) -> bool {
         self.counts.missing > 0 || self.acknowledged > self.position
     }
 
-    /// What the bytes that wait take of memory.
+    /// Memory that the waiting bytes use.
     pub(super) fn held(&self) -> usize {
         self.ahead_octets + self.ahead.len() * OVERHEAD
     }
 
-    /// The peer has acknowledged everything before `seq`: what is missing there will not come any more
-    /// once something behind it was seen.
+    /// Handles an acknowledgement of all bytes before `seq`. Missing bytes before it count as lost
+    /// once a later byte was seen.
     pub(super) fn acknowledge(&mut self, seq: u32) -> Vec<Piece<'static>> {
         let mut pieces = Vec::new();
         if self.next.is_some() {
@@ -92,8 +93,8 @@ impl Assembly {
         pieces
     }
 
-    /// The bytes of a segment; what they make known, in order. `len`: its length on the wire; what
-    /// the capture has cut off will not come any more.
+    /// Takes a segment. Returns the pieces that it completes, in order. `len`: length on the wire;
+    /// bytes that the capture cut off count as lost.
     pub(super) fn push<'a>(&mut self, seq: u32, octets: &'a [u8], len: u32) -> Vec<Piece<'a>> {
         let mut pieces = Vec::new();
         if len == 0 {
@@ -130,8 +131,8 @@ impl Assembly {
         pieces
     }
 
-    /// The bytes before `seq` that are missing were cut off by the capture, so that nothing is to be
-    /// waited for.
+    /// Marks the bytes before `seq` as acknowledged. The capture cut them off, so waiting for them
+    /// is useless.
     fn cut_to(&mut self, seq: u32) {
         let ahead = seq.wrapping_sub(self.next.unwrap_or(seq)) as i32;
         if (0..WINDOW).contains(&ahead) {
@@ -140,7 +141,7 @@ impl Assembly {
         }
     }
 
-    /// Nothing more will come: what waits is given out with the gaps in it.
+    /// Ends the direction: returns the waiting bytes with the gaps between them.
     pub(super) fn finish(&mut self) -> Vec<Piece<'static>> {
         let mut pieces = Vec::new();
         while !self.ahead.is_empty() {
@@ -165,7 +166,7 @@ impl Assembly {
         }
     }
 
-    /// Gives up what is missing before the first segment that waits.
+    /// Gives up the bytes missing before the first waiting segment.
     fn skip(&mut self, pieces: &mut Vec<Piece<'_>>) {
         if let Some((first, _)) = self.ahead.first_key_value() {
             let missing = first.saturating_sub(self.position);
@@ -178,7 +179,7 @@ impl Assembly {
         self.join(pieces);
     }
 
-    /// Gives out what waits and is due now.
+    /// Returns the waiting bytes that are now next.
     fn join(&mut self, pieces: &mut Vec<Piece<'_>>) {
         while let Some(entry) = self.ahead.first_entry()
             && *entry.key() <= self.position

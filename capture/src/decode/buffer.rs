@@ -2,39 +2,39 @@
 
 use std::ops::Deref;
 
-/// A queue of bytes that is read as a slice. What goes in is copied a few times at most, however small the pieces in which
-/// it is taken; and what was taken holds no more memory than what is left.
+/// A queue of bytes that derefs to a slice. Each byte is copied only a few times, even if the bytes
+/// are taken in small pieces. Bytes already taken never hold more memory than the remaining ones.
 #[derive(Debug, Default)]
 pub(super) struct Buffer {
     octets: Vec<u8>,
-    /// So many of `octets` were taken.
+    /// Number of bytes of `octets` that were already taken.
     taken: usize,
-    /// Bytes copied to make place.
+    /// Bytes copied so far to free space.
     #[cfg(test)]
     moved: usize,
 }
 
 impl Buffer {
-    /// What it takes of memory.
+    /// Memory in use, in bytes.
     pub(super) fn held(&self) -> usize {
         self.octets.len()
     }
 
-    /// Bytes come.
+    /// Appends bytes.
     pub(super) fn extend(&mut self, octets: &[u8]) {
         self.octets.extend_from_slice(octets);
     }
 
-    /// `count` zeros come.
+    /// Appends `count` zeros.
     pub(super) fn extend_zeros(&mut self, count: usize) {
         self.octets.resize(self.octets.len() + count, 0);
     }
 
-    /// Takes `len` bytes from the front, or all if there are fewer.
+    /// Takes `len` bytes from the front, or all bytes if there are fewer.
     pub(super) fn take(&mut self, len: usize) -> Vec<u8> {
         let octets = self.get(..len).unwrap_or(self).to_vec();
         self.taken += octets.len();
-        // As many were taken since the last time as are copied now.
+        // The copy is no larger than the number of bytes taken since the last one.
         if self.taken >= self.len() {
             let rest = self.to_vec();
             #[cfg(test)]
@@ -78,7 +78,7 @@ mod tests {
                     out.extend(buffer.take(out_pieces));
                 }
                 assert_eq!(*buffer, octets[out.len()..][..buffer.len()]);
-                assert!(buffer.held() <= 2 * buffer.len(), "what was taken is held");
+                assert!(buffer.held() <= 2 * buffer.len(), "bytes already taken are still held");
             }
             out.extend(buffer.take_all());
             assert_eq!(out, octets);

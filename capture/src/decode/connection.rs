@@ -1,4 +1,5 @@
-//! One TCP connection: both directions, what startup agreed on, and what has to be kept between them.
+//! One TCP connection: both directions, the result of startup, and the rules between the
+//! directions.
 
 mod fpdus;
 mod startup;
@@ -16,24 +17,25 @@ use super::sorter::{Arrival, Sorter};
 use super::startup::{Opening, Startup};
 use crate::TcpSegment;
 
-/// Bytes behind a startup frame that wait for the other one. A connection with more is not followed.
+/// Most bytes after a startup frame that may wait for the other one. A connection with more is not
+/// followed.
 const MAX_EARLY: usize = 128 * 1024;
 
-/// The packet that is looked at.
+/// Number and time of a packet.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Now {
     pub(super) packet: u64,
     pub(super) time: Duration,
 }
 
-/// What is known of a connection's protocol.
+/// Protocol of a connection, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Protocol {
-    /// Nothing yet.
+    /// Not known yet.
     Unknown,
-    /// MPA, and which number the connection has.
+    /// MPA, with the number of the connection.
     Mpa(u64),
-    /// Something else.
+    /// Another protocol.
     Other,
 }
 
@@ -42,13 +44,13 @@ pub(super) struct Connection {
     pub(super) protocol: Protocol,
     pub(super) ends: [SocketAddr; 2],
     pub(super) sides: [Side; 2],
-    /// The Request, and whose it is.
+    /// The Request and the index of its sender.
     pub(super) request: Option<(usize, Startup)>,
     pub(super) reply: Option<Startup>,
     pub(super) findings: u64,
-    /// The last packet of it.
+    /// Last packet of the connection.
     pub(super) last: Now,
-    /// The packet that is decoded.
+    /// Packet that is being decoded.
     current: Now,
     sorter: Sorter,
     peer: Peer,
@@ -70,12 +72,12 @@ impl Connection {
         }
     }
 
-    /// What it takes of memory besides itself.
+    /// Memory that the connection uses besides itself, in bytes.
     pub(super) fn held(&self) -> usize {
         self.sorter.held() + self.sides.iter().map(Side::held).sum::<usize>()
     }
 
-    /// A segment of this connection. `numbers` counts the connections with MPA.
+    /// Takes a segment of this connection. `numbers` counts the connections with MPA.
     pub(super) fn segment(
         &mut self,
         now: Now,
@@ -96,7 +98,7 @@ impl Connection {
             fin: segment.fin,
             rst: segment.rst,
             octets: segment.payload.into(),
-            // A segment is within an IP packet.
+            // A segment fits in an IP packet.
             len: u32::try_from(segment.len).unwrap_or_default(),
         };
         if let Some(arrival) = self.sorter.push(arrival) {
@@ -105,14 +107,15 @@ impl Connection {
         self.arrive_due(Some(now.time), numbers, out);
     }
 
-    /// Segments that need not wait any more. `now`: time of the capture; `None` at its end.
+    /// Handles the segments that need not wait any longer. `now`: time of the capture; `None` at
+    /// its end.
     fn arrive_due(&mut self, now: Option<Duration>, numbers: &mut u64, out: &mut Vec<Frame>) {
         while let Some(arrival) = self.sorter.due(now) {
             self.arrive(&arrival, numbers, out);
         }
     }
 
-    /// The next segment, in the order of causes.
+    /// Handles the next segment, in causal order.
     fn arrive(&mut self, segment: &Arrival<'_>, numbers: &mut u64, out: &mut Vec<Frame>) {
         self.current = segment.now;
         let (from, mut seq) = (segment.from, segment.seq);
@@ -159,7 +162,7 @@ impl Connection {
         }
     }
 
-    /// Nothing more will come.
+    /// Ends the connection: no more packets will come.
     pub(super) fn finish(&mut self, numbers: &mut u64, out: &mut Vec<Frame>) {
         self.arrive_due(None, numbers, out);
         self.current = self.last;
@@ -169,7 +172,8 @@ impl Connection {
             }
         }
         for from in [0, 1] {
-            // Without its startup frame the other direction is not MPA, or not in the capture.
+            // If its startup frame is missing, the other direction is not MPA, or not in the
+            // capture.
             if !self.sides[from].early {
                 self.stop_waiting(from, numbers, out);
             }
@@ -189,7 +193,7 @@ impl Connection {
             findings.demand(
                 !waits,
                 "5044-7.1.2-11",
-                || "bytes behind the Request, and no Reply",
+                || "bytes after the Request, but no Reply",
             );
             self.push(
                 from,
@@ -205,7 +209,7 @@ impl Connection {
         self.request.map(|(from, _)| from)
     }
 
-    /// The next piece of a direction.
+    /// Handles the next piece of a direction.
     fn feed(&mut self, from: usize, piece: Piece<'_>, numbers: &mut u64, out: &mut Vec<Frame>) {
         match piece {
             Piece::Gap(len) => self.gap(from, len, numbers, out),
@@ -234,7 +238,7 @@ impl Connection {
         self.advance(from, numbers, out);
     }
 
-    /// Takes what is whole.
+    /// Takes all complete frames from the buffer of a direction.
     fn advance(&mut self, from: usize, numbers: &mut u64, out: &mut Vec<Frame>) {
         loop {
             match self.sides[from].phase {
@@ -269,7 +273,7 @@ impl Connection {
         }
     }
 
-    /// This connection speaks MPA: it has a number from now on.
+    /// Marks the connection as MPA and numbers it, if that has not happened yet.
     fn is_mpa(&mut self, numbers: &mut u64) {
         if self.protocol == Protocol::Unknown {
             *numbers += 1;
@@ -283,7 +287,8 @@ impl Connection {
         }
     }
 
-    /// Where the next FPDU begins is not known any more, `more` bytes behind those in the buffer.
+    /// Loses track of the FPDUs of a direction. Drops the bytes in its buffer and `more` bytes
+    /// after them.
     fn lose(&mut self, from: usize, more: u64) {
         self.go_blind();
         let side = &mut self.sides[from];
@@ -293,7 +298,7 @@ impl Connection {
         side.drop_all(more);
     }
 
-    /// The startup frame of the other side is not in the capture.
+    /// Stops waiting for the startup frame of the other side, which is not in the capture.
     fn stop_waiting(&mut self, from: usize, numbers: &mut u64, out: &mut Vec<Frame>) {
         if self.sides[from].phase == Phase::AwaitPeer {
             self.sides[from].alone = true;
@@ -301,7 +306,7 @@ impl Connection {
         }
     }
 
-    /// The startup frame of this side asks for CRCs.
+    /// Returns true if the startup frame of this side asks for CRCs.
     fn says_crc(&self, from: usize) -> bool {
         match self.request {
             Some((initiator, request)) if initiator == from => request.crc(),

@@ -1,4 +1,4 @@
-//! The fields of a frame: where each stands, what it is called, and what it says.
+//! The fields of a frame: position, name and value.
 
 use uwarp_ddp::Header;
 use uwarp_rdmap::READ_REQUEST_HEADER;
@@ -11,32 +11,32 @@ use crate::fpdu::{MARKER_INTERVAL, MARKER_LEN};
 /// A field of a [`Frame`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {
-    /// Its name in the RFC.
+    /// Name in the RFC.
     pub name: &'static str,
-    /// Where it begins in [`Frame::octets`].
+    /// Offset in [`Frame::octets`].
     pub at: usize,
-    /// Its bytes, without the Markers within it.
+    /// Its bytes, without the Markers inside it.
     pub octets: Vec<u8>,
-    /// What they say.
+    /// Meaning of the bytes.
     pub value: Value,
 }
 
-/// What a field says.
+/// Meaning of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
-    /// A number that is counted with.
+    /// A quantity.
     Number(u64),
-    /// A number that names something.
+    /// A number that identifies something.
     Name(u64),
-    /// Flags, or a code in words.
+    /// Names of flags, or a code and its explanation.
     Words(String),
-    /// Bytes without a meaning here: payload, padding, a checksum.
+    /// Bytes without a meaning of their own: payload, padding, a checksum.
     Octets,
 }
 
 impl Frame {
-    /// Its fields, in the order in which they begin: a Marker within a field comes behind that. Of bytes that are no whole
-    /// frame there is one field.
+    /// Fields of the frame, in the order in which they begin. A Marker inside a field comes after
+    /// it. Bytes that are not a whole frame are one field.
     pub fn fields(&self) -> Vec<Field> {
         let (framing, position) = match self.framing {
             Some((framing, position)) => (framing.markers, position),
@@ -66,13 +66,14 @@ impl Frame {
 struct Cursor<'a> {
     octets: &'a [u8],
     at: usize,
-    /// Where the frame begins in the stream, where Markers stand in it.
+    /// Offset of the frame in the stream, if the stream has Markers.
     markers: Option<u64>,
     fields: Vec<Field>,
 }
 
 impl Cursor<'_> {
-    /// The next bytes as a field, with the Markers before and in it taken out. `None`: there are not so many.
+    /// Takes the next bytes as a field, without the Markers before and inside it. `None` if there
+    /// are too few.
     fn take(&mut self, len: usize, name: &'static str) -> Option<Vec<u8>> {
         self.marker();
         let at = self.at;
@@ -120,7 +121,7 @@ impl Cursor<'_> {
         Some(())
     }
 
-    /// A number of up to 8 bytes.
+    /// Takes a number of up to 8 bytes.
     fn number(&mut self, len: usize, name: &'static str) -> Option<()> {
         let octets = self.take(len, name)?;
         let number = octets
@@ -202,7 +203,7 @@ impl Cursor<'_> {
         self.octets((segment.len as usize).saturating_sub(taken), "payload")
     }
 
-    /// What RDMAP put behind an untagged header.
+    /// Fields of the RDMAP header after an untagged DDP header.
     fn body(&mut self, segment: &Segment) -> Option<()> {
         use super::Body;
         let numbers: &[(usize, &'static str)] = match &segment.body {
@@ -242,7 +243,7 @@ impl Cursor<'_> {
         Some(())
     }
 
-    /// The headers that a Terminate Message repeats.
+    /// Headers that a Terminate Message repeats.
     fn terminated(&mut self, segment: &Segment) -> Option<()> {
         let super::Body::Terminate(terminate) = &segment.body else {
             return None;
@@ -259,7 +260,7 @@ impl Cursor<'_> {
     }
 }
 
-/// The names of the flags that are set.
+/// Names of the flags that are set.
 fn set(flags: &[(bool, &str)]) -> String {
     let names: Vec<&str> = flags
         .iter()

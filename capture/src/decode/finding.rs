@@ -1,10 +1,10 @@
-//! What breaks the RFCs.
+//! Violations of the RFCs.
 
 use std::fmt;
 
-/// One rule of an RFC that a frame does not keep: all of them are MUST or MUST NOT.
+/// Violation of one RFC requirement, always a MUST or MUST NOT.
 ///
-/// It displays as the text with the place in the RFC and the id of the requirement behind it.
+/// Displayed as its text, the section of the RFC and the id of the requirement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     id: &'static str,
@@ -19,17 +19,17 @@ impl Finding {
         }
     }
 
-    /// The id of the requirement, as in the conformance suite: RFC, section, running number.
+    /// Id of the requirement, as in the conformance suite: RFC, section, running number.
     pub fn id(&self) -> &'static str {
         self.id
     }
 
-    /// What is wrong and what was expected.
+    /// Says what is wrong and what was expected.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The RFC's number and the section: `("5044", "7.1.2")`.
+    /// Number and section of the RFC: `("5044", "7.1.2")`.
     pub fn section(&self) -> (&'static str, &'static str) {
         let mut parts = self.id.split('-');
         (
@@ -50,12 +50,12 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Collects the findings about one frame.
+/// Collects the findings of one frame.
 #[derive(Debug, Default)]
 pub(super) struct Findings(pub(super) Vec<Finding>);
 
 impl Findings {
-    /// A finding, unless `kept`. The text is made only when it is needed.
+    /// Adds a finding unless `kept`. `text` is called only in that case.
     pub(super) fn demand<T: Into<String>>(
         &mut self,
         kept: bool,

@@ -1,11 +1,11 @@
-//! One FPDU as it lies on the wire: its Markers, its ULPDU, its CRC (RFC 5044 section 4).
+//! Layout of an FPDU on the wire: Markers, ULPDU, CRC (RFC 5044 section 4).
 
 use uwarp_mpa::{MAX_ULPDU, crc32c};
 
 use super::finding::Findings;
 use crate::fpdu::{MARKER_INTERVAL, MARKER_LEN, markers_within};
 
-/// How FPDUs of one direction look, as startup has it.
+/// Layout of the FPDUs of one direction, as agreed on at startup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Framing {
     pub(super) crc: bool,
@@ -13,7 +13,8 @@ pub(super) struct Framing {
 }
 
 impl Framing {
-    /// Bytes from `position`, counted from the first one of Full Operation, to the next Marker.
+    /// Bytes to the next Marker from `position`, which counts from the first byte of Full
+    /// Operation.
     fn to_marker(self, position: u64) -> Option<usize> {
         let into = position % MARKER_INTERVAL;
         // Below 512, so it fits.
@@ -21,7 +22,7 @@ impl Framing {
             .then_some(((MARKER_INTERVAL - into) % MARKER_INTERVAL) as usize)
     }
 
-    /// Where ULPDU_Length stands in the FPDU that begins at `position`: 0, or 4 behind a Marker.
+    /// Offset of ULPDU_Length in the FPDU that begins at `position`: 0, or 4 after a Marker.
     pub(super) fn length_at(self, position: u64) -> usize {
         match self.to_marker(position) {
             Some(0) => MARKER_LEN,
@@ -35,7 +36,7 @@ impl Framing {
         Some(u16::from_be_bytes(*field))
     }
 
-    /// Bytes on the wire of an FPDU with such a ULPDU, Markers included.
+    /// Length on the wire, with Markers, of an FPDU with this ULPDU length.
     pub(super) fn wire_len(self, position: u64, ulpdu: u16) -> usize {
         let octets = (2 + usize::from(ulpdu)).next_multiple_of(4) + 4;
         let markers = self
@@ -44,7 +45,7 @@ impl Framing {
         octets + markers * MARKER_LEN
     }
 
-    /// The places of the Markers in an FPDU of `len` bytes that begins at `position`.
+    /// Offsets of the Markers in an FPDU of `len` bytes that begins at `position`.
     pub(super) fn markers_in(self, position: u64, len: usize) -> impl Iterator<Item = usize> {
         let first = self.to_marker(position).unwrap_or(len);
         (first..len).step_by(MARKER_INTERVAL as usize)
@@ -62,7 +63,7 @@ impl Framing {
         content
     }
 
-    /// What the FPDU does not keep of MPA's rules. `whole`: every byte of it is in the capture.
+    /// Finds violations of the rules of MPA. `whole`: the capture holds every byte of the FPDU.
     pub(super) fn judge(
         self,
         position: u64,
@@ -72,7 +73,7 @@ impl Framing {
         findings: &mut Findings,
     ) {
         findings.demand(usize::from(ulpdu) <= MAX_ULPDU, "5044-3-05", || {
-            format!("ULPDU_Length {ulpdu}: {MAX_ULPDU} is the most")
+            format!("ULPDU_Length {ulpdu}: the maximum is {MAX_ULPDU}")
         });
         if !whole {
             return;
@@ -82,7 +83,7 @@ impl Framing {
         {
             let (got, right) = (u32::from_le_bytes(*field), crc32c(body));
             findings.demand(got == right, "5044-4.4-11", || {
-                format!("CRC {got:#010x}: that of the bytes is {right:#010x}")
+                format!("CRC {got:#010x}, but the bytes give {right:#010x}")
             });
         }
         let content = self.content(position, fpdu);
@@ -90,12 +91,13 @@ impl Framing {
             .get(2 + usize::from(ulpdu)..content.len().saturating_sub(4))
             .unwrap_or_default();
         findings.demand(pad.iter().all(|octet| *octet == 0), "5044-4.1-02", || {
-            format!("PAD {pad:02x?}: its bytes are zero")
+            format!("PAD {pad:02x?}: must be zero")
         });
         self.judge_markers(position, fpdu, findings);
     }
 
-    /// Of each kind of fault only the first: an FPDU may have more than a hundred Markers.
+    /// Reports only the first violation of each kind, because an FPDU can have more than a hundred
+    /// Markers.
     fn judge_markers(self, position: u64, fpdu: &[u8], findings: &mut Findings) {
         let length_at = self.length_at(position);
         let (mut reserved, mut low, mut pointer) = (true, true, true);
@@ -107,12 +109,12 @@ impl Framing {
             let due = at.saturating_sub(length_at);
             if (*a, *b) != (0, 0) && std::mem::take(&mut reserved) {
                 findings.demand(false, "5044-4.2-02", || {
-                    format!("Marker at byte {at}: its first 16 bits are zero, not {a:02x}{b:02x}")
+                    format!("Marker at byte {at}: its first 16 bits are {a:02x}{b:02x}, but must be zero")
                 });
             }
             if got & 3 != 0 && std::mem::take(&mut low) {
                 findings.demand(false, "5044-4.2-04", || {
-                    format!("Marker at byte {at}: the two low bits of FPDUPTR {got} are zero")
+                    format!("Marker at byte {at}: the two low bits of FPDUPTR {got} must be zero")
                 });
             }
             if usize::from(got & !3) != due && std::mem::take(&mut pointer) {
@@ -123,7 +125,7 @@ impl Framing {
                 };
                 findings.demand(false, id, || {
                     format!(
-                        "Marker at byte {at}: FPDUPTR {got}, {due} is the distance from ULPDU_Length"
+                        "Marker at byte {at}: FPDUPTR {got}, but the distance from ULPDU_Length is {due}"
                     )
                 });
             }

@@ -1,4 +1,4 @@
-//! What a decoder gives out: a frame with where it was found and what is wrong with it.
+//! Output of the decoder: a frame, its place in the capture, and its findings.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -10,37 +10,38 @@ use super::segment::Segment;
 use super::startup::Startup;
 use super::words::many;
 
-/// A startup frame, an FPDU, or what happened to a direction of a connection.
+/// A startup frame, an FPDU, or an event in one direction of a connection.
 ///
-/// It displays as one line without the time: connection, addresses, what it is, and what breaks the RFCs behind `**`.
+/// Displayed as one line without the time: connection, addresses, content, and each finding after
+/// `**`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Frame {
-    /// The packet with which it was whole, counted from 1 as Wireshark does.
+    /// Number of the packet that completed the frame, counted from 1 as in Wireshark.
     pub packet: u64,
-    /// That packet's time.
+    /// Time of that packet.
     pub time: Duration,
-    /// Which connection with MPA, counted from 1.
+    /// Number of the connection, among those with MPA, counted from 1.
     pub connection: u64,
-    /// Who sent it.
+    /// Sender.
     pub from: SocketAddr,
-    /// To whom.
+    /// Receiver.
     pub to: SocketAddr,
-    /// Where it begins in the sender's stream of bytes.
+    /// Offset of its first byte in the sender's stream.
     pub offset: u64,
-    /// What it is.
+    /// Kind of frame.
     pub content: Content,
-    /// Its bytes on the wire, Markers included; zeros where they are not in the capture.
+    /// Its bytes on the wire, with Markers; zeros where the capture lacks bytes.
     pub octets: Vec<u8>,
-    /// All of its bytes are in the capture.
+    /// True if the capture holds all of its bytes.
     pub whole: bool,
-    /// What it does not keep of the RFCs.
+    /// RFC requirements that it violates.
     pub findings: Vec<Finding>,
-    /// For FPDUs: how the direction is framed, and where in it this one begins.
+    /// For FPDUs: the framing of the direction, and the offset of the FPDU in Full Operation.
     pub(super) framing: Option<(Framing, u64)>,
 }
 
-/// What a [`Frame`] is.
+/// Content of a [`Frame`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
     /// An MPA Request or Reply.
@@ -49,25 +50,25 @@ pub enum Content {
     Fpdu {
         /// ULPDU_Length.
         ulpdu: u16,
-        /// The DDP Segment in it; `None` when it is shorter than its header.
+        /// The DDP Segment in it; `None` if the ULPDU is shorter than its header.
         segment: Option<Segment>,
     },
-    /// Bytes that are none of these.
+    /// Bytes that belong to no startup frame or FPDU.
     Octets,
-    /// Something that happened to the sender's direction.
+    /// An event in the sender's direction.
     Event(Event),
 }
 
-/// What happens to a direction of a connection with MPA.
+/// Event in one direction of a connection with MPA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// So many bytes are not in the capture.
+    /// This many bytes are missing from the capture.
     Gap(u64),
-    /// FIN; so many bytes of a frame that is not whole stand before it.
+    /// FIN, after this many bytes of an incomplete frame.
     Fin(usize),
     /// Reset.
     Reset,
-    /// The connection or the capture ends; so many bytes are left that are no whole frame.
+    /// The connection or the capture ends with this many bytes of an incomplete frame.
     Unfinished(usize),
 }
 
@@ -79,7 +80,7 @@ impl fmt::Display for Frame {
             self.connection, self.from, self.to, self.content
         )?;
         if !self.whole {
-            f.write_str(" (not all of it is in the capture)")?;
+            f.write_str(" (incomplete in the capture)")?;
         }
         for finding in &self.findings {
             write!(f, " ** {finding}")?;
@@ -89,7 +90,7 @@ impl fmt::Display for Frame {
 }
 
 impl Content {
-    /// What kind of thing it is, in the RFC's words: `MPA Request`, `RDMA Write`, `gap`.
+    /// Name of the content, as in the RFCs: `MPA Request`, `RDMA Write`, `gap`.
     pub fn name(&self) -> String {
         match self {
             Self::Startup(startup) if startup.reply => "MPA Reply".to_owned(),
@@ -119,7 +120,7 @@ impl fmt::Display for Content {
                 ..
             } => segment.fmt(f),
             Self::Fpdu { ulpdu, .. } => write!(f, "FPDU with ULPDU_Length {ulpdu}"),
-            Self::Octets => f.write_str("bytes that are no MPA frame"),
+            Self::Octets => f.write_str("bytes that are not an MPA frame"),
             Self::Event(event) => event.fmt(f),
         }
     }
@@ -135,12 +136,12 @@ impl fmt::Display for Event {
             Self::Fin(0) => f.write_str("FIN"),
             Self::Fin(len) => {
                 let octets = many(len, "byte");
-                write!(f, "FIN behind {octets} of a frame that is not whole")
+                write!(f, "FIN after {octets} of an incomplete frame")
             }
             Self::Reset => f.write_str("RST"),
             Self::Unfinished(len) => {
                 let octets = many(len, "byte");
-                write!(f, "{octets} of a frame that is not whole at the end")
+                write!(f, "{octets} of an incomplete frame at the end")
             }
         }
     }

@@ -1,18 +1,20 @@
-//! From the packets of a capture to MPA, DDP and RDMAP, and to what breaks their RFCs (`uwarp dump`).
+//! Decodes the packets of a capture to MPA, DDP and RDMAP, and finds violations of their RFCs
+//! (`uwarp dump`).
 //!
 //! ```text
-//! Packet ─► TcpSegment ─► Sorter ─► Assembly ─► Side ─────────────► Segment ─► Frame
-//!                         (causes   (bytes in   (startup frames,    (headers)  (with findings)
+//! Packet ─► TcpSegment ─► Sorter ─► Assembly ─► Side ──────────► Segment ─► Frame
+//!                         (causes   (bytes in   (startup frames, (headers)  (with findings)
 //!                          first)    order,      FPDUs)
-//!                                    gaps)         └─ Connection: what startup agreed on, Sent: MSN, MO, TO, Reads
+//!                                    gaps)         └─ Connection: result of startup,
+//!                                                     Sent: MSN, MO, TO, Reads
 //! ```
 //!
-//! A [`Decoder`] is fed packets and gives out [`Frame`]s. It judges what was *sent*: every MUST of RFC 5040, 5041, 5044, 6581
-//! and 7306 that shows on the wire without knowing what the applications want. It does not judge what a receiver
-//! makes of it.
+//! A [`Decoder`] takes packets and returns [`Frame`]s. It judges the *sent* frames: every MUST of
+//! RFC 5040, 5041, 5044, 6581 and 7306 that is visible on the wire without knowledge of the
+//! applications. It does not judge how a receiver reacts.
 //!
-//! It takes any file: memory is bounded ([`Decoder`] says how), nothing panics, and where the capture has gaps or
-//! begins in the middle of a connection, only what is known is judged.
+//! It accepts any file. Memory is bounded (see [`Decoder`]) and nothing panics. If the capture has
+//! gaps or begins in the middle of a connection, only the known parts are judged.
 //!
 //! ```
 //! use uwarp_capture::{Reader, decode::Decoder};
@@ -60,11 +62,13 @@ pub use segment::{Body, Segment};
 pub use startup::{Enhanced, Startup};
 pub use totals::{ConnectionSummary, Direction, Totals};
 
-/// Connections that are followed at once. With more, the half that was silent for longest is let go.
+/// Most connections that are followed at once. Above it, those that were silent longest are
+/// dropped: at least half of all.
 const MAX_CONNECTIONS: usize = 4096;
-/// Bytes that may wait in all connections together; then the same happens.
+/// Most bytes that wait in all connections together. Above it, connections are dropped in the same
+/// way.
 const MAX_HELD: usize = if cfg!(fuzzing) { 1 << 20 } else { 64 << 20 };
-/// Connections of which there is a summary.
+/// Most connections with a summary.
 const MAX_SUMMARIES: usize = 4096;
 
 /// Two addresses, the smaller one first.
@@ -92,7 +96,7 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// `peer`: by whose layout to read Terminate Messages that can be read both ways.
+    /// Creates a decoder. `peer`: layout by which ambiguous Terminate Messages are read.
     pub fn new(peer: Peer) -> Self {
         Self {
             connections: HashMap::new(),
@@ -103,7 +107,7 @@ impl Decoder {
         }
     }
 
-    /// The next packet; what became whole with it.
+    /// Takes the next packet. Returns the frames that it completed.
     pub fn packet(&mut self, packet: &Packet) -> Vec<Frame> {
         let mut out = Vec::new();
         self.totals.packets += 1;
@@ -136,7 +140,7 @@ impl Decoder {
         out
     }
 
-    /// The end of the capture: what is left.
+    /// Ends the capture. Returns the remaining frames.
     pub fn finish(&mut self) -> Vec<Frame> {
         let mut out = Vec::new();
         let mut pairs: Vec<(u64, Pair)> = self
@@ -153,18 +157,18 @@ impl Decoder {
         out
     }
 
-    /// What was seen so far.
+    /// Counts of everything seen so far.
     pub fn totals(&self) -> &Totals {
         &self.totals
     }
 
-    /// The connections with MPA that have ended, at most 4096 of them; all of the capture after
-    /// [`finish`](Self::finish), in the order in which they began.
+    /// The finished connections with MPA, at most 4096. After [`finish`](Self::finish) these are
+    /// all connections of the capture, in the order in which they began.
     pub fn connections(&self) -> &[ConnectionSummary] {
         &self.summaries
     }
 
-    /// Whether a SYN begins another connection between the same addresses.
+    /// Returns true if a SYN begins a new connection between the same addresses.
     fn is_another(&self, pair: Pair, segment: &TcpSegment<'_>) -> bool {
         self.connections.get(&pair).is_some_and(|connection| {
             let from = usize::from(segment.source != connection.ends[0]);
@@ -173,7 +177,7 @@ impl Decoder {
         })
     }
 
-    /// Takes a connection out of those that are followed.
+    /// Ends a connection and removes it from the followed ones.
     fn end(&mut self, pair: Pair, out: &mut Vec<Frame>) {
         let Some(mut connection) = self.connections.remove(&pair) else {
             return;
@@ -190,7 +194,7 @@ impl Decoder {
         }
     }
 
-    /// Lets go of the connections that were silent for longest, at least half of all.
+    /// Drops the connections that were silent longest, at least half of all.
     fn let_go(&mut self, out: &mut Vec<Frame>) {
         let mut pairs: Vec<(u64, Pair)> = self
             .connections

@@ -1,5 +1,5 @@
-//! What the frames of one connection have to keep towards each other: MSN, MO and TO, Requests and
-//! their Responses, IRD, and what ends a direction.
+//! Rules between the frames of a connection: MSN, MO and TO, Responses and their Requests, IRD, and
+//! the end of a direction.
 
 use std::collections::VecDeque;
 
@@ -10,22 +10,22 @@ use super::finding::Findings;
 use super::segment::{Body, Segment};
 use super::words::many;
 
-/// Requests that are remembered until they are answered; with more, Responses are not judged.
+/// Most unanswered Requests that are remembered. With more, Responses are not judged.
 const MAX_REQUESTS: usize = 20_000;
-/// Queues whose numbers are followed.
+/// Number of queues whose MSNs are followed.
 const QUEUES: usize = 4;
 
-/// What one direction has sent.
+/// State of the messages that one direction sent.
 #[derive(Debug, Default)]
 pub(super) struct Sent {
     queues: [Queue; QUEUES],
-    /// The Write under way.
+    /// Tagged message in progress: a Write.
     write: Option<Under>,
-    /// The Read Response under way.
+    /// Tagged message in progress: a Read Response.
     response: Option<Under>,
     reads: VecDeque<ReadRequestHeader>,
     atomics: VecDeque<u32>,
-    /// Bytes of this connection are missing in the capture: what was asked and answered is not known.
+    /// The capture lacks bytes of this connection, so its unanswered Requests are unknown.
     blind: bool,
     terminated: bool,
 }
@@ -33,7 +33,7 @@ pub(super) struct Sent {
 /// One untagged queue.
 #[derive(Debug)]
 struct Queue {
-    /// The MSN due next; `None` after a gap.
+    /// Next expected MSN; `None` after a gap.
     due: Option<Msn>,
     open: Option<Message>,
 }
@@ -47,28 +47,28 @@ impl Default for Queue {
     }
 }
 
-/// An untagged message under way.
+/// An untagged message in progress.
 #[derive(Debug, Clone, Copy)]
 struct Message {
     msn: Msn,
     ulp: u8,
     word: u32,
-    /// The MO due next.
+    /// Next expected MO.
     mo: u32,
 }
 
-/// A tagged message under way.
+/// A tagged message in progress.
 #[derive(Debug, Clone, Copy)]
 struct Under {
     stag: STag,
-    /// The TO due next.
+    /// Next expected TO.
     to: u64,
-    /// Bytes so far.
+    /// Payload bytes so far.
     octets: u64,
 }
 
 impl Sent {
-    /// Bytes of the direction are not in the capture.
+    /// Resets the state of this direction after bytes that are not in the capture.
     pub(super) fn lose_track(&mut self) {
         self.queues = Default::default();
         for queue in &mut self.queues {
@@ -78,19 +78,20 @@ impl Sent {
         self.response = None;
     }
 
-    /// Bytes of one of the two directions are not in the capture.
+    /// Forgets all Requests, because bytes of one of the two directions are not in the capture.
     pub(super) fn go_blind(&mut self) {
         self.blind = true;
         self.reads = VecDeque::new();
         self.atomics = VecDeque::new();
     }
 
-    /// What the Requests that wait take of memory.
+    /// Memory that the unanswered Requests use, in bytes.
     pub(super) fn held(&self) -> usize {
         self.reads.len() * size_of::<ReadRequestHeader>() + self.atomics.len() * size_of::<u32>()
     }
 
-    /// The next segment of this direction. `ird`: the other side's, if it was agreed on.
+    /// Judges the next segment of this direction. `ird`: that of the other side, if it was agreed
+    /// on.
     pub(super) fn judge(
         &mut self,
         segment: &Segment,
@@ -101,7 +102,7 @@ impl Sent {
         findings.demand(
             !self.terminated,
             "5040-5.4-07",
-            || "behind the Terminate Message, which is the last of its direction",
+            || "after the Terminate Message, which must be the last of its direction",
         );
         match &segment.header {
             Header::Untagged(header) => self.untagged(segment, header, findings),
@@ -128,7 +129,7 @@ impl Sent {
     }
 
     fn untagged(&mut self, segment: &Segment, header: &UntaggedHeader, findings: &mut Findings) {
-        // Another queue than the four is a finding by itself.
+        // A Queue Number above 3 is a finding of its own.
         let Some(queue) = self.queues.get_mut(header.qn.0 as usize) else {
             return;
         };
@@ -151,11 +152,11 @@ impl Sent {
                         _ => "5041-4.3-07",
                     };
                     findings.demand(header.msn == due, id, || {
-                        format!("MSN {} on QN {}: {due} is due", header.msn, header.qn)
+                        format!("MSN {} on QN {}: expected {due}", header.msn, header.qn)
                     });
                     findings.demand(header.mo == 0, "5041-4.3-11", || {
                         format!(
-                            "MO {} in the first segment of a message: it is 0",
+                            "MO {} in the first segment of a message: must be 0",
                             header.mo
                         )
                     });
@@ -189,7 +190,7 @@ impl Sent {
         }
     }
 
-    /// Whether a Request can be remembered; if there are too many, none of them is.
+    /// Makes room for one more Request. If there are too many, forgets them all and returns false.
     fn has_place(&mut self) -> bool {
         if self.reads.len() + self.atomics.len() >= MAX_REQUESTS {
             self.go_blind();
@@ -197,7 +198,7 @@ impl Sent {
         !self.blind
     }
 
-    /// Reads and atomics share queue 1, and the buffers that the IRD counts (RFC 7306 section 5.2).
+    /// Reads and atomics share queue 1 and the buffers that the IRD counts (RFC 7306 section 5.2).
     fn judge_outstanding(&self, ird: Option<u16>, findings: &mut Findings) {
         let (reads, atomics) = (self.reads.len(), self.atomics.len());
         let Some(ird) = ird.filter(|ird| reads + atomics > usize::from(*ird)) else {
@@ -206,17 +207,17 @@ impl Sent {
         if atomics == 0 {
             findings.demand(false, "5040-6.1-04", || {
                 let reads = many(reads, "Read");
-                format!("{reads} outstanding: the other side's IRD is {ird}")
+                format!("{reads} outstanding, but the other side's IRD is {ird}")
             });
         } else {
             findings.demand(false, "7306-5.2.2-01", || {
                 let (reads, atomics) = (many(reads, "Read"), many(atomics, "atomic"));
-                format!("{reads} and {atomics} outstanding: the other side's IRD is {ird}")
+                format!("{reads} and {atomics} outstanding, but the other side's IRD is {ird}")
             });
         }
     }
 
-    /// `peer` has asked for it.
+    /// Judges a segment of a Read Response. `peer`: the direction of its Request.
     fn read_response(
         &mut self,
         segment: &Segment,
@@ -234,21 +235,21 @@ impl Sent {
             findings.demand(
                 false,
                 "5040-5.2-01",
-                || "no Read Request waits for this Response",
+                || "no outstanding Read Request for this Response",
             );
             return;
         };
-        // 5041-5.2-10: without bytes STag and TO need not be valid.
+        // Without payload, STag and TO need not be valid (5041-5.2-10).
         if begins && segment.len > 0 {
             findings.demand(header.stag == request.sink_stag, "5040-4.4-02", || {
                 format!(
-                    "STag {}: the Read Request has SinkSTag {}",
+                    "STag {}, but the Read Request has SinkSTag {}",
                     header.stag, request.sink_stag
                 )
             });
             findings.demand(header.to == request.sink_to, "5041-5.2-08", || {
                 format!(
-                    "TO {}: the Read Request has SinkTO {}",
+                    "TO {}, but the Read Request has SinkTO {}",
                     header.to, request.sink_to
                 )
             });
@@ -259,12 +260,12 @@ impl Sent {
         let right = if header.last {
             octets == asked
         } else {
-            // Said once: with the segment that goes beyond.
+            // Reported once, at the segment that exceeds the length.
             octets <= asked || before > asked
         };
         findings.demand(right, "5040-5.2.1-10", || {
             let octets = many(octets, "byte");
-            format!("{octets} in answer to a Read of {asked}")
+            format!("{octets} in response to a Read of {asked}")
         });
         if header.last {
             peer.reads.pop_front();
@@ -272,19 +273,19 @@ impl Sent {
     }
 }
 
-/// The next segment of the untagged message under way.
+/// Judges the next segment of an untagged message in progress.
 fn continues(message: &Message, header: &UntaggedHeader, findings: &mut Findings) {
     findings.demand(header.mo == message.mo, "5041-5.2-06", || {
-        format!("MO {}: {} is due", header.mo, message.mo)
+        format!("MO {}: expected {}", header.mo, message.mo)
     });
     findings.demand(
         (header.ulp, header.ulp_word) == (message.ulp, message.word),
         "5041-4.3-04",
-        || "RsvdULP (opcode, Invalidate STag) differs from that of the message's first segment",
+        || "RsvdULP (opcode, Invalidate STag) differs from the first segment of the message",
     );
 }
 
-/// The next segment of a tagged message, and what is under way then.
+/// Judges the next segment of a tagged message. Returns the message in progress after it.
 fn tagged(
     segment: &Segment,
     header: &TaggedHeader,
@@ -295,10 +296,10 @@ fn tagged(
         && segment.len > 0
     {
         findings.demand(header.stag == under.stag, "5041-4.2-08", || {
-            format!("STag {}: this message has {}", header.stag, under.stag)
+            format!("STag {}, but the message began with {}", header.stag, under.stag)
         });
         findings.demand(header.to.0 == under.to, "5041-5.2-08", || {
-            format!("TO {}: {:#x} is due", header.to, under.to)
+            format!("TO {}: expected {:#x}", header.to, under.to)
         });
     }
     (!header.last).then(|| Under {
@@ -313,10 +314,10 @@ fn atomic_response(id: u32, waiting: &mut VecDeque<u32>, findings: &mut Findings
         None => findings.demand(
             false,
             "7306-5.2.1-09",
-            || "no Atomic Request waits for this Response",
+            || "no outstanding Atomic Request for this Response",
         ),
         Some(due) => findings.demand(id == due, "7306-5.2.1-i03", || {
-            format!("Original Request Identifier {id:#x}: that of the Request is {due:#x}")
+            format!("Original Request Identifier {id:#x}, but the Request has {due:#x}")
         }),
     }
 }

@@ -1,5 +1,5 @@
-//! What a ULPDU holds: the DDP Segment and the RDMA Message in it, read leniently, and what is wrong with
-//! it by itself (RFC 5041 section 4, RFC 5040 section 4, RFC 7306 section 4).
+//! Lenient parser for the DDP Segment and the RDMA Message in a ULPDU, and the rules that concern
+//! one segment alone (RFC 5041 section 4, RFC 5040 section 4, RFC 7306 section 4).
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use uwarp_rdmap::{
 use super::finding::Findings;
 use super::words::many;
 
-/// A DDP Segment with what RDMAP put into it.
+/// A DDP Segment and its RDMAP content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Segment {
@@ -20,18 +20,18 @@ pub struct Segment {
     pub ddp_control: u8,
     /// The RDMAP control byte.
     pub rdmap_control: u8,
-    /// The DDP header, whatever version it says it has.
+    /// The DDP header, read as version 1 whatever its version field says.
     pub header: Header,
-    /// Bytes of the ULPDU behind the DDP header.
+    /// Bytes of the ULPDU after the DDP header.
     pub len: u32,
-    /// What RDMAP put there.
+    /// Content of these bytes.
     pub body: Body,
 }
 
-/// What follows the DDP header.
+/// Bytes after the DDP header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Body {
-    /// The ULP's bytes, or what is no header of RDMAP's.
+    /// Bytes of the ULP, or not a valid RDMAP header.
     Payload,
     /// A Read Request.
     ReadRequest(ReadRequestHeader),
@@ -46,13 +46,14 @@ pub enum Body {
 }
 
 impl Segment {
-    /// Reads a ULPDU, Terminate Messages by the layout of `peer`. `None`: it ends within the DDP header.
+    /// Reads a ULPDU, and a Terminate Message in the layout of `peer`. `None` if it ends within the
+    /// DDP header.
     pub(super) fn read(ulpdu: &[u8], peer: Peer) -> Option<Self> {
         let &[ddp_control, rdmap_control] = ulpdu.first_chunk()?;
         let mut head = [0; MAX_HEADER];
         let head = head.get_mut(..ulpdu.len().min(MAX_HEADER))?;
         head.copy_from_slice(ulpdu.get(..head.len())?);
-        // The one version whose layout is known.
+        // Version 1 is the only one with a known layout.
         if let Some(control) = head.first_mut() {
             *control = *control & !3 | DDP_VERSION;
         }
@@ -86,33 +87,33 @@ impl Segment {
         })
     }
 
-    /// The message, if an RFC defines its opcode.
+    /// Opcode, if an RFC defines it.
     pub fn opcode(&self) -> Option<Opcode> {
         Opcode::from_raw(self.rdmap_control & 0x0F)
     }
 
-    /// Whether the two control bytes, T and QN are such as a right sender sends.
+    /// Returns true if the control bytes, T and QN could come from a correct sender.
     pub(super) fn is_plausible(&self) -> bool {
         let mut findings = Findings::default();
         self.judge_control(&mut findings);
         findings.0.is_empty()
     }
 
-    /// What every segment has to keep by itself. `rest`: what follows the DDP header; `whole`: all of it is in the
-    /// capture.
+    /// Checks the rules that concern a segment alone. `rest`: bytes after the DDP header. `whole`:
+    /// the capture holds all of them.
     pub(super) fn judge(&self, rest: &[u8], whole: bool, findings: &mut Findings) {
         self.judge_control(findings);
         findings.demand(
             self.len > 0 || self.header.last(),
             "5041-5.2-09",
-            || "empty and not the last of its message: a message without bytes is one segment",
+            || "empty, but not the last segment of its message",
         );
         match &self.header {
             Header::Tagged(header) => {
                 let end = header.to.0.checked_add(u64::from(self.len));
                 findings.demand(self.len == 0 || end.is_some(), "5041-7.1-14", || {
                     let len = many(self.len, "byte");
-                    format!("TO {} and {len}: the sum wraps", header.to)
+                    format!("TO {} plus {len} wraps around", header.to)
                 });
             }
             Header::Untagged(header) => {
@@ -123,7 +124,7 @@ impl Segment {
                 };
                 let may = opcode.is_none_or(Opcode::invalidates);
                 findings.demand(may || word == 0, id, || {
-                    format!("Invalidate STag {word:#010x}: this message has none, it is zero")
+                    format!("Invalidate STag {word:#010x}: must be zero in this message")
                 });
             }
         }
@@ -135,20 +136,20 @@ impl Segment {
     fn judge_control(&self, findings: &mut Findings) {
         let (ddp, rdmap) = (self.ddp_control, self.rdmap_control);
         findings.demand(ddp & 0x3C == 0, "5041-4.1-08", || {
-            format!("DDP control {ddp:#04x}: its reserved bits are zero")
+            format!("DDP control {ddp:#04x}: its reserved bits must be zero")
         });
         findings.demand(ddp & 3 == DDP_VERSION, "5041-4.1-10", || {
-            format!("DV {}: it is {DDP_VERSION}", ddp & 3)
+            format!("DV {}: must be {DDP_VERSION}", ddp & 3)
         });
         findings.demand(rdmap >> 6 == RDMAP_VERSION, "5040-4.1-07", || {
-            format!("RV {}: it is {RDMAP_VERSION}", rdmap >> 6)
+            format!("RV {}: must be {RDMAP_VERSION}", rdmap >> 6)
         });
         findings.demand(rdmap & 0x30 == 0, "5040-4.1-08", || {
-            format!("RDMAP control {rdmap:#04x}: its reserved bits are zero")
+            format!("RDMAP control {rdmap:#04x}: its reserved bits must be zero")
         });
         let Some(opcode) = self.opcode() else {
             findings.demand(false, "5040-4.1-05", || {
-                format!("opcode {:#x}: no RFC defines it", rdmap & 15)
+                format!("opcode {:#x}: not defined by any RFC", rdmap & 15)
             });
             return;
         };
@@ -162,11 +163,11 @@ impl Segment {
                     _ => "5040-4.1-06",
                 };
                 findings.demand(header.qn == due, id, || {
-                    format!("QN {}: it is {due} for this message", header.qn)
+                    format!("QN {}: must be {due} for this message", header.qn)
                 });
             }
             (None, Header::Untagged(_)) => {
-                findings.demand(false, "5040-4.1-04", || "untagged: this message is tagged");
+                findings.demand(false, "5040-4.1-04", || "untagged, but this message must be tagged");
             }
             (Some(_), Header::Tagged(_)) => {
                 let id = match opcode {
@@ -175,7 +176,7 @@ impl Segment {
                     Opcode::AtomicResponse => "7306-5-04",
                     _ => "5040-4.1-04",
                 };
-                findings.demand(false, id, || "tagged: this message is untagged");
+                findings.demand(false, id, || "tagged, but this message must be untagged");
             }
         }
     }
@@ -195,7 +196,7 @@ impl Segment {
         if let Some((due, id)) = fixed {
             findings.demand(len == due, id, || {
                 let len = many(len, "byte");
-                format!("{len} behind the DDP header: {due} are due")
+                format!("{len} after the DDP header: must be {due}")
             });
         }
         match &self.body {
@@ -203,7 +204,7 @@ impl Segment {
                 let end = request.source_to.0.checked_add(u64::from(request.len));
                 findings.demand(end.is_some(), "5040-7.2-10", || {
                     let len = many(request.len, "byte");
-                    format!("SrcTO {} and {len}: the sum wraps", request.source_to)
+                    format!("SrcTO {} plus {len} wraps around", request.source_to)
                 });
             }
             Body::Terminate(terminate) => judge_terminate(terminate, rest, findings),
@@ -212,10 +213,10 @@ impl Segment {
                 findings.demand(
                     reserved == 0,
                     "7306-5.2.1-i01",
-                    || "the 28 bits before AOpCode are zero",
+                    || "the 28 bits before AOpCode must be zero",
                 );
                 findings.demand(request.op().is_some(), "7306-5.2.1-06", || {
-                    format!("AOpCode {}: 0 is FetchAdd, 2 is CmpSwap", request.code)
+                    format!("AOpCode {}: must be 0 (FetchAdd) or 2 (CmpSwap)", request.code)
                 });
             }
             Body::Payload if self.opcode() == Some(Opcode::Terminate) => {
@@ -226,7 +227,7 @@ impl Segment {
                 };
                 findings.demand(false, id, || {
                     let len = many(len, "byte");
-                    format!("{len}: too few for the Terminate Header and what M, D and R announce")
+                    format!("{len}: too few for the Terminate Header and the fields that M, D and R announce")
                 });
             }
             Body::Payload | Body::Immediate(_) | Body::AtomicResponse(_) => {}
@@ -237,7 +238,7 @@ impl Segment {
 fn judge_terminate(terminate: &Terminate, rest: &[u8], findings: &mut Findings) {
     if terminate.read_as() == Peer::Siw {
         findings.demand(false, "5040-4.8-02", || {
-            "the layout of Linux siw: Layer is the high half of the first byte, M, D and R the high bits of the third"
+            "the layout of Linux siw: by the RFC, Layer is the high half of the first byte, M, D and R the high bits of the third"
         });
         return;
     }
@@ -247,11 +248,11 @@ fn judge_terminate(terminate: &Terminate, rest: &[u8], findings: &mut Findings) 
     findings.demand(
         (present & 0x1F, *reserved) == (0, 0),
         "5040-4.8-07",
-        || "the 13 bits behind M, D and R are zero",
+        || "the 13 bits after M, D and R must be zero",
     );
     let code = terminate.reason();
     findings.demand(code.is_defined(), "5040-4.8-03", || {
-        format!("{code}: no RFC defines it")
+        format!("{code}: not defined by any RFC")
     });
 }
 
@@ -321,7 +322,7 @@ fn write_atomic(request: &AtomicRequestHeader, f: &mut fmt::Formatter<'_>) -> fm
     )
 }
 
-/// Bytes of a ULPDU that tell what it is: a DDP header and the longest fixed header behind it.
+/// Bytes that identify a ULPDU: a DDP header and the longest fixed header after it.
 pub(super) const HEAD: usize = UNTAGGED_HEADER + 52;
 const _: () = assert!(TAGGED_HEADER < UNTAGGED_HEADER);
 

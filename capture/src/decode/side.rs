@@ -1,4 +1,4 @@
-//! One direction of a connection: from pieces of its stream to startup frame and FPDUs.
+//! One direction of a connection: turns pieces of its stream into a startup frame and FPDUs.
 
 use super::assembly::Assembly;
 use super::buffer::Buffer;
@@ -19,16 +19,16 @@ use uwarp_rdmap::Peer;
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// A startup frame is due.
+    /// A startup frame is expected.
     #[default]
     Opening,
-    /// It is through, that of the other direction is not.
+    /// The startup frame is complete; that of the other direction is not.
     AwaitPeer,
     /// Full Operation.
     Fpdus,
-    /// Where the next FPDU begins is not known.
+    /// The start of the next FPDU is unknown.
     Lost,
-    /// No MPA, or no more of it.
+    /// Not MPA, or MPA has ended.
     Plain,
 }
 
@@ -37,27 +37,27 @@ pub(super) enum Phase {
 pub(super) struct Side {
     pub(super) phase: Phase,
     pub(super) assembly: Assembly,
-    /// The first byte of the stream is known by a SYN.
+    /// A SYN tells the first byte of the stream.
     pub(super) from_start: bool,
-    /// What is not consumed yet.
+    /// Bytes not consumed yet.
     pub(super) buffer: Buffer,
     /// Offset of `buffer` in the stream.
     pub(super) offset: u64,
-    /// From here in `buffer` on, bytes of the FPDU are missing; they stand there as zeros.
+    /// Offset in `buffer` from which bytes of the FPDU are missing. Zeros stand in their place.
     pub(super) hole: Option<usize>,
     /// Offset of the first byte of Full Operation.
     pub(super) base: u64,
     pub(super) framing: Option<Framing>,
     /// The startup frame of the other direction is not in the capture.
     pub(super) alone: bool,
-    /// No startup frames said so: `framing` is what an FPDU looked like.
+    /// `framing` was derived from an FPDU, not from startup frames.
     pub(super) guessed: bool,
-    /// FPDUs were passed over.
+    /// FPDUs were skipped.
     pub(super) was_lost: bool,
-    /// An FPDU that is not right shows that this is none, and not that the sender is wrong.
+    /// The next FPDU may not be one: if it is wrong, this is no fault of the sender.
     pub(super) unsure: bool,
     pub(super) sent: Sent,
-    /// Bytes came behind the startup frame when its sender cannot have had the other one.
+    /// Bytes followed the startup frame before its sender can have received the other one.
     pub(super) early: bool,
     pub(super) fpdus: u64,
     /// Bytes of ULPDUs.
@@ -65,35 +65,36 @@ pub(super) struct Side {
     pub(super) ended: bool,
 }
 
-/// An FPDU at the beginning of a side's buffer.
+/// Start of a side's buffer in Full Operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
-    /// Not enough of it.
+    /// Too few bytes to tell.
     More,
-    /// It has so many bytes on the wire.
+    /// A whole FPDU of `len` bytes on the wire.
     Fpdu { ulpdu: u16, len: usize },
-    /// ULPDU_Length says what cannot be.
+    /// ULPDU_Length has a value that no FPDU can have.
     Impossible(u16),
 }
 
-/// How FPDUs look behind the startup frame of a direction whose other one is not known.
+/// Framing of the FPDUs after the startup frame of a direction, if the other startup frame is
+/// unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Guess {
-    /// Not enough of the first one is there.
+    /// Too few bytes of the first FPDU.
     More,
-    /// So, with these CRCs and Markers.
+    /// The FPDUs have these CRCs and Markers.
     Framing(Framing),
-    /// There is none.
+    /// There is no FPDU.
     No,
 }
 
 impl Side {
-    /// What this side takes of memory.
+    /// Memory in use, in bytes.
     pub(super) fn held(&self) -> usize {
         self.assembly.held() + self.buffer.held() + self.sent.held()
     }
 
-    /// Not all that was sent so far was seen.
+    /// Returns true if the capture may lack bytes that this side has sent so far.
     pub(super) fn is_behind(&self) -> bool {
         !self.from_start || self.was_lost || self.assembly.is_behind()
     }
@@ -106,19 +107,19 @@ impl Side {
         octets
     }
 
-    /// Passes over everything in the buffer and `more` bytes behind it.
+    /// Drops the buffer and the `more` bytes after it.
     pub(super) fn drop_all(&mut self, more: u64) {
         self.offset += self.buffer.len() as u64 + more;
         self.buffer = Buffer::default();
         self.hole = None;
     }
 
-    /// Where the buffer begins, counted from the first byte of Full Operation.
+    /// Offset of the buffer, counted from the first byte of Full Operation.
     pub(super) fn position(&self) -> u64 {
         self.offset.saturating_sub(self.base)
     }
 
-    /// What the buffer begins with in Full Operation.
+    /// Examines the start of the buffer in Full Operation.
     pub(super) fn next(&self) -> Next {
         let Some(framing) = self.framing else {
             return Next::More;
@@ -134,7 +135,7 @@ impl Side {
         }
     }
 
-    /// Whether an FPDU with this segment in it is believed to be one.
+    /// Returns true if these bytes are accepted as an FPDU. Only an uncertain one can be refused.
     pub(super) fn believes(&mut self, fpdu: &[u8], segment: Option<&Segment>) -> bool {
         let has_crc = self.framing.is_some_and(|framing| framing.crc);
         let right = segment.is_some_and(Segment::is_plausible)
@@ -148,8 +149,8 @@ impl Side {
         false
     }
 
-    /// Lets the FPDU in the buffer go on over a gap: with zeros, if enough of it is there to tell what it is. Returns how
-    /// many bytes of the gap that took.
+    /// Extends the FPDU in the buffer over a gap with zeros, if enough of it is present to identify
+    /// it. Returns the number of bytes of the gap that this covered.
     pub(super) fn bridge(&mut self, gap: u64) -> u64 {
         let Some(framing) = self.framing else {
             return 0;
@@ -159,7 +160,7 @@ impl Side {
             return 0;
         };
         let len = framing.wire_len(position, ulpdu);
-        // A Marker before and one within.
+        // Room for one Marker before and one inside.
         let told = len.min(2 + HEAD + 8);
         if usize::from(ulpdu) > MAX_ULPDU || self.buffer.len() < told || self.buffer.len() >= len {
             return 0;
@@ -172,7 +173,7 @@ impl Side {
         taken
     }
 
-    /// Goes on with FPDUs at `piece`, if one begins there.
+    /// Resumes with FPDUs at `piece` if one begins there.
     pub(super) fn resume(&mut self, piece: &[u8], peer: Peer) -> bool {
         let Some(framing) = self.begins_fpdu(piece, peer) else {
             return false;
@@ -185,8 +186,8 @@ impl Side {
         true
     }
 
-    /// The framing of the FPDU at the beginning of the buffer, which is that of Full Operation.
-    /// Without CRCs a header that may be one has to do. `crc`: CRCs are in use for sure.
+    /// Derives the framing from the buffer, which starts with the first FPDU of Full Operation.
+    /// Without CRCs, a plausible header is sufficient. `crc`: CRCs are certainly in use.
     pub(super) fn guess(&self, crc: bool, peer: Peer) -> Guess {
         let mut guess = Guess::No;
         for (with, markers) in [(true, false), (true, true), (false, false), (false, true)] {
@@ -196,7 +197,7 @@ impl Side {
             let framing = Framing { crc: with, markers };
             match framing.begins(&self.buffer, peer) {
                 Guess::No => {}
-                // One with a CRC may still become whole.
+                // An FPDU with a CRC may still become complete.
                 Guess::Framing(_) if guess == Guess::More => return Guess::More,
                 found @ Guess::Framing(_) => return found,
                 Guess::More => guess = Guess::More,
@@ -205,7 +206,7 @@ impl Side {
         guess
     }
 
-    /// Full Operation begins with this framing, which an FPDU has shown. `crc`: CRCs are in use for sure.
+    /// Begins Full Operation with a framing derived from an FPDU. `crc`: CRCs are certainly in use.
     pub(super) fn begin_alone(&mut self, framing: Framing, crc: bool) {
         self.framing = Some(framing);
         self.guessed = !(crc && framing.crc);
@@ -214,8 +215,8 @@ impl Side {
         self.phase = Phase::Fpdus;
     }
 
-    /// Whether an FPDU begins at the beginning of `piece`. Where no startup was seen only one that
-    /// is whole and has a right CRC is believed.
+    /// Framing of the FPDU at the start of `piece`, if one begins there. If no startup was seen,
+    /// only a complete FPDU with a right CRC is accepted.
     fn begins_fpdu(&self, piece: &[u8], peer: Peer) -> Option<Framing> {
         let known = self.framing.is_some();
         let framing = self.framing.unwrap_or(Framing {
@@ -249,7 +250,7 @@ impl Side {
 }
 
 impl Framing {
-    /// Whether these are the first bytes of Full Operation with this framing.
+    /// Checks whether these are the first bytes of Full Operation with this framing.
     fn begins(self, octets: &[u8], peer: Peer) -> Guess {
         let Some(ulpdu) = self.ulpdu_len(0, octets) else {
             return Guess::More;

@@ -1,9 +1,9 @@
-//! The segments of one TCP connection in the order of their causes, whatever order the capture has them in.
+//! Sorts the segments of one TCP connection into causal order.
 //!
-//! A capture has a segment after its acknowledgement if two queues of a network adapter, two mirror
-//! ports or two files were joined in another order than that of the wire. A segment goes on when all
-//! bytes before it, and all bytes that it acknowledges, have gone on; until then it waits. What the
-//! capture never has is given up after a bounded wait.
+//! A capture may hold a segment after its acknowledgement, because it was merged from two queues of
+//! a network adapter, two mirror ports or two files. A segment is released when all bytes before
+//! it, and all bytes that it acknowledges, were released; until then it waits. The wait is bounded,
+//! because the capture may lack the awaited bytes.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -11,19 +11,20 @@ use std::time::Duration;
 
 use super::connection::Now;
 
-/// Packets of its connection that a segment waits for at most. The queues of an adapter hold some
+/// Most packets of its connection that a segment waits for. The queues of an adapter hold some
 /// hundreds.
 const PATIENCE: u64 = 256;
-/// Time of the capture that it waits at most. The time is looked at when the next packet of the connection comes.
+/// Most time of the capture that a segment waits, checked when the next packet of the connection
+/// comes.
 const PATIENCE_TIME: Duration = Duration::from_secs(1);
-/// Bytes that wait at most.
+/// Most bytes that may wait.
 const MAX_WAITING: usize = 1024 * 1024;
-/// What a waiting segment costs besides its bytes.
+/// Memory that a waiting segment uses besides its bytes.
 const OVERHEAD: usize = size_of::<(u64, Arrival<'static>)>();
-/// No window of TCP is larger (RFC 7323 section 2.3): what lies further off belongs to something else.
+/// Largest TCP window (RFC 7323 section 2.3). A number further away belongs to another connection.
 const WINDOW: i32 = 1 << 30;
 
-/// A TCP segment of a connection, as the capture has it.
+/// A TCP segment of a connection, as it is in the capture.
 #[derive(Debug, Clone)]
 pub(super) struct Arrival<'a> {
     pub(super) now: Now,
@@ -34,7 +35,7 @@ pub(super) struct Arrival<'a> {
     pub(super) syn: bool,
     pub(super) fin: bool,
     pub(super) rst: bool,
-    /// Its payload, as far as it was captured.
+    /// Captured part of its payload.
     pub(super) octets: Cow<'a, [u8]>,
     /// Length of its payload on the wire.
     pub(super) len: u32,
@@ -52,7 +53,7 @@ impl Arrival<'_> {
         self.octets.len() + OVERHEAD
     }
 
-    /// The sequence number after it.
+    /// Sequence number after the segment.
     fn end(&self) -> u32 {
         let flags = u32::from(self.syn) + u32::from(self.fin);
         self.seq.wrapping_add(self.len).wrapping_add(flags)
@@ -62,16 +63,16 @@ impl Arrival<'_> {
 /// One direction.
 #[derive(Debug, Default)]
 struct Way {
-    /// The sequence number after all that has gone on; unknown before a SYN, or the first segment of
-    /// a connection that was there before the capture.
+    /// Sequence number after all released bytes. Unknown before a SYN, or before the first segment
+    /// of a connection that existed before the capture.
     next: Option<u32>,
-    /// The capture has segments of it.
+    /// The capture holds segments of this direction.
     seen: bool,
-    /// The other direction has not come in time: the capture has one direction only, so far.
+    /// Nothing of this direction has come in time. So far the capture holds only the other one.
     absent: bool,
 }
 
-/// Puts the segments of a connection in order.
+/// Sorts the segments of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Sorter {
     ways: [Way; 2],
@@ -81,7 +82,7 @@ pub(super) struct Sorter {
     arrivals: u64,
 }
 
-/// `number` lies after `other`, within a window.
+/// Returns true if `number` comes after `other`, within a window.
 fn is_after(number: u32, other: u32) -> bool {
     (1..WINDOW).contains(&(number.wrapping_sub(other) as i32))
 }
@@ -92,13 +93,13 @@ impl Sorter {
         self.held
     }
 
-    /// Returns true if the capture has no segment of this direction, as far as is known.
+    /// Returns true if, as far as is known, the capture has no segment of this direction.
     pub(super) fn is_absent(&self, way: usize) -> bool {
         self.ways[way].absent
     }
 
-    /// Takes a segment of the capture. Returns it if it need not wait; after that, others may be due
-    /// ([`due`](Self::due)).
+    /// Takes a segment of the capture. Returns it if it need not wait. Call [`due`](Self::due)
+    /// after it, because other segments may have become ready.
     pub(super) fn push<'a>(&mut self, arrival: Arrival<'a>) -> Option<Arrival<'a>> {
         self.arrivals += 1;
         let way = &mut self.ways[arrival.from];
@@ -119,7 +120,7 @@ impl Sorter {
         None
     }
 
-    /// The next segment whose wait is over. `now`: time of the capture; `None` at its end.
+    /// Returns the next segment whose wait is over. `now`: time of the capture; `None` at its end.
     pub(super) fn due(&mut self, now: Option<Duration>) -> Option<Arrival<'static>> {
         loop {
             let at = self
@@ -174,8 +175,8 @@ impl Sorter {
             || self.held > MAX_WAITING
     }
 
-    /// The lowest sequence number that waits in a direction, from `base` on; that of the first to
-    /// come where there is none.
+    /// Lowest waiting sequence number of a direction, counted from `base`, or without `base` from
+    /// the first one to come.
     fn lowest(&self, way: usize, base: Option<u32>) -> Option<u32> {
         let numbers = || {
             let of_way = self
@@ -188,21 +189,21 @@ impl Sorter {
         numbers().min_by_key(|seq| seq.wrapping_sub(base) as i32)
     }
 
-    /// Gives up one thing that the oldest segment waits for, so that in the end it may go.
+    /// Gives up one thing that the oldest segment waits for. Repeated calls release it.
     fn give_up(&mut self) {
         let Some((_, oldest)) = self.waiting.front() else {
             return;
         };
         let (way, other) = (oldest.from, 1 - oldest.from);
         let next = self.ways[way].next;
-        // Its direction begins, or goes on, with what is there.
+        // Lets its direction begin, or continue, with the lowest waiting number.
         if let Some(lowest) = self.lowest(way, next)
             && next.is_none_or(|next| is_after(lowest, next))
         {
             self.ways[way].next = Some(lowest);
             return;
         }
-        // The first of its direction waits for what it acknowledges.
+        // Otherwise the first segment of its direction waits for what it acknowledges.
         let first = self
             .waiting
             .iter()

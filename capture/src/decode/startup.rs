@@ -1,7 +1,7 @@
-//! MPA Request and Reply Frames as they were sent, and what is wrong with them (RFC 5044 section 7.1,
-//! RFC 6581).
+//! MPA Request and Reply Frames as they were sent, and their violations (RFC 5044 section 7.1, RFC
+//! 6581).
 //!
-//! Read here and not by `uwarp-mpa`, which refuses what this module has to show.
+//! This module has its own parser, because `uwarp-mpa` refuses the frames that it has to show.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use super::words::many;
 
 const REQUEST_KEY: [u8; 16] = *b"MPA ID Req Frame";
 const REPLY_KEY: [u8; 16] = *b"MPA ID Rep Frame";
-/// Bytes in front of the Private Data.
+/// Bytes before the Private Data.
 const FIXED: usize = 20;
 /// Bytes of the enhanced connection data.
 pub(super) const ENHANCED: usize = 4;
@@ -21,7 +21,7 @@ pub(super) const ENHANCED: usize = 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Startup {
-    /// The Key is that of a Reply.
+    /// True if the Key is that of a Reply.
     pub reply: bool,
     /// M, C, R, S and the reserved bits.
     pub flags: u8,
@@ -29,7 +29,7 @@ pub struct Startup {
     pub revision: u8,
     /// PD_Length.
     pub pd_length: u16,
-    /// The enhanced connection data, where S has a meaning and the Private Data has room for it.
+    /// The enhanced connection data, if S is valid and the Private Data is long enough.
     pub enhanced: Option<Enhanced>,
 }
 
@@ -42,12 +42,12 @@ pub struct Enhanced {
     second: u16,
 }
 
-/// What the first bytes of a direction are.
+/// Result of looking for a startup frame in the first bytes of a direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Opening {
-    /// The beginning of a startup frame, as far as it is there.
+    /// The bytes so far are the beginning of a startup frame.
     More,
-    /// A frame of so many bytes.
+    /// A frame of this many bytes.
     Frame(Startup, usize),
     /// Something else.
     Other,
@@ -129,7 +129,7 @@ impl Startup {
         self.flags & 0x20 != 0
     }
 
-    /// S, which is a reserved bit below revision 2.
+    /// S, which is a reserved bit before revision 2.
     pub fn is_enhanced(&self) -> bool {
         self.revision >= 2 && self.flags & 0x10 != 0
     }
@@ -138,21 +138,21 @@ impl Startup {
         self.flags & if self.revision >= 2 { 0x0F } else { 0x1F }
     }
 
-    /// What each frame has to keep by itself.
+    /// Checks the rules that concern a frame alone.
     pub(super) fn judge(&self, findings: &mut Findings) {
         let (reserved, revision, pd_length) = (self.reserved(), self.revision, self.pd_length);
         findings.demand(reserved == 0, "5044-7.1.1-10", || {
-            format!("reserved flags {reserved:#04x}: they are zero in revision {revision}")
+            format!("reserved flags {reserved:#04x}: must be zero in revision {revision}")
         });
         findings.demand(
             revision != 0,
             "5044-7.1.1-12",
-            || "Rev 0: 1, or 2 for an enhanced frame",
+            || "Rev 0: must be 1, or 2 for an enhanced frame",
         );
         findings.demand(
             usize::from(pd_length) <= MAX_PRIVATE_DATA,
             "5044-7.1.1-17",
-            || format!("PD_Length {pd_length}: {MAX_PRIVATE_DATA} is the most"),
+            || format!("PD_Length {pd_length}: the maximum is {MAX_PRIVATE_DATA}"),
         );
         if !self.is_enhanced() {
             return;
@@ -160,17 +160,17 @@ impl Startup {
         match self.enhanced {
             None => findings.demand(false, "6581-6-04", || {
                 let len = many(pd_length, "byte");
-                format!("S, and {len} of Private Data: 4 begin it with IRD and ORD")
+                format!("S with {len} of Private Data: it must begin with 4 bytes of IRD and ORD")
             }),
             Some(data) => findings.demand(
                 data.peer_to_peer() || data.rtr() == [false; 3],
                 "6581-9.2-13",
-                || "B, C or D without A: they are zero then",
+                || "B, C or D without A: must be zero",
             ),
         }
     }
 
-    /// What a Reply has to keep towards its Request.
+    /// Checks the rules that concern a Reply and its Request.
     pub(super) fn judge_reply(&self, request: &Startup, findings: &mut Findings) {
         let (asked, answered) = (request.is_enhanced(), self.is_enhanced());
         findings.demand(
@@ -190,25 +190,25 @@ impl Startup {
             return;
         }
         match (request.peer_to_peer(), reply.peer_to_peer()) {
-            (true, false) => findings.demand(false, "6581-9.2-04", || "A is 0: the Request has 1"),
-            (false, true) => findings.demand(false, "6581-9.2-12", || "A is 1: the Request has 0"),
+            (true, false) => findings.demand(false, "6581-9.2-04", || "A is 0, but the Request has 1"),
+            (false, true) => findings.demand(false, "6581-9.2-12", || "A is 1, but the Request has 0"),
             (true, true) => findings.demand(reply.rtr() != [false; 3], "6581-9.2-08", || {
-                "neither B nor C nor D: the initiator has to know which RTR indication it may send"
+                "none of B, C and D is set: one of them must tell the initiator its RTR indication"
             }),
             (false, false) => {}
         }
         let (ird, ord) = (reply.ird(), reply.ord());
         match request.ird() {
             NO_AUTO => findings.demand(ord == NO_AUTO, "6581-9.1-12", || {
-                format!("ORD {ord}: 0x3FFF answers an IRD of 0x3FFF")
+                format!("ORD {ord}: must be 0x3FFF in answer to an IRD of 0x3FFF")
             }),
             most => findings.demand(ord <= most, "6581-9.1-04", || {
-                format!("ORD {ord}: the initiator's IRD is {most}")
+                format!("ORD {ord}, but the initiator's IRD is {most}")
             }),
         }
         if request.ord() == NO_AUTO {
             findings.demand(ird == NO_AUTO, "6581-9.1-10", || {
-                format!("IRD {ird}: 0x3FFF answers an ORD of 0x3FFF")
+                format!("IRD {ird}: must be 0x3FFF in answer to an ORD of 0x3FFF")
             });
         }
     }

@@ -1,4 +1,4 @@
-//! What a capture holds, in numbers.
+//! Counts of a whole capture and of each connection.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -8,33 +8,34 @@ use super::connection::Connection;
 use super::frame::{Content, Frame};
 use super::startup::Startup;
 
-/// What was seen in a whole capture.
+/// Counts of a whole capture.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Totals {
-    /// Packets of the file.
+    /// Packets in the file.
     pub packets: u64,
-    /// Of these, those with a TCP segment.
+    /// Packets that hold a TCP segment.
     pub tcp_packets: u64,
-    /// Fragments of IP packets. They are not put together, so what they carry is missing.
+    /// Fragments of IP packets. They are not reassembled, so their content is missing.
     pub fragments: u64,
     /// TCP connections with MPA.
     pub connections: u64,
-    /// TCP connections without.
+    /// TCP connections without MPA.
     pub others: u64,
-    /// Connections that were let go before their end, because there were too many or too much waited.
+    /// Connections dropped before their end, because there were too many of them or too many
+    /// waiting bytes.
     pub let_go: u64,
     /// FPDUs.
     pub fpdus: u64,
     /// Bytes of ULPDUs.
     pub octets: u64,
-    /// Findings, all of them.
+    /// Number of findings.
     pub findings: u64,
-    /// Findings by the id of the requirement.
+    /// Number of findings by requirement id.
     pub by_id: BTreeMap<&'static str, u64>,
 }
 
-/// What was seen of a connection with MPA.
+/// Summary of a connection with MPA.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConnectionSummary {
@@ -44,23 +45,23 @@ pub struct ConnectionSummary {
     pub request: Option<Startup>,
     /// Its Reply, if the capture has it.
     pub reply: Option<Startup>,
-    /// The initiator's direction, then the other; in a capture without the Request in the order in which they were seen.
+    /// The initiator's direction first. Without the Request, in the order in which they were seen.
     pub directions: [Direction; 2],
-    /// How many findings there are.
+    /// Number of findings.
     pub findings: u64,
 }
 
-/// What was seen of one direction.
+/// Summary of one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Direction {
-    /// Who sent it.
+    /// Sender.
     pub from: SocketAddr,
     /// FPDUs.
     pub fpdus: u64,
     /// Bytes of their ULPDUs.
     pub octets: u64,
-    /// TCP's view.
+    /// TCP segments.
     pub segments: SegmentCounts,
 }
 

@@ -19,7 +19,7 @@ fn flow(local: &str, peer: &str, mss: usize) -> (Memory, Flow) {
     (memory, flow)
 }
 
-/// What a reader of the trace sees of a segment: flags in the order S A F R P, and its length.
+/// Summary of a segment: port, flags in the order S A F R P, and length.
 fn line(segment: &TcpSegment<'_>) -> String {
     let flags = [
         (segment.syn, 'S'),
@@ -41,7 +41,7 @@ fn lines(packets: &[Packet]) -> Vec<String> {
     packets.iter().map(|p| line(&p.tcp().unwrap())).collect()
 }
 
-/// Checks every number of a trace and gives the bytes each port has sent.
+/// Checks all sequence numbers of a trace and returns the bytes that each port sent.
 fn follow(packets: &[Packet]) -> HashMap<u16, Vec<u8>> {
     let mut next: HashMap<u16, u32> = HashMap::new();
     let mut streams: HashMap<u16, Vec<u8>> = HashMap::new();

@@ -9,8 +9,8 @@ fn read(octets: impl AsRef<[u8]>) -> Result<Vec<Packet>, ReadError> {
     Reader::new(Cursor::new(octets.as_ref().to_vec()))?.collect()
 }
 
-/// A pcapng file in the byte order that `order` gives: one interface with the given options, one
-/// packet with the given time and options.
+/// A pcapng file in the byte order of `order`, with one interface and one packet. `if_options`:
+/// options of the interface. `time` and `options`: those of the packet.
 fn pcapng(order: fn(u32) -> [u8; 4], if_options: &[u8], time: u64, options: &[u8]) -> Vec<u8> {
     let block = |kind: u32, body: Vec<u8>| {
         let len = order(body.len() as u32 + 12);
@@ -57,7 +57,7 @@ fn captures_of_the_siw_driver_are_read_whole() {
             .iter()
             .any(|s| s.payload.starts_with(b"MPA ID Rep Frame"))
     );
-    // A Terminate from siw: length 22 or more, DDP L and version 1, RDMAP version 1, opcode 7.
+    // A Terminate of siw: length 22 or more, DDP with L and version 1, RDMAP version 1, opcode 7.
     assert!(
         segments
             .iter()
@@ -80,11 +80,11 @@ fn time_stamps_of_every_unit_and_byte_order_are_understood() {
     let nano = [9, 0, 1, 0, 9, 0, 0, 0, 0, 0, 0, 0];
     let packet = &read(pcapng(little, &nano, micro * 1000 + 7, &[])).unwrap()[0];
     assert_eq!(packet.timestamp, expected + Duration::from_nanos(7));
-    // 2^-10 seconds.
+    // Units of 2^-10 seconds.
     let binary = [9, 0, 1, 0, 0x8A, 0, 0, 0, 0, 0, 0, 0];
     let packet = &read(pcapng(little, &binary, 1024 * 50 + 512, &[])).unwrap()[0];
     assert_eq!(packet.timestamp, Duration::from_millis(50_500));
-    // Ten seconds before what the time stamps say.
+    // An offset of minus ten seconds.
     let offset = [&[14, 0, 8, 0][..], &(-10_i64).to_le_bytes(), &[0; 4]].concat();
     let packet = &read(pcapng(little, &offset, micro, &[])).unwrap()[0];
     assert_eq!(packet.timestamp, expected - Duration::from_secs(10));
@@ -137,7 +137,7 @@ fn what_is_no_capture_and_what_is_damaged_are_told_apart() {
     assert!(matches!(opened, Err(ReadError::Io(_))));
     let mut file = pcapng(u32::to_le_bytes, &[], 0, &[]);
     let packet_at = 28 + 20;
-    // The packet's interface does not exist.
+    // Makes the packet refer to an interface that does not exist.
     file[packet_at + 8] = 9;
     let error = read(&file).unwrap_err();
     assert!(
@@ -147,7 +147,7 @@ fn what_is_no_capture_and_what_is_damaged_are_told_apart() {
     assert!(error.to_string().contains("byte 48"));
 }
 
-/// Found by a fuzzer, with a Process Information Block.
+/// A fuzzer found this with a Process Information Block.
 #[test]
 fn a_block_that_is_shorter_than_its_own_lengths_is_damage() {
     for order in [u32::to_le_bytes, u32::to_be_bytes] {
@@ -182,7 +182,7 @@ fn iteration_ends_after_an_error() {
 #[test]
 fn blocks_larger_than_the_buffer_are_read() {
     let mut file = pcapng(u32::to_le_bytes, &[], 0, &[]);
-    // A block of an unknown kind, as large as the buffer, before the packet.
+    // A block of unknown type, larger than the buffer, before the packet.
     let len = (3 * BUFFER as u32).to_le_bytes();
     let unknown = [
         &0x0BAD_u32.to_le_bytes()[..],
@@ -195,7 +195,7 @@ fn blocks_larger_than_the_buffer_are_read() {
     assert_eq!(read(file).unwrap().len(), 1);
 }
 
-/// Delivers three bytes at a time.
+/// Delivers at most three bytes per read.
 struct Slow<T>(Cursor<T>);
 
 impl<T: AsRef<[u8]>> Read for Slow<T> {
@@ -231,7 +231,7 @@ fn a_source_that_delivers_little_at_a_time_is_read() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Damage anywhere gives packets or an error, never a panic or an endless loop.
+    /// Damage at any place yields packets or an error, never a panic or an endless loop.
     #[test]
     fn damaged_captures_never_panic(
         which in 0..3,

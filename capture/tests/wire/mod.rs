@@ -1,7 +1,7 @@
-//! An MPA/DDP/RDMAP encoder for the tests, written from the RFCs for this crate alone: slow, plain,
-//! and sharing nothing with the code that uwarp sends with.
+//! MPA/DDP/RDMAP encoder for the tests of this crate, written from the RFCs. It is slow and simple,
+//! and shares no code with the sending side of uwarp.
 
-#![allow(dead_code, reason = "every test takes what it needs")]
+#![allow(dead_code, reason = "each test uses only a part of it")]
 
 /// CRC32C, bit by bit (RFC 3720 section 12.1).
 pub(crate) fn crc32c(octets: &[u8]) -> u32 {
@@ -53,7 +53,7 @@ impl Encoder {
         out
     }
 
-    /// A Marker, if one is due here; `begin`: where in `out` ULPDU_Length stands.
+    /// Appends a Marker if one is due here. `begin`: position of ULPDU_Length in `out`.
     fn marker(&self, out: &mut Vec<u8>, begin: Option<usize>) {
         if self.markers && (self.position + out.len()).is_multiple_of(512) {
             let pointer = begin.map_or(0, |begin| out.len() - begin) as u16;
@@ -62,8 +62,8 @@ impl Encoder {
         }
     }
 
-    /// Whether Wireshark 4.0 miscounts the Markers of an FPDU with this ULPDU length: it has one
-    /// inside and ends right where the next is due.
+    /// Returns true if Wireshark 4.0 miscounts the Markers of an FPDU with this ULPDU length. It
+    /// does if the FPDU contains a Marker and ends exactly where the next one is due.
     pub(crate) fn upsets_wireshark(&self, ulpdu_len: usize) -> bool {
         if !self.markers {
             return false;
@@ -116,7 +116,7 @@ pub(crate) fn tagged(opcode: u8, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Bytes that are not all the same and look like nothing.
+/// Bytes of varied value that resemble no protocol.
 pub(crate) fn filler(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 7 % 251) as u8).collect()
 }

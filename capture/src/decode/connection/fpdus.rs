@@ -1,4 +1,4 @@
-//! FPDUs of a connection: held against what startup agreed on, and against those of the other direction.
+//! FPDUs of a connection, checked against the result of startup and against the other direction.
 
 use uwarp_ddp::Header;
 use uwarp_mpa::NO_AUTO;
@@ -25,7 +25,7 @@ impl Connection {
             segment: None,
         };
         self.push(from, content, &octets, findings, out);
-        // What is shown was not taken.
+        // The shown bytes are still in the buffer.
         if let Some(frame) = out.last_mut() {
             frame.offset = self.sides[from].offset;
         }
@@ -78,7 +78,7 @@ impl Connection {
         }
     }
 
-    /// Whose turn it is at the start of Full Operation.
+    /// Checks which side may send at the start of Full Operation.
     fn judge_turn(&mut self, from: usize, segment: Option<&Segment>, findings: &mut Findings) {
         let initiator = self.initiator();
         let is_first = self.sides[from].fpdus == 0;
@@ -86,7 +86,7 @@ impl Connection {
         findings.demand(
             !early,
             "5044-7.1.2-11",
-            || "sent before the Reply was there",
+            || "sent before the Reply arrived",
         );
         let (mine, theirs) = (&self.sides[from], &self.sides[1 - from]);
         let may_answer = initiator == Some(from) || initiator.is_none();
@@ -105,26 +105,28 @@ impl Connection {
             findings.demand(
                 segment.is_some_and(|segment| is_rtr(segment, data.rtr())),
                 "6581-9.2-09",
-                || "the first FPDU is none of the RTR indications of the Reply",
+                || "the first FPDU is not one of the RTR indications of the Reply",
             );
         }
     }
 
-    /// What a side has said it takes of Reads at once; `None` where it has not.
+    /// Read requests that a side accepts at once, according to its startup frame. `None` if it is
+    /// unknown.
     fn ird_of(&self, side: usize) -> Option<u16> {
         let (initiator, request) = self.request?;
         let frame = match initiator == side {
             true => request,
             false => self.reply?,
         };
-        // Agreed on only when both frames have it.
+        // It is agreed on only if both frames have it.
         request.enhanced.and(self.reply?.enhanced)?;
         let ird = frame.enhanced?.ird();
         (ird != NO_AUTO).then_some(ird)
     }
 }
 
-/// Whether it is an RTR indication of these kinds (Send, Write, Read): a message of length zero.
+/// Returns true if the segment is an RTR indication of one of these kinds (Send, Write, Read), a
+/// message of length zero.
 fn is_rtr(segment: &Segment, [send, write, read]: [bool; 3]) -> bool {
     let is_empty = segment.len == 0 && segment.header.last();
     match segment.opcode() {

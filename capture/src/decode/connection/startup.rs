@@ -1,4 +1,4 @@
-//! Startup frames of a connection: in which order they may come, and what both agree on.
+//! Startup frames of a connection: their order, and what both sides agree on.
 
 use super::{Connection, Protocol};
 use crate::decode::assembly::Piece;
@@ -8,7 +8,7 @@ use crate::decode::frame::{Content, Frame};
 use crate::decode::side::Phase;
 use crate::decode::startup::Startup;
 
-/// Bytes that are shown of what is no frame.
+/// Most bytes shown of something that is not a frame.
 pub(super) const SHOWN: usize = 64;
 
 impl Connection {
@@ -24,7 +24,7 @@ impl Connection {
         let mut findings = Findings::default();
         frame.judge(&mut findings);
         let other = &self.sides[1 - from];
-        // The Request may have been sent before the capture began, or be missing in it.
+        // The Request may have been sent before the capture began, or be missing from it.
         let unknown = other.is_behind();
         match (frame.reply, self.request) {
             (true, Some((_, request))) => frame.judge_reply(&request, &mut findings),
@@ -34,7 +34,7 @@ impl Connection {
             (false, Some(_)) => findings.demand(
                 false,
                 "5044-7.1.1-03",
-                || "a Request where the Reply is due",
+                || "a Request where the Reply is expected",
             ),
             (false, None) => {}
         }
@@ -50,7 +50,7 @@ impl Connection {
         let side = &mut self.sides[from];
         side.base = side.offset;
         side.phase = Phase::AwaitPeer;
-        // The Request is missing: what was agreed on is what the FPDUs show.
+        // Without the Request, the FPDUs have to show what was agreed on.
         side.alone |= frame.reply && self.request.is_none() && unknown;
         if !self.sides[from].buffer.is_empty() && self.reply.is_none() {
             self.is_early(from);
@@ -63,20 +63,20 @@ impl Connection {
         }
     }
 
-    /// Bytes of a side came behind its startup frame, and the other one is not there yet.
+    /// Marks a side as early if bytes followed its startup frame before the other one arrived.
     pub(super) fn is_early(&mut self, from: usize) {
-        // Who acknowledges more than the capture has may have the Reply.
+        // A peer that acknowledges more than the capture holds may have sent the Reply already.
         let early = self.initiator() == Some(from) && !self.sides[1 - from].is_behind();
         self.sides[from].early |= early;
     }
 
-    /// Both startup frames are there.
+    /// Enters Full Operation. Both startup frames have arrived.
     fn agree(&mut self, initiator: usize, request: &Startup, reply: &Startup) {
         if reply.rejected() {
             return self.leave_mpa();
         }
         let crc = request.crc() || reply.crc();
-        // M asks the receiver of the frame for Markers.
+        // M asks the receiver of the frame to send Markers.
         for (from, markers) in [
             (initiator, reply.markers()),
             (1 - initiator, request.markers()),
@@ -96,7 +96,7 @@ impl Connection {
         }
     }
 
-    /// The first bytes are those of no startup frame.
+    /// Handles first bytes that do not belong to a startup frame.
     pub(super) fn no_startup(&mut self, from: usize, numbers: &mut u64, out: &mut Vec<Frame>) {
         let from_start = self.sides[from].from_start;
         if let Protocol::Mpa(_) = self.protocol
@@ -106,11 +106,11 @@ impl Connection {
             let (id, what) = match self.initiator() {
                 Some(_) => (
                     "5044-7.1.1-03",
-                    "the Reply begins with \"MPA ID Rep Frame\"",
+                    "the Reply must begin with \"MPA ID Rep Frame\"",
                 ),
                 None => (
                     "5044-7.1.1-01",
-                    "the Request begins with \"MPA ID Req Frame\"",
+                    "the Request must begin with \"MPA ID Req Frame\"",
                 ),
             };
             findings.demand(false, id, || what);

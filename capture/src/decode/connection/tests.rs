@@ -1,4 +1,4 @@
-//! What only two directions together can break, and FPDUs that are none.
+//! Violations that need both directions, and bytes that are not FPDUs.
 
 use std::io::{Cursor, Write};
 use std::net::SocketAddr;
@@ -8,12 +8,12 @@ use crate::decode::{Content, Decoder, Event, Finding, Frame};
 use crate::wire::{Encoder, filler, reply, request, tagged, untagged};
 use crate::{Capture, Flow, LinkType, Reader};
 
-/// Enhanced startup with a CRC.
+/// Flags of an enhanced startup with CRC.
 const FLAGS: u8 = 0x50;
-/// IRD and ORD of 4; nothing is asked for or offered as RTR.
+/// IRD and ORD of 4, no RTR.
 const DEPTHS: [u8; 4] = [0, 4, 0, 4];
 
-/// Who sends what; the initiator is the first of the two.
+/// Bytes and their sender.
 enum Said {
     Initiator(Vec<u8>),
     Responder(Vec<u8>),
@@ -35,7 +35,7 @@ impl Write for Memory {
     }
 }
 
-/// The frames of a connection in which this is said.
+/// The frames of a connection in which these bytes are sent.
 fn frames(all: &[Said]) -> Vec<Frame> {
     let file = Memory::default();
     let capture = Capture::to_writer(Box::new(file.clone())).unwrap();
@@ -67,7 +67,7 @@ fn frames(all: &[Said]) -> Vec<Frame> {
     frames
 }
 
-/// What is wrong, and at which of the frames.
+/// Index of a frame and requirement id, for every finding.
 fn ids(frames: &[Frame]) -> Vec<(usize, &'static str)> {
     let of = |(at, frame): (usize, &Frame)| -> Vec<(usize, &'static str)> {
         let ids = frame.findings.iter().map(Finding::id);
@@ -76,7 +76,7 @@ fn ids(frames: &[Frame]) -> Vec<(usize, &'static str)> {
     frames.iter().enumerate().flat_map(of).collect()
 }
 
-/// Request and Reply with these words of RFC 6581, and what comes behind them.
+/// Frames of a Request and a Reply with this enhanced data, and of the bytes after them.
 fn after(asked: [u8; 4], answered: [u8; 4], behind: Vec<Said>) -> Vec<Frame> {
     let mut all = vec![
         Initiator(request(FLAGS, 2, &asked)),
@@ -133,7 +133,7 @@ fn an_initiator_that_sends_before_the_reply_breaks_5044_7_1_2_11() {
         Responder(answers.clone()),
     ];
     assert_eq!(ids(&frames(&in_one)), [(2, "5044-7.1.2-11")]);
-    // Half of it was there before the Reply.
+    // Half of the FPDU comes before the Reply.
     let fpdu = send();
     let in_two = [
         Initiator([&asks, &fpdu[..7]].concat()),
@@ -171,7 +171,8 @@ fn a_responder_that_sends_first_breaks_5044_7_1_2_15() {
     assert_eq!(ids(&right), []);
 }
 
-/// The Reply of a peer-to-peer connection with these kinds of RTR: A and B stand before IRD, C and D before ORD.
+/// Enhanced data of a peer-to-peer connection with these kinds of RTR. A and B stand before IRD, C
+/// and D before ORD.
 fn rtr(send: bool, write: bool, read: bool) -> [u8; 4] {
     let bit = |set: bool, bit: u8| if set { bit } else { 0 };
     [
@@ -192,7 +193,7 @@ fn a_first_fpdu_that_is_no_rtr_breaks_6581_9_2_09() {
     let others = [
         untagged(3, 0, 1, &[7; 5]),
         tagged(0, &[7; 5]),
-        // A Read of 9 bytes; a Send with Solicited Event; an Atomic Request.
+        // A Read of 9 bytes, a Send with Solicited Event, an Atomic Request.
         {
             let mut read = untagged(1, 1, 1, &[0; 28]);
             read[33] = 9;
@@ -215,7 +216,7 @@ fn a_first_fpdu_that_is_no_rtr_breaks_6581_9_2_09() {
             assert_eq!(ids(&first(ulpdu)), [(2, "6581-9.2-09")], "{ulpdu:02x?}");
         }
     }
-    // No RTR was asked for; the second FPDU is any.
+    // Without RTR, and in the second FPDU, any message is right.
     assert_eq!(ids(&after(DEPTHS, DEPTHS, vec![Initiator(send())])), []);
     let mut encoder = Encoder::new(true, false);
     let both = [
@@ -236,7 +237,7 @@ fn a_ulpdu_that_ends_within_the_ddp_header_breaks_5041_4_4_01() {
         for len in lens {
             let mut encoder = Encoder::new(true, false);
             let short = encoder.fpdu(&ulpdu[..len]);
-            // The next one is found behind it.
+            // The next one is found after it.
             let next = encoder.fpdu(&untagged(3, 0, 1, &[7; 5]));
             let found = after(DEPTHS, DEPTHS, vec![Initiator([short, next].concat())]);
             assert_eq!(ids(&found), [(2, "5041-4.4-01")], "{len} bytes");
@@ -263,10 +264,10 @@ fn a_ulpdu_length_above_64768_breaks_5044_3_05() {
         let mut octets = len.to_be_bytes().to_vec();
         octets.extend(tagged(0, &filler(600)));
         let found = after(DEPTHS, DEPTHS, vec![Initiator(octets), Responder(send())]);
-        // Where the next one begins is not known, and whose turn it is not either.
+        // The start of the next FPDU is unknown, and so is whether the responder may send.
         assert_eq!(ids(&found), [(2, "5044-3-05")], "{len} bytes");
         let begins = request(FLAGS, 2, &DEPTHS).len() as u64;
-        assert_eq!(found[2].offset, begins, "what is shown was not taken");
+        assert_eq!(found[2].offset, begins, "the shown bytes were not taken");
         assert!(
             found[2]
                 .to_string()

@@ -36,7 +36,7 @@ fn frames(markers: bool, ulpdus: &[Vec<u8>]) -> Vec<Frame> {
             data,
         }));
     }
-    // There was no SYN, so the packets wait for others of which they might be the continuation.
+    // Without a SYN, packets wait, because they might continue earlier ones. So the end is needed.
     frames.extend(decoder.finish());
     frames
 }
