@@ -81,14 +81,14 @@ impl Flow {
         self.write(side, Kind::Data { push: false }, &[]);
     }
 
-    /// Reports `octets` that the kernel accepted for sending.
-    pub fn sent(&mut self, octets: &[u8]) {
-        self.data(Side::Local, octets);
+    /// Reports `bytes` that the kernel accepted for sending.
+    pub fn sent(&mut self, bytes: &[u8]) {
+        self.data(Side::Local, bytes);
     }
 
-    /// Reports `octets` of the peer that the kernel delivered.
-    pub fn received(&mut self, octets: &[u8]) {
-        self.data(Side::Peer, octets);
+    /// Reports `bytes` of the peer that the kernel delivered.
+    pub fn received(&mut self, bytes: &[u8]) {
+        self.data(Side::Peer, bytes);
     }
 
     /// Reports that this side shut down its direction.
@@ -111,13 +111,13 @@ impl Flow {
         self.close(Side::Peer, Kind::Reset);
     }
 
-    fn data(&mut self, side: Side, octets: &[u8]) {
+    fn data(&mut self, side: Side, bytes: &[u8]) {
         if !self.recorded || self.end(side).closed {
             return;
         }
         // Taken out, so that the segmenter can call back into the rest of the flow.
         let mut segmenter = std::mem::take(&mut self.segmenter);
-        segmenter.push(side, octets, self.mss, &mut |segment| {
+        segmenter.push(side, bytes, self.mss, &mut |segment| {
             self.segment(side, segment);
         });
         self.segmenter = segmenter;
@@ -146,9 +146,9 @@ impl Flow {
         self.segmenter = segmenter;
     }
 
-    fn segment(&mut self, side: Side, octets: &[u8]) {
-        let push = octets.len() < self.mss;
-        self.write(side, Kind::Data { push }, octets);
+    fn segment(&mut self, side: Side, bytes: &[u8]) {
+        let push = bytes.len() < self.mss;
+        self.write(side, Kind::Data { push }, bytes);
         let end = self.end(side);
         if end.next.wrapping_sub(end.acknowledged) >= ACK_AFTER {
             self.acknowledge(side);
@@ -219,7 +219,7 @@ impl End {
 /// wrap. They now wrap only shortly before the end of the first 4 GiB.
 fn initial_sequence_number(from: SocketAddr, to: SocketAddr, seed: u32) -> u32 {
     let mut hash: u32 = 0x811C_9DC5;
-    let mut mix = |octet: u8| hash = (hash ^ u32::from(octet)).wrapping_mul(0x0100_0193);
+    let mut mix = |byte: u8| hash = (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
     for address in [from, to] {
         match address.ip() {
             std::net::IpAddr::V4(ip) => ip.octets().into_iter().for_each(&mut mix),

@@ -70,9 +70,9 @@ impl Chain {
         if ulpdu > MAX_ULPDU {
             return Some(Err(LostTrack));
         }
-        let octets = (2 + ulpdu).next_multiple_of(4) + 4;
-        let markers = to_marker.map_or(0, |first| markers_within(first, octets));
-        Some(Ok(octets + markers * MARKER_LEN))
+        let bytes = (2 + ulpdu).next_multiple_of(4) + 4;
+        let markers = to_marker.map_or(0, |first| markers_within(first, bytes));
+        Some(Ok(bytes + markers * MARKER_LEN))
     }
 
     /// Begins an FPDU of `len` bytes on the wire.
@@ -87,12 +87,12 @@ impl Chain {
     }
 }
 
-/// Number of Markers inside an FPDU of `octets` bytes (without Markers). `first`: offset in the
+/// Number of Markers inside an FPDU of `bytes` bytes (without Markers). `first`: offset in the
 /// FPDU at which the first Marker is due. A Marker due right after the last byte belongs to the
 /// next FPDU.
-pub(crate) fn markers_within(first: usize, octets: usize) -> usize {
-    if octets > first {
-        (octets - first).div_ceil(BETWEEN_MARKERS)
+pub(crate) fn markers_within(first: usize, bytes: usize) -> usize {
+    if bytes > first {
+        (bytes - first).div_ceil(BETWEEN_MARKERS)
     } else {
         0
     }

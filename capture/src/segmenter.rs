@@ -56,6 +56,8 @@ struct Direction {
     held: Vec<u8>,
 }
 
+/// State of one direction.
+///
 /// ```text
 /// Header --Begins--> Frame --Passed, to its end--> AwaitPeer --Answered--> Fpdus <--+
 ///    |                 |                              |                    |  |     |
@@ -120,21 +122,21 @@ struct Frame {
 }
 
 impl Segmenter {
-    /// Passes `octets` on to `emit` in segments of at most `mss` bytes (20 or more). An FPDU with
+    /// Passes `bytes` on to `emit` in segments of at most `mss` bytes (20 or more). An FPDU with
     /// Markers gets one segment. Bytes that must wait for more are held back.
     pub(crate) fn push(
         &mut self,
         side: Side,
-        octets: &[u8],
+        bytes: &[u8],
         mss: usize,
         emit: &mut dyn FnMut(&[u8]),
     ) {
         let mut held = std::mem::take(&mut self.direction(side).held);
         if held.is_empty() {
-            let taken = self.cut(side, octets, mss, emit);
-            held.extend_from_slice(octets.get(taken..).unwrap_or(&[]));
+            let taken = self.cut(side, bytes, mss, emit);
+            held.extend_from_slice(bytes.get(taken..).unwrap_or(&[]));
         } else {
-            held.extend_from_slice(octets);
+            held.extend_from_slice(bytes);
             let taken = self.cut(side, &held, mss, emit);
             held.drain(..taken);
         }
@@ -152,8 +154,8 @@ impl Segmenter {
     }
 
     /// Passes on as many bytes as possible and returns their number.
-    fn cut(&mut self, side: Side, octets: &[u8], mss: usize, emit: &mut dyn FnMut(&[u8])) -> usize {
-        let mut rest = octets;
+    fn cut(&mut self, side: Side, bytes: &[u8], mss: usize, emit: &mut dyn FnMut(&[u8])) -> usize {
+        let mut rest = bytes;
         while !rest.is_empty() {
             let (event, taken) = match self.direction(side).phase {
                 Phase::Header => (opening(rest), 0),
@@ -167,7 +169,7 @@ impl Segmenter {
                 Phase::Fpdus(chain) => cut_fpdus(chain, rest, mss, emit),
                 Phase::Plain => {
                     split(rest, rest.len(), mss, emit);
-                    return octets.len();
+                    return bytes.len();
                 }
             };
             let Some(event) = event else {
@@ -176,7 +178,7 @@ impl Segmenter {
             self.apply(side, event);
             rest = rest.get(taken..).unwrap_or(&[]);
         }
-        octets.len() - rest.len()
+        bytes.len() - rest.len()
     }
 
     /// Applies an event to a direction. When the second startup frame is complete, both directions
@@ -211,20 +213,20 @@ impl Segmenter {
     }
 }
 
-/// Cuts as many FPDUs of `octets` as possible. Returns the event and the number of bytes taken.
+/// Cuts as many FPDUs of `bytes` as possible. Returns the event and the number of bytes taken.
 /// `None`: an FPDU begins, but too few of its bytes are present.
 fn cut_fpdus(
     mut chain: Chain,
-    octets: &[u8],
+    bytes: &[u8],
     mss: usize,
     emit: &mut dyn FnMut(&[u8]),
 ) -> (Option<Event>, usize) {
     // Wireshark derives the Markers from the length of the segment, so each segment is one whole
     // FPDU.
     let mss = if chain.markers() { usize::MAX } else { mss };
-    let mut taken = chain.left().min(octets.len());
+    let mut taken = chain.left().min(bytes.len());
     if chain.left() == 0 {
-        let (whole, next) = whole_fpdus(&chain, octets, mss);
+        let (whole, next) = whole_fpdus(&chain, bytes, mss);
         match next {
             _ if whole > 0 => {
                 chain.begin(whole);
@@ -235,27 +237,27 @@ fn cut_fpdus(
             Some(Ok(_)) if chain.markers() => return (None, 0),
             Some(Ok(len)) => {
                 chain.begin(len);
-                taken = len.min(octets.len());
+                taken = len.min(bytes.len());
             }
         }
     }
-    split(octets, taken, mss, emit);
+    split(bytes, taken, mss, emit);
     chain.advance(taken);
     (Some(Event::Followed(chain)), taken)
 }
 
-/// Length of the whole FPDUs at the start of `octets` that may share a segment. Also returns the
+/// Length of the whole FPDUs at the start of `bytes` that may share a segment. Also returns the
 /// result of `fpdu_len` for the FPDU after them.
 fn whole_fpdus(
     chain: &Chain,
-    octets: &[u8],
+    bytes: &[u8],
     mss: usize,
 ) -> (usize, Option<Result<usize, LostTrack>>) {
     let mut whole = 0;
     loop {
-        let next = chain.fpdu_len(whole, octets.get(whole..).unwrap_or(&[]));
+        let next = chain.fpdu_len(whole, bytes.get(whole..).unwrap_or(&[]));
         match next {
-            Some(Ok(len)) if whole + len <= octets.len().min(mss) => whole += len,
+            Some(Ok(len)) if whole + len <= bytes.len().min(mss) => whole += len,
             _ => return (whole, next),
         }
         if chain.markers() {
@@ -265,13 +267,13 @@ fn whole_fpdus(
 }
 
 /// Event for the first bytes of a direction. `None`: they may still become a startup frame.
-fn opening(octets: &[u8]) -> Option<Event> {
-    let start = octets.get(..REQUEST_KEY.len()).unwrap_or(octets);
+fn opening(bytes: &[u8]) -> Option<Event> {
+    let start = bytes.get(..REQUEST_KEY.len()).unwrap_or(bytes);
     let reply = REPLY_KEY.starts_with(start);
     if !reply && !REQUEST_KEY.starts_with(start) {
         return Some(Event::Unfollowable);
     }
-    let [.., flags, _revision, high, low] = octets.first_chunk::<FRAME_HEADER_LEN>()?;
+    let [.., flags, _revision, high, low] = bytes.first_chunk::<FRAME_HEADER_LEN>()?;
     let private_data = usize::from(u16::from_be_bytes([*high, *low]));
     if private_data > MAX_PRIVATE_DATA {
         return Some(Event::Unfollowable);
@@ -287,9 +289,9 @@ fn opening(octets: &[u8]) -> Option<Event> {
 }
 
 /// Emits the first `len` bytes in segments of at most `mss` bytes.
-fn split(octets: &[u8], len: usize, mss: usize, emit: &mut dyn FnMut(&[u8])) {
-    let octets = octets.get(..len).unwrap_or(octets);
-    octets.chunks(mss.max(1)).for_each(emit);
+fn split(bytes: &[u8], len: usize, mss: usize, emit: &mut dyn FnMut(&[u8])) {
+    let bytes = bytes.get(..len).unwrap_or(bytes);
+    bytes.chunks(mss.max(1)).for_each(emit);
 }
 
 #[cfg(test)]

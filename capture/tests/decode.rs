@@ -59,9 +59,9 @@ fn what_siw_answers_to_requests_of_every_kind() {
 struct Memory(Arc<Mutex<Vec<u8>>>);
 
 impl Write for Memory {
-    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(octets);
-        Ok(octets.len())
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -101,8 +101,8 @@ struct Model {
 }
 
 impl Model {
-    fn octets(&mut self, side: usize, octets: &[u8]) {
-        for piece in octets.chunks(self.cut) {
+    fn bytes(&mut self, side: usize, bytes: &[u8]) {
+        for piece in bytes.chunks(self.cut) {
             match side {
                 0 => self.flow.sent(piece),
                 _ => self.flow.received(piece),
@@ -112,7 +112,7 @@ impl Model {
 
     fn fpdu(&mut self, side: usize, ulpdu: &[u8]) {
         let fpdu = self.encoders[side].fpdu(ulpdu);
-        self.octets(side, &fpdu);
+        self.bytes(side, &fpdu);
         self.fpdus += 1;
     }
 
@@ -130,10 +130,10 @@ impl Model {
         most: usize,
         head: &dyn Fn(u64, &[u8]) -> Vec<u8>,
     ) {
-        let octets = filler(len);
+        let bytes = filler(len);
         let mut at = 0;
         loop {
-            let piece = &octets[at..len.min(at + most)];
+            let piece = &bytes[at..len.min(at + most)];
             let mut ulpdu = head(at as u64, piece);
             at += piece.len();
             if at < len {
@@ -210,8 +210,8 @@ fn connection(crc: bool, markers: [bool; 2], cut: usize, steps: &[Step]) -> (Vec
     let flags = |markers: bool| if markers { 0x80 } else { 0 } | if crc { 0x50 } else { 0x10 };
     model.flow.opened(true);
     // M announces what its sender wants to receive.
-    model.octets(0, &request(flags(markers[1]), 2, &[0, 4, 0, 4, 9]));
-    model.octets(1, &reply(flags(markers[0]), 2, &[0, 4, 0, 4]));
+    model.bytes(0, &request(flags(markers[1]), 2, &[0, 4, 0, 4, 9]));
+    model.bytes(1, &reply(flags(markers[0]), 2, &[0, 4, 0, 4]));
     model.step(&Step::Send(true, 5, 50));
     for step in steps {
         model.step(step);
@@ -220,8 +220,8 @@ fn connection(crc: bool, markers: [bool; 2], cut: usize, steps: &[Step]) -> (Vec
     model.flow.peer_fin();
     let fpdus = model.fpdus;
     drop(model);
-    let octets = file.0.lock().unwrap().clone();
-    let reader = Reader::new(io::Cursor::new(octets)).unwrap();
+    let bytes = file.0.lock().unwrap().clone();
+    let reader = Reader::new(io::Cursor::new(bytes)).unwrap();
     (reader.map(Result::unwrap).collect(), fpdus)
 }
 
@@ -325,8 +325,8 @@ proptest! {
             let skip = skip % payload;
             let header = packet.data.len() - payload;
             packet.data.drain(header..header + skip);
-            for octet in &mut packet.data[header..] {
-                *octet ^= change;
+            for byte in &mut packet.data[header..] {
+                *byte ^= change;
             }
             let seq = packets[at].tcp().unwrap().seq.wrapping_add(skip as u32);
             packet.data[24..28].copy_from_slice(&seq.to_be_bytes());
@@ -401,16 +401,16 @@ proptest! {
         changes in prop::collection::vec((0..1000_usize, 0..2000_usize, any::<u8>()), 1..8),
     ) {
         let (mut packets, _) = connection(true, markers, 700, &steps);
-        for (packet, at, octet) in changes {
+        for (packet, at, byte) in changes {
             let number = packet % packets.len();
             let data = &mut packets[number].data;
             let at = at % data.len();
-            data[at] = octet;
+            data[at] = byte;
         }
         let (frames, _) = decode(&packets);
         for frame in &frames {
-            let octets: usize = frame.fields().iter().map(|field| field.octets.len()).sum();
-            prop_assert_eq!(octets, frame.octets.len());
+            let bytes: usize = frame.fields().iter().map(|field| field.bytes.len()).sum();
+            prop_assert_eq!(bytes, frame.bytes.len());
         }
     }
 }
@@ -432,7 +432,7 @@ fn an_fpdu_of_which_the_end_is_missing_is_told_by_its_header_and_the_next_one_is
     let text = lines(&frames);
     assert!(
         text.contains(
-            "RDMA Write STag 0x00123456 TO 0x1000 1400 bytes L (not all of it is in the capture)"
+            "RDMA Write STag 0x00123456 TO 0x1000 1400 bytes L (incomplete in the capture)"
         ),
         "{text}"
     );

@@ -69,8 +69,8 @@ fn a_dash_writes_the_capture_to_standard_output() {
         .unwrap()
         .starts_with(&[0x0A, 0x0D, 0x0D, 0x0A])
     {
-        let octets = stdout.fill_buf().unwrap().len();
-        assert!(octets > 0, "no capture in the output: {harness}");
+        let bytes = stdout.fill_buf().unwrap().len();
+        assert!(bytes > 0, "no capture in the output: {harness}");
         harness.push(stdout.fill_buf().unwrap()[0].into());
         stdout.consume(1);
     }

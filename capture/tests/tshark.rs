@@ -108,12 +108,12 @@ enum Pieces {
     Mixed(u32),
 }
 
-fn hand_over(pieces: Pieces, octets: &[u8], mut give: impl FnMut(&[u8])) {
+fn hand_over(pieces: Pieces, bytes: &[u8], mut give: impl FnMut(&[u8])) {
     match pieces {
-        Pieces::Whole => give(octets),
-        Pieces::Of(len) => octets.chunks(len).for_each(give),
+        Pieces::Whole => give(bytes),
+        Pieces::Of(len) => bytes.chunks(len).for_each(give),
         Pieces::Mixed(mut seed) => {
-            let mut rest = octets;
+            let mut rest = bytes;
             while !rest.is_empty() {
                 seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                 let len = 1 + (seed >> 16) as usize % [9, 60, 700, 5000][seed as usize >> 30];

@@ -123,13 +123,13 @@ fn in_fields(frame: &Frame) {
     let mut markers = fields.iter().filter(is_marker).peekable();
     let mut at = 0;
     for field in fields.iter().filter(|field| !is_marker(field)) {
-        let mut octets = &*field.octets;
+        let mut octets = &*field.bytes;
         loop {
             while let Some(marker) = markers.next_if(|marker| marker.at == at) {
-                assert_eq!(frame.octets[at..at + 4], marker.octets, "{frame}");
+                assert_eq!(frame.bytes[at..at + 4], marker.bytes, "{frame}");
                 at += 4;
             }
-            if octets.len() == field.octets.len() {
+            if octets.len() == field.bytes.len() {
                 assert_eq!(field.at, at, "{} of {frame}", field.name);
             }
             if octets.is_empty() {
@@ -137,11 +137,11 @@ fn in_fields(frame: &Frame) {
             }
             let to_marker = markers.peek().map_or(octets.len(), |next| next.at - at);
             let (these, rest) = octets.split_at(to_marker.min(octets.len()));
-            assert_eq!(frame.octets[at..at + these.len()], *these, "{frame}");
+            assert_eq!(frame.bytes[at..at + these.len()], *these, "{frame}");
             (at, octets) = (at + these.len(), rest);
         }
     }
-    assert_eq!(at, frame.octets.len(), "{frame}");
+    assert_eq!(at, frame.bytes.len(), "{frame}");
     assert!(markers.next().is_none(), "{frame}");
 }
 

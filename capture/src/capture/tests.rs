@@ -14,24 +14,24 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    pub(crate) fn octets(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         self.written.lock().unwrap().clone()
     }
 
     pub(crate) fn packets(&self) -> Vec<Packet> {
-        read(self.octets()).0
+        read(self.bytes()).0
     }
 }
 
 impl Write for Memory {
-    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut written = self.written.lock().unwrap();
         let room = self.room.map_or(usize::MAX, |room| room - written.len());
         if room == 0 {
             return Err(io::Error::other("no space left"));
         }
-        let taken = octets.len().min(room);
-        written.extend_from_slice(&octets[..taken]);
+        let taken = bytes.len().min(room);
+        written.extend_from_slice(&bytes[..taken]);
         Ok(taken)
     }
 
@@ -46,8 +46,8 @@ pub(crate) fn memory_capture() -> (Memory, Capture) {
     (memory, capture)
 }
 
-fn read(octets: Vec<u8>) -> (Vec<Packet>, bool) {
-    let mut reader = Reader::new(Cursor::new(octets)).unwrap();
+fn read(bytes: Vec<u8>) -> (Vec<Packet>, bool) {
+    let mut reader = Reader::new(Cursor::new(bytes)).unwrap();
     let packets = reader.by_ref().map(Result::unwrap).collect();
     (packets, reader.cut_off())
 }
@@ -63,7 +63,7 @@ fn packets_of_several_interfaces_are_read_back_as_they_were_recorded() {
     tap.packet(Direction::Unknown, &[&[6; 5]]);
     let after = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
 
-    let mut reader = Reader::new(Cursor::new(memory.octets())).unwrap();
+    let mut reader = Reader::new(Cursor::new(memory.bytes())).unwrap();
     let packets: Vec<_> = reader.by_ref().map(Result::unwrap).collect();
     let seen: Vec<_> = packets
         .iter()
@@ -102,13 +102,13 @@ fn a_packet_is_in_the_file_when_the_call_returns() {
 fn a_capture_cut_off_anywhere_is_readable_to_its_last_whole_packet() {
     let (memory, capture) = memory_capture();
     let interface = capture.interface("tcp", LinkType::RawIp);
-    let start = memory.octets().len();
+    let start = memory.bytes().len();
     let mut ends = vec![start];
     for len in [1, 40, 7] {
         interface.packet(Direction::Outbound, &[&vec![9; len]]);
-        ends.push(memory.octets().len());
+        ends.push(memory.bytes().len());
     }
-    let whole = memory.octets();
+    let whole = memory.bytes();
     for cut in start..=whole.len() {
         let (packets, cut_off) = read(whole[..cut].to_vec());
         let expected = ends.iter().filter(|end| **end <= cut).count() - 1;
@@ -134,8 +134,8 @@ fn a_full_disk_ends_the_capture_and_nothing_else() {
     let late = capture.interface("late", LinkType::Ethernet);
     late.packet(Direction::Outbound, &[&[4; 10]]);
     assert_eq!(capture.error(), Some(error));
-    assert_eq!(memory.octets().len(), 400);
-    let (packets, cut_off) = read(memory.octets());
+    assert_eq!(memory.bytes().len(), 400);
+    let (packets, cut_off) = read(memory.bytes());
     assert_eq!(packets.len(), 1);
     assert!(cut_off);
 }
@@ -173,7 +173,7 @@ fn packets_of_many_threads_stay_whole() {
     assert!(
         packets
             .iter()
-            .all(|p| p.data.iter().all(|octet| *octet == p.data[0]))
+            .all(|p| p.data.iter().all(|byte| *byte == p.data[0]))
     );
     assert!(packets.is_sorted_by_key(|p| p.timestamp));
 }

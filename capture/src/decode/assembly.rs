@@ -17,7 +17,7 @@ const OVERHEAD: usize = 64;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Piece<'a> {
     /// The next bytes: the new part of one segment.
-    Octets(Cow<'a, [u8]>),
+    Bytes(Cow<'a, [u8]>),
     /// This many bytes are not in the capture.
     Gap(u64),
 }
@@ -49,7 +49,7 @@ pub(super) struct Assembly {
     position: u64,
     /// Waiting bytes, by their offset in the stream.
     ahead: BTreeMap<u64, Vec<u8>>,
-    ahead_octets: usize,
+    ahead_bytes: usize,
     /// Offset in the stream that the peer has acknowledged.
     acknowledged: u64,
     pub(super) counts: SegmentCounts,
@@ -73,13 +73,13 @@ impl Assembly {
 
     /// Returns true if the capture lacks bytes: some were skipped, or the peer acknowledged more
     /// than was seen.
-    pub(super) fn is_behind(&self) -> bool {
+    pub(super) fn is_incomplete(&self) -> bool {
         self.counts.missing > 0 || self.acknowledged > self.position
     }
 
     /// Memory that the waiting bytes use.
     pub(super) fn held(&self) -> usize {
-        self.ahead_octets + self.ahead.len() * OVERHEAD
+        self.ahead_bytes + self.ahead.len() * OVERHEAD
     }
 
     /// Handles an acknowledgement of all bytes before `seq`. Missing bytes before it count as lost
@@ -95,14 +95,14 @@ impl Assembly {
 
     /// Takes a segment. Returns the pieces that it completes, in order. `len`: length on the wire;
     /// bytes that the capture cut off count as lost.
-    pub(super) fn push<'a>(&mut self, seq: u32, octets: &'a [u8], len: u32) -> Vec<Piece<'a>> {
+    pub(super) fn push<'a>(&mut self, seq: u32, bytes: &'a [u8], len: u32) -> Vec<Piece<'a>> {
         let mut pieces = Vec::new();
         if len == 0 {
             return pieces;
         }
         self.counts.segments += 1;
         self.starts_at(seq);
-        if octets.len() < len as usize {
+        if bytes.len() < len as usize {
             self.cut_to(seq.wrapping_add(len));
         }
         let next = self.next.unwrap_or(seq);
@@ -111,20 +111,20 @@ impl Assembly {
             self.counts.stray += 1;
         } else if ahead > 0 {
             self.counts.early += 1;
-            self.keep(self.position + u64::from(ahead.unsigned_abs()), octets);
+            self.keep(self.position + u64::from(ahead.unsigned_abs()), bytes);
             self.give_up_acknowledged(&mut pieces);
-            while self.ahead_octets > MAX_AHEAD || self.ahead.len() > MAX_AHEAD_SEGMENTS {
+            while self.ahead_bytes > MAX_AHEAD || self.ahead.len() > MAX_AHEAD_SEGMENTS {
                 self.skip(&mut pieces);
             }
         } else {
-            match octets.get(ahead.unsigned_abs() as usize..) {
+            match bytes.get(ahead.unsigned_abs() as usize..) {
                 Some(new) if !new.is_empty() => {
                     self.step(new.len() as u64);
-                    pieces.push(Piece::Octets(Cow::Borrowed(new)));
+                    pieces.push(Piece::Bytes(Cow::Borrowed(new)));
                     self.join(&mut pieces);
                     self.give_up_acknowledged(&mut pieces);
                 }
-                _ if octets.len() < len as usize => {}
+                _ if bytes.len() < len as usize => {}
                 _ => self.counts.repeated += 1,
             }
         }
@@ -150,11 +150,11 @@ impl Assembly {
         pieces
     }
 
-    fn keep(&mut self, offset: u64, octets: &[u8]) {
+    fn keep(&mut self, offset: u64, bytes: &[u8]) {
         let there = self.ahead.entry(offset).or_default();
-        if there.len() < octets.len() {
-            self.ahead_octets += octets.len() - there.len();
-            *there = octets.to_vec();
+        if there.len() < bytes.len() {
+            self.ahead_bytes += bytes.len() - there.len();
+            *there = bytes.to_vec();
         }
     }
 
@@ -184,20 +184,20 @@ impl Assembly {
         while let Some(entry) = self.ahead.first_entry()
             && *entry.key() <= self.position
         {
-            let (offset, mut octets) = entry.remove_entry();
-            self.ahead_octets -= octets.len();
+            let (offset, mut bytes) = entry.remove_entry();
+            self.ahead_bytes -= bytes.len();
             let old = usize::try_from(self.position - offset).unwrap_or(usize::MAX);
-            if old < octets.len() {
-                octets.drain(..old);
-                self.step(octets.len() as u64);
-                pieces.push(Piece::Octets(Cow::Owned(octets)));
+            if old < bytes.len() {
+                bytes.drain(..old);
+                self.step(bytes.len() as u64);
+                pieces.push(Piece::Bytes(Cow::Owned(bytes)));
             }
         }
     }
 
-    fn step(&mut self, octets: u64) {
-        self.position += octets;
-        self.next = self.next.map(|next| next.wrapping_add(octets as u32));
+    fn step(&mut self, bytes: u64) {
+        self.position += bytes;
+        self.next = self.next.map(|next| next.wrapping_add(bytes as u32));
     }
 }
 
@@ -207,7 +207,7 @@ mod tests {
 
     fn text(pieces: Vec<Piece<'_>>) -> String {
         let piece = |piece: Piece<'_>| match piece {
-            Piece::Octets(octets) => String::from_utf8(octets.into_owned()).unwrap(),
+            Piece::Bytes(bytes) => String::from_utf8(bytes.into_owned()).unwrap(),
             Piece::Gap(len) => format!("<{len}>"),
         };
         pieces.into_iter().map(piece).collect()

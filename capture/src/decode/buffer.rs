@@ -6,8 +6,8 @@ use std::ops::Deref;
 /// are taken in small pieces. Bytes already taken never hold more memory than the remaining ones.
 #[derive(Debug, Default)]
 pub(super) struct Buffer {
-    octets: Vec<u8>,
-    /// Number of bytes of `octets` that were already taken.
+    bytes: Vec<u8>,
+    /// Number of bytes of `bytes` that were already taken.
     taken: usize,
     /// Bytes copied so far to free space.
     #[cfg(test)]
@@ -17,23 +17,23 @@ pub(super) struct Buffer {
 impl Buffer {
     /// Memory in use, in bytes.
     pub(super) fn held(&self) -> usize {
-        self.octets.len()
+        self.bytes.len()
     }
 
     /// Appends bytes.
-    pub(super) fn extend(&mut self, octets: &[u8]) {
-        self.octets.extend_from_slice(octets);
+    pub(super) fn extend(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
     }
 
     /// Appends `count` zeros.
     pub(super) fn extend_zeros(&mut self, count: usize) {
-        self.octets.resize(self.octets.len() + count, 0);
+        self.bytes.resize(self.bytes.len() + count, 0);
     }
 
     /// Takes `len` bytes from the front, or all bytes if there are fewer.
     pub(super) fn take(&mut self, len: usize) -> Vec<u8> {
-        let octets = self.get(..len).unwrap_or(self).to_vec();
-        self.taken += octets.len();
+        let bytes = self.get(..len).unwrap_or(self).to_vec();
+        self.taken += bytes.len();
         // The copy is no larger than the number of bytes taken since the last one.
         if self.taken >= self.len() {
             let rest = self.to_vec();
@@ -41,10 +41,10 @@ impl Buffer {
             {
                 self.moved += rest.len();
             }
-            self.octets = rest;
+            self.bytes = rest;
             self.taken = 0;
         }
-        octets
+        bytes
     }
 
     /// Takes everything.
@@ -57,7 +57,7 @@ impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        self.octets.get(self.taken..).unwrap_or_default()
+        self.bytes.get(self.taken..).unwrap_or_default()
     }
 }
 
@@ -68,20 +68,23 @@ mod tests {
 
     #[test]
     fn octets_come_out_as_they_went_in() {
-        let octets = filler(5000);
+        let bytes = filler(5000);
         for (in_pieces, out_pieces) in [(5000, 1), (1, 7), (64, 63), (17, 4000)] {
             let mut buffer = Buffer::default();
             let mut out = Vec::new();
-            for piece in octets.chunks(in_pieces) {
+            for piece in bytes.chunks(in_pieces) {
                 buffer.extend(piece);
                 while buffer.len() >= out_pieces {
                     out.extend(buffer.take(out_pieces));
                 }
-                assert_eq!(*buffer, octets[out.len()..][..buffer.len()]);
-                assert!(buffer.held() <= 2 * buffer.len(), "bytes already taken are still held");
+                assert_eq!(*buffer, bytes[out.len()..][..buffer.len()]);
+                assert!(
+                    buffer.held() <= 2 * buffer.len(),
+                    "bytes already taken are still held"
+                );
             }
             out.extend(buffer.take_all());
-            assert_eq!(out, octets);
+            assert_eq!(out, bytes);
             assert_eq!((buffer.len(), buffer.held()), (0, 0));
         }
     }

@@ -97,7 +97,7 @@ impl Connection {
             syn: segment.syn,
             fin: segment.fin,
             rst: segment.rst,
-            octets: segment.payload.into(),
+            bytes: segment.payload.into(),
             // A segment fits in an IP packet.
             len: u32::try_from(segment.len).unwrap_or_default(),
         };
@@ -130,13 +130,13 @@ impl Connection {
             for piece in self.sides[1 - from].assembly.acknowledge(ack) {
                 self.feed(1 - from, piece, numbers, out);
             }
-            if self.sides[1 - from].is_behind() {
-                self.go_blind();
+            if self.sides[1 - from].is_incomplete() {
+                self.forget_requests();
             }
         }
         let pieces = self.sides[from]
             .assembly
-            .push(seq, &segment.octets, segment.len);
+            .push(seq, &segment.bytes, segment.len);
         for piece in pieces {
             self.feed(from, piece, numbers, out);
         }
@@ -213,24 +213,24 @@ impl Connection {
     fn feed(&mut self, from: usize, piece: Piece<'_>, numbers: &mut u64, out: &mut Vec<Frame>) {
         match piece {
             Piece::Gap(len) => self.gap(from, len, numbers, out),
-            Piece::Octets(octets) => {
+            Piece::Bytes(bytes) => {
                 let side = &mut self.sides[from];
                 match side.phase {
-                    Phase::Plain => return side.drop_all(octets.len() as u64),
+                    Phase::Plain => return side.drop_all(bytes.len() as u64),
                     Phase::Lost => {
-                        if !side.resume(&octets, self.peer) {
-                            return side.drop_all(octets.len() as u64);
+                        if !side.resume(&bytes, self.peer) {
+                            return side.drop_all(bytes.len() as u64);
                         }
-                        side.buffer.extend(&octets);
-                        self.is_mpa(numbers);
+                        side.buffer.extend(&bytes);
+                        self.confirm_mpa(numbers);
                         self.stop_waiting(1 - from, numbers, out);
                     }
                     Phase::AwaitPeer => {
-                        side.buffer.extend(&octets);
-                        self.is_early(from);
+                        side.buffer.extend(&bytes);
+                        self.mark_early(from);
                     }
                     Phase::Opening | Phase::Fpdus => {
-                        side.buffer.extend(&octets);
+                        side.buffer.extend(&bytes);
                     }
                 }
             }
@@ -256,7 +256,7 @@ impl Connection {
                     match guess {
                         Guess::Framing(framing) => {
                             let crc = self.says_crc(from);
-                            self.go_blind();
+                            self.forget_requests();
                             self.sides[from].begin_alone(framing, crc);
                         }
                         Guess::More if self.sides[from].buffer.len() <= MAX_EARLY => return,
@@ -274,23 +274,23 @@ impl Connection {
     }
 
     /// Marks the connection as MPA and numbers it, if that has not happened yet.
-    fn is_mpa(&mut self, numbers: &mut u64) {
+    fn confirm_mpa(&mut self, numbers: &mut u64) {
         if self.protocol == Protocol::Unknown {
             *numbers += 1;
             self.protocol = Protocol::Mpa(*numbers);
         }
     }
 
-    fn go_blind(&mut self) {
+    fn forget_requests(&mut self) {
         for side in &mut self.sides {
-            side.sent.go_blind();
+            side.sent.forget_requests();
         }
     }
 
     /// Loses track of the FPDUs of a direction. Drops the bytes in its buffer and `more` bytes
     /// after them.
     fn lose(&mut self, from: usize, more: u64) {
-        self.go_blind();
+        self.forget_requests();
         let side = &mut self.sides[from];
         side.sent.lose_track();
         side.phase = Phase::Lost;
@@ -344,7 +344,7 @@ impl Connection {
         &mut self,
         from: usize,
         content: Content,
-        octets: &[u8],
+        bytes: &[u8],
         findings: Findings,
         out: &mut Vec<Frame>,
     ) {
@@ -353,8 +353,8 @@ impl Connection {
         };
         self.findings += findings.0.len() as u64;
         let behind = match content {
-            Content::Startup(_) | Content::Fpdu { .. } => octets.len() as u64,
-            Content::Octets | Content::Event(_) => 0,
+            Content::Startup(_) | Content::Fpdu { .. } => bytes.len() as u64,
+            Content::Bytes | Content::Event(_) => 0,
         };
         out.push(Frame {
             packet: self.current.packet,
@@ -364,7 +364,7 @@ impl Connection {
             to: self.ends[1 - from],
             offset: self.sides[from].offset.saturating_sub(behind),
             content,
-            octets: octets.to_vec(),
+            bytes: bytes.to_vec(),
             whole: true,
             findings: findings.0,
             framing: None,

@@ -13,10 +13,10 @@ use crate::fpdu::{MARKER_INTERVAL, MARKER_LEN};
 pub struct Field {
     /// Name in the RFC.
     pub name: &'static str,
-    /// Offset in [`Frame::octets`].
+    /// Offset in [`Frame::bytes`].
     pub at: usize,
     /// Its bytes, without the Markers inside it.
-    pub octets: Vec<u8>,
+    pub bytes: Vec<u8>,
     /// Meaning of the bytes.
     pub value: Value,
 }
@@ -31,7 +31,7 @@ pub enum Value {
     /// Names of flags, or a code and its explanation.
     Words(String),
     /// Bytes without a meaning of their own: payload, padding, a checksum.
-    Octets,
+    Bytes,
 }
 
 impl Frame {
@@ -43,7 +43,7 @@ impl Frame {
             None => (false, 0),
         };
         let mut cursor = Cursor {
-            octets: &self.octets,
+            bytes: &self.bytes,
             at: 0,
             markers: framing.then_some(position),
             fields: Vec::new(),
@@ -51,10 +51,10 @@ impl Frame {
         match &self.content {
             Content::Startup(startup) => cursor.startup(startup),
             Content::Fpdu { ulpdu, segment } => cursor.fpdu(*ulpdu, segment.as_ref()),
-            Content::Octets | Content::Event(_) => None,
+            Content::Bytes | Content::Event(_) => None,
         };
         cursor.markers = None;
-        let rest = self.octets.len().saturating_sub(cursor.at);
+        let rest = self.bytes.len().saturating_sub(cursor.at);
         if rest > 0 {
             cursor.take(rest, "bytes");
         }
@@ -64,7 +64,7 @@ impl Frame {
 }
 
 struct Cursor<'a> {
-    octets: &'a [u8],
+    bytes: &'a [u8],
     at: usize,
     /// Offset of the frame in the stream, if the stream has Markers.
     markers: Option<u64>,
@@ -81,14 +81,14 @@ impl Cursor<'_> {
         while taken.len() < len {
             self.marker();
             let count = (len - taken.len()).min(self.to_marker());
-            taken.extend_from_slice(self.octets.get(self.at..self.at + count)?);
+            taken.extend_from_slice(self.bytes.get(self.at..self.at + count)?);
             self.at += count;
         }
         self.fields.push(Field {
             name,
             at,
-            octets: taken.clone(),
-            value: Value::Octets,
+            bytes: taken.clone(),
+            value: Value::Bytes,
         });
         Some(taken)
     }
@@ -103,13 +103,13 @@ impl Cursor<'_> {
     fn marker(&mut self) {
         let is_due = self.to_marker() == MARKER_INTERVAL as usize;
         if is_due
-            && let Some(octets) = self.octets.get(self.at..self.at + MARKER_LEN)
-            && let [_, _, high, low] = octets
+            && let Some(bytes) = self.bytes.get(self.at..self.at + MARKER_LEN)
+            && let [_, _, high, low] = bytes
         {
             self.fields.push(Field {
                 name: "Marker",
                 at: self.at,
-                octets: octets.to_vec(),
+                bytes: bytes.to_vec(),
                 value: Value::Words(format!("FPDUPTR {}", u16::from_be_bytes([*high, *low]))),
             });
             self.at += MARKER_LEN;
@@ -123,10 +123,10 @@ impl Cursor<'_> {
 
     /// Takes a number of up to 8 bytes.
     fn number(&mut self, len: usize, name: &'static str) -> Option<()> {
-        let octets = self.take(len, name)?;
-        let number = octets
+        let bytes = self.take(len, name)?;
+        let number = bytes
             .iter()
-            .fold(0, |sum, octet| sum << 8 | u64::from(*octet));
+            .fold(0, |sum, byte| sum << 8 | u64::from(*byte));
         self.fields.last_mut()?.value = match name {
             "ULPDU_Length" | "PD_Length" | "Rev" | "QN" | "MSN" | "MO" | "RDMARDSZ"
             | "DDP Segment Length" => Value::Number(number),
@@ -135,7 +135,7 @@ impl Cursor<'_> {
         Some(())
     }
 
-    fn octets(&mut self, len: usize, name: &'static str) -> Option<()> {
+    fn bytes(&mut self, len: usize, name: &'static str) -> Option<()> {
         if len > 0 {
             self.take(len, name)?;
         }
@@ -159,18 +159,18 @@ impl Cursor<'_> {
             self.take(ENHANCED, "IRD and ORD")?;
             self.says(enhanced.to_string())?;
         }
-        self.octets(self.octets.len() - self.at, "Private Data")
+        self.bytes(self.bytes.len() - self.at, "Private Data")
     }
 
     fn fpdu(&mut self, ulpdu: u16, segment: Option<&Segment>) -> Option<()> {
         self.number(2, "ULPDU_Length")?;
         match segment {
-            None => self.octets(usize::from(ulpdu), "ULPDU")?,
+            None => self.bytes(usize::from(ulpdu), "ULPDU")?,
             Some(segment) => self.segment(segment)?,
         }
         let pad = (2 + usize::from(ulpdu)).next_multiple_of(4) - 2 - usize::from(ulpdu);
-        self.octets(pad, "PAD")?;
-        self.octets(4, "CRC")
+        self.bytes(pad, "PAD")?;
+        self.bytes(4, "CRC")
     }
 
     fn segment(&mut self, segment: &Segment) -> Option<()> {
@@ -187,7 +187,7 @@ impl Cursor<'_> {
         if let Header::Tagged(_) = segment.header {
             self.number(4, "STag")?;
             self.number(8, "TO")?;
-            return self.octets(segment.len as usize, "payload");
+            return self.bytes(segment.len as usize, "payload");
         }
         self.number(4, "Invalidate STag")?;
         for name in ["QN", "MSN", "MO"] {
@@ -198,9 +198,9 @@ impl Cursor<'_> {
         let taken: usize = self.fields[begin..]
             .iter()
             .filter(|field| field.name != "Marker")
-            .map(|field| field.octets.len())
+            .map(|field| field.bytes.len())
             .sum();
-        self.octets((segment.len as usize).saturating_sub(taken), "payload")
+        self.bytes((segment.len as usize).saturating_sub(taken), "payload")
     }
 
     /// Fields of the RDMAP header after an untagged DDP header.
@@ -252,9 +252,9 @@ impl Cursor<'_> {
         if ddp > 0 || terminate.segment_len().is_some() {
             self.number(2, "DDP Segment Length")?;
         }
-        self.octets(ddp, "Terminated DDP Header")?;
+        self.bytes(ddp, "Terminated DDP Header")?;
         match terminate.rdma_header() {
-            Some(_) => self.octets(READ_REQUEST_HEADER, "Terminated RDMA Header"),
+            Some(_) => self.bytes(READ_REQUEST_HEADER, "Terminated RDMA Header"),
             None => Some(()),
         }
     }

@@ -30,19 +30,19 @@ impl Framing {
         }
     }
 
-    /// ULPDU_Length of the FPDU that begins with `octets`.
-    pub(super) fn ulpdu_len(self, position: u64, octets: &[u8]) -> Option<u16> {
-        let field = octets.get(self.length_at(position)..)?.first_chunk()?;
+    /// ULPDU_Length of the FPDU that begins with `bytes`.
+    pub(super) fn ulpdu_len(self, position: u64, bytes: &[u8]) -> Option<u16> {
+        let field = bytes.get(self.length_at(position)..)?.first_chunk()?;
         Some(u16::from_be_bytes(*field))
     }
 
     /// Length on the wire, with Markers, of an FPDU with this ULPDU length.
     pub(super) fn wire_len(self, position: u64, ulpdu: u16) -> usize {
-        let octets = (2 + usize::from(ulpdu)).next_multiple_of(4) + 4;
+        let bytes = (2 + usize::from(ulpdu)).next_multiple_of(4) + 4;
         let markers = self
             .to_marker(position)
-            .map_or(0, |first| markers_within(first, octets));
-        octets + markers * MARKER_LEN
+            .map_or(0, |first| markers_within(first, bytes));
+        bytes + markers * MARKER_LEN
     }
 
     /// Offsets of the Markers in an FPDU of `len` bytes that begins at `position`.
@@ -90,7 +90,7 @@ impl Framing {
         let pad = content
             .get(2 + usize::from(ulpdu)..content.len().saturating_sub(4))
             .unwrap_or_default();
-        findings.demand(pad.iter().all(|octet| *octet == 0), "5044-4.1-02", || {
+        findings.demand(pad.iter().all(|byte| *byte == 0), "5044-4.1-02", || {
             format!("PAD {pad:02x?}: must be zero")
         });
         self.judge_markers(position, fpdu, findings);
@@ -171,7 +171,7 @@ mod tests {
         };
         let ulpdu = tagged(0, &filler(601));
         let fpdu = Encoder::new(false, true).fpdu(&ulpdu);
-        for (at, octet, id) in [
+        for (at, byte, id) in [
             (3, 4, "5044-4.3-06"),
             (512, 1, "5044-4.2-02"),
             (515, 0xFD, "5044-4.2-04"),
@@ -179,7 +179,7 @@ mod tests {
             (fpdu.len() - 5, 1, "5044-4.1-02"),
         ] {
             let mut fpdu = fpdu.clone();
-            fpdu[at] = octet;
+            fpdu[at] = byte;
             assert_eq!(ids(framing, 0, &fpdu, 615), [id], "byte {at}");
         }
         let framing = Framing {

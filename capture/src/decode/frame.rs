@@ -32,7 +32,7 @@ pub struct Frame {
     /// Kind of frame.
     pub content: Content,
     /// Its bytes on the wire, with Markers; zeros where the capture lacks bytes.
-    pub octets: Vec<u8>,
+    pub bytes: Vec<u8>,
     /// True if the capture holds all of its bytes.
     pub whole: bool,
     /// RFC requirements that it violates.
@@ -54,7 +54,7 @@ pub enum Content {
         segment: Option<Segment>,
     },
     /// Bytes that belong to no startup frame or FPDU.
-    Octets,
+    Bytes,
     /// An event in the sender's direction.
     Event(Event),
 }
@@ -102,7 +102,7 @@ impl Content {
                 .opcode()
                 .map_or("unknown opcode".to_owned(), |opcode| opcode.to_string()),
             Self::Fpdu { .. } => "FPDU".to_owned(),
-            Self::Octets => "bytes".to_owned(),
+            Self::Bytes => "bytes".to_owned(),
             Self::Event(Event::Gap(_)) => "gap".to_owned(),
             Self::Event(Event::Fin(_)) => "FIN".to_owned(),
             Self::Event(Event::Reset) => "RST".to_owned(),
@@ -120,7 +120,7 @@ impl fmt::Display for Content {
                 ..
             } => segment.fmt(f),
             Self::Fpdu { ulpdu, .. } => write!(f, "FPDU with ULPDU_Length {ulpdu}"),
-            Self::Octets => f.write_str("bytes that are not an MPA frame"),
+            Self::Bytes => f.write_str("bytes that are not an MPA frame"),
             Self::Event(event) => event.fmt(f),
         }
     }
@@ -135,13 +135,13 @@ impl fmt::Display for Event {
             }
             Self::Fin(0) => f.write_str("FIN"),
             Self::Fin(len) => {
-                let octets = many(len, "byte");
-                write!(f, "FIN after {octets} of an incomplete frame")
+                let bytes = many(len, "byte");
+                write!(f, "FIN after {bytes} of an incomplete frame")
             }
             Self::Reset => f.write_str("RST"),
             Self::Unfinished(len) => {
-                let octets = many(len, "byte");
-                write!(f, "{octets} of an incomplete frame at the end")
+                let bytes = many(len, "byte");
+                write!(f, "{bytes} of an incomplete frame at the end")
             }
         }
     }

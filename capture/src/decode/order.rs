@@ -20,13 +20,13 @@ const QUEUES: usize = 4;
 pub(super) struct Sent {
     queues: [Queue; QUEUES],
     /// Tagged message in progress: a Write.
-    write: Option<Under>,
+    write: Option<TaggedMessage>,
     /// Tagged message in progress: a Read Response.
-    response: Option<Under>,
+    response: Option<TaggedMessage>,
     reads: VecDeque<ReadRequestHeader>,
     atomics: VecDeque<u32>,
     /// The capture lacks bytes of this connection, so its unanswered Requests are unknown.
-    blind: bool,
+    requests_unknown: bool,
     terminated: bool,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Sent {
 struct Queue {
     /// Next expected MSN; `None` after a gap.
     due: Option<Msn>,
-    open: Option<Message>,
+    open: Option<UntaggedMessage>,
 }
 
 impl Default for Queue {
@@ -49,7 +49,7 @@ impl Default for Queue {
 
 /// An untagged message in progress.
 #[derive(Debug, Clone, Copy)]
-struct Message {
+struct UntaggedMessage {
     msn: Msn,
     ulp: u8,
     word: u32,
@@ -59,12 +59,12 @@ struct Message {
 
 /// A tagged message in progress.
 #[derive(Debug, Clone, Copy)]
-struct Under {
+struct TaggedMessage {
     stag: STag,
     /// Next expected TO.
     to: u64,
     /// Payload bytes so far.
-    octets: u64,
+    bytes: u64,
 }
 
 impl Sent {
@@ -79,8 +79,8 @@ impl Sent {
     }
 
     /// Forgets all Requests, because bytes of one of the two directions are not in the capture.
-    pub(super) fn go_blind(&mut self) {
-        self.blind = true;
+    pub(super) fn forget_requests(&mut self) {
+        self.requests_unknown = true;
         self.reads = VecDeque::new();
         self.atomics = VecDeque::new();
     }
@@ -109,8 +109,8 @@ impl Sent {
             Header::Tagged(header) => match segment.opcode() {
                 Some(Opcode::ReadResponse) => self.read_response(segment, header, peer, findings),
                 Some(Opcode::Write) => {
-                    let under = self.write.take();
-                    self.write = tagged(segment, header, under, findings);
+                    let message = self.write.take();
+                    self.write = tagged(segment, header, message, findings);
                 }
                 _ => {}
             },
@@ -119,7 +119,7 @@ impl Sent {
             Body::ReadRequest(request) => self.read(*request, ird, findings),
             Body::AtomicRequest(request) => self.atomic(request, ird, findings),
             Body::AtomicResponse(response) => {
-                if !peer.blind {
+                if !peer.requests_unknown {
                     atomic_response(response.id, &mut peer.atomics, findings);
                 }
             }
@@ -161,7 +161,7 @@ impl Sent {
                         )
                     });
                 }
-                Message {
+                UntaggedMessage {
                     msn: header.msn,
                     ulp: header.ulp,
                     word: header.ulp_word,
@@ -170,32 +170,32 @@ impl Sent {
             }
         };
         queue.due = Some(header.msn.next());
-        queue.open = (!header.last).then_some(Message {
+        queue.open = (!header.last).then_some(UntaggedMessage {
             mo: header.mo.wrapping_add(segment.len),
             ..message
         });
     }
 
     fn read(&mut self, request: ReadRequestHeader, ird: Option<u16>, findings: &mut Findings) {
-        if self.has_place() {
+        if self.make_room() {
             self.reads.push_back(request);
             self.judge_outstanding(ird, findings);
         }
     }
 
     fn atomic(&mut self, request: &AtomicRequestHeader, ird: Option<u16>, findings: &mut Findings) {
-        if self.has_place() {
+        if self.make_room() {
             self.atomics.push_back(request.id);
             self.judge_outstanding(ird, findings);
         }
     }
 
     /// Makes room for one more Request. If there are too many, forgets them all and returns false.
-    fn has_place(&mut self) -> bool {
+    fn make_room(&mut self) -> bool {
         if self.reads.len() + self.atomics.len() >= MAX_REQUESTS {
-            self.go_blind();
+            self.forget_requests();
         }
-        !self.blind
+        !self.requests_unknown
     }
 
     /// Reads and atomics share queue 1 and the buffers that the IRD counts (RFC 7306 section 5.2).
@@ -226,9 +226,9 @@ impl Sent {
         findings: &mut Findings,
     ) {
         let begins = self.response.is_none();
-        let under = self.response.take();
-        self.response = tagged(segment, header, under, findings);
-        if peer.blind {
+        let message = self.response.take();
+        self.response = tagged(segment, header, message, findings);
+        if peer.requests_unknown {
             return;
         }
         let Some(request) = peer.reads.front().copied() else {
@@ -254,18 +254,18 @@ impl Sent {
                 )
             });
         }
-        let before = under.map_or(0, |under| under.octets);
-        let octets = before + u64::from(segment.len);
+        let before = message.map_or(0, |message| message.bytes);
+        let bytes = before + u64::from(segment.len);
         let asked = u64::from(request.len);
         let right = if header.last {
-            octets == asked
+            bytes == asked
         } else {
             // Reported once, at the segment that exceeds the length.
-            octets <= asked || before > asked
+            bytes <= asked || before > asked
         };
         findings.demand(right, "5040-5.2.1-10", || {
-            let octets = many(octets, "byte");
-            format!("{octets} in response to a Read of {asked}")
+            let bytes = many(bytes, "byte");
+            format!("{bytes} in response to a Read of {asked}")
         });
         if header.last {
             peer.reads.pop_front();
@@ -274,7 +274,7 @@ impl Sent {
 }
 
 /// Judges the next segment of an untagged message in progress.
-fn continues(message: &Message, header: &UntaggedHeader, findings: &mut Findings) {
+fn continues(message: &UntaggedMessage, header: &UntaggedHeader, findings: &mut Findings) {
     findings.demand(header.mo == message.mo, "5041-5.2-06", || {
         format!("MO {}: expected {}", header.mo, message.mo)
     });
@@ -289,23 +289,26 @@ fn continues(message: &Message, header: &UntaggedHeader, findings: &mut Findings
 fn tagged(
     segment: &Segment,
     header: &TaggedHeader,
-    under: Option<Under>,
+    message: Option<TaggedMessage>,
     findings: &mut Findings,
-) -> Option<Under> {
-    if let Some(under) = under
+) -> Option<TaggedMessage> {
+    if let Some(message) = message
         && segment.len > 0
     {
-        findings.demand(header.stag == under.stag, "5041-4.2-08", || {
-            format!("STag {}, but the message began with {}", header.stag, under.stag)
+        findings.demand(header.stag == message.stag, "5041-4.2-08", || {
+            format!(
+                "STag {}, but the message began with {}",
+                header.stag, message.stag
+            )
         });
-        findings.demand(header.to.0 == under.to, "5041-5.2-08", || {
-            format!("TO {}: expected {:#x}", header.to, under.to)
+        findings.demand(header.to.0 == message.to, "5041-5.2-08", || {
+            format!("TO {}: expected {:#x}", header.to, message.to)
         });
     }
-    (!header.last).then(|| Under {
+    (!header.last).then(|| TaggedMessage {
         stag: header.stag,
         to: header.to.advance(segment.len).0,
-        octets: under.map_or(0, |under| under.octets) + u64::from(segment.len),
+        bytes: message.map_or(0, |message| message.bytes) + u64::from(segment.len),
     })
 }
 

@@ -167,7 +167,11 @@ impl Segment {
                 });
             }
             (None, Header::Untagged(_)) => {
-                findings.demand(false, "5040-4.1-04", || "untagged, but this message must be tagged");
+                findings.demand(
+                    false,
+                    "5040-4.1-04",
+                    || "untagged, but this message must be tagged",
+                );
             }
             (Some(_), Header::Tagged(_)) => {
                 let id = match opcode {
@@ -216,7 +220,10 @@ impl Segment {
                     || "the 28 bits before AOpCode must be zero",
                 );
                 findings.demand(request.op().is_some(), "7306-5.2.1-06", || {
-                    format!("AOpCode {}: must be 0 (FetchAdd) or 2 (CmpSwap)", request.code)
+                    format!(
+                        "AOpCode {}: must be 0 (FetchAdd) or 2 (CmpSwap)",
+                        request.code
+                    )
                 });
             }
             Body::Payload if self.opcode() == Some(Opcode::Terminate) => {
@@ -292,8 +299,8 @@ impl fmt::Display for Segment {
                 request.sink_to
             )?,
             Body::Terminate(terminate) => write!(f, ": {terminate}")?,
-            Body::Immediate(octets) => {
-                write!(f, " {:#018x}", u64::from_be_bytes(*octets))?;
+            Body::Immediate(bytes) => {
+                write!(f, " {:#018x}", u64::from_be_bytes(*bytes))?;
             }
             Body::AtomicRequest(request) => write_atomic(request, f)?,
             Body::AtomicResponse(response) => {

@@ -8,6 +8,8 @@ use super::segment::{HEAD, Segment};
 use uwarp_mpa::{MAX_ULPDU, crc32c};
 use uwarp_rdmap::Peer;
 
+/// State of one direction.
+///
 /// ```text
 /// Opening --whole frame--> AwaitPeer --both accepted--> Fpdus --gap, impossible length--> Lost
 ///    |  |                     |  |  |                     ^                                ^
@@ -61,7 +63,7 @@ pub(super) struct Side {
     pub(super) early: bool,
     pub(super) fpdus: u64,
     /// Bytes of ULPDUs.
-    pub(super) octets: u64,
+    pub(super) bytes: u64,
     pub(super) ended: bool,
 }
 
@@ -95,16 +97,16 @@ impl Side {
     }
 
     /// Returns true if the capture may lack bytes that this side has sent so far.
-    pub(super) fn is_behind(&self) -> bool {
-        !self.from_start || self.was_lost || self.assembly.is_behind()
+    pub(super) fn is_incomplete(&self) -> bool {
+        !self.from_start || self.was_lost || self.assembly.is_incomplete()
     }
 
     /// Takes `len` bytes from the front of the buffer.
     pub(super) fn take(&mut self, len: usize) -> Vec<u8> {
-        let octets = self.buffer.take(len);
-        self.offset += octets.len() as u64;
+        let bytes = self.buffer.take(len);
+        self.offset += bytes.len() as u64;
         self.hole = None;
-        octets
+        bytes
     }
 
     /// Drops the buffer and the `more` bytes after it.
@@ -251,19 +253,19 @@ impl Side {
 
 impl Framing {
     /// Checks whether these are the first bytes of Full Operation with this framing.
-    fn begins(self, octets: &[u8], peer: Peer) -> Guess {
-        let Some(ulpdu) = self.ulpdu_len(0, octets) else {
+    fn begins(self, bytes: &[u8], peer: Peer) -> Guess {
+        let Some(ulpdu) = self.ulpdu_len(0, bytes) else {
             return Guess::More;
         };
         if usize::from(ulpdu) > MAX_ULPDU {
             return Guess::No;
         }
         let len = self.wire_len(0, ulpdu);
-        let content = self.content(0, octets.get(..len.min(octets.len())).unwrap_or(octets));
+        let content = self.content(0, bytes.get(..len.min(bytes.len())).unwrap_or(bytes));
         let head = content.get(2..).unwrap_or_default();
         let head = head.get(..usize::from(ulpdu).min(HEAD)).unwrap_or(head);
         let plausible = Segment::read(head, peer).is_some_and(|segment| segment.is_plausible());
-        match octets.get(..len).and_then(<[u8]>::split_last_chunk) {
+        match bytes.get(..len).and_then(<[u8]>::split_last_chunk) {
             None if head.len() < usize::from(ulpdu).min(HEAD) || plausible => Guess::More,
             Some((body, field))
                 if plausible && (!self.crc || crc32c(body) == u32::from_le_bytes(*field)) =>

@@ -36,7 +36,7 @@ pub(super) struct Arrival<'a> {
     pub(super) fin: bool,
     pub(super) rst: bool,
     /// Captured part of its payload.
-    pub(super) octets: Cow<'a, [u8]>,
+    pub(super) bytes: Cow<'a, [u8]>,
     /// Length of its payload on the wire.
     pub(super) len: u32,
 }
@@ -44,13 +44,13 @@ pub(super) struct Arrival<'a> {
 impl Arrival<'_> {
     fn into_owned(self) -> Arrival<'static> {
         Arrival {
-            octets: Cow::Owned(self.octets.into_owned()),
+            bytes: Cow::Owned(self.bytes.into_owned()),
             ..self
         }
     }
 
     fn held(&self) -> usize {
-        self.octets.len() + OVERHEAD
+        self.bytes.len() + OVERHEAD
     }
 
     /// Sequence number after the segment.

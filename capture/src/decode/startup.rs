@@ -80,19 +80,19 @@ impl Enhanced {
 }
 
 impl Startup {
-    pub(super) fn read(octets: &[u8]) -> Opening {
-        let key = octets.get(..REQUEST_KEY.len()).unwrap_or(octets);
+    pub(super) fn read(bytes: &[u8]) -> Opening {
+        let key = bytes.get(..REQUEST_KEY.len()).unwrap_or(bytes);
         let reply = REPLY_KEY.starts_with(key);
         if !reply && !REQUEST_KEY.starts_with(key) {
             return Opening::Other;
         }
-        let Some((fixed, rest)) = octets.split_first_chunk::<FIXED>() else {
+        let Some((fixed, rest)) = bytes.split_first_chunk::<FIXED>() else {
             return Opening::More;
         };
         let [.., flags, revision, high, low] = *fixed;
         let pd_length = u16::from_be_bytes([high, low]);
         let len = FIXED + usize::from(pd_length);
-        if octets.len() < len {
+        if bytes.len() < len {
             return Opening::More;
         }
         let mut frame = Self {
@@ -249,9 +249,9 @@ mod tests {
     use crate::decode::Finding;
     use crate::wire::{reply, request};
 
-    fn frame(octets: &[u8]) -> Startup {
-        match Startup::read(octets) {
-            Opening::Frame(frame, len) if len == octets.len() => frame,
+    fn frame(bytes: &[u8]) -> Startup {
+        match Startup::read(bytes) {
+            Opening::Frame(frame, len) if len == bytes.len() => frame,
             other => panic!("{other:?}"),
         }
     }
@@ -296,7 +296,7 @@ mod tests {
         let peer = request(0x50, 2, &[0x80, 4, 0x80, 8]);
         let own_way = request(0x50, 2, &[0x3F, 0xFF, 0x3F, 0xFF]);
         let plain = request(0x40, 2, &[]);
-        for (request, octets, id) in [
+        for (request, bytes, id) in [
             (&client, &[0, 8, 0, 4][..], ""),
             (&client, &[0, 8, 0, 5], "6581-9.1-04"),
             (&client, &[0x80, 8, 0x80, 4], "6581-9.2-12"),
@@ -306,8 +306,8 @@ mod tests {
             (&own_way, &[0x3F, 0xFF, 0, 1], "6581-9.1-12"),
             (&plain, &[0, 8, 0, 4], "6581-10-02"),
         ] {
-            let found = ids(Some(&reply(0x50, 2, octets)), request);
-            assert_eq!(found.first().copied().unwrap_or(""), id, "{octets:02x?}");
+            let found = ids(Some(&reply(0x50, 2, bytes)), request);
+            assert_eq!(found.first().copied().unwrap_or(""), id, "{bytes:02x?}");
         }
         assert_eq!(ids(Some(&reply(0x40, 1, &[])), &client), ["6581-10-01"]);
     }

@@ -28,7 +28,7 @@ pub struct Totals {
     /// FPDUs.
     pub fpdus: u64,
     /// Bytes of ULPDUs.
-    pub octets: u64,
+    pub bytes: u64,
     /// Number of findings.
     pub findings: u64,
     /// Number of findings by requirement id.
@@ -60,7 +60,7 @@ pub struct Direction {
     /// FPDUs.
     pub fpdus: u64,
     /// Bytes of their ULPDUs.
-    pub octets: u64,
+    pub bytes: u64,
     /// TCP segments.
     pub segments: SegmentCounts,
 }
@@ -70,7 +70,7 @@ impl Totals {
         for frame in frames {
             if let Content::Fpdu { ulpdu, .. } = frame.content {
                 self.fpdus += 1;
-                self.octets += u64::from(ulpdu);
+                self.bytes += u64::from(ulpdu);
             }
             for finding in &frame.findings {
                 self.findings += 1;
@@ -88,7 +88,7 @@ impl ConnectionSummary {
             Direction {
                 from: connection.ends[from],
                 fpdus: side.fpdus,
-                octets: side.octets,
+                bytes: side.bytes,
                 segments: side.assembly.counts,
             }
         };

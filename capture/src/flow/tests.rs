@@ -110,10 +110,10 @@ fn an_accepted_connection_begins_with_the_peers_syn() {
 fn data_is_split_at_the_mss_and_acknowledged_before_the_window_fills() {
     let (memory, mut flow) = flow(LOCAL, PEER, 1000);
     flow.opened(true);
-    let octets = crate::wire::filler(200_500);
-    flow.sent(&octets);
+    let bytes = crate::wire::filler(200_500);
+    flow.sent(&bytes);
     let packets = memory.packets();
-    assert_eq!(follow(&packets)[&40000], octets);
+    assert_eq!(follow(&packets)[&40000], bytes);
     let mut unacknowledged = 0;
     for packet in &packets[3..] {
         let segment = packet.tcp().unwrap();

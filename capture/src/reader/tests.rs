@@ -5,8 +5,8 @@ use super::*;
 const STARTUP: &[u8] = include_bytes!("../../tests/data/siw-mpa-startup.pcap");
 const ERRORS: &[u8] = include_bytes!("../../tests/data/siw-fpdu-errors.pcap");
 
-fn read(octets: impl AsRef<[u8]>) -> Result<Vec<Packet>, ReadError> {
-    Reader::new(Cursor::new(octets.as_ref().to_vec()))?.collect()
+fn read(bytes: impl AsRef<[u8]>) -> Result<Vec<Packet>, ReadError> {
+    Reader::new(Cursor::new(bytes.as_ref().to_vec()))?.collect()
 }
 
 /// A pcapng file in the byte order of `order`, with one interface and one packet. `if_options`:
@@ -122,12 +122,12 @@ fn the_older_format_with_nanoseconds_is_read() {
 
 #[test]
 fn what_is_no_capture_and_what_is_damaged_are_told_apart() {
-    for octets in [
+    for bytes in [
         &b""[..],
         b"short",
         b"this is a text, not a capture file at all",
     ] {
-        assert!(matches!(read(octets), Err(ReadError::NotACapture)));
+        assert!(matches!(read(bytes), Err(ReadError::NotACapture)));
     }
     let name = format!("uwarp-reader-{}-missing", std::process::id());
     let dir = std::env::temp_dir().join(name);
@@ -154,11 +154,11 @@ fn a_block_that_is_shorter_than_its_own_lengths_is_damage() {
         let whole = pcapng(order, &[], 0, &[]);
         for kind in [1, 2, 3, 4, 5, 6, 9, 10, 0xBAD, 0x8000_0001, 0x4000_0BAD, 77] {
             for length in (0..64).chain([u32::MAX]) {
-                let mut octets = whole.clone();
-                octets.extend(order(kind));
-                octets.extend(order(length));
-                octets.extend([0; 64]);
-                let result = read(&octets);
+                let mut bytes = whole.clone();
+                bytes.extend(order(kind));
+                bytes.extend(order(length));
+                bytes.extend([0; 64]);
+                let result = read(&bytes);
                 if length < 12 {
                     let offset = whole.len() as u64;
                     let damaged =

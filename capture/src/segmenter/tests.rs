@@ -9,8 +9,8 @@ const MARKERS: u8 = 0x80;
 fn segments(turns: &[(Side, &[u8])], mss: usize) -> Vec<(Side, Vec<u8>)> {
     let mut segmenter = Segmenter::default();
     let mut out = Vec::new();
-    for (side, octets) in turns {
-        segmenter.push(*side, octets, mss, &mut |s| out.push((*side, s.to_vec())));
+    for (side, bytes) in turns {
+        segmenter.push(*side, bytes, mss, &mut |s| out.push((*side, s.to_vec())));
     }
     for side in [Side::Local, Side::Peer] {
         segmenter.flush(side, &mut |s| out.push((side, s.to_vec())));
@@ -92,8 +92,8 @@ fn markers_are_followed_in_the_direction_of_the_side_that_was_asked() {
 fn fewer_octets_than_wireshark_needs_wait_for_more() {
     let mut segmenter = Segmenter::default();
     let mut out = Vec::new();
-    let mut push = |octets: &[u8]| {
-        segmenter.push(Side::Local, octets, 1460, &mut |s| out.push(s.len()));
+    let mut push = |bytes: &[u8]| {
+        segmenter.push(Side::Local, bytes, 1460, &mut |s| out.push(s.len()));
         std::mem::take(&mut out)
     };
     let request = request(0x40, 1, &[1; 10]);
@@ -106,8 +106,8 @@ fn fewer_octets_than_wireshark_needs_wait_for_more() {
 fn with_markers_an_fpdu_waits_until_it_is_whole_or_nothing_more_comes() {
     let mut segmenter = Segmenter::default();
     let mut out = Vec::new();
-    let mut push = |side, octets: &[u8]| {
-        segmenter.push(side, octets, 1460, &mut |s| out.push(s.len()));
+    let mut push = |side, bytes: &[u8]| {
+        segmenter.push(side, bytes, 1460, &mut |s| out.push(s.len()));
         std::mem::take(&mut out)
     };
     push(Side::Local, &request(0x40, 1, b""));
@@ -124,7 +124,7 @@ fn with_markers_an_fpdu_waits_until_it_is_whole_or_nothing_more_comes() {
 
 #[test]
 fn what_is_not_mpa_is_passed_on_at_once() {
-    for octets in [
+    for bytes in [
         &b"HTTP/1.1 400 Bad Request"[..],
         b"M",
         b"MPA ID Req Frame..\xFF\xFF",
@@ -132,8 +132,8 @@ fn what_is_not_mpa_is_passed_on_at_once() {
     ] {
         let mut segmenter = Segmenter::default();
         let mut out = Vec::new();
-        segmenter.push(Side::Peer, octets, 1460, &mut |s| out.push(s.to_vec()));
-        let waits = octets == b"M";
+        segmenter.push(Side::Peer, bytes, 1460, &mut |s| out.push(s.to_vec()));
+        let waits = bytes == b"M";
         assert_eq!(out.is_empty(), waits);
     }
 }
@@ -271,15 +271,15 @@ proptest! {
             Just(b"MPA ID Re".to_vec()),
         ]), 0..20),
     ) {
-        let turns: Vec<_> = turns.iter().map(|(local, octets)| {
-            (if *local { Side::Local } else { Side::Peer }, octets.as_slice())
+        let turns: Vec<_> = turns.iter().map(|(local, bytes)| {
+            (if *local { Side::Local } else { Side::Peer }, bytes.as_slice())
         }).collect();
         let cut = segments(&turns, 50);
         for side in [Side::Local, Side::Peer] {
             let collect = |all: &[(Side, &[u8])]| -> Vec<u8> {
                 all.iter().filter(|t| t.0 == side).flat_map(|t| t.1.to_vec()).collect()
             };
-            let out: Vec<_> = cut.iter().map(|(side, octets)| (*side, octets.as_slice())).collect();
+            let out: Vec<_> = cut.iter().map(|(side, bytes)| (*side, bytes.as_slice())).collect();
             prop_assert_eq!(collect(&out), collect(&turns));
         }
     }

@@ -4,10 +4,10 @@
 #![allow(dead_code, reason = "each test uses only a part of it")]
 
 /// CRC32C, bit by bit (RFC 3720 section 12.1).
-pub(crate) fn crc32c(octets: &[u8]) -> u32 {
+pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     let mut crc = u32::MAX;
-    for octet in octets {
-        crc ^= u32::from(*octet);
+    for byte in bytes {
+        crc ^= u32::from(*byte);
         for _ in 0..8 {
             crc = if crc & 1 == 1 {
                 crc >> 1 ^ 0x82F6_3B78

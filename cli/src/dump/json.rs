@@ -23,21 +23,21 @@ pub(super) fn frame(frame: &Frame, hex: bool) -> Json {
         "findings": findings,
     });
     if hex {
-        object["bytes"] = Json::String(digits(&frame.octets));
+        object["bytes"] = Json::String(digits(&frame.bytes));
     }
     object
 }
 
-/// Payload and Private Data have a length only: `octets` of the frame has them.
+/// Payload and Private Data have a length only: `bytes` of the frame has them.
 fn field(field: &Field) -> Json {
     let value = match &field.value {
         Value::Number(number) => json!(number),
         Value::Name(number) => json!(format!("{number:#x}")),
         Value::Words(words) => json!(words),
-        Value::Octets if field.octets.len() <= 4 => json!(digits(&field.octets)),
-        Value::Octets => Json::Null,
+        Value::Bytes if field.bytes.len() <= 4 => json!(digits(&field.bytes)),
+        Value::Bytes => Json::Null,
     };
-    json!({ "name": field.name, "at": field.at, "len": field.octets.len(), "value": value })
+    json!({ "name": field.name, "at": field.at, "len": field.bytes.len(), "value": value })
 }
 
 fn finding(finding: &Finding) -> Json {
@@ -66,7 +66,7 @@ pub(super) fn summary<'a>(
             ("other_connections", totals.others),
             ("let_go", totals.let_go),
             ("fpdus", totals.fpdus),
-            ("bytes", totals.octets),
+            ("bytes", totals.bytes),
             ("findings", totals.findings),
         ] {
             summary[name] = json!(count);
@@ -93,7 +93,7 @@ fn direction(direction: &Direction) -> Json {
     json!({
         "from": direction.from.to_string(),
         "fpdus": direction.fpdus,
-        "bytes": direction.octets,
+        "bytes": direction.bytes,
         "segments": segments.segments,
         "sent_again": segments.repeated,
         "out_of_order": segments.early,

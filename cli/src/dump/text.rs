@@ -18,9 +18,9 @@ pub(super) fn fields(frame: &Frame) -> Vec<String> {
 }
 
 fn field(field: &Field) -> Vec<String> {
-    let is_plain = field.value == Value::Octets;
+    let is_plain = field.value == Value::Bytes;
     let mut lines = Vec::new();
-    for (index, chunk) in field.octets.chunks(WIDTH).enumerate() {
+    for (index, chunk) in field.bytes.chunks(WIDTH).enumerate() {
         let hex: Vec<String> = chunk.iter().map(|octet| format!("{octet:02x}")).collect();
         let says = match (index, is_plain) {
             (0, false) => format!("{}: {}", field.name, value(&field.value)),
@@ -40,7 +40,7 @@ fn value(value: &Value) -> String {
         Value::Number(number) => number.to_string(),
         Value::Name(number) => format!("{number:#x}"),
         Value::Words(words) => words.clone(),
-        Value::Octets => String::new(),
+        Value::Bytes => String::new(),
     }
 }
 
@@ -76,7 +76,7 @@ fn whole(totals: &Totals) -> Vec<String> {
         totals.packets - totals.tcp_packets,
         many(with, "connection"),
         many(totals.fpdus, "FPDU"),
-        many(totals.octets, "byte"),
+        many(totals.bytes, "byte"),
     ));
     if totals.fragments > 0 {
         lines.push(format!(
@@ -140,7 +140,7 @@ fn direction(direction: &Direction) -> Option<String> {
         "   {}: {} with {} in {}",
         direction.from,
         many(direction.fpdus, "FPDU"),
-        many(direction.octets, "byte"),
+        many(direction.bytes, "byte"),
         many(segments.segments, "segment"),
     );
     for (count, what) in [
@@ -175,8 +175,8 @@ mod tests {
         let mut payload = Field {
             name: "payload",
             at: 16,
-            octets: b"0123456789abcdefgh\0".to_vec(),
-            value: Value::Octets,
+            bytes: b"0123456789abcdefgh\0".to_vec(),
+            value: Value::Bytes,
         };
         assert_eq!(
             field(&payload),
@@ -185,7 +185,7 @@ mod tests {
                 "    0020  67 68 00                                                  gh."
             ]
         );
-        payload.octets.truncate(4);
+        payload.bytes.truncate(4);
         payload.value = Value::Name(0x3031_3233);
         assert!(field(&payload)[0].ends_with("  payload: 0x30313233"));
     }

@@ -19,12 +19,12 @@ impl Connection {
         if let Some(framing) = side.framing {
             framing.judge(side.position(), &[], ulpdu, false, &mut findings);
         }
-        let octets = side.buffer.get(..SHOWN).unwrap_or(&side.buffer).to_vec();
+        let bytes = side.buffer.get(..SHOWN).unwrap_or(&side.buffer).to_vec();
         let content = Content::Fpdu {
             ulpdu,
             segment: None,
         };
-        self.push(from, content, &octets, findings, out);
+        self.push(from, content, &bytes, findings, out);
         // The shown bytes are still in the buffer.
         if let Some(frame) = out.last_mut() {
             frame.offset = self.sides[from].offset;
@@ -39,15 +39,15 @@ impl Connection {
         };
         let whole = side.hole.is_none();
         let position = side.position();
-        let octets = side.take(len);
-        let content = framing.content(position, &octets);
-        let octets_of_ulpdu = content.get(2..2 + usize::from(ulpdu)).unwrap_or_default();
-        let segment = Segment::read(octets_of_ulpdu, self.peer);
-        if !self.sides[from].believes(&octets, segment.as_ref()) {
+        let bytes = side.take(len);
+        let content = framing.content(position, &bytes);
+        let ulpdu_bytes = content.get(2..2 + usize::from(ulpdu)).unwrap_or_default();
+        let segment = Segment::read(ulpdu_bytes, self.peer);
+        if !self.sides[from].believes(&bytes, segment.as_ref()) {
             return self.lose(from, 0);
         }
         let mut findings = Findings::default();
-        framing.judge(position, &octets, ulpdu, whole, &mut findings);
+        framing.judge(position, &bytes, ulpdu, whole, &mut findings);
         self.judge_turn(from, segment.as_ref(), &mut findings);
         match &segment {
             None => findings.demand(false, "5041-4.4-01", || {
@@ -55,8 +55,8 @@ impl Connection {
                 format!("a ULPDU of {ulpdu}: it ends within the DDP header")
             }),
             Some(segment) => {
-                let at = octets_of_ulpdu.len() - segment.len as usize;
-                let rest = octets_of_ulpdu.get(at..).unwrap_or_default();
+                let at = ulpdu_bytes.len() - segment.len as usize;
+                let rest = ulpdu_bytes.get(at..).unwrap_or_default();
                 segment.judge(rest, whole, &mut findings);
                 let ird = self.ird_of(1 - from);
                 let [first, second] = &mut self.sides;
@@ -69,9 +69,9 @@ impl Connection {
         }
         let side = &mut self.sides[from];
         side.fpdus += 1;
-        side.octets += u64::from(ulpdu);
+        side.bytes += u64::from(ulpdu);
         let content = Content::Fpdu { ulpdu, segment };
-        self.push(from, content, &octets, findings, out);
+        self.push(from, content, &bytes, findings, out);
         if let Some(frame) = out.last_mut() {
             frame.whole = whole;
             frame.framing = Some((framing, position));
@@ -83,15 +83,11 @@ impl Connection {
         let initiator = self.initiator();
         let is_first = self.sides[from].fpdus == 0;
         let early = std::mem::take(&mut self.sides[from].early);
-        findings.demand(
-            !early,
-            "5044-7.1.2-11",
-            || "sent before the Reply arrived",
-        );
+        findings.demand(!early, "5044-7.1.2-11", || "sent before the Reply arrived");
         let (mine, theirs) = (&self.sides[from], &self.sides[1 - from]);
         let may_answer = initiator == Some(from) || initiator.is_none();
         findings.demand(
-            !is_first || may_answer || theirs.fpdus > 0 || theirs.is_behind() || mine.guessed,
+            !is_first || may_answer || theirs.fpdus > 0 || theirs.is_incomplete() || mine.guessed,
             "5044-7.1.2-15",
             || "the responder sends before the first FPDU of the initiator",
         );
@@ -100,7 +96,7 @@ impl Connection {
             && is_first
             && initiator == Some(from)
             && data.peer_to_peer()
-            && !mine.is_behind()
+            && !mine.is_incomplete()
         {
             findings.demand(
                 segment.is_some_and(|segment| is_rtr(segment, data.rtr())),

@@ -20,12 +20,12 @@ impl Connection {
         numbers: &mut u64,
         out: &mut Vec<Frame>,
     ) {
-        self.is_mpa(numbers);
+        self.confirm_mpa(numbers);
         let mut findings = Findings::default();
         frame.judge(&mut findings);
         let other = &self.sides[1 - from];
         // The Request may have been sent before the capture began, or be missing from it.
-        let unknown = other.is_behind();
+        let unknown = other.is_incomplete();
         match (frame.reply, self.request) {
             (true, Some((_, request))) => frame.judge_reply(&request, &mut findings),
             (true, None) => {
@@ -45,15 +45,15 @@ impl Connection {
             false if both_ask => {}
             false => self.request = Some((from, frame)),
         }
-        let octets = self.sides[from].take(len);
-        self.push(from, Content::Startup(frame), &octets, findings, out);
+        let bytes = self.sides[from].take(len);
+        self.push(from, Content::Startup(frame), &bytes, findings, out);
         let side = &mut self.sides[from];
         side.base = side.offset;
         side.phase = Phase::AwaitPeer;
         // Without the Request, the FPDUs have to show what was agreed on.
         side.alone |= frame.reply && self.request.is_none() && unknown;
         if !self.sides[from].buffer.is_empty() && self.reply.is_none() {
-            self.is_early(from);
+            self.mark_early(from);
         }
         if both_ask || both_answer {
             self.leave_mpa();
@@ -64,9 +64,9 @@ impl Connection {
     }
 
     /// Marks a side as early if bytes followed its startup frame before the other one arrived.
-    pub(super) fn is_early(&mut self, from: usize) {
+    pub(super) fn mark_early(&mut self, from: usize) {
         // A peer that acknowledges more than the capture holds may have sent the Reply already.
-        let early = self.initiator() == Some(from) && !self.sides[1 - from].is_behind();
+        let early = self.initiator() == Some(from) && !self.sides[1 - from].is_incomplete();
         self.sides[from].early |= early;
     }
 
@@ -114,20 +114,20 @@ impl Connection {
                 ),
             };
             findings.demand(false, id, || what);
-            let octets = self.sides[from].buffer.to_vec();
-            let shown = octets.get(..SHOWN).unwrap_or(&octets);
-            self.push(from, Content::Octets, shown, findings, out);
+            let bytes = self.sides[from].buffer.to_vec();
+            let shown = bytes.get(..SHOWN).unwrap_or(&bytes);
+            self.push(from, Content::Bytes, shown, findings, out);
             self.leave_mpa();
         } else if from_start {
             self.protocol = Protocol::Other;
             self.sides = Default::default();
         } else {
             // The capture begins in the middle of this connection.
-            let octets = self.sides[from].buffer.take_all();
-            self.go_blind();
+            let bytes = self.sides[from].buffer.take_all();
+            self.forget_requests();
             self.sides[from].phase = Phase::Lost;
             self.sides[from].sent.lose_track();
-            self.feed(from, Piece::Octets(octets.into()), numbers, out);
+            self.feed(from, Piece::Bytes(bytes.into()), numbers, out);
         }
     }
 }

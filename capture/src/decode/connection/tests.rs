@@ -25,9 +25,9 @@ use Said::{Initiator, Responder};
 struct Memory(Arc<Mutex<Vec<u8>>>);
 
 impl Write for Memory {
-    fn write(&mut self, octets: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(octets);
-        Ok(octets.len())
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
@@ -52,15 +52,15 @@ fn frames(all: &[Said]) -> Vec<Frame> {
     flow.opened(true);
     for said in all {
         match said {
-            Initiator(octets) => flow.sent(octets),
-            Responder(octets) => flow.received(octets),
+            Initiator(bytes) => flow.sent(bytes),
+            Responder(bytes) => flow.received(bytes),
         }
     }
     drop(flow);
-    let octets = file.0.lock().unwrap().clone();
+    let bytes = file.0.lock().unwrap().clone();
     let mut decoder = Decoder::default();
     let mut frames = Vec::new();
-    for packet in Reader::new(Cursor::new(octets)).unwrap() {
+    for packet in Reader::new(Cursor::new(bytes)).unwrap() {
         frames.extend(decoder.packet(&packet.unwrap()));
     }
     frames.extend(decoder.finish());
@@ -261,9 +261,9 @@ fn a_ulpdu_length_above_64768_breaks_5044_3_05() {
         assert_eq!(ids(&frames(&all)), []);
     }
     for len in [64_769, 0xFFFF_u16] {
-        let mut octets = len.to_be_bytes().to_vec();
-        octets.extend(tagged(0, &filler(600)));
-        let found = after(DEPTHS, DEPTHS, vec![Initiator(octets), Responder(send())]);
+        let mut bytes = len.to_be_bytes().to_vec();
+        bytes.extend(tagged(0, &filler(600)));
+        let found = after(DEPTHS, DEPTHS, vec![Initiator(bytes), Responder(send())]);
         // The start of the next FPDU is unknown, and so is whether the responder may send.
         assert_eq!(ids(&found), [(2, "5044-3-05")], "{len} bytes");
         let begins = request(FLAGS, 2, &DEPTHS).len() as u64;

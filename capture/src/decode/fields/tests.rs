@@ -18,14 +18,14 @@ fn frames(markers: bool, ulpdus: &[Vec<u8>]) -> Vec<Frame> {
     let mut seqs = [0_u32; 2];
     let mut decoder = Decoder::default();
     let mut frames = Vec::new();
-    for (initiator, octets) in streams {
+    for (initiator, bytes) in streams {
         let (from, to) = if initiator { (1, 2) } else { (2, 1) };
         let header = etherparse::PacketBuilder::ipv4([10, 0, 0, from], [10, 0, 0, to], 64);
         let seq = &mut seqs[usize::from(from) - 1];
         let builder = header.tcp(u16::from(from), u16::from(to), *seq, 100);
-        *seq += octets.len() as u32;
+        *seq += bytes.len() as u32;
         let mut data = Vec::new();
-        builder.write(&mut data, &octets).unwrap();
+        builder.write(&mut data, &bytes).unwrap();
         frames.extend(decoder.packet(&Packet {
             timestamp: std::time::Duration::ZERO,
             interface: 0,
@@ -68,13 +68,13 @@ fn every_octet_of_a_frame_is_in_one_field() {
             for field in fields.iter().filter(|field| field.name != "Marker") {
                 let mut free = (next..).filter(|at| !markers.contains(at));
                 assert_eq!(free.next(), Some(field.at), "{frame}");
-                for octet in &field.octets {
+                for byte in &field.bytes {
                     next = (next..).find(|at| !markers.contains(at)).unwrap();
-                    assert_eq!(frame.octets[next], *octet, "{frame}");
+                    assert_eq!(frame.bytes[next], *byte, "{frame}");
                     next += 1;
                 }
             }
-            assert_eq!(next, frame.octets.len(), "{frame}");
+            assert_eq!(next, frame.bytes.len(), "{frame}");
         }
     }
 }

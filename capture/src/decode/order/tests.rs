@@ -169,7 +169,7 @@ fn atomics_take_places_of_the_ird_as_well() {
 #[test]
 fn where_octets_are_missing_or_no_ird_was_agreed_on_atomics_are_not_counted() {
     let mut stream = Stream::default();
-    stream.0.iter_mut().for_each(Sent::go_blind);
+    stream.0.iter_mut().for_each(Sent::forget_requests);
     let many: Vec<Vec<u8>> = (1..9).map(|msn| atomic(msn, 0)).collect();
     assert_eq!(stream.all(0, &many), [""; 0]);
     let (mut sent, mut peer) = (Sent::default(), Sent::default());
@@ -207,7 +207,7 @@ fn behind_a_gap_only_what_is_known_is_judged() {
     let mut stream = Stream::default();
     stream.ids(0, &more(send(1, 0)));
     stream.0[0].lose_track();
-    stream.0.iter_mut().for_each(Sent::go_blind);
+    stream.0.iter_mut().for_each(Sent::forget_requests);
     let after = [send(7, 30), at(0, 5), read(9, 1)];
     assert_eq!(stream.all(0, &after), [""; 0]);
     assert_eq!(stream.ids(1, &at(2, 99)), [""; 0]);

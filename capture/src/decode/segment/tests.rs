@@ -11,9 +11,9 @@ fn ids(ulpdu: &[u8]) -> Vec<&'static str> {
 }
 
 /// Copy of a ULPDU with one byte changed.
-fn with(ulpdu: &[u8], at: usize, octet: u8) -> Vec<u8> {
+fn with(ulpdu: &[u8], at: usize, byte: u8) -> Vec<u8> {
     let mut ulpdu = ulpdu.to_vec();
-    ulpdu[at] = octet;
+    ulpdu[at] = byte;
     ulpdu
 }
 
@@ -99,8 +99,8 @@ fn no_octets_are_too_odd_to_be_read() {
         for opcode in 0..=u8::MAX {
             for len in [0, 1, 2, 13, 14, 17, 18, 22, 26, 30, 46, 70, 100] {
                 let mut ulpdu = vec![0xA5; len];
-                for (octet, value) in ulpdu.iter_mut().zip([control, opcode]) {
-                    *octet = value;
+                for (byte, value) in ulpdu.iter_mut().zip([control, opcode]) {
+                    *byte = value;
                 }
                 if let Some(segment) = Segment::read(&ulpdu, Peer::Siw) {
                     let _ = (segment.to_string(), ids(&ulpdu));

@@ -10,7 +10,7 @@ fn segment(from: usize, seq: u32, ack: Option<u32>, len: u32) -> Arrival<'static
         syn: false,
         fin: false,
         rst: false,
-        octets: vec![0; len as usize].into(),
+        bytes: vec![0; len as usize].into(),
         len,
     }
 }
