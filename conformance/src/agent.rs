@@ -1,4 +1,5 @@
-//! The client of the agent's control protocol (docs/agent.md): lines of JSON, answered one by one, with events between.
+//! Client of the agent's control protocol (docs/agent.md): lines of JSON, each answered by a line,
+//! with events in between.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -9,29 +10,29 @@ use serde_json::{Map, Value, json};
 
 use crate::transport::in_words;
 
-/// How long the agent may take for a command.
+/// Longest time that the agent may take for a command.
 const COMMAND: Duration = Duration::from_secs(30);
 
-/// Bytes of a line (docs/agent.md), and events that nobody has asked for: an agent with more of them is broken, and
-/// must not fill our memory.
+/// Limits for a broken agent, which must not fill the memory: bytes of a line (docs/agent.md), and
+/// events that no step has asked for.
 const MAX_LINE: usize = 65_535;
 const MAX_EVENTS: usize = 65_536;
 
-/// A connection to an agent: TCP, or whatever leads to one.
+/// A connection to an agent: TCP, or something that leads to it.
 pub trait Channel: Send {
     /// Sends these bytes.
     ///
     /// # Errors
-    /// The agent is gone.
+    /// If the agent is gone.
     fn send(&mut self, octets: &[u8]) -> io::Result<()>;
 
-    /// What comes within `timeout`; 0 bytes when nothing did.
+    /// Receives bytes within `timeout`. Returns 0 if none came.
     ///
     /// # Errors
-    /// The agent is gone.
+    /// If the agent is gone.
     fn receive(&mut self, octets: &mut [u8], timeout: Duration) -> io::Result<usize>;
 
-    /// The time that `timeout` counts by: that of the machine, unless the way to the agent has a clock of its own.
+    /// Time by which `timeout` counts: that of the machine, unless the channel has its own clock.
     fn now(&self) -> Instant {
         Instant::now()
     }
@@ -57,51 +58,51 @@ impl Channel for TcpStream {
     }
 }
 
-/// What went wrong with the agent.
+/// Error of the agent.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// There is none.
+    /// No agent accepts the connection.
     #[error("no agent answers at {0}: {1}")]
     Absent(SocketAddr, io::Error),
-    /// It is gone.
-    #[error("the agent: {0}")]
+    /// The connection to the agent failed.
+    #[error("the connection to the agent failed: {0}")]
     Gone(#[from] io::Error),
-    /// It does not answer.
-    #[error("the agent does not answer to {0}")]
+    /// The agent did not answer in time.
+    #[error("the agent did not answer {0}")]
     Silent(String),
-    /// What it says is not the protocol.
-    #[error("the agent says {0}")]
+    /// The agent violated the protocol.
+    #[error("the agent violated its protocol: {0}")]
     Nonsense(String),
-    /// It has no such command, or not with these members.
+    /// The agent does not know this command, or not with these members.
     #[error("the agent cannot {command}: {answer}")]
     Cannot {
-        /// What it was told.
+        /// The command.
         command: String,
-        /// What it said.
+        /// The answer.
         answer: String,
     },
-    /// A library refused a command.
-    #[error("the agent refuses {command}: {answer}")]
+    /// A library refused the command.
+    #[error("the agent refused {command}: {answer}")]
     Refused {
-        /// What it was told.
+        /// The command.
         command: String,
-        /// What it said.
+        /// The answer.
         answer: String,
     },
 }
 
-/// An agent.
+/// Connection to an agent.
 pub(crate) struct Agent {
     channel: Box<dyn Channel>,
     pending: Vec<u8>,
-    /// Events and completions that nobody has asked for yet.
+    /// Events and completions that no step has asked for yet.
     events: VecDeque<Value>,
     next_id: u64,
-    /// The answer to `query`.
+    /// Answer to `query`.
     pub(crate) query: Value,
 }
 
-/// A region that an agent registered.
+/// A region that the agent registered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Registered {
     pub(crate) number: u64,
@@ -111,7 +112,7 @@ pub(crate) struct Registered {
 }
 
 impl Agent {
-    /// Connects to an agent's control port.
+    /// Connects to the control port of an agent.
     pub(crate) fn connect(to: SocketAddr, timeout: Duration) -> Result<Self, AgentError> {
         let stream = TcpStream::connect_timeout(&to, timeout)
             .map_err(|error| AgentError::Absent(to, in_words("connect", to, error)))?;
@@ -119,7 +120,7 @@ impl Agent {
         Self::open(Box::new(stream), timeout)
     }
 
-    /// Waits for the agent's greeting.
+    /// Waits for the greeting of the agent.
     pub(crate) fn open(channel: Box<dyn Channel>, timeout: Duration) -> Result<Self, AgentError> {
         let mut agent = Agent {
             channel,
@@ -131,7 +132,7 @@ impl Agent {
         let deadline = agent.channel.now() + timeout;
         let hello = agent
             .line(deadline)?
-            .ok_or_else(|| AgentError::Silent("a connection: no greeting came".into()))?;
+            .ok_or_else(|| AgentError::Silent("the connection: no greeting came".into()))?;
         if hello["hello"] != json!("uwarp-agent") || hello["protocol"] != json!(1) {
             return Err(AgentError::Nonsense(hello.to_string()));
         }
@@ -139,19 +140,19 @@ impl Agent {
         Ok(agent)
     }
 
-    /// A feature of the target, as `query` tells it.
+    /// Returns true if the target has a feature, according to `query`.
     pub(crate) fn has(&self, feature: &str) -> bool {
         self.query[feature] == json!(true)
     }
 
-    /// Gives a command. Its answer, unless that is a refusal.
+    /// Sends a command and returns its answer. A refusal is an error.
     pub(crate) fn command(&mut self, name: &str, members: Value) -> Result<Value, AgentError> {
         let answer = self.try_command(name, members)?;
         if answer["ok"] == json!(true) {
             return Ok(answer);
         }
         let command = name.to_owned();
-        // A refusal by a library has its number.
+        // Only a refusal by a library has an `errno`.
         match (answer.get("errno"), &answer["error"]) {
             (None, Value::String(why)) => Err(AgentError::Cannot {
                 command,
@@ -187,7 +188,7 @@ impl Agent {
         Err(AgentError::Silent(name.to_owned()))
     }
 
-    /// The first event or completion that `wanted` takes, within `timeout`.
+    /// Returns the first event or completion that `wanted` accepts, within `timeout`.
     pub(crate) fn event(
         &mut self,
         timeout: Duration,
@@ -205,7 +206,7 @@ impl Agent {
         }
     }
 
-    /// What it held is ended, and events of that are forgotten.
+    /// Ends everything that the agent holds, and forgets the events.
     pub(crate) fn reset(&mut self) -> Result<(), AgentError> {
         self.command("reset", json!({}))?;
         self.events.clear();
@@ -258,18 +259,18 @@ impl Agent {
     }
 }
 
-/// A member of an answer that is a number.
+/// Numeric member of an answer.
 pub(crate) fn number(answer: &Value, member: &str) -> Result<u64, AgentError> {
     answer[member]
         .as_u64()
-        .ok_or_else(|| AgentError::Nonsense(format!("{answer}, without the number {member}")))
+        .ok_or_else(|| AgentError::Nonsense(format!("{answer} lacks the number {member}")))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// An agent that greets, and then says the same for ever.
+    /// An agent that greets and then repeats a line endlessly.
     struct Chatty(Vec<u8>, &'static [u8]);
 
     impl Channel for Chatty {
@@ -296,10 +297,10 @@ mod tests {
     #[test]
     fn a_line_or_a_flood_of_events_without_end_is_told() {
         let said = said_by(b"x");
-        assert_eq!(said, "the agent says a line of more than 65535 bytes");
+        assert_eq!(said, "the agent violated its protocol: a line of more than 65535 bytes");
         let said = said_by(b"{\"ev\":\"ready\"}\n");
         assert!(
-            said.starts_with("the agent says more than 65536 events"),
+            said.starts_with("the agent violated its protocol: more than 65536 events"),
             "{said}"
         );
     }

@@ -1,4 +1,4 @@
-//! The requirements of the RFCs, as the files in `data/` have them: one sentence each, with an id.
+//! The requirements of the RFCs from the files in `data/`: one sentence each, with an id.
 
 use std::collections::BTreeMap;
 
@@ -8,44 +8,45 @@ use serde::Deserialize;
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Requirement {
-    /// RFC, section, running number: `5044-7.1.2-03`; `i03` for what an RFC states without a keyword.
+    /// RFC, section and running number, as `5044-7.1.2-03`. `i03` marks a requirement that an RFC
+    /// states without a keyword.
     pub id: String,
     /// MUST, MUST NOT, SHOULD, SHOULD NOT, MAY, or implied.
     pub level: String,
-    /// mpa, mpa-startup, ddp, rdmap, rdmap-ext, security, local-interface ...
+    /// `mpa`, `mpa-startup`, `ddp`, `rdmap`, `rdmap-ext`, `security`, `local-interface` and so on.
     pub layer: String,
-    /// Who has to keep it.
+    /// Part of an endpoint that the requirement binds.
     pub role: String,
-    /// `wire`: a peer can judge it; `api`: it needs the endpoint's completions and events; `internal`: between layers; `n/a`:
-    /// for others than an endpoint.
+    /// `wire`: a peer can judge it. `api`: it needs the completions and events of the endpoint.
+    /// `internal`: it is between layers. `n/a`: it does not concern an endpoint.
     pub observable: String,
-    /// What it asks.
+    /// The requirement in one sentence.
     pub text: String,
-    /// What an endpoint has to do when its peer breaks it.
+    /// Reaction required of an endpoint whose peer breaks the requirement.
     pub error: String,
 }
 
 impl Requirement {
-    /// The section that it is in: `5044-7.1.2`.
+    /// Section of the requirement, as `5044-7.1.2`.
     #[must_use]
     pub fn section(&self) -> &str {
         section_of(&self.id)
     }
 
-    /// Whether it binds: MUST, MUST NOT, and implied.
+    /// Returns true for MUST, MUST NOT and implied requirements.
     #[must_use]
     pub fn is_must(&self) -> bool {
         matches!(self.level.as_str(), "MUST" | "MUST NOT" | "implied")
     }
 
-    /// Whether it is a SHOULD or SHOULD NOT.
+    /// Returns true for SHOULD and SHOULD NOT.
     #[must_use]
     pub fn is_should(&self) -> bool {
         matches!(self.level.as_str(), "SHOULD" | "SHOULD NOT")
     }
 }
 
-/// The section in an id.
+/// Section of a requirement id.
 #[must_use]
 pub fn section_of(id: &str) -> &str {
     id.rsplit_once('-').map_or(id, |(section, _)| section)
@@ -56,7 +57,7 @@ const FILES: [&str; 2] = [
     include_str!("../data/requirements_implied.csv"),
 ];
 
-/// All of them, by id.
+/// Returns all requirements, by id.
 ///
 /// # Panics
 /// Never: a test reads the files.
@@ -65,7 +66,7 @@ pub fn requirements() -> BTreeMap<String, Requirement> {
     FILES
         .iter()
         .flat_map(|file| csv::Reader::from_reader(file.as_bytes()).into_deserialize())
-        .map(|row: Result<Requirement, _>| row.expect("the files in data/ are right"))
+        .map(|row: Result<Requirement, _>| row.expect("the files in data/ are valid"))
         .map(|requirement| (requirement.id.clone(), requirement))
         .collect()
 }

@@ -1,5 +1,5 @@
-//! What every FPDU of the target is held against while a case runs. A breach counts only in the cases that watch for its rule,
-//! so that one mistake of a sender does not fail every case.
+//! Rules that every FPDU of the target is checked against while a case runs. A breach counts only
+//! in the cases that watch its rule, so that one mistake of a sender does not fail every case.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use crate::words::many;
 pub(crate) enum Rule {
     /// PAD bytes are zero.
     PadZero,
-    /// The CRC field holds the CRC32C, where CRCs are in use.
+    /// The CRC field holds the CRC32C, if CRCs are in use.
     Crc,
     /// ULPDU_Length is at most 64768.
     UlpduLength,
@@ -24,7 +24,7 @@ pub(crate) enum Rule {
     MarkerLowBits,
     /// FPDUPTR is the distance to ULPDU_Length.
     MarkerPointer,
-    /// The ULPDU has room for its DDP Header.
+    /// The ULPDU is long enough for its DDP Header.
     DdpHeader,
     /// DV is 1.
     DdpVersion,
@@ -36,43 +36,44 @@ pub(crate) enum Rule {
     RdmapReserved,
     /// The opcode is assigned.
     Opcode,
-    /// T is as the opcode has it.
+    /// T has the value that the opcode requires.
     TaggedFlag,
-    /// QN is that of the opcode.
+    /// QN is the queue of the opcode.
     QueueNumber,
     /// Invalidate STag is zero in messages that invalidate nothing.
     InvalidateZero,
-    /// The first MSN of a queue is 1, and each message has the next.
+    /// The MSNs of a queue begin at 1 and rise by 1 with each message.
     Msn,
-    /// MO begins at 0 and goes on where the segment before ended.
+    /// MO begins at 0 and continues where the previous segment ended.
     Mo,
-    /// TO goes on where the segment before ended.
+    /// TO continues where the previous segment ended.
     To,
     /// All segments of a message have one STag.
     SameStag,
     /// All segments of a message have the same RDMAP Control and Invalidate STag.
     SameRsvdUlp,
-    /// Read Requests, Terminates, Atomic messages and Immediate Data are of one segment and of their length.
+    /// Read Requests, Terminates, Atomic messages and Immediate Data are one segment of the right
+    /// length.
     HeaderLength,
     /// Layer, EType and Error Code of a Terminate are registered.
     TerminateCode,
     /// The 13 reserved bits of the Terminate Header are zero.
     TerminateReserved,
-    /// A Terminate has what its M, D and R say, and nothing else.
+    /// A Terminate has exactly the headers that its M, D and R announce.
     TerminateHeaders,
     /// The 28 reserved bits of an Atomic Request are zero.
     AtomicReserved,
     /// A FetchAdd has Compare Data zero and all bits of Compare Mask set.
     FetchAddCompare,
-    /// Nothing comes behind a Terminate.
+    /// Nothing follows a Terminate.
     SilentAfterTerminate,
-    /// No ULPDU is longer than MULPDU, where the suite knows the EMSS.
+    /// No ULPDU is longer than MULPDU, if the suite knows the EMSS.
     Mulpdu,
-    /// A message has about as many segments as MULPDU makes necessary.
+    /// A message has about as many segments as MULPDU requires.
     FewSegments,
 }
 
-/// A rule that was broken.
+/// Violation of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Breach {
     pub(crate) rule: Rule,
@@ -94,12 +95,12 @@ impl fmt::Display for Rule {
             Rule::RdmapVersion => "RV is 1",
             Rule::RdmapReserved => "the reserved bits of RDMAP Control are zero",
             Rule::Opcode => "the opcode is assigned",
-            Rule::TaggedFlag => "T is as the opcode has it",
-            Rule::QueueNumber => "QN is that of the opcode",
-            Rule::InvalidateZero => "Invalidate STag is zero where nothing is invalidated",
+            Rule::TaggedFlag => "T has the value that the opcode requires",
+            Rule::QueueNumber => "QN is the queue of the opcode",
+            Rule::InvalidateZero => "Invalidate STag is zero in a message that invalidates nothing",
             Rule::Msn => "MSN begins at 1 and rises by 1 with each message of a queue",
-            Rule::Mo => "MO begins at 0 and goes on where the last segment ended",
-            Rule::To => "TO goes on where the last segment ended",
+            Rule::Mo => "MO begins at 0 and continues where the last segment ended",
+            Rule::To => "TO continues where the last segment ended",
             Rule::SameStag => "all segments of a message have one STag",
             Rule::SameRsvdUlp => "all segments of a message have the same RsvdULP",
             Rule::HeaderLength => "a message without ULP Payload has exactly its header",
@@ -108,37 +109,37 @@ impl fmt::Display for Rule {
             Rule::TerminateHeaders => "a Terminate has the headers that M, D and R announce",
             Rule::AtomicReserved => "the 28 reserved bits of an Atomic Request are zero",
             Rule::FetchAddCompare => "a FetchAdd has Compare Data zero and Compare Mask all ones",
-            Rule::SilentAfterTerminate => "nothing is sent behind a Terminate",
+            Rule::SilentAfterTerminate => "nothing is sent after a Terminate",
             Rule::Mulpdu => "no ULPDU is longer than MULPDU",
             Rule::FewSegments => "a message has few segments, as large as MULPDU allows",
         })
     }
 }
 
-/// The message under way in one direction of addressing.
+/// The current message on a queue, or the current tagged message.
 #[derive(Clone, Copy, Debug)]
 struct Open {
     rdmap: u8,
     invalidate: u32,
     stag: u32,
-    /// Where the next segment has to be.
+    /// Expected TO or MO of the next segment.
     next: u64,
 }
 
-/// Follows what the target sends on one connection.
+/// Checks the segments that the target sends on one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Follower {
-    /// MSNs used so far, by QN.
+    /// Last MSN used, by QN.
     msns: [u32; 4],
     tagged: Option<Open>,
     untagged: [Option<Open>; 4],
     terminated: bool,
-    /// Of the lengths of its ULPDUs.
+    /// Lengths of its ULPDUs.
     pub(crate) sizes: Sizes,
 }
 
 impl Follower {
-    /// The breaches in one FPDU.
+    /// Returns the breaches in one FPDU.
     pub(crate) fn follow(&mut self, fpdu: &OpenedFpdu, crc: bool) -> Vec<Breach> {
         let mut breaches = Breaches(Vec::new());
         check_fpdu(fpdu, crc, &mut breaches);
@@ -146,13 +147,13 @@ impl Follower {
         if self.terminated {
             breaches.add(
                 Rule::SilentAfterTerminate,
-                format!("{} came behind it", many(fpdu.wire.len(), "byte")),
+                format!("{} came after it", many(fpdu.wire.len(), "byte")),
             );
         }
         match Segment::parse(&fpdu.ulpdu) {
             None => breaches.add(
                 Rule::DdpHeader,
-                format!("a ULPDU has {}", many(fpdu.ulpdu.len(), "byte")),
+                format!("a ULPDU has only {}", many(fpdu.ulpdu.len(), "byte")),
             ),
             Some(segment) => {
                 check_control(&segment, &mut breaches);
@@ -162,7 +163,7 @@ impl Follower {
         breaches.0
     }
 
-    /// Whether no message is under way, and none that ends the stream was sent.
+    /// Returns true if no message is incomplete and no Terminate was sent.
     pub(crate) fn is_between_messages(&self) -> bool {
         let is_under_way = |queue: &Option<Open>| queue.is_some();
         !self.terminated && self.tagged.is_none() && !self.untagged.iter().any(is_under_way)
@@ -181,7 +182,7 @@ impl Follower {
                     }
                     if open.next != to {
                         let due = open.next;
-                        breaches.add(Rule::To, format!("TO {due:#x} was due, and {to:#x} came"));
+                        breaches.add(Rule::To, format!("expected TO {due:#x}, received {to:#x}"));
                     }
                 }
                 self.tagged = (!segment.last()).then(|| Open {
@@ -202,13 +203,13 @@ impl Follower {
                 };
                 let due = self.msns[qn as usize].wrapping_add(1);
                 if msn != due {
-                    let detail = format!("MSN {due} was due on QN {qn}, and {msn} came");
+                    let detail = format!("expected MSN {due} on QN {qn}, received {msn}");
                     breaches.add(Rule::Msn, detail);
                 }
                 let open = queue.take();
                 let place = open.map_or(0, |open| open.next);
                 if u64::from(mo) != place {
-                    breaches.add(Rule::Mo, format!("MO {place} was due, and {mo} came"));
+                    breaches.add(Rule::Mo, format!("expected MO {place}, received {mo}"));
                 }
                 if let Some(open) = open {
                     check_same(segment, &open, invalidate, breaches);
@@ -248,7 +249,7 @@ fn check_fpdu(fpdu: &OpenedFpdu, crc: bool, breaches: &mut Breaches) {
     }
     if crc && fpdu.crc != fpdu.right_crc {
         let (is, right) = (fpdu.crc, fpdu.right_crc);
-        breaches.add(Rule::Crc, format!("{is:02x?} came, {right:02x?} is right"));
+        breaches.add(Rule::Crc, format!("received {is:02x?}, expected {right:02x?}"));
     }
     if fpdu.ulpdu.len() > 64768 {
         breaches.add(Rule::UlpduLength, format!("it is {}", fpdu.ulpdu.len()));
@@ -266,7 +267,7 @@ fn check_fpdu(fpdu: &OpenedFpdu, crc: bool, breaches: &mut Breaches) {
             let right = marker.right;
             breaches.add(
                 Rule::MarkerPointer,
-                format!("FPDUPTR is {pointer:#06x}, {right:#06x} is right"),
+                format!("FPDUPTR is {pointer:#06x}, expected {right:#06x}"),
             );
         }
     }
@@ -319,12 +320,12 @@ fn check_control(segment: &Segment, breaches: &mut Breaches) {
     }
 }
 
-/// Messages that are a header and nothing else.
+/// Checks messages that consist only of a header.
 fn check_length(segment: &Segment, breaches: &mut Breaches) {
     let code = segment.opcode();
     let right = match code {
         opcode::READ_REQUEST => 28,
-        // Its length is that of the headers in it.
+        // Depends on the headers that it contains.
         opcode::TERMINATE => segment.payload.len(),
         opcode::IMMEDIATE | opcode::IMMEDIATE_SE => 8,
         opcode::ATOMIC_REQUEST => 52,
@@ -334,7 +335,7 @@ fn check_length(segment: &Segment, breaches: &mut Breaches) {
     if segment.payload.len() != right || !segment.last() {
         let (name, is) = (opcode::name(code), segment.payload.len());
         let detail = format!(
-            "{name} has {is} behind the DDP Header, {right} are right",
+            "{name} has {is} after the DDP Header, expected {right}",
             is = many(is, "byte")
         );
         breaches.add(Rule::HeaderLength, detail);
@@ -361,19 +362,19 @@ fn check_terminate(payload: &[u8], breaches: &mut Breaches) {
         + bit(terminate::M | terminate::D, 2)
         + bit(terminate::D, if tagged { 14 } else { 18 })
         + bit(terminate::R, 28);
-    // What is not announced is absent, or zero (RFC 5040 sections 4.8 and 7.1).
+    // A field that is not announced is absent or zero (RFC 5040 sections 4.8 and 7.1).
     let rest = payload.get(due..);
     if rest.is_none_or(|rest| rest.iter().any(|octet| *octet != 0)) {
         let is = payload.len();
         let detail = format!(
-            "{terminate}: {is}, {due} are announced",
+            "{terminate}: {is}, but M, D and R announce {due}",
             is = many(is, "byte")
         );
         breaches.add(Rule::TerminateHeaders, detail);
     }
 }
 
-/// The fields of an Atomic Request that mean nothing (RFC 7306 section 5.2.1).
+/// Checks the fields of an Atomic Request that have no meaning (RFC 7306 section 5.2.1).
 fn check_atomic(header: &[u8], breaches: &mut Breaches) {
     let (Some(first), Some(compare)) = (header.first_chunk::<4>(), header.get(36..52)) else {
         return;

@@ -1,4 +1,5 @@
-//! Which registered Terminate codes the cases provoke, and which no peer can make an endpoint send.
+//! Coverage of the registered Terminate codes: those that cases provoke, and those that no peer can
+//! provoke.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,31 +9,31 @@ use crate::cases;
 use crate::script::Action;
 use crate::wire::terminate::{describe, is_registered};
 
-/// Why no case provokes a code.
+/// Reason why no case provokes a code.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CodeException {
     /// Layer, EType and Error Code, as `0/1/ff`; `0/0` for the type without codes.
     pub code: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
-/// Which codes cases provoke.
+/// Coverage of the registered Terminate codes.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Codes {
-    /// The cases of each code that is provoked.
+    /// Cases that provoke the code, by code.
     pub cases: BTreeMap<String, Vec<String>>,
-    /// Those that are not, with the reason.
+    /// Reasons for codes without a case, by code.
     pub exceptions: BTreeMap<String, String>,
-    /// Registered codes that have neither, with their names.
+    /// Names of registered codes that have neither.
     pub missing: Vec<String>,
-    /// Codes in cases or exceptions that are not registered, and exceptions whose code is provoked.
+    /// Unregistered codes in cases or exceptions, and exceptions whose code is provoked.
     pub wrong: Vec<String>,
 }
 
-/// Looks through all cases and exceptions.
+/// Collects the codes of all cases and exceptions.
 ///
 /// # Panics
 /// Never: a test reads `exceptions.toml`.
@@ -50,7 +51,7 @@ pub fn codes() -> Codes {
                 continue;
             };
             for term in &ends.terminates {
-                // A type without a code in it provokes one that has none, and no certain one otherwise.
+                // A term without a code counts only for the type that has no codes.
                 let code = name(term.layer, term.etype, term.code.unwrap_or(0));
                 if term.code.is_some() || !code.ends_with("/00") {
                     by_code.entry(code).or_default().push(case.id.clone());
@@ -86,7 +87,7 @@ pub fn codes() -> Codes {
     }
 }
 
-/// A code as the file of exceptions has it. RDMAP's local catastrophic error has none.
+/// A code in the form of `exceptions.toml`. The local catastrophic error of RDMAP has none.
 fn name(layer: u8, etype: u8, code: u8) -> String {
     match (layer, etype) {
         (0, 0) => "0/0".to_owned(),
@@ -94,7 +95,7 @@ fn name(layer: u8, etype: u8, code: u8) -> String {
     }
 }
 
-/// All registered codes, and what they mean.
+/// All registered codes and their names.
 fn registered() -> BTreeMap<String, String> {
     let layers = 0..16;
     let types = layers.flat_map(|layer| (0..16).map(move |etype| (layer, etype)));

@@ -1,4 +1,5 @@
-//! Which requirement has a case, which has a reason to have none, and which has neither.
+//! Coverage of the requirements: those with a case, those with a reason to have none, and those
+//! with neither.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,17 +9,17 @@ use crate::cases;
 use crate::catalogue::{Requirement, requirements};
 use crate::codes::CodeException;
 
-/// Why a requirement that a peer could judge has no case.
+/// Reason why a requirement that a peer could judge has no case.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Exception {
-    /// The requirement.
+    /// Id of the requirement.
     pub id: String,
-    /// Why no case can show it.
+    /// Why no case can check it.
     pub reason: String,
 }
 
-/// `exceptions.toml`.
+/// Content of `exceptions.toml`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Exceptions {
@@ -27,29 +28,30 @@ pub(crate) struct Exceptions {
     pub(crate) code: Vec<CodeException>,
 }
 
-/// What the file says.
+/// Reads `exceptions.toml`.
 ///
 /// # Panics
 /// Never: a test reads it.
 pub(crate) fn exceptions() -> Exceptions {
-    toml::from_str(include_str!("../exceptions.toml")).expect("exceptions.toml is right")
+    toml::from_str(include_str!("../exceptions.toml")).expect("exceptions.toml is valid")
 }
 
-/// The coverage of the rows that a peer can judge.
+/// Coverage of the requirements that a peer can judge.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Coverage {
-    /// By requirement: the ids of its cases.
+    /// Ids of the cases, by requirement.
     pub cases: BTreeMap<String, Vec<String>>,
-    /// Those that have none, with the reason.
+    /// Reasons for requirements without a case, by requirement.
     pub exceptions: BTreeMap<String, String>,
-    /// Rows that have neither.
+    /// Requirements that have neither.
     pub missing: Vec<Requirement>,
-    /// Ids in cases or exceptions that the catalogue does not have, and exceptions whose row has a case.
+    /// Ids in cases or exceptions that the catalogue lacks, and exceptions whose requirement has a
+    /// case.
     pub wrong: Vec<String>,
 }
 
-/// Looks through all cases and exceptions.
+/// Compares all cases and exceptions with the catalogue.
 ///
 /// # Panics
 /// Never: a test reads `exceptions.toml`.

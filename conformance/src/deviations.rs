@@ -1,4 +1,4 @@
-//! What is known of a target: cases that it does not pass, each with a reason.
+//! Known deviations of a target: cases that it does not pass, each with a reason.
 
 use std::path::Path;
 
@@ -7,35 +7,35 @@ use serde::Deserialize;
 use crate::run::{Ending, Outcome, Verdict};
 use crate::run_matches as matches;
 
-/// The file of a target's known deviations.
+/// Content of a file of known deviations.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Deviations {
-    /// The target that they are of, for readers.
+    /// Name of the target, for readers.
     #[serde(default)]
     pub(crate) target: String,
     #[serde(default)]
     pub(crate) deviation: Vec<Deviation>,
 }
 
-/// Cases that one thing about the target explains.
+/// Cases that fail for the same reason.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Deviation {
-    /// The cases: ids, or patterns.
+    /// Case ids, or patterns.
     pub(crate) cases: Vec<String>,
-    /// Why the target departs from the rules.
+    /// Why the target deviates from the rules.
     pub(crate) reason: String,
-    /// Only where the target has this role, in cases whose rule holds in both.
+    /// Role of the target in which it deviates. Matters only in cases for both roles.
     pub(crate) role: Option<TargetRole>,
-    /// Only where the connection ended like this.
+    /// Applies only if the connection ended this way.
     pub(crate) ending: Option<Ending>,
-    /// It does not show in every run.
+    /// The deviation does not show in every run.
     #[serde(default)]
     pub(crate) sometimes: bool,
 }
 
-/// A role of the target.
+/// Role of the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum TargetRole {
@@ -62,7 +62,8 @@ impl Deviations {
         }
     }
 
-    /// What is known is no failure; what is known and does not show is told.
+    /// Turns a known failure into a deviation, and a pass that was expected to fail into an
+    /// unexpected one.
     pub(crate) fn apply(&self, outcome: &mut Outcome, target_initiates: bool) {
         let role = if target_initiates {
             TargetRole::Initiator

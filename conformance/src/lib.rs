@@ -1,8 +1,10 @@
-//! A conformance suite for iWARP: MPA (RFC 5044, RFC 6581), DDP (RFC 5041) and RDMAP (RFC 5040, RFC 7306).
+//! Conformance suite for iWARP: MPA (RFC 5044, RFC 6581), DDP (RFC 5041) and RDMAP (RFC 5040, RFC
+//! 7306).
 //!
-//! The suite is a peer that can send anything. It builds bytes itself, has its own idea of what a right answer is, and shares no
-//! code with the stack of uwarp: a mistake cannot hide on both sides. Its *cases* are data: a rule, the ids of the
-//! requirements that it stands for, and steps. [`run`] plays them against a target and returns a verdict for each.
+//! The suite is a peer that can send anything. It builds the bytes itself, decides itself which
+//! answer is right, and shares no code with the stack of uwarp, so that no mistake can hide on both
+//! sides. Its *cases* are data: a rule, the ids of the requirements behind the rule, and steps.
+//! [`run`] plays them against a target and returns a verdict for each.
 //!
 //! ```no_run
 //! use uwarp_conformance::{Config, Selection, Target, run};
@@ -15,8 +17,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What a case needs of the application on the target (post a receive, register memory, issue a Read) goes through an agent
-//! beside it, by the protocol in `docs/agent.md`. Cases that need nothing run against any server that accepts a connection.
+//! Some cases need an action of the application on the target: post a receive, register memory,
+//! issue a Read. An agent next to the application performs it, through the protocol in
+//! `docs/agent.md`. The other cases run against any server that accepts a connection.
 
 #![forbid(unsafe_code)]
 

@@ -1,30 +1,30 @@
-//! How large FPDUs may be and should be: MULPDU (RFC 5044 section 4.5).
+//! Limits and recommendations for the size of FPDUs: MULPDU (RFC 5044 section 4.5).
 
 use crate::check::{Breach, Rule};
 use crate::wire::segment::{Address, Segment};
 use crate::words::many;
 
-/// Bytes of an untagged DDP Header, the longer of the two.
+/// Bytes of an untagged DDP Header, which is longer than a tagged one.
 const HEADER: usize = 18;
 
-/// MULPDU of an EMSS by the formulas of section 4.5, within the range of section 3.
+/// MULPDU for an EMSS by the formulas of section 4.5, clamped to the range of section 3.
 pub(crate) fn mulpdu(emss: usize, markers: bool) -> usize {
     let markers = if markers { 4 * emss.div_ceil(512) } else { 0 };
     let mulpdu = emss.saturating_sub(6 + markers + emss % 4);
     mulpdu.clamp(128, 64768)
 }
 
-/// Follows the lengths of what the target sends on one connection.
+/// Checks the lengths of the ULPDUs that the target sends on one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Sizes {
-    /// MULPDU, where the suite knows the EMSS.
+    /// MULPDU, if the suite knows the EMSS.
     pub(crate) mulpdu: Option<usize>,
-    /// Of the message under way: segments, and bytes of payload; by QN, tagged ones last.
+    /// Segments and payload bytes of the current message, by QN; tagged messages last.
     open: [(usize, usize); 5],
 }
 
 impl Sizes {
-    /// What is wrong with the length of this ULPDU, or with the number of segments of the message that it ends.
+    /// Checks the length of this ULPDU, and the number of segments if it ends a message.
     pub(crate) fn follow(&mut self, ulpdu: &[u8]) -> Vec<Breach> {
         let Some(mulpdu) = self.mulpdu else {
             return Vec::new();
@@ -34,7 +34,7 @@ impl Sizes {
             breaches.push(Breach {
                 rule: Rule::Mulpdu,
                 detail: format!(
-                    "a ULPDU has {}, MULPDU is {mulpdu}",
+                    "a ULPDU has {}, but MULPDU is {mulpdu}",
                     many(ulpdu.len(), "byte")
                 ),
             });
@@ -51,12 +51,13 @@ impl Sizes {
         *octets += segment.payload.len();
         if segment.last() {
             let needed = octets.div_ceil(mulpdu - HEADER);
-            // MULPDU may be less at times (4.5): half as many again is within reason.
+            // MULPDU may shrink at times (section 4.5), so half as many segments again are
+            // accepted.
             if *segments > needed + needed / 2 + 1 {
                 breaches.push(Breach {
                     rule: Rule::FewSegments,
                     detail: format!(
-                        "a message of {octets} came in {segments}, and with MULPDU {mulpdu} {needed} will do", octets = many(octets, "byte"), segments = many(segments, "segment")),
+                        "a message of {octets} has {segments}; with MULPDU {mulpdu}, {needed} are enough", octets = many(octets, "byte"), segments = many(segments, "segment")),
                 });
             }
             self.open[queue] = (0, 0);

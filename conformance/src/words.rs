@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-/// A number with its noun: "1 case", "2 cases".
+/// Formats a number with its noun: "1 case", "2 cases".
 pub fn many(count: impl Display, noun: &str) -> String {
     let count = count.to_string();
     let s = if count == "1" { "" } else { "s" };

@@ -1,4 +1,5 @@
-//! A target that is no iWARP endpoint, or a broken one, ends as a verdict: the suite neither hangs nor gives up.
+//! A target that is broken, or not an iWARP endpoint, gets a verdict. The suite neither hangs nor
+//! aborts.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -12,7 +13,7 @@ use uwarp_conformance::{
     Config, Ending, KernelTcp, Listener, Network, Outcome, Selection, Stream, Target, Verdict, run,
 };
 
-/// A TCP server that does something to each connection.
+/// A TCP server that runs a function on each connection.
 struct Server {
     at: SocketAddr,
     stop: Arc<AtomicBool>,
@@ -52,7 +53,8 @@ impl Drop for Server {
     }
 }
 
-/// The cases about startup, and some of each other layer: some fail, and none ends in anything but a verdict on the target.
+/// Plays the cases about startup and some of the other layers. Some of them fail, and each ends
+/// with a verdict on the target.
 fn play(server: &Server) -> Vec<Outcome> {
     let some = [
         "mpa/5044-7.1.1",
@@ -92,7 +94,7 @@ fn endings(outcomes: &[Outcome]) -> Vec<Ending> {
 #[test]
 fn one_that_hangs_is_told_as_silence() {
     let server = Server::new(|mut stream| {
-        // It reads, so that its TCP is well, and says nothing.
+        // Reads, so that its TCP works, but sends nothing.
         while stream.read(&mut [0; 4096]).is_ok_and(|count| count > 0) {}
     });
     assert!(endings(&play(&server)).contains(&Ending::Silence));
@@ -139,7 +141,7 @@ fn one_that_floods_fails_and_does_not_fill_the_memory() {
     }
 }
 
-/// Flooding only behind a right startup: FPDUs without end.
+/// Floods only after a correct startup: endless FPDUs.
 #[test]
 fn one_that_sends_fpdus_without_end_fails() {
     let server = Server::new(|mut stream| {
@@ -152,7 +154,7 @@ fn one_that_sends_fpdus_without_end_fails() {
     fails_for_it_has_no_end(&server);
 }
 
-/// A little now and then, without end: each of them in time.
+/// Sends a little now and then, endlessly. Each FPDU comes in time.
 #[test]
 fn one_that_sends_fpdus_now_and_then_without_end_fails() {
     let server = Server::new(|mut stream| {
@@ -164,11 +166,11 @@ fn one_that_sends_fpdus_now_and_then_without_end_fails() {
             std::thread::sleep(Duration::from_millis(50));
         }
     });
-    // That this returns is the bound.
+    // The test fails by not returning.
     fails_for_it_has_no_end(&server);
 }
 
-/// Takes the Request, and answers it with a Reply without CRC.
+/// Reads the Request and answers with a Reply without CRC. Returns false if the connection fails.
 fn has_begun(stream: &mut TcpStream) -> bool {
     let mut header = [0; 20];
     if stream.read_exact(&mut header).is_err() {
@@ -181,7 +183,7 @@ fn has_begun(stream: &mut TcpStream) -> bool {
             .is_ok()
 }
 
-/// The FPDU of a segment of a Send that is not the last one.
+/// FPDU of a Send segment that is not the last one.
 fn send(ulpdu: u16) -> Vec<u8> {
     let mut send = ulpdu.to_be_bytes().to_vec();
     send.extend_from_slice(&[0x01, 0x43]);
@@ -227,7 +229,7 @@ fn one_that_is_not_there_is_an_error_of_the_run_and_not_of_the_target() {
     );
 }
 
-/// The kernel's TCP, which counts the connections that are tried.
+/// The kernel's TCP, counting the connection attempts.
 #[derive(Default)]
 struct Counting {
     network: KernelTcp,
@@ -259,7 +261,7 @@ impl Network for Counting {
     }
 }
 
-/// Whether a case was not tried because the target is gone.
+/// Returns true if a case was skipped because the target is gone.
 fn is_gone(outcome: &Outcome) -> bool {
     let words = [
         "the target cannot be reached",
@@ -268,7 +270,8 @@ fn is_gone(outcome: &Outcome) -> bool {
     matches!(&outcome.verdict, Verdict::Skipped(why) if words.iter().any(|begin| why.starts_with(begin)))
 }
 
-/// Cases that were tried, those that were skipped because the target is gone, and the connections that were tried.
+/// Returns the cases that were tried, the number of cases skipped because the target is gone, and
+/// the number of connection attempts.
 fn play_all(at: SocketAddr, jobs: usize) -> (Vec<Outcome>, usize, usize) {
     let network = Arc::new(Counting::default());
     let mut config = Config::new(Target::At(at));
@@ -298,7 +301,7 @@ fn one_that_is_not_there_is_tried_once_and_not_by_each_case() {
     }
 }
 
-/// Each case before the end has its verdict; a case finds the end, and the others do not try.
+/// Each case before the end gets its verdict. One case finds the end, and the others are skipped.
 #[test]
 fn one_that_dies_is_waited_for_once() {
     let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -318,7 +321,7 @@ fn one_that_dies_is_waited_for_once() {
     assert!((2..=6).contains(&tried.len()) && gone > 20, "{tried:?}");
 }
 
-/// A server that is started again for each connection is away for a moment between them.
+/// A server that is restarted for each connection is away for a moment between connections.
 #[test]
 fn one_that_comes_back_is_no_dead_one() {
     let first = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -328,7 +331,7 @@ fn one_that_comes_back_is_no_dead_one() {
     let lives = std::thread::spawn(move || {
         let mut server = Some(first);
         while !stopped.load(Ordering::Relaxed) {
-            // Somebody has to connect before it goes away again.
+            // Waits for a connection before it goes away again.
             let listener = match server.take() {
                 Some(listener) => listener,
                 None => TcpListener::bind(at).unwrap(),
@@ -343,7 +346,7 @@ fn one_that_comes_back_is_no_dead_one() {
     let selection = Selection(vec!["mpa/5044-7.1.1".into()]);
     let outcomes = run(&config, &selection, &()).unwrap();
     stop.store(true, Ordering::Relaxed);
-    // It may be between two connections.
+    // The server may be waiting for one more connection.
     while !lives.is_finished() {
         let _ = TcpStream::connect(at);
         std::thread::yield_now();
@@ -357,7 +360,7 @@ fn one_that_comes_back_is_no_dead_one() {
     }
 }
 
-/// Reads FPDUs. Whether one has a ULPDU of fewer than `least` bytes.
+/// Reads FPDUs. Returns true once one has a ULPDU of fewer than `least` bytes.
 fn gets_short_fpdu(stream: &mut TcpStream, least: u16) -> bool {
     let mut ulpdu = [0; 2];
     while stream.read_exact(&mut ulpdu).is_ok() {
@@ -373,7 +376,7 @@ fn gets_short_fpdu(stream: &mut TcpStream, least: u16) -> bool {
     false
 }
 
-/// A target that ends itself when an FPDU has a ULPDU of fewer than `least` bytes.
+/// A target that exits when an FPDU has a ULPDU of fewer than `least` bytes.
 fn one_that_dies_of_a_short_fpdu(least: u16) -> (SocketAddr, JoinHandle<()>) {
     let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let at = server.local_addr().unwrap();
@@ -397,7 +400,7 @@ fn play_dangerous(config: &mut Config, some: &[&str]) -> Vec<Outcome> {
     run(config, &selection, &()).unwrap()
 }
 
-/// Asserts that the first case found that the target died, and that the others were not tried.
+/// Asserts that the target died in the first case, and that the others were skipped.
 fn died_of_the_first(outcomes: &[Outcome]) {
     let (first, others) = outcomes.split_first().unwrap();
     assert!(
@@ -424,8 +427,8 @@ fn one_that_dies_of_a_case_fails_in_it_and_not_in_others() {
     }
 }
 
-/// An agent of one session at a time, which answers each `listen` by the port that `listen` says,
-/// and dies without one.
+/// An agent of one session at a time. It answers `listen` with the port that the closure returns,
+/// and dies if there is none.
 fn agent(mut listen: impl FnMut() -> Option<u16> + Send + 'static) -> (SocketAddr, JoinHandle<()>) {
     let control = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let at = control.local_addr().unwrap();
@@ -433,7 +436,7 @@ fn agent(mut listen: impl FnMut() -> Option<u16> + Send + 'static) -> (SocketAdd
         loop {
             let (mut session, _) = control.accept().unwrap();
             let hello = b"{\"hello\":\"uwarp-agent\",\"protocol\":1}\n";
-            // A connection without a command is the end of the test.
+            // A connection without a command ends the test.
             if session.write_all(hello).is_err() || session.peek(&mut [0]).unwrap_or(0) == 0 {
                 return;
             }
@@ -463,7 +466,7 @@ fn one_that_dies_with_its_agent_fails() {
     let outcomes = play_dangerous(&mut config, &["mpa/5044-7.1.1/2*"]);
     lives.join().unwrap();
     assert!(outcomes.len() > 2);
-    // What waits long is played first.
+    // Cases that wait long are played first.
     let (mut failed, others): (Vec<_>, Vec<_>) = outcomes
         .into_iter()
         .partition(|one| !matches!(one.verdict, Verdict::Skipped(_)));
@@ -471,7 +474,8 @@ fn one_that_dies_with_its_agent_fails() {
     died_of_the_first(&failed);
 }
 
-/// Ports at which nothing listens, so many times, and then that of a server.
+/// Plays with an agent that first names closed ports, `closed` times, and then the port of a
+/// server.
 fn play_beside_an_agent(closed: usize) -> Vec<Outcome> {
     let server = Server::new(drop);
     let nowhere = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -490,7 +494,7 @@ fn play_beside_an_agent(closed: usize) -> Vec<Outcome> {
     outcomes
 }
 
-/// Whether a case found that nothing listens.
+/// Returns true if a case found that nothing listens.
 fn found_none(outcome: &Outcome) -> bool {
     matches!(&outcome.verdict, Verdict::Infrastructure(why) if why.contains("takes no connection"))
 }
@@ -504,7 +508,7 @@ fn a_listener_of_one_case_fails_alone() {
     assert!(count(|one| matches!(one.verdict, Verdict::Fail(_))) > 5);
 }
 
-/// Behind a firewall, for example.
+/// As behind a firewall.
 #[test]
 fn listeners_that_all_fail_are_tried_a_few_times() {
     let outcomes = play_beside_an_agent(usize::MAX);

@@ -1,4 +1,4 @@
-//! What the cases say of themselves holds: ids, requirements, coverage.
+//! Consistency of the cases: ids, requirements, coverage.
 
 use std::collections::BTreeSet;
 
@@ -64,7 +64,7 @@ fn ids_are_layer_section_and_number_and_none_comes_twice() {
     assert!(seen.len() > 200, "{} cases", seen.len());
 }
 
-/// A rule is a sentence, and a case has steps that end with something that has to come or not to come.
+/// A rule is a sentence, and a case has at least two steps.
 #[test]
 fn every_case_has_a_rule_and_steps() {
     for case in list() {
@@ -74,7 +74,8 @@ fn every_case_has_a_rule_and_steps() {
     }
 }
 
-/// A case may ask less than a requirement does (what a peer sees of it may have another reason), and not more.
+/// A case may be less binding than its requirements, because a peer may see another reason for the
+/// same behaviour. It must not be more binding.
 #[test]
 fn no_case_binds_more_than_its_requirements() {
     let catalogue = requirements();

@@ -1,5 +1,6 @@
-//! The requirements that no peer can judge, over the whole project: a row of the API is cited at a test of the verbs that
-//! shows it, an internal row at the code that keeps it or at a unit test; or there is a reason in `exceptions.toml`.
+//! Citations of requirements that no peer can judge, over the whole project. An `api` requirement
+//! is cited at a test of the verbs that shows it. An `internal` one is cited at the code that meets
+//! it, or at a unit test. Or `exceptions.toml` has a reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -8,17 +9,17 @@ use std::path::{Component, Path, PathBuf};
 
 use uwarp_conformance::{Requirement, coverage, requirements};
 
-/// Where an id stands.
+/// Place that cites a requirement id.
 struct Citation {
     file: PathBuf,
     line: usize,
     in_test: bool,
 }
 
-/// By id.
+/// Citations by requirement id.
 type Citations = BTreeMap<String, Vec<Citation>>;
 
-/// What is not the project's own sources.
+/// Directories that hold no sources of the project.
 const SKIPPED: [&str; 3] = ["target", ".git", "data"];
 
 fn workspace() -> &'static Path {
@@ -26,7 +27,7 @@ fn workspace() -> &'static Path {
     own.parent().expect("the crate lies in its workspace")
 }
 
-/// All Rust sources of the workspace, by their path in it.
+/// Collects all Rust sources of the workspace, with absolute paths.
 fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
     let entries = fs::read_dir(dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
     for entry in entries {
@@ -42,7 +43,8 @@ fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The ids in a line: RFC, section, running number, as in `5044-7.1.2-03` and `5041-5.4-i01`.
+/// Requirement ids in a line: RFC, section and running number, as `5044-7.1.2-03` and
+/// `5041-5.4-i01`.
 fn ids(line: &str) -> impl Iterator<Item = &str> {
     line.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-' || c == '.'))
         .map(|word| word.trim_end_matches(['.', '-']))
@@ -56,20 +58,20 @@ fn is_id(word: &str) -> bool {
     };
     let digits = |text: &str| text.bytes().all(|octet| octet.is_ascii_digit());
     let number = number.strip_prefix('i').unwrap_or(number);
-    // A year is a number of four digits, too.
+    // A year also has four digits.
     (rfc.len() == 4 && digits(rfc) && rfc >= "5000")
         && section.starts_with(|c: char| c.is_ascii_digit() || c.is_ascii_uppercase())
         && (number.len() == 2 && digits(number))
 }
 
-/// Adds what a file cites. `file` is its path in the workspace.
+/// Adds the citations of a file. `file` is its path in the workspace.
 fn collect(file: &Path, text: &str, citations: &mut Citations) {
     let all_test = file.components().any(|part| part.as_os_str() == "tests")
         || file.file_name().is_some_and(|name| name == "tests.rs");
     let mut in_test = all_test;
     let mut before = "";
     for (at, line) in text.lines().enumerate() {
-        // Unit tests stand last in a file.
+        // Unit tests are the last item of a file.
         in_test |= before == "#[cfg(test)]" && line.starts_with("mod ") && line.ends_with('{');
         before = line;
         for id in ids(line) {
@@ -97,7 +99,7 @@ fn citations() -> Citations {
 }
 
 impl Citation {
-    /// The directory of the crate it is in.
+    /// Name of its crate's directory.
     fn krate(&self) -> &str {
         match self.file.components().next() {
             Some(Component::Normal(name)) => name.to_str().unwrap_or_default(),
@@ -105,17 +107,17 @@ impl Citation {
         }
     }
 
-    /// Whether it counts for a row that is observed so.
+    /// Returns true if it counts for a requirement with this `observable`.
     fn covers(&self, observable: &str) -> bool {
         match observable {
             "api" => self.in_test && matches!(self.krate(), "verbs" | "agent" | "shim"),
-            // The suite judges others, and is not the code that keeps a rule.
+            // The suite judges other endpoints, and is not the code that meets a requirement.
             _ => self.krate() != "conformance",
         }
     }
 }
 
-/// The rows that have to be cited.
+/// Requirements that have to be cited.
 fn rows() -> impl Iterator<Item = Requirement> {
     requirements().into_values().filter(|row| {
         matches!(row.observable.as_str(), "api" | "internal") && (row.is_must() || row.is_should())
@@ -128,8 +130,8 @@ fn is_cited(row: &Requirement, citations: &Citations) -> bool {
         .is_some_and(|all| all.iter().any(|citation| citation.covers(&row.observable)))
 }
 
-/// The coverage of the whole project by RFC and section: rows that are covered by a case, a test or a place in the code,
-/// of all that there are.
+/// Coverage of the whole project by RFC and section: requirements that a case, a test or a place in
+/// the code covers, out of all.
 fn table(citations: &Citations) -> String {
     let coverage = coverage();
     let mut sections: BTreeMap<String, [[usize; 2]; 3]> = BTreeMap::new();
@@ -174,7 +176,7 @@ fn table(citations: &Citations) -> String {
 #[test]
 #[expect(
     clippy::print_stdout,
-    reason = "the table is for who asks for it with --nocapture"
+    reason = "--nocapture shows the table"
 )]
 fn every_requirement_of_the_api_and_of_the_inside_is_cited_or_has_a_reason() {
     let citations = citations();

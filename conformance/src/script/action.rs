@@ -7,198 +7,216 @@ use super::want::{Ends, Want};
 use crate::check::Rule;
 use crate::wire::startup::StartupFrame;
 
-/// What must hold for the rest of a case to make sense; where it does not, the case is skipped, with this as the reason.
+/// Condition for the rest of a case to make sense. If it does not hold, the case is skipped, and
+/// the condition is the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Condition {
-    /// The target set M: it receives Markers.
+    /// The target set M, so it receives Markers.
     TargetReceivesMarkers,
     /// CRCs are in use.
     CrcInUse,
-    /// They are not.
+    /// CRCs are not in use.
     CrcNotInUse,
-    /// The agent says that the target knows RFC 7306.
+    /// The agent says that the target supports RFC 7306.
     Rfc7306,
-    /// It does not say so.
+    /// The agent does not say that the target supports RFC 7306.
     NotRfc7306,
     /// The agent can register memory for one connection alone.
     ScopedRegions,
-    /// The run has the CRCs of the default configuration: nobody asked for none.
+    /// The run uses the CRC of the default configuration: neither side asked for none.
     DefaultCrc,
-    /// The suite knows the EMSS of the target: it chose its own MSS, and its TCP tells what came of it.
+    /// The suite knows the EMSS of the target, because it chose its own MSS, and its TCP reports
+    /// the effective one.
     EmssKnown,
-    /// The agent takes so many bytes of Private Data.
+    /// The agent accepts this many bytes of Private Data.
     PrivateDataOf(usize),
-    /// Whether the application may have so many Reads outstanding, by its startup frame.
+    /// The target's startup frame allows the suite this many Reads at once.
     TargetIrdIsAtLeast(u16),
-    /// Its ORD there is at least this.
+    /// The ORD in the target's startup frame is at least this.
     TargetOrdIsAtLeast(u16),
-    /// Its Reply accepts.
+    /// The target's Reply accepts.
     TargetAccepts,
-    /// Its startup frame offers this RTR indication.
+    /// The target's startup frame offers this RTR indication.
     TargetOffersRtr(Rtr),
     /// The agent says that the target opens without enhanced connection setup.
     TargetIsUnenhanced,
-    /// The agent says that the target cannot have so many Reads of its peer at once.
+    /// The agent says that the target does not support this many Reads of its peer at once.
     TargetLacksIrd(u16),
-    /// Whether it may have no more than so many.
+    /// The target's startup frame allows the suite at most this many Reads at once.
     TargetIrdIsAtMost(u16),
 }
 
 /// One step.
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
-    /// The TCP connection and nothing on it, with an application on the target that is ready for it.
+    /// Makes a TCP connection and sends nothing on it. The application on the target is ready for
+    /// it.
     Begin(Setup),
-    /// All of startup, both frames right.
+    /// Completes startup, with correct frames of both sides.
     Establish(Setup),
-    /// Later steps are about this connection, counted from 0 in the order in which they were begun.
+    /// Makes later steps refer to this connection, counted from 0 in the order in which they were
+    /// begun.
     Use(usize),
-    /// A TCP connection, and the suite's startup frame as this setup has it; where the target is the Initiator, behind its
-    /// Request. What comes of it is for the next steps.
+    /// Makes a TCP connection and sends the suite's startup frame as this setup describes it. If
+    /// the target is the Initiator, the frame follows its Request. The next steps expect the
+    /// result.
     Propose(Setup),
     SendStartup(StartupFrame),
-    /// A valid frame of the role that the target has. Full Operation begins.
+    /// Expects a valid frame of the target's role. Full Operation begins.
     ExpectStartup,
-    /// The same of a Responder, or the end of the connection in its place.
+    /// Expects a valid Reply, or the end of the connection instead.
     ExpectStartupOrEnd,
-    /// And this is wrong or right with it.
+    /// Checks a field of the startup frame that arrived.
     CheckStartup(StartupCheck),
-    /// The same, with enhanced connection data (RFC 6581); the case is skipped for a target without.
+    /// Expects a startup frame with enhanced connection data (RFC 6581). The case is skipped for a
+    /// target without it.
     ExpectEnhanced,
-    /// An enhanced Reply, or the end of the connection, as it comes from a target without enhanced setup.
+    /// Expects an enhanced Reply, or the end of the connection, which a target without enhanced
+    /// setup chooses.
     ExpectEnhancedOrClose,
-    /// A Reply for the peer-to-peer model with exactly the RTR indications that the Request did not offer.
+    /// Sends a Reply for the peer-to-peer model with exactly the RTR indications that the Request
+    /// did not offer.
     ReplyOtherRtr,
-    /// FPDUs from here on have CRCs and Markers as both startup frames say.
+    /// Uses CRCs and Markers from here on as both startup frames say.
     Operate,
 
     Region(Region),
     Deregister(Name),
-    /// More receives: how many, and bytes each.
+    /// Posts more receives: their number, and the bytes of each.
     Receives(u32, usize),
     Post(Post),
-    /// The next completion of a send queue or receive queue of the application is (not) a success.
+    /// Expects that the next completion of a send or receive queue of the application is (or is
+    /// not) a success.
     Completion {
         op: &'static str,
         success: bool,
     },
-    /// The next receive of the application is complete, and has so many bytes.
+    /// Expects that the next receive of the application completes with this many bytes.
     Received(usize),
-    /// This Private Data of the suite reached the application, in a request, an acceptance or a rejection.
+    /// Expects that this Private Data of the suite reached the application in a request, an
+    /// acceptance or a rejection.
     Told(Vec<u8>),
-    /// The next receive of the application completes, with exactly this in its buffer.
+    /// Expects that the next receive of the application completes with exactly this in its buffer.
     Delivered(Data),
-    /// The next event of its connection: `established`, `rejected`, `disconnected` and so on (`docs/agent.md`).
+    /// Expects the next event of its connection: `established`, `rejected`, `disconnected` and so
+    /// on (`docs/agent.md`).
     Event(&'static str),
-    /// What a region holds now.
+    /// Expects this content of a region.
     Holds {
         region: Name,
         offset: usize,
         data: Data,
     },
-    /// A receive of the application completes with this Immediate Data (RFC 7306).
+    /// Expects that a receive of the application completes with this Immediate Data (RFC 7306).
     ReceivesImmediate([u8; 8]),
-    /// Learns by a FetchAdd of nothing in which order the target keeps the bytes of a word, from what the first word of a
-    /// region holds; [`Data::Word`] is in this order.
+    /// Learns the byte order in which the target keeps a word, from a FetchAdd of 0 on the first
+    /// word of a region. [`Data::Word`] uses this order.
     LearnByteOrder(Name),
     Disconnect,
 
-    /// Segments, each in its FPDU, in one piece.
+    /// Sends segments, each in its own FPDU, in one piece.
     Send(Vec<Out>),
-    /// The FPDU of a segment in several pieces, cut at these bytes, each sent alone.
+    /// Sends the FPDU of a segment in several pieces, cut at these bytes. Each is sent alone.
     SendInPieces(Out, Vec<usize>),
-    /// The FPDUs of several segments as one string of bytes, cut at these, each piece sent alone.
+    /// Sends the FPDUs of several segments as one string of bytes, cut at these positions. Each
+    /// piece is sent alone.
     SendAcross(Vec<Out>, Vec<usize>),
-    /// Only so many bytes of the FPDU of a segment, from its first.
+    /// Sends only the first bytes of the FPDU of a segment.
     SendPart(Out, usize),
-    /// FIN.
+    /// Sends a FIN.
     Fin,
     Reset,
 
     Expect(Want),
-    /// One of the RTR indications that both startup frames have, and the answer, if it is a Read.
+    /// Expects an RTR indication that both startup frames have, and answers it if it is a Read.
     ExpectRtr,
-    /// So many Atomic Requests of the target come, and are answered with these values: all that come before the target waits
-    /// are answered at once. No more than `most` are outstanding.
+    /// Expects Atomic Requests of the target and answers them with these values, which give their
+    /// number. All requests that come before the target waits are answered at once. At most `most`
+    /// may be outstanding.
     AnswerAtomics {
         values: Vec<u64>,
         most: usize,
     },
-    /// The target still serves: a Read of no bytes is answered.
+    /// Checks that the target still serves: it answers a Read of no bytes.
     Ping,
-    /// Nothing comes for a while.
+    /// Expects that nothing comes for a while.
     Quiet,
-    /// Nothing comes for a while, but that the target may end the TCP connection.
+    /// Expects that nothing comes for a while. The target may end the TCP connection.
     QuietOrEnd,
-    /// The connection ends in one of these ways.
+    /// Expects that the connection ends in one of these ways.
     End(Ends),
-    /// Within so many seconds, whatever the timeout of the run is.
+    /// Like `End`, within this many seconds, whatever the timeout of the run is.
     EndWithin(Ends, u64),
-    /// It ends so, and nothing comes before.
+    /// Expects that the connection ends this way, and that nothing comes before.
     EndNow(Ends),
-    /// Or it does not end, and this comes.
+    /// Expects that the connection ends this way, or that it stays and this message comes.
     EndOr(Ends, Want),
-    /// Or the target waits until there is a buffer for the message that was sent last: the application posts a receive of so
-    /// many bytes, which completes with this.
+    /// Expects that the connection ends this way, or that the target waits for a buffer for the
+    /// last message. Then the application posts a receive of this many bytes, which must complete
+    /// with this data.
     EndOrHeld(Ends, usize, Data),
-    /// Behind a Terminate: nothing but the target's end of the TCP connection, by a FIN where it has to be graceful.
+    /// Expects, after a Terminate, only the target's end of the TCP connection. If `graceful`, it
+    /// must be a FIN.
     Closed {
         graceful: bool,
     },
-    /// The whole answer to a Read, or a Terminate that says how far the Read came. These are sent when it has begun.
+    /// Expects the whole response to a Read, or a Terminate that says how far the Read came. The
+    /// segments in `meanwhile` are sent when the response has begun.
     ReadOrTerminate {
         size: u32,
         src_to: To,
         meanwhile: Vec<Out>,
     },
-    /// These rules of a sender count in this case: a breach of one, whenever it comes, is a failure.
+    /// Makes these rules for senders count in this case: any breach is a failure, whenever it
+    /// comes.
     Watch(&'static [Rule]),
     Require(Condition),
 }
 
-/// What is checked of the target's startup frame.
+/// Check of the target's startup frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StartupCheck {
-    /// The Key of its role.
+    /// The Key matches its role.
     Key,
     /// The reserved bits are zero.
     ReservedZero,
-    /// R is this.
+    /// R has this value.
     Rejected(bool),
     /// C is set.
     Crc,
     Rev(u8),
-    /// Revision 1, or 2 and higher with S.
+    /// Rev is 1 and S is not set, or Rev is 2 or higher.
     RevFitsS,
-    /// S is this.
+    /// S has this value.
     Enhanced(bool),
     /// At most 512 bytes of Private Data.
     PrivateDataWithin512,
-    /// The Private Data of the application, behind the enhanced data, is this.
+    /// The Private Data of the application, after the enhanced data, is exactly this.
     PrivateData(&'static [u8]),
-    /// With enhanced data, IRD and ORD are these.
+    /// With enhanced data, IRD and ORD have these values.
     Depths {
         ird: Option<u16>,
         ord: Option<u16>,
     },
-    /// ORD is not above this; a Reply that rejects may have the ORD that the application needs.
+    /// ORD is at most this. A Reply that rejects may state the ORD that the application needs.
     OrdAtMost(u16),
-    /// IRD is not below this.
+    /// IRD is at least this.
     IrdAtLeast(u16),
-    /// IRD is not above this.
+    /// IRD is at most this.
     IrdAtMost(u16),
-    /// A is this.
+    /// A has this value.
     PeerToPeer(bool),
     /// B, C and D are zero.
     NoRtr,
     /// At least one of B, C, D is set.
     SomeRtr,
-    /// Those are set that the target set in a Reply before, on another connection of the case.
+    /// B, C and D are the same as in an earlier Reply of the target, on another connection of the
+    /// case.
     RtrOfBefore,
 }
 
 impl Action {
-    /// Whether the application on the target has to do something for it.
+    /// Returns true if the step needs an action of the application on the target.
     pub(crate) fn needs_agent(&self) -> bool {
         match self {
             Action::Region(_)

@@ -1,15 +1,15 @@
-//! A case: one rule, and how it is tried.
+//! A case: one rule, and the steps that check it.
 
 use super::action::Action;
 
 /// How binding a rule is (RFC 2119).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// MUST, MUST NOT, and what an RFC states without a keyword.
+    /// MUST, MUST NOT, and requirements that an RFC states without a keyword.
     Must,
-    /// SHOULD: only with `--strict`.
+    /// SHOULD; played only with `--strict`.
     Should,
-    /// MAY: only with `--strict`.
+    /// MAY; played only with `--strict`.
     May,
 }
 
@@ -30,7 +30,7 @@ pub(crate) enum Role {
     Responder,
     /// The target connects.
     Initiator,
-    /// The rule holds in both: one will do, whichever this run has.
+    /// The rule holds in both roles. The run chooses one of them.
     Either,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Case {
     pub(crate) rule: String,
     pub(crate) role: Role,
     pub(crate) steps: Vec<Action>,
-    /// Crashes or wedges some targets: only with `--dangerous`, and last.
+    /// Crashes or blocks some targets. Played only with `--dangerous`, and last.
     pub(crate) dangerous: bool,
     /// Waits for a timeout of the target.
     pub(crate) slow: bool,
@@ -63,7 +63,7 @@ fn case(level: Level, id: &str, requirements: &[&'static str], rule: &str) -> Ca
     }
 }
 
-/// A case for a MUST, or for what an RFC states without a keyword.
+/// A case for a MUST, or for a requirement that an RFC states without a keyword.
 pub(crate) fn must(id: &str, requirements: &[&'static str], rule: &str) -> Case {
     case(Level::Must, id, requirements, rule)
 }
@@ -73,19 +73,19 @@ pub(crate) fn should(id: &str, requirements: &[&'static str], rule: &str) -> Cas
     case(Level::Should, id, requirements, rule)
 }
 
-/// A case for a MAY: that the target copes when its peer does it.
+/// A case for a MAY: the target must cope if its peer does it.
 pub(crate) fn may(id: &str, requirements: &[&'static str], rule: &str) -> Case {
     case(Level::May, id, requirements, rule)
 }
 
 impl Case {
-    /// Only where the suite connects.
+    /// Restricts the case to runs in which the suite connects.
     pub(crate) fn target_responds(mut self) -> Self {
         self.role = Role::Responder;
         self
     }
 
-    /// Only where the target connects.
+    /// Restricts the case to runs in which the target connects.
     pub(crate) fn target_initiates(mut self) -> Self {
         self.role = Role::Initiator;
         self
@@ -96,7 +96,7 @@ impl Case {
         self
     }
 
-    /// Takes as long as a time limit of the target.
+    /// Marks a case that takes as long as a time limit of the target.
     pub(crate) fn slow(mut self) -> Self {
         self.slow = true;
         self
@@ -107,7 +107,7 @@ impl Case {
         self
     }
 
-    /// Whether it asks the application on the target for anything.
+    /// Returns true if the case needs an action of the application on the target.
     pub(crate) fn needs_agent(&self) -> bool {
         self.steps.iter().any(Action::needs_agent)
     }
@@ -133,7 +133,7 @@ impl Case {
     }
 }
 
-/// What a list of cases says of one.
+/// Description of a case in the list of cases.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CaseInfo {
@@ -141,15 +141,15 @@ pub struct CaseInfo {
     pub id: String,
     /// How binding its rule is.
     pub level: Level,
-    /// The ids of the requirements that it checks.
+    /// Ids of the requirements that it checks.
     pub requirements: Vec<String>,
     /// The rule in one sentence.
     pub rule: String,
-    /// Whether it needs an agent beside the target.
+    /// True if it needs an agent for the target.
     pub needs_agent: bool,
-    /// Whether it is run with `--dangerous` only.
+    /// True if it is played only with `--dangerous`.
     pub dangerous: bool,
-    /// Which role of MPA the target has in it, `Initiator` or `Responder`. None: its rule holds in both, and a run plays it
-    /// in one of them.
+    /// MPA role of the target: `Initiator` or `Responder`. `None` if the rule holds in both roles;
+    /// a run then plays it in one of them.
     pub role: Option<&'static str>,
 }

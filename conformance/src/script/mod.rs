@@ -1,4 +1,4 @@
-//! A case as data: what it is about, and what is done in it.
+//! A case as data: its rule and its steps.
 
 mod action;
 mod case;

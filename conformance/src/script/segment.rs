@@ -1,4 +1,5 @@
-//! Segments to be sent: right ones by constructors with the field's names, every field open to be made wrong.
+//! Segments to send. Constructors with the names of the field build correct ones; every field can
+//! be made wrong.
 
 use std::fmt;
 
@@ -25,7 +26,7 @@ pub(crate) enum Addressing {
 /// One DDP Segment in one FPDU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Out {
-    /// T, as it goes on the wire; the form of the header follows `addressing`.
+    /// T on the wire. The layout of the header follows `addressing`.
     pub(crate) t: bool,
     pub(crate) last: bool,
     pub(crate) ddp_reserved: u8,
@@ -35,9 +36,9 @@ pub(crate) struct Out {
     pub(crate) opcode: u8,
     pub(crate) addressing: Addressing,
     pub(crate) data: Data,
-    /// The ULPDU is cut to so many bytes.
+    /// Cuts the ULPDU to this many bytes.
     pub(crate) cut: Option<usize>,
-    /// So many bytes of zeros behind its data.
+    /// Zero bytes appended after the data.
     pub(crate) extra: usize,
     pub(crate) form: FpduForm,
 }
@@ -83,7 +84,7 @@ pub(crate) fn read_response(stag: Stag, to: To, data: impl Into<Data>) -> Out {
     tagged(opcode::READ_RESPONSE, stag, to, data.into())
 }
 
-/// The right Read Response, whole, to a Read Request that the target sent, counted from 0.
+/// The correct Read Response, whole, to a Read Request of the target, counted from 0.
 pub(crate) fn answer_read(read: usize, data: impl Into<Data>) -> Out {
     read_response(Stag::Sink(read), To::Sink(read, 0), data)
 }
@@ -108,12 +109,12 @@ pub(crate) fn send_se_invalidate(stag: Stag, data: impl Into<Data>) -> Out {
     untagged(opcode::SEND_SE_INVALIDATE, 0, data.into()).invalidate(stag)
 }
 
-/// The SinkSTag of this suite's Read Requests.
+/// SinkSTag of the suite's Read Requests.
 pub(crate) const SINK_STAG: u32 = 0x5157_1a00;
-/// Their SinkTO.
+/// SinkTO of the suite's Read Requests.
 pub(crate) const SINK_TO: u64 = 0x1234_5678_9abc_0000;
 
-/// A Read Request; its sink is [`SINK_STAG`], [`SINK_TO`].
+/// A Read Request with the sink [`SINK_STAG`], [`SINK_TO`].
 pub(crate) fn read_request(stag: Stag, to: To, size: u32) -> Out {
     read_request_to(Stag::Is(SINK_STAG), To::Is(SINK_TO), stag, to, size)
 }
@@ -184,7 +185,7 @@ pub(crate) fn compare_swap(id: u32, stag: Stag, to: To, compare: u64, swap: u64)
     })
 }
 
-/// The right Atomic Response to an Atomic Request that the target sent, counted from 0.
+/// The correct Atomic Response to an Atomic Request of the target, counted from 0.
 pub(crate) fn answer_atomic(request: usize, value: u64) -> Out {
     untagged(
         opcode::ATOMIC_RESPONSE,
@@ -198,13 +199,13 @@ pub(crate) fn answer_atomic(request: usize, value: u64) -> Out {
 }
 
 impl Out {
-    /// L=0: more segments of this message follow.
+    /// Clears L: more segments of this message follow.
     pub(crate) fn more(mut self) -> Self {
         self.last = false;
         self
     }
 
-    /// The 4 reserved bits of DDP Control.
+    /// Sets the 4 reserved bits of DDP Control.
     pub(crate) fn ddp_reserved(mut self, bits: u8) -> Self {
         self.ddp_reserved = bits;
         self
@@ -220,7 +221,7 @@ impl Out {
         self
     }
 
-    /// The 2 reserved bits of RDMAP Control.
+    /// Sets the 2 reserved bits of RDMAP Control.
     pub(crate) fn rdmap_reserved(mut self, bits: u8) -> Self {
         self.rdmap_reserved = bits;
         self
@@ -231,7 +232,7 @@ impl Out {
         self
     }
 
-    /// The Invalidate STag field.
+    /// Sets the Invalidate STag field.
     pub(crate) fn invalidate(mut self, stag: Stag) -> Self {
         if let Addressing::Untagged { invalidate, .. } = &mut self.addressing {
             *invalidate = stag;
@@ -260,19 +261,19 @@ impl Out {
         self
     }
 
-    /// Other bytes behind the DDP Header.
+    /// Replaces the bytes after the DDP Header.
     pub(crate) fn payload(mut self, data: impl Into<Data>) -> Self {
         self.data = data.into();
         self
     }
 
-    /// Only the first bytes of the ULPDU.
+    /// Keeps only the first bytes of the ULPDU.
     pub(crate) fn cut(mut self, len: usize) -> Self {
         self.cut = Some(len);
         self
     }
 
-    /// More bytes than belong there, zeros, at the end of the ULPDU.
+    /// Appends zero bytes that do not belong there to the ULPDU.
     pub(crate) fn extra(mut self, len: usize) -> Self {
         self.extra = len;
         self
@@ -283,7 +284,7 @@ impl Out {
         self
     }
 
-    /// What the PAD bytes are.
+    /// Sets the value of the PAD bytes.
     pub(crate) fn pad(mut self, octet: u8) -> Self {
         self.form.pad = octet;
         self
@@ -304,7 +305,7 @@ impl fmt::Display for Out {
                 write!(f, " on QN {qn}")?;
                 match msn {
                     Msn::Next => {}
-                    Msn::Off(off) => write!(f, ", MSN {off:+} from the one due")?,
+                    Msn::Off(off) => write!(f, ", MSN {off:+} from the expected one")?,
                     Msn::Is(msn) => write!(f, ", MSN {msn}")?,
                 }
                 if *mo != 0 {
@@ -323,7 +324,7 @@ impl fmt::Display for Out {
             write!(f, ", L=0")?;
         }
         if self.form != FpduForm::default() {
-            write!(f, ", in an FPDU that is not as it should be")?;
+            write!(f, ", in a malformed FPDU")?;
         }
         Ok(())
     }

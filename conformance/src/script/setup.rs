@@ -1,18 +1,18 @@
-//! What the application on the target is asked to do, and how a connection is made.
+//! Setup of a connection, and actions of the application on the target.
 
 use super::twist::Twist;
 use super::value::{Data, Name};
 use crate::wire::startup::StartupFrame;
 
-/// How the application answers a connection request.
+/// Reaction of the application to a connection request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Accept,
-    /// With this Private Data.
+    /// Rejects, with this Private Data.
     Reject(Vec<u8>),
-    /// Not at all: what comes is not expected to reach it.
+    /// Does not answer, because the request is not expected to reach it.
     Never,
-    /// Accepts whatever comes, by itself, if anything does.
+    /// Accepts any request by itself, if one comes.
     Auto,
 }
 
@@ -24,35 +24,37 @@ pub(crate) enum Rtr {
     Read,
 }
 
-/// How a connection is made, on both sides.
+/// Setup of a connection, on both sides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Setup {
-    /// Receives that the application posts before it connects or accepts: how many, and bytes each.
+    /// Receives that the application posts before it connects or accepts: their number, and the
+    /// bytes of each.
     pub(crate) receives: (u32, usize),
-    /// Its protection domain.
+    /// Protection domain of the application.
     pub(crate) pd: u32,
-    /// Reads and atomics that the suite may have outstanding (the application's responder resources).
+    /// Most Reads and atomics that the suite may have outstanding (the application's responder
+    /// resources).
     pub(crate) ird: u16,
-    /// Those that the application may have outstanding (its initiator depth).
+    /// Most Reads and atomics that the application may have outstanding (its initiator depth).
     pub(crate) ord: u16,
-    /// The application's Private Data.
+    /// Private Data of the application.
     pub(crate) private_data: Vec<u8>,
     pub(crate) answer: Answer,
-    /// The suite's own Request or Reply, where it is not the configured one.
+    /// Request or Reply of the suite, if it is not the configured one.
     pub(crate) frame: Option<StartupFrame>,
-    /// How that frame differs from the fitting one.
+    /// Changes to that frame.
     pub(crate) twist: Twist,
-    /// The suite's C bit, where it is not the configured one.
+    /// C bit of the suite, if it is not the configured one.
     pub(crate) crc: Option<bool>,
-    /// The suite's M bit: the target has to send Markers.
+    /// M bit of the suite: the target has to send Markers.
     pub(crate) markers: Option<bool>,
     /// The suite sends a zero-length RDMA Write right after startup, so that a Responder may send.
     pub(crate) nudge: bool,
-    /// The MSS that the suite announces.
+    /// MSS that the suite announces.
     pub(crate) mss: Option<u16>,
-    /// The application that connects asks for the peer-to-peer model.
+    /// The connecting application asks for the peer-to-peer model.
     pub(crate) peer_to_peer: bool,
-    /// Connections of the suite that end without a Request, before its own.
+    /// Connections that the suite ends without a Request before the connection of the case.
     pub(crate) knocks: u32,
 }
 
@@ -78,7 +80,7 @@ impl Default for Setup {
 }
 
 impl Setup {
-    /// Whether the application has to do more for it than any server does.
+    /// Returns true if the application has to do more for it than an ordinary server does.
     pub(crate) fn needs_agent(&self) -> bool {
         let plain = Setup::default();
         self.receives != plain.receives
@@ -119,19 +121,19 @@ impl Setup {
         self
     }
 
-    /// The suite's own startup frame.
+    /// Sets the suite's startup frame.
     pub(crate) fn frame(mut self, frame: StartupFrame) -> Self {
         self.frame = Some(frame);
         self
     }
 
-    /// The application accepts whatever comes; nothing has to.
+    /// Makes the application accept any request; none has to come.
     pub(crate) fn auto(mut self) -> Self {
         self.answer = Answer::Auto;
         self
     }
 
-    /// The suite's startup frame fits but for this.
+    /// Changes the suite's startup frame.
     pub(crate) fn twist(mut self, twist: Twist) -> Self {
         self.twist = twist;
         self
@@ -162,35 +164,35 @@ impl Setup {
         self
     }
 
-    /// Before it, so many connections to the same listener end without a Request.
+    /// Ends this many connections to the same listener without a Request first.
     pub(crate) fn knocks(mut self, knocks: u32) -> Self {
         self.knocks = knocks;
         self
     }
 }
 
-/// What a region holds at first.
+/// Initial content of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fill {
     Zero,
-    /// The pattern of this seed.
+    /// Pattern of this seed.
     Pattern(u64),
 }
 
-/// A region that the application registers, and advertises through its agent.
+/// A region that the application registers and advertises through its agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Region {
     pub(crate) name: Name,
     pub(crate) len: usize,
-    /// `lw`, `rw`, `rr`, `ra`, with commas.
+    /// `lw`, `rw`, `rr` and `ra`, separated by commas.
     pub(crate) access: &'static str,
     pub(crate) fill: Fill,
     pub(crate) pd: u32,
-    /// Only for the connection in use when it is made.
+    /// Restricted to the connection that is in use when it is registered.
     pub(crate) scoped: bool,
     /// Its first byte has TO 0.
     pub(crate) zero_based: bool,
-    /// Its first byte is so many bytes behind the beginning of a page.
+    /// Offset of its first byte in a page.
     pub(crate) skew: usize,
 }
 
@@ -209,7 +211,7 @@ impl Region {
         }
     }
 
-    /// A region that holds the pattern of seed 1, that peers may read.
+    /// A region with the pattern of seed 1, which peers may read.
     pub(crate) fn readable(name: Name, len: usize) -> Self {
         Region {
             access: "rr",
@@ -236,13 +238,13 @@ impl Region {
         self
     }
 
-    /// Peers count its bytes from 0.
+    /// Makes its TOs begin at 0.
     pub(crate) fn zero_based(mut self) -> Self {
         self.zero_based = true;
         self
     }
 
-    /// Its first byte is so far behind the beginning of a page.
+    /// Sets the offset of its first byte in a page.
     pub(crate) fn skew(mut self, skew: usize) -> Self {
         self.skew = skew;
         self
@@ -253,7 +255,7 @@ impl Region {
         self
     }
 
-    /// For the connection in use alone.
+    /// Restricts it to the connection in use.
     pub(crate) fn scoped(mut self) -> Self {
         self.scoped = true;
         self
@@ -265,9 +267,10 @@ impl Region {
 pub(crate) struct Post {
     /// `send`, `send_inv`, `write`, `read`, `cas`, `fadd`, `imm`, `write_imm`.
     pub(crate) op: &'static str,
-    /// What is sent, or for how many bytes there is room. Its seed and place in the pattern count for what is sent.
+    /// Data to send, or the size of the buffer. For data to send, its seed and offset in the
+    /// pattern count.
     pub(crate) data: Data,
-    /// The region that is its buffer, where it is not one of its own.
+    /// Region that is the buffer, if it is not one made for this request.
     pub(crate) from: Option<Name>,
     pub(crate) stag: u32,
     pub(crate) to: u64,
@@ -275,10 +278,11 @@ pub(crate) struct Post {
     pub(crate) fence: bool,
     pub(crate) invalidate: Option<u32>,
     pub(crate) immediate: Option<[u8; 8]>,
-    /// Of `cas`: compare and swap; of `fadd`: what is added, in `swap`.
+    /// For `cas`: the value to compare with and the new one. For `fadd`, `swap` is the number to
+    /// add.
     pub(crate) compare: u64,
     pub(crate) swap: u64,
-    /// What the case calls the memory that it takes its bytes from, or puts them into.
+    /// Name under which the case refers to the buffer of this request.
     pub(crate) memory: Option<Name>,
 }
 
@@ -358,7 +362,7 @@ impl Post {
         }
     }
 
-    /// From this region as it is, and not from one that is made and filled for it.
+    /// Uses this region as it is, instead of one that is made and filled for the request.
     pub(crate) fn from(mut self, region: Name) -> Self {
         self.from = Some(region);
         self
@@ -369,7 +373,7 @@ impl Post {
         self
     }
 
-    /// The case looks into its memory later.
+    /// Names its buffer, which the case inspects later.
     pub(crate) fn memory(mut self, name: Name) -> Self {
         self.memory = Some(name);
         self

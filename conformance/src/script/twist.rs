@@ -1,10 +1,10 @@
-//! How the suite's own startup frame differs from the one that fits: whatever a run's settings and the target's role are,
-//! the frame has one thing wrong (or odd), and the rest right.
+//! Changes to the suite's startup frame. Whatever the settings of a run and the role of the target
+//! are, the frame has one wrong (or odd) field, and the rest is right.
 
 use crate::wire::startup::StartupFrame;
 use crate::words::many;
 
-/// The difference.
+/// Changes to a startup frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Twist {
     key: Option<[u8; 16]>,
@@ -12,14 +12,14 @@ pub(crate) struct Twist {
     rev: Option<u8>,
     private_data: Vec<u8>,
     claim: i16,
-    /// The frame is sent in pieces that end at these bytes.
+    /// Positions at which the frame is cut into pieces.
     pub(crate) cuts: Vec<usize>,
-    /// Only so many of its bytes are sent.
+    /// Only this many of its bytes are sent.
     pub(crate) only: Option<usize>,
 }
 
 impl Twist {
-    /// Another Key.
+    /// Replaces the Key.
     pub(crate) fn key(key: &[u8; 16]) -> Self {
         Twist {
             key: Some(*key),
@@ -27,7 +27,7 @@ impl Twist {
         }
     }
 
-    /// These flags, too.
+    /// Sets these flags in addition.
     pub(crate) fn flags(flags: u8) -> Self {
         Twist {
             flags,
@@ -35,7 +35,7 @@ impl Twist {
         }
     }
 
-    /// Another revision.
+    /// Replaces the revision.
     pub(crate) fn rev(rev: u8) -> Self {
         Twist {
             rev: Some(rev),
@@ -43,7 +43,8 @@ impl Twist {
         }
     }
 
-    /// So many bytes of Private Data (0, 1, 2 and so on), behind the enhanced connection data where the frame has it.
+    /// Appends this many bytes of Private Data (0, 1, 2 and so on), after the enhanced connection
+    /// data if there is any.
     pub(crate) fn private_data(len: usize) -> Self {
         Twist {
             private_data: private_data(len),
@@ -51,7 +52,8 @@ impl Twist {
         }
     }
 
-    /// So many zeros behind the frame, that PD_Length does not count. No FPDU is like this: none has a ULPDU of no bytes.
+    /// Appends this many zeros to the frame that PD_Length does not count. They cannot be an FPDU,
+    /// because no ULPDU has zero bytes.
     pub(crate) fn trailing(zeros: i16) -> Self {
         Twist {
             private_data: vec![0; usize::from(zeros.unsigned_abs())],
@@ -60,7 +62,7 @@ impl Twist {
         }
     }
 
-    /// In pieces that end at these bytes.
+    /// Cuts the frame at these positions.
     pub(crate) fn in_pieces(cuts: impl IntoIterator<Item = usize>) -> Self {
         Twist {
             cuts: cuts.into_iter().collect(),
@@ -68,7 +70,7 @@ impl Twist {
         }
     }
 
-    /// Only the first bytes.
+    /// Sends only the first bytes.
     pub(crate) fn only(octets: usize) -> Self {
         Twist {
             only: Some(octets),
@@ -76,26 +78,26 @@ impl Twist {
         }
     }
 
-    /// And only the first bytes.
+    /// Sends only the first bytes, too.
     pub(crate) fn and_only(mut self, octets: usize) -> Self {
         self.only = Some(octets);
         self
     }
 
-    /// And with these flags.
+    /// Sets these flags, too.
     pub(crate) fn and_flags(mut self, flags: u8) -> Self {
         self.flags |= flags;
         self
     }
 
-    /// In words.
+    /// The changes in words.
     pub(super) fn differences(&self) -> Vec<String> {
         let mut said = Vec::new();
         if let Some(key) = &self.key {
             said.push(format!("Key {:?}", String::from_utf8_lossy(key)));
         }
         if self.flags != 0 {
-            said.push(format!("flags {:#04x}, too", self.flags));
+            said.push(format!("also flags {:#04x}", self.flags));
         }
         if let Some(rev) = self.rev {
             said.push(format!("Rev {rev}"));
@@ -112,12 +114,15 @@ impl Twist {
             said.push(format!("in {}", many(self.cuts.len() + 1, "piece")));
         }
         if let Some(only) = self.only {
-            said.push(format!("of it the first {only}", only = many(only, "byte")));
+            said.push(format!(
+                "only the first {only}",
+                only = many(only, "byte")
+            ));
         }
         said
     }
 
-    /// The frame with this difference.
+    /// Applies the changes to a frame.
     pub(crate) fn of(&self, mut frame: StartupFrame) -> StartupFrame {
         frame.key = self.key.unwrap_or(frame.key);
         frame.flags |= self.flags;
@@ -131,7 +136,7 @@ impl Twist {
     }
 }
 
-/// The Private Data of a frame of this suite: bytes that count.
+/// Private Data of the suite: bytes that count up from 0.
 pub(crate) fn private_data(len: usize) -> Vec<u8> {
     (0..len).map(|at| at as u8).collect()
 }

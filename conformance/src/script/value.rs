@@ -1,20 +1,20 @@
-//! Values that are known only while a case runs: addresses that the target advertised, and those in what it sent.
+//! Values that are known only while a case runs: addresses that the target advertised or sent.
 
 use crate::words::many;
 use std::fmt;
 
-/// What a case calls a region of the target.
+/// Name of a region of the target within a case.
 pub(crate) type Name = &'static str;
 
 /// An STag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stag {
     Is(u32),
-    /// That of a region of the target.
+    /// The STag of a region of the target.
     Of(Name),
-    /// The same with these bits inverted.
+    /// The STag of a region of the target, with these bits inverted.
     Near(Name, u32),
-    /// The SinkSTag of a Read Request that the target sent on this connection, counted from 0.
+    /// The SinkSTag of a Read Request of the target on this connection, counted from 0.
     Sink(usize),
 }
 
@@ -22,20 +22,20 @@ pub(crate) enum Stag {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum To {
     Is(u64),
-    /// So far behind the first byte of a region of the target; before it when negative.
+    /// Offset from the first byte of a region of the target; negative for addresses before it.
     In(Name, i64),
-    /// So far behind the last byte of it.
+    /// Offset from the byte after the last one of a region of the target.
     End(Name, i64),
-    /// So far behind the SinkTO of a Read Request that the target sent on this connection, counted from 0.
+    /// Offset from the SinkTO of a Read Request of the target on this connection, counted from 0.
     Sink(usize, u64),
 }
 
 /// An MSN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Msn {
-    /// The one that is due on its queue. The segment with L=1 uses it up.
+    /// The next MSN of its queue. The segment with L=1 uses it up.
     Next,
-    /// The one that is due and so many more; uses up nothing.
+    /// The next MSN plus this number. Uses up nothing.
     Off(i32),
     Is(u32),
 }
@@ -44,7 +44,7 @@ pub(crate) enum Msn {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Data {
     Octets(Vec<u8>),
-    /// Of the pattern of a seed, from an byte on, so many.
+    /// Seed of a pattern, offset in it, and length.
     Pattern(u64, u64, usize),
     ReadRequest {
         sink_stag: Stag,
@@ -64,24 +64,25 @@ pub(crate) enum Data {
         compare: u64,
         compare_mask: u64,
     },
-    /// The answer to an Atomic Request that the target sent, counted from 0: its Request Identifier, and this value.
+    /// Response to an Atomic Request of the target, counted from 0: its Request Identifier, and
+    /// this value.
     AtomicResponse {
         request: usize,
         /// These bits of the identifier are inverted.
         flip: u32,
         value: u64,
     },
-    /// A word as the target has it in memory, in the byte order that this case has learned.
+    /// A word in the target's memory, in the byte order that this case has learned.
     Word(u64),
 }
 
 impl Data {
-    /// None at all.
+    /// No bytes.
     pub(crate) fn none() -> Self {
         Data::Octets(Vec::new())
     }
 
-    /// The pattern of seed 1 from its beginning.
+    /// The beginning of the pattern of seed 1.
     pub(crate) fn len(len: usize) -> Self {
         Data::Pattern(1, 0, len)
     }

@@ -1,4 +1,4 @@
-//! What has to come.
+//! Messages and endings that a step expects.
 
 use std::fmt;
 
@@ -7,13 +7,13 @@ use super::value::{Data, Stag};
 use crate::wire::terminate::describe;
 use crate::words::many;
 
-/// A whole RDMA Message. What is sent in several segments is put together first.
+/// A whole RDMA Message. Several segments are reassembled first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Want {
-    /// Of any of the four kinds, with this opcode and payload.
+    /// A Send of any of the four kinds, with this opcode and payload.
     Send {
         opcode: u8,
-        /// What the field holds, where it is looked at.
+        /// Expected value of the field, if it is checked.
         invalidate: Option<u32>,
         data: Data,
     },
@@ -22,7 +22,7 @@ pub(crate) enum Want {
         to: u64,
         data: Data,
     },
-    /// The next one; later steps name its sink by its number.
+    /// The next Read Request. Later steps refer to its sink by its number.
     ReadRequest {
         size: u32,
         stag: u32,
@@ -33,7 +33,7 @@ pub(crate) enum Want {
         to: u64,
         data: Data,
     },
-    /// The next one; later steps name it by its number. `opcode`: AOpCode.
+    /// The next Atomic Request. Later steps refer to it by its number. `opcode`: AOpCode.
     Atomic {
         opcode: u32,
         stag: u32,
@@ -45,7 +45,7 @@ pub(crate) enum Want {
         id: u32,
         value: u64,
     },
-    /// With any value.
+    /// An Atomic Response with any value.
     AnyAtomicResponse {
         id: u32,
     },
@@ -53,12 +53,12 @@ pub(crate) enum Want {
         solicited: bool,
         octets: [u8; 8],
     },
-    /// An RTR indication: of no bytes, whatever its addresses are.
+    /// An RTR indication: a message of zero length with any addresses.
     Rtr(Rtr),
 }
 
 impl Want {
-    /// Whether a message with this opcode is of its kind.
+    /// Returns true if a message with this opcode is of the expected kind.
     pub(crate) fn is_of(&self, code: u8) -> bool {
         use crate::wire::segment::opcode;
         let due = match self {
@@ -79,7 +79,7 @@ impl Want {
         code == due
     }
 
-    /// Whether it is a Write of zero length.
+    /// Returns true for a Write of zero length.
     pub(crate) fn is_empty_write(&self) -> bool {
         match self {
             Want::Write { data, .. } => match data {
@@ -117,7 +117,7 @@ impl fmt::Display for Want {
             Want::AtomicResponse { id, value } => {
                 write!(f, "Atomic Response to request {id:#x}: {value:#x}")
             }
-            Want::Rtr(rtr) => write!(f, "the RTR indication, a {rtr:?} of no bytes"),
+            Want::Rtr(rtr) => write!(f, "the RTR indication, a {rtr:?} of zero length"),
             Want::AnyAtomicResponse { id } => {
                 write!(f, "Atomic Response to request {id:#x}")
             }
@@ -129,12 +129,12 @@ impl fmt::Display for Want {
     }
 }
 
-/// A Terminate that is right.
+/// An expected Terminate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Term {
     pub(crate) layer: u8,
     pub(crate) etype: u8,
-    /// Any, when absent.
+    /// Any code if absent.
     pub(crate) code: Option<u8>,
 }
 
@@ -147,7 +147,7 @@ impl fmt::Display for Term {
     }
 }
 
-/// Every way in which the connection may end.
+/// All ways in which the connection may end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ends {
     pub(crate) terminates: Vec<Term>,
@@ -155,17 +155,21 @@ pub(crate) struct Ends {
     pub(crate) any_terminate: bool,
     /// FIN or reset without a Terminate.
     pub(crate) close: bool,
-    /// The suite answers a Terminate with no FIN, so that the target has to end the connection by itself.
+    /// The suite answers a Terminate with no FIN, so the target has to end the connection by
+    /// itself.
     pub(crate) unanswered: bool,
-    /// M, D and R of the Terminate, where the rule says them: those that must be set, and those that may.
+    /// M, D and R of the Terminate, if the rule names them: those that must be set, and those that
+    /// may be.
     pub(crate) headers: Option<(u8, u8)>,
-    /// Or with nothing at all, because the TCP segment was dropped and not acknowledged (RFC 5044 section 8).
+    /// The target drops the TCP segment without an acknowledgement or any other reaction (RFC 5044
+    /// section 8).
     pub(crate) dropped: bool,
-    /// The Terminate's copies of headers are those of a segment that was sent, counted back from the last one.
+    /// The headers copied into the Terminate are those of a sent segment, counted back from the
+    /// last one.
     pub(crate) names: Option<usize>,
-    /// And DDP Segment Length is its length.
+    /// DDP Segment Length is the length of that segment.
     pub(crate) measures: bool,
-    /// What is in the Terminate is not looked at.
+    /// The content of the Terminate is not checked.
     pub(crate) unjudged: bool,
 }
 
@@ -175,7 +179,8 @@ impl Ends {
         Ends::default().or(layer, etype, code)
     }
 
-    /// With a Terminate of this Layer and EType, with any registered code: the RFCs leave it open.
+    /// With a Terminate of this Layer and EType and any registered code, because the RFCs leave it
+    /// open.
     pub(crate) fn etype(layer: u8, etype: u8) -> Self {
         let code = None;
         Ends {
@@ -184,7 +189,7 @@ impl Ends {
         }
     }
 
-    /// With any Terminate: the RFCs name no code.
+    /// With any Terminate, because the RFCs name no code.
     pub(crate) fn any_term() -> Self {
         Ends {
             any_terminate: true,
@@ -205,7 +210,8 @@ impl Ends {
         }
     }
 
-    /// With some Terminate: what is in it is for the rules of a sender that the case watches.
+    /// With any Terminate. Its content is checked only by the rules for senders that the case
+    /// watches.
     pub(crate) fn some_terminate() -> Self {
         Ends {
             unjudged: true,
@@ -213,12 +219,12 @@ impl Ends {
         }
     }
 
-    /// In any way: the case is about other things.
+    /// In any way, because the case is about something else.
     pub(crate) fn anyhow() -> Self {
         Self::some_terminate().or_close()
     }
 
-    /// Without one.
+    /// Without a Terminate.
     pub(crate) fn close() -> Self {
         Ends {
             close: true,
@@ -226,55 +232,56 @@ impl Ends {
         }
     }
 
-    /// Or with this one.
+    /// Or with this Terminate.
     pub(crate) fn or(mut self, layer: u8, etype: u8, code: u8) -> Self {
         let code = Some(code);
         self.terminates.push(Term { layer, etype, code });
         self
     }
 
-    /// Without an answer of the suite: no FIN of its own.
+    /// The suite does not answer with a FIN.
     pub(crate) fn unanswered(mut self) -> Self {
         self.unanswered = true;
         self
     }
 
-    /// Or without one.
+    /// Or without a Terminate.
     pub(crate) fn or_close(mut self) -> Self {
         self.close = true;
         self
     }
 
-    /// Or the target drops the TCP segment, without a word.
+    /// Or the target silently drops the TCP segment.
     pub(crate) fn or_dropped(mut self) -> Self {
         self.dropped = true;
         self
     }
 
-    /// With these of M, D and R set, and none of the others.
+    /// With exactly these of M, D and R set.
     pub(crate) fn headers(mut self, exactly: u8) -> Self {
         self.headers = Some((exactly, exactly));
         self
     }
 
-    /// With these of M, D and R set, and perhaps those.
+    /// With the bits `must` of M, D and R set, and perhaps the bits `may`.
     pub(crate) fn headers_within(mut self, must: u8, may: u8) -> Self {
         self.headers = Some((must, must | may));
         self
     }
 
-    /// And the Terminate names the segment that was sent last, if it names one: that it has to is for [`Self::headers`].
+    /// If the Terminate names a segment, it is the last one sent. [`Self::headers`] requires that
+    /// it names one.
     pub(crate) fn naming_last(self) -> Self {
         self.naming_back(0)
     }
 
-    /// And the Terminate names the segment that was sent so many before the last one.
+    /// If the Terminate names a segment, it is the one sent `back` before the last one.
     pub(crate) fn naming_back(mut self, back: usize) -> Self {
         self.names = Some(back);
         self
     }
 
-    /// And DDP Segment Length, if it is there, is that of the segment that it names.
+    /// DDP Segment Length, if present, is that of the named segment.
     pub(crate) fn measuring(mut self) -> Self {
         self.measures = true;
         self
@@ -285,13 +292,13 @@ impl fmt::Display for Ends {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.unjudged {
             return f.write_str(match self.close {
-                true => "the end of the connection, in whatever way",
-                false => "a Terminate, whatever is in it",
+                true => "any end of the connection",
+                false => "a Terminate with any content",
             });
         }
         let mut ways: Vec<String> = self.terminates.iter().map(ToString::to_string).collect();
         if self.any_terminate {
-            ways.push("any Terminate of the registry".into());
+            ways.push("any registered Terminate".into());
         }
         if self.close {
             ways.push("the end of the TCP connection".into());
@@ -314,13 +321,13 @@ impl fmt::Display for Ends {
                     set.join(" ")
                 }
             };
-            write!(f, "; of M, D, R set: {}", names(must))?;
+            write!(f, "; set of M, D, R: {}", names(must))?;
             if may != must {
-                write!(f, ", perhaps {}", names(may & !must))?;
+                write!(f, ", optionally {}", names(may & !must))?;
             }
         }
         if self.names.is_some() {
-            write!(f, "; with the DDP Header of the segment that was wrong")?;
+            write!(f, "; with the DDP Header of the wrong segment")?;
         }
         if self.measures {
             write!(f, " and its length")?;

@@ -1,4 +1,4 @@
-//! Steps and conditions in words, as `--explain` and a skipped case have them.
+//! Steps and conditions in words, for `--explain` and for skipped cases.
 
 use std::fmt;
 
@@ -8,40 +8,40 @@ use super::setup::Setup;
 use super::twist::Twist;
 use crate::words::many;
 
-/// Segments that are told one by one; of more, the first and the last.
+/// Most segments that are described one by one. Of more, only the first and the last are.
 const SEGMENTS: usize = 8;
 
 impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Condition::TargetReceivesMarkers => write!(f, "the target does not ask for Markers"),
-            Condition::DefaultCrc => write!(f, "the run is one without CRCs"),
-            Condition::EmssKnown => write!(f, "the EMSS of the target cannot be known here"),
+            Condition::DefaultCrc => write!(f, "the run uses no CRCs"),
+            Condition::EmssKnown => write!(f, "the EMSS of the target is unknown here"),
             Condition::PrivateDataOf(octets) => {
                 write!(
                     f,
-                    "the agent takes fewer than {octets} of Private Data",
+                    "the agent accepts fewer than {octets} of Private Data",
                     octets = many(octets, "byte")
                 )
             }
             Condition::CrcInUse => write!(f, "CRCs are not in use"),
             Condition::CrcNotInUse => write!(f, "the target insists on CRCs"),
-            Condition::Rfc7306 => write!(f, "the target does not know RFC 7306"),
-            Condition::NotRfc7306 => write!(f, "the target knows RFC 7306"),
+            Condition::Rfc7306 => write!(f, "the target does not support RFC 7306"),
+            Condition::NotRfc7306 => write!(f, "the target supports RFC 7306"),
             Condition::ScopedRegions => {
                 write!(f, "the agent cannot register memory for one connection")
             }
             Condition::TargetIrdIsAtLeast(ird) => {
                 write!(
                     f,
-                    "the target grants fewer than {ird} at once",
+                    "the target allows fewer than {ird} at once",
                     ird = many(ird, "Read")
                 )
             }
             Condition::TargetOrdIsAtLeast(ord) => {
                 write!(
                     f,
-                    "the target will have fewer than {ord} at once",
+                    "the target uses fewer than {ord} at once",
                     ord = many(ord, "Read")
                 )
             }
@@ -55,14 +55,14 @@ impl fmt::Display for Condition {
             Condition::TargetLacksIrd(ird) => {
                 write!(
                     f,
-                    "the target can have {ird} of its peer at once",
+                    "the target supports {ird} of its peer at once",
                     ird = many(ird, "Read")
                 )
             }
             Condition::TargetIrdIsAtMost(ird) => {
                 write!(
                     f,
-                    "the target grants more than {ird} at once",
+                    "the target allows more than {ird} at once",
                     ird = many(ird, "Read")
                 )
             }
@@ -75,7 +75,7 @@ impl fmt::Display for Action {
         match self {
             Action::Begin(setup) => write!(f, "a TCP connection{setup}"),
             Action::Establish(setup) => write!(f, "a connection in Full Operation{setup}"),
-            Action::Use(number) => write!(f, "connection {number}"),
+            Action::Use(number) => write!(f, "use connection {number}"),
             Action::SendStartup(frame) => write!(f, "send {frame}"),
             Action::Propose(setup) => {
                 write!(f, "a TCP connection and the suite's startup frame{setup}")
@@ -87,7 +87,7 @@ impl fmt::Display for Action {
                     "the target's startup frame, or the end of the connection"
                 )
             }
-            Action::ExpectEnhanced => write!(f, "the target's startup frame, an enhanced one"),
+            Action::ExpectEnhanced => write!(f, "the target's enhanced startup frame"),
             Action::ExpectEnhancedOrClose => {
                 write!(f, "an enhanced Reply, or the end of the TCP connection")
             }
@@ -120,17 +120,17 @@ impl fmt::Display for Action {
             Action::Received(octets) => {
                 write!(
                     f,
-                    "a receive of the application is complete, with {octets}",
+                    "a receive of the application completes with {octets}",
                     octets = many(octets, "byte")
                 )
             }
             Action::Told(data) => write!(
                 f,
-                "the application is told {} of Private Data",
+                "the application receives {} of Private Data",
                 many(data.len(), "byte")
             ),
             Action::Delivered(data) => write!(f, "the application receives {data}"),
-            Action::Event(event) => write!(f, "the application is told: {event}"),
+            Action::Event(event) => write!(f, "the application gets the event {event}"),
             Action::Holds {
                 region,
                 offset,
@@ -171,16 +171,16 @@ impl fmt::Display for Action {
                 "{} Atomic Requests, at most {most} at once, each answered",
                 values.len()
             ),
-            Action::Ping => write!(f, "an answer to a Read of no bytes"),
+            Action::Ping => write!(f, "the response to a Read of no bytes"),
             Action::Quiet => write!(f, "nothing for a while"),
-            Action::QuietOrEnd => write!(f, "nothing but, perhaps, the end of the connection"),
+            Action::QuietOrEnd => write!(f, "nothing, except perhaps the end of the connection"),
             Action::End(ends) => write!(f, "{ends}"),
             Action::EndWithin(ends, seconds) => write!(f, "within {seconds} s: {ends}"),
-            Action::EndNow(ends) => write!(f, "nothing but {ends}"),
+            Action::EndNow(ends) => write!(f, "{ends}, and nothing before it"),
             Action::EndOr(ends, want) => write!(f, "{want}; or {ends}"),
             Action::EndOrHeld(ends, _, data) => write!(
                 f,
-                "{ends}; or nothing until a receive is posted, which completes with {data}"
+                "{ends}; or nothing, until a posted receive completes with {data}"
             ),
             Action::Closed { graceful: true } => write!(f, "then a FIN, and nothing else"),
             Action::Closed { graceful: false } => {
@@ -188,19 +188,19 @@ impl fmt::Display for Action {
             }
             Action::ReadOrTerminate { size, .. } => write!(
                 f,
-                "the {size} that were read, or a Terminate that says how many came",
+                "the whole response of {size}, or a Terminate that says how many were sent",
                 size = many(size, "byte")
             ),
             Action::Watch(rules) => {
                 let rules: Vec<String> = rules.iter().map(ToString::to_string).collect();
-                write!(f, "in all that the target sends: {}", rules.join("; "))
+                write!(f, "in everything that the target sends: {}", rules.join("; "))
             }
             Action::Require(condition) => write!(f, "skipped if {condition}"),
         }
     }
 }
 
-/// Segments, or, where they are many, how they begin and end.
+/// The segments in words. If there are many, only the first and the last.
 fn some(segments: &[Out]) -> String {
     let told = |segments: &[Out]| -> String {
         let all: Vec<String> = segments.iter().map(ToString::to_string).collect();
@@ -215,7 +215,7 @@ fn some(segments: &[Out]) -> String {
     }
 }
 
-/// What is not as it is by default.
+/// Shows only the fields that differ from the default.
 impl fmt::Display for Setup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plain = Setup::default();
@@ -258,7 +258,7 @@ impl fmt::Display for Setup {
             write!(f, ", in the peer-to-peer model")?;
         }
         if self.knocks > 0 {
-            write!(f, ", behind {} that end without a Request", self.knocks)?;
+            write!(f, ", after {} that end without a Request", self.knocks)?;
         }
         match self.answer {
             super::setup::Answer::Reject(_) => write!(f, ", which the application rejects"),
@@ -280,19 +280,19 @@ impl fmt::Display for StartupCheck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bit = |set: &bool| u8::from(*set);
         match self {
-            StartupCheck::Key => write!(f, "the Key is that of its role"),
+            StartupCheck::Key => write!(f, "the Key matches its role"),
             StartupCheck::ReservedZero => write!(f, "the reserved bits are zero"),
             StartupCheck::Rejected(due) => write!(f, "R is {}", bit(due)),
             StartupCheck::Crc => write!(f, "C is 1"),
             StartupCheck::Rev(rev) => write!(f, "Rev is {rev}"),
-            StartupCheck::RevFitsS => write!(f, "Rev is 1 without S, or 2 and higher"),
+            StartupCheck::RevFitsS => write!(f, "Rev is 1 without S, or 2 or higher"),
             StartupCheck::Enhanced(due) => write!(f, "S is {}", bit(due)),
             StartupCheck::PrivateDataWithin512 => write!(f, "PD_Length is at most 512"),
             StartupCheck::PrivateData(octets) => {
                 let len = octets.len();
                 write!(
                     f,
-                    "the application's Private Data, {len}, and no other",
+                    "exactly the application's Private Data, {len}",
                     len = many(len, "byte")
                 )
             }
@@ -310,7 +310,7 @@ impl fmt::Display for StartupCheck {
             StartupCheck::PeerToPeer(due) => write!(f, "A is {}", bit(due)),
             StartupCheck::NoRtr => write!(f, "B, C and D are 0"),
             StartupCheck::SomeRtr => write!(f, "B, C or D is 1"),
-            StartupCheck::RtrOfBefore => write!(f, "those of B, C and D that it set before"),
+            StartupCheck::RtrOfBefore => write!(f, "the same of B, C and D as in its earlier Reply"),
         }
     }
 }

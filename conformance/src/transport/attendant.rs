@@ -1,23 +1,24 @@
-//! Who keeps TCP in user space going while a case waits for something else: the TCP of an operating system acknowledges and sends
-//! again on its own, and a target may count on it.
+//! Drives TCP in user space while a case waits for something else. The TCP of an operating system
+//! acknowledges and retransmits on its own, and a target may rely on that.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use uwarp_llp::Llp;
 
-/// How long a connection may wait for what is due. An acknowledgement of TCP may be later.
+/// Longest delay of work that is due on a connection. An acknowledgement of TCP may be later than
+/// this.
 const TICK: Duration = Duration::from_millis(2);
 
-/// A connection that the attendant looks after until its last owner gives it up.
+/// A connection that the attendant drives until its last owner drops it.
 pub(super) type Shared = Arc<Mutex<Box<dyn Llp>>>;
 
-/// The connection, for one call.
+/// Locks the connection for one call.
 pub(super) fn lock(llp: &Shared) -> MutexGuard<'_, Box<dyn Llp>> {
     llp.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Drives connections, on a thread that ends with it.
+/// Drives connections on a thread that ends with it.
 pub(super) struct Attendant(Arc<Ward>);
 
 #[derive(Default)]
@@ -66,10 +67,10 @@ impl Attendant {
         Attendant(Arc::default())
     }
 
-    /// A new connection, in its care from now on.
+    /// Adds a connection, which is driven from now on.
     ///
     /// # Errors
-    /// There is no thread for it.
+    /// If no thread can be started.
     pub(super) fn take(&self, llp: Box<dyn Llp>) -> std::io::Result<Shared> {
         let shared = Arc::new(Mutex::new(llp));
         let mut state = self.0.state();

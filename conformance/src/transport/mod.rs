@@ -1,4 +1,4 @@
-//! TCP, from wherever it comes: the suite needs bytes in order, FIN and reset, and no more.
+//! TCP from any implementation. The suite needs only bytes in order, FIN and reset.
 
 mod attendant;
 mod kernel;
@@ -14,37 +14,37 @@ pub use kernel::KernelTcp;
 pub(crate) use kernel::in_words;
 pub use llp::LlpTcp;
 
-/// What came on a connection.
+/// Result of receiving on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Got {
-    /// So many bytes.
+    /// This many bytes.
     Octets(usize),
-    /// The peer sends no more.
+    /// FIN: the peer sends no more.
     Fin,
     /// The peer reset the connection.
     Reset,
-    /// Nothing, for as long as was to be waited.
+    /// Nothing came within the timeout.
     Nothing,
 }
 
 /// A TCP connection.
 pub trait Stream: Send {
-    /// Sends all of it in one piece, if that can be had. Time is limited by the connection.
+    /// Sends all bytes, in one piece if possible. The connection limits the time.
     ///
     /// # Errors
-    /// The connection is gone, or the peer takes nothing.
+    /// If the connection is gone, or the peer accepts no bytes.
     fn send(&mut self, octets: &[u8]) -> io::Result<()>;
 
-    /// What comes within `timeout`.
+    /// Receives the bytes that come within `timeout`.
     ///
     /// # Errors
-    /// What is wrong on this side.
+    /// Errors of this side.
     fn receive(&mut self, octets: &mut [u8], timeout: Duration) -> io::Result<Got>;
 
-    /// Sends a FIN. Receiving goes on.
+    /// Sends a FIN. Receiving continues.
     ///
     /// # Errors
-    /// The connection is gone.
+    /// If the connection is gone.
     fn fin(&mut self) -> io::Result<()>;
 
     /// Resets the connection.
@@ -56,33 +56,33 @@ pub trait Stream: Send {
     /// The address of the target.
     fn peer_addr(&self) -> SocketAddr;
 
-    /// The largest TCP segment that the target may send, in bytes of payload, where it is known.
+    /// Largest TCP segment that the target may send, in bytes of payload, if known.
     fn mss(&self) -> Option<usize>;
 
-    /// Bytes that were sent and that the target has not acknowledged, where that is known.
+    /// Sent bytes that the target has not acknowledged, if known.
     fn unacknowledged(&self) -> Option<usize> {
         None
     }
 }
 
-/// Where the target connects to.
+/// A socket that accepts connections of the target.
 pub trait Listener: Send {
-    /// Where that is.
+    /// Address to which the target connects.
     fn local_addr(&self) -> SocketAddr;
 
-    /// The next connection, or `None` when none came in time.
+    /// Returns the next connection, or `None` if none came in time.
     ///
     /// # Errors
-    /// What is wrong on this side.
+    /// Errors of this side.
     fn accept(&mut self, timeout: Duration) -> io::Result<Option<Box<dyn Stream>>>;
 }
 
-/// A way to the target.
+/// A network through which the suite reaches the target.
 pub trait Network: Send + Sync {
-    /// Connects. `mss`: what to announce, where it is not that of the path.
+    /// Connects. `mss`: MSS to announce, if it is not that of the path.
     ///
     /// # Errors
-    /// What became of it.
+    /// If the connection fails.
     fn connect(
         &self,
         to: SocketAddr,
@@ -90,23 +90,24 @@ pub trait Network: Send + Sync {
         timeout: Duration,
     ) -> io::Result<Box<dyn Stream>>;
 
-    /// Where a program that the suite starts on this machine reaches it.
+    /// Address of the suite for programs that it starts on this machine.
     fn home(&self) -> IpAddr;
 
-    /// The time: every limit of the suite counts by it. That of the machine, unless the network has a clock of its own.
+    /// Current time, by which every limit of the suite counts: that of the machine, unless the
+    /// network has its own clock.
     fn now(&self) -> Instant {
         Instant::now()
     }
 
-    /// Lets so much time pass.
+    /// Lets this much time pass.
     fn pause(&self, time: Duration) {
         std::thread::sleep(time);
     }
 
-    /// Listens at the address that a host at `peer` reaches, on a free port; or at `at`.
+    /// Listens at `at`, or on a free port of the address that a host at `peer` reaches.
     ///
     /// # Errors
-    /// What became of it.
+    /// If the port cannot be opened.
     fn listen(
         &self,
         at: Option<SocketAddr>,

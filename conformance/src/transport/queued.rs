@@ -1,8 +1,8 @@
-//! What waits to be acknowledged on a connection, as the operating system's table of connections tells it.
+//! Unacknowledged bytes of a connection, from the operating system's table of connections.
 
 use std::net::{IpAddr, SocketAddr};
 
-/// Bytes in the send queue of the connection between these addresses, where there is such a table.
+/// Bytes in the send queue of the connection between these addresses, if there is such a table.
 pub(super) fn queued(local: SocketAddr, peer: SocketAddr) -> Option<usize> {
     let path = match local {
         SocketAddr::V4(_) => "/proc/self/net/tcp",
@@ -12,7 +12,7 @@ pub(super) fn queued(local: SocketAddr, peer: SocketAddr) -> Option<usize> {
     find(&table, &digits(local), &digits(peer))
 }
 
-/// Columns: number, local address, remote address, state, send queue and receive queue.
+/// The columns are: number, local address, remote address, state, send queue and receive queue.
 fn find(table: &str, local: &str, peer: &str) -> Option<usize> {
     table.lines().find_map(|line| {
         let columns: Vec<&str> = line.split_whitespace().collect();
@@ -24,7 +24,7 @@ fn find(table: &str, local: &str, peer: &str) -> Option<usize> {
     })
 }
 
-/// An address as the table has it: words in the order of the host.
+/// An address in the format of the table: words in host byte order.
 fn digits(addr: SocketAddr) -> String {
     let octets = match addr.ip() {
         IpAddr::V4(ip) => ip.octets().to_vec(),

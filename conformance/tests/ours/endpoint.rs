@@ -1,5 +1,5 @@
-//! Our own endpoint with its agent, in this process, with threads and by the clock of the machine, and how the suite
-//! reaches it.
+//! Runs uwarp's own endpoint and its agent in this process, with threads and the clock of the
+//! machine, and gives the suite access to it.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use uwarp_verbs::llp::smol::{MemoryNetwork, MemorySettings};
 
 use crate::Setting;
 
-/// An endpoint of ours with its agent, and how to reach it.
+/// An endpoint of uwarp with its agent, and the configuration of the suite for it.
 pub(crate) struct Endpoint {
     _agent: Agent,
     pub(crate) config: Config,
 }
 
-/// Over the TCP of the kernel, or over TCP in user space.
+/// Starts an endpoint over the kernel's TCP or over TCP in user space.
 pub(crate) fn endpoint(setting: Setting, smoltcp: bool) -> Endpoint {
     let settings = setting.settings();
     let control = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();

@@ -1,8 +1,9 @@
-//! Our own endpoint passes: over the kernel's TCP and over TCP in user space, with CRCs and without, with Markers and
-//! without, with revision 1 and 2; as responder and as initiator.
+//! uwarp's own endpoint passes: over the kernel's TCP and TCP in user space, with and without CRCs
+//! and Markers, with revisions 1 and 2, as responder and as initiator.
 //!
-//! Four configurations, in which each setting comes twice; `./ci.sh conformance-full` plays all sixteen three times and
-//! compares the verdicts. All of that is by the clock of the machine; `virtual_time.rs` has what does without.
+//! These tests play four configurations, which have each setting twice. `./ci.sh conformance-full`
+//! plays all sixteen three times and compares the verdicts. These runs use the clock of the
+//! machine; those in `virtual_time.rs` do not.
 
 mod endpoint;
 mod virtual_time;
@@ -18,7 +19,7 @@ use uwarp_conformance::report::failure;
 use uwarp_conformance::{Selection, Verdict, run};
 use world::Setting;
 
-/// One of sixteen.
+/// One of sixteen configurations.
 #[derive(Clone, Copy)]
 struct Configuration {
     smoltcp: bool,
@@ -26,7 +27,7 @@ struct Configuration {
 }
 
 impl Configuration {
-    /// From 0.
+    /// Configuration with this number, counted from 0.
     fn of(number: u8) -> Self {
         Configuration {
             smoltcp: number & 1 != 0,
@@ -54,7 +55,7 @@ impl fmt::Display for Configuration {
     }
 }
 
-/// What came of all cases in one configuration and with the target in one role.
+/// Results of all cases in one configuration and role of the target.
 struct Played {
     verdicts: BTreeMap<String, &'static str>,
     bad: Vec<String>,
@@ -92,7 +93,7 @@ fn passes(configuration: Configuration, target_initiates: bool) {
     let played = play(configuration, target_initiates);
     assert!(played.bad.is_empty(), "{}", played.bad.join("\n"));
     let all = played.verdicts.len();
-    assert!(played.passed * 10 > all * 7, "most cases are skipped");
+    assert!(played.passed * 10 > all * 7, "too many cases are skipped");
 }
 
 #[test]
@@ -115,7 +116,8 @@ fn smoltcp_without_crc_by_revision_1_as_responder() {
     passes(Configuration::of(0b1011), false);
 }
 
-/// Sixteen configurations, two roles, three times: all pass, no case changes its mind, and none takes long.
+/// Sixteen configurations and two roles, three times each: all pass, the verdicts stay the same,
+/// and no run takes long.
 #[test]
 #[ignore = "takes long; ./ci.sh conformance-full plays it"]
 fn every_configuration_has_the_same_verdicts_three_times() {
@@ -155,8 +157,8 @@ fn every_configuration_has_the_same_verdicts_three_times() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
-/// What is wrong with runs of the same configuration: failures, verdicts that are not those of the first run, and more
-/// than three minutes.
+/// Problems in the runs of one configuration: failures, verdicts that differ from the first run,
+/// and runs of more than three minutes.
 fn problems(runs: &[Played]) -> Vec<String> {
     let mut problems = Vec::new();
     for (number, run) in (1..).zip(runs) {

@@ -1,4 +1,4 @@
-//! In a world without threads and with a clock of its own, nothing but the seed decides what happens.
+//! In a world without threads and with its own clock, only the seed decides what happens.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,8 @@ fn play(seed: u64, target_initiates: bool, selection: &[&str]) -> Vec<Outcome> {
     world.play(&Selection(selection)).unwrap()
 }
 
-/// All of it but the fixed texts: how each case ended, after how long, and every byte of both sides with its time.
+/// Everything but the fixed texts: the end and duration of each case, and every byte of both sides
+/// with its time.
 fn whole(outcomes: &[Outcome]) -> Vec<String> {
     let one = |outcome: &Outcome| {
         let Outcome {
@@ -37,7 +38,8 @@ fn whole(outcomes: &[Outcome]) -> Vec<String> {
     outcomes.iter().map(one).collect()
 }
 
-/// All cases, one after the other, in one world, and again in another of the same seed; those that choose the MSS, too.
+/// Plays all cases in one world, and again in another one with the same seed. They include the
+/// cases that choose the MSS.
 fn passes_twice_the_same(target_initiates: bool) {
     let outcomes = play(7, target_initiates, &[]);
     let bad: Vec<String> = outcomes
@@ -73,14 +75,14 @@ fn another_seed_is_another_run() {
     assert_ne!(one, other);
 }
 
-/// The target's host is not there: nobody answers a SYN. Beside an agent, four cases find that, and
-/// the others do not try.
+/// The target's host does not exist, so no SYN is answered. With an agent, four cases find that
+/// out, and the others are skipped.
 #[test]
 fn a_silent_target_is_tried_four_times_and_costs_no_time_but_that_of_the_world() {
     let began = Instant::now();
     let mut world = World::new(SETTING, 1);
     world.config.target = uwarp_conformance::Target::At(([192, 0, 2, 77], 0).into());
-    // So long for each case that the bound below is none of the machine's speed.
+    // Long enough that the bound below does not depend on the speed of the machine.
     let timeout = Duration::from_secs(30);
     world.config.timeout = timeout;
     let outcomes = world.play(&Selection(vec!["rdmap".into()])).unwrap();
@@ -100,10 +102,10 @@ fn a_silent_target_is_tried_four_times_and_costs_no_time_but_that_of_the_world()
         assert!(why.contains("takes no connection"), "{why}");
         assert_eq!(u128::from(outcome.millis), timeout.as_millis());
     }
-    assert!(began.elapsed() < timeout, "it was waited for really");
+    assert!(began.elapsed() < timeout, "the test waited in real time");
 }
 
-/// Some cases see the endpoint lose its patience with a peer that says nothing: after ten seconds.
+/// Some cases wait until the endpoint gives up on a silent peer, after ten seconds.
 #[test]
 fn the_endpoint_loses_its_patience_by_the_same_clock() {
     let outcomes = play(1, false, &["mpa/5044-7.1.2"]);

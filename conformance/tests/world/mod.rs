@@ -1,6 +1,7 @@
-//! Our own endpoint with its agent, and the suite, in one thread and with a clock of their own: the target's device and the
-//! session of its agent have their turns while the suite waits, and time goes on when nothing moves any more, at once to the
-//! next moment at which anything is due. So no verdict depends on the machine, and silence costs nothing.
+//! Runs uwarp's own endpoint, its agent and the suite in one thread with a virtual clock. While the
+//! suite waits, the target's device and the session of its agent take turns. When nothing moves any
+//! more, time advances at once to the next timer. So no verdict depends on the machine, and silence
+//! costs no time.
 
 mod setting;
 mod wire;
@@ -23,20 +24,21 @@ use uwarp_verbs::{Device, Progress, TimeSource};
 pub(crate) use setting::Setting;
 use wire::{Port, Wire};
 
-/// Turns of everybody without time going on. What takes more does not end.
+/// Most rounds of turns without progress of time. More never end.
 const SPIN: usize = 100_000;
-/// A target that takes nothing for so long is stuck.
+/// A target that accepts no bytes for this long is stuck.
 const SEND: Duration = Duration::from_secs(10);
-/// A timer that is due and stays so lets time go on all the same.
+/// Step by which time advances if a timer stays due.
 const INSTANT: Duration = Duration::from_micros(1);
 
-/// As long as packets can be: most messages are one segment then, as over a loopback, and what is wrong with long messages
-/// does not fail every case. Cases that are about these choose the MSS.
+/// The largest possible MTU. Most messages are then one segment, as over a loopback, so a bug in
+/// long messages does not fail every case. Cases about segments choose the MSS.
 const MTU: usize = 65_535;
 
-/// Time that goes on when nothing moves.
+/// A clock that advances only when nothing moves.
 struct VirtualClock {
-    /// Instants cannot be made up, so time begins at some real one, which nobody looks at.
+    /// Time begins at some real instant, because instants cannot be constructed. Its value does not
+    /// matter.
     start: Instant,
     nanos: AtomicU64,
 }
@@ -62,7 +64,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// A target of that setting. What is random in the world comes from the seed.
+    /// Creates a target with this setting. The seed determines everything random.
     pub(crate) fn new(setting: Setting, seed: u64) -> World {
         let start = Instant::now();
         let clock = Arc::new(VirtualClock {
@@ -106,21 +108,22 @@ impl World {
         World { suite, config }
     }
 
-    /// Plays the selected cases, one after the other.
+    /// Plays the selected cases one after the other.
     pub(crate) fn play(self, selection: &Selection) -> Result<Vec<Outcome>, RunError> {
         let channel = Box::new(self.suite);
         run_with_agent(&self.config, channel, selection, &())
     }
 }
 
-/// What the target is made of, and the suite's connections.
+/// The target and the suite's connections.
 struct Inside {
-    // Before the device, which cuts off what is left when its last handle goes.
+    // Declared before the device, which aborts the remaining connections when its last handle is
+    // dropped.
     session: LocalSession,
     device: Device,
-    /// The target's, and the suite's.
+    /// Hosts of the target and of the suite.
     hosts: [MemoryNetwork; 2],
-    /// Their TCP goes on while the suite waits for something else.
+    /// TCP of the suite's connections, which continues while the suite waits for something else.
     connections: Vec<Weak<Mutex<Box<dyn Llp>>>>,
 }
 
@@ -131,7 +134,7 @@ struct Shared {
     inside: Mutex<Inside>,
 }
 
-/// The suite's way to the target and to its agent.
+/// The suite's way to the target and its agent.
 #[derive(Clone)]
 struct Suite(Arc<Shared>);
 
@@ -144,7 +147,8 @@ fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
 }
 
 impl Inside {
-    /// Everybody has turns until nothing moves any more. When anything is due then, if anything ever is.
+    /// Gives everyone turns until nothing moves any more. Returns the time of the next timer, if
+    /// any.
     fn settle(&mut self, wire: &Wire, clock: &VirtualClock) -> io::Result<Option<Instant>> {
         let now = clock.now();
         for _ in 0..SPIN {
@@ -170,7 +174,7 @@ impl Inside {
             }
         }
         Err(io::Error::other(
-            "the target is busy for ever without time going on",
+            "the target is endlessly busy without progress of time",
         ))
     }
 }
@@ -180,7 +184,7 @@ impl Suite {
         self.0.clock.now()
     }
 
-    /// Looks for something whenever nothing moves, until it is there or the time has come.
+    /// Polls for a result whenever nothing moves, until it is found or the deadline has passed.
     fn look<T>(
         &self,
         deadline: Instant,
@@ -220,7 +224,7 @@ impl Network for Suite {
         let deadline = self.clock_now() + timeout;
         let llp = self.0.own.connect(None, to).map_err(io::Error::other)?;
         let connection = self.connection(llp, mss);
-        // The SYN is on the wire, and nobody has taken it yet.
+        // The SYN is on the link, and has not been delivered yet.
         self.0.wire.announce(connection.local_addr().port(), mss);
         let stands = self.look(deadline, || {
             let stands = connection.llp().connect_progress();
@@ -257,7 +261,7 @@ impl Network for Suite {
     }
 
     fn pause(&self, time: Duration) {
-        // What is wrong, the next that waits is told.
+        // An error is reported by the next call that waits.
         let _ = self.look(self.clock_now() + time, || Ok(None::<()>));
     }
 }
@@ -307,7 +311,7 @@ impl Listener for Listening {
 struct Connection {
     suite: Suite,
     llp: Arc<Mutex<Box<dyn Llp>>>,
-    /// What this side has announced, where a case chose it.
+    /// MSS that this side announced, if a case chose it.
     mss: Option<u16>,
 }
 
@@ -330,7 +334,7 @@ impl Stream for Connection {
             llp.drive();
             Ok((sent == octets.len()).then_some(()))
         };
-        // At once, without a turn of anybody else, if there is room.
+        // If there is room, sends at once, before any other turn.
         if offer()?.is_some() {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! What the two sides of a run are told.
+//! Settings of the endpoint and the suite in a run.
 
 use uwarp_conformance::{Config, Target};
 use uwarp_verbs::{Revision, Settings};
@@ -12,7 +12,7 @@ pub(crate) struct Setting {
 }
 
 impl Setting {
-    /// For the endpoint.
+    /// Settings for the endpoint.
     pub(crate) fn settings(self) -> Settings {
         let revision = match self.revision {
             1 => Revision::One,
@@ -25,7 +25,7 @@ impl Setting {
             .accept_revision(revision)
     }
 
-    /// For the suite: all cases.
+    /// Settings for the suite, with all cases.
     pub(crate) fn config(self, target: Target) -> Config {
         let mut config = Config::new(target);
         config.crc = self.crc;

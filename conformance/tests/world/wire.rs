@@ -1,4 +1,4 @@
-//! The link between the suite and the target of a world: packets take no time, and come in order.
+//! The link between the suite and the target of a world. Packets take no time and stay in order.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use uwarp_verbs::llp::smol::Carrier;
 
-/// The number of the target's host; the suite's is the other.
+/// Index of the target's host; the suite's is the other one.
 const TARGET: usize = 0;
 
-/// Packets on their way, and what is announced in those of the suite.
+/// Packets on the link, and the MSS values that the suite announces.
 #[derive(Default)]
 pub(crate) struct Wire {
     packets: Mutex<VecDeque<(usize, Vec<u8>)>>,
-    /// The MSS that a case has chosen, by the suite's port.
+    /// MSS chosen by a case, by port of the suite.
     announced: Mutex<BTreeMap<u16, u16>>,
 }
 
@@ -22,7 +22,8 @@ fn with<T, U>(mutex: &Mutex<T>, act: impl FnOnce(&mut T) -> U) -> U {
 }
 
 impl Wire {
-    /// The suite's SYNs of this port name this MSS. (As a router clamps it: a host in memory has one for all.)
+    /// Makes the suite's SYNs from this port announce this MSS. It is rewritten on the link, as a
+    /// router clamps it, because a host in memory has only one MSS.
     pub(crate) fn announce(&self, port: u16, mss: Option<u16>) {
         with(&self.announced, |announced| match mss {
             Some(mss) => announced.insert(port, mss),
@@ -30,7 +31,7 @@ impl Wire {
         });
     }
 
-    /// The packet that arrives next, and at which host.
+    /// Next packet to arrive, and the host that receives it.
     pub(crate) fn arrival(&self) -> Option<(usize, Vec<u8>)> {
         let (to, mut packet) = with(&self.packets, VecDeque::pop_front)?;
         if to == TARGET {
@@ -39,13 +40,13 @@ impl Wire {
         Some((to, packet))
     }
 
-    /// Whether no packet is on its way.
+    /// Returns true if no packet is on the link.
     pub(crate) fn is_idle(&self) -> bool {
         with(&self.packets, |packets| packets.is_empty())
     }
 }
 
-/// Rewrites the MSS option of a SYN from one of these ports. Nobody looks at checksums here.
+/// Rewrites the MSS option of a SYN from one of these ports. Checksums are not checked here.
 fn clamp(packet: &mut [u8], announced: &BTreeMap<u16, u16>) -> Option<()> {
     let ip_header = usize::from(packet.first()? & 0xF) * 4;
     let tcp = packet.get_mut(ip_header..)?;
@@ -68,7 +69,7 @@ fn clamp(packet: &mut [u8], announced: &BTreeMap<u16, u16>) -> Option<()> {
     }
 }
 
-/// The end of the link that a host has.
+/// One host's end of the link.
 pub(crate) struct Port {
     wire: Arc<Wire>,
     other: usize,
