@@ -1,4 +1,4 @@
-//! What the application on the target is asked to do, through its agent.
+//! Actions of the application on the target, through its agent.
 
 use serde_json::json;
 
@@ -7,18 +7,18 @@ use crate::agent::{Registered, number};
 use crate::script::{Data, Fill, Name, Post, Region};
 use crate::words::many;
 
-/// Receives that were posted together: one behind the other in a region.
+/// Receives that were posted together, with their buffers one after the other in a region.
 pub(super) struct PostedReceives {
     conn: u64,
     region: u64,
-    /// The first of their numbers.
+    /// The first of their `wr_id`s; the others follow.
     wr_id: u64,
     count: u32,
     stride: usize,
 }
 
 impl Player<'_> {
-    /// The agent's number of the connection in use.
+    /// The agent's number for the connection in use.
     fn conn(&mut self) -> Result<u64, Stop> {
         self.connection()?.conn.ok_or_else(|| {
             Stop::Skip("the application's side of the connection needs an agent".into())
@@ -80,7 +80,7 @@ impl Player<'_> {
         self.receives_on(conn, (count, len))
     }
 
-    /// Receives, one behind the other in a region of their own.
+    /// Posts receives, with their buffers one after the other in a new region.
     pub(super) fn receives_on(&mut self, conn: u64, (count, len): (u32, usize)) -> Step {
         if count == 0 {
             return Ok(());
@@ -109,7 +109,7 @@ impl Player<'_> {
         Ok(())
     }
 
-    /// The protection domain of a connection: that of its setup.
+    /// The protection domain of a connection, from its setup.
     fn pd_of(&self, conn: u64) -> u32 {
         self.pds.get(&conn).copied().unwrap_or(0)
     }
@@ -177,9 +177,9 @@ impl Player<'_> {
             event["wc"] == json!(conn) && (event["op"] == json!(op) || !success)
         })?;
         let expected = if success {
-            format!("that a {op} of the application succeeds")
+            format!("a {op} of the application that succeeds")
         } else {
-            format!("that a {op} of the application fails")
+            format!("a {op} of the application that fails")
         };
         match completion {
             Some(completion) if (completion["status"] == "success") == success => {
@@ -188,7 +188,7 @@ impl Player<'_> {
             }
             other => Err(Stop::Fail {
                 expected,
-                received: other.map_or(format!("no completion for {timeout:?}"), |completion| {
+                received: other.map_or(format!("no completion within {timeout:?}"), |completion| {
                     completion.to_string()
                 }),
             }),
@@ -210,10 +210,10 @@ impl Player<'_> {
             }
             other => Err(Stop::Fail {
                 expected: format!(
-                    "that a receive of the application has {octets}",
+                    "a receive of the application with {octets}",
                     octets = many(octets, "byte")
                 ),
-                received: other.map_or(format!("no completion for {timeout:?}"), |completion| {
+                received: other.map_or(format!("no completion within {timeout:?}"), |completion| {
                     completion.to_string()
                 }),
             }),
@@ -226,7 +226,7 @@ impl Player<'_> {
         let digits: String = octets.iter().map(|octet| format!("{octet:02x}")).collect();
         let fail = |received: String| {
             Err(Stop::Fail {
-                expected: format!("that a receive completes with Immediate Data {octets:02x?}"),
+                expected: format!("a receive that completes with Immediate Data {octets:02x?}"),
                 received,
             })
         };
@@ -238,7 +238,7 @@ impl Player<'_> {
                     || event["status"] != "success")
         })?;
         match completion {
-            None => fail(format!("no completion for {timeout:?}")),
+            None => fail(format!("no completion within {timeout:?}")),
             Some(completion) if completion["imm"] == json!(digits) => {
                 self.note(format!("the application's completion: {completion}"));
                 Ok(())
@@ -253,13 +253,13 @@ impl Player<'_> {
         match self.peeked_difference(region, offset, &due)? {
             None => Ok(()),
             Some(received) => Err(Stop::Fail {
-                expected: format!("that region {name} holds {data} at offset {offset}"),
+                expected: format!("{data} at offset {offset} of region {name}"),
                 received,
             }),
         }
     }
 
-    /// Where a region of the application holds something else.
+    /// Describes the first difference of a region of the application from `due`, if there is one.
     fn peeked_difference(
         &mut self,
         region: u64,
@@ -279,7 +279,7 @@ impl Player<'_> {
         Ok(None)
     }
 
-    /// The next receive completes, with this in its buffer.
+    /// Expects that the next receive completes with this data in its buffer.
     pub(super) fn delivered(&mut self, data: &Data) -> Step {
         let conn = self.conn()?;
         let timeout = self.config.timeout;
@@ -294,7 +294,7 @@ impl Player<'_> {
             event["wc"] == json!(conn) && (event["op"] == "recv" || event["status"] != "success")
         })?;
         let Some(completion) = completion else {
-            return fail(format!("no completion for {timeout:?}"));
+            return fail(format!("no completion within {timeout:?}"));
         };
         self.note(format!("the application's completion: {completion}"));
         if completion["status"] != "success" || completion["len"] != json!(due.len()) {
@@ -326,7 +326,7 @@ impl Player<'_> {
     }
 }
 
-/// The first byte that is another, of two hexadecimal strings.
+/// The first byte in which two hexadecimal strings differ.
 fn difference(is: &str, due: &str, offset: usize) -> String {
     let octets = |digits: &str| -> Vec<String> {
         digits
@@ -338,7 +338,7 @@ fn difference(is: &str, due: &str, offset: usize) -> String {
     let (is, due) = (octets(is), octets(due));
     match is.iter().zip(&due).position(|(is, due)| is != due) {
         Some(at) => format!(
-            "0x{} and not 0x{} at offset {}",
+            "0x{} instead of 0x{} at offset {}",
             is[at],
             due[at],
             offset + at

@@ -1,4 +1,4 @@
-//! Atomic Operations (RFC 7306): what the target asks for, what it answers, and its byte order.
+//! Atomic Operations (RFC 7306): requests and responses of the target, and its byte order.
 
 use serde_json::json;
 
@@ -10,10 +10,10 @@ use crate::script::{Name, Stag, To, answer_atomic, fetch_add};
 use crate::wire::segment::{Segment, opcode};
 use crate::words::many;
 
-/// What an Atomic Request of the target has to be: AOpCode, STag, TO, Add or Swap Data, Compare Data.
+/// Expected Atomic Request of the target: AOpCode, STag, TO, Add or Swap Data, Compare Data.
 pub(super) type DueAtomic = (u32, u32, u64, u64, u64);
 
-/// The Request Identifier and the value of an Atomic Response.
+/// Request Identifier and value of an Atomic Response.
 pub(super) fn atomic_response(expected: &str, message: &Message) -> Result<(u32, u64), Stop> {
     let fail = |received: String| Stop::Fail {
         expected: expected.to_owned(),
@@ -43,7 +43,8 @@ fn long(header: &[u8], at: usize) -> u64 {
 }
 
 impl Player<'_> {
-    /// The reserved bits, and the compare fields of a FetchAdd, are for rules that a case watches.
+    /// Checks an Atomic Request. Its reserved bits, and the compare fields of a FetchAdd, are left
+    /// to the rules that a case watches.
     pub(super) fn atomic_request(
         &mut self,
         expected: &str,
@@ -70,7 +71,7 @@ impl Player<'_> {
             long(&header, 20),
         );
         let (mask, compared) = (long(&header, 28), (long(&header, 36), long(&header, 44)));
-        // A field boundary at the top bit of all changes nothing in an addition of 64 bits.
+        // In an addition of 64 bits, a field boundary at the top bit has no effect.
         let operands = match code {
             0 => mask & !(1 << 63) == 0,
             _ => mask == u64::MAX && compared == (compare, u64::MAX),
@@ -81,7 +82,7 @@ impl Player<'_> {
         Ok(())
     }
 
-    /// Answers Atomic Requests, all that are outstanding at once.
+    /// Answers Atomic Requests. All that are outstanding are answered at once.
     pub(super) fn answer_atomics(&mut self, values: &[u64], most: usize) -> Step {
         let expected = format!("{} Atomic Requests, at most {most} at once", values.len());
         let already = self.connection()?.atomics.len();
@@ -90,7 +91,7 @@ impl Player<'_> {
             let message = self.message(&expected)?;
             self.saw_atomic(&expected, &message.first)?;
             let mut came = 1;
-            // As many more as the target sends without an answer.
+            // Also collects the requests that the target sends without waiting for an answer.
             while let Some(segment) = self.within_quiet()? {
                 self.saw_atomic(&expected, &segment)?;
                 came += 1;
@@ -98,7 +99,7 @@ impl Player<'_> {
             if came > most || answered + came > values.len() {
                 return Err(Stop::Fail {
                     expected,
-                    received: format!("{came} at once, behind {answered} others"),
+                    received: format!("{came} at once, after {answered} others"),
                 });
             }
             let answers: Vec<_> = (answered..answered + came)
@@ -125,7 +126,7 @@ impl Player<'_> {
         Ok(())
     }
 
-    /// The next segment, if one comes in the time for what must not come.
+    /// The next segment, if one comes within the quiet time.
     fn within_quiet(&mut self) -> Result<Option<Segment>, Stop> {
         let quiet = self.config.quiet;
         let Next::Fpdu(fpdu) = self.connection()?.next(quiet)? else {
@@ -143,7 +144,8 @@ impl Player<'_> {
         })
     }
 
-    /// What is in memory, and what an atomic reads there, tell the target's byte order.
+    /// Learns the byte order of the target: compares a word in memory with the value that an atomic
+    /// reads there.
     pub(super) fn learn_byte_order(&mut self, name: Name) -> Step {
         const ID: u32 = 0;
         let region = self.named(name)?;
@@ -151,9 +153,9 @@ impl Player<'_> {
         let answer = self.agent()?.command("peek", members)?;
         let digits = answer["data"].as_str().unwrap_or_default();
         let big = u64::from_str_radix(digits, 16)
-            .map_err(|_| Stop::Infrastructure(format!("the agent says {answer}")))?;
+            .map_err(|_| Stop::Infrastructure(format!("the agent violated its protocol: {answer}")))?;
         self.send(&[fetch_add(ID, Stag::Of(name), To::In(name, 0), 0, 0)])?;
-        let expected = format!("an Atomic Response with the word that is {digits} in memory");
+        let expected = format!("an Atomic Response with the word {digits} of the memory");
         let message = self.message(&expected)?;
         let (id, value) = atomic_response(&expected, &message)?;
         if id != ID || value != big && value != big.swap_bytes() {

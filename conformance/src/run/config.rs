@@ -1,4 +1,4 @@
-//! What a run is told.
+//! Settings of a run.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -7,27 +7,28 @@ use std::time::Duration;
 
 use crate::transport::{KernelTcp, Network};
 
-/// Where the target is.
+/// Location of the target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// It listens here: the suite is the Initiator, and, where there is an agent, also the Responder.
+    /// It listens here. The suite is the Initiator and, with an agent, also the Responder.
     At(SocketAddr),
     /// It connects to the suite, which listens here.
     Dials(SocketAddr),
-    /// It is a command that is started for each case. `{host}`, `{port}` and `{addr}` in it are replaced by where the suite
-    /// listens; without any of them the address is added as the last word.
+    /// It is a command that is started for each case. `{host}`, `{port}` and `{addr}` in it are
+    /// replaced by the address where the suite listens. Without any of them, the address is
+    /// appended as the last word.
     Command(String),
 }
 
-/// How the suite and the target reach each other, where ports and addresses are not the same for both.
+/// Translates addresses, if they are not the same for the suite and the target.
 pub trait Route: Send + Sync {
-    /// The port that the application on the target has to listen on; 0 for any.
+    /// Port that the application on the target has to listen on; 0 for any.
     fn port(&self) -> u16;
-    /// Where the suite connects to, when the application listens on this port.
+    /// Address for the suite to connect to, if the application listens on this port.
     fn target(&self, port: u16) -> SocketAddr;
-    /// Where the suite listens for the target.
+    /// Address for the suite to listen on.
     fn own(&self) -> SocketAddr;
-    /// Where the target connects to, when the suite listens there.
+    /// Address for the target to connect to, if the suite listens there.
     fn own_for_target(&self, listening: SocketAddr) -> SocketAddr;
 }
 
@@ -35,42 +36,42 @@ pub trait Route: Send + Sync {
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Config {
-    /// Where the target is.
+    /// Location of the target.
     pub target: Target,
-    /// The control port of the agent beside it.
+    /// Control port of the agent of the target.
     pub agent: Option<SocketAddr>,
-    /// How long to wait for anything that has to come.
+    /// Longest wait for something that must come.
     pub timeout: Duration,
-    /// How long to wait for what must not come.
+    /// Wait for something that must not come.
     pub quiet: Duration,
-    /// What to wait after startup, before the first FPDU, for Responders that lose it otherwise.
+    /// Pause after startup, before the first FPDU, for Responders that would lose it otherwise.
     pub settle: Duration,
-    /// The C bit of the suite's startup frames.
+    /// C bit of the suite's startup frames.
     pub crc: bool,
-    /// Their M bit.
+    /// M bit of the suite's startup frames.
     pub markers: bool,
     /// MPA revision of the suite's Requests: 1, or 2 with enhanced connection data.
     pub revision: u8,
-    /// SHOULD and MAY, too.
+    /// Also play cases for SHOULD and MAY.
     pub strict: bool,
-    /// Cases that are known to crash or wedge some targets, too.
+    /// Also play cases that are known to crash or block some targets.
     pub dangerous: bool,
-    /// Cases that hold in both roles are played with the target as the Initiator.
+    /// In cases for both roles, the target is the Initiator.
     pub target_initiates: bool,
-    /// Cases at once.
+    /// Number of cases played at the same time.
     pub jobs: usize,
-    /// Of the payloads: another seed, other bytes.
+    /// Seed of the payloads.
     pub seed: u64,
-    /// How suite and target reach each other, where that is not by the address in `target`.
+    /// Translation of addresses, if the address in `target` is not the same for both sides.
     pub route: Option<Arc<dyn Route>>,
-    /// The TCP to use.
+    /// TCP implementation of the suite.
     pub network: Arc<dyn Network>,
-    /// A file of known deviations.
+    /// File of known deviations.
     pub deviations: Option<PathBuf>,
 }
 
 impl Config {
-    /// The settings for a target at this address.
+    /// Default settings for this target.
     #[must_use]
     pub fn new(target: Target) -> Self {
         Config {

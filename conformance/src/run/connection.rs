@@ -1,4 +1,4 @@
-//! One connection of a case: what was agreed, what is sent next, what has come.
+//! One connection of a case: its negotiated parameters, its MSNs, and the received bytes.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -13,9 +13,9 @@ use crate::wire::fpdu::{Framing, OpenedFpdu};
 use crate::wire::segment::{Address, Segment, opcode};
 use crate::wire::startup::{C, M, REQUEST_KEY, StartupFrame};
 
-/// More bytes than this on one connection are a flood: no case asks for so many.
+/// More bytes than this on one connection are a flood. No case asks for so many.
 const FLOOD: usize = 32 << 20;
-/// And so are more FPDUs than this, however small.
+/// More FPDUs than this are a flood as well, however small they are.
 const FLOOD_FPDUS: usize = 50_000;
 
 /// A Read Request of the target.
@@ -25,7 +25,7 @@ pub(super) struct SeenRead {
     pub(super) sink_to: u64,
 }
 
-/// What a Terminate about a segment of this suite has of it.
+/// Parts of a segment of the suite that a Terminate may quote.
 #[derive(Clone, Debug)]
 pub(super) struct SentSegment {
     /// DDP Segment Length.
@@ -36,28 +36,29 @@ pub(super) struct SentSegment {
     pub(super) rdma: Vec<u8>,
 }
 
-/// The connection.
+/// A connection of a case.
 pub(super) struct Connection {
     pub(super) stream: Box<dyn Stream>,
-    /// Whose time counts.
+    /// Network whose clock is used.
     network: Arc<dyn Network>,
-    /// The frame that this suite sent.
+    /// Startup frame of the suite.
     pub(super) ours: Option<StartupFrame>,
-    /// The target's.
+    /// Startup frame of the target.
     pub(super) theirs: Option<StartupFrame>,
     pub(super) tx: Framing,
     pub(super) rx: Framing,
-    /// MSNs that are due from this suite, by QN.
+    /// Next MSNs of the suite, by QN.
     msns: [u32; 4],
     follower: Follower,
     buffer: Vec<u8>,
-    /// So many at its beginning are taken already. They go when there are more.
+    /// Number of bytes of `buffer` that are consumed. They are removed when more bytes come.
     taken: usize,
-    /// Bytes that came in all.
+    /// Number of received bytes.
     received: usize,
-    /// FPDUs of these.
+    /// Number of received FPDUs.
     fpdus: usize,
-    /// When a step has taken too long, whatever comes: a target that sends a little, without end, is a flood, too.
+    /// Time after which a step has taken too long, whatever comes. A target that sends a little
+    /// endlessly is a flood, too.
     pub(super) until: Option<Instant>,
     /// How the stream ended, once it has.
     pub(super) ended: Option<Got>,
@@ -66,19 +67,19 @@ pub(super) struct Connection {
     pub(super) atomics: Vec<u32>,
     /// FPDUs that were read ahead.
     pub(super) ahead: VecDeque<OpenedFpdu>,
-    /// The target may wake this side once ([`Connection::is_wake_up`]).
+    /// The target may still wake this side once ([`Connection::is_wake_up`]).
     may_wake: bool,
-    /// The step at hand wants a Write of zero length.
+    /// The current step expects a Write of zero length.
     pub(super) wants_empty_write: bool,
-    /// The agent's number of it.
+    /// The agent's number for the connection.
     pub(super) conn: Option<u64>,
-    /// The suite chose its MSS, so that the EMSS of the target is its own.
+    /// The suite chose its MSS, so the EMSS of the target equals its own.
     pub(super) mss_chosen: bool,
-    /// Headers of the segments that were sent.
+    /// Headers of the segments sent.
     pub(super) sent: Vec<SentSegment>,
 }
 
-/// What came next.
+/// Next event on a connection.
 pub(super) enum Next {
     Fpdu(OpenedFpdu),
     Fin,
@@ -119,7 +120,8 @@ impl Connection {
         (self.stream.local_addr(), self.stream.peer_addr())
     }
 
-    /// CRCs and Markers are as both startup frames say (RFC 5044 section 7.1.1).
+    /// Enters Full Operation: uses CRCs and Markers as both startup frames say (RFC 5044 section
+    /// 7.1.1).
     pub(super) fn operate(&mut self) {
         let flags = |frame: &Option<StartupFrame>| frame.as_ref().map_or(0, |frame| frame.flags);
         let (ours, theirs) = (flags(&self.ours), flags(&self.theirs));
@@ -131,7 +133,7 @@ impl Connection {
         self.follower.sizes.mulpdu = self.emss().map(|emss| mulpdu(emss, self.rx.markers));
     }
 
-    /// Whether the target has ended its side, as far as it is known without waiting.
+    /// Reads without waiting. Returns true if the target has ended its side.
     pub(super) fn has_ended(&mut self) -> bool {
         if self.ended.is_none() {
             let _ = self.fill(self.network.now());
@@ -139,12 +141,13 @@ impl Connection {
         matches!(self.ended, Some(Got::Fin | Got::Reset))
     }
 
-    /// The EMSS of the target. Both sides have the same one where this side announced an MSS that is below both MTUs.
+    /// EMSS of the target. It equals that of this side if this side announced an MSS below both
+    /// MTUs.
     pub(super) fn emss(&self) -> Option<usize> {
         self.stream.mss().filter(|_| self.mss_chosen)
     }
 
-    /// The MSN that is due on a queue.
+    /// Next MSN of a queue.
     pub(super) fn msn(&self, qn: u32) -> u32 {
         self.msns.get(qn as usize).copied().unwrap_or(1)
     }
@@ -177,7 +180,8 @@ impl Connection {
         Ok(got)
     }
 
-    /// A startup frame, whole, and its bytes. `Err(Ok(got))`: what came in its place.
+    /// Reads a whole startup frame and returns it with its bytes. `Err(Ok(got))`: another event
+    /// came first.
     pub(super) fn startup(
         &mut self,
         timeout: Duration,
@@ -200,12 +204,12 @@ impl Connection {
         }
     }
 
-    /// The bytes that came and are no whole frame or FPDU.
+    /// Received bytes that are not a whole frame or FPDU.
     pub(super) fn rest(&self) -> &[u8] {
         &self.buffer[self.taken..]
     }
 
-    /// The first breach of each rule: a target that breaks one without end is no worse for it.
+    /// Keeps the first breach of each rule, because more breaches of the same rule change nothing.
     fn remember(&mut self, breaches: Vec<Breach>) {
         for breach in breaches {
             if !self.breaches.iter().any(|known| known.rule == breach.rule) {
@@ -214,9 +218,11 @@ impl Connection {
         }
     }
 
-    /// Whether the FPDU is a Write of zero length by which an Initiator may wake a Responder that has overlooked its first
-    /// FPDU, as uwarp does (`Settings::wake_up`). No rule forbids it between two messages, and no case is about it, so that the
-    /// next FPDU counts in its place; the rules for senders hold for it as for any other.
+    /// Returns true if the FPDU is a wake-up: a Write of zero length by which an Initiator wakes a
+    /// Responder that missed its first FPDU, as uwarp does (`Settings::wake_up`).
+    ///
+    /// No rule forbids a wake-up between two messages, and no case is about it, so the next FPDU
+    /// counts instead. The rules for senders hold for it as for any other FPDU.
     fn is_wake_up(&self, fpdu: &OpenedFpdu) -> bool {
         let is_allowed = self.may_wake
             && !self.wants_empty_write
@@ -231,7 +237,7 @@ impl Connection {
             })
     }
 
-    /// The next FPDU, or what is in its place. A wake-up is passed over.
+    /// Returns the next FPDU, or the event that came instead. Skips a wake-up.
     pub(super) fn next(&mut self, timeout: Duration) -> io::Result<Next> {
         if let Some(fpdu) = self.ahead.pop_front() {
             return Ok(Next::Fpdu(fpdu));

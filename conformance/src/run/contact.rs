@@ -1,4 +1,4 @@
-//! Whether the target can be reached at all. A dead target is found once, and not by each case.
+//! Tracks whether the target can be reached. A dead target is found once, not by each case.
 
 use std::io::{Error, ErrorKind};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -7,33 +7,34 @@ use std::time::Duration;
 use super::player::Stop;
 use crate::transport::Network;
 
-/// Why a case is not tried after the target was found dead.
+/// Reason to skip cases after the target was found dead.
 const UNREACHABLE: &str = "the target cannot be reached";
 /// Time between two attempts to reach a target that was there before.
 const BETWEEN: Duration = Duration::from_millis(50);
-/// Cases with a listener of their own that fail before the target is dead: one listener may fail
-/// alone, but a firewall that drops everything must not cost a timeout in each case.
+/// Failures of listeners made for one case each, after which the target counts as dead. A single
+/// listener may fail alone, but a firewall that drops everything must not cost a timeout in each
+/// case.
 const LISTENERS: u32 = 4;
 
 /// State of the target, for all cases and workers of a run.
 ///
 /// ```text
-/// Unknown ── connection ──► Reached ── no connection, for as long as is waited ──► Gone
-///    └───── no connection ────────────────────────────────────────────────────────► Gone
+/// Unknown ── connection ──► Reached ── no connection within `patience` ──► Gone
+///    └───── no connection ───────────────────────────────────────────────► Gone
 /// ```
 ///
-/// Beside an agent, one listener without a connection is no sign of a dead target, and
-/// [`LISTENERS`] of them are.
+/// With an agent, one listener without a connection does not mean a dead target, but [`LISTENERS`]
+/// of them do.
 #[derive(Debug, Default)]
 pub(super) struct Contact {
     state: Mutex<State>,
-    /// The case that the target did not survive.
+    /// Case that the target did not survive.
     ended_by: OnceLock<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// No connection yet. Number of listeners that failed beside an agent.
+    /// No connection yet. The number counts failed listeners of an agent.
     Unknown(u32),
     Reached,
     Gone,
@@ -45,15 +46,16 @@ impl Default for State {
     }
 }
 
-/// Why there is no connection.
+/// Reason why there is no connection.
 pub(super) enum NoContact {
-    /// The target was reached before, and may be again.
+    /// The target was reached before, and may be reached again.
     Now(Error),
-    /// It could never be reached. For the case that found it so.
+    /// The target could never be reached. Returned to the case that found this out.
     Never(Error),
-    /// It was reached before, and cannot be any more. For the case that found it so.
+    /// The target was reached before, and cannot be reached any more. Returned to the case that
+    /// found this out.
     Lost(Error),
-    /// Another case found that before. Why this one is not tried.
+    /// Another case found the target dead. The text is the reason to skip this one.
     Known(String),
 }
 
@@ -62,7 +64,7 @@ impl Contact {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns why no further case should be tried, if the target was found dead.
+    /// Returns the reason to skip further cases, if the target was found dead.
     pub(super) fn unreachable(&self) -> Option<String> {
         (*self.state() == State::Gone).then(|| self.why())
     }
@@ -77,7 +79,7 @@ impl Contact {
         self.ended_by.get().is_some()
     }
 
-    /// Why a case is not tried.
+    /// Reason to skip a case.
     fn why(&self) -> String {
         match self.ended_by.get() {
             Some(id) => format!("the target is gone since case {id}"),
@@ -90,14 +92,15 @@ impl Contact {
         *self.state() = State::Gone;
     }
 
-    /// Makes a connection by `attempt`. The first one of a run decides whether the target is there;
-    /// other workers wait for it.
+    /// Makes a connection by `attempt`. The first connection of a run decides whether the target is
+    /// there, and other workers wait for it.
     ///
-    /// `first`: how long to go on trying before there was any connection. `patience`: the same if the
-    /// target was there before and is not now, as a server that is started again for each connection.
-    /// After that it is dead. Without `patience`, the failure is one of this case alone.
+    /// `first`: how long to retry before there was any connection. `patience`: how long to retry if
+    /// the target was there before and is not now, like a server that is restarted for each
+    /// connection. After that time the target is dead. Without `patience`, the failure concerns
+    /// only this case.
     ///
-    /// For a listener that the agent makes for one case: [`make_alone`](Self::make_alone).
+    /// For a listener that the agent makes for one case, use [`make_alone`](Self::make_alone).
     pub(super) fn make<T>(
         &self,
         network: &dyn Network,
@@ -146,7 +149,7 @@ impl Contact {
         }
     }
 
-    /// Makes a connection by `attempt` to a listener that is of one case alone.
+    /// Makes a connection by `attempt` to a listener that was made for one case.
     pub(super) fn make_alone<T>(
         &self,
         attempt: impl FnOnce() -> Result<T, Error>,
@@ -171,8 +174,8 @@ impl Contact {
     }
 }
 
-/// Returns true if an error says that nothing answers. A reset comes from something that does, and
-/// what the network cannot do says nothing about the target.
+/// Returns true if an error means that nothing answers. A reset comes from something that does, and
+/// an unsupported call says nothing about the target.
 fn says_gone(error: &Error) -> bool {
     !matches!(
         error.kind(),
@@ -181,7 +184,7 @@ fn says_gone(error: &Error) -> bool {
 }
 
 impl NoContact {
-    /// The verdict: `words` makes that of a case that has tried.
+    /// Turns the reason into the end of a case. `words` makes that of a case that tried to connect.
     pub(super) fn stop(self, words: impl FnOnce(Error) -> Stop) -> Stop {
         match self {
             NoContact::Now(error) | NoContact::Never(error) | NoContact::Lost(error) => {

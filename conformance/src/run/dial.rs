@@ -1,4 +1,4 @@
-//! The TCP connection of a case: the suite dials the target, or the target the suite.
+//! The TCP connection of a case: the suite connects to the target, or the target to the suite.
 
 use std::io::{Error, ErrorKind};
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use crate::agent::number;
 use crate::script::{Answer, Setup};
 use crate::transport::{Listener, Stream};
 
-/// How long a target that dials may take to come at first: time to start it by hand.
+/// Time that a connecting target has at first, so that it can be started by hand.
 const TO_START: Duration = Duration::from_secs(60);
 
 impl Player<'_> {
@@ -46,11 +46,11 @@ impl Player<'_> {
         Ok(())
     }
 
-    /// The suite connects.
+    /// Connects to the target.
     fn dial(&mut self, setup: &Setup) -> Result<Box<dyn Stream>, Stop> {
         let Target::At(mut to) = self.config.target else {
             return Err(Stop::Skip(
-                "the target dials: it takes no connection of the suite".into(),
+                "the target connects itself, and accepts no connection of the suite".into(),
             ));
         };
         if self.agent.is_some() {
@@ -77,7 +77,7 @@ impl Player<'_> {
         connected.map_err(|no| self.no_connection(to, setup.knocks, no))
     }
 
-    /// The verdict on a connection that was not made. `knocks`: how many were made before it.
+    /// End of a case whose connection was not made. `knocks`: number of connections made before it.
     fn no_connection(&mut self, to: SocketAddr, knocks: u32, no: NoContact) -> Stop {
         let had_one = !self.connections.is_empty() || knocks > 0;
         let was_reached = matches!(no, NoContact::Lost(_));
@@ -87,18 +87,18 @@ impl Player<'_> {
                 expected: "a TCP connection".into(),
                 received: "one that is reset at once".into(),
             },
-            _ if knocks > 0 => self.lost("a TCP connection, as others before it", &error),
-            _ if had_one => self.lost("a TCP connection: the target goes on", &error),
+            _ if knocks > 0 => self.lost("a TCP connection, like those before it", &error),
+            _ if had_one => self.lost("another TCP connection: the target still serves", &error),
             _ if was_reached => Stop::Infrastructure(format!(
-                "the target at {to} takes no connection any more: {error}; did it end in a case before this one?"
+                "the target at {to} takes no connection any more: {error}; did it die in an earlier case?"
             )),
             _ => nobody_listens(to, &error),
         })
     }
 
-    /// The verdict where the target took connections of this case, and takes none after them.
+    /// End of a case in which the target accepted connections, but no more after them.
     fn lost(&mut self, expected: &str, error: &Error) -> Stop {
-        // An agent is asked after the case whether the target lives.
+        // With an agent, whether the target lives is checked after the case.
         let is_reset = error.kind() == ErrorKind::ConnectionReset;
         self.ending = (self.agent.is_none() && !is_reset).then_some(Ending::Died);
         Stop::Fail {
@@ -107,7 +107,7 @@ impl Player<'_> {
         }
     }
 
-    /// A TCP connection to the target.
+    /// Connects to the target.
     fn connect(&self, to: SocketAddr, mss: Option<u16>) -> Result<Box<dyn Stream>, NoContact> {
         let Config {
             network, timeout, ..
@@ -120,8 +120,8 @@ impl Player<'_> {
             .make(&**network, Duration::ZERO, Some(*timeout), attempt)
     }
 
-    /// A connection that ends before its Request: with a FIN and the target's answer to it, or with a
-    /// reset. `number`: how many there were in this case.
+    /// Makes a connection that ends before its Request, with a FIN and the target's answer to it,
+    /// or with a reset. `number`: how many there were in this case.
     fn knock(&mut self, to: SocketAddr, number: u32) -> Step {
         let reset = number % 2 == 1;
         let connected = self.connect(to, None);
@@ -133,7 +133,7 @@ impl Player<'_> {
         Ok(())
     }
 
-    /// The target connects.
+    /// Accepts a connection of the target.
     fn be_dialled(&mut self, setup: &Setup) -> Result<Box<dyn Stream>, Stop> {
         let timeout = self.config.timeout;
         if self.agent.is_none() {
@@ -186,21 +186,21 @@ impl Player<'_> {
         self.agent()?.command("connect", members)?;
         self.unanswered = Some((setup.clone(), conn));
         accept(self.config, self.contact, &mut *listener)?
-            .ok_or_else(|| Stop::Infrastructure(format!("the target does not connect to {at}")))
+            .ok_or_else(|| Stop::Infrastructure(format!("the target did not connect to {at}")))
     }
 
-    /// Without an agent: whoever connects next is the target.
+    /// Without an agent, the next connection counts as the target's.
     fn wait_for_target(&mut self, setup: &Setup) -> Result<Box<dyn Stream>, Stop> {
         if setup.mss.is_some() {
-            return Err(Stop::Skip("the MSS cannot be chosen here".into()));
+            return Err(Stop::Skip("the MSS cannot be chosen without an agent".into()));
         }
         let Some(listener) = self.listener.as_deref_mut() else {
             return Err(Stop::Skip(
-                "nothing can tell the target to connect: it needs an agent".into(),
+                "only an agent can make the target connect".into(),
             ));
         };
         if let Target::Command(command) = &self.config.target {
-            // That of a connection before stays: the case may go on with it.
+            // Earlier commands of the case stay, because it may continue with their connections.
             let shim = super::shim::Shim::start(command, listener.local_addr());
             self.shims.push(shim.map_err(|error| {
                 self.contact.lose();
@@ -209,9 +209,9 @@ impl Player<'_> {
         }
         let Some(stream) = accept(self.config, self.contact, listener)? else {
             return Err(if self.connections.is_empty() {
-                Stop::Infrastructure("the target does not connect to the suite".into())
+                Stop::Infrastructure("the target did not connect to the suite".into())
             } else {
-                Stop::Skip("the target makes no second connection beside the first".into())
+                Stop::Skip("the target makes no second connection in addition to the first".into())
             });
         };
         Ok(stream)
@@ -232,7 +232,7 @@ fn accept(
     let made = match config.target {
         Target::Dials(_) => contact.make(network, TO_START, None, attempt),
         Target::Command(_) => contact.make(network, Duration::ZERO, None, attempt),
-        // Its agent says whether the target is there.
+        // Its agent tells whether the target is there.
         Target::At(_) => attempt().map_err(NoContact::Now),
     };
     match made {

@@ -1,4 +1,4 @@
-//! How a connection ends, and whether the rule allows it.
+//! Checks how a connection ends, and whether the rule allows it.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use crate::wire::segment::{Segment, opcode};
 use crate::wire::terminate::{D, R, Terminate, is_registered};
 use crate::words::many;
 
-/// What may come before the end.
+/// Messages that may come before the end.
 #[derive(Clone, Copy)]
 pub(super) enum Before<'a> {
-    /// What was under way.
+    /// Any message that was in progress.
     Anything,
     Nothing,
-    /// This, and then there is no end.
+    /// This message, and then no end.
     Instead(&'a Want),
 }
 
@@ -25,10 +25,10 @@ impl Player<'_> {
         self.end_or(ends, self.config.timeout, Before::Anything)
     }
 
-    /// The end, within `timeout` of what came last.
+    /// Expects the end within `timeout` of the last message.
     pub(super) fn end_or(&mut self, ends: &Ends, timeout: Duration, before: Before<'_>) -> Step {
         let expected = ends.to_string();
-        // What was under way may still come; a Terminate or the end of the connection decides.
+        // Messages in progress may still come. A Terminate or the end of the connection decides.
         loop {
             let next = self.connection()?.next(timeout)?;
             match next {
@@ -53,26 +53,27 @@ impl Player<'_> {
                 Next::Fin => return self.closed(ends, Ending::Close, "the target's FIN"),
                 Next::Reset => return self.closed(ends, Ending::Reset, "the target's reset"),
                 Next::Nothing if ends.dropped && self.unacknowledged()? > 0 => {
-                    self.note("the target does not acknowledge what was sent last: it dropped it");
+                    self.note("the target does not acknowledge the last segment, so it dropped it");
                     return Ok(());
                 }
                 Next::Nothing => {
                     self.ending = Some(Ending::Silence);
                     return Err(Stop::Fail {
                         expected,
-                        received: format!("nothing for {timeout:?}: the connection stays open"),
+                        received: format!("nothing within {timeout:?}; the connection stays open"),
                     });
                 }
             }
         }
     }
 
-    /// The end, or a target that has waited for a buffer (RFC 5041 section 7.1 lets it recover so).
+    /// Expects the end, or a target that waited for a buffer (RFC 5041 section 7.1 allows this
+    /// recovery).
     pub(super) fn end_or_held(&mut self, ends: &Ends, len: usize, data: &Data) -> Step {
         match self.end(ends) {
             Err(Stop::Fail { .. }) if self.ending == Some(Ending::Silence) => {
                 self.ending = None;
-                self.note("no end comes: the target may wait for a buffer");
+                self.note("the connection does not end, so the target may wait for a buffer");
                 self.post_receives(1, len)?;
                 self.delivered(data)
             }
@@ -80,7 +81,7 @@ impl Player<'_> {
         }
     }
 
-    /// Bytes that were sent and are not acknowledged.
+    /// Sent bytes that are not acknowledged.
     fn unacknowledged(&mut self) -> Result<usize, Stop> {
         Ok(self.connection()?.stream.unacknowledged().unwrap_or(0))
     }
@@ -107,12 +108,12 @@ impl Player<'_> {
             return Err(Stop::Fail {
                 expected,
                 received: format!(
-                    "a Terminate of {}, without its header",
+                    "a Terminate of {}, too short for its header",
                     many(payload.len(), "byte")
                 ),
             });
         };
-        // Both sides may close now; the target may wait for this side to.
+        // Both sides may close now, and the target may wait for this side to do it.
         if !ends.unanswered {
             let _ = self.connection()?.stream.fin();
         }
@@ -142,7 +143,7 @@ impl Player<'_> {
             Stop::Fail { expected, received } => Stop::Fail {
                 expected,
                 received: format!(
-                    "{received} (right, if Layer and EType change places, and the bits M, D and R)"
+                    "{received} (right if Layer and EType, and the bits M, D and R, are swapped)"
                 ),
             },
             other => other,
@@ -167,7 +168,7 @@ impl Player<'_> {
         let connection = self.connection()?;
         let Some(sent) = connection.sent.iter().nth_back(back).cloned() else {
             return Err(Stop::Infrastructure(
-                "the case has not sent the segment that a Terminate shall name".into(),
+                "the case has not sent the segment that the Terminate should name".into(),
             ));
         };
         if terminate.hdrct & D == 0 {
@@ -177,27 +178,27 @@ impl Player<'_> {
         if header != sent.header {
             let right = &sent.header;
             return fail(format!(
-                "it, with the DDP Header {header:02x?}, and {right:02x?} was sent"
+                "it, but with the DDP Header {header:02x?}; {right:02x?} was sent"
             ));
         }
         let (rdma, _) = split(behind, sent.rdma.len());
         if terminate.hdrct & R != 0 && (rdma != sent.rdma || rdma.is_empty()) {
             let right = &sent.rdma;
             return fail(format!(
-                "it, with the RDMA Header {rdma:02x?}, and {right:02x?} was sent"
+                "it, but with the RDMA Header {rdma:02x?}; {right:02x?} was sent"
             ));
         }
         match terminate.segment_length() {
             is if ends.measures && is != Some(sent.length) => fail(format!(
-                "it, with DDP Segment Length {is:?}, and the segment had {}",
+                "it, but with DDP Segment Length {is:?}; the segment had {}",
                 many(sent.length, "byte")
             )),
             _ => Ok(()),
         }
     }
 
-    /// The rest of an answer to a Read of `size` bytes at `src_to`, or a Terminate that says how far it came (RFC 5040
-    /// section 4.8).
+    /// Expects the response to a Read of `size` bytes at `src_to`, or a Terminate that says how far
+    /// it came (RFC 5040 section 4.8).
     pub(super) fn read_or_terminate(
         &mut self,
         (size, src_to): (u32, To),
@@ -232,7 +233,7 @@ impl Player<'_> {
         }
     }
 
-    /// The Terminated RDMA Header, if there is one, has this SinkTO, size and SrcTO.
+    /// Checks SinkTO, size and SrcTO of the Terminated RDMA Header.
     fn stopped_at(&mut self, expected: &str, payload: &[u8], due: (u64, u64, u64)) -> Step {
         let terminate = Terminate::parse(payload);
         let _ = self.connection()?.stream.fin();
@@ -263,7 +264,7 @@ impl Player<'_> {
         })
     }
 
-    /// The end of the TCP connection from the target's side, and nothing else before it.
+    /// Expects the end of the TCP connection from the target's side, and nothing before it.
     pub(super) fn closed_by_target(&mut self, graceful: bool) -> Step {
         let timeout = self.config.timeout;
         let expected = if graceful {
@@ -275,7 +276,7 @@ impl Player<'_> {
             Next::Fin => return Ok(()),
             Next::Reset if !graceful => return Ok(()),
             Next::Reset => "a reset".to_owned(),
-            Next::Nothing => format!("nothing for {timeout:?}: the connection stays open"),
+            Next::Nothing => format!("nothing within {timeout:?}; the connection stays open"),
             Next::Fpdu(fpdu) => {
                 self.said(Who::Target, "an FPDU", &fpdu.wire);
                 format!("an FPDU of {}", many(fpdu.wire.len(), "byte"))

@@ -1,4 +1,5 @@
-//! Enhanced connection setup (RFC 6581): what a case does with it, and what it can expect of a target that may have none.
+//! Enhanced connection setup (RFC 6581): steps that use it, also with targets that may not support
+//! it.
 
 use std::time::Duration;
 
@@ -9,12 +10,12 @@ use crate::script::{Rtr, Stag, To, answer_read, read_request, send, write};
 use crate::wire::segment::opcode;
 use crate::wire::startup::{Enhanced, R, REPLY_KEY, S, StartupFrame, reply};
 
-/// How long a target may take to tell its application of an RTR indication, before the connection is reset.
+/// Time for a target to report an RTR indication to its application before the connection is reset.
 const LEAVE: Duration = Duration::from_millis(200);
 
 impl Player<'_> {
-    /// The target's frame, with enhanced connection data. A target without enhanced setup closes the connection, or asks
-    /// without it: this case is not for it.
+    /// Expects the target's frame with enhanced connection data. A target without enhanced setup
+    /// closes the connection or omits the data, and the case is skipped.
     pub(super) fn expect_enhanced(&mut self) -> Step {
         match self.expect_startup() {
             Err(Stop::Fail { .. }) if self.target_responds && self.connection()?.has_ended() => {
@@ -28,14 +29,15 @@ impl Player<'_> {
         let theirs = self.connection()?.theirs.as_ref();
         match theirs.filter(|frame| frame.flags & S != 0 && frame.rev > 1) {
             Some(frame) => Err(Stop::Fail {
-                expected: "four bytes of connection data, as S is set".into(),
+                expected: "four bytes of connection data, because S is set".into(),
                 received: frame.to_string(),
             }),
             None => Err(no_enhanced_setup()),
         }
     }
 
-    /// The Reply to an enhanced Request: an enhanced one, or, from a target without enhanced setup, the end of the connection.
+    /// Expects an enhanced Reply to an enhanced Request. A target without enhanced setup may end
+    /// the connection instead.
     pub(super) fn expect_enhanced_or_close(&mut self) -> Step {
         match self.expect_startup() {
             Err(Stop::Fail { .. }) if self.connection()?.has_ended() => return Ok(()),
@@ -56,7 +58,8 @@ impl Player<'_> {
         Ok(theirs.and_then(StartupFrame::enhanced_data))
     }
 
-    /// Accepts a Request for the peer-to-peer model with exactly the RTR indications that it does not offer.
+    /// Accepts a Request for the peer-to-peer model with exactly the RTR indications that it does
+    /// not offer.
     pub(super) fn reply_other_rtr(&mut self) -> Step {
         let Some(asked) = self.enhanced()? else {
             return Err(no_enhanced_setup());
@@ -72,7 +75,7 @@ impl Player<'_> {
         self.send_startup(&frame)
     }
 
-    /// Each RTR indication that the target set in the Replies before this one is set in this one.
+    /// Checks that this Reply sets each RTR indication that the target set in earlier Replies.
     pub(super) fn sets_rtr_of_before(&mut self) -> Step {
         let all: Vec<u8> = self
             .connections
@@ -89,9 +92,9 @@ impl Player<'_> {
             return Ok(());
         }
         Err(Stop::Fail {
-            expected: "all RTR indications that the target sets when it is asked for one alone"
+            expected: "all RTR indications that the target sets if it is asked for only one"
                 .into(),
-            received: format!("B, C, D {now:03b}; it can do {supported:03b}"),
+            received: format!("B, C, D {now:03b}; it supports {supported:03b}"),
         })
     }
 
@@ -111,7 +114,8 @@ impl Player<'_> {
             .is_some_and(|data| data.a && rtr_bits(data) & bit != 0))
     }
 
-    /// The first FPDU of the Initiator: one of the indications that both sides have, with the answer to it.
+    /// Expects the first FPDU of the Initiator, an RTR indication that both sides have, and answers
+    /// it.
     pub(super) fn expect_rtr(&mut self) -> Step {
         let expected = "an RTR indication that was negotiated";
         let ours = self.connection()?.ours.as_ref();
@@ -150,8 +154,8 @@ impl Player<'_> {
         if connection.ended.is_some() {
             return;
         }
-        // A Responder that waits for an RTR indication gets it first: what it makes of a peer that goes away before is for
-        // cases of their own.
+        // A Responder that waits for an RTR indication gets it first. Its reaction to a peer that
+        // leaves before that is the subject of other cases.
         let agreed = connection
             .theirs
             .as_ref()
@@ -180,11 +184,11 @@ impl Player<'_> {
         self.connections[number].stream.reset();
     }
 
-    /// The next event of the application's side of the connection is this one.
+    /// Expects this event as the next one of the application's side of the connection.
     pub(super) fn event(&mut self, name: &str) -> Step {
         let Some(conn) = self.connection()?.conn else {
             return Err(Stop::Skip(
-                "what the application is told needs an agent".into(),
+                "events of the application need an agent".into(),
             ));
         };
         let timeout = self.config.timeout;
@@ -193,12 +197,12 @@ impl Player<'_> {
         })?;
         match event {
             Some(event) if event["ev"] == name => {
-                self.note(format!("the application is told: {event}"));
+                self.note(format!("event at the application: {event}"));
                 Ok(())
             }
             other => Err(Stop::Fail {
-                expected: format!("that the application is told: {name}"),
-                received: other.map_or(format!("nothing for {timeout:?}"), |event| {
+                expected: format!("the event {name} at the application"),
+                received: other.map_or(format!("nothing within {timeout:?}"), |event| {
                     event.to_string()
                 }),
             }),
@@ -206,7 +210,7 @@ impl Player<'_> {
     }
 }
 
-/// B, C and D as 4, 2 and 1.
+/// B, C and D as the bits 4, 2 and 1.
 pub(super) fn rtr_bits(data: Enhanced) -> u8 {
     u8::from(data.b) << 2 | u8::from(data.c) << 1 | u8::from(data.d)
 }

@@ -1,4 +1,5 @@
-//! Targets that may die of a case: each is started by the suite, and replaced when it does not answer any more.
+//! Runs with targets that a case may kill. The suite starts each target, and replaces it once it no
+//! longer answers.
 
 use std::io;
 
@@ -9,25 +10,25 @@ use super::suite::{Progress, RunError, Selection, choose, known, play, sorted, u
 use crate::agent::{Agent, AgentError, Channel};
 use crate::script::{Action, Case, Setup, must};
 
-/// Connections that are tried until one succeeds, before the first case.
+/// Most connections attempted before the first case, until one succeeds.
 const WARM_UP: usize = 3;
 
 /// Starts targets.
 pub trait Targets {
-    /// Ends the target of before, if there is one, and starts another. The way to the agent beside it.
+    /// Ends the previous target, if any, and starts another one. Returns the channel to its agent.
     ///
     /// # Errors
-    /// There is no other.
+    /// If no target can be started.
     fn start(&mut self) -> io::Result<Box<dyn Channel>>;
 }
 
-/// As [`run`](super::run), against targets that the suite starts; one case after the other.
+/// Like [`run`](super::run), with targets that the suite starts, and one case after the other.
 ///
-/// A case that leaves its target dead or deaf is played again on another one. When that dies too, it is the case's
-/// verdict. A case of the dangerous ones has a target of its own.
+/// A case that leaves its target dead or unresponsive is played again on another one. If that dies
+/// too, it is the verdict of the case. A dangerous case gets its own target.
 ///
 /// # Errors
-/// Nothing could be played at all.
+/// If nothing can be played.
 pub fn run_with_targets(
     config: &Config,
     targets: &mut dyn Targets,
@@ -69,7 +70,7 @@ impl Fresh<'_> {
         self.agent = None;
         let channel = self.targets.start()?;
         self.agent = Some(Agent::open(channel, self.config.timeout)?);
-        // The first connection may take longer than all others.
+        // The first connection may take longer than the others.
         for _ in 0..WARM_UP {
             if self.lives() {
                 break;
@@ -87,7 +88,7 @@ impl Fresh<'_> {
         if self.agent.is_some() {
             return first;
         }
-        // On a target of its own, no other case can have been at fault.
+        // On a fresh target, no other case can be to blame.
         if case.dangerous || fresh {
             return first.or_death();
         }
@@ -98,7 +99,8 @@ impl Fresh<'_> {
         again.or_death()
     }
 
-    /// Plays it. Without an agent afterwards, the target did not survive, or there was none.
+    /// Plays the case once. If there is no agent afterwards, the target died or could not be
+    /// started.
     fn once(&mut self, case: &Case) -> Outcome {
         if self.agent.is_none()
             && let Err(error) = self.start()
@@ -119,13 +121,14 @@ impl Fresh<'_> {
         outcome
     }
 
-    /// Plays it on the target of now. Whether that can be reached is found anew each time.
+    /// Plays the case on the current target. Whether it can be reached is determined anew each
+    /// time.
     fn on_target(&mut self, case: &Case) -> Outcome {
         let contact = Contact::default();
         play(self.config, &contact, &mut self.agent, &mut None, case)
     }
 
-    /// Whether a connection can be made and used.
+    /// Returns true if a connection can be made and used.
     fn lives(&mut self) -> bool {
         let case = must("mpa/probe", &[], "The target takes connections.")
             .steps([Action::Establish(Setup::default()), Action::Ping]);
@@ -134,7 +137,7 @@ impl Fresh<'_> {
     }
 }
 
-/// Whether the target may not be well. Who sends a Terminate is.
+/// Returns true if the target may be unwell. A target that sends a Terminate is well.
 fn suspicious(outcome: &Outcome) -> bool {
     match outcome.verdict {
         Verdict::Infrastructure(_) => true,

@@ -1,23 +1,23 @@
-//! The log of a case, with an end to it: a target that floods must not fill the memory.
+//! Log of a case, bounded so that a flooding target cannot fill the memory.
 
 use std::collections::VecDeque;
 
 use super::outcome::{LogEntry, Who};
 use crate::words::many;
 
-/// Bytes that are kept from the beginning of a case, and as many from its end. Few cases send more.
+/// Bytes kept from the beginning of a case, and again from its end. Few cases send more.
 const KEPT: usize = 256 << 10;
-/// What an entry takes besides its text and bytes.
+/// Memory of an entry besides its text and bytes.
 const ENTRY: usize = 128;
 
-/// What was sent and came: the first of it and the last, where it is too much.
+/// Sent and received data. If it is too much, only the beginning and the end are kept.
 #[derive(Default)]
 pub(super) struct Log {
     head: Vec<LogEntry>,
     head_size: usize,
     tail: VecDeque<LogEntry>,
     tail_size: usize,
-    /// The last entry that is left out, how many there are, and their bytes.
+    /// The last dropped entry, the number of dropped entries, and their bytes.
     left_out: Option<(LogEntry, usize, usize)>,
 }
 
@@ -35,7 +35,7 @@ impl Log {
         }
         self.tail_size += size_of_it;
         self.tail.push_back(entry);
-        // The last one stays, whatever its size.
+        // The last entry stays, whatever its size.
         while self.tail_size > KEPT && self.tail.len() > 1 {
             let Some(out) = self.tail.pop_front() else {
                 return;
@@ -50,7 +50,7 @@ impl Log {
         }
     }
 
-    /// All entries, with a note in the place of those that are left out.
+    /// All entries, with a note in place of the dropped ones.
     pub(super) fn into_entries(self) -> Vec<LogEntry> {
         let mut entries = self.head;
         if let Some((last, count, octets)) = self.left_out {

@@ -1,4 +1,4 @@
-//! Running cases.
+//! Runs cases.
 
 mod application;
 mod atomics;

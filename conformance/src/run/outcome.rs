@@ -1,4 +1,4 @@
-//! What came of a case.
+//! Outcome of a case.
 
 use std::fmt;
 
@@ -6,25 +6,26 @@ use serde::Deserialize;
 
 use crate::script::Level;
 
-/// What a case says about the target.
+/// Verdict of a case about the target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The rule is kept.
+    /// The target follows the rule.
     Pass,
-    /// It is not.
+    /// The target breaks the rule.
     Fail(Failure),
-    /// It could not be tried, and why.
+    /// The case could not be tried; the text is the reason.
     Skipped(String),
-    /// It is not kept, as the target's file of deviations says, and its reason.
+    /// The target breaks the rule, as its file of deviations says with this reason.
     Deviation(String, Failure),
-    /// A deviation was expected, and the rule is kept: its entry should go.
+    /// The target follows the rule, although the file of deviations says otherwise. The entry
+    /// should be removed.
     Unexpected(String),
-    /// The suite, its agent or the network could not do what was needed.
+    /// The suite, its agent or the network failed.
     Infrastructure(String),
 }
 
 impl Verdict {
-    /// In one word, as reports have it.
+    /// One or two words, as in reports.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self {
@@ -38,32 +39,33 @@ impl Verdict {
     }
 }
 
-/// How a rule was broken.
+/// Failure of a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Failure {
-    /// The number of the step, from 1.
+    /// Number of the step, counted from 1.
     pub step: usize,
-    /// What was sent last before it.
+    /// Last message sent before it.
     pub sent: String,
-    /// What had to come.
+    /// The expected message or event.
     pub expected: String,
-    /// What came.
+    /// The received message or event.
     pub received: String,
-    /// How the connection ended, where it did.
+    /// How the connection ended, if it did.
     pub ending: Option<Ending>,
 }
 
-/// How a connection ended: graded apart from whether the rule was kept.
+/// How a connection ended, graded independently of the verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 pub enum Ending {
     /// With a Terminate that the rule allows.
     #[serde(rename = "right Terminate")]
     RightTerminate,
-    /// With another one.
+    /// With another Terminate.
     #[serde(rename = "wrong Terminate")]
     WrongTerminate,
-    /// With the right one in the layout of a little-endian bit field: Layer and EType change places.
+    /// With the right Terminate in the layout of a little-endian bit field: Layer and EType are
+    /// swapped.
     #[serde(rename = "right Terminate, bits in the wrong places")]
     SwappedTerminate,
     /// With a FIN alone.
@@ -72,10 +74,10 @@ pub enum Ending {
     /// With a reset.
     #[serde(rename = "reset")]
     Reset,
-    /// Not at all, until time was over.
+    /// Not at all within the timeout.
     #[serde(rename = "silence until the timeout")]
     Silence,
-    /// The target is gone altogether.
+    /// The target no longer exists.
     #[serde(rename = "the target died")]
     Died,
 }
@@ -94,61 +96,61 @@ impl fmt::Display for Ending {
     }
 }
 
-/// Who sent an entry of the log.
+/// Origin of a log entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
-    /// This suite.
+    /// The suite.
     Suite,
     /// The target.
     Target,
-    /// Neither: something about the case.
+    /// Neither: a note about the case.
     Note,
 }
 
-/// One entry of a case's log.
+/// One entry of the log of a case.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LogEntry {
-    /// Who sent it.
+    /// Origin.
     pub who: Who,
-    /// The connection, from 0.
+    /// Index of the connection.
     pub connection: usize,
     /// Microseconds since the case began.
     pub at: u64,
-    /// What it is.
+    /// Description.
     pub text: String,
-    /// The bytes, if it has any.
+    /// Its bytes, if any.
     pub octets: Vec<u8>,
-    /// Where in Full Operation they begin, in bytes, if that direction has Markers.
+    /// Offset of the bytes in Full Operation, if the direction has Markers.
     pub markers: Option<u64>,
 }
 
-/// A case that was run.
+/// Outcome of one case.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Outcome {
-    /// Its id.
+    /// Id of the case.
     pub id: String,
     /// How binding its rule is.
     pub level: Level,
-    /// The rule.
+    /// The rule in one sentence.
     pub rule: String,
-    /// The requirements that it checks.
+    /// Ids of the requirements that it checks.
     pub requirements: Vec<String>,
-    /// What it says about the target.
+    /// Verdict about the target.
     pub verdict: Verdict,
-    /// How the (last) connection ended, if the case waited for that.
+    /// How the (last) connection ended, if the case waited for it.
     pub ending: Option<Ending>,
-    /// Milliseconds that it took.
+    /// Duration in milliseconds.
     pub millis: u64,
-    /// Everything that was sent and came.
+    /// Everything sent and received.
     pub log: Vec<LogEntry>,
     /// Local and peer address of each connection.
     pub addresses: Vec<(std::net::SocketAddr, std::net::SocketAddr)>,
 }
 
 impl Outcome {
-    /// The outcome, with a failure in place of any other verdict if the target did not survive.
+    /// Turns any verdict into a failure if the target did not survive.
     pub(super) fn or_death(mut self) -> Self {
         if self.ending != Some(Ending::Died) {
             return self;
@@ -158,12 +160,12 @@ impl Outcome {
             verdict => {
                 let received = match verdict {
                     Verdict::Infrastructure(why) => why.clone(),
-                    _ => "nothing more: neither it nor its agent answers".into(),
+                    _ => "nothing more; neither the target nor its agent answers".into(),
                 };
                 *verdict = Verdict::Fail(Failure {
                     step: 0,
                     sent: last_sent(&self.log),
-                    expected: "that the target survives".into(),
+                    expected: "a target that survives".into(),
                     received,
                     ending: self.ending,
                 });

@@ -16,7 +16,7 @@ impl Player<'_> {
         let flags = bit(setup.crc.unwrap_or(self.config.crc), C)
             | bit(setup.markers.unwrap_or(self.config.markers), M);
         let base = base.flags(flags);
-        // What this side serves is what the application may ask for, and the other way round.
+        // The IRD of this side is the application's ORD, and the other way round.
         let enhanced = Enhanced::client_server(setup.ord, setup.ird);
         if base.key == REQUEST_KEY && self.config.revision >= 2 {
             return base.enhanced(enhanced);
@@ -24,7 +24,7 @@ impl Player<'_> {
         base
     }
 
-    /// The suite's frame in its role, with the twist of the setup.
+    /// Sends the suite's frame in its role, with the changes of the setup.
     pub(super) fn send_own(&mut self, setup: &Setup) -> Step {
         let fits = if self.target_responds {
             self.own_frame(setup, request())
@@ -42,14 +42,14 @@ impl Player<'_> {
             self.send_octets(&octets[from..to], &text)?;
             from = to;
             if to < only {
-                // So that each piece is a TCP segment of its own.
+                // The pause makes each piece a TCP segment of its own.
                 self.config.network.pause(Duration::from_millis(2));
             }
         }
         Ok(())
     }
 
-    /// The Reply that fits the target's Request, if the setup has no other.
+    /// The Reply that fits the target's Request, unless the setup has its own frame.
     fn own_reply(&mut self, setup: &Setup) -> Result<StartupFrame, Stop> {
         let frame = self.own_frame(setup, reply());
         let theirs = self.connection()?.theirs.clone();
@@ -59,7 +59,7 @@ impl Player<'_> {
         if setup.frame.is_some() {
             return Ok(frame);
         }
-        // 0x3fff, which negotiates nothing, is answered by the same.
+        // 0x3fff, which negotiates nothing, is answered by the same value.
         Ok(frame.enhanced(Enhanced {
             a: asked.a,
             b: asked.a && asked.b,

@@ -1,4 +1,4 @@
-//! Plays one case: step by step, with a log of everything.
+//! Plays one case step by step and logs everything.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -15,12 +15,12 @@ use crate::agent::{Agent, AgentError, Registered};
 use crate::script::{Action, Case, Condition, Name, Role};
 use crate::transport::Listener;
 
-/// A step may take so many times what the first thing may that it waits for.
+/// A step may take this many times the timeout for the first event that it waits for.
 const PATIENCE: u32 = 4;
 
-/// Why a case ends before its last step.
+/// Reason why a case ends before its last step.
 pub(super) enum Stop {
-    /// The rule is broken: what was expected and what came.
+    /// The rule is broken: the expected and the received event.
     Fail {
         expected: String,
         received: String,
@@ -43,8 +43,8 @@ impl From<std::io::Error> for Stop {
         match error.kind() {
             std::io::ErrorKind::Unsupported => Stop::Skip(error.to_string()),
             std::io::ErrorKind::QuotaExceeded => Stop::Fail {
-                expected: "what the case asks for, and the end of the connection".into(),
-                received: "more and more bytes, and no end of them".into(),
+                expected: "the bytes that the case asks for, and the end of the connection".into(),
+                received: "more and more bytes, with no end".into(),
             },
             _ => Stop::Infrastructure(format!("the connection to the target: {error}")),
         }
@@ -58,16 +58,16 @@ pub(super) struct Player<'a> {
     pub(super) config: &'a Config,
     pub(super) contact: &'a Contact,
     pub(super) agent: Option<&'a mut Agent>,
-    /// The target is the MPA Responder.
+    /// True if the target is the MPA Responder.
     pub(super) target_responds: bool,
-    /// Where the target dials, when it is not told where by an agent.
+    /// Accepts connections of the target if no agent tells it where to connect.
     pub(super) listener: Option<&'a mut dyn Listener>,
-    /// Commands that were started to connect; they end with the case.
+    /// Commands that were started to connect. They end with the case.
     pub(super) shims: Vec<Shim>,
     pub(super) connections: Vec<Connection>,
     pub(super) current: usize,
     pub(super) regions: HashMap<Name, Registered>,
-    /// Setups of connections that were begun and not answered yet.
+    /// Setup of the last connection that is not answered yet, and the agent's number for it.
     pub(super) unanswered: Option<(crate::script::Setup, u64)>,
     pub(super) ending: Option<Ending>,
     pub(super) next_wr: u64,
@@ -75,9 +75,9 @@ pub(super) struct Player<'a> {
     pub(super) receives: Vec<PostedReceives>,
     /// Protection domains of the application's connections.
     pub(super) pds: HashMap<u64, u32>,
-    /// The Private Data that the application was told, in hexadecimal digits.
+    /// Private Data that reached the application, in hexadecimal digits.
     pub(super) told: Option<String>,
-    /// Whether the most significant byte of a word comes first in the target's memory, once a case has learned it.
+    /// Byte order of words in the target's memory, once a case has learned it.
     pub(super) big_endian: Option<bool>,
     watched: Vec<crate::check::Rule>,
     log: Log,
@@ -120,11 +120,11 @@ impl<'a> Player<'a> {
     /// Plays all steps.
     pub(super) fn play(mut self, case: &Case) -> Outcome {
         if self.agent.is_none() && case.needs_agent() {
-            let why = "it needs an agent beside the target".to_owned();
+            let why = "the case needs an agent for the target".to_owned();
             return self.finish(case, Verdict::Skipped(why));
         }
         if case.dangerous && !self.config.dangerous {
-            let why = "it may crash or wedge the target: --dangerous plays it".to_owned();
+            let why = "the case may crash or block the target; --dangerous plays it".to_owned();
             return self.finish(case, Verdict::Skipped(why));
         }
         let mut verdict = Verdict::Pass;
@@ -147,7 +147,7 @@ impl<'a> Player<'a> {
         if let Some(agent) = self.agent.as_deref_mut()
             && let Err(error) = agent.reset()
         {
-            // What the case found stands; an agent that went away without a finding is one.
+            // The finding of the case stands. Without one, an agent that went away is reported.
             if verdict == Verdict::Pass {
                 verdict = Verdict::Infrastructure(error.to_string());
             }
@@ -187,7 +187,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Whether a rule that this case watches was broken by now.
+    /// Fails if a rule that this case watches is broken by now.
     fn breaches(&mut self, action: &Action) -> Step {
         if let Action::Watch(rules) = action {
             self.watched.extend_from_slice(rules);
@@ -205,7 +205,7 @@ impl<'a> Player<'a> {
         Ok(())
     }
 
-    /// However often something else comes, a step has an end.
+    /// Limits the time of a step, however often something else comes.
     fn hurry(&mut self, action: &Action) {
         let timeout = match action {
             Action::EndWithin(_, seconds) => Duration::from_secs(*seconds),
@@ -262,7 +262,7 @@ impl<'a> Player<'a> {
             Action::SendPart(segment, octets) => self.send_part(segment, *octets),
             Action::Fin => {
                 self.said(Who::Suite, "FIN", &[]);
-                // A connection that is gone needs no FIN; what comes of it is for the next step to say.
+                // An error is ignored: if the connection is gone, the next step reports it.
                 let _ = self.connection()?.stream.fin();
                 Ok(())
             }
@@ -311,7 +311,7 @@ impl<'a> Player<'a> {
             Condition::EmssKnown => self.connection()?.emss().is_some(),
             Condition::PrivateDataOf(octets) => {
                 let most = self.agent()?.query["private_data_max"].as_u64();
-                // An agent that does not say takes what librdmacm takes.
+                // The default is the limit of librdmacm.
                 octets as u64 <= most.unwrap_or(251)
             }
             Condition::CrcInUse => self.connection()?.tx.crc,
@@ -339,7 +339,7 @@ impl<'a> Player<'a> {
         Err(Stop::Skip(condition.to_string()))
     }
 
-    /// The connection that steps are about.
+    /// The connection in use.
     pub(super) fn connection(&mut self) -> Result<&mut Connection, Stop> {
         let current = self.current;
         self.connections
@@ -350,11 +350,11 @@ impl<'a> Player<'a> {
     pub(super) fn agent(&mut self) -> Result<&mut Agent, Stop> {
         match &mut self.agent {
             Some(agent) => Ok(agent),
-            None => Err(Stop::Skip("it needs an agent beside the target".into())),
+            None => Err(Stop::Skip("the case needs an agent for the target".into())),
         }
     }
 
-    /// Adds to the log.
+    /// Adds an entry to the log.
     pub(super) fn said(&mut self, who: Who, text: impl Into<String>, octets: &[u8]) {
         let text = text.into();
         if who == Who::Suite {
@@ -370,7 +370,7 @@ impl<'a> Player<'a> {
         });
     }
 
-    /// Where bytes that were just framed or opened begin, if their direction has Markers.
+    /// Offset of bytes that were just framed or opened, if their direction has Markers.
     fn markers(&self, who: Who, len: usize) -> Option<u64> {
         let connection = self.connections.get(self.current)?;
         let framing = match who {
@@ -384,7 +384,7 @@ impl<'a> Player<'a> {
             .flatten()
     }
 
-    /// The time since the case began.
+    /// Time since the case began.
     fn elapsed(&self) -> Duration {
         let now = self.config.network.now();
         now.saturating_duration_since(self.began)
@@ -395,7 +395,7 @@ impl<'a> Player<'a> {
     }
 }
 
-/// Whether a case can be played with the target in this role.
+/// Returns true if a case can be played with the target in this role.
 pub(super) fn plays(case: &Case, target_responds: bool) -> bool {
     match case.role {
         Role::Responder => target_responds,

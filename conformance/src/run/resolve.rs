@@ -1,4 +1,4 @@
-//! From what a case says to bytes.
+//! Resolves the values of a case to bytes.
 
 use super::connection::SentSegment;
 use super::player::{Player, Stop};
@@ -7,7 +7,7 @@ use crate::wire::pattern::pattern;
 use crate::wire::segment::opcode;
 
 impl Player<'_> {
-    /// A seed of a case, as this run has it.
+    /// Seed of a case in this run.
     pub(super) fn seed(&self, of_case: u64) -> u64 {
         of_case.wrapping_add(self.config.seed << 32)
     }
@@ -37,7 +37,7 @@ impl Player<'_> {
     fn seen_read(&mut self, read: usize) -> Result<super::connection::SeenRead, Stop> {
         let connection = self.connection()?;
         connection.reads.get(read).copied().ok_or_else(|| {
-            Stop::Infrastructure(format!("no Read Request {read} has come in this case"))
+            Stop::Infrastructure(format!("no Read Request {read} came in this case"))
         })
     }
 
@@ -85,7 +85,7 @@ impl Player<'_> {
             } => {
                 let id = self.connection()?.atomics.get(*request).copied();
                 let id = id.ok_or_else(|| {
-                    Stop::Infrastructure(format!("no Atomic Request {request} has come"))
+                    Stop::Infrastructure(format!("no Atomic Request {request} came"))
                 })?;
                 let mut octets = (id ^ flip).to_be_bytes().to_vec();
                 octets.extend_from_slice(&value.to_be_bytes());
@@ -102,7 +102,7 @@ impl Player<'_> {
         })
     }
 
-    /// The ULPDU of a segment. Its MSN is used up, if it was the one due.
+    /// Builds the ULPDU of a segment. Uses up its MSN if that is the next one.
     pub(super) fn ulpdu(&mut self, segment: &Out) -> Result<Vec<u8>, Stop> {
         let bit = |set: bool, bit: u8| if set { bit } else { 0 };
         let ddp = bit(segment.t, 0x80)

@@ -1,14 +1,14 @@
-//! A command that is the target: started for each case, and ended with it.
+//! A command that is the target. It is started for each case and ended with it.
 
 use std::io;
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 
-/// A target that was started.
+/// A running target.
 pub(super) struct Shim(Child);
 
 impl Shim {
-    /// Starts it with the address to dial.
+    /// Starts it with the address to connect to.
     pub(super) fn start(command: &str, at: SocketAddr) -> io::Result<Self> {
         let (host, port, addr) = (at.ip().to_string(), at.port().to_string(), at.to_string());
         let mut placed = false;
@@ -39,7 +39,7 @@ impl Shim {
 
 impl Drop for Shim {
     fn drop(&mut self) {
-        // One that has ended already cannot be killed, and only has to be waited for.
+        // An error is ignored: a process that has already ended only needs the wait.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

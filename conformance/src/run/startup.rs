@@ -1,4 +1,4 @@
-//! From nothing to Full Operation.
+//! Startup of a connection, up to Full Operation.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::transport::Got;
 use crate::wire::startup::{R, REPLY_KEY, REQUEST_KEY, StartupFrame};
 use crate::words::many;
 
-/// How long the agent is asked for an event before the connection is looked at.
+/// Wait for an event of the agent before the connection is checked.
 const ASKED: Duration = Duration::from_millis(20);
 
 impl Player<'_> {
@@ -47,7 +47,7 @@ impl Player<'_> {
         self.established()
     }
 
-    /// A connection, and the suite's frame on it.
+    /// Makes a connection and sends the suite's frame on it.
     pub(super) fn propose(&mut self, setup: &Setup) -> Step {
         self.begin(setup)?;
         if !self.target_responds {
@@ -89,7 +89,7 @@ impl Player<'_> {
         self.send_octets(&octets, &frame.to_string())
     }
 
-    /// The application accepts or rejects what was asked, if it is asked and has not.
+    /// Lets the application accept or reject the connection request, once, if one reaches it.
     fn answer(&mut self) -> Step {
         let Some((setup, listener)) = self.unanswered.take() else {
             return Ok(());
@@ -100,14 +100,14 @@ impl Player<'_> {
         let network = self.config.network.clone();
         let deadline = network.now() + self.config.timeout;
         let mut request = None;
-        // A target that ends the connection asks nobody.
+        // A target that ends the connection does not ask the application.
         while request.is_none() && network.now() < deadline && !self.connection()?.has_ended() {
             request = self.agent()?.event(ASKED, |event| {
                 event["ev"] == "connect_request" && event["listener"] == json!(listener)
             })?;
         }
         let Some(request) = request else {
-            // Then what is on the connection tells why.
+            // The next bytes of the connection tell why.
             self.note("no connection request reached the application");
             return Ok(());
         };
@@ -156,20 +156,20 @@ impl Player<'_> {
             Err(Ok(got)) => {
                 let rest = self.connection()?.rest().to_vec();
                 if !rest.is_empty() {
-                    self.said(Who::Target, "bytes that are no startup frame", &rest);
+                    self.said(Who::Target, "bytes that are not a startup frame", &rest);
                 }
                 let (ending, then) = match got {
                     Got::Fin => (Ending::Close, "the end of the TCP connection (FIN)".into()),
                     Got::Reset => (Ending::Reset, "a reset of the TCP connection".into()),
                     Got::Nothing | Got::Octets(_) => {
-                        (Ending::Silence, format!("nothing for {timeout:?}"))
+                        (Ending::Silence, format!("nothing within {timeout:?}"))
                     }
                 };
                 self.ending = Some(ending);
                 fail(match rest.len() {
                     0 => then,
                     len => format!(
-                        "{len} that are no startup frame, then {then}",
+                        "{len} that are not a startup frame, then {then}",
                         len = many(len, "byte")
                     ),
                 })
@@ -181,7 +181,7 @@ impl Player<'_> {
     pub(super) fn expect_startup_or_end(&mut self) -> Step {
         match self.expect_startup() {
             Err(Stop::Fail { .. }) if self.connection()?.ended.is_some() => {
-                self.note("the target ended the connection in place of its startup frame");
+                self.note("the target ended the connection instead of sending its startup frame");
                 Ok(())
             }
             came => {
@@ -191,7 +191,7 @@ impl Player<'_> {
         }
     }
 
-    /// What the application was told of the suite's Private Data.
+    /// Expects that this Private Data of the suite reached the application.
     pub(super) fn told(&mut self, due: &[u8]) -> Step {
         self.agent()?;
         if self.told.is_none()
@@ -209,8 +209,8 @@ impl Player<'_> {
             return Ok(());
         }
         Err(Stop::Fail {
-            expected: format!("that the application is told the Private Data {}", hex(due)),
-            received: format!("that it is told \"{told}\""),
+            expected: format!("the Private Data {} at the application", hex(due)),
+            received: format!("the Private Data \"{told}\""),
         })
     }
 
@@ -220,7 +220,7 @@ impl Player<'_> {
         }
         let theirs = self.connection()?.theirs.clone();
         let Some(frame) = theirs else {
-            return Err(Stop::Infrastructure("no startup frame has come".into()));
+            return Err(Stop::Infrastructure("no startup frame came".into()));
         };
         if keeps(&frame, check) {
             return Ok(());
@@ -238,7 +238,7 @@ pub(super) fn merge(members: &mut Value, more: Value) {
     }
 }
 
-/// The members of a QP in a command.
+/// Members of a command that describe a QP.
 pub(super) fn qp(setup: &Setup) -> Value {
     json!({
         "pd": setup.pd,
@@ -247,7 +247,7 @@ pub(super) fn qp(setup: &Setup) -> Value {
     })
 }
 
-/// Those of an answer.
+/// Members of a command that accepts or opens a connection.
 pub(super) fn answer_members(setup: &Setup) -> Value {
     json!({
         "ird": setup.ird,

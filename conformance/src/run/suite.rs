@@ -1,4 +1,4 @@
-//! Many cases: which, in which order, by how many workers.
+//! Selects cases, orders them, and plays them with several workers.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -14,20 +14,20 @@ use crate::deviations::Deviations;
 use crate::script::{Case, Level};
 use crate::transport::Listener;
 
-/// Which cases: all whose id one of these patterns takes, or all where there is none. A pattern is an id, a part of
-/// one up to a `/`, or has `*` for anything.
+/// Selection of cases: all whose id matches one of these patterns, or all cases if there is no
+/// pattern. A pattern is an id, the beginning of an id up to a `/`, or contains `*` for any text.
 #[derive(Clone, Debug, Default)]
 pub struct Selection(pub Vec<String>);
 
 impl Selection {
-    /// Whether a case is among them.
+    /// Returns true if a case is selected.
     #[must_use]
     pub fn takes(&self, id: &str) -> bool {
         self.0.is_empty() || self.0.iter().any(|pattern| matches(pattern, id))
     }
 }
 
-/// Whether an id is what a pattern says.
+/// Returns true if an id matches a pattern.
 pub(crate) fn matches(pattern: &str, id: &str) -> bool {
     let Some((before, after)) = pattern.split_once('*') else {
         let rest = id.strip_prefix(pattern.trim_end_matches('/'));
@@ -42,7 +42,7 @@ pub(crate) fn matches(pattern: &str, id: &str) -> bool {
             .any(|at| glob(after, &rest[at..]))
 }
 
-/// As [`matches`], with nothing left over.
+/// Like [`matches`], but the pattern must cover the whole text.
 fn glob(pattern: &str, id: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == id,
@@ -50,18 +50,18 @@ fn glob(pattern: &str, id: &str) -> bool {
     }
 }
 
-/// Why there was no run.
+/// Reason why nothing was played.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The agent cannot be used.
     #[error(
-        "{0}; start one beside the target (`uwarp agent`), name its port with --agent, or run with --no-agent"
+        "{0}; start an agent for the target (`uwarp agent`), name its port with --agent, or run with --no-agent"
     )]
     Agent(#[from] AgentError),
     /// The suite cannot listen.
     #[error("the suite cannot listen at {0}: {1}")]
     Listen(std::net::SocketAddr, std::io::Error),
-    /// No case has such an id.
+    /// No case matches a pattern.
     #[error("no case has an id like {0}; --list shows them all")]
     NoCase(String),
     /// The file of deviations cannot be used.
@@ -69,13 +69,13 @@ pub enum RunError {
     Deviations(String),
 }
 
-/// Told of each case as it ends.
+/// Observer of a run.
 pub trait Progress: Sync {
-    /// So many cases will be played.
+    /// Reports the number of cases that will be played.
     fn begins(&self, cases: usize);
-    /// One was.
+    /// Reports a case that was played.
     fn played(&self, outcome: &Outcome);
-    /// Whether no more are to begin. It is asked before each of them.
+    /// Returns true if no more cases should begin. It is called before each case.
     fn stops(&self) -> bool {
         false
     }
@@ -86,10 +86,10 @@ impl Progress for () {
     fn played(&self, _outcome: &Outcome) {}
 }
 
-/// Plays the selected cases against the target. What comes back is in the order of the ids.
+/// Plays the selected cases against the target. Returns the outcomes in the order of the ids.
 ///
 /// # Errors
-/// Nothing could be played at all.
+/// If nothing can be played.
 pub fn run(
     config: &Config,
     selection: &Selection,
@@ -102,7 +102,7 @@ pub fn run(
     progress.begins(chosen.len());
     let contact = Contact::default();
     let outcomes = Mutex::new(Vec::new());
-    // A case that may end the target is played alone, so that no other one can be at fault.
+    // A case that may kill the target is played alone, so that no other case can be to blame.
     let (alone, together): (Vec<_>, Vec<_>) = chosen
         .into_iter()
         .partition(|case| case.dangerous && config.dangerous);
@@ -137,20 +137,20 @@ pub fn run(
     Ok(sorted(outcomes.into_inner().unwrap_or_default()))
 }
 
-/// Tells that another case may be the one that ended the target.
+/// Notes that another case may have killed the target.
 fn doubt(outcome: &mut Outcome) {
     if let Verdict::Fail(failure) = &mut outcome.verdict
         && failure.ending == Some(Ending::Died)
     {
-        let other = "; cases that were played at the same time may be the reason: play one at once";
+        let other = "; a case that was played at the same time may be the reason: play one at a time";
         failure.received.push_str(other);
     }
 }
 
-/// As [`run`], through an agent that is reached by other ways than TCP; one case after the other.
+/// Like [`run`], through an agent with another channel than TCP, and one case after the other.
 ///
 /// # Errors
-/// Nothing could be played at all.
+/// If nothing can be played.
 pub fn run_with_agent(
     config: &Config,
     channel: Box<dyn Channel>,
@@ -172,7 +172,7 @@ pub fn run_with_agent(
             None => play(config, &contact, &mut agent, &mut None, case).or_death(),
         };
         if outcome.ending == Some(Ending::Died) {
-            // There is no other way to the agent.
+            // There is no other channel to the agent.
             contact.ended_by(&outcome.id);
             contact.lose();
         }
@@ -197,13 +197,13 @@ pub(super) fn known(config: &Config) -> Result<Deviations, RunError> {
     Ok(deviations)
 }
 
-/// In the order of the ids.
+/// Sorts outcomes in the order of the ids.
 pub(super) fn sorted(mut outcomes: Vec<Outcome>) -> Vec<Outcome> {
     outcomes.sort_by(|one, other| order(&one.id).cmp(&order(&other.id)));
     outcomes
 }
 
-/// Ids in the order of a reader: the numbers in them count as numbers.
+/// Sort key of an id: its numbers are compared as numbers.
 pub(crate) fn order(id: &str) -> Vec<(u64, &str)> {
     id.split(|c: char| !c.is_ascii_alphanumeric())
         .map(|part| (part.parse().unwrap_or(u64::MAX), part))
@@ -225,13 +225,13 @@ pub(super) fn choose(
         .filter(|case| selection.takes(&case.id))
         .filter(|case| config.strict || case.level == Level::Must)
         .collect();
-    // What waits long begins first; what may be the target's end comes last.
+    // Cases that wait long begin first, and those that may kill the target come last.
     chosen.sort_by_key(|case| (case.dangerous, !case.slow));
     Ok(chosen)
 }
 
-/// A connection to the agent for each worker, if there is an agent. An agent that takes one
-/// controller only has one worker.
+/// Connects to the agent for each worker, if there is an agent. An agent that accepts only one
+/// controller gets one worker.
 fn agents(config: &Config) -> Result<Vec<Option<Agent>>, RunError> {
     let Some(at) = config.agent else {
         return Ok((0..config.jobs.max(1)).map(|_| None).collect());
@@ -263,7 +263,7 @@ fn own_listener(config: &Config) -> Result<Option<Box<dyn Listener>>, RunError> 
         .map_err(|error| RunError::Listen(at, error))
 }
 
-/// The next case that nobody plays yet, unless the run stops.
+/// The next case in the queue, unless the run stops.
 fn next(queue: &Mutex<VecDeque<&'static Case>>, progress: &dyn Progress) -> Option<&'static Case> {
     if progress.stops() {
         return None;
@@ -305,14 +305,14 @@ fn worker(
             contact.ended_by(&outcome.id);
         }
         if has_died || matches!(outcome.verdict, Verdict::Infrastructure(_)) {
-            // Another connection to the agent: this one may be in any state.
+            // A new connection to the agent is needed, because this one may be in any state.
             *agent = None;
         }
         played(outcome);
     }
 }
 
-/// A case that was not begun, for the reason in `verdict`.
+/// Outcome of a case that was not begun, for the reason in `verdict`.
 pub(super) fn unplayed(config: &Config, case: &Case, verdict: Verdict) -> Outcome {
     let contact = Contact::default();
     let nothing = Case {

@@ -1,4 +1,4 @@
-//! Segments out, messages in.
+//! Sends segments and receives messages.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::wire::segment::{Address, Segment, opcode};
 use crate::wire::terminate::Terminate;
 use crate::words::many;
 
-/// An RDMA Message put together from its segments.
+/// An RDMA Message, reassembled from its segments.
 pub(super) struct Message {
     pub(super) first: Segment,
     pub(super) payload: Vec<u8>,
@@ -23,8 +23,9 @@ impl Player<'_> {
         self.said(Who::Suite, what, octets);
         let connection = self.connection()?;
         if let Err(error) = connection.stream.send(octets) {
-            // The target may have ended the connection at the bytes before these; what it sent tells.
-            self.note(format!("the target takes no more: {error}"));
+            // The target may have ended the connection because of earlier bytes. Its own bytes
+            // tell.
+            self.note(format!("the target accepts no more bytes: {error}"));
         }
         Ok(())
     }
@@ -53,7 +54,7 @@ impl Player<'_> {
         for to in cuts.iter().copied().chain([octets.len()]) {
             let to = to.min(octets.len());
             self.send_octets(&octets[from..to], &text)?;
-            // So that each piece is a TCP segment of its own.
+            // The pause makes each piece a TCP segment of its own.
             self.config.network.pause(Duration::from_millis(2));
             from = to;
         }
@@ -66,11 +67,11 @@ impl Player<'_> {
         let len = len.min(octets.len());
         self.send_octets(
             &octets[..len],
-            &format!("{len} of {segment}", len = many(len, "byte")),
+            &format!("the first {len} of {segment}", len = many(len, "byte")),
         )
     }
 
-    /// The next segment; anything else in its place is a failure.
+    /// Returns the next segment. Any other event is a failure.
     pub(super) fn segment(&mut self, expected: &str) -> Result<Segment, Stop> {
         let fail = |received: String| Stop::Fail {
             expected: expected.to_owned(),
@@ -92,9 +93,9 @@ impl Player<'_> {
                 self.ending = Some(Ending::Silence);
                 let rest = self.connection()?.rest().len();
                 return Err(fail(match rest {
-                    0 => format!("nothing for {timeout:?}"),
+                    0 => format!("nothing within {timeout:?}"),
                     _ => format!(
-                        "{rest} that are no whole FPDU, then nothing for {timeout:?}",
+                        "{rest} that are not a whole FPDU, then nothing within {timeout:?}",
                         rest = many(rest, "byte")
                     ),
                 }));
@@ -115,7 +116,7 @@ impl Player<'_> {
         Ok(segment)
     }
 
-    /// The next message, whole.
+    /// Returns the next message, reassembled.
     pub(super) fn message(&mut self, expected: &str) -> Result<Message, Stop> {
         let first = self.segment(expected)?;
         if first.opcode() == opcode::TERMINATE {
@@ -148,7 +149,8 @@ impl Player<'_> {
         Ok(message)
     }
 
-    /// The next message; where nobody leads the application, which may send what it likes, the next one of this kind.
+    /// Returns the next message. Without an agent, the application may send anything, so messages
+    /// of other kinds are skipped.
     fn message_of(&mut self, expected: &str, kind: impl Fn(u8) -> bool) -> Result<Message, Stop> {
         loop {
             let message = self.message(expected)?;
@@ -178,7 +180,7 @@ impl Player<'_> {
             // 5041-5.2-09
             let segments = message.segments;
             return wrong(format!(
-                "a message of no bytes in {segments}",
+                "a message of zero length in {segments}",
                 segments = many(segments, "segment")
             ));
         }
@@ -191,7 +193,7 @@ impl Player<'_> {
                 } = message.first.address
                     && invalidate.is_some_and(|due| due != came)
                 {
-                    return wrong(format!("it, with Invalidate STag {came:#010x}"));
+                    return wrong(format!("it, but with Invalidate STag {came:#010x}"));
                 }
                 self.same_payload(&expected, &message.payload, data)
             }
@@ -254,7 +256,7 @@ impl Player<'_> {
         let received = match payload.iter().zip(&due).position(|(is, due)| is != due) {
             _ if payload.len() != due.len() => many(payload.len(), "byte"),
             Some(at) => format!(
-                "other bytes from {at} on: {:#04x} and not {:#04x}",
+                "other bytes from offset {at} on: {:#04x} instead of {:#04x}",
                 payload[at], due[at]
             ),
             None => "other bytes".to_owned(),
@@ -280,7 +282,7 @@ impl Player<'_> {
         Ok(())
     }
 
-    /// One for no bytes, from wherever.
+    /// Expects a Read Request for no bytes, with any addresses.
     fn read_request_of_none(&mut self, expected: &str, message: &Message) -> Step {
         match self.seen_read_request(expected, message)? {
             (0, ..) => Ok(()),
@@ -291,7 +293,7 @@ impl Player<'_> {
         }
     }
 
-    /// Size, source STag and source TO of a Read Request; its sink is kept for later steps.
+    /// Size, source STag and source TO of a Read Request. Its sink is stored for later steps.
     pub(super) fn seen_read_request(
         &mut self,
         expected: &str,
@@ -320,11 +322,12 @@ impl Player<'_> {
         Ok(came)
     }
 
-    /// A Read of no bytes, which needs neither a region nor a right (RFC 5040 section 5.2.1), and its answer.
+    /// Sends a Read of no bytes, which needs neither a region nor access rights (RFC 5040 section
+    /// 5.2.1), and expects the response.
     pub(super) fn ping(&mut self) -> Step {
         self.send(&[read_request(Stag::Is(0), To::Is(0), 0)])?;
-        // That the answer has no bytes either is for cases of their own.
-        let expected = "the answer to a Read of no bytes";
+        // Whether the response is empty is checked by other cases.
+        let expected = "the response to a Read of no bytes";
         let message = self.message_of(expected, |code| code == opcode::READ_RESPONSE)?;
         match message.first.address {
             Address::Tagged { stag, .. }
@@ -339,11 +342,11 @@ impl Player<'_> {
         }
     }
 
-    /// Nothing comes; or, where it may, the end of the connection.
+    /// Expects that nothing comes within the quiet time. If `may_end`, the connection may end.
     pub(super) fn quiet(&mut self, may_end: bool) -> Step {
         if self.agent.is_none() && !self.target_responds {
             return Err(Stop::Skip(
-                "the application may send what it likes: it needs an agent".into(),
+                "the application may send anything: the case needs an agent".into(),
             ));
         }
         let quiet = self.config.quiet;

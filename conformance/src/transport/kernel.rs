@@ -12,13 +12,13 @@ use uwarp_llp::LlpError;
 use super::wait::wait_for;
 use super::{Got, Listener, Network, Stream};
 
-/// A target that takes nothing for so long is stuck.
+/// A target that accepts no bytes for this long is stuck.
 const SEND: Duration = Duration::from_secs(10);
 
 /// The TCP of the operating system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KernelTcp {
-    /// The address of this machine to connect from, where the route shall not choose it.
+    /// Local address to connect from, if the route should not choose it.
     pub source: Option<IpAddr>,
 }
 
@@ -67,10 +67,10 @@ impl Network for KernelTcp {
     }
 }
 
-/// The words of the network layer for an error of a socket call, with the kind that it had.
+/// Describes the error of a socket call in the words of the network layer, and keeps its kind.
 pub(crate) fn in_words(op: &'static str, addr: SocketAddr, error: io::Error) -> io::Error {
     let kind = error.kind();
-    // A time limit of this side has no number.
+    // A timeout of this side has no error number.
     if error.raw_os_error().is_none() {
         return error;
     }
@@ -85,13 +85,13 @@ fn socket(addr: SocketAddr, mss: Option<u16>) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// The address of this host that `peer` reaches: the one that the route to it has.
+/// Address of this host on the route to `peer`.
 fn facing(peer: SocketAddr) -> io::Result<SocketAddr> {
     let any: SocketAddr = match peer {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
     };
-    // Nothing is sent by this: it asks for the route.
+    // This sends nothing; it only asks for the route.
     let socket = UdpSocket::bind(any)?;
     let connected = socket.connect(peer);
     connected.map_err(|error| in_words("find a way to this address", peer, error))?;
@@ -175,7 +175,7 @@ impl Stream for Connection {
     }
 
     fn reset(&mut self) {
-        // A connection that is gone is as good as reset.
+        // Errors are ignored: a connection that is gone counts as reset.
         let _ = SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
         let _ = rustix::net::connect_unspec(&self.stream);
     }

@@ -1,5 +1,5 @@
-//! TCP in user space, or any other that [`uwarp_llp`] has: the lower-layer protocol below iWARP, of which the suite needs no
-//! more than bytes in order.
+//! TCP in user space, or any other network of [`uwarp_llp`]. The suite needs from it only bytes in
+//! order.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -13,7 +13,7 @@ use super::attendant::{Attendant, Shared, lock};
 use super::wait::wait_for;
 use super::{Got, Listener, Network, Stream};
 
-/// A target that takes nothing for so long is stuck.
+/// A target that accepts no bytes for this long is stuck.
 const SEND: Duration = Duration::from_secs(10);
 
 /// A network of `uwarp_llp`.
@@ -24,7 +24,7 @@ pub struct LlpTcp {
 }
 
 impl LlpTcp {
-    /// The suite speaks over this network.
+    /// Makes the suite use this network.
     #[must_use]
     pub fn new(network: Arc<dyn LlpNetwork>) -> Self {
         LlpTcp {
@@ -126,7 +126,7 @@ impl Listener for Listening {
     }
 }
 
-/// Waits until there is something to look at: the descriptor, or a timer of the stack. False: `deadline` has passed.
+/// Waits for the descriptor or a timer of the stack. Returns false if `deadline` has passed.
 fn wait_until(
     fd: BorrowedFd<'_>,
     write: bool,
@@ -144,7 +144,8 @@ fn wait_until(
 
 struct Connection {
     llp: Shared,
-    /// That of the connection: it can be waited for while somebody else has the connection.
+    /// Descriptor of the connection. It can be polled while another thread has the connection
+    /// locked.
     fd: OwnedFd,
 }
 
