@@ -125,7 +125,8 @@ mod tests {
 
     #[test]
     fn the_registry_has_33_codes() {
-        // RFC 5040 Figure 9 (1 + 7 + 6), RFC 5041 section 7.2 (1 + 5 + 6), RFC 5044 and RFC 6581 (7).
+        // RFC 5040 Figure 9 (1 + 7 + 6), RFC 5041 section 7.2 (1 + 5 + 6), RFC 5044 and RFC 6581
+        // (7).
         assert_eq!(registered().len(), 14 + 12 + 7);
     }
 }

@@ -1,8 +1,8 @@
-//! Which run a report is about.
+//! Identification of the run that a report describes.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The head of the reports of a run.
+/// Header of the reports of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct About {
@@ -10,7 +10,7 @@ pub struct About {
     pub target: String,
     /// Seed of the run: see [`Config::seed`](crate::Config::seed).
     pub seed: u64,
-    /// When it was, as `2026-11-26 09:30 UTC`.
+    /// Date of the run, as `2026-11-26 09:30 UTC`.
     pub date: String,
 }
 
@@ -27,10 +27,11 @@ impl About {
     }
 }
 
-/// The date and time of day, to the minute, of a number of seconds since 1970.
+/// Formats seconds since 1970 as date and time of day, to the minute.
 fn utc(seconds: u64) -> String {
     let (days, second) = (seconds / 86_400, seconds % 86_400);
-    // Years that begin in March: the day that a leap year has more is its last one. An era has 400 years.
+    // The years begin in March, so that a leap day is the last day of its year. An era has 400
+    // years.
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
@@ -51,7 +52,7 @@ fn utc(seconds: u64) -> String {
 mod tests {
     use super::*;
 
-    /// What `date -u -d @SECONDS '+%F %R UTC'` says.
+    /// The expected values come from `date -u -d @SECONDS '+%F %R UTC'`.
     #[test]
     fn seconds_are_the_date_that_the_system_says() {
         for (seconds, date) in [

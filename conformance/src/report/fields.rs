@@ -1,4 +1,4 @@
-//! The fields in what was sent or came: each with its bytes, its name and what it says.
+//! The fields of sent and received data: bytes, name and meaning.
 
 use crate::run::{LogEntry, Who};
 use crate::wire::segment::opcode;
@@ -6,20 +6,21 @@ use crate::wire::startup::{Enhanced, REPLY_KEY, REQUEST_KEY};
 use crate::wire::terminate::describe;
 use crate::words::many;
 
-/// Bytes of a payload that are shown.
+/// Most bytes shown of a payload.
 const PAYLOAD: usize = 32;
 
 /// One field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Field {
-    /// Where it begins.
+    /// Offset in the data.
     pub(super) at: usize,
     pub(super) octets: Vec<u8>,
     pub(super) name: &'static str,
     pub(super) says: String,
 }
 
-/// All fields of an entry of the log. What came and is no whole frame or FPDU has none: what stands where proves nothing.
+/// All fields of a log entry. Received bytes that are not a whole frame or FPDU have none, because
+/// the positions in them prove nothing.
 pub(super) fn fields_of(entry: &LogEntry) -> Vec<Field> {
     let fields = fields(&entry.octets, entry.markers);
     let is_torn = fields.last().is_some_and(|last| last.name == OCTETS);
@@ -36,10 +37,11 @@ pub(super) fn fields_of(entry: &LogEntry) -> Vec<Field> {
     cursor.fields
 }
 
-/// The name of bytes that are no whole FPDU.
+/// Name of bytes that are not a whole FPDU.
 const OCTETS: &str = "bytes";
 
-/// All fields of some bytes. `markers`: the place in the stream where they begin, if that direction has Markers.
+/// All fields of some bytes. `markers`: offset of the bytes in the stream, if the direction has
+/// Markers.
 fn fields(octets: &[u8], markers: Option<u64>) -> Vec<Field> {
     let mut cursor = Cursor {
         octets,
@@ -64,7 +66,8 @@ struct Cursor<'a> {
 }
 
 impl Cursor<'_> {
-    /// The next bytes as a field, with a Marker taken out before them. `None`: there are not so many.
+    /// Takes the next bytes as a field, after removing a Marker before them. `None` if there are
+    /// too few.
     fn take(&mut self, len: usize, name: &'static str) -> Option<Vec<u8>> {
         let mut taken = Vec::new();
         let mut at = self.at;
@@ -138,7 +141,7 @@ impl Cursor<'_> {
         self.says(match key.as_slice() {
             key if key == REQUEST_KEY => "MPA ID Req Frame",
             key if key == REPLY_KEY => "MPA ID Rep Frame",
-            _ => "none of the two",
+            _ => "neither Key",
         });
         let flags = self.take(1, "M C R S Res")?[0];
         let names = [(0x80, "M"), (0x40, "C"), (0x20, "R"), (0x10, "S")];
@@ -198,7 +201,7 @@ impl Cursor<'_> {
         Some(())
     }
 
-    /// The DDP and RDMAP headers; how many bytes of the ULPDU they are.
+    /// Takes the DDP and RDMAP headers. Returns their length within the ULPDU.
     fn header(&mut self, ulpdu: usize) -> Option<usize> {
         let ddp = self.take(1, "DDP Control")?[0];
         let bit = |set: u8, name: &'static str| if ddp & set != 0 { name } else { "" };
@@ -256,7 +259,8 @@ impl Cursor<'_> {
         Some(18 + more.iter().map(|(len, _)| len).sum::<usize>())
     }
 
-    /// What M, D and R of a Terminate announce, as far as it is there in `room` bytes; how many these are.
+    /// Takes the headers that M, D and R of a Terminate announce, as far as they fit in `room`
+    /// bytes. Returns their length.
     fn terminated(&mut self, hdrct: u8, room: usize) -> Option<usize> {
         let [m, d, r] = [0x80, 0x40, 0x20].map(|bit| hdrct & bit != 0);
         let mut len = 0;
@@ -285,7 +289,7 @@ impl Cursor<'_> {
         Some(len)
     }
 
-    /// What is left, when it is no whole FPDU.
+    /// Takes the remaining bytes, which are not a whole FPDU.
     fn rest(&mut self) {
         let left = self.octets.get(self.at..).map_or(0, <[u8]>::len);
         self.markers = None;

@@ -1,8 +1,8 @@
-//! Bytes in hexadecimal, sixteen a line, as `hexdump -C` has them.
+//! Bytes in hexadecimal, sixteen per line, in the format of `hexdump -C`.
 
 use crate::words::many;
 
-/// The lines, each behind `indent`; at most so many bytes.
+/// Formats at most `most` bytes, each line after `indent`.
 pub(super) fn hexdump(octets: &[u8], indent: &str, most: usize) -> String {
     let mut text = String::new();
     for (line, chunk) in octets[..octets.len().min(most)].chunks(16).enumerate() {

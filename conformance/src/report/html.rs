@@ -1,23 +1,25 @@
-//! One HTML file: a matrix of cases and targets, and behind each case that did not pass its wire log. It needs nothing else
-//! to be shown.
+//! One HTML file with a matrix of cases and targets, and the wire log of each case that did not
+//! pass. It needs no other files.
 
 use serde_json::Value;
 
 const PAGE: &str = include_str!("page.html");
 
-/// Digits of bytes without names that the page shows, and one byte more, by which it knows that there are more.
+/// Digits that the page shows of bytes without names, plus one byte that tells it that there are
+/// more.
 const DIGITS: usize = 2 * 257;
-/// Digits of a field that it shows.
+/// Digits that the page shows of a field.
 const FIELD: usize = 48;
 
-/// The page of some runs, each a document of [`json`](super::json); the targets stand side by side.
+/// The page of some runs, with the targets side by side. Each run is a document of
+/// [`json`](super::json).
 #[must_use]
 pub fn html(runs: &[Value]) -> String {
     let mut runs = runs.to_vec();
     for run in &mut runs {
         for case in run["cases"].as_array_mut().into_iter().flatten() {
             if case["verdict"] == "pass" {
-                // The logs of passed cases would be most of the page; the JSON document has them.
+                // Logs of passed cases would be most of the page. The JSON document has them.
                 case["log"] = Value::Array(Vec::new());
             }
             for entry in case["log"].as_array_mut().into_iter().flatten() {
@@ -25,12 +27,12 @@ pub fn html(runs: &[Value]) -> String {
             }
         }
     }
-    // In a script, `</` would end it, whatever the quotes around it.
+    // Inside a script, `</` would end it, even in quotes.
     let data = Value::Array(runs).to_string().replace("</", "<\\/");
     PAGE.replacen("\"RUNS\"", &data, 1)
 }
 
-/// What is not shown is not there: a page has the logs of thousands of cases.
+/// Removes data that the page does not show, because it has the logs of thousands of cases.
 fn slim(entry: &mut Value) {
     let fields = entry["fields"].as_array_mut();
     let named = fields.as_ref().is_some_and(|fields| !fields.is_empty());
@@ -53,7 +55,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Tests have no browser, so they can only see that the rules for a narrow page are there.
+    /// Without a browser, the test can only check that the rules for a narrow page are present.
     #[test]
     fn at_the_width_of_a_phone_the_verdict_is_beside_the_id() {
         assert!(

@@ -1,4 +1,4 @@
-//! One JSON document for a run.
+//! The JSON document of a run.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::about::About;
 use super::fields::fields_of;
 use crate::run::{Failure, Outcome, Verdict, Who};
 
-/// The outcomes of a run, as programs read them. Bytes are hexadecimal.
+/// The outcomes of a run, for programs. Bytes are hexadecimal.
 #[must_use]
 pub fn json(about: &About, outcomes: &[Outcome]) -> Value {
     json!({

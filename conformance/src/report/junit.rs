@@ -1,8 +1,8 @@
-//! JUnit's XML, as CI systems read it.
+//! JUnit XML, for CI systems.
 
 use crate::run::{Outcome, Verdict};
 
-/// A run as one test suite; the ids are the names, by layer and section as classes.
+/// A run as one test suite. Ids are the names of the tests; layer and section are their classes.
 #[must_use]
 pub fn junit(target: &str, outcomes: &[Outcome]) -> String {
     let failed = outcomes
@@ -56,7 +56,7 @@ fn case(outcome: &Outcome) -> String {
             escape(&super::failure(outcome))
         ),
         Verdict::Unexpected(reason) => format!(
-            "<failure message=\"the known deviation does not show any more\">{}</failure>",
+            "<failure message=\"the known deviation no longer shows\">{}</failure>",
             escape(reason)
         ),
         Verdict::Skipped(reason) => format!("<skipped message=\"{}\"/>", escape(reason)),
@@ -68,7 +68,7 @@ fn case(outcome: &Outcome) -> String {
     format!("{head}>{inside}</testcase>\n")
 }
 
-/// Text for XML and HTML. Characters that XML does not have are shown as a question mark.
+/// Escapes text for XML and HTML. Characters that XML does not allow become question marks.
 pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {

@@ -1,4 +1,4 @@
-//! One pcapng file for each case that fails: its connections, with IP and TCP headers made up around them.
+//! One pcapng file for each failed case: its connections, with synthesized IP and TCP headers.
 
 use std::io;
 use std::path::Path;
@@ -7,13 +7,13 @@ use uwarp_capture::{Capture, Flow, LinkType};
 
 use crate::run::{Outcome, Verdict, Who};
 
-/// Bytes of a made-up TCP segment.
+/// Payload bytes of a synthesized TCP segment.
 const MSS: usize = 1460;
 
-/// Writes them into a directory, which is made if need be. How many there are.
+/// Writes the files into a directory, and creates it if needed. Returns the number of files.
 ///
 /// # Errors
-/// A file cannot be written.
+/// If a file cannot be written.
 pub fn pcaps(directory: &Path, outcomes: &[Outcome]) -> io::Result<usize> {
     std::fs::create_dir_all(directory)?;
     let mut written = 0;

@@ -1,4 +1,4 @@
-//! For a terminal: failures with everything that a person needs, then how many of what.
+//! Report for a terminal: failures with all details, and then a summary.
 
 use std::collections::BTreeMap;
 
@@ -8,33 +8,33 @@ use crate::catalogue::requirements;
 use crate::run::{Failure, LogEntry, Outcome, Verdict, Who};
 use crate::words::many;
 
-/// Bytes of an entry of the log that are shown.
+/// Most bytes shown of a log entry.
 const SHOWN: usize = 64;
-/// Fields of one that are shown.
+/// Most fields shown of a log entry.
 const FIELDS: usize = 40;
-/// Entries of the log before a failure that are shown.
+/// Number of log entries shown before a failure.
 const ENTRIES: usize = 6;
 
-/// How many cases there are of each verdict.
+/// Number of cases of each verdict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
-    /// The rule is kept.
+    /// Cases whose target follows the rule.
     pub passed: usize,
-    /// It is not.
+    /// Cases whose target breaks the rule.
     pub failed: usize,
-    /// Not tried.
+    /// Cases that were not tried.
     pub skipped: usize,
     /// Known deviations.
     pub deviations: usize,
-    /// Known deviations that do not show any more.
+    /// Known deviations that no longer show.
     pub unexpected: usize,
-    /// Could not be played.
+    /// Cases that could not be played.
     pub errors: usize,
 }
 
 impl Counts {
-    /// Of these outcomes.
+    /// Counts these outcomes.
     #[must_use]
     pub fn of(outcomes: &[Outcome]) -> Self {
         let mut counts = Counts::default();
@@ -51,14 +51,15 @@ impl Counts {
         counts
     }
 
-    /// Cases that say something about the target.
+    /// Number of cases that say something about the target.
     #[must_use]
     pub fn played(&self) -> usize {
         self.passed + self.failed + self.deviations + self.unexpected
     }
 }
 
-/// A case that is not passed, in full: the rule, what was sent, expected and received, the bytes, the requirements.
+/// A case that did not pass, in full: the rule, the sent, expected and received data, the bytes,
+/// and the requirements.
 #[must_use]
 pub fn failure(outcome: &Outcome) -> String {
     let mut text = format!(
@@ -74,7 +75,7 @@ pub fn failure(outcome: &Outcome) -> String {
             text.push_str(&format!("  known: {reason}\n  received: {}\n", failure.received));
         }
         Verdict::Unexpected(reason) => text.push_str(&format!(
-            "  the deviation does not show any more: {reason}\n  try: take its entry out of the file of deviations\n"
+            "  the deviation no longer shows: {reason}\n  try: remove its entry from the file of deviations\n"
         )),
         Verdict::Skipped(why) | Verdict::Infrastructure(why) => {
             text.push_str(&format!("  why: {why}\n"));
@@ -107,7 +108,7 @@ fn details(outcome: &Outcome, failure: &Failure) -> String {
     text
 }
 
-/// `5044-7.1.2-03` is of `5044 section 7.1.2`.
+/// `5044-7.1.2-03` gives `5044 section 7.1.2`.
 fn section(id: &str) -> String {
     let mut parts = id.splitn(3, '-');
     match (parts.next(), parts.next()) {
@@ -130,7 +131,7 @@ fn line(entry: &LogEntry) -> String {
     )
 }
 
-/// The bytes, field by field; those of long fields sixteen a line.
+/// The bytes, field by field. Long fields have sixteen bytes per line.
 fn named(entry: &LogEntry) -> String {
     fields_of(entry)
         .iter()
@@ -163,7 +164,7 @@ fn named(entry: &LogEntry) -> String {
         .collect()
 }
 
-/// Why cases were skipped, and how many for each reason, most first.
+/// Reasons for skipped cases and their numbers, most frequent first.
 fn skipped(outcomes: &[Outcome]) -> Vec<(usize, &str)> {
     let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
     for outcome in outcomes {
@@ -177,7 +178,7 @@ fn skipped(outcomes: &[Outcome]) -> Vec<(usize, &str)> {
     counted
 }
 
-/// The last lines of a run.
+/// The last lines of a report.
 #[must_use]
 pub fn summary(outcomes: &[Outcome]) -> String {
     let counts = Counts::of(outcomes);
@@ -187,11 +188,11 @@ pub fn summary(outcomes: &[Outcome]) -> String {
     }
     if counts.unexpected > 0 {
         let (what, shows) = match counts.unexpected {
-            1 => ("known deviation", "does not show"),
-            _ => ("known deviations", "do not show"),
+            1 => ("known deviations", "do not show"), => ("known deviation", "no longer shows"),
+            _ => ("known deviations", "no longer show"), => ("known deviations", "do not show"),
         };
         text.push_str(&format!(
-            "{} {what} {shows} any more: failed\n",
+            "{} {what} {shows}: failed\n",
             counts.unexpected
         ));
     }
@@ -208,7 +209,7 @@ pub fn summary(outcomes: &[Outcome]) -> String {
         text.push_str(&format!(", {} could not be played", counts.errors));
     }
     if counts.played() == 0 {
-        text.push_str(": nothing was played, and nothing is said about the target");
+        text.push_str(": nothing was played, so nothing is known about the target");
     }
     text
 }

@@ -1,5 +1,5 @@
-//! The CRC32C of iSCSI (RFC 3720 section 12.1), written here once more: the suite takes nothing from the stack
-//! that it checks.
+//! The CRC32C of iSCSI (RFC 3720 section 12.1). It is written again here, because the suite shares
+//! no code with the stack that it checks.
 
 const TABLE: [u32; 256] = {
     let mut table = [0; 256];
@@ -21,7 +21,7 @@ const TABLE: [u32; 256] = {
     table
 };
 
-/// The CRC32C of these bytes.
+/// Computes the CRC32C of these bytes.
 pub(crate) fn crc32c(octets: &[u8]) -> u32 {
     !octets.iter().fold(u32::MAX, |crc, octet| {
         crc >> 8 ^ TABLE[((crc ^ u32::from(*octet)) & 0xff) as usize]
@@ -32,7 +32,8 @@ pub(crate) fn crc32c(octets: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    /// RFC 5044 Figures 5 and 6: FPDUs with 24 bytes of zero as payload, and the CRC bytes as they are sent.
+    /// RFC 5044 Figures 5 and 6: FPDUs with 24 zero bytes as payload. The CRC bytes are in
+    /// transmission order.
     #[test]
     fn the_examples_of_rfc_5044_come_out() {
         let figure_5: [u8; 20] = [
@@ -40,7 +41,7 @@ mod tests {
         ];
         let octets = [&figure_5[..], &[0; 4], &[0; 24]].concat();
         assert_eq!(crc32c(&octets).to_le_bytes(), [0x52, 0x23, 0x99, 0x83]);
-        // With a Marker behind the MO.
+        // With a Marker after the MO.
         let figure_6: [u8; 24] = [
             0, 0x2a, 0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0x14,
         ];

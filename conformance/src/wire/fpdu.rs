@@ -1,12 +1,12 @@
-//! FPDUs and Markers (RFC 5044 section 4): built as told, and read without trust.
+//! FPDUs and Markers (RFC 5044 section 4), built as requested and parsed without trust.
 
 use super::crc::crc32c;
 
-/// What goes into the CRC field.
+/// Content of the CRC field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum CrcField {
-    /// The right CRC, also where CRCs are off: a target that checks it all the same is told apart in the cases about
-    /// that, and not in all.
+    /// The right CRC, also if CRCs are not in use. So only the cases about this rule find a target
+    /// that checks it nevertheless.
     #[default]
     Right,
     /// The right CRC, with these bits inverted.
@@ -17,18 +17,18 @@ pub(crate) enum CrcField {
     Octets([u8; 4]),
 }
 
-/// How an FPDU differs from a right one.
+/// Deviations of an FPDU from a correct one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FpduForm {
     pub(crate) crc: CrcField,
-    /// ULPDU_Length, where it is not that of the ULPDU. PAD and CRC still fit the bytes.
+    /// ULPDU_Length, if it is not the length of the ULPDU. PAD and CRC still match the bytes.
     pub(crate) length: Option<u16>,
-    /// What the PAD bytes are.
+    /// Value of the PAD bytes.
     pub(crate) pad: u8,
     pub(crate) marker: MarkerForm,
 }
 
-/// How its Markers differ from right ones.
+/// Deviations of its Markers from correct ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MarkerForm {
     /// The 16 reserved bits.
@@ -59,7 +59,7 @@ impl Framing {
         self.markers && (self.position + more as u64).is_multiple_of(512)
     }
 
-    /// The FPDU around `ulpdu`.
+    /// Builds the FPDU around `ulpdu`.
     pub(crate) fn seal(&mut self, ulpdu: &[u8], form: &FpduForm) -> Vec<u8> {
         let length = form
             .length
@@ -86,7 +86,7 @@ impl Framing {
         out
     }
 
-    /// A Marker, if one is due here; `begin`: where in `out` ULPDU_Length stands.
+    /// Appends a Marker if one is due here. `begin`: position of ULPDU_Length in `out`.
     fn marker(&self, out: &mut Vec<u8>, begin: Option<usize>, form: MarkerForm) {
         if self.marker_due(out.len()) {
             let right = begin.map_or(0, |begin| out.len() - begin);
@@ -98,8 +98,8 @@ impl Framing {
         }
     }
 
-    /// The FPDU that begins at `octets`, if it is there whole. Nothing about it is checked here: what is wrong with it is
-    /// in the result.
+    /// Parses the FPDU at the start of `octets`, if it is complete. Nothing is checked here; the
+    /// result holds the right values next to the received ones.
     pub(crate) fn open(&mut self, octets: &[u8]) -> Option<OpenedFpdu> {
         let mut words = Vec::new();
         let mut markers = Vec::new();
@@ -134,25 +134,25 @@ impl Framing {
     }
 }
 
-/// A Marker as it came, and where its FPDU begins.
+/// A received Marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OpenedMarker {
     pub(crate) word: [u8; 4],
-    /// What FPDUPTR has to be.
+    /// Right value of FPDUPTR.
     pub(crate) right: usize,
 }
 
-/// An FPDU as it came.
+/// A received FPDU.
 #[derive(Clone, Debug)]
 pub(crate) struct OpenedFpdu {
     pub(crate) ulpdu: Vec<u8>,
     pub(crate) pad: Vec<u8>,
-    /// The CRC field as it came.
+    /// The received CRC field.
     pub(crate) crc: [u8; 4],
-    /// What it has to be when CRCs are in use.
+    /// Right value of the CRC field if CRCs are in use.
     pub(crate) right_crc: [u8; 4],
     pub(crate) markers: Vec<OpenedMarker>,
-    /// All bytes.
+    /// All bytes of the FPDU.
     pub(crate) wire: Vec<u8>,
 }
 
@@ -178,7 +178,7 @@ mod tests {
         }
     }
 
-    /// RFC 5044 Figure 5: a Marker in front, then the FPDU.
+    /// RFC 5044 Figure 5: a Marker, then the FPDU.
     #[test]
     fn the_first_marker_stands_before_the_first_fpdu() {
         let mut tx = Framing::new(true, true);

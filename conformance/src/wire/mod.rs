@@ -1,5 +1,6 @@
-//! The bytes of the three layers, built and read by the suite itself from the RFCs: nothing here comes from the
-//! stack under test, nothing refuses to build what is wrong, and nothing that came is trusted.
+//! The bytes of the three layers, built and parsed by the suite itself from the RFCs. Nothing here
+//! comes from the stack under test, any wrong message can be built, and received bytes are not
+//! trusted.
 
 pub(crate) mod crc;
 pub(crate) mod fpdu;

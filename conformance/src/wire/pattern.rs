@@ -1,6 +1,6 @@
-//! The endless pattern that agents fill memory with (SplitMix64; docs/agent.md), byte by byte.
+//! The endless byte pattern with which agents fill memory (SplitMix64; docs/agent.md).
 
-/// `len` bytes of the pattern of `seed`, from byte `at` on.
+/// `len` bytes of the pattern of `seed`, from offset `at`.
 pub(crate) fn pattern(seed: u64, at: u64, len: usize) -> Vec<u8> {
     (at..at + len as u64)
         .map(|at| (word(seed, at / 8) >> (8 * (at % 8))) as u8)

@@ -1,4 +1,4 @@
-//! DDP Segments with their RDMAP Control byte (RFC 5041 section 4, RFC 5040 section 4.1), as they came.
+//! Received DDP Segments with their RDMAP Control byte (RFC 5041 section 4, RFC 5040 section 4.1).
 
 use crate::words::many;
 use std::fmt;
@@ -18,7 +18,7 @@ pub(crate) mod opcode {
     pub(crate) const ATOMIC_REQUEST: u8 = 10;
     pub(crate) const ATOMIC_RESPONSE: u8 = 11;
 
-    /// Its name.
+    /// Name of an opcode.
     pub(crate) fn name(opcode: u8) -> &'static str {
         match opcode {
             WRITE => "RDMA Write",
@@ -33,11 +33,11 @@ pub(crate) mod opcode {
             IMMEDIATE_SE => "Immediate Data with SE",
             ATOMIC_REQUEST => "Atomic Request",
             ATOMIC_RESPONSE => "Atomic Response",
-            _ => "an opcode that is not assigned",
+            _ => "an unassigned opcode",
         }
     }
 
-    /// Whether it travels tagged, and the queue otherwise (RFC 5040 Figure 4).
+    /// Queue of an opcode, or `Some(None)` if its messages are tagged (RFC 5040 Figure 4).
     pub(crate) fn queue(opcode: u8) -> Option<Option<u32>> {
         match opcode {
             WRITE | READ_RESPONSE => Some(None),
@@ -50,7 +50,7 @@ pub(crate) mod opcode {
     }
 }
 
-/// The addresses of a segment.
+/// Address fields of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Address {
     Tagged {
@@ -58,7 +58,7 @@ pub(crate) enum Address {
         to: u64,
     },
     Untagged {
-        /// The second to fifth bytes of RsvdULP.
+        /// Bytes 2 to 5 of RsvdULP.
         invalidate: u32,
         qn: u32,
         msn: u32,
@@ -66,7 +66,7 @@ pub(crate) enum Address {
     },
 }
 
-/// A DDP Segment as it came.
+/// A received DDP Segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
     /// DDP Control.
@@ -78,7 +78,7 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// The segment in a ULPDU, or `None` when its header is not whole.
+    /// Parses the segment in a ULPDU. `None` if its header is incomplete.
     pub(crate) fn parse(ulpdu: &[u8]) -> Option<Self> {
         let (ddp, rdmap) = (*ulpdu.first()?, *ulpdu.get(1)?);
         let word = |at: usize| {
@@ -105,7 +105,7 @@ impl Segment {
         })
     }
 
-    /// L: the last segment of its message.
+    /// Returns L: this is the last segment of its message.
     pub(crate) fn last(&self) -> bool {
         self.ddp & 0x40 != 0
     }

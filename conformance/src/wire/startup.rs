@@ -1,4 +1,5 @@
-//! MPA Request and Reply Frames (RFC 5044 section 7.1.1, RFC 6581 sections 6 and 9): any field can have any value.
+//! MPA Request and Reply Frames (RFC 5044 section 7.1.1, RFC 6581 sections 6 and 9). Any field can
+//! have any value.
 
 use crate::words::many;
 use std::fmt;
@@ -17,16 +18,16 @@ pub(crate) const R: u8 = 0x20;
 /// S: the Private Data begins with enhanced connection data (RFC 6581).
 pub(crate) const S: u8 = 0x10;
 
-/// Enhanced connection data (RFC 6581 section 9): four bytes in front of the Private Data.
+/// Enhanced connection data (RFC 6581 section 9): the first four bytes of the Private Data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Enhanced {
     /// A: the peer-to-peer model.
     pub(crate) a: bool,
     /// B: a zero-length Send may be the RTR indication.
     pub(crate) b: bool,
-    /// C: a zero-length RDMA Write may be.
+    /// C: a zero-length RDMA Write may be the RTR indication.
     pub(crate) c: bool,
-    /// D: a zero-length RDMA Read may be.
+    /// D: a zero-length RDMA Read may be the RTR indication.
     pub(crate) d: bool,
     /// IRD, 14 bits.
     pub(crate) ird: u16,
@@ -35,7 +36,7 @@ pub(crate) struct Enhanced {
 }
 
 impl Enhanced {
-    /// As in the client-server model.
+    /// Data for the client-server model.
     pub(crate) fn client_server(ird: u16, ord: u16) -> Self {
         Enhanced {
             ird,
@@ -72,9 +73,9 @@ pub(crate) struct StartupFrame {
     pub(crate) key: [u8; 16],
     pub(crate) flags: u8,
     pub(crate) rev: u8,
-    /// PD_Length, where it is not the length of `private_data`.
+    /// PD_Length, if it is not the length of `private_data`.
     pub(crate) pd_length: Option<u16>,
-    /// What is behind the header, enhanced connection data included.
+    /// Bytes after the header, with the enhanced connection data.
     pub(crate) private_data: Vec<u8>,
 }
 
@@ -89,7 +90,7 @@ pub(crate) fn request() -> StartupFrame {
     }
 }
 
-/// A valid Reply of the same kind.
+/// A valid Reply of revision 1 with CRCs and without Private Data.
 pub(crate) fn reply() -> StartupFrame {
     StartupFrame {
         key: REPLY_KEY,
@@ -98,13 +99,13 @@ pub(crate) fn reply() -> StartupFrame {
 }
 
 impl StartupFrame {
-    /// These flags and no others.
+    /// Sets exactly these flags.
     pub(crate) fn flags(mut self, flags: u8) -> Self {
         self.flags = flags;
         self
     }
 
-    /// These flags, too.
+    /// Sets these flags in addition.
     pub(crate) fn and_flags(mut self, flags: u8) -> Self {
         self.flags |= flags;
         self
@@ -115,7 +116,7 @@ impl StartupFrame {
         self
     }
 
-    /// Revision 2, S, and this in front of the Private Data.
+    /// Sets revision 2 and S, and inserts this data before the Private Data.
     pub(crate) fn enhanced(mut self, enhanced: Enhanced) -> Self {
         self.rev = 2;
         self.flags |= S;
@@ -134,7 +135,7 @@ impl StartupFrame {
         octets
     }
 
-    /// The header, whose Private Data is still to come: the frame and PD_Length.
+    /// Parses the header. Returns the frame without its Private Data, and PD_Length.
     pub(crate) fn parse_header(header: &[u8; 20]) -> (Self, usize) {
         let mut key = [0; 16];
         key.copy_from_slice(&header[..16]);
@@ -149,7 +150,7 @@ impl StartupFrame {
         (frame, usize::from(claimed))
     }
 
-    /// The enhanced connection data, if S is set and there are four bytes.
+    /// Returns the enhanced connection data, if S is set and there are four bytes.
     pub(crate) fn enhanced_data(&self) -> Option<Enhanced> {
         (self.flags & S != 0)
             .then(|| Enhanced::parse(&self.private_data))

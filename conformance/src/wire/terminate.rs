@@ -1,8 +1,8 @@
-//! The Terminate Header (RFC 5040 section 4.8), as it came.
+//! The received Terminate Header (RFC 5040 section 4.8).
 
 use std::fmt;
 
-/// What a Terminate Message says.
+/// Content of a Terminate Message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Terminate {
     pub(crate) layer: u8,
@@ -12,9 +12,9 @@ pub(crate) struct Terminate {
     pub(crate) hdrct: u8,
     /// The 13 reserved bits.
     pub(crate) reserved: u16,
-    /// What is behind the first four bytes.
+    /// Bytes after the first four.
     pub(crate) rest: Vec<u8>,
-    /// The payload of the message.
+    /// Payload of the message.
     pub(crate) octets: Vec<u8>,
 }
 
@@ -37,7 +37,7 @@ impl Terminate {
         })
     }
 
-    /// DDP Segment Length, where M or D says that it is there.
+    /// DDP Segment Length, if M or D announces it.
     pub(crate) fn segment_length(&self) -> Option<u16> {
         if self.hdrct & (M | D) == 0 {
             return None;
@@ -45,14 +45,14 @@ impl Terminate {
         Some(u16::from_be_bytes(*self.rest.first_chunk()?))
     }
 
-    /// The Terminated DDP Header and the Terminated RDMA Header: what is behind DDP Segment Length.
+    /// The Terminated DDP and RDMA Headers, which follow DDP Segment Length.
     pub(crate) fn headers(&self) -> &[u8] {
         let skip = if self.hdrct & (M | D) == 0 { 0 } else { 2 };
         self.rest.get(skip..).unwrap_or_default()
     }
 
-    /// Whether Layer and EType, and the bits M, D and R, stand where a little-endian bit field puts them, as in Linux siw:
-    /// then, what it means.
+    /// Reads the Terminate as a little-endian bit field, in which Layer and EType, and the bits M,
+    /// D and R, are swapped, as in Linux siw. `None` if it cannot be one.
     pub(crate) fn swapped(&self) -> Option<Terminate> {
         let bits = self.octets.get(2)?;
         if bits & 0xe0 != 0 || bits & 0x18 != 0 {
@@ -69,7 +69,7 @@ impl Terminate {
     }
 }
 
-/// The name of an error, as RFC 5040 Figure 9, RFC 5041 section 7.2, RFC 5044 section 8 and RFC 6581 have it.
+/// Name of an error, from RFC 5040 Figure 9, RFC 5041 section 7.2, RFC 5044 section 8 and RFC 6581.
 fn name(layer: u8, etype: u8, code: u8) -> &'static str {
     match (layer, etype, code) {
         (0, 0, _) => "RDMAP local catastrophic error",
@@ -107,7 +107,7 @@ fn name(layer: u8, etype: u8, code: u8) -> &'static str {
     }
 }
 
-/// A code as a person reads it: layer/etype/code and its name.
+/// Formats a code for people: layer/etype/code and its name.
 pub(crate) fn describe(layer: u8, etype: u8, code: u8) -> String {
     let name = name(layer, etype, code);
     let owner = match layer {
@@ -119,8 +119,8 @@ pub(crate) fn describe(layer: u8, etype: u8, code: u8) -> String {
     format!("{layer}/{etype}/{code:02x} ({owner}: {name})")
 }
 
-/// Whether this code is in the registry (RFC 6580, RFC 6581 section 11); any code is good for an RDMAP local catastrophic
-/// error.
+/// Returns true if this code is in the registry (RFC 6580, RFC 6581 section 11). An RDMAP local
+/// catastrophic error may have any code.
 pub(crate) fn is_registered(layer: u8, etype: u8, code: u8) -> bool {
     name(layer, etype, code) != "not registered"
 }
