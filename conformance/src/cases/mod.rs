@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 
 use crate::script::{Action, Case, CaseInfo};
 
-/// All of them, built once, in the order of their ids.
+/// Returns all cases in the order of their ids. They are built once.
 pub(crate) fn all() -> &'static [Case] {
     static ALL: LazyLock<Vec<Case>> = LazyLock::new(build);
     &ALL
@@ -29,13 +29,13 @@ fn build() -> Vec<Case> {
     all
 }
 
-/// What there is, in the order of the ids.
+/// Returns the descriptions of all cases, in the order of the ids.
 #[must_use]
 pub fn list() -> Vec<CaseInfo> {
     all().iter().map(Case::info).collect()
 }
 
-/// The steps of a case in words, or `None` when there is no case of this id.
+/// Returns a case and its steps in words, or `None` if there is no case with this id.
 #[must_use]
 pub fn explain(id: &str) -> Option<(CaseInfo, Vec<String>)> {
     let case = all().iter().find(|case| case.id == id)?;

@@ -1,4 +1,4 @@
-//! RFC 5044 section 1.2 and appendix C.1: the phases, and the versions of the layers above.
+//! RFC 5044 section 1.2 and appendix C.1: phases of a connection, and versions of the upper layers.
 
 use super::{every_pad, reads, sent, source, steps};
 use crate::check::Rule;
@@ -12,7 +12,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/5044-1.2/1",
             &["5044-1.2-i01"],
-            "Startup frames are plain bytes, without CRC and Markers, even where both are used afterwards.",
+            "Startup frames have no CRC and no Markers, even if both are used afterwards.",
         )
         .steps([
             Establish(

@@ -1,4 +1,4 @@
-//! RFC 5044 section 3: what MPA and DDP hand each other.
+//! RFC 5044 section 3: the interface between MPA and DDP.
 
 use super::{answer, reads, sent, source, steps};
 use crate::check::Rule;
@@ -9,7 +9,7 @@ use crate::script::{
 };
 use crate::wire::terminate::M;
 
-/// Of the longest ULPDU, without the DDP Header of a tagged segment.
+/// Payload of the longest tagged ULPDU.
 const LONGEST: usize = 64768 - 14;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -17,7 +17,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/5044-3/1",
             &["5044-3-01"],
-            "Each FPDU has exactly one ULPDU: small messages are not put into one.",
+            "Each FPDU has exactly one ULPDU: small messages do not share an FPDU.",
         )
         .steps(steps([
             vec![Establish(Setup::default()), source()],
@@ -37,7 +37,7 @@ pub(super) fn cases() -> Vec<Case> {
         should(
             "mpa/5044-3/2",
             &["5044-3-03"],
-            "DDP keeps each ULPDU within MULPDU, in Sends, Writes and Read Responses.",
+            "No ULPDU of a Send, Write or Read Response is longer than MULPDU.",
         )
         .steps(steps([
             vec![
@@ -58,11 +58,11 @@ pub(super) fn cases() -> Vec<Case> {
                 }),
             ],
         ])),
-        // DDP may send less than MULPDU, and should not: more than this nobody sees of MULPDU.
+        // DDP may send less than MULPDU, but should not. A peer sees no more of MULPDU than this.
         should(
             "mpa/5044-3/3",
             &["5044-3-04", "5044-4.5-05"],
-            "MULPDU is never below 128 bytes: an MSS of 100 leads to no smaller segments.",
+            "MULPDU is never below 128 bytes: even an MSS of 100 does not make segments smaller.",
         )
         .steps(steps([
             vec![
@@ -76,7 +76,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/5044-3/4",
             &["5044-3-04", "5044-3-05"],
-            "No ULPDU is longer than 64768 bytes, however much there is to send.",
+            "No ULPDU is longer than 64768 bytes, however long the message is.",
         )
         .steps(steps([
             vec![
@@ -97,7 +97,7 @@ pub(super) fn cases() -> Vec<Case> {
         may(
             "mpa/5044-3/5",
             &["5044-3-06"],
-            "A ULPDU may have up to 64768 bytes, whatever the MSS: one of that length is received.",
+            "A ULPDU may have up to 64768 bytes, whatever the MSS is, and is received.",
         )
         .steps([
             Establish(Setup::default()),
@@ -113,7 +113,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/5044-3/6",
             &["5044-3-07"],
-            "Every ULPDU that was validated reaches DDP, with its length.",
+            "Every validated ULPDU reaches DDP with its length.",
         )
         .steps(steps([
             vec![
@@ -127,11 +127,11 @@ pub(super) fn cases() -> Vec<Case> {
                 Received(4096),
             ],
         ])),
-        // A ULPDU has at least one byte (5044-3-06); that of 0 bytes has no DDP Header.
+        // A ULPDU has at least one byte (5044-3-06). An empty one has no DDP Header.
         must(
             "mpa/5044-3/7",
             &["5044-3-07", "5040-7.2-01"],
-            "An FPDU with a ULPDU of 0 bytes is an error: the stream ends, and the target goes on.",
+            "An FPDU with an empty ULPDU is an error: the stream ends, and the target continues to serve.",
         )
         .steps([
             Establish(Setup::default()),

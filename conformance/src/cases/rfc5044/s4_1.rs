@@ -11,7 +11,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/5044-4.1/1",
             &["5044-4.1-01"],
-            "An FPDU is ULPDU_Length, ULPDU, PAD and CRC, in both directions.",
+            "An FPDU consists of ULPDU_Length, ULPDU, PAD and CRC, in both directions.",
         )
         .steps(steps([
             vec![
@@ -28,13 +28,13 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/5044-4.1/7",
             &["5044-4.1-02"],
-            "PAD bytes are zero in a stream with Markers, too.",
+            "PAD bytes are also zero in a stream with Markers.",
         )
         .steps(padded(Setup::default().markers(true))),
         must(
             "mpa/5044-4.1/3",
             &["5044-4.1-03"],
-            "What is in the PAD does not matter, but for the CRC over it.",
+            "The content of PAD does not matter, except for the CRC over it.",
         )
         .steps([
             Establish(Setup::default()),
@@ -50,7 +50,7 @@ pub(super) fn cases() -> Vec<Case> {
                 offset: 32,
                 data: Data::len(3),
             },
-            // Not one byte more than the ULPDU has.
+            // No byte beyond the ULPDU was placed.
             Holds {
                 region: "r",
                 offset: 1,
@@ -60,7 +60,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/5044-4.1/4",
             &["5044-4.1-04"],
-            "Where CRCs are not used, the CRC field may hold anything.",
+            "If CRCs are not used, the CRC field may have any value.",
         )
         .steps([
             Establish(Setup::default().crc(false)),
@@ -75,7 +75,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/5044-4.1/5",
             &["5044-4.1-i01"],
-            "ULPDU_Length counts the ULPDU alone: not itself, not PAD, CRC or Markers.",
+            "ULPDU_Length counts only the ULPDU, and neither itself nor PAD, CRC and Markers.",
         )
         .steps(steps([
             vec![Establish(Setup::default().markers(true)), source()],
@@ -84,7 +84,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/5044-4.1/6",
             &["5044-4.1-i02"],
-            "PAD makes the FPDU a multiple of 4 bytes, whatever the ULPDU has.",
+            "PAD makes the FPDU a multiple of 4 bytes, whatever the length of the ULPDU is.",
         )
         .steps(steps([
             vec![Establish(Setup::default()), source()],
@@ -94,7 +94,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// FPDUs with every length of PAD, which is zero.
+/// Makes the target send FPDUs with every length of PAD, and checks that PAD is zero.
 fn padded(setup: Setup) -> Vec<Action> {
     steps([
         vec![Watch(&[Rule::PadZero]), Establish(setup), source()],
@@ -103,7 +103,7 @@ fn padded(setup: Setup) -> Vec<Action> {
     ])
 }
 
-/// A Write of so many bytes, and a Read of them.
+/// A Write of this many bytes, and a Read of the same bytes.
 fn there_and_back(len: usize) -> Vec<Action> {
     let (stag, to) = (Stag::Of("r"), To::In("r", 0));
     let size = u32::try_from(len).unwrap_or_default();

@@ -11,7 +11,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/5044-4.2/1",
             &["5044-4.2-01"],
-            "A Marker has 16 reserved bits and then FPDUPTR.",
+            "A Marker consists of 16 reserved bits and FPDUPTR.",
         )
         .steps(steps([
             vec![
@@ -38,7 +38,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/5044-4.2/3",
             &["5044-4.2-03"],
-            "The reserved bits of a Marker are not looked at, but for the CRC.",
+            "The reserved bits of a Marker are not checked, except as part of the CRC.",
         )
         .steps(received_with(MarkerForm {
             reserved: 0xffff,
@@ -61,7 +61,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/5044-4.2/5",
             &["5044-4.2-05"],
-            "The two low bits of FPDUPTR count as zero for a receiver.",
+            "A receiver treats the two low bits of FPDUPTR as zero.",
         )
         .steps(received_with(MarkerForm {
             reserved: 0,
@@ -70,7 +70,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// FPDUs with such Markers are received: in small ones, and in one of several Markers.
+/// Sends small FPDUs, and one with several Markers, all with Markers of this form.
 fn received_with(marker: MarkerForm) -> Vec<crate::script::Action> {
     let small = write(Stag::Is(0), To::Is(0), 0).marker(marker);
     let large = write(Stag::Of("r"), To::In("r", 0), 3000).marker(marker);

@@ -1,4 +1,4 @@
-//! RFC 5044 section 4.3: where Markers are, and what they say.
+//! RFC 5044 section 4.3: positions and contents of Markers.
 
 use super::{reads, small_ones, small_writes, source, steps};
 use crate::check::Rule;
@@ -17,13 +17,13 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/5044-4.3/1",
             &["5044-4.3-01", "5044-4.3-02"],
-            "A sender inserts Markers where its peer asks for them, one at every 512th byte.",
+            "A sender whose peer asks for Markers inserts one at every 512th byte.",
         )
         .steps(steps([vec![marked(), source()], reads([3000, 700, 5000])])),
         must(
             "mpa/5044-4.3/2",
             &["5044-4.3-02", "5044-4.3-i02"],
-            "Markers stay at every 512th byte, in small FPDUs and in large ones, for a megabyte.",
+            "Markers stay at every 512th byte for a megabyte, in small and large FPDUs.",
         )
         .steps(steps([
             vec![marked(), source()],
@@ -40,7 +40,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/5044-4.3/4",
             &["5044-4.3-05"],
-            "A Marker between two FPDUs is covered by the CRC of the second: what is sent.",
+            "A sender covers a Marker between two FPDUs by the CRC of the second one.",
         )
         .steps(steps([
             vec![
@@ -52,7 +52,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/5044-4.3/5",
             &["5044-4.3-05"],
-            "A Marker between two FPDUs is covered by the CRC of the second: what is received.",
+            "A receiver expects a Marker between two FPDUs to be covered by the CRC of the second one.",
         )
         .steps([
             Establish(Setup::default().crc(true)),
@@ -75,13 +75,13 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/5044-4.3/8",
             &["5044-4.3-08", "5044-4.3-i01"],
-            "Among small FPDUs a Marker points to the FPDU that it is in, and is zero between two.",
+            "Among small FPDUs, a Marker points to the FPDU that contains it, and is zero between two FPDUs.",
         )
         .steps(pointers(small_ones())),
         must(
             "mpa/5044-4.3/9",
             &["5044-4.3-09"],
-            "ULPDUs keep their boundaries: many in a TCP segment, and each in several.",
+            "ULPDUs keep their boundaries, many in one TCP segment and one in several segments.",
         )
         .steps(steps([
             vec![
@@ -98,7 +98,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/5044-4.3/10",
             &["5044-4.3-10"],
-            "Nothing but the ULPDU reaches DDP: no Marker, header, PAD or CRC is placed.",
+            "Only the ULPDU reaches DDP: no Marker, header, PAD or CRC is placed.",
         )
         .steps([
             Establish(Setup::default()),

@@ -12,17 +12,17 @@ pub(super) fn cases() -> Vec<Case> {
     [senders(), receivers(), choices()].concat()
 }
 
-/// The end that a wrong CRC has.
+/// How a connection ends because of a wrong CRC.
 pub(super) fn crc_error() -> Ends {
     Ends::term(2, 0, 2).or_dropped()
 }
 
-/// A Write that would change a region, with this CRC.
+/// A Write that would change the region, with this CRC.
 pub(super) fn spoiled(crc: CrcField) -> Out {
     write(Stag::Of("r"), To::In("r", 0), 64).crc(crc)
 }
 
-/// CRCs and a region to write to.
+/// A connection with CRCs, and a region to write to.
 pub(super) fn ready() -> Vec<Action> {
     vec![
         Establish(Setup::default().crc(true)),
@@ -30,7 +30,7 @@ pub(super) fn ready() -> Vec<Action> {
     ]
 }
 
-/// The region is as it was.
+/// Checks that the region is unchanged.
 pub(super) fn untouched() -> Action {
     Holds {
         region: "r",
@@ -60,7 +60,7 @@ fn senders() -> Vec<Case> {
         must(
             "mpa/5044-4.4/2",
             &["5044-4.4-11"],
-            "The CRC field holds the CRC32C of the FPDU, in the order of bytes that iSCSI has.",
+            "The CRC field holds the CRC32C of the FPDU in the byte order of iSCSI.",
         )
         .steps(with_crc(
             Setup::default().markers(false),
@@ -69,7 +69,7 @@ fn senders() -> Vec<Case> {
         must(
             "mpa/5044-4.4/3",
             &["5044-4.4-12", "5044-4.4-14"],
-            "The CRC covers Markers in the FPDU, and one between PAD and CRC; it is behind that.",
+            "The CRC covers the Markers in the FPDU. It follows a Marker that is due between PAD and CRC.",
         )
         .steps(with_crc(
             Setup::default().markers(true),
@@ -78,7 +78,7 @@ fn senders() -> Vec<Case> {
         must(
             "mpa/5044-4.4/4",
             &["5044-4.4-13"],
-            "The CRC begins with a Marker that is directly before ULPDU_Length.",
+            "The CRC begins with the Marker directly before ULPDU_Length.",
         )
         .steps(with_crc(Setup::default().markers(true), vec![Ping])),
         must(
@@ -103,7 +103,7 @@ fn receivers() -> Vec<Case> {
         must(
             "mpa/5044-4.4/10",
             &["5044-4.4-01"],
-            "Every implementation has CRC32C: a peer that requires it gets it, and is checked.",
+            "Every implementation supports CRC32C: if the peer requires it, CRCs are generated and checked.",
         )
         .steps(steps([
             with_crc(Setup::default(), reads([100])),
@@ -115,7 +115,7 @@ fn receivers() -> Vec<Case> {
         must(
             "mpa/5044-4.4/11",
             &["5044-4.4-12", "5044-4.4-13", "5044-4.4-14"],
-            "CRCs over Markers are understood as they are generated, wherever in an FPDU a Marker is.",
+            "CRCs over Markers are checked as they are generated, at any position of a Marker in an FPDU.",
         )
         .steps(steps([
             ready(),
@@ -133,7 +133,7 @@ fn receivers() -> Vec<Case> {
         must(
             "mpa/5044-4.4/12",
             &["5044-4.4-15", "5044-4.4-16"],
-            "The CRC is compared before anything else is done with an FPDU: nothing of a wrong one is placed.",
+            "The CRC is compared before the FPDU is used: nothing of a wrong one is placed.",
         )
         .steps(steps([
             ready(),
@@ -146,7 +146,7 @@ fn receivers() -> Vec<Case> {
         must(
             "mpa/5044-4.4/13",
             &["5044-4.4-15"],
-            "A wrong CRC comes before every other error of an FPDU.",
+            "A wrong CRC takes precedence over every other error of an FPDU.",
         )
         .steps([
             Establish(Setup::default().crc(true)),
@@ -179,7 +179,7 @@ fn choices() -> Vec<Case> {
         must(
             "mpa/5044-4.4/20",
             &["5044-4.4-04"],
-            "By default an endpoint asks for CRCs, also when its peer does not.",
+            "By default, an endpoint asks for CRCs even if its peer does not.",
         )
         .steps([
             Require(Condition::DefaultCrc),
@@ -189,7 +189,7 @@ fn choices() -> Vec<Case> {
         must(
             "mpa/5044-4.4/21",
             &["5044-4.4-08"],
-            "Where neither side asks for CRCs, the first FPDU already is not checked.",
+            "If neither side asks for CRCs, even the first FPDU is not checked.",
         )
         .steps([
             Establish(Setup::default().crc(false).no_nudge()),
@@ -202,7 +202,7 @@ fn choices() -> Vec<Case> {
         may(
             "mpa/5044-4.4/22",
             &["5044-4.4-09"],
-            "A peer may generate CRCs where nobody checks them.",
+            "A peer may generate CRCs even if they are not checked.",
         )
         .steps([
             Establish(Setup::default().crc(false)),
@@ -213,7 +213,7 @@ fn choices() -> Vec<Case> {
         may(
             "mpa/5044-4.4/23",
             &["5044-4.4-03"],
-            "A peer may always use CRCs, whatever its administrator wants.",
+            "A peer may always use CRCs, whatever its administrator configured.",
         )
         .steps([Establish(Setup::default().crc(true)), Ping, Ping]),
     ]

@@ -5,7 +5,7 @@ use crate::check::Rule;
 use crate::script::Action::{self, *};
 use crate::script::{Case, Condition, Setup, Stag, To, may, read_request, should, write};
 
-/// Traffic of a target whose EMSS the suite knows, under these rules.
+/// Traffic of a target whose EMSS the suite knows, checked against these rules.
 pub(super) fn sized(rules: &'static [Rule], setup: Setup, traffic: Vec<Action>) -> Vec<Action> {
     steps([
         vec![
@@ -21,8 +21,8 @@ pub(super) fn sized(rules: &'static [Rule], setup: Setup, traffic: Vec<Action>) 
 pub(super) fn cases() -> Vec<Case> {
     let lens = [500, 1400, 1440, 1450, 1460, 1480, 5000, 20_000];
     let size = |setup| sized(&[Rule::Mulpdu], setup, reads(lens));
-    // MPA has to compute MULPDU so. What a peer sees of it are the ULPDUs of DDP, which should not be longer (section 3) and may be
-    // shorter: a MUST that shows as a SHOULD.
+    // MPA has to compute MULPDU this way. A peer sees only the ULPDUs of DDP, which should not be
+    // longer (section 3) and may be shorter. So the MUST can only be checked as a SHOULD.
     vec![
         should(
             "mpa/5044-4.5/1",
@@ -33,7 +33,7 @@ pub(super) fn cases() -> Vec<Case> {
         should(
             "mpa/5044-4.5/2",
             &["5044-4.5-01"],
-            "The same with an MSS that is no multiple of 4.",
+            "With Markers and an MSS that is not a multiple of 4, a ULPDU leaves room for Markers.",
         )
         .steps(size(Setup::default().mss(537).markers(true))),
         should(
@@ -45,13 +45,13 @@ pub(super) fn cases() -> Vec<Case> {
         should(
             "mpa/5044-4.5/4",
             &["5044-4.5-02"],
-            "The same with an MSS that is no multiple of 4.",
+            "Without Markers and with an MSS that is not a multiple of 4, a ULPDU has at most EMSS - (6 + EMSS mod 4) bytes.",
         )
         .steps(size(Setup::default().mss(1003).markers(false))),
         may(
             "mpa/5044-4.5/5",
             &["5044-4.5-03", "5044-4.5-04"],
-            "A peer may send segments of any lengths: short ones in the middle of a message, too.",
+            "A peer may send segments of any length, even short ones in the middle of a message.",
         )
         .steps([
             Establish(Setup::default()),
@@ -68,7 +68,7 @@ pub(super) fn cases() -> Vec<Case> {
         should(
             "mpa/5044-4.5/6",
             &["5044-4.5-05"],
-            "Segments are as large as MULPDU allows: a message has few.",
+            "Segments are as large as MULPDU allows, so a message has few of them.",
         )
         .steps(sized(
             &[Rule::FewSegments, Rule::Mulpdu],
@@ -78,7 +78,7 @@ pub(super) fn cases() -> Vec<Case> {
         should(
             "mpa/5044-4.5/7",
             &["5044-4.5-06", "5044-4.5-05"],
-            "MULPDU stays at 128 bytes where EMSS is less.",
+            "MULPDU is 128 bytes if the EMSS is smaller.",
         )
         .steps(sized(
             &[Rule::FewSegments],
@@ -88,7 +88,7 @@ pub(super) fn cases() -> Vec<Case> {
         should(
             "mpa/5044-4.5/8",
             &["5044-4.5-07", "5044-4.5-05"],
-            "MULPDU is not below 128 bytes because the current TCP segment is nearly full.",
+            "MULPDU does not drop below 128 bytes when the current TCP segment is nearly full.",
         )
         .steps(sized(
             &[Rule::FewSegments],
@@ -105,7 +105,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Messages of one FPDU, and then of many, again and again.
+/// Sizes of messages with one FPDU and with many, in turn.
 fn packed() -> impl Iterator<Item = u32> {
     [0, 100, 2000, 50, 3000, 1, 20, 4560, 190, 2000].into_iter()
 }

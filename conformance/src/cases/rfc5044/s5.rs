@@ -43,7 +43,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/5044-5.1/3",
             &["5044-5.1-05"],
-            "FPDUs that begin and end anywhere in TCP segments are received.",
+            "FPDUs may begin and end anywhere in TCP segments, and are received.",
         )
         .steps([
             Establish(Setup::default()),
@@ -61,7 +61,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/5044-5.1/4",
             &["5044-5.1-05", "5044-5.2-01"],
-            "An FPDU whose bytes come one by one is received, ULPDU_Length in two TCP segments included.",
+            "An FPDU whose bytes come one by one is received, even with ULPDU_Length in two TCP segments.",
         )
         .steps([
             Establish(Setup::default()),
@@ -73,12 +73,12 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/5044-5.2/1",
             &["5044-5.2-01"],
-            "ULPDU_Length tells where the next FPDU begins, though a TCP segment begins elsewhere.",
+            "ULPDU_Length decides where the next FPDU begins, even if a TCP segment begins elsewhere.",
         )
         .steps([
             Establish(Setup::default()),
             Region(Region::writable("r", 4096)),
-            // What begins the second TCP segment looks like an FPDU, and is the payload of one.
+            // The second TCP segment begins with payload that looks like an FPDU.
             SendInPieces(
                 write(Stag::Of("r"), To::In("r", 0), looks_like_fpdus()),
                 vec![16 + 4, 16 + 4 + 24],
@@ -90,7 +90,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// FPDUs of zero-length Writes, with a wrong STag and no bytes for a CRC that is right.
+/// FPDUs of zero-length Writes with a wrong STag and a wrong CRC.
 fn looks_like_fpdus() -> &'static [u8; 96] {
     const FPDU: [u8; 24] = [
         0x00, 0x12, 0xc1, 0x40, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6,

@@ -1,4 +1,4 @@
-//! RFC 5044 section 6: what a receiver does with an FPDU before DDP sees it.
+//! RFC 5044 section 6: validation of an FPDU before DDP sees it.
 
 use super::s4_4::{crc_error, ready, spoiled, untouched};
 use super::steps;
@@ -11,7 +11,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/5044-6/1",
             &["5044-6-01", "5044-6-02"],
-            "An FPDU is verified before DDP sees it: nothing of a bad one is placed, also behind good ones.",
+            "An FPDU is verified before DDP sees it: nothing of a bad one is placed, even after good ones.",
         )
         .steps(steps([
             ready(),
@@ -31,7 +31,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/5044-6/2",
             &["5044-6-02"],
-            "No message of a bad FPDU is delivered.",
+            "The message of a bad FPDU is not delivered.",
         )
         .steps([
             Establish(Setup::default().crc(true)),
@@ -45,12 +45,12 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/5044-6/3",
             &["5044-6-04"],
-            "A part of an FPDU is not forwarded, even when the connection ends behind it.",
+            "A part of an FPDU is not forwarded, even if the connection ends after it.",
         )
         .steps(steps([
             ready(),
             vec![
-                // All but the CRC.
+                // Everything but the CRC.
                 SendPart(spoiled(CrcField::Right), 2 + 14 + 64),
                 Fin,
                 End(Ends::any_term().or_close()),
@@ -60,7 +60,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/5044-6/4",
             &["5044-6-04"],
-            "ULPDU_Length says how much of an FPDU is to come: bytes behind a part of it belong to it.",
+            "ULPDU_Length decides how long an FPDU is: bytes that follow a part of it belong to it.",
         )
         .steps(steps([
             ready(),

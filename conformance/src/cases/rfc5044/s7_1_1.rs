@@ -10,7 +10,7 @@ use crate::script::{
 use crate::wire::fpdu::CrcField;
 use crate::wire::startup::R;
 
-/// Private Data of an application, as long as fits into every frame.
+/// Private Data of an application, as long as fits in every frame.
 const LONGEST: &[u8] = &[0x5a; 508];
 const SHORT: &[u8] = b"seventeen octets.";
 
@@ -18,12 +18,13 @@ pub(super) fn cases() -> Vec<Case> {
     [keys(), modes(), fields(), lengths()].concat()
 }
 
-/// How an Initiator ends a connection for a Reply that is no good: a Terminate before the close does no harm.
+/// How an Initiator ends a connection after an invalid Reply. A Terminate before the close does no
+/// harm.
 pub(super) fn bad_reply() -> Ends {
     Ends::close().or(2, 0, 4)
 }
 
-/// A Responder that gets this Request Frame closes.
+/// A Responder that receives this Request Frame closes the connection.
 pub(super) fn closed(case: Case, twist: Twist) -> Case {
     case.target_responds().steps([
         Propose(Setup::default().never_answers().twist(twist)),
@@ -31,7 +32,7 @@ pub(super) fn closed(case: Case, twist: Twist) -> Case {
     ])
 }
 
-/// An Initiator that gets this Reply Frame closes.
+/// An Initiator that receives this Reply Frame closes the connection.
 pub(super) fn given_up(case: Case, twist: Twist) -> Case {
     case.target_initiates()
         .steps([Propose(Setup::default().twist(twist)), End(bad_reply())])
@@ -120,7 +121,7 @@ fn keys() -> Vec<Case> {
     ]
 }
 
-/// FPDUs of the target, enough of them for Markers.
+/// Makes the target send enough FPDUs for Markers.
 fn some() -> Vec<Action> {
     steps([vec![source()], reads([100, 500, 3000, 0])])
 }
@@ -131,21 +132,21 @@ fn modes() -> Vec<Case> {
         must(
             "mpa/5044-7.1.1/10",
             &["5044-7.1.1-05"],
-            "A Responder whose peer set M puts Markers into what it sends.",
+            "A Responder whose peer set M sends Markers.",
         )
         .target_responds()
         .steps(marked(Setup::default().markers(true))),
         must(
             "mpa/5044-7.1.1/11",
             &["5044-7.1.1-06"],
-            "An Initiator whose peer set M puts Markers into what it sends.",
+            "An Initiator whose peer set M sends Markers.",
         )
         .target_initiates()
         .steps(marked(Setup::default().markers(true))),
         must(
             "mpa/5044-7.1.1/12",
             &["5044-7.1.1-07"],
-            "An endpoint whose peer set M to zero sends no Markers.",
+            "An endpoint whose peer cleared M sends no Markers.",
         )
         .steps(marked(Setup::default().markers(false))),
         must(
@@ -166,19 +167,19 @@ fn modes() -> Vec<Case> {
         must(
             "mpa/5044-7.1.1/14",
             &["5044-7.1.1-09"],
-            "C=1 of the suite makes the target generate CRCs and check them.",
+            "If the suite sets C, the target generates and checks CRCs.",
         )
         .steps(checked(Setup::default().crc(true))),
         must(
             "mpa/5044-7.1.1/15",
             &["5044-7.1.1-09"],
-            "C=1 of the target alone makes it generate CRCs and check them.",
+            "If only the target sets C, it generates and checks CRCs.",
         )
         .steps(checked(Setup::default().crc(false))),
     ]
 }
 
-/// CRCs are generated and checked.
+/// Checks that CRCs are generated and checked.
 fn checked(setup: Setup) -> Vec<Action> {
     steps([
         vec![
@@ -198,18 +199,18 @@ fn fields() -> Vec<Case> {
     let request_rev = must(
         "mpa/5044-7.1.1/24",
         &["5044-7.1.1-13", "5044-7.1.1-14"],
-        "A Request Frame of a revision that nobody knows ends the TCP connection.",
+        "A Request Frame of an unknown revision ends the TCP connection.",
     );
     let reply_rev = must(
         "mpa/5044-7.1.1/25",
         &["5044-7.1.1-13", "5044-7.1.1-14"],
-        "A Reply Frame of a revision that nobody knows ends the TCP connection.",
+        "A Reply Frame of an unknown revision ends the TCP connection.",
     );
     vec![
         must(
             "mpa/5044-7.1.1/20",
             &["5044-7.1.1-10"],
-            "The Res bits are sent as zero, whatever they are in the frame of the peer.",
+            "The Res bits are sent as zero, whatever their value in the peer's frame is.",
         )
         .steps([
             Establish(Setup::default().twist(Twist::flags(0x0f))),
@@ -224,7 +225,7 @@ fn fields() -> Vec<Case> {
         must(
             "mpa/5044-7.1.1/22",
             &["5044-7.1.1-12"],
-            "An Initiator sends Rev 1, or 2 and higher where its frame is enhanced.",
+            "An Initiator sends Rev 1, or 2 or higher if its frame is enhanced.",
         )
         .target_initiates()
         .steps([
@@ -276,7 +277,7 @@ fn lengths() -> Vec<Case> {
         must(
             "mpa/5044-7.1.1/31",
             &["5044-7.1.1-17"],
-            "A frame has at most 512 bytes of Private Data, and they are as the application gave them.",
+            "A frame has at most 512 bytes of Private Data, exactly those of the application.",
         )
         .steps([
             Require(Condition::PrivateDataOf(LONGEST.len())),
@@ -286,12 +287,12 @@ fn lengths() -> Vec<Case> {
             Ping,
         ]),
         closed(request, Twist::private_data(600)),
-        // A Linux guest with siw hangs in it.
+        // A Linux guest with siw hangs in this case.
         given_up(reply, Twist::private_data(600)).dangerous(),
         must(
             "mpa/5044-7.1.1/34",
             &["5044-7.1.1-16", "5044-7.1.2-21"],
-            "Bytes behind the Private Data that PD_Length does not count end the connection: they are no part of the frame, and no FPDU.",
+            "Bytes after the Private Data that PD_Length does not count end the connection: they belong neither to the frame nor to an FPDU.",
         )
         .target_responds()
         .steps([
@@ -302,7 +303,7 @@ fn lengths() -> Vec<Case> {
         must(
             "mpa/5044-7.1.1/35",
             &["5044-7.1.1-16", "5044-7.1.2-21"],
-            "Bytes behind the Private Data of a Reply Frame end the connection.",
+            "Bytes after the Private Data of a Reply Frame that PD_Length does not count end the connection.",
         )
         .target_initiates()
         .steps([
@@ -312,7 +313,7 @@ fn lengths() -> Vec<Case> {
         must(
             "mpa/5044-7.1.1/36",
             &["5044-7.1.1-16", "5044-7.1.2-20"],
-            "The application is told the Private Data that PD_Length counts, and no byte more.",
+            "The application gets exactly the Private Data that PD_Length counts.",
         )
         .steps([
             Establish(Setup::default().twist(Twist::private_data(37))),

@@ -1,4 +1,4 @@
-//! RFC 5044 section 7.1.2: the rules of startup, and who may send when.
+//! RFC 5044 section 7.1.2: the rules of startup, and which side may send when.
 
 use super::s7_1_1::{closed, given_up};
 use crate::script::Action::*;
@@ -32,7 +32,7 @@ fn order() -> Vec<Case> {
         must(
             "mpa/5044-7.1.2/2",
             &["5044-7.1.2-03", "5044-7.1.2-i02"],
-            "A Responder sends nothing before it has a valid Request Frame.",
+            "A Responder sends nothing before it received a valid Request Frame.",
         )
         .target_responds()
         .steps([
@@ -44,31 +44,31 @@ fn order() -> Vec<Case> {
         must(
             "mpa/5044-7.1.2/3",
             &["5044-7.1.2-11", "5044-7.1.2-i02"],
-            "An Initiator sends no FPDU before it has a valid Reply Frame.",
+            "An Initiator sends no FPDU before it received a valid Reply Frame.",
         )
         .target_initiates()
         .steps([Begin(Setup::default()), ExpectStartup, Quiet]),
         patient(
             4,
-            "A Responder sends no FPDU before it has received one, however much it has to send.",
+            "A Responder sends no FPDU before it received one, even if it has data to send.",
             Setup::default(),
         ),
         patient(
             7,
-            "A Responder sends no FPDU and no Marker before it has received an FPDU, where it has to send Markers, too.",
+            "A Responder that has to send Markers sends no FPDU and no Marker before it received an FPDU.",
             Setup::default().markers(true),
         ),
         should(
             "mpa/5044-7.1.2/5",
             &["5044-7.1.2-10"],
-            "A Responder that accepted takes what comes as FPDUs.",
+            "A Responder that accepted interprets the following bytes as FPDUs.",
         )
         .target_responds()
         .steps([Establish(Setup::default()), Ping]),
         should(
             "mpa/5044-7.1.2/6",
             &["5044-7.1.2-14"],
-            "An Initiator that was accepted sends FPDUs and takes what comes as such.",
+            "An accepted Initiator sends FPDUs, and interprets the following bytes as FPDUs.",
         )
         .target_initiates()
         .steps([
@@ -84,7 +84,7 @@ fn order() -> Vec<Case> {
     ]
 }
 
-/// A Responder that has a Send to send, and no FPDU yet.
+/// A Responder that has a Send to send, but has received no FPDU yet.
 fn patient(number: u8, rule: &str, setup: Setup) -> Case {
     let id = format!("mpa/5044-7.1.2/{number}");
     must(&id, &["5044-7.1.2-15"], rule)
@@ -123,12 +123,12 @@ fn first_octets() -> Vec<Case> {
     vec![
         marked(
             10,
-            "Full Operation begins with the Marker 0x00000000 and then ULPDU_Length, where Markers are used.",
+            "With Markers, Full Operation begins with the Marker 0x00000000 and then ULPDU_Length.",
             true,
         ),
         marked(
             11,
-            "Full Operation begins with ULPDU_Length, where Markers are not used.",
+            "Without Markers, Full Operation begins with ULPDU_Length.",
             false,
         ),
     ]
@@ -138,12 +138,12 @@ fn wrong_sides() -> Vec<Case> {
     let request = must(
         "mpa/5044-7.1.2/20",
         &["5044-7.1.2-04", "5044-8-04", "5044-8-09"],
-        "A Reply Frame in place of the Request Frame ends the TCP connection.",
+        "A Reply Frame instead of the Request Frame ends the TCP connection.",
     );
     let reply = must(
         "mpa/5044-7.1.2/21",
         &["5044-7.1.2-17", "5044-7.1.2-12", "5044-8-04", "5044-8-09"],
-        "A Request Frame in place of the Reply Frame ends the TCP connection: both sides are Initiators.",
+        "A Request Frame instead of the Reply Frame ends the TCP connection: both sides are Initiators.",
     );
     vec![
         closed(request, Twist::key(&REPLY_KEY)),

@@ -29,7 +29,7 @@ fn rejections() -> Vec<Case> {
         may(
             "mpa/5044-7.1.2/31",
             &["5044-7.1.2-06"],
-            "A Reply Frame that rejects has the application's Private Data.",
+            "A Reply Frame that rejects carries the application's Private Data.",
         )
         .target_responds()
         .steps([
@@ -38,12 +38,13 @@ fn rejections() -> Vec<Case> {
             CheckStartup(StartupCheck::Rejected(true)),
             CheckStartup(StartupCheck::PrivateData(DATA)),
         ]),
-        // "The ULP may close TCP or use the connection for other purposes": that TCP stays open cannot be asked for, as a peer does
-        // not see whose FIN it is. That MPA is left, and not by a reset that overtakes the Reply, can.
+        // The ULP may close TCP, or use the connection for other purposes. Whether TCP stays open
+        // cannot be checked, because a peer does not see who sent a FIN. The case checks that MPA
+        // has ended, and that no reset overtakes the Reply.
         must(
             "mpa/5044-7.1.2/32",
             &["5044-7.1.2-07"],
-            "A Responder that rejected is out of MPA: the Reply comes whole, and nothing answers an FPDU. Only its application may close TCP.",
+            "A Responder that rejected has left MPA: its Reply is complete, and it answers no FPDU. Only its application may close TCP.",
         )
         .target_responds()
         .steps([
@@ -67,12 +68,13 @@ fn rejections() -> Vec<Case> {
         must(
             "mpa/5044-7.1.2/34",
             &["5044-7.1.2-13"],
-            "An Initiator that was rejected is out of MPA: it sends no FPDU and no Terminate, and answers none. Only its application may close TCP.",
+            "A rejected Initiator has left MPA: it sends no FPDU and no Terminate, and answers none. Only its application may close TCP.",
         )
         .target_initiates()
         .steps([
             Propose(Setup::default().twist(Twist::private_data(5).and_flags(R))),
-            // It knows by now: what comes close behind a Reply, it may take for a part of that.
+            // The target knows of the rejection now. It may take bytes right after a Reply for a
+            // part of the Reply.
             Told(private_data(5)),
             an_fpdu(),
             QuietOrEnd,
@@ -80,7 +82,7 @@ fn rejections() -> Vec<Case> {
     ]
 }
 
-/// What an endpoint in Full Operation answers.
+/// A message that an endpoint in Full Operation would answer.
 fn an_fpdu() -> Action {
     Send(vec![read_request(Stag::Is(0), To::Is(0), 0)])
 }
@@ -91,7 +93,7 @@ fn private() -> Vec<Case> {
         may(
             "mpa/5044-7.1.2/40",
             &["5044-7.1.2-02"],
-            "A Request Frame may have as much Private Data as fits: the Responder's application gets all of it.",
+            "A Request Frame may have as much Private Data as fits, and the Responder's application gets all of it.",
         )
         .target_responds()
         .steps([
@@ -103,7 +105,7 @@ fn private() -> Vec<Case> {
         may(
             "mpa/5044-7.1.2/41",
             &["5044-7.1.2-09"],
-            "A Reply Frame that accepts may have as much Private Data as fits: the Initiator's application gets all of it.",
+            "A Reply Frame that accepts may have as much Private Data as fits, and the Initiator's application gets all of it.",
         )
         .target_initiates()
         .steps([
@@ -115,7 +117,7 @@ fn private() -> Vec<Case> {
         may(
             "mpa/5044-7.1.2/42",
             &["5044-7.1.2-02", "5044-7.1.2-09"],
-            "The target's frame has its application's Private Data.",
+            "The target's frame carries the Private Data of its application.",
         )
         .steps([
             Establish(Setup::default().private_data(DATA)),
@@ -125,7 +127,7 @@ fn private() -> Vec<Case> {
         must(
             "mpa/5044-7.1.2/43",
             &["5044-7.1.2-20"],
-            "A Reply Frame with 300 bytes of Private Data, which may be more than the application takes, leaves the endpoint in order.",
+            "A Reply Frame with 300 bytes of Private Data, which may be more than the application accepts, does not harm the endpoint.",
         )
         .target_initiates()
         .dangerous()

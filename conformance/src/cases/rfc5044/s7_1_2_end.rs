@@ -4,7 +4,7 @@ use super::s7_1_1::bad_reply;
 use crate::script::Action::*;
 use crate::script::{Case, Ends, Setup, Twist, should};
 
-/// What is reasonable, in seconds.
+/// A reasonable time limit, in seconds.
 const REASONABLE: u64 = 60;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -12,7 +12,7 @@ pub(super) fn cases() -> Vec<Case> {
         should(
             "mpa/5044-7.1.2/50",
             &["5044-7.1.2-18"],
-            "A Responder does not wait for ever for a Request Frame: its peer may be a Responder, too.",
+            "A Responder does not wait forever for a Request Frame: its peer may be a Responder, too.",
         )
         .target_responds()
         .slow()
@@ -23,7 +23,7 @@ pub(super) fn cases() -> Vec<Case> {
         should(
             "mpa/5044-7.1.2/51",
             &["5044-7.1.2-22"],
-            "A Responder does not wait for ever for the rest of a Request Frame.",
+            "A Responder does not wait forever for the rest of a Request Frame.",
         )
         .target_responds()
         .slow()
@@ -34,7 +34,7 @@ pub(super) fn cases() -> Vec<Case> {
         should(
             "mpa/5044-7.1.2/52",
             &["5044-7.1.2-22"],
-            "An Initiator does not wait for ever for a Reply Frame.",
+            "An Initiator does not wait forever for a Reply Frame.",
         )
         .target_initiates()
         .slow()
@@ -46,7 +46,7 @@ pub(super) fn cases() -> Vec<Case> {
         should(
             "mpa/5044-7.1.2/53",
             &["5044-7.1.2-22"],
-            "An Initiator does not wait for ever for the rest of a Reply Frame.",
+            "An Initiator does not wait forever for the rest of a Reply Frame.",
         )
         .target_initiates()
         .slow()
@@ -57,7 +57,7 @@ pub(super) fn cases() -> Vec<Case> {
         should(
             "mpa/5044-7.1.2/54",
             &["5044-7.1.2-08"],
-            "A Responder accepts a Request, whatever connections have ended without one before.",
+            "A Responder accepts a Request even after connections that ended without one.",
         )
         .target_responds()
         .dangerous()
@@ -65,7 +65,7 @@ pub(super) fn cases() -> Vec<Case> {
         should(
             "mpa/5044-7.1.2/55",
             &["5044-7.1.2-08"],
-            "A Responder accepts a Request while it waits for the rest of others.",
+            "A Responder accepts a Request while it waits for the rest of other Requests.",
         )
         .target_responds()
         .dangerous()

@@ -1,4 +1,4 @@
-//! RFC 5044 section 7.1.5: from a stream of bytes to FPDUs.
+//! RFC 5044 section 7.1.5: the transition from a byte stream to FPDUs.
 
 use crate::script::Action::*;
 use crate::script::{Action, Case, Data, Region, Setup, Stag, To, Twist, must, write};
@@ -8,14 +8,14 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/5044-7.1.5/1",
             &["5044-7.1.5-03"],
-            "Nothing is lost between startup and FPDUs, though both come in small TCP segments.",
+            "Nothing is lost between startup and FPDUs, even if both come in small TCP segments.",
         )
         .dangerous()
         .steps((0..TIMES).flat_map(|_| in_pieces())),
     ]
 }
 
-/// How often: what can happen here depends on the moment.
+/// Repetitions, because the result may depend on timing.
 const TIMES: usize = 6;
 
 fn in_pieces() -> [Action; 5] {

@@ -14,7 +14,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/5044-8/1",
             &["5044-8-02"],
-            "A CRC that does not match is detected: one wrong bit is enough.",
+            "A CRC that does not match is detected, even if only one bit is wrong.",
         )
         .steps(steps([
             ready(),
@@ -26,7 +26,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/5044-8/2",
             &["5044-8-03", "5044-5.2-02", "5044-8-08"],
-            "A Marker that points elsewhere is an error of its own, or is not looked at: never anything else.",
+            "A Marker with a wrong pointer is a Marker error or is ignored, and never another error.",
         )
         .steps(steps([
             misleading(),
@@ -35,7 +35,7 @@ pub(super) fn cases() -> Vec<Case> {
         should(
             "mpa/5044-8/3",
             &["5044-8-06"],
-            "Many Markers that all point elsewhere: an error, or none looked at by a receiver in order.",
+            "Many Markers with wrong pointers are a Marker error, or are all ignored by a receiver that reads in order.",
         )
         .steps(steps([
             vec![
@@ -57,7 +57,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/5044-8/4",
             &["5044-8-11"],
-            "Behind an error no FPDU is passed on.",
+            "After an error, no FPDU is passed on.",
         )
         .steps(steps([
             ready(),
@@ -74,7 +74,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/5044-8/5",
             &["5044-8-11"],
-            "Behind an error no FPDU is answered.",
+            "After an error, no FPDU is answered.",
         )
         .steps([
             Establish(Setup::default().crc(true)),
@@ -89,7 +89,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/5044-8/6",
             &["5044-8-12", "5044-8-10"],
-            "An error of a CRC does not close TCP: a last message, the Terminate, still comes; or the TCP segment is dropped.",
+            "A CRC error does not close TCP: a Terminate still comes as the last message, or the TCP segment is dropped.",
         )
         .steps(steps([
             ready(),
@@ -102,7 +102,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A Write whose Markers point 4 bytes too far, with a right CRC, and a Read behind it.
+/// A Write whose Markers point 4 bytes too far but whose CRC is right, followed by a Read.
 fn misleading() -> Vec<Action> {
     let marker = MarkerForm {
         reserved: 0,
@@ -119,7 +119,7 @@ fn misleading() -> Vec<Action> {
     ]
 }
 
-/// The answer to that Read.
+/// Response to that Read.
 fn answered() -> Want {
     Want::ReadResponse {
         stag: Stag::Is(SINK_STAG),
