@@ -36,9 +36,9 @@ pub(super) fn all() -> Vec<Case> {
     .concat()
 }
 
-/// An STag that the application takes for one of this suite.
+/// An STag that the application takes for one of the suite's.
 const STAG: u32 = 0x0102_0300;
-/// A TO in it, at which nothing is aligned.
+/// A TO for it, which is not aligned.
 const TO: u64 = 0x1_0000_1003;
 /// An MSS with which a message of 3000 bytes has many segments.
 const SMALL_MSS: u16 = 536;
@@ -75,7 +75,7 @@ fn responds(len: usize) -> Action {
     })
 }
 
-/// Untagged messages of the target, of one segment and of many, while these rules are watched.
+/// Untagged messages of the target, with one segment and with many, while these rules are watched.
 fn untagged_traffic(rules: &'static [Rule]) -> Vec<Action> {
     let mut steps = vec![Establish(Setup::default().mss(SMALL_MSS)), Watch(rules)];
     for len in [0, 1, 3, 512, 3000, 4, 5001] {
@@ -95,7 +95,7 @@ fn untagged_traffic(rules: &'static [Rule]) -> Vec<Action> {
     steps
 }
 
-/// Tagged messages of the target, of one segment and of many, while these rules are watched.
+/// Tagged messages of the target, with one segment and with many, while these rules are watched.
 fn tagged_traffic(rules: &'static [Rule]) -> Vec<Action> {
     let mut steps = vec![
         Establish(Setup::default().mss(SMALL_MSS)),
@@ -118,12 +118,12 @@ fn tagged_traffic(rules: &'static [Rule]) -> Vec<Action> {
     steps
 }
 
-/// A piece of the pattern of a message that has several segments.
+/// A part of the pattern, for a message of several segments.
 fn piece(at: u64, len: usize) -> Data {
     Data::Pattern(1, at, len)
 }
 
-/// So many bytes that nobody has written.
+/// This many bytes that were never written.
 fn untouched(len: usize) -> Data {
     Data::Octets(vec![0; len])
 }

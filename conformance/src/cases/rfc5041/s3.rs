@@ -1,4 +1,4 @@
-//! RFC 5041 section 3: what DDP relies on, where a peer sees it.
+//! RFC 5041 section 3: services that DDP relies on, as far as a peer sees them.
 
 use crate::check::Rule;
 use crate::script::Action::*;
@@ -10,7 +10,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ddp/5041-3/1",
             &["5041-3-06"],
-            "Once a stream is erroneous and its Terminate was sent, no more data is: neither what was under way nor what waited.",
+            "After the Terminate of an erroneous stream, no more data is sent, neither the message in progress nor those waiting.",
         )
         .steps([
             Establish(Setup::default()),
@@ -28,7 +28,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ddp/5041-3/2",
             &["5041-3-09"],
-            "When its stream is erroneous, the TCP connection is torn down, also where the peer does nothing for it.",
+            "The TCP connection of an erroneous stream is torn down, even if the peer does nothing for it.",
         )
         .steps([
             Establish(Setup::default()),
@@ -40,7 +40,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ddp/5041-3/3",
             &["5041-3-09"],
-            "When its stream is torn down in peace, the TCP connection is torn down.",
+            "After a graceful teardown of its stream, the TCP connection is torn down.",
         )
         .steps([Establish(Setup::default()), Disconnect, End(Ends::close())]),
     ]

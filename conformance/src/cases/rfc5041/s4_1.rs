@@ -1,4 +1,4 @@
-//! RFC 5041 section 4.1: the DDP Control Field. (And 4.4, that there is one in each segment.)
+//! RFC 5041 section 4.1: the DDP Control Field. Also section 4.4: each segment has one.
 
 use super::{piece, tagged_traffic, untagged_traffic, untouched};
 use crate::check::Rule;
@@ -16,7 +16,7 @@ fn placement() -> Vec<Case> {
         must(
             "ddp/5041-4.1/1",
             &["5041-4.1-01"],
-            "What has T=1 goes into the Tagged Buffer that it names, there and nowhere else.",
+            "A segment with T=1 is placed exactly in the Tagged Buffer that it names.",
         )
         .steps([
             Establish(Setup::default()),
@@ -42,7 +42,7 @@ fn placement() -> Vec<Case> {
         must(
             "ddp/5041-4.1/2",
             &["5041-4.1-02"],
-            "What has T=0 goes into an Untagged Buffer, in their order.",
+            "Segments with T=0 are placed in Untagged Buffers in their order.",
         )
         .steps([
             Establish(Setup::default()),
@@ -60,13 +60,13 @@ fn placement() -> Vec<Case> {
                 "5041-4.1-05",
                 "5041-4.1-06",
             ],
-            "L is 1 in the last segment of an untagged message and in no other; that one has the highest MO.",
+            "L is 1 only in the last segment of an untagged message, the one with the highest MO.",
         )
         .steps(untagged_traffic(&[Rule::Mo])),
         must(
             "ddp/5041-4.1/4",
             &["5041-4.1-03", "5041-4.1-04", "5041-4.1-05"],
-            "L is 1 in the last segment of a tagged message and in no other.",
+            "L is 1 only in the last segment of a tagged message.",
         )
         .steps(tagged_traffic(&[Rule::To])),
         must(
@@ -124,7 +124,7 @@ fn control() -> Vec<Case> {
     ]
 }
 
-/// A segment with each wrong DV, on a connection of its own.
+/// Sends a segment with each wrong DV, on a connection of its own.
 fn wrong_versions(before: &[Out], segment: &Out, ends: &Ends) -> Vec<Action> {
     let mut steps = vec![];
     for version in [0, 2, 3] {
@@ -146,7 +146,7 @@ fn versions() -> Vec<Case> {
         must(
             "ddp/5041-4.1/12",
             &["5041-4.1-12"],
-            "A tagged segment with another DV than those before it is an error: invalid DDP version.",
+            "A tagged segment whose DV differs from that of earlier segments is an error: invalid DDP version.",
         )
         .steps(wrong_versions(
             std::slice::from_ref(&tagged),
@@ -156,7 +156,7 @@ fn versions() -> Vec<Case> {
         must(
             "ddp/5041-4.1/13",
             &["5041-4.1-13"],
-            "An untagged segment with another DV than those before it is an error: invalid DDP version.",
+            "An untagged segment whose DV differs from that of earlier segments is an error: invalid DDP version.",
         )
         .steps(wrong_versions(
             std::slice::from_ref(&untagged),

@@ -10,7 +10,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ddp/5041-4.2/1",
             &["5041-4.2-01", "5041-4.2-02", "5041-4.2-06"],
-            "A tagged segment has Control, the RDMAP Control byte, the STag and the TO of the consumer, then the payload.",
+            "A tagged segment has DDP Control, RDMAP Control, the consumer's STag and TO, and the payload.",
         )
         .steps([
             Establish(Setup::default()),
@@ -33,7 +33,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ddp/5041-4.2/5",
             &["5041-4.2-05"],
-            "An STag whose key is not the one that was given out is not valid on the stream.",
+            "An STag with a wrong key is not valid on the stream.",
         )
         .steps([
             Establish(Setup::default()),
@@ -44,13 +44,13 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ddp/5041-4.2/8",
             &["5041-4.2-08"],
-            "All segments of a tagged message have the STag of the consumer.",
+            "All segments of a tagged message have the consumer's STag.",
         )
         .steps(tagged_traffic(&[Rule::SameStag])),
         may(
             "ddp/5041-4.2/9",
             &["5041-4.2-09"],
-            "A tagged message may start at any TO within the buffer, its last byte too.",
+            "A tagged message may start at any TO in the buffer, including its last byte.",
         )
         .steps([
             Establish(Setup::default()),

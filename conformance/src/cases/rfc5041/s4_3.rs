@@ -9,7 +9,7 @@ use crate::script::{
 };
 use crate::wire::segment::opcode;
 
-/// Messages of the target on QN 0 and QN 1, each of one segment.
+/// Messages of the target on QN 0 and QN 1, with one segment each.
 fn short_traffic() -> Vec<Action> {
     let mut steps = vec![Establish(Setup::default()), Watch(&[Rule::Msn])];
     for len in [5, 6, 7] {
@@ -25,7 +25,7 @@ fn short_traffic() -> Vec<Action> {
     steps
 }
 
-/// The answer to a Read of no bytes.
+/// Response to a Read of no bytes.
 fn answered() -> Want {
     Want::ReadResponse {
         stag: Stag::Is(SINK_STAG),
@@ -39,7 +39,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ddp/5041-4.3/1",
             &["5041-4.3-01"],
-            "An untagged segment has Control, five bytes of RsvdULP, QN, MSN and MO, then the payload.",
+            "An untagged segment has DDP Control, five bytes of RsvdULP, QN, MSN, MO, and the payload.",
         )
         .steps([
             Establish(Setup::default()),
@@ -57,7 +57,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ddp/5041-4.3/2",
             &["5041-4.3-02"],
-            "RsvdULP is what RDMAP gives: its Control byte, and the STag of a Send with Invalidate or zero.",
+            "RsvdULP is the RDMAP Control byte and the STag of a Send with Invalidate, or zero.",
         )
         .steps([
             Establish(Setup::default()),
@@ -82,7 +82,7 @@ pub(super) fn cases() -> Vec<Case> {
         may(
             "ddp/5041-4.3/5",
             &["5041-4.3-05"],
-            "A message whose segments differ in RsvdULP is taken with that of any of them, or ends the stream; it holds nothing up.",
+            "A message whose segments differ in RsvdULP is accepted with any of them, or ends the stream. It blocks nothing.",
         )
         .steps([
             Establish(Setup::default()),
@@ -96,19 +96,19 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ddp/5041-4.3/6",
             &["5041-4.3-06"],
-            "All segments of an untagged message have the QN that RDMAP gives.",
+            "All segments of an untagged message have the QN chosen by RDMAP.",
         )
         .steps(untagged_traffic(&[Rule::QueueNumber])),
         must(
             "ddp/5041-4.3/7",
             &["5041-4.3-07"],
-            "MSN rises by one with each message of a queue, and each queue counts for itself.",
+            "The MSN rises by one with each message of a queue, and each queue counts separately.",
         )
         .steps(short_traffic()),
         must(
             "ddp/5041-4.3/8",
             &["5041-4.3-08"],
-            "The first message of each queue has MSN 1: Sends, Read Requests, the Terminate.",
+            "The first message of each queue has MSN 1: Send, Read Request, Terminate.",
         )
         .steps([
             Establish(Setup::default()),
@@ -129,7 +129,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ddp/5041-4.3/11",
             &["5041-4.3-11"],
-            "The first byte of a message has MO 0, whatever message was before.",
+            "The first byte of a message has MO 0, whatever the message before it was.",
         )
         .steps(untagged_traffic(&[Rule::Mo])),
     ]

@@ -22,7 +22,7 @@ fn source() -> Vec<Case> {
         must(
             "ddp/5041-5.2/1",
             &["5041-5.2-01", "5041-5.2-04"],
-            "A long Send comes in segments, with all its bytes.",
+            "A long Send is sent in segments, with all its bytes.",
         )
         .steps([
             Establish(Setup::default()),
@@ -39,7 +39,7 @@ fn source() -> Vec<Case> {
         must(
             "ddp/5041-5.2/4",
             &["5041-5.2-01", "5041-5.2-04"],
-            "A long RDMA Write comes in segments, with all its bytes.",
+            "A long RDMA Write is sent in segments, with all its bytes.",
         )
         .steps([
             Establish(Setup::default()),
@@ -49,13 +49,13 @@ fn source() -> Vec<Case> {
         must(
             "ddp/5041-5.2/3",
             &["5041-5.2-04"],
-            "A short message has the bytes of its buffer, also where that goes over the end of a page.",
+            "A short message has the bytes of its buffer, even across the end of a page.",
         )
         .steps([
             Establish(Setup::default()),
             Region(Region::readable("source", 8192)),
         ])
-        // Wherever pages of 4096 bytes begin, two of these are in two of them.
+        // Wherever pages of 4096 bytes begin, two of these Reads cross the end of a page.
         .steps((0..4096 + 32).step_by(13).flat_map(read_of_32)),
         must(
             "ddp/5041-5.2/6",
@@ -66,13 +66,13 @@ fn source() -> Vec<Case> {
         must(
             "ddp/5041-5.2/8",
             &["5041-5.2-08"],
-            "TO is that of the consumer and the offset of a segment's first byte in the message.",
+            "TO is the consumer's TO plus the offset of a segment's first byte in the message.",
         )
         .steps(tagged_traffic(&[Rule::To])),
     ]
 }
 
-/// A Write of 1000 bytes in segments of these lengths.
+/// A Write in segments of these lengths.
 fn write_in(lens: &[usize]) -> Vec<Out> {
     let mut at = 0;
     let mut segments = Vec::new();
@@ -87,7 +87,7 @@ fn write_in(lens: &[usize]) -> Vec<Out> {
     segments
 }
 
-/// A Send of 1000 bytes in segments of these lengths.
+/// A Send in segments of these lengths.
 fn send_in(lens: &[usize]) -> Vec<Out> {
     let mut at = 0;
     let mut segments = Vec::new();
@@ -100,7 +100,7 @@ fn send_in(lens: &[usize]) -> Vec<Out> {
     segments
 }
 
-/// A Read of 32 bytes, and its answer.
+/// A Read of 32 bytes, and its response.
 fn read_of_32(offset: i64) -> [Action; 2] {
     [
         Send(vec![read_request(
@@ -148,7 +148,7 @@ fn sink() -> Vec<Case> {
                 offset: 1003,
                 data: untouched(100),
             },
-            // What the next message has to write again.
+            // Clears the bytes, which the next message has to write again.
             Send(vec![write(Stag::Of("r"), To::In("r", 0), untouched(1100))]),
         ]);
     }
@@ -156,13 +156,13 @@ fn sink() -> Vec<Case> {
         must(
             "ddp/5041-5.2/5",
             &["5041-5.2-05"],
-            "All bytes of an untagged message reach its buffer, however the message is cut into segments.",
+            "All bytes of an untagged message reach its buffer, however the message is segmented.",
         )
         .steps(untagged),
         must(
             "ddp/5041-5.2/7",
             &["5041-5.2-05"],
-            "All bytes of a tagged message reach its buffer, however the message is cut into segments.",
+            "All bytes of a tagged message reach its buffer, however the message is segmented.",
         )
         .steps(tagged),
     ]
@@ -181,7 +181,7 @@ fn empty() -> Vec<Case> {
         must(
             "ddp/5041-5.2/9",
             &["5041-5.2-09"],
-            "A message of no bytes is allowed, and is one segment.",
+            "A message of zero length is allowed, and is one segment.",
         )
         .steps([
             Establish(Setup::default()),
@@ -198,7 +198,7 @@ fn empty() -> Vec<Case> {
         must(
             "ddp/5041-5.2/10",
             &["5041-5.2-10"],
-            "A tagged segment of no bytes has the DDP Control Field and RsvdULP as any other.",
+            "A tagged segment of zero length has the DDP Control Field and RsvdULP like any other.",
         )
         .steps([
             Establish(Setup::default()),
@@ -216,7 +216,7 @@ fn empty() -> Vec<Case> {
         must(
             "ddp/5041-5.2/11",
             &["5041-5.2-11"],
-            "STag and TO of an RDMA Write of no bytes are not checked.",
+            "STag and TO of an RDMA Write of zero length are not checked.",
         )
         .steps([
             Establish(Setup::default()),
@@ -231,7 +231,7 @@ fn empty() -> Vec<Case> {
         must(
             "ddp/5041-5.2/12",
             &["5041-5.2-11"],
-            "STag and TO of an RDMA Write of no bytes are not checked, when the STag was valid and is so no more.",
+            "STag and TO of an RDMA Write of zero length are not checked, even if the STag is no longer valid.",
         )
         .steps([
             Establish(Setup::default()),

@@ -1,4 +1,4 @@
-//! RFC 5041 section 5.3: order.
+//! RFC 5041 section 5.3: ordering.
 
 use super::{STAG, TO, asks_for, sends, tagged_traffic, untagged_traffic, writes};
 use crate::check::Rule;
@@ -10,7 +10,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ddp/5041-5.3/1",
             &["5041-5.3-01"],
-            "Messages come in the order in which they were submitted, whatever their kind and length.",
+            "Messages are sent in the order in which they were submitted, whatever their kind and length.",
         )
         .steps([
             Establish(Setup::default()),
@@ -34,7 +34,7 @@ pub(super) fn cases() -> Vec<Case> {
         should(
             "ddp/5041-5.3/2",
             &["5041-5.3-02"],
-            "Segments of a message come with rising MO or TO.",
+            "The segments of a message are sent with rising MO or TO.",
         )
         .steps(untagged_traffic(&[Rule::Mo]))
         .steps(tagged_traffic(&[Rule::To])),

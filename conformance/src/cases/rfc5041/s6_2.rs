@@ -12,7 +12,7 @@ pub(super) fn cases() -> Vec<Case> {
         may(
             "ddp/5041-6.2/2",
             &["5041-6.2-02"],
-            "A peer may tear down the TCP connection with the stream, gracefully or not: the application is told, and the next connection works.",
+            "A peer may tear down the TCP connection with the stream, gracefully or not: the application gets an event, and the next connection works.",
         )
         .steps([Fin, Reset].into_iter().flat_map(|end| {
             [
@@ -27,7 +27,7 @@ pub(super) fn cases() -> Vec<Case> {
         should(
             "ddp/5041-6.2.1/1",
             &["5041-6.2.1-01"],
-            "What was submitted before a graceful teardown is sent before the connection goes down.",
+            "Messages submitted before a graceful teardown are sent before the connection ends.",
         )
         .steps([
             Establish(Setup::default()),
@@ -41,7 +41,7 @@ pub(super) fn cases() -> Vec<Case> {
         should(
             "ddp/5041-6.2.1/4",
             &["5041-6.2.1-04"],
-            "After the peer's FIN, what it has asked for is still sent.",
+            "After the peer's FIN, the data that it has requested is still sent.",
         )
         .steps([
             Establish(Setup::default()),
@@ -69,7 +69,7 @@ pub(super) fn cases() -> Vec<Case> {
         should(
             "ddp/5041-6.2.2/5",
             &["5041-6.2.2-05", "5041-7.1-19"],
-            "After an error in a tagged segment the stream still carries a Terminate.",
+            "After an error in a tagged segment, the stream still carries a Terminate.",
         )
         .steps([
             Establish(Setup::default()),
@@ -80,7 +80,7 @@ pub(super) fn cases() -> Vec<Case> {
         should(
             "ddp/5041-6.2.2/6",
             &["5041-6.2.2-05", "5041-7.1-19"],
-            "After an error in an untagged segment the stream still carries a Terminate.",
+            "After an error in an untagged segment, the stream still carries a Terminate.",
         )
         .steps([
             Establish(Setup::default()),

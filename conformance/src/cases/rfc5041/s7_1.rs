@@ -1,4 +1,4 @@
-//! RFC 5041 section 7.1: what a receiver validates, untagged. (And 7.2, the codes.)
+//! RFC 5041 section 7.1: validation of untagged segments. Also section 7.2: the codes.
 
 use super::untouched;
 use crate::check::Rule;
@@ -12,7 +12,7 @@ pub(super) fn cases() -> Vec<Case> {
     [untagged(), numbers(), afterwards()].concat()
 }
 
-/// One connection for each of these segments, which end it all in the same way.
+/// One connection for each list of segments. All of them end the connection in the same way.
 fn each(setup: &Setup, wrong: impl IntoIterator<Item = Vec<Out>>, ends: &Ends) -> Vec<Action> {
     wrong
         .into_iter()
@@ -37,7 +37,7 @@ fn untagged() -> Vec<Case> {
         must(
             "ddp/5041-7.1/2",
             &["5041-7.1-02", "5041-7.1-07", "5041-7.1-09"],
-            "A message for which no buffer is there is an error: no buffer available, which is beyond the range of MSNs, too; or it waits, and nothing is lost.",
+            "A message without a buffer is an error: no buffer available, or an MSN out of range. Or it waits, and nothing is lost.",
         )
         .steps([
             Establish(Setup::default().receives(1, 64)),
@@ -49,7 +49,7 @@ fn untagged() -> Vec<Case> {
         must(
             "ddp/5041-7.1/3",
             &["5041-7.1-03"],
-            "An MO behind the end of the buffer is an error: invalid MO, or message too long.",
+            "An MO beyond the end of the buffer is an error: invalid MO, or message too long.",
         )
         .steps(each(
             &small,
@@ -63,7 +63,7 @@ fn untagged() -> Vec<Case> {
         must(
             "ddp/5041-7.1/4",
             &["5041-7.1-04"],
-            "A message that is longer than its buffer is an error: message too long.",
+            "A message longer than its buffer is an error: message too long.",
         )
         .steps(each(
             &small,
@@ -77,7 +77,7 @@ fn untagged() -> Vec<Case> {
         must(
             "ddp/5041-7.1/6",
             &["5041-7.1-04", "5041-7.1-02"],
-            "A message that fills its buffer to the last byte is right.",
+            "A message may fill its buffer to the last byte.",
         )
         .steps([
             Establish(small),
@@ -97,7 +97,7 @@ fn numbers() -> Vec<Case> {
         must(
             "ddp/5041-7.1/5",
             &["5041-7.1-05"],
-            "An MSN for which no buffer will be there for long is an error: MSN range not valid, or no buffer available.",
+            "An MSN far beyond the available buffers is an error: MSN range not valid, or no buffer available.",
         )
         .steps(each(
             &Setup::default(),
@@ -107,7 +107,7 @@ fn numbers() -> Vec<Case> {
         must(
             "ddp/5041-7.1/7",
             &["5041-7.1-05"],
-            "The MSN of a message that is complete is not valid any more: MSN range not valid, or no buffer available.",
+            "The MSN of a completed message is no longer valid: MSN range not valid, or no buffer available.",
         )
         .steps(each(
             &Setup::default(),
@@ -150,7 +150,7 @@ fn afterwards() -> Vec<Case> {
         must(
             "ddp/5041-7.1/18",
             &["5041-7.1-18"],
-            "After an error all later segments are dropped: nothing of them is placed, and no second Terminate comes.",
+            "After an error, all later segments are dropped: nothing of them is placed, and no second Terminate comes.",
         )
         .steps([
             Establish(Setup::default()),
@@ -175,7 +175,7 @@ fn afterwards() -> Vec<Case> {
         must(
             "ddp/5041-7.1/15",
             &["5041-7.1-15"],
-            "Nothing of a wrong segment is placed, not even what has its place.",
+            "Nothing of a wrong segment is placed, not even the part that fits in the buffer.",
         )
         .steps([
             Establish(Setup::default()),
@@ -192,7 +192,7 @@ fn afterwards() -> Vec<Case> {
         should(
             "ddp/5041-7.1/16",
             &["5041-7.1-17"],
-            "A Terminate for a tagged segment has its DDP Header and its length.",
+            "A Terminate for a tagged segment contains its DDP Header and its length.",
         )
         .steps([
             Establish(Setup::default()),
@@ -205,7 +205,7 @@ fn afterwards() -> Vec<Case> {
         should(
             "ddp/5041-7.1/17",
             &["5041-7.1-17"],
-            "A Terminate for an untagged segment has its DDP Header and its length.",
+            "A Terminate for an untagged segment contains its DDP Header and its length.",
         )
         .steps([
             Establish(Setup::default()),

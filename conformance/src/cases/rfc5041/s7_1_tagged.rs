@@ -1,10 +1,11 @@
-//! RFC 5041 section 7.1: what a receiver validates, tagged.
+//! RFC 5041 section 7.1: validation of tagged segments.
 
 use super::untouched;
 use crate::script::Action::*;
 use crate::script::{Action, Case, Condition, Ends, Out, Region, Setup, Stag, To, must, write};
 
-/// One connection with a region for each of these Writes; it ends, and nothing was placed.
+/// One connection with a region for each of these Writes. The connection ends, and nothing is
+/// placed.
 fn each(region: &Region, wrong: impl IntoIterator<Item = Out>, ends: &Ends) -> Vec<Action> {
     wrong
         .into_iter()
@@ -38,7 +39,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ddp/5041-7.1/20",
             &["5041-7.1-10", "5041-7.2-01"],
-            "A Write to an STag that nobody has is an error: invalid STag.",
+            "A Write to an STag that does not exist is an error: invalid STag.",
         )
         .steps(each(
             &region,
@@ -53,7 +54,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ddp/5041-7.1/29",
             &["5041-7.1-10"],
-            "A Write whose first segment is empty does not excuse the STag of the second.",
+            "An empty first segment of a Write does not exempt the STag of the second one from validation.",
         )
         .dangerous()
         .steps([
@@ -69,7 +70,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ddp/5041-7.1/21",
             &["5041-7.1-11"],
-            "A Write to memory that peers may only read is an error: DDP has no code for rights, so invalid STag, or RDMAP's access rights violation.",
+            "A Write to memory without the right of remote write is an error: invalid STag, because DDP has no code for rights, or RDMAP's access rights violation.",
         )
         .steps(["rr", "lw,rr", "lw"].into_iter().flat_map(|access| {
             each(
@@ -122,7 +123,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ddp/5041-7.1/25",
             &["5041-7.1-14"],
-            "A Write whose last byte is behind the last TO of all is an error: TO wrap, or base or bounds violation.",
+            "A Write that goes beyond the highest possible TO is an error: TO wrap, or base or bounds violation.",
         )
         .steps(each(
             &region,

@@ -1,4 +1,4 @@
-//! RFC 5041 section 8: who may use an STag.
+//! RFC 5041 section 8: access to STags.
 
 use super::untouched;
 use crate::script::Action::*;
@@ -16,7 +16,7 @@ fn holds(data: Data) -> Action {
     }
 }
 
-/// A Write to `r` is refused, and places nothing.
+/// A Write to `r` is refused and places nothing.
 fn is_refused() -> [Action; 4] {
     [
         writes(),
@@ -31,7 +31,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ddp/5041-8.2/1",
             &["5041-8.2-01"],
-            "An STag of another Protection Domain cannot be written to: it is not associated with the stream, or invalid.",
+            "A Write to an STag of another Protection Domain is refused: it is not associated with the stream, or invalid.",
         )
         .steps([
             Establish(Setup::default()),
@@ -41,7 +41,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ddp/5041-8.2/2",
             &["5041-8.2-01"],
-            "Of two streams, the one in the Protection Domain of an STag can write to it, and the other cannot.",
+            "A stream in the Protection Domain of an STag can write to it, and a stream of another one cannot.",
         )
         .steps([
             Establish(Setup::default()),
@@ -72,7 +72,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ddp/5041-8.2/4",
             &["5041-8.2-02"],
-            "An STag that is for one stream cannot be written to by another of the same Protection Domain.",
+            "An STag restricted to one stream cannot be written to by another one of the same Protection Domain.",
         )
         .steps([
             Require(Condition::ScopedRegions),
@@ -86,7 +86,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ddp/5041-8.3.1/3",
             &["5041-8.3.1-03", "5041-7.1-10"],
-            "An STag that the application has revoked cannot be written to: it is invalid.",
+            "A Write to an STag that the application has revoked is refused: invalid STag.",
         )
         .steps([
             Establish(Setup::default()),

@@ -1,7 +1,7 @@
 //! RFC 5041 sections 4.1 to 4.3: FPDUs that are shorter than the DDP Header of their segment.
 //!
-//! No RFC names an Error Code for them. A receiver that takes the length of the header from the
-//! length of the ULPDU without a comparison counts below zero, so the cases are dangerous ones.
+//! No RFC names an Error Code for them. A receiver that subtracts the length of the header from the
+//! length of the ULPDU without a check gets a value below zero, so the cases are dangerous.
 
 use super::{STAG, TO, asks_for, piece, untouched};
 use crate::script::Action::*;
@@ -12,7 +12,7 @@ use crate::script::{
 use crate::wire::segment::opcode;
 use crate::wire::terminate::M;
 
-/// Bytes of a tagged and of an untagged DDP Header.
+/// Bytes of a tagged DDP Header, and of an untagged one.
 const TAGGED: usize = 14;
 const UNTAGGED: usize = 18;
 
@@ -44,7 +44,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// The sentence that has the fields of such a segment validated.
+/// Requirement that the fields of such a segment are validated.
 fn requirement(code: u8) -> &'static str {
     match code {
         opcode::READ_REQUEST => "5040-7.2-05",
@@ -53,20 +53,20 @@ fn requirement(code: u8) -> &'static str {
     }
 }
 
-/// How the stream ends. A Terminate cannot have the DDP Header, because it never came as a whole.
+/// How the stream ends. A Terminate cannot quote the DDP Header, because it never came completely.
 fn ends() -> Ends {
     Ends::any_term().or_close().headers_within(0, M)
 }
 
-/// A right segment that is cut to each of these lengths, each time on a connection of its own.
-/// The target takes another connection afterwards.
+/// Sends a right segment cut to each of these lengths, each time on a new connection. Then the
+/// target must accept another connection.
 fn each(segment: &Out, lengths: &[usize], ends: &Ends) -> Vec<Action> {
     let mut steps = Vec::new();
     for length in lengths {
         steps.extend([
             Establish(Setup::default()),
-            // The next FPDU is there at once, and right: it is no reason to end the stream, and
-            // nothing of it may be taken for the missing bytes.
+            // The next FPDU is right and comes at once. It is no reason to end the stream, and its
+            // bytes must not be used for the missing ones.
             Send(vec![
                 segment.clone().cut(*length),
                 write(Stag::Is(0), To::Is(0), 0),
@@ -86,15 +86,15 @@ fn every_length(
     header: usize,
 ) -> Case {
     let rule = format!(
-        "A {what} in a ULPDU shorter than its DDP Header of {header} bytes is an error: the stream ends, and the target goes on."
+        "A {what} in a ULPDU shorter than its DDP Header of {header} bytes is an error: the stream ends, and the target continues to serve."
     );
     must(id, requirements, &rule)
         .steps(each(segment, &shorter_than(header), &ends()))
         .dangerous()
 }
 
-/// Lengths of ULPDUs that have no whole header, from the longest: without its last byte, as long as
-/// the shorter of both headers, without the addresses.
+/// Lengths of ULPDUs without a complete header, longest first: without its last byte, with the
+/// length of the shorter header, without the addresses.
 fn shorter_than(header: usize) -> Vec<usize> {
     let mut lengths = vec![header - 1, TAGGED, TAGGED - 1, 6, 2];
     lengths.retain(|length| *length < header);
@@ -103,7 +103,7 @@ fn shorter_than(header: usize) -> Vec<usize> {
     lengths
 }
 
-/// ULPDUs that have the DDP Control Field and nothing behind it.
+/// ULPDUs that contain only the DDP Control Field.
 fn controls() -> Vec<Case> {
     let segments = [
         (
@@ -117,7 +117,7 @@ fn controls() -> Vec<Case> {
     segments
         .map(|(number, requirement, kind, segment)| {
             let rule = format!(
-                "A {kind} segment that is its DDP Control Field alone is an error: the stream ends, and the target goes on."
+                "A {kind} segment that consists only of its DDP Control Field is an error: the stream ends, and the target continues to serve."
             );
             let id = format!("ddp/5041-4.1/{number}");
             must(&id, &[requirement, "5040-7.2-01"], &rule)
@@ -127,13 +127,13 @@ fn controls() -> Vec<Case> {
         .into()
 }
 
-/// Short segments where the target waits for just this message, and could place its payload.
+/// Short segments of a message that the target expects, and whose payload it could place.
 fn expected() -> Vec<Case> {
     vec![
         must(
             "ddp/5041-4.2/40",
             &["5041-4.2-01", "5040-7.2-01"],
-            "A Write to a valid STag in a ULPDU that ends in its TO is an error: nothing is placed.",
+            "A Write to a valid STag in a ULPDU that ends within its TO is an error: nothing is placed.",
         )
         .steps([
             Establish(Setup::default()),
@@ -171,7 +171,7 @@ fn expected() -> Vec<Case> {
         must(
             "ddp/5041-4.3/40",
             &["5041-4.3-01", "5040-7.2-01"],
-            "A segment in the middle of a Send in a ULPDU shorter than its DDP Header is an error: the Send is not delivered.",
+            "A middle segment of a Send in a ULPDU shorter than its DDP Header is an error: the Send is not delivered.",
         )
         .steps([
             Establish(Setup::default()),
@@ -195,7 +195,7 @@ fn terminates() -> Vec<Case> {
         should(
             "ddp/5041-4.2/42",
             &["5041-4.2-01", "5041-7.1-19"],
-            "A Terminate comes for a tagged segment that is shorter than its DDP Header.",
+            "A tagged segment shorter than its DDP Header is answered by a Terminate.",
         )
         .steps(each(
             &write(Stag::Is(0), To::Is(0), 0),
@@ -206,7 +206,7 @@ fn terminates() -> Vec<Case> {
         should(
             "ddp/5041-4.3/42",
             &["5041-4.3-01", "5041-7.1-19"],
-            "A Terminate comes for an untagged segment that is shorter than its DDP Header.",
+            "An untagged segment shorter than its DDP Header is answered by a Terminate.",
         )
         .steps(each(&send(0), &[UNTAGGED - 1], &Ends::any_term()))
         .dangerous(),

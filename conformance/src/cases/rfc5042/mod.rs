@@ -1,4 +1,4 @@
-//! RFC 5042, the security of DDP and RDMAP: what it asks of the wire.
+//! RFC 5042, the security of DDP and RDMAP: requirements that are visible on the wire.
 
 mod s6;
 

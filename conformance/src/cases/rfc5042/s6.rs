@@ -12,7 +12,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "sec/5042-6.3.5/1",
             &["5042-6.3.5-i01"],
-            "A Read of no bytes is answered, though the region gives no right to read, or there is none.",
+            "A Read of no bytes is answered, even if the region has no right to read, or there is no region.",
         )
         .steps([
             Establish(Setup::default()),
@@ -28,7 +28,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "sec/5042-6.4.3.3/1",
             &["5042-6.4.3.3-i01"],
-            "Many more Read Requests than were agreed end the stream.",
+            "Many more Read Requests than agreed end the stream.",
         )
         .steps(too_many_reads(2, 64)),
     ]);
@@ -43,14 +43,14 @@ fn nothing() -> crate::script::Action {
     })
 }
 
-/// A peer that tries STags one after the other gets one guess for each connection.
+/// A peer that tries one STag after the other gets one guess per connection.
 fn guesses() -> Vec<Case> {
     let guess = |number: u32, what: &str| {
         must(
             &format!("sec/5042-6.1.1/{number}"),
             &["5042-6.1.1-i01"],
             &format!(
-                "A {what} of an STag that is not valid ends the stream, and what comes behind it does nothing."
+                "A {what} with an invalid STag ends the stream, and messages after it have no effect."
             ),
         )
     };
