@@ -174,10 +174,7 @@ fn table(citations: &Citations) -> String {
 }
 
 #[test]
-#[expect(
-    clippy::print_stdout,
-    reason = "--nocapture shows the table"
-)]
+#[expect(clippy::print_stdout, reason = "--nocapture shows the table")]
 fn every_requirement_of_the_api_and_of_the_inside_is_cited_or_has_a_reason() {
     let citations = citations();
     let exceptions = coverage().exceptions;

@@ -41,12 +41,12 @@ pub(super) fn all() -> Vec<Case> {
     .concat()
 }
 
-/// An STag that the application takes for one of this suite.
+/// An STag that the application takes for one of the suite's.
 const STAG: u32 = 0x0102_0300;
-/// A TO in it.
+/// A TO for it.
 const TO: u64 = 0x1000;
 
-/// The application issues a Read of so many bytes, and its Read Request comes.
+/// The application issues a Read of this many bytes, and its Read Request comes.
 fn posts_read(len: u32) -> [Action; 2] {
     [
         Post(Post::read(STAG, TO, len as usize)),
@@ -54,7 +54,7 @@ fn posts_read(len: u32) -> [Action; 2] {
     ]
 }
 
-/// A Read Request of the application.
+/// Expects a Read Request of the application.
 fn wants_read(to: u64, size: u32) -> Action {
     let stag = STAG;
     Expect(Want::ReadRequest { size, stag, to })
@@ -65,7 +65,8 @@ fn wants_write(to: u64, data: Data) -> Action {
     Expect(Want::Write { stag, to, data })
 }
 
-/// A Send of any of the four kinds, with `len` bytes of the pattern. The STag of one with Invalidate has a case of its own.
+/// Expects a Send of any of the four kinds, with `len` bytes of the pattern. The STag of a Send
+/// with Invalidate is checked by a case of its own.
 fn wants_send(opcode: u8, len: usize) -> Action {
     let invalidate = match opcode {
         opcode::SEND_INVALIDATE | opcode::SEND_SE_INVALIDATE => None,
@@ -78,7 +79,7 @@ fn wants_send(opcode: u8, len: usize) -> Action {
     })
 }
 
-/// A Read of a region of the target from an offset on.
+/// Reads from a region of the target, beginning at an offset.
 fn read(region: &'static str, offset: i64, size: u32) -> Action {
     Send(vec![read_request(
         Stag::Of(region),
@@ -87,7 +88,7 @@ fn read(region: &'static str, offset: i64, size: u32) -> Action {
     )])
 }
 
-/// The answer to a Read of this suite.
+/// Expects the response to a Read of the suite.
 fn response(data: impl Into<Data>) -> Action {
     Expect(Want::ReadResponse {
         stag: Stag::Is(SINK_STAG),
@@ -96,12 +97,12 @@ fn response(data: impl Into<Data>) -> Action {
     })
 }
 
-/// A work request of the application succeeds.
+/// Expects that a work request of the application succeeds.
 fn completes(op: &'static str) -> Action {
     Completion { op, success: true }
 }
 
-/// A message of each kind from the target, while these rules are watched. All but a Terminate.
+/// Makes the target send a message of each kind except Terminate, while these rules are watched.
 fn every_kind(rules: &'static [Rule]) -> Vec<Action> {
     vec![
         Establish(Setup::default()),
@@ -129,8 +130,8 @@ fn every_kind(rules: &'static [Rule]) -> Vec<Action> {
     ]
 }
 
-/// Terminates for errors of an untagged message, a tagged one, a Read Request and an RDMAP Control Field, each on a
-/// connection of its own, while these rules are watched.
+/// Provokes Terminates for errors of an untagged message, a tagged message, a Read Request and an
+/// RDMAP Control Field, each on its own connection, while these rules are watched.
 fn every_terminate(rules: &'static [Rule]) -> Vec<Action> {
     let errors = [
         send(16).qn(9),

@@ -3,7 +3,7 @@
 use super::*;
 use crate::script::{Condition, must, send_se, terminate};
 
-/// A Send with Invalidate of the STag that the application named.
+/// Expects a Send with Invalidate of the STag that the application named.
 fn with_stag(opcode: u8, len: usize) -> Action {
     Expect(Want::Send {
         opcode,
@@ -35,7 +35,7 @@ fn senders() -> Vec<Case> {
         must(
             "rdmap/5040-4.1/3",
             &["5040-4.1-03", "5040-5.3-09"],
-            "A Send with Invalidate, with or without SE, has the STag in the second to fifth byte of RsvdULP.",
+            "A Send with Invalidate, with or without SE, has the STag in bytes 2 to 5 of RsvdULP.",
         )
         .steps([
             Establish(Setup::default()),
@@ -59,7 +59,7 @@ fn senders() -> Vec<Case> {
         watched(
             "rdmap/5040-4.1/6",
             &["5040-4.1-06"],
-            "Tagged messages have the STag and TO that they are for; Sends go to QN 0, Read Requests to QN 1, Terminates to QN 2.",
+            "Tagged messages have their STag and TO; Sends use QN 0, Read Requests QN 1, Terminates QN 2.",
             &[Rule::QueueNumber],
         ),
         watched(
@@ -157,7 +157,7 @@ fn opcodes() -> Vec<Case> {
         must(
             &format!("rdmap/5040-4.1/{number}"),
             &["5040-4.1-i01", "5040-7.2-02"],
-            &format!("A message with the opcode {opcode:#x}, which is not assigned, is an error."),
+            &format!("A message with the unassigned opcode {opcode:#x} is an error."),
         )
     };
     let mut cases = Vec::new();
@@ -186,8 +186,9 @@ fn opcodes() -> Vec<Case> {
             End(Ends::term(0, 2, 6)),
         ]));
     }
-    // T, QN and length fit no opcode: "unexpected opcode" says it, but DDP may find the STag, the MSN or the length wrong before
-    // RDMAP has seen the message, and the RFC orders none of these checks. So any registered code is right.
+    // T, QN and length fit no opcode, which "unexpected opcode" expresses. But DDP may find a wrong
+    // STag, MSN or length before RDMAP sees the message, and the RFC does not order these checks.
+    // So any registered code is accepted.
     let of_the_other_kind = [
         (32, send(16).opcode(opcode::WRITE)),
         (33, send(16).opcode(opcode::READ_RESPONSE)),
@@ -227,7 +228,7 @@ fn opcodes() -> Vec<Case> {
             read_request(Stag::Of("r"), To::In("r", 0), 16).qn(0),
             Ends::any_term(),
         ),
-        // Of the errors that section 7.1 answers with a Terminate, none is about a Terminate.
+        // No error that section 7.1 answers with a Terminate concerns a Terminate.
         (
             39,
             terminate(&[0, 0, 0, 0]).qn(0),
@@ -236,7 +237,7 @@ fn opcodes() -> Vec<Case> {
         (40, send(4).qn(2), Ends::any_term()),
     ];
     for (number, segment, ends) in on_the_other_queue {
-        let rule = format!("{segment}: an error, as its opcode is for another queue.");
+        let rule = format!("{segment}: an error, because its opcode belongs to another queue.");
         let rows = ["5040-4.1-06", "5040-7.2-02"];
         cases.push(
             must(&format!("rdmap/5040-4.1/{number}"), &rows, &rule).steps([

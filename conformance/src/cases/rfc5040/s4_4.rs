@@ -27,7 +27,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "rdmap/5040-4.4/2",
             &["5040-4.4-02"],
-            "SinkSTag is copied into the Read Response, whatever it is.",
+            "SinkSTag is copied into the Read Response, whatever its value is.",
         )
         .steps([
             Establish(Setup::default().mss(1460)),
@@ -42,7 +42,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "rdmap/5040-4.4/3",
             &["5040-4.4-i01", "5040-4.4-03"],
-            "SinkTO is copied into the Read Response, whatever it is.",
+            "SinkTO is copied into the Read Response, whatever its value is.",
         )
         .steps([
             Establish(Setup::default().mss(1460)),
@@ -73,7 +73,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "rdmap/5040-4.4/5",
             &["5040-4.4-i02"],
-            "RDMARDSZ is what the application asked for, from no bytes on.",
+            "RDMARDSZ is the length that the application asked for, including zero.",
         )
         .steps([Establish(Setup::default())])
         .steps(posts_read(0))
@@ -87,7 +87,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "rdmap/5040-4.4/6",
             &["5040-4.4-i02", "5040-7.2-09"],
-            "RDMARDSZ has 32 bits: a Read of 2^32-1 bytes is more than the region has.",
+            "RDMARDSZ has 32 bits: a Read of 2^32-1 bytes exceeds the region.",
         )
         .steps([
             Establish(Setup::default()),
@@ -95,11 +95,12 @@ pub(super) fn cases() -> Vec<Case> {
             read("r", 0, u32::MAX),
             End(Ends::term(0, 1, 1)),
         ]),
-        // No RFC names the code. The RDMA Header never came as a whole, so no Terminate can have it.
+        // No RFC names the code. A Terminate cannot quote the RDMA Header, because it never came
+        // completely.
         must(
             "rdmap/5040-4.4/7",
             &["5040-4.4-01", "5040-7.2-05"],
-            "A Read Request in a ULPDU shorter than its headers of 18 and 28 bytes is an error, and is not answered.",
+            "A Read Request in a ULPDU shorter than its headers of 18 and 28 bytes is an error and is not answered.",
         )
         .steps([27, 24, 12, 1, 0].into_iter().flat_map(|header: usize| {
             [
@@ -116,7 +117,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Reads of no bytes, a few and several segments for this sink.
+/// Reads of zero bytes, a few bytes and several segments into this sink.
 fn reads_to(sink_stag: u32, sink_to: u64) -> Vec<Action> {
     let one = |size: u32| {
         let sink = (Stag::Is(sink_stag), To::Is(sink_to));

@@ -1,4 +1,5 @@
-//! RFC 5040 section 4.8: the Terminate Header. Which codes belong to which errors is with the sections of the errors.
+//! RFC 5040 section 4.8: the Terminate Header. The codes of errors are checked in the sections of
+//! the errors.
 
 use super::*;
 use crate::script::{Condition, must, send_invalidate, should, terminate};
@@ -13,7 +14,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// A Write to an STag that nobody has.
+/// A Write to an STag that does not exist.
 fn bad_write() -> Action {
     Send(vec![write(Stag::Is(STAG), To::Is(TO), 16)])
 }
@@ -23,7 +24,7 @@ fn bad_send() -> Action {
     Send(vec![send(17).qn(9)])
 }
 
-/// A Read of an STag that nobody has.
+/// A Read of an STag that does not exist.
 fn bad_read() -> Action {
     Send(vec![read_request(Stag::Is(STAG), To::Is(TO), 16)])
 }
@@ -33,7 +34,7 @@ fn format() -> Vec<Case> {
         must(
             "rdmap/5040-4.8/1",
             &["5040-4.8-01"],
-            "A Terminate has the Terminate Header of Figure 7, and in it what M, D and R announce.",
+            "A Terminate has the Terminate Header of Figure 7 with the fields that M, D and R announce.",
         )
         .steps(every_terminate(&[Rule::TerminateHeaders])),
         must(
@@ -64,7 +65,7 @@ fn format() -> Vec<Case> {
         must(
             "rdmap/5040-4.8/8",
             &["5040-4.8-08"],
-            "The 13 reserved bits of the Terminate Header are ignored on receive: it is no error, and ends the connection.",
+            "The 13 reserved bits of the Terminate Header are ignored on receive: such a Terminate is no error, and ends the connection.",
         )
         .steps([
             Establish(Setup::default()),
@@ -103,7 +104,7 @@ fn header_bits() -> Vec<Case> {
         should(
             "rdmap/5040-4.8/6",
             &["5040-4.8-04", "5040-4.8-05", "5040-4.8-06"],
-            "M and D are set for a Remote Operation Error where they can be, and R is not (Figure 10).",
+            "M and D are set for a Remote Operation Error if possible, and R is not (Figure 10).",
         )
         .steps([
             Establish(Setup::default()),
@@ -119,7 +120,7 @@ fn header_bits() -> Vec<Case> {
         must(
             "rdmap/5040-4.8/14",
             &["5040-4.8-i02"],
-            "An RDMA Header is sent back for Read Requests only.",
+            "A Terminate contains an RDMA Header only for Read Requests.",
         )
         .steps([
             Establish(Setup::default()),
@@ -145,8 +146,8 @@ fn header_bits() -> Vec<Case> {
     ]
 }
 
-/// Terminates in ULPDUs that are shorter than their headers: than the Terminate Control, the
-/// segment length, and the headers that M, D and R announce.
+/// Terminates in ULPDUs that are too short: for the Terminate Control, for the segment length, or
+/// for the headers that M, D and R announce.
 fn short() -> Case {
     let announced = [0x00, 0x02, 0xe0, 0x00, 0x00, 46, 0x41, 0x41];
     let cut = [
@@ -160,7 +161,7 @@ fn short() -> Case {
     must(
         "rdmap/5040-4.8/20",
         &["5040-4.8-01", "5040-7.2-01"],
-        "A Terminate in a ULPDU shorter than its headers ends the stream, and the target goes on.",
+        "A Terminate in a ULPDU shorter than its headers ends the stream, and the target continues to serve.",
     )
     .steps(cut.into_iter().flat_map(|header| {
         [
@@ -173,8 +174,8 @@ fn short() -> Case {
     .dangerous()
 }
 
-/// A Send of the application waits for a Read before it, and when it is its turn, its buffer is gone: an error of its own
-/// side.
+/// A local error: a Send of the application waits for an earlier Read, and its buffer is gone when
+/// it is due.
 pub(super) fn local_error(ends: Ends) -> Vec<Action> {
     let [post, wants] = posts_read(8);
     vec![
@@ -194,7 +195,8 @@ pub(super) fn local_error(ends: Ends) -> Vec<Action> {
     ]
 }
 
-/// An error of DDP: that M and D are set for it is a SHOULD, here and in RFC 5041 section 7.1. What they announce has to be right.
+/// The end after an error of DDP. Setting M and D is a SHOULD, here and in RFC 5041 section 7.1.
+/// The headers that they announce must be right.
 fn named(ends: Ends) -> Ends {
     ends.headers_within(0, M | D).naming_last()
 }
@@ -204,7 +206,7 @@ fn headers() -> Vec<Case> {
         must(
             "rdmap/5040-4.8/9",
             &["5040-4.8-09", "5040-4.8-10"],
-            "DDP Segment Length, which is there with M or D, is the length of the segment that was wrong.",
+            "DDP Segment Length, present with M or D, is the length of the wrong segment.",
         )
         .steps([
             Establish(Setup::default()),
@@ -217,7 +219,7 @@ fn headers() -> Vec<Case> {
         must(
             "rdmap/5040-4.8/11",
             &["5040-4.8-11"],
-            "The Terminated DDP Header, which is there with D, is that of the wrong segment: 14 bytes of a tagged one, 18 of an untagged one.",
+            "The Terminated DDP Header, present with D, is that of the wrong segment: 14 bytes if tagged, 18 if untagged.",
         )
         .steps([
             Watch(&[Rule::TerminateHeaders]),
@@ -231,7 +233,7 @@ fn headers() -> Vec<Case> {
         must(
             "rdmap/5040-4.8/12",
             &["5040-4.8-12"],
-            "The Terminated RDMA Header is the 28 bytes of the wrong Read Request.",
+            "The Terminated RDMA Header consists of the 28 bytes of the wrong Read Request.",
         )
         .steps([
             Watch(&[Rule::TerminateHeaders]),
@@ -245,7 +247,7 @@ fn headers() -> Vec<Case> {
         must(
             "rdmap/5040-4.8/15",
             &["5040-4.8-i03"],
-            "If a Read was under way, the Terminated RDMA Header says how far it came.",
+            "If a Read was in progress, the Terminated RDMA Header says how far it came.",
         )
         .steps([
             Require(Condition::ScopedRegions),
@@ -265,5 +267,5 @@ fn headers() -> Vec<Case> {
     ]
 }
 
-/// More than a TCP connection takes before its reader has read any of it.
+/// More than a TCP connection accepts while its reader reads nothing.
 const INTERRUPTED: u32 = 24 << 20;

@@ -19,7 +19,7 @@ pub(super) fn cases() -> Vec<Case> {
         may(
             "rdmap/5040-5.1/3",
             &["5040-5.1-03"],
-            "A peer may write all of a region, or any part of it.",
+            "A peer may write a whole region or any part of it.",
         )
         .steps([
             Establish(Setup::default()),
@@ -48,7 +48,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "rdmap/5040-5.1/5",
             &["5040-5.1-05"],
-            "One RDMA Write writes to one region at bytes that follow each other.",
+            "An RDMA Write writes to consecutive bytes of one region.",
         )
         .steps([
             Establish(Setup::default().mss(1460)),
@@ -65,7 +65,7 @@ pub(super) fn cases() -> Vec<Case> {
         may(
             "rdmap/5040-5.1/6",
             &["5040-5.1-06"],
-            "A peer may send an RDMA Write of no bytes, to whatever STag and TO.",
+            "A peer may send an RDMA Write of zero length with any STag and TO.",
         )
         .steps([
             Establish(Setup::default()),
@@ -80,7 +80,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Lengths of messages, mixed: none, around an alignment, around a segment, several segments.
+/// Lengths of messages, mixed: zero, around an alignment, around one segment, several segments.
 const LENGTHS: [usize; 8] = [4, 3000, 0, 1, 1424, 513, 9, 20_000];
 
 fn holds(offset: usize, data: Data) -> Action {

@@ -16,7 +16,7 @@ fn requests() -> Vec<Case> {
         must(
             "rdmap/5040-5.2/1",
             &["5040-5.2-01"],
-            "An RDMA Read is one Read Request and one Read Response.",
+            "An RDMA Read consists of one Read Request and one Read Response.",
         )
         .steps([Establish(Setup::default())])
         .steps(posts_read(3000))
@@ -41,7 +41,7 @@ fn requests() -> Vec<Case> {
         must(
             "rdmap/5040-5.2.1/6",
             &["5040-5.2.1-06"],
-            "Read Requests are sent in the order in which the application posted the Reads, each with an MSN of its own.",
+            "Read Requests are sent in the order in which the application posted the Reads, each with its own MSN.",
         )
         .steps([Establish(Setup::default()), Watch(&[Rule::Msn])])
         .steps((1..=6).map(|n| Post(Post::read(STAG, TO * n, n as usize))))
@@ -49,7 +49,7 @@ fn requests() -> Vec<Case> {
         must(
             "rdmap/5040-5.2.1/8",
             &["5040-5.2.1-08"],
-            "A Read Request names one region: a Read of each of two is two Read Requests.",
+            "A Read Request names one region: Reads of two regions are two Read Requests.",
         )
         .steps([
             Establish(Setup::default()),
@@ -77,7 +77,7 @@ fn responder() -> Vec<Case> {
         named(
             2,
             &["5040-5.2.1-02"],
-            "A Read Request uses up one buffer of QN 1, and so one MSN: the next has the next MSN.",
+            "A Read Request uses up one buffer of QN 1 and one MSN: the next one has the next MSN.",
         )
         .steps([
             Establish(Setup::default()),
@@ -91,7 +91,7 @@ fn responder() -> Vec<Case> {
         named(
             3,
             &["5040-5.2.1-03"],
-            "A Read is answered without the application: it has no receive posted.",
+            "A Read is answered without the application, which has posted no receive.",
         )
         .steps([
             Establish(Setup::default().receives(0, 0)),
@@ -117,7 +117,7 @@ fn responder() -> Vec<Case> {
         named(
             10,
             &["5040-5.2.1-10"],
-            "A valid Read Request is answered with what the region holds.",
+            "A valid Read Request is answered with the content of the region.",
         )
         .steps([
             Establish(Setup::default()),
@@ -130,13 +130,13 @@ fn responder() -> Vec<Case> {
         may(
             "rdmap/5040-5.2.1/11",
             &["5040-5.2.1-11"],
-            "A peer may send a Read Request for no bytes.",
+            "A peer may send a Read Request for zero bytes.",
         )
         .steps([Establish(Setup::default()), Ping, Ping]),
         named(
             12,
             &["5040-5.2.1-12"],
-            "For a Read of a single byte SrcSTag is validated.",
+            "SrcSTag is validated for a Read of a single byte.",
         )
         .steps([
             Establish(Setup::default()),
@@ -151,7 +151,7 @@ fn responder() -> Vec<Case> {
         named(
             13,
             &["5040-5.2.1-12"],
-            "For a Read of a single byte SrcTO is validated.",
+            "SrcTO is validated for a Read of a single byte.",
         )
         .steps([
             Establish(Setup::default()),
@@ -162,7 +162,7 @@ fn responder() -> Vec<Case> {
         named(
             14,
             &["5040-5.2.1-13", "5040-5.2.1-14"],
-            "A Read of no bytes is answered with none, and SrcSTag and SrcTO are not validated.",
+            "A Read of zero bytes is answered by an empty Read Response, and SrcSTag and SrcTO are not validated.",
         )
         .steps([
             Establish(Setup::default()),
@@ -200,7 +200,7 @@ fn responder() -> Vec<Case> {
     ]
 }
 
-/// Reads of one region, of very different lengths.
+/// Reads of one region with very different lengths.
 const READS: [(i64, u32); 7] = [
     (0, 500_000),
     (9, 1),
@@ -229,7 +229,7 @@ fn responses() -> Vec<Case> {
         must(
             "rdmap/5040-5.2.2/2",
             &["5040-5.2.2-02"],
-            "As many Reads at once as were agreed are answered.",
+            "As many Reads at once as agreed are answered.",
         )
         .steps([
             Establish(Setup::default().depths(8, 8)),
@@ -245,7 +245,7 @@ fn responses() -> Vec<Case> {
         must(
             "rdmap/5040-5.2.2/6",
             &["5040-5.2.2-06"],
-            "A Read Response writes to one region, at bytes that follow each other.",
+            "A Read Response writes to consecutive bytes of one region.",
         )
         .steps([
             Establish(Setup::default().mss(1460)),
@@ -275,22 +275,22 @@ fn invalid_responses() -> Vec<Case> {
     vec![
         invalid(
             10,
-            "A Read Response to an STag that nobody has is an error.",
+            "A Read Response to an STag that does not exist is an error.",
             vec![read_response(Stag::Is(0x7654_3200), To::Sink(0, 0), 100)],
         ),
         invalid(
             11,
-            "A Read Response to a TO outside of the sink is an error.",
+            "A Read Response to a TO outside the sink is an error.",
             vec![read_response(Stag::Sink(0), To::Sink(0, 1 << 32), 100)],
         ),
         invalid(
             12,
-            "A Read Response that is longer than the sink is an error.",
+            "A Read Response longer than the sink is an error.",
             vec![answer_read(0, 5000)],
         ),
         invalid(
             13,
-            "A segment of a Read Response with another STag than the first is an error.",
+            "A segment of a Read Response whose STag differs from that of the first is an error.",
             vec![
                 answer_read(0, 60).more(),
                 read_response(
@@ -303,7 +303,7 @@ fn invalid_responses() -> Vec<Case> {
         may(
             "rdmap/5040-5.2.2/5",
             &["5040-5.2.2-05"],
-            "A Read Response that is shorter than what was asked for is an error, or it is taken; it holds nothing up.",
+            "A Read Response shorter than requested is an error or is accepted. It blocks nothing.",
         )
         .steps([Establish(Setup::default())])
         .steps(posts_read(100))
@@ -324,7 +324,7 @@ fn invalid_responses() -> Vec<Case> {
         must(
             "rdmap/5040-5.2.2/14",
             &["5040-5.2.2-i01"],
-            "A Read Response that nobody asked for is an error.",
+            "A Read Response without a Read Request is an error.",
         )
         .steps([
             Establish(Setup::default()),

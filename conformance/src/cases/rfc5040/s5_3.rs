@@ -10,7 +10,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Sends of the application, and their opcodes.
+/// Sends of the application, with their opcodes and lengths.
 fn sends() -> [(Post, u8, usize); 7] {
     [
         (Post::send(3000), opcode::SEND, 3000),
@@ -44,7 +44,7 @@ fn senders() -> Vec<Case> {
         all_sends(
             "rdmap/5040-5.3/5",
             &["5040-5.3-05"],
-            "A Send of any kind goes to QN 0.",
+            "A Send of any kind uses QN 0.",
             &[Rule::QueueNumber],
         ),
         all_sends(
@@ -61,7 +61,7 @@ fn receivers() -> Vec<Case> {
         must(
             "rdmap/5040-5.3/2",
             &["5040-5.3-02"],
-            "A Send of any kind uses up one receive: where there are two, the third Send finds none.",
+            "A Send of any kind uses up one receive: with two receives, the third Send finds none.",
         )
         .steps([
             Establish(Setup::default().receives(2, 4096)),
@@ -88,7 +88,7 @@ fn receivers() -> Vec<Case> {
         must(
             "rdmap/5040-5.3/4",
             &["5040-5.3-i01"],
-            "A Send of one byte more than the receive has is an error.",
+            "A Send one byte longer than the receive is an error.",
         )
         .steps([
             Establish(Setup::default().receives(4, 100)),
@@ -99,7 +99,7 @@ fn receivers() -> Vec<Case> {
         must(
             "rdmap/5040-5.3/8",
             &["5040-5.3-08"],
-            "A Send of no bytes uses up a receive.",
+            "A Send of zero length uses up a receive.",
         )
         .steps([
             Establish(Setup::default().receives(1, 64)),
@@ -111,7 +111,7 @@ fn receivers() -> Vec<Case> {
     ]
 }
 
-/// "STag cannot be invalidated" is registered twice.
+/// "STag cannot be invalidated" is registered under two types.
 fn cannot_be_invalidated() -> Ends {
     Ends::term(0, 1, 9).or(0, 2, 9)
 }
@@ -131,7 +131,7 @@ fn invalidation() -> Vec<Case> {
         must(
             "rdmap/5040-5.3/10",
             &["5040-5.3-10"],
-            "A Send with Invalidate of an STag that is for another stream is an error, and the STag stays valid.",
+            "A Send with Invalidate of another stream's STag is an error, and the STag stays valid.",
         )
         .steps(scoped())
         .steps([
@@ -145,7 +145,7 @@ fn invalidation() -> Vec<Case> {
         must(
             "rdmap/5040-5.3/11",
             &["5040-5.3-11"],
-            "Behind a Send with Invalidate, a Write to the STag is an error.",
+            "After a Send with Invalidate, a Write to the STag is an error.",
         )
         .steps(scoped())
         .steps([
@@ -163,7 +163,7 @@ fn invalidation() -> Vec<Case> {
         must(
             "rdmap/5040-5.3/12",
             &["5040-5.3-11"],
-            "Behind a Send with SE and Invalidate, a Read of the STag is an error.",
+            "After a Send with SE and Invalidate, a Read of the STag is an error.",
         )
         .steps(scoped())
         .steps([
@@ -174,7 +174,7 @@ fn invalidation() -> Vec<Case> {
         must(
             "rdmap/5040-5.3/13",
             &["5040-5.3-12"],
-            "A Send with SE and Invalidate of an STag that is not associated with the stream: \"STag cannot be Invalidated\".",
+            "A Send with SE and Invalidate of an STag that is not associated with the stream is an error: \"STag cannot be Invalidated\".",
         )
         .steps([
             Establish(Setup::default()),
@@ -185,7 +185,7 @@ fn invalidation() -> Vec<Case> {
         must(
             "rdmap/5040-5.3/14",
             &["5040-5.3-11"],
-            "A Send with Invalidate that is in order ends nothing but the use of the STag.",
+            "A valid Send with Invalidate ends only the use of the STag.",
         )
         .steps(scoped())
         .steps([

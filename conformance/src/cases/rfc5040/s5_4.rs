@@ -14,13 +14,13 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "rdmap/5040-5.4/2",
             &["5040-5.4-02"],
-            "A Terminate goes to QN 2, and is the first message there.",
+            "A Terminate uses QN 2, and is the first message there.",
         )
         .steps(every_terminate(&[Rule::QueueNumber, Rule::Msn, Rule::Mo])),
         must(
             "rdmap/5040-5.4/4",
             &["5040-5.4-04"],
-            "A Terminate is taken though no receive is posted: the connection ends, and no error comes back.",
+            "A Terminate is accepted even if no receive is posted: the connection ends, and no error comes back.",
         )
         .steps([
             Establish(Setup::default().receives(0, 0)),
@@ -31,7 +31,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "rdmap/5040-5.4/5",
             &["5040-5.4-04"],
-            "A Terminate with all its headers is taken: the connection ends, and no error comes back.",
+            "A Terminate with all its headers is accepted: the connection ends, and no error comes back.",
         )
         .steps([
             Establish(Setup::default()),
@@ -42,7 +42,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "rdmap/5040-5.4/7",
             &["5040-5.4-07"],
-            "Nothing is sent behind a Terminate, though there were Reads to answer.",
+            "Nothing is sent after a Terminate, even if there are Reads to answer.",
         )
         .steps([
             Watch(&[Rule::SilentAfterTerminate]),
@@ -63,10 +63,10 @@ pub(super) fn cases() -> Vec<Case> {
     let invalid = [
         (
             10,
-            "whose MSN is not the one due",
+            "with a wrong MSN",
             terminate(&[0; 4]).msn(Msn::Off(1)),
         ),
-        (11, "whose MO is not 0", terminate(&[0; 4]).mo(4)),
+        (11, "with an MO other than 0", terminate(&[0; 4]).mo(4)),
         (12, "without its header", terminate(&[0; 0])),
         (13, "of 600 bytes", terminate(&[0xff; 600])),
     ];
@@ -86,7 +86,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// The Terminate of a Read of an STag that is not valid, with its headers.
+/// Terminate for a Read of an invalid STag, with its headers.
 #[rustfmt::skip]
 const TERMINATED_READ: [u8; 52] = [
     0x01, 0x00, 0xe0, 0x00, 0x00, 46,

@@ -1,9 +1,9 @@
-//! RFC 5040 section 5.5: order.
+//! RFC 5040 section 5.5: ordering.
 
 use super::*;
 use crate::script::{Condition, Name, may, must};
 
-/// What a Read of the application has put into its memory.
+/// Expects this content of the memory that a Read of the application filled.
 fn sink_holds(region: Name, data: Data) -> Action {
     let offset = 0;
     Holds {
@@ -18,7 +18,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "rdmap/5040-5.5/3",
             &["5040-5.5-03"],
-            "A Read sees what Writes before it have written.",
+            "A Read returns the data of earlier Writes.",
         )
         .steps([
             Establish(Setup::default()),
@@ -33,7 +33,7 @@ pub(super) fn cases() -> Vec<Case> {
         may(
             "rdmap/5040-5.5/4",
             &["5040-5.5-04"],
-            "A peer may answer a Read after it has taken the Writes and Sends behind it: all of them complete.",
+            "A peer may answer a Read after it has received later Writes and Sends: all of them complete.",
         )
         .steps([
             Establish(Setup::default()),
@@ -52,7 +52,7 @@ pub(super) fn cases() -> Vec<Case> {
         may(
             "rdmap/5040-5.5/9",
             &["5040-5.5-09"],
-            "A peer may read the buffers of several Reads in any order: two Reads of one place may find different bytes, and each sink gets its own.",
+            "A peer may read the buffers of several Reads in any order: two Reads of the same bytes may return different data, and each sink gets its own.",
         )
         .steps([
             Establish(Setup::default()),

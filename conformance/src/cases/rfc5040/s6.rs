@@ -1,4 +1,4 @@
-//! RFC 5040 section 6: the limits of Reads, and the end of a stream.
+//! RFC 5040 section 6: limits of Reads, and the end of a stream.
 
 use super::*;
 use crate::script::{Condition, may, must, should, terminate};
@@ -15,7 +15,7 @@ fn limits() -> Vec<Case> {
         must(
             "rdmap/5040-6.1/1",
             &["5040-6.1-01"],
-            "In RDMA mode nothing but RDMA Messages is sent.",
+            "In RDMA mode, only RDMA Messages are sent.",
         )
         .steps(every_kind(&[
             Rule::DdpHeader,
@@ -29,7 +29,7 @@ fn limits() -> Vec<Case> {
         must(
             "rdmap/5040-6.1/4",
             &["5040-6.1-04"],
-            "With one Read agreed, the next Read Request comes when the one before is answered.",
+            "If one Read is agreed, the next Read Request comes after the answer to the previous one.",
         )
         .steps([Establish(Setup::default().depths(16, 1))])
         .steps((1..=4).map(|n| Post(Post::read(STAG, TO * n, 8))))
@@ -44,7 +44,7 @@ fn limits() -> Vec<Case> {
         must(
             "rdmap/5040-6.1/5",
             &["5040-6.1-04"],
-            "With four Reads agreed, no fifth Read Request comes before an answer.",
+            "If four Reads are agreed, no fifth Read Request comes before an answer.",
         )
         .steps([Establish(Setup::default().depths(16, 4))])
         .steps((1..=6).map(|n| Post(Post::read(STAG, TO * n, 8))))
@@ -60,7 +60,7 @@ fn limits() -> Vec<Case> {
         must(
             "rdmap/5040-6.1/8",
             &["5040-6.1-04"],
-            "With three Reads agreed, no fourth Read Request comes before an answer.",
+            "If three Reads are agreed, no fourth Read Request comes before an answer.",
         )
         .steps([Establish(Setup::default().depths(16, 3))])
         .steps((1..=4).map(|n| Post(Post::read(STAG, TO * n, 8))))
@@ -69,13 +69,13 @@ fn limits() -> Vec<Case> {
         must(
             "rdmap/5040-6.1/6",
             &["5040-6.1-05"],
-            "One Read Request more at once than were agreed is an error.",
+            "One outstanding Read Request more than agreed is an error.",
         )
         .steps(too_many_reads(2, 3)),
         must(
             "rdmap/5040-6.1/7",
             &["5040-6.1-i01"],
-            "The limit of Reads is for each stream and direction alone.",
+            "The limit of Reads applies to each stream and direction separately.",
         )
         .steps([
             Establish(Setup::default().depths(1, 1)),
@@ -98,10 +98,11 @@ fn limits() -> Vec<Case> {
     ]
 }
 
-/// More than a TCP connection takes before its reader has read any of it: so the first Read stays unanswered.
+/// More than a TCP connection accepts while its reader reads nothing, so the first Read stays
+/// unanswered.
 const LARGE: u32 = 24 << 20;
 
-/// So many Reads at once, where fewer were agreed.
+/// Sends this many Reads at once, although fewer were agreed.
 pub(in crate::cases) fn too_many_reads(agreed: u16, sent: usize) -> Vec<Action> {
     let large = read_request(Stag::Of("r"), To::In("r", 0), LARGE);
     vec![
@@ -131,7 +132,7 @@ fn teardown() -> Vec<Case> {
         may(
             "rdmap/5040-6.2.1/3",
             &["5040-6.2.1-03", "5040-5.4-08"],
-            "A peer may end the TCP connection at once behind its Terminate: no other stream notices.",
+            "A peer may end the TCP connection right after its Terminate: no other stream is affected.",
         )
         .steps([
             Establish(Setup::default()),
@@ -145,7 +146,7 @@ fn teardown() -> Vec<Case> {
         should(
             "rdmap/5040-6.2.1/4",
             &["5040-6.2.1-04"],
-            "The TCP connection is closed gracefully behind a Terminate, with a FIN.",
+            "After a Terminate, the TCP connection is closed gracefully with a FIN.",
         )
         .steps([
             Establish(Setup::default()),

@@ -1,4 +1,4 @@
-//! RFC 5040 section 7.1: how errors are told to the peer.
+//! RFC 5040 section 7.1: reporting errors to the peer.
 
 use super::*;
 use crate::script::{must, read_response, send_invalidate};
@@ -9,7 +9,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "rdmap/5040-7.1/2",
             &["5040-7.1-02"],
-            "For an error while a message is made, a Terminate without headers is sent in its place.",
+            "If the creation of a message fails, a Terminate without headers is sent instead.",
         )
         .steps([Watch(&[Rule::TerminateHeaders])])
         .steps(super::s4_8::local_error(
@@ -18,7 +18,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "rdmap/5040-7.1/4",
             &["5040-7.1-04"],
-            "For an error of a Read Request the Terminate has the DDP Header and the RDMA Header.",
+            "The Terminate for an error of a Read Request has the DDP Header and the RDMA Header.",
         )
         .steps([
             Establish(Setup::default()),
@@ -32,7 +32,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "rdmap/5040-7.1/5",
             &["5040-7.1-05"],
-            "Of several wrong messages the Terminate names the first.",
+            "The Terminate names the first of several wrong messages.",
         )
         .steps([
             Establish(Setup::default()),
@@ -47,7 +47,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "rdmap/5040-7.1/6",
             &["5040-7.1-05"],
-            "Of several wrong Read Requests the Terminate names the first.",
+            "The Terminate names the first of several wrong Read Requests.",
         )
         .steps([
             Establish(Setup::default()),
@@ -59,7 +59,8 @@ pub(super) fn cases() -> Vec<Case> {
             End(Ends::term(0, 1, 0).headers(M | D | R).naming_back(2)),
         ]),
     ];
-    // Errors of RDMAP, in messages that DDP has delivered: for those of DDP the headers are a SHOULD.
+    // These are errors of RDMAP, in messages that DDP has delivered. For errors of DDP, the headers
+    // are a SHOULD.
     let wrong = [
         (
             10,
@@ -82,11 +83,11 @@ pub(super) fn cases() -> Vec<Case> {
         ),
     ];
     for (number, what, segment, ends) in wrong {
-        let rule = format!("For an error of {what} the Terminate has its DDP Header.");
+        let rule = format!("The Terminate for an error of {what} has its DDP Header.");
         let id = format!("rdmap/5040-7.1/{number}");
         cases.push(must(&id, &["5040-7.1-03"], &rule).steps([
             Establish(Setup::default()),
-            // Not a Send: a server without an agent may have one receive only.
+            // Not a Send, because a server without an agent may have only one receive.
             Send(vec![write(Stag::Is(0), To::Is(0), 0), segment]),
             End(ends.headers(M | D).naming_last()),
         ]));

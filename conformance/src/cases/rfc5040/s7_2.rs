@@ -1,4 +1,4 @@
-//! RFC 5040 section 7.2: what a receiver validates.
+//! RFC 5040 section 7.2: validation of incoming messages.
 
 use super::*;
 use crate::script::{Msn, Out, must, read_response, send_invalidate, send_se_invalidate};
@@ -10,7 +10,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// A segment in its own connection, and how that has to end.
+/// Sends a segment on its own connection, which must end this way.
 fn wrong(number: u32, row: &'static str, rule: &str, segment: Out, ends: Ends) -> Case {
     must(&format!("rdmap/5040-7.2/{number}"), &[row], rule).steps([
         Establish(Setup::default()),
@@ -150,14 +150,14 @@ fn read_requests() -> Vec<Case> {
         wrong(
             60,
             "5040-7.2-06",
-            "A Read of an STag that nobody has: invalid STag.",
+            "A Read of an STag that does not exist is an error: invalid STag.",
             read_request(Stag::Near("r", 0x0100_0000), To::In("r", 0), 16),
             Ends::term(0, 1, 0).naming_last(),
         ),
         must(
             "rdmap/5040-7.2/70",
             &["5040-7.2-07", "5040-8.1.1-01"],
-            "A Read of an STag of another protection domain: STag not associated with the stream.",
+            "A Read of an STag of another protection domain is an error: STag not associated with the stream.",
         )
         .steps([
             Establish(Setup::default()),
@@ -168,21 +168,21 @@ fn read_requests() -> Vec<Case> {
         wrong(
             80,
             "5040-7.2-08",
-            "A Read that begins before the region: base or bounds violation.",
+            "A Read that begins before the region is an error: base or bounds violation.",
             read_request(Stag::Of("r"), To::In("r", -1), 16),
             Ends::term(0, 1, 1),
         ),
         wrong(
             81,
             "5040-7.2-08",
-            "A Read that begins behind the region: base or bounds violation.",
+            "A Read that begins after the region is an error: base or bounds violation.",
             read_request(Stag::Of("r"), To::End("r", 0), 1),
             Ends::term(0, 1, 1),
         ),
         wrong(
             90,
             "5040-7.2-09",
-            "A Read that ends one byte behind the region: base or bounds violation.",
+            "A Read that ends one byte after the region is an error: base or bounds violation.",
             read_request(Stag::Of("r"), To::In("r", 1), 4096),
             Ends::term(0, 1, 1),
         ),

@@ -1,4 +1,4 @@
-//! RFC 5040 section 8.1: what a peer must not reach.
+//! RFC 5040 section 8.1: protection of memory from peers.
 
 use super::*;
 use crate::script::{Condition, must, send_invalidate};
@@ -8,7 +8,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "rdmap/5040-8.1.1/1",
             &["5040-8.1.1-01"],
-            "A stream cannot read an STag of another protection domain, and a stream of that domain can.",
+            "A stream of another protection domain cannot read an STag, and a stream of its own domain can.",
         )
         .steps([
             Establish(Setup::default().pd(1)),
@@ -23,7 +23,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "rdmap/5040-8.1.1/2",
             &["5040-8.1.1-02"],
-            "An STag that is for one stream alone cannot be read on another of the same protection domain.",
+            "An STag restricted to one stream cannot be read on another one of the same protection domain.",
         )
         .steps([
             Require(Condition::ScopedRegions),
@@ -41,7 +41,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "rdmap/5040-8.1.1/3",
             &["5040-8.1.1-03"],
-            "A peer reads all of a region and not one byte more.",
+            "A peer can read a whole region, but not one byte more.",
         )
         .steps([
             Establish(Setup::default()),

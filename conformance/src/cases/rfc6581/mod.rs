@@ -1,4 +1,4 @@
-//! RFC 6581, enhanced connection setup. A target without it is left alone: its cases are skipped.
+//! RFC 6581, enhanced connection setup. Its cases are skipped for a target without it.
 
 mod s10;
 mod s5;
@@ -22,7 +22,7 @@ pub(super) fn all() -> Vec<Case> {
     .concat()
 }
 
-/// A Responder is asked with this enhanced data, and has answered with its own.
+/// Sends a Responder a Request with this enhanced data, and expects its enhanced Reply.
 fn asked(setup: Setup, data: Enhanced) -> Vec<Action> {
     vec![
         Begin(setup),
@@ -31,7 +31,7 @@ fn asked(setup: Setup, data: Enhanced) -> Vec<Action> {
     ]
 }
 
-/// It has accepted; the first FPDU is a Write of no bytes, and it may send.
+/// The Responder has accepted. Sends a zero-length Write as the first FPDU, so that it may send.
 fn accepted() -> Vec<Action> {
     vec![
         Require(Condition::TargetAccepts),
@@ -41,7 +41,7 @@ fn accepted() -> Vec<Action> {
     ]
 }
 
-/// An Initiator has asked with enhanced data, and gets this Reply.
+/// Expects an enhanced Request of an Initiator, and sends this Reply.
 fn answered(setup: Setup, data: Enhanced) -> Vec<Action> {
     vec![
         Begin(setup),
@@ -51,7 +51,7 @@ fn answered(setup: Setup, data: Enhanced) -> Vec<Action> {
     ]
 }
 
-/// A Send of the application with `len` bytes of the pattern.
+/// Expects a Send of the application with `len` bytes of the pattern.
 fn sends(len: usize) -> Action {
     Expect(Want::Send {
         opcode: opcode::SEND,
@@ -60,7 +60,7 @@ fn sends(len: usize) -> Action {
     })
 }
 
-/// The peer-to-peer model with RTR indications B, C, D.
+/// Data for the peer-to-peer model with the RTR indications B, C and D.
 fn peer_to_peer(b: bool, c: bool, d: bool) -> Enhanced {
     Enhanced {
         a: true,

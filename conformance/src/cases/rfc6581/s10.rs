@@ -1,4 +1,4 @@
-//! RFC 6581 section 10: enhanced and unenhanced peers.
+//! RFC 6581 section 10: interoperability of enhanced and unenhanced peers.
 
 use super::asked;
 use crate::script::Action::*;
@@ -11,7 +11,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/6581-10/1",
             &["6581-10-01", "6581-10-04"],
-            "An enhanced Request gets an enhanced Reply, or, from a Responder without enhanced setup, the end of the TCP connection.",
+            "A Responder answers an enhanced Request by an enhanced Reply or, without enhanced setup, ends the TCP connection.",
         )
         .target_responds()
         .steps([
@@ -35,7 +35,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/6581-10/3",
             &["6581-10-02"],
-            "A Request of revision 2 without S gets a Reply without S from a Responder that has enhanced setup.",
+            "A Responder with enhanced setup answers a Request of revision 2 without S by a Reply without S.",
         )
         .target_responds()
         .steps(asked(Setup::default(), client_server))
@@ -49,7 +49,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/6581-10/4",
             &["6581-10-01"],
-            "A Reply that rejects is an enhanced one, too, where the Request is.",
+            "A Reply that rejects an enhanced Request is also enhanced.",
         )
         .target_responds()
         .steps(asked(Setup::default(), client_server))
@@ -64,7 +64,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/6581-10/5",
             &["6581-10-03"],
-            "An Initiator that wants no enhanced setup sends a Request without it.",
+            "An Initiator that does not want enhanced setup sends a Request without it.",
         )
         .target_initiates()
         .steps([
@@ -76,7 +76,7 @@ pub(super) fn cases() -> Vec<Case> {
         may(
             "mpa/6581-10/6",
             &["6581-10-05"],
-            "An Initiator whose enhanced Request ends the connection closes its side; it may try again without.",
+            "An Initiator whose enhanced Request ends the connection closes its side. It may retry without enhanced setup.",
         )
         .target_initiates()
         .steps([

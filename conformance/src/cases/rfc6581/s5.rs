@@ -10,7 +10,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/6581-5/1",
             &["6581-5-01"],
-            "No FPDU is sent before the RTR indication: a Write of no bytes.",
+            "No FPDU is sent before the RTR indication, a zero-length Write.",
         )
         .target_initiates()
         .steps([
@@ -27,7 +27,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/6581-5/2",
             &["6581-5-01"],
-            "No FPDU is sent before the RTR indication: a Send of no bytes.",
+            "No FPDU is sent before the RTR indication, a zero-length Send.",
         )
         .target_initiates()
         .steps([
@@ -44,7 +44,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/6581-5/3",
             &["6581-5-01"],
-            "Where all indications are agreed on, one of them is the first FPDU, and it has no bytes.",
+            "If all indications are agreed on, one of them is the first FPDU, with zero length.",
         )
         .target_initiates()
         .steps(answered(

@@ -7,7 +7,7 @@ use crate::wire::startup::{Enhanced, S, reply, request};
 
 /// Private Data of an application.
 const HELLO: &[u8] = b"hello, enhanced peer";
-/// As much as an application of librdmacm can give.
+/// As much as an application of librdmacm can pass.
 const LONG: &[u8] = &[0x5a; 255];
 
 pub(super) fn cases() -> Vec<Case> {
@@ -16,7 +16,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/6581-6/1",
             &["6581-6-01"],
-            "An enhanced Request is of revision 2 or higher.",
+            "An enhanced Request has revision 2 or higher.",
         )
         .target_initiates()
         .steps([
@@ -27,7 +27,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/6581-6/2",
             &["6581-6-01"],
-            "An enhanced Reply is of revision 2 or higher.",
+            "An enhanced Reply has revision 2 or higher.",
         )
         .target_responds()
         .steps(asked(Setup::default(), client_server))
@@ -35,14 +35,14 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/6581-6/3",
             &["6581-6-02", "6581-6-03"],
-            "A Responder accepts Requests of revision 1, whatever else it can do.",
+            "A Responder accepts Requests of revision 1, whatever else it supports.",
         )
         .target_responds()
         .steps([Establish(Setup::default().frame(request())), Ping]),
         must(
             "mpa/6581-6/4",
             &["6581-6-04", "6581-6-i01", "6581-6-i02"],
-            "Private Data of an enhanced Request: four bytes of connection data, then those of the application; PD_Length counts both.",
+            "The Private Data of an enhanced Request is four bytes of connection data and the application's data. PD_Length counts both.",
         )
         .target_initiates()
         .steps([
@@ -53,7 +53,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/6581-6/5",
             &["6581-6-04", "6581-6-i01", "6581-6-i02"],
-            "Private Data of an enhanced Reply: four bytes of connection data, then those of the application; PD_Length counts both.",
+            "The Private Data of an enhanced Reply is four bytes of connection data and the application's data. PD_Length counts both.",
         )
         .target_responds()
         .steps(asked(
@@ -64,7 +64,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/6581-6/6",
             &["6581-6-i02"],
-            "255 bytes of the application and the enhanced data are 259 bytes of Private Data, in a Request.",
+            "In a Request, 255 bytes of the application and the enhanced data are 259 bytes of Private Data.",
         )
         .target_initiates()
         .steps([
@@ -75,7 +75,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/6581-6/7",
             &["6581-6-i02"],
-            "255 bytes of the application and the enhanced data are 259 bytes of Private Data, in a Reply.",
+            "In a Reply, 255 bytes of the application and the enhanced data are 259 bytes of Private Data.",
         )
         .target_responds()
         .steps([Require(Condition::PrivateDataOf(LONG.len()))])
@@ -84,7 +84,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/6581-6/9",
             &["6581-6-i01"],
-            "A Reply with S and without the four bytes of connection data is not accepted.",
+            "A Reply with S but without the four bytes of connection data is not accepted.",
         )
         .target_initiates()
         .dangerous()
@@ -99,7 +99,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "mpa/6581-6/8",
             &["6581-6-i01"],
-            "Without S, a Reply's Private Data is the application's and nothing else.",
+            "Without S, the Private Data of a Reply is exactly the application's.",
         )
         .target_responds()
         .steps([

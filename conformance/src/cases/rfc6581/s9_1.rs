@@ -1,4 +1,4 @@
-//! RFC 6581 section 9.1: IRD and ORD. (And section 9, their format.)
+//! RFC 6581 section 9.1: IRD and ORD. Also section 9: their format.
 
 use super::{accepted, answered, asked};
 use crate::script::Action::*;
@@ -9,7 +9,7 @@ use crate::script::{
 use crate::wire::startup::{Enhanced, R, reply};
 
 const STAG: u32 = 0x0102_0300;
-/// No automatic negotiation.
+/// Value for no automatic negotiation.
 const NO_AUTO: u16 = 0x3fff;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -20,7 +20,7 @@ fn data(ird: u16, ord: u16) -> Enhanced {
     Enhanced::client_server(ird, ord)
 }
 
-/// The application posts two Reads while it may have one at once.
+/// The application posts two Reads, although only one may be outstanding.
 fn one_read_at_a_time() -> Vec<Action> {
     let read = Expect(Want::ReadRequest {
         size: 16,
@@ -44,7 +44,7 @@ fn one_read_at_a_time() -> Vec<Action> {
     ]
 }
 
-/// So many Reads at once of this suite are answered.
+/// Sends this many Reads at once, and expects all responses.
 fn reads_at_once(count: usize) -> Vec<Action> {
     let reads = vec![read_request(Stag::Of("r"), To::In("r", 0), 3000); count];
     let mut steps = vec![Region(Region::readable("r", 4096)), Send(reads)];
@@ -95,7 +95,7 @@ fn responder() -> Vec<Case> {
         should(
             "mpa/6581-9.1/1",
             &["6581-9.1-02"],
-            "ORD in a Reply is not above the Initiator's IRD, however much the application would like.",
+            "The ORD of a Reply does not exceed the Initiator's IRD, even if the application asks for more.",
         )
         .target_responds()
         .steps(asked(Setup::default().depths(16, 16), data(2, 4)))
@@ -113,7 +113,7 @@ fn responder() -> Vec<Case> {
         must(
             "mpa/6581-9.1/3",
             &["6581-9.1-04", "6581-9.1-i01"],
-            "ORD in a Reply that accepts is 0 where the Initiator's IRD is 0.",
+            "The ORD of a Reply that accepts is 0 if the Initiator's IRD is 0.",
         )
         .target_responds()
         .steps(asked(Setup::default().depths(16, 16), data(0, 4)))
@@ -121,7 +121,7 @@ fn responder() -> Vec<Case> {
         must(
             "mpa/6581-9.1/4",
             &["6581-9.1-i02", "6581-9.1-i01"],
-            "IRD in a Reply that accepts is at least the Initiator's ORD, and the Responder takes so many Reads at once.",
+            "The IRD of a Reply that accepts is at least the Initiator's ORD, and the Responder accepts that many Reads at once.",
         )
         .target_responds()
         .steps(asked(Setup::default().depths(16, 4), data(4, 4)))
@@ -155,7 +155,7 @@ fn responder() -> Vec<Case> {
         may(
             "mpa/6581-9.1/6",
             &["6581-9.1-05"],
-            "An Initiator copes with a Reply that rejects and names the ORD that is needed: the application is told, and no FPDU is sent.",
+            "An Initiator copes with a Reply that rejects and names the needed ORD: the application gets an event, and no FPDU is sent.",
         )
         .target_initiates()
         .steps([
@@ -181,7 +181,7 @@ fn initiator() -> Vec<Case> {
         must(
             "mpa/6581-9.1/8",
             &["6581-9.1-07", "6581-9.1-i01"],
-            "An Initiator takes as many Reads at once as the Responder's ORD says.",
+            "An Initiator accepts as many Reads at once as the Responder's ORD says.",
         )
         .target_initiates()
         .steps(answered(Setup::default().depths(4, 4), data(4, 4)))
@@ -190,7 +190,7 @@ fn initiator() -> Vec<Case> {
         must(
             "mpa/6581-9.1/9",
             &["6581-9.1-08"],
-            "An Initiator that cannot have the IRD that the Responder's ORD needs sends a Terminate.",
+            "An Initiator that cannot support the IRD needed for the Responder's ORD sends a Terminate.",
         )
         .target_initiates()
         .steps([Require(Condition::TargetLacksIrd(0x3ffe))])
@@ -207,7 +207,7 @@ fn without_negotiation() -> Vec<Case> {
         must(
             "mpa/6581-9.1/10",
             &["6581-9.1-10"],
-            "To an ORD of 0x3FFF the Responder replies with an IRD of 0x3FFF, and its IRD stays what the application chose.",
+            "The Responder answers an ORD of 0x3FFF by an IRD of 0x3FFF, and keeps the IRD that the application chose.",
         )
         .target_responds()
         .steps(asked(Setup::default().depths(8, 4), data(4, NO_AUTO)))
@@ -223,7 +223,7 @@ fn without_negotiation() -> Vec<Case> {
         must(
             "mpa/6581-9.1/11",
             &["6581-9.1-12"],
-            "To an IRD of 0x3FFF the Responder replies with an ORD of 0x3FFF, and its ORD stays what the application chose.",
+            "The Responder answers an IRD of 0x3FFF by an ORD of 0x3FFF, and keeps the ORD that the application chose.",
         )
         .target_responds()
         .steps(asked(Setup::default().depths(8, 1), data(NO_AUTO, 4)))
@@ -239,7 +239,7 @@ fn without_negotiation() -> Vec<Case> {
         must(
             "mpa/6581-9.1/12",
             &["6581-9.1-11"],
-            "A Responder's IRD of 0x3FFF leaves the Initiator's ORD as it is.",
+            "A Responder's IRD of 0x3FFF leaves the Initiator's ORD unchanged.",
         )
         .target_initiates()
         .steps(answered(Setup::default().depths(4, 1), data(NO_AUTO, 4)))
@@ -248,7 +248,7 @@ fn without_negotiation() -> Vec<Case> {
         must(
             "mpa/6581-9.1/13",
             &["6581-9.1-13"],
-            "A Responder's ORD of 0x3FFF leaves the Initiator's IRD as it is.",
+            "A Responder's ORD of 0x3FFF leaves the Initiator's IRD unchanged.",
         )
         .target_initiates()
         .steps(answered(Setup::default().depths(4, 4), data(4, NO_AUTO)))

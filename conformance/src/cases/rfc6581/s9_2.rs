@@ -20,14 +20,14 @@ pub(super) fn cases() -> Vec<Case> {
     .concat()
 }
 
-/// One RTR indication: its number in the cases, its name, itself.
+/// RTR indications: number in the case ids, name, value.
 const INDICATIONS: [(u8, &str, Rtr); 3] = [
     (1, "a Send (B)", Rtr::Send),
     (2, "an RDMA Write (C)", Rtr::Write),
     (3, "an RDMA Read (D)", Rtr::Read),
 ];
 
-/// The peer-to-peer model with one indication.
+/// Data for the peer-to-peer model with one indication.
 fn only(rtr: Rtr) -> Enhanced {
     peer_to_peer(rtr == Rtr::Send, rtr == Rtr::Write, rtr == Rtr::Read)
 }
@@ -37,7 +37,7 @@ fn requests() -> Vec<Case> {
         must(
             "mpa/6581-9.2/1",
             &["6581-9.2-01", "6581-9.2-02"],
-            "A Request for the peer-to-peer model has A, and at least one of B, C and D.",
+            "A Request for the peer-to-peer model sets A and at least one of B, C and D.",
         )
         .target_initiates()
         .steps([
@@ -49,7 +49,7 @@ fn requests() -> Vec<Case> {
         must(
             "mpa/6581-9.2/2",
             &["6581-9.2-02", "6581-9.2-10"],
-            "A Reply with only those indications that the Request did not offer ends in a Terminate: all that the Initiator can do was offered.",
+            "A Reply with only indications that the Request did not offer leads to a Terminate, because the Request offered all that the Initiator supports.",
         )
         .target_initiates()
         .steps([
@@ -63,7 +63,7 @@ fn requests() -> Vec<Case> {
         must(
             "mpa/6581-9.2/3",
             &["6581-9.2-11", "6581-9.2-13"],
-            "A Request for the client-server model has none of A, B, C and D.",
+            "A Request for the client-server model sets none of A, B, C and D.",
         )
         .target_initiates()
         .steps([
@@ -81,7 +81,7 @@ fn replies() -> Vec<Case> {
         must(
             "mpa/6581-9.2/4",
             &["6581-9.2-04"],
-            "A Reply has A where the Request has it.",
+            "A Reply sets A if the Request sets it.",
         )
         .target_responds()
         .steps(asked(setup(), peer_to_peer(true, true, true)))
@@ -89,7 +89,7 @@ fn replies() -> Vec<Case> {
         must(
             "mpa/6581-9.2/5",
             &["6581-9.2-03", "6581-9.2-06"],
-            "To a Request that offers all RTR indications the Reply has at least one.",
+            "The Reply to a Request that offers all RTR indications sets at least one.",
         )
         .target_responds()
         .steps(asked(setup(), peer_to_peer(true, true, true)))
@@ -97,7 +97,7 @@ fn replies() -> Vec<Case> {
         must(
             "mpa/6581-9.2/6",
             &["6581-9.2-12", "6581-9.2-13"],
-            "A Reply has none of A, B, C and D where the Request has not A.",
+            "A Reply sets none of A, B, C and D if the Request does not set A.",
         )
         .target_responds()
         .steps(asked(setup(), Enhanced::client_server(4, 4)))
@@ -108,7 +108,7 @@ fn replies() -> Vec<Case> {
         should(
             "mpa/6581-9.2/7",
             &["6581-9.2-05"],
-            "A Reply has each indication that the Request offers and the Responder supports.",
+            "A Reply sets each indication that the Request offers and the Responder supports.",
         )
         .target_responds()
         .steps(asked(setup(), only(Rtr::Send)))
@@ -120,7 +120,7 @@ fn replies() -> Vec<Case> {
     for (number, name, rtr) in INDICATIONS {
         let id = format!("mpa/6581-9.2/{}", 10 + number);
         let rule = format!(
-            "To a Request that offers {name} alone, the Reply has an indication that the Responder supports."
+            "The Reply to a Request that offers only {name} sets an indication that the Responder supports."
         );
         cases.push(
             must(&id, &["6581-9.2-03", "6581-9.2-08"], &rule)
@@ -137,7 +137,7 @@ fn initiator_indicates() -> Vec<Case> {
         may(
             "mpa/6581-9.2/20",
             &["6581-9.2-07"],
-            "An Initiator copes with a Reply that has more indications than were offered.",
+            "An Initiator copes with a Reply that sets more indications than offered.",
         )
         .target_initiates()
         .steps(answered(
@@ -149,7 +149,7 @@ fn initiator_indicates() -> Vec<Case> {
     for (number, name, rtr) in INDICATIONS {
         let id = format!("mpa/6581-9.2/{}", 20 + number);
         let rule =
-            format!("The RTR indication is {name} of no bytes where that is what was negotiated.");
+            format!("The RTR indication is {name} of zero length if that was negotiated.");
         let answers = match rtr {
             Rtr::Read => Some(Send(vec![answer_read(0, 0)])),
             Rtr::Send | Rtr::Write => None,
@@ -177,7 +177,7 @@ fn initiator_indicates() -> Vec<Case> {
     cases
 }
 
-/// The RTR indication that this suite sends.
+/// The RTR indication that the suite sends.
 fn indication(rtr: Rtr) -> Out {
     match rtr {
         Rtr::Send => send(0),
@@ -191,7 +191,7 @@ fn responder_is_told() -> Vec<Case> {
     for (number, name, rtr) in INDICATIONS {
         let id = format!("mpa/6581-9.2/{}", 30 + number);
         let rule = format!(
-            "A Responder that has agreed to {name} of no bytes as the RTR indication may send once it came."
+            "A Responder that agreed to {name} of zero length as the RTR indication may send once it arrived."
         );
         let answer: Option<Action> = (rtr == Rtr::Read).then(|| {
             Expect(Want::ReadResponse {
@@ -217,7 +217,7 @@ fn responder_is_told() -> Vec<Case> {
         should(
             "mpa/6581-9.2/34",
             &["6581-9.2-i01"],
-            "The Send of an RTR indication is none for the application: its receives are for what its peer sends.",
+            "The Send of an RTR indication does not reach the application, and uses up none of its receives.",
         )
         .target_responds()
         .steps(asked(Setup::default().receives(1, 64), only(Rtr::Send)))
@@ -243,7 +243,7 @@ fn client_server() -> Vec<Case> {
         must(
             "mpa/6581-9.2/41",
             &["6581-9.2-14", "6581-9.2-12"],
-            "A Responder ignores B, C and D without A: its Reply has not A.",
+            "A Responder ignores B, C and D without A: its Reply does not set A.",
         )
         .target_responds()
         .steps([
@@ -256,7 +256,7 @@ fn client_server() -> Vec<Case> {
         must(
             "mpa/6581-9.2/42",
             &["6581-9.2-14"],
-            "A Responder ignores B, C and D without A: a first Send of no bytes is one for the application.",
+            "A Responder ignores B, C and D without A: a first Send of zero length reaches the application.",
         )
         .target_responds()
         .steps(asked(Setup::default(), ignored))
@@ -285,7 +285,7 @@ fn client_server() -> Vec<Case> {
         must(
             "mpa/6581-9.2/44",
             &["6581-9.2-12"],
-            "In the client-server model both sides work as without enhanced setup.",
+            "In the client-server model, both sides work as without enhanced setup.",
         )
         .target_responds()
         .steps(asked(Setup::default(), Enhanced::client_server(4, 4)))
@@ -294,7 +294,8 @@ fn client_server() -> Vec<Case> {
     ]
 }
 
-/// Peers that end before the Responder has their RTR indication, and a connection of another one behind them.
+/// Peers that end the connection before the Responder has their RTR indication, each followed by a
+/// connection of another peer.
 fn early_ends() -> Vec<Case> {
     let all = || asked(Setup::default(), peer_to_peer(true, true, true));
     let another = || [Establish(Setup::default()), Ping];
@@ -302,7 +303,7 @@ fn early_ends() -> Vec<Case> {
         must(
             "mpa/6581-9.2/51",
             &["6581-9.2-03"],
-            "A Responder whose peer resets the connection before its RTR indication goes on to serve others.",
+            "A Responder whose peer resets the connection before its RTR indication continues to serve others.",
         )
         .target_responds()
         .dangerous()
@@ -312,7 +313,7 @@ fn early_ends() -> Vec<Case> {
         must(
             "mpa/6581-9.2/52",
             &["6581-9.2-03"],
-            "A Responder whose peer closes the connection before its RTR indication goes on to serve others.",
+            "A Responder whose peer closes the connection before its RTR indication continues to serve others.",
         )
         .target_responds()
         .dangerous()
@@ -322,7 +323,7 @@ fn early_ends() -> Vec<Case> {
         must(
             "mpa/6581-9.2/53",
             &["6581-9.2-03"],
-            "A Responder whose peer has an error in its first FPDU goes on to serve others.",
+            "A Responder whose peer has an error in its first FPDU continues to serve others.",
         )
         .target_responds()
         .dangerous()

@@ -43,15 +43,15 @@ pub(super) fn all() -> Vec<Case> {
     .concat()
 }
 
-/// An STag that the target knows from nowhere, for what its application asks of the suite.
+/// An STag that does not exist, for requests of the target's application to the suite.
 const STAG: u32 = 0x0102_0300;
 
-/// A connection to a target that knows RFC 7306.
+/// A connection to a target that supports RFC 7306.
 fn begin(setup: Setup) -> Vec<Action> {
     vec![Require(Condition::Rfc7306), Establish(setup)]
 }
 
-/// The same, and region "a": 4096 bytes of zeros for atomics.
+/// The same with region "a": 4096 zero bytes for atomics.
 fn with_region() -> Vec<Action> {
     let mut steps = begin(Setup::default());
     steps.push(Register(Region::atomic("a", 4096)));
@@ -63,7 +63,7 @@ fn add(id: u32, offset: i64, add: u64) -> Out {
     masked_add(id, offset, add, 0)
 }
 
-/// The same with an Add Mask.
+/// A FetchAdd with an Add Mask.
 fn masked_add(id: u32, offset: i64, add: u64, mask: u64) -> Out {
     fetch_add(id, Stag::Of("a"), To::In("a", offset), add, mask)
 }
@@ -73,7 +73,7 @@ fn swap(id: u32, offset: i64, compare: u64, swap: u64) -> Out {
     compare_swap(id, Stag::Of("a"), To::In("a", offset), compare, swap)
 }
 
-/// The same with masks: what is compared, what is stored, each with its mask.
+/// A CmpSwap with masks. `compare` and `swap`: each a value and its mask.
 fn masked_swap(id: u32, offset: i64, compare: (u64, u64), swap: (u64, u64)) -> Out {
     atomic(Data::Atomic {
         opcode: 2,
@@ -87,7 +87,7 @@ fn masked_swap(id: u32, offset: i64, compare: (u64, u64), swap: (u64, u64)) -> O
     })
 }
 
-/// Any Atomic Request at an offset of region "a": the first word of its header as it is.
+/// Any Atomic Request at an offset of region "a". `opcode`: first word of its header.
 fn request(opcode: u32, id: u32, offset: i64) -> Out {
     atomic(Data::Atomic {
         opcode,
@@ -101,12 +101,12 @@ fn request(opcode: u32, id: u32, offset: i64) -> Out {
     })
 }
 
-/// The Atomic Response to request `id`.
+/// Expects the Atomic Response to request `id`.
 fn answered(id: u32, value: u64) -> Action {
     Expect(Want::AtomicResponse { id, value })
 }
 
-/// What the target's application asks for: a FetchAdd at TO 0x1000.
+/// Expects a FetchAdd of the target's application at TO 0x1000.
 fn asked_add(add: u64) -> Action {
     Expect(Want::Atomic {
         opcode: 0,
@@ -117,7 +117,7 @@ fn asked_add(add: u64) -> Action {
     })
 }
 
-/// A CmpSwap there.
+/// Expects a CmpSwap of the target's application at TO 0x1000.
 fn asked_swap(compare: u64, swap: u64) -> Action {
     Expect(Want::Atomic {
         opcode: 2,
@@ -128,7 +128,7 @@ fn asked_swap(compare: u64, swap: u64) -> Action {
     })
 }
 
-/// Region "a" is as it was: zeros.
+/// Expects that region "a" still holds zeros.
 fn untouched() -> Action {
     Action::Holds {
         region: "a",
@@ -137,20 +137,20 @@ fn untouched() -> Action {
     }
 }
 
-/// A success of the application's work request.
+/// Expects that the application's work request succeeds.
 fn done(op: &'static str) -> Action {
     Action::Completion { op, success: true }
 }
 
-/// The end for an MSN that is not the one due.
+/// How a connection ends because of a wrong MSN.
 fn wrong_msn() -> Ends {
     Ends::term(1, 2, 3).or(1, 2, 2)
 }
 
-/// An MSN that comes later.
+/// The MSN after the next one.
 const LATER: Msn = Msn::Off(1);
 
-/// The answer to the first request, with these bits of the Request Identifier inverted.
+/// The response to the first request, with these bits of the Request Identifier inverted.
 fn flipped(flip: u32) -> Out {
     let mut answer = answer_atomic(0, 1);
     answer.data = Data::AtomicResponse {

@@ -12,7 +12,7 @@ pub(super) fn cases() -> Vec<Case> {
             Region(Region::writable("a", 4096)),
         ]
     };
-    // An endpoint that knows only Read Requests on QN 1 may have buffers for no more than these.
+    // An endpoint that knows only Read Requests on QN 1 may have buffers of their size.
     let unknown = || Ends::etype(0, 2).or(1, 2, 5);
     vec![
         must(

@@ -1,4 +1,4 @@
-//! RFC 7306 section 4.1: RDMAP Control and Invalidate STag of the new messages.
+//! RFC 7306 section 4.1: RDMAP Control and Invalidate STag of the extensions' messages.
 
 use super::{STAG, add, answered, asked_add, asked_swap, begin, done, swap, with_region};
 use crate::check::Rule;
@@ -8,7 +8,7 @@ use crate::script::{
     compare_swap, fetch_add, immediate, immediate_se, must, read_request,
 };
 
-/// The target sends each of its messages once.
+/// Makes the target send each of its messages once.
 fn all_messages() -> Vec<Action> {
     let mut steps = with_region();
     steps.extend([
@@ -37,7 +37,7 @@ fn all_messages() -> Vec<Action> {
     steps
 }
 
-/// The region of a connection alone, which a Send with Invalidate could invalidate.
+/// A region restricted to one connection, which a Send with Invalidate could invalidate.
 fn invalidatable() -> Vec<Action> {
     let mut steps = begin(Setup::default());
     steps.extend([
@@ -47,7 +47,7 @@ fn invalidatable() -> Vec<Action> {
     steps
 }
 
-/// It is still there.
+/// Expects that the region can still be read.
 fn readable() -> [Action; 2] {
     [
         Send(vec![read_request(Stag::Of("s"), To::In("s", 64), 16)]),
@@ -64,7 +64,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ext/7306-4.1/1",
             &["7306-4.1-01"],
-            "Immediate Data is opcode 8, with SE 9, an Atomic Request 10, an Atomic Response 11; RV is 01b in all.",
+            "The opcode is 8 for Immediate Data, 9 with SE, 10 for an Atomic Request, 11 for an Atomic Response. RV is 01b in all of them.",
         )
         .steps([Watch(&[Rule::RdmapVersion, Rule::Opcode, Rule::RdmapReserved])])
         .steps(all_messages()),

@@ -1,15 +1,15 @@
-//! RFC 7306 sections 5 and 5.3: Atomic Operations as a whole, and atomicity.
+//! RFC 7306 sections 5 and 5.3: Atomic Operations in general, and atomicity.
 
 use super::{add, answered, begin, swap, with_region};
 use crate::check::Rule;
 use crate::script::Action::*;
 use crate::script::{Action, Case, Region, Setup, Want, must};
 
-/// Requests at once on each of two connections, and how often.
+/// Requests at once on each of the two connections, and number of repetitions.
 const BURST: u32 = 8;
 const ROUNDS: u32 = 16;
 
-/// Both connections have their FetchAdds outstanding at the same time, again and again.
+/// Both connections have FetchAdds outstanding at the same time, repeatedly.
 fn two_at_once() -> Vec<Action> {
     let mut steps = Vec::new();
     for round in 0..ROUNDS {
@@ -31,7 +31,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ext/7306-5/1",
             &["7306-5-02"],
-            "An endpoint that knows atomics implements FetchAdd and CmpSwap.",
+            "An endpoint that supports atomics implements FetchAdd and CmpSwap.",
         )
         .steps(with_region())
         .steps([
@@ -46,7 +46,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ext/7306-5/2",
             &["7306-5-04"],
-            "Atomic Responses are untagged, on QN 3, with MSNs from 1 on.",
+            "Atomic Responses are untagged messages on QN 3, with MSNs from 1.",
         )
         .steps([Watch(&[
             Rule::TaggedFlag,
@@ -64,7 +64,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ext/7306-5.3/1",
             &["7306-5.3-01"],
-            "Atomics of two connections on one word at once lose no update.",
+            "Simultaneous atomics of two connections on one word lose no update.",
         )
         .steps(begin(Setup::default()))
         .steps([

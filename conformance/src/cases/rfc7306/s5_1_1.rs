@@ -7,10 +7,11 @@ use crate::script::{
     must, read_request,
 };
 
-/// A word, what is added, with this mask, and what the word is then.
+/// Initial word, addend, mask, and word afterwards.
 type Sum = (u64, u64, u64, u64);
 
-/// Each sum at a word of its own: stored by a FetchAdd to zero, added to, and fetched.
+/// Tries each sum on its own word: a FetchAdd to zero stores it, another one adds, and a third one
+/// fetches the result.
 fn sums(sums: &[Sum]) -> Vec<Action> {
     let mut steps = with_region();
     for (number, (before, addend, mask, after)) in sums.iter().enumerate() {
@@ -30,7 +31,8 @@ fn sums(sums: &[Sum]) -> Vec<Action> {
     steps
 }
 
-/// An atomic at each address that is not aligned, on a connection of its own, ends it so and changes nothing.
+/// Sends an atomic to each misaligned address, on its own connection, which must end this way.
+/// Memory stays unchanged.
 pub(super) fn misaligned(opcode: u32, ends: &Ends) -> Vec<Action> {
     let mut steps = vec![
         Require(Condition::Rfc7306),
@@ -52,7 +54,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ext/7306-5.1.1/1",
             &["7306-5.1.1-i01"],
-            "With Add Mask 0 FetchAdd adds 64 bits, and returns what was there.",
+            "With Add Mask 0, FetchAdd adds 64 bits and returns the previous value.",
         )
         .steps(sums(&[
             (0, 1, 0, 1),
@@ -70,7 +72,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ext/7306-5.1.1/2",
             &["7306-5.1.1-i01"],
-            "A bit of Add Mask is the top of a field: the carry out of it is dropped.",
+            "A bit of Add Mask is the top of a field, and the carry out of it is dropped.",
         )
         .steps(sums(&[
             // Two fields of 32 bits.
@@ -86,23 +88,23 @@ pub(super) fn cases() -> Vec<Case> {
                 0x8000_0000_8000_0000,
                 0,
             ),
-            // Eight of 8 bits.
+            // Eight fields of 8 bits.
             (
                 0xff01_ff01_7f7f_f0f0,
                 0x01ff_01ff_0101_1020,
                 0x8080_8080_8080_8080,
                 0x0000_0000_8080_0010,
             ),
-            // Only the top bit: as without one.
+            // Only the top bit, which changes nothing.
             (u64::MAX, 2, 1 << 63, 1),
         ])),
         must(
             "ext/7306-5.1.1/3",
             &["7306-5.1.1-i01"],
-            "The fields of Add Mask may have any length, 1 bit too, and the topmost need not be closed.",
+            "The fields of Add Mask may have any length, even 1 bit, and the topmost one need not be closed.",
         )
         .steps(sums(&[
-            // Bit 0; bits 1 and 2; the rest.
+            // Fields: bit 0; bits 1 and 2; the rest.
             (0b111, 0b001, 0b101, 0b110),
             (0b111, 0b010, 0b101, 0b001),
             (u64::MAX - 7, 8, 0b101, 0),
@@ -126,13 +128,13 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ext/7306-5.1.1/6",
             &["7306-5.1.1-i02"],
-            "Operands and results are big-endian on the wire; the operation runs in the byte order of the target's memory.",
+            "Operands and results are big-endian on the wire. The operation uses the byte order of the target's memory.",
         )
         .steps(with_region())
         .steps([
             Region(Region::atomic("p", 64).filled(Fill::Pattern(1))),
             LearnByteOrder("p"),
-            // Carries cross bytes: with the bytes the other way round another sum comes.
+            // The carries cross bytes, so a wrong byte order gives another sum.
             Send(vec![
                 add(1, 0, 0x0102_0304_0506_ffff),
                 add(2, 0, 1),
@@ -168,7 +170,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ext/7306-5.1.1/7",
             &["7306-5.1.1-i01", "7306-5.2.1-09"],
-            "A FetchAdd of 0, by which a peer may find out whether there are atomics, is answered and changes nothing.",
+            "A FetchAdd of 0, which a peer may use to probe for atomics, is answered and changes nothing.",
         )
         .steps(with_region())
         .steps([

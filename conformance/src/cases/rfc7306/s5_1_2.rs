@@ -5,12 +5,12 @@ use super::{add, answered, masked_swap, swap, with_region};
 use crate::script::Action::*;
 use crate::script::{Action, Case, Ends, must};
 
-/// A word, Compare Data and Mask, Swap Data and Mask, and what the word is then.
+/// Initial word, Compare Data and Mask, Swap Data and Mask, and word afterwards.
 type Exchange = (u64, (u64, u64), (u64, u64), u64);
 
 const ALL: u64 = u64::MAX;
 
-/// Each exchange at a word of its own.
+/// Tries each exchange on its own word.
 fn exchanges(exchanges: &[Exchange]) -> Vec<Action> {
     let mut steps = with_region();
     for (number, (before, compare, swap, after)) in exchanges.iter().enumerate() {
@@ -35,7 +35,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ext/7306-5.1.2/1",
             &["7306-5.1.2-01", "7306-5.1.2-i02"],
-            "A CmpSwap that matches stores Swap Data, and returns what was there.",
+            "A CmpSwap that matches stores Swap Data and returns the previous value.",
         )
         .steps(exchanges(&[
             (0, (0, ALL), (7, ALL), 7),
@@ -50,7 +50,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ext/7306-5.1.2/2",
             &["7306-5.1.2-01", "7306-5.1.2-i02"],
-            "A CmpSwap that does not match stores nothing, and returns what was there.",
+            "A CmpSwap that does not match stores nothing and returns the previous value.",
         )
         .steps(exchanges(&[
             (5, (4, ALL), (7, ALL), 5),
@@ -124,7 +124,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ext/7306-5.1.2/7",
             &["7306-5.1.2-01"],
-            "A lock of CmpSwaps is taken once and freed once.",
+            "A lock made of CmpSwaps is taken once and freed once.",
         )
         .steps(with_region())
         .steps([

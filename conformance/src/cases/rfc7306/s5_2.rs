@@ -21,7 +21,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ext/7306-5.2/1",
             &["7306-5.2-01"],
-            "An Atomic Request is sent on QN 1, with the MSN behind that of the Read Request before it.",
+            "An Atomic Request is sent on QN 1, with the MSN after that of the previous Read Request.",
         )
         .steps([Watch(&[Rule::QueueNumber, Rule::Msn])])
         .steps(begin(Setup::default()))
@@ -46,7 +46,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ext/7306-5.2/2",
             &["7306-5.2-01", "7306-5.2.1-03"],
-            "Read Requests and Atomic Requests are numbered on QN 1 together, and answered in their order.",
+            "Read Requests and Atomic Requests are numbered together on QN 1, and answered in their order.",
         )
         .steps(with_region())
         .steps([
@@ -71,7 +71,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ext/7306-5.2/3",
             &["7306-5.2-01"],
-            "No more Atomic Requests are outstanding than the application may have.",
+            "No more Atomic Requests are outstanding than the application is allowed.",
         )
         .steps(begin(Setup::default().depths(16, 2)))
         .steps((0..6).map(|number| Post(Post::fetch_add(STAG, 0x1000 + 8 * number, 1))))

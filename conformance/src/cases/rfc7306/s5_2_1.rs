@@ -1,4 +1,4 @@
-//! RFC 7306 section 5.2.1: Atomic Requests that come to the target.
+//! RFC 7306 section 5.2.1: Atomic Requests to the target.
 
 use super::{add, answered, begin, request, swap, untouched, with_region};
 use crate::script::Action::*;
@@ -7,7 +7,7 @@ use crate::script::{
     send,
 };
 
-/// AOpCodes that mean nothing.
+/// Sends Atomic Requests with each undefined AOpCode.
 fn unknown_operations() -> Vec<Action> {
     let mut steps = vec![
         Require(Condition::Rfc7306),
@@ -24,7 +24,7 @@ fn unknown_operations() -> Vec<Action> {
     steps
 }
 
-/// A FetchAdd with these compare fields, which mean nothing in it.
+/// A FetchAdd with these compare fields, which have no meaning for it.
 fn with_compare(id: u32, compare: u64, compare_mask: u64) -> crate::script::Out {
     atomic(Data::Atomic {
         opcode: 0,
@@ -44,7 +44,7 @@ pub(super) fn cases() -> Vec<Case> {
         may(
             "ext/7306-5.2.1/1",
             &["7306-5.2.1-01"],
-            "The Remote TO is any number that stands for a 64-bit aligned address.",
+            "The Remote TO may be any number that refers to a 64-bit aligned address.",
         )
         .steps(begin(Setup::default()))
         .steps([
@@ -59,7 +59,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ext/7306-5.2.1/2",
             &["7306-5.2.1-04", "7306-5.2.1-05"],
-            "An Atomic Request is processed by RDMAP alone: it needs no receive, and the application hears of none.",
+            "An Atomic Request is processed by RDMAP alone: it needs no receive, and the application gets no completion.",
         )
         .steps(begin(Setup::default().receives(1, 64)))
         .steps([
@@ -122,7 +122,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ext/7306-5.2.1/6",
             &["7306-5.2.1-09"],
-            "Each valid Atomic Request is answered once: at the first and last word of a region, with and without effect.",
+            "Each valid Atomic Request is answered once, at the first and last word of a region, with and without effect.",
         )
         .steps(with_region())
         .steps([
@@ -160,7 +160,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ext/7306-5.2.1/8",
             &["7306-5.2.1-i03"],
-            "The Request Identifier is returned unchanged, whatever it is, twice the same too.",
+            "The Request Identifier is returned unchanged, even if it is used twice.",
         )
         .steps(with_region())
         .steps([Send(ids.iter().map(|id| add(*id, 0, 1)).collect())])

@@ -47,7 +47,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ext/7306-5.2.1/23",
             &["7306-5.2.1-07"],
-            "Atomic Requests are sent in the order in which the application submitted them, among its Reads.",
+            "Atomic Requests are sent in the order in which the application submitted them together with its Reads.",
         )
         .steps(begin(Setup::default()))
         .steps([

@@ -6,10 +6,11 @@ use crate::script::{
     Action, Case, Condition, Data, Out, SINK_STAG, SINK_TO, Stag, To, Want, must, read_request,
 };
 
-/// So many requests at once that a target with less room for them would refuse one.
+/// Number of outstanding requests that a target with less room would refuse.
 const DEPTH: u16 = 16;
 
-/// Every `nth` request is a Read of `size` bytes, the others are FetchAdds of 1; then what is due.
+/// Returns requests and their expected responses. Every `nth` request is a Read of `size` bytes,
+/// the others are FetchAdds of 1.
 fn mix(count: u32, nth: u32, size: usize) -> (Vec<Out>, Vec<Action>) {
     let (mut requests, mut answers) = (Vec::new(), Vec::new());
     let mut value = 0;
@@ -23,7 +24,7 @@ fn mix(count: u32, nth: u32, size: usize) -> (Vec<Out>, Vec<Action>) {
                 data: Data::Octets(vec![0; size]),
             }));
         } else {
-            // Identifiers that fall: nothing but the order of requests puts the answers in order.
+            // The identifiers fall, so only the order of the requests can order the responses.
             requests.push(add(count - id, 0, 1));
             answers.push(answered(count - id, value));
             value += 1;
@@ -32,7 +33,7 @@ fn mix(count: u32, nth: u32, size: usize) -> (Vec<Out>, Vec<Action>) {
     (requests, answers)
 }
 
-/// All at once.
+/// Sends all requests at once.
 fn burst(nth: u32, size: usize) -> Vec<Action> {
     let (requests, answers) = mix(u32::from(DEPTH), nth, size);
     let mut steps = vec![Send(requests)];
@@ -45,7 +46,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ext/7306-5.2.2/1",
             &["7306-5.2.2-01"],
-            "QN 1 has room for as many Atomic Requests at once as were agreed on.",
+            "QN 1 has room for as many Atomic Requests at once as agreed.",
         )
         .steps(with_region())
         .steps([Require(Condition::TargetIrdIsAtLeast(DEPTH))])
@@ -54,7 +55,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ext/7306-5.2.2/2",
             &["7306-5.2.2-01"],
-            "QN 1 has room for as many Read Requests and Atomic Requests together as were agreed on.",
+            "QN 1 has room for as many Read Requests and Atomic Requests together as agreed.",
         )
         .steps(with_region())
         .steps([Require(Condition::TargetIrdIsAtLeast(DEPTH))])
@@ -63,7 +64,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ext/7306-5.2.2/3",
             &["7306-5.2.2-04"],
-            "Atomic Responses come in the order of the Atomic Requests, also behind a long Read.",
+            "Atomic Responses come in the order of the Atomic Requests, even after a long Read.",
         )
         .steps(with_region())
         .steps([Require(Condition::TargetIrdIsAtLeast(DEPTH))])

@@ -1,17 +1,17 @@
-//! RFC 7306 section 5.2.2: Atomic Responses that come to the target.
+//! RFC 7306 section 5.2.2: Atomic Responses to the target.
 
 use super::{LATER, STAG, asked_add, asked_swap, begin, done, flipped, wrong_msn};
 use crate::script::Action::*;
 use crate::script::{Action, Case, Data, Ends, Out, Post, Setup, answer_atomic, immediate, must};
 
-/// The application waits for the answer to a FetchAdd.
+/// The application waits for the response to a FetchAdd.
 fn waiting() -> Vec<Action> {
     let mut steps = begin(Setup::default());
     steps.extend([Post(Post::fetch_add(STAG, 0x1000, 1)), asked_add(1)]);
     steps
 }
 
-/// An answer that must not complete it.
+/// Sends a response that must not complete the FetchAdd.
 fn invalid(answer: Out) -> Vec<Action> {
     let mut steps = waiting();
     steps.extend([
@@ -30,7 +30,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ext/7306-5.2.2/20",
             &["7306-5.2.2-02"],
-            "QN 3 has room for the Responses to all Atomic Requests that are outstanding.",
+            "QN 3 has room for the Responses to all outstanding Atomic Requests.",
         )
         .steps(begin(Setup::default()))
         .steps((0..16).map(|number| Post(Post::fetch_add(STAG, 0x1000 + 8 * number, 1))))
@@ -42,11 +42,11 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ext/7306-5.2.2/21",
             &["7306-5.2.2-i01"],
-            "The MSN of an Atomic Response says which Atomic Request it answers.",
+            "The MSN of an Atomic Response identifies the Atomic Request that it answers.",
         )
         .steps(begin(Setup::default()))
         .steps([
-            // The same bytes in both byte orders.
+            // The values read the same in both byte orders.
             Post(Post::fetch_add(STAG, 0x1000, 1).memory("first")),
             Post(Post::compare_swap(STAG, 0x1008, 1, 2).memory("second")),
             Post(Post::fetch_add(STAG, 0x1010, 1).memory("third")),
@@ -68,7 +68,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ext/7306-5.2.2/22",
             &["7306-5.2.2-i01", "7306-8.2-01"],
-            "An Atomic Response whose MSN is not the one due answers nothing: it is an error.",
+            "An Atomic Response with a wrong MSN answers nothing and is an error.",
         )
         .steps(waiting())
         .steps([
@@ -127,7 +127,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ext/7306-5.2.2/29",
             &["7306-5.2.2-03", "7306-5.4-04"],
-            "An Atomic Operation completes with its Response, and not before.",
+            "An Atomic Operation does not complete before its Response.",
         )
         .steps(begin(Setup::default()))
         .steps([

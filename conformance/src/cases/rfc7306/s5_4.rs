@@ -1,4 +1,4 @@
-//! RFC 7306 sections 5.4 and 7: order.
+//! RFC 7306 sections 5.4 and 7: ordering.
 
 use super::{
     LATER, STAG, add, answered, asked_add, begin, swap, untouched, with_region, wrong_msn,
@@ -28,7 +28,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ext/7306-5.4/2",
             &["7306-5.4-02"],
-            "An Atomic Request whose MSN is not due is not delivered, and changes nothing.",
+            "An Atomic Request with a wrong MSN is not delivered, and changes nothing.",
         )
         .steps(with_region())
         .steps([
@@ -39,7 +39,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ext/7306-5.4/3",
             &["7306-5.4-02", "7306-5.2.1-09"],
-            "An Atomic Request that comes in pieces is carried out once, when it is whole.",
+            "An Atomic Request that comes in pieces is executed once, when it is complete.",
         )
         .steps(with_region())
         .steps([
@@ -53,7 +53,7 @@ pub(super) fn cases() -> Vec<Case> {
         may(
             "ext/7306-5.4/6",
             &["7306-5.4-03"],
-            "A peer may answer an Atomic Request after it has taken the Writes and Sends behind it: all of them complete.",
+            "A peer may answer an Atomic Request after it has received later Writes and Sends: all of them complete.",
         )
         .steps(begin(Setup::default()))
         .steps([
@@ -79,7 +79,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ext/7306-5.4/4",
             &["7306-5.4-02"],
-            "When the answer to an Atomic Request comes, the Write before it has been placed, and a Read behind it sees both.",
+            "When the response to an Atomic Request comes, the Write before it has been placed, and a Read after it sees both.",
         )
         .steps(with_region())
         .steps([
@@ -104,7 +104,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ext/7306-5.4/5",
             &["7306-5.4-02"],
-            "Sends, Immediate Data and Atomic Requests, mixed, are each carried out, in their order.",
+            "Mixed Sends, Immediate Data and Atomic Requests are each executed, in their order.",
         )
         .steps(with_region())
         .steps([

@@ -9,7 +9,7 @@ use crate::script::{
 };
 use crate::wire::segment::opcode;
 
-/// The application's Immediate Data: with SE, behind Sends, behind a Write.
+/// Makes the application send Immediate Data: with SE, after Sends, after a Write.
 fn sent() -> Vec<Action> {
     let mut steps = begin(Setup::default());
     let came = |solicited, octets: &[u8; 8]| {
@@ -47,7 +47,8 @@ fn sent() -> Vec<Action> {
     steps
 }
 
-/// Immediate Data of another length: on a connection of its own each, an error, and no receive succeeds.
+/// Sends Immediate Data of other lengths, each on its own connection. Each is an error, and no
+/// receive succeeds.
 fn wrong_lengths(message: impl Fn(Data) -> Out) -> Vec<Action> {
     let mut steps = vec![Require(Condition::Rfc7306)];
     for len in [0, 1, 4, 7, 9, 12, 16, 64] {
@@ -83,20 +84,20 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ext/7306-6.3/3",
             &["7306-6.3-05"],
-            "Immediate Data has exactly 8 bytes, those of the application.",
+            "Immediate Data has exactly the 8 bytes of the application.",
         )
         .steps([Watch(&[Rule::HeaderLength])])
         .steps(sent()),
         must(
             "ext/7306-6.3/4",
             &["7306-6.3-06"],
-            "Immediate Data is sent in the order in which the application submitted it, among Sends and Writes.",
+            "Immediate Data is sent in the order in which the application submitted it together with Sends and Writes.",
         )
         .steps(sent()),
         must(
             "ext/7306-6.3/5",
             &["7306-6.3-02", "7306-6.3-03"],
-            "Immediate Data uses up one receive each, in the order of all messages on QN 0.",
+            "Each Immediate Data message uses up one receive, in the order of all messages on QN 0.",
         )
         .steps(begin(Setup::default().receives(4, 64)))
         .steps([
@@ -134,13 +135,13 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ext/7306-6.3/7",
             &["7306-6.3-07"],
-            "Immediate Data of any other length than 8 bytes is an error.",
+            "Immediate Data of a length other than 8 bytes is an error.",
         )
         .steps(wrong_lengths(immediate)),
         must(
             "ext/7306-6.3/8",
             &["7306-6.3-07"],
-            "Immediate Data with SE of any other length than 8 bytes is an error.",
+            "Immediate Data with SE of a length other than 8 bytes is an error.",
         )
         .steps(wrong_lengths(immediate_se)),
         must(
@@ -166,7 +167,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "ext/7306-6.3/10",
             &["7306-6.3-07"],
-            "Immediate Data of 8 bytes is right, whatever they are, and whatever the length of the receive above that.",
+            "Immediate Data of 8 bytes is accepted, whatever its value is, even in a receive of 8 bytes.",
         )
         .steps(begin(Setup::default().receives(3, 8)))
         .steps([

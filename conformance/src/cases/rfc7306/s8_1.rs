@@ -1,4 +1,4 @@
-//! RFC 7306 section 8.1: how errors are told.
+//! RFC 7306 section 8.1: reporting errors.
 
 use super::{STAG, asked_add, begin, flipped, request, with_region};
 use crate::check::Rule;
@@ -7,7 +7,7 @@ use crate::script::{Case, Ends, Post, Setup, immediate, must};
 use crate::wire::terminate::{D, M, R};
 
 pub(super) fn cases() -> Vec<Case> {
-    // "Set to zero" may mean 28 bytes of zeros or none.
+    // "Set to zero" may mean 28 zero bytes, or none.
     let described = |ends: Ends| ends.headers_within(D, M | R).naming_last();
     vec![
         must(

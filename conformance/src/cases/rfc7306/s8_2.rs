@@ -1,4 +1,4 @@
-//! RFC 7306 section 8.2: what a receiver validates.
+//! RFC 7306 section 8.2: validation of incoming messages.
 
 use super::{LATER, STAG, add, answered, asked_add, begin, request, swap, untouched, wrong_msn};
 use crate::script::Action::*;
@@ -7,7 +7,7 @@ use crate::script::{
     immediate_se, must, write,
 };
 
-/// Each message on a connection of its own is this error, and none is carried out.
+/// Sends each message on its own connection. Each is this error, and none is executed.
 fn each(messages: impl IntoIterator<Item = Out>, ends: &Ends) -> Vec<Action> {
     let mut steps = vec![
         Require(Condition::Rfc7306),
@@ -24,7 +24,7 @@ fn each(messages: impl IntoIterator<Item = Out>, ends: &Ends) -> Vec<Action> {
     steps
 }
 
-/// The messages that come unasked for.
+/// Messages that are not responses.
 fn unasked() -> [Out; 4] {
     [
         immediate(b"12345678"),
@@ -46,7 +46,7 @@ fn segment_fields() -> Vec<Case> {
         must(
             "ext/7306-8.2/1",
             &["7306-8.2-01"],
-            "Another DDP version in a message of RFC 7306 is an error.",
+            "A wrong DDP version in a message of RFC 7306 is an error.",
         )
         .steps(each(
             unasked().map(|message| message.ddp_version(2)),
@@ -64,7 +64,7 @@ fn segment_fields() -> Vec<Case> {
         must(
             "ext/7306-8.2/3",
             &["7306-8.2-01"],
-            "An MSN that is not due in a message of RFC 7306 is an error.",
+            "A wrong MSN in a message of RFC 7306 is an error.",
         )
         .steps(each(
             unasked().map(|message| message.msn(LATER)),
@@ -82,7 +82,7 @@ fn segment_fields() -> Vec<Case> {
         must(
             "ext/7306-8.2/5",
             &["7306-8.2-01"],
-            "An Atomic Request that is not whole is an error, and is not carried out.",
+            "An incomplete Atomic Request is an error, and is not executed.",
         )
         .steps(each(
             [
@@ -92,11 +92,12 @@ fn segment_fields() -> Vec<Case> {
             ],
             &Ends::any_term(),
         )),
-        // No RFC names the code: it may be that of a message that is longer than its buffer (1/2/05), or one of RDMAP.
+        // No RFC names the code. It may be that of a message longer than its buffer (1/2/05), or
+        // one of RDMAP.
         must(
             "ext/7306-8.2/6",
             &["7306-8.2-01"],
-            "An Atomic Request with bytes behind its header is an error, and is not carried out.",
+            "An Atomic Request with bytes after its header is an error, and is not executed.",
         )
         .steps(each(
             [add(1, 0, 1).extra(1), swap(1, 0, 0, 1).extra(64)],
@@ -105,7 +106,7 @@ fn segment_fields() -> Vec<Case> {
         must(
             "ext/7306-8.2/7",
             &["7306-8.2-01"],
-            "Another DDP version, QN or MO in an Atomic Response is an error.",
+            "A wrong DDP version, QN or MO in an Atomic Response is an error.",
         )
         .steps([Require(Condition::Rfc7306)])
         .steps(answers([
@@ -116,7 +117,7 @@ fn segment_fields() -> Vec<Case> {
     ]
 }
 
-/// Each answer to a FetchAdd of the application is this error.
+/// Sends each response to a FetchAdd of the application. Each is this error.
 fn answers(answers: impl IntoIterator<Item = (Out, Ends)>) -> Vec<Action> {
     let mut steps = Vec::new();
     for (answer, ends) in answers {
@@ -140,7 +141,7 @@ fn rdmap_fields() -> Vec<Case> {
         must(
             "ext/7306-8.2/10",
             &["7306-8.2-02", "5040-4.1-i01"],
-            "Opcodes 12 to 15 are unexpected also by an endpoint that knows RFC 7306.",
+            "Opcodes 12 to 15 are unexpected even for an endpoint that supports RFC 7306.",
         )
         .steps(each(
             (12..16).flat_map(|code| {
@@ -154,7 +155,7 @@ fn rdmap_fields() -> Vec<Case> {
         must(
             "ext/7306-8.2/11",
             &["7306-8.2-02"],
-            "A message of RFC 7306 on the queue of another is an error.",
+            "A message of RFC 7306 on the queue of another one is an error.",
         )
         .steps(each(
             [
@@ -179,7 +180,7 @@ fn rdmap_fields() -> Vec<Case> {
         must(
             "ext/7306-8.2/13",
             &["7306-8.2-03"],
-            "Another RDMAP version in a message of RFC 7306 is an error.",
+            "A wrong RDMAP version in a message of RFC 7306 is an error.",
         )
         .steps(each(
             (2..4).flat_map(|version| unasked().map(|message| message.rdmap_version(version))),
@@ -188,7 +189,7 @@ fn rdmap_fields() -> Vec<Case> {
         must(
             "ext/7306-8.2/14",
             &["7306-8.2-03"],
-            "Another RDMAP version in an Atomic Response is an error.",
+            "A wrong RDMAP version in an Atomic Response is an error.",
         )
         .steps([Require(Condition::Rfc7306)])
         .steps(answers([(
@@ -203,7 +204,7 @@ fn atomic_addresses() -> Vec<Case> {
         must(
             "ext/7306-8.2/20",
             &["7306-8.2-04", "7306-8.2-05"],
-            "A target that is not 64-bit aligned is told as: catastrophic error, localized to RDMAP Stream.",
+            "A misaligned address of an atomic is reported as a catastrophic error, localized to RDMAP Stream.",
         )
         .steps(each(
             [request(0, 1, 4), request(2, 1, 1), request(0, 1, 4084)],
@@ -212,7 +213,7 @@ fn atomic_addresses() -> Vec<Case> {
         must(
             "ext/7306-8.2/21",
             &["7306-8.2-04"],
-            "It is the address of the memory that has to be aligned, not the TO.",
+            "The address in memory has to be aligned, not the TO.",
         )
         .steps(begin(Setup::default()))
         .steps([

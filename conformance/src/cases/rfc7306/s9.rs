@@ -1,10 +1,10 @@
-//! RFC 7306 section 9: the security of RFC 5042 holds for atomics.
+//! RFC 7306 section 9: the security requirements of RFC 5042 apply to atomics.
 
 use super::{add, begin, untouched};
 use crate::script::Action::*;
 use crate::script::{Action, Case, Ends, Region, Setup, Stag, To, fetch_add, must};
 
-/// Region "a" with these rights.
+/// A connection, and region "a" with these rights.
 fn region(access: &'static str) -> Vec<Action> {
     let mut steps = begin(Setup::default());
     steps.push(Region(Region::atomic("a", 4096).access(access)));
@@ -16,7 +16,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "sec/5042-6.1.1/20",
             &["5042-6.1.1-i01"],
-            "An atomic with an STag that nobody has is a protection error.",
+            "An atomic with an STag that does not exist is a protection error.",
         )
         .steps(region("lw,rw,rr,ra"))
         .steps([
@@ -43,7 +43,7 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "sec/5042-6.1.1/22",
             &["5042-6.1.1-i01"],
-            "An atomic on memory that peers may read and write, and not more, is a protection error.",
+            "An atomic on memory that peers may only read and write is a protection error.",
         )
         .steps(region("lw,rw,rr"))
         .steps([Send(vec![add(1, 0, 1)]), End(Ends::any_term()), untouched()]),
