@@ -24,13 +24,13 @@ pub trait Channel: Send {
     ///
     /// # Errors
     /// If the agent is gone.
-    fn send(&mut self, octets: &[u8]) -> io::Result<()>;
+    fn send(&mut self, bytes: &[u8]) -> io::Result<()>;
 
     /// Receives bytes within `timeout`. Returns 0 if none came.
     ///
     /// # Errors
     /// If the agent is gone.
-    fn receive(&mut self, octets: &mut [u8], timeout: Duration) -> io::Result<usize>;
+    fn receive(&mut self, bytes: &mut [u8], timeout: Duration) -> io::Result<usize>;
 
     /// Time by which `timeout` counts: that of the machine, unless the channel has its own clock.
     fn now(&self) -> Instant {
@@ -39,13 +39,13 @@ pub trait Channel: Send {
 }
 
 impl Channel for TcpStream {
-    fn send(&mut self, octets: &[u8]) -> io::Result<()> {
-        self.write_all(octets)
+    fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.write_all(bytes)
     }
 
-    fn receive(&mut self, octets: &mut [u8], timeout: Duration) -> io::Result<usize> {
+    fn receive(&mut self, bytes: &mut [u8], timeout: Duration) -> io::Result<usize> {
         self.set_read_timeout(Some(timeout.max(Duration::from_millis(1))))?;
-        match self.read(octets) {
+        match self.read(bytes) {
             Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(count) => Ok(count),
             Err(error) => match error.kind() {
@@ -238,7 +238,7 @@ impl Agent {
 
     fn line(&mut self, deadline: Instant) -> Result<Option<Value>, AgentError> {
         loop {
-            if let Some(end) = self.pending.iter().position(|octet| *octet == b'\n') {
+            if let Some(end) = self.pending.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.pending.drain(..=end).collect();
                 return serde_json::from_slice(&line).map(Some).map_err(|_| {
                     AgentError::Nonsense(String::from_utf8_lossy(&line).into_owned())
@@ -252,9 +252,9 @@ impl Agent {
             if left.is_zero() {
                 return Ok(None);
             }
-            let mut octets = [0; 4096];
-            let count = self.channel.receive(&mut octets, left)?;
-            self.pending.extend_from_slice(&octets[..count]);
+            let mut bytes = [0; 4096];
+            let count = self.channel.receive(&mut bytes, left)?;
+            self.pending.extend_from_slice(&bytes[..count]);
         }
     }
 }
@@ -278,13 +278,13 @@ mod tests {
             Ok(())
         }
 
-        fn receive(&mut self, octets: &mut [u8], _: Duration) -> io::Result<usize> {
-            while self.0.len() < octets.len() {
+        fn receive(&mut self, bytes: &mut [u8], _: Duration) -> io::Result<usize> {
+            while self.0.len() < bytes.len() {
                 self.0.extend_from_slice(self.1);
             }
-            octets.copy_from_slice(&self.0[..octets.len()]);
-            self.0.drain(..octets.len());
-            Ok(octets.len())
+            bytes.copy_from_slice(&self.0[..bytes.len()]);
+            self.0.drain(..bytes.len());
+            Ok(bytes.len())
         }
     }
 
@@ -297,7 +297,10 @@ mod tests {
     #[test]
     fn a_line_or_a_flood_of_events_without_end_is_told() {
         let said = said_by(b"x");
-        assert_eq!(said, "the agent violated its protocol: a line of more than 65535 bytes");
+        assert_eq!(
+            said,
+            "the agent violated its protocol: a line of more than 65535 bytes"
+        );
         let said = said_by(b"{\"ev\":\"ready\"}\n");
         assert!(
             said.starts_with("the agent violated its protocol: more than 65536 events"),

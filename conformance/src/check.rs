@@ -244,12 +244,15 @@ fn check_same(segment: &Segment, open: &Open, invalidate: u32, breaches: &mut Br
 }
 
 fn check_fpdu(fpdu: &OpenedFpdu, crc: bool, breaches: &mut Breaches) {
-    if fpdu.pad.iter().any(|octet| *octet != 0) {
+    if fpdu.pad.iter().any(|byte| *byte != 0) {
         breaches.add(Rule::PadZero, format!("PAD is {:02x?}", fpdu.pad));
     }
     if crc && fpdu.crc != fpdu.right_crc {
         let (is, right) = (fpdu.crc, fpdu.right_crc);
-        breaches.add(Rule::Crc, format!("received {is:02x?}, expected {right:02x?}"));
+        breaches.add(
+            Rule::Crc,
+            format!("received {is:02x?}, expected {right:02x?}"),
+        );
     }
     if fpdu.ulpdu.len() > 64768 {
         breaches.add(Rule::UlpduLength, format!("it is {}", fpdu.ulpdu.len()));
@@ -364,7 +367,7 @@ fn check_terminate(payload: &[u8], breaches: &mut Breaches) {
         + bit(terminate::R, 28);
     // A field that is not announced is absent or zero (RFC 5040 sections 4.8 and 7.1).
     let rest = payload.get(due..);
-    if rest.is_none_or(|rest| rest.iter().any(|octet| *octet != 0)) {
+    if rest.is_none_or(|rest| rest.iter().any(|byte| *byte != 0)) {
         let is = payload.len();
         let detail = format!(
             "{terminate}: {is}, but M, D and R announce {due}",

@@ -46,18 +46,18 @@ impl Sizes {
             Address::Untagged { qn, .. } => qn as usize % 4,
             Address::Tagged { .. } => 4,
         };
-        let (segments, octets) = &mut self.open[queue];
+        let (segments, bytes) = &mut self.open[queue];
         *segments += 1;
-        *octets += segment.payload.len();
+        *bytes += segment.payload.len();
         if segment.last() {
-            let needed = octets.div_ceil(mulpdu - HEADER);
+            let needed = bytes.div_ceil(mulpdu - HEADER);
             // MULPDU may shrink at times (section 4.5), so half as many segments again are
             // accepted.
             if *segments > needed + needed / 2 + 1 {
                 breaches.push(Breach {
                     rule: Rule::FewSegments,
                     detail: format!(
-                        "a message of {octets} has {segments}; with MULPDU {mulpdu}, {needed} are enough", octets = many(octets, "byte"), segments = many(segments, "segment")),
+                        "a message of {bytes} has {segments}; with MULPDU {mulpdu}, {needed} are enough", bytes = many(bytes, "byte"), segments = many(segments, "segment")),
                 });
             }
             self.open[queue] = (0, 0);

@@ -136,8 +136,8 @@ fn one_that_floods_fails_and_does_not_fill_the_memory() {
     };
     assert!(outcomes.iter().any(left_out));
     for outcome in outcomes {
-        let octets: usize = outcome.log.iter().map(|entry| entry.octets.len()).sum();
-        assert!(octets < 1 << 20, "{}: {octets} in the log", outcome.id);
+        let bytes: usize = outcome.log.iter().map(|entry| entry.bytes.len()).sum();
+        assert!(bytes < 1 << 20, "{}: {bytes} in the log", outcome.id);
     }
 }
 
@@ -145,7 +145,7 @@ fn one_that_floods_fails_and_does_not_fill_the_memory() {
 #[test]
 fn one_that_sends_fpdus_without_end_fails() {
     let server = Server::new(|mut stream| {
-        if !has_begun(&mut stream) {
+        if !answer_request(&mut stream) {
             return;
         }
         let sends = send(1024).repeat(60);
@@ -158,7 +158,7 @@ fn one_that_sends_fpdus_without_end_fails() {
 #[test]
 fn one_that_sends_fpdus_now_and_then_without_end_fails() {
     let server = Server::new(|mut stream| {
-        if !has_begun(&mut stream) {
+        if !answer_request(&mut stream) {
             return;
         }
         let send = send(32);
@@ -171,7 +171,7 @@ fn one_that_sends_fpdus_now_and_then_without_end_fails() {
 }
 
 /// Reads the Request and answers with a Reply without CRC. Returns false if the connection fails.
-fn has_begun(stream: &mut TcpStream) -> bool {
+fn answer_request(stream: &mut TcpStream) -> bool {
     let mut header = [0; 20];
     if stream.read_exact(&mut header).is_err() {
         return false;
@@ -208,8 +208,8 @@ fn one_that_speaks_http_fails_with_what_it_said() {
     });
     let outcomes = play(&server);
     let said = outcomes.iter().any(|outcome| {
-        let octets = outcome.log.iter().flat_map(|entry| entry.octets.clone());
-        String::from_utf8_lossy(&octets.collect::<Vec<_>>()).contains("HTTP/1.1 400")
+        let bytes = outcome.log.iter().flat_map(|entry| entry.bytes.clone());
+        String::from_utf8_lossy(&bytes.collect::<Vec<_>>()).contains("HTTP/1.1 400")
     });
     assert!(said);
 }
@@ -247,8 +247,8 @@ impl Network for Counting {
         self.network.connect(to, mss, timeout)
     }
 
-    fn home(&self) -> IpAddr {
-        self.network.home()
+    fn own_ip(&self) -> IpAddr {
+        self.network.own_ip()
     }
 
     fn listen(
@@ -361,7 +361,7 @@ fn one_that_comes_back_is_no_dead_one() {
 }
 
 /// Reads FPDUs. Returns true once one has a ULPDU of fewer than `least` bytes.
-fn gets_short_fpdu(stream: &mut TcpStream, least: u16) -> bool {
+fn read_until_short_fpdu(stream: &mut TcpStream, least: u16) -> bool {
     let mut ulpdu = [0; 2];
     while stream.read_exact(&mut ulpdu).is_ok() {
         let len = u16::from_be_bytes(ulpdu);
@@ -383,7 +383,7 @@ fn one_that_dies_of_a_short_fpdu(least: u16) -> (SocketAddr, JoinHandle<()>) {
     let lives = std::thread::spawn(move || {
         loop {
             let (mut stream, _) = server.accept().unwrap();
-            if has_begun(&mut stream) && gets_short_fpdu(&mut stream, least) {
+            if answer_request(&mut stream) && read_until_short_fpdu(&mut stream, least) {
                 drop(server);
                 return;
             }

@@ -56,7 +56,7 @@ fn is_id(word: &str) -> bool {
     let [rfc, section, number] = parts[..] else {
         return false;
     };
-    let digits = |text: &str| text.bytes().all(|octet| octet.is_ascii_digit());
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     let number = number.strip_prefix('i').unwrap_or(number);
     // A year also has four digits.
     (rfc.len() == 4 && digits(rfc) && rfc >= "5000")

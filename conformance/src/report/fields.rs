@@ -14,7 +14,7 @@ const PAYLOAD: usize = 32;
 pub(super) struct Field {
     /// Offset in the data.
     pub(super) at: usize,
-    pub(super) octets: Vec<u8>,
+    pub(super) bytes: Vec<u8>,
     pub(super) name: &'static str,
     pub(super) says: String,
 }
@@ -22,13 +22,13 @@ pub(super) struct Field {
 /// All fields of a log entry. Received bytes that are not a whole frame or FPDU have none, because
 /// the positions in them prove nothing.
 pub(super) fn fields_of(entry: &LogEntry) -> Vec<Field> {
-    let fields = fields(&entry.octets, entry.markers);
-    let is_torn = fields.last().is_some_and(|last| last.name == OCTETS);
+    let fields = fields(&entry.bytes, entry.markers);
+    let is_torn = fields.last().is_some_and(|last| last.name == BYTES);
     if entry.who != Who::Target || !is_torn {
         return fields;
     }
     let mut cursor = Cursor {
-        octets: &entry.octets,
+        bytes: &entry.bytes,
         at: 0,
         markers: None,
         fields: Vec::new(),
@@ -38,28 +38,28 @@ pub(super) fn fields_of(entry: &LogEntry) -> Vec<Field> {
 }
 
 /// Name of bytes that are not a whole FPDU.
-const OCTETS: &str = "bytes";
+const BYTES: &str = "bytes";
 
 /// All fields of some bytes. `markers`: offset of the bytes in the stream, if the direction has
 /// Markers.
-fn fields(octets: &[u8], markers: Option<u64>) -> Vec<Field> {
+fn fields(bytes: &[u8], markers: Option<u64>) -> Vec<Field> {
     let mut cursor = Cursor {
-        octets,
+        bytes,
         at: 0,
         markers,
         fields: Vec::new(),
     };
-    if octets.starts_with(&REQUEST_KEY[..9]) {
+    if bytes.starts_with(&REQUEST_KEY[..9]) {
         cursor.startup();
     } else {
-        while cursor.at < octets.len() && cursor.fpdu().is_some() {}
+        while cursor.at < bytes.len() && cursor.fpdu().is_some() {}
     }
     cursor.rest();
     cursor.fields
 }
 
 struct Cursor<'a> {
-    octets: &'a [u8],
+    bytes: &'a [u8],
     at: usize,
     markers: Option<u64>,
     fields: Vec<Field>,
@@ -83,12 +83,12 @@ impl Cursor<'_> {
                 usize::try_from(next).unwrap_or(usize::MAX)
             });
             let count = (len - taken.len()).min(room);
-            taken.extend_from_slice(self.octets.get(self.at..self.at + count)?);
+            taken.extend_from_slice(self.bytes.get(self.at..self.at + count)?);
             self.at += count;
         }
         self.fields.push(Field {
             at,
-            octets: taken.clone(),
+            bytes: taken.clone(),
             name,
             says: String::new(),
         });
@@ -100,11 +100,11 @@ impl Cursor<'_> {
             return;
         };
         if (base + self.at as u64).is_multiple_of(512)
-            && let Some([a, b, c, d]) = self.octets.get(self.at..self.at + 4)
+            && let Some([a, b, c, d]) = self.bytes.get(self.at..self.at + 4)
         {
             self.fields.push(Field {
                 at: self.at,
-                octets: vec![*a, *b, *c, *d],
+                bytes: vec![*a, *b, *c, *d],
                 name: "Marker",
                 says: format!("FPDUPTR {}", u16::from_be_bytes([*c, *d])),
             });
@@ -119,10 +119,10 @@ impl Cursor<'_> {
     }
 
     fn number(&mut self, len: usize, name: &'static str) -> Option<u64> {
-        let octets = self.take(len, name)?;
-        let number = octets
+        let bytes = self.take(len, name)?;
+        let number = bytes
             .iter()
-            .fold(0, |sum, octet| sum << 8 | u64::from(*octet));
+            .fold(0, |sum, byte| sum << 8 | u64::from(*byte));
         self.says(
             if matches!(
                 name,
@@ -154,8 +154,8 @@ impl Cursor<'_> {
         self.number(1, "Rev")?;
         self.number(2, "PD_Length")?;
         if flags & 0x10 != 0 {
-            let octets = self.take(4, "IRD and ORD")?;
-            if let Some(data) = Enhanced::parse(&octets) {
+            let bytes = self.take(4, "IRD and ORD")?;
+            if let Some(data) = Enhanced::parse(&bytes) {
                 let bits = [
                     (data.a, "A "),
                     (data.b, "B "),
@@ -170,7 +170,7 @@ impl Cursor<'_> {
                 self.says(format!("{set}IRD {}, ORD {}", data.ird, data.ord));
             }
         }
-        let left = self.octets.len() - self.at;
+        let left = self.bytes.len() - self.at;
         self.payload(left, "Private Data")
     }
 
@@ -182,7 +182,7 @@ impl Cursor<'_> {
         if let Some(field) = self.fields.last_mut()
             && len > PAYLOAD
         {
-            field.octets.truncate(PAYLOAD);
+            field.bytes.truncate(PAYLOAD);
             field.says = format!(
                 "{len}, the first {PAYLOAD} are shown",
                 len = many(len, "byte")
@@ -271,19 +271,19 @@ impl Cursor<'_> {
             self.number(2, "DDP Segment Length")?;
             len = 2;
         }
-        let is_tagged = || Some(self.octets.get(self.at)? & 0x80 != 0);
+        let is_tagged = || Some(self.bytes.get(self.at)? & 0x80 != 0);
         let header = if d && is_tagged() == Some(true) {
             14
         } else {
             18
         };
-        for (there, octets, name) in [
+        for (there, bytes, name) in [
             (d, header, "Terminated DDP Header"),
             (r, 28, "Terminated RDMA Header"),
         ] {
-            if there && room >= len + octets {
-                self.take(octets, name)?;
-                len += octets;
+            if there && room >= len + bytes {
+                self.take(bytes, name)?;
+                len += bytes;
             }
         }
         Some(len)
@@ -291,9 +291,9 @@ impl Cursor<'_> {
 
     /// Takes the remaining bytes, which are not a whole FPDU.
     fn rest(&mut self) {
-        let left = self.octets.get(self.at..).map_or(0, <[u8]>::len);
+        let left = self.bytes.get(self.at..).map_or(0, <[u8]>::len);
         self.markers = None;
-        self.payload(left, OCTETS);
+        self.payload(left, BYTES);
     }
 }
 
@@ -303,8 +303,8 @@ mod tests {
     use crate::wire::fpdu::{FpduForm, Framing};
     use crate::wire::startup::request;
 
-    fn names(octets: &[u8], markers: Option<u64>) -> Vec<&'static str> {
-        fields(octets, markers)
+    fn names(bytes: &[u8], markers: Option<u64>) -> Vec<&'static str> {
+        fields(bytes, markers)
             .iter()
             .map(|field| field.name)
             .collect()
@@ -314,7 +314,7 @@ mod tests {
     fn a_request_has_its_fields() {
         let mut frame = request().enhanced(Enhanced::client_server(4, 8));
         frame.private_data.extend_from_slice(b"hello");
-        let fields = fields(&frame.octets(), None);
+        let fields = fields(&frame.bytes(), None);
         assert_eq!(fields[1].says, "C S");
         assert_eq!(fields[4].says, "IRD 4, ORD 8");
         assert_eq!((fields[5].name, fields[5].at), ("Private Data", 24));
@@ -328,14 +328,14 @@ mod tests {
             let mut ulpdu = vec![0xc1, 0x40];
             ulpdu.resize(600, 7);
             let wire = framing.seal(&ulpdu, &FpduForm::default());
-            let mut octets = 0;
+            let mut bytes = 0;
             for field in fields(&wire, markers) {
-                octets += match field.says.strip_suffix(" bytes, the first 32 are shown") {
+                bytes += match field.says.strip_suffix(" bytes, the first 32 are shown") {
                     Some(len) => len.parse().unwrap(),
-                    None => field.octets.len(),
+                    None => field.bytes.len(),
                 };
             }
-            assert_eq!(octets, wire.len());
+            assert_eq!(bytes, wire.len());
         }
     }
 
@@ -359,8 +359,8 @@ mod tests {
 
     #[test]
     fn a_reply_is_a_startup_frame_too() {
-        let octets = crate::wire::startup::reply().octets();
-        assert_eq!(names(&octets, None)[0], "Key");
+        let bytes = crate::wire::startup::reply().bytes();
+        assert_eq!(names(&bytes, None)[0], "Key");
     }
 
     #[test]
@@ -370,7 +370,7 @@ mod tests {
             connection: 0,
             at: 0,
             text: String::new(),
-            octets: b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(),
+            bytes: b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(),
             markers: None,
         };
         assert_eq!(fields_of(&entry).len(), 1);

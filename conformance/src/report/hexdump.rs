@@ -3,14 +3,14 @@
 use crate::words::many;
 
 /// Formats at most `most` bytes, each line after `indent`.
-pub(super) fn hexdump(octets: &[u8], indent: &str, most: usize) -> String {
+pub(super) fn hexdump(bytes: &[u8], indent: &str, most: usize) -> String {
     let mut text = String::new();
-    for (line, chunk) in octets[..octets.len().min(most)].chunks(16).enumerate() {
-        let digits: Vec<String> = chunk.iter().map(|octet| format!("{octet:02x}")).collect();
+    for (line, chunk) in bytes[..bytes.len().min(most)].chunks(16).enumerate() {
+        let digits: Vec<String> = chunk.iter().map(|byte| format!("{byte:02x}")).collect();
         let shown: String = chunk
             .iter()
-            .map(|octet| match octet {
-                0x20..=0x7e => char::from(*octet),
+            .map(|byte| match byte {
+                0x20..=0x7e => char::from(*byte),
                 _ => '.',
             })
             .collect();
@@ -20,10 +20,10 @@ pub(super) fn hexdump(octets: &[u8], indent: &str, most: usize) -> String {
             digits.join(" ")
         ));
     }
-    if octets.len() > most {
+    if bytes.len() > most {
         text.push_str(&format!(
             "{indent}... {} in all\n",
-            many(octets.len(), "byte")
+            many(bytes.len(), "byte")
         ));
     }
     text

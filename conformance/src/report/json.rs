@@ -37,11 +37,11 @@ fn case(outcome: &Outcome) -> Value {
             "connection": entry.connection,
             "microseconds": entry.at,
             "text": entry.text,
-            "bytes": hex(&entry.octets),
+            "bytes": hex(&entry.bytes),
             "fields": fields_of(entry).iter().map(|field| json!({
                 "at": field.at,
                 "name": field.name,
-                "bytes": hex(&field.octets),
+                "bytes": hex(&field.bytes),
                 "says": field.says,
             })).collect::<Vec<_>>(),
         })).collect::<Vec<_>>(),
@@ -67,6 +67,6 @@ fn add(value: &mut Value, failure: &Failure) {
     value["received"] = json!(failure.received);
 }
 
-fn hex(octets: &[u8]) -> String {
-    octets.iter().map(|octet| format!("{octet:02x}")).collect()
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

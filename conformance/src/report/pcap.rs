@@ -44,8 +44,8 @@ fn pcap(path: &Path, outcome: &Outcome) -> io::Result<()> {
             continue;
         };
         match entry.who {
-            Who::Suite => flow.sent(&entry.octets),
-            Who::Target => flow.received(&entry.octets),
+            Who::Suite => flow.sent(&entry.bytes),
+            Who::Target => flow.received(&entry.bytes),
             Who::Note => {}
         }
     }

@@ -137,11 +137,11 @@ fn named(entry: &LogEntry) -> String {
         .iter()
         .take(FIELDS)
         .map(|field| {
-            if field.octets.len() <= 8 {
+            if field.bytes.len() <= 8 {
                 let digits: Vec<String> = field
-                    .octets
+                    .bytes
                     .iter()
-                    .map(|octet| format!("{octet:02x}"))
+                    .map(|byte| format!("{byte:02x}"))
                     .collect();
                 format!(
                     "      {:04x}  {:<24} {:<26} {}\n",
@@ -157,7 +157,7 @@ fn named(entry: &LogEntry) -> String {
                     "",
                     field.name,
                     field.says,
-                    hexdump(&field.octets, "        ", SHOWN)
+                    hexdump(&field.bytes, "        ", SHOWN)
                 )
             }
         })
@@ -188,13 +188,10 @@ pub fn summary(outcomes: &[Outcome]) -> String {
     }
     if counts.unexpected > 0 {
         let (what, shows) = match counts.unexpected {
-            1 => ("known deviations", "do not show"), => ("known deviation", "no longer shows"),
-            _ => ("known deviations", "no longer show"), => ("known deviations", "do not show"),
+            1 => ("known deviation", "no longer shows"),
+            _ => ("known deviations", "no longer show"),
         };
-        text.push_str(&format!(
-            "{} {what} {shows}: failed\n",
-            counts.unexpected
-        ));
+        text.push_str(&format!("{} {what} {shows}: failed\n", counts.unexpected));
     }
     text.push_str(&format!(
         "{} passed, {} failed, {} skipped",

@@ -155,8 +155,8 @@ impl Player<'_> {
         if let Some(stag) = post.invalidate {
             members["inv"] = json!(stag);
         }
-        if let Some(octets) = post.immediate {
-            let digits: String = octets.iter().map(|octet| format!("{octet:02x}")).collect();
+        if let Some(bytes) = post.immediate {
+            let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
             members["imm"] = json!(digits);
         }
         if post.solicited {
@@ -195,7 +195,7 @@ impl Player<'_> {
         }
     }
 
-    pub(super) fn received(&mut self, octets: usize) -> Step {
+    pub(super) fn received(&mut self, bytes: usize) -> Step {
         let conn = self.conn()?;
         let timeout = self.config.timeout;
         let completion = self.agent()?.event(timeout, |event| {
@@ -203,15 +203,15 @@ impl Player<'_> {
         })?;
         match completion {
             Some(completion)
-                if completion["status"] == "success" && completion["len"] == json!(octets) =>
+                if completion["status"] == "success" && completion["len"] == json!(bytes) =>
             {
                 self.note(format!("the application's completion: {completion}"));
                 Ok(())
             }
             other => Err(Stop::Fail {
                 expected: format!(
-                    "a receive of the application with {octets}",
-                    octets = many(octets, "byte")
+                    "a receive of the application with {bytes}",
+                    bytes = many(bytes, "byte")
                 ),
                 received: other.map_or(format!("no completion within {timeout:?}"), |completion| {
                     completion.to_string()
@@ -220,13 +220,13 @@ impl Player<'_> {
         }
     }
 
-    pub(super) fn receives_immediate(&mut self, octets: &[u8; 8]) -> Step {
+    pub(super) fn receives_immediate(&mut self, bytes: &[u8; 8]) -> Step {
         let conn = self.conn()?;
         let timeout = self.config.timeout;
-        let digits: String = octets.iter().map(|octet| format!("{octet:02x}")).collect();
+        let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         let fail = |received: String| {
             Err(Stop::Fail {
-                expected: format!("a receive that completes with Immediate Data {octets:02x?}"),
+                expected: format!("a receive that completes with Immediate Data {bytes:02x?}"),
                 received,
             })
         };
@@ -249,7 +249,7 @@ impl Player<'_> {
 
     pub(super) fn holds(&mut self, name: Name, offset: usize, data: &Data) -> Step {
         let region = self.named(name)?.number;
-        let due = self.octets(data)?;
+        let due = self.bytes(data)?;
         match self.peeked_difference(region, offset, &due)? {
             None => Ok(()),
             Some(received) => Err(Stop::Fail {
@@ -270,7 +270,7 @@ impl Player<'_> {
             let at = offset + number * 4096;
             let members = json!({"mr": region, "off": at, "len": chunk.len()});
             let answer = self.agent()?.command("peek", members)?;
-            let digits: String = chunk.iter().map(|octet| format!("{octet:02x}")).collect();
+            let digits: String = chunk.iter().map(|byte| format!("{byte:02x}")).collect();
             if answer["data"] != json!(digits) {
                 let is = answer["data"].as_str().unwrap_or_default();
                 return Ok(Some(difference(is, &digits, at)));
@@ -283,7 +283,7 @@ impl Player<'_> {
     pub(super) fn delivered(&mut self, data: &Data) -> Step {
         let conn = self.conn()?;
         let timeout = self.config.timeout;
-        let due = self.octets(data)?;
+        let due = self.bytes(data)?;
         let fail = |received: String| {
             Err(Stop::Fail {
                 expected: format!("that the application receives {data}"),
@@ -328,14 +328,14 @@ impl Player<'_> {
 
 /// The first byte in which two hexadecimal strings differ.
 fn difference(is: &str, due: &str, offset: usize) -> String {
-    let octets = |digits: &str| -> Vec<String> {
+    let bytes = |digits: &str| -> Vec<String> {
         digits
             .as_bytes()
             .chunks(2)
             .map(|pair| String::from_utf8_lossy(pair).into_owned())
             .collect()
     };
-    let (is, due) = (octets(is), octets(due));
+    let (is, due) = (bytes(is), bytes(due));
     match is.iter().zip(&due).position(|(is, due)| is != due) {
         Some(at) => format!(
             "0x{} instead of 0x{} at offset {}",

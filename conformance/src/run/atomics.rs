@@ -33,9 +33,9 @@ pub(super) fn atomic_response(expected: &str, message: &Message) -> Result<(u32,
 }
 
 fn word(header: &[u8], at: usize) -> u32 {
-    let mut octets = [0; 4];
-    octets.copy_from_slice(&header[at..at + 4]);
-    u32::from_be_bytes(octets)
+    let mut bytes = [0; 4];
+    bytes.copy_from_slice(&header[at..at + 4]);
+    u32::from_be_bytes(bytes)
 }
 
 fn long(header: &[u8], at: usize) -> u64 {
@@ -137,7 +137,7 @@ impl Player<'_> {
             || format!("a ULPDU of {}", many(fpdu.ulpdu.len(), "byte")),
             ToString::to_string,
         );
-        self.said(Who::Target, what.clone(), &fpdu.wire);
+        self.record(Who::Target, what.clone(), &fpdu.wire);
         segment.map(Some).ok_or(Stop::Fail {
             expected: "a whole DDP Header".into(),
             received: what,
@@ -152,8 +152,9 @@ impl Player<'_> {
         let members = json!({"mr": region.number, "off": 0, "len": 8});
         let answer = self.agent()?.command("peek", members)?;
         let digits = answer["data"].as_str().unwrap_or_default();
-        let big = u64::from_str_radix(digits, 16)
-            .map_err(|_| Stop::Infrastructure(format!("the agent violated its protocol: {answer}")))?;
+        let big = u64::from_str_radix(digits, 16).map_err(|_| {
+            Stop::Infrastructure(format!("the agent violated its protocol: {answer}"))
+        })?;
         self.send(&[fetch_add(ID, Stag::Of(name), To::In(name, 0), 0, 0)])?;
         let expected = format!("an Atomic Response with the word {digits} of the memory");
         let message = self.message(&expected)?;

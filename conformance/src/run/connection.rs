@@ -134,7 +134,7 @@ impl Connection {
     }
 
     /// Reads without waiting. Returns true if the target has ended its side.
-    pub(super) fn has_ended(&mut self) -> bool {
+    pub(super) fn poll_end(&mut self) -> bool {
         if self.ended.is_none() {
             let _ = self.fill(self.network.now());
         }
@@ -162,13 +162,13 @@ impl Connection {
         if let Some(ended) = self.ended {
             return Ok(ended);
         }
-        let mut octets = vec![0; 1 << 16];
+        let mut bytes = vec![0; 1 << 16];
         let left = deadline.saturating_duration_since(self.network.now());
-        let got = self.stream.receive(&mut octets, left)?;
+        let got = self.stream.receive(&mut bytes, left)?;
         match got {
-            Got::Octets(count) => {
+            Got::Bytes(count) => {
                 self.buffer.drain(..std::mem::take(&mut self.taken));
-                self.buffer.extend_from_slice(&octets[..count]);
+                self.buffer.extend_from_slice(&bytes[..count]);
                 self.received += count;
                 if self.received > FLOOD {
                     return Err(ErrorKind::QuotaExceeded.into());
@@ -190,15 +190,15 @@ impl Connection {
         loop {
             if let Some(header) = self.rest().first_chunk::<20>() {
                 let (mut frame, claimed) = StartupFrame::parse_header(header);
-                if let Some(octets) = self.rest().get(..20 + claimed) {
-                    let octets = octets.to_vec();
-                    frame.private_data = octets[20..].to_vec();
-                    self.taken += octets.len();
-                    return Ok((frame, octets));
+                if let Some(bytes) = self.rest().get(..20 + claimed) {
+                    let bytes = bytes.to_vec();
+                    frame.private_data = bytes[20..].to_vec();
+                    self.taken += bytes.len();
+                    return Ok((frame, bytes));
                 }
             }
             match self.fill(deadline) {
-                Ok(Got::Octets(_)) => {}
+                Ok(Got::Bytes(_)) => {}
                 other => return Err(other),
             }
         }
@@ -266,7 +266,7 @@ impl Connection {
                 return Ok(Next::Fpdu(fpdu));
             }
             match self.fill(deadline)? {
-                Got::Octets(_) => {}
+                Got::Bytes(_) => {}
                 Got::Fin => return Ok(Next::Fin),
                 Got::Reset => return Ok(Next::Reset),
                 Got::Nothing => return Ok(Next::Nothing),

@@ -70,16 +70,16 @@ impl Player<'_> {
             }
             self.unanswered = Some((setup.clone(), number(&answer, "listener")?));
         }
-        for knock in 0..setup.knocks {
-            self.knock(to, knock)?;
+        for number in 0..setup.aborted {
+            self.abort_connection(to, number)?;
         }
         let connected = self.connect(to, setup.mss);
-        connected.map_err(|no| self.no_connection(to, setup.knocks, no))
+        connected.map_err(|no| self.no_connection(to, setup.aborted, no))
     }
 
-    /// End of a case whose connection was not made. `knocks`: number of connections made before it.
-    fn no_connection(&mut self, to: SocketAddr, knocks: u32, no: NoContact) -> Stop {
-        let had_one = !self.connections.is_empty() || knocks > 0;
+    /// End of a case whose connection was not made. `aborted`: number of connections made before it.
+    fn no_connection(&mut self, to: SocketAddr, aborted: u32, no: NoContact) -> Stop {
+        let had_one = !self.connections.is_empty() || aborted > 0;
         let was_reached = matches!(no, NoContact::Lost(_));
         no.stop(|error| match error.kind() {
             ErrorKind::Unsupported => Stop::Skip(error.to_string()),
@@ -87,7 +87,7 @@ impl Player<'_> {
                 expected: "a TCP connection".into(),
                 received: "one that is reset at once".into(),
             },
-            _ if knocks > 0 => self.lost("a TCP connection, like those before it", &error),
+            _ if aborted > 0 => self.lost("a TCP connection, like those before it", &error),
             _ if had_one => self.lost("another TCP connection: the target still serves", &error),
             _ if was_reached => Stop::Infrastructure(format!(
                 "the target at {to} takes no connection any more: {error}; did it die in an earlier case?"
@@ -122,7 +122,7 @@ impl Player<'_> {
 
     /// Makes a connection that ends before its Request, with a FIN and the target's answer to it,
     /// or with a reset. `number`: how many there were in this case.
-    fn knock(&mut self, to: SocketAddr, number: u32) -> Step {
+    fn abort_connection(&mut self, to: SocketAddr, number: u32) -> Step {
         let reset = number % 2 == 1;
         let connected = self.connect(to, None);
         let mut stream = connected.map_err(|no| self.no_connection(to, number, no))?;
@@ -192,7 +192,9 @@ impl Player<'_> {
     /// Without an agent, the next connection counts as the target's.
     fn wait_for_target(&mut self, setup: &Setup) -> Result<Box<dyn Stream>, Stop> {
         if setup.mss.is_some() {
-            return Err(Stop::Skip("the MSS cannot be chosen without an agent".into()));
+            return Err(Stop::Skip(
+                "the MSS cannot be chosen without an agent".into(),
+            ));
         }
         let Some(listener) = self.listener.as_deref_mut() else {
             return Err(Stop::Skip(

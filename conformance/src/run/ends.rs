@@ -34,7 +34,7 @@ impl Player<'_> {
             match next {
                 Next::Fpdu(fpdu) => match Segment::parse(&fpdu.ulpdu) {
                     Some(segment) if segment.opcode() == opcode::TERMINATE => {
-                        self.said(Who::Target, segment.to_string(), &fpdu.wire);
+                        self.record(Who::Target, segment.to_string(), &fpdu.wire);
                         return self.terminated(ends, &segment.payload);
                     }
                     Some(segment) => {
@@ -43,12 +43,12 @@ impl Player<'_> {
                             return self.expect(want);
                         }
                         let received = segment.to_string();
-                        self.said(Who::Target, received.clone(), &fpdu.wire);
+                        self.record(Who::Target, received.clone(), &fpdu.wire);
                         if let Before::Nothing = before {
                             return Err(Stop::Fail { expected, received });
                         }
                     }
-                    None => self.said(Who::Target, "an FPDU without a DDP Header", &fpdu.wire),
+                    None => self.record(Who::Target, "an FPDU without a DDP Header", &fpdu.wire),
                 },
                 Next::Fin => return self.closed(ends, Ending::Close, "the target's FIN"),
                 Next::Reset => return self.closed(ends, Ending::Reset, "the target's reset"),
@@ -87,7 +87,7 @@ impl Player<'_> {
     }
 
     fn closed(&mut self, ends: &Ends, ending: Ending, what: &str) -> Step {
-        self.said(Who::Target, what, &[]);
+        self.record(Who::Target, what, &[]);
         self.ending = Some(ending);
         if ends.close {
             return Ok(());
@@ -278,7 +278,7 @@ impl Player<'_> {
             Next::Reset => "a reset".to_owned(),
             Next::Nothing => format!("nothing within {timeout:?}; the connection stays open"),
             Next::Fpdu(fpdu) => {
-                self.said(Who::Target, "an FPDU", &fpdu.wire);
+                self.record(Who::Target, "an FPDU", &fpdu.wire);
                 format!("an FPDU of {}", many(fpdu.wire.len(), "byte"))
             }
         };
@@ -289,8 +289,8 @@ impl Player<'_> {
     }
 }
 
-fn split(octets: &[u8], at: usize) -> (&[u8], &[u8]) {
-    octets.split_at(at.min(octets.len()))
+fn split(bytes: &[u8], at: usize) -> (&[u8], &[u8]) {
+    bytes.split_at(at.min(bytes.len()))
 }
 
 fn allows(ends: &Ends, terminate: &Terminate) -> bool {

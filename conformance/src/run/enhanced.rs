@@ -18,7 +18,7 @@ impl Player<'_> {
     /// closes the connection or omits the data, and the case is skipped.
     pub(super) fn expect_enhanced(&mut self) -> Step {
         match self.expect_startup() {
-            Err(Stop::Fail { .. }) if self.target_responds && self.connection()?.has_ended() => {
+            Err(Stop::Fail { .. }) if self.target_responds && self.connection()?.poll_end() => {
                 return Err(no_enhanced_setup());
             }
             other => other?,
@@ -40,7 +40,7 @@ impl Player<'_> {
     /// the connection instead.
     pub(super) fn expect_enhanced_or_close(&mut self) -> Step {
         match self.expect_startup() {
-            Err(Stop::Fail { .. }) if self.connection()?.has_ended() => return Ok(()),
+            Err(Stop::Fail { .. }) if self.connection()?.poll_end() => return Ok(()),
             other => other?,
         }
         match self.enhanced()? {
@@ -92,8 +92,7 @@ impl Player<'_> {
             return Ok(());
         }
         Err(Stop::Fail {
-            expected: "all RTR indications that the target sets if it is asked for only one"
-                .into(),
+            expected: "all RTR indications that the target sets if it is asked for only one".into(),
             received: format!("B, C, D {now:03b}; it supports {supported:03b}"),
         })
     }
@@ -187,9 +186,7 @@ impl Player<'_> {
     /// Expects this event as the next one of the application's side of the connection.
     pub(super) fn event(&mut self, name: &str) -> Step {
         let Some(conn) = self.connection()?.conn else {
-            return Err(Stop::Skip(
-                "events of the application need an agent".into(),
-            ));
+            return Err(Stop::Skip("events of the application need an agent".into()));
         };
         let timeout = self.config.timeout;
         let event = self.agent()?.event(timeout, |event| {

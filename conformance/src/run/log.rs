@@ -22,7 +22,7 @@ pub(super) struct Log {
 }
 
 fn size(entry: &LogEntry) -> usize {
-    ENTRY + entry.text.len() + entry.octets.len()
+    ENTRY + entry.text.len() + entry.bytes.len()
 }
 
 impl Log {
@@ -41,26 +41,26 @@ impl Log {
                 return;
             };
             self.tail_size -= size(&out);
-            let (entries, octets) = self
+            let (entries, bytes) = self
                 .left_out
                 .as_ref()
-                .map_or((0, 0), |(_, entries, octets)| (*entries, *octets));
-            let octets = octets + out.octets.len();
-            self.left_out = Some((out, entries + 1, octets));
+                .map_or((0, 0), |(_, entries, bytes)| (*entries, *bytes));
+            let bytes = bytes + out.bytes.len();
+            self.left_out = Some((out, entries + 1, bytes));
         }
     }
 
     /// All entries, with a note in place of the dropped ones.
     pub(super) fn into_entries(self) -> Vec<LogEntry> {
         let mut entries = self.head;
-        if let Some((last, count, octets)) = self.left_out {
+        if let Some((last, count, bytes)) = self.left_out {
             entries.push(LogEntry {
                 who: Who::Note,
                 text: format!(
-                    "{count} more, with {octets}, are left out here",
-                    octets = many(octets, "byte")
+                    "{count} more, with {bytes}, are left out here",
+                    bytes = many(bytes, "byte")
                 ),
-                octets: Vec::new(),
+                bytes: Vec::new(),
                 markers: None,
                 ..last
             });
@@ -80,7 +80,7 @@ mod tests {
             connection: 0,
             at,
             text: String::new(),
-            octets: vec![0; len],
+            bytes: vec![0; len],
             markers: None,
         }
     }

@@ -120,7 +120,7 @@ pub struct LogEntry {
     /// Description.
     pub text: String,
     /// Its bytes, if any.
-    pub octets: Vec<u8>,
+    pub bytes: Vec<u8>,
     /// Offset of the bytes in Full Operation, if the direction has Markers.
     pub markers: Option<u64>,
 }

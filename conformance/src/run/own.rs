@@ -32,14 +32,14 @@ impl Player<'_> {
             self.own_reply(setup)?
         };
         let frame = setup.twist.of(fits);
-        let octets = frame.octets();
-        let only = setup.twist.only.unwrap_or(octets.len()).min(octets.len());
+        let bytes = frame.bytes();
+        let only = setup.twist.only.unwrap_or(bytes.len()).min(bytes.len());
         let text = frame.to_string();
         self.connection()?.ours = Some(frame);
         let cuts = setup.twist.cuts.iter().copied().filter(|cut| *cut < only);
         let mut from = 0;
         for to in cuts.chain([only]).collect::<Vec<_>>() {
-            self.send_octets(&octets[from..to], &text)?;
+            self.send_bytes(&bytes[from..to], &text)?;
             from = to;
             if to < only {
                 // The pause makes each piece a TCP segment of its own.

@@ -76,7 +76,7 @@ pub(super) struct Player<'a> {
     /// Protection domains of the application's connections.
     pub(super) pds: HashMap<u64, u32>,
     /// Private Data that reached the application, in hexadecimal digits.
-    pub(super) told: Option<String>,
+    pub(super) private_data: Option<String>,
     /// Byte order of words in the target's memory, once a case has learned it.
     pub(super) big_endian: Option<bool>,
     watched: Vec<crate::check::Rule>,
@@ -108,7 +108,7 @@ impl<'a> Player<'a> {
             next_wr: 1,
             receives: Vec::new(),
             pds: HashMap::new(),
-            told: None,
+            private_data: None,
             big_endian: None,
             watched: Vec::new(),
             log: Log::default(),
@@ -242,8 +242,8 @@ impl<'a> Player<'a> {
             Action::Receives(count, len) => self.post_receives(*count, *len),
             Action::Post(post) => self.post(post),
             Action::Completion { op, success } => self.completion(op, *success),
-            Action::Received(octets) => self.received(*octets),
-            Action::Told(data) => self.told(data),
+            Action::Received(bytes) => self.received(*bytes),
+            Action::ReceivesPrivateData(data) => self.receives_private_data(data),
             Action::Delivered(data) => self.delivered(data),
             Action::Event(name) => self.event(name),
             Action::Holds {
@@ -251,7 +251,7 @@ impl<'a> Player<'a> {
                 offset,
                 data,
             } => self.holds(region, *offset, data),
-            Action::ReceivesImmediate(octets) => self.receives_immediate(octets),
+            Action::ReceivesImmediate(bytes) => self.receives_immediate(bytes),
             Action::LearnByteOrder(name) => self.learn_byte_order(name),
             Action::Disconnect => self.disconnect(),
             Action::Send(segments) => self.send(segments),
@@ -259,15 +259,15 @@ impl<'a> Player<'a> {
                 self.send_in_pieces(std::slice::from_ref(segment), cuts)
             }
             Action::SendAcross(segments, cuts) => self.send_in_pieces(segments, cuts),
-            Action::SendPart(segment, octets) => self.send_part(segment, *octets),
+            Action::SendPart(segment, bytes) => self.send_part(segment, *bytes),
             Action::Fin => {
-                self.said(Who::Suite, "FIN", &[]);
+                self.record(Who::Suite, "FIN", &[]);
                 // An error is ignored: if the connection is gone, the next step reports it.
                 let _ = self.connection()?.stream.fin();
                 Ok(())
             }
             Action::Reset => {
-                self.said(Who::Suite, "reset", &[]);
+                self.record(Who::Suite, "reset", &[]);
                 self.connection()?.stream.reset();
                 Ok(())
             }
@@ -309,10 +309,10 @@ impl<'a> Player<'a> {
             Condition::TargetReceivesMarkers => self.connection()?.tx.markers,
             Condition::DefaultCrc => self.config.crc,
             Condition::EmssKnown => self.connection()?.emss().is_some(),
-            Condition::PrivateDataOf(octets) => {
+            Condition::PrivateDataOf(bytes) => {
                 let most = self.agent()?.query["private_data_max"].as_u64();
                 // The default is the limit of librdmacm.
-                octets as u64 <= most.unwrap_or(251)
+                bytes as u64 <= most.unwrap_or(251)
             }
             Condition::CrcInUse => self.connection()?.tx.crc,
             Condition::CrcNotInUse => !self.connection()?.tx.crc,
@@ -355,7 +355,7 @@ impl<'a> Player<'a> {
     }
 
     /// Adds an entry to the log.
-    pub(super) fn said(&mut self, who: Who, text: impl Into<String>, octets: &[u8]) {
+    pub(super) fn record(&mut self, who: Who, text: impl Into<String>, bytes: &[u8]) {
         let text = text.into();
         if who == Who::Suite {
             self.sent.clone_from(&text);
@@ -365,8 +365,8 @@ impl<'a> Player<'a> {
             connection: self.current,
             at: u64::try_from(self.elapsed().as_micros()).unwrap_or(u64::MAX),
             text,
-            octets: octets.to_vec(),
-            markers: self.markers(who, octets.len()),
+            bytes: bytes.to_vec(),
+            markers: self.markers(who, bytes.len()),
         });
     }
 
@@ -391,7 +391,7 @@ impl<'a> Player<'a> {
     }
 
     pub(super) fn note(&mut self, text: impl Into<String>) {
-        self.said(Who::Note, text, &[]);
+        self.record(Who::Note, text, &[]);
     }
 }
 

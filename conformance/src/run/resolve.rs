@@ -41,9 +41,9 @@ impl Player<'_> {
         })
     }
 
-    pub(super) fn octets(&mut self, data: &Data) -> Result<Vec<u8>, Stop> {
+    pub(super) fn bytes(&mut self, data: &Data) -> Result<Vec<u8>, Stop> {
         Ok(match data {
-            Data::Octets(octets) => octets.clone(),
+            Data::Bytes(bytes) => bytes.clone(),
             Data::Pattern(seed, at, len) => pattern(self.seed(*seed), *at, *len),
             Data::ReadRequest {
                 sink_stag,
@@ -52,12 +52,12 @@ impl Player<'_> {
                 src_stag,
                 src_to,
             } => {
-                let mut octets = self.stag(*sink_stag)?.to_be_bytes().to_vec();
-                octets.extend_from_slice(&self.to(*sink_to)?.to_be_bytes());
-                octets.extend_from_slice(&size.to_be_bytes());
-                octets.extend_from_slice(&self.stag(*src_stag)?.to_be_bytes());
-                octets.extend_from_slice(&self.to(*src_to)?.to_be_bytes());
-                octets
+                let mut bytes = self.stag(*sink_stag)?.to_be_bytes().to_vec();
+                bytes.extend_from_slice(&self.to(*sink_to)?.to_be_bytes());
+                bytes.extend_from_slice(&size.to_be_bytes());
+                bytes.extend_from_slice(&self.stag(*src_stag)?.to_be_bytes());
+                bytes.extend_from_slice(&self.to(*src_to)?.to_be_bytes());
+                bytes
             }
             Data::Atomic {
                 opcode,
@@ -69,14 +69,14 @@ impl Player<'_> {
                 compare,
                 compare_mask,
             } => {
-                let mut octets = opcode.to_be_bytes().to_vec();
-                octets.extend_from_slice(&id.to_be_bytes());
-                octets.extend_from_slice(&self.stag(*stag)?.to_be_bytes());
-                octets.extend_from_slice(&self.to(*to)?.to_be_bytes());
+                let mut bytes = opcode.to_be_bytes().to_vec();
+                bytes.extend_from_slice(&id.to_be_bytes());
+                bytes.extend_from_slice(&self.stag(*stag)?.to_be_bytes());
+                bytes.extend_from_slice(&self.to(*to)?.to_be_bytes());
                 for word in [data, mask, compare, compare_mask] {
-                    octets.extend_from_slice(&word.to_be_bytes());
+                    bytes.extend_from_slice(&word.to_be_bytes());
                 }
-                octets
+                bytes
             }
             Data::AtomicResponse {
                 request,
@@ -87,9 +87,9 @@ impl Player<'_> {
                 let id = id.ok_or_else(|| {
                     Stop::Infrastructure(format!("no Atomic Request {request} came"))
                 })?;
-                let mut octets = (id ^ flip).to_be_bytes().to_vec();
-                octets.extend_from_slice(&value.to_be_bytes());
-                octets
+                let mut bytes = (id ^ flip).to_be_bytes().to_vec();
+                bytes.extend_from_slice(&value.to_be_bytes());
+                bytes
             }
             Data::Word(value) => match self.big_endian {
                 Some(true) => value.to_be_bytes().to_vec(),
@@ -141,7 +141,7 @@ impl Player<'_> {
             }
         }
         let header = ulpdu.clone();
-        ulpdu.extend_from_slice(&self.octets(&segment.data)?);
+        ulpdu.extend_from_slice(&self.bytes(&segment.data)?);
         ulpdu.resize(ulpdu.len() + segment.extra, 0);
         if let Some(len) = segment.cut {
             ulpdu.truncate(len);

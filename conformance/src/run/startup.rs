@@ -72,7 +72,7 @@ impl Player<'_> {
         match event {
             Some(event) if event["ev"] == "established" => {
                 if !self.target_responds {
-                    self.told = event["data"].as_str().map(str::to_owned);
+                    self.private_data = event["data"].as_str().map(str::to_owned);
                 }
                 Ok(())
             }
@@ -84,9 +84,9 @@ impl Player<'_> {
     }
 
     pub(super) fn send_startup(&mut self, frame: &StartupFrame) -> Step {
-        let octets = frame.octets();
+        let bytes = frame.bytes();
         self.connection()?.ours = Some(frame.clone());
-        self.send_octets(&octets, &frame.to_string())
+        self.send_bytes(&bytes, &frame.to_string())
     }
 
     /// Lets the application accept or reject the connection request, once, if one reaches it.
@@ -101,7 +101,7 @@ impl Player<'_> {
         let deadline = network.now() + self.config.timeout;
         let mut request = None;
         // A target that ends the connection does not ask the application.
-        while request.is_none() && network.now() < deadline && !self.connection()?.has_ended() {
+        while request.is_none() && network.now() < deadline && !self.connection()?.poll_end() {
             request = self.agent()?.event(ASKED, |event| {
                 event["ev"] == "connect_request" && event["listener"] == json!(listener)
             })?;
@@ -113,7 +113,7 @@ impl Player<'_> {
         };
         let conn = number(&request, "conn")?;
         self.connection()?.conn = Some(conn);
-        self.told = request["data"].as_str().map(str::to_owned);
+        self.private_data = request["data"].as_str().map(str::to_owned);
         match &setup.answer {
             Answer::Reject(data) => {
                 let members = json!({"conn": conn, "data": hex(data)});
@@ -145,8 +145,8 @@ impl Player<'_> {
             })
         };
         match self.connection()?.startup(timeout) {
-            Ok((frame, octets)) => {
-                self.said(Who::Target, frame.to_string(), &octets);
+            Ok((frame, bytes)) => {
+                self.record(Who::Target, frame.to_string(), &bytes);
                 if frame.key != key {
                     return fail(format!("a frame with the Key {:02x?}", frame.key));
                 }
@@ -156,12 +156,12 @@ impl Player<'_> {
             Err(Ok(got)) => {
                 let rest = self.connection()?.rest().to_vec();
                 if !rest.is_empty() {
-                    self.said(Who::Target, "bytes that are not a startup frame", &rest);
+                    self.record(Who::Target, "bytes that are not a startup frame", &rest);
                 }
                 let (ending, then) = match got {
                     Got::Fin => (Ending::Close, "the end of the TCP connection (FIN)".into()),
                     Got::Reset => (Ending::Reset, "a reset of the TCP connection".into()),
-                    Got::Nothing | Got::Octets(_) => {
+                    Got::Nothing | Got::Bytes(_) => {
                         (Ending::Silence, format!("nothing within {timeout:?}"))
                     }
                 };
@@ -192,9 +192,9 @@ impl Player<'_> {
     }
 
     /// Expects that this Private Data of the suite reached the application.
-    pub(super) fn told(&mut self, due: &[u8]) -> Step {
+    pub(super) fn receives_private_data(&mut self, due: &[u8]) -> Step {
         self.agent()?;
-        if self.told.is_none()
+        if self.private_data.is_none()
             && let Some(conn) = self.connection()?.conn
         {
             let timeout = self.config.timeout;
@@ -202,9 +202,9 @@ impl Player<'_> {
                 event["conn"] == json!(conn)
                     && (event["ev"] == "established" || event["ev"] == "rejected")
             })?;
-            self.told = event.and_then(|event| event["data"].as_str().map(str::to_owned));
+            self.private_data = event.and_then(|event| event["data"].as_str().map(str::to_owned));
         }
-        let told = self.told.clone().unwrap_or_default();
+        let told = self.private_data.clone().unwrap_or_default();
         if told == hex(due) {
             return Ok(());
         }
@@ -256,6 +256,6 @@ pub(super) fn answer_members(setup: &Setup) -> Value {
     })
 }
 
-fn hex(octets: &[u8]) -> String {
-    octets.iter().map(|octet| format!("{octet:02x}")).collect()
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

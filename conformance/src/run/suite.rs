@@ -142,7 +142,8 @@ fn doubt(outcome: &mut Outcome) {
     if let Verdict::Fail(failure) = &mut outcome.verdict
         && failure.ending == Some(Ending::Died)
     {
-        let other = "; a case that was played at the same time may be the reason: play one at a time";
+        let other =
+            "; a case that was played at the same time may be the reason: play one at a time";
         failure.received.push_str(other);
     }
 }
@@ -252,7 +253,7 @@ fn own_listener(config: &Config) -> Result<Option<Box<dyn Listener>>, RunError> 
     let at = match &config.target {
         Target::At(_) => return Ok(None),
         Target::Dials(at) => *at,
-        Target::Command(_) => (config.network.home(), 0).into(),
+        Target::Command(_) => (config.network.own_ip(), 0).into(),
     };
     if config.agent.is_some() {
         return Ok(None);

@@ -19,10 +19,10 @@ pub(super) struct Message {
 }
 
 impl Player<'_> {
-    pub(super) fn send_octets(&mut self, octets: &[u8], what: &str) -> Step {
-        self.said(Who::Suite, what, octets);
+    pub(super) fn send_bytes(&mut self, bytes: &[u8], what: &str) -> Step {
+        self.record(Who::Suite, what, bytes);
         let connection = self.connection()?;
-        if let Err(error) = connection.stream.send(octets) {
+        if let Err(error) = connection.stream.send(bytes) {
             // The target may have ended the connection because of earlier bytes. Its own bytes
             // tell.
             self.note(format!("the target accepts no more bytes: {error}"));
@@ -31,29 +31,29 @@ impl Player<'_> {
     }
 
     pub(super) fn send(&mut self, segments: &[Out]) -> Step {
-        let mut octets = Vec::new();
+        let mut bytes = Vec::new();
         let mut names = Vec::new();
         for segment in segments {
             let ulpdu = self.ulpdu(segment)?;
-            octets.extend(self.connection()?.tx.seal(&ulpdu, &segment.form));
+            bytes.extend(self.connection()?.tx.seal(&ulpdu, &segment.form));
             names.push(segment.to_string());
         }
-        self.send_octets(&octets, &names.join("; "))
+        self.send_bytes(&bytes, &names.join("; "))
     }
 
     pub(super) fn send_in_pieces(&mut self, segments: &[Out], cuts: &[usize]) -> Step {
-        let mut octets = Vec::new();
+        let mut bytes = Vec::new();
         let mut names = Vec::new();
         for segment in segments {
             let ulpdu = self.ulpdu(segment)?;
-            octets.extend(self.connection()?.tx.seal(&ulpdu, &segment.form));
+            bytes.extend(self.connection()?.tx.seal(&ulpdu, &segment.form));
             names.push(segment.to_string());
         }
         let text = format!("a piece of {}", names.join("; "));
         let mut from = 0;
-        for to in cuts.iter().copied().chain([octets.len()]) {
-            let to = to.min(octets.len());
-            self.send_octets(&octets[from..to], &text)?;
+        for to in cuts.iter().copied().chain([bytes.len()]) {
+            let to = to.min(bytes.len());
+            self.send_bytes(&bytes[from..to], &text)?;
             // The pause makes each piece a TCP segment of its own.
             self.config.network.pause(Duration::from_millis(2));
             from = to;
@@ -63,10 +63,10 @@ impl Player<'_> {
 
     pub(super) fn send_part(&mut self, segment: &Out, len: usize) -> Step {
         let ulpdu = self.ulpdu(segment)?;
-        let octets = self.connection()?.tx.seal(&ulpdu, &segment.form);
-        let len = len.min(octets.len());
-        self.send_octets(
-            &octets[..len],
+        let bytes = self.connection()?.tx.seal(&ulpdu, &segment.form);
+        let len = len.min(bytes.len());
+        self.send_bytes(
+            &bytes[..len],
             &format!("the first {len} of {segment}", len = many(len, "byte")),
         )
     }
@@ -102,7 +102,7 @@ impl Player<'_> {
             }
         };
         let Some(segment) = Segment::parse(&fpdu.ulpdu) else {
-            self.said(
+            self.record(
                 Who::Target,
                 "an FPDU without a whole DDP Header",
                 &fpdu.wire,
@@ -112,7 +112,7 @@ impl Player<'_> {
                 many(fpdu.ulpdu.len(), "byte")
             )));
         };
-        self.said(Who::Target, segment.to_string(), &fpdu.wire);
+        self.record(Who::Target, segment.to_string(), &fpdu.wire);
         Ok(segment)
     }
 
@@ -219,7 +219,7 @@ impl Player<'_> {
             Want::AtomicResponse { id, value } => {
                 let mut due = id.to_be_bytes().to_vec();
                 due.extend_from_slice(&value.to_be_bytes());
-                self.same_payload(&expected, &message.payload, &Data::Octets(due))
+                self.same_payload(&expected, &message.payload, &Data::Bytes(due))
             }
             Want::Rtr(Rtr::Read) => self.read_request_of_none(&expected, &message),
             Want::Rtr(Rtr::Send | Rtr::Write) => {
@@ -232,8 +232,8 @@ impl Player<'_> {
                 }
                 Ok(())
             }
-            Want::Immediate { octets, .. } => {
-                self.same_payload(&expected, &message.payload, &Data::Octets(octets.to_vec()))
+            Want::Immediate { bytes, .. } => {
+                self.same_payload(&expected, &message.payload, &Data::Bytes(bytes.to_vec()))
             }
         }
     }
@@ -249,7 +249,7 @@ impl Player<'_> {
     }
 
     fn same_payload(&mut self, expected: &str, payload: &[u8], data: &Data) -> Step {
-        let due = self.octets(data)?;
+        let due = self.bytes(data)?;
         if payload == due {
             return Ok(());
         }
@@ -357,9 +357,9 @@ impl Player<'_> {
                 return Ok(());
             }
             Next::Nothing => {
-                let octets = self.connection()?.rest().to_vec();
-                self.said(Who::Target, "bytes", &octets);
-                many(octets.len(), "byte")
+                let bytes = self.connection()?.rest().to_vec();
+                self.record(Who::Target, "bytes", &bytes);
+                many(bytes.len(), "byte")
             }
             Next::Fin => "the end of the TCP connection (FIN)".to_owned(),
             Next::Reset => "a reset of the TCP connection".to_owned(),
@@ -368,7 +368,7 @@ impl Player<'_> {
                     || format!("a ULPDU of {}", many(fpdu.ulpdu.len(), "byte")),
                     |segment| segment.to_string(),
                 );
-                self.said(Who::Target, what.clone(), &fpdu.wire);
+                self.record(Who::Target, what.clone(), &fpdu.wire);
                 what
             }
         };

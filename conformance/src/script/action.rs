@@ -95,7 +95,7 @@ pub(crate) enum Action {
     Received(usize),
     /// Expects that this Private Data of the suite reached the application in a request, an
     /// acceptance or a rejection.
-    Told(Vec<u8>),
+    ReceivesPrivateData(Vec<u8>),
     /// Expects that the next receive of the application completes with exactly this in its buffer.
     Delivered(Data),
     /// Expects the next event of its connection: `established`, `rejected`, `disconnected` and so
@@ -225,7 +225,7 @@ impl Action {
             | Action::Post(_)
             | Action::Completion { .. }
             | Action::Received(_)
-            | Action::Told(_)
+            | Action::ReceivesPrivateData(_)
             | Action::Delivered(_)
             | Action::Event(_)
             | Action::Holds { .. }

@@ -138,18 +138,18 @@ pub(crate) fn read_request_to(
 }
 
 /// A Terminate with these bytes as its header.
-pub(crate) fn terminate(octets: impl Into<Data>) -> Out {
-    untagged(opcode::TERMINATE, 2, octets.into())
+pub(crate) fn terminate(bytes: impl Into<Data>) -> Out {
+    untagged(opcode::TERMINATE, 2, bytes.into())
 }
 
 /// Immediate Data (RFC 7306).
-pub(crate) fn immediate(octets: impl Into<Data>) -> Out {
-    untagged(opcode::IMMEDIATE, 0, octets.into())
+pub(crate) fn immediate(bytes: impl Into<Data>) -> Out {
+    untagged(opcode::IMMEDIATE, 0, bytes.into())
 }
 
 /// Immediate Data with SE.
-pub(crate) fn immediate_se(octets: impl Into<Data>) -> Out {
-    untagged(opcode::IMMEDIATE_SE, 0, octets.into())
+pub(crate) fn immediate_se(bytes: impl Into<Data>) -> Out {
+    untagged(opcode::IMMEDIATE_SE, 0, bytes.into())
 }
 
 /// An Atomic Request (RFC 7306 section 5.2.1); its header is a [`Data::Atomic`].
@@ -285,8 +285,8 @@ impl Out {
     }
 
     /// Sets the value of the PAD bytes.
-    pub(crate) fn pad(mut self, octet: u8) -> Self {
-        self.form.pad = octet;
+    pub(crate) fn pad(mut self, byte: u8) -> Self {
+        self.form.pad = byte;
         self
     }
 

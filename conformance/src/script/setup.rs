@@ -55,7 +55,7 @@ pub(crate) struct Setup {
     /// The connecting application asks for the peer-to-peer model.
     pub(crate) peer_to_peer: bool,
     /// Connections that the suite ends without a Request before the connection of the case.
-    pub(crate) knocks: u32,
+    pub(crate) aborted: u32,
 }
 
 impl Default for Setup {
@@ -74,7 +74,7 @@ impl Default for Setup {
             nudge: true,
             mss: None,
             peer_to_peer: false,
-            knocks: 0,
+            aborted: 0,
         }
     }
 }
@@ -106,13 +106,13 @@ impl Setup {
         self
     }
 
-    pub(crate) fn private_data(mut self, octets: &[u8]) -> Self {
-        self.private_data = octets.to_vec();
+    pub(crate) fn private_data(mut self, bytes: &[u8]) -> Self {
+        self.private_data = bytes.to_vec();
         self
     }
 
-    pub(crate) fn reject(mut self, octets: &[u8]) -> Self {
-        self.answer = Answer::Reject(octets.to_vec());
+    pub(crate) fn reject(mut self, bytes: &[u8]) -> Self {
+        self.answer = Answer::Reject(bytes.to_vec());
         self
     }
 
@@ -165,8 +165,8 @@ impl Setup {
     }
 
     /// Ends this many connections to the same listener without a Request first.
-    pub(crate) fn knocks(mut self, knocks: u32) -> Self {
-        self.knocks = knocks;
+    pub(crate) fn aborted(mut self, aborted: u32) -> Self {
+        self.aborted = aborted;
         self
     }
 }
@@ -347,17 +347,17 @@ impl Post {
         }
     }
 
-    pub(crate) fn immediate(octets: [u8; 8]) -> Self {
+    pub(crate) fn immediate(bytes: [u8; 8]) -> Self {
         Post {
-            immediate: Some(octets),
+            immediate: Some(bytes),
             ..Self::new("imm", Data::none())
         }
     }
 
-    pub(crate) fn write_immediate(stag: u32, to: u64, len: usize, octets: [u8; 8]) -> Self {
+    pub(crate) fn write_immediate(stag: u32, to: u64, len: usize, bytes: [u8; 8]) -> Self {
         Post {
             op: "write_imm",
-            immediate: Some(octets),
+            immediate: Some(bytes),
             ..Self::write(stag, to, len)
         }
     }

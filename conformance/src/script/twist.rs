@@ -71,16 +71,16 @@ impl Twist {
     }
 
     /// Sends only the first bytes.
-    pub(crate) fn only(octets: usize) -> Self {
+    pub(crate) fn only(bytes: usize) -> Self {
         Twist {
-            only: Some(octets),
+            only: Some(bytes),
             ..Twist::default()
         }
     }
 
     /// Sends only the first bytes, too.
-    pub(crate) fn and_only(mut self, octets: usize) -> Self {
-        self.only = Some(octets);
+    pub(crate) fn and_only(mut self, bytes: usize) -> Self {
+        self.only = Some(bytes);
         self
     }
 
@@ -114,10 +114,7 @@ impl Twist {
             said.push(format!("in {}", many(self.cuts.len() + 1, "piece")));
         }
         if let Some(only) = self.only {
-            said.push(format!(
-                "only the first {only}",
-                only = many(only, "byte")
-            ));
+            said.push(format!("only the first {only}", only = many(only, "byte")));
         }
         said
     }

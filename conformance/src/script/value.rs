@@ -43,7 +43,7 @@ pub(crate) enum Msn {
 /// Bytes of ULP Payload, or an RDMAP header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Data {
-    Octets(Vec<u8>),
+    Bytes(Vec<u8>),
     /// Seed of a pattern, offset in it, and length.
     Pattern(u64, u64, usize),
     ReadRequest {
@@ -79,7 +79,7 @@ pub(crate) enum Data {
 impl Data {
     /// No bytes.
     pub(crate) fn none() -> Self {
-        Data::Octets(Vec::new())
+        Data::Bytes(Vec::new())
     }
 
     /// The beginning of the pattern of seed 1.
@@ -89,20 +89,20 @@ impl Data {
 }
 
 impl From<&[u8]> for Data {
-    fn from(octets: &[u8]) -> Self {
-        Data::Octets(octets.to_vec())
+    fn from(bytes: &[u8]) -> Self {
+        Data::Bytes(bytes.to_vec())
     }
 }
 
 impl From<Vec<u8>> for Data {
-    fn from(octets: Vec<u8>) -> Self {
-        Data::Octets(octets)
+    fn from(bytes: Vec<u8>) -> Self {
+        Data::Bytes(bytes)
     }
 }
 
 impl<const N: usize> From<&[u8; N]> for Data {
-    fn from(octets: &[u8; N]) -> Self {
-        Data::Octets(octets.to_vec())
+    fn from(bytes: &[u8; N]) -> Self {
+        Data::Bytes(bytes.to_vec())
     }
 }
 
@@ -137,8 +137,8 @@ impl fmt::Display for To {
 impl fmt::Display for Data {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Data::Octets(octets) if octets.is_empty() => write!(f, "no bytes"),
-            Data::Octets(octets) => write!(f, "{}", many(octets.len(), "byte")),
+            Data::Bytes(bytes) if bytes.is_empty() => write!(f, "no bytes"),
+            Data::Bytes(bytes) => write!(f, "{}", many(bytes.len(), "byte")),
             Data::Pattern(_, _, len) => write!(f, "{len} of a pattern", len = many(len, "byte")),
             Data::ReadRequest {
                 size,

@@ -51,7 +51,7 @@ pub(crate) enum Want {
     },
     Immediate {
         solicited: bool,
-        octets: [u8; 8],
+        bytes: [u8; 8],
     },
     /// An RTR indication: a message of zero length with any addresses.
     Rtr(Rtr),
@@ -83,7 +83,7 @@ impl Want {
     pub(crate) fn is_empty_write(&self) -> bool {
         match self {
             Want::Write { data, .. } => match data {
-                Data::Octets(octets) => octets.is_empty(),
+                Data::Bytes(bytes) => bytes.is_empty(),
                 Data::Pattern(_, _, len) => *len == 0,
                 _ => false,
             },
@@ -121,9 +121,9 @@ impl fmt::Display for Want {
             Want::AnyAtomicResponse { id } => {
                 write!(f, "Atomic Response to request {id:#x}")
             }
-            Want::Immediate { solicited, octets } => {
+            Want::Immediate { solicited, bytes } => {
                 let se = if *solicited { " with SE" } else { "" };
-                write!(f, "Immediate Data{se} {octets:02x?}")
+                write!(f, "Immediate Data{se} {bytes:02x?}")
             }
         }
     }

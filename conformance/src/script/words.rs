@@ -17,11 +17,11 @@ impl fmt::Display for Condition {
             Condition::TargetReceivesMarkers => write!(f, "the target does not ask for Markers"),
             Condition::DefaultCrc => write!(f, "the run uses no CRCs"),
             Condition::EmssKnown => write!(f, "the EMSS of the target is unknown here"),
-            Condition::PrivateDataOf(octets) => {
+            Condition::PrivateDataOf(bytes) => {
                 write!(
                     f,
-                    "the agent accepts fewer than {octets} of Private Data",
-                    octets = many(octets, "byte")
+                    "the agent accepts fewer than {bytes} of Private Data",
+                    bytes = many(bytes, "byte")
                 )
             }
             Condition::CrcInUse => write!(f, "CRCs are not in use"),
@@ -117,14 +117,14 @@ impl fmt::Display for Action {
                 let how = if *success { "succeeds" } else { "fails" };
                 write!(f, "a {op} of the application {how}")
             }
-            Action::Received(octets) => {
+            Action::Received(bytes) => {
                 write!(
                     f,
-                    "a receive of the application completes with {octets}",
-                    octets = many(octets, "byte")
+                    "a receive of the application completes with {bytes}",
+                    bytes = many(bytes, "byte")
                 )
             }
-            Action::Told(data) => write!(
+            Action::ReceivesPrivateData(data) => write!(
                 f,
                 "the application receives {} of Private Data",
                 many(data.len(), "byte")
@@ -136,9 +136,9 @@ impl fmt::Display for Action {
                 offset,
                 data,
             } => write!(f, "region {region} holds {data} at offset {offset}"),
-            Action::ReceivesImmediate(octets) => write!(
+            Action::ReceivesImmediate(bytes) => write!(
                 f,
-                "a receive of the application completes with Immediate Data {octets:02x?}"
+                "a receive of the application completes with Immediate Data {bytes:02x?}"
             ),
             Action::LearnByteOrder(name) => write!(
                 f,
@@ -155,11 +155,11 @@ impl fmt::Display for Action {
                 many(segments.len(), "FPDU"),
                 many(cuts.len() + 1, "piece")
             ),
-            Action::SendPart(segment, octets) => {
+            Action::SendPart(segment, bytes) => {
                 write!(
                     f,
-                    "send the first {octets} of the FPDU of {segment}",
-                    octets = many(octets, "byte")
+                    "send the first {bytes} of the FPDU of {segment}",
+                    bytes = many(bytes, "byte")
                 )
             }
             Action::Fin => write!(f, "send a FIN"),
@@ -193,7 +193,11 @@ impl fmt::Display for Action {
             ),
             Action::Watch(rules) => {
                 let rules: Vec<String> = rules.iter().map(ToString::to_string).collect();
-                write!(f, "in everything that the target sends: {}", rules.join("; "))
+                write!(
+                    f,
+                    "in everything that the target sends: {}",
+                    rules.join("; ")
+                )
             }
             Action::Require(condition) => write!(f, "skipped if {condition}"),
         }
@@ -257,8 +261,8 @@ impl fmt::Display for Setup {
         if self.peer_to_peer {
             write!(f, ", in the peer-to-peer model")?;
         }
-        if self.knocks > 0 {
-            write!(f, ", after {} that end without a Request", self.knocks)?;
+        if self.aborted > 0 {
+            write!(f, ", after {} that end without a Request", self.aborted)?;
         }
         match self.answer {
             super::setup::Answer::Reject(_) => write!(f, ", which the application rejects"),
@@ -288,8 +292,8 @@ impl fmt::Display for StartupCheck {
             StartupCheck::RevFitsS => write!(f, "Rev is 1 without S, or 2 or higher"),
             StartupCheck::Enhanced(due) => write!(f, "S is {}", bit(due)),
             StartupCheck::PrivateDataWithin512 => write!(f, "PD_Length is at most 512"),
-            StartupCheck::PrivateData(octets) => {
-                let len = octets.len();
+            StartupCheck::PrivateData(bytes) => {
+                let len = bytes.len();
                 write!(
                     f,
                     "exactly the application's Private Data, {len}",
@@ -310,7 +314,9 @@ impl fmt::Display for StartupCheck {
             StartupCheck::PeerToPeer(due) => write!(f, "A is {}", bit(due)),
             StartupCheck::NoRtr => write!(f, "B, C and D are 0"),
             StartupCheck::SomeRtr => write!(f, "B, C or D is 1"),
-            StartupCheck::RtrOfBefore => write!(f, "the same of B, C and D as in its earlier Reply"),
+            StartupCheck::RtrOfBefore => {
+                write!(f, "the same of B, C and D as in its earlier Reply")
+            }
         }
     }
 }

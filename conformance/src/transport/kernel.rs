@@ -41,7 +41,7 @@ impl Network for KernelTcp {
         Ok(Box::new(Connection::new(socket.into())?))
     }
 
-    fn home(&self) -> IpAddr {
+    fn own_ip(&self) -> IpAddr {
         self.source.unwrap_or(Ipv4Addr::LOCALHOST.into())
     }
 
@@ -149,17 +149,17 @@ impl Connection {
 }
 
 impl Stream for Connection {
-    fn send(&mut self, octets: &[u8]) -> io::Result<()> {
-        self.stream.write_all(octets)
+    fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.write_all(bytes)
     }
 
-    fn receive(&mut self, octets: &mut [u8], timeout: Duration) -> io::Result<Got> {
+    fn receive(&mut self, bytes: &mut [u8], timeout: Duration) -> io::Result<Got> {
         let timeout = timeout.max(Duration::from_micros(1));
         self.stream.set_read_timeout(Some(timeout))?;
         loop {
-            return match self.stream.read(octets) {
+            return match self.stream.read(bytes) {
                 Ok(0) => Ok(Got::Fin),
-                Ok(count) => Ok(Got::Octets(count)),
+                Ok(count) => Ok(Got::Bytes(count)),
                 Err(error) => match error.kind() {
                     ErrorKind::WouldBlock | ErrorKind::TimedOut => Ok(Got::Nothing),
                     ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => Ok(Got::Reset),

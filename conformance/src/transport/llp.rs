@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use uwarp_llp::{Llp, LlpError, LlpListener, Network as LlpNetwork, Piece, Recv, SendHints};
 
-use super::attendant::{Attendant, Shared, lock};
+use super::driver::{Driver, Shared, lock};
 use super::wait::wait_for;
 use super::{Got, Listener, Network, Stream};
 
@@ -20,7 +20,7 @@ const SEND: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub struct LlpTcp {
     network: Arc<dyn LlpNetwork>,
-    attendant: Arc<Attendant>,
+    driver: Arc<Driver>,
 }
 
 impl LlpTcp {
@@ -29,7 +29,7 @@ impl LlpTcp {
     pub fn new(network: Arc<dyn LlpNetwork>) -> Self {
         LlpTcp {
             network,
-            attendant: Arc::new(Attendant::new()),
+            driver: Arc::new(Driver::new()),
         }
     }
 }
@@ -53,7 +53,7 @@ impl Network for LlpTcp {
     ) -> io::Result<Box<dyn Stream>> {
         refuse_mss(mss)?;
         let llp = self.network.connect(None, to).map_err(io::Error::other)?;
-        let connection = Connection::new(llp, &self.attendant)?;
+        let connection = Connection::new(llp, &self.driver)?;
         let deadline = Instant::now() + timeout;
         loop {
             let mut llp = connection.lock();
@@ -70,7 +70,7 @@ impl Network for LlpTcp {
         }
     }
 
-    fn home(&self) -> IpAddr {
+    fn own_ip(&self) -> IpAddr {
         let first = self.network.info().addresses.first().copied();
         first.unwrap_or(Ipv4Addr::UNSPECIFIED.into())
     }
@@ -87,19 +87,19 @@ impl Network for LlpTcp {
             (None, Some(peer)) => {
                 (self.network.source_for(peer).map_err(io::Error::other)?, 0).into()
             }
-            (None, None) => (self.home(), 0).into(),
+            (None, None) => (self.own_ip(), 0).into(),
         };
         let listener = self.network.listen(at, 16).map_err(io::Error::other)?;
         Ok(Box::new(Listening {
             listener,
-            attendant: Arc::clone(&self.attendant),
+            driver: Arc::clone(&self.driver),
         }))
     }
 }
 
 struct Listening {
     listener: Box<dyn LlpListener>,
-    attendant: Arc<Attendant>,
+    driver: Arc<Driver>,
 }
 
 impl Listener for Listening {
@@ -112,7 +112,7 @@ impl Listener for Listening {
         loop {
             self.listener.clear_readiness();
             if let Some(llp) = self.listener.try_accept().map_err(io::Error::other)? {
-                return Ok(Some(Box::new(Connection::new(llp, &self.attendant)?)));
+                return Ok(Some(Box::new(Connection::new(llp, &self.driver)?)));
             }
             if !wait_until(
                 self.listener.fd().as_fd(),
@@ -150,10 +150,10 @@ struct Connection {
 }
 
 impl Connection {
-    fn new(llp: Box<dyn Llp>, attendant: &Attendant) -> io::Result<Self> {
+    fn new(llp: Box<dyn Llp>, driver: &Driver) -> io::Result<Self> {
         let fd = llp.fd().try_clone_to_owned()?;
         Ok(Connection {
-            llp: attendant.take(llp)?,
+            llp: driver.take(llp)?,
             fd,
         })
     }
@@ -171,15 +171,15 @@ impl Connection {
 }
 
 impl Stream for Connection {
-    fn send(&mut self, octets: &[u8]) -> io::Result<()> {
+    fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         let deadline = Instant::now() + SEND;
         let mut sent = 0;
-        while sent < octets.len() {
+        while sent < bytes.len() {
             let mut llp = self.lock();
             llp.clear_readiness();
             llp.drive();
-            let pieces = [Piece::from(&octets[sent..])];
-            let took = llp.try_send(&pieces, SendHints::NONE);
+            let pieces = [Piece::from(&bytes[sent..])];
+            let took = llp.try_send(&pieces, FpduEnds::NONE);
             drop(llp);
             let took = took.map_err(io::Error::other)?;
             sent += took;
@@ -191,16 +191,16 @@ impl Stream for Connection {
         Ok(())
     }
 
-    fn receive(&mut self, octets: &mut [u8], timeout: Duration) -> io::Result<Got> {
+    fn receive(&mut self, bytes: &mut [u8], timeout: Duration) -> io::Result<Got> {
         let deadline = Instant::now() + timeout;
         loop {
             let mut llp = self.lock();
             llp.clear_readiness();
             llp.drive();
-            let received = llp.try_recv(octets);
+            let received = llp.try_recv(bytes);
             drop(llp);
             match received {
-                Ok(Recv::Data(count)) => return Ok(Got::Octets(count)),
+                Ok(Recv::Data(count)) => return Ok(Got::Bytes(count)),
                 Ok(Recv::Closed) => return Ok(Got::Fin),
                 Ok(Recv::WouldBlock) => {}
                 Err(LlpError::Reset { .. }) => return Ok(Got::Reset),

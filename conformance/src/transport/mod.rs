@@ -1,6 +1,6 @@
 //! TCP from any implementation. The suite needs only bytes in order, FIN and reset.
 
-mod attendant;
+mod driver;
 mod kernel;
 mod llp;
 mod queued;
@@ -18,7 +18,7 @@ pub use llp::LlpTcp;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Got {
     /// This many bytes.
-    Octets(usize),
+    Bytes(usize),
     /// FIN: the peer sends no more.
     Fin,
     /// The peer reset the connection.
@@ -33,13 +33,13 @@ pub trait Stream: Send {
     ///
     /// # Errors
     /// If the connection is gone, or the peer accepts no bytes.
-    fn send(&mut self, octets: &[u8]) -> io::Result<()>;
+    fn send(&mut self, bytes: &[u8]) -> io::Result<()>;
 
     /// Receives the bytes that come within `timeout`.
     ///
     /// # Errors
     /// Errors of this side.
-    fn receive(&mut self, octets: &mut [u8], timeout: Duration) -> io::Result<Got>;
+    fn receive(&mut self, bytes: &mut [u8], timeout: Duration) -> io::Result<Got>;
 
     /// Sends a FIN. Receiving continues.
     ///
@@ -91,7 +91,7 @@ pub trait Network: Send + Sync {
     ) -> io::Result<Box<dyn Stream>>;
 
     /// Address of the suite for programs that it starts on this machine.
-    fn home(&self) -> IpAddr;
+    fn own_ip(&self) -> IpAddr;
 
     /// Current time, by which every limit of the suite counts: that of the machine, unless the
     /// network has its own clock.

@@ -26,12 +26,12 @@ fn find(table: &str, local: &str, peer: &str) -> Option<usize> {
 
 /// An address in the format of the table: words in host byte order.
 fn digits(addr: SocketAddr) -> String {
-    let octets = match addr.ip() {
+    let bytes = match addr.ip() {
         IpAddr::V4(ip) => ip.octets().to_vec(),
         IpAddr::V6(ip) => ip.octets().to_vec(),
     };
     let mut text = String::new();
-    for word in octets.chunks_exact(4) {
+    for word in bytes.chunks_exact(4) {
         let word = u32::from_ne_bytes([word[0], word[1], word[2], word[3]]);
         text.push_str(&format!("{word:08X}"));
     }

@@ -3,9 +3,9 @@
 
 const TABLE: [u32; 256] = {
     let mut table = [0; 256];
-    let mut octet = 0;
-    while octet < 256 {
-        let mut crc = octet as u32;
+    let mut byte = 0;
+    while byte < 256 {
+        let mut crc = byte as u32;
         let mut bit = 0;
         while bit < 8 {
             crc = if crc & 1 == 1 {
@@ -15,16 +15,16 @@ const TABLE: [u32; 256] = {
             };
             bit += 1;
         }
-        table[octet] = crc;
-        octet += 1;
+        table[byte] = crc;
+        byte += 1;
     }
     table
 };
 
 /// Computes the CRC32C of these bytes.
-pub(crate) fn crc32c(octets: &[u8]) -> u32 {
-    !octets.iter().fold(u32::MAX, |crc, octet| {
-        crc >> 8 ^ TABLE[((crc ^ u32::from(*octet)) & 0xff) as usize]
+pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(u32::MAX, |crc, byte| {
+        crc >> 8 ^ TABLE[((crc ^ u32::from(*byte)) & 0xff) as usize]
     })
 }
 
@@ -39,13 +39,13 @@ mod tests {
         let figure_5: [u8; 20] = [
             0, 0, 0, 0, 0, 0x2a, 0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1,
         ];
-        let octets = [&figure_5[..], &[0; 4], &[0; 24]].concat();
-        assert_eq!(crc32c(&octets).to_le_bytes(), [0x52, 0x23, 0x99, 0x83]);
+        let bytes = [&figure_5[..], &[0; 4], &[0; 24]].concat();
+        assert_eq!(crc32c(&bytes).to_le_bytes(), [0x52, 0x23, 0x99, 0x83]);
         // With a Marker after the MO.
         let figure_6: [u8; 24] = [
             0, 0x2a, 0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0x14,
         ];
-        let octets = [&figure_6[..], &[0; 24]].concat();
-        assert_eq!(crc32c(&octets).to_le_bytes(), [0x84, 0x92, 0x58, 0x98]);
+        let bytes = [&figure_6[..], &[0; 24]].concat();
+        assert_eq!(crc32c(&bytes).to_le_bytes(), [0x84, 0x92, 0x58, 0x98]);
     }
 }

@@ -14,7 +14,7 @@ pub(crate) enum CrcField {
     /// The right CRC, most significant byte first.
     Swapped,
     /// These bytes.
-    Octets([u8; 4]),
+    Bytes([u8; 4]),
 }
 
 /// Deviations of an FPDU from a correct one.
@@ -80,7 +80,7 @@ impl Framing {
             CrcField::Right => right.to_le_bytes(),
             CrcField::Xor(bits) => (right ^ bits).to_le_bytes(),
             CrcField::Swapped => right.to_be_bytes(),
-            CrcField::Octets(octets) => octets,
+            CrcField::Bytes(bytes) => bytes,
         });
         self.position += out.len() as u64;
         out
@@ -98,16 +98,16 @@ impl Framing {
         }
     }
 
-    /// Parses the FPDU at the start of `octets`, if it is complete. Nothing is checked here; the
+    /// Parses the FPDU at the start of `bytes`, if it is complete. Nothing is checked here; the
     /// result holds the right values next to the received ones.
-    pub(crate) fn open(&mut self, octets: &[u8]) -> Option<OpenedFpdu> {
+    pub(crate) fn open(&mut self, bytes: &[u8]) -> Option<OpenedFpdu> {
         let mut words = Vec::new();
         let mut markers = Vec::new();
         let mut begin = None;
         let mut at = 0;
         let mut due = usize::MAX;
         while words.len() < due {
-            let word: [u8; 4] = *octets.get(at..)?.first_chunk()?;
+            let word: [u8; 4] = *bytes.get(at..)?.first_chunk()?;
             if self.marker_due(at) {
                 let right = begin.map_or(0, |begin| at - begin);
                 markers.push(OpenedMarker { word, right });
@@ -125,9 +125,9 @@ impl Framing {
             ulpdu: body[2..2 + len].to_vec(),
             pad: body[2 + len..].to_vec(),
             crc: [crc[0], crc[1], crc[2], crc[3]],
-            right_crc: crc32c(&octets[..at - 4]).to_le_bytes(),
+            right_crc: crc32c(&bytes[..at - 4]).to_le_bytes(),
             markers,
-            wire: octets[..at].to_vec(),
+            wire: bytes[..at].to_vec(),
         };
         self.position += at as u64;
         Some(opened)

@@ -82,8 +82,8 @@ impl Segment {
     pub(crate) fn parse(ulpdu: &[u8]) -> Option<Self> {
         let (ddp, rdmap) = (*ulpdu.first()?, *ulpdu.get(1)?);
         let word = |at: usize| {
-            let octets = ulpdu.get(at..)?.first_chunk()?;
-            Some(u32::from_be_bytes(*octets))
+            let bytes = ulpdu.get(at..)?.first_chunk()?;
+            Some(u32::from_be_bytes(*bytes))
         };
         let (address, header) = if ddp & 0x80 != 0 {
             let to = u64::from(word(6)?) << 32 | u64::from(word(10)?);

@@ -45,7 +45,7 @@ impl Enhanced {
         }
     }
 
-    pub(crate) fn octets(self) -> [u8; 4] {
+    pub(crate) fn bytes(self) -> [u8; 4] {
         let bit = |set: bool, bit: u16| if set { bit } else { 0 };
         let first = bit(self.a, 0x8000) | bit(self.b, 0x4000) | self.ird;
         let second = bit(self.c, 0x8000) | bit(self.d, 0x4000) | self.ord;
@@ -53,8 +53,8 @@ impl Enhanced {
         [w, x, y, z]
     }
 
-    pub(crate) fn parse(octets: &[u8]) -> Option<Self> {
-        let [w, x, y, z] = *octets.first_chunk()?;
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
+        let [w, x, y, z] = *bytes.first_chunk()?;
         let (first, second) = (u16::from_be_bytes([w, x]), u16::from_be_bytes([y, z]));
         Some(Enhanced {
             a: first & 0x8000 != 0,
@@ -120,19 +120,19 @@ impl StartupFrame {
     pub(crate) fn enhanced(mut self, enhanced: Enhanced) -> Self {
         self.rev = 2;
         self.flags |= S;
-        self.private_data.splice(..0, enhanced.octets());
+        self.private_data.splice(..0, enhanced.bytes());
         self
     }
 
-    pub(crate) fn octets(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         let claimed = self
             .pd_length
             .unwrap_or(u16::try_from(self.private_data.len()).unwrap_or(u16::MAX));
-        let mut octets = self.key.to_vec();
-        octets.extend_from_slice(&[self.flags, self.rev]);
-        octets.extend_from_slice(&claimed.to_be_bytes());
-        octets.extend_from_slice(&self.private_data);
-        octets
+        let mut bytes = self.key.to_vec();
+        bytes.extend_from_slice(&[self.flags, self.rev]);
+        bytes.extend_from_slice(&claimed.to_be_bytes());
+        bytes.extend_from_slice(&self.private_data);
+        bytes
     }
 
     /// Parses the header. Returns the frame without its Private Data, and PD_Length.

@@ -15,7 +15,7 @@ pub(crate) struct Terminate {
     /// Bytes after the first four.
     pub(crate) rest: Vec<u8>,
     /// Payload of the message.
-    pub(crate) octets: Vec<u8>,
+    pub(crate) bytes: Vec<u8>,
 }
 
 /// Bits of `hdrct`.
@@ -33,7 +33,7 @@ impl Terminate {
             hdrct: bits >> 5,
             reserved: u16::from(bits & 0x1f) << 8 | u16::from(low),
             rest: payload[4..].to_vec(),
-            octets: payload.to_vec(),
+            bytes: payload.to_vec(),
         })
     }
 
@@ -54,7 +54,7 @@ impl Terminate {
     /// Reads the Terminate as a little-endian bit field, in which Layer and EType, and the bits M,
     /// D and R, are swapped, as in Linux siw. `None` if it cannot be one.
     pub(crate) fn swapped(&self) -> Option<Terminate> {
-        let bits = self.octets.get(2)?;
+        let bits = self.bytes.get(2)?;
         if bits & 0xe0 != 0 || bits & 0x18 != 0 {
             return None;
         }
@@ -63,7 +63,7 @@ impl Terminate {
             layer: self.etype,
             etype: self.layer,
             hdrct,
-            reserved: u16::from(self.octets[3]),
+            reserved: u16::from(self.bytes[3]),
             ..self.clone()
         })
     }

@@ -236,7 +236,7 @@ impl Network for Suite {
         }
     }
 
-    fn home(&self) -> IpAddr {
+    fn own_ip(&self) -> IpAddr {
         self.0.own.info().addresses[0]
     }
 
@@ -246,7 +246,7 @@ impl Network for Suite {
         _peer: Option<SocketAddr>,
         mss: Option<u16>,
     ) -> io::Result<Box<dyn Listener>> {
-        let at = at.unwrap_or((self.home(), 0).into());
+        let at = at.unwrap_or((self.own_ip(), 0).into());
         let listener = self.0.own.listen(at, 16).map_err(io::Error::other)?;
         self.0.wire.announce(listener.local_addr().port(), mss);
         Ok(Box::new(Listening {
@@ -268,14 +268,14 @@ impl Network for Suite {
 
 /// The connection to the agent.
 impl Channel for Suite {
-    fn send(&mut self, octets: &[u8]) -> io::Result<()> {
-        lock(&self.0.inside).session.hear(octets);
+    fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        lock(&self.0.inside).session.hear(bytes);
         Ok(())
     }
 
-    fn receive(&mut self, octets: &mut [u8], timeout: Duration) -> io::Result<usize> {
+    fn receive(&mut self, bytes: &mut [u8], timeout: Duration) -> io::Result<usize> {
         let said = self.look(self.clock_now() + timeout, || {
-            let said = lock(&self.0.inside).session.say(octets);
+            let said = lock(&self.0.inside).session.say(bytes);
             Ok((said > 0).then_some(said))
         })?;
         Ok(said.unwrap_or(0))
@@ -322,17 +322,17 @@ impl Connection {
 }
 
 impl Stream for Connection {
-    fn send(&mut self, octets: &[u8]) -> io::Result<()> {
+    fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         let deadline = self.suite.clock_now() + SEND;
         let mut sent = 0;
         let mut offer = || {
             let mut llp = lock(&self.llp);
-            let pieces = [Piece::from(&octets[sent..])];
+            let pieces = [Piece::from(&bytes[sent..])];
             sent += llp
                 .try_send(&pieces, SendHints::NONE)
                 .map_err(io::Error::other)?;
             llp.drive();
-            Ok((sent == octets.len()).then_some(()))
+            Ok((sent == bytes.len()).then_some(()))
         };
         // If there is room, sends at once, before any other turn.
         if offer()?.is_some() {
@@ -344,12 +344,12 @@ impl Stream for Connection {
         }
     }
 
-    fn receive(&mut self, octets: &mut [u8], timeout: Duration) -> io::Result<Got> {
+    fn receive(&mut self, bytes: &mut [u8], timeout: Duration) -> io::Result<Got> {
         let deadline = self.suite.clock_now() + timeout;
         let got = self
             .suite
-            .look(deadline, || match lock(&self.llp).try_recv(octets) {
-                Ok(Recv::Data(count)) => Ok(Some(Got::Octets(count))),
+            .look(deadline, || match lock(&self.llp).try_recv(bytes) {
+                Ok(Recv::Data(count)) => Ok(Some(Got::Bytes(count))),
                 Ok(Recv::Closed) => Ok(Some(Got::Fin)),
                 Ok(Recv::WouldBlock) => Ok(None),
                 Err(LlpError::Reset { .. }) => Ok(Some(Got::Reset)),

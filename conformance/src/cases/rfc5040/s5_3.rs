@@ -157,7 +157,7 @@ fn invalidation() -> Vec<Case> {
             Holds {
                 region: "r",
                 offset: 64,
-                data: Data::Octets(vec![0; 64]),
+                data: Data::Bytes(vec![0; 64]),
             },
         ]),
         must(

@@ -61,11 +61,7 @@ pub(super) fn cases() -> Vec<Case> {
         ]),
     ];
     let invalid = [
-        (
-            10,
-            "with a wrong MSN",
-            terminate(&[0; 4]).msn(Msn::Off(1)),
-        ),
+        (10, "with a wrong MSN", terminate(&[0; 4]).msn(Msn::Off(1))),
         (11, "with an MO other than 0", terminate(&[0; 4]).mo(4)),
         (12, "without its header", terminate(&[0; 0])),
         (13, "of 600 bytes", terminate(&[0xff; 600])),

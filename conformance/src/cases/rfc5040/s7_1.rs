@@ -5,7 +5,8 @@ use crate::script::{must, read_response, send_invalidate};
 use crate::wire::terminate::{D, M, R};
 
 pub(super) fn cases() -> Vec<Case> {
-    let mut cases = vec![
+    let mut cases =
+        vec![
         must(
             "rdmap/5040-7.1/2",
             &["5040-7.1-02"],

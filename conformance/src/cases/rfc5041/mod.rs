@@ -125,5 +125,5 @@ fn piece(at: u64, len: usize) -> Data {
 
 /// This many bytes that were never written.
 fn untouched(len: usize) -> Data {
-    Data::Octets(vec![0; len])
+    Data::Bytes(vec![0; len])
 }

@@ -54,12 +54,7 @@ fn placement() -> Vec<Case> {
         ]),
         must(
             "ddp/5041-4.1/3",
-            &[
-                "5041-4.1-03",
-                "5041-4.1-04",
-                "5041-4.1-05",
-                "5041-4.1-06",
-            ],
+            &["5041-4.1-03", "5041-4.1-04", "5041-4.1-05", "5041-4.1-06"],
             "L is 1 only in the last segment of an untagged message, the one with the highest MO.",
         )
         .steps(untagged_traffic(&[Rule::Mo])),

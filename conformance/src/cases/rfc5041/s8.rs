@@ -17,7 +17,7 @@ fn holds(data: Data) -> Action {
 }
 
 /// A Write to `r` is refused and places nothing.
-fn is_refused() -> [Action; 4] {
+fn refused() -> [Action; 4] {
     [
         writes(),
         End(Ends::term(1, 1, 2).or(1, 1, 0)),
@@ -37,7 +37,7 @@ pub(super) fn cases() -> Vec<Case> {
             Establish(Setup::default()),
             Region(Region::writable("r", 64).pd(1)),
         ])
-        .steps(is_refused()),
+        .steps(refused()),
         must(
             "ddp/5041-8.2/2",
             &["5041-8.2-01"],
@@ -49,7 +49,7 @@ pub(super) fn cases() -> Vec<Case> {
             Region(Region::writable("r", 64).pd(1)),
             Use(0),
         ])
-        .steps(is_refused())
+        .steps(refused())
         .steps([Use(1), writes(), Ping, holds(Data::len(64))]),
         must(
             "ddp/5041-8.2/3",
@@ -81,7 +81,7 @@ pub(super) fn cases() -> Vec<Case> {
             Region(Region::writable("r", 64).scoped()),
             Use(0),
         ])
-        .steps(is_refused())
+        .steps(refused())
         .steps([Use(1), writes(), Ping, holds(Data::len(64))]),
         must(
             "ddp/5041-8.3.1/3",

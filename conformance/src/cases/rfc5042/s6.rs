@@ -67,7 +67,7 @@ fn guesses() -> Vec<Case> {
             Holds {
                 region: "r",
                 offset: 0,
-                data: Data::Octets(vec![0; 64]),
+                data: Data::Bytes(vec![0; 64]),
             },
         ]),
         guess(2, "Read").steps([

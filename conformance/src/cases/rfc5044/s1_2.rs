@@ -15,12 +15,7 @@ pub(super) fn cases() -> Vec<Case> {
             "Startup frames have no CRC and no Markers, even if both are used afterwards.",
         )
         .steps([
-            Establish(
-                Setup::default()
-                    .crc(true)
-                    .markers(true)
-                    .private_data(DATA),
-            ),
+            Establish(Setup::default().crc(true).markers(true).private_data(DATA)),
             CheckStartup(StartupCheck::Key),
             CheckStartup(StartupCheck::PrivateData(DATA)),
             Ping,

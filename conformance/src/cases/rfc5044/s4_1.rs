@@ -54,7 +54,7 @@ pub(super) fn cases() -> Vec<Case> {
             Holds {
                 region: "r",
                 offset: 1,
-                data: Data::Octets(vec![0; 15]),
+                data: Data::Bytes(vec![0; 15]),
             },
         ]),
         must(
@@ -66,9 +66,9 @@ pub(super) fn cases() -> Vec<Case> {
             Establish(Setup::default().crc(false)),
             Require(Condition::CrcNotInUse),
             Send(vec![
-                write(Stag::Is(0), To::Is(0), 0).crc(CrcField::Octets([0xde, 0xad, 0xbe, 0xef])),
-                write(Stag::Is(0), To::Is(0), 0).crc(CrcField::Octets([0xff; 4])),
-                write(Stag::Is(0), To::Is(0), 0).crc(CrcField::Octets([0; 4])),
+                write(Stag::Is(0), To::Is(0), 0).crc(CrcField::Bytes([0xde, 0xad, 0xbe, 0xef])),
+                write(Stag::Is(0), To::Is(0), 0).crc(CrcField::Bytes([0xff; 4])),
+                write(Stag::Is(0), To::Is(0), 0).crc(CrcField::Bytes([0; 4])),
             ]),
             Ping,
         ]),

@@ -116,7 +116,7 @@ pub(super) fn cases() -> Vec<Case> {
             Holds {
                 region: "r",
                 offset: 3001,
-                data: Data::Octets(vec![0; 1095]),
+                data: Data::Bytes(vec![0; 1095]),
             },
             Holds {
                 region: "r",
@@ -126,7 +126,7 @@ pub(super) fn cases() -> Vec<Case> {
             Holds {
                 region: "r",
                 offset: 5121,
-                data: Data::Octets(vec![0; 100]),
+                data: Data::Bytes(vec![0; 100]),
             },
         ]),
     ]

@@ -35,7 +35,7 @@ pub(super) fn untouched() -> Action {
     Holds {
         region: "r",
         offset: 0,
-        data: Data::Octets(vec![0; 4096]),
+        data: Data::Bytes(vec![0; 4096]),
     }
 }
 
@@ -195,7 +195,7 @@ fn choices() -> Vec<Case> {
             Establish(Setup::default().crc(false).no_nudge()),
             Require(Condition::CrcNotInUse),
             Send(vec![
-                write(Stag::Is(0), To::Is(0), 0).crc(CrcField::Octets([1, 2, 3, 4])),
+                write(Stag::Is(0), To::Is(0), 0).crc(CrcField::Bytes([1, 2, 3, 4])),
             ]),
             Ping,
         ]),

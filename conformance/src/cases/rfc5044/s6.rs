@@ -24,7 +24,7 @@ pub(super) fn cases() -> Vec<Case> {
                 Holds {
                     region: "r",
                     offset: 0,
-                    data: Data::Octets(vec![0; 2048]),
+                    data: Data::Bytes(vec![0; 2048]),
                 },
             ],
         ])),

@@ -159,7 +159,7 @@ fn modes() -> Vec<Case> {
             Require(Condition::CrcNotInUse),
             Send(vec![
                 write(Stag::Is(0), To::Is(0), 0)
-                    .crc(CrcField::Octets([0x12, 0x34, 0x56, 0x78]));
+                    .crc(CrcField::Bytes([0x12, 0x34, 0x56, 0x78]));
                 3
             ]),
             Ping,
@@ -317,7 +317,7 @@ fn lengths() -> Vec<Case> {
         )
         .steps([
             Establish(Setup::default().twist(Twist::private_data(37))),
-            Told(private_data(37)),
+            ReceivesPrivateData(private_data(37)),
             Ping,
         ]),
     ]

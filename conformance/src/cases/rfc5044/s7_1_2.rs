@@ -9,7 +9,7 @@ use crate::wire::segment::opcode;
 use crate::wire::startup::{REPLY_KEY, REQUEST_KEY, request};
 
 pub(super) fn cases() -> Vec<Case> {
-    [order(), first_octets(), wrong_sides()].concat()
+    [order(), first_bytes(), wrong_sides()].concat()
 }
 
 fn order() -> Vec<Case> {
@@ -103,7 +103,7 @@ fn patient(number: u8, rule: &str, setup: Setup) -> Case {
         ])
 }
 
-fn first_octets() -> Vec<Case> {
+fn first_bytes() -> Vec<Case> {
     let marked = |number: u8, rule: &str, markers: bool| {
         must(
             &format!("mpa/5044-7.1.2/{number}"),

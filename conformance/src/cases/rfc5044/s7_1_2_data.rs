@@ -75,7 +75,7 @@ fn rejections() -> Vec<Case> {
             Propose(Setup::default().twist(Twist::private_data(5).and_flags(R))),
             // The target knows of the rejection now. It may take bytes right after a Reply for a
             // part of the Reply.
-            Told(private_data(5)),
+            ReceivesPrivateData(private_data(5)),
             an_fpdu(),
             QuietOrEnd,
         ]),
@@ -99,7 +99,7 @@ fn private() -> Vec<Case> {
         .steps([
             Require(Condition::PrivateDataOf(most)),
             Establish(Setup::default().twist(Twist::private_data(most))),
-            Told(private_data(most)),
+            ReceivesPrivateData(private_data(most)),
             Ping,
         ]),
         may(
@@ -111,7 +111,7 @@ fn private() -> Vec<Case> {
         .steps([
             Require(Condition::PrivateDataOf(most)),
             Establish(Setup::default().twist(Twist::private_data(most))),
-            Told(private_data(most)),
+            ReceivesPrivateData(private_data(most)),
             Ping,
         ]),
         may(

@@ -61,7 +61,7 @@ pub(super) fn cases() -> Vec<Case> {
         )
         .target_responds()
         .dangerous()
-        .steps([Establish(Setup::default().knocks(20)), Ping]),
+        .steps([Establish(Setup::default().aborted(20)), Ping]),
         should(
             "mpa/5044-7.1.2/55",
             &["5044-7.1.2-08"],

@@ -95,7 +95,7 @@ pub(super) fn cases() -> Vec<Case> {
             ready(),
             vec![
                 Ping,
-                Send(vec![spoiled(CrcField::Octets([0; 4]))]),
+                Send(vec![spoiled(CrcField::Bytes([0; 4]))]),
                 End(crc_error()),
             ],
         ])),

@@ -51,6 +51,11 @@ pub(super) fn cases() -> Vec<Case> {
             Setup::default().peer_to_peer(),
             peer_to_peer(true, true, true),
         ))
-        .steps([ExpectRtr, Event("established"), Post(Post::send(5)), sends(5)]),
+        .steps([
+            ExpectRtr,
+            Event("established"),
+            Post(Post::send(5)),
+            sends(5),
+        ]),
     ]
 }

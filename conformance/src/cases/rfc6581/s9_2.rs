@@ -13,7 +13,7 @@ pub(super) fn cases() -> Vec<Case> {
         requests(),
         replies(),
         initiator_indicates(),
-        responder_is_told(),
+        responder_receives_indication(),
         client_server(),
         early_ends(),
     ]
@@ -148,8 +148,7 @@ fn initiator_indicates() -> Vec<Case> {
     ];
     for (number, name, rtr) in INDICATIONS {
         let id = format!("mpa/6581-9.2/{}", 20 + number);
-        let rule =
-            format!("The RTR indication is {name} of zero length if that was negotiated.");
+        let rule = format!("The RTR indication is {name} of zero length if that was negotiated.");
         let answers = match rtr {
             Rtr::Read => Some(Send(vec![answer_read(0, 0)])),
             Rtr::Send | Rtr::Write => None,
@@ -186,7 +185,7 @@ fn indication(rtr: Rtr) -> Out {
     }
 }
 
-fn responder_is_told() -> Vec<Case> {
+fn responder_receives_indication() -> Vec<Case> {
     let mut cases = Vec::new();
     for (number, name, rtr) in INDICATIONS {
         let id = format!("mpa/6581-9.2/{}", 30 + number);

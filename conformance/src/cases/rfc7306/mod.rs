@@ -133,7 +133,7 @@ fn untouched() -> Action {
     Action::Holds {
         region: "a",
         offset: 0,
-        data: Data::Octets(vec![0; 64]),
+        data: Data::Bytes(vec![0; 64]),
     }
 }
 

@@ -47,7 +47,7 @@ pub(super) fn cases() -> Vec<Case> {
             Holds {
                 region: "a",
                 offset: 0,
-                data: Data::Octets(vec![0; 8]),
+                data: Data::Bytes(vec![0; 8]),
             },
         ]),
     ]

@@ -18,12 +18,12 @@ fn all_messages() -> Vec<Action> {
         Post(Post::immediate(*b"12345678")),
         Expect(Want::Immediate {
             solicited: false,
-            octets: *b"12345678",
+            bytes: *b"12345678",
         }),
         Post(Post::immediate(*b"abcdefgh").solicited()),
         Expect(Want::Immediate {
             solicited: true,
-            octets: *b"abcdefgh",
+            bytes: *b"abcdefgh",
         }),
         Post(Post::fetch_add(STAG, 0x1000, 5)),
         asked_add(5),

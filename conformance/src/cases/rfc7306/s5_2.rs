@@ -13,7 +13,7 @@ pub(super) fn cases() -> Vec<Case> {
         Expect(Want::ReadResponse {
             stag: Stag::Is(SINK_STAG),
             to: SINK_TO,
-            data: Data::Octets(vec![0; len]),
+            data: Data::Bytes(vec![0; len]),
         })
     };
     let read = |size| read_request(Stag::Of("a"), To::In("a", 1024), size);

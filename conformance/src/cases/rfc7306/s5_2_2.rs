@@ -21,7 +21,7 @@ fn mix(count: u32, nth: u32, size: usize) -> (Vec<Out>, Vec<Action>) {
             answers.push(Expect(Want::ReadResponse {
                 stag: Stag::Is(SINK_STAG),
                 to: SINK_TO,
-                data: Data::Octets(vec![0; size]),
+                data: Data::Bytes(vec![0; size]),
             }));
         } else {
             // The identifiers fall, so only the order of the requests can order the responses.

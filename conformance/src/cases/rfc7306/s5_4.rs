@@ -98,7 +98,7 @@ pub(super) fn cases() -> Vec<Case> {
             Expect(Want::ReadResponse {
                 stag: Stag::Is(SINK_STAG),
                 to: SINK_TO,
-                data: Data::Octets(vec![0x77; 8]),
+                data: Data::Bytes(vec![0x77; 8]),
             }),
         ]),
         must(

@@ -12,10 +12,10 @@ use crate::wire::segment::opcode;
 /// Makes the application send Immediate Data: with SE, after Sends, after a Write.
 fn sent() -> Vec<Action> {
     let mut steps = begin(Setup::default());
-    let came = |solicited, octets: &[u8; 8]| {
+    let came = |solicited, bytes: &[u8; 8]| {
         Expect(Want::Immediate {
             solicited,
-            octets: *octets,
+            bytes: *bytes,
         })
     };
     steps.extend([
@@ -54,7 +54,7 @@ fn wrong_lengths(message: impl Fn(Data) -> Out) -> Vec<Action> {
     for len in [0, 1, 4, 7, 9, 12, 16, 64] {
         steps.extend([
             Establish(Setup::default()),
-            Send(vec![message(Data::Octets(vec![0x5a; len]))]),
+            Send(vec![message(Data::Bytes(vec![0x5a; len]))]),
             End(Ends::any_term()),
             Completion {
                 op: "recv",

@@ -36,10 +36,7 @@ pub(super) fn cases() -> Vec<Case> {
             "An atomic outside the region is a protection error.",
         )
         .steps(region("lw,rw,rr,ra"))
-        .steps([
-            Send(vec![add(1, 4096, 1)]),
-            End(Ends::any_term()),
-        ]),
+        .steps([Send(vec![add(1, 4096, 1)]), End(Ends::any_term())]),
         must(
             "sec/5042-6.1.1/22",
             &["5042-6.1.1-i01"],

@@ -59,15 +59,9 @@ fn nouns_have_the_number_of_what_they_count() {
     let known = || Verdict::Deviation("known".into(), failed());
     let gone = || Verdict::Unexpected("known".into());
     let one = of([known(), gone()]);
-    assert!(
-        one.contains("1 known deviation no longer shows"),
-        "{one}"
-    );
+    assert!(one.contains("1 known deviation no longer shows"), "{one}");
     assert!(one.ends_with("0 skipped, 1 known deviation"), "{one}");
     let two = of([known(), known(), gone(), gone()]);
-    assert!(
-        two.contains("2 known deviations no longer show"),
-        "{two}"
-    );
+    assert!(two.contains("2 known deviations no longer show"), "{two}");
     assert!(two.ends_with("0 skipped, 2 known deviations"), "{two}");
 }

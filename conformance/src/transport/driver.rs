@@ -10,7 +10,7 @@ use uwarp_llp::Llp;
 /// this.
 const TICK: Duration = Duration::from_millis(2);
 
-/// A connection that the attendant drives until its last owner drops it.
+/// A connection that is driven until its last owner drops it.
 pub(super) type Shared = Arc<Mutex<Box<dyn Llp>>>;
 
 /// Locks the connection for one call.
@@ -19,10 +19,10 @@ pub(super) fn lock(llp: &Shared) -> MutexGuard<'_, Box<dyn Llp>> {
 }
 
 /// Drives connections on a thread that ends with it.
-pub(super) struct Attendant(Arc<Ward>);
+pub(super) struct Driver(Arc<Work>);
 
 #[derive(Default)]
-struct Ward {
+struct Work {
     state: Mutex<State>,
     news: Condvar,
 }
@@ -34,12 +34,12 @@ struct State {
     ends: bool,
 }
 
-impl Ward {
+impl Work {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn attend(&self) {
+    fn run(&self) {
         loop {
             let mut state = self.state();
             state.connections.retain(|one| one.strong_count() > 0);
@@ -62,9 +62,9 @@ impl Ward {
     }
 }
 
-impl Attendant {
+impl Driver {
     pub(super) fn new() -> Self {
-        Attendant(Arc::default())
+        Driver(Arc::default())
     }
 
     /// Adds a connection, which is driven from now on.
@@ -76,11 +76,11 @@ impl Attendant {
         let mut state = self.0.state();
         state.connections.push(Arc::downgrade(&shared));
         if !state.running {
-            let ward = Arc::clone(&self.0);
-            let name = "uwarp-attendant".to_owned();
+            let work = Arc::clone(&self.0);
+            let name = "uwarp-driver".to_owned();
             std::thread::Builder::new()
                 .name(name)
-                .spawn(move || ward.attend())?;
+                .spawn(move || work.run())?;
             state.running = true;
         }
         self.0.news.notify_one();
@@ -88,7 +88,7 @@ impl Attendant {
     }
 }
 
-impl Drop for Attendant {
+impl Drop for Driver {
     fn drop(&mut self) {
         self.0.state().ends = true;
         self.0.news.notify_one();
