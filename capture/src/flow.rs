@@ -15,8 +15,8 @@ const MIN_SEGMENT: usize = 20;
 /// One TCP connection of the kernel, recorded with synthesized IPv4 or IPv6 and TCP headers.
 ///
 /// The owner of the socket reports its calls, and `Flow` turns them into plausible packets:
-/// handshake, data, acknowledgements, FINs and resets, with correct lengths, checksums, sequence
-/// numbers and windows. The real packets of the kernel (its segmentation, retransmissions and
+/// handshake, data, acknowledgements, FINs and resets. Their lengths, checksums, sequence numbers
+/// and windows are correct. The real packets of the kernel (its segmentation, retransmissions and
 /// timing of acknowledgements) are unknown here and not shown.
 ///
 /// Segments are cut so that Wireshark can dissect MPA (see the crate documentation). For that, some

@@ -3,8 +3,8 @@
 //! * [`Capture`] writes one pcapng file or pipe with several interfaces, nanosecond time stamps,
 //!   directions and comments. Devices and connections share it. Every packet has reached the
 //!   operating system when the call returns. A write error ends the capture, never the traffic.
-//! * [`Flow`] synthesizes the IP and TCP headers of a kernel connection from the bytes that its
-//!   owner sends and receives, because the kernel does not expose the real packets.
+//! * [`Flow`] synthesizes the packets of a kernel connection from the bytes that its owner sends
+//!   and receives. The kernel does not expose the real ones.
 //! * [`Reader`] iterates over the packets of pcapng and pcap files; [`Packet::tcp`] finds the TCP
 //!   segment in a packet.
 //! * [`decode`] (feature `decode`, on by default) turns packets into MPA frames and RDMA Messages,

@@ -1,10 +1,10 @@
 //! Conformance suite for iWARP: MPA (RFC 5044, RFC 6581), DDP (RFC 5041) and RDMAP (RFC 5040, RFC
 //! 7306).
 //!
-//! The suite is a peer that can send anything. It builds the bytes itself, decides itself which
-//! answer is right, and shares no code with the stack of uwarp, so that no mistake can hide on both
-//! sides. Its *cases* are data: a rule, the ids of the requirements behind the rule, and steps.
-//! [`run`] plays them against a target and returns a verdict for each.
+//! The suite is a peer that can send anything. It builds the bytes and judges the answers itself,
+//! and shares no code with the stack of uwarp. So no mistake can hide on both sides. Its *cases*
+//! are data: a rule, the ids of the requirements that it covers, and steps. [`run`] plays them
+//! against a target and returns a verdict for each.
 //!
 //! ```no_run
 //! use uwarp_conformance::{Config, Selection, Target, run};

@@ -87,7 +87,7 @@ impl Assembly {
     pub(super) fn acknowledge(&mut self, seq: u32) -> Vec<Piece<'static>> {
         let mut pieces = Vec::new();
         if self.next.is_some() {
-            self.cut_to(seq);
+            self.mark_acknowledged(seq);
             self.give_up_acknowledged(&mut pieces);
         }
         pieces
@@ -103,7 +103,7 @@ impl Assembly {
         self.counts.segments += 1;
         self.starts_at(seq);
         if bytes.len() < len as usize {
-            self.cut_to(seq.wrapping_add(len));
+            self.mark_acknowledged(seq.wrapping_add(len));
         }
         let next = self.next.unwrap_or(seq);
         let ahead = seq.wrapping_sub(next) as i32;
@@ -133,7 +133,7 @@ impl Assembly {
 
     /// Marks the bytes before `seq` as acknowledged. The capture cut them off, so waiting for them
     /// is useless.
-    fn cut_to(&mut self, seq: u32) {
+    fn mark_acknowledged(&mut self, seq: u32) {
         let ahead = seq.wrapping_sub(self.next.unwrap_or(seq)) as i32;
         if (0..WINDOW).contains(&ahead) {
             let offset = self.position + u64::from(ahead.unsigned_abs());

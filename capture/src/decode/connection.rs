@@ -250,12 +250,12 @@ impl Connection {
                 Phase::AwaitPeer => {
                     let alone = self.sides[from].alone || self.sorter.is_absent(1 - from);
                     let guess = match alone {
-                        true => self.sides[from].guess(self.says_crc(from), self.peer),
+                        true => self.sides[from].guess(self.asks_for_crc(from), self.peer),
                         false => Guess::More,
                     };
                     match guess {
                         Guess::Framing(framing) => {
-                            let crc = self.says_crc(from);
+                            let crc = self.asks_for_crc(from);
                             self.forget_requests();
                             self.sides[from].begin_alone(framing, crc);
                         }
@@ -307,7 +307,7 @@ impl Connection {
     }
 
     /// Returns true if the startup frame of this side asks for CRCs.
-    fn says_crc(&self, from: usize) -> bool {
+    fn asks_for_crc(&self, from: usize) -> bool {
         match self.request {
             Some((initiator, request)) if initiator == from => request.crc(),
             _ => self.reply.is_some_and(|reply| reply.crc()),

@@ -116,7 +116,7 @@ impl Cursor<'_> {
         }
     }
 
-    fn says(&mut self, words: impl Into<String>) -> Option<()> {
+    fn describe(&mut self, words: impl Into<String>) -> Option<()> {
         self.fields.last_mut()?.value = Value::Words(words.into());
         Some(())
     }
@@ -144,7 +144,7 @@ impl Cursor<'_> {
 
     fn startup(&mut self, startup: &Startup) -> Option<()> {
         let key = self.take(16, "Key")?;
-        self.says(String::from_utf8_lossy(&key))?;
+        self.describe(String::from_utf8_lossy(&key))?;
         self.take(1, "M C R S Res")?;
         let flags = [
             (startup.markers(), "M"),
@@ -152,12 +152,12 @@ impl Cursor<'_> {
             (startup.rejected(), "R"),
             (startup.is_enhanced(), "S"),
         ];
-        self.says(set(&flags))?;
+        self.describe(set(&flags))?;
         self.number(1, "Rev")?;
         self.number(2, "PD_Length")?;
         if let Some(enhanced) = startup.enhanced {
             self.take(ENHANCED, "IRD and ORD")?;
-            self.says(enhanced.to_string())?;
+            self.describe(enhanced.to_string())?;
         }
         self.bytes(self.bytes.len() - self.at, "Private Data")
     }
@@ -178,11 +178,11 @@ impl Cursor<'_> {
         let (ddp, rdmap) = (segment.ddp_control, segment.rdmap_control);
         let flags = [(ddp & 0x80 != 0, "T"), (ddp & 0x40 != 0, "L")];
         let flags = set(&flags);
-        self.says(format!("{flags} DV {}", ddp & 3).trim_start())?;
+        self.describe(format!("{flags} DV {}", ddp & 3).trim_start())?;
         self.take(1, "RDMAP Control")?;
         match segment.opcode() {
-            Some(opcode) => self.says(format!("RV {} {opcode}", rdmap >> 6))?,
-            None => self.says(format!("RV {} opcode {:#x}", rdmap >> 6, rdmap & 15))?,
+            Some(opcode) => self.describe(format!("RV {} {opcode}", rdmap >> 6))?,
+            None => self.describe(format!("RV {} opcode {:#x}", rdmap >> 6, rdmap & 15))?,
         }
         if let Header::Tagged(_) = segment.header {
             self.number(4, "STag")?;
@@ -233,7 +233,7 @@ impl Cursor<'_> {
             Body::Terminate(terminate) => {
                 self.take(4, "Terminate Control")?;
                 let code = terminate.reason();
-                self.says(format!("{code} {}: {}", code.kind(), code.name()))?;
+                self.describe(format!("{code} {}: {}", code.kind(), code.name()))?;
                 return self.terminated(segment);
             }
         };

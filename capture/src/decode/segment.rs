@@ -1,4 +1,4 @@
-//! Lenient parser for the DDP Segment and the RDMA Message in a ULPDU, and the rules that concern
+//! Lenient parser for the DDP Segment and the RDMA Message in a ULPDU. Also the rules that concern
 //! one segment alone (RFC 5041 section 4, RFC 5040 section 4, RFC 7306 section 4).
 
 use std::fmt;

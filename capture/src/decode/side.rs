@@ -137,8 +137,8 @@ impl Side {
         }
     }
 
-    /// Returns true if these bytes are accepted as an FPDU. Only an uncertain one can be refused.
-    pub(super) fn believes(&mut self, fpdu: &[u8], segment: Option<&Segment>) -> bool {
+    /// Accepts these bytes as an FPDU, or returns false. Only an uncertain FPDU can be refused.
+    pub(super) fn accept_fpdu(&mut self, fpdu: &[u8], segment: Option<&Segment>) -> bool {
         let has_crc = self.framing.is_some_and(|framing| framing.crc);
         let right = segment.is_some_and(Segment::is_plausible)
             && fpdu.split_last_chunk().is_some_and(|(body, field)| {

@@ -110,8 +110,8 @@ impl Sorter {
                 self.ways[1 - arrival.from].next.get_or_insert(ack);
             }
         }
-        if self.may_go(&arrival) {
-            self.gone(&arrival);
+        if self.is_ready(&arrival) {
+            self.mark_released(&arrival);
             return Some(arrival);
         }
         self.held += arrival.held();
@@ -126,10 +126,10 @@ impl Sorter {
             let at = self
                 .waiting
                 .iter()
-                .position(|(_, arrival)| self.may_go(arrival));
+                .position(|(_, arrival)| self.is_ready(arrival));
             if let Some((_, arrival)) = at.and_then(|at| self.waiting.remove(at)) {
                 self.held -= arrival.held();
-                self.gone(&arrival);
+                self.mark_released(&arrival);
                 return Some(arrival);
             }
             if !self.is_overdue(now) {
@@ -139,7 +139,7 @@ impl Sorter {
         }
     }
 
-    fn may_go(&self, arrival: &Arrival<'_>) -> bool {
+    fn is_ready(&self, arrival: &Arrival<'_>) -> bool {
         let (way, other) = (&self.ways[arrival.from], &self.ways[1 - arrival.from]);
         let Some(next) = way.next else {
             return false;
@@ -153,7 +153,7 @@ impl Sorter {
         has_all && !is_after(arrival.seq, next)
     }
 
-    fn gone(&mut self, arrival: &Arrival<'_>) {
+    fn mark_released(&mut self, arrival: &Arrival<'_>) {
         let end = arrival.end();
         if let Some(next) = &mut self.ways[arrival.from].next
             && !arrival.rst

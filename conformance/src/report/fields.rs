@@ -112,7 +112,7 @@ impl Cursor<'_> {
         }
     }
 
-    fn says(&mut self, text: impl Into<String>) {
+    fn describe(&mut self, text: impl Into<String>) {
         if let Some(field) = self.fields.last_mut() {
             field.says = text.into();
         }
@@ -123,7 +123,7 @@ impl Cursor<'_> {
         let number = bytes
             .iter()
             .fold(0, |sum, byte| sum << 8 | u64::from(*byte));
-        self.says(
+        self.describe(
             if matches!(
                 name,
                 "STag" | "SinkSTag" | "SrcSTag" | "Invalidate STag" | "TO" | "SinkTO" | "SrcTO"
@@ -138,7 +138,7 @@ impl Cursor<'_> {
 
     fn startup(&mut self) -> Option<()> {
         let key = self.take(16, "Key")?;
-        self.says(match key.as_slice() {
+        self.describe(match key.as_slice() {
             key if key == REQUEST_KEY => "MPA ID Req Frame",
             key if key == REPLY_KEY => "MPA ID Rep Frame",
             _ => "neither Key",
@@ -150,7 +150,7 @@ impl Cursor<'_> {
             .filter(|(bit, _)| flags & bit != 0)
             .map(|(_, name)| *name)
             .collect();
-        self.says(set.join(" "));
+        self.describe(set.join(" "));
         self.number(1, "Rev")?;
         self.number(2, "PD_Length")?;
         if flags & 0x10 != 0 {
@@ -167,7 +167,7 @@ impl Cursor<'_> {
                     .filter(|(set, _)| *set)
                     .map(|(_, name)| *name)
                     .collect();
-                self.says(format!("{set}IRD {}, ORD {}", data.ird, data.ord));
+                self.describe(format!("{set}IRD {}, ORD {}", data.ird, data.ord));
             }
         }
         let left = self.bytes.len() - self.at;
@@ -205,7 +205,7 @@ impl Cursor<'_> {
     fn header(&mut self, ulpdu: usize) -> Option<usize> {
         let ddp = self.take(1, "DDP Control")?[0];
         let bit = |set: u8, name: &'static str| if ddp & set != 0 { name } else { "" };
-        self.says(format!(
+        self.describe(format!(
             "{}{}DV {}",
             bit(0x80, "T "),
             bit(0x40, "L "),
@@ -213,7 +213,7 @@ impl Cursor<'_> {
         ));
         let rdmap = self.take(1, "RDMAP Control")?[0];
         let code = rdmap & 15;
-        self.says(format!("RV {}, {}", rdmap >> 6, opcode::name(code)));
+        self.describe(format!("RV {}, {}", rdmap >> 6, opcode::name(code)));
         if ddp & 0x80 != 0 {
             self.number(4, "STag")?;
             self.number(8, "TO")?;
@@ -248,7 +248,7 @@ impl Cursor<'_> {
             opcode::TERMINATE if ulpdu >= 22 => {
                 let kind = self.take(4, "Terminate Control")?;
                 let code = describe(kind[0] >> 4, kind[0] & 15, kind[1]);
-                self.says(format!("{code}, HdrCt {:03b}", kind[2] >> 5));
+                self.describe(format!("{code}, HdrCt {:03b}", kind[2] >> 5));
                 return self.terminated(kind[2], ulpdu - 22).map(|len| 22 + len);
             }
             _ => &[],

@@ -180,7 +180,7 @@ impl fmt::Display for Action {
             Action::EndOr(ends, want) => write!(f, "{want}; or {ends}"),
             Action::EndOrHeld(ends, _, data) => write!(
                 f,
-                "{ends}; or nothing, until a posted receive completes with {data}"
+                "{ends}; or nothing, until the application posts a receive, which completes with {data}"
             ),
             Action::Closed { graceful: true } => write!(f, "then a FIN, and nothing else"),
             Action::Closed { graceful: false } => {

@@ -43,7 +43,7 @@ impl Connection {
         let content = framing.content(position, &bytes);
         let ulpdu_bytes = content.get(2..2 + usize::from(ulpdu)).unwrap_or_default();
         let segment = Segment::read(ulpdu_bytes, self.peer);
-        if !self.sides[from].believes(&bytes, segment.as_ref()) {
+        if !self.sides[from].accept_fpdu(&bytes, segment.as_ref()) {
             return self.lose(from, 0);
         }
         let mut findings = Findings::default();
