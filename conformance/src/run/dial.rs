@@ -77,7 +77,7 @@ impl Player<'_> {
         connected.map_err(|no| self.no_connection(to, setup.aborted, no))
     }
 
-    /// End of a case whose connection was not made. `aborted`: number of connections made before it.
+    /// End of a case whose connection was not made. `aborted`: number of connections made before.
     fn no_connection(&mut self, to: SocketAddr, aborted: u32, no: NoContact) -> Stop {
         let had_one = !self.connections.is_empty() || aborted > 0;
         let was_reached = matches!(no, NoContact::Lost(_));

@@ -179,7 +179,7 @@ impl Stream for Connection {
             llp.clear_readiness();
             llp.drive();
             let pieces = [Piece::from(&bytes[sent..])];
-            let took = llp.try_send(&pieces, FpduEnds::NONE);
+            let took = llp.try_send(&pieces, SendHints::NONE);
             drop(llp);
             let took = took.map_err(io::Error::other)?;
             sent += took;
