@@ -6,7 +6,7 @@
 
 use crate::{Direction, LinkType};
 
-/// Most bytes kept of one packet; a longer packet is cut, but its true length is recorded.
+/// Limit of the bytes kept of a packet. A longer packet is cut, but its true length is recorded.
 ///
 /// This is the largest value that Wireshark accepts. Every TCP/IP packet is shorter.
 pub(crate) const SNAP_LEN: usize = 262_144;

@@ -9,8 +9,8 @@ use etherparse::{
 
 use crate::{Direction, Interface, LinkType};
 
-/// Most bytes of data in one IPv4 packet, with 20 bytes of IP header and 20 of TCP header. IPv6
-/// could carry 20 more.
+/// Maximum payload of one IPv4 packet in bytes, with 20 bytes of IP header and 20 of TCP header.
+/// IPv6 could carry 20 more.
 pub(crate) const MAX_SEGMENT: usize = 65_535 - 40;
 
 /// Window that every synthesized segment advertises, in units of 2^`WINDOW_SHIFT` bytes.

@@ -4,8 +4,8 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// Most bytes and segments that may wait for earlier ones. With more, the earlier ones count as
-/// lost.
+/// Limits of the bytes and segments that wait for earlier ones. Above them, the earlier ones count
+/// as lost.
 const MAX_AHEAD: usize = 1024 * 1024;
 const MAX_AHEAD_SEGMENTS: usize = 2048;
 /// Largest TCP window (RFC 7323 section 2.3). A number further away belongs to another connection.

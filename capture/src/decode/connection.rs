@@ -17,8 +17,8 @@ use super::sorter::{Arrival, Sorter};
 use super::startup::{Opening, Startup};
 use crate::TcpSegment;
 
-/// Most bytes after a startup frame that may wait for the other one. A connection with more is not
-/// followed.
+/// Limit of the bytes that wait after a startup frame for the other one. A connection with more is
+/// not followed.
 const MAX_EARLY: usize = 128 * 1024;
 
 /// Number and time of a packet.

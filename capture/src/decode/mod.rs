@@ -62,13 +62,13 @@ pub use segment::{Body, Segment};
 pub use startup::{Enhanced, Startup};
 pub use totals::{ConnectionSummary, Direction, Totals};
 
-/// Most connections that are followed at once. Above it, those that were silent longest are
-/// dropped: at least half of all.
+/// Limit of the connections followed at once. Above it, those that were silent longest are dropped,
+/// at least half of all.
 const MAX_CONNECTIONS: usize = 4096;
-/// Most bytes that wait in all connections together. Above it, connections are dropped in the same
+/// Limit of the waiting bytes of all connections. Above it, connections are dropped in the same
 /// way.
 const MAX_HELD: usize = if cfg!(fuzzing) { 1 << 20 } else { 64 << 20 };
-/// Most connections with a summary.
+/// Limit of the connections with a summary.
 const MAX_SUMMARIES: usize = 4096;
 
 /// Two addresses, the smaller one first.

@@ -10,7 +10,7 @@ use super::finding::Findings;
 use super::segment::{Body, Segment};
 use super::words::many;
 
-/// Most unanswered Requests that are remembered. With more, Responses are not judged.
+/// Limit of the unanswered Requests that are remembered. Above it, Responses are not judged.
 const MAX_REQUESTS: usize = 20_000;
 /// Number of queues whose MSNs are followed.
 const QUEUES: usize = 4;

@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use super::connection::Now;
 
-/// Most packets of its connection that a segment waits for. The queues of an adapter hold some
-/// hundreds.
+/// Number of packets of its connection after which a segment stops waiting. The queues of an
+/// adapter hold some hundreds.
 const PATIENCE: u64 = 256;
-/// Most time of the capture that a segment waits, checked when the next packet of the connection
-/// comes.
+/// Time of the capture after which a segment stops waiting, checked when the next packet of the
+/// connection comes.
 const PATIENCE_TIME: Duration = Duration::from_secs(1);
-/// Most bytes that may wait.
+/// Limit of the bytes that wait.
 const MAX_WAITING: usize = 1024 * 1024;
 /// Memory that a waiting segment uses besides its bytes.
 const OVERHEAD: usize = size_of::<(u64, Arrival<'static>)>();

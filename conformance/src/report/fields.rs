@@ -6,7 +6,7 @@ use crate::wire::startup::{Enhanced, REPLY_KEY, REQUEST_KEY};
 use crate::wire::terminate::describe;
 use crate::words::many;
 
-/// Most bytes shown of a payload.
+/// Maximum number of payload bytes shown.
 const PAYLOAD: usize = 32;
 
 /// One field.

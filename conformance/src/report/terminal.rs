@@ -8,9 +8,9 @@ use crate::catalogue::requirements;
 use crate::run::{Failure, LogEntry, Outcome, Verdict, Who};
 use crate::words::many;
 
-/// Most bytes shown of a log entry.
+/// Maximum number of bytes shown of a field.
 const SHOWN: usize = 64;
-/// Most fields shown of a log entry.
+/// Maximum number of fields shown of a log entry.
 const FIELDS: usize = 40;
 /// Number of log entries shown before a failure.
 const ENTRIES: usize = 6;

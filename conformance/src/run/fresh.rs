@@ -10,7 +10,7 @@ use super::suite::{Progress, RunError, Selection, choose, known, play, sorted, u
 use crate::agent::{Agent, AgentError, Channel};
 use crate::script::{Action, Case, Setup, must};
 
-/// Most connections attempted before the first case, until one succeeds.
+/// Attempts to make a working connection before the first case.
 const WARM_UP: usize = 3;
 
 /// Starts targets.
@@ -137,7 +137,7 @@ impl Fresh<'_> {
     }
 }
 
-/// Returns true if the target may be unwell. A target that sends a Terminate is well.
+/// Returns true if the target may have died. A target that sends a Terminate has not.
 fn suspicious(outcome: &Outcome) -> bool {
     match outcome.verdict {
         Verdict::Infrastructure(_) => true,

@@ -32,10 +32,10 @@ pub(crate) struct Setup {
     pub(crate) receives: (u32, usize),
     /// Protection domain of the application.
     pub(crate) pd: u32,
-    /// Most Reads and atomics that the suite may have outstanding (the application's responder
+    /// Reads and atomics that the suite may have outstanding (the application's responder
     /// resources).
     pub(crate) ird: u16,
-    /// Most Reads and atomics that the application may have outstanding (its initiator depth).
+    /// Reads and atomics that the application may have outstanding (its initiator depth).
     pub(crate) ord: u16,
     /// Private Data of the application.
     pub(crate) private_data: Vec<u8>,

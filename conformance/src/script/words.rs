@@ -8,7 +8,7 @@ use super::setup::Setup;
 use super::twist::Twist;
 use crate::words::many;
 
-/// Most segments that are described one by one. Of more, only the first and the last are.
+/// Limit of the segments described one by one. Of more, only the first and the last are described.
 const SEGMENTS: usize = 8;
 
 impl fmt::Display for Condition {

@@ -24,7 +24,7 @@ use uwarp_verbs::{Device, Progress, TimeSource};
 pub(crate) use setting::Setting;
 use wire::{Port, Wire};
 
-/// Most rounds of turns without progress of time. More never end.
+/// Rounds of turns without progress of time, after which a run counts as endless.
 const SPIN: usize = 100_000;
 /// A target that accepts no bytes for this long is stuck.
 const SEND: Duration = Duration::from_secs(10);

@@ -8,7 +8,7 @@ use crate::decode::frame::{Content, Frame};
 use crate::decode::side::Phase;
 use crate::decode::startup::Startup;
 
-/// Most bytes shown of something that is not a frame.
+/// Number of bytes shown of data that is not a frame.
 pub(super) const SHOWN: usize = 64;
 
 impl Connection {
