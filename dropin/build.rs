@@ -1,12 +1,12 @@
-//! The version nodes of the library. The names are versioned where they are defined (`src/exports`); the linker only has to know
-//! the nodes, each behind the one before it.
+//! Writes the version script of the library. Symbols get their versions where they are defined
+//! (`src/exports`). The linker only has to know the version nodes, each with its predecessor.
 
 use std::env;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Of libibverbs, oldest first.
+/// Version nodes of libibverbs, oldest first.
 const VERBS: [&str; 12] = [
     "IBVERBS_1.0",
     "IBVERBS_1.1",
@@ -21,14 +21,14 @@ const VERBS: [&str; 12] = [
     "IBVERBS_1.13",
     "IBVERBS_1.14",
 ];
-/// Of librdmacm.
+/// Version nodes of librdmacm, oldest first.
 const RDMACM: [&str; 4] = ["RDMACM_1.0", "RDMACM_1.1", "RDMACM_1.2", "RDMACM_1.3"];
-/// For providers, by the distribution's rdma-core.
+/// Version node for providers, named by the distribution's rdma-core.
 const PRIVATE: [&str; 1] = ["IBVERBS_PRIVATE_34"];
 
 fn main() -> std::io::Result<()> {
     println!("cargo::rerun-if-changed=build.rs");
-    // Elsewhere the library is empty, and linkers are others.
+    // On other systems the library is empty and linkers take other options.
     if env::var("CARGO_CFG_TARGET_OS").as_deref() != Ok("linux") {
         return Ok(());
     }
@@ -45,7 +45,7 @@ fn main() -> std::io::Result<()> {
     fs::write(&file, map)?;
     let file = file.display();
     println!("cargo::rustc-cdylib-link-arg=-Wl,--version-script={file}");
-    // A program that unloads it would take the code away from under its threads.
+    // Never unload the library: its threads would lose their code.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libibverbs.so.1");
     if env::var("CARGO_CFG_TARGET_ARCH").as_deref() != Ok("x86_64") {
@@ -54,8 +54,9 @@ fn main() -> std::io::Result<()> {
     Ok(())
 }
 
-/// GNU ld refuses these nodes beside the version script of rustc, which has none ("anonymous version tag cannot be combined
-/// with other version tags"). lld takes both. It is rustc's own choice on x86-64, and comes with the toolchain elsewhere, too.
+/// Selects lld. GNU ld refuses these nodes beside rustc's own version script, which has none
+/// ("anonymous version tag cannot be combined with other version tags"). lld accepts both. It is
+/// rustc's default on x86-64, and the toolchain has it on other processors too.
 fn link_with_lld() {
     println!("cargo::rustc-cdylib-link-arg=-fuse-ld=lld");
     let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());

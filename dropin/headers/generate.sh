@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Writes src/abi/generated.rs from the headers of rdma-core that are installed: by hand, when a newer rdma-core is to be served,
-# never in a build. Needs libibverbs-dev, librdmacm-dev, libc6-dev-arm64-cross, linux-libc-dev-arm64-cross, perl and bindgen. The
-# assertions in the file hold the layout on both processors; a C test repeats them with the headers of the machine that runs it.
+# Writes src/abi/generated.rs from the installed headers of rdma-core. Run it by hand when a newer
+# rdma-core is to be supported; a build never runs it. Needs libibverbs-dev, librdmacm-dev,
+# libc6-dev-arm64-cross, linux-libc-dev-arm64-cross, perl and bindgen. Assertions in the file check
+# the layout on both processors. A C test repeats them with the headers of the machine that runs it.
 set -euo pipefail
 cd "$(dirname "$0")"
 version=$(dpkg-query -W -f '${Version}' libibverbs-dev 2>/dev/null || echo unknown)
@@ -31,7 +32,7 @@ layouts() { # CLANG-OPTION...
 layouts --target=x86_64-linux-gnu >"$made/x86_64"
 layouts --target=aarch64-linux-gnu -I/usr/aarch64-linux-gnu/include -I/usr/include >"$made/aarch64"
 {
-    printf '//! The layouts of libibverbs and librdmacm, made by headers/generate.sh from rdma-core %s (x86-64 and aarch64). Do not edit.\n\n' "$version"
+    printf '//! Layouts of libibverbs and librdmacm for x86-64 and aarch64. Do not edit: headers/generate.sh\n//! generates this file from rdma-core %s.\n\n' "$version"
     ./merge.pl "$made/x86_64" "$made/aarch64"
 } >"$out"
 rustfmt --edition 2024 "$out"

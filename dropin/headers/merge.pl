@@ -1,6 +1,7 @@
 #!/usr/bin/env perl
-# merge.pl X86_64 AARCH64: prints the layouts of the first file, whose numbers hold for both where `MUTEX`, the bytes that a mutex
-# has more than on x86-64, is taken off. Fails when the two differ in anything else.
+# merge.pl X86_64 AARCH64: prints the layouts of the first file. Sizes and offsets that are 8 larger
+# on aarch64 are printed as "N - MUTEX": `MUTEX` is the size of a mutex beyond its 40 bytes on
+# x86-64. Fails if the two files differ in anything else.
 use strict;
 use warnings;
 

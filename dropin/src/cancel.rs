@@ -1,5 +1,6 @@
-//! Waiting where the program may cancel the thread (`pthread_cancel`): that unwinds the frames from within the system call (or `pthread_testcancel`), so that
-//! there must be nothing to drop in them, and nothing that catches it (`boundary.rs`).
+//! Waiting in calls at which the program may cancel the thread (`pthread_cancel`). A cancellation
+//! unwinds the frames from within the system call (or `pthread_testcancel`). So these frames must
+//! hold nothing that needs a drop, and nothing that catches the unwinding (`panic_guard.rs`).
 #![expect(unsafe_code, reason = "a function of the C library")]
 
 use core::ffi::c_int;
@@ -10,7 +11,7 @@ use libc::{nfds_t, pollfd};
 use crate::{errno, signals};
 
 unsafe extern "C-unwind" {
-    // That of the `libc` crate may not unwind.
+    // The declaration in the `libc` crate may not unwind.
     fn poll(fds: *mut pollfd, number: nfds_t, timeout: c_int) -> c_int;
     fn pthread_testcancel();
 }
@@ -19,16 +20,16 @@ unsafe extern "C" {
     fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
 }
 
-/// `PTHREAD_CANCEL_DISABLE` of the C libraries of Linux.
+/// `PTHREAD_CANCEL_DISABLE` in the C libraries of Linux.
 const DISABLE: c_int = 1;
 
-/// The calling thread is not cancelled while this lives: a cancellation waits until it is gone.
+/// Defers a cancellation of the calling thread until this value is dropped.
 pub(crate) struct Held(c_int);
 
 impl Held {
     pub(crate) fn new() -> Self {
         let mut before = 0;
-        // SAFETY: a place for a number.
+        // SAFETY: a pointer to a local number.
         unsafe { pthread_setcancelstate(DISABLE, &raw mut before) };
         Held(before)
     }
@@ -37,15 +38,17 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         let mut before = 0;
-        // SAFETY: a place for a number.
+        // SAFETY: a pointer to a local number.
         unsafe { pthread_setcancelstate(self.0, &raw mut before) };
     }
 }
 
-/// Waits until the descriptor is readable; a point where the thread may be cancelled. False with `errno`: `EINTR` when a signal came
-/// whose handler may want that (`signals.rs`), `EBADF` when there is no such descriptor.
+/// Waits until the descriptor is readable. This is a cancellation point. Returns false and sets
+/// `errno`: `EINTR` after a signal whose handler may want that (`signals.rs`), `EBADF` if the
+/// descriptor does not exist.
 ///
-/// Call it outside of [`entry`](crate::boundary::entry), with nothing in the frame that wants to be dropped.
+/// Call it outside of [`entry`](crate::panic_guard::entry), with nothing in the frame that needs a
+/// drop.
 pub(crate) fn wait_readable(fd: c_int) -> bool {
     let mut one = pollfd {
         fd,
@@ -65,24 +68,26 @@ pub(crate) fn wait_readable(fd: c_int) -> bool {
     true
 }
 
-/// So long a wait for acknowledgements goes on before the thread may be cancelled.
+/// Longest wait for acknowledgements between two cancellation points.
 pub(crate) const SLICE: Duration = Duration::from_millis(50);
 
-/// Calls an attempt that waits for [`SLICE`] at most, until it gives a result; a point where the thread may be cancelled is behind each
-/// attempt. Call it outside of [`entry`](crate::boundary::entry), with nothing in the frame that wants to be dropped.
+/// Calls `attempt`, which waits for at most [`SLICE`], until it returns a result. A cancellation
+/// point follows each attempt. Call it outside of [`entry`](crate::panic_guard::entry), with
+/// nothing in the frame that needs a drop.
 pub(crate) fn until<R: Copy>(mut attempt: impl FnMut() -> Option<R>) -> R {
     loop {
         if let Some(result) = attempt() {
             return result;
         }
-        // SAFETY: nothing is to be dropped here.
+        // SAFETY: nothing in this frame needs a drop.
         unsafe { pthread_testcancel() };
     }
 }
 
-/// Whether the program has made a descriptor non-blocking: then calls that would wait answer `EAGAIN`.
+/// Returns true if the program has made a descriptor non-blocking. Calls that would wait then
+/// return `EAGAIN`.
 pub(crate) fn is_nonblocking(fd: c_int) -> bool {
-    // SAFETY: it takes numbers only.
+    // SAFETY: takes numbers only.
     let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
     flags >= 0 && flags & libc::O_NONBLOCK != 0
 }
@@ -103,7 +108,7 @@ mod tests {
 
     #[test]
     fn a_descriptor_that_is_not_there_is_no_endless_wait() {
-        // No process of this test has so many.
+        // No process of this test has that many descriptors.
         assert!(!wait_readable(1 << 30));
         let errno = std::io::Error::last_os_error();
         assert_eq!(errno.raw_os_error(), Some(libc::EBADF));

@@ -19,25 +19,25 @@ use crate::{cancel, cq, errno};
 
 type ChannelObject = Object<ibv_comp_channel, CompletionChannel>;
 
-/// What a look for an event has found.
+/// Result of a look for an event.
 enum Found {
-    /// One, which the program has now.
+    /// The program got an event.
     Event,
-    /// None: wait for one.
+    /// No event yet: wait for one.
     Nothing,
-    /// `errno` says why there will be none.
+    /// Failed; `errno` has the reason.
     Error,
 }
 
-/// Makes a channel.
+/// Creates a channel.
 ///
 /// # Errors
-/// The `errno`.
+/// Returns an `errno` value.
 ///
 /// # Safety
 /// `context` is an open context.
 pub(crate) unsafe fn create(context: *mut ibv_context) -> Result<*mut ibv_comp_channel, c_int> {
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     let device = unsafe { Context::of(context) }.device();
     let channel = device
         .create_channel()
@@ -50,28 +50,28 @@ pub(crate) unsafe fn create(context: *mut ibv_context) -> Result<*mut ibv_comp_c
     Ok(Object::begin(shown, channel))
 }
 
-/// What is behind a pointer of the program's.
+/// Returns the state of the object at the program's pointer.
 ///
 /// # Safety
-/// `channel` is a channel that exists while the reference lives.
+/// `channel` is a channel that exists during the lifetime of the reference.
 pub(crate) unsafe fn of<'a>(channel: *mut ibv_comp_channel) -> &'a CompletionChannel {
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { ChannelObject::kept(channel) }
 }
 
-/// Ends a channel.
+/// Destroys a channel.
 ///
 /// # Errors
-/// `EBUSY` while completion queues send to it.
+/// `EBUSY` while completion queues use it.
 ///
 /// # Safety
-/// As for [`of`], and with `Ok` it is not used any more.
+/// As for [`of`], and after `Ok` it is not used any more.
 pub(crate) unsafe fn destroy(channel: *mut ibv_comp_channel) -> Result<(), c_int> {
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     if unsafe { of(channel) }.cq_count() > 0 {
         return Err(libc::EBUSY);
     }
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     drop(unsafe { ChannelObject::end(channel) });
     Ok(())
 }
@@ -91,25 +91,26 @@ pub(crate) unsafe extern "C-unwind" fn destroy_comp_channel(
     channel: *mut ibv_comp_channel,
 ) -> c_int {
     entry(libc::EIO, || {
-        // SAFETY: a channel that `ibv_create_comp_channel` gave.
+        // SAFETY: a channel from `ibv_create_comp_channel`.
         errno::status(unsafe { destroy(channel) })
     })
 }
 
-/// `ibv_get_cq_event`: waits unless the program has made the descriptor non-blocking. A point where a thread may be cancelled.
+/// `ibv_get_cq_event`: waits unless the program has made the descriptor non-blocking. A
+/// cancellation point.
 pub(crate) unsafe extern "C-unwind" fn get_cq_event(
     channel: *mut ibv_comp_channel,
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
 ) -> c_int {
     loop {
-        // SAFETY: a channel, and places for two pointers.
+        // SAFETY: a channel, and memory for two pointers.
         match entry(Found::Error, || unsafe { look(channel, cq, cq_context) }) {
             Found::Event => return 0,
             Found::Error => return -1,
             Found::Nothing => {}
         }
-        // SAFETY: a channel; its descriptor is never written.
+        // SAFETY: a channel; its descriptor number is never written.
         if !cancel::wait_readable(unsafe { (*channel).fd }) {
             return -1;
         }
@@ -121,13 +122,14 @@ unsafe fn look(
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
 ) -> Found {
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     let kept = unsafe { of(channel) };
     let event = match kept.get_event(Some(Duration::ZERO)) {
         Ok(event) => event,
         Err(ChannelError::TimedOut(_)) => return Found::Nothing,
         Err(error) => {
-            // Of a parent's channel nothing comes here, and its descriptor may be readable for ever.
+            // A parent's channel delivers nothing to a child, and its descriptor may stay readable
+            // forever.
             errno::set(match error {
                 ChannelError::WouldBlock => libc::EAGAIN,
                 _ => libc::EIO,
@@ -137,7 +139,8 @@ unsafe fn look(
     };
     let source = cq::from_event(event.context());
     event.ack_later();
-    // SAFETY: two places of the program's. The queue exists: its destruction waits until this event is acknowledged.
+    // SAFETY: memory for two pointers. The queue exists, because its destruction waits until this
+    // event is acknowledged.
     unsafe {
         cq.write(source);
         cq_context.write((*source).cq_context);
@@ -148,7 +151,7 @@ unsafe fn look(
 /// `ibv_ack_cq_events`
 pub(crate) unsafe extern "C-unwind" fn ack_cq_events(cq: *mut ibv_cq, count: c_uint) {
     entry((), || {
-        // SAFETY: a queue that exists.
+        // SAFETY: an existing queue.
         unsafe { cq::of(cq) }.cq.ack_events(count.into());
     });
 }

@@ -1,4 +1,5 @@
-//! Contexts (`ibv_context`): what `ibv_open_device` gives, with the functions that programs call through memory.
+//! Contexts (`ibv_context`): results of `ibv_open_device`, with the functions that programs call
+//! through memory.
 #![expect(
     unsafe_code,
     reason = "a program has a pointer into the middle of the structure"
@@ -16,19 +17,20 @@ use crate::abi::{ibv_context, verbs_context};
 use crate::device::the_device;
 use crate::{errno, events, operations};
 
-/// A context. The program's pointer is to the `ibv_context` at the end of `shown`, which is how libibverbs grows.
+/// A context. The program's pointer points to the `ibv_context` at the end of `shown`, because
+/// libibverbs extends the structure at its start.
 #[repr(C)]
 pub(crate) struct Context {
     shown: UnsafeCell<verbs_context>,
     device: Device,
-    /// The descriptor of asynchronous events, which the program may close on its own.
+    /// Descriptor of asynchronous events. The program may close it on its own.
     events: OwnedFd,
-    /// The process that opened it: to the child of a fork nothing comes.
+    /// Process that opened the context. The child of a fork gets no events.
     process: u32,
 }
 
 impl Context {
-    /// Opens one; NULL and `errno` where there are no descriptors left.
+    /// Opens a context. Returns NULL and sets `errno` if no descriptors are left.
     pub(crate) fn open(device: &Device) -> *mut ibv_context {
         let device = match device.with_own_events(events::is_shown) {
             Ok(device) => device,
@@ -44,13 +46,14 @@ impl Context {
                 return ptr::null_mut();
             }
         };
-        // SAFETY: all fields may be zero: numbers, pointers, functions that are not there, a mutex as PTHREAD_MUTEX_INITIALIZER has it.
+        // SAFETY: all fields may be zero: numbers, pointers, absent functions, and a mutex as
+        // PTHREAD_MUTEX_INITIALIZER sets it.
         let mut shown: verbs_context = unsafe { mem::zeroed() };
         shown.sz = size_of::<verbs_context>();
         operations::fill(&mut shown);
         let context = &mut shown.context;
         context.device = the_device();
-        // An extended context (`__VERBS_ABI_IS_EXTENDED`).
+        // Marks an extended context (`__VERBS_ABI_IS_EXTENDED`).
         context.abi_compat = ptr::without_provenance_mut::<c_void>(usize::MAX);
         context.cmd_fd = -1;
         context.async_fd = events.as_raw_fd();
@@ -61,44 +64,45 @@ impl Context {
             events,
             process: std::process::id(),
         }));
-        // SAFETY: the field is inside of what was just made.
+        // SAFETY: the field is inside of the new allocation.
         unsafe { &raw mut (*whole.cast::<verbs_context>()).context }
     }
 
-    /// What is behind the program's pointer.
+    /// Returns the context at the program's pointer.
     ///
     /// # Safety
-    /// `context` came from [`open`](Self::open), and is not closed while the reference lives.
+    /// `context` came from [`open`](Self::open), and is not closed during the lifetime of the
+    /// reference.
     pub(crate) unsafe fn of<'a>(context: *mut ibv_context) -> &'a Context {
-        // SAFETY: the promise of the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { &*Self::whole(context) }
     }
 
-    /// Ends one.
+    /// Frees a context.
     ///
     /// # Safety
-    /// As for [`of`](Self::of), and the program does not use it any more.
+    /// As for [`of`](Self::of), and the program does not use the context any more.
     pub(crate) unsafe fn close(context: *mut ibv_context) {
-        // SAFETY: the promise of the caller.
+        // SAFETY: guaranteed by the caller.
         drop(unsafe { Box::from_raw(Self::whole(context).cast_mut()) });
     }
 
     unsafe fn whole(context: *mut ibv_context) -> *const Context {
-        // SAFETY: `context` is that field of a whole one.
+        // SAFETY: `context` points to this field of a `Context`.
         unsafe { context.byte_sub(offset_of!(verbs_context, context)).cast() }
     }
 
-    /// The device behind it, with the events of this context.
+    /// The device, with the events of this context.
     pub(crate) fn device(&self) -> &Device {
         &self.device
     }
 
-    /// Whether another process has opened it, of which this one is a fork.
+    /// Returns true if another process has opened the context and this one is a fork of it.
     pub(crate) fn is_inherited(&self) -> bool {
         self.process != std::process::id()
     }
 
-    /// The descriptor of its asynchronous events.
+    /// Descriptor of asynchronous events.
     pub(crate) fn events(&self) -> BorrowedFd<'_> {
         self.events.as_fd()
     }

@@ -17,22 +17,22 @@ use crate::panic_guard::{entry, quick};
 use crate::registry::CQS;
 use crate::{cancel, channel, errno, warnings, wc};
 
-/// What is behind an `ibv_cq`.
+/// State of an `ibv_cq`.
 pub(crate) struct CqKept {
     pub(crate) cq: Cq,
     pub(crate) poller: Poller,
 }
 
-/// Every queue has the room of an extended one in front, which begins as the plain one does.
+/// Every queue has memory for an extended one, whose structure begins like the plain one.
 type CqObject = Object<ibv_cq_ex, CqKept>;
 
-/// Completions that one look takes.
+/// Number of completions that one call of `poll_more` takes.
 const BATCH: usize = 16;
 
-/// Makes a queue for at least `cqe` completions. As many devices do, it rounds that up to a power of 2.
+/// Creates a queue for at least `cqe` completions, rounded up to a power of 2 as many devices do.
 ///
 /// # Errors
-/// The `errno`.
+/// Returns an `errno` value.
 ///
 /// # Safety
 /// `context` is an open context, `channel` is NULL or a channel.
@@ -43,9 +43,9 @@ pub(crate) unsafe fn create(
     channel: *mut ibv_comp_channel,
     comp_vector: u32,
 ) -> Result<*mut ibv_cq, c_int> {
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     let device = unsafe { Context::of(context) }.device();
-    // SAFETY: the promise of the caller; programs do not write it.
+    // SAFETY: guaranteed by the caller; programs do not write this field.
     let vectors = unsafe { (*context).num_comp_vectors };
     if comp_vector >= vectors.cast_unsigned() {
         return Err(libc::EINVAL);
@@ -59,11 +59,12 @@ pub(crate) unsafe fn create(
             device.create_cq(depth)
         } else {
             let number = pointer.expose_provenance() as u64;
-            // SAFETY: the promise of the caller.
+            // SAFETY: guaranteed by the caller.
             device.create_cq_on(depth, unsafe { channel::of(channel) }, number)
         };
         let cq = cq.map_err(|error| errno::of_device(&error))?;
-        // SAFETY: numbers, pointers, functions that are not there; a mutex and a condition as their initialisers have them.
+        // SAFETY: all fields may be zero: numbers, pointers, absent functions, and a mutex and a
+        // condition as their initialisers set them.
         let mut shown: ibv_cq_ex = unsafe { mem::zeroed() };
         shown.context = context;
         shown.channel = channel;
@@ -74,17 +75,17 @@ pub(crate) unsafe fn create(
         Ok((shown, CqKept { cq, poller }))
     });
     let made: *mut ibv_cq = made?.cast();
-    // SAFETY: it was just made, and is removed before it ends.
+    // SAFETY: the object was just created, and is removed before it is destroyed.
     unsafe { CQS.add(of(made).cq.cq_num(), made.cast()) };
     Ok(made)
 }
 
-/// What is behind a pointer of the program's.
+/// Returns the state of the object at the program's pointer.
 ///
 /// # Safety
-/// `cq` is a queue that exists while the reference lives.
+/// `cq` is a queue that exists during the lifetime of the reference.
 pub(crate) unsafe fn of<'a>(cq: *mut ibv_cq) -> &'a CqKept {
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { CqObject::kept(cq.cast()) }
 }
 
@@ -93,15 +94,16 @@ pub(crate) fn from_event(number: u64) -> *mut ibv_cq {
     ptr::with_exposed_provenance_mut(number as usize)
 }
 
-/// Ends a queue, once all its events are acknowledged; `None` when they are not after a while.
+/// Destroys a queue after all its events are acknowledged. Returns `None` if some are still not
+/// acknowledged after [`cancel::SLICE`].
 ///
 /// # Errors
-/// `EBUSY` while queue pairs complete to it.
+/// `EBUSY` while queue pairs use it.
 ///
 /// # Safety
-/// As for [`of`], and with `Ok` it is not used any more.
+/// As for [`of`], and after `Ok` it is not used any more.
 pub(crate) unsafe fn end(cq: *mut ibv_cq) -> Option<Result<(), c_int>> {
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     let kept = unsafe { of(cq) };
     match kept.cq.clone().destroy(Some(cancel::SLICE)) {
         Ok(()) => {}
@@ -113,7 +115,7 @@ pub(crate) unsafe fn end(cq: *mut ibv_cq) -> Option<Result<(), c_int>> {
         Err((_, _)) => return Some(Err(libc::EIO)),
     }
     CQS.remove(kept.cq.cq_num(), cq.cast());
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     drop(unsafe { CqObject::end(cq.cast()) });
     Some(Ok(()))
 }
@@ -137,7 +139,7 @@ pub(crate) unsafe extern "C-unwind" fn create_cq(
 pub(crate) unsafe extern "C-unwind" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
     cancel::until(|| {
         entry(Some(libc::EIO), || {
-            // SAFETY: a queue that `ibv_create_cq` gave.
+            // SAFETY: a queue from `ibv_create_cq`.
             unsafe { end(cq) }.map(errno::status)
         })
     })
@@ -150,37 +152,38 @@ pub(crate) unsafe extern "C-unwind" fn poll_cq(
     out: *mut ibv_wc,
 ) -> c_int {
     quick(-libc::EIO, || {
-        // SAFETY: a queue that exists.
+        // SAFETY: an existing queue.
         let cq = unsafe { &of(cq).cq };
         let room = usize::try_from(room).unwrap_or(0);
         if room == 0 {
             return 0;
         }
-        // Most polls of a program that spins find nothing: they have room for one made ready, and no more.
+        // Most polls of a program that spins find nothing. They prepare memory for one completion
+        // only.
         let mut one = [Completion::default()];
         let mut got = cq.poll(&mut one);
-        // SAFETY: a place for one.
+        // SAFETY: `room` is at least 1.
         unsafe { show(&one[..got], out) };
         if got == 1 && room > 1 {
-            // SAFETY: as many places behind it.
+            // SAFETY: `room - 1` places follow the first.
             got += unsafe { more(cq, room - 1, out.add(1)) };
         }
-        // Not more than `room`.
+        // At most `room`.
         got as c_int
     })
 }
 
-/// Takes the completions that are there already.
+/// Takes further completions that are already there.
 ///
 /// # Safety
-/// There are `room` places at `out`.
+/// `out` has memory for `room` completions.
 unsafe fn more(cq: &Cq, room: usize, out: *mut ibv_wc) -> usize {
     let mut got = 0;
     let mut taken = [Completion::default(); BATCH];
     while got < room {
         let most = BATCH.min(room - got);
         let more = cq.poll_more(&mut taken[..most]);
-        // SAFETY: `got + more` is not above `room`.
+        // SAFETY: `got + more` is at most `room`.
         unsafe { show(&taken[..more], out.add(got)) };
         got += more;
         if more < most {
@@ -190,16 +193,16 @@ unsafe fn more(cq: &Cq, room: usize, out: *mut ibv_wc) -> usize {
     got
 }
 
-/// Shows completions to the program.
+/// Writes completions to the program's memory.
 ///
 /// # Safety
-/// There are as many places at `out`.
+/// `out` has memory for as many completions.
 unsafe fn show(taken: &[Completion], out: *mut ibv_wc) {
     for (at, done) in taken.iter().enumerate() {
         if !done.status.is_success() {
             warnings::completion(done);
         }
-        // SAFETY: `at` is below the number of places.
+        // SAFETY: `at` is below the number of completions.
         unsafe { out.add(at).write(wc::shown(done)) };
     }
 }
@@ -207,7 +210,7 @@ unsafe fn show(taken: &[Completion], out: *mut ibv_wc) {
 /// `ibv_resize_cq`
 pub(crate) unsafe extern "C-unwind" fn resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
     entry(libc::EIO, || {
-        // SAFETY: a queue that exists.
+        // SAFETY: an existing queue.
         let kept = unsafe { of(cq) };
         let depth = u32::try_from(cqe).unwrap_or(0);
         let result = match depth.checked_next_power_of_two() {
@@ -216,7 +219,7 @@ pub(crate) unsafe extern "C-unwind" fn resize_cq(cq: *mut ibv_cq, cqe: c_int) ->
         };
         if result.is_ok() {
             let capacity = c_int::try_from(kept.cq.capacity()).unwrap_or(c_int::MAX);
-            // SAFETY: the structure of the queue, which changes with its size.
+            // SAFETY: the queue's structure, which changes with its size.
             unsafe { (*cq).cqe = capacity };
         }
         errno::status(result.map_err(|error| match error {
@@ -236,7 +239,7 @@ pub(crate) unsafe extern "C-unwind" fn req_notify_cq(
             0 => Notify::Any,
             _ => Notify::Solicited,
         };
-        // SAFETY: a queue that exists.
+        // SAFETY: an existing queue.
         unsafe { of(cq) }.cq.req_notify(notify);
         0
     })

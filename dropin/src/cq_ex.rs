@@ -1,4 +1,5 @@
-//! Extended completion queues (`ibv_cq_ex`): completions are looked at one by one where they are (`start_poll`, `next_poll`, `end_poll`).
+//! Extended completion queues (`ibv_cq_ex`): completions are read one by one in place
+//! (`start_poll`, `next_poll`, `end_poll`).
 #![expect(
     unsafe_code,
     reason = "entries from C: what pointers mean is the program's promise"
@@ -18,7 +19,7 @@ use crate::cq::{self, CqKept};
 use crate::panic_guard::{entry, quick};
 use crate::{errno, warnings, wc};
 
-/// The completion that is looked at. The lock is held from `start_poll` to `end_poll`.
+/// Current completion. The lock is held from `start_poll` to `end_poll`.
 #[derive(Default)]
 pub(crate) struct Poller(Mutex<Completion>);
 
@@ -28,16 +29,19 @@ pub(crate) unsafe extern "C-unwind" fn create_cq_ex(
     attr: *mut ibv_cq_init_attr_ex,
 ) -> *mut ibv_cq_ex {
     entry(ptr::null_mut(), || {
-        // SAFETY: an open context, and a structure of the program's.
+        // SAFETY: an open context, and a structure of the program.
         errno::pointer(unsafe { create(context, &*attr) })
     })
 }
 
+/// Creates an extended queue.
+///
 /// # Errors
-/// As [`cq::create`]; `EOPNOTSUPP` for what the completions of this device do not have (timestamps and the like).
+/// As for [`cq::create`]; `EOPNOTSUPP` for fields that completions of this device do not have (such
+/// as timestamps).
 ///
 /// # Safety
-/// As [`cq::create`].
+/// As for [`cq::create`].
 unsafe fn create(
     context: *mut ibv_context,
     attr: &ibv_cq_init_attr_ex,
@@ -53,15 +57,15 @@ unsafe fn create(
         return Err(libc::EOPNOTSUPP);
     }
     let (depth, vector) = (attr.cqe, attr.comp_vector);
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     let made = unsafe { cq::create(context, depth, attr.cq_context, attr.channel, vector) }?;
     let made: *mut ibv_cq_ex = made.cast();
-    // SAFETY: it was just made, with the room of an extended one, and nobody else knows it.
+    // SAFETY: the queue was just created, has memory for an extended one, and is not shared yet.
     fill(unsafe { &mut *made });
     Ok(made)
 }
 
-/// The functions that the inline functions of `verbs.h` call.
+/// Sets the functions that inline functions of `verbs.h` call.
 fn fill(shown: &mut ibv_cq_ex) {
     shown.start_poll = Some(start_poll);
     shown.next_poll = Some(next_poll);
@@ -79,16 +83,16 @@ fn fill(shown: &mut ibv_cq_ex) {
 }
 
 unsafe fn kept<'a>(cq: *mut ibv_cq_ex) -> &'a CqKept {
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { cq::of(cq.cast()) }
 }
 
-/// Takes the next completion. `ENOENT`: there is none.
+/// Takes the next completion. Returns `ENOENT` if there is none.
 ///
 /// # Safety
 /// The calling thread holds the lock of the poller.
 unsafe fn take(cq: *mut ibv_cq_ex) -> c_int {
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     let kept = unsafe { kept(cq) };
     let mut one = [Completion::default()];
     if kept.cq.poll(&mut one) == 0 {
@@ -98,7 +102,7 @@ unsafe fn take(cq: *mut ibv_cq_ex) -> c_int {
     if !done.status.is_success() {
         warnings::completion(&done);
     }
-    // SAFETY: the promise of the caller; and two fields that are written here only.
+    // SAFETY: guaranteed by the caller; the two fields are written only here.
     unsafe {
         *kept.poller.0.data_ptr() = done;
         (*cq).status = wc::status(done.status);
@@ -109,18 +113,17 @@ unsafe fn take(cq: *mut ibv_cq_ex) -> c_int {
 
 unsafe extern "C-unwind" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
     quick(libc::EIO, || {
-        // SAFETY: a structure of the program's.
+        // SAFETY: a structure of the program.
         if unsafe { attr.as_ref() }.is_some_and(|attr| attr.comp_mask != 0) {
             return libc::EINVAL;
         }
-        // SAFETY: a queue that exists.
+        // SAFETY: an existing queue.
         let poller = unsafe { &kept(cq).poller };
         mem::forget(poller.0.lock());
         // SAFETY: the lock is held.
         let found = unsafe { take(cq) };
         if found != 0 {
-            // There is no `end_poll` then.
-            // SAFETY: this thread has locked it.
+            // The program does not call `end_poll` then. SAFETY: this thread holds the lock.
             unsafe { poller.0.force_unlock() };
         }
         found
@@ -133,21 +136,21 @@ unsafe extern "C-unwind" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
 }
 
 unsafe extern "C-unwind" fn end_poll(cq: *mut ibv_cq_ex) {
-    // SAFETY: this thread has locked it in `start_poll`.
+    // SAFETY: this thread has locked the poller in `start_poll`.
     quick((), || unsafe { kept(cq).poller.0.force_unlock() });
 }
 
-/// The completion that is looked at.
+/// Returns the current completion.
 ///
 /// # Safety
-/// Between `start_poll` and `end_poll`, of this thread.
+/// Called between `start_poll` and `end_poll`, by the same thread.
 unsafe fn current(cq: *mut ibv_cq_ex) -> Completion {
-    // SAFETY: the promise of the caller: this thread holds the lock.
+    // SAFETY: guaranteed by the caller: this thread holds the lock.
     unsafe { *kept(cq).poller.0.data_ptr() }
 }
 
 unsafe extern "C-unwind" fn read_opcode(cq: *mut ibv_cq_ex) -> ibv_wc_opcode {
-    // SAFETY: between `start_poll` and `end_poll`, as all of these.
+    // SAFETY: called between `start_poll` and `end_poll`, as all functions below.
     wc::opcode(unsafe { current(cq) }.opcode)
 }
 
@@ -156,7 +159,7 @@ unsafe extern "C-unwind" fn read_byte_len(cq: *mut ibv_cq_ex) -> u32 {
     wc::byte_len(&unsafe { current(cq) })
 }
 
-/// Also the STag that was invalidated (`ibv_wc_read_invalidated_rkey`).
+/// Also returns the STag that was invalidated (`ibv_wc_read_invalidated_rkey`).
 unsafe extern "C-unwind" fn read_imm_data(cq: *mut ibv_cq_ex) -> u32 {
     // SAFETY: as above.
     wc::extra(&unsafe { current(cq) }).0

@@ -1,4 +1,4 @@
-//! Devices: the list, their names, opening and closing.
+//! Devices: list, names, opening and closing.
 #![expect(
     unsafe_code,
     reason = "entries from C: what pointers mean is the program's promise"
@@ -14,7 +14,8 @@ use crate::context::Context;
 use crate::panic_guard::entry;
 use crate::{errno, rnic};
 
-/// The one device of the process. It stays where it is until the process ends: programs use a device after they have freed the list.
+/// The one device of the process. It has a fixed address until the process ends, because programs
+/// use a device after they have freed the list.
 static DEVICE: Fixed = Fixed(ibv_device {
     _ops: _ibv_device_ops {
         _dummy1: None,
@@ -30,7 +31,7 @@ static DEVICE: Fixed = Fixed(ibv_device {
 
 struct Fixed(ibv_device);
 
-// SAFETY: it has no pointers but two that are null, and is never written.
+// SAFETY: its only pointers are two null ones, and it is never written.
 unsafe impl Sync for Fixed {}
 
 const fn text<const N: usize>(words: &[u8]) -> [c_char; N] {
@@ -43,12 +44,12 @@ const fn text<const N: usize>(words: &[u8]) -> [c_char; N] {
     out
 }
 
-/// The device, as programs point at it. They do not write it.
+/// Pointer to the device for programs, which do not write to it.
 pub(crate) fn the_device() -> *mut ibv_device {
     ptr::from_ref(&DEVICE.0).cast_mut()
 }
 
-/// `ibv_get_device_list`: one device, and NULL behind it.
+/// `ibv_get_device_list`: one device, followed by NULL.
 pub(crate) unsafe extern "C-unwind" fn get_device_list(number: *mut c_int) -> *mut *mut ibv_device {
     entry(ptr::null_mut(), || {
         let devices = if rnic::device().is_some() {
@@ -58,7 +59,7 @@ pub(crate) unsafe extern "C-unwind" fn get_device_list(number: *mut c_int) -> *m
         };
         let count = devices.iter().filter(|device| !device.is_null()).count();
         if !number.is_null() {
-            // SAFETY: a place for a number, if it is not NULL.
+            // SAFETY: not NULL, so it points to an `int`.
             unsafe { *number = count as c_int };
         }
         Box::into_raw(Box::new(devices)).cast()
@@ -69,7 +70,7 @@ pub(crate) unsafe extern "C-unwind" fn get_device_list(number: *mut c_int) -> *m
 pub(crate) unsafe extern "C-unwind" fn free_device_list(list: *mut *mut ibv_device) {
     entry((), || {
         if !list.is_null() {
-            // SAFETY: the program gives what `get_device_list` has made.
+            // SAFETY: the program passes a list from `get_device_list`.
             drop(unsafe { Box::from_raw(list.cast::<[*mut ibv_device; 2]>()) });
         }
     });
@@ -81,24 +82,25 @@ pub(crate) unsafe extern "C-unwind" fn get_device_name(device: *mut ibv_device) 
     unsafe { (&raw const (*device).name).cast() }
 }
 
-/// `ibv_get_device_guid`, in network order.
+/// `ibv_get_device_guid`, in network byte order.
 pub(crate) unsafe extern "C-unwind" fn get_device_guid(_device: *mut ibv_device) -> u64 {
     entry(0, || {
         rnic::device().map_or(0, |device| u64::from_ne_bytes(device.query().node_guid))
     })
 }
 
-/// `ibv_get_device_index`: that of the kernel, which does not know this device.
+/// `ibv_get_device_index`: index in the kernel, which does not know this device.
 pub(crate) unsafe extern "C-unwind" fn get_device_index(_device: *mut ibv_device) -> c_int {
     -1
 }
 
-/// `ibv_get_sysfs_path`: where a device of the kernel would be described. There is nothing there.
+/// `ibv_get_sysfs_path`: directory where the kernel describes its devices. It has no entry for this
+/// one.
 pub(crate) unsafe extern "C-unwind" fn get_sysfs_path() -> *const c_char {
     c"/sys".as_ptr()
 }
 
-/// `ibv_read_sysfs_file`: of the files of a device, those that programs ask for.
+/// `ibv_read_sysfs_file`, for the files that programs ask for.
 pub(crate) unsafe extern "C-unwind" fn read_sysfs_file(
     _dir: *const c_char,
     file: *const c_char,
@@ -106,7 +108,7 @@ pub(crate) unsafe extern "C-unwind" fn read_sysfs_file(
     size: usize,
 ) -> c_int {
     entry(-1, || {
-        // SAFETY: the program names a file with a C string.
+        // SAFETY: the file name is a C string.
         let file = unsafe { CStr::from_ptr(file) };
         let words: &[u8] = match file.to_bytes() {
             b"board_id" => b"uwarp",
@@ -120,7 +122,7 @@ pub(crate) unsafe extern "C-unwind" fn read_sysfs_file(
         };
         let room = size.saturating_sub(1).min(words.len());
         if size > 0 {
-            // SAFETY: `size` bytes at `out` are the program's to give, and `room + 1` is not more.
+            // SAFETY: the program has `size` bytes at `out`, and `room + 1` is at most `size`.
             unsafe {
                 ptr::copy_nonoverlapping(words.as_ptr().cast(), out, room);
                 *out.add(room) = 0;
@@ -147,10 +149,11 @@ pub(crate) unsafe extern "C-unwind" fn open_device(device: *mut ibv_device) -> *
     })
 }
 
-/// `ibv_close_device`. Objects of the context that are left keep the device alive; their pointers stay good.
+/// `ibv_close_device`. Remaining objects of the context keep the device open; pointers to them stay
+/// valid.
 pub(crate) unsafe extern "C-unwind" fn close_device(context: *mut ibv_context) -> c_int {
     entry(libc::EIO, || {
-        // SAFETY: a context that `ibv_open_device` gave, which the program does not use any more.
+        // SAFETY: a context from `ibv_open_device`, which the program does not use any more.
         unsafe { Context::close(context) };
         0
     })

@@ -1,4 +1,5 @@
-//! What the environment says (`UWARP_...`): the settings of a program that has no flags for them. `uwarp run` sets them.
+//! Settings from the environment (`UWARP_...`), for programs that have no flags for them. `uwarp
+//! run` sets these variables.
 
 use std::env;
 use std::ffi::OsString;
@@ -11,32 +12,34 @@ use uwarp_verbs::environment::{FLAG_VALUES, flag};
 use uwarp_verbs::llp::DeviceSpec;
 use uwarp_verbs::{OnNoReceive, Peer, Revision, Settings};
 
-/// How long a message of the peer waits for a receive unless the program is strict: InfiniBand's retries for a receiver that is not
-/// ready, seven and without end, have no counterpart, but most programs that rely on them post within milliseconds.
+/// Default time that a message of the peer waits for a receive (`UWARP_HOLD`). InfiniBand repeats
+/// such a message seven times or without limit, and iWARP has no counterpart. Most programs that
+/// rely on these retries post a receive within milliseconds.
 const HOLD: Duration = Duration::from_secs(10);
 
-/// How long a connection that the peer's TCP refuses is asked for again (`UWARP_CONNECT_RETRY`): programs start a client and a server
-/// at the same time, and where InfiniBand's connection manager repeats a request, TCP refuses at once.
+/// Default time in which a refused TCP connection is tried again (`UWARP_CONNECT_RETRY`). Programs
+/// start a client and a server at the same time. InfiniBand's connection manager repeats a request
+/// then, but TCP refuses at once.
 const CONNECT_RETRY: Duration = Duration::from_secs(3);
 
-/// What was found.
+/// Settings found in the environment.
 #[derive(Debug)]
 pub(crate) struct Environment {
     pub(crate) device: DeviceSpec,
     pub(crate) pcap: Option<PathBuf>,
     pub(crate) settings: Settings,
-    /// No words on standard error.
+    /// Prints no messages on standard error.
     pub(crate) quiet: bool,
-    /// What is added to each port of a program (`UWARP_PORT_OFFSET`): RDMA has ports of its own, and programs that use a number both
-    /// there and in TCP would find it taken here, where they are the same.
+    /// Number added to each port of a program (`UWARP_PORT_OFFSET`). RDMA ports are TCP ports here,
+    /// so a program that uses one number for both would find it in use.
     pub(crate) port_offset: u16,
 }
 
 impl Environment {
-    /// Reads it.
+    /// Reads the environment.
     ///
     /// # Errors
-    /// Which variable has a value that means nothing, and what it may be.
+    /// Names the variable with an invalid value, and the valid values.
     pub(crate) fn read() -> Result<Self, String> {
         Self::from(|name| env::var_os(name))
     }
@@ -45,7 +48,7 @@ impl Environment {
         let crc = choice(&var, "UWARP_CRC", &[("on", true), ("off", false)])?.unwrap_or(true);
         let mut settings = Settings::default()
             .crc(crc)
-            // perftest's `ib_send_bw -e` waits for events so.
+            // perftest's `ib_send_bw -e` waits for these events.
             .event_on_write(switch(&var, "UWARP_WRITE_EVENTS")?.unwrap_or(true));
         settings.markers =
             choice(&var, "UWARP_MARKERS", &[("on", true), ("off", false)])?.unwrap_or(false);
@@ -58,7 +61,8 @@ impl Environment {
         }
         let peers = [("rfc", Peer::Rfc), ("siw", Peer::Siw)];
         settings.peer = choice(&var, "UWARP_PEER", &peers)?.unwrap_or(Peer::Rfc);
-        // By these interfaces either side may send first; where siw connects, it cannot ask for the model of MPA in which the server may.
+        // Through these interfaces either side may send first. A siw client cannot ask for the MPA
+        // model in which the server may.
         settings.send_first = settings.peer == Peer::Siw;
         let strict = switch(&var, "UWARP_STRICT")?.unwrap_or(false);
         let hold = parse(&var, "UWARP_HOLD", "a number of milliseconds")?;
@@ -86,7 +90,7 @@ impl Environment {
     }
 }
 
-/// What is on or off, in the words that the command takes, too.
+/// Reads a variable that is on or off, in the same words as on the command line.
 fn switch(var: &impl Fn(&str) -> Option<OsString>, name: &str) -> Result<Option<bool>, String> {
     let Some(value) = var(name) else {
         return Ok(None);
@@ -107,7 +111,7 @@ fn choice<T: Copy>(
     };
     let found = choices.iter().find(|(word, _)| value == *word);
     let all: Vec<_> = choices.iter().map(|(word, _)| *word).collect();
-    // What is no text is shown as far as it is one.
+    // Bytes that are not UTF-8 are shown as replacement characters.
     found.map(|(_, choice)| Some(*choice)).ok_or_else(|| {
         format!(
             "{name} is '{}', and may be {}",
@@ -202,7 +206,8 @@ mod tests {
 
     #[test]
     fn a_server_may_send_first_to_siw_alone() {
-        // Everybody else can be asked for the peer-to-peer model of RFC 6581, or has to wait (RFC 5044 section 7.1.2).
+        // Other clients can ask for the peer-to-peer model of RFC 6581. Without it the server has
+        // to wait (RFC 5044 section 7.1.2).
         assert!(with("UWARP_PEER", "siw").unwrap().settings.send_first);
         assert!(!with("UWARP_PEER", "rfc").unwrap().settings.send_first);
         assert!(!with("", "").unwrap().settings.send_first);
@@ -257,7 +262,7 @@ mod tests {
         for (name, expected) in ALL {
             let found = Environment::from(|asked| (asked == name).then(value));
             match found {
-                // Names of files are bytes.
+                // File names are bytes.
                 Ok(found) => assert_eq!((name, found.pcap), ("UWARP_PCAP", Some(value().into()))),
                 Err(error) => {
                     let begin = format!("{name} is 'on\u{fffd}', and ");

@@ -5,21 +5,21 @@ use core::ptr;
 
 use uwarp_verbs::{DeviceError, PostErrorKind, RegisterError};
 
-/// Sets it.
+/// Sets `errno`.
 #[expect(unsafe_code, reason = "errno is a place in memory")]
 pub(crate) fn set(errno: c_int) {
-    // SAFETY: the C library gives the calling thread's own `errno`.
+    // SAFETY: the C library returns the address of the calling thread's `errno`.
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// What it is now.
+/// Returns `errno`.
 #[expect(unsafe_code, reason = "errno is a place in memory")]
 pub(crate) fn get() -> c_int {
     // SAFETY: as above.
     unsafe { *libc::__errno_location() }
 }
 
-/// What a function answers that gives the number of an error, or 0.
+/// Result of a function that returns 0 or an error number. Also sets `errno`.
 pub(crate) fn status(result: Result<(), c_int>) -> c_int {
     match result {
         Ok(()) => 0,
@@ -30,7 +30,7 @@ pub(crate) fn status(result: Result<(), c_int>) -> c_int {
     }
 }
 
-/// What a function answers that gives an object, or NULL.
+/// Result of a function that returns an object, or NULL with `errno`.
 pub(crate) fn pointer<T>(result: Result<*mut T, c_int>) -> *mut T {
     result.unwrap_or_else(|errno| {
         set(errno);
@@ -38,7 +38,7 @@ pub(crate) fn pointer<T>(result: Result<*mut T, c_int>) -> *mut T {
     })
 }
 
-/// The number for an object that could not be made.
+/// Error number if an object could not be created.
 pub(crate) fn of_device(error: &DeviceError) -> c_int {
     match error {
         DeviceError::Limit { .. }
@@ -51,7 +51,7 @@ pub(crate) fn of_device(error: &DeviceError) -> c_int {
     }
 }
 
-/// The number for memory that could not be registered.
+/// Error number if memory could not be registered.
 pub(crate) fn of_register(error: &RegisterError) -> c_int {
     match error {
         RegisterError::TooMany { .. } | RegisterError::TooManyInPd { .. } => libc::ENOMEM,
@@ -62,7 +62,7 @@ pub(crate) fn of_register(error: &RegisterError) -> c_int {
     }
 }
 
-/// The number for a work request that was not taken.
+/// Error number if a work request was refused.
 pub(crate) fn of_post(error: PostErrorKind) -> c_int {
     match error {
         PostErrorKind::SendQueueFull { .. }

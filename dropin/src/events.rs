@@ -1,7 +1,7 @@
-//! Asynchronous events (`ibv_get_async_event`): each context has those of what was made in it.
+//! Asynchronous events (`ibv_get_async_event`). Each context gets those of its own objects.
 //!
-//! Which there are is what Linux drivers of iWARP tell: errors of a queue pair, but no opening of a connection, which the connection
-//! manager tells.
+//! The events are those of Linux's iWARP drivers. They include errors of a queue pair, but not the
+//! start of a connection, which the connection manager reports.
 #![expect(
     unsafe_code,
     reason = "entries from C: what pointers mean is the program's promise"
@@ -22,11 +22,12 @@ use crate::rnic::tell;
 use crate::warnings::{self, OnceWarning, is_worth_words};
 use crate::{cancel, errno, registry};
 
-/// The layers and error types of a Terminate that a wrong access is told by (RFC 5040 section 4.8): remote protection errors of RDMAP,
-/// tagged buffer errors of DDP.
+/// Layers and error types of a Terminate for an invalid access (RFC 5040 section 4.8): remote
+/// protection errors of RDMAP, and tagged buffer errors of DDP.
 const ACCESS: [(u8, u8); 2] = [(0, 1), (1, 1)];
 
-/// Whether a program is told of an event. Those without a number in libibverbs are told in words, once.
+/// Returns true if an event is delivered to the program. Events without a number in libibverbs are
+/// printed once instead.
 pub(crate) fn is_shown(event: &AsyncEvent) -> bool {
     static SHORT: OnceWarning = OnceWarning::new();
     static CONFLICT: OnceWarning = OnceWarning::new();
@@ -47,7 +48,7 @@ pub(crate) fn is_shown(event: &AsyncEvent) -> bool {
     }
 }
 
-/// The number in libibverbs, if there is one.
+/// Number of the event in libibverbs, if it has one.
 fn number(event: &AsyncEvent) -> Option<ibv_event_type> {
     Some(match event {
         AsyncEvent::CqOverflow { .. } => abi::IBV_EVENT_CQ_ERR,
@@ -70,26 +71,27 @@ fn number(event: &AsyncEvent) -> Option<ibv_event_type> {
     })
 }
 
-/// What a look for an event has found.
+/// Result of a look for an event.
 enum Found {
     Event,
     Nothing,
     Error,
 }
 
-/// `ibv_get_async_event`: waits unless the program has made the descriptor non-blocking. A point where a thread may be cancelled.
+/// `ibv_get_async_event`: waits unless the program has made the descriptor non-blocking. A
+/// cancellation point.
 pub(crate) unsafe extern "C-unwind" fn get_async_event(
     context: *mut ibv_context,
     out: *mut ibv_async_event,
 ) -> c_int {
     loop {
-        // SAFETY: an open context, and a place for an event.
+        // SAFETY: an open context, and memory for an event.
         match entry(Found::Error, || unsafe { look(context, out) }) {
             Found::Event => return 0,
             Found::Error => return -1,
             Found::Nothing => {}
         }
-        // SAFETY: an open context; its descriptor is never written.
+        // SAFETY: an open context; its descriptor number is never written.
         if !cancel::wait_readable(unsafe { (*context).async_fd }) {
             return -1;
         }
@@ -97,16 +99,17 @@ pub(crate) unsafe extern "C-unwind" fn get_async_event(
 }
 
 unsafe fn look(context: *mut ibv_context, out: *mut ibv_async_event) -> Found {
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     let kept = unsafe { Context::of(context) };
     if kept.is_inherited() {
         errno::set(libc::EIO);
         return Found::Error;
     }
-    // No object ends between the taking of its event and the look for it.
+    // Prevents that an object is destroyed between the taking of its event and the lookup.
     let _ending = registry::ENDING.read();
     while let Some(event) = kept.device().get_event(Some(Duration::ZERO)) {
-        // An object that has ended takes its events back; of one without a name in C, nobody gets it.
+        // An object that is destroyed takes its events back. Events of objects that C programs do
+        // not have are dropped.
         let (Some(event_type), Some(element)) = (number(&event), element(event.object())) else {
             continue;
         };
@@ -116,7 +119,7 @@ unsafe fn look(context: *mut ibv_context, out: *mut ibv_async_event) -> Found {
         if event.object() != EventObject::Device {
             event.ack_later();
         }
-        // SAFETY: a place for an event.
+        // SAFETY: memory for an event.
         unsafe {
             out.write(ibv_async_event {
                 element,
@@ -132,7 +135,7 @@ unsafe fn look(context: *mut ibv_context, out: *mut ibv_async_event) -> Found {
     Found::Error
 }
 
-/// What an event is about, as the program knows it; `None` when that is ending.
+/// The object of an event as the program knows it; `None` if it is being destroyed.
 fn element(object: EventObject) -> Option<ibv_async_event__bindgen_ty_1> {
     Some(match object {
         EventObject::Device => ibv_async_event__bindgen_ty_1 { port_num: 1 },
@@ -152,7 +155,7 @@ fn element(object: EventObject) -> Option<ibv_async_event__bindgen_ty_1> {
 /// `ibv_ack_async_event`
 pub(crate) unsafe extern "C-unwind" fn ack_async_event(event: *mut ibv_async_event) {
     entry((), || {
-        // SAFETY: an event that `ibv_get_async_event` gave, of an object that does not end before this.
+        // SAFETY: an event from `ibv_get_async_event`; its object exists until the acknowledgement.
         let found = unsafe { object(&*event) };
         if let Some((context, object)) = found {
             // SAFETY: the context of that object.
@@ -162,9 +165,9 @@ pub(crate) unsafe extern "C-unwind" fn ack_async_event(event: *mut ibv_async_eve
     });
 }
 
-/// The context and the object of an event; those of the device need no acknowledgement.
+/// The context and the object of an event. Events of the device need no acknowledgement.
 unsafe fn object(event: &ibv_async_event) -> Option<(*mut ibv_context, EventObject)> {
-    // SAFETY: which field there is says the type.
+    // SAFETY: the type says which field of the union is set.
     unsafe {
         let element = &event.element;
         Some(match event.event_type {

@@ -1,4 +1,4 @@
-//! The log of the library (`UWARP_LOG`): off unless it is asked for, on standard error, in the syntax of `RUST_LOG`.
+//! Log of the library on standard error (`UWARP_LOG`), in the syntax of `RUST_LOG`. Off by default.
 
 use std::env;
 use std::io::{self, IsTerminal as _, Write};
@@ -7,10 +7,10 @@ use tracing_subscriber::EnvFilter;
 
 const VARIABLE: &str = "UWARP_LOG";
 
-/// Starts the log if the environment asks for one. A process that has a log keeps it.
+/// Starts the log if the environment asks for one. If the process already has a log, it keeps that.
 ///
 /// # Errors
-/// The value is no filter.
+/// The value is not a valid filter.
 pub(crate) fn start() -> Result<(), String> {
     let Some(value) = env::var_os(VARIABLE).filter(|value| !value.is_empty()) else {
         return Ok(());
@@ -19,7 +19,7 @@ pub(crate) fn start() -> Result<(), String> {
     let filter = EnvFilter::try_new(&*directives).map_err(|error| {
         format!("{VARIABLE} is '{directives}', and should be a filter such as debug or uwarp_verbs=trace: {error}")
     })?;
-    // It fails where a subscriber is set already, which then stays.
+    // Fails if a subscriber is already set, which then stays.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(io::stderr().is_terminal())
@@ -28,7 +28,8 @@ pub(crate) fn start() -> Result<(), String> {
     Ok(())
 }
 
-/// Standard error. The program may have closed it, and may not be cancelled while it is locked.
+/// Standard error for the log. The program may have closed it, and must not be cancelled while it
+/// is locked.
 struct Stderr;
 
 impl Write for Stderr {

@@ -1,4 +1,4 @@
-//! Memory regions (`ibv_mr`): registration in place.
+//! Memory regions (`ibv_mr`), registered in place.
 #![expect(
     unsafe_code,
     reason = "entries from C: what pointers mean is the program's promise"
@@ -24,13 +24,13 @@ use crate::panic_guard::entry;
 use crate::users::User;
 use crate::{errno, pd};
 
-/// What is behind an `ibv_mr`.
+/// State of an `ibv_mr`.
 pub(crate) struct MrKept {
     state: Mutex<State>,
 }
 
 struct State {
-    /// `None` only while it is being deregistered.
+    /// `None` only during deregistration.
     region: Option<MemoryRegion>,
     access: Access,
     in_pd: User,
@@ -38,23 +38,25 @@ struct State {
 
 type MrObject = Object<ibv_mr, MrKept>;
 
-/// How long deregistration waits for bytes of the region that TCP has not taken yet, because the peer makes no room for them. (A network card waits for
-/// nobody: what it has not sent by then ends in error.)
+/// Time that deregistration waits for TCP to take bytes of the region, if the peer's window is
+/// full. (A network card does not wait: requests that are not sent yet fail.)
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How often it looks meanwhile.
+/// Interval between two attempts meanwhile.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// `enum ibv_rereg_mr_err_code`: the arguments are wrong.
+/// Value of `enum ibv_rereg_mr_err_code`: invalid arguments.
 const IBV_REREG_MR_ERR_INPUT: c_int = -1;
-/// The device did not do it.
+/// The device refused.
 const IBV_REREG_MR_ERR_CMD: c_int = -4;
 
-/// Rights as the verbs have them, and whether the region counts from 0.
+/// Converts access flags; the second result is true for a zero-based region.
 ///
 /// # Errors
-/// `EOPNOTSUPP` for what this device has not (on-demand paging, flushing), unless the flag is one that any device may ignore.
+/// `EOPNOTSUPP` for flags that this device does not support (on-demand paging, flushing), except
+/// those that any device may ignore.
 fn rights(access: c_uint) -> Result<(Access, bool), c_int> {
-    // Flags that any device may ignore (`IBV_ACCESS_OPTIONAL_RANGE`, 20 to 29), and a hint about pages.
+    // Flags that any device may ignore (`IBV_ACCESS_OPTIONAL_RANGE`, bits 20 to 29). A hint about
+    // pages is ignored as well.
     const OPTIONAL: u32 = 0x3FF0_0000;
     const _: () = assert!(OPTIONAL & IBV_ACCESS_RELAXED_ORDERING == IBV_ACCESS_OPTIONAL_FIRST);
     let (rights, rest) = Access::from_bits(access);
@@ -67,7 +69,7 @@ fn rights(access: c_uint) -> Result<(Access, bool), c_int> {
 /// Registers memory.
 ///
 /// # Errors
-/// The `errno`.
+/// Returns an `errno` value.
 ///
 /// # Safety
 /// `pd` is a domain; the memory stays mapped until the region is deregistered.
@@ -81,11 +83,11 @@ pub(crate) unsafe fn register(
     let (rights, zero_based) = rights(access)?;
     let base = NonNull::new(addr.cast::<u8>()).ok_or(libc::EINVAL)?;
     is_there(base, length, rights.contains(Access::LOCAL_WRITE))?;
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     let domain = unsafe { pd::of(pd) };
     let iova = if zero_based { 0 } else { iova };
     let region = domain.pd.region().access(rights).iova(iova);
-    // SAFETY: the promise of the caller. The program's side has no references of Rust into it.
+    // SAFETY: guaranteed by the caller. Memory of the program has no Rust references to it.
     let region = unsafe { region.in_place(base, length) };
     let region = region.map_err(|error| errno::of_register(&error))?;
     let shown = ibv_mr {
@@ -108,13 +110,14 @@ pub(crate) unsafe fn register(
     Ok(Object::begin(shown, kept))
 }
 
-/// Whether memory can be registered: where it is not mapped, or not for writing, this side would die of the first access, at a moment
-/// that a peer chooses. Its pages are brought in, as a network card's driver does.
+/// Checks that memory can be registered, and populates its pages, as a network card's driver does.
+/// Without this check a peer could crash the process by an access to pages that are not mapped, or
+/// not writable.
 ///
 /// # Errors
-/// `EFAULT`, as `ibv_reg_mr` has it.
+/// `EFAULT`, as for `ibv_reg_mr`.
 fn is_there(base: NonNull<u8>, length: usize, writes: bool) -> Result<(), c_int> {
-    /// A kernel from before 5.14 does not know the advice.
+    /// False on kernels before 5.14, which do not know the advice.
     static KNOWN: OnceLock<bool> = OnceLock::new();
     let advice = if writes {
         libc::MADV_POPULATE_WRITE
@@ -129,9 +132,9 @@ fn is_there(base: NonNull<u8>, length: usize, writes: bool) -> Result<(), c_int>
         .ok_or(libc::EFAULT)
 }
 
-/// Has the kernel bring in the pages of a range, and gives whether it could.
+/// Asks the kernel to populate the pages of a range. Returns false if it cannot.
 fn populates(base: NonNull<u8>, length: usize, advice: c_int) -> bool {
-    // SAFETY: no pointers are looked at.
+    // SAFETY: no pointers are passed.
     let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
     let before = base.addr().get() % page;
     let Some(length) = length.checked_add(before) else {
@@ -139,7 +142,7 @@ fn populates(base: NonNull<u8>, length: usize, advice: c_int) -> bool {
     };
     let start = base.as_ptr().wrapping_sub(before).cast();
     loop {
-        // SAFETY: the advice changes no byte, and says so where the range is not the program's.
+        // SAFETY: the advice changes no byte, and fails for addresses that are not mapped.
         if unsafe { libc::madvise(start, length, advice) } == 0 {
             return true;
         }
@@ -150,20 +153,22 @@ fn populates(base: NonNull<u8>, length: usize, advice: c_int) -> bool {
     }
 }
 
-/// Ends a region.
+/// Destroys a region.
 ///
 /// # Errors
-/// `EBUSY` while windows are bound to it, or the network does not take bytes out of it in time; then nobody reaches it any more all the
-/// same, but for those bytes.
+/// `EBUSY` while windows are bound to it, or if the network does not take its bytes in time. In the
+/// second case, peers can no longer access the region, but bytes that are being sent still come
+/// from it.
 ///
 /// # Safety
-/// `mr` is a region that exists, and is not used any more with `Ok`.
+/// `mr` is an existing region, and after `Ok` it is not used any more.
 pub(crate) unsafe fn deregister(mr: *mut ibv_mr) -> Result<(), c_int> {
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     let kept = unsafe { MrObject::kept(mr) };
     let mut held = kept.state.lock();
     let begun = Instant::now();
-    // First, so that a peer that goes on asking holds nothing up, and reaches nothing even where the program ignores EBUSY.
+    // Revoke first. A peer that continues to access the region then cannot delay the call, and has
+    // no access even if the program ignores EBUSY.
     if let Some(region) = &held.region
         && region.revoke().is_err()
     {
@@ -180,43 +185,43 @@ pub(crate) unsafe fn deregister(mr: *mut ibv_mr) -> Result<(), c_int> {
         thread::sleep(LOOK);
     }
     drop(held);
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     drop(unsafe { MrObject::end(mr) });
     Ok(())
 }
 
-/// Whether memory that is in use comes free before long.
+/// Returns true if memory in use is likely to become free soon.
 fn is_worth_waiting(error: DeregisterError, begun: Instant) -> bool {
     matches!(error, DeregisterError::Busy { .. }) && begun.elapsed() < PATIENCE
 }
 
-/// What [`reregister`] changes.
+/// Attributes that [`reregister`] changes.
 struct Change {
     pd: Option<*mut ibv_pd>,
     memory: Option<(NonNull<u8>, usize)>,
     access: Option<(Access, bool)>,
 }
 
-/// Registers a region anew: it has a new key then.
+/// Registers a region again, with a new key.
 ///
 /// # Errors
-/// As [`deregister`] and [`register`]; the region is as it was.
+/// As for [`deregister`] and [`register`]; the region is then unchanged.
 ///
 /// # Safety
-/// As both of them.
+/// As for both of them.
 unsafe fn reregister(mr: *mut ibv_mr, change: &Change) -> Result<(), c_int> {
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     let kept = unsafe { MrObject::kept(mr) };
     let mut held = kept.state.lock();
     let access = change.access.map_or(held.access, |(access, _)| access);
-    // SAFETY: the structure of the region, which changes with this call alone.
+    // SAFETY: the region's structure, which only this call changes.
     let (addr, length) = unsafe { ((*mr).addr, (*mr).length) };
     let old = NonNull::new(addr.cast::<u8>()).map(|base| (base, length));
     if let Some((base, length)) = change.memory.or(old) {
         is_there(base, length, access.contains(Access::LOCAL_WRITE))?;
     }
     let begun = Instant::now();
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     let domain = change.pd.map(|pd| unsafe { pd::of(pd) });
     let region = held.region.as_mut().ok_or(libc::EINVAL)?;
     loop {
@@ -231,7 +236,7 @@ unsafe fn reregister(mr: *mut ibv_mr, change: &Change) -> Result<(), c_int> {
             anew = anew.pd(&domain.pd);
         }
         let result = match change.memory {
-            // SAFETY: the promise of the caller.
+            // SAFETY: guaranteed by the caller.
             Some((base, length)) => unsafe { anew.in_place(base, length) },
             None => anew.apply(),
         };
@@ -250,7 +255,7 @@ unsafe fn reregister(mr: *mut ibv_mr, change: &Change) -> Result<(), c_int> {
     if let Some(domain) = domain {
         held.in_pd = domain.users.add();
     }
-    // SAFETY: the structure of the region, which changes with this call and with no other.
+    // SAFETY: the region's structure, which only this call changes.
     unsafe {
         ((*mr).handle, (*mr).lkey, (*mr).rkey) = (key >> 8, key, key);
         if let Some(pd) = change.pd {
@@ -263,7 +268,8 @@ unsafe fn reregister(mr: *mut ibv_mr, change: &Change) -> Result<(), c_int> {
     Ok(())
 }
 
-/// `ibv_rereg_mr`: 0, or a negative number that says how far it came. Here nothing has changed then.
+/// `ibv_rereg_mr`: 0, or a negative code that says how much was done. Here nothing has changed
+/// after an error.
 pub(crate) unsafe extern "C-unwind" fn rereg_mr(
     mr: *mut ibv_mr,
     flags: c_int,
@@ -302,7 +308,7 @@ pub(crate) unsafe extern "C-unwind" fn rereg_mr(
         if change.pd.is_some_and(<*mut ibv_pd>::is_null) {
             return bad(libc::EINVAL);
         }
-        // SAFETY: objects that exist, and memory that stays until `ibv_dereg_mr`.
+        // SAFETY: existing objects, and memory that stays mapped until `ibv_dereg_mr`.
         match unsafe { reregister(mr, &change) } {
             Ok(()) => 0,
             Err(errno) => {
@@ -321,7 +327,7 @@ pub(crate) unsafe extern "C-unwind" fn reg_mr(
     access: c_int,
 ) -> *mut ibv_mr {
     let iova = addr.expose_provenance() as u64;
-    // SAFETY: the caller's promises.
+    // SAFETY: guaranteed by the caller.
     unsafe { reg_mr_iova2(pd, addr, length, iova, access.cast_unsigned()) }
 }
 
@@ -333,7 +339,7 @@ pub(crate) unsafe extern "C-unwind" fn reg_mr_iova(
     iova: u64,
     access: c_int,
 ) -> *mut ibv_mr {
-    // SAFETY: the caller's promises.
+    // SAFETY: guaranteed by the caller.
     unsafe { reg_mr_iova2(pd, addr, length, iova, access.cast_unsigned()) }
 }
 
@@ -346,7 +352,7 @@ pub(crate) unsafe extern "C-unwind" fn reg_mr_iova2(
     access: c_uint,
 ) -> *mut ibv_mr {
     entry(ptr::null_mut(), || {
-        // SAFETY: a domain, and memory that stays until `ibv_dereg_mr`.
+        // SAFETY: a domain, and memory that stays mapped until `ibv_dereg_mr`.
         errno::pointer(unsafe { register(pd, addr, length, iova, access) })
     })
 }
@@ -354,7 +360,7 @@ pub(crate) unsafe extern "C-unwind" fn reg_mr_iova2(
 /// `ibv_dereg_mr`
 pub(crate) unsafe extern "C-unwind" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
     entry(libc::EIO, || {
-        // SAFETY: a region that one of the functions above gave.
+        // SAFETY: a region from one of the functions above.
         errno::status(unsafe { deregister(mr) })
     })
 }

@@ -20,7 +20,7 @@ use crate::qp::post;
 use crate::users::User;
 use crate::{errno, pd, qp};
 
-/// What is behind an `ibv_mw`.
+/// State of an `ibv_mw`.
 struct MwKept {
     window: Mutex<MemoryWindow>,
     _in_pd: User,
@@ -31,11 +31,11 @@ type MwObject = Object<ibv_mw, MwKept>;
 unsafe fn create(pd: *mut ibv_pd, kind: ibv_mw_type) -> Result<*mut ibv_mw, c_int> {
     let wanted = match kind {
         IBV_MW_TYPE_1 => WindowKind::Type1,
-        // What `ibv_query_device` says.
+        // As `ibv_query_device` reports.
         IBV_MW_TYPE_2 => WindowKind::Type2B,
         _ => return Err(libc::EINVAL),
     };
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     let domain = unsafe { pd::of(pd) };
     let window = domain.pd.alloc_window(wanted);
     let window = window.map_err(|error| errno::of_register(&error))?;
@@ -57,31 +57,31 @@ unsafe fn create(pd: *mut ibv_pd, kind: ibv_mw_type) -> Result<*mut ibv_mw, c_in
 /// `ibv_alloc_mw`
 pub(crate) unsafe extern "C-unwind" fn alloc_mw(pd: *mut ibv_pd, kind: ibv_mw_type) -> *mut ibv_mw {
     entry(ptr::null_mut(), || {
-        // SAFETY: a domain that exists.
+        // SAFETY: an existing domain.
         errno::pointer(unsafe { create(pd, kind) })
     })
 }
 
-/// `ibv_dealloc_mw`: a window that is bound is bound no more.
+/// `ibv_dealloc_mw`: also unbinds a bound window.
 pub(crate) unsafe extern "C-unwind" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     entry(libc::EIO, || {
-        // SAFETY: a window that `ibv_alloc_mw` gave, which the program does not use any more.
+        // SAFETY: a window from `ibv_alloc_mw`, which the program does not use any more.
         drop(unsafe { MwObject::end(mw) });
         0
     })
 }
 
-/// `ibv_bind_mw`, of a window of type 1.
+/// `ibv_bind_mw`, for windows of type 1.
 pub(crate) unsafe extern "C-unwind" fn bind_mw(
     pointer: *mut ibv_qp,
     mw: *mut ibv_mw,
     bind: *mut ibv_mw_bind,
 ) -> c_int {
     entry(libc::EIO, || {
-        // SAFETY: objects that exist, and a structure of the program's.
+        // SAFETY: existing objects, and a structure of the program.
         let (kept, window, bind) =
             unsafe { (qp::of(pointer), MwObject::kept(mw), bind.read_unaligned()) };
-        // SAFETY: a region that exists, if any.
+        // SAFETY: an existing region, if any.
         let mut request = BindWr::new(bind.wr_id, &unsafe { post::window(&bind.bind_info) });
         if bind.send_flags & IBV_SEND_FENCE != 0 {
             request = request.fence();
@@ -93,7 +93,7 @@ pub(crate) unsafe extern "C-unwind" fn bind_mw(
         errno::status(post::posted(kept, result).map_or_else(
             |(_, errno)| Err(errno),
             |rkey| {
-                // SAFETY: the structure of the window, which changes with a bind.
+                // SAFETY: the window's structure, which a bind changes.
                 unsafe { (*mw).rkey = rkey };
                 Ok(())
             },

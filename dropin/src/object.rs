@@ -1,4 +1,5 @@
-//! What a program holds a pointer to: the structure that the C interface shows, and what this library keeps behind it.
+//! Objects to which a program has a pointer: the structure of the C interface, followed by the
+//! state that this library keeps for it.
 #![expect(
     unsafe_code,
     reason = "the program holds pointers to what is kept here"
@@ -7,7 +8,8 @@
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 
-/// The program sees `shown` and may read and, where the interface says so, write it at any time: no reference to it is ever made.
+/// Object with its C structure at the start. The program may read the structure at any time, and
+/// write it where the interface says so. So no reference to it is ever created.
 #[repr(C)]
 pub(crate) struct Object<C, T> {
     shown: UnsafeCell<C>,
@@ -15,7 +17,7 @@ pub(crate) struct Object<C, T> {
 }
 
 impl<C, T> Object<C, T> {
-    /// Makes an object. It lives until [`end`](Self::end).
+    /// Creates an object. It lives until [`end`](Self::end).
     pub(crate) fn begin(shown: C, kept: T) -> *mut C {
         let object = Box::new(Object {
             shown: UnsafeCell::new(shown),
@@ -24,7 +26,7 @@ impl<C, T> Object<C, T> {
         Box::into_raw(object).cast()
     }
 
-    /// Makes an object whose parts have to know where it will be. With an error there is none.
+    /// Creates an object whose parts need its address. After an error there is none.
     pub(crate) fn begin_with<E>(
         make: impl FnOnce(*mut C) -> Result<(C, T), E>,
     ) -> Result<*mut C, E> {
@@ -36,33 +38,34 @@ impl<C, T> Object<C, T> {
                     shown: UnsafeCell::new(shown),
                     kept,
                 };
-                // SAFETY: the place is this one's alone: `make` has given nobody anything but its address.
+                // SAFETY: no other code uses the memory yet: `make` has only passed its address on.
                 unsafe { place.cast::<Self>().write(object) };
                 Ok(pointer)
             }
             Err(error) => {
-                // SAFETY: it came from `Box::into_raw`, and there is nothing in it to drop.
+                // SAFETY: the pointer came from `Box::into_raw`, and nothing in it needs a drop.
                 drop(unsafe { Box::from_raw(place) });
                 Err(error)
             }
         }
     }
 
-    /// What is kept behind the pointer that the program has.
+    /// Returns the state of the object at the program's pointer.
     ///
     /// # Safety
-    /// `pointer` came from [`begin`](Self::begin) of the same types, and `end` is not called for it while the reference lives.
+    /// `pointer` came from [`begin`](Self::begin) with the same types, and `end` is not called for
+    /// it during the lifetime of the reference.
     pub(crate) unsafe fn kept<'a>(pointer: *mut C) -> &'a T {
-        // SAFETY: the promise of the caller; `kept` is never borrowed mutably while it is an object.
+        // SAFETY: guaranteed by the caller; the state is never borrowed mutably before `end`.
         unsafe { &(*pointer.cast::<Self>()).kept }
     }
 
-    /// Ends the object and gives what was kept.
+    /// Frees the object and returns its state.
     ///
     /// # Safety
     /// As for [`kept`](Self::kept), and the program does not use the pointer any more.
     pub(crate) unsafe fn end(pointer: *mut C) -> T {
-        // SAFETY: the promise of the caller.
+        // SAFETY: guaranteed by the caller.
         let object = unsafe { Box::from_raw(pointer.cast::<Self>()) };
         object.kept
     }

@@ -1,11 +1,11 @@
-//! The functions that inline functions of `verbs.h` find in a context. What is not there is NULL, and the inline function answers
-//! `EOPNOTSUPP`.
+//! Functions that inline functions of `verbs.h` call through a context. A missing one is NULL; its
+//! inline function then returns `EOPNOTSUPP`.
 
 use crate::abi::verbs_context;
 use crate::qp::post;
 use crate::{cq, cq_ex, mw, qp, query, srq};
 
-/// Fills them in.
+/// Sets the function pointers.
 pub(crate) fn fill(context: &mut verbs_context) {
     context.query_port = Some(query::query_port_of);
     context.query_device_ex = Some(query::query_device_ex);

@@ -1,22 +1,25 @@
-//! The boundary to C: no panic of this library goes through frames of the program, and no cancellation of a thread through ours.
+//! Boundary to C. A panic of this library does not unwind into frames of the program, and a
+//! cancellation of a thread does not unwind frames of this library.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::cancel::Held;
 use crate::errno;
 
-/// Runs an entry. A panic, which is a fault of this library, has been told on standard error by then; the program gets `failed`, and
-/// `EIO` as `errno`.
+/// Runs an entry point. A panic is a bug of this library; Rust has already printed it on standard
+/// error. The program then gets `failed`, and `EIO` as `errno`.
 ///
-/// The thread is not cancelled in it (`pthread_cancel` unwinds the frames, which nobody may catch): calls that block do so outside
+/// A cancellation of the thread (`pthread_cancel`) waits until `run` has returned, because it
+/// unwinds the frames and must not be caught. Calls that block do so outside of this function
 /// (`cancel.rs`).
 pub(crate) fn entry<R>(failed: R, run: impl FnOnce() -> R) -> R {
     let _held = Held::new();
     quick(failed, run)
 }
 
-/// The same for the data path, where two calls more would be felt: for functions that make no system call of the C library at which
-/// a thread could be cancelled (`uncancelled.rs` has those that others make for them).
+/// As [`entry`], for the data path, where its two additional calls would cost too much. `run` must
+/// not make a system call of the C library at which a thread can be cancelled. `uncancelled.rs`
+/// replaces those that the standard library makes.
 pub(crate) fn quick<R>(failed: R, run: impl FnOnce() -> R) -> R {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
         errno::set(libc::EIO);
@@ -30,7 +33,7 @@ mod tests {
 
     #[test]
     fn a_panic_in_an_entry_is_an_error_of_the_call() {
-        // Told on standard error, as every panic is.
+        // The panic is printed on standard error, as every panic.
         let fault = || -> i32 { panic!("on purpose") };
         let errno = || std::io::Error::last_os_error().raw_os_error();
         errno::set(0);

@@ -16,27 +16,27 @@ use crate::object::Object;
 use crate::panic_guard::entry;
 use crate::users::Users;
 
-/// What is behind an `ibv_pd`.
+/// State of an `ibv_pd`.
 pub(crate) struct PdKept {
     pub(crate) pd: Pd,
-    /// Regions, windows and queues that were made in it.
+    /// Regions, windows and queues in this domain.
     pub(crate) users: Users,
 }
 
 type PdObject = Object<ibv_pd, PdKept>;
 
-/// The numbers of domains (`handle`), which mean nothing to programs.
+/// Next number of a domain (`handle`), which programs do not use.
 static HANDLE: AtomicU32 = AtomicU32::new(1);
 
-/// Makes a domain.
+/// Creates a domain.
 ///
 /// # Errors
-/// The `errno`.
+/// Returns an `errno` value.
 ///
 /// # Safety
 /// `context` is an open context.
 pub(crate) unsafe fn create(context: *mut ibv_context) -> Result<*mut ibv_pd, c_int> {
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     let device = unsafe { Context::of(context) }.device();
     let pd = device
         .alloc_pd()
@@ -49,28 +49,28 @@ pub(crate) unsafe fn create(context: *mut ibv_context) -> Result<*mut ibv_pd, c_
     Ok(Object::begin(ibv_pd { context, handle }, kept))
 }
 
-/// What is behind a pointer of the program's.
+/// Returns the state of the object at the program's pointer.
 ///
 /// # Safety
-/// `pd` is a domain that exists while the reference lives.
+/// `pd` is a domain that exists during the lifetime of the reference.
 pub(crate) unsafe fn of<'a>(pd: *mut ibv_pd) -> &'a PdKept {
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { PdObject::kept(pd) }
 }
 
-/// Ends a domain.
+/// Destroys a domain.
 ///
 /// # Errors
-/// `EBUSY` while something is in it.
+/// `EBUSY` if it still contains objects.
 ///
 /// # Safety
-/// As for [`of`], and with `Ok` it is not used any more.
+/// As for [`of`], and after `Ok` it is not used any more.
 pub(crate) unsafe fn destroy(pd: *mut ibv_pd) -> Result<(), c_int> {
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     if unsafe { of(pd) }.users.any() {
         return Err(libc::EBUSY);
     }
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     drop(unsafe { PdObject::end(pd) });
     Ok(())
 }
@@ -86,7 +86,7 @@ pub(crate) unsafe extern "C-unwind" fn alloc_pd(context: *mut ibv_context) -> *m
 /// `ibv_dealloc_pd`
 pub(crate) unsafe extern "C-unwind" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
     entry(libc::EIO, || {
-        // SAFETY: a domain that `ibv_alloc_pd` gave.
+        // SAFETY: a domain from `ibv_alloc_pd`.
         errno::status(unsafe { destroy(pd) })
     })
 }

@@ -1,4 +1,4 @@
-//! What a device and its port are.
+//! Attributes of a device and its port.
 #![expect(
     unsafe_code,
     reason = "entries from C: what pointers mean is the program's promise"
@@ -17,7 +17,8 @@ use crate::context::Context;
 use crate::errno;
 use crate::panic_guard::entry;
 
-/// `struct ibv_port_attr` as it was when `ibv_query_port` got its version: without `flags` and what follows, and with the padding.
+/// Size of `struct ibv_port_attr` when `ibv_query_port` got its version: without `flags` and later
+/// fields, but with padding.
 const OLD_PORT_ATTR: usize = 48;
 
 fn int(value: u32) -> c_int {
@@ -67,13 +68,13 @@ pub(crate) unsafe extern "C-unwind" fn query_device(
     out: *mut ibv_device_attr,
 ) -> c_int {
     entry(libc::EIO, || {
-        // SAFETY: an open context, and a place for the attributes.
+        // SAFETY: an open context, and memory for the attributes.
         unsafe { out.write(attributes(Context::of(context).device())) };
         0
     })
 }
 
-/// `ibv_query_device_ex`, which may be asked by a program that knows a shorter structure, or a longer one.
+/// `ibv_query_device_ex`. The program may know a shorter or a longer structure.
 pub(crate) unsafe extern "C-unwind" fn query_device_ex(
     context: *mut ibv_context,
     input: *const ibv_query_device_ex_input,
@@ -81,7 +82,7 @@ pub(crate) unsafe extern "C-unwind" fn query_device_ex(
     size: usize,
 ) -> c_int {
     entry(libc::EIO, || {
-        // SAFETY: no input, or one of the program's.
+        // SAFETY: NULL, or a structure of the program.
         if unsafe { input.as_ref() }.is_some_and(|input| input.comp_mask != 0)
             || size < size_of::<ibv_device_attr>()
         {
@@ -94,19 +95,19 @@ pub(crate) unsafe extern "C-unwind" fn query_device_ex(
         attr.orig_attr = attributes(device);
         attr.device_cap_flags_ex = attr.orig_attr.device_cap_flags.into();
         attr.phys_port_cnt_ex = 1;
-        // SAFETY: `size` bytes at `out` are the program's to give.
+        // SAFETY: the program has `size` bytes at `out`.
         unsafe { give(&attr, out.cast(), size) };
         0
     })
 }
 
-/// Writes as much of `value` as there is room for, and zeros behind it.
+/// Writes as much of `value` as `size` allows, and zeros after it.
 ///
 /// # Safety
 /// `size` bytes at `out` may be written; `T` has no padding that matters.
 unsafe fn give<T>(value: &T, out: *mut u8, size: usize) {
     let len = size.min(size_of::<T>());
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         ptr::copy_nonoverlapping(ptr::from_ref(value).cast(), out, len);
         ptr::write_bytes(out.add(len), 0, size - len);
@@ -131,7 +132,7 @@ fn port(attr: &PortAttr) -> ibv_port_attr {
     out
 }
 
-/// `___ibv_query_port`, with the length of the structure that the program knows.
+/// `___ibv_query_port`, with the size of the structure that the program knows.
 pub(crate) unsafe extern "C-unwind" fn query_port_of(
     context: *mut ibv_context,
     number: u8,
@@ -143,7 +144,7 @@ pub(crate) unsafe extern "C-unwind" fn query_port_of(
         let device = unsafe { Context::of(context) }.device();
         match device.query_port(number) {
             Ok(attr) => {
-                // SAFETY: `size` bytes at `out` are the program's to give.
+                // SAFETY: the program has `size` bytes at `out`.
                 unsafe { give(&port(&attr), out.cast(), size) };
                 0
             }
@@ -152,13 +153,13 @@ pub(crate) unsafe extern "C-unwind" fn query_port_of(
     })
 }
 
-/// `ibv_query_port` of programs that know the structure as it was first.
+/// `ibv_query_port` for programs that know the oldest structure.
 pub(crate) unsafe extern "C-unwind" fn query_port(
     context: *mut ibv_context,
     number: u8,
     out: *mut ibv_port_attr,
 ) -> c_int {
-    // SAFETY: the caller's promises, for the length that they are about.
+    // SAFETY: guaranteed by the caller for this size.
     unsafe { query_port_of(context, number, out, OLD_PORT_ATTR) }
 }
 
@@ -184,13 +185,13 @@ pub(crate) unsafe extern "C-unwind" fn query_gid(
             errno::set(libc::EINVAL);
             return -1;
         };
-        // SAFETY: a place for a GID.
+        // SAFETY: memory for a GID.
         unsafe { out.write(found) };
         0
     })
 }
 
-/// `_ibv_query_gid_ex`, with the length of an entry that the program knows.
+/// `_ibv_query_gid_ex`, with the size of an entry that the program knows.
 pub(crate) unsafe extern "C-unwind" fn query_gid_ex(
     context: *mut ibv_context,
     number: u32,
@@ -208,7 +209,7 @@ pub(crate) unsafe extern "C-unwind" fn query_gid_ex(
         let Some(found) = gid_entry(context, number, index) else {
             return libc::ENODATA;
         };
-        // SAFETY: `size` bytes at `out` are the program's to give.
+        // SAFETY: the program has `size` bytes at `out`.
         unsafe { give(&found, out.cast(), size) };
         0
     })
@@ -224,7 +225,8 @@ fn gid_entry(context: &Context, number: u32, index: u32) -> Option<ibv_gid_entry
     })
 }
 
-/// `_ibv_query_gid_table`: how many entries there are room for and were written, or a negative number of an error.
+/// `_ibv_query_gid_table`: number of entries written, or a negative error number. Fails if the
+/// table has more than `room` entries.
 pub(crate) unsafe extern "C-unwind" fn query_gid_table(
     context: *mut ibv_context,
     out: *mut ibv_gid_entry,
@@ -244,14 +246,14 @@ pub(crate) unsafe extern "C-unwind" fn query_gid_table(
             return -(libc::EINVAL as isize);
         }
         for (at, entry) in entries.iter().enumerate() {
-            // SAFETY: `room` places of `size` bytes are the program's to give.
+            // SAFETY: the program has memory for `room` entries of `size` bytes.
             unsafe { give(entry, out.byte_add(at * size).cast(), size) };
         }
         entries.len() as isize
     })
 }
 
-/// `ibv_query_gid_type` of the private names, which `ibv_devinfo` asks: iWARP has no kinds.
+/// `ibv_query_gid_type`, a private name that `ibv_devinfo` uses. iWARP has no GID types.
 pub(crate) unsafe extern "C-unwind" fn query_gid_type(
     context: *mut ibv_context,
     number: u8,
@@ -264,13 +266,13 @@ pub(crate) unsafe extern "C-unwind" fn query_gid_type(
             errno::set(libc::EINVAL);
             return -1;
         }
-        // SAFETY: a place for a number.
+        // SAFETY: memory for a number.
         unsafe { out.write(IBV_GID_TYPE_IB) };
         0
     })
 }
 
-/// `ibv_query_pkey`: a table of one entry that means nothing on iWARP.
+/// `ibv_query_pkey`: a table of one entry, which has no meaning on iWARP.
 pub(crate) unsafe extern "C-unwind" fn query_pkey(
     _context: *mut ibv_context,
     number: u8,
@@ -282,7 +284,7 @@ pub(crate) unsafe extern "C-unwind" fn query_pkey(
             errno::set(libc::EINVAL);
             return -1;
         }
-        // SAFETY: a place for a number.
+        // SAFETY: memory for a number.
         unsafe { out.write(0xFFFF) };
         0
     })

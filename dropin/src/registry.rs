@@ -1,4 +1,5 @@
-//! Objects by their numbers: completions and events carry those, and a program names a queue pair so in `rdma_conn_param`.
+//! Objects by number. Completions and events carry numbers, and a program names a queue pair by
+//! number in `rdma_conn_param`.
 #![expect(
     unsafe_code,
     reason = "the maps hold pointers to what programs hold pointers to"
@@ -18,16 +19,17 @@ pub(crate) static QPS: Registry<ibv_qp_ex, QpKept> = Registry::new();
 pub(crate) static CQS: Registry<ibv_cq_ex, CqKept> = Registry::new();
 pub(crate) static SRQS: Registry<ibv_srq, SrqKept> = Registry::new();
 
-/// Written while an object ends, read while the object of an event is looked up: so an event that was taken belongs to an object
-/// that is there, or to none.
+/// Locked for writing while an object is destroyed, and for reading while the object of an event is
+/// looked up. So the object of an event that was taken still exists, or the event is dropped.
 pub(crate) static ENDING: RwLock<()> = RwLock::new(());
 
-/// The objects of one kind that exist.
+/// Existing objects of one kind.
 pub(crate) struct Registry<C, T>(RwLock<BTreeMap<u32, Pointer<C, T>>>);
 
 struct Pointer<C, T>(*mut C, core::marker::PhantomData<fn() -> T>);
 
-// SAFETY: a pointer to an object is used only to look at what is kept, from any thread, and only as long as it is in the map.
+// SAFETY: a pointer is used only to read the shared state, from any thread, and only while it is in
+// the map.
 unsafe impl<C, T: Sync> Send for Pointer<C, T> {}
 // SAFETY: as above.
 unsafe impl<C, T: Sync> Sync for Pointer<C, T> {}
@@ -37,24 +39,26 @@ impl<C, T: Sync> Registry<C, T> {
         Registry(RwLock::new(BTreeMap::new()))
     }
 
-    /// Looks at the object with this number, if there is one. It does not end meanwhile: `look` must not wait for anything.
+    /// Calls `look` with the object of this number, if it exists. The object cannot be destroyed
+    /// meanwhile, so `look` must not block.
     pub(crate) fn with<R>(&self, number: u32, look: impl FnOnce(*mut C, &T) -> R) -> Option<R> {
         let all = self.0.read();
         let pointer = all.get(&number)?.0;
-        // SAFETY: it is in the map, whose lock this holds, so that it does not end.
+        // SAFETY: the object is in the map, and is not destroyed while the lock is held.
         Some(look(pointer, unsafe { Object::<C, T>::kept(pointer) }))
     }
 
-    /// One more.
+    /// Adds an object.
     ///
     /// # Safety
-    /// It is an object of these types, and is [removed](Self::remove) before it ends.
+    /// `object` has these types, and is [removed](Self::remove) before it is destroyed.
     pub(crate) unsafe fn add(&self, number: u32, object: *mut C) {
         let pointer = Pointer(object, core::marker::PhantomData);
         self.0.write().insert(number, pointer);
     }
 
-    /// It is about to end. In the child of a fork an object of the child's may have the number of one of the parent's: that stays.
+    /// Removes an object that is about to be destroyed. In the child of a fork, a new object may
+    /// have the number of an object of the parent; then the new one stays.
     pub(crate) fn remove(&self, number: u32, object: *mut C) {
         let mut all = self.0.write();
         if all.get(&number).is_some_and(|found| found.0 == object) {
@@ -71,7 +75,7 @@ mod tests {
     fn an_object_that_ends_takes_none_with_it_that_has_its_number_now() {
         let registry: Registry<u64, ()> = Registry::new();
         let (parents, own) = (Object::begin(1, ()), Object::begin(2, ()));
-        // SAFETY: objects of these types, which end below, after they were removed.
+        // SAFETY: objects of these types, freed below after they were removed.
         unsafe {
             registry.add(7, parents);
             registry.add(7, own);

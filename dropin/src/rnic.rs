@@ -1,4 +1,4 @@
-//! The software RNIC of the process: one device, which all contexts share, opened when the program first needs it.
+//! The software RNIC of the process: one device, shared by all contexts and opened at first use.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,14 +12,15 @@ use uwarp_verbs::llp::kernel::KernelSettings;
 
 use crate::environment::Environment;
 
-/// The device, and the process that opened it: a fork has none of its own yet.
+/// The device and the process that opened it. A forked child does not use its parent's device.
 static DEVICE: Mutex<Option<(u32, Device)>> = Mutex::new(None);
 /// Set by `UWARP_PORT_OFFSET`.
 static PORT_OFFSET: AtomicU16 = AtomicU16::new(0);
 /// Set by `UWARP_QUIET`.
 static QUIET: AtomicBool = AtomicBool::new(false);
 
-/// The device of this process. Why there is none was told when it was tried; it is tried again by the next call.
+/// Returns the device of this process. If it cannot be opened, prints the reason and returns
+/// `None`; the next call tries again.
 pub(crate) fn device() -> Option<Device> {
     let mut held = DEVICE.lock();
     let here = std::process::id();
@@ -30,7 +31,7 @@ pub(crate) fn device() -> Option<Device> {
     }
     match open(held.is_some()) {
         Ok(device) => {
-            // What a parent has opened is the parent's; it is not touched here.
+            // The device of the parent process is neither used nor dropped here.
             if let Some((_, inherited)) = held.replace((here, device.clone())) {
                 core::mem::forget(inherited);
             }
@@ -43,7 +44,7 @@ pub(crate) fn device() -> Option<Device> {
     }
 }
 
-/// Opens it. In a child of a process that has a device, `UWARP_PCAP` names the parent's file.
+/// Opens the device. In a child of a process with a device, `UWARP_PCAP` names the parent's file.
 fn open(is_child: bool) -> Result<Device, String> {
     let Environment {
         device,
@@ -76,7 +77,7 @@ fn open(is_child: bool) -> Result<Device, String> {
     Device::open(Arc::clone(&network), settings).map_err(|error| error.to_string())
 }
 
-/// The file of a capture: that of a child has the number of its process behind the name.
+/// Path of the capture file. A child's file has the process ID as a suffix.
 fn capture_file(path: PathBuf, child: Option<u32>) -> PathBuf {
     let Some(process) = child else { return path };
     let mut name = path.into_os_string();
@@ -84,17 +85,17 @@ fn capture_file(path: PathBuf, child: Option<u32>) -> PathBuf {
     name.into()
 }
 
-/// What is added to the ports that programs name, once the device is open.
+/// Number added to the ports that programs name. Set when the device is opened.
 pub(crate) fn port_offset() -> u16 {
     PORT_OFFSET.load(Ordering::Relaxed)
 }
 
-/// Says something on standard error, unless the program is to be quiet.
+/// Prints a message on standard error, unless `UWARP_QUIET` is set.
 pub(crate) fn tell(words: core::fmt::Arguments<'_>) {
     if !QUIET.load(Ordering::Relaxed) {
         use std::io::Write as _;
         let _held = crate::cancel::Held::new();
-        // A program may have closed its standard error.
+        // The program may have closed standard error.
         let _ = writeln!(std::io::stderr(), "uwarp: {words}");
     }
 }

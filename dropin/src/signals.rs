@@ -1,5 +1,6 @@
-//! What a signal does to a call that waits: a handler with `SA_RESTART` lets it go on, as the system calls of rdma-core would, and
-//! others end it with `EINTR`. `poll` alone knows no such difference.
+//! Effect of a signal on a call that waits. A handler with `SA_RESTART` lets the call continue, as
+//! the system calls of rdma-core would; any other handler ends it with `EINTR`. `poll` alone does
+//! not make this difference.
 #![expect(unsafe_code, reason = "functions of the C library")]
 
 use core::ffi::c_int;
@@ -8,7 +9,7 @@ use core::ptr;
 
 use libc::sigaction;
 
-/// What a thread does itself, and not while it waits.
+/// Signals that a thread raises itself, and not while it waits.
 const FAULTS: [c_int; 5] = [
     libc::SIGSEGV,
     libc::SIGBUS,
@@ -17,18 +18,20 @@ const FAULTS: [c_int; 5] = [
     libc::SIGTRAP,
 ];
 
-/// Whether every handler of the program wants calls to go on. Which one has just run, nobody says.
+/// Returns true if every handler of the program has `SA_RESTART`. The system does not report which
+/// handler has just run.
 pub(crate) fn all_restart() -> bool {
     (1..=libc::SIGRTMAX())
         .filter(|signal| !FAULTS.contains(signal))
         .all(|signal| handler(signal).is_none_or(|action| restarts(&action)))
 }
 
-/// The handler of a signal; `None` where there is none of the program's.
+/// Handler of a signal; `None` if the program has set none.
 fn handler(signal: c_int) -> Option<sigaction> {
     // SAFETY: numbers and pointers, which may all be zero.
     let mut action: sigaction = unsafe { mem::zeroed() };
-    // SAFETY: it writes the structure, and changes nothing. Numbers that the C library keeps for itself are refused.
+    // SAFETY: writes the structure and changes nothing. Signals that the C library reserves are
+    // refused.
     let known = unsafe { libc::sigaction(signal, ptr::null(), &raw mut action) } == 0;
     let own = !matches!(action.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN);
     (known && own).then_some(action)
@@ -46,7 +49,7 @@ mod tests {
 
     /// Sets the handler of a signal that nothing else in this process uses.
     fn set(flags: c_int) {
-        // SAFETY: a handler that does nothing.
+        // SAFETY: the handler does nothing.
         unsafe {
             let mut action: sigaction = mem::zeroed();
             action.sa_sigaction = nothing as *const () as usize;

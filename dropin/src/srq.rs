@@ -23,20 +23,20 @@ use crate::users::User;
 use crate::warnings::OnceWarning;
 use crate::{cancel, errno, pd};
 
-/// What is behind an `ibv_srq`.
+/// State of an `ibv_srq`.
 pub(crate) struct SrqKept {
     pub(crate) srq: Srq,
-    /// Why a receive was not taken, in words.
+    /// Set when a refused receive was reported.
     refused: OnceWarning,
     _in_pd: User,
 }
 
 type SrqObject = Object<ibv_srq, SrqKept>;
 
-/// Makes a queue, and writes what it was given into `attr`.
+/// Creates a queue, and writes the granted sizes into `attr`.
 ///
 /// # Errors
-/// The `errno`.
+/// Returns an `errno` value.
 ///
 /// # Safety
 /// `pd` is a domain.
@@ -45,7 +45,7 @@ pub(crate) unsafe fn create(
     srq_context: *mut c_void,
     attr: &mut ibv_srq_attr,
 ) -> Result<*mut ibv_srq, c_int> {
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     let domain = unsafe { pd::of(pd) };
     let wanted = SrqAttr::default()
         .max_wr(attr.max_wr)
@@ -54,7 +54,8 @@ pub(crate) unsafe fn create(
     let srq = domain.pd.create_srq_with_late_faults(wanted);
     let srq = srq.map_err(|error| errno::of_device(&error))?;
     (attr.max_wr, attr.max_sge) = (wanted.max_wr, wanted.max_sge);
-    // SAFETY: numbers and pointers; a mutex and a condition as their initialisers have them.
+    // SAFETY: all fields may be zero: numbers, pointers, and a mutex and a condition as their
+    // initialisers set them.
     let mut shown: ibv_srq = unsafe { mem::zeroed() };
     // SAFETY: the domain's structure, which the program does not write.
     shown.context = unsafe { (*pd).context };
@@ -68,29 +69,30 @@ pub(crate) unsafe fn create(
         _in_pd: domain.users.add(),
     };
     let made = SrqObject::begin(shown, kept);
-    // SAFETY: it was just made, and is removed before it ends.
+    // SAFETY: the object was just created, and is removed before it is destroyed.
     unsafe { SRQS.add(number, made) };
     Ok(made)
 }
 
-/// What is behind a pointer of the program's.
+/// Returns the state of the object at the program's pointer.
 ///
 /// # Safety
-/// `srq` is a queue that exists while the reference lives.
+/// `srq` is a queue that exists during the lifetime of the reference.
 pub(crate) unsafe fn of<'a>(srq: *mut ibv_srq) -> &'a SrqKept {
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { SrqObject::kept(srq) }
 }
 
-/// Ends a queue, once all its events are acknowledged; `None` when they are not after a while.
+/// Destroys a queue after all its events are acknowledged. Returns `None` if some are still not
+/// acknowledged after [`cancel::SLICE`].
 ///
 /// # Errors
-/// `EBUSY` while queue pairs take from it.
+/// `EBUSY` while queue pairs use it.
 ///
 /// # Safety
-/// As for [`of`], and with `Ok` it is not used any more.
+/// As for [`of`], and after `Ok` it is not used any more.
 pub(crate) unsafe fn end(srq: *mut ibv_srq) -> Option<Result<(), c_int>> {
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     let kept = unsafe { of(srq) };
     match kept.srq.clone().destroy(Some(cancel::SLICE)) {
         Ok(()) => {}
@@ -99,7 +101,7 @@ pub(crate) unsafe fn end(srq: *mut ibv_srq) -> Option<Result<(), c_int>> {
         Err((_, _)) => return Some(Err(libc::EIO)),
     }
     SRQS.remove(kept.srq.srq_num(), srq);
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     drop(unsafe { SrqObject::end(srq) });
     Some(Ok(()))
 }
@@ -110,7 +112,7 @@ pub(crate) unsafe extern "C-unwind" fn create_srq(
     attr: *mut ibv_srq_init_attr,
 ) -> *mut ibv_srq {
     entry(ptr::null_mut(), || {
-        // SAFETY: a domain, and a structure of the program's that nobody else uses meanwhile.
+        // SAFETY: a domain, and a structure of the program that nothing else uses meanwhile.
         let made = unsafe {
             let attr = &mut *attr;
             create(pd, attr.srq_context, &mut attr.attr)
@@ -119,13 +121,13 @@ pub(crate) unsafe extern "C-unwind" fn create_srq(
     })
 }
 
-/// Makes a queue with what `comp_mask` says is there.
+/// Creates a queue from the attributes that `comp_mask` marks as present.
 ///
 /// # Errors
-/// As [`create`]; `EINVAL` without a domain, `EOPNOTSUPP` for other kinds of queues.
+/// As for [`create`]; `EINVAL` without a domain, `EOPNOTSUPP` for other types of queues.
 ///
 /// # Safety
-/// As [`create`].
+/// As for [`create`].
 pub(crate) unsafe fn create_extended(
     attr: &mut ibv_srq_init_attr_ex,
 ) -> Result<*mut ibv_srq, c_int> {
@@ -137,7 +139,7 @@ pub(crate) unsafe fn create_extended(
     if mask & IBV_SRQ_INIT_ATTR_PD == 0 || attr.pd.is_null() {
         return Err(libc::EINVAL);
     }
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { create(attr.pd, attr.srq_context, &mut attr.attr) }
 }
 
@@ -147,7 +149,8 @@ pub(crate) unsafe extern "C-unwind" fn create_srq_ex(
     attr: *mut ibv_srq_init_attr_ex,
 ) -> *mut ibv_srq {
     entry(ptr::null_mut(), || {
-        // SAFETY: objects that exist, and a structure of the program's that nobody else uses meanwhile.
+        // SAFETY: existing objects, and a structure of the program that nothing else uses
+        // meanwhile.
         errno::pointer(unsafe { create_extended(&mut *attr) })
     })
 }
@@ -156,7 +159,7 @@ pub(crate) unsafe extern "C-unwind" fn create_srq_ex(
 pub(crate) unsafe extern "C-unwind" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
     cancel::until(|| {
         entry(Some(libc::EIO), || {
-            // SAFETY: a queue that `ibv_create_srq` gave; after 0 it is not used any more.
+            // SAFETY: a queue from `ibv_create_srq`; after 0 it is not used any more.
             unsafe { end(srq) }.map(errno::status)
         })
     })
@@ -170,7 +173,7 @@ pub(crate) unsafe extern "C-unwind" fn modify_srq(
 ) -> c_int {
     entry(libc::EIO, || {
         let mask = mask.cast_unsigned();
-        // SAFETY: a queue that exists, and a structure of the program's.
+        // SAFETY: an existing queue, and a structure of the program.
         let (kept, attr) = unsafe { (of(srq), &*attr) };
         if mask & !(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT) != 0 {
             return errno::status(Err(libc::EINVAL));
@@ -193,9 +196,9 @@ pub(crate) unsafe extern "C-unwind" fn query_srq(
     attr: *mut ibv_srq_attr,
 ) -> c_int {
     entry(libc::EIO, || {
-        // SAFETY: a queue that exists.
+        // SAFETY: an existing queue.
         let now = unsafe { of(srq) }.srq.query();
-        // SAFETY: a place for a structure.
+        // SAFETY: memory for a structure.
         unsafe {
             attr.write(ibv_srq_attr {
                 max_wr: now.max_wr,
@@ -210,7 +213,7 @@ pub(crate) unsafe extern "C-unwind" fn query_srq(
 /// `ibv_get_srq_num`
 pub(crate) unsafe extern "C-unwind" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32) -> c_int {
     entry(libc::EIO, || {
-        // SAFETY: a queue that exists, and a place for a number.
+        // SAFETY: an existing queue, and memory for a number.
         unsafe { number.write(of(srq).srq.srq_num()) };
         0
     })
@@ -236,9 +239,9 @@ pub(crate) unsafe extern "C-unwind" fn post_srq_recv(
     bad: *mut *mut ibv_recv_wr,
 ) -> c_int {
     quick(libc::EIO, || {
-        // SAFETY: a queue that exists.
+        // SAFETY: an existing queue.
         let kept = unsafe { of(srq) };
-        // SAFETY: a list of the program's, and a place for a pointer.
+        // SAFETY: a list of the program, and memory for a pointer.
         unsafe { post::give_bad(post::receive(wr, |wrs| post_receives(kept, wrs)), bad) }
     })
 }

@@ -1,4 +1,4 @@
-//! Words for numbers, and numbers for rates.
+//! Names of numbers, and conversions of rates.
 
 use core::ffi::CStr;
 use core::ffi::{c_char, c_int};
@@ -94,7 +94,8 @@ pub(crate) extern "C-unwind" fn wc_status_str(number: c_int) -> *const c_char {
     word(WORDS, number)
 }
 
-/// The rates of `ibv_rate` with their megabits a second: multiples of 2.5 Gbit/s until EDR, with the lanes' own rate behind.
+/// Rates of `ibv_rate` and their Mbit/s. Up to number 10 they are multiples of 2.5 Gbit/s; later
+/// ones have the rates of their lanes.
 const RATES: [(c_int, c_int); 22] = [
     (2, 2500),
     (3, 10000),
@@ -120,19 +121,19 @@ const RATES: [(c_int, c_int); 22] = [
     (23, 800000),
 ];
 
-/// `ibv_rate_to_mbps`; -1 where there is no such rate.
+/// `ibv_rate_to_mbps`; -1 for an unknown rate.
 pub(crate) extern "C-unwind" fn rate_to_mbps(rate: c_int) -> c_int {
     let found = RATES.iter().find(|(number, _)| *number == rate);
     found.map_or(-1, |(_, mbps)| *mbps)
 }
 
-/// `mbps_to_ibv_rate`; 0, which is the greatest that there is, where there is no such rate.
+/// `mbps_to_ibv_rate`; 0, which means the maximum, for an unknown rate.
 pub(crate) extern "C-unwind" fn mbps_to_rate(mbps: c_int) -> c_int {
     let found = RATES.iter().find(|(_, rate)| *rate == mbps);
     found.map_or(0, |(number, _)| *number)
 }
 
-/// `ibv_rate_to_mult`: multiples of 2.5 Gbit/s; -1 for a rate that is none.
+/// `ibv_rate_to_mult`: multiples of 2.5 Gbit/s; -1 for other rates.
 pub(crate) extern "C-unwind" fn rate_to_mult(rate: c_int) -> c_int {
     match rate_to_mbps(rate) {
         mbps if mbps > 0 && mbps % 2500 == 0 && rate <= 10 => mbps / 2500,

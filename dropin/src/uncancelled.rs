@@ -1,10 +1,13 @@
-//! The calls of the C library at which a thread could be cancelled, for the code of this library alone, where it cannot be.
+//! Replacements for calls of the C library at which a thread could be cancelled. They serve only
+//! the code of this library, where a thread must not be cancelled.
 //!
-//! `pthread_cancel` unwinds the frames of the thread from within such a call, and frames of Rust end the process then. Most of this
-//! library makes its system calls without the C library, but the standard library of Rust closes descriptors and writes to files
-//! through it: on the data path where a connection ends, and for a capture. To hold a cancellation up there would cost tens of
-//! nanoseconds at each post and each poll. So those functions are here once more, hidden, and the linker prefers them to the C
-//! library's; the program's own calls go where they went. Blocking calls that may be cancelled are those of `cancel.rs`.
+//! `pthread_cancel` unwinds the frames of the thread from within such a call, and that ends the
+//! process at the first Rust frame. Most of this library makes its system calls without the C
+//! library. But Rust's standard library closes descriptors and writes to files through it: on the
+//! data path when a connection ends, and for a capture. Deferring cancellation there would cost
+//! tens of nanoseconds for each post and each poll. So these functions are defined here again,
+//! hidden, and the linker prefers them to the C library's. Calls of the program itself are not
+//! affected. Blocking calls that may be cancelled are in `cancel.rs`.
 #![expect(
     unsafe_code,
     reason = "system calls, under the names that the standard library calls"
@@ -14,7 +17,7 @@ use core::ffi::{c_int, c_long, c_void};
 
 use libc::{iovec, msghdr, size_t, ssize_t};
 
-/// `name => function`: a hidden name that only this library sees.
+/// Defines `name => function`: a hidden symbol that only this library sees.
 macro_rules! hidden {
     ($($name:ident => $function:path,)*) => {
         $(
@@ -43,11 +46,11 @@ hidden! {
     recvmsg => recvmsg,
 }
 
-// SAFETY (of all of them): the system call takes what the function of the same name takes. `syscall` sets `errno` as that does, and is
-// no point of cancellation.
+// SAFETY (for all functions): the system call takes the arguments of the function with the same
+// name. `syscall` sets `errno` in the same way, and is not a cancellation point.
 
 unsafe extern "C" fn close(fd: c_int) -> c_int {
-    // SAFETY: above. What comes back is 0 or -1.
+    // SAFETY: above. The result is 0 or -1.
     (unsafe { libc::syscall(libc::SYS_close, fd) }) as c_int
 }
 
@@ -82,7 +85,7 @@ unsafe extern "C" fn recvmsg(fd: c_int, to: *mut msghdr, flags: c_int) -> ssize_
     sized(unsafe { libc::syscall(libc::SYS_recvmsg, fd, to, flags) })
 }
 
-/// A `long` is as wide as a `ssize_t` on Linux.
+/// Converts a result: a `long` is as wide as a `ssize_t` on Linux.
 const fn sized(result: c_long) -> ssize_t {
     result as ssize_t
 }

@@ -1,23 +1,23 @@
-//! What uses an object, so that the program is told `EBUSY` when it ends it too early.
+//! Counts the users of an object. Destroying an object that is in use fails with `EBUSY`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The number of users of one object.
+/// Number of users of one object.
 #[derive(Default)]
 pub(crate) struct Users(Arc<AtomicU32>);
 
-/// One user. Its drop ends the use.
+/// One user. Dropping it ends the use.
 pub(crate) struct User(Arc<AtomicU32>);
 
 impl Users {
-    /// One more.
+    /// Adds a user.
     pub(crate) fn add(&self) -> User {
         self.0.fetch_add(1, Ordering::Relaxed);
         User(Arc::clone(&self.0))
     }
 
-    /// Whether there are any.
+    /// Returns true if there are any users.
     pub(crate) fn any(&self) -> bool {
         self.0.load(Ordering::Acquire) > 0
     }

@@ -1,4 +1,5 @@
-//! The plain words of what went wrong, on standard error, once for each connection: a program says "status 10" and no more.
+//! Messages about errors on standard error, once for each connection: a program itself prints only
+//! something like "status 10".
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -8,7 +9,7 @@ use crate::qp::QpKept;
 use crate::registry::QPS;
 use crate::rnic::tell;
 
-/// A completion in error that the program is about to see.
+/// Reports a failed completion that the program is about to see.
 #[cold]
 pub(crate) fn completion(done: &Completion) {
     let number = done.qp_num;
@@ -19,7 +20,7 @@ pub(crate) fn completion(done: &Completion) {
     match words {
         Some(Some(words)) => tell(format_args!("{words}")),
         Some(None) => {}
-        // The queue pair is gone, and nothing more is known than what the completion carries.
+        // The queue pair is gone. Only the cause in the completion is known.
         None => {
             if done.status != Status::WrFlush
                 && let Some(cause) = &done.cause
@@ -30,15 +31,15 @@ pub(crate) fn completion(done: &Completion) {
     }
 }
 
-/// The end of a connection that the program is about to hear of.
+/// Reports the end of a connection that the program is about to hear of.
 pub(crate) fn end(number: u32, reason: &EndReason) {
     if let Some(Some(words)) = QPS.with(number, |_, kept| words_of(kept, reason)) {
         tell(format_args!("{words}"));
     }
 }
 
-/// What is to be said of an end, the first time. It is said when the lock of all queue pairs is no longer held: standard error may
-/// be a pipe that nobody reads.
+/// Message about an end, the first time. The caller prints it after the lock of all queue pairs is
+/// released, because standard error may be a pipe that is not read.
 fn words_of(kept: &QpKept, reason: &EndReason) -> Option<String> {
     if !is_worth_words(reason) || !kept.told.first() {
         return None;
@@ -50,8 +51,9 @@ fn words_of(kept: &QpKept, reason: &EndReason) -> Option<String> {
     })
 }
 
-/// Whether an end is an error that a person would ask about. What the program did itself, or the peer's program, is none; what
-/// became of a connection that never stood, the event of the connection manager says.
+/// Returns true if an end is an error that the message should explain. An end that this program or
+/// the peer's program asked for is none. A failed connection attempt is reported by the event of
+/// the connection manager.
 pub(crate) fn is_worth_words(reason: &EndReason) -> bool {
     !matches!(
         reason,
@@ -65,7 +67,7 @@ pub(crate) fn is_worth_words(reason: &EndReason) -> bool {
     )
 }
 
-/// Whether something was told of one object.
+/// Remembers whether a warning about one object was printed.
 pub(crate) struct OnceWarning(AtomicBool);
 
 impl OnceWarning {
@@ -73,12 +75,12 @@ impl OnceWarning {
         OnceWarning(AtomicBool::new(false))
     }
 
-    /// True the first time.
+    /// Returns true the first time, and false afterwards.
     pub(crate) fn first(&self) -> bool {
         !self.0.swap(true, Ordering::Relaxed)
     }
 
-    /// A new connection begins.
+    /// Allows the warning again, for a new connection.
     pub(crate) fn again(&self) {
         self.0.store(false, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! Completions as `ibv_wc` has them.
+//! Converts completions to `ibv_wc`.
 
 use core::ffi::c_uint;
 
@@ -6,7 +6,7 @@ use uwarp_verbs::{Completion, Status, WcOpcode};
 
 use crate::abi::{self, ibv_wc, ibv_wc__bindgen_ty_1, ibv_wc_opcode, ibv_wc_status};
 
-/// The status. All of them have a counterpart of their own.
+/// Converts the status. Each one has a counterpart in libibverbs.
 pub(crate) fn status(status: Status) -> ibv_wc_status {
     match status {
         Status::Success => abi::IBV_WC_SUCCESS,
@@ -25,12 +25,13 @@ pub(crate) fn status(status: Status) -> ibv_wc_status {
         Status::RemoteAbort => abi::IBV_WC_REM_ABORT_ERR,
         Status::Fatal => abi::IBV_WC_FATAL_ERR,
         Status::ResponseTimeout => abi::IBV_WC_RESP_TIMEOUT_ERR,
-        // And one that the verbs get later, until it has a line here.
+        // Also for statuses that the verbs crate may add later.
         Status::General | _ => abi::IBV_WC_GENERAL_ERR,
     }
 }
 
-/// What the request was. Fast registration, which no program can post here, has no number of its own.
+/// Converts the opcode of the request. Fast registration, which programs cannot post here, has no
+/// number in libibverbs.
 pub(crate) fn opcode(opcode: WcOpcode) -> ibv_wc_opcode {
     match opcode {
         WcOpcode::Send => abi::IBV_WC_SEND,
@@ -46,9 +47,10 @@ pub(crate) fn opcode(opcode: WcOpcode) -> ibv_wc_opcode {
     }
 }
 
-/// `imm_data` or `invalidated_rkey`, and the flag that says which.
+/// Returns `imm_data` or `invalidated_rkey`, and the flag that says which.
 ///
-/// The four bytes of Immediate Data are the first of the eight on the wire (RFC 7306 section 6), in that order.
+/// The four bytes of Immediate Data are the first of the eight on the wire (RFC 7306 section 6), in
+/// the same order.
 pub(crate) fn extra(done: &Completion) -> (u32, c_uint) {
     match (done.immediate, done.invalidated) {
         (Some([a, b, c, d, ..]), _) => (u32::from_ne_bytes([a, b, c, d]), abi::IBV_WC_WITH_IMM),
@@ -57,7 +59,8 @@ pub(crate) fn extra(done: &Completion) -> (u32, c_uint) {
     }
 }
 
-/// The bytes: those of the Write, where Immediate Data came behind one, although no receive holds them.
+/// Number of bytes. If Immediate Data followed a Write, these are the bytes of the Write, although
+/// no receive holds them.
 pub(crate) fn byte_len(done: &Completion) -> u32 {
     match done.opcode {
         WcOpcode::RecvImmediate => done.written,
@@ -65,13 +68,13 @@ pub(crate) fn byte_len(done: &Completion) -> u32 {
     }
 }
 
-/// The eight bytes on the wire for the four of `imm_data`.
+/// Converts the four bytes of `imm_data` to the eight on the wire.
 pub(crate) fn immediate(imm_data: u32) -> [u8; 8] {
     let [a, b, c, d] = imm_data.to_ne_bytes();
     [a, b, c, d, 0, 0, 0, 0]
 }
 
-/// The whole of it.
+/// Converts a completion.
 pub(crate) fn shown(done: &Completion) -> ibv_wc {
     let (imm_data, wc_flags) = extra(done);
     ibv_wc {

@@ -1,4 +1,5 @@
-//! The layouts of libibverbs and librdmacm, made by headers/generate.sh from rdma-core 44.0-2 (x86-64 and aarch64). Do not edit.
+//! Layouts of libibverbs and librdmacm for x86-64 and aarch64. Do not edit: headers/generate.sh
+//! generates this file from rdma-core 44.0-2.
 
 use libc::{
     pthread_cond_t, pthread_mutex_t, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage,

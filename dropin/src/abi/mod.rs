@@ -1,4 +1,4 @@
-//! The C interface: layouts of rdma-core, which programs reach by memory and not by names.
+//! The C interface: layouts of rdma-core's structures, which programs access in memory.
 
 #[allow(
     missing_docs,

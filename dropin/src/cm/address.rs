@@ -1,4 +1,4 @@
-//! Addresses of ids: own, peer's, and the way between.
+//! Addresses of ids: local address, peer's address and route.
 #![expect(
     unsafe_code,
     reason = "entries from C: what pointers mean is the program's promise"
@@ -16,19 +16,20 @@ use crate::abi::rdma_cm_id;
 use crate::panic_guard::entry;
 use crate::rnic;
 
-/// Shows the addresses that an id has, and the device, once it has an address of that.
+/// Writes the current addresses of an id to its C structure, and its device as soon as a local
+/// address determines it.
 ///
 /// # Errors
-/// The `errno`, when there is no device.
+/// Returns an `errno` value if there is no device.
 ///
 /// # Safety
-/// The id exists, and nobody else writes it.
+/// The id exists, and nothing else writes it.
 pub(super) unsafe fn refresh(id: *mut rdma_cm_id) -> Result<(), c_int> {
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     let kept = unsafe { id::of(id) };
     let local = kept.id.local_addr();
     if let Some(local) = local {
-        // SAFETY: the promise of the caller; the place is that of the greatest address.
+        // SAFETY: guaranteed by the caller; the field has room for every type of address.
         unsafe {
             (&raw mut (*id).route.addr.__bindgen_anon_1)
                 .cast::<libc::sockaddr_storage>()
@@ -39,8 +40,9 @@ pub(super) unsafe fn refresh(id: *mut rdma_cm_id) -> Result<(), c_int> {
         // SAFETY: as above.
         unsafe { show_peer(id, peer) };
     }
-    // To the kernel a loopback address that is bound is as any (`cma_any_addr`), and libfabric counts on it: a server that names
-    // "localhost" is one on every address. Where there is a peer, the device is known.
+    // The kernel does not choose a device for an id that is bound to a loopback address
+    // (`cma_any_addr`). libfabric relies on that: a server that names "localhost" listens on every
+    // address. With a peer the device is known.
     let known = |local: SocketAddr| {
         let ip = local.ip().to_canonical();
         !ip.is_unspecified() && (!ip.is_loopback() || kept.id.peer_addr().is_some())
@@ -60,20 +62,22 @@ pub(super) unsafe fn refresh(id: *mut rdma_cm_id) -> Result<(), c_int> {
     Ok(())
 }
 
-/// An address as the program knows it.
+/// Converts an address to the port numbers of the program.
 fn shown(addr: SocketAddr) -> SocketAddr {
     address::from_tcp(addr, rnic::port_offset())
 }
 
-/// The address that the program means.
+/// Converts an address of the program to TCP's port numbers.
 fn meant(addr: SocketAddr) -> Result<SocketAddr, c_int> {
     address::into_tcp(addr, rnic::port_offset())
 }
 
+/// Writes the peer's address to the C structure.
+///
 /// # Safety
-/// As [`refresh`].
+/// As for [`refresh`].
 unsafe fn show_peer(id: *mut rdma_cm_id, peer: SocketAddr) {
-    // SAFETY: the promise of the caller; the place is that of the greatest address.
+    // SAFETY: guaranteed by the caller; the field has room for every type of address.
     unsafe {
         (&raw mut (*id).route.addr.__bindgen_anon_2)
             .cast::<libc::sockaddr_storage>()
@@ -81,15 +85,15 @@ unsafe fn show_peer(id: *mut rdma_cm_id, peer: SocketAddr) {
     }
 }
 
-/// Takes a local address.
+/// Binds an id to a local address.
 ///
 /// # Errors
-/// The `errno`.
+/// Returns an `errno` value.
 ///
 /// # Safety
-/// The id exists, and an address as its family says.
+/// The id exists, and `addr` has the type that its family says.
 pub(super) unsafe fn bind(id: *mut rdma_cm_id, addr: *const sockaddr) -> Result<(), c_int> {
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let addr = meant(address::read(addr)?)?;
         let kept = id::of(id);
@@ -112,35 +116,37 @@ pub(crate) unsafe extern "C-unwind" fn bind_addr(
     entry(-1, || status(unsafe { bind(id, addr) }))
 }
 
+/// Resolves the address `to`.
+///
 /// # Safety
-/// The id exists, and addresses as their families say; `from` may be NULL.
+/// The id exists, and addresses have the types that their families say; `from` may be NULL.
 unsafe fn resolve(
     id: *mut rdma_cm_id,
     from: *const sockaddr,
     to: *const sockaddr,
 ) -> Result<(), c_int> {
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     let (from, to) = unsafe {
         let from = (!from.is_null()).then(|| address::read(from));
         (from.transpose()?.map(address::unmapped), address::read(to)?)
     };
     let to = address::destination(meant(to)?);
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     let kept = unsafe { id::of(id) };
-    // One of all families is no address.
+    // An unspecified address with port 0 means no source address.
     let from = from.filter(|from| !from.ip().is_unspecified() || from.port() != 0);
-    // The kernel binds what is not bound yet, and looks at the source for nothing else.
+    // The kernel binds an id that is not bound yet, and ignores the source otherwise.
     let from = from.filter(|_| kept.id.state() == CmState::Idle);
     let from = from.map(meant).transpose()?;
     kept.id
         .resolve_addr(from, to)
         .map_err(|error| failure::errno(&error))?;
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { show_peer(id, to) };
     Ok(())
 }
 
-/// `rdma_resolve_addr`: asks nobody, so that there is nothing to wait for.
+/// `rdma_resolve_addr`: sends nothing, so that its event is there at once.
 pub(crate) unsafe extern "C-unwind" fn resolve_addr(
     id: *mut rdma_cm_id,
     from: *mut sockaddr,
@@ -167,18 +173,18 @@ pub(crate) unsafe extern "C-unwind" fn resolve_route(
     unsafe { sync::complete(id, begun) }
 }
 
-/// The port of an address that an id shows, in network order; 0 where there is none.
+/// Port of an address in the C structure, in network byte order; 0 without an address.
 ///
 /// # Safety
-/// An address as its family says.
+/// `addr` has the type that its family says.
 unsafe fn port(addr: *const sockaddr) -> u16 {
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { address::read(addr) }.map_or(0, |addr| addr.port().to_be())
 }
 
 /// `rdma_get_src_port`
 pub(crate) unsafe extern "C-unwind" fn get_src_port(id: *mut rdma_cm_id) -> u16 {
-    // SAFETY: an id; its address has a family, or 0.
+    // SAFETY: an id; the family of its address says its type, or is 0.
     entry(0, || unsafe {
         port((&raw const (*id).route.addr.__bindgen_anon_1).cast())
     })
@@ -186,7 +192,7 @@ pub(crate) unsafe extern "C-unwind" fn get_src_port(id: *mut rdma_cm_id) -> u16 
 
 /// `rdma_get_dst_port`
 pub(crate) unsafe extern "C-unwind" fn get_dst_port(id: *mut rdma_cm_id) -> u16 {
-    // SAFETY: an id; its address has a family, or 0.
+    // SAFETY: an id; the family of its address says its type, or is 0.
     entry(0, || unsafe {
         port((&raw const (*id).route.addr.__bindgen_anon_2).cast())
     })

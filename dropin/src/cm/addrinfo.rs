@@ -1,4 +1,4 @@
-//! Names to addresses (`rdma_getaddrinfo`): those of the C library, for the kind of connection that is wanted.
+//! Names to addresses (`rdma_getaddrinfo`), by the C library's `getaddrinfo`.
 #![expect(
     unsafe_code,
     reason = "entries from C: what pointers mean is the program's promise"
@@ -16,20 +16,23 @@ use crate::abi::{
 };
 use crate::panic_guard::entry;
 
-/// `AF_IB`, which the C library has not.
+/// `AF_IB`, which the C library does not define.
 const AF_IB: c_int = 27;
 
-/// Memory that the program may free or replace by its own, as some do.
+/// Copies bytes to memory of the C library, because some programs free it or replace it by their
+/// own.
 unsafe fn copied(from: *const c_void, len: usize) -> *mut c_void {
-    // SAFETY: it takes a number.
+    // SAFETY: takes a number.
     let to = unsafe { libc::malloc(len.max(1)) };
     if !to.is_null() {
-        // SAFETY: the promise of the caller: so many bytes; and so many were just taken.
+        // SAFETY: guaranteed by the caller for `from`; `to` was allocated with this length.
         unsafe { ptr::copy_nonoverlapping(from.cast::<u8>(), to.cast::<u8>(), len) };
     }
     to
 }
 
+/// Copies an address, if there is one.
+///
 /// # Safety
 /// `from` has `len` bytes.
 unsafe fn copy_addr(
@@ -41,7 +44,7 @@ unsafe fn copy_addr(
     if from.is_null() || len == 0 {
         return Ok(());
     }
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     *to = unsafe { copied(from.cast(), len as usize) }.cast();
     if to.is_null() {
         return Err(libc::ENOMEM);
@@ -50,7 +53,7 @@ unsafe fn copy_addr(
     Ok(())
 }
 
-/// The hints in the words of the C library.
+/// Converts the hints to those of the C library.
 fn asked(hints: &rdma_addrinfo) -> addrinfo {
     // SAFETY: numbers and pointers, which may all be zero.
     let mut out: addrinfo = unsafe { mem::zeroed() };
@@ -61,7 +64,7 @@ fn asked(hints: &rdma_addrinfo) -> addrinfo {
     if flags & RAI_NUMERICHOST != 0 {
         out.ai_flags |= libc::AI_NUMERICHOST;
     }
-    // Addresses of InfiniBand's own family are found by those of IP.
+    // Addresses of InfiniBand's own family are found through IP addresses.
     out.ai_family = match hints.ai_family {
         AF_IB => libc::AF_UNSPEC,
         family => family,
@@ -79,10 +82,10 @@ fn asked(hints: &rdma_addrinfo) -> addrinfo {
     out
 }
 
-/// What the C library has found, as far as the hints have not said it.
+/// Stores the address that the C library found, and attributes that the hints leave open.
 ///
 /// # Safety
-/// `found` is what `getaddrinfo` gave.
+/// `found` is a result of `getaddrinfo`.
 unsafe fn take(
     found: &addrinfo,
     hints: &rdma_addrinfo,
@@ -112,7 +115,7 @@ unsafe fn take(
             &mut out.ai_dst_canonname,
         )
     };
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if !found.ai_canonname.is_null() {
             *name = libc::strdup(found.ai_canonname);
@@ -121,13 +124,15 @@ unsafe fn take(
     }
 }
 
-/// What could not be found, and how the program is told.
+/// Reason of a failed lookup, and how it is reported to the program.
 enum Failed {
-    /// A number of `getaddrinfo`.
+    /// Error code of `getaddrinfo`.
     Lookup(c_int),
     Errno(c_int),
 }
 
+/// Looks up an address and fills `out`.
+///
 /// # Safety
 /// As for `rdma_getaddrinfo`.
 unsafe fn look_up(
@@ -143,7 +148,7 @@ unsafe fn look_up(
         out.ai_qp_type = hints.ai_qp_type;
         out.ai_port_space = hints.ai_port_space;
         let (from, len) = (hints.ai_dst_addr, hints.ai_dst_len);
-        // SAFETY: the promise of the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { copy_addr(from, len, &mut out.ai_dst_addr, &mut out.ai_dst_len) }
             .map_err(Failed::Errno)?;
     } else {
@@ -154,20 +159,20 @@ unsafe fn look_up(
             ptr::null()
         };
         let mut found = ptr::null_mut();
-        // SAFETY: the promise of the caller.
+        // SAFETY: guaranteed by the caller.
         let failed = unsafe { libc::getaddrinfo(node, service, asked, &raw mut found) };
         if failed != 0 {
             return Err(Failed::Lookup(failed));
         }
-        // SAFETY: it has found something.
+        // SAFETY: the call succeeded, so that there is a result.
         let taken = unsafe { take(&*found, hints, out) };
-        // SAFETY: as above, and it is not used any more.
+        // SAFETY: as above, and the result is not used any more.
         unsafe { libc::freeaddrinfo(found) };
         taken.map_err(Failed::Errno)?;
     }
     if out.ai_src_len == 0 {
         let (from, len) = (hints.ai_src_addr, hints.ai_src_len);
-        // SAFETY: the promise of the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { copy_addr(from, len, &mut out.ai_src_addr, &mut out.ai_src_len) }
             .map_err(Failed::Errno)?;
     }
@@ -187,24 +192,25 @@ pub(crate) unsafe extern "C-unwind" fn getaddrinfo(
         }
         // SAFETY: numbers and pointers, which may all be zero.
         let none: rdma_addrinfo = unsafe { mem::zeroed() };
-        // SAFETY: hints of the program's, if any.
+        // SAFETY: hints of the program, if any.
         let given = unsafe { hints.as_ref() };
-        // SAFETY: it takes numbers; what it gives is zero, as a structure of numbers and pointers may be.
+        // SAFETY: takes numbers; the memory is zeroed, as a structure of numbers and pointers may
+        // be.
         let made: *mut rdma_addrinfo =
             unsafe { libc::calloc(1, size_of::<rdma_addrinfo>()) }.cast();
         if made.is_null() {
             return status(Err(libc::ENOMEM));
         }
         let hints = given.unwrap_or(&none);
-        // SAFETY: it was just made; names of the program's.
+        // SAFETY: the structure was just allocated; the names are the program's.
         match unsafe { look_up(node, service, hints, given.is_some(), &mut *made) } {
             Ok(()) => {
-                // SAFETY: a place for a pointer.
+                // SAFETY: memory for a pointer.
                 unsafe { out.write(made) };
                 0
             }
             Err(failed) => {
-                // SAFETY: nobody else has it.
+                // SAFETY: the structure is not shared.
                 unsafe { free(made) };
                 match failed {
                     Failed::Lookup(number) => number,
@@ -215,11 +221,14 @@ pub(crate) unsafe extern "C-unwind" fn getaddrinfo(
     })
 }
 
+/// Frees a list with all its parts.
+///
 /// # Safety
-/// A list that [`getaddrinfo`] gave, in which the program may have replaced what it points to.
+/// `list` is from [`getaddrinfo`]; the program may have replaced its pointers by memory from
+/// `malloc`.
 unsafe fn free(mut list: *mut rdma_addrinfo) {
     while !list.is_null() {
-        // SAFETY: the promise of the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let one = list;
             list = (*one).ai_next;
@@ -241,6 +250,6 @@ unsafe fn free(mut list: *mut rdma_addrinfo) {
 
 /// `rdma_freeaddrinfo`
 pub(crate) unsafe extern "C-unwind" fn freeaddrinfo(list: *mut rdma_addrinfo) {
-    // SAFETY: what `rdma_getaddrinfo` gave, or NULL.
+    // SAFETY: a result of `rdma_getaddrinfo`, or NULL.
     unsafe { free(list) };
 }

@@ -1,4 +1,4 @@
-//! `rdma_init_qp_attr`: what a program gives `ibv_modify_qp` that makes its queue pair ready itself.
+//! `rdma_init_qp_attr`: attributes for programs that call `ibv_modify_qp` themselves.
 #![expect(
     unsafe_code,
     reason = "entries from C: what pointers mean is the program's promise"
@@ -14,14 +14,15 @@ use crate::abi::{
 };
 use crate::panic_guard::entry;
 
-/// `rdma_init_qp_attr`: on iWARP the connection brings a queue pair to RTS by itself, so that there is nothing to say but the state.
+/// `rdma_init_qp_attr`. On iWARP the connection takes a queue pair to RTS, so that few attributes
+/// are needed besides the state.
 pub(crate) unsafe extern "C-unwind" fn init_qp_attr(
     _id: *mut rdma_cm_id,
     attr: *mut ibv_qp_attr,
     mask: *mut c_int,
 ) -> c_int {
     entry(-1, || {
-        // SAFETY: a structure of the program's, in which it names the state, and a place for a number.
+        // SAFETY: a structure of the program, in which it sets the state, and memory for a number.
         unsafe {
             let fields = match (*attr).qp_state {
                 IBV_QPS_INIT | IBV_QPS_RTR => {

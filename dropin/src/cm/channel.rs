@@ -17,10 +17,10 @@ use crate::{errno, rnic};
 
 type ChannelObject = Object<rdma_event_channel, EventChannel>;
 
-/// Makes a channel.
+/// Creates a channel.
 ///
 /// # Errors
-/// The `errno`: `ENODEV` without a device.
+/// Returns an `errno` value: `ENODEV` without a device.
 pub(super) fn create() -> Result<*mut rdma_event_channel, c_int> {
     if rnic::device().is_none() {
         return Err(libc::ENODEV);
@@ -31,21 +31,21 @@ pub(super) fn create() -> Result<*mut rdma_event_channel, c_int> {
     Ok(ChannelObject::begin(rdma_event_channel { fd }, channel))
 }
 
-/// What is behind a pointer of the program's.
+/// Returns the state of the object at the program's pointer.
 ///
 /// # Safety
-/// `channel` exists while the reference lives.
+/// `channel` exists during the lifetime of the reference.
 pub(super) unsafe fn of<'a>(channel: *mut rdma_event_channel) -> &'a EventChannel {
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { ChannelObject::kept(channel) }
 }
 
-/// Ends a channel. Ids that still send to it hold its descriptor.
+/// Frees a channel. Ids that still use it keep its descriptor open.
 ///
 /// # Safety
 /// As for [`of`], and it is not used any more.
 pub(super) unsafe fn destroy(channel: *mut rdma_event_channel) {
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     drop(unsafe { ChannelObject::end(channel) });
 }
 
@@ -58,7 +58,7 @@ pub(crate) unsafe extern "C-unwind" fn create_event_channel() -> *mut rdma_event
 pub(crate) unsafe extern "C-unwind" fn destroy_event_channel(channel: *mut rdma_event_channel) {
     entry((), || {
         if !channel.is_null() {
-            // SAFETY: a channel that `rdma_create_event_channel` gave.
+            // SAFETY: a channel from `rdma_create_event_channel`.
             unsafe { destroy(channel) };
         }
     });

@@ -1,4 +1,5 @@
-//! The context and the domain of librdmacm itself: what ids have in `verbs` and `pd` (and not those that a program has opened).
+//! Context and protection domain of librdmacm itself, which ids have in `verbs` and `pd`. Those
+//! that a program opens are separate.
 #![expect(
     unsafe_code,
     reason = "entries from C: what pointers mean is the program's promise"
@@ -14,23 +15,24 @@ use crate::context::Context;
 use crate::panic_guard::entry;
 use crate::{errno, pd, rnic};
 
-/// What all ids of a process have in common.
+/// Objects that all ids of a process share.
 #[derive(Clone, Copy)]
 pub(super) struct Common {
     pub(super) verbs: *mut ibv_context,
     pub(super) pd: *mut ibv_pd,
 }
 
-// SAFETY: the objects are made for any number of threads, and are never freed.
+// SAFETY: these objects may be used by any number of threads, and are never freed.
 unsafe impl Send for Common {}
 
-/// They are kept until the process ends; a fork makes its own.
+/// The process that created the objects, and the objects. They live until the process ends; a
+/// forked child creates its own.
 static COMMON: Mutex<Option<(u32, Common)>> = Mutex::new(None);
 
-/// What ids that are bound to the device have.
+/// Returns the objects of this process, and creates them at the first call.
 ///
 /// # Errors
-/// `ENODEV` without a device, or why they cannot be made.
+/// `ENODEV` without a device, or the reason why they cannot be created.
 pub(super) fn get() -> Result<Common, c_int> {
     let mut held = COMMON.lock();
     let here = std::process::id();
@@ -44,9 +46,9 @@ pub(super) fn get() -> Result<Common, c_int> {
     if verbs.is_null() {
         return Err(libc::ENODEV);
     }
-    // SAFETY: it was just opened.
+    // SAFETY: the context was just opened.
     let pd = unsafe { pd::create(verbs) }.inspect_err(|_| {
-        // SAFETY: as above, and nobody has it.
+        // SAFETY: as above, and the context is not shared.
         unsafe { Context::close(verbs) };
     })?;
     let common = Common { verbs, pd };
@@ -54,30 +56,30 @@ pub(super) fn get() -> Result<Common, c_int> {
     Ok(common)
 }
 
-/// `rdma_get_devices`: one context, and NULL behind it.
+/// `rdma_get_devices`: one context, followed by NULL.
 pub(crate) unsafe extern "C-unwind" fn get_devices(number: *mut c_int) -> *mut *mut ibv_context {
     entry(ptr::null_mut(), || {
         let list = get().and_then(|common| {
-            // SAFETY: it takes numbers.
+            // SAFETY: takes numbers.
             let list = unsafe { libc::calloc(2, mem::size_of::<*mut ibv_context>()) };
             let list: *mut *mut ibv_context = list.cast();
             if list.is_null() {
                 return Err(libc::ENOMEM);
             }
-            // SAFETY: there is room for two.
+            // SAFETY: the list has two entries.
             unsafe { list.write(common.verbs) };
             Ok(list)
         });
         if !number.is_null() {
-            // SAFETY: a place for a number, if it is not NULL.
+            // SAFETY: not NULL, so it points to an `int`.
             unsafe { number.write(list.is_ok().into()) };
         }
         errno::pointer(list)
     })
 }
 
-/// `rdma_free_devices`: the list; contexts stay.
+/// `rdma_free_devices`: frees the list, but no contexts.
 pub(crate) unsafe extern "C-unwind" fn free_devices(list: *mut *mut ibv_context) {
-    // SAFETY: what `rdma_get_devices` gave, or NULL.
+    // SAFETY: a result of `rdma_get_devices`, or NULL.
     unsafe { libc::free(list.cast()) };
 }

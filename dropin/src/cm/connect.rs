@@ -1,4 +1,4 @@
-//! Connections: asking for one, accepting, rejecting, ending.
+//! Connections: connect, accept, reject and disconnect.
 #![expect(
     unsafe_code,
     reason = "entries from C: what pointers mean is the program's promise"
@@ -21,24 +21,27 @@ use crate::qp::QpKept;
 use crate::registry::QPS;
 use crate::rnic;
 
-/// What a program gives with a connection (`rdma_conn_param`), as far as iWARP has it.
+/// Parameters of a connection (`rdma_conn_param`) that exist on iWARP.
 struct Param<'a> {
     private_data: &'a [u8],
-    /// `None`: as many as there can be.
+    /// `None`: as many as possible.
     responder_resources: Option<u8>,
     initiator_depth: Option<u8>,
     qp_num: u32,
 }
 
 impl<'a> Param<'a> {
+    /// Reads the parameters of the program; `None` for NULL.
+    ///
     /// # Safety
-    /// NULL, or a structure with as many bytes of private data as it says, which live on meanwhile.
+    /// `param` is NULL, or a structure with `private_data_len` bytes of private data, which exist
+    /// during the lifetime `'a`.
     unsafe fn read(param: *const rdma_conn_param) -> Option<Self> {
-        // SAFETY: the promise of the caller.
+        // SAFETY: guaranteed by the caller.
         let param = unsafe { param.as_ref() }?;
         let wanted = |number: u8, max| (u32::from(number) != max).then_some(number);
         Some(Param {
-            // SAFETY: the promise of the caller.
+            // SAFETY: guaranteed by the caller.
             private_data: unsafe { octets(param.private_data, param.private_data_len) },
             responder_resources: wanted(param.responder_resources, RDMA_MAX_RESP_RES),
             initiator_depth: wanted(param.initiator_depth, RDMA_MAX_INIT_DEPTH),
@@ -47,27 +50,31 @@ impl<'a> Param<'a> {
     }
 }
 
+/// Private data as a slice.
+///
 /// # Safety
-/// NULL, or as many bytes, which live on meanwhile.
+/// `data` is NULL, or has `len` bytes, which exist during the lifetime `'a`.
 unsafe fn octets<'a>(data: *const c_void, len: u8) -> &'a [u8] {
     if data.is_null() || len == 0 {
         return &[];
     }
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { slice::from_raw_parts(data.cast(), len.into()) }
 }
 
-/// Reads that the device can have outstanding on a connection: towards it, and towards the peer.
+/// Most RDMA Reads that a connection of this device may have outstanding: as responder and as
+/// initiator.
 pub(super) fn most(device: &Device) -> (u8, u8) {
     let attr = device.query();
     let small = |number: u32| u8::try_from(number).unwrap_or(u8::MAX);
     (small(attr.max_qp_rd_atom), small(attr.max_qp_init_rd_atom))
 }
 
-/// The Reads of a connection, by default as many as given here.
+/// Numbers of RDMA Reads of a connection, as responder and as initiator. `default` replaces numbers
+/// that the program leaves open.
 ///
 /// # Errors
-/// `EINVAL` for more than the device can have.
+/// `EINVAL` if the program asks for more than the device supports.
 fn depths(param: Option<&Param<'_>>, default: (u8, u8)) -> Result<(u8, u8), c_int> {
     let device = rnic::device().ok_or(libc::ENODEV)?;
     let most = most(&device);
@@ -84,10 +91,10 @@ fn depths(param: Option<&Param<'_>>, default: (u8, u8)) -> Result<(u8, u8), c_in
     ))
 }
 
-/// Does something with the queue pair of an id, or with the one that the program names by its number.
+/// Calls `act` with the queue pair of an id, or with the one that the program names by number.
 ///
 /// # Errors
-/// `EINVAL` without any, or what came of it.
+/// `EINVAL` without a queue pair, or the error of `act`.
 ///
 /// # Safety
 /// The id exists.
@@ -96,7 +103,8 @@ unsafe fn with_qp(
     param: Option<&Param<'_>>,
     act: impl FnOnce(&QpKept) -> Result<(), CmError>,
 ) -> Result<(), c_int> {
-    // SAFETY: the promise of the caller; the field is this library's, or of a program that knows what it does.
+    // SAFETY: guaranteed by the caller; the field is set by this library, or by the program to a
+    // queue pair of its own.
     let own = unsafe { (*id).qp.as_ref() }.map(|qp| qp.qp_num);
     let number = own
         .or(param.map(|param| param.qp_num))
@@ -109,16 +117,18 @@ unsafe fn with_qp(
     acted.map_err(|error| failure::errno(&error))
 }
 
+/// Starts to connect an id.
+///
 /// # Safety
 /// The id exists.
 unsafe fn connect_to(id: *mut rdma_cm_id, param: Option<&Param<'_>>) -> Result<(), c_int> {
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     let kept = unsafe { id::of(id) };
     let (responder_resources, initiator_depth) = depths(param, (u8::MAX, u8::MAX))?;
     let mut own = kept.own.lock();
     let mut private_data = own.connect.clone();
     private_data.extend_from_slice(param.map_or(&[], |param| param.private_data));
-    // The event at the peer could not say how many there are.
+    // The length in the peer's event is a `u8`.
     if private_data.len() > usize::from(u8::MAX) {
         return Err(libc::EINVAL);
     }
@@ -130,12 +140,13 @@ unsafe fn connect_to(id: *mut rdma_cm_id, param: Option<&Param<'_>>) -> Result<(
         .private_data(private_data)
         .ird(responder_resources.into())
         .ord(initiator_depth.into())
-        // So a server may send first, as on InfiniBand and on most RNICs. siw does not wait for the client anyhow.
+        // Lets the server send first, as on InfiniBand and on most RNICs. A siw server does not
+        // wait for the client anyhow.
         .peer_to_peer(settings.revision == Revision::Two && settings.peer == Peer::Rfc);
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         with_qp(id, param, |qp| kept.id.connect(&qp.qp, &options))?;
-        // One connection has them: those after it have their own.
+        // These bytes are for one connection only. Later connections have their own.
         kept.own.lock().connect.clear();
         address::refresh(id)
     }
@@ -147,17 +158,19 @@ pub(crate) unsafe extern "C-unwind" fn connect(
     param: *mut rdma_conn_param,
 ) -> c_int {
     let begun = entry(-1, || {
-        // SAFETY: an id, and a structure of the program's or NULL.
+        // SAFETY: an id, and a structure of the program or NULL.
         status(unsafe { connect_to(id, Param::read(param).as_ref()) })
     });
     // SAFETY: as above.
     unsafe { sync::complete(id, begun) }
 }
 
+/// Accepts the request of an id.
+///
 /// # Safety
 /// The id exists.
 unsafe fn accept_request(id: *mut rdma_cm_id, param: Option<&Param<'_>>) -> Result<(), c_int> {
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     let kept = unsafe { id::of(id) };
     let own = kept.own.lock();
     let asked = (own.responder_resources, own.initiator_depth);
@@ -167,7 +180,7 @@ unsafe fn accept_request(id: *mut rdma_cm_id, param: Option<&Param<'_>>) -> Resu
         .private_data(param.map_or(&[][..], |param| param.private_data).to_vec())
         .ird(responder_resources.into())
         .ord(initiator_depth.into());
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { with_qp(id, param, |qp| kept.id.accept(&qp.qp, &options)) }
 }
 
@@ -177,7 +190,7 @@ pub(crate) unsafe extern "C-unwind" fn accept(
     param: *mut rdma_conn_param,
 ) -> c_int {
     let begun = entry(-1, || {
-        // SAFETY: an id, and a structure of the program's or NULL.
+        // SAFETY: an id, and a structure of the program or NULL.
         status(unsafe { accept_request(id, Param::read(param).as_ref()) })
     });
     // SAFETY: as above.
@@ -191,7 +204,7 @@ pub(crate) unsafe extern "C-unwind" fn reject(
     len: u8,
 ) -> c_int {
     entry(-1, || {
-        // SAFETY: an id, and bytes of the program's.
+        // SAFETY: an id, and bytes of the program.
         let (kept, private_data) = unsafe { (id::of(id), octets(private_data, len)) };
         let options = RejectOptions::default()
             .private_data(private_data.to_vec())
@@ -201,8 +214,8 @@ pub(crate) unsafe extern "C-unwind" fn reject(
     })
 }
 
-/// `rdma_establish`: for who has brought a queue pair of its own and was told `CONNECT_RESPONSE`. On iWARP nobody is, and there is
-/// nothing left to do.
+/// `rdma_establish`: for programs with their own queue pair that get `CONNECT_RESPONSE`. That event
+/// does not exist on iWARP, so the call only checks its arguments.
 pub(crate) unsafe extern "C-unwind" fn establish(id: *mut rdma_cm_id) -> c_int {
     entry(-1, || {
         // SAFETY: an id.
@@ -214,23 +227,25 @@ pub(crate) unsafe extern "C-unwind" fn establish(id: *mut rdma_cm_id) -> c_int {
     })
 }
 
-/// What ending a connection leaves to wait for.
+/// Events to wait for after a disconnect.
 enum Ending {
-    /// Its event will come, or has come and was not taken.
+    /// The event will come, or has come and was not taken yet.
     Event,
-    /// There is no connection any more, and none of its events.
+    /// The connection has already ended, and no event will come.
     Nothing,
 }
 
+/// Disconnects an id.
+///
 /// # Safety
 /// The id exists.
 unsafe fn end(id: *mut rdma_cm_id) -> Result<Ending, c_int> {
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     let kept = unsafe { id::of(id) };
     let before = kept.id.state();
     match kept.id.disconnect() {
         Ok(()) => {}
-        // What was rejected, or failed, is over.
+        // A connection that was rejected or failed has already ended.
         Err(CmError::WrongState(_)) if kept.own.lock().tried || before == CmState::Rejected => {}
         Err(error) => return Err(failure::errno(&error)),
     }
@@ -246,7 +261,7 @@ unsafe fn end(id: *mut rdma_cm_id) -> Result<Ending, c_int> {
     })
 }
 
-/// `rdma_disconnect`: gracefully, as iWARP does.
+/// `rdma_disconnect`: a graceful close, as on iWARP.
 pub(crate) unsafe extern "C-unwind" fn disconnect(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: an id.
     let ended = entry(Err(libc::EIO), || unsafe { end(id) });
@@ -258,7 +273,8 @@ pub(crate) unsafe extern "C-unwind" fn disconnect(id: *mut rdma_cm_id) -> c_int 
     }
 }
 
-/// `rdma_notify`: tells an InfiniBand connection manager what came on a queue pair; iWARP has no need of it.
+/// `rdma_notify`: reports events of a queue pair to InfiniBand's connection manager. Has no effect
+/// on iWARP.
 pub(crate) unsafe extern "C-unwind" fn notify(
     _id: *mut rdma_cm_id,
     _event: ibv_event_type,

@@ -1,4 +1,4 @@
-//! Endpoints (`rdma_create_ep`): an id with its address and its queue pair in one call.
+//! Endpoints (`rdma_create_ep`): creates an id with its address and queue pair in one call.
 #![expect(
     unsafe_code,
     reason = "entries from C: what pointers mean is the program's promise"
@@ -14,20 +14,20 @@ use crate::abi::{
 use crate::errno;
 use crate::panic_guard::entry;
 
-/// Longer than any resolution takes; nothing waits for it.
+/// Longer than any address resolution takes; nothing waits for it.
 const TIMEOUT_MS: c_int = 2000;
 
-/// The end of an address that is listened at.
+/// Prepares an id that will listen.
 ///
 /// # Safety
-/// All pointers are to what they say.
+/// All pointers point to what their types say, or are NULL.
 unsafe fn passive(
     id: *mut rdma_cm_id,
     of: &rdma_addrinfo,
     pd: *mut ibv_pd,
     attr: *const ibv_qp_init_attr,
 ) -> Result<(), c_int> {
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         address::bind(id, of.ai_src_addr)?;
         if !pd.is_null() {
@@ -42,17 +42,17 @@ unsafe fn passive(
     Ok(())
 }
 
-/// What an end that connects gets when its address is resolved.
+/// Prepares an id that will connect, after its address is resolved.
 ///
 /// # Safety
-/// As [`passive`].
+/// As for [`passive`].
 unsafe fn active(
     id: *mut rdma_cm_id,
     of: &rdma_addrinfo,
     pd: *mut ibv_pd,
     attr: *mut ibv_qp_init_attr,
 ) -> Result<(), c_int> {
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if let Some(attr) = attr.as_mut() {
             attr.qp_type = of.ai_qp_type.cast_unsigned();
@@ -75,11 +75,11 @@ pub(crate) unsafe extern "C-unwind" fn create_ep(
 ) -> c_int {
     let mut id = ptr::null_mut();
     let mut made = entry(-1, || {
-        // SAFETY: what `rdma_getaddrinfo` gave, or the program made alike.
+        // SAFETY: a result of `rdma_getaddrinfo`, or the like from the program.
         let of = unsafe { &*of };
         let ps: rdma_port_space = of.ai_port_space.cast_unsigned();
         let qp_type: ibv_qp_type = of.ai_qp_type.cast_unsigned();
-        // SAFETY: no channel: a synchronous id.
+        // SAFETY: no channel, which makes a synchronous id.
         let made = unsafe { id::create(ptr::null_mut(), ptr::null_mut(), ps, qp_type) };
         status(made.map(|made| id = made))
     });
@@ -88,7 +88,7 @@ pub(crate) unsafe extern "C-unwind" fn create_ep(
     }
     // SAFETY: as above.
     let (flags, from, to) = unsafe { ((*of).ai_flags, (*of).ai_src_addr, (*of).ai_dst_addr) };
-    // SAFETY: the id was just made; the rest is the program's.
+    // SAFETY: the id was just created; the other pointers are the program's.
     unsafe {
         if flags.cast_unsigned() & RAI_PASSIVE != 0 {
             made = entry(-1, || status(passive(id, &*of, pd, attr)));
@@ -114,9 +114,10 @@ pub(crate) unsafe extern "C-unwind" fn create_ep(
 
 /// `rdma_destroy_ep`
 pub(crate) unsafe extern "C-unwind" fn destroy_ep(id: *mut rdma_cm_id) {
-    // SAFETY: an id, with what it was given.
+    // SAFETY: an id and its objects.
     unsafe {
-        // Each also ends completion queues without what used them: a thread that was cancelled here has left those.
+        // Each call also destroys completion queues without users. A thread that was cancelled in
+        // this function may have left some.
         queues::destroy_qp(id);
         if !(*id).srq.is_null() {
             shared::destroy_srq(id);

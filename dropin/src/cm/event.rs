@@ -1,4 +1,4 @@
-//! Events (`rdma_cm_event`): taking, acknowledging, their names.
+//! Events (`rdma_cm_event`): taking, acknowledging, and their names.
 #![expect(
     unsafe_code,
     reason = "entries from C: what pointers mean is the program's promise"
@@ -25,16 +25,16 @@ use crate::object::Object;
 use crate::panic_guard::entry;
 use crate::{cancel, errno, rnic, warnings};
 
-/// The private data that an event points to is that of what is kept.
+/// The private data of an event points into its `CmEvent`.
 type EventObject = Object<rdma_cm_event, CmEvent>;
 
-/// What a look for an event has found.
+/// Result of a look for an event.
 enum Found {
-    /// One, which the program has now.
+    /// The program got an event.
     Event,
-    /// None: wait for one.
+    /// No event yet: wait for one.
     Nothing,
-    /// `errno` says why there will be none.
+    /// Failed; `errno` has the reason.
     Error,
 }
 
@@ -50,13 +50,13 @@ fn number(kind: CmEventKind) -> rdma_cm_event_type {
         CmEventKind::Established => RDMA_CM_EVENT_ESTABLISHED,
         CmEventKind::Disconnected => RDMA_CM_EVENT_DISCONNECTED,
         CmEventKind::DeviceRemoval => RDMA_CM_EVENT_DEVICE_REMOVAL,
-        // Of what the verbs may have one day.
+        // Also for events that the verbs crate may add later.
         _ => RDMA_CM_EVENT_CONNECT_ERROR,
     }
 }
 
-/// The Reads of an event: those towards this side, and towards the peer. Not more than the device can have, whatever the peer asks
-/// for: programs give `rdma_accept` what they find here.
+/// Numbers of RDMA Reads in an event: as responder and as initiator. They are limited to what the
+/// device supports, whatever the peer asks for, because programs pass them on to `rdma_accept`.
 fn depths(event: &CmEvent) -> (u8, u8) {
     let most = rnic::device().map_or((u8::MAX, u8::MAX), |device| connect::most(&device));
     let small = |of: u16, most: u8| u8::try_from(of).unwrap_or(u8::MAX).min(most);
@@ -66,7 +66,8 @@ fn depths(event: &CmEvent) -> (u8, u8) {
     )
 }
 
-/// Says why, where the program learns a number only, or of a connection that ended in error no more than that it did.
+/// Prints the cause of an error, because the program gets only a number, or only the event that a
+/// connection has ended.
 fn tell(event: &CmEvent) {
     if event.kind() == CmEventKind::Disconnected {
         if let Some(CmReason::Connection { reason }) = event.reason()
@@ -89,13 +90,13 @@ fn tell(event: &CmEvent) {
     }
 }
 
-/// The event as the program sees it.
+/// Creates the event that the program sees.
 ///
 /// # Errors
-/// The `errno`; the event is acknowledged, and a request rejected.
+/// Returns an `errno` value; the event is then acknowledged, and a request rejected.
 ///
 /// # Safety
-/// Ids that have events exist, for who destroys one waits for its events.
+/// Ids with events exist, because destroying an id waits for its events.
 unsafe fn show(event: CmEvent) -> Result<*mut rdma_cm_event, c_int> {
     tell(&event);
     // SAFETY: numbers and pointers, which may all be zero.
@@ -104,7 +105,7 @@ unsafe fn show(event: CmEvent) -> Result<*mut rdma_cm_event, c_int> {
     shown.status = event.status();
     if let Some(listener) = event.listen_id() {
         shown.listen_id = id::pointer(listener);
-        // SAFETY: the promise of the caller.
+        // SAFETY: guaranteed by the caller.
         shown.id = unsafe { requested(&event, shown.listen_id) }?;
     } else {
         shown.id = id::pointer(event.id());
@@ -112,7 +113,7 @@ unsafe fn show(event: CmEvent) -> Result<*mut rdma_cm_event, c_int> {
             event.kind(),
             CmEventKind::AddrResolved | CmEventKind::Established
         ) {
-            // SAFETY: the promise of the caller.
+            // SAFETY: guaranteed by the caller.
             if let Err(errno) = unsafe { address::refresh(shown.id) } {
                 shown.event = RDMA_CM_EVENT_ADDR_ERROR;
                 shown.status = -errno;
@@ -120,20 +121,20 @@ unsafe fn show(event: CmEvent) -> Result<*mut rdma_cm_event, c_int> {
         }
     }
     let data = event.private_data();
-    // What is longer than the field can say is cut.
+    // Cut at 255 bytes, the most that the field can say.
     let len = u8::try_from(data.len()).unwrap_or(u8::MAX);
-    // SAFETY: one of the fields of a union of numbers and pointers.
+    // SAFETY: a field of a union of numbers and pointers.
     let conn = unsafe { &mut shown.param.conn };
     conn.private_data_len = len;
     if len > 0 {
-        // It stays where it is, in memory of the event's own, until the event is acknowledged.
+        // The event owns this memory, which does not move until the event is acknowledged.
         conn.private_data = data.as_ptr().cast();
     }
     (conn.responder_resources, conn.initiator_depth) = depths(&event);
     Ok(EventObject::begin(shown, event))
 }
 
-/// The id of a request, which begins with what the one that listens has.
+/// Creates the id of a request, with attributes of the listening id.
 ///
 /// # Safety
 /// `listener` exists.
@@ -144,19 +145,19 @@ unsafe fn requested(event: &CmEvent, listener: *mut rdma_cm_id) -> Result<*mut r
         responder_resources,
         ..Own::default()
     };
-    // SAFETY: the promise of the caller; of its fields, the program writes but `context`.
+    // SAFETY: guaranteed by the caller; of these fields the program writes only `context`.
     let made = unsafe {
         let (channel, context) = ((*listener).channel, (*listener).context);
         let (ps, qp_type) = ((*listener).ps, (*listener).qp_type);
         id::show(event.id().clone(), channel, context, ps, qp_type, own)
     };
-    // SAFETY: the promise of the caller; the new one is known to nobody else.
+    // SAFETY: guaranteed by the caller; the new id is not shared yet.
     unsafe {
         let sync = id::of(listener).own.lock().sync;
         let migrated = if sync {
             id::migrate(made, ptr::null_mut())
         } else {
-            // The one that listens may have migrated since the request came.
+            // The listening id may have migrated since the request arrived.
             let channel = channel::of((*listener).channel);
             let migrated = event.id().migrate(channel);
             migrated.map_err(|error| failure::errno(&error))
@@ -169,15 +170,15 @@ unsafe fn requested(event: &CmEvent, listener: *mut rdma_cm_id) -> Result<*mut r
 /// Takes the next event.
 ///
 /// # Safety
-/// A channel, and a place for a pointer.
+/// `channel` is a channel, and `out` has memory for a pointer.
 unsafe fn take(channel: *mut rdma_event_channel, out: *mut *mut rdma_cm_event) -> Found {
     loop {
-        // SAFETY: the promise of the caller.
+        // SAFETY: guaranteed by the caller.
         match unsafe { channel::of(channel) }.get_event(Some(Duration::ZERO)) {
-            // SAFETY: the promise of the caller; an id that has an event exists.
+            // SAFETY: guaranteed by the caller; an id with an event exists.
             Ok(event) => match unsafe { show(event) } {
                 Ok(event) => {
-                    // SAFETY: the promise of the caller.
+                    // SAFETY: guaranteed by the caller.
                     unsafe { out.write(event) };
                     return Found::Event;
                 }
@@ -198,7 +199,8 @@ unsafe fn take(channel: *mut rdma_event_channel, out: *mut *mut rdma_cm_event) -
     }
 }
 
-/// `rdma_get_cm_event`: waits unless the program has made the descriptor non-blocking. A point where a thread may be cancelled.
+/// `rdma_get_cm_event`: waits unless the program has made the descriptor non-blocking. A
+/// cancellation point.
 pub(crate) unsafe extern "C-unwind" fn get_cm_event(
     channel: *mut rdma_event_channel,
     out: *mut *mut rdma_cm_event,
@@ -208,25 +210,25 @@ pub(crate) unsafe extern "C-unwind" fn get_cm_event(
         return -1;
     }
     loop {
-        // SAFETY: a channel, and a place for a pointer.
+        // SAFETY: a channel, and memory for a pointer.
         match entry(Found::Error, || unsafe { take(channel, out) }) {
             Found::Event => return 0,
             Found::Error => return -1,
             Found::Nothing => {}
         }
-        // SAFETY: a channel; its descriptor is never written.
+        // SAFETY: a channel; its descriptor number is never written.
         if !cancel::wait_readable(unsafe { (*channel).fd }) {
             return -1;
         }
     }
 }
 
-/// Acknowledges an event, whose memory goes.
+/// Acknowledges an event and frees its memory.
 ///
 /// # Safety
-/// It is one that [`get_cm_event`] gave, and is not used any more.
+/// The event is from [`get_cm_event`], and is not used any more.
 pub(super) unsafe fn ack(event: *mut rdma_cm_event) {
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     drop(unsafe { EventObject::end(event) });
 }
 
@@ -235,7 +237,7 @@ pub(super) unsafe fn ack(event: *mut rdma_cm_event) {
 /// # Safety
 /// The id exists, and the program does not use its event any more.
 pub(super) unsafe fn ack_held(id: *mut rdma_cm_id) {
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let held = mem::replace(&mut (*id).event, ptr::null_mut());
         if !held.is_null() {
@@ -256,7 +258,7 @@ pub(crate) unsafe extern "C-unwind" fn ack_cm_event(event: *mut rdma_cm_event) -
     })
 }
 
-/// `rdma_event_str`: the name in the header.
+/// `rdma_event_str`: the name in the header file.
 pub(crate) extern "C-unwind" fn event_str(event: rdma_cm_event_type) -> *const c_char {
     const NAMES: [&CStr; 16] = [
         c"RDMA_CM_EVENT_ADDR_RESOLVED",

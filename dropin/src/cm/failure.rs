@@ -1,4 +1,4 @@
-//! The `errno` of a call that the connection manager refused.
+//! `errno` values of calls that the connection manager refused.
 
 use core::ffi::c_int;
 
@@ -7,7 +7,7 @@ use uwarp_verbs::{AcceptError, CmError, ConnectError, RequestError};
 
 use crate::{errno, rnic};
 
-/// The number; and the words, where the settings are what refuses a call that is good by itself.
+/// Returns the `errno`. Also prints the reason if a valid call fails because of a setting.
 pub(super) fn errno(error: &CmError) -> c_int {
     if let CmError::Connect(ConnectError::PrivateData(limit))
     | CmError::Accept(AcceptError::PrivateData(limit)) = error
@@ -31,7 +31,7 @@ pub(super) fn errno(error: &CmError) -> c_int {
 fn of_llp(error: &LlpError) -> c_int {
     match error {
         LlpError::Unreachable { .. } => libc::ENETUNREACH,
-        // The kernel's answer where one of the two addresses is a wildcard (`cma_check_port`).
+        // The kernel returns this if one of the two addresses is a wildcard (`cma_check_port`).
         LlpError::AddressInUse { addr } if addr.ip().is_unspecified() => libc::EADDRNOTAVAIL,
         LlpError::AddressInUse { .. } => libc::EADDRINUSE,
         LlpError::AddressUnavailable { .. } => libc::EADDRNOTAVAIL,

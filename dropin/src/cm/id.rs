@@ -1,4 +1,4 @@
-//! Ids (`rdma_cm_id`): making, ending, moving to another channel.
+//! Ids (`rdma_cm_id`): creation, destruction, and migration to another channel.
 #![expect(
     unsafe_code,
     reason = "entries from C: what pointers mean is the program's promise"
@@ -21,47 +21,47 @@ use crate::panic_guard::entry;
 use crate::registry::QPS;
 use crate::{cancel, rnic};
 
-/// What is behind an `rdma_cm_id`.
+/// State of an `rdma_cm_id`.
 pub(crate) struct IdKept {
     pub(super) id: CmId,
     pub(super) own: Mutex<Own>,
 }
 
-/// What this library remembers of an id.
+/// State of an id that only this library needs.
 #[derive(Default)]
 pub(super) struct Own {
-    /// It has a channel of its own, and each of its calls waits for its event.
+    /// The id is synchronous: it has its own channel, and each of its calls waits for its event.
     pub(super) sync: bool,
-    /// Of the request that it came with.
+    /// Reads that the request of this id asked for.
     pub(super) initiator_depth: u8,
     pub(super) responder_resources: u8,
-    /// Bytes in front of the private data of `rdma_connect` (`ai_connect`).
+    /// Bytes before the private data of `rdma_connect` (`ai_connect`).
     pub(super) connect: Vec<u8>,
-    /// The queue pair that each request to it gets (`rdma_create_ep`).
+    /// Attributes of the queue pair that each request to this id gets (`rdma_create_ep`).
     pub(super) queue_pair: Option<ibv_qp_init_attr>,
-    /// An address of IPv6 means no address of IPv4 (`RDMA_OPTION_ID_AFONLY`).
+    /// A bound IPv6 address does not include IPv4 addresses (`RDMA_OPTION_ID_AFONLY`).
     pub(super) one_family: bool,
-    /// It has tried to connect.
+    /// The id has tried to connect.
     pub(super) tried: bool,
 }
 
 type IdObject = Object<rdma_cm_id, IdKept>;
 
-/// What is behind a pointer of the program's.
+/// Returns the state of the object at the program's pointer.
 ///
 /// # Safety
-/// `id` exists while the reference lives.
+/// `id` exists during the lifetime of the reference.
 pub(super) unsafe fn of<'a>(id: *mut rdma_cm_id) -> &'a IdKept {
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { IdObject::kept(id) }
 }
 
-/// The pointer that a program has to an id.
+/// The program's pointer to an id.
 pub(super) fn pointer(id: &CmId) -> *mut rdma_cm_id {
     core::ptr::with_exposed_provenance_mut(id.context() as usize)
 }
 
-/// Shows an id to the program.
+/// Creates the C structure of an id.
 pub(super) fn show(
     id: CmId,
     channel: *mut rdma_event_channel,
@@ -70,7 +70,7 @@ pub(super) fn show(
     qp_type: ibv_qp_type,
     own: Own,
 ) -> *mut rdma_cm_id {
-    // SAFETY: numbers, pointers, and addresses of no family.
+    // SAFETY: all fields may be zero: numbers, pointers, and addresses without a family.
     let mut shown: rdma_cm_id = unsafe { mem::zeroed() };
     shown.channel = channel;
     shown.context = context;
@@ -78,16 +78,16 @@ pub(super) fn show(
     shown.qp_type = qp_type;
     let own = Mutex::new(own);
     let pointer = IdObject::begin(shown, IdKept { id, own });
-    // SAFETY: it was just made.
+    // SAFETY: the object was just created.
     let kept = unsafe { of(pointer) };
     kept.id.set_context(pointer.expose_provenance() as u64);
     pointer
 }
 
-/// Makes an id; without a channel a synchronous one, with a channel of its own.
+/// Creates an id. Without a channel it is synchronous, with its own channel.
 ///
 /// # Errors
-/// The `errno`: `EPROTONOSUPPORT` for datagrams, which iWARP has not.
+/// Returns an `errno` value: `EPROTONOSUPPORT` for datagrams, which iWARP does not have.
 ///
 /// # Safety
 /// `channel` is NULL or a channel.
@@ -107,80 +107,82 @@ pub(super) unsafe fn create(
         sync,
         ..Own::default()
     };
-    // SAFETY: the promise of the caller, or it was just made.
+    // SAFETY: guaranteed by the caller, or just created.
     let id = unsafe { channel::of(channel) }.create_id(&device, 0);
     Ok(show(id, channel, context, ps, qp_type, own))
 }
 
-/// Begins to end an id: its unread events are forgotten, its requests rejected, its connection closed.
+/// Starts to destroy an id: drops its events that were not taken, rejects its requests and closes
+/// its connection.
 ///
 /// # Safety
-/// It exists, and is not used any more.
+/// The id exists, and is not used any more.
 unsafe fn begin_to_end(id: *mut rdma_cm_id) {
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     let kept = unsafe { of(id) };
     if kept.id.state() == CmState::Connected
         && let Some(number) = kept.id.qp_num()
     {
-        // As the kernel does for iWARP; but what was posted still goes out.
+        // The kernel does the same for iWARP. Posted requests are still sent.
         QPS.with(number, |_, qp| {
             if qp.qp.state() == QpState::Rts {
                 qp.qp.disconnect();
             }
         });
     }
-    // No event comes from here on. Those that the program has are waited for.
+    // No further event comes. [`end`] waits for events that the program has taken.
     let _ = kept.id.destroy(Some(Duration::ZERO));
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { event::ack_held(id) };
 }
 
-/// Waits a while until the events of an id that [ends](begin_to_end) are acknowledged. Then its memory goes, and the result is true.
+/// Waits for at most [`cancel::SLICE`] until the events of an id that [ends](begin_to_end) are
+/// acknowledged. If they are, frees the id and returns true.
 ///
 /// # Safety
-/// As [`begin_to_end`].
+/// As for [`begin_to_end`].
 unsafe fn end(id: *mut rdma_cm_id) -> bool {
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     let waited = unsafe { of(id) }.id.destroy(Some(cancel::SLICE));
     if matches!(waited, Err(CmError::Unacknowledged { .. })) {
         return false;
     }
-    // SAFETY: a field that the program does not write.
+    // SAFETY: the program does not write this field.
     let channel = unsafe { (*id).channel };
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     let kept = unsafe { IdObject::end(id) };
     if kept.own.lock().sync {
-        // SAFETY: it is the id's own, which goes with it.
+        // SAFETY: the channel belongs to the id, and ends with it.
         unsafe { channel::destroy(channel) };
     }
     true
 }
 
-/// Ends an id, as soon as its events are acknowledged.
+/// Destroys an id as soon as its events are acknowledged.
 ///
 /// # Safety
-/// It exists, and is not used any more.
+/// The id exists, and is not used any more.
 pub(super) unsafe fn destroy(id: *mut rdma_cm_id) {
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         begin_to_end(id);
         while !end(id) {}
     }
 }
 
-/// Lets the events of an id come to another channel; without one it becomes synchronous, with a channel of its own. The program may
-/// still have some that it took from the old one.
+/// Moves an id to another channel. Without one it becomes synchronous, with its own channel. The
+/// program may still have events that it took from the old one.
 ///
 /// # Errors
-/// The `errno`.
+/// Returns an `errno` value.
 ///
 /// # Safety
-/// Both exist.
+/// Both exist; `to` may be NULL.
 pub(super) unsafe fn migrate(
     id: *mut rdma_cm_id,
     to: *mut rdma_event_channel,
 ) -> Result<(), c_int> {
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     let kept = unsafe { of(id) };
     let was_sync = kept.own.lock().sync;
     let sync = to.is_null();
@@ -188,15 +190,15 @@ pub(super) unsafe fn migrate(
         return Err(libc::EINVAL);
     }
     let to = if sync { channel::create()? } else { to };
-    // SAFETY: the promise of the caller, or it was just made.
+    // SAFETY: guaranteed by the caller, or just created.
     if let Err(error) = kept.id.migrate(unsafe { channel::of(to) }) {
         if sync {
-            // SAFETY: it was just made, and nobody has it.
+            // SAFETY: the channel was just created, and is not shared.
             unsafe { channel::destroy(to) };
         }
         return Err(super::failure::errno(&error));
     }
-    // SAFETY: the promise of the caller; the fields are this library's to write.
+    // SAFETY: guaranteed by the caller; only this library writes these fields.
     unsafe {
         if was_sync {
             event::ack_held(id);
@@ -218,14 +220,14 @@ pub(crate) unsafe extern "C-unwind" fn create_id(
     entry(-1, || {
         // SAFETY: a channel or NULL.
         let made = unsafe { create(channel, context, ps, IBV_QPT_RC) };
-        // SAFETY: a place for a pointer.
+        // SAFETY: memory for a pointer.
         status(made.map(|id| unsafe { out.write(id) }))
     })
 }
 
 /// `rdma_destroy_id`
 pub(crate) unsafe extern "C-unwind" fn destroy_id(id: *mut rdma_cm_id) -> c_int {
-    // SAFETY: an id that this library gave.
+    // SAFETY: an id from this library.
     entry((), || unsafe { begin_to_end(id) });
     // SAFETY: as above; after true it is not used any more.
     cancel::until(|| entry(Some(-1), || unsafe { end(id) }.then_some(0)))

@@ -15,10 +15,11 @@ use crate::abi::{
 use crate::errno;
 use crate::panic_guard::entry;
 
-/// `rdma_listen`
+/// `rdma_listen`. Ignores the backlog; the settings limit pending requests.
 ///
-/// The kernel's backlog counts requests that the program has not fetched, and gives a place back with the event; ours counts those
-/// that are not decided, with which a program that fetches two before it accepts one would wait for ever. So the settings bound it alone.
+/// The kernel's backlog counts requests that the program has not fetched. A backlog of uwarp counts
+/// requests that are not decided. With it, a program that fetches two requests before it accepts
+/// one could wait forever.
 pub(crate) unsafe extern "C-unwind" fn listen(id: *mut rdma_cm_id, _backlog: c_int) -> c_int {
     entry(-1, || {
         // SAFETY: an id.
@@ -30,33 +31,34 @@ pub(crate) unsafe extern "C-unwind" fn listen(id: *mut rdma_cm_id, _backlog: c_i
     })
 }
 
-/// Gives a request its queue pair, if each is to have one, and the event that it holds from then on.
+/// Creates the queue pair of a request, if each request is to have one, and stores the event in the
+/// request's id.
 ///
 /// # Errors
-/// The `errno`; the event is then with the id that listens.
+/// Returns an `errno` value; the event is then stored in the listening id.
 ///
 /// # Safety
-/// The id that listens exists, and the event is one of it.
+/// The listening id exists, and the event belongs to it.
 unsafe fn requested(
     listener: *mut rdma_cm_id,
     event: *mut rdma_cm_event,
 ) -> Result<*mut rdma_cm_id, c_int> {
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     let (kind, status) = unsafe { ((*event).event, (*event).status) };
     let ready = match (kind, status) {
         (RDMA_CM_EVENT_REJECTED, _) => Err(libc::ECONNREFUSED),
         (_, failed) if failed != 0 => Err(failed.abs()),
         (RDMA_CM_EVENT_CONNECT_REQUEST, _) => {
-            // SAFETY: the promise of the caller.
+            // SAFETY: guaranteed by the caller.
             let wanted = unsafe { id::of(listener) }.own.lock().queue_pair;
             wanted.map_or(Ok(()), |mut wanted| {
-                // SAFETY: the promise of the caller; the request's id is new.
+                // SAFETY: guaranteed by the caller; the request's id is new.
                 unsafe { queues::create_plain((*event).id, (*listener).pd, &mut wanted) }
             })
         }
         _ => Err(libc::EINVAL),
     };
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match ready {
             Ok(()) => {
@@ -72,7 +74,7 @@ unsafe fn requested(
     }
 }
 
-/// `rdma_get_request`: waits for a request to a synchronous id. A point where the thread may be cancelled.
+/// `rdma_get_request`: waits for a request to a synchronous id. A cancellation point.
 pub(crate) unsafe extern "C-unwind" fn get_request(
     listener: *mut rdma_cm_id,
     out: *mut *mut rdma_cm_id,
@@ -87,13 +89,13 @@ pub(crate) unsafe extern "C-unwind" fn get_request(
         return -1;
     }
     let mut event = ptr::null_mut();
-    // SAFETY: the channel of the id, and a place in this frame.
+    // SAFETY: the channel of the id, and a pointer in this frame.
     let got = unsafe { event::get_cm_event((*listener).channel, &raw mut event) };
     if got != 0 {
         return got;
     }
     entry(-1, || {
-        // SAFETY: the event that was just taken, and a place for a pointer.
+        // SAFETY: the event that was just taken, and memory for a pointer.
         status(unsafe { requested(listener, event).map(|id| out.write(id)) })
     })
 }

@@ -8,9 +8,9 @@
 //!   rdma_cm_event ───► CmEvent: its drop, by rdma_ack_cm_event, acknowledges
 //! ```
 //!
-//! Which event comes with which status is that of the kernel for iWARP: there is no `CONNECT_RESPONSE`, both sides get `ESTABLISHED`,
-//! and the queue pair is ready by then without `ibv_modify_qp`. An id without a channel is synchronous: each call of it waits for
-//! its event (`sync.rs`).
+//! Events and their status are those of the kernel for iWARP: there is no `CONNECT_RESPONSE`, and
+//! both sides get `ESTABLISHED`. The queue pair is then ready without `ibv_modify_qp`. An id
+//! without a channel is synchronous: each of its calls waits for its event (`sync.rs`).
 
 pub(crate) mod address;
 pub(crate) mod addrinfo;
@@ -35,7 +35,7 @@ use core::ffi::c_int;
 
 use crate::errno;
 
-/// What most functions of librdmacm give: 0, or -1 with `errno`.
+/// Result of most functions of librdmacm: 0, or -1 with `errno`.
 fn status(result: Result<(), c_int>) -> c_int {
     match result {
         Ok(()) => 0,

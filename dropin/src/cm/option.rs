@@ -13,10 +13,13 @@ use crate::abi::{
 };
 use crate::panic_guard::entry;
 
-/// `rdma_set_option`. `RDMA_OPTION_ID_AFONLY` is for `rdma_bind_addr`. A port can be taken again that only old connections have, whether
-/// `REUSEADDR` says so or not. A type of service and a timeout of acknowledgements are taken and have no effect: TCP has its own.
+/// `rdma_set_option`.
 ///
-/// `ENOSYS` for options that librdmacm has not, `EINVAL` for a value of another size.
+/// * `RDMA_OPTION_ID_AFONLY` affects `rdma_bind_addr`.
+/// * `REUSEADDR` has no effect: a port that only old connections use can always be bound.
+/// * Type of service and acknowledgement timeout are accepted without effect: TCP has its own.
+///
+/// `ENOSYS` for options that librdmacm does not have, `EINVAL` for a value of another size.
 pub(crate) unsafe extern "C-unwind" fn set_option(
     id: *mut rdma_cm_id,
     level: c_int,
@@ -38,7 +41,7 @@ pub(crate) unsafe extern "C-unwind" fn set_option(
             return status(Err(libc::EINVAL));
         }
         if option == RDMA_OPTION_ID_AFONLY {
-            // SAFETY: an id, and a number of the size that was just seen.
+            // SAFETY: an id, and a number whose size was checked above.
             unsafe {
                 let only = value.cast::<c_int>().read_unaligned() != 0;
                 id::of(id).own.lock().one_family = only;

@@ -1,4 +1,4 @@
-//! Queue pairs of ids, with completion queues where the program brings none.
+//! Queue pairs of ids, with completion queues if the program brings none.
 #![expect(
     unsafe_code,
     reason = "entries from C: what pointers mean is the program's promise"
@@ -15,12 +15,14 @@ use crate::abi::{
 use crate::panic_guard::entry;
 use crate::{cancel, channel, cq, qp};
 
-/// Ends the completion queues that an id has, and their channels; false while events are not acknowledged: what is left stays with the id.
+/// Destroys the completion queues of an id, and their channels. Returns false while events are not
+/// acknowledged; remaining objects then stay in the id.
 ///
 /// # Safety
-/// The id exists, and nobody else writes it.
+/// The id exists, and nothing else writes it.
 pub(super) unsafe fn end_cqs(id: *mut rdma_cm_id) -> bool {
-    // SAFETY: the promise of the caller; of each pair both fields may be one object, which ends once.
+    // SAFETY: guaranteed by the caller. Both fields of a pair may be the same object, which is
+    // destroyed once.
     unsafe {
         if (*id).send_cq == (*id).recv_cq {
             (*id).send_cq = ptr::null_mut();
@@ -30,7 +32,7 @@ pub(super) unsafe fn end_cqs(id: *mut rdma_cm_id) -> bool {
         }
         for queue in [&raw mut (*id).recv_cq, &raw mut (*id).send_cq] {
             if !(*queue).is_null() {
-                // One that is in use is left to the program.
+                // A queue that is still in use is left to the program.
                 if cq::end(*queue).is_none() {
                     return false;
                 }
@@ -50,13 +52,15 @@ pub(super) unsafe fn end_cqs(id: *mut rdma_cm_id) -> bool {
     true
 }
 
+/// Creates a completion queue with its channel.
+///
 /// # Safety
-/// As [`end_cqs`].
+/// As for [`end_cqs`].
 unsafe fn create_cq(
     id: *mut rdma_cm_id,
     size: u32,
 ) -> Result<(*mut ibv_comp_channel, *mut ibv_cq), c_int> {
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if (*id).verbs.is_null() {
             return Err(libc::EINVAL);
@@ -72,12 +76,12 @@ unsafe fn create_cq(
     }
 }
 
-/// Makes the completion queues that are missing, for as many completions; for none where the size is 0.
+/// Creates the missing completion queues with these sizes; 0 means that none is needed.
 ///
 /// # Safety
-/// As [`end_cqs`].
+/// As for [`end_cqs`].
 unsafe fn create_cqs(id: *mut rdma_cm_id, sends: u32, receives: u32) -> Result<(), c_int> {
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if receives > 0 {
             ((*id).recv_cq_channel, (*id).recv_cq) = create_cq(id, receives)?;
@@ -89,7 +93,7 @@ unsafe fn create_cqs(id: *mut rdma_cm_id, sends: u32, receives: u32) -> Result<(
     Ok(())
 }
 
-/// The completion queues of an id, with their channels.
+/// Completion queues of an id, with their channels.
 #[derive(Clone, Copy)]
 struct OwnCqs {
     recv: (*mut ibv_comp_channel, *mut ibv_cq),
@@ -97,10 +101,12 @@ struct OwnCqs {
 }
 
 impl OwnCqs {
+    /// Copies the pointers.
+    ///
     /// # Safety
-    /// As [`end_cqs`].
+    /// As for [`end_cqs`].
     unsafe fn of(id: *mut rdma_cm_id) -> Self {
-        // SAFETY: the promise of the caller.
+        // SAFETY: guaranteed by the caller.
         let id = unsafe { &*id };
         OwnCqs {
             recv: (id.recv_cq_channel, id.recv_cq),
@@ -109,15 +115,16 @@ impl OwnCqs {
     }
 }
 
-/// Ends the completion queues that an id has and had not `before`. Those that it had may have events which are not acknowledged:
-/// they stay.
+/// Destroys the completion queues of an id that it did not have `before`. The older ones stay,
+/// because they may have events that are not acknowledged.
 ///
 /// # Safety
-/// As [`end_cqs`].
+/// As for [`end_cqs`].
 unsafe fn end_made(id: *mut rdma_cm_id, before: OwnCqs) {
     let (no_channel, no_cq) = (ptr::null_mut(), ptr::null_mut());
     let (had_recv, had_send) = (!before.recv.1.is_null(), !before.send.1.is_null());
-    // SAFETY: the promise of the caller. What was made here has had no event, so that nothing is waited for.
+    // SAFETY: guaranteed by the caller. New queues have no events yet, so that the loop does not
+    // wait.
     unsafe {
         if had_recv {
             ((*id).recv_cq_channel, (*id).recv_cq) = (no_channel, no_cq);
@@ -135,15 +142,15 @@ unsafe fn end_made(id: *mut rdma_cm_id, before: OwnCqs) {
     }
 }
 
-/// Makes the queue pair of an id.
+/// Creates the queue pair of an id.
 ///
 /// # Errors
-/// The `errno`; then the id has the completion queues of its own that it had.
+/// Returns an `errno` value; the id then has the same completion queues as before.
 ///
 /// # Safety
 /// The id and all objects in `attr` exist.
 unsafe fn create(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result<(), c_int> {
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if !(*id).qp.is_null() {
             return Err(libc::EINVAL);
@@ -200,22 +207,22 @@ unsafe fn create(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result<
     }
 }
 
-/// The same with the plain structure, with which the extended one begins.
+/// As [`create`], with the plain structure, which is the start of the extended one.
 ///
 /// # Errors
-/// As [`create`].
+/// As for [`create`].
 ///
 /// # Safety
-/// As [`create`]; `pd` may be NULL.
+/// As for [`create`]; `pd` may be NULL.
 pub(super) unsafe fn create_plain(
     id: *mut rdma_cm_id,
     pd: *mut ibv_pd,
     attr: &mut ibv_qp_init_attr,
 ) -> Result<(), c_int> {
-    // SAFETY: numbers, pointers, functions that are not there.
+    // SAFETY: all fields may be zero: numbers, pointers, and absent functions.
     let mut whole: ibv_qp_init_attr_ex = unsafe { mem::zeroed() };
     let begins = (&raw mut whole).cast::<ibv_qp_init_attr>();
-    // SAFETY: it begins with such a one (below), and the promise of the caller.
+    // SAFETY: guaranteed by the caller; the structure begins with the plain one (checked below).
     unsafe {
         begins.write(*attr);
         whole.comp_mask = IBV_QP_INIT_ATTR_PD;
@@ -241,7 +248,7 @@ pub(crate) unsafe extern "C-unwind" fn create_qp(
     pd: *mut ibv_pd,
     attr: *mut ibv_qp_init_attr,
 ) -> c_int {
-    // SAFETY: an id, a domain or NULL, and a structure of the program's.
+    // SAFETY: an id, a domain or NULL, and a structure of the program.
     entry(-1, || status(unsafe { create_plain(id, pd, &mut *attr) }))
 }
 
@@ -250,7 +257,7 @@ pub(crate) unsafe extern "C-unwind" fn create_qp_ex(
     id: *mut rdma_cm_id,
     attr: *mut ibv_qp_init_attr_ex,
 ) -> c_int {
-    // SAFETY: an id, and a structure of the program's.
+    // SAFETY: an id, and a structure of the program.
     entry(-1, || status(unsafe { create(id, &mut *attr) }))
 }
 
@@ -258,7 +265,8 @@ pub(crate) unsafe extern "C-unwind" fn create_qp_ex(
 pub(crate) unsafe extern "C-unwind" fn destroy_qp(id: *mut rdma_cm_id) {
     cancel::until(|| {
         entry(Some(()), || {
-            // SAFETY: an id, whose fields nobody else writes. What is not ended yet stays there.
+            // SAFETY: an id, whose fields nothing else writes. Objects that are not destroyed yet
+            // stay there.
             unsafe {
                 if !(*id).qp.is_null() {
                     if !qp::end((*id).qp) {

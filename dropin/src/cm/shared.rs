@@ -1,4 +1,4 @@
-//! Shared receive queues of ids, from which their queue pairs take.
+//! Shared receive queues of ids, from which their queue pairs take receives.
 #![expect(
     unsafe_code,
     reason = "entries from C: what pointers mean is the program's promise"
@@ -15,12 +15,12 @@ use crate::abi::{
 use crate::panic_guard::entry;
 use crate::{cancel, srq};
 
-/// The id has the queue, and its domain where it had none.
+/// Stores the queue in the id, and its domain if the id had none.
 ///
 /// # Safety
-/// Both exist, and nobody else writes the id.
+/// Both exist, and nothing else writes the id.
 unsafe fn keep(id: *mut rdma_cm_id, made: *mut ibv_srq) {
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         (*id).srq = made;
         if (*id).pd.is_null() {
@@ -36,7 +36,7 @@ pub(crate) unsafe extern "C-unwind" fn create_srq(
     attr: *mut ibv_srq_init_attr,
 ) -> c_int {
     entry(-1, || {
-        // SAFETY: an id, a domain or NULL, and a structure of the program's.
+        // SAFETY: an id, a domain or NULL, and a structure of the program.
         let made = unsafe {
             let pd = if pd.is_null() { (*id).pd } else { pd };
             if pd.is_null() || !(*id).srq.is_null() {
@@ -55,7 +55,7 @@ pub(crate) unsafe extern "C-unwind" fn create_srq_ex(
     attr: *mut ibv_srq_init_attr_ex,
 ) -> c_int {
     entry(-1, || {
-        // SAFETY: an id, and a structure of the program's.
+        // SAFETY: an id, and a structure of the program.
         let made = unsafe {
             let attr = &mut *attr;
             if attr.comp_mask & IBV_SRQ_INIT_ATTR_TYPE == 0 || !(*id).srq.is_null() {
@@ -76,10 +76,11 @@ pub(crate) unsafe extern "C-unwind" fn create_srq_ex(
 pub(crate) unsafe extern "C-unwind" fn destroy_srq(id: *mut rdma_cm_id) {
     cancel::until(|| {
         entry(Some(()), || {
-            // SAFETY: an id, whose fields nobody else writes. What is not ended yet stays there.
+            // SAFETY: an id, whose fields nothing else writes. Objects that are not destroyed yet
+            // stay there.
             unsafe {
                 if !(*id).srq.is_null() {
-                    // One that is in use is left to the program.
+                    // A queue that is still in use is left to the program.
                     let _ = srq::end((*id).srq)?;
                     (*id).srq = ptr::null_mut();
                 }

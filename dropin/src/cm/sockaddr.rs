@@ -1,4 +1,4 @@
-//! Addresses as C has them.
+//! Conversion of C addresses.
 #![expect(unsafe_code, reason = "what a `sockaddr` is, its first field says")]
 
 use core::ffi::c_int;
@@ -8,18 +8,19 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV
 
 use libc::{sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t};
 
-/// The address that a program gives.
+/// Reads an address of the program.
 ///
 /// # Errors
-/// `EINVAL` for NULL and for a family that is neither IPv4 nor IPv6, as librdmacm says.
+/// `EINVAL` for NULL and for a family other than IPv4 and IPv6, as in librdmacm.
 ///
 /// # Safety
-/// There is a structure as its family says.
+/// `addr` is NULL or has the type that its family says.
 pub(super) unsafe fn read(addr: *const sockaddr) -> Result<SocketAddr, c_int> {
     if addr.is_null() {
         return Err(libc::EINVAL);
     }
-    // SAFETY: the promise of the caller. (No alignment is assumed: programs keep these in buffers of bytes.)
+    // SAFETY: guaranteed by the caller. (No alignment is assumed: programs keep addresses in byte
+    // buffers.)
     unsafe {
         match c_int::from(ptr::read_unaligned(&raw const (*addr).sa_family)) {
             libc::AF_INET => {
@@ -39,7 +40,7 @@ pub(super) unsafe fn read(addr: *const sockaddr) -> Result<SocketAddr, c_int> {
     }
 }
 
-/// The address as a program reads it, with its length.
+/// Converts an address for the program. Returns it with its length.
 pub(super) fn write(addr: SocketAddr) -> (sockaddr_storage, socklen_t) {
     // SAFETY: numbers, which may all be zero.
     let mut storage: sockaddr_storage = unsafe { mem::zeroed() };
@@ -51,7 +52,7 @@ pub(super) fn write(addr: SocketAddr) -> (sockaddr_storage, socklen_t) {
             out.sin_family = libc::AF_INET as _;
             out.sin_port = addr.port().to_be();
             out.sin_addr.s_addr = u32::from(*addr.ip()).to_be();
-            // SAFETY: the storage has room and alignment for every address.
+            // SAFETY: the storage has size and alignment for every address.
             unsafe { at.cast::<sockaddr_in>().write(out) };
             size_of::<sockaddr_in>()
         }
@@ -72,11 +73,12 @@ pub(super) fn write(addr: SocketAddr) -> (sockaddr_storage, socklen_t) {
     (storage, len as socklen_t)
 }
 
-/// The address in TCP that a program's own stands for: its port is `offset` higher, and behind the last one come the first, so that
-/// each port that TCP chooses is one of the program's. Port 0, which leaves it to TCP, is not changed.
+/// Converts an address of the program to TCP's: adds `offset` to the port. The addition wraps
+/// around, so that each port that TCP chooses is a port of the program. Port 0, which lets TCP
+/// choose, is not changed.
 ///
 /// # Errors
-/// `EADDRNOTAVAIL` for the port that would be 0 then.
+/// `EADDRNOTAVAIL` if the result would be port 0.
 pub(super) fn into_tcp(addr: SocketAddr, offset: u16) -> Result<SocketAddr, c_int> {
     let mut addr = addr;
     if addr.port() != 0 {
@@ -88,7 +90,8 @@ pub(super) fn into_tcp(addr: SocketAddr, offset: u16) -> Result<SocketAddr, c_in
     Ok(addr)
 }
 
-/// The address as the program knows it. The one port that would be 0, `offset` itself, no program can name.
+/// Converts an address of TCP to the program's. Port `offset` is not changed, because the result
+/// would be port 0.
 pub(super) fn from_tcp(addr: SocketAddr, offset: u16) -> SocketAddr {
     let mut addr = addr;
     match addr.port().wrapping_sub(offset) {
@@ -99,7 +102,7 @@ pub(super) fn from_tcp(addr: SocketAddr, offset: u16) -> SocketAddr {
     addr
 }
 
-/// An address of IPv4 within IPv6 as what it is: there is no socket of both families here.
+/// Converts an IPv4-mapped IPv6 address to IPv4, because no socket here serves both families.
 pub(super) fn unmapped(addr: SocketAddr) -> SocketAddr {
     match addr.ip() {
         IpAddr::V6(ip) => ip
@@ -109,7 +112,7 @@ pub(super) fn unmapped(addr: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Where to connect to: nowhere in particular means this machine.
+/// Address to connect to: an unspecified address means this machine.
 pub(super) fn destination(addr: SocketAddr) -> SocketAddr {
     let mut addr = unmapped(addr);
     match addr.ip() {
@@ -129,7 +132,7 @@ mod tests {
         for text in ["192.0.2.1:7174", "[2001:db8::1]:1", "[fe80::1%3]:65535"] {
             let addr: SocketAddr = text.parse().unwrap();
             let (storage, len) = write(addr);
-            // SAFETY: it was just written.
+            // SAFETY: the address was just written.
             let read = unsafe { read((&raw const storage).cast()) };
             assert_eq!(read, Ok(addr));
             assert_eq!(len, if addr.is_ipv4() { 16 } else { 28 });
@@ -161,7 +164,7 @@ mod tests {
         // SAFETY: numbers.
         let mut storage: sockaddr_storage = unsafe { mem::zeroed() };
         storage.ss_family = libc::AF_UNIX as _;
-        // SAFETY: a structure of the program's, and none.
+        // SAFETY: a structure of this function, and NULL.
         unsafe {
             assert_eq!(read((&raw const storage).cast()), Err(libc::EINVAL));
             assert_eq!(read(ptr::null()), Err(libc::EINVAL));

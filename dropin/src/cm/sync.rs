@@ -11,8 +11,8 @@ use crate::abi::{RDMA_CM_EVENT_REJECTED, rdma_cm_id};
 use crate::errno;
 use crate::panic_guard::entry;
 
-/// What a call ends with that has begun something: `begun` is what it would give. A synchronous id waits for the event, and says
-/// what its status says.
+/// Ends a call that has started an operation. `begun` is the result so far. For a synchronous id,
+/// waits for the event and returns its status.
 ///
 /// # Safety
 /// The id exists.
@@ -20,13 +20,14 @@ pub(super) unsafe fn complete(id: *mut rdma_cm_id, begun: c_int) -> c_int {
     if begun != 0 {
         return begun;
     }
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     if !unsafe { id::of(id) }.own.lock().sync {
         return 0;
     }
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     entry((), || unsafe { event::ack_held(id) });
-    // SAFETY: the promise of the caller. No guard is held here, and nothing is to be dropped: this may not return.
+    // SAFETY: guaranteed by the caller. No guard is held here, and nothing needs a drop: a
+    // cancellation may unwind this frame.
     let got = unsafe { event::get_cm_event((*id).channel, &raw mut (*id).event) };
     if got != 0 {
         return got;

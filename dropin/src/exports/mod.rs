@@ -1,8 +1,9 @@
-//! The names that programs link against, each with its version (`ibv_open_device@@IBVERBS_1.1`): what `dlvsym` asks for, and what
-//! a program that was linked with rdma-core names.
+//! Exported symbols, each with its version (`ibv_open_device@@IBVERBS_1.1`). Programs that were
+//! linked with rdma-core, and callers of `dlvsym`, ask for these versions.
 //!
-//! rustc exports names without versions and hides all others. So each versioned name is a jump of its own, in assembler, which
-//! names the version where it is defined; the linker gets only the nodes (`build.rs`).
+//! rustc exports symbols without versions and hides all others. So each versioned symbol is a jump
+//! in assembler, which names the version where it is defined. The linker gets only the nodes
+//! (`build.rs`).
 
 #![expect(
     unsafe_code,
@@ -15,8 +16,8 @@ mod rdmacm;
 mod rsockets;
 mod verbs;
 
-/// Names of one version, and the function behind each: `"@@VERSION" name => path, ...`. `@@` is what a program gets that is linked
-/// now, `@` only what one asks for that was linked then.
+/// Defines symbols of one version: `"@@VERSION" name => path, ...`. A program that is linked today
+/// gets the version with `@@`. A version with `@` is for programs that were linked long ago.
 macro_rules! exports {
     ($version:literal $($name:ident => $function:path,)*) => {
         $(
@@ -35,8 +36,9 @@ macro_rules! exports {
     };
 }
 
-/// The instructions that go to a function and do not come back. On aarch64 they begin with `bti c`, by its number because
-/// assemblers want to be told that the processor has it: programs may be built to jump to nothing else.
+/// Instruction that jumps to a function and does not return. On aarch64 it begins with `bti c`,
+/// because programs may be built to jump to nothing else. It is written by number, because
+/// assemblers accept the name only for processors that have it.
 #[cfg(target_arch = "x86_64")]
 macro_rules! jump {
     () => {
@@ -50,7 +52,8 @@ macro_rules! jump {
     };
 }
 
-/// Names that are there and do nothing, and how they say so (a function of the module `absent`).
+/// Defines symbols that are not implemented: `name => function` (a function of the module
+/// `absent`).
 macro_rules! absent {
     ($version:literal $($name:ident => $how:ident,)*) => {
         $crate::exports::exports! { $version $($name => $crate::exports::absent::$how,)* }

@@ -1,5 +1,6 @@
-//! What providers import from libibverbs: programs that are linked with libmlx5 or libefa must find the names. No provider works
-//! on this library, so that none of them does anything.
+//! Symbols that providers import from libibverbs. Programs that are linked with libmlx5 or libefa
+//! must find them. No provider works on this library, so almost none of these functions does
+//! anything.
 
 use super::{absent_names as absent, exports};
 use crate::query;

@@ -1,4 +1,4 @@
-//! librdmacm: every `rdma_` name of rdma-core 44 (RDMACM_1.0 to 1.3).
+//! Symbols of librdmacm: every `rdma_` name of rdma-core 44 (RDMACM_1.0 to 1.3).
 
 use super::{absent_names as absent, exports};
 use crate::cm::{

@@ -1,4 +1,4 @@
-//! librdmacm: sockets over RDMA (`rsocket`).
+//! Symbols of librdmacm for sockets over RDMA (`rsocket`).
 
 use super::absent_names as absent;
 

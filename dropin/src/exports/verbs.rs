@@ -1,4 +1,4 @@
-//! libibverbs: every name of rdma-core 44 (IBVERBS_1.0 to 1.14).
+//! Symbols of libibverbs: every name of rdma-core 44 (IBVERBS_1.0 to 1.14).
 
 use super::{absent_names as absent, exports};
 use crate::qp::{extended, modify};
@@ -139,7 +139,8 @@ absent! {
     ibv_unimport_dm => nothing,
 }
 
-// The ABI of before 2007, with other structures: no program that still runs asks for it, and their names must be there.
+// The ABI from before 2007, with other structures. No program that still runs calls it, but these
+// names must exist.
 absent! {
     "@IBVERBS_1.0"
     ibv_ack_async_event => nothing,

@@ -1,4 +1,5 @@
-//! Posting by calls (`ibv_qp_ex`, `ibv_wr_start` to `ibv_wr_complete`): requests are noted down as they are built, and posted in one list.
+//! Posting by calls (`ibv_qp_ex`, `ibv_wr_start` to `ibv_wr_complete`). Requests are collected as
+//! drafts while the program builds them, and posted in one list.
 #![expect(
     unsafe_code,
     reason = "entries from C: what pointers mean is the program's promise"
@@ -22,7 +23,8 @@ use crate::abi::{
 use crate::panic_guard::{entry, quick};
 use crate::{errno, qp, wc};
 
-/// What such a queue pair can do: all but Sends with Immediate Data, which iWARP has not, and what is of other transports.
+/// Operations of such a queue pair: all except Sends with Immediate Data, which iWARP does not
+/// have, and operations of other transports.
 pub(crate) const SUPPORTED: u64 = (IBV_QP_EX_WITH_RDMA_WRITE
     | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
     | IBV_QP_EX_WITH_SEND
@@ -33,19 +35,19 @@ pub(crate) const SUPPORTED: u64 = (IBV_QP_EX_WITH_RDMA_WRITE
     | IBV_QP_EX_WITH_BIND_MW
     | IBV_QP_EX_WITH_SEND_WITH_INV) as u64;
 
-/// The requests that are being built. The lock is held from `wr_start` to `wr_complete` or `wr_abort`.
+/// Requests that are being built. The lock is held from `wr_start` to `wr_complete` or `wr_abort`.
 #[derive(Default)]
 pub(crate) struct Work(Mutex<Drafts>);
 
-/// All of its memory is used again.
+/// Drafts and their data. All memory is reused for the next list.
 #[derive(Default)]
 struct Drafts {
     drafts: Vec<Draft>,
     sges: Vec<Sge>,
     octets: Vec<u8>,
-    /// Empty; only its memory is kept here.
+    /// Empty; only its capacity is kept.
     list: Vec<SendWr<'static>>,
-    /// Something that is not to be had was asked for: its `errno`.
+    /// The `errno` if the program asked for something that is not supported.
     failed: Option<c_int>,
 }
 
@@ -92,7 +94,7 @@ enum What {
     },
 }
 
-/// Where the bytes of a request are: from an index on, so many.
+/// Location of the data of a request: start index and number of elements or bytes.
 #[derive(Clone, Copy)]
 enum Data {
     Sges(usize, usize),
@@ -100,7 +102,7 @@ enum Data {
 }
 
 impl Draft {
-    /// The request as the verbs have it.
+    /// Converts the draft to a request of the verbs crate.
     fn request<'a>(&self, sges: &'a [Sge], octets: &'a [u8]) -> Result<SendWr<'a>, c_int> {
         let id = self.wr_id;
         let (sges, inline) = match self.data {
@@ -156,7 +158,7 @@ impl Drafts {
         self.failed = None;
     }
 
-    /// Posts all of them, or, where one of them would not be taken, none.
+    /// Posts all drafts. If one of them is refused, posts none.
     fn post(&mut self, kept: &QpKept) -> Result<(), c_int> {
         if let Some(errno) = self.failed {
             post::unlike(kept, errno);
@@ -180,13 +182,14 @@ impl Drafts {
         }
         list.clear();
         let mut list = ManuallyDrop::new(list);
-        // SAFETY: the memory of a vector that is given up here; it is empty, and the types differ in a lifetime only.
+        // SAFETY: the memory of a vector that is not dropped; it is empty, and the types differ
+        // only in a lifetime.
         self.list = unsafe { Vec::from_raw_parts(list.as_mut_ptr().cast(), 0, list.capacity()) };
         result
     }
 }
 
-/// The functions that the inline functions of `verbs.h` call.
+/// Sets the functions that inline functions of `verbs.h` call.
 pub(super) fn fill(shown: &mut ibv_qp_ex) {
     shown.wr_start = Some(wr_start);
     shown.wr_complete = Some(wr_complete);
@@ -207,10 +210,10 @@ pub(super) fn fill(shown: &mut ibv_qp_ex) {
     shown.wr_set_inline_data_list = Some(wr_set_inline_data_list);
 }
 
-/// `ibv_qp_to_qp_ex`: NULL for a queue pair that was made without it.
+/// `ibv_qp_to_qp_ex`: NULL for a queue pair that was created without this interface.
 pub(crate) unsafe extern "C-unwind" fn qp_to_qp_ex(pointer: *mut ibv_qp) -> *mut ibv_qp_ex {
     entry(ptr::null_mut(), || {
-        // SAFETY: a queue pair that exists.
+        // SAFETY: an existing queue pair.
         match unsafe { qp::of(pointer) }.work {
             Some(_) => pointer.cast(),
             None => ptr::null_mut(),
@@ -220,7 +223,7 @@ pub(crate) unsafe extern "C-unwind" fn qp_to_qp_ex(pointer: *mut ibv_qp) -> *mut
 
 unsafe extern "C-unwind" fn wr_start(pointer: *mut ibv_qp_ex) {
     quick((), || {
-        // SAFETY: a queue pair that exists.
+        // SAFETY: an existing queue pair.
         if let Some(work) = unsafe { &qp::of(pointer.cast()).work } {
             let mut drafts = work.0.lock();
             drafts.clear();
@@ -231,9 +234,9 @@ unsafe extern "C-unwind" fn wr_start(pointer: *mut ibv_qp_ex) {
 
 unsafe extern "C-unwind" fn wr_complete(pointer: *mut ibv_qp_ex) -> c_int {
     quick(libc::EIO, || {
-        // SAFETY: a queue pair that exists.
+        // SAFETY: an existing queue pair.
         let kept = unsafe { qp::of(pointer.cast()) };
-        // SAFETY: behind `wr_start`, of this thread.
+        // SAFETY: called after `wr_start`, by the same thread.
         let result = unsafe { with(pointer, |drafts| drafts.post(kept)) };
         // SAFETY: as above.
         unsafe { unlock(kept) };
@@ -242,7 +245,7 @@ unsafe extern "C-unwind" fn wr_complete(pointer: *mut ibv_qp_ex) -> c_int {
 }
 
 unsafe extern "C-unwind" fn wr_abort(pointer: *mut ibv_qp_ex) {
-    // SAFETY: a queue pair that exists, behind `wr_start` of this thread.
+    // SAFETY: an existing queue pair, after `wr_start` by the same thread.
     quick((), || unsafe { unlock(qp::of(pointer.cast())) });
 }
 
@@ -250,27 +253,29 @@ unsafe extern "C-unwind" fn wr_abort(pointer: *mut ibv_qp_ex) {
 /// The calling thread holds the lock.
 unsafe fn unlock(kept: &QpKept) {
     if let Some(work) = &kept.work {
-        // SAFETY: the promise of the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { work.0.force_unlock() };
     }
 }
 
+/// Calls `run` with the drafts, if the queue pair has any.
+///
 /// # Safety
-/// The calling thread holds the lock, and no other reference to what it protects.
+/// The calling thread holds the lock, and has no other reference to the drafts.
 unsafe fn with<R>(pointer: *mut ibv_qp_ex, run: impl FnOnce(&mut Drafts) -> R) -> Option<R> {
-    // SAFETY: a queue pair that exists.
+    // SAFETY: an existing queue pair.
     let work = unsafe { qp::of(pointer.cast()) }.work.as_ref()?;
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     Some(run(unsafe { &mut *work.0.data_ptr() }))
 }
 
-/// One more request, without bytes.
+/// Adds a draft without data.
 ///
 /// # Safety
-/// As [`with`].
+/// As for [`with`].
 unsafe fn begin(pointer: *mut ibv_qp_ex, what: What) {
     quick((), || {
-        // SAFETY: the promise of the caller; two fields that the program sets before.
+        // SAFETY: guaranteed by the caller; the program has set both fields before.
         unsafe {
             let (wr_id, flags) = ((*pointer).wr_id, (*pointer).wr_flags);
             with(pointer, |drafts| {
@@ -287,11 +292,11 @@ unsafe fn begin(pointer: *mut ibv_qp_ex, what: What) {
 }
 
 unsafe extern "C-unwind" fn wr_send(pointer: *mut ibv_qp_ex) {
-    // SAFETY: behind `wr_start`, of this thread, as all of these.
+    // SAFETY: called after `wr_start` by the same thread, as all functions below.
     unsafe { begin(pointer, What::Send) };
 }
 
-/// A message that is a Send and carries Immediate Data does not exist on iWARP (RFC 7306 section 6).
+/// Fails: iWARP has no Send with Immediate Data (RFC 7306 section 6).
 unsafe extern "C-unwind" fn wr_send_imm(pointer: *mut ibv_qp_ex, _imm: u32) {
     quick((), || {
         // SAFETY: as above.
@@ -363,7 +368,7 @@ unsafe extern "C-unwind" fn wr_bind_mw(
     rkey: u32,
     info: *const ibv_mw_bind_info,
 ) {
-    // SAFETY: as above; a window that exists, and a structure of the program's.
+    // SAFETY: as above; an existing window, and a structure of the program.
     unsafe {
         let bind = post::window(&info.read_unaligned());
         begin(pointer, What::Bind { rkey, bind });
@@ -386,7 +391,7 @@ unsafe extern "C-unwind" fn wr_set_sge_list(
 ) {
     quick((), || {
         let count = c_int::try_from(count).unwrap_or(c_int::MIN);
-        // SAFETY: as above; so many elements.
+        // SAFETY: as above; the program has `count` elements.
         unsafe {
             with(pointer, |drafts| {
                 let mut space = Space::new();
@@ -410,7 +415,7 @@ unsafe extern "C-unwind" fn wr_set_inline_data(
     length: usize,
 ) {
     let one = ibv_data_buf { addr, length };
-    // SAFETY: as above, with one buffer.
+    // SAFETY: as above; the program has one buffer.
     unsafe { wr_set_inline_data_list(pointer, 1, &raw const one) };
 }
 
@@ -420,7 +425,7 @@ unsafe extern "C-unwind" fn wr_set_inline_data_list(
     list: *const ibv_data_buf,
 ) {
     quick((), || {
-        // SAFETY: as above; each names bytes that may be read.
+        // SAFETY: as above; the bytes of each buffer may be read.
         unsafe {
             with(pointer, |drafts| {
                 drafts.set_inline(qp::of(pointer.cast()), list, count);
@@ -430,12 +435,12 @@ unsafe extern "C-unwind" fn wr_set_inline_data_list(
 }
 
 impl Drafts {
-    /// Copies the bytes of the last request.
+    /// Copies the inline data of the last request.
     ///
     /// # Safety
-    /// There are so many buffers, and their bytes may be read.
+    /// `list` has `count` buffers, and their bytes may be read.
     unsafe fn set_inline(&mut self, kept: &QpKept, list: *const ibv_data_buf, count: usize) {
-        // SAFETY: the promise of the caller; a packed structure may hold them.
+        // SAFETY: guaranteed by the caller; the buffers may be unaligned.
         let buffers = || (0..count).map(|at| unsafe { list.add(at).read_unaligned() });
         let max = kept.qp.init_attr().caps.max_inline_data as usize;
         let sum = |sum: usize, buffer: ibv_data_buf| sum.checked_add(buffer.length);
@@ -450,7 +455,8 @@ impl Drafts {
         self.octets.reserve(len);
         for buffer in buffers().filter(|buffer| buffer.length > 0) {
             let at = self.octets.len();
-            // SAFETY: the promise of the caller; there is room, and what is counted is written.
+            // SAFETY: guaranteed by the caller; the memory was reserved, and the new length covers
+            // only written bytes.
             unsafe {
                 let to = self.octets.as_mut_ptr().add(at);
                 ptr::copy_nonoverlapping(buffer.addr.cast(), to, buffer.length);

@@ -1,4 +1,5 @@
-//! Queue pairs (`ibv_qp`): making, ending. Changing them is in `modify.rs`, posting in `post.rs` and `room.rs`.
+//! Queue pairs (`ibv_qp`): creation and destruction. `modify.rs` changes them; `post.rs` and
+//! `room.rs` post to them.
 #![expect(
     unsafe_code,
     reason = "entries from C: what pointers mean is the program's promise"
@@ -30,38 +31,38 @@ use crate::users::User;
 use crate::warnings::OnceWarning;
 use crate::{cancel, cq, errno, pd, srq};
 
-/// What is behind an `ibv_qp`.
+/// State of an `ibv_qp`.
 pub(crate) struct QpKept {
-    /// Taken out when the queue pair ends, and not before.
+    /// Taken out only when the queue pair is destroyed.
     pub(crate) qp: ManuallyDrop<Qp>,
-    /// Why it ended, in words.
+    /// Set when the cause of its end was reported.
     pub(crate) told: OnceWarning,
-    /// Why a request of it was not taken, in words.
+    /// Set when a refused request was reported.
     refused: OnceWarning,
-    /// The state that the program asked for last (`ibv_qp_state`).
+    /// State that the program set last (`ibv_qp_state`).
     asked: AtomicU32,
-    /// Requests that are built by calls, where the program wants to.
+    /// Requests that the program builds by calls (`ibv_qp_ex`), if it asked for that.
     work: Option<Work>,
     _in_pd: User,
 }
 
-/// Every queue pair has the room of an extended one, which begins with the plain one.
+/// Every queue pair has memory for an extended one, whose structure begins with the plain one.
 type QpObject = Object<ibv_qp_ex, QpKept>;
 
-/// Bytes of inline data that every queue pair takes, though a program asks for fewer: there are programs that ask for none and need
-/// four (rsockets).
+/// Smallest inline capacity of a queue pair in bytes, even if a program asks for less. Some
+/// programs ask for none and need four (rsockets).
 const INLINE: u32 = 64;
 
-/// What a queue pair is made with (`ibv_qp_init_attr`).
+/// Attributes of a new queue pair (`ibv_qp_init_attr`).
 pub(crate) struct Wanted {
     pub(crate) qp_context: *mut c_void,
     pub(crate) send_cq: *mut ibv_cq,
     pub(crate) recv_cq: *mut ibv_cq,
-    /// NULL: it has a receive queue of its own.
+    /// NULL if the queue pair has its own receive queue.
     pub(crate) srq: *mut ibv_srq,
     pub(crate) qp_type: ibv_qp_type,
     pub(crate) sq_sig_all: bool,
-    /// Requests shall be built by calls, too (`ibv_qp_ex`).
+    /// Requests can also be built by calls (`ibv_qp_ex`).
     pub(crate) by_calls: bool,
 }
 
@@ -100,13 +101,13 @@ fn caps(cap: &ibv_qp_cap) -> QpCaps {
         .max_inline_data(cap.max_inline_data.max(INLINE))
 }
 
-/// Makes a queue pair, and writes what it was given into `cap`.
+/// Creates a queue pair, and writes the granted sizes into `cap`.
 ///
 /// # Errors
-/// The `errno`: `EOPNOTSUPP` for another type than RC, of which iWARP has none.
+/// Returns an `errno` value: `EOPNOTSUPP` for types other than RC, which iWARP does not have.
 ///
 /// # Safety
-/// All pointers are to objects that exist.
+/// All pointers point to existing objects.
 pub(crate) unsafe fn create(
     pd: *mut ibv_pd,
     wanted: &Wanted,
@@ -118,14 +119,14 @@ pub(crate) unsafe fn create(
     if wanted.send_cq.is_null() || wanted.recv_cq.is_null() {
         return Err(libc::EINVAL);
     }
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     let (domain, send_cq, recv_cq) =
         unsafe { (pd::of(pd), cq::of(wanted.send_cq), cq::of(wanted.recv_cq)) };
     let mut granted = caps(cap);
     let builder = domain.pd.qp().signal_all(wanted.sq_sig_all);
     let mut builder = builder.late_faults(true);
     if !wanted.srq.is_null() {
-        // SAFETY: the promise of the caller.
+        // SAFETY: guaranteed by the caller.
         builder = builder.srq(&unsafe { srq::of(wanted.srq) }.srq);
         (granted.max_recv_wr, granted.max_recv_sge) = (0, 0);
     }
@@ -139,7 +140,8 @@ pub(crate) unsafe fn create(
         max_recv_sge: granted.max_recv_sge,
         max_inline_data: granted.max_inline_data,
     };
-    // SAFETY: numbers, pointers, functions that are not there; a mutex and a condition as their initialisers have them.
+    // SAFETY: all fields may be zero: numbers, pointers, absent functions, and a mutex and a
+    // condition as their initialisers set them.
     let mut shown: ibv_qp_ex = unsafe { mem::zeroed() };
     let base = &mut shown.qp_base;
     // SAFETY: the domain's structure, which the program does not write.
@@ -166,27 +168,29 @@ pub(crate) unsafe fn create(
         _in_pd: domain.users.add(),
     };
     let made: *mut ibv_qp = QpObject::begin(shown, kept).cast();
-    // SAFETY: it was just made, and is removed before it ends.
+    // SAFETY: the object was just created, and is removed before it is destroyed.
     unsafe { QPS.add(number, made.cast()) };
     Ok(made)
 }
 
-/// What is behind a pointer of the program's.
+/// Returns the state of the object at the program's pointer.
 ///
 /// # Safety
-/// `qp` is a queue pair that exists while the reference lives.
+/// `qp` is a queue pair that exists during the lifetime of the reference.
 pub(crate) unsafe fn of<'a>(qp: *mut ibv_qp) -> &'a QpKept {
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { QpObject::kept(qp.cast()) }
 }
 
-/// Ends a queue pair, once all its asynchronous events are acknowledged, and takes its completions out of its queues. A connection that
-/// stands ends with it: gracefully when nothing is under way. False when events are not acknowledged after a while: it is as it was.
+/// Destroys a queue pair after all its asynchronous events are acknowledged, and removes its
+/// completions from its queues. An open connection ends with it: gracefully if no request is
+/// outstanding. Returns false and changes nothing if events are still not acknowledged after
+/// [`cancel::SLICE`].
 ///
 /// # Safety
-/// As for [`of`], and with true it is not used any more.
+/// As for [`of`], and after true it is not used any more.
 pub(crate) unsafe fn end(qp: *mut ibv_qp) -> bool {
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     let kept = unsafe { of(qp) };
     if kept.qp.wait_acknowledged(Some(cancel::SLICE)).is_err() {
         return false;
@@ -194,18 +198,19 @@ pub(crate) unsafe fn end(qp: *mut ibv_qp) -> bool {
     let ending = ENDING.write();
     let number = kept.qp.qp_num();
     QPS.remove(number, qp.cast());
-    // Who acknowledges its events meanwhile looks at the structure, which is still there, and not at what is taken out here.
-    // SAFETY: with `Ok` nobody uses the old place again, otherwise the other one is forgotten.
+    // A thread that acknowledges events meanwhile reads only the C structure, which still exists,
+    // and not the part that is moved out here. SAFETY: after `Ok` the old value is not used again;
+    // otherwise the copy is forgotten.
     let taken = unsafe { ptr::read(&*kept.qp) };
     if let Err((same, _)) = taken.destroy_with_completions(Some(Duration::ZERO)) {
         // An event was taken just now.
         mem::forget(same);
-        // SAFETY: it goes on.
+        // SAFETY: the queue pair still exists.
         unsafe { QPS.add(number, qp.cast()) };
         return false;
     }
     drop(ending);
-    // SAFETY: the promise of the caller. What was taken out is not dropped again.
+    // SAFETY: guaranteed by the caller. The value that was moved out is not dropped again.
     drop(unsafe { QpObject::end(qp.cast()) });
     true
 }
@@ -216,10 +221,10 @@ pub(crate) unsafe extern "C-unwind" fn create_qp(
     attr: *mut ibv_qp_init_attr,
 ) -> *mut ibv_qp {
     entry(ptr::null_mut(), || {
-        // SAFETY: a structure of the program's, which nobody else uses meanwhile.
+        // SAFETY: a structure of the program, which nothing else uses meanwhile.
         let attr = unsafe { &mut *attr };
         let wanted = Wanted::plain(attr);
-        // SAFETY: objects that exist.
+        // SAFETY: existing objects.
         errno::pointer(unsafe { create(pd, &wanted, &mut attr.cap) })
     })
 }
@@ -230,20 +235,20 @@ pub(crate) unsafe extern "C-unwind" fn create_qp_ex(
     attr: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {
     entry(ptr::null_mut(), || {
-        // SAFETY: a structure of the program's, which nobody else uses meanwhile.
+        // SAFETY: a structure of the program, which nothing else uses meanwhile.
         let attr = unsafe { &mut *attr };
-        // SAFETY: objects that exist.
+        // SAFETY: existing objects.
         errno::pointer(unsafe { create_extended(attr) })
     })
 }
 
-/// Makes a queue pair with what `comp_mask` says is there.
+/// Creates a queue pair from the attributes that `comp_mask` marks as present.
 ///
 /// # Errors
-/// As [`create`]; `EINVAL` without a domain, `EOPNOTSUPP` for what only other transports have.
+/// As for [`create`]; `EINVAL` without a domain, `EOPNOTSUPP` for features of other transports.
 ///
 /// # Safety
-/// As [`create`].
+/// As for [`create`].
 pub(crate) unsafe fn create_extended(attr: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, c_int> {
     let known =
         IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
@@ -258,12 +263,12 @@ pub(crate) unsafe fn create_extended(attr: &mut ibv_qp_init_attr_ex) -> Result<*
         return Err(libc::EINVAL);
     }
     let wanted = Wanted::extended(attr);
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { create(attr.pd, &wanted, &mut attr.cap) }
 }
 
 /// `ibv_destroy_qp`
 pub(crate) unsafe extern "C-unwind" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
-    // SAFETY: a queue pair that `ibv_create_qp` gave; after true it is not used any more.
+    // SAFETY: a queue pair from `ibv_create_qp`; after true it is not used any more.
     cancel::until(|| entry(Some(libc::EIO), || unsafe { end(qp) }.then_some(0)))
 }

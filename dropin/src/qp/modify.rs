@@ -1,15 +1,18 @@
-//! Changing a queue pair and asking for its state (`ibv_modify_qp`, `ibv_query_qp`).
+//! Changes of a queue pair and queries of its state (`ibv_modify_qp`, `ibv_query_qp`).
 //!
-//! On iWARP the connection manager makes a queue pair ready. A program that asks for INIT, RTR or RTS itself, as some do that
-//! bring their own queue pair to `rdma_connect`, changes nothing of the connection. Without a connection the steps have to come
-//! in order, as InfiniBand's state machine has them, and the last one is the state that the program is shown:
+//! On iWARP the connection manager makes a queue pair ready. Some programs create their own queue
+//! pair for `rdma_connect`, and request INIT, RTR and RTS themselves. This does not change the
+//! connection. Without a connection the steps must come in the order of InfiniBand's state machine,
+//! and queries return the last step. Each step may be
+//! repeated, and RESET and ERR can be reached from every state:
 //!
 //! ```text
-//!   RESET ──► INIT ──► RTR ──► RTS      each step may be repeated; RESET and ERR are reached from everywhere
+//!   RESET ──► INIT ──► RTR ──► RTS
 //! ```
 //!
-//! INIT needs the two attributes that `rdma_init_qp_attr` names for iWARP and that InfiniBand needs, too. RTR and RTS need none:
-//! what InfiniBand needs there describes a path, which a TCP connection has of its own.
+//! INIT needs the two attributes that `rdma_init_qp_attr` names for iWARP and that InfiniBand
+//! needs, too. RTR and RTS need none: InfiniBand's attributes for them describe a path, and a TCP
+//! connection has its own.
 #![expect(
     unsafe_code,
     reason = "entries from C: what pointers mean is the program's promise"
@@ -31,16 +34,17 @@ use crate::panic_guard::entry;
 use crate::rnic::tell;
 use crate::{errno, qp};
 
-/// The bits of `ibv_qp_attr_mask` that the kernel takes with `ibv_modify_qp` (`IB_QP_ATTR_STANDARD_BITS`).
+/// Bits of `ibv_qp_attr_mask` that the kernel accepts in `ibv_modify_qp`
+/// (`IB_QP_ATTR_STANDARD_BITS`).
 const KNOWN: u32 = 2 * IBV_QP_DEST_QPN - 1;
 
-/// What has to be named with the step from RESET to INIT.
+/// Attributes that the step from RESET to INIT needs.
 const FOR_INIT: u32 = IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
 
-/// Changes what `mask` says.
+/// Changes the attributes in `mask`.
 ///
 /// # Errors
-/// The `errno`; then nothing has changed.
+/// Returns an `errno` value; nothing has changed then.
 pub(crate) fn modify(kept: &QpKept, attr: &ibv_qp_attr, mask: u32) -> Result<(), c_int> {
     if mask & !KNOWN != 0 {
         return Err(libc::EOPNOTSUPP);
@@ -54,7 +58,8 @@ pub(crate) fn modify(kept: &QpKept, attr: &ibv_qp_attr, mask: u32) -> Result<(),
     }
     let wanted = (mask & IBV_QP_STATE != 0).then_some(attr.qp_state);
     if mask & IBV_QP_DEST_QPN != 0 && wanted == Some(IBV_QPS_RTR) {
-        // Without a word the program would wait for ever for the first message.
+        // Without a message the program would wait for its first receive forever, and nothing would
+        // tell why.
         if kept.refused.first() {
             tell(format_args!(
                 "this program connects queue pairs by their numbers, which iWARP cannot do; if it has an option for librdmacm (-R, \
@@ -84,15 +89,15 @@ pub(crate) fn modify(kept: &QpKept, attr: &ibv_qp_attr, mask: u32) -> Result<(),
     Ok(())
 }
 
-/// Does what `rdma_create_qp` does after creation: the step to INIT.
+/// Takes the step to INIT, as `rdma_create_qp` does after creation.
 pub(crate) fn initialize(kept: &QpKept) {
     kept.asked.store(IBV_QPS_INIT, Ordering::Relaxed);
 }
 
-/// Whether a queue pair may go on to this state of the connection manager's.
+/// Checks a step to a state that the connection manager handles.
 ///
 /// # Errors
-/// `EINVAL`: a step is left out, or an attribute.
+/// `EINVAL` if a step or an attribute is missing.
 fn check_step(kept: &QpKept, to: IbvQpState, mask: u32) -> Result<(), c_int> {
     if kept.qp.state() != QpState::Idle {
         // The connection has taken all steps.
@@ -118,7 +123,7 @@ fn check_step(kept: &QpKept, to: IbvQpState, mask: u32) -> Result<(), c_int> {
     Err(libc::EINVAL)
 }
 
-/// Whether a state is one that the connection manager brings about: nothing changes then.
+/// Returns true if the connection manager handles this state. Requesting it then changes nothing.
 fn is_for_the_manager(now: QpState, wanted: ibv_qp_state) -> bool {
     match now {
         QpState::Idle | QpState::Connecting | QpState::Rts => {
@@ -128,7 +133,7 @@ fn is_for_the_manager(now: QpState, wanted: ibv_qp_state) -> bool {
     }
 }
 
-/// The state that the program is shown.
+/// State that the program sees.
 pub(crate) fn shown_state(kept: &QpKept) -> ibv_qp_state {
     let now = kept.qp.query();
     match now.state {
@@ -138,7 +143,7 @@ pub(crate) fn shown_state(kept: &QpKept) -> ibv_qp_state {
     }
 }
 
-/// The last of RESET, INIT, RTR and RTS that the program asked for.
+/// Last of RESET, INIT, RTR and RTS that the program requested.
 fn last_step(kept: &QpKept) -> ibv_qp_state {
     match kept.asked.load(Ordering::Relaxed) {
         asked @ (IBV_QPS_INIT | IBV_QPS_RTR | IBV_QPS_RTS) => asked,
@@ -182,11 +187,11 @@ pub(crate) unsafe extern "C-unwind" fn modify_qp(
 ) -> c_int {
     entry(libc::EIO, || {
         let mask = mask.cast_unsigned();
-        // SAFETY: a queue pair that exists, and a structure of the program's.
+        // SAFETY: an existing queue pair, and a structure of the program.
         let (kept, attr) = unsafe { (qp::of(pointer), &*attr) };
         let result = modify(kept, attr, mask);
         if result.is_ok() && mask & IBV_QP_STATE != 0 {
-            // SAFETY: a field that libibverbs writes here, too.
+            // SAFETY: libibverbs writes this field here, too.
             unsafe { (*pointer).state = attr.qp_state };
         }
         errno::status(result)
@@ -201,10 +206,10 @@ pub(crate) unsafe extern "C-unwind" fn query_qp(
     init: *mut ibv_qp_init_attr,
 ) -> c_int {
     entry(libc::EIO, || {
-        // SAFETY: a queue pair that exists.
+        // SAFETY: an existing queue pair.
         let kept = unsafe { qp::of(pointer) };
         let now = attributes(kept);
-        // SAFETY: the structure of the queue pair, and places for two of the program's.
+        // SAFETY: the queue pair's structure, and memory for two structures of the program.
         unsafe {
             (*pointer).state = now.qp_state;
             attr.write(now);

@@ -1,5 +1,5 @@
-//! Posting (`ibv_post_send`, `ibv_post_recv`): lists of the program's, without an allocation. Their elements are not copied, unless they
-//! are not aligned.
+//! Posting lists of the program (`ibv_post_send`, `ibv_post_recv`) without an allocation.
+//! Scatter/gather elements are copied only if they are unaligned.
 #![expect(
     unsafe_code,
     reason = "entries from C: what pointers mean is the program's promise"
@@ -23,27 +23,28 @@ use crate::panic_guard::quick;
 use crate::rnic::tell;
 use crate::{errno, qp, wc};
 
-/// Requests that are posted at once.
+/// Largest number of requests that are posted at once.
 const BATCH: usize = 16;
 
-/// A request that was not taken, and the `errno`.
+/// A refused request and the `errno`.
 pub(crate) struct Refused<W> {
     pub(crate) at: *mut W,
     pub(crate) errno: c_int,
 }
 
-/// What a peer may do with a window. Programs give the flags of their regions here, too; adapters ignore the local ones.
+/// Rights that a peer may have through a window. Programs pass the flags of their regions here,
+/// too; adapters ignore the local ones.
 const WINDOW_RIGHTS: c_uint =
     IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 
-/// What a window is to show, as the verbs have it.
+/// Converts the attributes of a window bind.
 ///
 /// # Safety
-/// Its region is one that exists, if any.
+/// Its region exists, or is NULL.
 pub(crate) unsafe fn window(info: &ibv_mw_bind_info) -> WindowBind {
     let flags = info.mw_access_flags;
     let (access, _) = Access::from_bits(flags & WINDOW_RIGHTS);
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     let lkey = unsafe { info.mr.as_ref() }.map_or(0, |mr| mr.lkey);
     WindowBind {
         lkey,
@@ -54,12 +55,13 @@ pub(crate) unsafe fn window(info: &ibv_mw_bind_info) -> WindowBind {
     }
 }
 
-/// A request that is about memory of this side alone: it has no elements, whatever the fields for those hold.
+/// Converts a request that concerns only local memory. It has no elements: those fields are
+/// ignored.
 ///
 /// # Safety
-/// What it points to is there.
+/// Everything that `wr` points to exists.
 unsafe fn local(wr: &ibv_send_wr) -> Option<SendWr<'static>> {
-    // SAFETY: the opcode says which fields of unions there are; the promise of the caller.
+    // SAFETY: the opcode says which field of each union is set; otherwise guaranteed by the caller.
     unsafe {
         match wr.opcode {
             IBV_WR_LOCAL_INV => {
@@ -76,26 +78,27 @@ unsafe fn local(wr: &ibv_send_wr) -> Option<SendWr<'static>> {
     }
 }
 
-/// A request as the verbs have it. `Ok(None)`: its inline data or its elements find no room behind those of others.
+/// Converts a request. Returns `Ok(None)` if `room` is too small for its inline data or unaligned
+/// elements.
 ///
 /// # Safety
-/// What it points to is there, and stays as it is meanwhile.
+/// Everything that `wr` points to exists, and does not change meanwhile.
 unsafe fn request<'a>(wr: &ibv_send_wr, room: &mut Room<'a>) -> Result<Option<SendWr<'a>>, c_int> {
     let id = wr.wr_id;
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     if let Some(request) = unsafe { local(wr) } {
         return Ok(Some(flagged(request, wr.send_flags)));
     }
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     let Some(sges) = unsafe { room.elements(wr.sg_list, wr.num_sge) }? else {
         return Ok(None);
     };
-    // SAFETY: which field of a union there is, says the opcode; all of them are numbers.
+    // SAFETY: all fields of these unions are numbers; the opcode says which one is set.
     let (extra, rdma, atomic) = unsafe { (wr.__bindgen_anon_1.imm_data, wr.wr.rdma, wr.wr.atomic) };
     let inline = if wr.send_flags & IBV_SEND_INLINE == 0 {
         None
     } else {
-        // SAFETY: the promise of the caller.
+        // SAFETY: guaranteed by the caller.
         match unsafe { room.gather(sges) } {
             Some(octets) => Some(octets),
             None => return Ok(None),
@@ -137,14 +140,14 @@ unsafe fn request<'a>(wr: &ibv_send_wr, room: &mut Room<'a>) -> Result<Option<Se
                 add,
             )
         }
-        // A message that is a Send and carries Immediate Data does not exist on iWARP (RFC 7306 section 6).
+        // iWARP has no Send with Immediate Data (RFC 7306 section 6).
         (IBV_WR_SEND_WITH_IMM, _) => return Err(libc::EOPNOTSUPP),
         _ => return Err(libc::EINVAL),
     };
     Ok(Some(flagged(request, wr.send_flags)))
 }
 
-/// The request with its flags.
+/// Applies the flags to the request.
 pub(crate) fn flagged(mut request: SendWr<'_>, flags: c_uint) -> SendWr<'_> {
     if flags & IBV_SEND_FENCE != 0 {
         request = request.fence();
@@ -161,19 +164,19 @@ pub(crate) fn flagged(mut request: SendWr<'_>, flags: c_uint) -> SendWr<'_> {
 /// Posts a list.
 ///
 /// # Safety
-/// It is one, and what it points to is there.
+/// `wr` is a list or NULL, and everything that it points to exists.
 unsafe fn send(kept: &QpKept, mut wr: *mut ibv_send_wr) -> Result<(), Refused<ibv_send_wr>> {
     while !wr.is_null() {
-        // SAFETY: the promise of the caller.
+        // SAFETY: guaranteed by the caller.
         wr = unsafe { send_some(kept, wr) }?;
     }
     Ok(())
 }
 
-/// Posts the requests of a list as far as they go at once, and gives the next one.
+/// Posts the first requests of a list, at most [`BATCH`], and returns the rest of the list.
 ///
 /// # Safety
-/// As [`send`].
+/// As for [`send`].
 unsafe fn send_some(
     kept: &QpKept,
     first: *mut ibv_send_wr,
@@ -181,22 +184,22 @@ unsafe fn send_some(
     let mut space = Space::new();
     let mut room = space.room();
     let mut copy = MaybeUninit::uninit();
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     let head = unsafe { seen(first, &mut copy) };
     let second = head.next;
     let mut request_of = |wr: &ibv_send_wr| {
-        // SAFETY: the promise of the caller.
+        // SAFETY: guaranteed by the caller.
         let made = unsafe { request(wr, &mut room) };
         made.inspect_err(|errno| unlike(kept, *errno))
     };
-    // What there is no room for is more than any queue pair takes.
+    // A single request that does not fit into `room` is larger than any queue pair accepts.
     let single = request_of(head)
         .and_then(|single| single.ok_or(libc::EINVAL))
         .map_err(|errno| Refused { at: first, errno })?;
     if second.is_null() {
         posted(kept, kept.qp.post_send(&single))
             .map_err(|(_, errno)| Refused { at: first, errno })?;
-        // SAFETY: the promise of the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { bound(first, 1) };
         return Ok(second);
     }
@@ -204,7 +207,7 @@ unsafe fn send_some(
     let (mut count, mut next, mut refused) = (1, second, None);
     while count < BATCH && !next.is_null() {
         let mut copy = MaybeUninit::uninit();
-        // SAFETY: the promise of the caller.
+        // SAFETY: guaranteed by the caller.
         let wr = unsafe { seen(next, &mut copy) };
         match request_of(wr) {
             Ok(Some(request)) => batch[count] = request,
@@ -218,11 +221,11 @@ unsafe fn send_some(
     }
     let result = posted(kept, kept.qp.post_send_list(&batch[..count]));
     let taken = result.as_ref().map_or_else(|(index, _)| *index, |()| count);
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { bound(first, taken) };
     match (result, refused) {
         (Err((index, errno)), _) => Err(Refused {
-            // SAFETY: the promise of the caller; it is one of those in the batch.
+            // SAFETY: guaranteed by the caller; `index` is in the batch.
             at: unsafe { nth(first, index) },
             errno,
         }),
@@ -231,7 +234,7 @@ unsafe fn send_some(
     }
 }
 
-/// Says once, of a request that could not be made, that iWARP has none such.
+/// Reports, once, a Send with Immediate Data, which iWARP does not have.
 pub(crate) fn unlike(kept: &QpKept, errno: c_int) {
     if errno == libc::EOPNOTSUPP && kept.refused.first() {
         tell(format_args!(
@@ -243,20 +246,21 @@ pub(crate) fn unlike(kept: &QpKept, errno: c_int) {
 
 unsafe fn nth(mut wr: *mut ibv_send_wr, index: usize) -> *mut ibv_send_wr {
     for _ in 0..index {
-        // SAFETY: the promise of the caller: there are so many.
+        // SAFETY: guaranteed by the caller: the list has more than `index` requests.
         wr = unsafe { (&raw const (*wr).next).read_unaligned() };
     }
     wr
 }
 
-/// Windows have the key of the request that binds them from when it is posted.
+/// Sets the keys of windows that were bound by posted requests. A window has its new key as soon as
+/// the request is posted.
 ///
 /// # Safety
 /// `count` requests of the list were posted.
 unsafe fn bound(mut wr: *mut ibv_send_wr, count: usize) {
     for _ in 0..count {
         let mut copy = MaybeUninit::uninit();
-        // SAFETY: the promise of the caller; the opcode says which field it is.
+        // SAFETY: guaranteed by the caller; the opcode says which field is set.
         unsafe {
             let one = seen(wr, &mut copy);
             if one.opcode == IBV_WR_BIND_MW {
@@ -270,8 +274,8 @@ unsafe fn bound(mut wr: *mut ibv_send_wr, count: usize) {
     }
 }
 
-/// The result of a post, as the index of the request that was refused and the `errno`. Why it was is told once, unless there was no
-/// room: programs count on being told that by the `errno`.
+/// Converts the result of a post: index of the refused request, and `errno`. Prints the reason
+/// once, except for a full queue, which programs expect to see as an `errno` only.
 pub(crate) fn posted<T>(kept: &QpKept, result: Result<T, PostError>) -> Result<T, (usize, c_int)> {
     result.map_err(|error| {
         let errno = errno::of_post(error.kind);
@@ -293,27 +297,27 @@ pub(crate) unsafe extern "C-unwind" fn post_send(
     bad: *mut *mut ibv_send_wr,
 ) -> c_int {
     quick(libc::EIO, || {
-        // SAFETY: a queue pair that exists, a list of the program's, and a place for a pointer.
+        // SAFETY: an existing queue pair, a list of the program, and memory for a pointer.
         unsafe { give_bad(send(qp::of(pointer), wr), bad) }
     })
 }
 
-/// The answer to a post.
+/// Returns the result of a post to the program, with the refused request in `bad`.
 ///
 /// # Safety
-/// There is a place for a pointer at `bad`.
+/// `bad` has memory for a pointer.
 pub(crate) unsafe fn give_bad<W>(result: Result<(), Refused<W>>, bad: *mut *mut W) -> c_int {
     errno::status(result.map_err(|refused| {
-        // SAFETY: the promise of the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { bad.write(refused.at) };
         refused.errno
     }))
 }
 
-/// Posts a list of receives with a function that takes some of them.
+/// Posts a list of receives in batches through `post`.
 ///
 /// # Safety
-/// It is a list, and what it points to is there.
+/// `wr` is a list or NULL, and everything that it points to exists.
 pub(crate) unsafe fn receive(
     mut wr: *mut ibv_recv_wr,
     mut post: impl FnMut(&[RecvWr<'_>]) -> Result<(), (usize, c_int)>,
@@ -326,13 +330,13 @@ pub(crate) unsafe fn receive(
         let mut count = 0;
         let mut bad = None;
         while count < BATCH && !wr.is_null() {
-            // SAFETY: the promise of the caller.
+            // SAFETY: guaranteed by the caller.
             let one = unsafe { wr.read_unaligned() };
-            // SAFETY: the promise of the caller.
+            // SAFETY: guaranteed by the caller.
             match unsafe { room.elements(one.sg_list, one.num_sge) } {
                 Ok(Some(sges)) => batch[count] = RecvWr::new(one.wr_id, sges),
                 Ok(None) if count > 0 => break,
-                // As for requests: no queue takes so many.
+                // As for requests: no queue accepts that many elements.
                 Ok(None) => {
                     bad = Some(Refused {
                         at: wr,
@@ -350,7 +354,7 @@ pub(crate) unsafe fn receive(
         if let Err((index, errno)) = post(&batch[..count]) {
             let mut at = first;
             for _ in 0..index {
-                // SAFETY: it is one of those in the batch.
+                // SAFETY: the request is in the batch.
                 at = unsafe { (&raw const (*at).next).read_unaligned() };
             }
             return Err(Refused { at, errno });
@@ -374,9 +378,9 @@ pub(crate) unsafe extern "C-unwind" fn post_recv(
     bad: *mut *mut ibv_recv_wr,
 ) -> c_int {
     quick(libc::EIO, || {
-        // SAFETY: a queue pair that exists.
+        // SAFETY: an existing queue pair.
         let kept = unsafe { qp::of(pointer) };
-        // SAFETY: a list of the program's, and a place for a pointer.
+        // SAFETY: a list of the program, and memory for a pointer.
         unsafe { give_bad(receive(wr, |wrs| post_receives(kept, wrs)), bad) }
     })
 }

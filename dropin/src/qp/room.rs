@@ -1,4 +1,5 @@
-//! Room on the stack for what requests say that cannot stay where the program has it: inline data, and elements that are not aligned.
+//! Memory on the stack for parts of requests that must be copied: inline data, and unaligned
+//! scatter/gather elements.
 #![expect(
     unsafe_code,
     reason = "entries from C: what pointers mean is the program's promise"
@@ -12,7 +13,7 @@ use uwarp_verbs::Sge;
 
 use crate::abi::ibv_sge;
 
-// Lists of the program's are those of the verbs.
+// `ibv_sge` has the layout of `Sge`, so that lists of the program can be used in place.
 const _: () = assert!(
     size_of::<Sge>() == size_of::<ibv_sge>()
         && align_of::<Sge>() == align_of::<ibv_sge>()
@@ -21,18 +22,18 @@ const _: () = assert!(
         && offset_of!(Sge, lkey) == offset_of!(ibv_sge, lkey)
 );
 
-/// Bytes of inline data: at least those of one request.
+/// Bytes of inline data: at least as many as one request may have.
 const OCTETS: usize = 2048;
-/// Elements that are not aligned: at least those of one request.
+/// Unaligned elements: at least as many as one request may have.
 const ELEMENTS: usize = 24;
 
-/// Where it is.
+/// The memory.
 pub(super) struct Space {
     octets: [MaybeUninit<u8>; OCTETS],
     elements: [MaybeUninit<Sge>; ELEMENTS],
 }
 
-/// What of it is left.
+/// Unused part of a [`Space`].
 pub(super) struct Room<'a> {
     octets: &'a mut [MaybeUninit<u8>],
     elements: &'a mut [MaybeUninit<Sge>],
@@ -55,11 +56,12 @@ impl Space {
 }
 
 impl<'a> Room<'a> {
-    /// The elements of a list: themselves where they are aligned, copies where the program has them in a packed structure (as libiscsi
-    /// has). `Ok(None)`: there is no room left for those.
+    /// Returns the elements of a list: in place if they are aligned, copied if the program has them
+    /// in a packed structure (as libiscsi does). Returns `Ok(None)` if no memory is left for a
+    /// copy.
     ///
     /// # Safety
-    /// There are as many as the program says, and they stay as they are meanwhile.
+    /// `list` has `count` elements, and they do not change meanwhile.
     pub(super) unsafe fn elements(
         &mut self,
         list: *const ibv_sge,
@@ -73,13 +75,13 @@ impl<'a> Room<'a> {
             return Err(libc::EINVAL);
         }
         if list.is_aligned() {
-            // SAFETY: the promise of the caller, for a structure of the same layout (above).
+            // SAFETY: guaranteed by the caller; both types have the same layout (above).
             return Ok(Some(unsafe { slice::from_raw_parts(list.cast(), count) }));
         }
         let Some(mine) = take(&mut self.elements, count) else {
             return Ok(None);
         };
-        // SAFETY: the promise of the caller, of bytes as they are; all of them are written.
+        // SAFETY: guaranteed by the caller; every byte of the copy is written.
         Ok(Some(unsafe {
             ptr::copy_nonoverlapping(
                 list.cast::<u8>(),
@@ -90,10 +92,10 @@ impl<'a> Room<'a> {
         }))
     }
 
-    /// Copies the bytes that elements of an inline request name by their addresses. `None`: there is no room left for them.
+    /// Copies the inline data that the elements point to. Returns `None` if no memory is left.
     ///
     /// # Safety
-    /// They may be read.
+    /// The data may be read.
     pub(super) unsafe fn gather(&mut self, sges: &[Sge]) -> Option<&'a [u8]> {
         let len = sges
             .iter()
@@ -103,22 +105,22 @@ impl<'a> Room<'a> {
         for sge in sges.iter().filter(|sge| sge.len > 0) {
             let from = ptr::with_exposed_provenance::<MaybeUninit<u8>>(sge.addr as usize);
             let len = sge.len as usize;
-            // SAFETY: the promise of the caller; together they have as many bytes as there are in `mine`.
+            // SAFETY: guaranteed by the caller; the elements have `mine.len()` bytes in all.
             unsafe { ptr::copy_nonoverlapping(from, mine.as_mut_ptr().add(at), len) };
             at += len;
         }
-        // SAFETY: all of it was written.
+        // SAFETY: all bytes were written.
         Some(unsafe { slice::from_raw_parts(mine.as_ptr().cast(), len) })
     }
 }
 
-/// A request where the program has it, or a copy of one that is not aligned. To copy each would be to read what the program has just
-/// written by other widths, for which a processor waits.
+/// Returns a request in place if it is aligned, and otherwise a copy. Copying every request would
+/// be slow: the processor stalls when it reads recent writes in another width.
 ///
 /// # Safety
-/// There is one, and it stays as it is meanwhile.
+/// `at` points to a request that does not change meanwhile.
 pub(super) unsafe fn seen<W: Copy>(at: *const W, copy: &mut MaybeUninit<W>) -> &W {
-    // SAFETY: the promise of the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match at.is_aligned() {
             true => &*at,
@@ -127,7 +129,7 @@ pub(super) unsafe fn seen<W: Copy>(at: *const W, copy: &mut MaybeUninit<W>) -> &
     }
 }
 
-/// The first `count` of what is left.
+/// Removes the first `count` elements of `left`.
 fn take<'a, T>(left: &mut &'a mut [T], count: usize) -> Option<&'a mut [T]> {
     if count > left.len() {
         return None;

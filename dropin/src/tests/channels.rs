@@ -27,7 +27,7 @@ fn an_event_names_the_queue_and_its_context_and_a_queue_ends_when_it_is_acknowle
     let (qp, peer) = (here.qp(), there.qp());
     post_recv(peer, 1, &mut []);
     connect(qp, peer);
-    // SAFETY: a queue that exists.
+    // SAFETY: an existing queue.
     assert_eq!(unsafe { cq::req_notify_cq(there.cq, 0) }, 0);
     let mut wr = send_wr(1, IBV_WR_SEND, &mut []);
     assert_eq!(post_send(qp, &mut wr).0, 0);
@@ -38,7 +38,7 @@ fn an_event_names_the_queue_and_its_context_and_a_queue_ends_when_it_is_acknowle
     end_qp(qp);
     end_qp(peer);
     // More than were got, as fio does it.
-    // SAFETY: a queue that exists.
+    // SAFETY: an existing queue.
     unsafe { channel::ack_cq_events(there.cq, 5) };
     here.end();
     there.end();
@@ -102,12 +102,12 @@ fn a_queue_ends_when_as_many_events_are_acknowledged_as_were_taken_in_whatever_o
     connect(qp, peer);
     for (event, acknowledged) in [(1, 2), (2, 0), (3, 0)] {
         post_recv(peer, event, &mut []);
-        // SAFETY: a queue that exists.
+        // SAFETY: an existing queue.
         assert_eq!(unsafe { cq::req_notify_cq(there.cq, 0) }, 0);
         let mut wr = send_wr(event, IBV_WR_SEND, &mut []);
         assert_eq!(post_send(qp, &mut wr).0, 0);
         assert_eq!(get(&there).0, 0);
-        // SAFETY: a queue that exists.
+        // SAFETY: an existing queue.
         unsafe { channel::ack_cq_events(there.cq, acknowledged) };
         there.poll(1);
         here.poll(1);
@@ -135,7 +135,7 @@ fn a_thread_that_waits_for_acknowledgements_can_be_cancelled() {
     let (qp, peer) = (here.qp(), there.qp());
     connect(qp, peer);
     post_recv(peer, 1, &mut []);
-    // SAFETY: a queue that exists.
+    // SAFETY: an existing queue.
     assert_eq!(unsafe { cq::req_notify_cq(there.cq, 0) }, 0);
     let mut wr = send_wr(1, IBV_WR_SEND, &mut []);
     assert_eq!(post_send(qp, &mut wr).0, 0);

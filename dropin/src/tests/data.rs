@@ -36,7 +36,7 @@ fn a_list_of_requests_arrives_in_order_with_inline_data_and_octets_of_several_el
     let recv = |wr_id| (IBV_WC_SUCCESS, IBV_WC_RECV, wr_id);
     let kinds: Vec<_> = got.iter().map(kind).collect();
     assert_eq!(kinds, [recv(0), recv(1), recv(2)]);
-    // SAFETY: a queue pair that exists.
+    // SAFETY: an existing queue pair.
     assert!(got.iter().all(|wc| wc.qp_num == unsafe { (*peer).qp_num }));
     // The one in the middle was not to be told.
     let sent: Vec<_> = here.poll(2).iter().map(kind).collect();

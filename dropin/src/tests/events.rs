@@ -343,7 +343,7 @@ fn a_shared_queue_whose_destroying_thread_was_cancelled_is_as_it_was() {
         srq_limit: 2,
     };
     let limit = IBV_SRQ_LIMIT.cast_signed();
-    // SAFETY: a queue that exists. There are fewer receives already.
+    // SAFETY: an existing queue. There are fewer receives already.
     let changed = unsafe { srq::modify_srq(shared, &raw mut change, limit) };
     assert_eq!(changed, 0);
     let (event, kind, _) = next(&there);

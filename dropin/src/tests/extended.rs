@@ -94,7 +94,7 @@ fn a_write_with_immediate_data_built_by_calls_arrives_with_its_octets_in_network
     let (here, there) = (Side::new(), Side::new());
     let ops = OPS | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
     let (qp, peer) = (extended(&here, ops), there.qp());
-    // SAFETY: a queue pair that exists.
+    // SAFETY: an existing queue pair.
     let ex = unsafe { qp_to_qp_ex(qp) };
     let mut lent = [0_u8; 8];
     let remote = there.mr(&mut lent, ALL);
@@ -139,7 +139,7 @@ fn a_write_with_immediate_data_built_by_calls_arrives_with_its_octets_in_network
 fn requests_that_do_not_all_fit_or_are_not_to_be_had_are_not_posted_at_all() {
     let (here, there) = (Side::new(), Side::new());
     let (qp, peer) = (extended(&here, OPS), there.qp());
-    // SAFETY: a queue pair that exists.
+    // SAFETY: an existing queue pair.
     let ex = unsafe { qp_to_qp_ex(qp) };
     connect(qp, peer);
     // SAFETY: the functions of the interface in their order, as the inline functions of `verbs.h` call them.
@@ -262,7 +262,7 @@ fn a_completion_queue_with_timestamps_is_refused() {
 fn of_requests_built_by_calls_all_are_taken_or_none() {
     let (here, there) = (Side::new(), Side::new());
     let (qp, peer) = (extended(&here, OPS), there.qp());
-    // SAFETY: a queue pair that exists.
+    // SAFETY: an existing queue pair.
     let ex = unsafe { qp_to_qp_ex(qp) };
     connect(qp, peer);
     let mut own = *b"abcdefgh";

@@ -21,7 +21,7 @@ fn move_to(qp: *mut ibv_qp, state: ibv_qp_state, mask: ibv_qp_attr_mask) -> c_in
     let mut attr: ibv_qp_attr = unsafe { mem::zeroed() };
     (attr.qp_state, attr.port_num) = (state, 1);
     let mask = (mask | IBV_QP_STATE).cast_signed();
-    // SAFETY: a queue pair that exists.
+    // SAFETY: an existing queue pair.
     unsafe { modify::modify_qp(qp, &raw mut attr, mask) }
 }
 
@@ -38,7 +38,7 @@ fn a_queue_pair_has_at_least_the_inline_room_that_rsockets_need_and_tells_what_i
     assert_eq!((init.send_cq, init.recv_cq), (side.cq, side.cq));
     assert_eq!((init.qp_context.addr(), init.sq_sig_all), (9, 0));
     assert_eq!(
-        // SAFETY: a queue pair that exists.
+        // SAFETY: an existing queue pair.
         unsafe { ((*qp).pd, (*qp).context) },
         (side.pd, side.context)
     );
@@ -78,7 +78,7 @@ fn the_states_of_the_connection_manager_may_be_asked_for_and_are_shown() {
     for (state, mask) in [(IBV_QPS_INIT, FOR_INIT), (IBV_QPS_RTR, 0), (IBV_QPS_RTS, 0)] {
         assert_eq!(move_to(qp, state, mask), 0);
         assert_eq!(state_of(qp).0, state);
-        // SAFETY: a queue pair that exists.
+        // SAFETY: an existing queue pair.
         assert_eq!(unsafe { (*qp).state }, state);
     }
     connect(qp, peer);

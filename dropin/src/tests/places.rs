@@ -64,7 +64,7 @@ fn a_receive_of_a_shared_queue_has_its_place_until_its_completion_is_gone() {
     // The completion is polled, and the queue pair is destroyed with it.
     for is_polled in [true, false] {
         while post_shared(shared) == 0 {}
-        // SAFETY: a queue that exists.
+        // SAFETY: an existing queue.
         assert_eq!(unsafe { cq::req_notify_cq(there.cq, 0) }, 0);
         assert_eq!(post_send(qp, &mut send).0, 0);
         here.poll(1);
@@ -91,7 +91,7 @@ fn a_queue_pair_that_is_destroyed_with_requests_outstanding_makes_no_event() {
     let (qp, peer) = (here.qp(), there.qp());
     connect(qp, peer);
     for side in [&here, &there] {
-        // SAFETY: a queue that exists.
+        // SAFETY: an existing queue.
         assert_eq!(unsafe { cq::req_notify_cq(side.cq, 0) }, 0);
     }
     for wr_id in 0..20 {
@@ -122,7 +122,7 @@ fn a_queue_pair_with_more_outstanding_than_its_completion_queue_holds_is_destroy
         post_recv(peer, wr_id, &mut []);
     }
     end_qp(peer);
-    // SAFETY: a queue that exists.
+    // SAFETY: an existing queue.
     assert!(!unsafe { cq::of(there.cq) }.cq.has_overflowed());
     end_qp(qp);
     here.end();

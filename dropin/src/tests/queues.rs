@@ -45,7 +45,7 @@ fn queue_pairs_share_receives_and_the_limit_is_an_event_of_the_context() {
         srq_limit: 2,
     };
     let (limit, mut now) = (IBV_SRQ_LIMIT.cast_signed(), change);
-    // SAFETY: a queue that exists.
+    // SAFETY: an existing queue.
     unsafe {
         assert_eq!(srq::modify_srq(shared, &raw mut change, limit), 0);
         assert_eq!(srq::query_srq(shared, &raw mut now), 0);
@@ -81,7 +81,7 @@ fn queue_pairs_share_receives_and_the_limit_is_an_event_of_the_context() {
 #[test]
 fn a_completion_queue_takes_another_size_and_says_which() {
     let side = Side::new();
-    // SAFETY: a queue that exists.
+    // SAFETY: an existing queue.
     unsafe {
         assert_eq!((*side.cq).cqe, 64);
         assert_eq!(cq::resize_cq(side.cq, 100), 0);
