@@ -1,7 +1,7 @@
 //! Completion channels (`ibv_comp_channel`).
 #![expect(
     unsafe_code,
-    reason = "entries from C: what pointers mean is the program's promise"
+    reason = "C entry points: the program guarantees that its pointers are valid"
 )]
 
 use core::ffi::{c_int, c_uint, c_void};

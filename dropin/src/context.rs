@@ -2,7 +2,7 @@
 //! through memory.
 #![expect(
     unsafe_code,
-    reason = "a program has a pointer into the middle of the structure"
+    reason = "a program's pointer points into the middle of the structure"
 )]
 
 use core::cell::UnsafeCell;

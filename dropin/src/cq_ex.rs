@@ -2,7 +2,7 @@
 //! (`start_poll`, `next_poll`, `end_poll`).
 #![expect(
     unsafe_code,
-    reason = "entries from C: what pointers mean is the program's promise"
+    reason = "C entry points: the program guarantees that its pointers are valid"
 )]
 
 use core::ffi::{c_int, c_uint};

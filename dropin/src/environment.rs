@@ -75,7 +75,7 @@ impl Environment {
         let device = match parse::<DeviceSpec>(
             &var,
             "UWARP_DEVICE",
-            "a device as 'uwarp run --help' has them",
+            "a device ('uwarp run --help' lists them)",
         )? {
             Some(device) => device,
             None => "tcp".parse().map_err(|error| format!("{error}"))?,
@@ -97,7 +97,7 @@ fn switch(var: &impl Fn(&str) -> Option<OsString>, name: &str) -> Result<Option<
     };
     value.to_str().and_then(flag).map(Some).ok_or_else(|| {
         let value = value.display();
-        format!("{name} is '{value}', and may be {FLAG_VALUES}")
+        format!("{name} is '{value}'; expected {FLAG_VALUES}")
     })
 }
 
@@ -114,7 +114,7 @@ fn choice<T: Copy>(
     // Bytes that are not UTF-8 are shown as replacement characters.
     found.map(|(_, choice)| Some(*choice)).ok_or_else(|| {
         format!(
-            "{name} is '{}', and may be {}",
+            "{name} is '{}'; expected {}",
             value.display(),
             all.join(" or ")
         )
@@ -131,7 +131,7 @@ fn parse<T: FromStr<Err: Display>>(
     };
     let wrong = |why: &dyn Display| {
         let value = value.display();
-        format!("{name} is '{value}', and should be {what}: {why}")
+        format!("{name} is '{value}'; expected {what}: {why}")
     };
     let text = value.to_str().ok_or_else(|| wrong(&"it is not UTF-8"))?;
     text.parse().map(Some).map_err(|error| wrong(&error))
@@ -232,30 +232,30 @@ mod tests {
     #[test]
     fn a_value_that_means_nothing_is_named_with_what_it_may_be() {
         let error = with("UWARP_CRC", "yes").unwrap_err();
-        assert_eq!(error, "UWARP_CRC is 'yes', and may be on or off");
+        assert_eq!(error, "UWARP_CRC is 'yes'; expected on or off");
         let error = with("UWARP_HOLD", "soon").unwrap_err();
-        assert!(error.starts_with("UWARP_HOLD is 'soon', and should be a number of milliseconds"));
+        assert!(error.starts_with("UWARP_HOLD is 'soon'; expected a number of milliseconds"));
     }
 
     #[test]
     fn a_value_that_is_no_text_is_not_taken_for_none() {
         use std::os::unix::ffi::OsStringExt as _;
         const ALL: [(&str, &str); 13] = [
-            ("UWARP_DEVICE", "should be a device"),
-            ("UWARP_CRC", "may be on or off"),
-            ("UWARP_MARKERS", "may be on or off"),
-            ("UWARP_FPDU_SEGMENTS", "should be a number"),
-            ("UWARP_SEND_IN_PLACE", "may be 1 or 0"),
-            ("UWARP_MPA", "may be 1 or 2"),
-            ("UWARP_PEER", "may be rfc or siw"),
-            ("UWARP_STRICT", "may be 1 or 0"),
+            ("UWARP_DEVICE", "expected a device"),
+            ("UWARP_CRC", "expected on or off"),
+            ("UWARP_MARKERS", "expected on or off"),
+            ("UWARP_FPDU_SEGMENTS", "expected a number"),
+            ("UWARP_SEND_IN_PLACE", "expected 1 or 0"),
+            ("UWARP_MPA", "expected 1 or 2"),
+            ("UWARP_PEER", "expected rfc or siw"),
+            ("UWARP_STRICT", "expected 1 or 0"),
             (
                 "UWARP_HOLD",
-                "should be a number of milliseconds: it is not UTF-8",
+                "expected a number of milliseconds: it is not UTF-8",
             ),
-            ("UWARP_CONNECT_RETRY", "should be a number"),
-            ("UWARP_PORT_OFFSET", "should be a number"),
-            ("UWARP_QUIET", "may be 1 or 0"),
+            ("UWARP_CONNECT_RETRY", "expected a number"),
+            ("UWARP_PORT_OFFSET", "expected a number"),
+            ("UWARP_QUIET", "expected 1 or 0"),
             ("UWARP_PCAP", ""),
         ];
         let value = || OsString::from_vec(b"on\xff".to_vec());
@@ -265,7 +265,7 @@ mod tests {
                 // File names are bytes.
                 Ok(found) => assert_eq!((name, found.pcap), ("UWARP_PCAP", Some(value().into()))),
                 Err(error) => {
-                    let begin = format!("{name} is 'on\u{fffd}', and ");
+                    let begin = format!("{name} is 'on\u{fffd}'; expected ");
                     assert!(
                         error.starts_with(&begin) && error.contains(expected),
                         "{error}"

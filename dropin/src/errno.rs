@@ -6,14 +6,14 @@ use core::ptr;
 use uwarp_verbs::{DeviceError, PostErrorKind, RegisterError};
 
 /// Sets `errno`.
-#[expect(unsafe_code, reason = "errno is a place in memory")]
+#[expect(unsafe_code, reason = "errno is a memory location")]
 pub(crate) fn set(errno: c_int) {
     // SAFETY: the C library returns the address of the calling thread's `errno`.
     unsafe { *libc::__errno_location() = errno };
 }
 
 /// Returns `errno`.
-#[expect(unsafe_code, reason = "errno is a place in memory")]
+#[expect(unsafe_code, reason = "errno is a memory location")]
 pub(crate) fn get() -> c_int {
     // SAFETY: as above.
     unsafe { *libc::__errno_location() }

@@ -4,7 +4,7 @@
 //! start of a connection, which the connection manager reports.
 #![expect(
     unsafe_code,
-    reason = "entries from C: what pointers mean is the program's promise"
+    reason = "C entry points: the program guarantees that its pointers are valid"
 )]
 
 use core::ffi::c_int;

@@ -5,10 +5,7 @@
 #![cfg(target_os = "linux")]
 #![cfg_attr(
     test,
-    allow(
-        dead_code,
-        reason = "the names of the library are not made for unit tests"
-    )
+    allow(dead_code, reason = "unit tests do not export the library's symbols")
 )]
 
 mod abi;

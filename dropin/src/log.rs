@@ -17,7 +17,7 @@ pub(crate) fn start() -> Result<(), String> {
     };
     let directives = value.to_string_lossy();
     let filter = EnvFilter::try_new(&*directives).map_err(|error| {
-        format!("{VARIABLE} is '{directives}', and should be a filter such as debug or uwarp_verbs=trace: {error}")
+        format!("{VARIABLE} is '{directives}'; expected a filter such as debug or uwarp_verbs=trace: {error}")
     })?;
     // Fails if a subscriber is already set, which then stays.
     let _ = tracing_subscriber::fmt()

@@ -1,9 +1,6 @@
 //! Objects to which a program has a pointer: the structure of the C interface, followed by the
 //! state that this library keeps for it.
-#![expect(
-    unsafe_code,
-    reason = "the program holds pointers to what is kept here"
-)]
+#![expect(unsafe_code, reason = "programs hold pointers to these objects")]
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;

@@ -2,7 +2,7 @@
 //! number in `rdma_conn_param`.
 #![expect(
     unsafe_code,
-    reason = "the maps hold pointers to what programs hold pointers to"
+    reason = "the maps hold pointers to objects that programs point to"
 )]
 
 use std::collections::BTreeMap;

@@ -65,7 +65,7 @@ fn open(is_child: bool) -> Result<Device, String> {
         let path = capture_file(path, is_child.then(std::process::id));
         Capture::create(&path).map_err(|error| {
             format!(
-                "the capture file {} cannot be made: {error}",
+                "the capture file {} cannot be created: {error}",
                 path.display()
             )
         })

@@ -1,7 +1,7 @@
 //! Shared receive queues (`ibv_srq`).
 #![expect(
     unsafe_code,
-    reason = "entries from C: what pointers mean is the program's promise"
+    reason = "C entry points: the program guarantees that its pointers are valid"
 )]
 
 use core::ffi::{c_int, c_void};
@@ -225,7 +225,7 @@ fn post_receives(kept: &SrqKept, wrs: &[RecvWr<'_>]) -> Result<(), (usize, c_int
         if errno != libc::ENOMEM && kept.refused.first() {
             let (number, kind) = (kept.srq.srq_num(), error.kind);
             tell(format_args!(
-                "shared receive queue {number}: a receive was not taken: {kind}"
+                "shared receive queue {number}: a receive was refused: {kind}"
             ));
         }
         (error.index, errno)

@@ -10,7 +10,7 @@
 //! affected. Blocking calls that may be cancelled are in `cancel.rs`.
 #![expect(
     unsafe_code,
-    reason = "system calls, under the names that the standard library calls"
+    reason = "system calls under names that the standard library calls"
 )]
 
 use core::ffi::{c_int, c_long, c_void};

@@ -25,7 +25,9 @@ pub(crate) fn completion(done: &Completion) {
             if done.status != Status::WrFlush
                 && let Some(cause) = &done.cause
             {
-                tell(format_args!("queue pair {number}, which is gone: {cause}"));
+                tell(format_args!(
+                    "queue pair {number} (already destroyed): {cause}"
+                ));
             }
         }
     }

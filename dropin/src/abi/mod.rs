@@ -11,7 +11,7 @@
     clippy::all,
     clippy::pedantic,
     clippy::allow_attributes_without_reason,
-    reason = "made from C headers"
+    reason = "generated from C headers"
 )]
 #[rustfmt::skip]
 mod generated;

@@ -1,7 +1,7 @@
 //! Names to addresses (`rdma_getaddrinfo`), by the C library's `getaddrinfo`.
 #![expect(
     unsafe_code,
-    reason = "entries from C: what pointers mean is the program's promise"
+    reason = "C entry points: the program guarantees that its pointers are valid"
 )]
 
 use core::ffi::{c_char, c_int, c_void};

@@ -1,7 +1,7 @@
 //! `rdma_init_qp_attr`: attributes for programs that call `ibv_modify_qp` themselves.
 #![expect(
     unsafe_code,
-    reason = "entries from C: what pointers mean is the program's promise"
+    reason = "C entry points: the program guarantees that its pointers are valid"
 )]
 
 use core::ffi::c_int;

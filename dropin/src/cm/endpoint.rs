@@ -1,7 +1,7 @@
 //! Endpoints (`rdma_create_ep`): creates an id with its address and queue pair in one call.
 #![expect(
     unsafe_code,
-    reason = "entries from C: what pointers mean is the program's promise"
+    reason = "C entry points: the program guarantees that its pointers are valid"
 )]
 
 use core::ffi::c_int;

@@ -1,7 +1,7 @@
 //! Events (`rdma_cm_event`): taking, acknowledging, and their names.
 #![expect(
     unsafe_code,
-    reason = "entries from C: what pointers mean is the program's promise"
+    reason = "C entry points: the program guarantees that its pointers are valid"
 )]
 
 use core::ffi::{CStr, c_char, c_int};
@@ -183,7 +183,7 @@ unsafe fn take(channel: *mut rdma_event_channel, out: *mut *mut rdma_cm_event) -
                     return Found::Event;
                 }
                 Err(_) => rnic::tell(format_args!(
-                    "a connection request was rejected, for its id could not be made"
+                    "a connection request was rejected because its id could not be created"
                 )),
             },
             Err(CmWaitError::TimedOut(_)) => return Found::Nothing,

@@ -1,7 +1,7 @@
 //! Ids (`rdma_cm_id`): creation, destruction, and migration to another channel.
 #![expect(
     unsafe_code,
-    reason = "entries from C: what pointers mean is the program's promise"
+    reason = "C entry points: the program guarantees that its pointers are valid"
 )]
 
 use core::ffi::{c_int, c_void};

@@ -1,7 +1,7 @@
 //! Listening, and requests of synchronous ids.
 #![expect(
     unsafe_code,
-    reason = "entries from C: what pointers mean is the program's promise"
+    reason = "C entry points: the program guarantees that its pointers are valid"
 )]
 
 use core::ffi::c_int;

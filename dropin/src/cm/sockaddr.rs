@@ -1,5 +1,5 @@
 //! Conversion of C addresses.
-#![expect(unsafe_code, reason = "what a `sockaddr` is, its first field says")]
+#![expect(unsafe_code, reason = "the first field of a `sockaddr` says its type")]
 
 use core::ffi::c_int;
 use core::mem;

@@ -1,7 +1,7 @@
 //! Synchronous ids: each call waits for its event, which the id then holds in `event`.
 #![expect(
     unsafe_code,
-    reason = "waiting, with nothing in the frame: the thread may be cancelled meanwhile"
+    reason = "waits with nothing to drop in the frame, because the thread may be cancelled"
 )]
 
 use core::ffi::c_int;

@@ -7,7 +7,7 @@
 
 #![expect(
     unsafe_code,
-    reason = "names with versions are made in assembler: each is a jump to a function of this crate"
+    reason = "versioned symbols need assembler: each jumps to a function of this crate"
 )]
 
 mod absent;

@@ -2,7 +2,7 @@
 //! `room.rs` post to them.
 #![expect(
     unsafe_code,
-    reason = "entries from C: what pointers mean is the program's promise"
+    reason = "C entry points: the program guarantees that its pointers are valid"
 )]
 
 pub(crate) mod extended;

@@ -15,7 +15,7 @@
 //! connection has its own.
 #![expect(
     unsafe_code,
-    reason = "entries from C: what pointers mean is the program's promise"
+    reason = "C entry points: the program guarantees that its pointers are valid"
 )]
 
 use core::ffi::c_int;
@@ -62,8 +62,8 @@ pub(crate) fn modify(kept: &QpKept, attr: &ibv_qp_attr, mask: u32) -> Result<(),
         // tell why.
         if kept.refused.first() {
             tell(format_args!(
-                "this program connects queue pairs by their numbers, which iWARP cannot do; if it has an option for librdmacm (-R, \
-                 say), use that"
+                "this program connects queue pairs by number, which iWARP does not support; use its \
+                 option for librdmacm, if it has one (such as -R)"
             ));
         }
         return Err(libc::EOPNOTSUPP);
@@ -111,13 +111,13 @@ fn check_step(kept: &QpKept, to: IbvQpState, mask: u32) -> Result<(), c_int> {
     }
     if kept.refused.first() {
         let reason = match is_next {
-            true => "IBV_QP_PORT and IBV_QP_ACCESS_FLAGS have to be in the mask",
-            false => "the order is RESET, INIT, RTR, RTS",
+            true => "the mask must contain IBV_QP_PORT and IBV_QP_ACCESS_FLAGS",
+            false => "the states must follow in the order RESET, INIT, RTR, RTS",
         };
         let number = kept.qp.qp_num();
         tell(format_args!(
-            "queue pair {number}: ibv_modify_qp to {to} was refused: {reason} (rdma_init_qp_attr gives the mask of each step; \
-             rdma_connect and rdma_accept need none of them)"
+            "queue pair {number}: ibv_modify_qp to {to} was refused: {reason} (rdma_init_qp_attr \
+             returns the mask of each step; rdma_connect and rdma_accept need none of these steps)"
         ));
     }
     Err(libc::EINVAL)

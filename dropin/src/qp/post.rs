@@ -2,7 +2,7 @@
 //! Scatter/gather elements are copied only if they are unaligned.
 #![expect(
     unsafe_code,
-    reason = "entries from C: what pointers mean is the program's promise"
+    reason = "C entry points: the program guarantees that its pointers are valid"
 )]
 
 use core::ffi::{c_int, c_uint};
@@ -238,7 +238,8 @@ unsafe fn send_some(
 pub(crate) fn unlike(kept: &QpKept, errno: c_int) {
     if errno == libc::EOPNOTSUPP && kept.refused.first() {
         tell(format_args!(
-            "queue pair {}: a Send with Immediate Data was not taken: iWARP has none (RFC 7306 has Immediate Data behind a Write)",
+            "queue pair {}: a Send with Immediate Data was refused: iWARP does not support it; use a \
+             Write with Immediate Data (RFC 7306)",
             kept.qp.qp_num()
         ));
     }
@@ -281,7 +282,7 @@ pub(crate) fn posted<T>(kept: &QpKept, result: Result<T, PostError>) -> Result<T
         let errno = errno::of_post(error.kind);
         if errno != libc::ENOMEM && kept.refused.first() {
             tell(format_args!(
-                "queue pair {}: a request was not taken: {}",
+                "queue pair {}: a request was refused: {}",
                 kept.qp.qp_num(),
                 error.kind
             ));

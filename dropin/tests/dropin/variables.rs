@@ -50,7 +50,7 @@ pub(crate) fn a_log_is_written_when_it_is_asked_for(prefix: &Prefix) -> Result<(
         "UWARP_LOG=uwarp=loud",
         &["sh", "-c", "ibv_devinfo || true"],
     )?;
-    if wrong.contains("uwarp: UWARP_LOG is 'uwarp=loud', and should be a filter") {
+    if wrong.contains("uwarp: UWARP_LOG is 'uwarp=loud'; expected a filter") {
         Ok(())
     } else {
         Err(format!("a wrong filter is not named:\n{wrong}"))
