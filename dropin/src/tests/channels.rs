@@ -4,7 +4,7 @@ use super::*;
 
 fn get(side: &Side) -> (c_int, *mut ibv_cq, *mut c_void) {
     let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut());
-    // SAFETY: a channel, and places for two pointers.
+    // SAFETY: a channel, and memory for two pointers.
     let result = unsafe { channel::get_cq_event(side.channel, &raw mut cq, &raw mut context) };
     (result, cq, context)
 }
@@ -37,8 +37,7 @@ fn an_event_names_the_queue_and_its_context_and_a_queue_ends_when_it_is_acknowle
     here.poll(1);
     end_qp(qp);
     end_qp(peer);
-    // More than were got, as fio does it.
-    // SAFETY: an existing queue.
+    // Acknowledges more events than were taken, as fio does. SAFETY: an existing queue.
     unsafe { channel::ack_cq_events(there.cq, 5) };
     here.end();
     there.end();
@@ -54,7 +53,7 @@ fn a_channel_that_was_made_non_blocking_says_eagain() {
     nonblocking(unsafe { (*side.context).async_fd });
     // SAFETY: numbers and pointers, which may all be zero.
     let mut event = unsafe { mem::zeroed() };
-    // SAFETY: an open context, and a place for an event.
+    // SAFETY: an open context, and memory for an event.
     let result = unsafe { crate::events::get_async_event(side.context, &raw mut event) };
     assert_eq!((result, errno()), (-1, Some(libc::EAGAIN)));
     side.end();
@@ -64,7 +63,7 @@ fn a_channel_that_was_made_non_blocking_says_eagain() {
 fn a_channel_and_a_domain_are_busy_while_something_uses_them() {
     let side = Side::new();
     let qp = side.qp();
-    // SAFETY: objects that exist.
+    // SAFETY: existing objects.
     unsafe {
         assert_eq!(channel::destroy_comp_channel(side.channel), libc::EBUSY);
         assert_eq!(cq::destroy_cq(side.cq), libc::EBUSY);
@@ -73,7 +72,7 @@ fn a_channel_and_a_domain_are_busy_while_something_uses_them() {
     end_qp(qp);
     let mut memory = [0; 8];
     let mr = side.mr(&mut memory, 0);
-    // SAFETY: a domain that exists.
+    // SAFETY: an existing domain.
     assert_eq!(unsafe { pd::dealloc_pd(side.pd) }, libc::EBUSY);
     end_mr(mr);
     side.end();
@@ -81,12 +80,12 @@ fn a_channel_and_a_domain_are_busy_while_something_uses_them() {
 
 unsafe extern "C-unwind" fn wait_for_ever(channel: *mut c_void) -> *mut c_void {
     let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut());
-    // SAFETY: a channel, and places for two pointers.
+    // SAFETY: a channel, and memory for two pointers.
     unsafe { channel::get_cq_event(channel.cast(), &raw mut cq, &raw mut context) };
     ptr::null_mut()
 }
 
-/// rping does so when it ends.
+/// rping cancels such a thread when it ends.
 #[test]
 fn a_thread_that_waits_for_an_event_can_be_cancelled() {
     let side = Side::new();
@@ -94,7 +93,7 @@ fn a_thread_that_waits_for_an_event_can_be_cancelled() {
     side.end();
 }
 
-/// As fio does it: what it acknowledges are completions.
+/// fio does this: it acknowledges as many events as it has polled completions.
 #[test]
 fn a_queue_ends_when_as_many_events_are_acknowledged_as_were_taken_in_whatever_order() {
     let (here, there) = (Side::new(), Side::new());
@@ -114,7 +113,7 @@ fn a_queue_ends_when_as_many_events_are_acknowledged_as_were_taken_in_whatever_o
     }
     end_qp(qp);
     end_qp(peer);
-    // SAFETY: a queue that exists, of which one of three events is not acknowledged.
+    // SAFETY: an existing queue; one of its three events is not acknowledged.
     let kept = unsafe { &cq::of(there.cq).cq };
     assert!(kept.clone().destroy(Some(Duration::ZERO)).is_err());
     // SAFETY: as above.
@@ -124,7 +123,7 @@ fn a_queue_ends_when_as_many_events_are_acknowledged_as_were_taken_in_whatever_o
 }
 
 unsafe extern "C-unwind" fn destroy_queue(cq: *mut c_void) -> *mut c_void {
-    // SAFETY: a queue, of which an event is not acknowledged.
+    // SAFETY: a queue with an event that is not acknowledged.
     unsafe { cq::destroy_cq(cq.cast()) };
     ptr::null_mut()
 }
@@ -143,7 +142,7 @@ fn a_thread_that_waits_for_acknowledgements_can_be_cancelled() {
     end_qp(qp);
     end_qp(peer);
     cancelled(destroy_queue, there.cq.cast());
-    // SAFETY: a queue of which an event was got.
+    // SAFETY: a queue from which an event was taken.
     unsafe { channel::ack_cq_events(there.cq, 1) };
     here.end();
     there.end();

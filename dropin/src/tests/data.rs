@@ -1,4 +1,4 @@
-//! The data path.
+//! The data path: lists, inline data, one-sided requests, errors.
 
 use core::array;
 
@@ -38,7 +38,7 @@ fn a_list_of_requests_arrives_in_order_with_inline_data_and_octets_of_several_el
     assert_eq!(kinds, [recv(0), recv(1), recv(2)]);
     // SAFETY: an existing queue pair.
     assert!(got.iter().all(|wc| wc.qp_num == unsafe { (*peer).qp_num }));
-    // The one in the middle was not to be told.
+    // The second request is unsignaled.
     let sent: Vec<_> = here.poll(2).iter().map(kind).collect();
     let send = |wr_id| (IBV_WC_SUCCESS, IBV_WC_SEND, wr_id);
     assert_eq!(sent, [send(1), send(3)]);
@@ -66,7 +66,7 @@ fn a_list_that_is_longer_than_what_is_posted_at_once_arrives_whole() {
         receives[at].next = &raw mut receives[at + 1];
     }
     let mut bad = ptr::null_mut();
-    // SAFETY: a queue pair that exists, and a list.
+    // SAFETY: an existing queue pair, and a list.
     let errno = unsafe { crate::qp::post::post_recv(peer, &raw mut receives[0], &raw mut bad) };
     assert_eq!(errno, 0);
     connect(qp, peer);
@@ -103,7 +103,7 @@ fn a_list_that_is_longer_than_what_is_posted_at_once_arrives_whole() {
     there.end();
 }
 
-/// Where a program has something right behind an byte, as packed structures do.
+/// Puts a value at an odd address, as packed structures do.
 #[repr(C, packed)]
 struct Packed<T>(u8, T);
 
@@ -147,7 +147,7 @@ fn requests_and_elements_in_packed_structures_are_taken_as_any() {
     }
     let (receive, send) = (&raw mut receives[0].1, &raw mut sends[0].1);
     let mut bad = (ptr::null_mut(), ptr::null_mut());
-    // SAFETY: queue pairs that exist, and lists.
+    // SAFETY: existing queue pairs, and lists.
     let errno = unsafe {
         let errno = crate::qp::post::post_recv(peer, receive, &raw mut bad.0);
         connect(qp, peer);
@@ -158,7 +158,7 @@ fn requests_and_elements_in_packed_structures_are_taken_as_any() {
     here.poll(COUNT);
     assert_eq!(to, from);
 
-    // More than there is room for is refused, behind what was posted.
+    // A request with more elements than fit is refused; the request before it is posted.
     let mut many = Packed(0, [sge(source, 0, 1); 65]);
     let mut refused = send_wr(1, IBV_WR_SEND, &mut []);
     (refused.sg_list, refused.num_sge) = ((&raw mut many.1).cast(), 65);
@@ -171,7 +171,7 @@ fn requests_and_elements_in_packed_structures_are_taken_as_any() {
     (refused.sg_list, refused.num_sge) = ((&raw mut many.1).cast(), 65);
     let mut first = recv_wr(0, &mut []);
     first.next = &raw mut refused;
-    // SAFETY: a queue pair that exists, and a list.
+    // SAFETY: an existing queue pair, and a list.
     let errno = unsafe { crate::qp::post::post_recv(peer, &raw mut first, &raw mut bad.0) };
     assert_eq!((errno, bad.0), (libc::EINVAL, &raw mut refused));
     end_qp(qp);
@@ -198,7 +198,7 @@ fn one_sided_requests_move_octets_and_immediate_data_is_four_octets_in_network_o
     assert_eq!(kind(&got), (IBV_WC_SUCCESS, IBV_WC_RECV_RDMA_WITH_IMM, 40));
     assert_eq!((got.wc_flags, got.byte_len), (IBV_WC_WITH_IMM, 8));
     assert_eq!(
-        // SAFETY: the flag says that it is this field.
+        // SAFETY: the flag says that this field is set.
         unsafe { got.__bindgen_anon_1.imm_data },
         0x0102_0304_u32.to_be()
     );
@@ -210,7 +210,7 @@ fn one_sided_requests_move_octets_and_immediate_data_is_four_octets_in_network_o
     assert_eq!(done, [ok(IBV_WC_RDMA_WRITE, 1), ok(IBV_WC_RDMA_READ, 2)]);
     let mut list = [sge(local, 0, 8)];
     let mut add = rdma_wr(3, IBV_WR_ATOMIC_FETCH_AND_ADD, &mut list, remote);
-    // SAFETY: a region that exists.
+    // SAFETY: an existing region.
     let there_is = unsafe { &*remote };
     add.wr.atomic.remote_addr = there_is.addr.addr() as u64 + 8;
     add.wr.atomic.rkey = there_is.rkey;
@@ -239,7 +239,7 @@ fn one_sided_requests_move_octets_and_immediate_data_is_four_octets_in_network_o
 }
 
 fn add_of(wr: &ibv_send_wr) -> ibv_send_wr__bindgen_ty_2__bindgen_ty_2 {
-    // SAFETY: that of an atomic request.
+    // SAFETY: an atomic request.
     unsafe { wr.wr.atomic }
 }
 
@@ -258,7 +258,7 @@ fn what_iwarp_has_not_and_what_is_wrong_is_refused_where_it_stands_in_the_list()
         first.next = at;
         let (errno, bad) = post_send(qp, &mut first);
         assert_eq!(bad, at);
-        // The one before it was posted.
+        // The request before it was posted.
         assert_eq!(kind(&here.poll(1)[0]).2, 1);
         errno
     };
@@ -316,18 +316,18 @@ fn an_access_that_the_peer_refuses_completes_with_the_status_of_libibverbs() {
     assert_eq!(post_send(qp, &mut read).0, 0);
     assert_eq!(here.poll(1)[0].status, IBV_WC_REM_ACCESS_ERR);
     assert_eq!(there.poll(1)[0].status, IBV_WC_WR_FLUSH_ERR);
-    // SAFETY: queue pairs that exist.
+    // SAFETY: existing queue pairs.
     assert!(unsafe { !qp::of(qp).told.first() && !qp::of(peer).told.first() });
     let mut event: ibv_async_event = unsafe_zeroed();
     assert_eq!(
-        // SAFETY: an open context, and a place for an event.
+        // SAFETY: an open context, and memory for an event.
         unsafe { crate::events::get_async_event(there.context, &raw mut event) },
         0
     );
     assert_eq!(event.event_type, IBV_EVENT_QP_ACCESS_ERR);
-    // SAFETY: the type says that it is this field.
+    // SAFETY: the type says that this field is set.
     assert_eq!(unsafe { event.element.qp }, peer);
-    // SAFETY: the event that was just got.
+    // SAFETY: the event that was just taken.
     unsafe { crate::events::ack_async_event(&raw mut event) };
     end_qp(qp);
     end_qp(peer);
@@ -358,7 +358,7 @@ fn a_wrong_key_or_range_is_taken_and_completes_in_error() {
         let mut last = rdma_wr(3, IBV_WR_RDMA_WRITE, &mut [], remote);
         let mut middle = rdma_wr(2, IBV_WR_RDMA_WRITE, &mut wrong, remote);
         let mut first = rdma_wr(1, IBV_WR_RDMA_WRITE, &mut right, remote);
-        // In one list: what is before the wrong one completes.
+        // In one list: the request before the wrong one completes.
         first.next = &raw mut middle;
         middle.next = &raw mut last;
         assert_eq!(post_send(qp, &mut first), (0, ptr::null_mut()));
@@ -384,7 +384,8 @@ fn a_wrong_key_or_range_is_taken_and_completes_in_error() {
     }
 }
 
-/// A receive is looked at when a message reaches its memory, in a queue of the queue pair's own and in a shared one.
+/// A receive is checked when a message reaches its memory, both in a queue pair's own queue and in
+/// a shared one.
 #[test]
 fn a_receive_with_a_wrong_key_or_range_is_taken_and_fails_when_a_message_reaches_that_memory() {
     for shared in [false, true] {
@@ -403,7 +404,7 @@ fn a_receive_with_a_wrong_key_or_range_is_taken_and_fails_when_a_message_reaches
                 // SAFETY: a domain, and a structure.
                 attr.srq = unsafe { srq::create_srq(there.pd, &raw mut wanted) };
             }
-            // SAFETY: objects that exist.
+            // SAFETY: existing objects.
             let peer = unsafe { qp::create_qp(there.pd, &raw mut attr) };
             let qp = here.qp();
             let (mut own, mut lent) = (*b"received", [0_u8; 8]);
@@ -415,7 +416,7 @@ fn a_receive_with_a_wrong_key_or_range_is_taken_and_fails_when_a_message_reaches
                     (list[1].lkey, list[1].length) = (lkey.unwrap_or(list[1].lkey), length);
                 }
                 let (mut wr, mut bad) = (recv_wr(wr_id, &mut list), ptr::null_mut());
-                // SAFETY: a queue that exists, and a request.
+                // SAFETY: an existing queue, and a request.
                 let errno = unsafe {
                     match shared {
                         true => srq::post_srq_recv(attr.srq, &raw mut wr, &raw mut bad),
@@ -424,7 +425,8 @@ fn a_receive_with_a_wrong_key_or_range_is_taken_and_fails_when_a_message_reaches
                 };
                 assert_eq!((errno, bad), (0, ptr::null_mut()));
             }
-            // A right one; one that the message does not fill; one that it does; none.
+            // The receives: a valid one, a wrong one that the message does not reach, a wrong one
+            // that it reaches, and one without a message.
             for (wr_id, length) in [(1, 8), (2, 4), (3, 5)] {
                 let mut list = [sge(local, 0, length)];
                 let mut send = send_wr(wr_id, IBV_WR_SEND, &mut list);
@@ -455,7 +457,8 @@ fn a_receive_with_a_wrong_key_or_range_is_taken_and_fails_when_a_message_reaches
     }
 }
 
-/// Drivers of RNICs take them out: a program frees with the queue pair what their numbers stand for.
+/// Drivers of RNICs remove them: a program frees with the queue pair the objects that its `wr_id`s
+/// stand for.
 #[test]
 fn completions_of_a_queue_pair_that_was_destroyed_are_not_polled() {
     let (here, there) = (Side::new(), Side::new());
@@ -473,7 +476,7 @@ fn completions_of_a_queue_pair_that_was_destroyed_are_not_polled() {
     end_qp(other);
     // SAFETY: numbers, which may all be zero.
     let mut none: ibv_wc = unsafe { mem::zeroed() };
-    // SAFETY: a place for one.
+    // SAFETY: memory for one completion.
     assert_eq!(unsafe { cq::poll_cq(here.cq, 1, &raw mut none) }, 0);
     end_qp(peer);
     end_qp(far);

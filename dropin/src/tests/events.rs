@@ -1,15 +1,17 @@
-//! Asynchronous events of queue pairs: which come at either end, and what waits until they are acknowledged.
+//! Asynchronous events of queue pairs: which of them each side gets, and which calls wait until
+//! they are acknowledged.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 use crate::{events, qp::modify, srq};
 
-/// An event that is there or comes, and the queue pair that it names.
+/// Waits for an event, and returns it with the queue pair that it names.
 fn next(side: &Side) -> (ibv_async_event, ibv_event_type, *mut ibv_qp) {
     // SAFETY: numbers and pointers, which may all be zero.
     let mut event: ibv_async_event = unsafe { mem::zeroed() };
-    // SAFETY: an open context, and a place for an event; every event of these tests is of a queue pair.
+    // SAFETY: an open context, and memory for an event; every event of these tests belongs to a
+    // queue pair.
     unsafe {
         assert_eq!(events::get_async_event(side.context, &raw mut event), 0);
         (event, event.event_type, event.element.qp)
@@ -17,15 +19,15 @@ fn next(side: &Side) -> (ibv_async_event, ibv_event_type, *mut ibv_qp) {
 }
 
 fn ack(mut event: ibv_async_event) {
-    // SAFETY: an event that was got and not acknowledged.
+    // SAFETY: an event that was taken and not acknowledged.
     unsafe { events::ack_async_event(&raw mut event) };
 }
 
-/// That nothing waits.
+/// Asserts that no event is there.
 fn none(side: &Side) {
     // SAFETY: numbers and pointers, which may all be zero.
     let mut event: ibv_async_event = unsafe { mem::zeroed() };
-    // SAFETY: the descriptor of an open context, and a place for an event.
+    // SAFETY: the descriptor of an open context, and memory for an event.
     unsafe {
         let fd = (*side.context).async_fd;
         let flags = libc::fcntl(fd, libc::F_GETFL);
@@ -37,12 +39,12 @@ fn none(side: &Side) {
     }
 }
 
-/// A queue pair with a shared receive queue, in which there are so many receives.
+/// A queue pair with a shared receive queue that has `receives` receives.
 fn sharing(side: &Side, receives: u64) -> (*mut ibv_qp, *mut ibv_srq) {
     // SAFETY: numbers and pointers, which may all be zero.
     let mut attr: ibv_srq_init_attr = unsafe { mem::zeroed() };
     attr.attr.max_wr = 8;
-    // SAFETY: objects that exist.
+    // SAFETY: existing objects.
     let shared = unsafe { srq::create_srq(side.pd, &raw mut attr) };
     assert!(!shared.is_null());
     for wr_id in 0..receives {
@@ -51,11 +53,11 @@ fn sharing(side: &Side, receives: u64) -> (*mut ibv_qp, *mut ibv_srq) {
     (taking(side, shared), shared)
 }
 
-/// A queue pair that takes from it.
+/// A queue pair that takes its receives from `shared`.
 fn taking(side: &Side, shared: *mut ibv_srq) -> *mut ibv_qp {
     let mut with = side.attr();
     with.srq = shared;
-    // SAFETY: objects that exist.
+    // SAFETY: existing objects.
     let qp = unsafe { qp::create_qp(side.pd, &raw mut with) };
     assert!(!qp.is_null());
     qp
@@ -63,7 +65,7 @@ fn taking(side: &Side, shared: *mut ibv_srq) -> *mut ibv_qp {
 
 fn post_shared(shared: *mut ibv_srq, wr_id: u64) {
     let (mut wr, mut bad) = (recv_wr(wr_id, &mut []), ptr::null_mut());
-    // SAFETY: a queue that exists, and a request.
+    // SAFETY: an existing queue, and a request.
     let errno = unsafe { srq::post_srq_recv(shared, &raw mut wr, &raw mut bad) };
     assert_eq!(errno, 0);
 }
@@ -78,11 +80,11 @@ fn to_error(qp: *mut ibv_qp) {
     let mut attr: ibv_qp_attr = unsafe { mem::zeroed() };
     attr.qp_state = IBV_QPS_ERR;
     let mask = IBV_QP_STATE.cast_signed();
-    // SAFETY: a queue pair that exists, and a structure.
+    // SAFETY: an existing queue pair, and a structure.
     assert_eq!(unsafe { modify::modify_qp(qp, &raw mut attr, mask) }, 0);
 }
 
-/// Asks for a Read by a key that nobody gave, which ends the connection of the peer with a Terminate.
+/// Posts a Read with an unknown key, which ends the connection with a Terminate of the peer.
 fn read_what_is_refused(here: &Side, qp: *mut ibv_qp) {
     let mut read = send_wr(1, IBV_WR_RDMA_READ, &mut []);
     let mut own = [0_u8; 8];
@@ -107,7 +109,7 @@ fn a_terminate_is_an_access_error_for_who_sends_it_and_fatal_for_who_gets_it() {
     let (event, kind, element) = next(&here);
     assert_eq!((kind, element), (IBV_EVENT_QP_FATAL, qp));
     ack(event);
-    // Each once, and a queue of one's own has no last receive to tell of.
+    // Each event comes once. A queue pair with its own receive queue has no LAST_WQE_REACHED event.
     none(&here);
     none(&there);
     end_qp(qp);
@@ -116,14 +118,14 @@ fn a_terminate_is_an_access_error_for_who_sends_it_and_fatal_for_who_gets_it() {
     there.end();
 }
 
-/// A queue pair that was connected is in error then, as on every device.
+/// The queue pair is then in error, as on every device.
 #[test]
 fn a_connection_that_ends_in_order_has_no_event_but_that_of_a_shared_queue() {
     let (here, there) = (Side::new(), Side::new());
     let qp = here.qp();
     let (peer, shared) = sharing(&there, 1);
     connect(qp, peer);
-    // SAFETY: queue pairs that exist.
+    // SAFETY: existing queue pairs.
     let (mine, theirs) = unsafe { (&qp::of(qp).qp, &qp::of(peer).qp) };
     mine.disconnect();
     while theirs.end_reason().is_none() || mine.end_reason().is_none() {
@@ -141,7 +143,8 @@ fn a_connection_that_ends_in_order_has_no_event_but_that_of_a_shared_queue() {
     there.end();
 }
 
-/// What it took is flushed, and what it did not take is for others: that is what the event is for.
+/// Receives that it took are flushed; the others stay for other queue pairs. The event tells the
+/// program that it takes no more.
 #[test]
 fn a_queue_pair_moved_to_error_tells_that_it_takes_nothing_more_from_its_shared_queue() {
     let (here, there) = (Side::new(), Side::new());
@@ -156,13 +159,13 @@ fn a_queue_pair_moved_to_error_tells_that_it_takes_nothing_more_from_its_shared_
     to_error(peer);
     let (event, kind_of, element) = next(&there);
     assert_eq!((kind_of, element), (IBV_EVENT_QP_LAST_WQE_REACHED, peer));
-    // Only the event that says so: the program has asked for the error itself.
+    // No further event: the program itself has moved the queue pair to error.
     none(&there);
     to_error(peer);
     none(&there);
     ack(event);
     end_qp(peer);
-    // The other receive was not lost with it.
+    // The other receive was not lost.
     let other = taking(&there, shared);
     connect(again, other);
     let mut send = send_wr(2, IBV_WR_SEND, &mut []);
@@ -177,7 +180,8 @@ fn a_queue_pair_moved_to_error_tells_that_it_takes_nothing_more_from_its_shared_
     there.end();
 }
 
-/// A queue pair with two events that the program has not got yet: an access error, and the last receive.
+/// A queue pair with two events that the program has not taken yet: an access error, and
+/// LAST_WQE_REACHED.
 fn failed(here: &Side, there: &Side) -> (*mut ibv_qp, *mut ibv_qp, *mut ibv_srq) {
     let qp = here.qp();
     let (peer, shared) = sharing(there, 1);
@@ -202,8 +206,8 @@ fn a_queue_pair_ends_when_each_of_its_events_is_acknowledged() {
             end_qp(ptr::with_exposed_provenance_mut(address));
             assert!(acknowledged.load(Ordering::Acquire));
         });
-        // It is there as long as the program has an event of it.
-        // SAFETY: that is what is tested.
+        // The queue pair exists as long as the program has an event of it. SAFETY: the test checks
+        // exactly this.
         assert_ne!(unsafe { (*peer).qp_num }, 0);
         acknowledged.store(true, Ordering::Release);
         ack(first);
@@ -215,7 +219,7 @@ fn a_queue_pair_ends_when_each_of_its_events_is_acknowledged() {
     there.end();
 }
 
-/// Whether a thread of this process waits in the kernel (the state in proc_pid_stat(5)).
+/// Returns true if a thread of this process waits in the kernel (the state in proc_pid_stat(5)).
 fn sleeps(thread: libc::pid_t) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap();
     stat.rsplit(')')
@@ -223,7 +227,7 @@ fn sleeps(thread: libc::pid_t) -> bool {
         .is_some_and(|rest| rest.starts_with(" S "))
 }
 
-/// The program gets it, and the queue pair is there until it is acknowledged, too.
+/// The program gets the event, and the queue pair exists until this event is acknowledged, too.
 #[test]
 fn an_event_that_is_taken_while_its_queue_pair_is_being_destroyed_is_not_lost() {
     let (here, there) = (Side::new(), Side::new());
@@ -233,11 +237,11 @@ fn an_event_that_is_taken_while_its_queue_pair_is_being_destroyed_is_not_lost() 
     thread::scope(|scope| {
         let (tell, told) = std::sync::mpsc::channel();
         let destroying = scope.spawn(move || {
-            // SAFETY: it has no arguments and cannot fail.
+            // SAFETY: no arguments, and cannot fail.
             tell.send(unsafe { libc::gettid() }).unwrap();
             end_qp(ptr::with_exposed_provenance_mut(address));
         });
-        // It waits for the acknowledgement of the first event.
+        // The thread waits for the acknowledgement of the first event.
         let thread = told.recv().unwrap();
         while !sleeps(thread) {
             thread::yield_now();
@@ -263,22 +267,22 @@ fn a_completion_queue_ends_when_its_asynchronous_event_is_acknowledged() {
     let small = unsafe { cq::create_cq(side.context, 1, none, none.cast(), 0) };
     let mut attr = side.attr();
     attr.recv_cq = small;
-    // SAFETY: objects that exist.
+    // SAFETY: existing objects.
     let qp = unsafe { qp::create_qp(side.pd, &raw mut attr) };
-    // More than it holds.
+    // More than the completion queue holds.
     for wr_id in 0..3 {
         post_recv(qp, wr_id, &mut []);
     }
     to_error(qp);
     // SAFETY: numbers and pointers, which may all be zero.
     let mut event: ibv_async_event = unsafe { mem::zeroed() };
-    // SAFETY: an open context, and a place for an event.
+    // SAFETY: an open context, and memory for an event.
     let got = unsafe { events::get_async_event(side.context, &raw mut event) };
     assert_eq!((got, event.event_type), (0, IBV_EVENT_CQ_ERR));
-    // SAFETY: the type says that it is this field.
+    // SAFETY: the type says that this field is set.
     assert_eq!(unsafe { event.element.cq }, small);
     end_qp(qp);
-    // SAFETY: a queue that is used no more but by its event.
+    // SAFETY: a queue that only its event still uses.
     assert_eq!(unsafe { cq::end(small) }, None, "it waits");
     ack(event);
     // SAFETY: as above, without the event.
@@ -292,7 +296,7 @@ fn events_that_nobody_took_go_with_their_queue_pair() {
     let (qp, peer, shared) = failed(&here, &there);
     let (first, ..) = next(&there);
     ack(first);
-    // The last receive is not taken, and not waited for.
+    // LAST_WQE_REACHED is not taken, and not waited for.
     end_qp(peer);
     none(&there);
     end_qp(qp);
@@ -303,13 +307,13 @@ fn events_that_nobody_took_go_with_their_queue_pair() {
 }
 
 unsafe extern "C-unwind" fn destroy_queue_pair(qp: *mut c_void) -> *mut c_void {
-    // SAFETY: a queue pair, of which an event is not acknowledged.
+    // SAFETY: a queue pair with an event that is not acknowledged.
     unsafe { qp::destroy_qp(qp.cast()) };
     ptr::null_mut()
 }
 
 unsafe extern "C-unwind" fn destroy_shared_queue(srq: *mut c_void) -> *mut c_void {
-    // SAFETY: a queue, of which an event is not acknowledged.
+    // SAFETY: a queue with an event that is not acknowledged.
     unsafe { srq::destroy_srq(srq.cast()) };
     ptr::null_mut()
 }
@@ -320,7 +324,7 @@ fn a_queue_pair_whose_destroying_thread_was_cancelled_is_as_it_was() {
     let (qp, peer, shared) = failed(&here, &there);
     let (first, ..) = next(&there);
     cancelled(destroy_queue_pair, peer.cast());
-    // Its events name it.
+    // Its events still name it.
     let (second, kind, element) = next(&there);
     assert_eq!((kind, element), (IBV_EVENT_QP_LAST_WQE_REACHED, peer));
     ack(first);
@@ -343,7 +347,7 @@ fn a_shared_queue_whose_destroying_thread_was_cancelled_is_as_it_was() {
         srq_limit: 2,
     };
     let limit = IBV_SRQ_LIMIT.cast_signed();
-    // SAFETY: an existing queue. There are fewer receives already.
+    // SAFETY: an existing queue, with fewer receives than the new limit.
     let changed = unsafe { srq::modify_srq(shared, &raw mut change, limit) };
     assert_eq!(changed, 0);
     let (event, kind, _) = next(&there);
@@ -358,7 +362,7 @@ fn a_shared_queue_whose_destroying_thread_was_cancelled_is_as_it_was() {
 unsafe extern "C-unwind" fn wait_for_event(context: *mut c_void) -> *mut c_void {
     // SAFETY: numbers and pointers, which may all be zero.
     let mut event: ibv_async_event = unsafe { mem::zeroed() };
-    // SAFETY: an open context, and a place for an event.
+    // SAFETY: an open context, and memory for an event.
     unsafe { events::get_async_event(context.cast(), &raw mut event) };
     ptr::null_mut()
 }

@@ -1,4 +1,5 @@
-//! Extended queue pairs and completion queues: requests that are built by calls, completions that are read where they are.
+//! Extended queue pairs and completion queues: requests that are built by calls, and completions
+//! that are read in place.
 
 use super::*;
 use crate::cq_ex;
@@ -19,7 +20,7 @@ fn attr_ex(side: &Side, ops: u32) -> ibv_qp_init_attr_ex {
 
 fn extended(side: &Side, ops: u32) -> *mut ibv_qp {
     let mut attr = attr_ex(side, ops);
-    // SAFETY: objects that exist, by the function that `verbs.h` finds in the context.
+    // SAFETY: existing objects; the function that `verbs.h` calls through the context.
     unsafe { qp::create_qp_ex(side.context, &raw mut attr) }
 }
 
@@ -31,7 +32,7 @@ fn errno() -> Option<i32> {
 fn requests_built_by_calls_leave_together_and_what_was_aborted_never() {
     let (here, there) = (Side::new(), Side::new());
     let (qp, peer) = (extended(&here, OPS), there.qp());
-    // SAFETY: queue pairs that exist.
+    // SAFETY: existing queue pairs.
     let (plain, ex) = unsafe { (qp_to_qp_ex(peer), qp_to_qp_ex(qp)) };
     assert!(plain.is_null());
     let (mut own, mut lent, mut to) = (*b"abcdefgh", [0_u8; 8], [0_u8; 8]);
@@ -40,9 +41,9 @@ fn requests_built_by_calls_leave_together_and_what_was_aborted_never() {
     post_recv(peer, 10, &mut [sge(sink, 0, 8)]);
     connect(qp, peer);
     let element = sge(source, 0, 8);
-    // SAFETY: a region that exists.
+    // SAFETY: an existing region.
     let (addr, rkey) = unsafe { ((*remote).addr.addr() as u64, (*remote).rkey) };
-    // SAFETY: the functions of the interface in their order, as the inline functions of `verbs.h` call them.
+    // SAFETY: calls in the order in which the inline functions of `verbs.h` make them.
     unsafe {
         let calls = &*ex;
         calls.wr_start.unwrap()(ex);
@@ -101,17 +102,17 @@ fn a_write_with_immediate_data_built_by_calls_arrives_with_its_octets_in_network
     post_recv(peer, 30, &mut []);
     post_recv(peer, 31, &mut []);
     connect(qp, peer);
-    // SAFETY: a region that exists.
+    // SAFETY: an existing region.
     let (addr, rkey) = unsafe { ((*remote).addr.addr() as u64, (*remote).rkey) };
     let mut octets = *b"inlined";
-    // SAFETY: the functions of the interface in their order, as the inline functions of `verbs.h` call them.
+    // SAFETY: calls in the order in which the inline functions of `verbs.h` make them.
     unsafe {
         let calls = &*ex;
         calls.wr_start.unwrap()(ex);
         ((*ex).wr_id, (*ex).wr_flags) = (1, IBV_SEND_SIGNALED);
         calls.wr_rdma_write_imm.unwrap()(ex, rkey, addr, 0x0102_0304_u32.to_be());
         calls.wr_set_inline_data.unwrap()(ex, octets.as_mut_ptr().cast(), 7);
-        // Without bytes no memory is named, and none is looked for.
+        // An empty Write names no memory, so that its key is not checked.
         ((*ex).wr_id, (*ex).wr_flags) = (2, IBV_SEND_SIGNALED | IBV_SEND_SOLICITED);
         calls.wr_rdma_write_imm.unwrap()(ex, 0, 0, 0x0506_0708_u32.to_be());
         assert_eq!(calls.wr_complete.unwrap()(ex), 0);
@@ -123,7 +124,7 @@ fn a_write_with_immediate_data_built_by_calls_arrives_with_its_octets_in_network
     for (wc, wr_id, len, imm) in [(got[0], 30, 7, [1, 2, 3, 4]), (got[1], 31, 0, [5, 6, 7, 8])] {
         assert_eq!(kind(&wc), ok(IBV_WC_RECV_RDMA_WITH_IMM, wr_id));
         assert_eq!((wc.wc_flags, wc.byte_len), (IBV_WC_WITH_IMM, len));
-        // SAFETY: the flag says that it is this field.
+        // SAFETY: the flag says that this field is set.
         let data = unsafe { wc.__bindgen_anon_1.imm_data };
         assert_eq!(data.to_ne_bytes(), imm);
     }
@@ -142,7 +143,7 @@ fn requests_that_do_not_all_fit_or_are_not_to_be_had_are_not_posted_at_all() {
     // SAFETY: an existing queue pair.
     let ex = unsafe { qp_to_qp_ex(qp) };
     connect(qp, peer);
-    // SAFETY: the functions of the interface in their order, as the inline functions of `verbs.h` call them.
+    // SAFETY: calls in the order in which the inline functions of `verbs.h` make them.
     unsafe {
         let calls = &*ex;
         (*ex).wr_flags = IBV_SEND_SIGNALED;
@@ -160,7 +161,7 @@ fn requests_that_do_not_all_fit_or_are_not_to_be_had_are_not_posted_at_all() {
         let mut long = [0_u8; 4096];
         calls.wr_set_inline_data.unwrap()(ex, long.as_mut_ptr().cast(), 4096);
         assert_eq!(calls.wr_complete.unwrap()(ex), libc::EINVAL);
-        // What failed before is forgotten.
+        // An earlier failure does not affect the next list.
         (*ex).wr_id = 7;
         calls.wr_start.unwrap()(ex);
         calls.wr_rdma_write.unwrap()(ex, 0, 0);
@@ -182,7 +183,7 @@ fn an_extended_queue_pair_is_refused_for_what_iwarp_has_not() {
     }
     let mut attr = attr_ex(&side, 0);
     attr.comp_mask = 0;
-    // SAFETY: objects that exist.
+    // SAFETY: existing objects.
     assert!(unsafe { qp::create_qp_ex(side.context, &raw mut attr) }.is_null());
     assert_eq!(errno(), Some(libc::EINVAL));
     side.end();
@@ -200,7 +201,7 @@ fn completions_are_read_one_by_one_between_start_and_end() {
     assert!(!cq.is_null());
     let mut with = there.attr();
     with.recv_cq = cq.cast();
-    // SAFETY: objects that exist.
+    // SAFETY: existing objects.
     let peer = unsafe { qp::create_qp(there.pd, &raw mut with) };
     let qp = here.qp();
     let (mut lent, mut own) = ([0_u8; 8], *b"12345678");
@@ -209,7 +210,7 @@ fn completions_are_read_one_by_one_between_start_and_end() {
     post_recv(peer, 11, &mut []);
     connect(qp, peer);
     let mut poll = ibv_poll_cq_attr { comp_mask: 0 };
-    // SAFETY: the functions of the interface in their order, as the inline functions of `verbs.h` call them.
+    // SAFETY: calls in the order in which the inline functions of `verbs.h` make them.
     unsafe {
         let calls = &*cq;
         assert_eq!(calls.start_poll.unwrap()(cq, &raw mut poll), libc::ENOENT);
@@ -271,7 +272,7 @@ fn of_requests_built_by_calls_all_are_taken_or_none() {
     // One element more than a request of this queue pair may have.
     let elements = [element; 3];
     for (count, expected) in [(3, libc::EINVAL), (2, 0)] {
-        // SAFETY: the functions of the interface in their order, as the inline functions of `verbs.h` call them.
+        // SAFETY: calls in the order in which the inline functions of `verbs.h` make them.
         unsafe {
             let calls = &*ex;
             calls.wr_start.unwrap()(ex);

@@ -1,4 +1,5 @@
-//! The limits that a device tells (`ibv_devinfo -v`): what it says can be had, and one more is refused.
+//! Limits that a device reports (`ibv_devinfo -v`): each one can be reached, and one more is
+//! refused.
 
 use super::*;
 use crate::{errno, query, srq};
@@ -6,13 +7,13 @@ use crate::{errno, query, srq};
 fn told(side: &Side) -> ibv_device_attr {
     // SAFETY: numbers and characters, which may all be zero.
     let mut attr: ibv_device_attr = unsafe { mem::zeroed() };
-    // SAFETY: an open context, and a place for a structure.
+    // SAFETY: an open context, and memory for a structure.
     let failed = unsafe { query::query_device(side.context, &raw mut attr) };
     assert_eq!(failed, 0);
     attr
 }
 
-/// There is no field for it in what a device tells.
+/// Limit of inline data, for which `ibv_device_attr` has no field.
 fn inline(side: &Side) -> u32 {
     // SAFETY: an open context.
     let context = unsafe { Context::of(side.context) };
@@ -23,7 +24,7 @@ fn number(limit: c_int) -> u32 {
     u32::try_from(limit).unwrap()
 }
 
-/// That a pointer is an object, or was refused with `EINVAL`.
+/// Asserts that a call returned an object, or failed with `EINVAL`.
 #[track_caller]
 fn is_had<T>(pointer: *mut T, expected: bool, what: &str) {
     assert_eq!(!pointer.is_null(), expected, "{what}");
@@ -32,7 +33,7 @@ fn is_had<T>(pointer: *mut T, expected: bool, what: &str) {
     }
 }
 
-/// A limit of queue pairs, and its field.
+/// Name, value and field of a limit of queue pairs.
 type Cap = (&'static str, u32, fn(&mut ibv_qp_cap) -> &mut u32);
 
 #[test]
@@ -52,7 +53,7 @@ fn queue_pairs_are_as_large_as_the_device_says_and_no_larger() {
         for (wanted, expected) in [(limit, true), (limit + 1, false)] {
             let mut with = side.attr();
             *field(&mut with.cap) = wanted;
-            // SAFETY: objects that exist.
+            // SAFETY: existing objects.
             let qp = unsafe { qp::create_qp(side.pd, &raw mut with) };
             is_had(qp, expected, name);
             if expected {
@@ -71,7 +72,7 @@ fn a_request_takes_as_many_elements_and_inline_octets_as_the_device_says() {
     let inline = inline(&here);
     let mut with = here.attr();
     (with.cap.max_send_sge, with.cap.max_inline_data) = (elements, inline);
-    // SAFETY: objects that exist.
+    // SAFETY: existing objects.
     let qp = unsafe { qp::create_qp(here.pd, &raw mut with) };
     let peer = there.qp();
     let (mut own, mut lent) = ([7_u8; 1024], [0_u8; 1024]);
@@ -123,7 +124,7 @@ fn completion_and_shared_receive_queues_are_as_large_as_the_device_says_and_no_l
         // SAFETY: numbers and pointers, which may all be zero.
         let mut with: ibv_srq_init_attr = unsafe { mem::zeroed() };
         (with.attr.max_wr, with.attr.max_sge) = (max_wr, max_sge);
-        // SAFETY: a domain that exists.
+        // SAFETY: an existing domain.
         let shared = unsafe { srq::create_srq(side.pd, &raw mut with) };
         is_had(shared, expected, "max_srq_wr, max_srq_sge");
         if expected {
@@ -140,10 +141,10 @@ fn each_entry_of_the_gid_table_names_the_interface_of_its_address() {
     // SAFETY: numbers, which may all be zero.
     let mut table: [ibv_gid_entry; 80] = unsafe { mem::zeroed() };
     let (room, size) = (table.len(), size_of::<ibv_gid_entry>());
-    // SAFETY: an open context, and places for so many.
+    // SAFETY: an open context, and memory for this many entries.
     let got = unsafe { query::query_gid_table(side.context, table.as_mut_ptr(), room, 0, size) };
     let table = &table[..usize::try_from(got).unwrap()];
-    // SAFETY: a name.
+    // SAFETY: a C string.
     let loopback = unsafe { libc::if_nametoindex(c"lo".as_ptr()) };
     let [mac, first, ..] = table else {
         panic!("{got} entries");
@@ -154,7 +155,7 @@ fn each_entry_of_the_gid_table_names_the_interface_of_its_address() {
     assert_eq!(table.last().unwrap().ndev_ifindex, loopback);
     // SAFETY: numbers, which may all be zero.
     let mut one: ibv_gid_entry = unsafe { mem::zeroed() };
-    // SAFETY: an open context, and a place for an entry.
+    // SAFETY: an open context, and memory for an entry.
     let errno = unsafe { query::query_gid_ex(side.context, 1, 1, &raw mut one, 0, size) };
     assert_eq!((errno, one.ndev_ifindex), (0, first.ndev_ifindex));
     side.end();

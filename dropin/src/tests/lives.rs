@@ -1,4 +1,4 @@
-//! Objects that are made, changed, asked and ended.
+//! Creating, changing, querying and destroying objects.
 
 use super::*;
 use crate::qp::modify;
@@ -10,7 +10,7 @@ fn errno() -> Option<i32> {
 fn state_of(qp: *mut ibv_qp) -> (ibv_qp_state, ibv_qp_attr, ibv_qp_init_attr) {
     // SAFETY: numbers and pointers, which may all be zero.
     let (mut attr, mut init): (ibv_qp_attr, ibv_qp_init_attr) = unsafe { mem::zeroed() };
-    // SAFETY: a queue pair that exists, and places for two structures.
+    // SAFETY: an existing queue pair, and memory for two structures.
     let errno = unsafe { modify::query_qp(qp, &raw mut attr, c_int::MAX, &raw mut init) };
     assert_eq!(errno, 0);
     (attr.qp_state, attr, init)
@@ -29,7 +29,7 @@ fn move_to(qp: *mut ibv_qp, state: ibv_qp_state, mask: ibv_qp_attr_mask) -> c_in
 fn a_queue_pair_has_at_least_the_inline_room_that_rsockets_need_and_tells_what_it_was_given() {
     let side = Side::new();
     let mut attr = side.attr();
-    // SAFETY: objects that exist.
+    // SAFETY: existing objects.
     let qp = unsafe { qp::create_qp(side.pd, &raw mut attr) };
     assert!(attr.cap.max_inline_data >= 4);
     assert_eq!((attr.cap.max_send_wr, attr.cap.max_recv_sge), (20, 2));
@@ -51,12 +51,12 @@ fn other_transports_than_rc_and_sizes_beyond_the_device_are_refused() {
     let side = Side::new();
     let mut attr = side.attr();
     attr.qp_type = IBV_QPT_UD;
-    // SAFETY: objects that exist.
+    // SAFETY: existing objects.
     assert!(unsafe { qp::create_qp(side.pd, &raw mut attr) }.is_null());
     assert_eq!(errno(), Some(libc::EOPNOTSUPP));
     let mut attr = side.attr();
     attr.cap.max_send_wr = 1 << 20;
-    // SAFETY: objects that exist.
+    // SAFETY: existing objects.
     assert!(unsafe { qp::create_qp(side.pd, &raw mut attr) }.is_null());
     assert_eq!(errno(), Some(libc::EINVAL));
     for (cqe, vector) in [(0, 0), (-1, 0), (i32::MAX, 0), (1, 1), (1, -1)] {
@@ -69,7 +69,7 @@ fn other_transports_than_rc_and_sizes_beyond_the_device_are_refused() {
     side.end();
 }
 
-/// As a program does that brings its own queue pair to `rdma_connect` (rping -q).
+/// Programs do this that bring their own queue pair to `rdma_connect` (rping -q).
 #[test]
 fn the_states_of_the_connection_manager_may_be_asked_for_and_are_shown() {
     let (here, there) = (Side::new(), Side::new());
@@ -100,7 +100,7 @@ fn the_states_of_the_connection_manager_may_be_asked_for_and_are_shown() {
     there.end();
 }
 
-/// What InfiniBand and iWARP both need for INIT.
+/// Attributes that both InfiniBand and iWARP need for INIT.
 const FOR_INIT: ibv_qp_attr_mask = IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
 
 #[test]
@@ -125,7 +125,7 @@ fn without_a_connection_no_step_and_no_attribute_of_a_step_may_be_left_out() {
     }
     assert_eq!(move_to(qp, IBV_QPS_RESET, 0), 0);
     assert_eq!(move_to(qp, IBV_QPS_INIT, FOR_INIT | IBV_QP_PKEY_INDEX), 0);
-    // The attributes are there already.
+    // The attributes have been set already.
     assert_eq!(move_to(qp, IBV_QPS_INIT, 0), 0);
     refused(IBV_QPS_RTS, 0, libc::EINVAL);
     assert_eq!(move_to(qp, IBV_QPS_RTR, 0), 0);
@@ -148,7 +148,7 @@ fn a_port_that_the_device_has_not_and_a_state_that_is_not_the_one_are_refused() 
     let mut attr: ibv_qp_attr = unsafe { mem::zeroed() };
     (attr.qp_state, attr.port_num) = (IBV_QPS_INIT, 2);
     let mask = (IBV_QP_STATE | FOR_INIT).cast_signed();
-    // SAFETY: a queue pair that exists, and a structure.
+    // SAFETY: an existing queue pair, and a structure.
     let modify = |attr: &mut ibv_qp_attr, mask| unsafe { modify::modify_qp(qp, attr, mask) };
     assert_eq!(modify(&mut attr, mask), libc::EINVAL);
     (attr.port_num, attr.cur_qp_state) = (1, IBV_QPS_INIT);
@@ -176,24 +176,24 @@ fn a_region_registered_anew_has_another_key_other_rights_and_another_domain() {
     let mr = side.mr(&mut memory, 1);
     // SAFETY: an open context.
     let pd = unsafe { pd::alloc_pd(side.context) };
-    // SAFETY: objects that exist.
+    // SAFETY: existing objects.
     let rereg = |flags: u32, memory: &mut [u8], access| unsafe {
         let at = memory.as_mut_ptr().cast();
         mr::rereg_mr(mr, flags.cast_signed(), pd, at, memory.len(), access)
     };
-    // SAFETY: a region that exists.
+    // SAFETY: an existing region.
     let key = || unsafe { (*mr).lkey };
     let before = key();
     assert_eq!(rereg(IBV_REREG_MR_CHANGE_ACCESS, &mut [], 5), 0);
     assert_ne!(key(), before);
     assert_eq!(rereg(IBV_REREG_MR_CHANGE_PD, &mut [], 0), 0);
-    // SAFETY: domains that exist: the old one is free now, the new one in use.
+    // SAFETY: existing domains: the old one is unused now, and the new one in use.
     unsafe {
         assert_eq!(pd::dealloc_pd(pd), libc::EBUSY);
         assert_eq!(pd::dealloc_pd(side.pd), 0);
     }
     assert_eq!(rereg(IBV_REREG_MR_CHANGE_TRANSLATION, &mut other, 0), 0);
-    // SAFETY: a region that exists.
+    // SAFETY: an existing region.
     let (at, length) = unsafe { ((*mr).addr, (*mr).length) };
     assert_eq!((at.cast(), length), (other.as_mut_ptr(), 32));
     let now = key();
@@ -215,12 +215,12 @@ fn registration_refuses_no_memory_at_all_and_rights_that_contradict_each_other()
         (at, 8, 2, libc::EINVAL),
         (at, 8, 64, libc::EOPNOTSUPP),
     ] {
-        // SAFETY: a domain that exists.
+        // SAFETY: an existing domain.
         let mr = unsafe { mr::reg_mr(side.pd, addr, length, access) };
         assert!(mr.is_null());
         assert_eq!(errno(), Some(number));
     }
-    // SAFETY: objects that exist.
+    // SAFETY: existing objects.
     let mr = unsafe { mr::reg_mr_iova2(side.pd, at, 8, 0x1000, 1 | IBV_ACCESS_RELAXED_ORDERING) };
     end_mr(mr);
     side.end();
@@ -230,7 +230,7 @@ fn registration_refuses_no_memory_at_all_and_rights_that_contradict_each_other()
 fn two_contexts_have_numbers_of_their_own_for_nothing_but_their_events() {
     let (one, other) = (Side::new(), Side::new());
     let (here, there) = (one.qp(), other.qp());
-    // SAFETY: objects that exist.
+    // SAFETY: existing objects.
     unsafe {
         assert_ne!((*here).qp_num, (*there).qp_num);
         assert_ne!((*one.context).async_fd, (*other.context).async_fd);
@@ -248,16 +248,16 @@ fn memory_that_is_not_there_or_not_for_writing_is_not_registered() {
     }
     const PAGE: usize = 4096;
     let side = Side::new();
-    // SAFETY: new memory of this test's own.
+    // SAFETY: new memory of this test.
     let pages = unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         libc::mmap(ptr::null_mut(), 2 * PAGE, libc::PROT_READ, flags, -1, 0)
     };
     assert_ne!(pages, libc::MAP_FAILED);
-    // SAFETY: the second of the two pages, which nobody uses.
+    // SAFETY: the second of the two pages, which is not used.
     let gone = unsafe { libc::munmap(pages.wrapping_byte_add(PAGE), PAGE) };
     assert_eq!(gone, 0);
-    // SAFETY: an entry of the interface, with memory that it is to look at.
+    // SAFETY: an entry point; it checks the memory.
     let register = |length, access| unsafe { mr::reg_mr(side.pd, pages, length, access) };
     for (length, access) in [(PAGE, ALL), (PAGE + 1, 0)] {
         assert!(register(length, access).is_null());
@@ -279,7 +279,7 @@ fn the_error_of_a_completion_queue_is_told_on_its_own_context() {
     let small = unsafe { cq::create_cq(third.context, 1, none, none.cast(), 0) };
     let mut attr = here.attr();
     attr.send_cq = small;
-    // SAFETY: objects that exist.
+    // SAFETY: existing objects.
     let qp = unsafe { qp::create_qp(here.pd, &raw mut attr) };
     let peer = there.qp();
     connect(qp, peer);
@@ -289,7 +289,8 @@ fn the_error_of_a_completion_queue_is_told_on_its_own_context() {
     assert_eq!(post_send(qp, &mut first).0, 0);
     // SAFETY: numbers and pointers, which may all be zero.
     let mut event: ibv_async_event = unsafe { mem::zeroed() };
-    // SAFETY: an open context, and a place for an event; the type says which field it is; the event was just got.
+    // SAFETY: an open context, and memory for an event, which was then taken; the type says which
+    // field is set.
     unsafe {
         let mut told = libc::pollfd {
             fd: (*third.context).async_fd,
@@ -309,7 +310,7 @@ fn the_error_of_a_completion_queue_is_told_on_its_own_context() {
     }
     end_qp(qp);
     end_qp(peer);
-    // SAFETY: it is not used any more.
+    // SAFETY: the queue is not used any more.
     assert_eq!(unsafe { cq::destroy_cq(small) }, 0);
     for side in [here, there, third] {
         side.end();
@@ -324,10 +325,10 @@ fn a_child_does_not_wait_for_events_of_its_parents_context() {
     let side = Side::new();
     // SAFETY: numbers and pointers, which may all be zero.
     let mut event: ibv_async_event = unsafe { mem::zeroed() };
-    // SAFETY: the child calls what is to be tested and ends, after a while by a signal.
+    // SAFETY: the child calls only the tested function and ends, after 30 s by a signal.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // SAFETY: as above; a context and a place for an event.
+        // SAFETY: as above; a context and memory for an event.
         unsafe {
             libc::alarm(30);
             let got = crate::events::get_async_event(side.context, &raw mut event);
@@ -336,7 +337,7 @@ fn a_child_does_not_wait_for_events_of_its_parents_context() {
         }
     }
     let mut status = -1;
-    // SAFETY: the child, and a place for a number.
+    // SAFETY: the child, and memory for a number.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0);
     side.end();

@@ -1,5 +1,5 @@
-//! The functions as programs call them, two queue pairs in one process. Connections are made with the verbs below: the connection
-//! manager has tests of its own.
+//! Calls as programs make them, with two queue pairs in one process. Connections are made with the
+//! verbs crate: the connection manager has its own tests.
 #![expect(unsafe_code, reason = "functions of a C interface are called")]
 
 mod channels;
@@ -26,10 +26,10 @@ use crate::abi::*;
 use crate::context::Context;
 use crate::{channel, cq, device, mr, pd, qp};
 
-/// Access to a region that allows all but windows.
+/// Access flags that allow everything except window binds.
 pub(super) const ALL: c_int = 15;
 
-/// A context with a domain and a queue that has a channel.
+/// A context with a domain, a channel, and a completion queue that uses it.
 pub(super) struct Side {
     pub(super) context: *mut ibv_context,
     pub(super) pd: *mut ibv_pd,
@@ -39,7 +39,7 @@ pub(super) struct Side {
 
 impl Side {
     pub(super) fn new() -> Self {
-        // SAFETY: the functions of the interface, with what they give.
+        // SAFETY: functions of the interface, with their own results.
         unsafe {
             let context = device::open_device(device::the_device());
             assert!(!context.is_null());
@@ -55,7 +55,7 @@ impl Side {
         }
     }
 
-    /// What a queue pair of this side is made with.
+    /// Attributes of a queue pair of this side.
     pub(super) fn attr(&self) -> ibv_qp_init_attr {
         ibv_qp_init_attr {
             qp_context: ptr::without_provenance_mut(9),
@@ -76,7 +76,7 @@ impl Side {
 
     pub(super) fn qp(&self) -> *mut ibv_qp {
         let mut attr = self.attr();
-        // SAFETY: the functions of the interface, with what they give.
+        // SAFETY: functions of the interface, with their own results.
         let qp = unsafe { qp::create_qp(self.pd, &raw mut attr) };
         assert!(!qp.is_null());
         qp
@@ -84,19 +84,19 @@ impl Side {
 
     pub(super) fn mr(&self, memory: &mut [u8], access: c_int) -> *mut ibv_mr {
         let at = memory.as_mut_ptr().cast::<c_void>();
-        // SAFETY: the functions of the interface; tests deregister before the memory goes, or leave it.
+        // SAFETY: tests deregister the region before they free the memory, or never free it.
         let mr = unsafe { mr::reg_mr(self.pd, at, memory.len(), access) };
         assert!(!mr.is_null());
         mr
     }
 
-    /// Takes completions until there are `count`.
+    /// Polls until there are `count` completions.
     pub(super) fn poll(&self, count: usize) -> Vec<ibv_wc> {
         let mut all = Vec::new();
         while all.len() < count {
             // SAFETY: numbers, which may all be zero.
             let mut some: [ibv_wc; 20] = unsafe { mem::zeroed() };
-            // SAFETY: places for so many.
+            // SAFETY: memory for 20 completions.
             let got = unsafe { cq::poll_cq(self.cq, 20, some.as_mut_ptr()) };
             all.extend_from_slice(&some[..usize::try_from(got).unwrap()]);
         }
@@ -104,9 +104,9 @@ impl Side {
         all
     }
 
-    /// Ends all of it: nothing may be left in it.
+    /// Destroys everything. No other objects may be left in it.
     pub(super) fn end(self) {
-        // SAFETY: the functions of the interface, with what they gave.
+        // SAFETY: functions of the interface, with their own results.
         unsafe {
             assert_eq!(cq::destroy_cq(self.cq), 0);
             assert_eq!(channel::destroy_comp_channel(self.channel), 0);
@@ -116,8 +116,8 @@ impl Side {
     }
 }
 
-/// Whether QEMU's user emulation runs this test (`./ci.sh aarch64`), whose `madvise` reports success for this advice and does
-/// nothing. Says so.
+/// Returns true and says so if QEMU's user emulation runs this test (`./ci.sh aarch64`). Its
+/// `madvise` reports success for this advice, and does nothing.
 pub(super) fn madvise_is_emulated(advice: &str) -> bool {
     let emulated = std::env::var_os("QEMU_LD_PREFIX").is_some();
     if emulated {
@@ -128,7 +128,7 @@ pub(super) fn madvise_is_emulated(advice: &str) -> bool {
 
 /// Connects two queue pairs.
 pub(super) fn connect(one: *mut ibv_qp, other: *mut ibv_qp) {
-    // SAFETY: queue pairs that exist.
+    // SAFETY: existing queue pairs.
     let (here, there) = unsafe { (qp::of(one), qp::of(other)) };
     // SAFETY: an open context.
     let device = unsafe { Context::of((*other).context) }.device();
@@ -147,21 +147,21 @@ pub(super) fn connect(one: *mut ibv_qp, other: *mut ibv_qp) {
     });
 }
 
-/// Ends a queue pair.
+/// Destroys a queue pair.
 pub(super) fn end_qp(qp: *mut ibv_qp) {
     // SAFETY: a queue pair that is not used any more.
     assert_eq!(unsafe { qp::destroy_qp(qp) }, 0);
 }
 
-/// Ends a region.
+/// Deregisters a region.
 pub(super) fn end_mr(mr: *mut ibv_mr) {
     // SAFETY: a region that is not used any more.
     assert_eq!(unsafe { mr::dereg_mr(mr) }, 0);
 }
 
-/// An element of a region.
+/// A scatter/gather element in a region.
 pub(super) fn sge(mr: *mut ibv_mr, from: u64, length: u32) -> ibv_sge {
-    // SAFETY: a region that exists.
+    // SAFETY: an existing region.
     let mr = unsafe { &*mr };
     ibv_sge {
         addr: mr.addr.addr() as u64 + from,
@@ -182,7 +182,7 @@ pub(super) fn send_wr(wr_id: u64, opcode: ibv_wr_opcode, list: &mut [ibv_sge]) -
     wr
 }
 
-/// The same with the peer's memory.
+/// A signaled request with the peer's memory.
 pub(super) fn rdma_wr(
     wr_id: u64,
     opcode: ibv_wr_opcode,
@@ -190,17 +190,18 @@ pub(super) fn rdma_wr(
     to: *mut ibv_mr,
 ) -> ibv_send_wr {
     let mut wr = send_wr(wr_id, opcode, list);
-    // SAFETY: a region that exists.
+    // SAFETY: an existing region.
     let to = unsafe { &*to };
     wr.wr.rdma.remote_addr = to.addr.addr() as u64;
     wr.wr.rdma.rkey = to.rkey;
     wr
 }
 
-/// Posts through the context, as the inline function of `verbs.h` does: the `errno`, and which request was not taken.
+/// Posts through the context, as the inline function of `verbs.h` does. Returns the `errno` and the
+/// refused request.
 pub(super) fn post_send(qp: *mut ibv_qp, wr: &mut ibv_send_wr) -> (c_int, *mut ibv_send_wr) {
     let mut bad = ptr::null_mut();
-    // SAFETY: a queue pair that exists, and a list.
+    // SAFETY: an existing queue pair, and a list.
     let errno = unsafe {
         let post = (*(*qp).context).ops.post_send.unwrap();
         post(qp, wr, &raw mut bad)
@@ -212,7 +213,7 @@ pub(super) fn post_send(qp: *mut ibv_qp, wr: &mut ibv_send_wr) -> (c_int, *mut i
 pub(super) fn post_recv(qp: *mut ibv_qp, wr_id: u64, list: &mut [ibv_sge]) {
     let mut wr = recv_wr(wr_id, list);
     let mut bad = ptr::null_mut();
-    // SAFETY: a queue pair that exists, and a list.
+    // SAFETY: an existing queue pair, and a list.
     let errno = unsafe {
         let post = (*(*qp).context).ops.post_recv.unwrap();
         post(qp, &raw mut wr, &raw mut bad)
@@ -230,7 +231,7 @@ pub(super) fn recv_wr(wr_id: u64, list: &mut [ibv_sge]) -> ibv_recv_wr {
 }
 
 unsafe extern "C" {
-    // Those of the `libc` crate take functions that may not unwind, or are not there.
+    // The `libc` crate declares one with a function that may not unwind, and lacks the other.
     fn pthread_create(
         thread: *mut libc::pthread_t,
         attr: *const c_void,
@@ -240,14 +241,14 @@ unsafe extern "C" {
     fn pthread_cancel(thread: libc::pthread_t) -> c_int;
 }
 
-/// What a thread runs that may be cancelled.
+/// Function of a thread that may be cancelled.
 pub(super) type Start = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 
-/// Runs a thread and cancels it, which ends it: `start` waits for what does not come.
+/// Runs a thread and cancels it, which ends it: `start` waits for something that never comes.
 #[track_caller]
 pub(super) fn cancelled(start: Start, argument: *mut c_void) {
     let (mut thread, mut ended) = (0, ptr::null_mut());
-    // SAFETY: the functions of the C library, with a thread that ends before this function does.
+    // SAFETY: functions of the C library, with a thread that ends before this function returns.
     unsafe {
         let made = pthread_create(&raw mut thread, ptr::null(), start, argument);
         assert_eq!(made, 0);
@@ -258,7 +259,7 @@ pub(super) fn cancelled(start: Start, argument: *mut c_void) {
     assert_eq!(ended.addr(), usize::MAX);
 }
 
-/// Status, opcode and number of a completion.
+/// Status, opcode and `wr_id` of a completion.
 pub(super) fn kind(wc: &ibv_wc) -> (ibv_wc_status, ibv_wc_opcode, u64) {
     (wc.status, wc.opcode, wc.wr_id)
 }

@@ -1,9 +1,9 @@
-//! Places of queues, and what a queue pair leaves of them when it is destroyed.
+//! Places of queues, and which of them are free again after a queue pair is destroyed.
 
 use super::*;
 use crate::srq;
 
-/// A shared queue of so many receives.
+/// A shared queue for `max_wr` receives.
 fn shared(side: &Side, max_wr: u32) -> *mut ibv_srq {
     let mut attr = ibv_srq_init_attr {
         srq_context: ptr::null_mut(),
@@ -13,20 +13,20 @@ fn shared(side: &Side, max_wr: u32) -> *mut ibv_srq {
             srq_limit: 0,
         },
     };
-    // SAFETY: objects that exist.
+    // SAFETY: existing objects.
     let shared = unsafe { srq::create_srq(side.pd, &raw mut attr) };
     assert!(!shared.is_null());
     shared
 }
 
-/// Posts a receive of no bytes to a shared queue: the `errno`.
+/// Posts an empty receive to a shared queue. Returns the `errno`.
 fn post_shared(shared: *mut ibv_srq) -> c_int {
     let (mut wr, mut bad) = (recv_wr(1, &mut []), ptr::null_mut());
-    // SAFETY: a queue that exists, and a list.
+    // SAFETY: an existing queue, and a list.
     unsafe { srq::post_srq_recv(shared, &raw mut wr, &raw mut bad) }
 }
 
-/// Whether an event waits in the channel of a side.
+/// Returns true if an event waits in the channel of a side.
 fn has_event(side: &Side) -> bool {
     // SAFETY: a channel.
     let fd = unsafe { (*side.channel).fd };
@@ -39,10 +39,10 @@ fn has_event(side: &Side) -> bool {
     unsafe { libc::poll(fds.as_mut_ptr(), 1, 0) == 1 }
 }
 
-/// Waits for an event of the queue of a side, and acknowledges it.
+/// Waits for an event of a side's completion queue, and acknowledges it.
 fn pass_event(side: &Side) {
     let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut());
-    // SAFETY: a channel, places for two pointers, and the queue that the event is of.
+    // SAFETY: a channel, memory for two pointers, and the queue of the event.
     unsafe {
         let failed = channel::get_cq_event(side.channel, &raw mut cq, &raw mut context);
         assert_eq!(failed, 0);
@@ -56,12 +56,12 @@ fn a_receive_of_a_shared_queue_has_its_place_until_its_completion_is_gone() {
     let shared = shared(&there, 2);
     let mut with = there.attr();
     with.srq = shared;
-    // SAFETY: objects that exist.
+    // SAFETY: existing objects.
     let peer = unsafe { qp::create_qp(there.pd, &raw mut with) };
     let qp = here.qp();
     connect(qp, peer);
     let mut send = send_wr(1, IBV_WR_SEND, &mut []);
-    // The completion is polled, and the queue pair is destroyed with it.
+    // First the completion is polled; then the queue pair is destroyed with its completion.
     for is_polled in [true, false] {
         while post_shared(shared) == 0 {}
         // SAFETY: an existing queue.
@@ -100,7 +100,7 @@ fn a_queue_pair_that_is_destroyed_with_requests_outstanding_makes_no_event() {
     }
     end_qp(qp);
     assert!(!has_event(&here));
-    // The other one is flushed when it learns of the end, and that is an event.
+    // The other queue pair is flushed when it learns of the end, which makes an event.
     pass_event(&there);
     there.poll(20);
     end_qp(peer);
@@ -115,7 +115,7 @@ fn a_queue_pair_with_more_outstanding_than_its_completion_queue_holds_is_destroy
     let (here, there) = (Side::new(), Side::new());
     let mut attr = there.attr();
     attr.cap.max_recv_wr = 100;
-    // SAFETY: objects that exist.
+    // SAFETY: existing objects.
     let (qp, peer) = (here.qp(), unsafe { qp::create_qp(there.pd, &raw mut attr) });
     connect(qp, peer);
     for wr_id in 0..100 {

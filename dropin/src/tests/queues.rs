@@ -1,4 +1,4 @@
-//! Shared receive queues, and completion queues of another size.
+//! Shared receive queues, and resized completion queues.
 
 use super::*;
 use crate::{events, srq};
@@ -18,12 +18,12 @@ fn srq_attr(max_wr: u32) -> ibv_srq_init_attr {
 fn queue_pairs_share_receives_and_the_limit_is_an_event_of_the_context() {
     let (here, there) = (Side::new(), Side::new());
     let mut attr = srq_attr(8);
-    // SAFETY: objects that exist.
+    // SAFETY: existing objects.
     let shared = unsafe { srq::create_srq(there.pd, &raw mut attr) };
     assert!(!shared.is_null());
     let mut with = there.attr();
     with.srq = shared;
-    // SAFETY: objects that exist.
+    // SAFETY: existing objects.
     let peer = unsafe { qp::create_qp(there.pd, &raw mut with) };
     assert_eq!(with.cap.max_recv_wr, 0);
     let mut to = [0_u8; 8];
@@ -34,7 +34,7 @@ fn queue_pairs_share_receives_and_the_limit_is_an_event_of_the_context() {
     let mut wr = recv_wr(20, first);
     wr.next = &raw mut last;
     let mut bad = ptr::null_mut();
-    // SAFETY: a queue that exists, and a list.
+    // SAFETY: an existing queue, and a list.
     unsafe {
         assert_eq!(srq::post_srq_recv(shared, &raw mut wr, &raw mut bad), 0);
         assert_eq!(srq::destroy_srq(shared), libc::EBUSY);
@@ -64,9 +64,9 @@ fn queue_pairs_share_receives_and_the_limit_is_an_event_of_the_context() {
         0
     );
     assert_eq!(event.event_type, IBV_EVENT_SRQ_LIMIT_REACHED);
-    // SAFETY: the type says that it is this field.
+    // SAFETY: the type says that this field is set.
     assert_eq!(unsafe { event.element.srq }, shared);
-    // SAFETY: what was just got.
+    // SAFETY: the event that was just taken.
     unsafe { events::ack_async_event(&raw mut event) };
     here.poll(1);
     end_qp(qp);

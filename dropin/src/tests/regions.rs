@@ -1,11 +1,11 @@
-//! Regions whose first byte has an address of its own (`ibv_reg_mr_iova`): peers and elements count from that.
+//! Regions with a virtual address of their own (`ibv_reg_mr_iova`), which peers and elements use.
 
 use super::*;
 use crate::errno;
 
 const IOVA: u64 = 0x10_0000;
 
-/// What a region is to have.
+/// Registration of a region.
 #[derive(Clone, Copy, Debug)]
 enum From {
     /// `ibv_reg_mr_iova`
@@ -19,7 +19,7 @@ enum From {
 /// A region, and the address of its first byte for peers.
 fn region(side: &Side, memory: &mut [u8], from: From) -> (*mut ibv_mr, u64) {
     let (at, len) = (memory.as_mut_ptr().cast::<c_void>(), memory.len());
-    // SAFETY: the functions of the interface, with memory that outlives the region.
+    // SAFETY: functions of the interface, with memory that outlives the region.
     let made = unsafe {
         match from {
             From::Iova => (mr::reg_mr_iova(side.pd, at, len, IOVA, ALL), IOVA),
@@ -34,13 +34,13 @@ fn region(side: &Side, memory: &mut [u8], from: From) -> (*mut ibv_mr, u64) {
         }
     };
     assert!(!made.0.is_null());
-    // SAFETY: a region that exists. What the program sees of the place is where the memory is.
+    // SAFETY: an existing region. The program's structure has the real address of the memory.
     let shown = unsafe { ((*made.0).addr, (*made.0).length) };
     assert_eq!(shown, (at, len));
     made
 }
 
-/// Posts a request of `len` bytes at an address of the peer's.
+/// Posts a request of `len` bytes at an address of the peer.
 fn at(
     (here, local): (&Side, *mut ibv_mr),
     opcode: ibv_wr_opcode,
@@ -48,11 +48,11 @@ fn at(
     len: u32,
 ) -> (*mut ibv_qp, *mut ibv_qp, Side) {
     let there = Side::new();
-    // SAFETY: a region that exists. The queue pair is to be in its domain.
+    // SAFETY: an existing region. The queue pair is created in its domain.
     let pd = unsafe { (*to.1).pd };
     let mut attr = there.attr();
     let qp = here.qp();
-    // SAFETY: objects that exist.
+    // SAFETY: existing objects.
     let peer = unsafe { qp::create_qp(pd, &raw mut attr) };
     connect(qp, peer);
     let mut list = [sge(local, 0, len)];
@@ -62,7 +62,7 @@ fn at(
     (qp, peer, there)
 }
 
-/// The status of a Read, each over a connection of its own.
+/// The status of a Read; each one has its own connection.
 fn read(here: (&Side, *mut ibv_mr), from: u64, remote: *mut ibv_mr, len: u32) -> ibv_wc_status {
     let (qp, peer, there) = at(here, IBV_WR_RDMA_READ, (from, remote), len);
     let status = here.0.poll(1)[0].status;
@@ -72,12 +72,12 @@ fn read(here: (&Side, *mut ibv_mr), from: u64, remote: *mut ibv_mr, len: u32) ->
     status
 }
 
-/// A Write that is refused: the peer has the event of that.
+/// Posts a Write that is refused. The peer gets an event for it.
 fn refused_write(here: (&Side, *mut ibv_mr), side: &Side, to: u64, remote: *mut ibv_mr, len: u32) {
     let (qp, peer, there) = at(here, IBV_WR_RDMA_WRITE, (to, remote), len);
     // SAFETY: numbers and pointers, which may all be zero.
     let mut event: ibv_async_event = unsafe { mem::zeroed() };
-    // SAFETY: an open context, and a place for an event, which is of a queue pair.
+    // SAFETY: an open context, and memory for an event, which belongs to a queue pair.
     unsafe {
         let got = crate::events::get_async_event(side.context, &raw mut event);
         assert_eq!((got, event.event_type), (0, IBV_EVENT_QP_ACCESS_ERR));
@@ -134,7 +134,7 @@ fn elements_of_requests_count_from_there_too() {
     let element = |mr: *mut ibv_mr, addr, length| ibv_sge {
         addr,
         length,
-        // SAFETY: a region that exists.
+        // SAFETY: an existing region.
         lkey: unsafe { (*mr).lkey },
     };
     post_recv(peer, 7, &mut [element(sink, begin + 4, 4)]);
@@ -144,7 +144,7 @@ fn elements_of_requests_count_from_there_too() {
     assert_eq!(post_send(qp, &mut send).0, 0);
     assert_eq!(kind(&here.poll(1)[0]).0, IBV_WC_SUCCESS);
     assert_eq!(kind(&there.poll(1)[0]), (IBV_WC_SUCCESS, IBV_WC_RECV, 7));
-    // By where the memory is, nothing is found.
+    // The real address of the memory is not valid.
     let mut list = [sge(source, 0, 4)];
     let mut send = send_wr(2, IBV_WR_SEND, &mut list);
     assert_eq!(post_send(qp, &mut send).0, 0);
@@ -162,7 +162,7 @@ fn elements_of_requests_count_from_there_too() {
 fn addresses_that_go_beyond_the_last_there_is_are_refused() {
     let (side, mut memory) = (Side::new(), [0_u8; 16]);
     let at: *mut c_void = memory.as_mut_ptr().cast();
-    // SAFETY: a domain that exists, and memory.
+    // SAFETY: an existing domain, and memory.
     let register = |iova| unsafe { mr::reg_mr_iova(side.pd, at, 16, iova, ALL) };
     assert!(register(u64::MAX - 7).is_null());
     assert_eq!(errno::get(), libc::EINVAL);
@@ -181,12 +181,12 @@ fn a_region_registered_anew_keeps_its_addresses_unless_it_gets_other_memory() {
     let ours = (&here, local);
     let rereg = |flags: ibv_rereg_mr_flags, at: *mut c_void, access| {
         let flags = flags.cast_signed();
-        // SAFETY: a region that exists, and memory.
+        // SAFETY: an existing region, and memory.
         unsafe { mr::rereg_mr(remote, flags, ptr::null_mut(), at, 8, access) }
     };
     assert_eq!(rereg(IBV_REREG_MR_CHANGE_ACCESS, ptr::null_mut(), 5), 0);
     assert_eq!(read(ours, first, remote, 8), IBV_WC_SUCCESS);
-    // As the kernel is asked by `ibv_rereg_mr`: the new memory has the addresses where it lies.
+    // As with the kernel's `ibv_rereg_mr`, the new memory has its real addresses.
     let at = other.as_mut_ptr();
     let there = at.expose_provenance() as u64;
     assert_eq!(rereg(IBV_REREG_MR_CHANGE_TRANSLATION, at.cast(), 0), 0);
@@ -199,7 +199,7 @@ fn a_region_registered_anew_keeps_its_addresses_unless_it_gets_other_memory() {
     lender.end();
 }
 
-/// What a peer may write, this side dies of where it is not for writing.
+/// A Write of a peer to memory that is not writable would crash this process.
 #[test]
 fn a_region_over_memory_for_reading_does_not_become_one_for_writing() {
     if madvise_is_emulated("MADV_POPULATE_WRITE") {
@@ -207,7 +207,7 @@ fn a_region_over_memory_for_reading_does_not_become_one_for_writing() {
     }
     const PAGE: usize = 4096;
     let (side, mut memory) = (Side::new(), [0_u8; 8]);
-    // SAFETY: new memory of this test's own.
+    // SAFETY: new memory of this test.
     let page = unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         libc::mmap(ptr::null_mut(), PAGE, libc::PROT_READ, flags, -1, 0)
@@ -215,7 +215,7 @@ fn a_region_over_memory_for_reading_does_not_become_one_for_writing() {
     assert_ne!(page, libc::MAP_FAILED);
     let rereg = |mr, flags: ibv_rereg_mr_flags, access| {
         let flags = flags.cast_signed();
-        // SAFETY: a region that exists, and memory that is to be looked at.
+        // SAFETY: an existing region, and memory that the call checks.
         let failed = unsafe { mr::rereg_mr(mr, flags, ptr::null_mut(), page, 8, access) };
         assert_ne!(failed, 0);
         assert_eq!(errno::get(), libc::EFAULT);

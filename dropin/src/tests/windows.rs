@@ -6,14 +6,14 @@ use crate::mw;
 fn info(mr: *mut ibv_mr, from: u64, length: u64, rights: ibv_access_flags) -> ibv_mw_bind_info {
     ibv_mw_bind_info {
         mr,
-        // SAFETY: a region that exists.
+        // SAFETY: an existing region.
         addr: unsafe { (*mr).addr }.addr() as u64 + from,
         length,
         mw_access_flags: rights,
     }
 }
 
-/// Both kinds: the peer reaches what a window shows, by the key that the structure has.
+/// For both types, a peer can write to the bound memory with the key in the structure.
 #[test]
 fn windows_of_both_types_are_bound_written_through_and_busy_until_they_end() {
     let (here, there) = (Side::new(), Side::new());
@@ -22,11 +22,11 @@ fn windows_of_both_types_are_bound_written_through_and_busy_until_they_end() {
     let local = here.mr(&mut own, 0);
     let rights = (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND).cast_signed();
     let remote = there.mr(&mut lent, rights);
-    // SAFETY: a domain that exists.
+    // SAFETY: an existing domain.
     let windows =
         [IBV_MW_TYPE_1, IBV_MW_TYPE_2].map(|kind| unsafe { mw::alloc_mw(there.pd, kind) });
     connect(qp, peer);
-    // The peer of an iWARP initiator sends when something has come.
+    // On iWARP the responder may send only after it has received something.
     post_recv(peer, 1, &mut []);
     let mut hello = send_wr(1, IBV_WR_SEND, &mut []);
     assert_eq!(post_send(qp, &mut hello).0, 0);
@@ -35,7 +35,7 @@ fn windows_of_both_types_are_bound_written_through_and_busy_until_they_end() {
     let mut bind = ibv_mw_bind {
         wr_id: 2,
         send_flags: IBV_SEND_SIGNALED,
-        // With what adapters ignore.
+        // Includes a flag that adapters ignore.
         bind_info: info(
             remote,
             0,
@@ -43,17 +43,17 @@ fn windows_of_both_types_are_bound_written_through_and_busy_until_they_end() {
             IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE,
         ),
     };
-    // SAFETY: objects that exist.
+    // SAFETY: existing objects.
     let before = unsafe { (*windows[0]).rkey };
-    // SAFETY: objects that exist.
+    // SAFETY: existing objects.
     assert_eq!(unsafe { mw::bind_mw(peer, windows[0], &raw mut bind) }, 0);
-    // SAFETY: a window that exists.
+    // SAFETY: an existing window.
     assert_ne!(unsafe { (*windows[0]).rkey }, before);
     let mut wr = send_wr(3, IBV_WR_BIND_MW, &mut []);
-    // It has no elements, whatever this says.
+    // A bind has no elements: this field is ignored.
     wr.num_sge = -1;
     wr.__bindgen_anon_2.bind_mw.mw = windows[1];
-    // SAFETY: a window that exists.
+    // SAFETY: an existing window.
     let rkey = uwarp_verbs::inc_rkey(unsafe { (*windows[1]).rkey });
     wr.__bindgen_anon_2.bind_mw.rkey = rkey;
     wr.__bindgen_anon_2.bind_mw.bind_info = info(
@@ -63,30 +63,30 @@ fn windows_of_both_types_are_bound_written_through_and_busy_until_they_end() {
         IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND,
     );
     assert_eq!(post_send(peer, &mut wr).0, 0);
-    // SAFETY: a window that exists.
+    // SAFETY: an existing window.
     assert_eq!(unsafe { (*windows[1]).rkey }, rkey);
     let bound: Vec<_> = there.poll(2).iter().map(kind).collect();
     let ok = |opcode, wr_id| (IBV_WC_SUCCESS, opcode, wr_id);
     assert_eq!(bound, [ok(IBV_WC_BIND_MW, 2), ok(IBV_WC_BIND_MW, 3)]);
-    // SAFETY: a region that exists.
+    // SAFETY: an existing region.
     assert_eq!(unsafe { mr::dereg_mr(remote) }, libc::EBUSY);
     for (at, window) in windows.into_iter().enumerate() {
         let mut list = [sge(local, 0, 8)];
         let mut write = rdma_wr(4, IBV_WR_RDMA_WRITE, &mut list, remote);
-        // SAFETY: a window that exists.
+        // SAFETY: an existing window.
         write.wr.rdma.rkey = unsafe { (*window).rkey };
         write.wr.rdma.remote_addr = info(remote, at as u64 * 8, 8, 0).addr;
         assert_eq!(post_send(qp, &mut write).0, 0);
         here.poll(1);
     }
-    // Behind the Writes.
+    // This Send follows the Writes.
     post_recv(peer, 5, &mut []);
     let mut done = send_wr(5, IBV_WR_SEND_WITH_INV, &mut []);
     done.__bindgen_anon_1.invalidate_rkey = rkey;
     assert_eq!(post_send(qp, &mut done).0, 0);
     let got = there.poll(1)[0];
     assert_eq!(got.wc_flags, IBV_WC_WITH_INV);
-    // SAFETY: the flag says that it is this field.
+    // SAFETY: the flag says that this field is set.
     assert_eq!(unsafe { got.__bindgen_anon_1.invalidated_rkey }, rkey);
     here.poll(1);
     for window in windows {

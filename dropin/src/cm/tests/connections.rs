@@ -1,4 +1,4 @@
-//! Which events come, in which order, with what.
+//! Events of connections: their order and contents.
 
 use super::*;
 use crate::abi::{
@@ -16,7 +16,7 @@ fn a_connection_has_the_events_of_iwarp_with_the_private_data_alone() {
     let request = server.next(RDMA_CM_EVENT_CONNECT_REQUEST);
     assert_eq!(request.listener(), listener);
     assert_eq!(request.private_data(), b"please");
-    // What the one side has outstanding the other one serves.
+    // Requests that one side may have outstanding are served by the other.
     assert_eq!(request.conn().responder_resources, 5);
     assert_eq!(request.conn().initiator_depth, 3);
     let theirs = request.id();
@@ -42,7 +42,7 @@ fn a_connection_has_the_events_of_iwarp_with_the_private_data_alone() {
         let over = channel.next(RDMA_CM_EVENT_DISCONNECTED);
         assert_eq!((over.id(), over.status()), (id, 0));
         over.ack();
-        // As kernels say of who is told first that the other one has gone.
+        // Kernels return 0 as well if the peer has disconnected first.
         assert_eq!(id.disconnect(), 0);
         id.end();
     }
@@ -99,12 +99,12 @@ fn a_reject_brings_its_private_data_and_leaves_nothing_to_end() {
 fn a_queue_pair_of_the_programs_own_is_named_by_its_number() {
     let (client, server) = (Channel::new(), Channel::new());
     let listener = listening(server);
-    // One id that lends its queue pair to another.
+    // One id lends its queue pair to another.
     let owner = ready(client, listener.local());
     let ours = client.id(CLIENT);
     assert_eq!(ours.resolve(listener.local()), 0);
     client.passes(RDMA_CM_EVENT_ADDR_RESOLVED);
-    // SAFETY: ids, structures and places; the queue pair is that of `owner`.
+    // SAFETY: ids, structures and memory for results; the queue pair belongs to `owner`.
     unsafe {
         assert_eq!(address::resolve_route(ours.0, 0), 0);
         client.passes(RDMA_CM_EVENT_ROUTE_RESOLVED);
@@ -133,7 +133,7 @@ fn a_queue_pair_of_the_programs_own_is_named_by_its_number() {
     assert_eq!(theirs.accept(b""), 0);
     server.passes(RDMA_CM_EVENT_ESTABLISHED);
     client.passes(RDMA_CM_EVENT_ESTABLISHED);
-    // SAFETY: an id. There is nothing left to establish.
+    // SAFETY: an id. Nothing is left to establish.
     assert_eq!(unsafe { connect::establish(ours.0) }, 0);
     assert_eq!(ours.disconnect(), 0);
     client.passes(RDMA_CM_EVENT_DISCONNECTED);
@@ -150,7 +150,8 @@ fn an_id_that_goes_with_its_connection_lets_the_peer_know() {
     let (client, server) = (Channel::new(), Channel::new());
     let (ours, theirs) = connected(client, server);
     let qp = ours.shown().qp;
-    // SAFETY: an id and a queue pair of the program's, in the order of a program that does not disconnect.
+    // SAFETY: an id and a queue pair of the test, in the order of a program that does not
+    // disconnect.
     unsafe {
         assert_eq!(id::destroy_id(ours.0), 0);
         server.passes(RDMA_CM_EVENT_DISCONNECTED);
@@ -174,7 +175,7 @@ fn a_server_that_comes_late_is_waited_for() {
     let request = server.next(RDMA_CM_EVENT_CONNECT_REQUEST);
     let theirs = request.id();
     request.ack();
-    // Who destroys a request without a word rejects it.
+    // Destroying the id of a request rejects it.
     theirs.end();
     client.passes(RDMA_CM_EVENT_REJECTED);
     ours.end();
@@ -189,7 +190,7 @@ fn a_request_that_was_not_fetched_goes_where_the_one_that_listens_goes() {
     let listener = listening(from);
     let here = ready(client, listener.local());
     assert_eq!(here.connect(b""), 0);
-    // It has come, and nobody has asked for it.
+    // The request has arrived, and the program has not fetched it.
     readable(from);
     // SAFETY: an id, and a channel.
     assert_eq!(unsafe { id::migrate_id(listener.0, to.0) }, 0);
@@ -202,7 +203,7 @@ fn a_request_that_was_not_fetched_goes_where_the_one_that_listens_goes() {
     assert_eq!(there.accept(b""), 0);
     request.ack();
     client.passes(RDMA_CM_EVENT_ESTABLISHED);
-    // Where the id still has the old channel it comes there, and never here.
+    // If the id still had the old channel, the event would come there and never here.
     readable(to);
     to.passes(RDMA_CM_EVENT_ESTABLISHED);
     assert_eq!(here.disconnect(), 0);
@@ -228,7 +229,8 @@ fn readable(channel: Channel) {
     assert_eq!(unsafe { libc::poll(&raw mut wanted, 1, 60_000) }, 1);
 }
 
-/// RFC 6581 section 9: IRD and ORD have 14 bits. What a device has not, programs are not to give to `rdma_accept`.
+/// RFC 6581 section 9: IRD and ORD have 14 bits. Programs must not get numbers for `rdma_accept`
+/// that the device does not support.
 #[test]
 fn reads_that_a_peer_asks_for_are_told_as_far_as_the_device_can_have_them() {
     use std::io::Write as _;
@@ -255,7 +257,7 @@ fn reads_that_a_peer_asks_for_are_told_as_far_as_the_device_can_have_them() {
     server.end();
 }
 
-/// As much as `private_data_len` can say.
+/// As many bytes as `private_data_len` can say.
 fn most() -> Vec<u8> {
     (1..=u8::MAX).collect()
 }
@@ -298,7 +300,8 @@ fn private_data_of_any_length_that_its_field_can_say_arrives_as_it_is() {
     server.end();
 }
 
-/// With what `rdma_getaddrinfo` has for the connection it may be more: the peer could not be told how much.
+/// With the bytes from `rdma_getaddrinfo` it would be 256 bytes, a length that the peer's event
+/// cannot hold.
 #[test]
 fn private_data_of_one_octet_more_is_refused_and_the_id_may_try_again() {
     let (client, server) = (Channel::new(), Channel::new());
@@ -321,7 +324,7 @@ fn private_data_of_one_octet_more_is_refused_and_the_id_may_try_again() {
     server.end();
 }
 
-/// RFC 6581 section 9: they stand in front of the private data, and are part of its length on the wire.
+/// RFC 6581 section 9: these words precede the private data, and count for its length on the wire.
 #[test]
 fn the_words_of_rfc_6581_are_on_the_wire_and_not_in_an_event() {
     use std::io::{Read as _, Write as _};
@@ -332,7 +335,7 @@ fn the_words_of_rfc_6581_are_on_the_wire_and_not_in_an_event() {
     let (mut stream, _) = peer.accept().unwrap();
     let mut request = [0; 20 + 4 + 255];
     stream.read_exact(&mut request).unwrap();
-    // Enhanced, of revision 2, so many bytes.
+    // Enhanced, revision 2, with a length of 259.
     assert_eq!((request[16] & 0x10, request[17]), (0x10, 2));
     assert_eq!(request[18..20], 259_u16.to_be_bytes());
     assert_eq!(request[24..], most());
@@ -346,7 +349,8 @@ fn the_words_of_rfc_6581_are_on_the_wire_and_not_in_an_event() {
     client.end();
 }
 
-/// A peer may give up to 512 bytes (RFC 5044 section 7.1.1), and the field of an event ends at 255.
+/// A peer may send up to 512 bytes (RFC 5044 section 7.1.1), but the field of an event holds at
+/// most 255.
 #[test]
 fn private_data_that_is_longer_than_its_field_is_cut() {
     use std::io::Write as _;
@@ -370,7 +374,7 @@ fn private_data_that_is_longer_than_its_field_is_cut() {
 fn as_many_reads_as_the_device_says_can_be_asked_for_and_no_more() {
     let client = Channel::new();
     let most = connect::most(&crate::rnic::device().unwrap());
-    // SAFETY: numbers and characters; an open context and a place for a structure.
+    // SAFETY: numbers and characters; an open context and memory for a structure.
     let told = unsafe {
         let mut attr = mem::zeroed::<crate::abi::ibv_device_attr>();
         let context = crate::cm::common::get().unwrap().verbs;
@@ -407,7 +411,7 @@ fn a_bound_id_asks_again_from_its_own_port() {
     assert_eq!(unsafe { address::resolve_route(ours.0, 1000) }, 0);
     client.passes(RDMA_CM_EVENT_ROUTE_RESOLVED);
     assert_eq!(ours.create_qp(), 0);
-    // The first attempt is refused at once, for nobody listens yet.
+    // The first attempt is refused at once, because the server does not listen yet.
     assert_eq!(ours.connect(b""), 0);
     // SAFETY: an id.
     let refused = || unsafe { id::of(ours.0) }.id.state() == uwarp_verbs::CmState::Connecting;

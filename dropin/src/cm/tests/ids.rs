@@ -1,4 +1,4 @@
-//! Ids and channels: how long they live, and what waits for what.
+//! Ids and channels: how long they live, and which calls wait.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -21,7 +21,8 @@ fn a_port_is_known_when_bind_returns_and_no_device_with_a_loopback_address() {
     // SAFETY: an id.
     let port = unsafe { address::get_src_port(bound.0) };
     assert_eq!(u16::from_be(port), bound.local().port());
-    // As the kernel has it; with an address of an Ethernet there is one (`tests/c/bound.c`).
+    // As with the kernel. With an address of an Ethernet interface the id has a device
+    // (`tests/c/bound.c`).
     assert!(bound.shown().verbs.is_null());
     assert_eq!(failed(bound.bind("127.0.0.1:0")), libc::EINVAL);
     let other = channel.id(0);
@@ -44,7 +45,7 @@ fn a_port_is_known_when_bind_returns_and_no_device_with_a_loopback_address() {
 fn datagrams_are_not_to_be_had() {
     let channel = Channel::new();
     let mut made = ptr::null_mut();
-    // SAFETY: a channel, and a place.
+    // SAFETY: a channel, and memory for a pointer.
     let status = unsafe { id::create_id(channel.0, &raw mut made, ptr::null_mut(), RDMA_PS_UDP) };
     assert_eq!(failed(status), libc::EPROTONOSUPPORT);
     channel.end();
@@ -55,7 +56,7 @@ fn a_channel_that_does_not_block_says_that_nothing_waits() {
     let channel = Channel::new();
     channel.set_nonblocking();
     let mut event = ptr::null_mut();
-    // SAFETY: a channel, and a place.
+    // SAFETY: a channel, and memory for a pointer.
     let status = unsafe { event::get_cm_event(channel.0, &raw mut event) };
     assert_eq!(failed(status), libc::EAGAIN);
     channel.end();
@@ -73,7 +74,7 @@ fn destroying_an_id_waits_until_its_events_are_acknowledged() {
             id.end();
             assert!(acknowledged.load(Ordering::Acquire));
         });
-        // The event and its id are there as long as the program has the event.
+        // The event and its id exist as long as the program has the event.
         assert_eq!(event.id().shown().port_num, 1);
         acknowledged.store(true, Ordering::Release);
         event.ack();
@@ -88,13 +89,13 @@ fn requests_that_nobody_took_are_rejected_when_the_listener_goes() {
     let listener = listening(server);
     let ours = ready(client, listener.local());
     assert_eq!(ours.connect(b""), 0);
-    // It is there, and not taken.
+    // The request is there, and was not taken.
     assert!(crate::cancel::wait_readable(fd(server)));
     listener.end();
     client.passes(RDMA_CM_EVENT_REJECTED);
     server.set_nonblocking();
     let mut event = ptr::null_mut();
-    // SAFETY: a channel, and a place.
+    // SAFETY: a channel, and memory for a pointer.
     let status = unsafe { event::get_cm_event(server.0, &raw mut event) };
     assert_eq!(failed(status), libc::EAGAIN);
     ours.end();
@@ -125,13 +126,13 @@ fn events_that_wait_move_with_their_id() {
 fn a_thread_that_waits_for_an_event_may_be_cancelled() {
     unsafe extern "C-unwind" fn waits(channel: *mut c_void) -> *mut c_void {
         let mut event = ptr::null_mut();
-        // SAFETY: a channel, and a place.
+        // SAFETY: a channel, and memory for a pointer.
         unsafe { event::get_cm_event(channel.cast(), &raw mut event) };
         ptr::null_mut()
     }
     let channel = Channel::new();
     cancelled(waits, channel.0.cast());
-    // It is as it was.
+    // The channel still works.
     let id = channel.id(0);
     assert_eq!(id.resolve("127.0.0.1:1".parse().unwrap()), 0);
     channel.passes(RDMA_CM_EVENT_ADDR_RESOLVED);
@@ -140,25 +141,26 @@ fn a_thread_that_waits_for_an_event_may_be_cancelled() {
 }
 
 unsafe extern "C-unwind" fn destroy_queues(id: *mut c_void) -> *mut c_void {
-    // SAFETY: an id, whose completion queue has an event that is not acknowledged.
+    // SAFETY: an id whose completion queue has an event that is not acknowledged.
     unsafe { queues::destroy_qp(id.cast()) };
     ptr::null_mut()
 }
 
 unsafe extern "C-unwind" fn destroy_endpoint(id: *mut c_void) -> *mut c_void {
-    // SAFETY: an id, whose completion queue has an event that is not acknowledged.
+    // SAFETY: an id whose completion queue has an event that is not acknowledged.
     unsafe { endpoint::destroy_ep(id.cast()) };
     ptr::null_mut()
 }
 
-/// Two ids that are connected, of which the second one's queue of receives has an event that is not acknowledged.
+/// Two connected ids. The receive completion queue of the second has an event that is not
+/// acknowledged.
 fn unacknowledged(client: Channel, server: Channel) -> (Id, Id) {
     let (ours, theirs) = connected(client, server);
     let queue = theirs.shown().recv_cq;
     let mut wr = send_wr(1, IBV_WR_SEND, &mut []);
     let (mut of, mut context) = (ptr::null_mut(), ptr::null_mut());
     post_recv(theirs.shown().qp, 2, &mut []);
-    // SAFETY: the queue of an id and its channel, and places for two pointers.
+    // SAFETY: the queue of an id and its channel, and memory for two pointers.
     unsafe {
         assert_eq!(cq::req_notify_cq(queue, 0), 0);
         assert_eq!(post_send(ours.shown().qp, &mut wr).0, 0);
@@ -169,9 +171,10 @@ fn unacknowledged(client: Channel, server: Channel) -> (Id, Id) {
     (ours, theirs)
 }
 
-/// What [`unacknowledged`] made, of which `theirs` has its queue still: an acknowledgement, and it can be destroyed.
+/// Ends the ids from [`unacknowledged`], where `theirs` still has its queue: after an
+/// acknowledgement it can be destroyed.
 fn end_unacknowledged(ours: Id, theirs: Id, client: Channel, server: Channel) {
-    // SAFETY: a queue of which an event was got; and an id.
+    // SAFETY: an id, and a queue from which an event was taken.
     unsafe {
         completions::ack_cq_events(theirs.shown().recv_cq, 1);
         queues::destroy_qp(theirs.0);
@@ -206,16 +209,16 @@ fn what_a_cancelled_rdma_destroy_ep_has_left_goes_with_the_next_one() {
     let id = theirs.0.expose_provenance();
     thread::scope(|scope| {
         scope.spawn(|| {
-            // SAFETY: an id, which nobody uses any more.
+            // SAFETY: an id that is not used any more.
             unsafe { endpoint::destroy_ep(ptr::with_exposed_provenance_mut(id)) };
             ended.store(true, Ordering::SeqCst);
-            // It has waited for the queue.
+            // The call has waited for the queue.
             assert!(acknowledged.load(Ordering::SeqCst));
         });
         thread::sleep(std::time::Duration::from_millis(50));
         assert!(!ended.load(Ordering::SeqCst));
         acknowledged.store(true, Ordering::SeqCst);
-        // SAFETY: a queue of which an event was got.
+        // SAFETY: a queue from which an event was taken.
         unsafe { completions::ack_cq_events(queue, 1) };
     });
     assert!(ended.load(Ordering::SeqCst));
@@ -292,7 +295,7 @@ fn what_getaddrinfo_has_for_a_connection_is_not_lost_with_a_call_that_fails() {
     client.passes(crate::abi::RDMA_CM_EVENT_ROUTE_RESOLVED);
     assert_eq!(ours.create_qp(), 0);
     let qp = ours.shown().qp;
-    // SAFETY: its queue pair, which `rdma_create_qp` has made ready.
+    // SAFETY: the queue pair of the id, which `rdma_create_qp` has made ready.
     let states = unsafe {
         [
             (*qp).state,

@@ -1,4 +1,4 @@
-//! The calls as a C program makes them, with both ends in this process.
+//! Calls as a C program makes them, with both ends in this process.
 #![expect(
     unsafe_code,
     reason = "the tests call what C programs call; every pointer comes from the library"
@@ -48,7 +48,7 @@ unsafe impl Send for Event {}
 
 impl Channel {
     pub(super) fn new() -> Self {
-        // SAFETY: it takes nothing.
+        // SAFETY: takes no arguments.
         let channel = unsafe { channel::create_event_channel() };
         assert!(!channel.is_null());
         Channel(channel)
@@ -62,7 +62,7 @@ impl Channel {
     #[track_caller]
     pub(super) fn next(self, kind: rdma_cm_event_type) -> Event {
         let mut event = ptr::null_mut();
-        // SAFETY: a channel, and a place.
+        // SAFETY: a channel, and memory for a pointer.
         assert_eq!(unsafe { event::get_cm_event(self.0, &raw mut event) }, 0);
         let event = Event(event);
         assert_eq!(event.kind(), kind, "status {}", event.status());
@@ -76,7 +76,7 @@ impl Channel {
     }
 
     pub(super) fn end(self) {
-        // SAFETY: nobody uses it any more.
+        // SAFETY: it is not used any more.
         unsafe { channel::destroy_event_channel(self.0) };
     }
 
@@ -88,7 +88,7 @@ impl Channel {
 }
 
 impl Event {
-    // SAFETY (of all of them): it is not acknowledged yet.
+    // SAFETY (for all functions): the event is not acknowledged yet.
     pub(super) fn kind(self) -> rdma_cm_event_type {
         // SAFETY: above.
         unsafe { (*self.0).event }
@@ -110,7 +110,7 @@ impl Event {
     }
 
     pub(super) fn conn(self) -> rdma_conn_param {
-        // SAFETY: above; of an event of a connection.
+        // SAFETY: above; an event of a connection.
         unsafe { (*self.0).param.conn }
     }
 
@@ -120,12 +120,12 @@ impl Event {
             return Vec::new();
         }
         let (data, len) = (conn.private_data.cast::<u8>(), conn.private_data_len);
-        // SAFETY: as the event says.
+        // SAFETY: the event has this many bytes.
         unsafe { core::slice::from_raw_parts(data, len.into()) }.to_vec()
     }
 
     pub(super) fn ack(self) {
-        // SAFETY: nobody uses it any more.
+        // SAFETY: it is not used any more.
         assert_eq!(unsafe { event::ack_cm_event(self.0) }, 0);
     }
 }
@@ -133,14 +133,14 @@ impl Event {
 pub(super) fn create(channel: *mut rdma_event_channel, context: usize) -> Id {
     let mut made = ptr::null_mut();
     let context = ptr::without_provenance_mut::<c_void>(context);
-    // SAFETY: a channel or none, and a place.
+    // SAFETY: a channel or NULL, and memory for a pointer.
     let status = unsafe { id::create_id(channel, &raw mut made, context, RDMA_PS_TCP) };
     assert_eq!(status, 0);
     Id(made)
 }
 
 impl Id {
-    /// What the program sees.
+    /// The structure that the program sees.
     pub(super) fn shown(&self) -> &rdma_cm_id {
         // SAFETY: the test writes nothing meanwhile.
         unsafe { &*self.0 }
@@ -165,7 +165,7 @@ impl Id {
         unsafe { addresses::read(shown.cast()) }.unwrap()
     }
 
-    /// A queue pair, with completion queues of the id's own.
+    /// Creates a queue pair with completion queues of the id.
     pub(super) fn create_qp(self) -> c_int {
         let mut attr = attributes();
         // SAFETY: an id, and a structure.
@@ -194,9 +194,9 @@ impl Id {
         unsafe { listen::listen(self.0, 8) }
     }
 
-    /// Ends it, with its queue pair if it has one.
+    /// Destroys the id, with its queue pair if it has one.
     pub(super) fn end(self) {
-        // SAFETY: nobody uses it any more.
+        // SAFETY: it is not used any more.
         unsafe {
             if !self.shown().qp.is_null() {
                 queues::destroy_qp(self.0);
@@ -227,7 +227,7 @@ pub(super) fn param(private_data: &[u8]) -> rdma_conn_param {
     param
 }
 
-/// A listener at a free port.
+/// A listener on a free port.
 pub(super) fn listening(channel: Channel) -> Id {
     let listener = channel.id(LISTENER);
     assert_eq!(listener.bind("127.0.0.1:0"), 0);
@@ -247,7 +247,7 @@ pub(super) fn ready(channel: Channel, to: SocketAddr) -> Id {
     id
 }
 
-/// Two ids with a connection between them, on channels of their own.
+/// Two connected ids with separate channels.
 pub(super) fn connected(client: Channel, server: Channel) -> (Id, Id) {
     let listener = listening(server);
     let ours = ready(client, listener.local());
@@ -266,7 +266,7 @@ pub(super) fn connected(client: Channel, server: Channel) -> (Id, Id) {
 pub(super) const LISTENER: usize = 0x1150;
 pub(super) const CLIENT: usize = 0xC11E;
 
-/// The `errno` of a call that gave -1.
+/// Asserts that a call returned -1, and returns its `errno`.
 #[track_caller]
 pub(super) fn failed(status: c_int) -> c_int {
     assert_eq!(status, -1);

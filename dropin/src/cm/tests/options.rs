@@ -1,4 +1,4 @@
-//! `rdma_set_option`: what is answered, and what an option does.
+//! `rdma_set_option`: results of the call, and effects of the options.
 
 use super::super::option::set_option;
 use super::*;
@@ -42,7 +42,7 @@ fn an_option_of_an_id_is_taken_with_its_own_size_alone() {
             }
         }
         let (level, option) = (RDMA_OPTION_ID.cast_signed(), option.cast_signed());
-        // SAFETY: an id; no value is there to be read.
+        // SAFETY: an id; there is no value to read.
         let status = unsafe { set_option(id.0, level, option, ptr::null_mut(), size) };
         assert_eq!(failed(status), libc::EINVAL, "option {option}, NULL");
     }
@@ -79,7 +79,7 @@ fn an_id_of_one_family_leaves_the_port_of_the_other_and_no_other_id_does() {
     assert_eq!(four.bind("0.0.0.0:0"), 0);
     assert_eq!(four.listen(), 0);
     let addr = format!("[::]:{}", four.local().port());
-    // No option, none after all, one that was refused, another option.
+    // No option; the option set and cleared; the option refused; another option.
     let plain: [fn(Id); 4] = [
         |_| (),
         |id| {

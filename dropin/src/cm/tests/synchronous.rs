@@ -7,7 +7,7 @@ use super::*;
 use crate::abi::{RAI_NUMERICHOST, RAI_PASSIVE, rdma_addrinfo};
 use crate::cm::{addrinfo, endpoint};
 
-/// What a program asks `rdma_getaddrinfo` for.
+/// Result of `rdma_getaddrinfo` for a port of this host.
 fn resolved(port: u16, flags: u32) -> *mut rdma_addrinfo {
     let (host, service) = (c"127.0.0.1", CString::new(port.to_string()).unwrap());
     // SAFETY: numbers and pointers.
@@ -15,7 +15,7 @@ fn resolved(port: u16, flags: u32) -> *mut rdma_addrinfo {
     hints.ai_flags = (flags | RAI_NUMERICHOST).cast_signed();
     hints.ai_port_space = RDMA_PS_TCP.cast_signed();
     let mut out = ptr::null_mut();
-    // SAFETY: names, hints, and a place.
+    // SAFETY: names, hints, and memory for a pointer.
     let failed = unsafe {
         addrinfo::getaddrinfo(
             host.as_ptr(),
@@ -28,11 +28,11 @@ fn resolved(port: u16, flags: u32) -> *mut rdma_addrinfo {
     out
 }
 
-/// An endpoint with a queue pair, or with one for each request.
+/// An endpoint with a queue pair, or (`RAI_PASSIVE`) one whose requests each get a queue pair.
 fn endpoint(port: u16, flags: u32) -> (c_int, Id) {
     let list = resolved(port, flags);
     let (mut made, mut attr) = (ptr::null_mut(), attributes());
-    // SAFETY: a place, a list, a structure.
+    // SAFETY: memory for a pointer, a list, and a structure.
     unsafe {
         let status = endpoint::create_ep(&raw mut made, list, ptr::null_mut(), &raw mut attr);
         addrinfo::freeaddrinfo(list);
@@ -43,13 +43,13 @@ fn endpoint(port: u16, flags: u32) -> (c_int, Id) {
 /// Waits for a request.
 fn request(listener: Id) -> Id {
     let mut out = ptr::null_mut();
-    // SAFETY: an id, and a place.
+    // SAFETY: an id, and memory for a pointer.
     assert_eq!(unsafe { listen::get_request(listener.0, &raw mut out) }, 0);
     Id(out)
 }
 
 fn end(endpoint: Id) {
-    // SAFETY: nobody uses it any more.
+    // SAFETY: it is not used any more.
     unsafe { endpoint::destroy_ep(endpoint.0) };
 }
 
@@ -63,10 +63,10 @@ fn endpoints_connect_with_calls_that_wait() {
         let theirs = request(listener);
         let event = Event(theirs.shown().event);
         assert_eq!(event.private_data(), b"hello");
-        // On a channel of its own.
+        // The request's id has its own channel.
         assert_ne!(theirs.shown().channel, listener.shown().channel);
         assert!(!theirs.shown().qp.is_null());
-        // SAFETY: an id. It answers with as many Reads as it was asked for.
+        // SAFETY: an id. Accepts with as many Reads as the request asked for.
         assert_eq!(unsafe { connect::accept(theirs.0, ptr::null_mut()) }, 0);
         assert_eq!(theirs.disconnect(), 0);
         end(theirs);
@@ -77,7 +77,7 @@ fn endpoints_connect_with_calls_that_wait() {
     let conn = Event(ours.shown().event).conn();
     assert_eq!((conn.responder_resources, conn.initiator_depth), (3, 5));
     assert_eq!(ours.disconnect(), 0);
-    // It is over, and the event was taken.
+    // The connection has ended, and its event was taken.
     assert_eq!(ours.disconnect(), 0);
     serving.join().unwrap();
     end(ours);
@@ -110,7 +110,7 @@ fn an_id_with_a_channel_waits_for_no_request() {
     let channel = Channel::new();
     let listener = listening(channel);
     let mut out = ptr::null_mut();
-    // SAFETY: an id, and a place.
+    // SAFETY: an id, and memory for a pointer.
     let status = unsafe { listen::get_request(listener.0, &raw mut out) };
     assert_eq!(failed(status), libc::EINVAL);
     listener.end();
