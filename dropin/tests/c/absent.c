@@ -1,6 +1,7 @@
 /*
- * What is not supported, called by its prototype: each call must answer EOPNOTSUPP in its own way. Tells every answer that is
- * another one, and how many there were of each kind; the library itself must say nothing.
+ * Calls every unsupported function by its prototype. Each call must return EOPNOTSUPP in its own
+ * way. Prints every other result, and the number of calls of each kind. The library itself must
+ * print nothing.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -17,7 +18,7 @@
 
 static int counts[4];
 
-/* The type of what is compared is that of the function, so that half a -1 is none. */
+/* Compares in the type of the function, so that a -1 of half the width does not match. */
 #define ANSWERS(kind, call, due)                                                        \
 	do {                                                                            \
 		errno = 0;                                                              \
@@ -116,7 +117,10 @@ static void rsockets(void)
 	MINUS_ONE(riowrite(-1, bytes, sizeof(bytes), 0, 0));
 }
 
-/* Names that a program gets by their versions alone: of before 2007, and of providers. */
+/*
+ * Names that a program finds only by version: the old ABI (before 2007), and those for
+ * providers.
+ */
 static void versions(void)
 {
 	void *(*pointer)(void *) = (void *(*)(void *))dlvsym(RTLD_DEFAULT, "ibv_open_device", "IBVERBS_1.0");
@@ -156,7 +160,7 @@ int main(void)
 	rsockets();
 	versions();
 	if (rdma_destroy_id(id) || ibv_destroy_qp(qp) || ibv_destroy_cq(cq) || ibv_dealloc_pd(pd) || ibv_close_device(context)) {
-		perror("what is left does not go");
+		perror("cleanup failed");
 		return 1;
 	}
 	ibv_free_device_list(devices);

@@ -1,8 +1,8 @@
 /*
- * Threads that are cancelled in a call that waits: the call does not come back, keeps no lock, and other threads go on with what it
- * was about. With `uwarp run --mpa 1`: there a server that has accepted waits for the first message of its client.
+ * Threads that are cancelled in a call that waits. The call does not return and keeps no lock,
+ * and other threads go on with the same objects.
  *
- *   blocked PORT
+ *     blocked PORT
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -30,7 +30,7 @@ static void want(int holds, const char *what)
 	}
 }
 
-/* A call, and the thread that is in it. */
+/* A call, and the thread that makes it. */
 struct call {
 	void (*run)(void);
 	atomic_int thread;
@@ -45,7 +45,7 @@ static void *call(void *of)
 	return NULL;
 }
 
-/* Whether a thread of this process is in the system call in which the library waits. */
+/* Returns true if a thread of this process is in the system call in which the library waits. */
 static int waits(int thread)
 {
 	char path[64];
@@ -97,7 +97,7 @@ static void do_disconnect(void)
 	rdma_disconnect(silent);
 }
 
-/* The event that the cancelled call has waited for is there for whoever asks next. */
+/* The event of the cancelled call is delivered to the next caller. */
 static void pass(struct rdma_cm_id *id, enum rdma_cm_event_type type)
 {
 	struct rdma_cm_event *event;
@@ -111,7 +111,7 @@ static void pass(struct rdma_cm_id *id, enum rdma_cm_event_type type)
 	want(rdma_ack_cm_event(event) == 0, "rdma_ack_cm_event");
 }
 
-/* A limit above what is posted is an event of the shared receive queue at once. */
+/* A limit above the number of posted receives raises an event of the SRQ at once. */
 static void an_event(struct ibv_context *context)
 {
 	struct ibv_srq_init_attr attr = { .attr = { .max_wr = 4, .max_sge = 1 } };
@@ -131,7 +131,7 @@ static void an_event(struct ibv_context *context)
 	want(ibv_dealloc_pd(pd) == 0, "ibv_dealloc_pd");
 }
 
-/* A message over the connection of which the client's call was cancelled. */
+/* Sends a message over the connection of the client whose call was cancelled. */
 static void a_message(void)
 {
 	struct ibv_sge sge = { .addr = (uintptr_t)"octets", .length = 6 };
@@ -156,7 +156,7 @@ static void a_message(void)
 	want(ibv_dereg_mr(mr) == 0, "ibv_dereg_mr");
 }
 
-/* A client that sends its MPA Request, of revision 1, and no more: it does not close, either. */
+/* A client that sends only its MPA Request of revision 1, and does not close. */
 static int a_silent_client(const char *port)
 {
 	static const char request[] = "MPA ID Req Frame\x40\x01\x00\x00";
@@ -191,7 +191,7 @@ int main(int argc, char **argv)
 	rdma_freeaddrinfo(info);
 	cancel("rdma_connect", do_connect);
 
-	/* What it has begun goes on. */
+	/* The connection attempt that the cancelled call has started continues. */
 	want(rdma_get_request(listener, &server) == 0, "rdma_get_request");
 	want(rdma_accept(server, NULL) == 0, "rdma_accept");
 	pass(client, RDMA_CM_EVENT_ESTABLISHED);

@@ -1,4 +1,7 @@
-/* Which addresses have a device once they are bound: as the kernel has it, a loopback address is as any, and has none. */
+/*
+ * Prints which addresses have a device after binding. As in the kernel, a loopback address has
+ * none, like the wildcard.
+ */
 #include <arpa/inet.h>
 #include <rdma/rdma_cma.h>
 #include <stdio.h>

@@ -1,4 +1,7 @@
-/* A thread that is cancelled while it posts and polls, with a capture: each call comes back, and the thread ends at its own point. */
+/*
+ * A thread that is cancelled while it posts and polls, with a capture. Each call returns, and
+ * the thread ends at its own cancellation point.
+ */
 #include <pthread.h>
 #include <rdma/rdma_cma.h>
 #include <stdatomic.h>
@@ -43,7 +46,7 @@ static void *post(void *unused)
 	ready = 1;
 	while (!cancelled)
 		;
-	/* The cancellation is pending now, and no call from here on is a point of it. */
+	/* The cancellation is pending now, and no call below is a cancellation point. */
 	for (int i = 0; i < 50; i++) {
 		struct ibv_send_wr wr = { .opcode = IBV_WR_RDMA_WRITE }, *bad;
 		struct ibv_wc wc;

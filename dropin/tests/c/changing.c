@@ -1,9 +1,9 @@
 /*
- * A program that goes on writing to memory while it is sent, as live migration does. What arrives may be torn; the connection
- * has to stand.
+ * A program that continues to write to memory while it is sent, as live migration does. The
+ * received data may be torn, but the connection must not end.
  *
- *   changing PORT KIND            the server, for one client
- *   changing PORT KIND ADDRESS    the client
+ *     changing PORT KIND            server, for one client
+ *     changing PORT KIND ADDRESS    client
  *
  * KIND: `write` and `send` (the client's memory changes), `read` (the server's does).
  */

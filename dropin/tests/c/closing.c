@@ -1,7 +1,9 @@
 /*
- * A client that closes gracefully while its peer has read nothing of what completed with success.
+ * A client that closes gracefully while its peer has read nothing of the Writes that completed
+ * with success.
  *
- *   closing PORT        connects to 127.0.0.1, writes 1 MiB, polls the completions, disconnects, and waits for the end
+ *     closing PORT        connects to 127.0.0.1, writes 1 MiB, polls the completions, disconnects,
+ *                         and waits for the end
  */
 #include <arpa/inet.h>
 #include <stdint.h>
@@ -24,7 +26,7 @@ static void want(int holds, const char *what)
 	}
 }
 
-/* The status of the next event, which has to be this one. */
+/* Waits for an event of this type and returns its status. */
 static int pass(enum rdma_cm_event_type type)
 {
 	struct rdma_cm_event *event;

@@ -1,13 +1,16 @@
 /*
- * Connections that end badly, and messages that find no receive: a server that posts none until a file is there, and a client.
+ * Connections that end in error, and messages without a receive. The server posts no receive
+ * until a file exists.
  *
- *   ends PORT FILE                  the server, for one client; it posts a receive when there is the file, and never where that is '-'
- *   ends PORT ADDRESS send          the client sends a message, and waits for the end of the connection
- *   ends PORT ADDRESS close         the client sends a message, and closes
- *   ends PORT ADDRESS abort         the client sends a message, and puts its queue pair into error
- *   ends PORT ADDRESS read          the client reads three times by a key that nobody gave it
- *   ends PORT ADDRESS imm           the client writes with immediate data
- *   ends PORT ADDRESS private       the client asks for a connection with 253 bytes of private data, then with 252, and closes
+ *     ends PORT FILE              server, for one client; posts a receive when FILE exists,
+ *                                 never if FILE is '-'
+ *     ends PORT ADDRESS send      client: sends a message, waits for the end of the connection
+ *     ends PORT ADDRESS close     client: sends a message, closes
+ *     ends PORT ADDRESS abort     client: sends a message, moves its queue pair to error
+ *     ends PORT ADDRESS read      client: reads three times with an unknown key
+ *     ends PORT ADDRESS imm       client: writes with immediate data
+ *     ends PORT ADDRESS private   client: connects with 253 bytes of private data, then with 252,
+ *                                 and closes
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -90,7 +93,7 @@ static void post(uint64_t number, enum ibv_wr_opcode opcode)
 	want(ibv_post_send(id->qp, &wr, &bad) == 0, "ibv_post_send");
 }
 
-/* Waits for a completion and prints it; the status as programs do. */
+/* Waits for a completion and prints its status as programs do. */
 static void complete(void)
 {
 	struct ibv_wc wc;

@@ -1,4 +1,7 @@
-/* Linked with libibverbs and librdmacm: tells which files its names came from, and how many devices there are. */
+/*
+ * Linked with libibverbs and librdmacm: prints the files that define their functions, and the
+ * number of devices.
+ */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,4 +1,7 @@
-/* MPI: messages of many lengths to and fro with their data checked, a sum over all ranks, and one-sided puts and gets. */
+/*
+ * MPI: messages of many lengths in both directions with their data checked, a sum over all
+ * ranks, and one-sided puts and gets.
+ */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +23,7 @@ static unsigned char byte(int at, int rank)
 	return (unsigned char)(at * 13 + (at >> 9) + rank);
 }
 
-/* In how many network namespaces the ranks are. */
+/* Number of network namespaces of the ranks. */
 static int networks(int size)
 {
 	char own[64] = "", *all = calloc(size, sizeof own);

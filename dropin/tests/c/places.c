@@ -1,8 +1,9 @@
 /*
- * How many requests the queues of a queue pair take, for any device: a place is free when the completion has been polled. The
- * completion queues are those that librdmacm makes, which are as deep as the queues.
+ * Prints how many requests the queues of a queue pair take, for any device: a place is free
+ * after its completion was polled. librdmacm creates the completion queues, as deep as the
+ * queues.
  *
- *   places PORT    both ends, over 127.0.0.1
+ *     places PORT    both ends, over 127.0.0.1
  */
 #include <errno.h>
 #include <pthread.h>
@@ -63,7 +64,7 @@ static int receive_one(struct rdma_cm_id *id)
 	return ibv_post_recv(id->qp, &wr, &bad);
 }
 
-/* Waits for so many completions, which must be successes. */
+/* Waits for `count` completions, which must be successes. */
 static void take(struct ibv_cq *cq, int count)
 {
 	struct ibv_wc wc;
@@ -121,7 +122,7 @@ int main(int argc, char **argv)
 		die("rdma_accept");
 	pthread_join(thread, NULL);
 
-	/* Each Send has arrived, and its completion is not polled. */
+	/* Each Send has arrived, and its receive completion is not polled. */
 	for (at = 0; at < DEPTH; at++) {
 		if (send_one(IBV_WR_SEND, IBV_SEND_SIGNALED))
 			die("ibv_post_send");

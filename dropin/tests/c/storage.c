@@ -1,10 +1,10 @@
 /*
- * A storage target and its initiator, as NVMe over RDMA works (SPDK): commands are Sends; what is to be written the target
- * fetches by RDMA Reads, up to 32 at once; what is read it places by RDMA Writes; each command ends with a Send of the
- * target. Both sides poll and never sleep.
+ * A storage target and its initiator, like NVMe over RDMA (SPDK). Commands are Sends. The target
+ * fetches data for the disk by RDMA Reads, up to 32 at once, and returns data by RDMA Writes.
+ * Each command ends with a Send of the target. Both sides poll and never sleep.
  *
- *   storage PORT            the target, for one initiator
- *   storage PORT ADDRESS    the initiator: writes a disk, reads it back, compares
+ *     storage PORT            target, for one initiator
+ *     storage PORT ADDRESS    initiator: writes a disk, reads it back, compares
  */
 #include <errno.h>
 #include <stdint.h>
@@ -58,7 +58,7 @@ static struct ibv_mr *registered(void *memory, size_t length)
 	return mr;
 }
 
-/* The next completion. */
+/* Waits for the next completion. */
 static struct ibv_wc next(void)
 {
 	struct ibv_wc wc;
@@ -90,7 +90,7 @@ static void receive(void *into, uint32_t length, int slot)
 		die("ibv_post_recv");
 }
 
-/* The Send that ends a command, behind `first` if there is one. */
+/* Posts the Send that ends a command, after `first` if that is not NULL. */
 static void respond(struct ibv_send_wr *first, uint16_t slot)
 {
 	struct ibv_sge sge;
@@ -163,13 +163,13 @@ static uint8_t pattern(unsigned block, unsigned round, size_t at)
 	return (uint8_t)(block * 7 + round * 13 + at + (at >> 8));
 }
 
-/* Bytes of a block that are moved: all sizes up to the whole. */
+/* Bytes of a block that are transferred: various lengths up to the whole block. */
 static uint32_t length(unsigned block)
 {
 	return block % 3 ? BLOCK : 512 * (1 + block % 256);
 }
 
-/* A command for each block, as many at once as there are slots. */
+/* Runs a command for each block, as many at once as there are slots. */
 static void all(uint16_t op, unsigned round, uint8_t *buffers, struct ibv_mr *mr)
 {
 	unsigned begun = 0, ended = 0, of[DEPTH], free_slots[DEPTH], free_count = DEPTH;

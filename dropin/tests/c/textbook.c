@@ -1,10 +1,11 @@
 /*
- * The program of the textbooks, against the plain API of libibverbs and librdmacm, for any device: the server lends a region and
- * tells of it in the private data of its answer; the client writes into it, reads it back, compares, and says that it is done;
- * the server then looks at its memory.
+ * The example of many tutorials, with the plain API of libibverbs and librdmacm, for any device.
+ * The server sends address and key of a region in the private data of its reply. The client
+ * writes to the region, reads it back, compares, and sends a message. The server then checks its
+ * memory.
  *
- *   textbook PORT            the server, for one client
- *   textbook PORT ADDRESS    the client
+ *     textbook PORT            server, for one client
+ *     textbook PORT ADDRESS    client
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -62,7 +63,7 @@ static uint32_t sum(const uint8_t *bytes, unsigned length)
 	return hash;
 }
 
-/* Waits for the event that must come next; the caller acknowledges it. */
+/* Waits for the next event, which must have this type; the caller acknowledges it. */
 static struct rdma_cm_event *expect(struct side *side, enum rdma_cm_event_type type)
 {
 	struct rdma_cm_event *event;
@@ -83,7 +84,7 @@ static void pass(struct side *side, enum rdma_cm_event_type type)
 		die("rdma_ack_cm_event");
 }
 
-/* What both need when there is a device: memory, a queue pair, one receive. */
+/* Creates the objects of a side as soon as it has a device: memory, a queue pair, one receive. */
 static void prepare(struct side *side, int region_access)
 {
 	struct ibv_qp_init_attr init = {
@@ -205,7 +206,7 @@ static void serve(struct side *side, unsigned short port)
 	printf("lent %d bytes\n", SIZE);
 
 	if (complete(side, IBV_WC_RECV).byte_len != sizeof(DONE) || memcmp(side->copy, DONE, sizeof(DONE))) {
-		fprintf(stderr, "another message than was expected\n");
+		fprintf(stderr, "unexpected message\n");
 		exit(1);
 	}
 	for (at_byte = 0; at_byte < SIZE; at_byte++)

@@ -1,6 +1,6 @@
 /*
- * What a program does that loads libibverbs when it runs: dlopen by the soname, dlvsym by name and version. Reads lines
- * `name version` and tells for each the file that has it, or `none`.
+ * Loads the libraries at run time, as some programs do: dlopen by soname, dlvsym by name and
+ * version. Reads lines `name version` and prints for each the file that defines it, or `none`.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-//! Programs in C: compiled here with the headers of the machine, run on the library.
+//! C programs, compiled with the headers of the machine and run on the library.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +12,8 @@ const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c");
 const GENERATED: &str = include_str!("../../src/abi/generated.rs");
 const NAMES: &str = include_str!("../../names/rdma-core-44.txt");
 
-/// Compiles one of `tests/c` with these arguments behind it; gives the program, which is the caller's own.
+/// Compiles a file of `tests/c`, with `arguments` after the file name. Each call returns a separate
+/// program.
 pub(crate) fn compile(
     prefix: &Prefix,
     compiler: &str,
@@ -30,7 +31,8 @@ pub(crate) fn compile(
     Ok(program)
 }
 
-/// The layouts that are asserted at compile time, asserted by a C compiler with the headers of the machine, where those are of the same version.
+/// The C compiler makes the same assertions about layouts as the generated Rust file, with the
+/// headers of the machine. Needs headers of the same version.
 pub(crate) fn layouts_are_those_of_the_headers(prefix: &Prefix) -> Result<(), String> {
     let unions: Vec<&str> = GENERATED
         .lines()
@@ -48,7 +50,8 @@ pub(crate) fn layouts_are_those_of_the_headers(prefix: &Prefix) -> Result<(), St
         "#include <stddef.h>\n#include <infiniband/verbs.h>\n#include <rdma/rdma_cma.h>\n"
             .to_owned();
     let mut count = 0;
-    // `["Size of X"][size_of - Nusize];` and `["Offset of field: X::y"][offset_of - Nusize];`, over one or two lines.
+    // Assertions have the form `["Size of X"][size_of - Nusize];` or `["Offset of field:
+    // X::y"][offset_of - Nusize];`, on one or two lines.
     for assertion in GENERATED.split(';') {
         let Some((_, assertion)) = assertion.split_once("[\"") else {
             continue;
@@ -56,11 +59,11 @@ pub(crate) fn layouts_are_those_of_the_headers(prefix: &Prefix) -> Result<(), St
         let Some((what, rest)) = assertion.split_once("\"]") else {
             continue;
         };
-        // The compiler of C has no names for what has none in the headers.
+        // Types without a name in the headers have none in C.
         if what.contains("__bindgen") {
             continue;
         }
-        // Fields after a mutex lie further back where the C library has a longer one.
+        // Fields after a mutex have a larger offset if the C library's mutex is larger.
         let (rest, more) = match rest.split_once("- MUTEX") {
             Some((rest, _)) => (rest.trim_end(), " + sizeof(pthread_mutex_t) - 40"),
             None => (rest, ""),
@@ -97,7 +100,8 @@ pub(crate) fn layouts_are_those_of_the_headers(prefix: &Prefix) -> Result<(), St
     .map(drop)
 }
 
-/// `dlvsym` finds every name by its version in the library, and none by a version that it does not have.
+/// `dlvsym` finds every name with its version in the library, and no name with a version that it
+/// does not have.
 pub(crate) fn dlvsym_finds_every_name(prefix: &Prefix) -> Result<(), String> {
     let program = compile(prefix, "cc", "versions.c", &["-ldl"])?;
     let functions = NAMES.lines().filter(|line| !line.ends_with(" object"));
@@ -128,13 +132,14 @@ pub(crate) fn dlvsym_finds_every_name(prefix: &Prefix) -> Result<(), String> {
     match said.lines().count() == asked.len() {
         true => Ok(()),
         false => Err(format!(
-            "{} were asked, and this was said:\n{said}",
+            "{} names were looked up, and the output is:\n{said}",
             asked.len()
         )),
     }
 }
 
-/// A program that names the directory of rdma-core by itself (`DT_RPATH`) gets rdma-core, and with `--preload` this library.
+/// A program with the directory of rdma-core in `DT_RPATH` gets rdma-core, and with `--preload`
+/// this library.
 pub(crate) fn preload_reaches_a_program_that_names_a_directory(
     prefix: &Prefix,
 ) -> Result<(), String> {
@@ -142,7 +147,7 @@ pub(crate) fn preload_reaches_a_program_that_names_a_directory(
     let dir = stock.parent().unwrap_or(&stock).display().to_string();
     let rpath = format!("-Wl,--disable-new-dtags,-rpath,{dir}");
     let program = compile(prefix, "cc", "linked.c", &["-lrdmacm", "-libverbs", &rpath])?;
-    let program = program.to_str().ok_or("the path is no text")?;
+    let program = program.to_str().ok_or("the path is not UTF-8")?;
     let run = |flags: &[&str]| Place { prefix, flags }.start(&[program])?.end();
     let without = run(&[])?;
     if !without.starts_with(&dir) {
@@ -159,13 +164,14 @@ pub(crate) fn preload_reaches_a_program_that_names_a_directory(
     Ok(())
 }
 
-/// A thread that posts and polls may be cancelled: the calls are no points of that, also with a capture, which is written to a file.
+/// A thread that posts and polls may be cancelled, also with a capture, which is written to a file:
+/// these calls are no cancellation points.
 pub(crate) fn a_thread_that_posts_may_be_cancelled(prefix: &Prefix) -> Result<(), String> {
     let libraries = ["-lrdmacm", "-libverbs", "-lpthread"];
     let program = compile(prefix, "cc", "cancelled.c", &libraries)?;
-    let program = program.to_str().ok_or("the path is no text")?;
+    let program = program.to_str().ok_or("the path is not UTF-8")?;
     let capture = prefix.scratch().join("cancelled.pcapng");
-    let capture = capture.to_str().ok_or("the path is no text")?;
+    let capture = capture.to_str().ok_or("the path is not UTF-8")?;
     let flags = &["--pcap", capture];
     let place = Place { prefix, flags };
     let said = place.start(&[program, &free_port()?.to_string()])?.end()?;
@@ -175,13 +181,14 @@ pub(crate) fn a_thread_that_posts_may_be_cancelled(prefix: &Prefix) -> Result<()
     }
 }
 
-/// Threads are cancelled where a call waits, and others go on with the same objects (`tests/c/blocked.c`).
+/// Threads are cancelled in calls that wait, and other threads go on with the same objects
+/// (`tests/c/blocked.c`).
 pub(crate) fn a_thread_that_waits_may_be_cancelled_and_keeps_no_lock(
     prefix: &Prefix,
 ) -> Result<(), String> {
     let libraries = ["-lrdmacm", "-libverbs", "-lpthread"];
     let program = compile(prefix, "cc", "blocked.c", &libraries)?;
-    let program = program.to_str().ok_or("the path is no text")?;
+    let program = program.to_str().ok_or("the path is not UTF-8")?;
     let place = Place { prefix, flags: &[] };
     let said = place.start(&[program, &free_port()?.to_string()])?.end()?;
     let due = "rdma_get_request: cancelled\nrdma_connect: cancelled\nreceived 'bytes'\nrdma_disconnect: cancelled\n\
@@ -192,13 +199,14 @@ pub(crate) fn a_thread_that_waits_may_be_cancelled_and_keeps_no_lock(
     }
 }
 
-/// Calls of every kind that are not supported answer `EOPNOTSUPP` in the type of their prototype, and nothing is said (`tests/c/absent.c`).
+/// Unsupported calls of every kind return `EOPNOTSUPP` in the type of their prototype, and the
+/// library prints nothing (`tests/c/absent.c`).
 pub(crate) fn what_is_not_supported_says_so_by_its_prototype(
     prefix: &Prefix,
 ) -> Result<(), String> {
     let libraries = ["-lrdmacm", "-libverbs", "-ldl"];
     let program = compile(prefix, "cc", "absent.c", &libraries)?;
-    let program = program.to_str().ok_or("the path is no text")?;
+    let program = program.to_str().ok_or("the path is not UTF-8")?;
     let said = Place { prefix, flags: &[] }.start(&[program])?.end()?;
     match said == "numbers 9, -1 33, NULL 8, nothing 3\n" {
         true => Ok(()),
@@ -206,13 +214,14 @@ pub(crate) fn what_is_not_supported_says_so_by_its_prototype(
     }
 }
 
-/// Queues take as many requests as they were made for, and more when completions were polled (`tests/c/places.c`).
+/// Queues take as many requests as they were created for, and more after completions were polled
+/// (`tests/c/places.c`).
 pub(crate) fn a_place_is_free_when_the_completion_was_polled(
     prefix: &Prefix,
 ) -> Result<(), String> {
     let libraries = ["-lrdmacm", "-libverbs", "-lpthread"];
     let program = compile(prefix, "cc", "places.c", &libraries)?;
-    let program = program.to_str().ok_or("the path is no text")?;
+    let program = program.to_str().ok_or("the path is not UTF-8")?;
     let place = Place { prefix, flags: &[] };
     let said = place.start(&[program, &free_port()?.to_string()])?.end()?;
     let due = "receives 16, then 0, after 3 polls 3\nsignaled 16, after 3 polls 3\n\
@@ -223,10 +232,10 @@ pub(crate) fn a_place_is_free_when_the_completion_was_polled(
     }
 }
 
-/// A program that is linked with both finds them in the one file.
+/// A program that is linked with both libraries finds them in the one file.
 pub(crate) fn both_libraries_are_one_file(prefix: &Prefix) -> Result<(), String> {
     let program = compile(prefix, "cc", "linked.c", &["-lrdmacm", "-libverbs"])?;
-    let program = program.to_str().ok_or("the path is no text")?;
+    let program = program.to_str().ok_or("the path is not UTF-8")?;
     let said = Place { prefix, flags: &[] }.start(&[program])?.end()?;
     let mut lines = said.lines();
     let (verbs, rdmacm) = (lines.next(), lines.next());

@@ -1,27 +1,30 @@
-//! Captures of programs (`uwarp run --pcap`), read back by `uwarp dump`: what CRC the two sides agreed on (`--crc`).
+//! Captures of programs (`uwarp run --pcap`), read by `uwarp dump`: whether the two sides use CRCs
+//! (`--crc`).
 
 use std::process::Command;
 
 use crate::prefix::{Prefix, said};
 use crate::process::{Place, free_port};
 
-/// The bit C in the byte behind the key of an MPA Request or Reply Frame (RFC 5044 section 7.1).
+/// The bit C in the byte after the key of an MPA Request or Reply Frame (RFC 5044 section 7.1).
 const C: u8 = 0x40;
-/// Pings of rping, each of 64 bytes; the server takes each by an RDMA Read and gives it back by an RDMA Write.
+/// Number of pings of rping. Each has 64 bytes: the server takes them by an RDMA Read and returns
+/// them by an RDMA Write.
 const PINGS: usize = 10;
 
-/// What a capture must show.
+/// Bits C that a capture must show.
 struct Due {
     request: bool,
     reply: bool,
 }
 
-/// What `uwarp dump` says of the captures that rping's server and client make with these flags of `uwarp run`; nothing in them breaks the RFCs.
+/// Runs rping's server and client with these flags of `uwarp run` and returns what `uwarp dump -x`
+/// prints about their captures. The command fails if a capture breaks the RFCs.
 fn captured(prefix: &Prefix, server: &[&str], client: &[&str]) -> Result<[String; 2], String> {
     let port = free_port()?.to_string();
     let start = |side: &str, flags: &[&str]| {
         let file = prefix.scratch().join(format!("rping{side}-{port}.pcapng"));
-        let name = file.to_str().ok_or("the path is no text")?;
+        let name = file.to_str().ok_or("the path is not UTF-8")?;
         let flags = &[&["--pcap", name], flags].concat();
         let pings = PINGS.to_string();
         let words = ["rping", side, "-a", "127.0.0.1", "-p", &port, "-C", &pings];
@@ -29,7 +32,7 @@ fn captured(prefix: &Prefix, server: &[&str], client: &[&str]) -> Result<[String
         Ok::<_, String>((running, file))
     };
     let (mut server, of_server) = start("-s", server)?;
-    server.until_listening(port.parse().map_err(|_| "the port is no number")?)?;
+    server.until_listening(port.parse().map_err(|_| "the port is not a number")?)?;
     let (mut client, of_client) = start("-c", client)?;
     client.end()?;
     server.end()?;
@@ -37,24 +40,25 @@ fn captured(prefix: &Prefix, server: &[&str], client: &[&str]) -> Result<[String
     Ok([dump(of_server)?, dump(of_client)?])
 }
 
-/// Whether the bit C is set in the only frame of startup with this name: by its byte, not by what the command calls it.
+/// Returns true if the bit C is set in the only startup frame with this name. Reads it from the
+/// dumped byte, not from the command's description.
 fn bit(said: &str, frame: &str) -> Result<bool, String> {
     let mut lines = said.lines().skip_while(|line| !line.contains(frame));
     let octet = lines.find_map(|line| line.trim_start().strip_prefix("0010  "));
     let octet = octet.and_then(|line| u8::from_str_radix(line.get(..2)?, 16).ok());
     match (octet, lines.any(|line| line.contains(frame))) {
         (Some(octet), false) => Ok(octet & C != 0),
-        _ => Err(format!("one {frame} is due, not:\n{said}")),
+        _ => Err(format!("expected one {frame}, got:\n{said}")),
     }
 }
 
-/// That the capture has the whole conversation, and its startup has these bits.
+/// Checks that the capture has the whole conversation, and that its startup has these bits.
 fn check(said: &str, due: &Due) -> Result<(), String> {
     let bits = (bit(said, "MPA Request")?, bit(said, "MPA Reply")?);
     if bits != (due.request, due.reply) {
         return Err(format!("the bits C are {bits:?}:\n{said}"));
     }
-    // Not the Write without bytes that begins the peer-to-peer model (RFC 6581 section 9.2).
+    // The empty Write that begins the peer-to-peer model does not count (RFC 6581 section 9.2).
     for message in [": RDMA Read Request MSN ", ": RDMA Write STag "] {
         let is = |line: &&str| line.contains(message) && line.contains(" 64 bytes ");
         let count = said.lines().filter(is).count();
@@ -62,25 +66,26 @@ fn check(said: &str, due: &Due) -> Result<(), String> {
             return Err(format!("{count} of '{message}':\n{said}"));
         }
     }
-    // CRCs are used when either side wants them.
+    // CRCs are used if either side wants them.
     let used = match bits {
         (false, false) => ": revision 2, no CRC, ",
         _ => ": revision 2, CRC, ",
     };
     match said.contains(used) {
         true => Ok(()),
-        false => Err(format!("'{used}' is due, not:\n{said}")),
+        false => Err(format!("expected '{used}', got:\n{said}")),
     }
 }
 
-/// RFC 5044 section 7.1: C in the MPA Request and the MPA Reply says that the sender wants CRCs; they are used when either has it, and a
-/// responder that does not want them agrees to a request that does.
+/// RFC 5044 section 7.1: C in the MPA Request and the MPA Reply says that the sender wants CRCs.
+/// They are used if either has it; a responder that does not want them agrees to a request that
+/// does.
 pub(crate) fn a_capture_shows_the_crc_that_each_side_asked_for(
     prefix: &Prefix,
 ) -> Result<(), String> {
     const OFF: &[&str] = &["--crc", "off"];
     const ON: &[&str] = &["--crc", "on"];
-    // Flags of the server and of the client, and whether the reply and the request have it.
+    // Flags of the server and of the client, and C in the reply and in the request.
     let rows: [(&[&str], &[&str], bool, bool); 5] = [
         (&[], &[], true, true),
         (ON, ON, true, true),

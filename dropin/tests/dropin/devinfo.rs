@@ -1,12 +1,11 @@
-//! The device by the command's own tool and by that of ibverbs-utils.
+//! The device as the command's own tool and ibverbs-utils show it.
 
 use std::collections::BTreeMap;
 
 use crate::prefix::Prefix;
 use crate::process::{Place, unprivileged};
 
-/// Names and values of the lines. Those of the GIDs are left out: `ibv_devinfo` has their types,
-/// too.
+/// Names and values of the lines, without GIDs, for which `ibv_devinfo` also prints types.
 fn values(text: &str) -> BTreeMap<&str, &str> {
     let lines = text.lines().filter_map(|line| {
         let (name, value) = line.trim().split_once(':')?;
@@ -31,7 +30,7 @@ pub(crate) fn both_tools_show_the_same_device(prefix: &Prefix) -> Result<(), Str
             None => {}
         }
     }
-    // All of ours but network, max_inline_data, link_mtu and phys_state.
+    // All values of ours except network, max_inline_data, link_mtu and phys_state.
     if shared >= 41 {
         Ok(())
     } else {

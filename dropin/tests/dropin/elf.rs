@@ -1,17 +1,19 @@
-//! The dynamic names of an ELF file (64 bits, little endian), with their versions: what a library offers and what a program wants.
+//! Dynamic symbols of an ELF file (64 bits, little endian) with their versions: exports of a
+//! library, or imports of a program.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// A name in the table of dynamic symbols.
+/// An entry of the table of dynamic symbols.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Symbol {
-    /// With its version: `name@@VERSION` where that is what a program gets that is linked now, else `name@VERSION`.
+    /// Name with version: `name@@VERSION` for the default version, which programs linked today get,
+    /// and `name@VERSION` otherwise.
     pub(crate) name: String,
-    /// It is defined here, and not wanted from another file.
+    /// Defined in this file, not imported.
     pub(crate) defined: bool,
-    /// Data, and not a function.
+    /// Data instead of a function.
     pub(crate) object: bool,
 }
 
@@ -19,7 +21,7 @@ const DYNSYM: u32 = 11;
 const VERSYM: u32 = 0x6FFF_FFFF;
 const VERDEF: u32 = 0x6FFF_FFFD;
 const VERNEED: u32 = 0x6FFF_FFFE;
-/// In place of a section's number.
+/// Value in place of a section's index.
 const ABSOLUTE: usize = 0xFFF1;
 
 struct File(Vec<u8>);
@@ -40,7 +42,7 @@ impl File {
         String::from_utf8(from[..len].to_vec()).ok()
     }
 
-    /// The sections of this kind: where it is, how long, which section has its strings.
+    /// The first section of this kind: offset, length, and offset of the section with its strings.
     fn section(&self, kind: u32) -> Option<(usize, usize, usize)> {
         let (table, size) = (self.number(0x28, 8)?, self.number(0x3A, 2)?);
         let header = |index: usize| table + index * size;
@@ -56,7 +58,7 @@ impl File {
         ))
     }
 
-    /// The numbers of versions that are defined here or wanted from others.
+    /// Versions defined here or imported, by number.
     fn versions(&self) -> Option<BTreeMap<usize, String>> {
         let mut names = BTreeMap::new();
         if let Some((mut at, _, strings)) = self.section(VERDEF) {
@@ -91,7 +93,7 @@ impl File {
 
     fn symbols(&self) -> Option<Vec<Symbol>> {
         let Some((numbers, ..)) = self.section(VERSYM) else {
-            // A module may want nothing that has a version.
+            // A module may import nothing that has a version.
             return Some(Vec::new());
         };
         let versions = self.versions()?;
@@ -107,7 +109,7 @@ impl File {
             };
             let hidden = version & 0x8000 != 0 || !defined;
             let kind = self.number(at + 4, 1)? & 15;
-            // The nodes themselves are absolute symbols.
+            // The version nodes themselves are absolute symbols.
             if self.number(at + 6, 2)? == ABSOLUTE {
                 continue;
             }
@@ -121,15 +123,15 @@ impl File {
     }
 }
 
-/// Its dynamic names that have versions.
+/// Dynamic symbols with versions.
 ///
 /// # Errors
-/// It cannot be read, or is no such file.
+/// The file cannot be read, or is no ELF file of this kind.
 pub(crate) fn symbols(path: &Path) -> Result<Vec<Symbol>, String> {
     let octets = fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
     if !octets.starts_with(b"\x7FELF\x02\x01") {
         return Err(format!("{} is not an ELF file of 64 bits", path.display()));
     }
     let symbols = File(octets).symbols();
-    symbols.ok_or_else(|| format!("the dynamic names of {} are not understood", path.display()))
+    symbols.ok_or_else(|| format!("the dynamic symbols of {} cannot be parsed", path.display()))
 }

@@ -1,4 +1,5 @@
-//! Connections that end badly, told in words, and messages that find no receive (`tests/c/ends.c`).
+//! Connections that end in error, with the printed reason, and messages without a receive
+//! (`tests/c/ends.c`).
 
 use std::io::Read as _;
 use std::net::{TcpListener, TcpStream};
@@ -11,17 +12,17 @@ use crate::prefix::Prefix;
 use crate::process::{Place, Running, free_port, unread};
 use crate::raw;
 
-/// Flags under which nothing is held so briefly that it matters here.
+/// Flags with a hold time that does not end during a test.
 const LONG: &[&str] = &["--hold", "600000"];
 
-/// A server and its client, each with its flags of `uwarp run`.
+/// A server and its client, both run with the same flags.
 struct Pair {
     server: Running,
     client: Running,
     port: u16,
 }
 
-/// The server posts a receive when `file` is there; the client does `what`.
+/// Starts both. The server posts a receive as soon as `file` exists; the client does `what`.
 fn pair(
     prefix: &Prefix,
     flags: &[&str],
@@ -29,12 +30,12 @@ fn pair(
     what: &str,
 ) -> Result<Pair, String> {
     let program = c::compile(prefix, "cc", "ends.c", &["-lrdmacm", "-libverbs"])?;
-    let program = program.to_str().ok_or("the path is no text")?;
+    let program = program.to_str().ok_or("the path is not UTF-8")?;
     let file = file.map_or(Some("-"), |file| file.to_str());
     let port = free_port()?;
     let number = port.to_string();
     let place = Place { prefix, flags };
-    let mut server = place.start(&[program, &number, file.ok_or("the path is no text")?])?;
+    let mut server = place.start(&[program, &number, file.ok_or("the path is not UTF-8")?])?;
     server.until_listening(port)?;
     let client = place.start(&[program, &number, "127.0.0.1", what])?;
     Ok(Pair {
@@ -45,7 +46,7 @@ fn pair(
 }
 
 impl Pair {
-    /// Waits for the end of both, which is a good one; gives what the server said, and the client.
+    /// Waits until both have ended, with success. Returns what the server and the client printed.
     fn end(&mut self) -> Result<[String; 2], String> {
         let client = self.client.end();
         let client =
@@ -54,30 +55,30 @@ impl Pair {
     }
 }
 
-/// The words of ours in what a program said.
+/// Lines that the library printed.
 fn words(said: &str) -> Vec<&str> {
     said.lines()
         .filter_map(|line| line.strip_prefix("uwarp: "))
         .collect()
 }
 
-/// That one line of ours is in it, with these words.
+/// Checks that the library printed one line, with these parts.
 fn is_told(said: &str, parts: &[&str]) -> Result<(), String> {
     match words(said)[..] {
         [line] if parts.iter().all(|part| line.contains(part)) => Ok(()),
-        _ => Err(format!("one line with {parts:?} is due, not:\n{said}")),
+        _ => Err(format!("expected one line with {parts:?}, got:\n{said}")),
     }
 }
 
-/// That a program has said these lines.
+/// Checks that a program printed these lines.
 fn says(said: &str, lines: &[&str]) -> Result<(), String> {
     match lines.iter().all(|line| said.lines().any(|is| is == *line)) {
         true => Ok(()),
-        false => Err(format!("{lines:?} are due, not:\n{said}")),
+        false => Err(format!("expected {lines:?}, got:\n{said}")),
     }
 }
 
-/// How long the client says that its connection stood, in milliseconds.
+/// Duration of the client's connection in milliseconds, as it printed it.
 fn stood(said: &str) -> Result<u64, String> {
     let line = said
         .lines()
@@ -86,7 +87,8 @@ fn stood(said: &str) -> Result<u64, String> {
     number.ok_or_else(|| format!("it was not disconnected:\n{said}"))
 }
 
-/// Three Reads by a key that nobody gave end in "status 10" and flushed requests; why is told once, by either side.
+/// Three Reads with an unknown key end in "status 10" and flushed requests. Each side prints the
+/// reason once.
 pub(crate) fn the_cause_of_a_status_is_told_once_in_words(prefix: &Prefix) -> Result<(), String> {
     let [server, client] = pair(prefix, &[], None, "read")?.end()?;
     says(&client, &["1: status 10", "2: status 5", "3: status 5"])?;
@@ -94,11 +96,11 @@ pub(crate) fn the_cause_of_a_status_is_told_once_in_words(prefix: &Prefix) -> Re
     is_told(&server, &["the connection of queue pair", "STag"])
 }
 
-/// The same with `UWARP_QUIET=1`.
+/// The same with `UWARP_QUIET=1`: nothing is printed.
 pub(crate) fn nothing_is_told_when_it_is_to_be_quiet(prefix: &Prefix) -> Result<(), String> {
     for said in pair(prefix, &["--quiet"], None, "read")?.end()? {
         if !words(&said).is_empty() {
-            return Err(format!("it is not quiet:\n{said}"));
+            return Err(format!("expected no messages, got:\n{said}"));
         }
         says(&said, &["1: status 10"])
             .or_else(|_| says(&said, &["established", "disconnected"]))?;
@@ -106,7 +108,8 @@ pub(crate) fn nothing_is_told_when_it_is_to_be_quiet(prefix: &Prefix) -> Result<
     Ok(())
 }
 
-/// RFC 5041 section 7.1, RFC 5040 section 7: a message without a buffer is an error that ends the stream.
+/// RFC 5041 section 7.1, RFC 5040 section 7: a message without a buffer is an error that ends the
+/// stream.
 pub(crate) fn strict_ends_a_connection_that_has_no_receive_posted(
     prefix: &Prefix,
 ) -> Result<(), String> {
@@ -135,7 +138,7 @@ pub(crate) fn a_message_is_held_until_a_receive_is_posted(prefix: &Prefix) -> Re
     }
 }
 
-/// It waits as long as it was told, and the connection ends as with `--strict` then.
+/// The message waits for the given time. Then the connection ends as with `--strict`.
 pub(crate) fn a_message_is_held_for_a_time_that_has_an_end(prefix: &Prefix) -> Result<(), String> {
     const HOLD: u64 = 300;
     let flags = ["--hold", &HOLD.to_string()];
@@ -148,8 +151,8 @@ pub(crate) fn a_message_is_held_for_a_time_that_has_an_end(prefix: &Prefix) -> R
     }
 }
 
-/// A peer that is gone does not have the program wait for the end of the time: a reset is heard at once, and when it has closed the
-/// message waits for two seconds more.
+/// The end of the peer shortens the wait: a reset is noticed at once, and after a close the message
+/// waits for two more seconds.
 pub(crate) fn the_end_of_the_peer_is_noticed_while_a_message_is_held(
     prefix: &Prefix,
 ) -> Result<(), String> {
@@ -163,14 +166,14 @@ pub(crate) fn the_end_of_the_peer_is_noticed_while_a_message_is_held(
     Ok(())
 }
 
-/// Runs `tests/c/closing.c`, whose 16 Writes of 64 KiB complete before it closes, against a peer that then does `reads`.
-/// Returns what the program said, and what came of the peer.
+/// Runs `tests/c/closing.c`, whose 16 Writes of 64 KiB complete before it closes, against a peer
+/// that then calls `reads`. Returns what the program printed, and the result of the peer.
 fn close_with<T: Send + 'static>(
     prefix: &Prefix,
     reads: impl FnOnce(TcpStream) -> T + Send + 'static,
 ) -> Result<(String, T), String> {
     let program = c::compile(prefix, "cc", "closing.c", &["-lrdmacm", "-libverbs"])?;
-    let program = program.to_str().ok_or("the path is no text")?;
+    let program = program.to_str().ok_or("the path is not UTF-8")?;
     let listener = TcpListener::bind("127.0.0.1:0").map_err(|error| error.to_string())?;
     let port = listener.local_addr().map_err(|error| error.to_string())?;
     let peer = thread::spawn(move || raw::accept(&listener).map(reads));
@@ -181,7 +184,7 @@ fn close_with<T: Send + 'static>(
     Ok((said, read.map_err(|error| format!("the peer: {error}"))?))
 }
 
-/// At 128 kB/s the close takes 8 s, which is longer than one without progress may.
+/// At 128 kB/s the close takes 8 s. Without progress it would time out earlier.
 pub(crate) fn a_slow_peer_gets_all_that_completed_before_the_close(
     prefix: &Prefix,
 ) -> Result<(), String> {
@@ -193,11 +196,11 @@ pub(crate) fn a_slow_peer_gets_all_that_completed_before_the_close(
     }
 }
 
-/// `-ETIMEDOUT`, and the number of bytes in words.
+/// The event has `-ETIMEDOUT`, and the message has the number of bytes.
 pub(crate) fn a_close_that_loses_data_is_disconnected_with_a_status(
     prefix: &Prefix,
 ) -> Result<(), String> {
-    // The peer reads on only when it was reset.
+    // The peer reads only after it was reset.
     let reads = |mut stream: TcpStream| {
         let mut byte = [0];
         while stream.peek(&mut byte).is_ok() && stream.take_error().is_ok_and(|e| e.is_none()) {
@@ -213,13 +216,14 @@ pub(crate) fn a_close_that_loses_data_is_disconnected_with_a_status(
     )
 }
 
-/// RFC 7306 section 1.1: nothing in MPA startup says whether a peer knows it. One that does not ends the connection, and the program, whose
-/// Write with immediate data was complete when TCP had it, is told why in words.
+/// RFC 7306 section 1.1: nothing in MPA startup says whether a peer supports it. A peer without it
+/// ends the connection. By then the Write with Immediate Data has completed, because TCP had taken
+/// it, so the reason is printed.
 pub(crate) fn immediate_data_that_the_peer_does_not_know_is_refused_in_words(
     prefix: &Prefix,
 ) -> Result<(), String> {
     let program = c::compile(prefix, "cc", "ends.c", &["-lrdmacm", "-libverbs"])?;
-    let program = program.to_str().ok_or("the path is no text")?;
+    let program = program.to_str().ok_or("the path is not UTF-8")?;
     let listener = TcpListener::bind("127.0.0.1:0").map_err(|error| error.to_string())?;
     let port = listener.local_addr().map_err(|error| error.to_string())?;
     let port = port.port().to_string();
@@ -235,12 +239,13 @@ pub(crate) fn immediate_data_that_the_peer_does_not_know_is_refused_in_words(
             "refused the message Immediate Data",
         ],
     )?;
-    // Its connection is over, so that it is done.
+    // The peer is done, because its connection has ended.
     let refused = peer.join().map_err(|_| "the peer has panicked")?;
     refused.map_err(|error| format!("the peer: {error}"))
 }
 
-/// Linux siw takes 256 bytes, of which four are IRD and ORD: with its profile more is refused, and the program is told why it is.
+/// Linux siw accepts 256 bytes, of which four are IRD and ORD. With its profile, longer private
+/// data is refused, and the reason is printed.
 pub(crate) fn private_data_that_siw_cannot_take_is_refused_in_words(
     prefix: &Prefix,
 ) -> Result<(), String> {

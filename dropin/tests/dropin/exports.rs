@@ -1,4 +1,5 @@
-//! What the source says of each name: the blocks `exports!` and `absent!` of `src/exports`.
+//! Implementation of each name according to the source: the blocks `exports!` and `absent!` of
+//! `src/exports`.
 
 use std::collections::BTreeMap;
 
@@ -9,19 +10,19 @@ const SOURCES: [(&str, &str); 4] = [
     ("private.rs", include_str!("../../src/exports/private.rs")),
 ];
 
-/// What is behind a name.
+/// Implementation of a name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Behind {
     /// A function of this library.
     Function,
-    /// It is there and says that it is not supported.
+    /// A function that only returns an error.
     Absent,
 }
 
-/// All names with their versions (`name@@VERSION`), as the source has them; functions only.
+/// All functions with their versions (`name@@VERSION`) in the source.
 ///
 /// # Errors
-/// A line of a block that is not understood.
+/// A line of a block cannot be parsed.
 pub(crate) fn names() -> Result<BTreeMap<String, Behind>, String> {
     let mut names = BTreeMap::new();
     for (file, source) in SOURCES {
@@ -43,9 +44,7 @@ pub(crate) fn names() -> Result<BTreeMap<String, Behind>, String> {
                 continue;
             }
             let (Some(version), Some((name, _))) = (&version, line.split_once(" => ")) else {
-                return Err(format!(
-                    "{file}: this is no line of a block of names: {line}"
-                ));
+                return Err(format!("{file}: not a line of a block of names: {line}"));
             };
             names.insert(format!("{name}{version}"), behind.clone());
         }

@@ -1,5 +1,6 @@
-//! The drop-in library under real programs. Every program is a test of its own; one that is not installed is reported as ignored, with
-//! the reason on stderr, and fails with `UWARP_REQUIRE_DROPIN=1`.
+//! The drop-in library with real programs. Every program is a separate test. If it is not
+//! installed, the test is reported as ignored, with the reason on stderr, and fails with
+//! `UWARP_REQUIRE_DROPIN=1`.
 
 mod c;
 mod captures;
@@ -23,7 +24,7 @@ use std::sync::OnceLock;
 use libtest_mimic::{Arguments, Failed, Trial};
 use prefix::Prefix;
 
-/// Made when the first test needs it; removed when this process ends.
+/// Created when the first test needs it; removed when this process ends.
 static PREFIX: OnceLock<Result<Prefix, String>> = OnceLock::new();
 
 fn with_prefix(run: impl FnOnce(&Prefix) -> Result<(), String>) -> Result<(), Failed> {
@@ -34,12 +35,13 @@ fn with_prefix(run: impl FnOnce(&Prefix) -> Result<(), String>) -> Result<(), Fa
     prefix.and_then(run).map_err(Failed::from)
 }
 
-/// Whether what is missing is a failure.
+/// Returns true if missing programs are failures.
 fn required() -> bool {
     std::env::var_os("UWARP_REQUIRE_DROPIN").is_some_and(|value| value == "1")
 }
 
-/// A test that needs something; without it, it is ignored, or fails where all is required.
+/// Creates a test. If something is `missing`, the test is ignored, or fails if everything is
+/// required.
 fn trial(
     name: &str,
     missing: Option<String>,
@@ -54,7 +56,7 @@ fn trial(
 }
 
 type Check = fn(&Prefix) -> Result<(), String>;
-/// Tests that are no programs of others, with the packages that they need.
+/// Tests that do not run programs of others, with the packages that they need.
 const CHECKS: &[(&str, &[&str], Check)] = &[
     (
         "names::the_library_has_every_name_with_its_version",
@@ -188,10 +190,10 @@ const CHECKS: &[(&str, &[&str], Check)] = &[
     ),
 ];
 
-/// The rdma-core whose names and layouts are committed.
+/// Version of rdma-core whose names and layouts are committed.
 const RDMA_CORE: &str = "44.0";
 
-/// Why a check cannot run here.
+/// Reason why a check cannot run here.
 fn missing(packages: &[&str]) -> Option<String> {
     packages::missing(packages).or_else(|| {
         let versions = packages
@@ -206,7 +208,7 @@ fn missing(packages: &[&str]) -> Option<String> {
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
-    // Most programs wait with all of a processor, and there are two of them in a row.
+    // Most programs poll and occupy a processor, and most tests run two of them.
     arguments.test_threads.get_or_insert(2);
     let unready = process::unready();
     let mut trials = Vec::new();

@@ -1,4 +1,4 @@
-//! `MATRIX.md`: which names are there and who uses them, which programs run.
+//! `MATRIX.md`: implemented names with their users, and programs that run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -14,13 +14,15 @@ const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/MATRIX.md");
 const COMMITTED: &str = include_str!("../../MATRIX.md");
 const NAMES: &str = include_str!("../../names/rdma-core-44.txt");
 const VERSIONS: &str = "Packages: ";
-/// The part of the programs against siw, which the tests with a virtual machine write and compare.
+/// Markers of the part about programs against siw, which the tests with a virtual machine write and
+/// compare.
 const SIW: [&str; 2] = [
     "<!-- siw: ./ci.sh interop writes this part -->\n",
     "<!-- siw: here it ends -->\n",
 ];
 
-/// Why it cannot be compared here: a package is missing, or has another version than the matrix was made with.
+/// Reason why the matrix cannot be compared here: a package is missing, or has another version than
+/// in the matrix.
 pub(crate) fn missing() -> Option<String> {
     let missing: BTreeSet<String> = programs::rows().iter().filter_map(Row::missing).collect();
     if !missing.is_empty() {
@@ -37,10 +39,10 @@ pub(crate) fn missing() -> Option<String> {
         words.collect()
     };
     let other = names(&here) == names(there) && here != there && !writes();
-    other.then(|| format!("it was made with other versions ({there}; here are {here})"))
+    other.then(|| format!("it has other versions ({there}; installed: {here})"))
 }
 
-/// What does not work with any device.
+/// Faults of programs with any device.
 const FAULTS: &str = "
 ## Faults of programs
 
@@ -65,7 +67,8 @@ Faults of the programs themselves, in these versions and with any device.
   not done after 10 seconds.
 ";
 
-/// The committed matrix is what the tables and the installed programs give; with `UWARP_DROPIN_MATRIX=write` it is written.
+/// Checks that the committed matrix agrees with the tables and the installed programs. With
+/// `UWARP_DROPIN_MATRIX=write`, writes it instead.
 pub(crate) fn is_up_to_date() -> Result<(), String> {
     let text = render()?;
     if writes() {
@@ -76,9 +79,9 @@ pub(crate) fn is_up_to_date() -> Result<(), String> {
     }
     let mut new = text.lines();
     let differs = new.find(|line| !COMMITTED.lines().any(|old| old == *line));
-    let differs = differs.unwrap_or("none; it has lines too many");
+    let differs = differs.unwrap_or("none; it has too many lines");
     Err(format!(
-        "MATRIX.md is old: UWARP_DROPIN_MATRIX=write writes it. A line that it has not: {differs}"
+        "MATRIX.md is out of date; UWARP_DROPIN_MATRIX=write updates it. First missing line: {differs}"
     ))
 }
 
@@ -86,7 +89,7 @@ fn writes() -> bool {
     std::env::var_os("UWARP_DROPIN_MATRIX").is_some_and(|value| value == "write")
 }
 
-/// The packages of all rows with their versions.
+/// Packages of all rows with their versions.
 fn versions() -> String {
     let rows = programs::rows();
     let all: BTreeSet<&str> = rows.iter().flat_map(|row| row.packages).copied().collect();
@@ -96,11 +99,11 @@ fn versions() -> String {
     all.collect::<Vec<_>>().join(", ")
 }
 
-/// The ELF files of a row: programs by name, libraries by path or soname.
+/// ELF files of a row: programs by name, libraries by path or soname.
 fn elf_files(row: &Row) -> Vec<(String, PathBuf)> {
     let find = |file: &&str| {
         let path = match Path::new(file) {
-            // A script, or a directory of them.
+            // A script, or a directory of scripts.
             path if path.is_absolute() => return None,
             _ if file.contains(".so") => packages::library(file).ok()?,
             _ => packages::program(file)?,
@@ -110,13 +113,14 @@ fn elf_files(row: &Row) -> Vec<(String, PathBuf)> {
     row.files.iter().filter_map(find).collect()
 }
 
-/// Directories with modules that programs of the rows load by their names (`dlopen`), and what is put before those here.
+/// Directories with modules that programs load by name (`dlopen`), and the prefix of their names in
+/// the matrix.
 const MODULES: [(&str, &str); 2] = [
     ("/usr/lib/python3/dist-packages/pyverbs", "pyverbs/"),
     ("/usr/lib/x86_64-linux-gnu/openmpi/lib", "openmpi/"),
 ];
 
-/// The shared objects in a directory and below, each once.
+/// Shared objects in a directory and its subdirectories, each once.
 fn modules(dir: &Path, prefix: &str, found: &mut Vec<(String, PathBuf)>) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("{}: {error}", dir.display());
     for entry in std::fs::read_dir(dir).map_err(failed)? {
@@ -135,7 +139,7 @@ fn modules(dir: &Path, prefix: &str, found: &mut Vec<(String, PathBuf)>) -> Resu
     Ok(())
 }
 
-/// Name with version, and the programs that want it.
+/// Names with versions, and the programs that import them.
 fn users(rows: &[Row]) -> Result<BTreeMap<String, BTreeSet<String>>, String> {
     let mut files: Vec<(String, PathBuf)> = rows.iter().flat_map(elf_files).collect();
     for (dir, prefix) in MODULES {
@@ -158,13 +162,13 @@ fn users(rows: &[Row]) -> Result<BTreeMap<String, BTreeSet<String>>, String> {
     Ok(users)
 }
 
-/// The committed part about siw, as it is.
+/// The committed part about siw, unchanged.
 fn against_siw() -> Result<&'static str, String> {
     let [begin, end] = SIW.map(|mark| COMMITTED.find(mark).map(|at| (at, at + mark.len())));
     let part = begin
         .zip(end)
         .and_then(|((from, _), (_, to))| COMMITTED.get(from..to));
-    part.ok_or_else(|| "MATRIX.md has no part of siw".to_owned())
+    part.ok_or_else(|| "MATRIX.md has no part about siw".to_owned())
 }
 
 fn render() -> Result<String, String> {
@@ -220,7 +224,8 @@ fn render_names(rows: &[Row], out: &mut String) -> Result<(), String> {
     Ok(())
 }
 
-/// Who uses these is in no table of a program.
+/// Renders the functions that programs call through memory. No ELF file shows which programs use
+/// them.
 fn render_tables(out: &mut String) -> Result<(), String> {
     *out += "\n## Functions reached through memory\n\nInline functions of `verbs.h` call these through tables of the context, the queue pair or the completion queue, so ELF files do not show\nwhich programs use them. `no`: returns `EOPNOTSUPP` or NULL, or an object that needs it is refused. `0`: returns 0, because iWARP has\nno such thing.\n\n| function | table | here |\n|---|---|---|\n";
     for table in &TABLES {

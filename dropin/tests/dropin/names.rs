@@ -1,4 +1,4 @@
-//! The names of the library and their versions, against those of rdma-core that are committed (`names/`).
+//! Exported names and their versions, compared with the committed names of rdma-core (`names/`).
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,8 @@ use crate::prefix::Prefix;
 
 const EXPECTED: &str = include_str!("../../names/rdma-core-44.txt");
 
-/// Every name of rdma-core is there with its version, function or data as it is there, and none besides.
+/// Every name of rdma-core is exported with its version, as a function or as data, and no other
+/// name.
 pub(crate) fn the_library_has_every_name_with_its_version(prefix: &Prefix) -> Result<(), String> {
     let expected: BTreeSet<String> = EXPECTED.lines().map(str::to_owned).collect();
     let symbols = elf::symbols(&prefix.library())?;
@@ -17,15 +18,16 @@ pub(crate) fn the_library_has_every_name_with_its_version(prefix: &Prefix) -> Re
         .map(|symbol| symbol.name + if symbol.object { " object" } else { "" })
         .collect();
     let missing: Vec<_> = expected.difference(&found).collect();
-    let besides: Vec<_> = found.difference(&expected).collect();
-    if expected.len() < 200 || !missing.is_empty() || !besides.is_empty() {
-        return Err(format!("missing: {missing:?}\nbesides: {besides:?}"));
+    let unexpected: Vec<_> = found.difference(&expected).collect();
+    if expected.len() < 200 || !missing.is_empty() || !unexpected.is_empty() {
+        return Err(format!("missing: {missing:?}\nunexpected: {unexpected:?}"));
     }
     Ok(())
 }
 
-/// Threads of a program may be cancelled while they post and poll, which must not unwind frames of Rust (`src/uncancelled.rs`). What is
-/// left is called where a cancellation is held up, or wanted (`poll`).
+/// Threads of a program may be cancelled while they post and poll, which must not unwind Rust
+/// frames (`src/uncancelled.rs`). Other cancellation points are called only where a cancellation is
+/// deferred, or wanted (`poll`).
 pub(crate) fn the_data_path_calls_nothing_at_which_a_thread_is_cancelled(
     prefix: &Prefix,
 ) -> Result<(), String> {
@@ -63,19 +65,19 @@ pub(crate) fn the_data_path_calls_nothing_at_which_a_thread_is_cancelled(
     Err(format!("it calls {points:?} of the C library"))
 }
 
-/// The source says of every function whether it does something.
+/// The source says of every function whether it is implemented.
 pub(crate) fn the_source_has_every_name(_: &Prefix) -> Result<(), String> {
     let names: BTreeSet<String> = exports::names()?.into_keys().collect();
     let expected = EXPECTED.lines().filter(|line| !line.ends_with(" object"));
     let expected: BTreeSet<String> = expected.map(str::to_owned).collect();
     if names != expected {
         let all: Vec<_> = names.symmetric_difference(&expected).collect();
-        return Err(format!("only in one of both: {all:?}"));
+        return Err(format!("only in one of the two lists: {all:?}"));
     }
     Ok(())
 }
 
-/// The committed list is that of the rdma-core of this machine, where it is the same version.
+/// The committed list agrees with the installed rdma-core of the same version.
 pub(crate) fn the_committed_names_are_those_of_rdma_core(_: &Prefix) -> Result<(), String> {
     let mut found = BTreeSet::new();
     for file in ["libibverbs.so.1", "librdmacm.so.1"] {
@@ -88,7 +90,7 @@ pub(crate) fn the_committed_names_are_those_of_rdma_core(_: &Prefix) -> Result<(
     let expected: BTreeSet<String> = EXPECTED.lines().map(str::to_owned).collect();
     if found != expected {
         let all: Vec<_> = found.symmetric_difference(&expected).collect();
-        return Err(format!("only in one of both: {all:?}"));
+        return Err(format!("only in one of the two lists: {all:?}"));
     }
     Ok(())
 }

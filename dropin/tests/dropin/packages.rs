@@ -1,9 +1,9 @@
-//! What of the distribution is installed.
+//! Installed packages, programs and libraries.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where a program is, in the directories that have programs of all users and those of the administrator.
+/// Path of a program in `PATH` or in a directory for the administrator.
 pub(crate) fn program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let dirs = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
@@ -13,7 +13,7 @@ pub(crate) fn program(name: &str) -> Option<PathBuf> {
 /// A shared library of the distribution, by its soname.
 ///
 /// # Errors
-/// The C compiler does not know it, or there is none.
+/// The library is in none of the usual directories.
 pub(crate) fn library(soname: &str) -> Result<PathBuf, String> {
     let places = [
         "/usr/lib/x86_64-linux-gnu",
@@ -23,10 +23,12 @@ pub(crate) fn library(soname: &str) -> Result<PathBuf, String> {
     ];
     let found = places.iter().map(|dir| Path::new(dir).join(soname));
     let mut found = found.filter(|path| path.exists());
-    found.next().ok_or_else(|| format!("there is no {soname}"))
+    found
+        .next()
+        .ok_or_else(|| format!("{soname} was not found"))
 }
 
-/// The version of a Debian package without Debian's own part, if it is installed.
+/// Version of an installed Debian package, without Debian's own part.
 pub(crate) fn version(package: &str) -> Option<String> {
     let asked = Command::new("dpkg-query")
         .args(["-W", "-f", "${db:Status-Status} ${Version}", package])
@@ -43,7 +45,7 @@ pub(crate) fn version(package: &str) -> Option<String> {
     )
 }
 
-/// What is missing of these packages, in words.
+/// Message that names the packages that are not installed.
 pub(crate) fn missing(packages: &[&str]) -> Option<String> {
     let missing: Vec<_> = packages
         .iter()

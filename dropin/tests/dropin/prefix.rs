@@ -1,4 +1,5 @@
-//! The command and the library, built and installed where every user may read them, by the command's own `run --install`.
+//! The command and the library, built and installed by the command's own `run --install` where
+//! every user may read them.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -6,18 +7,19 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// The prefix; it goes with this process, however that ends.
+/// Directory with the installed files. It is removed when this process ends, in whatever way.
 pub(crate) struct Prefix {
     path: PathBuf,
-    /// Waits for the end of its input, which comes with ours, and removes the directory.
+    /// Waits for the end of its input, which this process holds open, and removes the directory.
     remover: Child,
 }
 
 impl Prefix {
-    /// Builds both (unless `UWARP_BIN` names a command that has the library beside it), and installs them.
+    /// Builds both (unless `UWARP_BIN` names a command with the library beside it), and installs
+    /// them.
     ///
     /// # Errors
-    /// What failed, with its output.
+    /// A command failed; with its output.
     pub(crate) fn new() -> Result<Prefix, String> {
         let built = match std::env::var_os("UWARP_BIN") {
             Some(built) => PathBuf::from(built),
@@ -56,7 +58,7 @@ impl Prefix {
         self.path.join("lib/uwarp/libibverbs.so.1")
     }
 
-    /// A directory that every user may write to.
+    /// Directory that every user may write to.
     pub(crate) fn scratch(&self) -> PathBuf {
         self.path.join("scratch")
     }
@@ -69,14 +71,17 @@ impl Drop for Prefix {
     }
 }
 
-/// Builds what cargo does not build for a test: the command, and the library as a program loads it. In the profile and the place of this test.
+/// Builds the command and the shared library, which cargo does not build for a test. Uses the
+/// profile and the target directory of this test.
 fn build() -> Result<PathBuf, String> {
     let test = std::env::current_exe().map_err(|error| error.to_string())?;
     let place = test
         .parent()
         .and_then(Path::parent)
-        .ok_or("where is this test?")?;
-    let target = place.parent().ok_or("where is this test?")?;
+        .ok_or("the test is not in a target directory")?;
+    let target = place
+        .parent()
+        .ok_or("the test is not in a target directory")?;
     let profile = match place.file_name().and_then(|name| name.to_str()) {
         Some("debug") | None => "dev",
         Some(name) => name,
@@ -99,7 +104,7 @@ fn build() -> Result<PathBuf, String> {
     Ok(place.join("uwarp"))
 }
 
-/// What a command says, which must end well.
+/// Runs a command, which must succeed, and returns its standard output.
 pub(crate) fn said(command: &mut Command) -> Result<String, String> {
     let name = command.get_program().display().to_string();
     let ended = command.stdin(Stdio::null()).output();

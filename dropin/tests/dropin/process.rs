@@ -1,4 +1,5 @@
-//! Programs under `uwarp run`: as a user without rights, with a limit on everything, and an end for every process.
+//! Programs under `uwarp run`: as an unprivileged user, with a time limit, and killed at the end of
+//! the test.
 
 use std::fs::File;
 use std::os::unix::process::CommandExt;
@@ -11,12 +12,13 @@ use std::time::{Duration, Instant};
 use crate::packages;
 use crate::prefix::Prefix;
 
-/// A program that takes this long hangs. No bound of speed: at a load of 13, `ib_read_lat -a` took more than a minute.
+/// A program that takes longer hangs. This is no speed limit: at a load of 13, `ib_read_lat -a`
+/// took more than a minute.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
-/// How often something is looked at that cannot be waited for.
+/// Interval for checking conditions that cannot be waited for.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Where a program runs.
+/// Environment of a program.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
     pub(crate) prefix: &'a Prefix,
@@ -24,19 +26,19 @@ pub(crate) struct Place<'a> {
     pub(crate) flags: &'a [&'a str],
 }
 
-/// A program that runs, with all that it starts; killed (its process group, by its number) when it is dropped.
+/// A running program with its child processes. Drop kills its process group.
 pub(crate) struct Running {
     name: String,
     child: Child,
     output: PathBuf,
 }
 
-/// Whether this process is root, which no program here needs to be.
+/// Returns true if this process is root. No program here needs that.
 fn root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// A command that the user `nobody` runs if this user is root.
+/// A command that runs as `nobody` if this process is root.
 pub(crate) fn unprivileged(program: &Path) -> Command {
     if !root() {
         return Command::new(program);
@@ -53,7 +55,7 @@ pub(crate) fn unprivileged(program: &Path) -> Command {
     command
 }
 
-/// Why programs cannot run here, if they cannot.
+/// Reason why programs cannot run here, if any.
 pub(crate) fn unready() -> Option<String> {
     (root() && packages::program("setpriv").is_none()).then(|| {
         "setpriv, which takes the rights of root away, is not installed (util-linux)".to_owned()
@@ -69,7 +71,7 @@ impl Place<'_> {
         self.spawn(&mut command, name)
     }
 
-    /// Starts a command of which the caller knows how it gets to the library.
+    /// Starts a command that finds the library in its own way.
     pub(crate) fn spawn(&self, command: &mut Command, name: String) -> Result<Running, String> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -102,13 +104,13 @@ impl Place<'_> {
 }
 
 impl Running {
-    /// What it has said until now.
+    /// Output so far.
     pub(crate) fn output(&self) -> String {
         let octets = std::fs::read(&self.output).unwrap_or_default();
         String::from_utf8_lossy(&octets).into_owned()
     }
 
-    /// Waits until `done`, as long as the program runs.
+    /// Waits until `done` returns true. Fails if the program ends before.
     pub(crate) fn wait_until(
         &mut self,
         what: &str,
@@ -130,14 +132,14 @@ impl Running {
         }
     }
 
-    /// Waits until it has said `text`.
+    /// Waits until the output contains `text`.
     pub(crate) fn until_said(&mut self, text: &str) -> Result<(), String> {
         self.wait_until(&format!("said '{text}'"), |running| {
             running.output().contains(text)
         })
     }
 
-    /// Waits until somebody listens on this port.
+    /// Waits until a socket listens on this port.
     pub(crate) fn until_listening(&mut self, port: u16) -> Result<(), String> {
         self.wait_until(&format!("listened on port {port}"), |_| listens(port))
     }
@@ -146,7 +148,7 @@ impl Running {
         self.child.try_wait().map_err(|error| error.to_string())
     }
 
-    /// Waits for its end, which must be a good one; gives what it said.
+    /// Waits until the program ends, which must be with success. Returns its output.
     pub(crate) fn end(&mut self) -> Result<String, String> {
         let deadline = Instant::now() + PATIENCE;
         let status = loop {
@@ -164,7 +166,8 @@ impl Running {
         Ok(self.output())
     }
 
-    /// Whether rping's event thread has ended it after all pings (MATRIX.md, faults of programs).
+    /// Returns true if rping failed only because its event thread found a closed channel after all
+    /// pings (MATRIX.md, faults of programs).
     fn lost_its_channel(&self, status: ExitStatus) -> bool {
         const WORDS: &str = "rdma_get_cm_event: Bad file descriptor";
         let said = self.output();
@@ -174,9 +177,9 @@ impl Running {
             && !said.contains(" failed")
     }
 
-    /// A sentence about it, with its output.
+    /// A sentence about the program, with its output.
     pub(crate) fn words(&self, what: &str) -> String {
-        format!("'{}' {what}. It said:\n{}", self.name, self.output())
+        format!("'{}' {what}. Output:\n{}", self.name, self.output())
     }
 }
 
@@ -185,26 +188,26 @@ impl Drop for Running {
         if let Ok(group) = i32::try_from(self.child.id())
             && let Some(group) = rustix::process::Pid::from_raw(group)
         {
-            // All that it has started may be gone with it.
+            // The processes may have ended already.
             let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         }
         let _ = self.child.wait();
     }
 }
 
-/// Whether a TCP socket of this machine listens on the port.
+/// Returns true if a TCP socket of this machine listens on the port.
 fn listens(port: u16) -> bool {
     sockets(port).iter().any(|(state, _)| state == "0A")
 }
 
-/// Bytes that are under way between connections of the port and their peers, or were not read by either.
+/// Bytes that connections of the port have sent and that were not read yet, in both directions.
 pub(crate) fn unread(port: u16) -> u64 {
     let connected = sockets(port);
     let connected = connected.iter().filter(|(state, _)| state == "01");
     connected.map(|(_, octets)| octets).sum()
 }
 
-/// The TCP sockets of this machine that have the port at either end: the state, and what their queues hold.
+/// TCP sockets of this machine with the port at either end: state, and bytes in their queues.
 fn sockets(port: u16) -> Vec<(String, u64)> {
     let has = |end: &str| {
         let number = end.rsplit_once(':').map(|(_, number)| number);
@@ -226,7 +229,7 @@ fn sockets(port: u16) -> Vec<(String, u64)> {
     lines.filter_map(socket).collect()
 }
 
-/// A port that nobody uses, and that no other test here gets; below those that the kernel gives to connections.
+/// A free port that no other test of this process gets. It is below the kernel's ephemeral ports.
 pub(crate) fn free_port() -> Result<u16, String> {
     use std::net::TcpListener;
     use std::sync::atomic::AtomicU16;

@@ -1,4 +1,4 @@
-//! Peers in bytes over TCP: one that does not know RFC 7306, and one that reads slowly.
+//! Peers that read and write bytes over TCP: one without RFC 7306, and one that reads slowly.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use crate::process::PATIENCE;
 
-/// Takes a connection of MPA revision 1, reads FPDUs up to the first message of RFC 7306, and refuses that as RFC 5040 section 4.8 has it:
-/// by a Terminate, remote operation error, unexpected opcode, without the headers of the message (as Linux siw does).
+/// Accepts a connection of MPA revision 1 and reads FPDUs up to the first message of RFC 7306.
+/// Refuses that as in RFC 5040 section 4.8: by a Terminate (remote operation error, unexpected
+/// opcode) without the headers of the message, as Linux siw does.
 pub(crate) fn refuse_extension(listener: &TcpListener) -> io::Result<()> {
     let mut stream = accept(listener)?;
     while !is_extension(&read_fpdu(&mut stream)?) {}
@@ -22,7 +23,7 @@ pub(crate) fn refuse_extension(listener: &TcpListener) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes a connection of MPA revision 1.
+/// Accepts a connection of MPA revision 1.
 pub(crate) fn accept(listener: &TcpListener) -> io::Result<TcpStream> {
     let (mut stream, _) = listener.accept()?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -45,7 +46,7 @@ pub(crate) fn read_slowly(mut stream: TcpStream) -> io::Result<usize> {
     }
 }
 
-/// What an FPDU carries (RFC 5044 section 4): the length, the ULPDU, pad, CRC.
+/// Reads an FPDU (RFC 5044 section 4: length, ULPDU, pad, CRC) and returns its ULPDU.
 fn read_fpdu(stream: &mut impl io::Read) -> io::Result<Vec<u8>> {
     let mut len = [0; 2];
     stream.read_exact(&mut len)?;
@@ -56,7 +57,7 @@ fn read_fpdu(stream: &mut impl io::Read) -> io::Result<Vec<u8>> {
     Ok(rest)
 }
 
-/// Atomic Operations and Immediate Data (RFC 7306 section 8.1).
+/// Returns true for Atomic Operations and Immediate Data (RFC 7306 section 8.1).
 fn is_extension(ulpdu: &[u8]) -> bool {
     ulpdu.get(1).is_some_and(|control| control & 0x0F >= 8)
 }

@@ -1,11 +1,12 @@
-//! The functions that programs reach through memory: inline functions of `verbs.h` call them by the tables of a context, a queue pair or
-//! a completion queue. Which there are is in the generated layouts, which are filled in the source.
+//! Functions that programs call through memory: inline functions of `verbs.h` find them in tables
+//! of a context, a queue pair or a completion queue. The generated layouts have all of them; the
+//! source sets the implemented ones.
 
 use std::collections::BTreeMap;
 
 const LAYOUTS: &str = include_str!("../../src/abi/generated.rs");
 
-/// A table: its structure, the file that fills it, the name of the table there.
+/// A table: its structure, the source file that fills it, and the variable in that file.
 pub(crate) struct Table {
     pub(crate) structure: &'static str,
     source: &'static str,
@@ -35,24 +36,25 @@ pub(crate) const TABLES: [Table; 4] = [
     },
 ];
 
-/// What is there and refuses (`src/qp/extended.rs`): `ibv_wr_complete` answers `EOPNOTSUPP` then.
+/// Functions that exist and fail (`src/qp/extended.rs`): `ibv_wr_complete` then returns
+/// `EOPNOTSUPP`.
 const REFUSED: &[&str] = &["wr_send_imm"];
-/// Functions that give 0, for what iWARP has not.
+/// Functions that return 0, for features that iWARP does not have.
 const ZERO: &[&str] = &["zero", "zero_octet"];
 
 /// A function of a table.
 pub(crate) struct Entry {
-    /// As programs call it.
+    /// Name of the inline function that programs call.
     pub(crate) function: String,
-    /// What is there.
+    /// Whether it is implemented.
     pub(crate) here: &'static str,
 }
 
 impl Table {
-    /// Its functions in their order.
+    /// Functions of the table in their order.
     ///
     /// # Errors
-    /// The structure is not found, or the source fills a field that it has not.
+    /// The structure is not found, or the source sets a field that it does not have.
     pub(crate) fn entries(&self) -> Result<Vec<Entry>, String> {
         let fields = self.fields()?;
         let filled = self.filled();
@@ -71,7 +73,7 @@ impl Table {
         Ok(fields.iter().map(entry).collect())
     }
 
-    /// The fields of the structure that are functions, but those that only keep a place.
+    /// Fields of the structure that are functions, without placeholders.
     fn fields(&self) -> Result<Vec<&'static str>, String> {
         let begin = format!("pub struct {} {{\n", self.structure);
         let body = LAYOUTS
@@ -87,7 +89,7 @@ impl Table {
         Ok(fields.collect())
     }
 
-    /// The fields that the source fills, with what.
+    /// Fields that the source sets, with their values.
     fn filled(&self) -> BTreeMap<&'static str, &'static str> {
         let filled = self.source.lines().filter_map(|line| {
             let (place, value) = line.trim().strip_suffix(");")?.split_once(" = Some(")?;
@@ -98,7 +100,7 @@ impl Table {
     }
 }
 
-/// The inline function behind which a field is.
+/// Name of the inline function that calls a field.
 fn called(field: &str) -> String {
     match field {
         "query_rt_values" => "ibv_query_rt_values_ex".to_owned(),

@@ -20,13 +20,15 @@ pub(crate) fn an_unknown_variable_is_reported_with_the_nearest_known_name(
     if reported == 1 && said.contains("PORT_ACTIVE") {
         Ok(())
     } else {
-        Err(format!("one such line is due, and a device, not:\n{said}"))
+        Err(format!(
+            "expected one such line, and a device, got:\n{said}"
+        ))
     }
 }
 
-/// `UWARP_LOG` means what it means for the other subcommands.
+/// `UWARP_LOG` works as with the other subcommands.
 pub(crate) fn a_log_is_written_when_it_is_asked_for(prefix: &Prefix) -> Result<(), String> {
-    // Nothing listens on port 1, and the client says what it does until it knows.
+    // Nothing listens on port 1. The client logs its attempt until it fails.
     let client = [
         "sh",
         "-c",
@@ -41,7 +43,7 @@ pub(crate) fn a_log_is_written_when_it_is_asked_for(prefix: &Prefix) -> Result<(
         (true, false) => {}
         _ => {
             return Err(format!(
-                "a log is due in the first alone:\n{logged}\n{silent}"
+                "expected a log in the first output only:\n{logged}\n{silent}"
             ));
         }
     }
@@ -53,6 +55,6 @@ pub(crate) fn a_log_is_written_when_it_is_asked_for(prefix: &Prefix) -> Result<(
     if wrong.contains("uwarp: UWARP_LOG is 'uwarp=loud'; expected a filter") {
         Ok(())
     } else {
-        Err(format!("a wrong filter is not named:\n{wrong}"))
+        Err(format!("the invalid filter is not reported:\n{wrong}"))
     }
 }

@@ -1,6 +1,6 @@
-"""rdma-core's own test suite of pyverbs, from the directory that is named: one line for each test, `OUTCOME NAME`.
+"""Runs the test suite of pyverbs from the directory in the first argument. Prints `OUTCOME NAME` per test.
 
-The second argument is an IP address of this machine: the suite asks the kernel's driver for the one of a device."""
+The second argument is an IP address of this machine. The suite would ask a kernel driver for it."""
 
 import os
 import sys
@@ -9,7 +9,7 @@ from importlib.machinery import SourceFileLoader
 
 
 class Lines(unittest.TestResult):
-    """Tells each outcome when it is known."""
+    """Prints each outcome at once."""
 
     def tell(self, outcome, test):
         print(outcome, test.id(), flush=True)
@@ -33,7 +33,7 @@ class Lines(unittest.TestResult):
 
 directory, address = sys.argv[1:]
 sys.path.insert(0, directory)
-from args_parser import parser  # noqa: E402, of the suite
+from args_parser import parser  # noqa: E402, a module of the suite
 
 sys.argv = ["run_tests.py", "--dev", "uwarp0"]
 module = SourceFileLoader("tests", os.path.join(directory, "__init__.py")).load_module()

@@ -1,4 +1,5 @@
-//! Which addresses have a device once they are bound (`tests/c/bound.c`): as the kernel has it, a loopback address has none yet.
+//! Addresses with a device after `rdma_bind_addr` (`tests/c/bound.c`). As in the kernel, a loopback
+//! address has none yet.
 
 use super::{Row, Way, row};
 use crate::c;

@@ -1,4 +1,5 @@
-//! Memory that changes while it is sent, and a storage target of many Reads, in C (`tests/c/changing.c`, `tests/c/storage.c`).
+//! C programs: memory that changes while it is sent, and a storage target with many Reads
+//! (`tests/c/changing.c`, `tests/c/storage.c`).
 
 use super::{Row, Way, check, row};
 use crate::c;
@@ -13,11 +14,11 @@ pub(super) const ROWS: &[Row] = &[
     row("storage-target", PACKAGES, &[], Way::Own(storage)),
 ];
 
-/// Client and server of a program, each with its port and these words.
+/// Runs server and client of a program with these arguments. Returns the output of both.
 fn pair(place: Place<'_>, source: &str, words: &[&str]) -> Result<[String; 2], String> {
     let libraries = ["-lrdmacm", "-libverbs", "-lpthread"];
     let program = c::compile(place.prefix, "cc", source, &libraries)?;
-    let program = program.to_str().ok_or("the path is no text")?;
+    let program = program.to_str().ok_or("the path is not UTF-8")?;
     let number = free_port()?;
     let port = number.to_string();
     let words = [&[program, port.as_str()], words].concat();

@@ -1,5 +1,6 @@
-//! fio's engine `rdma`: forks and threads. Of Sends fio itself checks the data (`--verify`). Of a Write or a Read it cannot, for one of the
-//! two sides does nothing; there the buffers of both are files (`--mem=mmapshared`), which are compared afterwards.
+//! fio's engine `rdma`, with forks and threads. fio itself checks the data of Sends (`--verify`).
+//! It cannot for a Write or a Read, because one of the two sides does nothing. There the buffers of
+//! both sides are files (`--mem=mmapshared`), which the test compares afterwards.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +12,7 @@ use crate::process::{Place, free_port};
 const PACKAGES: &[&str] = &["fio"];
 const FILES: &[&str] = &["fio"];
 
-/// The bytes of a message, and how many are under way.
+/// Bytes of a message, and number of messages under way.
 const BLOCK: usize = 1 << 20;
 const DEPTH: usize = 8;
 
@@ -30,14 +31,14 @@ const fn pair(name: &'static str, run: fn(Place<'_>) -> Result<String, String>) 
     row(name, PACKAGES, FILES, Way::Own(run))
 }
 
-/// The memory of a side: fio removes the file when it ends, and what is in it stays by another name.
+/// Memory of a side. fio removes the file when it ends; a second name keeps the contents.
 struct Memory {
     file: PathBuf,
     kept: PathBuf,
 }
 
 impl Memory {
-    /// Full of bytes that are this side's alone.
+    /// Creates the file, with random bytes that differ between the two sides.
     fn new(place: &Place<'_>, port: u16, side: &str) -> Result<Self, String> {
         let at = |what: &str| {
             place
@@ -52,7 +53,7 @@ impl Memory {
             octet = octet.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             octet.to_be_bytes()[0]
         });
-        // A block more: fio aligns its buffers.
+        // One block more, because fio aligns its buffers.
         let octets: Vec<u8> = octets.take((DEPTH + 1) * BLOCK).collect();
         let made = fs::write(&file, octets)
             .and_then(|()| fs::set_permissions(&file, Permissions::from_mode(0o666)))
@@ -61,7 +62,7 @@ impl Memory {
         Ok(Memory { file, kept })
     }
 
-    /// The blocks that are in it.
+    /// Blocks in the file.
     fn blocks(&self) -> Result<Vec<Vec<u8>>, String> {
         let octets = fs::read(&self.kept).map_err(|error| error.to_string())?;
         Ok(octets
@@ -76,11 +77,13 @@ impl Memory {
     }
 }
 
-/// A side that only reads is a server to this engine, and one that writes a client, whatever the verb is.
+/// For this engine, a side with `--rw=read` is a server and one with `--rw=write` a client, with
+/// any verb.
 fn run(place: Place<'_>, verb: &str, flags: &[&str]) -> Result<String, String> {
     match verb {
         "send" => {
-            // What is received has a checksum in front of each block; a client without it has the server end with an error.
+            // Each received block has a checksum at its start. If the client sent none, the server
+            // would end with an error.
             let verify = ["--verify=crc32c"];
             let written = ["--verify=crc32c", "--do_verify=0"];
             pair_of(place, verb, [&verify, &written], flags)
@@ -89,14 +92,15 @@ fn run(place: Place<'_>, verb: &str, flags: &[&str]) -> Result<String, String> {
     }
 }
 
-/// A Write or a Read: the blocks that it has changed are blocks of the other side. Which buffer is for which is fio's affair.
+/// A Write or a Read: the changed blocks must be blocks of the other side. fio decides which buffer
+/// goes where.
 fn compared(place: Place<'_>, verb: &str, flags: &[&str]) -> Result<String, String> {
     let port = free_port()?;
     let [served, called] = ["server", "client"].map(|side| Memory::new(&place, port, side));
     let (served, called) = (served?, called?);
     let before = served.blocks()?;
     let [ours, theirs] = [&served, &called].map(Memory::option);
-    // fio would change what it has sent.
+    // By default fio changes buffers after it has sent them.
     let theirs = [&theirs, "--scramble_buffers=0"];
     let said = pair_of(place, verb, [&[&ours], &theirs], flags)?;
     let [there, here] = [served.blocks()?, called.blocks()?];
@@ -114,11 +118,11 @@ fn compared(place: Place<'_>, verb: &str, flags: &[&str]) -> Result<String, Stri
     }
     match changed.iter().all(|block| from.contains(block)) {
         true => Ok(said),
-        false => Err("what was placed is none of the blocks of the other side".to_owned()),
+        false => Err("a changed block is not one of the other side".to_owned()),
     }
 }
 
-/// The server and the client, each with options of its own.
+/// Runs server and client, each with its own options.
 fn pair_of(
     place: Place<'_>,
     verb: &str,
@@ -126,7 +130,7 @@ fn pair_of(
     flags: &[&str],
 ) -> Result<String, String> {
     let port = free_port()?;
-    // Options of the engine stand behind its name.
+    // Options of the engine must follow its name.
     let (at, verb) = (format!("--port={port}"), format!("--verb={verb}"));
     let sizes = ["--bs=1m", "--size=64m", "--iodepth=8"];
     let words = ["fio", "--name=server", "--ioengine=rdma", &at, "--rw=read"];

@@ -1,4 +1,4 @@
-//! The programs that run, as rows of tables: what is started, what must be said.
+//! Programs that run, as rows of tables: commands and expected output.
 
 mod bound;
 mod changing;
@@ -25,49 +25,50 @@ pub(crate) use pyverbs::KNOWN as PYVERBS;
 /// A program with its flags.
 #[derive(Clone)]
 pub(crate) struct Row {
-    /// Words with hyphens; the program is the first.
+    /// Name of the test, with hyphens; it begins with the program.
     pub(crate) name: &'static str,
-    /// The Debian packages that it needs; the version of the first is told.
+    /// Debian packages that it needs. The matrix has the version of the first.
     pub(crate) packages: &'static [&'static str],
-    /// The files whose names from libibverbs and librdmacm it uses: programs, or paths of libraries.
+    /// Files whose imports from libibverbs and librdmacm the matrix lists: programs, or paths of
+    /// libraries.
     pub(crate) files: &'static [&'static str],
     /// Flags of `uwarp run`.
     pub(crate) flags: &'static [&'static str],
     pub(crate) way: Way,
 }
 
-/// How it is run. In all words `{port}` is a port that is free, `{other}` another one.
+/// How a program runs. In all commands `{port}` is a free port, and `{other}` another one.
 #[derive(Clone, Copy)]
 pub(crate) enum Way {
-    /// One process that ends well, and what it must have said.
+    /// One process that succeeds and prints this.
     Alone {
         words: &'static str,
         says: &'static [&'static str],
     },
-    /// One process that stays until it has said this, and is then killed.
+    /// One process that is killed after it has printed this.
     Stays {
         words: &'static str,
         says: &'static str,
     },
-    /// A server that listens on `{port}`, and a client; both end well.
+    /// A server that listens on `{port}`, and a client; both succeed.
     Pair {
         server: &'static str,
         client: &'static str,
         says: &'static [&'static str],
     },
-    /// A server that does not end by itself: it is killed when the client has ended well.
+    /// A server that does not end by itself: it is killed after the client has succeeded.
     Service {
         server: &'static str,
         client: &'static str,
         says: &'static [&'static str],
     },
-    /// Another way; gives what was said.
+    /// A function of the test, which returns the output.
     Own(fn(Place<'_>) -> Result<String, String>),
-    /// The same, in network namespaces that it makes.
+    /// As `Own`, in new network namespaces.
     Apart(fn(Place<'_>) -> Result<String, String>),
 }
 
-/// A row in short: a program of one package, with no flags of ours.
+/// A row without flags of `uwarp run`.
 const fn row(
     name: &'static str,
     packages: &'static [&'static str],
@@ -83,7 +84,7 @@ const fn row(
     }
 }
 
-/// All of them.
+/// All rows.
 pub(crate) fn rows() -> Vec<Row> {
     let suites = [
         verbs::ROWS,
@@ -104,10 +105,10 @@ pub(crate) fn rows() -> Vec<Row> {
 }
 
 impl Row {
-    /// Why it cannot run here, if it cannot.
+    /// Reason why the program cannot run here, if any.
     pub(crate) fn missing(&self) -> Option<String> {
         let missing = packages::missing(self.packages).or_else(|| {
-            // What a package brings as documentation may have been left out.
+            // Documentation of a package may have been left out.
             let mut paths = self.files.iter().filter(|file| file.starts_with('/'));
             let missing = paths.find(|file| !Path::new(file).exists());
             missing.map(|file| format!("there is no {file}"))
@@ -118,10 +119,10 @@ impl Row {
         }
     }
 
-    /// Runs it.
+    /// Runs the program.
     ///
     /// # Errors
-    /// What went wrong, with all that was said.
+    /// The reason of the failure, with the whole output.
     pub(crate) fn run(&self, prefix: &Prefix) -> Result<(), String> {
         let place = Place {
             prefix,
@@ -165,7 +166,7 @@ impl Row {
     }
 }
 
-/// Why this machine gives no network namespaces to users without rights, if it does not.
+/// Reason why unprivileged users of this machine get no network namespaces, if any.
 pub(crate) fn no_namespaces() -> Option<String> {
     let words = [
         "-Urn",
@@ -180,14 +181,14 @@ pub(crate) fn no_namespaces() -> Option<String> {
         Err(error) => error.to_string(),
     };
     Some(format!(
-        "network namespaces of one's own, with an Ethernet, cannot be had: {refused}"
+        "new network namespaces with an Ethernet link are not available: {refused}"
     ))
 }
 
-/// That everything was said.
+/// Checks that the output contains all texts.
 pub(crate) fn check(said: &str, texts: &[&str]) -> Result<(), String> {
     let missing = texts.iter().find(|text| !said.contains(**text));
     missing.map_or(Ok(()), |text| {
-        Err(format!("'{text}' was not said, but:\n{said}"))
+        Err(format!("'{text}' is missing in:\n{said}"))
     })
 }

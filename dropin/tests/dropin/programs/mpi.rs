@@ -1,4 +1,5 @@
-//! Open MPI over libfabric's verbs (`tests/c/mpi.c`): two ranks in each of two network namespaces, with an Ethernet between them.
+//! Open MPI over libfabric's verbs (`tests/c/mpi.c`): two ranks in each of two network namespaces,
+//! connected by an Ethernet link.
 
 use super::{Row, Way, check, row};
 use crate::c;
@@ -20,8 +21,9 @@ pub(super) const ROWS: &[Row] = &[row(
     Way::Apart(run),
 )];
 
-/// `$1` is the command, `$2` the program. The second namespace lives as long as a process in it; it has a name of its own, by which Open MPI
-/// knows it for another machine, and is entered by what Open MPI takes for `ssh`.
+/// Arguments: `$1` is the command, `$2` the program. A sleeping process keeps the second namespace
+/// alive. The namespace has its own host name, so that Open MPI takes it for another machine. A
+/// script in place of `ssh` enters it.
 const SCRIPT: &str = r#"set -e
 unshare -n -u sh -c 'hostname uwarp-other; exec sleep 120' &
 other=$!

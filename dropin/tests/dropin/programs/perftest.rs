@@ -1,9 +1,9 @@
-//! perftest: all eight tools with `-R`, which connects by librdmacm.
+//! perftest: all eight tools with `-R`, which connects through librdmacm.
 
 use super::{Row, Way, row};
 
-/// A tool with flags, its name in the matrix behind that of the tool, and bytes and messages as its result has them. `-a` ends
-/// with 8 MiB.
+/// A row for a tool with flags. `$name` follows the tool's name in the matrix, and `$says` are
+/// bytes and messages in its result. `-a` ends with 8 MiB.
 macro_rules! tool {
     ($tool:literal, $name:literal, $flags:literal, $says:literal) => {
         row(
@@ -29,8 +29,8 @@ pub(super) const ROWS: &[Row] = &[
     tool!("ib_atomic_bw", "", "-n 1000", "8          1000"),
     tool!("ib_atomic_lat", "", "-n 1000", "8       1000"),
     tool!("ib_send_bw", "-e", "-n 1000 -e", "65536      1000"),
-    // Messages that TCP takes as fast as they are posted: the client waits for events with nothing outstanding, until the server gives it
-    // leave for more by a Write.
+    // TCP takes these messages as fast as they are posted. So the client waits for events with no
+    // request outstanding, until a Write of the server lets it send more.
     tool!(
         "ib_send_bw",
         "-e-s-64-r-32",

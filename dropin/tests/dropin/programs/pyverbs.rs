@@ -1,4 +1,4 @@
-//! pyverbs, and rdma-core's own test suite in it, as far as it applies to an iWARP device.
+//! pyverbs, with the tests of rdma-core's own suite that apply to an iWARP device.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,18 +12,25 @@ const PACKAGES: &[&str] = &["python3-pyverbs", "iproute2", "util-linux"];
 const EXAMPLE: &str = "/usr/share/doc/python3-pyverbs/examples/ib_devices.py";
 const SUITE: &str = "/usr/share/doc/rdma-core/tests";
 const RUNNER: &str = include_str!("../../py/suite.py");
-/// The tests of librdmacm bind to an address that is not of the loopback network, so that they know their device by it: in a network
-/// namespace of their own. `$1` is the command, `$2` the runner, `$3` the suite.
+/// Tests of librdmacm identify their device by a bound address, which must not be a loopback
+/// address. So they run in a new network namespace. `$1` is the command, `$2` the runner, `$3` the
+/// suite.
 const SCRIPT: &str = r#"set -e
 ip link set lo up
 ip addr add 192.0.2.1/32 dev lo
 exec "$1" run -- /usr/bin/python3 -B "$2" "$3" 192.0.2.1
 "#;
-/// What came of the tests that were not skipped. Those that fail connect queue pairs by their numbers, which iWARP cannot do
-/// (`ibv_modify_qp` to RTR: `EOPNOTSUPP`), but for `test_imported_rc_ex_rdma_write`, which wants the descriptor of a context (`cmd_fd`)
-/// that another process imports, and three of librdmacm: `async_traffic` expects an acknowledgement timeout that TCP has not,
-/// `external_qp` the event `CONNECT_RESPONSE`, which iWARP has not, and `udp` UD. `async_write` may do either: its target looks at the
-/// memory when the Write is complete at the other side, which is when TCP has it (5040-5.5-06), and not when it is placed.
+/// Outcomes of the tests that were not skipped. Most failing tests connect queue pairs by number,
+/// which iWARP does not support (`ibv_modify_qp` to RTR: `EOPNOTSUPP`). The others:
+///
+/// * `test_imported_rc_ex_rdma_write` needs the descriptor of a context (`cmd_fd`) that another
+///   process imports.
+/// * `async_traffic` of librdmacm expects an acknowledgement timeout, which TCP does not have.
+/// * `external_qp` expects the event `CONNECT_RESPONSE`, which iWARP does not have, and `udp` needs
+///   UD.
+///
+/// `async_write` passes or fails by chance. Its target reads the memory when the Write is complete
+/// at the other side. That is when TCP has taken it (5040-5.5-06), not when it is placed.
 pub(crate) const KNOWN: &str = include_str!("../../../names/pyverbs-44.txt");
 
 pub(super) const ROWS: &[Row] = &[
@@ -39,7 +46,7 @@ pub(super) const ROWS: &[Row] = &[
     row("pyverbs-suite", PACKAGES, &[SUITE], Way::Apart(suite)),
 ];
 
-/// Every test that is known to pass does, and none fails that is not known to.
+/// Every test that should pass does, and no test fails unexpectedly.
 fn suite(place: Place<'_>) -> Result<String, String> {
     let scratch = place.prefix.scratch();
     let (tests, runner) = (scratch.join("tests"), scratch.join("suite.py"));
@@ -81,7 +88,7 @@ fn suite(place: Place<'_>) -> Result<String, String> {
     ))
 }
 
-/// Debian has the longer files of the suite compressed.
+/// Copies the suite, of which Debian compresses the longer files.
 fn unpack(to: &Path) -> Result<(), String> {
     said(Command::new("cp").args(["-r", SUITE]).arg(to))?;
     let script = "gunzip -f \"$1\"/*.gz && chmod -R a+rX \"$1\"";

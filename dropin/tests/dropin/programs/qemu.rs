@@ -1,4 +1,5 @@
-//! QEMU's live migration over `rdma:`: the guest goes on writing to its memory while that is sent.
+//! QEMU's live migration over `rdma:`. The guest continues to write to its memory while that is
+//! sent.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -15,12 +16,12 @@ const FILES: &[&str] = &["qemu-system-x86_64"];
 
 pub(super) const ROWS: &[Row] = &[row("qemu-migration", PACKAGES, FILES, Way::Own(run))];
 
-/// Number of migrations, one after the other; 1 without it.
+/// Variable with the number of successive migrations; 1 by default.
 const MIGRATIONS: &str = "UWARP_MIGRATIONS";
-/// How often the state of a migration is asked for.
+/// Interval for querying the state of a migration.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Boot sector of the guest: adds 1 to each byte from 0x20000 to 0x90000, again and again.
+/// Boot sector of the guest. It adds 1 to each byte from 0x20000 to 0x90000 in an endless loop.
 const CODE: [u8; 30] = [
     0xfa, // cli
     0x31, 0xc0, 0x8e, 0xd8, // ds = 0
@@ -56,7 +57,7 @@ fn run(place: Place<'_>) -> Result<String, String> {
     Ok(format!("{count} migrations"))
 }
 
-/// Starts two machines and moves the guest of the one to the other.
+/// Starts two machines and migrates the guest of the first to the second.
 fn migrate(place: Place<'_>, disk: &Path) -> Result<(), String> {
     let number = free_port()?;
     let uri = format!(r#"{{"uri":"rdma:127.0.0.1:{number}"}}"#);
@@ -82,7 +83,7 @@ fn migrate(place: Place<'_>, disk: &Path) -> Result<(), String> {
     for machine in [&mut source, &mut target] {
         machine.until_migrated()?;
     }
-    // The guest goes on at the target, in the memory that came over.
+    // The guest continues on the target, in the transferred memory.
     if !target
         .ask("query-status", "{}")?
         .contains(r#""running": true"#)
@@ -99,7 +100,7 @@ fn migrate(place: Place<'_>, disk: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// A virtual machine, and the socket that it takes commands from (QMP).
+/// A virtual machine, and its control socket (QMP).
 struct Machine {
     running: Running,
     control: BufReader<UnixStream>,
@@ -142,7 +143,7 @@ impl Machine {
         Ok(machine)
     }
 
-    /// Gives a command and returns the line with the answer.
+    /// Runs a command and returns the line with the answer.
     fn ask(&mut self, command: &str, arguments: &str) -> Result<String, String> {
         let text = format!("{{\"execute\":\"{command}\",\"arguments\":{arguments}}}\n");
         let failed = |machine: &Self, error: &dyn std::fmt::Display| {
@@ -152,7 +153,7 @@ impl Machine {
         if let Err(error) = self.control.get_mut().write_all(text.as_bytes()) {
             return failed(self, &error);
         }
-        // Events come in between, and a greeting first.
+        // A greeting comes first, and events may come in between.
         loop {
             let mut line = String::new();
             match self.control.read_line(&mut line) {
@@ -165,7 +166,7 @@ impl Machine {
         }
     }
 
-    /// The memory where the boot sector is loaded to.
+    /// Memory where the boot sector is loaded.
     fn boot_memory(&mut self, file: &Path) -> Result<Vec<u8>, String> {
         let path = file.display();
         let range = format!(r#"{{"val":31744,"size":512,"filename":"{path}"}}"#);

@@ -1,4 +1,4 @@
-//! qperf with `-cm 1`, which connects by librdmacm: `{port}` is its own, by which a client asks for a test.
+//! qperf with `-cm 1`, which connects through librdmacm. `{port}` is its control port.
 
 use super::{Row, Way, row};
 

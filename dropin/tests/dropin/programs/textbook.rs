@@ -1,4 +1,4 @@
-//! The program of the textbooks, in C against the plain API (`tests/c/textbook.c`).
+//! The example program of many RDMA tutorials, in C against the plain API (`tests/c/textbook.c`).
 
 use super::{Row, Way, check, row};
 use crate::c;
@@ -10,14 +10,14 @@ pub(super) const ROWS: &[Row] = &[row("textbook", PACKAGES, &[], Way::Own(run))]
 
 fn run(place: Place<'_>) -> Result<String, String> {
     let program = c::compile(place.prefix, "cc", "textbook.c", &["-lrdmacm", "-libverbs"])?;
-    let program = program.to_str().ok_or("the path is no text")?;
+    let program = program.to_str().ok_or("the path is not UTF-8")?;
     let number = free_port()?;
     let port = number.to_string();
     let mut server = place.start(&[program, &port])?;
     server.until_listening(number)?;
     let client = place.start(&[program, &port, "127.0.0.1"])?.end();
     let client = client.map_err(|error| format!("{error}\n{}", server.words("was the server")))?;
-    // The same words on every device.
+    // The output is the same on every device.
     check(
         &client,
         &["wrote 88117dc5\nread  88117dc5\nthey are equal\n"],

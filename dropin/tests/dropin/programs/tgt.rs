@@ -1,4 +1,4 @@
-//! iSCSI over RDMA (iSER): tgt serves a disk, libiscsi's programs write, read and compare.
+//! iSCSI over RDMA (iSER): tgt serves a disk, and libiscsi's programs write, read and compare.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -15,8 +15,9 @@ const INITIATOR: &str = "iqn.2026-11.test:initiator";
 
 pub(super) const ROWS: &[Row] = &[row("tgt-libiscsi", PACKAGES, FILES, Way::Own(run))];
 
-/// Tests of libiscsi's own. `Verify10` reads, and sends back what it has read, which the target compares with its disk; the last one
-/// fills blocks with the byte [`WRITTEN`]. The target writes into the initiator's memory, and reads from it.
+/// Tests of libiscsi. `Verify10` reads data and sends it back, and the target compares it with its
+/// disk. The last test fills blocks with the byte [`WRITTEN`]. The target writes to the initiator's
+/// memory and reads from it.
 const TESTS: [&str; 4] = [
     "SCSI.Read10.Simple",
     "SCSI.Verify10.Simple",
@@ -26,13 +27,15 @@ const TESTS: [&str; 4] = [
 const WRITTEN: u8 = 0xa6;
 const BLOCK: usize = 512;
 
-/// libiscsi (1.19) takes what `malloc` left where it keeps a connection for the head of a list: it ends with SIGSEGV where that was not
-/// zero, always with `MALLOC_PERTURB_=165`. With 255 it is zero (`mallopt(3)`, `M_PERTURB`: the complement),
-/// and so is what our library is given in that process.
+/// libiscsi (1.19) uses memory from `malloc` without clearing it, as the head of a list of
+/// connections. It ends with SIGSEGV if that memory is not zero, always with `MALLOC_PERTURB_=165`.
+/// With 255 the memory is zero (`mallopt(3)`, `M_PERTURB`: the complement), also for our library in
+/// that process.
 const CLEARED: &str = "MALLOC_PERTURB_=255";
 
 fn run(place: Place<'_>) -> Result<String, String> {
-    // One for iSCSI over TCP, which tgt serves besides: by default both would have one number.
+    // A separate port for iSCSI over TCP, which tgt serves too: by default both would use the same
+    // number.
     let (tcp, port) = (free_port()?, free_port()?);
     let scratch = place.prefix.scratch();
     let disk = scratch.join(format!("disk-{port}"));
@@ -40,12 +43,12 @@ fn run(place: Place<'_>) -> Result<String, String> {
     let made = fs::write(&disk, octets)
         .and_then(|()| fs::set_permissions(&disk, Permissions::from_mode(0o666)));
     made.map_err(|error| format!("{}: {error}", disk.display()))?;
-    // The way by which tgtadm reaches tgtd, which has a number behind it.
+    // Socket through which tgtadm reaches tgtd, which appends a number to the name.
     let socket = scratch.join(format!("tgtd-{port}"));
     let control = format!("TGT_IPC_SOCKET={}", socket.display());
 
     let portal = format!("portal=127.0.0.1:{tcp}");
-    // By default it takes 1 GiB for itself.
+    // By default the pool has 1 GiB.
     let iser = format!("port={port},pool_sz_mb=64");
     let [tgtd, tgtadm] = ["tgtd", "tgtadm"].map(|name| packages::program(name).unwrap_or_default());
     let [tgtd, tgtadm] = [&tgtd, &tgtadm].map(|path| path.to_str().unwrap_or_default());
@@ -63,10 +66,11 @@ fn run(place: Place<'_>) -> Result<String, String> {
         ];
         place.start(&[&first[..], words].concat())?.end()
     };
-    let path = disk.to_str().ok_or("the path is no text")?;
+    let path = disk.to_str().ok_or("the path is not UTF-8")?;
     administer(&["target", "--op", "new", "-T", TARGET])?;
     administer(&["logicalunit", "--op", "new", "--lun", "1", "-b", path])?;
-    // Over iSER tgt wants both the address and the name of an initiator on its lists; without either it says "target not found".
+    // Over iSER tgt needs both the address and the name of an initiator on its lists. With only one
+    // it reports "target not found".
     administer(&["target", "--op", "bind", "-I", "ALL"])?;
     administer(&["target", "--op", "bind", "-Q", INITIATOR])?;
 

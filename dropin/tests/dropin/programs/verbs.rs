@@ -1,4 +1,4 @@
-//! ibverbs-utils: what devices there are.
+//! ibverbs-utils: lists of devices and their attributes.
 
 use super::{Row, Way, row};
 
