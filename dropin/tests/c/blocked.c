@@ -134,7 +134,7 @@ static void an_event(struct ibv_context *context)
 /* Sends a message over the connection of the client whose call was cancelled. */
 static void a_message(void)
 {
-	struct ibv_sge sge = { .addr = (uintptr_t)"octets", .length = 6 };
+	struct ibv_sge sge = { .addr = (uintptr_t)"bytes", .length = 5 };
 	struct ibv_send_wr send = { .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_INLINE | IBV_SEND_SIGNALED,
 				    .sg_list = &sge, .num_sge = 1 }, *bad_send;
 	struct ibv_recv_wr receive = { .num_sge = 1 }, *bad_receive;
