@@ -24,18 +24,18 @@ unsafe extern "C" {
 const DISABLE: c_int = 1;
 
 /// Defers a cancellation of the calling thread until this value is dropped.
-pub(crate) struct Held(c_int);
+pub(crate) struct Deferred(c_int);
 
-impl Held {
+impl Deferred {
     pub(crate) fn new() -> Self {
         let mut before = 0;
         // SAFETY: a pointer to a local number.
         unsafe { pthread_setcancelstate(DISABLE, &raw mut before) };
-        Held(before)
+        Deferred(before)
     }
 }
 
-impl Drop for Held {
+impl Drop for Deferred {
     fn drop(&mut self) {
         let mut before = 0;
         // SAFETY: a pointer to a local number.
@@ -74,7 +74,7 @@ pub(crate) const SLICE: Duration = Duration::from_millis(50);
 /// Calls `attempt`, which waits for at most [`SLICE`], until it returns a result. A cancellation
 /// point follows each attempt. Call it outside of [`entry`](crate::panic_guard::entry), with
 /// nothing in the frame that needs a drop.
-pub(crate) fn until<R: Copy>(mut attempt: impl FnMut() -> Option<R>) -> R {
+pub(crate) fn retry<R: Copy>(mut attempt: impl FnMut() -> Option<R>) -> R {
     loop {
         if let Some(result) = attempt() {
             return result;

@@ -47,7 +47,7 @@ pub(crate) unsafe fn create(context: *mut ibv_context) -> Result<*mut ibv_comp_c
         fd: channel.as_fd().as_raw_fd(),
         refcnt: 0,
     };
-    Ok(Object::begin(shown, channel))
+    Ok(Object::allocate(shown, channel))
 }
 
 /// Returns the state of the object at the program's pointer.
@@ -56,7 +56,7 @@ pub(crate) unsafe fn create(context: *mut ibv_context) -> Result<*mut ibv_comp_c
 /// `channel` is a channel that exists during the lifetime of the reference.
 pub(crate) unsafe fn of<'a>(channel: *mut ibv_comp_channel) -> &'a CompletionChannel {
     // SAFETY: guaranteed by the caller.
-    unsafe { ChannelObject::kept(channel) }
+    unsafe { ChannelObject::inner(channel) }
 }
 
 /// Destroys a channel.
@@ -72,7 +72,7 @@ pub(crate) unsafe fn destroy(channel: *mut ibv_comp_channel) -> Result<(), c_int
         return Err(libc::EBUSY);
     }
     // SAFETY: guaranteed by the caller.
-    drop(unsafe { ChannelObject::end(channel) });
+    drop(unsafe { ChannelObject::free(channel) });
     Ok(())
 }
 
@@ -105,7 +105,7 @@ pub(crate) unsafe extern "C-unwind" fn get_cq_event(
 ) -> c_int {
     loop {
         // SAFETY: a channel, and memory for two pointers.
-        match entry(Found::Error, || unsafe { look(channel, cq, cq_context) }) {
+        match entry(Found::Error, || unsafe { try_get(channel, cq, cq_context) }) {
             Found::Event => return 0,
             Found::Error => return -1,
             Found::Nothing => {}
@@ -117,14 +117,14 @@ pub(crate) unsafe extern "C-unwind" fn get_cq_event(
     }
 }
 
-unsafe fn look(
+unsafe fn try_get(
     channel: *mut ibv_comp_channel,
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
 ) -> Found {
     // SAFETY: guaranteed by the caller.
-    let kept = unsafe { of(channel) };
-    let event = match kept.get_event(Some(Duration::ZERO)) {
+    let inner = unsafe { of(channel) };
+    let event = match inner.get_event(Some(Duration::ZERO)) {
         Ok(event) => event,
         Err(ChannelError::TimedOut(_)) => return Found::Nothing,
         Err(error) => {

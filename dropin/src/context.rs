@@ -32,7 +32,7 @@ pub(crate) struct Context {
 impl Context {
     /// Opens a context. Returns NULL and sets `errno` if no descriptors are left.
     pub(crate) fn open(device: &Device) -> *mut ibv_context {
-        let device = match device.with_own_events(events::is_shown) {
+        let device = match device.with_own_events(events::is_delivered) {
             Ok(device) => device,
             Err(error) => {
                 errno::set(errno::of_device(&error));

@@ -18,13 +18,13 @@ use crate::registry::CQS;
 use crate::{cancel, channel, errno, warnings, wc};
 
 /// State of an `ibv_cq`.
-pub(crate) struct CqKept {
+pub(crate) struct CqInner {
     pub(crate) cq: Cq,
     pub(crate) poller: Poller,
 }
 
 /// Every queue has memory for an extended one, whose structure begins like the plain one.
-type CqObject = Object<ibv_cq_ex, CqKept>;
+type CqObject = Object<ibv_cq_ex, CqInner>;
 
 /// Number of completions that one call of `poll_more` takes.
 const BATCH: usize = 16;
@@ -54,7 +54,7 @@ pub(crate) unsafe fn create(
         Some(depth) if cqe > 0 => depth,
         _ => return Err(libc::EINVAL),
     };
-    let made: Result<_, c_int> = CqObject::begin_with(|pointer| {
+    let made: Result<_, c_int> = CqObject::allocate_with(|pointer| {
         let cq = if channel.is_null() {
             device.create_cq(depth)
         } else {
@@ -72,7 +72,7 @@ pub(crate) unsafe fn create(
         shown.handle = cq.cq_num();
         shown.cqe = c_int::try_from(cq.capacity()).unwrap_or(c_int::MAX);
         let poller = Poller::default();
-        Ok((shown, CqKept { cq, poller }))
+        Ok((shown, CqInner { cq, poller }))
     });
     let made: *mut ibv_cq = made?.cast();
     // SAFETY: the object was just created, and is removed before it is destroyed.
@@ -84,9 +84,9 @@ pub(crate) unsafe fn create(
 ///
 /// # Safety
 /// `cq` is a queue that exists during the lifetime of the reference.
-pub(crate) unsafe fn of<'a>(cq: *mut ibv_cq) -> &'a CqKept {
+pub(crate) unsafe fn of<'a>(cq: *mut ibv_cq) -> &'a CqInner {
     // SAFETY: guaranteed by the caller.
-    unsafe { CqObject::kept(cq.cast()) }
+    unsafe { CqObject::inner(cq.cast()) }
 }
 
 /// The queue whose event has this number.
@@ -102,10 +102,10 @@ pub(crate) fn from_event(number: u64) -> *mut ibv_cq {
 ///
 /// # Safety
 /// As for [`of`], and after `Ok` it is not used any more.
-pub(crate) unsafe fn end(cq: *mut ibv_cq) -> Option<Result<(), c_int>> {
+pub(crate) unsafe fn try_destroy(cq: *mut ibv_cq) -> Option<Result<(), c_int>> {
     // SAFETY: guaranteed by the caller.
-    let kept = unsafe { of(cq) };
-    match kept.cq.clone().destroy(Some(cancel::SLICE)) {
+    let inner = unsafe { of(cq) };
+    match inner.cq.clone().destroy(Some(cancel::SLICE)) {
         Ok(()) => {}
         Err((_, DestroyCqError::InUse { .. })) => return Some(Err(libc::EBUSY)),
         Err((
@@ -114,9 +114,9 @@ pub(crate) unsafe fn end(cq: *mut ibv_cq) -> Option<Result<(), c_int>> {
         )) => return None,
         Err((_, _)) => return Some(Err(libc::EIO)),
     }
-    CQS.remove(kept.cq.cq_num(), cq.cast());
+    CQS.remove(inner.cq.cq_num(), cq.cast());
     // SAFETY: guaranteed by the caller.
-    drop(unsafe { CqObject::end(cq.cast()) });
+    drop(unsafe { CqObject::free(cq.cast()) });
     Some(Ok(()))
 }
 
@@ -137,10 +137,10 @@ pub(crate) unsafe extern "C-unwind" fn create_cq(
 
 /// `ibv_destroy_cq`
 pub(crate) unsafe extern "C-unwind" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
-    cancel::until(|| {
+    cancel::retry(|| {
         entry(Some(libc::EIO), || {
             // SAFETY: a queue from `ibv_create_cq`.
-            unsafe { end(cq) }.map(errno::status)
+            unsafe { try_destroy(cq) }.map(errno::status)
         })
     })
 }
@@ -163,7 +163,7 @@ pub(crate) unsafe extern "C-unwind" fn poll_cq(
         let mut one = [Completion::default()];
         let mut got = cq.poll(&mut one);
         // SAFETY: `room` is at least 1.
-        unsafe { show(&one[..got], out) };
+        unsafe { write_completions(&one[..got], out) };
         if got == 1 && room > 1 {
             // SAFETY: `room - 1` places follow the first.
             got += unsafe { more(cq, room - 1, out.add(1)) };
@@ -184,7 +184,7 @@ unsafe fn more(cq: &Cq, room: usize, out: *mut ibv_wc) -> usize {
         let most = BATCH.min(room - got);
         let more = cq.poll_more(&mut taken[..most]);
         // SAFETY: `got + more` is at most `room`.
-        unsafe { show(&taken[..more], out.add(got)) };
+        unsafe { write_completions(&taken[..more], out.add(got)) };
         got += more;
         if more < most {
             break;
@@ -197,13 +197,13 @@ unsafe fn more(cq: &Cq, room: usize, out: *mut ibv_wc) -> usize {
 ///
 /// # Safety
 /// `out` has memory for as many completions.
-unsafe fn show(taken: &[Completion], out: *mut ibv_wc) {
+unsafe fn write_completions(taken: &[Completion], out: *mut ibv_wc) {
     for (at, done) in taken.iter().enumerate() {
         if !done.status.is_success() {
             warnings::completion(done);
         }
         // SAFETY: `at` is below the number of completions.
-        unsafe { out.add(at).write(wc::shown(done)) };
+        unsafe { out.add(at).write(wc::convert(done)) };
     }
 }
 
@@ -211,14 +211,14 @@ unsafe fn show(taken: &[Completion], out: *mut ibv_wc) {
 pub(crate) unsafe extern "C-unwind" fn resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
     entry(libc::EIO, || {
         // SAFETY: an existing queue.
-        let kept = unsafe { of(cq) };
+        let inner = unsafe { of(cq) };
         let depth = u32::try_from(cqe).unwrap_or(0);
         let result = match depth.checked_next_power_of_two() {
-            Some(depth) if cqe > 0 => kept.cq.resize(depth),
+            Some(depth) if cqe > 0 => inner.cq.resize(depth),
             _ => return errno::status(Err(libc::EINVAL)),
         };
         if result.is_ok() {
-            let capacity = c_int::try_from(kept.cq.capacity()).unwrap_or(c_int::MAX);
+            let capacity = c_int::try_from(inner.cq.capacity()).unwrap_or(c_int::MAX);
             // SAFETY: the queue's structure, which changes with its size.
             unsafe { (*cq).cqe = capacity };
         }

@@ -15,7 +15,7 @@ use crate::abi::{
     IBV_CQ_INIT_ATTR_MASK_FLAGS, IBV_CREATE_CQ_ATTR_SINGLE_THREADED, IBV_WC_STANDARD_FLAGS,
     ibv_context, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_poll_cq_attr, ibv_wc_opcode,
 };
-use crate::cq::{self, CqKept};
+use crate::cq::{self, CqInner};
 use crate::panic_guard::{entry, quick};
 use crate::{errno, warnings, wc};
 
@@ -78,11 +78,11 @@ fn fill(shown: &mut ibv_cq_ex) {
     shown.read_src_qp = Some(zero);
     shown.read_wc_flags = Some(read_wc_flags);
     shown.read_slid = Some(zero);
-    shown.read_sl = Some(zero_octet);
-    shown.read_dlid_path_bits = Some(zero_octet);
+    shown.read_sl = Some(zero_byte);
+    shown.read_dlid_path_bits = Some(zero_byte);
 }
 
-unsafe fn kept<'a>(cq: *mut ibv_cq_ex) -> &'a CqKept {
+unsafe fn inner<'a>(cq: *mut ibv_cq_ex) -> &'a CqInner {
     // SAFETY: guaranteed by the caller.
     unsafe { cq::of(cq.cast()) }
 }
@@ -93,9 +93,9 @@ unsafe fn kept<'a>(cq: *mut ibv_cq_ex) -> &'a CqKept {
 /// The calling thread holds the lock of the poller.
 unsafe fn take(cq: *mut ibv_cq_ex) -> c_int {
     // SAFETY: guaranteed by the caller.
-    let kept = unsafe { kept(cq) };
+    let inner = unsafe { inner(cq) };
     let mut one = [Completion::default()];
-    if kept.cq.poll(&mut one) == 0 {
+    if inner.cq.poll(&mut one) == 0 {
         return libc::ENOENT;
     }
     let [done] = one;
@@ -104,7 +104,7 @@ unsafe fn take(cq: *mut ibv_cq_ex) -> c_int {
     }
     // SAFETY: guaranteed by the caller; the two fields are written only here.
     unsafe {
-        *kept.poller.0.data_ptr() = done;
+        *inner.poller.0.data_ptr() = done;
         (*cq).status = wc::status(done.status);
         (*cq).wr_id = done.wr_id;
     }
@@ -118,7 +118,7 @@ unsafe extern "C-unwind" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_c
             return libc::EINVAL;
         }
         // SAFETY: an existing queue.
-        let poller = unsafe { &kept(cq).poller };
+        let poller = unsafe { &inner(cq).poller };
         mem::forget(poller.0.lock());
         // SAFETY: the lock is held.
         let found = unsafe { take(cq) };
@@ -137,7 +137,7 @@ unsafe extern "C-unwind" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
 
 unsafe extern "C-unwind" fn end_poll(cq: *mut ibv_cq_ex) {
     // SAFETY: this thread has locked the poller in `start_poll`.
-    quick((), || unsafe { kept(cq).poller.0.force_unlock() });
+    quick((), || unsafe { inner(cq).poller.0.force_unlock() });
 }
 
 /// Returns the current completion.
@@ -146,7 +146,7 @@ unsafe extern "C-unwind" fn end_poll(cq: *mut ibv_cq_ex) {
 /// Called between `start_poll` and `end_poll`, by the same thread.
 unsafe fn current(cq: *mut ibv_cq_ex) -> Completion {
     // SAFETY: guaranteed by the caller: this thread holds the lock.
-    unsafe { *kept(cq).poller.0.data_ptr() }
+    unsafe { *inner(cq).poller.0.data_ptr() }
 }
 
 unsafe extern "C-unwind" fn read_opcode(cq: *mut ibv_cq_ex) -> ibv_wc_opcode {
@@ -179,6 +179,6 @@ unsafe extern "C-unwind" fn zero(_cq: *mut ibv_cq_ex) -> u32 {
     0
 }
 
-unsafe extern "C-unwind" fn zero_octet(_cq: *mut ibv_cq_ex) -> u8 {
+unsafe extern "C-unwind" fn zero_byte(_cq: *mut ibv_cq_ex) -> u8 {
     0
 }

@@ -18,8 +18,8 @@ use crate::abi::{
 };
 use crate::context::Context;
 use crate::panic_guard::entry;
-use crate::rnic::tell;
-use crate::warnings::{self, OnceWarning, is_worth_words};
+use crate::rnic::warn;
+use crate::warnings::{self, OnceWarning, is_reportable};
 use crate::{cancel, errno, registry};
 
 /// Layers and error types of a Terminate for an invalid access (RFC 5040 section 4.8): remote
@@ -28,19 +28,19 @@ const ACCESS: [(u8, u8); 2] = [(0, 1), (1, 1)];
 
 /// Returns true if an event is delivered to the program. Events without a number in libibverbs are
 /// printed once instead.
-pub(crate) fn is_shown(event: &AsyncEvent) -> bool {
+pub(crate) fn is_delivered(event: &AsyncEvent) -> bool {
     static SHORT: OnceWarning = OnceWarning::new();
     static CONFLICT: OnceWarning = OnceWarning::new();
     match event {
         AsyncEvent::ListenerShort { .. } => {
-            if SHORT.first() {
-                tell(format_args!("{}", event.cause()));
+            if SHORT.claim() {
+                warn(format_args!("{}", event.cause()));
             }
             false
         }
         AsyncEvent::AddressConflict { .. } => {
-            if CONFLICT.first() {
-                tell(format_args!("{}", event.cause()));
+            if CONFLICT.claim() {
+                warn(format_args!("{}", event.cause()));
             }
             false
         }
@@ -55,7 +55,7 @@ fn number(event: &AsyncEvent) -> Option<ibv_event_type> {
         AsyncEvent::SrqLimitReached { .. } => abi::IBV_EVENT_SRQ_LIMIT_REACHED,
         AsyncEvent::LastWqeReached { .. } => abi::IBV_EVENT_QP_LAST_WQE_REACHED,
         AsyncEvent::DeviceFatal { .. } => abi::IBV_EVENT_DEVICE_FATAL,
-        AsyncEvent::Ended { reason, .. } if !is_worth_words(reason) => return None,
+        AsyncEvent::Ended { reason, .. } if !is_reportable(reason) => return None,
         AsyncEvent::Ended {
             reason:
                 EndReason::TerminateSent {
@@ -86,7 +86,7 @@ pub(crate) unsafe extern "C-unwind" fn get_async_event(
 ) -> c_int {
     loop {
         // SAFETY: an open context, and memory for an event.
-        match entry(Found::Error, || unsafe { look(context, out) }) {
+        match entry(Found::Error, || unsafe { try_get(context, out) }) {
             Found::Event => return 0,
             Found::Error => return -1,
             Found::Nothing => {}
@@ -98,16 +98,16 @@ pub(crate) unsafe extern "C-unwind" fn get_async_event(
     }
 }
 
-unsafe fn look(context: *mut ibv_context, out: *mut ibv_async_event) -> Found {
+unsafe fn try_get(context: *mut ibv_context, out: *mut ibv_async_event) -> Found {
     // SAFETY: guaranteed by the caller.
-    let kept = unsafe { Context::of(context) };
-    if kept.is_inherited() {
+    let inner = unsafe { Context::of(context) };
+    if inner.is_inherited() {
         errno::set(libc::EIO);
         return Found::Error;
     }
     // Prevents that an object is destroyed between the taking of its event and the lookup.
     let _ending = registry::ENDING.read();
-    while let Some(event) = kept.device().get_event(Some(Duration::ZERO)) {
+    while let Some(event) = inner.device().get_event(Some(Duration::ZERO)) {
         // An object that is destroyed takes its events back. Events of objects that C programs do
         // not have are dropped.
         let (Some(event_type), Some(element)) = (number(&event), element(event.object())) else {
@@ -128,7 +128,7 @@ unsafe fn look(context: *mut ibv_context, out: *mut ibv_async_event) -> Found {
         }
         return Found::Event;
     }
-    if !cancel::is_nonblocking(kept.events().as_raw_fd()) {
+    if !cancel::is_nonblocking(inner.events().as_raw_fd()) {
         return Found::Nothing;
     }
     errno::set(libc::EAGAIN);

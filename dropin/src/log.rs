@@ -34,7 +34,7 @@ struct Stderr;
 
 impl Write for Stderr {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let _held = crate::cancel::Held::new();
+        let _deferred = crate::cancel::Deferred::new();
         let _ = io::stderr().write_all(bytes);
         Ok(bytes.len())
     }

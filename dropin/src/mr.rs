@@ -25,7 +25,7 @@ use crate::users::User;
 use crate::{errno, pd};
 
 /// State of an `ibv_mr`.
-pub(crate) struct MrKept {
+pub(crate) struct MrInner {
     state: Mutex<State>,
 }
 
@@ -36,13 +36,13 @@ struct State {
     in_pd: User,
 }
 
-type MrObject = Object<ibv_mr, MrKept>;
+type MrObject = Object<ibv_mr, MrInner>;
 
 /// Time that deregistration waits for TCP to take bytes of the region, if the peer's window is
 /// full. (A network card does not wait: requests that are not sent yet fail.)
-const PATIENCE: Duration = Duration::from_secs(2);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Interval between two attempts meanwhile.
-const LOOK: Duration = Duration::from_millis(1);
+const BUSY_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Value of `enum ibv_rereg_mr_err_code`: invalid arguments.
 const IBV_REREG_MR_ERR_INPUT: c_int = -1;
@@ -82,7 +82,7 @@ pub(crate) unsafe fn register(
 ) -> Result<*mut ibv_mr, c_int> {
     let (rights, zero_based) = rights(access)?;
     let base = NonNull::new(addr.cast::<u8>()).ok_or(libc::EINVAL)?;
-    is_there(base, length, rights.contains(Access::LOCAL_WRITE))?;
+    check_mapped(base, length, rights.contains(Access::LOCAL_WRITE))?;
     // SAFETY: guaranteed by the caller.
     let domain = unsafe { pd::of(pd) };
     let iova = if zero_based { 0 } else { iova };
@@ -100,14 +100,14 @@ pub(crate) unsafe fn register(
         lkey: region.lkey(),
         rkey: region.rkey(),
     };
-    let kept = MrKept {
+    let inner = MrInner {
         state: Mutex::new(State {
             region: Some(region),
             access: rights,
             in_pd: domain.users.add(),
         }),
     };
-    Ok(Object::begin(shown, kept))
+    Ok(Object::allocate(shown, inner))
 }
 
 /// Checks that memory can be registered, and populates its pages, as a network card's driver does.
@@ -116,7 +116,7 @@ pub(crate) unsafe fn register(
 ///
 /// # Errors
 /// `EFAULT`, as for `ibv_reg_mr`.
-fn is_there(base: NonNull<u8>, length: usize, writes: bool) -> Result<(), c_int> {
+fn check_mapped(base: NonNull<u8>, length: usize, writes: bool) -> Result<(), c_int> {
     /// False on kernels before 5.14, which do not know the advice.
     static KNOWN: OnceLock<bool> = OnceLock::new();
     let advice = if writes {
@@ -124,16 +124,16 @@ fn is_there(base: NonNull<u8>, length: usize, writes: bool) -> Result<(), c_int>
     } else {
         libc::MADV_POPULATE_READ
     };
-    if length == 0 || !*KNOWN.get_or_init(|| populates(NonNull::from(&mut 0_u8), 1, advice)) {
+    if length == 0 || !*KNOWN.get_or_init(|| populate(NonNull::from(&mut 0_u8), 1, advice)) {
         return Ok(());
     }
-    populates(base, length, advice)
+    populate(base, length, advice)
         .then_some(())
         .ok_or(libc::EFAULT)
 }
 
 /// Asks the kernel to populate the pages of a range. Returns false if it cannot.
-fn populates(base: NonNull<u8>, length: usize, advice: c_int) -> bool {
+fn populate(base: NonNull<u8>, length: usize, advice: c_int) -> bool {
     // SAFETY: no pointers are passed.
     let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
     let before = base.addr().get() % page;
@@ -164,35 +164,35 @@ fn populates(base: NonNull<u8>, length: usize, advice: c_int) -> bool {
 /// `mr` is an existing region, and after `Ok` it is not used any more.
 pub(crate) unsafe fn deregister(mr: *mut ibv_mr) -> Result<(), c_int> {
     // SAFETY: guaranteed by the caller.
-    let kept = unsafe { MrObject::kept(mr) };
-    let mut held = kept.state.lock();
+    let inner = unsafe { MrObject::inner(mr) };
+    let mut state = inner.state.lock();
     let begun = Instant::now();
     // Revoke first. A peer that continues to access the region then cannot delay the call, and has
     // no access even if the program ignores EBUSY.
-    if let Some(region) = &held.region
+    if let Some(region) = &state.region
         && region.revoke().is_err()
     {
         return Err(libc::EBUSY);
     }
-    while let Some(region) = held.region.take() {
+    while let Some(region) = state.region.take() {
         let Err((region, error)) = region.deregister() else {
             break;
         };
-        held.region = Some(region);
+        state.region = Some(region);
         if !is_worth_waiting(error, begun) {
             return Err(libc::EBUSY);
         }
-        thread::sleep(LOOK);
+        thread::sleep(BUSY_INTERVAL);
     }
-    drop(held);
+    drop(state);
     // SAFETY: guaranteed by the caller.
-    drop(unsafe { MrObject::end(mr) });
+    drop(unsafe { MrObject::free(mr) });
     Ok(())
 }
 
 /// Returns true if memory in use is likely to become free soon.
 fn is_worth_waiting(error: DeregisterError, begun: Instant) -> bool {
-    matches!(error, DeregisterError::Busy { .. }) && begun.elapsed() < PATIENCE
+    matches!(error, DeregisterError::Busy { .. }) && begun.elapsed() < BUSY_TIMEOUT
 }
 
 /// Attributes that [`reregister`] changes.
@@ -211,19 +211,19 @@ struct Change {
 /// As for both of them.
 unsafe fn reregister(mr: *mut ibv_mr, change: &Change) -> Result<(), c_int> {
     // SAFETY: guaranteed by the caller.
-    let kept = unsafe { MrObject::kept(mr) };
-    let mut held = kept.state.lock();
-    let access = change.access.map_or(held.access, |(access, _)| access);
+    let inner = unsafe { MrObject::inner(mr) };
+    let mut state = inner.state.lock();
+    let access = change.access.map_or(state.access, |(access, _)| access);
     // SAFETY: the region's structure, which only this call changes.
     let (addr, length) = unsafe { ((*mr).addr, (*mr).length) };
     let old = NonNull::new(addr.cast::<u8>()).map(|base| (base, length));
     if let Some((base, length)) = change.memory.or(old) {
-        is_there(base, length, access.contains(Access::LOCAL_WRITE))?;
+        check_mapped(base, length, access.contains(Access::LOCAL_WRITE))?;
     }
     let begun = Instant::now();
     // SAFETY: guaranteed by the caller.
     let domain = change.pd.map(|pd| unsafe { pd::of(pd) });
-    let region = held.region.as_mut().ok_or(libc::EINVAL)?;
+    let region = state.region.as_mut().ok_or(libc::EINVAL)?;
     loop {
         let mut anew = region.reregister();
         if let Some((access, zero_based)) = change.access {
@@ -243,7 +243,7 @@ unsafe fn reregister(mr: *mut ibv_mr, change: &Change) -> Result<(), c_int> {
         match result {
             Ok(()) => break,
             Err(ReregisterError::Old(error)) if is_worth_waiting(error, begun) => {
-                thread::sleep(LOOK);
+                thread::sleep(BUSY_INTERVAL);
             }
             Err(ReregisterError::Old(_)) => return Err(libc::EBUSY),
             Err(ReregisterError::New(error)) => return Err(errno::of_register(&error)),
@@ -251,9 +251,9 @@ unsafe fn reregister(mr: *mut ibv_mr, change: &Change) -> Result<(), c_int> {
         }
     }
     let key = region.lkey();
-    held.access = access;
+    state.access = access;
     if let Some(domain) = domain {
-        held.in_pd = domain.users.add();
+        state.in_pd = domain.users.add();
     }
     // SAFETY: the region's structure, which only this call changes.
     unsafe {

@@ -21,12 +21,12 @@ use crate::users::User;
 use crate::{errno, pd, qp};
 
 /// State of an `ibv_mw`.
-struct MwKept {
+struct MwInner {
     window: Mutex<MemoryWindow>,
     _in_pd: User,
 }
 
-type MwObject = Object<ibv_mw, MwKept>;
+type MwObject = Object<ibv_mw, MwInner>;
 
 unsafe fn create(pd: *mut ibv_pd, kind: ibv_mw_type) -> Result<*mut ibv_mw, c_int> {
     let wanted = match kind {
@@ -47,11 +47,11 @@ unsafe fn create(pd: *mut ibv_pd, kind: ibv_mw_type) -> Result<*mut ibv_mw, c_in
         handle: window.rkey() >> 8,
         type_: kind,
     };
-    let kept = MwKept {
+    let inner = MwInner {
         window: Mutex::new(window),
         _in_pd: domain.users.add(),
     };
-    Ok(Object::begin(shown, kept))
+    Ok(Object::allocate(shown, inner))
 }
 
 /// `ibv_alloc_mw`
@@ -66,7 +66,7 @@ pub(crate) unsafe extern "C-unwind" fn alloc_mw(pd: *mut ibv_pd, kind: ibv_mw_ty
 pub(crate) unsafe extern "C-unwind" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     entry(libc::EIO, || {
         // SAFETY: a window from `ibv_alloc_mw`, which the program does not use any more.
-        drop(unsafe { MwObject::end(mw) });
+        drop(unsafe { MwObject::free(mw) });
         0
     })
 }
@@ -79,8 +79,8 @@ pub(crate) unsafe extern "C-unwind" fn bind_mw(
 ) -> c_int {
     entry(libc::EIO, || {
         // SAFETY: existing objects, and a structure of the program.
-        let (kept, window, bind) =
-            unsafe { (qp::of(pointer), MwObject::kept(mw), bind.read_unaligned()) };
+        let (inner, window, bind) =
+            unsafe { (qp::of(pointer), MwObject::inner(mw), bind.read_unaligned()) };
         // SAFETY: an existing region, if any.
         let mut request = BindWr::new(bind.wr_id, &unsafe { post::window(&bind.bind_info) });
         if bind.send_flags & IBV_SEND_FENCE != 0 {
@@ -89,8 +89,8 @@ pub(crate) unsafe extern "C-unwind" fn bind_mw(
         if bind.send_flags & IBV_SEND_SIGNALED == 0 {
             request = request.unsignaled();
         }
-        let result = kept.qp.post_bind(&mut window.window.lock(), &request);
-        errno::status(post::posted(kept, result).map_or_else(
+        let result = inner.qp.post_bind(&mut window.window.lock(), &request);
+        errno::status(post::result(inner, result).map_or_else(
             |(_, errno)| Err(errno),
             |rkey| {
                 // SAFETY: the window's structure, which a bind changes.

@@ -9,31 +9,31 @@ use core::mem::MaybeUninit;
 /// write it where the interface says so. So no reference to it is ever created.
 #[repr(C)]
 pub(crate) struct Object<C, T> {
-    shown: UnsafeCell<C>,
-    kept: T,
+    public: UnsafeCell<C>,
+    inner: T,
 }
 
 impl<C, T> Object<C, T> {
-    /// Creates an object. It lives until [`end`](Self::end).
-    pub(crate) fn begin(shown: C, kept: T) -> *mut C {
+    /// Creates an object. It lives until [`free`](Self::free).
+    pub(crate) fn allocate(public: C, inner: T) -> *mut C {
         let object = Box::new(Object {
-            shown: UnsafeCell::new(shown),
-            kept,
+            public: UnsafeCell::new(public),
+            inner,
         });
         Box::into_raw(object).cast()
     }
 
     /// Creates an object whose parts need its address. After an error there is none.
-    pub(crate) fn begin_with<E>(
+    pub(crate) fn allocate_with<E>(
         make: impl FnOnce(*mut C) -> Result<(C, T), E>,
     ) -> Result<*mut C, E> {
         let place: *mut MaybeUninit<Self> = Box::into_raw(Box::new(MaybeUninit::uninit()));
         let pointer = place.cast::<C>();
         match make(pointer) {
-            Ok((shown, kept)) => {
+            Ok((public, inner)) => {
                 let object = Object {
-                    shown: UnsafeCell::new(shown),
-                    kept,
+                    public: UnsafeCell::new(public),
+                    inner,
                 };
                 // SAFETY: no other code uses the memory yet: `make` has only passed its address on.
                 unsafe { place.cast::<Self>().write(object) };
@@ -50,20 +50,20 @@ impl<C, T> Object<C, T> {
     /// Returns the state of the object at the program's pointer.
     ///
     /// # Safety
-    /// `pointer` came from [`begin`](Self::begin) with the same types, and `end` is not called for
-    /// it during the lifetime of the reference.
-    pub(crate) unsafe fn kept<'a>(pointer: *mut C) -> &'a T {
-        // SAFETY: guaranteed by the caller; the state is never borrowed mutably before `end`.
-        unsafe { &(*pointer.cast::<Self>()).kept }
+    /// `pointer` came from [`allocate`](Self::allocate) with the same types, and `free` is not
+    /// called for it during the lifetime of the reference.
+    pub(crate) unsafe fn inner<'a>(pointer: *mut C) -> &'a T {
+        // SAFETY: guaranteed by the caller; the state is never borrowed mutably before `free`.
+        unsafe { &(*pointer.cast::<Self>()).inner }
     }
 
     /// Frees the object and returns its state.
     ///
     /// # Safety
-    /// As for [`kept`](Self::kept), and the program does not use the pointer any more.
-    pub(crate) unsafe fn end(pointer: *mut C) -> T {
+    /// As for [`inner`](Self::inner), and the program does not use the pointer any more.
+    pub(crate) unsafe fn free(pointer: *mut C) -> T {
         // SAFETY: guaranteed by the caller.
         let object = unsafe { Box::from_raw(pointer.cast::<Self>()) };
-        object.kept
+        object.inner
     }
 }

@@ -3,7 +3,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::cancel::Held;
+use crate::cancel::Deferred;
 use crate::errno;
 
 /// Runs an entry point. A panic is a bug of this library; Rust has already printed it on standard
@@ -13,7 +13,7 @@ use crate::errno;
 /// unwinds the frames and must not be caught. Calls that block do so outside of this function
 /// (`cancel.rs`).
 pub(crate) fn entry<R>(failed: R, run: impl FnOnce() -> R) -> R {
-    let _held = Held::new();
+    let _deferred = Deferred::new();
     quick(failed, run)
 }
 

@@ -17,13 +17,13 @@ use crate::panic_guard::entry;
 use crate::users::Users;
 
 /// State of an `ibv_pd`.
-pub(crate) struct PdKept {
+pub(crate) struct PdInner {
     pub(crate) pd: Pd,
     /// Regions, windows and queues in this domain.
     pub(crate) users: Users,
 }
 
-type PdObject = Object<ibv_pd, PdKept>;
+type PdObject = Object<ibv_pd, PdInner>;
 
 /// Next number of a domain (`handle`), which programs do not use.
 static HANDLE: AtomicU32 = AtomicU32::new(1);
@@ -42,20 +42,20 @@ pub(crate) unsafe fn create(context: *mut ibv_context) -> Result<*mut ibv_pd, c_
         .alloc_pd()
         .map_err(|error| errno::of_device(&error))?;
     let handle = HANDLE.fetch_add(1, Ordering::Relaxed);
-    let kept = PdKept {
+    let inner = PdInner {
         pd,
         users: Users::default(),
     };
-    Ok(Object::begin(ibv_pd { context, handle }, kept))
+    Ok(Object::allocate(ibv_pd { context, handle }, inner))
 }
 
 /// Returns the state of the object at the program's pointer.
 ///
 /// # Safety
 /// `pd` is a domain that exists during the lifetime of the reference.
-pub(crate) unsafe fn of<'a>(pd: *mut ibv_pd) -> &'a PdKept {
+pub(crate) unsafe fn of<'a>(pd: *mut ibv_pd) -> &'a PdInner {
     // SAFETY: guaranteed by the caller.
-    unsafe { PdObject::kept(pd) }
+    unsafe { PdObject::inner(pd) }
 }
 
 /// Destroys a domain.
@@ -71,7 +71,7 @@ pub(crate) unsafe fn destroy(pd: *mut ibv_pd) -> Result<(), c_int> {
         return Err(libc::EBUSY);
     }
     // SAFETY: guaranteed by the caller.
-    drop(unsafe { PdObject::end(pd) });
+    drop(unsafe { PdObject::free(pd) });
     Ok(())
 }
 

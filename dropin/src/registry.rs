@@ -10,14 +10,14 @@ use std::collections::BTreeMap;
 use parking_lot::RwLock;
 
 use crate::abi::{ibv_cq_ex, ibv_qp_ex, ibv_srq};
-use crate::cq::CqKept;
+use crate::cq::CqInner;
 use crate::object::Object;
-use crate::qp::QpKept;
-use crate::srq::SrqKept;
+use crate::qp::QpInner;
+use crate::srq::SrqInner;
 
-pub(crate) static QPS: Registry<ibv_qp_ex, QpKept> = Registry::new();
-pub(crate) static CQS: Registry<ibv_cq_ex, CqKept> = Registry::new();
-pub(crate) static SRQS: Registry<ibv_srq, SrqKept> = Registry::new();
+pub(crate) static QPS: Registry<ibv_qp_ex, QpInner> = Registry::new();
+pub(crate) static CQS: Registry<ibv_cq_ex, CqInner> = Registry::new();
+pub(crate) static SRQS: Registry<ibv_srq, SrqInner> = Registry::new();
 
 /// Locked for writing while an object is destroyed, and for reading while the object of an event is
 /// looked up. So the object of an event that was taken still exists, or the event is dropped.
@@ -45,7 +45,7 @@ impl<C, T: Sync> Registry<C, T> {
         let all = self.0.read();
         let pointer = all.get(&number)?.0;
         // SAFETY: the object is in the map, and is not destroyed while the lock is held.
-        Some(look(pointer, unsafe { Object::<C, T>::kept(pointer) }))
+        Some(look(pointer, unsafe { Object::<C, T>::inner(pointer) }))
     }
 
     /// Adds an object.
@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn an_object_that_ends_takes_none_with_it_that_has_its_number_now() {
         let registry: Registry<u64, ()> = Registry::new();
-        let (parents, own) = (Object::begin(1, ()), Object::begin(2, ()));
+        let (parents, own) = (Object::allocate(1, ()), Object::allocate(2, ()));
         // SAFETY: objects of these types, freed below after they were removed.
         unsafe {
             registry.add(7, parents);
@@ -83,8 +83,8 @@ mod tests {
             assert_eq!(registry.with(7, |pointer, ()| pointer), Some(own));
             registry.remove(7, own);
             assert_eq!(registry.with(7, |pointer, ()| pointer), None);
-            Object::<u64, ()>::end(parents);
-            Object::<u64, ()>::end(own);
+            Object::<u64, ()>::free(parents);
+            Object::<u64, ()>::free(own);
         }
     }
 }

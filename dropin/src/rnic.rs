@@ -38,7 +38,7 @@ pub(crate) fn device() -> Option<Device> {
             Some(device)
         }
         Err(error) => {
-            tell(format_args!("{error}"));
+            warn(format_args!("{error}"));
             None
         }
     }
@@ -57,7 +57,7 @@ fn open(is_child: bool) -> Result<Device, String> {
     if !is_child {
         crate::log::start()?;
         for unknown in unknown_variables() {
-            tell(format_args!("{unknown}"));
+            warn(format_args!("{unknown}"));
         }
     }
     PORT_OFFSET.store(port_offset, Ordering::Relaxed);
@@ -91,12 +91,12 @@ pub(crate) fn port_offset() -> u16 {
 }
 
 /// Prints a message on standard error, unless `UWARP_QUIET` is set.
-pub(crate) fn tell(words: core::fmt::Arguments<'_>) {
+pub(crate) fn warn(message: core::fmt::Arguments<'_>) {
     if !QUIET.load(Ordering::Relaxed) {
         use std::io::Write as _;
-        let _held = crate::cancel::Held::new();
+        let _deferred = crate::cancel::Deferred::new();
         // The program may have closed standard error.
-        let _ = writeln!(std::io::stderr(), "uwarp: {words}");
+        let _ = writeln!(std::io::stderr(), "uwarp: {message}");
     }
 }
 

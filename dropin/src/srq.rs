@@ -18,20 +18,20 @@ use crate::object::Object;
 use crate::panic_guard::{entry, quick};
 use crate::qp::post;
 use crate::registry::SRQS;
-use crate::rnic::tell;
+use crate::rnic::warn;
 use crate::users::User;
 use crate::warnings::OnceWarning;
 use crate::{cancel, errno, pd};
 
 /// State of an `ibv_srq`.
-pub(crate) struct SrqKept {
+pub(crate) struct SrqInner {
     pub(crate) srq: Srq,
     /// Set when a refused receive was reported.
-    refused: OnceWarning,
+    refusal_warning: OnceWarning,
     _in_pd: User,
 }
 
-type SrqObject = Object<ibv_srq, SrqKept>;
+type SrqObject = Object<ibv_srq, SrqInner>;
 
 /// Creates a queue, and writes the granted sizes into `attr`.
 ///
@@ -63,12 +63,12 @@ pub(crate) unsafe fn create(
     shown.pd = pd;
     shown.handle = srq.srq_num();
     let number = srq.srq_num();
-    let kept = SrqKept {
+    let inner = SrqInner {
         srq,
-        refused: OnceWarning::new(),
+        refusal_warning: OnceWarning::new(),
         _in_pd: domain.users.add(),
     };
-    let made = SrqObject::begin(shown, kept);
+    let made = SrqObject::allocate(shown, inner);
     // SAFETY: the object was just created, and is removed before it is destroyed.
     unsafe { SRQS.add(number, made) };
     Ok(made)
@@ -78,9 +78,9 @@ pub(crate) unsafe fn create(
 ///
 /// # Safety
 /// `srq` is a queue that exists during the lifetime of the reference.
-pub(crate) unsafe fn of<'a>(srq: *mut ibv_srq) -> &'a SrqKept {
+pub(crate) unsafe fn of<'a>(srq: *mut ibv_srq) -> &'a SrqInner {
     // SAFETY: guaranteed by the caller.
-    unsafe { SrqObject::kept(srq) }
+    unsafe { SrqObject::inner(srq) }
 }
 
 /// Destroys a queue after all its events are acknowledged. Returns `None` if some are still not
@@ -91,18 +91,18 @@ pub(crate) unsafe fn of<'a>(srq: *mut ibv_srq) -> &'a SrqKept {
 ///
 /// # Safety
 /// As for [`of`], and after `Ok` it is not used any more.
-pub(crate) unsafe fn end(srq: *mut ibv_srq) -> Option<Result<(), c_int>> {
+pub(crate) unsafe fn try_destroy(srq: *mut ibv_srq) -> Option<Result<(), c_int>> {
     // SAFETY: guaranteed by the caller.
-    let kept = unsafe { of(srq) };
-    match kept.srq.clone().destroy(Some(cancel::SLICE)) {
+    let inner = unsafe { of(srq) };
+    match inner.srq.clone().destroy(Some(cancel::SLICE)) {
         Ok(()) => {}
         Err((_, DestroySrqError::InUse { .. })) => return Some(Err(libc::EBUSY)),
         Err((_, DestroySrqError::Unacknowledged { .. })) => return None,
         Err((_, _)) => return Some(Err(libc::EIO)),
     }
-    SRQS.remove(kept.srq.srq_num(), srq);
+    SRQS.remove(inner.srq.srq_num(), srq);
     // SAFETY: guaranteed by the caller.
-    drop(unsafe { SrqObject::end(srq) });
+    drop(unsafe { SrqObject::free(srq) });
     Some(Ok(()))
 }
 
@@ -157,10 +157,10 @@ pub(crate) unsafe extern "C-unwind" fn create_srq_ex(
 
 /// `ibv_destroy_srq`
 pub(crate) unsafe extern "C-unwind" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
-    cancel::until(|| {
+    cancel::retry(|| {
         entry(Some(libc::EIO), || {
             // SAFETY: a queue from `ibv_create_srq`; after 0 it is not used any more.
-            unsafe { end(srq) }.map(errno::status)
+            unsafe { try_destroy(srq) }.map(errno::status)
         })
     })
 }
@@ -174,11 +174,11 @@ pub(crate) unsafe extern "C-unwind" fn modify_srq(
     entry(libc::EIO, || {
         let mask = mask.cast_unsigned();
         // SAFETY: an existing queue, and a structure of the program.
-        let (kept, attr) = unsafe { (of(srq), &*attr) };
+        let (inner, attr) = unsafe { (of(srq), &*attr) };
         if mask & !(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT) != 0 {
             return errno::status(Err(libc::EINVAL));
         }
-        let result = kept.srq.modify(
+        let result = inner.srq.modify(
             SrqModify::default()
                 .max_wr((mask & IBV_SRQ_MAX_WR != 0).then_some(attr.max_wr))
                 .limit((mask & IBV_SRQ_LIMIT != 0).then_some(attr.srq_limit)),
@@ -219,12 +219,12 @@ pub(crate) unsafe extern "C-unwind" fn get_srq_num(srq: *mut ibv_srq, number: *m
     })
 }
 
-fn post_receives(kept: &SrqKept, wrs: &[RecvWr<'_>]) -> Result<(), (usize, c_int)> {
-    kept.srq.post_recv_list(wrs).map_err(|error| {
+fn post_receives(inner: &SrqInner, wrs: &[RecvWr<'_>]) -> Result<(), (usize, c_int)> {
+    inner.srq.post_recv_list(wrs).map_err(|error| {
         let errno = errno::of_post(error.kind);
-        if errno != libc::ENOMEM && kept.refused.first() {
-            let (number, kind) = (kept.srq.srq_num(), error.kind);
-            tell(format_args!(
+        if errno != libc::ENOMEM && inner.refusal_warning.claim() {
+            let (number, kind) = (inner.srq.srq_num(), error.kind);
+            warn(format_args!(
                 "shared receive queue {number}: a receive was refused: {kind}"
             ));
         }
@@ -240,8 +240,8 @@ pub(crate) unsafe extern "C-unwind" fn post_srq_recv(
 ) -> c_int {
     quick(libc::EIO, || {
         // SAFETY: an existing queue.
-        let kept = unsafe { of(srq) };
+        let inner = unsafe { of(srq) };
         // SAFETY: a list of the program, and memory for a pointer.
-        unsafe { post::give_bad(post::receive(wr, |wrs| post_receives(kept, wrs)), bad) }
+        unsafe { post::return_bad(post::receive(wr, |wrs| post_receives(inner, wrs)), bad) }
     })
 }

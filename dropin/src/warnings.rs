@@ -5,27 +5,27 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use uwarp_verbs::{Completion, EndReason, Status};
 
-use crate::qp::QpKept;
+use crate::qp::QpInner;
 use crate::registry::QPS;
-use crate::rnic::tell;
+use crate::rnic::warn;
 
 /// Reports a failed completion that the program is about to see.
 #[cold]
 pub(crate) fn completion(done: &Completion) {
     let number = done.qp_num;
-    let words = QPS.with(number, |_, kept| {
-        let reason = kept.qp.end_reason();
-        reason.and_then(|reason| words_of(kept, &reason))
+    let words = QPS.with(number, |_, inner| {
+        let reason = inner.qp.end_reason();
+        reason.and_then(|reason| end_message(inner, &reason))
     });
     match words {
-        Some(Some(words)) => tell(format_args!("{words}")),
+        Some(Some(words)) => warn(format_args!("{words}")),
         Some(None) => {}
         // The queue pair is gone. Only the cause in the completion is known.
         None => {
             if done.status != Status::WrFlush
                 && let Some(cause) = &done.cause
             {
-                tell(format_args!(
+                warn(format_args!(
                     "queue pair {number} (already destroyed): {cause}"
                 ));
             }
@@ -35,19 +35,19 @@ pub(crate) fn completion(done: &Completion) {
 
 /// Reports the end of a connection that the program is about to hear of.
 pub(crate) fn end(number: u32, reason: &EndReason) {
-    if let Some(Some(words)) = QPS.with(number, |_, kept| words_of(kept, reason)) {
-        tell(format_args!("{words}"));
+    if let Some(Some(words)) = QPS.with(number, |_, inner| end_message(inner, reason)) {
+        warn(format_args!("{words}"));
     }
 }
 
 /// Message about an end, the first time. The caller prints it after the lock of all queue pairs is
 /// released, because standard error may be a pipe that is not read.
-fn words_of(kept: &QpKept, reason: &EndReason) -> Option<String> {
-    if !is_worth_words(reason) || !kept.told.first() {
+fn end_message(inner: &QpInner, reason: &EndReason) -> Option<String> {
+    if !is_reportable(reason) || !inner.end_warning.claim() {
         return None;
     }
-    let number = kept.qp.qp_num();
-    Some(match kept.qp.query().peer {
+    let number = inner.qp.qp_num();
+    Some(match inner.qp.query().peer {
         Some(peer) => format!("the connection of queue pair {number} to {peer} ended: {reason}"),
         None => format!("queue pair {number}: {reason}"),
     })
@@ -56,7 +56,7 @@ fn words_of(kept: &QpKept, reason: &EndReason) -> Option<String> {
 /// Returns true if an end is an error that the message should explain. An end that this program or
 /// the peer's program asked for is none. A failed connection attempt is reported by the event of
 /// the connection manager.
-pub(crate) fn is_worth_words(reason: &EndReason) -> bool {
+pub(crate) fn is_reportable(reason: &EndReason) -> bool {
     !matches!(
         reason,
         EndReason::LocalDisconnect
@@ -78,12 +78,12 @@ impl OnceWarning {
     }
 
     /// Returns true the first time, and false afterwards.
-    pub(crate) fn first(&self) -> bool {
+    pub(crate) fn claim(&self) -> bool {
         !self.0.swap(true, Ordering::Relaxed)
     }
 
     /// Allows the warning again, for a new connection.
-    pub(crate) fn again(&self) {
+    pub(crate) fn rearm(&self) {
         self.0.store(false, Ordering::Relaxed);
     }
 }
@@ -94,17 +94,17 @@ mod tests {
 
     #[test]
     fn an_end_that_a_program_wanted_is_worth_no_words() {
-        assert!(!is_worth_words(&EndReason::PeerDisconnect));
-        assert!(!is_worth_words(&EndReason::Aborted));
-        assert!(is_worth_words(&EndReason::CloseTimedOut { undelivered: 0 }));
-        assert!(is_worth_words(&EndReason::Stalled { sending: true }));
+        assert!(!is_reportable(&EndReason::PeerDisconnect));
+        assert!(!is_reportable(&EndReason::Aborted));
+        assert!(is_reportable(&EndReason::CloseTimedOut { undelivered: 0 }));
+        assert!(is_reportable(&EndReason::Stalled { sending: true }));
     }
 
     #[test]
     fn words_come_once_for_each_connection() {
-        let told = OnceWarning::new();
-        assert!(told.first() && !told.first());
-        told.again();
-        assert!(told.first());
+        let warning = OnceWarning::new();
+        assert!(warning.claim() && !warning.claim());
+        warning.rearm();
+        assert!(warning.claim());
     }
 }

@@ -75,7 +75,7 @@ pub(crate) fn immediate(imm_data: u32) -> [u8; 8] {
 }
 
 /// Converts a completion.
-pub(crate) fn shown(done: &Completion) -> ibv_wc {
+pub(crate) fn convert(done: &Completion) -> ibv_wc {
     let (imm_data, wc_flags) = extra(done);
     ibv_wc {
         wr_id: done.wr_id,

@@ -26,17 +26,17 @@ use crate::rnic;
 /// The id exists, and nothing else writes it.
 pub(super) unsafe fn refresh(id: *mut rdma_cm_id) -> Result<(), c_int> {
     // SAFETY: guaranteed by the caller.
-    let kept = unsafe { id::of(id) };
-    let local = kept.id.local_addr();
+    let inner = unsafe { id::of(id) };
+    let local = inner.id.local_addr();
     if let Some(local) = local {
         // SAFETY: guaranteed by the caller; the field has room for every type of address.
         unsafe {
             (&raw mut (*id).route.addr.__bindgen_anon_1)
                 .cast::<libc::sockaddr_storage>()
-                .write(address::write(shown(local)).0);
+                .write(address::write(to_program(local)).0);
         }
     }
-    if let Some(peer) = kept.id.peer_addr() {
+    if let Some(peer) = inner.id.peer_addr() {
         // SAFETY: as above.
         unsafe { show_peer(id, peer) };
     }
@@ -45,7 +45,7 @@ pub(super) unsafe fn refresh(id: *mut rdma_cm_id) -> Result<(), c_int> {
     // address. With a peer the device is known.
     let known = |local: SocketAddr| {
         let ip = local.ip().to_canonical();
-        !ip.is_unspecified() && (!ip.is_loopback() || kept.id.peer_addr().is_some())
+        !ip.is_unspecified() && (!ip.is_loopback() || inner.id.peer_addr().is_some())
     };
     // SAFETY: as above.
     if local.is_some_and(known) && unsafe { (*id).verbs.is_null() } {
@@ -63,12 +63,12 @@ pub(super) unsafe fn refresh(id: *mut rdma_cm_id) -> Result<(), c_int> {
 }
 
 /// Converts an address to the port numbers of the program.
-fn shown(addr: SocketAddr) -> SocketAddr {
+fn to_program(addr: SocketAddr) -> SocketAddr {
     address::from_tcp(addr, rnic::port_offset())
 }
 
 /// Converts an address of the program to TCP's port numbers.
-fn meant(addr: SocketAddr) -> Result<SocketAddr, c_int> {
+fn to_tcp(addr: SocketAddr) -> Result<SocketAddr, c_int> {
     address::into_tcp(addr, rnic::port_offset())
 }
 
@@ -81,7 +81,7 @@ unsafe fn show_peer(id: *mut rdma_cm_id, peer: SocketAddr) {
     unsafe {
         (&raw mut (*id).route.addr.__bindgen_anon_2)
             .cast::<libc::sockaddr_storage>()
-            .write(address::write(shown(peer)).0);
+            .write(address::write(to_program(peer)).0);
     }
 }
 
@@ -95,12 +95,12 @@ unsafe fn show_peer(id: *mut rdma_cm_id, peer: SocketAddr) {
 pub(super) unsafe fn bind(id: *mut rdma_cm_id, addr: *const sockaddr) -> Result<(), c_int> {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        let addr = meant(address::read(addr)?)?;
-        let kept = id::of(id);
-        let bound = if kept.own.lock().one_family {
-            kept.id.bind_addr_of_one_family(addr)
+        let addr = to_tcp(address::read(addr)?)?;
+        let inner = id::of(id);
+        let bound = if inner.state.lock().one_family {
+            inner.id.bind_addr_of_one_family(addr)
         } else {
-            kept.id.bind_addr(addr)
+            inner.id.bind_addr(addr)
         };
         bound.map_err(|error| failure::errno(&error))?;
         refresh(id)
@@ -130,15 +130,16 @@ unsafe fn resolve(
         let from = (!from.is_null()).then(|| address::read(from));
         (from.transpose()?.map(address::unmapped), address::read(to)?)
     };
-    let to = address::destination(meant(to)?);
+    let to = address::destination(to_tcp(to)?);
     // SAFETY: guaranteed by the caller.
-    let kept = unsafe { id::of(id) };
+    let inner = unsafe { id::of(id) };
     // An unspecified address with port 0 means no source address.
     let from = from.filter(|from| !from.ip().is_unspecified() || from.port() != 0);
     // The kernel binds an id that is not bound yet, and ignores the source otherwise.
-    let from = from.filter(|_| kept.id.state() == CmState::Idle);
-    let from = from.map(meant).transpose()?;
-    kept.id
+    let from = from.filter(|_| inner.id.state() == CmState::Idle);
+    let from = from.map(to_tcp).transpose()?;
+    inner
+        .id
         .resolve_addr(from, to)
         .map_err(|error| failure::errno(&error))?;
     // SAFETY: guaranteed by the caller.

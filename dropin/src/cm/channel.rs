@@ -28,7 +28,7 @@ pub(super) fn create() -> Result<*mut rdma_event_channel, c_int> {
     let channel =
         EventChannel::new().map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE))?;
     let fd = channel.as_fd().as_raw_fd();
-    Ok(ChannelObject::begin(rdma_event_channel { fd }, channel))
+    Ok(ChannelObject::allocate(rdma_event_channel { fd }, channel))
 }
 
 /// Returns the state of the object at the program's pointer.
@@ -37,7 +37,7 @@ pub(super) fn create() -> Result<*mut rdma_event_channel, c_int> {
 /// `channel` exists during the lifetime of the reference.
 pub(super) unsafe fn of<'a>(channel: *mut rdma_event_channel) -> &'a EventChannel {
     // SAFETY: guaranteed by the caller.
-    unsafe { ChannelObject::kept(channel) }
+    unsafe { ChannelObject::inner(channel) }
 }
 
 /// Frees a channel. Ids that still use it keep its descriptor open.
@@ -46,7 +46,7 @@ pub(super) unsafe fn of<'a>(channel: *mut rdma_event_channel) -> &'a EventChanne
 /// As for [`of`], and it is not used any more.
 pub(super) unsafe fn destroy(channel: *mut rdma_event_channel) {
     // SAFETY: guaranteed by the caller.
-    drop(unsafe { ChannelObject::end(channel) });
+    drop(unsafe { ChannelObject::free(channel) });
 }
 
 /// `rdma_create_event_channel`

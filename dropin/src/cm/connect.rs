@@ -17,7 +17,7 @@ use crate::abi::{
     RDMA_MAX_INIT_DEPTH, RDMA_MAX_RESP_RES, ibv_event_type, rdma_cm_id, rdma_conn_param,
 };
 use crate::panic_guard::entry;
-use crate::qp::QpKept;
+use crate::qp::QpInner;
 use crate::registry::QPS;
 use crate::rnic;
 
@@ -101,7 +101,7 @@ fn depths(param: Option<&Param<'_>>, default: (u8, u8)) -> Result<(u8, u8), c_in
 unsafe fn with_qp(
     id: *mut rdma_cm_id,
     param: Option<&Param<'_>>,
-    act: impl FnOnce(&QpKept) -> Result<(), CmError>,
+    act: impl FnOnce(&QpInner) -> Result<(), CmError>,
 ) -> Result<(), c_int> {
     // SAFETY: guaranteed by the caller; the field is set by this library, or by the program to a
     // queue pair of its own.
@@ -110,7 +110,7 @@ unsafe fn with_qp(
         .or(param.map(|param| param.qp_num))
         .ok_or(libc::EINVAL)?;
     let acted = QPS.with(number, |_, qp| {
-        qp.told.again();
+        qp.end_warning.rearm();
         act(qp)
     });
     let acted = acted.ok_or(libc::EINVAL)?;
@@ -123,9 +123,9 @@ unsafe fn with_qp(
 /// The id exists.
 unsafe fn connect_to(id: *mut rdma_cm_id, param: Option<&Param<'_>>) -> Result<(), c_int> {
     // SAFETY: guaranteed by the caller.
-    let kept = unsafe { id::of(id) };
+    let inner = unsafe { id::of(id) };
     let (responder_resources, initiator_depth) = depths(param, (u8::MAX, u8::MAX))?;
-    let mut own = kept.own.lock();
+    let mut own = inner.state.lock();
     let mut private_data = own.connect.clone();
     private_data.extend_from_slice(param.map_or(&[], |param| param.private_data));
     // The length in the peer's event is a `u8`.
@@ -145,9 +145,9 @@ unsafe fn connect_to(id: *mut rdma_cm_id, param: Option<&Param<'_>>) -> Result<(
         .peer_to_peer(settings.revision == Revision::Two && settings.peer == Peer::Rfc);
     // SAFETY: guaranteed by the caller.
     unsafe {
-        with_qp(id, param, |qp| kept.id.connect(&qp.qp, &options))?;
+        with_qp(id, param, |qp| inner.id.connect(&qp.qp, &options))?;
         // These bytes are for one connection only. Later connections have their own.
-        kept.own.lock().connect.clear();
+        inner.state.lock().connect.clear();
         address::refresh(id)
     }
 }
@@ -171,8 +171,8 @@ pub(crate) unsafe extern "C-unwind" fn connect(
 /// The id exists.
 unsafe fn accept_request(id: *mut rdma_cm_id, param: Option<&Param<'_>>) -> Result<(), c_int> {
     // SAFETY: guaranteed by the caller.
-    let kept = unsafe { id::of(id) };
-    let own = kept.own.lock();
+    let inner = unsafe { id::of(id) };
+    let own = inner.state.lock();
     let asked = (own.responder_resources, own.initiator_depth);
     drop(own);
     let (responder_resources, initiator_depth) = depths(param, asked)?;
@@ -181,7 +181,7 @@ unsafe fn accept_request(id: *mut rdma_cm_id, param: Option<&Param<'_>>) -> Resu
         .ird(responder_resources.into())
         .ord(initiator_depth.into());
     // SAFETY: guaranteed by the caller.
-    unsafe { with_qp(id, param, |qp| kept.id.accept(&qp.qp, &options)) }
+    unsafe { with_qp(id, param, |qp| inner.id.accept(&qp.qp, &options)) }
 }
 
 /// `rdma_accept`
@@ -205,11 +205,11 @@ pub(crate) unsafe extern "C-unwind" fn reject(
 ) -> c_int {
     entry(-1, || {
         // SAFETY: an id, and bytes of the program.
-        let (kept, private_data) = unsafe { (id::of(id), octets(private_data, len)) };
+        let (inner, private_data) = unsafe { (id::of(id), octets(private_data, len)) };
         let options = RejectOptions::default()
             .private_data(private_data.to_vec())
             .ord_needed(None);
-        let rejected = kept.id.reject(&options);
+        let rejected = inner.id.reject(&options);
         status(rejected.map_err(|error| failure::errno(&error)))
     })
 }
@@ -219,8 +219,8 @@ pub(crate) unsafe extern "C-unwind" fn reject(
 pub(crate) unsafe extern "C-unwind" fn establish(id: *mut rdma_cm_id) -> c_int {
     entry(-1, || {
         // SAFETY: an id.
-        let (kept, has_qp) = unsafe { (id::of(id), !(*id).qp.is_null()) };
-        if has_qp || kept.id.state() != CmState::Connected {
+        let (inner, has_qp) = unsafe { (id::of(id), !(*id).qp.is_null()) };
+        if has_qp || inner.id.state() != CmState::Connected {
             return status(Err(libc::EINVAL));
         }
         0
@@ -239,21 +239,24 @@ enum Ending {
 ///
 /// # Safety
 /// The id exists.
-unsafe fn end(id: *mut rdma_cm_id) -> Result<Ending, c_int> {
+unsafe fn disconnect_id(id: *mut rdma_cm_id) -> Result<Ending, c_int> {
     // SAFETY: guaranteed by the caller.
-    let kept = unsafe { id::of(id) };
-    let before = kept.id.state();
-    match kept.id.disconnect() {
+    let inner = unsafe { id::of(id) };
+    let before = inner.id.state();
+    match inner.id.disconnect() {
         Ok(()) => {}
         // A connection that was rejected or failed has already ended.
-        Err(CmError::WrongState(_)) if kept.own.lock().tried || before == CmState::Rejected => {}
+        Err(CmError::WrongState(_)) if inner.state.lock().tried || before == CmState::Rejected => {}
         Err(error) => return Err(failure::errno(&error)),
     }
     let under_way = matches!(
         before,
         CmState::Connecting | CmState::Accepting | CmState::Connected
     );
-    let waits = kept.id.channel().is_ok_and(|channel| channel.waiting() > 0);
+    let waits = inner
+        .id
+        .channel()
+        .is_ok_and(|channel| channel.waiting() > 0);
     Ok(if under_way || waits {
         Ending::Event
     } else {
@@ -264,7 +267,7 @@ unsafe fn end(id: *mut rdma_cm_id) -> Result<Ending, c_int> {
 /// `rdma_disconnect`: a graceful close, as on iWARP.
 pub(crate) unsafe extern "C-unwind" fn disconnect(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: an id.
-    let ended = entry(Err(libc::EIO), || unsafe { end(id) });
+    let ended = entry(Err(libc::EIO), || unsafe { disconnect_id(id) });
     match ended {
         // SAFETY: as above.
         Ok(Ending::Event) => unsafe { sync::complete(id, 0) },

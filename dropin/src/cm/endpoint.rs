@@ -36,7 +36,7 @@ unsafe fn passive(
         if let Some(attr) = attr.as_ref() {
             let mut wanted = *attr;
             wanted.qp_type = of.ai_qp_type.cast_unsigned();
-            id::of(id).own.lock().queue_pair = Some(wanted);
+            id::of(id).state.lock().queue_pair = Some(wanted);
         }
     }
     Ok(())
@@ -60,7 +60,7 @@ unsafe fn active(
         }
         if of.ai_connect_len > 0 && !of.ai_connect.is_null() {
             let octets = slice::from_raw_parts(of.ai_connect.cast::<u8>(), of.ai_connect_len);
-            id::of(id).own.lock().connect = octets.to_vec();
+            id::of(id).state.lock().connect = octets.to_vec();
         }
     }
     Ok(())

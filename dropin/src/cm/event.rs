@@ -12,7 +12,7 @@ use uwarp_verbs::{CmEvent, CmEventKind, CmReason, CmWaitError};
 
 use super::address;
 use super::failure;
-use super::id::{self, Own};
+use super::id::{self, IdState};
 use super::{channel, connect, status};
 use crate::abi::{
     RDMA_CM_EVENT_ADDR_ERROR, RDMA_CM_EVENT_ADDR_RESOLVED, RDMA_CM_EVENT_CONNECT_ERROR,
@@ -68,7 +68,7 @@ fn depths(event: &CmEvent) -> (u8, u8) {
 
 /// Prints the cause of an error, because the program gets only a number, or only the event that a
 /// connection has ended.
-fn tell(event: &CmEvent) {
+fn report_cause(event: &CmEvent) {
     if event.kind() == CmEventKind::Disconnected {
         if let Some(CmReason::Connection { reason }) = event.reason()
             && let Some(number) = event.id().qp_num()
@@ -84,9 +84,9 @@ fn tell(event: &CmEvent) {
     let peer = event.id().peer_addr();
     match (peer, event.reason()) {
         (Some(peer), Some(CmReason::Connection { .. })) => {
-            rnic::tell(format_args!("no connection to {peer}: {cause}"));
+            rnic::warn(format_args!("no connection to {peer}: {cause}"));
         }
-        _ => rnic::tell(format_args!("{cause}")),
+        _ => rnic::warn(format_args!("{cause}")),
     }
 }
 
@@ -97,8 +97,8 @@ fn tell(event: &CmEvent) {
 ///
 /// # Safety
 /// Ids with events exist, because destroying an id waits for its events.
-unsafe fn show(event: CmEvent) -> Result<*mut rdma_cm_event, c_int> {
-    tell(&event);
+unsafe fn publish(event: CmEvent) -> Result<*mut rdma_cm_event, c_int> {
+    report_cause(&event);
     // SAFETY: numbers and pointers, which may all be zero.
     let mut shown: rdma_cm_event = unsafe { mem::zeroed() };
     shown.event = number(event.kind());
@@ -131,7 +131,7 @@ unsafe fn show(event: CmEvent) -> Result<*mut rdma_cm_event, c_int> {
         conn.private_data = data.as_ptr().cast();
     }
     (conn.responder_resources, conn.initiator_depth) = depths(&event);
-    Ok(EventObject::begin(shown, event))
+    Ok(EventObject::allocate(shown, event))
 }
 
 /// Creates the id of a request, with attributes of the listening id.
@@ -140,20 +140,20 @@ unsafe fn show(event: CmEvent) -> Result<*mut rdma_cm_event, c_int> {
 /// `listener` exists.
 unsafe fn requested(event: &CmEvent, listener: *mut rdma_cm_id) -> Result<*mut rdma_cm_id, c_int> {
     let (responder_resources, initiator_depth) = depths(event);
-    let own = Own {
+    let own = IdState {
         initiator_depth,
         responder_resources,
-        ..Own::default()
+        ..IdState::default()
     };
     // SAFETY: guaranteed by the caller; of these fields the program writes only `context`.
     let made = unsafe {
         let (channel, context) = ((*listener).channel, (*listener).context);
         let (ps, qp_type) = ((*listener).ps, (*listener).qp_type);
-        id::show(event.id().clone(), channel, context, ps, qp_type, own)
+        id::publish(event.id().clone(), channel, context, ps, qp_type, own)
     };
     // SAFETY: guaranteed by the caller; the new id is not shared yet.
     unsafe {
-        let sync = id::of(listener).own.lock().sync;
+        let sync = id::of(listener).state.lock().sync;
         let migrated = if sync {
             id::migrate(made, ptr::null_mut())
         } else {
@@ -176,13 +176,13 @@ unsafe fn take(channel: *mut rdma_event_channel, out: *mut *mut rdma_cm_event) -
         // SAFETY: guaranteed by the caller.
         match unsafe { channel::of(channel) }.get_event(Some(Duration::ZERO)) {
             // SAFETY: guaranteed by the caller; an id with an event exists.
-            Ok(event) => match unsafe { show(event) } {
+            Ok(event) => match unsafe { publish(event) } {
                 Ok(event) => {
                     // SAFETY: guaranteed by the caller.
                     unsafe { out.write(event) };
                     return Found::Event;
                 }
-                Err(_) => rnic::tell(format_args!(
+                Err(_) => rnic::warn(format_args!(
                     "a connection request was rejected because its id could not be created"
                 )),
             },
@@ -229,7 +229,7 @@ pub(crate) unsafe extern "C-unwind" fn get_cm_event(
 /// The event is from [`get_cm_event`], and is not used any more.
 pub(super) unsafe fn ack(event: *mut rdma_cm_event) {
     // SAFETY: guaranteed by the caller.
-    drop(unsafe { EventObject::end(event) });
+    drop(unsafe { EventObject::free(event) });
 }
 
 /// Acknowledges the event that a synchronous id holds, if it holds one.

@@ -12,7 +12,7 @@ pub(super) fn errno(error: &CmError) -> c_int {
     if let CmError::Connect(ConnectError::PrivateData(limit))
     | CmError::Accept(AcceptError::PrivateData(limit)) = error
     {
-        rnic::tell(format_args!("{limit}"));
+        rnic::warn(format_args!("{limit}"));
     }
     match error {
         CmError::Network(error) => of_llp(error),

@@ -22,14 +22,14 @@ use crate::registry::QPS;
 use crate::{cancel, rnic};
 
 /// State of an `rdma_cm_id`.
-pub(crate) struct IdKept {
+pub(crate) struct IdInner {
     pub(super) id: CmId,
-    pub(super) own: Mutex<Own>,
+    pub(super) state: Mutex<IdState>,
 }
 
 /// State of an id that only this library needs.
 #[derive(Default)]
-pub(super) struct Own {
+pub(super) struct IdState {
     /// The id is synchronous: it has its own channel, and each of its calls waits for its event.
     pub(super) sync: bool,
     /// Reads that the request of this id asked for.
@@ -45,15 +45,15 @@ pub(super) struct Own {
     pub(super) tried: bool,
 }
 
-type IdObject = Object<rdma_cm_id, IdKept>;
+type IdObject = Object<rdma_cm_id, IdInner>;
 
 /// Returns the state of the object at the program's pointer.
 ///
 /// # Safety
 /// `id` exists during the lifetime of the reference.
-pub(super) unsafe fn of<'a>(id: *mut rdma_cm_id) -> &'a IdKept {
+pub(super) unsafe fn of<'a>(id: *mut rdma_cm_id) -> &'a IdInner {
     // SAFETY: guaranteed by the caller.
-    unsafe { IdObject::kept(id) }
+    unsafe { IdObject::inner(id) }
 }
 
 /// The program's pointer to an id.
@@ -62,13 +62,13 @@ pub(super) fn pointer(id: &CmId) -> *mut rdma_cm_id {
 }
 
 /// Creates the C structure of an id.
-pub(super) fn show(
+pub(super) fn publish(
     id: CmId,
     channel: *mut rdma_event_channel,
     context: *mut c_void,
     ps: rdma_port_space,
     qp_type: ibv_qp_type,
-    own: Own,
+    state: IdState,
 ) -> *mut rdma_cm_id {
     // SAFETY: all fields may be zero: numbers, pointers, and addresses without a family.
     let mut shown: rdma_cm_id = unsafe { mem::zeroed() };
@@ -76,11 +76,11 @@ pub(super) fn show(
     shown.context = context;
     shown.ps = ps;
     shown.qp_type = qp_type;
-    let own = Mutex::new(own);
-    let pointer = IdObject::begin(shown, IdKept { id, own });
+    let state = Mutex::new(state);
+    let pointer = IdObject::allocate(shown, IdInner { id, state });
     // SAFETY: the object was just created.
-    let kept = unsafe { of(pointer) };
-    kept.id.set_context(pointer.expose_provenance() as u64);
+    let inner = unsafe { of(pointer) };
+    inner.id.set_context(pointer.expose_provenance() as u64);
     pointer
 }
 
@@ -103,13 +103,13 @@ pub(super) unsafe fn create(
     let device = rnic::device().ok_or(libc::ENODEV)?;
     let sync = channel.is_null();
     let channel = if sync { channel::create()? } else { channel };
-    let own = Own {
+    let state = IdState {
         sync,
-        ..Own::default()
+        ..IdState::default()
     };
     // SAFETY: guaranteed by the caller, or just created.
     let id = unsafe { channel::of(channel) }.create_id(&device, 0);
-    Ok(show(id, channel, context, ps, qp_type, own))
+    Ok(publish(id, channel, context, ps, qp_type, state))
 }
 
 /// Starts to destroy an id: drops its events that were not taken, rejects its requests and closes
@@ -117,11 +117,11 @@ pub(super) unsafe fn create(
 ///
 /// # Safety
 /// The id exists, and is not used any more.
-unsafe fn begin_to_end(id: *mut rdma_cm_id) {
+unsafe fn start_destroy(id: *mut rdma_cm_id) {
     // SAFETY: guaranteed by the caller.
-    let kept = unsafe { of(id) };
-    if kept.id.state() == CmState::Connected
-        && let Some(number) = kept.id.qp_num()
+    let inner = unsafe { of(id) };
+    if inner.id.state() == CmState::Connected
+        && let Some(number) = inner.id.qp_num()
     {
         // The kernel does the same for iWARP. Posted requests are still sent.
         QPS.with(number, |_, qp| {
@@ -130,18 +130,18 @@ unsafe fn begin_to_end(id: *mut rdma_cm_id) {
             }
         });
     }
-    // No further event comes. [`end`] waits for events that the program has taken.
-    let _ = kept.id.destroy(Some(Duration::ZERO));
+    // No further event comes. [`try_destroy`] waits for events that the program has taken.
+    let _ = inner.id.destroy(Some(Duration::ZERO));
     // SAFETY: guaranteed by the caller.
     unsafe { event::ack_held(id) };
 }
 
-/// Waits for at most [`cancel::SLICE`] until the events of an id that [ends](begin_to_end) are
-/// acknowledged. If they are, frees the id and returns true.
+/// Waits for at most [`cancel::SLICE`] until the events of an id are acknowledged, after
+/// [`start_destroy`]. If they are, frees the id and returns true.
 ///
 /// # Safety
-/// As for [`begin_to_end`].
-unsafe fn end(id: *mut rdma_cm_id) -> bool {
+/// As for [`start_destroy`].
+unsafe fn try_destroy(id: *mut rdma_cm_id) -> bool {
     // SAFETY: guaranteed by the caller.
     let waited = unsafe { of(id) }.id.destroy(Some(cancel::SLICE));
     if matches!(waited, Err(CmError::Unacknowledged { .. })) {
@@ -150,8 +150,8 @@ unsafe fn end(id: *mut rdma_cm_id) -> bool {
     // SAFETY: the program does not write this field.
     let channel = unsafe { (*id).channel };
     // SAFETY: guaranteed by the caller.
-    let kept = unsafe { IdObject::end(id) };
-    if kept.own.lock().sync {
+    let inner = unsafe { IdObject::free(id) };
+    if inner.state.lock().sync {
         // SAFETY: the channel belongs to the id, and ends with it.
         unsafe { channel::destroy(channel) };
     }
@@ -165,8 +165,8 @@ unsafe fn end(id: *mut rdma_cm_id) -> bool {
 pub(super) unsafe fn destroy(id: *mut rdma_cm_id) {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        begin_to_end(id);
-        while !end(id) {}
+        start_destroy(id);
+        while !try_destroy(id) {}
     }
 }
 
@@ -183,15 +183,15 @@ pub(super) unsafe fn migrate(
     to: *mut rdma_event_channel,
 ) -> Result<(), c_int> {
     // SAFETY: guaranteed by the caller.
-    let kept = unsafe { of(id) };
-    let was_sync = kept.own.lock().sync;
+    let inner = unsafe { of(id) };
+    let was_sync = inner.state.lock().sync;
     let sync = to.is_null();
     if was_sync && sync {
         return Err(libc::EINVAL);
     }
     let to = if sync { channel::create()? } else { to };
     // SAFETY: guaranteed by the caller, or just created.
-    if let Err(error) = kept.id.migrate(unsafe { channel::of(to) }) {
+    if let Err(error) = inner.id.migrate(unsafe { channel::of(to) }) {
         if sync {
             // SAFETY: the channel was just created, and is not shared.
             unsafe { channel::destroy(to) };
@@ -206,7 +206,7 @@ pub(super) unsafe fn migrate(
         }
         (*id).channel = to;
     }
-    kept.own.lock().sync = sync;
+    inner.state.lock().sync = sync;
     Ok(())
 }
 
@@ -228,9 +228,9 @@ pub(crate) unsafe extern "C-unwind" fn create_id(
 /// `rdma_destroy_id`
 pub(crate) unsafe extern "C-unwind" fn destroy_id(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: an id from this library.
-    entry((), || unsafe { begin_to_end(id) });
+    entry((), || unsafe { start_destroy(id) });
     // SAFETY: as above; after true it is not used any more.
-    cancel::until(|| entry(Some(-1), || unsafe { end(id) }.then_some(0)))
+    cancel::retry(|| entry(Some(-1), || unsafe { try_destroy(id) }.then_some(0)))
 }
 
 /// `rdma_migrate_id`
@@ -243,7 +243,7 @@ pub(crate) unsafe extern "C-unwind" fn migrate_id(
     if migrated != 0 {
         return migrated;
     }
-    cancel::until(|| {
+    cancel::retry(|| {
         entry(Some(-1), || {
             // SAFETY: an id.
             let waited = unsafe { of(id) }.id.wait_acknowledged(Some(cancel::SLICE));

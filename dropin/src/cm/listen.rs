@@ -23,8 +23,8 @@ use crate::panic_guard::entry;
 pub(crate) unsafe extern "C-unwind" fn listen(id: *mut rdma_cm_id, _backlog: c_int) -> c_int {
     entry(-1, || {
         // SAFETY: an id.
-        let kept = unsafe { id::of(id) };
-        let listening = kept.id.listen(0);
+        let inner = unsafe { id::of(id) };
+        let listening = inner.id.listen(0);
         let listening = listening.map_err(|error| failure::errno(&error));
         // SAFETY: as above.
         status(listening.and_then(|()| unsafe { address::refresh(id) }))
@@ -50,7 +50,7 @@ unsafe fn requested(
         (_, failed) if failed != 0 => Err(failed.abs()),
         (RDMA_CM_EVENT_CONNECT_REQUEST, _) => {
             // SAFETY: guaranteed by the caller.
-            let wanted = unsafe { id::of(listener) }.own.lock().queue_pair;
+            let wanted = unsafe { id::of(listener) }.state.lock().queue_pair;
             wanted.map_or(Ok(()), |mut wanted| {
                 // SAFETY: guaranteed by the caller; the request's id is new.
                 unsafe { queues::create_plain((*event).id, (*listener).pd, &mut wanted) }
@@ -82,7 +82,7 @@ pub(crate) unsafe extern "C-unwind" fn get_request(
     // SAFETY: an id.
     let is_sync = entry(false, || unsafe {
         event::ack_held(listener);
-        id::of(listener).own.lock().sync
+        id::of(listener).state.lock().sync
     });
     if !is_sync {
         errno::set(libc::EINVAL);

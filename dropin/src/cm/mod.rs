@@ -1,7 +1,7 @@
 //! librdmacm: ids, events on channels, addresses, connections.
 //!
 //! ```text
-//!   rdma_cm_id ──────► IdKept ─────► uwarp_verbs::CmId ──┐ events
+//!   rdma_cm_id ──────► IdInner ────► uwarp_verbs::CmId ──┐ events
 //!   rdma_event_channel ► EventChannel ◄──────────────────┘
 //!        │ rdma_get_cm_event
 //!        ▼

@@ -44,7 +44,7 @@ pub(crate) unsafe extern "C-unwind" fn set_option(
             // SAFETY: an id, and a number whose size was checked above.
             unsafe {
                 let only = value.cast::<c_int>().read_unaligned() != 0;
-                id::of(id).own.lock().one_family = only;
+                id::of(id).state.lock().one_family = only;
             }
         }
         0

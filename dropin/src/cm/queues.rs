@@ -20,7 +20,7 @@ use crate::{cancel, channel, cq, qp};
 ///
 /// # Safety
 /// The id exists, and nothing else writes it.
-pub(super) unsafe fn end_cqs(id: *mut rdma_cm_id) -> bool {
+pub(super) unsafe fn try_destroy_cqs(id: *mut rdma_cm_id) -> bool {
     // SAFETY: guaranteed by the caller. Both fields of a pair may be the same object, which is
     // destroyed once.
     unsafe {
@@ -33,7 +33,7 @@ pub(super) unsafe fn end_cqs(id: *mut rdma_cm_id) -> bool {
         for queue in [&raw mut (*id).recv_cq, &raw mut (*id).send_cq] {
             if !(*queue).is_null() {
                 // A queue that is still in use is left to the program.
-                if cq::end(*queue).is_none() {
+                if cq::try_destroy(*queue).is_none() {
                     return false;
                 }
                 *queue = ptr::null_mut();
@@ -55,7 +55,7 @@ pub(super) unsafe fn end_cqs(id: *mut rdma_cm_id) -> bool {
 /// Creates a completion queue with its channel.
 ///
 /// # Safety
-/// As for [`end_cqs`].
+/// As for [`try_destroy_cqs`].
 unsafe fn create_cq(
     id: *mut rdma_cm_id,
     size: u32,
@@ -79,7 +79,7 @@ unsafe fn create_cq(
 /// Creates the missing completion queues with these sizes; 0 means that none is needed.
 ///
 /// # Safety
-/// As for [`end_cqs`].
+/// As for [`try_destroy_cqs`].
 unsafe fn create_cqs(id: *mut rdma_cm_id, sends: u32, receives: u32) -> Result<(), c_int> {
     // SAFETY: guaranteed by the caller.
     unsafe {
@@ -104,7 +104,7 @@ impl OwnCqs {
     /// Copies the pointers.
     ///
     /// # Safety
-    /// As for [`end_cqs`].
+    /// As for [`try_destroy_cqs`].
     unsafe fn of(id: *mut rdma_cm_id) -> Self {
         // SAFETY: guaranteed by the caller.
         let id = unsafe { &*id };
@@ -119,8 +119,8 @@ impl OwnCqs {
 /// because they may have events that are not acknowledged.
 ///
 /// # Safety
-/// As for [`end_cqs`].
-unsafe fn end_made(id: *mut rdma_cm_id, before: OwnCqs) {
+/// As for [`try_destroy_cqs`].
+unsafe fn destroy_new_cqs(id: *mut rdma_cm_id, before: OwnCqs) {
     let (no_channel, no_cq) = (ptr::null_mut(), ptr::null_mut());
     let (had_recv, had_send) = (!before.recv.1.is_null(), !before.send.1.is_null());
     // SAFETY: guaranteed by the caller. New queues have no events yet, so that the loop does not
@@ -132,7 +132,7 @@ unsafe fn end_made(id: *mut rdma_cm_id, before: OwnCqs) {
         if had_send {
             ((*id).send_cq_channel, (*id).send_cq) = (no_channel, no_cq);
         }
-        while !end_cqs(id) {}
+        while !try_destroy_cqs(id) {}
         if had_recv {
             ((*id).recv_cq_channel, (*id).recv_cq) = before.recv;
         }
@@ -200,7 +200,7 @@ unsafe fn create(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result<
                 Ok(())
             }
             Err(errno) => {
-                end_made(id, before);
+                destroy_new_cqs(id, before);
                 Err(errno)
             }
         }
@@ -263,18 +263,18 @@ pub(crate) unsafe extern "C-unwind" fn create_qp_ex(
 
 /// `rdma_destroy_qp`
 pub(crate) unsafe extern "C-unwind" fn destroy_qp(id: *mut rdma_cm_id) {
-    cancel::until(|| {
+    cancel::retry(|| {
         entry(Some(()), || {
             // SAFETY: an id, whose fields nothing else writes. Objects that are not destroyed yet
             // stay there.
             unsafe {
                 if !(*id).qp.is_null() {
-                    if !qp::end((*id).qp) {
+                    if !qp::try_destroy((*id).qp) {
                         return None;
                     }
                     (*id).qp = ptr::null_mut();
                 }
-                end_cqs(id).then_some(())
+                try_destroy_cqs(id).then_some(())
             }
         })
     });

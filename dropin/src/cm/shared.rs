@@ -19,7 +19,7 @@ use crate::{cancel, srq};
 ///
 /// # Safety
 /// Both exist, and nothing else writes the id.
-unsafe fn keep(id: *mut rdma_cm_id, made: *mut ibv_srq) {
+unsafe fn store(id: *mut rdma_cm_id, made: *mut ibv_srq) {
     // SAFETY: guaranteed by the caller.
     unsafe {
         (*id).srq = made;
@@ -45,7 +45,7 @@ pub(crate) unsafe extern "C-unwind" fn create_srq(
             srq::create(pd, (*attr).srq_context, &mut (*attr).attr)
         };
         // SAFETY: as above.
-        status(made.map(|made| unsafe { keep(id, made) }))
+        status(made.map(|made| unsafe { store(id, made) }))
     })
 }
 
@@ -68,23 +68,23 @@ pub(crate) unsafe extern "C-unwind" fn create_srq_ex(
             srq::create_extended(attr)
         };
         // SAFETY: as above.
-        status(made.map(|made| unsafe { keep(id, made) }))
+        status(made.map(|made| unsafe { store(id, made) }))
     })
 }
 
 /// `rdma_destroy_srq`
 pub(crate) unsafe extern "C-unwind" fn destroy_srq(id: *mut rdma_cm_id) {
-    cancel::until(|| {
+    cancel::retry(|| {
         entry(Some(()), || {
             // SAFETY: an id, whose fields nothing else writes. Objects that are not destroyed yet
             // stay there.
             unsafe {
                 if !(*id).srq.is_null() {
                     // A queue that is still in use is left to the program.
-                    let _ = srq::end((*id).srq)?;
+                    let _ = srq::try_destroy((*id).srq)?;
                     (*id).srq = ptr::null_mut();
                 }
-                queues::end_cqs(id).then_some(())
+                queues::try_destroy_cqs(id).then_some(())
             }
         })
     });

@@ -21,7 +21,7 @@ pub(super) unsafe fn complete(id: *mut rdma_cm_id, begun: c_int) -> c_int {
         return begun;
     }
     // SAFETY: guaranteed by the caller.
-    if !unsafe { id::of(id) }.own.lock().sync {
+    if !unsafe { id::of(id) }.state.lock().sync {
         return 0;
     }
     // SAFETY: guaranteed by the caller.

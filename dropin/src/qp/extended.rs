@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use uwarp_verbs::{RemoteBuffer, SendWr, Sge, WindowBind};
 
 use super::room::Space;
-use super::{QpKept, post};
+use super::{QpInner, post};
 use crate::abi::{
     IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD, IBV_QP_EX_WITH_BIND_MW,
     IBV_QP_EX_WITH_LOCAL_INV, IBV_QP_EX_WITH_RDMA_READ, IBV_QP_EX_WITH_RDMA_WRITE,
@@ -55,12 +55,12 @@ struct Drafts {
 struct Draft {
     wr_id: u64,
     flags: c_uint,
-    what: What,
+    operation: Operation,
     data: Data,
 }
 
 #[derive(Clone, Copy)]
-enum What {
+enum Operation {
     Send,
     SendInvalidate(u32),
     Write {
@@ -110,26 +110,30 @@ impl Draft {
             Data::Inline(from, len) => (Some(&[][..]), octets.get(from..from + len)),
         };
         let sges = sges.ok_or(libc::EINVAL)?;
-        let request = match (self.what, inline) {
-            (What::Send, None) => SendWr::send(id, sges),
-            (What::Send, Some(octets)) => SendWr::send_inline(id, octets),
-            (What::SendInvalidate(stag), None) => SendWr::send(id, sges).invalidate(stag),
-            (What::SendInvalidate(stag), Some(octets)) => {
+        let request = match (self.operation, inline) {
+            (Operation::Send, None) => SendWr::send(id, sges),
+            (Operation::Send, Some(octets)) => SendWr::send_inline(id, octets),
+            (Operation::SendInvalidate(stag), None) => SendWr::send(id, sges).invalidate(stag),
+            (Operation::SendInvalidate(stag), Some(octets)) => {
                 SendWr::send_inline(id, octets).invalidate(stag)
             }
-            (What::Write { to, rkey }, None) => SendWr::write(id, sges, RemoteBuffer::at(to, rkey)),
-            (What::Write { to, rkey }, Some(octets)) => {
+            (Operation::Write { to, rkey }, None) => {
+                SendWr::write(id, sges, RemoteBuffer::at(to, rkey))
+            }
+            (Operation::Write { to, rkey }, Some(octets)) => {
                 SendWr::write_inline(id, octets, RemoteBuffer::at(to, rkey))
             }
-            (What::WriteImmediate { to, rkey, imm }, None) => {
+            (Operation::WriteImmediate { to, rkey, imm }, None) => {
                 SendWr::write_with_immediate(id, sges, RemoteBuffer::at(to, rkey), imm)
             }
-            (What::WriteImmediate { to, rkey, imm }, Some(octets)) => {
+            (Operation::WriteImmediate { to, rkey, imm }, Some(octets)) => {
                 SendWr::write_with_immediate_inline(id, octets, RemoteBuffer::at(to, rkey), imm)
             }
-            (What::Read { to, rkey }, None) => SendWr::read(id, sges, RemoteBuffer::at(to, rkey)),
+            (Operation::Read { to, rkey }, None) => {
+                SendWr::read(id, sges, RemoteBuffer::at(to, rkey))
+            }
             (
-                What::CompareSwap {
+                Operation::CompareSwap {
                     to,
                     rkey,
                     compare,
@@ -137,12 +141,15 @@ impl Draft {
                 },
                 None,
             ) => SendWr::compare_swap(id, sges, RemoteBuffer::at(to, rkey), compare, swap),
-            (What::FetchAdd { to, rkey, add }, None) => {
+            (Operation::FetchAdd { to, rkey, add }, None) => {
                 SendWr::fetch_add(id, sges, RemoteBuffer::at(to, rkey), add)
             }
-            (What::Invalidate(stag), _) => SendWr::local_invalidate(id, stag),
-            (What::Bind { rkey, bind }, _) => SendWr::bind_window(id, rkey, &bind),
-            (What::Read { .. } | What::CompareSwap { .. } | What::FetchAdd { .. }, Some(_)) => {
+            (Operation::Invalidate(stag), _) => SendWr::local_invalidate(id, stag),
+            (Operation::Bind { rkey, bind }, _) => SendWr::bind_window(id, rkey, &bind),
+            (
+                Operation::Read { .. } | Operation::CompareSwap { .. } | Operation::FetchAdd { .. },
+                Some(_),
+            ) => {
                 return Err(libc::EINVAL);
             }
         };
@@ -159,9 +166,9 @@ impl Drafts {
     }
 
     /// Posts all drafts. If one of them is refused, posts none.
-    fn post(&mut self, kept: &QpKept) -> Result<(), c_int> {
+    fn post(&mut self, inner: &QpInner) -> Result<(), c_int> {
         if let Some(errno) = self.failed {
-            post::unlike(kept, errno);
+            post::warn_unsupported(inner, errno);
             return Err(errno);
         }
         let mut list: Vec<SendWr<'_>> = mem::take(&mut self.list);
@@ -177,7 +184,7 @@ impl Drafts {
             }
         }
         if result.is_ok() {
-            let posted = post::posted(kept, kept.qp.post_send_all(&list));
+            let posted = post::result(inner, inner.qp.post_send_all(&list));
             result = posted.map_err(|(_, errno)| errno);
         }
         list.clear();
@@ -235,11 +242,11 @@ unsafe extern "C-unwind" fn wr_start(pointer: *mut ibv_qp_ex) {
 unsafe extern "C-unwind" fn wr_complete(pointer: *mut ibv_qp_ex) -> c_int {
     quick(libc::EIO, || {
         // SAFETY: an existing queue pair.
-        let kept = unsafe { qp::of(pointer.cast()) };
+        let inner = unsafe { qp::of(pointer.cast()) };
         // SAFETY: called after `wr_start`, by the same thread.
-        let result = unsafe { with(pointer, |drafts| drafts.post(kept)) };
+        let result = unsafe { with(pointer, |drafts| drafts.post(inner)) };
         // SAFETY: as above.
-        unsafe { unlock(kept) };
+        unsafe { unlock(inner) };
         errno::status(result.unwrap_or(Err(libc::EINVAL)))
     })
 }
@@ -251,8 +258,8 @@ unsafe extern "C-unwind" fn wr_abort(pointer: *mut ibv_qp_ex) {
 
 /// # Safety
 /// The calling thread holds the lock.
-unsafe fn unlock(kept: &QpKept) {
-    if let Some(work) = &kept.work {
+unsafe fn unlock(inner: &QpInner) {
+    if let Some(work) = &inner.work {
         // SAFETY: guaranteed by the caller.
         unsafe { work.0.force_unlock() };
     }
@@ -273,7 +280,7 @@ unsafe fn with<R>(pointer: *mut ibv_qp_ex, run: impl FnOnce(&mut Drafts) -> R) -
 ///
 /// # Safety
 /// As for [`with`].
-unsafe fn begin(pointer: *mut ibv_qp_ex, what: What) {
+unsafe fn begin(pointer: *mut ibv_qp_ex, operation: Operation) {
     quick((), || {
         // SAFETY: guaranteed by the caller; the program has set both fields before.
         unsafe {
@@ -283,7 +290,7 @@ unsafe fn begin(pointer: *mut ibv_qp_ex, what: What) {
                 drafts.drafts.push(Draft {
                     wr_id,
                     flags,
-                    what,
+                    operation,
                     data,
                 });
             });
@@ -293,7 +300,7 @@ unsafe fn begin(pointer: *mut ibv_qp_ex, what: What) {
 
 unsafe extern "C-unwind" fn wr_send(pointer: *mut ibv_qp_ex) {
     // SAFETY: called after `wr_start` by the same thread, as all functions below.
-    unsafe { begin(pointer, What::Send) };
+    unsafe { begin(pointer, Operation::Send) };
 }
 
 /// Fails: iWARP has no Send with Immediate Data (RFC 7306 section 6).
@@ -306,12 +313,12 @@ unsafe extern "C-unwind" fn wr_send_imm(pointer: *mut ibv_qp_ex, _imm: u32) {
 
 unsafe extern "C-unwind" fn wr_send_inv(pointer: *mut ibv_qp_ex, rkey: u32) {
     // SAFETY: as above.
-    unsafe { begin(pointer, What::SendInvalidate(rkey)) };
+    unsafe { begin(pointer, Operation::SendInvalidate(rkey)) };
 }
 
 unsafe extern "C-unwind" fn wr_rdma_write(pointer: *mut ibv_qp_ex, rkey: u32, to: u64) {
     // SAFETY: as above.
-    unsafe { begin(pointer, What::Write { to, rkey }) };
+    unsafe { begin(pointer, Operation::Write { to, rkey }) };
 }
 
 unsafe extern "C-unwind" fn wr_rdma_write_imm(
@@ -322,12 +329,12 @@ unsafe extern "C-unwind" fn wr_rdma_write_imm(
 ) {
     let imm = wc::immediate(imm);
     // SAFETY: as above.
-    unsafe { begin(pointer, What::WriteImmediate { to, rkey, imm }) };
+    unsafe { begin(pointer, Operation::WriteImmediate { to, rkey, imm }) };
 }
 
 unsafe extern "C-unwind" fn wr_rdma_read(pointer: *mut ibv_qp_ex, rkey: u32, to: u64) {
     // SAFETY: as above.
-    unsafe { begin(pointer, What::Read { to, rkey }) };
+    unsafe { begin(pointer, Operation::Read { to, rkey }) };
 }
 
 unsafe extern "C-unwind" fn wr_atomic_cmp_swp(
@@ -337,14 +344,14 @@ unsafe extern "C-unwind" fn wr_atomic_cmp_swp(
     compare: u64,
     swap: u64,
 ) {
-    let what = What::CompareSwap {
+    let operation = Operation::CompareSwap {
         to,
         rkey,
         compare,
         swap,
     };
     // SAFETY: as above.
-    unsafe { begin(pointer, what) };
+    unsafe { begin(pointer, operation) };
 }
 
 unsafe extern "C-unwind" fn wr_atomic_fetch_add(
@@ -354,12 +361,12 @@ unsafe extern "C-unwind" fn wr_atomic_fetch_add(
     add: u64,
 ) {
     // SAFETY: as above.
-    unsafe { begin(pointer, What::FetchAdd { to, rkey, add }) };
+    unsafe { begin(pointer, Operation::FetchAdd { to, rkey, add }) };
 }
 
 unsafe extern "C-unwind" fn wr_local_inv(pointer: *mut ibv_qp_ex, rkey: u32) {
     // SAFETY: as above.
-    unsafe { begin(pointer, What::Invalidate(rkey)) };
+    unsafe { begin(pointer, Operation::Invalidate(rkey)) };
 }
 
 unsafe extern "C-unwind" fn wr_bind_mw(
@@ -371,7 +378,7 @@ unsafe extern "C-unwind" fn wr_bind_mw(
     // SAFETY: as above; an existing window, and a structure of the program.
     unsafe {
         let bind = post::window(&info.read_unaligned());
-        begin(pointer, What::Bind { rkey, bind });
+        begin(pointer, Operation::Bind { rkey, bind });
         if let Some(window) = mw.as_mut() {
             window.rkey = rkey;
         }
@@ -439,10 +446,10 @@ impl Drafts {
     ///
     /// # Safety
     /// `list` has `count` buffers, and their bytes may be read.
-    unsafe fn set_inline(&mut self, kept: &QpKept, list: *const ibv_data_buf, count: usize) {
+    unsafe fn set_inline(&mut self, inner: &QpInner, list: *const ibv_data_buf, count: usize) {
         // SAFETY: guaranteed by the caller; the buffers may be unaligned.
         let buffers = || (0..count).map(|at| unsafe { list.add(at).read_unaligned() });
-        let max = kept.qp.init_attr().caps.max_inline_data as usize;
+        let max = inner.qp.init_attr().caps.max_inline_data as usize;
         let sum = |sum: usize, buffer: ibv_data_buf| sum.checked_add(buffer.length);
         let len = buffers().try_fold(0, sum);
         let from = self.octets.len();

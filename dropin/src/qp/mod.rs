@@ -32,13 +32,13 @@ use crate::warnings::OnceWarning;
 use crate::{cancel, cq, errno, pd, srq};
 
 /// State of an `ibv_qp`.
-pub(crate) struct QpKept {
+pub(crate) struct QpInner {
     /// Taken out only when the queue pair is destroyed.
     pub(crate) qp: ManuallyDrop<Qp>,
     /// Set when the cause of its end was reported.
-    pub(crate) told: OnceWarning,
+    pub(crate) end_warning: OnceWarning,
     /// Set when a refused request was reported.
-    refused: OnceWarning,
+    refusal_warning: OnceWarning,
     /// State that the program set last (`ibv_qp_state`).
     asked: AtomicU32,
     /// Requests that the program builds by calls (`ibv_qp_ex`), if it asked for that.
@@ -47,7 +47,7 @@ pub(crate) struct QpKept {
 }
 
 /// Every queue pair has memory for an extended one, whose structure begins with the plain one.
-type QpObject = Object<ibv_qp_ex, QpKept>;
+type QpObject = Object<ibv_qp_ex, QpInner>;
 
 /// Smallest inline capacity of a queue pair in bytes, even if a program asks for less. Some
 /// programs ask for none and need four (rsockets).
@@ -159,15 +159,15 @@ pub(crate) unsafe fn create(
         extended::fill(&mut shown);
     }
     let number = qp.qp_num();
-    let kept = QpKept {
+    let inner = QpInner {
         qp: ManuallyDrop::new(qp),
-        told: OnceWarning::new(),
-        refused: OnceWarning::new(),
+        end_warning: OnceWarning::new(),
+        refusal_warning: OnceWarning::new(),
         asked: AtomicU32::new(IBV_QPS_RESET),
         work: wanted.by_calls.then(Work::default),
         _in_pd: domain.users.add(),
     };
-    let made: *mut ibv_qp = QpObject::begin(shown, kept).cast();
+    let made: *mut ibv_qp = QpObject::allocate(shown, inner).cast();
     // SAFETY: the object was just created, and is removed before it is destroyed.
     unsafe { QPS.add(number, made.cast()) };
     Ok(made)
@@ -177,9 +177,9 @@ pub(crate) unsafe fn create(
 ///
 /// # Safety
 /// `qp` is a queue pair that exists during the lifetime of the reference.
-pub(crate) unsafe fn of<'a>(qp: *mut ibv_qp) -> &'a QpKept {
+pub(crate) unsafe fn of<'a>(qp: *mut ibv_qp) -> &'a QpInner {
     // SAFETY: guaranteed by the caller.
-    unsafe { QpObject::kept(qp.cast()) }
+    unsafe { QpObject::inner(qp.cast()) }
 }
 
 /// Destroys a queue pair after all its asynchronous events are acknowledged, and removes its
@@ -189,19 +189,19 @@ pub(crate) unsafe fn of<'a>(qp: *mut ibv_qp) -> &'a QpKept {
 ///
 /// # Safety
 /// As for [`of`], and after true it is not used any more.
-pub(crate) unsafe fn end(qp: *mut ibv_qp) -> bool {
+pub(crate) unsafe fn try_destroy(qp: *mut ibv_qp) -> bool {
     // SAFETY: guaranteed by the caller.
-    let kept = unsafe { of(qp) };
-    if kept.qp.wait_acknowledged(Some(cancel::SLICE)).is_err() {
+    let inner = unsafe { of(qp) };
+    if inner.qp.wait_acknowledged(Some(cancel::SLICE)).is_err() {
         return false;
     }
     let ending = ENDING.write();
-    let number = kept.qp.qp_num();
+    let number = inner.qp.qp_num();
     QPS.remove(number, qp.cast());
     // A thread that acknowledges events meanwhile reads only the C structure, which still exists,
     // and not the part that is moved out here. SAFETY: after `Ok` the old value is not used again;
     // otherwise the copy is forgotten.
-    let taken = unsafe { ptr::read(&*kept.qp) };
+    let taken = unsafe { ptr::read(&*inner.qp) };
     if let Err((same, _)) = taken.destroy_with_completions(Some(Duration::ZERO)) {
         // An event was taken just now.
         mem::forget(same);
@@ -211,7 +211,7 @@ pub(crate) unsafe fn end(qp: *mut ibv_qp) -> bool {
     }
     drop(ending);
     // SAFETY: guaranteed by the caller. The value that was moved out is not dropped again.
-    drop(unsafe { QpObject::end(qp.cast()) });
+    drop(unsafe { QpObject::free(qp.cast()) });
     true
 }
 
@@ -270,5 +270,5 @@ pub(crate) unsafe fn create_extended(attr: &mut ibv_qp_init_attr_ex) -> Result<*
 /// `ibv_destroy_qp`
 pub(crate) unsafe extern "C-unwind" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
     // SAFETY: a queue pair from `ibv_create_qp`; after true it is not used any more.
-    cancel::until(|| entry(Some(libc::EIO), || unsafe { end(qp) }.then_some(0)))
+    cancel::retry(|| entry(Some(libc::EIO), || unsafe { try_destroy(qp) }.then_some(0)))
 }

@@ -3,8 +3,8 @@
 //! On iWARP the connection manager makes a queue pair ready. Some programs create their own queue
 //! pair for `rdma_connect`, and request INIT, RTR and RTS themselves. This does not change the
 //! connection. Without a connection the steps must come in the order of InfiniBand's state machine,
-//! and queries return the last step. Each step may be
-//! repeated, and RESET and ERR can be reached from every state:
+//! and queries return the last step. Each step may be repeated, and RESET and ERR can be reached
+//! from every state:
 //!
 //! ```text
 //!   RESET ──► INIT ──► RTR ──► RTS
@@ -24,14 +24,14 @@ use std::sync::atomic::Ordering;
 
 use uwarp_verbs::{Access, IbvQpState, QpModify, QpState};
 
-use super::QpKept;
+use super::QpInner;
 use crate::abi::{
     IBV_MTU_1024, IBV_QP_ACCESS_FLAGS, IBV_QP_CUR_STATE, IBV_QP_DEST_QPN, IBV_QP_PORT,
     IBV_QP_STATE, IBV_QPS_INIT, IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, ibv_qp, ibv_qp_attr,
     ibv_qp_cap, ibv_qp_init_attr, ibv_qp_state,
 };
 use crate::panic_guard::entry;
-use crate::rnic::tell;
+use crate::rnic::warn;
 use crate::{errno, qp};
 
 /// Bits of `ibv_qp_attr_mask` that the kernel accepts in `ibv_modify_qp`
@@ -45,7 +45,7 @@ const FOR_INIT: u32 = IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
 ///
 /// # Errors
 /// Returns an `errno` value; nothing has changed then.
-pub(crate) fn modify(kept: &QpKept, attr: &ibv_qp_attr, mask: u32) -> Result<(), c_int> {
+pub(crate) fn modify(inner: &QpInner, attr: &ibv_qp_attr, mask: u32) -> Result<(), c_int> {
     if mask & !KNOWN != 0 {
         return Err(libc::EOPNOTSUPP);
     }
@@ -60,62 +60,62 @@ pub(crate) fn modify(kept: &QpKept, attr: &ibv_qp_attr, mask: u32) -> Result<(),
     if mask & IBV_QP_DEST_QPN != 0 && wanted == Some(IBV_QPS_RTR) {
         // Without a message the program would wait for its first receive forever, and nothing would
         // tell why.
-        if kept.refused.first() {
-            tell(format_args!(
+        if inner.refusal_warning.claim() {
+            warn(format_args!(
                 "this program connects queue pairs by number, which iWARP does not support; use its \
                  option for librdmacm, if it has one (such as -R)"
             ));
         }
         return Err(libc::EOPNOTSUPP);
     }
-    if mask & IBV_QP_CUR_STATE != 0 && attr.cur_qp_state != shown_state(kept) {
+    if mask & IBV_QP_CUR_STATE != 0 && attr.cur_qp_state != shown_state(inner) {
         return Err(libc::EINVAL);
     }
     if let Some(wanted) = wanted {
         let to = IbvQpState::from_value(wanted).ok_or(libc::EINVAL)?;
-        if is_for_the_manager(kept.qp.state(), wanted) {
-            check_step(kept, to, mask)?;
+        if is_for_the_manager(inner.qp.state(), wanted) {
+            check_step(inner, to, mask)?;
         } else {
             change = change.ibv_state(to);
         }
     }
-    kept.qp.modify(&change).map_err(|_| libc::EINVAL)?;
+    inner.qp.modify(&change).map_err(|_| libc::EINVAL)?;
     if let Some(wanted) = wanted {
-        kept.asked.store(wanted, Ordering::Relaxed);
+        inner.asked.store(wanted, Ordering::Relaxed);
         if wanted == IBV_QPS_RESET {
-            kept.told.again();
+            inner.end_warning.rearm();
         }
     }
     Ok(())
 }
 
 /// Takes the step to INIT, as `rdma_create_qp` does after creation.
-pub(crate) fn initialize(kept: &QpKept) {
-    kept.asked.store(IBV_QPS_INIT, Ordering::Relaxed);
+pub(crate) fn initialize(inner: &QpInner) {
+    inner.asked.store(IBV_QPS_INIT, Ordering::Relaxed);
 }
 
 /// Checks a step to a state that the connection manager handles.
 ///
 /// # Errors
 /// `EINVAL` if a step or an attribute is missing.
-fn check_step(kept: &QpKept, to: IbvQpState, mask: u32) -> Result<(), c_int> {
-    if kept.qp.state() != QpState::Idle {
+fn check_step(inner: &QpInner, to: IbvQpState, mask: u32) -> Result<(), c_int> {
+    if inner.qp.state() != QpState::Idle {
         // The connection has taken all steps.
         return Ok(());
     }
-    let now = last_step(kept);
+    let now = last_step(inner);
     let is_next = to.value() == now || to.value() == now + 1;
     let lacks = now == IBV_QPS_RESET && mask & FOR_INIT != FOR_INIT;
     if is_next && !lacks {
         return Ok(());
     }
-    if kept.refused.first() {
+    if inner.refusal_warning.claim() {
         let reason = match is_next {
             true => "the mask must contain IBV_QP_PORT and IBV_QP_ACCESS_FLAGS",
             false => "the states must follow in the order RESET, INIT, RTR, RTS",
         };
-        let number = kept.qp.qp_num();
-        tell(format_args!(
+        let number = inner.qp.qp_num();
+        warn(format_args!(
             "queue pair {number}: ibv_modify_qp to {to} was refused: {reason} (rdma_init_qp_attr \
              returns the mask of each step; rdma_connect and rdma_accept need none of these steps)"
         ));
@@ -134,33 +134,33 @@ fn is_for_the_manager(now: QpState, wanted: ibv_qp_state) -> bool {
 }
 
 /// State that the program sees.
-pub(crate) fn shown_state(kept: &QpKept) -> ibv_qp_state {
-    let now = kept.qp.query();
+pub(crate) fn shown_state(inner: &QpInner) -> ibv_qp_state {
+    let now = inner.qp.query();
     match now.state {
-        QpState::Idle => last_step(kept),
-        QpState::Connecting => last_step(kept).max(IBV_QPS_INIT),
+        QpState::Idle => last_step(inner),
+        QpState::Connecting => last_step(inner).max(IBV_QPS_INIT),
         _ => now.ibv_state.value(),
     }
 }
 
 /// Last of RESET, INIT, RTR and RTS that the program requested.
-fn last_step(kept: &QpKept) -> ibv_qp_state {
-    match kept.asked.load(Ordering::Relaxed) {
+fn last_step(inner: &QpInner) -> ibv_qp_state {
+    match inner.asked.load(Ordering::Relaxed) {
         asked @ (IBV_QPS_INIT | IBV_QPS_RTR | IBV_QPS_RTS) => asked,
         _ => IBV_QPS_RESET,
     }
 }
 
-fn attributes(kept: &QpKept) -> ibv_qp_attr {
-    let now = kept.qp.query();
+fn attributes(inner: &QpInner) -> ibv_qp_attr {
+    let now = inner.qp.query();
     let small = |number: u16| u8::try_from(number).unwrap_or(u8::MAX);
     // SAFETY: numbers, which may all be zero.
     let mut attr: ibv_qp_attr = unsafe { mem::zeroed() };
-    attr.qp_state = shown_state(kept);
+    attr.qp_state = shown_state(inner);
     attr.cur_qp_state = attr.qp_state;
     attr.path_mtu = IBV_MTU_1024;
     attr.qp_access_flags = now.access.bits();
-    attr.cap = capacities(kept);
+    attr.cap = capacities(inner);
     attr.sq_draining = now.sq_draining.into();
     attr.max_rd_atomic = small(now.ord);
     attr.max_dest_rd_atomic = small(now.ird);
@@ -168,8 +168,8 @@ fn attributes(kept: &QpKept) -> ibv_qp_attr {
     attr
 }
 
-fn capacities(kept: &QpKept) -> ibv_qp_cap {
-    let caps = kept.qp.init_attr().caps;
+fn capacities(inner: &QpInner) -> ibv_qp_cap {
+    let caps = inner.qp.init_attr().caps;
     ibv_qp_cap {
         max_send_wr: caps.max_send_wr,
         max_recv_wr: caps.max_recv_wr,
@@ -188,8 +188,8 @@ pub(crate) unsafe extern "C-unwind" fn modify_qp(
     entry(libc::EIO, || {
         let mask = mask.cast_unsigned();
         // SAFETY: an existing queue pair, and a structure of the program.
-        let (kept, attr) = unsafe { (qp::of(pointer), &*attr) };
-        let result = modify(kept, attr, mask);
+        let (inner, attr) = unsafe { (qp::of(pointer), &*attr) };
+        let result = modify(inner, attr, mask);
         if result.is_ok() && mask & IBV_QP_STATE != 0 {
             // SAFETY: libibverbs writes this field here, too.
             unsafe { (*pointer).state = attr.qp_state };
@@ -207,8 +207,8 @@ pub(crate) unsafe extern "C-unwind" fn query_qp(
 ) -> c_int {
     entry(libc::EIO, || {
         // SAFETY: an existing queue pair.
-        let kept = unsafe { qp::of(pointer) };
-        let now = attributes(kept);
+        let inner = unsafe { qp::of(pointer) };
+        let now = attributes(inner);
         // SAFETY: the queue pair's structure, and memory for two structures of the program.
         unsafe {
             (*pointer).state = now.qp_state;
@@ -218,9 +218,9 @@ pub(crate) unsafe extern "C-unwind" fn query_qp(
                 send_cq: (*pointer).send_cq,
                 recv_cq: (*pointer).recv_cq,
                 srq: (*pointer).srq,
-                cap: capacities(kept),
+                cap: capacities(inner),
                 qp_type: (*pointer).qp_type,
-                sq_sig_all: kept.qp.init_attr().signal_all.into(),
+                sq_sig_all: inner.qp.init_attr().signal_all.into(),
             });
         }
         0

@@ -10,8 +10,8 @@ use core::mem::MaybeUninit;
 
 use uwarp_verbs::{Access, PostError, Qp, RecvWr, RemoteBuffer, SendWr, WindowBind};
 
-use super::QpKept;
-use super::room::{Room, Space, seen};
+use super::QpInner;
+use super::room::{Room, Space, aligned};
 use crate::abi::{
     IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE,
     IBV_ACCESS_ZERO_BASED, IBV_SEND_FENCE, IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED,
@@ -20,7 +20,7 @@ use crate::abi::{
     IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, ibv_mw_bind_info, ibv_qp, ibv_recv_wr, ibv_send_wr,
 };
 use crate::panic_guard::quick;
-use crate::rnic::tell;
+use crate::rnic::warn;
 use crate::{errno, qp, wc};
 
 /// Largest number of requests that are posted at once.
@@ -165,10 +165,10 @@ pub(crate) fn flagged(mut request: SendWr<'_>, flags: c_uint) -> SendWr<'_> {
 ///
 /// # Safety
 /// `wr` is a list or NULL, and everything that it points to exists.
-unsafe fn send(kept: &QpKept, mut wr: *mut ibv_send_wr) -> Result<(), Refused<ibv_send_wr>> {
+unsafe fn send(inner: &QpInner, mut wr: *mut ibv_send_wr) -> Result<(), Refused<ibv_send_wr>> {
     while !wr.is_null() {
         // SAFETY: guaranteed by the caller.
-        wr = unsafe { send_some(kept, wr) }?;
+        wr = unsafe { send_some(inner, wr) }?;
     }
     Ok(())
 }
@@ -178,29 +178,29 @@ unsafe fn send(kept: &QpKept, mut wr: *mut ibv_send_wr) -> Result<(), Refused<ib
 /// # Safety
 /// As for [`send`].
 unsafe fn send_some(
-    kept: &QpKept,
+    inner: &QpInner,
     first: *mut ibv_send_wr,
 ) -> Result<*mut ibv_send_wr, Refused<ibv_send_wr>> {
     let mut space = Space::new();
     let mut room = space.room();
     let mut copy = MaybeUninit::uninit();
     // SAFETY: guaranteed by the caller.
-    let head = unsafe { seen(first, &mut copy) };
+    let head = unsafe { aligned(first, &mut copy) };
     let second = head.next;
     let mut request_of = |wr: &ibv_send_wr| {
         // SAFETY: guaranteed by the caller.
         let made = unsafe { request(wr, &mut room) };
-        made.inspect_err(|errno| unlike(kept, *errno))
+        made.inspect_err(|errno| warn_unsupported(inner, *errno))
     };
     // A single request that does not fit into `room` is larger than any queue pair accepts.
     let single = request_of(head)
         .and_then(|single| single.ok_or(libc::EINVAL))
         .map_err(|errno| Refused { at: first, errno })?;
     if second.is_null() {
-        posted(kept, kept.qp.post_send(&single))
+        result(inner, inner.qp.post_send(&single))
             .map_err(|(_, errno)| Refused { at: first, errno })?;
         // SAFETY: guaranteed by the caller.
-        unsafe { bound(first, 1) };
+        unsafe { update_window_keys(first, 1) };
         return Ok(second);
     }
     let mut batch = [single; BATCH];
@@ -208,7 +208,7 @@ unsafe fn send_some(
     while count < BATCH && !next.is_null() {
         let mut copy = MaybeUninit::uninit();
         // SAFETY: guaranteed by the caller.
-        let wr = unsafe { seen(next, &mut copy) };
+        let wr = unsafe { aligned(next, &mut copy) };
         match request_of(wr) {
             Ok(Some(request)) => batch[count] = request,
             Ok(None) => break,
@@ -219,10 +219,10 @@ unsafe fn send_some(
         }
         (count, next) = (count + 1, wr.next);
     }
-    let result = posted(kept, kept.qp.post_send_list(&batch[..count]));
+    let result = result(inner, inner.qp.post_send_list(&batch[..count]));
     let taken = result.as_ref().map_or_else(|(index, _)| *index, |()| count);
     // SAFETY: guaranteed by the caller.
-    unsafe { bound(first, taken) };
+    unsafe { update_window_keys(first, taken) };
     match (result, refused) {
         (Err((index, errno)), _) => Err(Refused {
             // SAFETY: guaranteed by the caller; `index` is in the batch.
@@ -235,12 +235,12 @@ unsafe fn send_some(
 }
 
 /// Reports, once, a Send with Immediate Data, which iWARP does not have.
-pub(crate) fn unlike(kept: &QpKept, errno: c_int) {
-    if errno == libc::EOPNOTSUPP && kept.refused.first() {
-        tell(format_args!(
+pub(crate) fn warn_unsupported(inner: &QpInner, errno: c_int) {
+    if errno == libc::EOPNOTSUPP && inner.refusal_warning.claim() {
+        warn(format_args!(
             "queue pair {}: a Send with Immediate Data was refused: iWARP does not support it; use a \
              Write with Immediate Data (RFC 7306)",
-            kept.qp.qp_num()
+            inner.qp.qp_num()
         ));
     }
 }
@@ -258,12 +258,12 @@ unsafe fn nth(mut wr: *mut ibv_send_wr, index: usize) -> *mut ibv_send_wr {
 ///
 /// # Safety
 /// `count` requests of the list were posted.
-unsafe fn bound(mut wr: *mut ibv_send_wr, count: usize) {
+unsafe fn update_window_keys(mut wr: *mut ibv_send_wr, count: usize) {
     for _ in 0..count {
         let mut copy = MaybeUninit::uninit();
         // SAFETY: guaranteed by the caller; the opcode says which field is set.
         unsafe {
-            let one = seen(wr, &mut copy);
+            let one = aligned(wr, &mut copy);
             if one.opcode == IBV_WR_BIND_MW {
                 let bind = &one.__bindgen_anon_2.bind_mw;
                 if let Some(window) = bind.mw.as_mut() {
@@ -277,13 +277,16 @@ unsafe fn bound(mut wr: *mut ibv_send_wr, count: usize) {
 
 /// Converts the result of a post: index of the refused request, and `errno`. Prints the reason
 /// once, except for a full queue, which programs expect to see as an `errno` only.
-pub(crate) fn posted<T>(kept: &QpKept, result: Result<T, PostError>) -> Result<T, (usize, c_int)> {
+pub(crate) fn result<T>(
+    inner: &QpInner,
+    result: Result<T, PostError>,
+) -> Result<T, (usize, c_int)> {
     result.map_err(|error| {
         let errno = errno::of_post(error.kind);
-        if errno != libc::ENOMEM && kept.refused.first() {
-            tell(format_args!(
+        if errno != libc::ENOMEM && inner.refusal_warning.claim() {
+            warn(format_args!(
                 "queue pair {}: a request was refused: {}",
-                kept.qp.qp_num(),
+                inner.qp.qp_num(),
                 error.kind
             ));
         }
@@ -299,7 +302,7 @@ pub(crate) unsafe extern "C-unwind" fn post_send(
 ) -> c_int {
     quick(libc::EIO, || {
         // SAFETY: an existing queue pair, a list of the program, and memory for a pointer.
-        unsafe { give_bad(send(qp::of(pointer), wr), bad) }
+        unsafe { return_bad(send(qp::of(pointer), wr), bad) }
     })
 }
 
@@ -307,7 +310,7 @@ pub(crate) unsafe extern "C-unwind" fn post_send(
 ///
 /// # Safety
 /// `bad` has memory for a pointer.
-pub(crate) unsafe fn give_bad<W>(result: Result<(), Refused<W>>, bad: *mut *mut W) -> c_int {
+pub(crate) unsafe fn return_bad<W>(result: Result<(), Refused<W>>, bad: *mut *mut W) -> c_int {
     errno::status(result.map_err(|refused| {
         // SAFETY: guaranteed by the caller.
         unsafe { bad.write(refused.at) };
@@ -367,9 +370,9 @@ pub(crate) unsafe fn receive(
     Ok(())
 }
 
-fn post_receives(kept: &QpKept, wrs: &[RecvWr<'_>]) -> Result<(), (usize, c_int)> {
-    let qp: &Qp = &kept.qp;
-    posted(kept, qp.post_recv_list(wrs))
+fn post_receives(inner: &QpInner, wrs: &[RecvWr<'_>]) -> Result<(), (usize, c_int)> {
+    let qp: &Qp = &inner.qp;
+    result(inner, qp.post_recv_list(wrs))
 }
 
 /// `ibv_post_recv`
@@ -380,8 +383,8 @@ pub(crate) unsafe extern "C-unwind" fn post_recv(
 ) -> c_int {
     quick(libc::EIO, || {
         // SAFETY: an existing queue pair.
-        let kept = unsafe { qp::of(pointer) };
+        let inner = unsafe { qp::of(pointer) };
         // SAFETY: a list of the program, and memory for a pointer.
-        unsafe { give_bad(receive(wr, |wrs| post_receives(kept, wrs)), bad) }
+        unsafe { return_bad(receive(wr, |wrs| post_receives(inner, wrs)), bad) }
     })
 }

@@ -119,7 +119,7 @@ impl<'a> Room<'a> {
 ///
 /// # Safety
 /// `at` points to a request that does not change meanwhile.
-pub(super) unsafe fn seen<W: Copy>(at: *const W, copy: &mut MaybeUninit<W>) -> &W {
+pub(super) unsafe fn aligned<W: Copy>(at: *const W, copy: &mut MaybeUninit<W>) -> &W {
     // SAFETY: guaranteed by the caller.
     unsafe {
         match at.is_aligned() {

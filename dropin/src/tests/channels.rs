@@ -114,8 +114,8 @@ fn a_queue_ends_when_as_many_events_are_acknowledged_as_were_taken_in_whatever_o
     end_qp(qp);
     end_qp(peer);
     // SAFETY: an existing queue; one of its three events is not acknowledged.
-    let kept = unsafe { &cq::of(there.cq).cq };
-    assert!(kept.clone().destroy(Some(Duration::ZERO)).is_err());
+    let inner = unsafe { &cq::of(there.cq).cq };
+    assert!(inner.clone().destroy(Some(Duration::ZERO)).is_err());
     // SAFETY: as above.
     unsafe { channel::ack_cq_events(there.cq, 1) };
     here.end();

@@ -317,7 +317,7 @@ fn an_access_that_the_peer_refuses_completes_with_the_status_of_libibverbs() {
     assert_eq!(here.poll(1)[0].status, IBV_WC_REM_ACCESS_ERR);
     assert_eq!(there.poll(1)[0].status, IBV_WC_WR_FLUSH_ERR);
     // SAFETY: existing queue pairs.
-    assert!(unsafe { !qp::of(qp).told.first() && !qp::of(peer).told.first() });
+    assert!(unsafe { !qp::of(qp).end_warning.claim() && !qp::of(peer).end_warning.claim() });
     let mut event: ibv_async_event = unsafe_zeroed();
     assert_eq!(
         // SAFETY: an open context, and memory for an event.

@@ -283,10 +283,10 @@ fn a_completion_queue_ends_when_its_asynchronous_event_is_acknowledged() {
     assert_eq!(unsafe { event.element.cq }, small);
     end_qp(qp);
     // SAFETY: a queue that only its event still uses.
-    assert_eq!(unsafe { cq::end(small) }, None, "it waits");
+    assert_eq!(unsafe { cq::try_destroy(small) }, None, "it waits");
     ack(event);
     // SAFETY: as above, without the event.
-    assert_eq!(unsafe { cq::end(small) }, Some(Ok(())));
+    assert_eq!(unsafe { cq::try_destroy(small) }, Some(Ok(())));
     side.end();
 }
 

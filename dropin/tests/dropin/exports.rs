@@ -12,7 +12,7 @@ const SOURCES: [(&str, &str); 4] = [
 
 /// Implementation of a name.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Behind {
+pub(crate) enum Implementation {
     /// A function of this library.
     Function,
     /// A function that only returns an error.
@@ -23,19 +23,21 @@ pub(crate) enum Behind {
 ///
 /// # Errors
 /// A line of a block cannot be parsed.
-pub(crate) fn names() -> Result<BTreeMap<String, Behind>, String> {
+pub(crate) fn names() -> Result<BTreeMap<String, Implementation>, String> {
     let mut names = BTreeMap::new();
     for (file, source) in SOURCES {
         let mut block = None;
         let mut version = None;
         for line in source.lines().map(str::trim) {
             match line {
-                "exports! {" => block = Some(Behind::Function),
-                "absent! {" => block = Some(Behind::Absent),
+                "exports! {" => block = Some(Implementation::Function),
+                "absent! {" => block = Some(Implementation::Absent),
                 "}" => (block, version) = (None, None),
                 _ => {}
             }
-            let Some(behind) = &block else { continue };
+            let Some(implementation) = &block else {
+                continue;
+            };
             if line.ends_with("! {") || line.is_empty() || line.starts_with("//") {
                 continue;
             }
@@ -46,7 +48,7 @@ pub(crate) fn names() -> Result<BTreeMap<String, Behind>, String> {
             let (Some(version), Some((name, _))) = (&version, line.split_once(" => ")) else {
                 return Err(format!("{file}: not a line of a block of names: {line}"));
             };
-            names.insert(format!("{name}{version}"), behind.clone());
+            names.insert(format!("{name}{version}"), implementation.clone());
         }
     }
     Ok(names)

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use crate::elf;
-use crate::exports::{self, Behind};
+use crate::exports::{self, Implementation};
 use crate::packages;
 use crate::programs::{self, Row};
 use crate::tables::TABLES;
@@ -204,15 +204,15 @@ fn render() -> Result<String, String> {
 
 fn render_names(rows: &[Row], out: &mut String) -> Result<(), String> {
     let users = users(rows)?;
-    let behind = exports::names()?;
+    let implementations = exports::names()?;
     *out += "\n## Names\n\nAll names of rdma-core 44. `yes`: behaves as in rdma-core on an iWARP device, except as README.md says. `no`: exists and returns\n`EOPNOTSUPP` (a function without a result does nothing). `name@VERSION` with one `@` is for programs linked before 2007.\n`pyverbs/...` and `openmpi/...` are modules that Python and Open MPI can load, whether or not a test does; libfabric contains its\nproviders.\n\n| name | here | used by |\n|---|---|---|\n";
     for line in NAMES.lines() {
         let (name, object) = line
             .strip_suffix(" object")
             .map_or((line, false), |name| (name, true));
-        let here = match behind.get(name) {
-            Some(Behind::Function) => "yes",
-            Some(Behind::Absent) => "no",
+        let here = match implementations.get(name) {
+            Some(Implementation::Function) => "yes",
+            Some(Implementation::Absent) => "no",
             None if object => "data, never changed",
             None => return Err(format!("{name} is not in the source")),
         };

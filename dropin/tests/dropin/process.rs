@@ -14,9 +14,9 @@ use crate::prefix::Prefix;
 
 /// A program that takes longer hangs. This is no speed limit: at a load of 13, `ib_read_lat -a`
 /// took more than a minute.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(600);
 /// Interval for checking conditions that cannot be waited for.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Environment of a program.
 #[derive(Clone, Copy)]
@@ -116,7 +116,7 @@ impl Running {
         what: &str,
         mut done: impl FnMut(&Running) -> bool,
     ) -> Result<(), String> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let ended = self.ended()?;
             if done(self) {
@@ -128,7 +128,7 @@ impl Running {
             if Instant::now() > deadline {
                 return Err(self.words(&format!("never {what}")));
             }
-            thread::sleep(LOOK);
+            thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -150,7 +150,7 @@ impl Running {
 
     /// Waits until the program ends, which must be with success. Returns its output.
     pub(crate) fn end(&mut self) -> Result<String, String> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let status = loop {
             if let Some(status) = self.ended()? {
                 break status;
@@ -158,7 +158,7 @@ impl Running {
             if Instant::now() > deadline {
                 return Err(self.words("does not end"));
             }
-            thread::sleep(LOOK);
+            thread::sleep(POLL_INTERVAL);
         };
         if !status.success() && !self.lost_its_channel(status) {
             return Err(self.words(&format!("ended with {status}")));

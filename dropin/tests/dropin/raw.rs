@@ -4,7 +4,7 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::Duration;
 
-use crate::process::PATIENCE;
+use crate::process::TIMEOUT;
 
 /// Accepts a connection of MPA revision 1 and reads FPDUs up to the first message of RFC 7306.
 /// Refuses that as in RFC 5040 section 4.8: by a Terminate (remote operation error, unexpected
@@ -26,7 +26,7 @@ pub(crate) fn refuse_extension(listener: &TcpListener) -> io::Result<()> {
 /// Accepts a connection of MPA revision 1.
 pub(crate) fn accept(listener: &TcpListener) -> io::Result<TcpStream> {
     let (mut stream, _) = listener.accept()?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     let mut request = [0; 20];
     stream.read_exact(&mut request)?;
     assert_eq!(request[17..], [1, 0, 0], "revision 1, no private data");

@@ -40,7 +40,7 @@ pub(crate) const TABLES: [Table; 4] = [
 /// `EOPNOTSUPP`.
 const REFUSED: &[&str] = &["wr_send_imm"];
 /// Functions that return 0, for features that iWARP does not have.
-const ZERO: &[&str] = &["zero", "zero_octet"];
+const ZERO: &[&str] = &["zero", "zero_byte"];
 
 /// A function of a table.
 pub(crate) struct Entry {

@@ -308,7 +308,7 @@ fn private_data_of_one_octet_more_is_refused_and_the_id_may_try_again() {
     let listener = listening(server);
     let ours = ready(client, listener.local());
     // SAFETY: an id.
-    unsafe { id::of(ours.0) }.own.lock().connect = b"+".to_vec();
+    unsafe { id::of(ours.0) }.state.lock().connect = b"+".to_vec();
     assert_eq!(failed(ours.connect(&most())), libc::EINVAL);
     assert_eq!(ours.connect(&most()[1..]), 0);
     let request = server.next(RDMA_CM_EVENT_CONNECT_REQUEST);

@@ -286,7 +286,7 @@ fn what_getaddrinfo_has_for_a_connection_is_not_lost_with_a_call_that_fails() {
     let listener = listening(server);
     let ours = client.id(CLIENT);
     // SAFETY: an id.
-    unsafe { id::of(ours.0) }.own.lock().connect = b"first".to_vec();
+    unsafe { id::of(ours.0) }.state.lock().connect = b"first".to_vec();
     assert_eq!(failed(ours.connect(b"")), libc::EINVAL);
     assert_eq!(ours.resolve(listener.local()), 0);
     client.passes(RDMA_CM_EVENT_ADDR_RESOLVED);

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{Row, Way, row};
-use crate::process::{PATIENCE, Place, Running, free_port};
+use crate::process::{Place, Running, TIMEOUT, free_port};
 
 const PACKAGES: &[&str] = &["qemu-system-x86"];
 const FILES: &[&str] = &["qemu-system-x86_64"];
@@ -19,7 +19,7 @@ pub(super) const ROWS: &[Row] = &[row("qemu-migration", PACKAGES, FILES, Way::Ow
 /// Variable with the number of successive migrations; 1 by default.
 const MIGRATIONS: &str = "UWARP_MIGRATIONS";
 /// Interval for querying the state of a migration.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Boot sector of the guest. It adds 1 to each byte from 0x20000 to 0x90000 in an endless loop.
 const CODE: [u8; 30] = [
@@ -72,12 +72,12 @@ fn migrate(place: Place<'_>, disk: &Path) -> Result<(), String> {
     let parameters = r#"{"max-bandwidth":1000000000,"downtime-limit":2000}"#;
     source.ask("migrate-set-parameters", parameters)?;
     let saved = place.prefix.scratch().join(format!("saved-{number}"));
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while source.boot_memory(&saved)? != boot_sector() {
         if Instant::now() > deadline {
             return Err(source.running.words("did not boot"));
         }
-        thread::sleep(LOOK);
+        thread::sleep(POLL_INTERVAL);
     }
     source.ask("migrate", &uri)?;
     for machine in [&mut source, &mut target] {
@@ -133,7 +133,7 @@ impl Machine {
         })?;
         let stream = stream.ok_or("no stream")?;
         stream
-            .set_read_timeout(Some(PATIENCE))
+            .set_read_timeout(Some(TIMEOUT))
             .map_err(|error| error.to_string())?;
         let mut machine = Machine {
             running,
@@ -175,7 +175,7 @@ impl Machine {
     }
 
     fn until_migrated(&mut self) -> Result<(), String> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let said = self.ask("query-migrate", "{}")?;
             if said.contains(r#""status": "completed""#) {
@@ -185,7 +185,7 @@ impl Machine {
             if failed.iter().any(|status| said.contains(status)) || Instant::now() > deadline {
                 return Err(self.running.words(&format!("did not migrate: {said}")));
             }
-            thread::sleep(LOOK);
+            thread::sleep(POLL_INTERVAL);
         }
     }
 }
