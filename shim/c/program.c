@@ -1,6 +1,8 @@
-/* A C program on two devices in one process, as programs on libibverbs and librdmacm are written: one thread posts,
- * another polls, a third sleeps in poll(2) on a completion channel, and the process forks in between.
- * Ends with 0, or says what went wrong and ends with 1. */
+/*
+ * A C program with two devices in one process, like programs for libibverbs and librdmacm: one
+ * thread posts, another polls, a third sleeps in poll(2) on a completion channel, and the
+ * process forks in between. Ends with 0, or prints the error and ends with 1.
+ */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -35,7 +37,7 @@ static void fail(int line, const char *what)
 }
 #define CHECK(condition) ((condition) ? (void)0 : fail(__LINE__, #condition))
 
-/* One end: a device with everything that a connection needs. */
+/* One end: a device with all objects for a connection. */
 struct end {
 	struct uw_device *device;
 	struct uw_pd *pd;
@@ -111,7 +113,7 @@ static void post_receives(struct end *end, int from, int count)
 	}
 }
 
-/* Polls until one completion is there. */
+/* Polls until there is a completion. */
 static struct uw_wc next_completion(struct uw_cq *cq)
 {
 	struct uw_wc wc;
@@ -131,7 +133,7 @@ static struct uw_wc send_and_wait(struct end *end, const struct uw_send_wr *wr)
 	return wc;
 }
 
-/* ---- traffic: a thread posts, a thread polls, a thread sleeps in poll(2) ---- */
+/* ---- traffic: one thread posts, one polls, one sleeps in poll(2) ---- */
 
 struct traffic {
 	struct end *client, *server;
@@ -139,7 +141,10 @@ struct traffic {
 	atomic_int completed; /* sends, as the polling thread counts them */
 };
 
-/* The server writes here how many messages it has taken: one-sided, no thread of the client calls anything for it. */
+/*
+ * The server writes the number of messages that it has taken to this address. This is one-sided:
+ * no thread of the client makes a call for it.
+ */
 static _Atomic uint64_t *credits(struct end *client)
 {
 	return (_Atomic uint64_t *)client->memory;
@@ -153,7 +158,7 @@ static void *poster(void *argument)
 	for (int i = traffic->first; i < traffic->first + ROUNDS; i++) {
 		while ((uint64_t)i >= atomic_load(credits(client)) + DEPTH)
 			sched_yield();
-		/* A send is complete only when its bytes may be used again. */
+		/* The memory of a Send may be reused only after its completion. */
 		while (i - traffic->first - atomic_load(&traffic->completed) >= DEPTH)
 			sched_yield();
 		uint8_t *from = client->memory + SLOT * (size_t)(1 + i % DEPTH);
@@ -237,7 +242,7 @@ static void run_traffic(struct end *client, struct end *server, int first)
 		CHECK(pthread_join(threads[i], NULL) == 0);
 }
 
-/* ---- connecting ---- */
+/* ---- connections ---- */
 
 static void connect_by_cm(struct end *client, struct end *server, struct uw_cm_id **active, struct uw_cm_id **passive)
 {
@@ -264,7 +269,7 @@ static void connect_by_cm(struct end *client, struct end *server, struct uw_cm_i
 	CHECK(event.listen_context == 77 && event.private_data_len == 15);
 	CHECK(memcmp(event.private_data, "from the client", 15) == 0);
 	CHECK(uw_ack_cm_event(&event) == 0);
-	/* The new id goes to a channel of its own; its events come there from now on. */
+	/* The new id moves to another channel, and later events arrive there. */
 	CHECK(uw_migrate_id(*passive, other) == 0);
 	CHECK(uw_accept(*passive, server->qp, "from the server", 15, 2, 2) == 0);
 	event = next_cm_event(other, UW_CM_ESTABLISHED);
@@ -273,7 +278,7 @@ static void connect_by_cm(struct end *client, struct end *server, struct uw_cm_i
 
 	event = next_cm_event(client->cm, UW_CM_ESTABLISHED);
 	CHECK(event.private_data_len == 15 && memcmp(event.private_data, "from the server", 15) == 0);
-	/* The server raises its IRD to what the client wishes (RFC 6581 section 9.1). */
+	/* The server raises its IRD to the client's ORD (RFC 6581 section 9.1). */
 	CHECK(event.initiator_depth == 4 && event.responder_resources == 4);
 	CHECK(uw_ack_cm_event(&event) == 0);
 
@@ -300,7 +305,7 @@ static void disconnect_by_cm(struct end *client, struct end *server, struct uw_c
 	CHECK(uw_modify_qp(server->qp, UW_QPS_RESET) == 0);
 }
 
-/* Two connected TCP sockets. */
+/* Returns two connected TCP sockets. */
 static void stream_pair(int fds[2])
 {
 	struct sockaddr_in addr = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
@@ -328,7 +333,7 @@ static void *connect_stream(void *argument)
 	return NULL;
 }
 
-/* Over a stream that is there already, of which the server has read the first bytes by itself. */
+/* Connects over an existing stream whose first bytes the server has already read. */
 static void connect_by_stream(struct end *client, struct end *server)
 {
 	uint8_t read_ahead[10];
@@ -363,7 +368,7 @@ static void atomics_and_immediates(struct end *client, struct end *server)
 	CHECK(send_and_wait(client, &wr).status == UW_WC_SUCCESS);
 	CHECK(*old == 42 && __atomic_load_n(counter, __ATOMIC_SEQ_CST) == 7);
 
-	/* A Write with an immediate takes a receive at the peer, and does not touch its memory. */
+	/* A Write with Immediate Data takes a receive of the peer, and does not touch its memory. */
 	wr = (struct uw_send_wr){ .wr_id = 2, .sg_list = &sge, .num_sge = 1, .opcode = UW_WR_RDMA_WRITE_WITH_IMM, .flags = UW_SIGNALED,
 				  .imm_data = htonl(0xfeedbeef), .remote_addr = SERVER_IOVA + DEPTH * SLOT + 8, .rkey = uw_mr_key(server->mr) };
 	CHECK(send_and_wait(client, &wr).status == UW_WC_SUCCESS);
@@ -372,7 +377,7 @@ static void atomics_and_immediates(struct end *client, struct end *server)
 	CHECK(wc.imm_data == htonl(0xfeedbeef) && wc.qp_num == uw_qp_num(server->qp));
 	CHECK(counter[1] == 42);
 
-	/* No message of iWARP carries a Send and an immediate. */
+	/* iWARP has no Send with Immediate Data. */
 	wr.opcode = UW_WR_SEND_WITH_IMM;
 	CHECK(uw_post_send(client->qp, &wr) == EOPNOTSUPP);
 	CHECK(strstr(uw_error(), "7306") != NULL);
@@ -392,7 +397,10 @@ static void remote_invalidate(struct end *client, struct end *server)
 	CHECK(uw_dereg_mr(mr) == 0);
 }
 
-/* A key that nobody gave out ends the connection; both devices say so on their own descriptors. */
+/*
+ * Writes with an unknown key, which ends the connection. Both devices report that on their own
+ * descriptors.
+ */
 static void provoke_an_error(struct end *client, struct end *server)
 {
 	uint64_t bytes = 0;
@@ -415,7 +423,7 @@ static void provoke_an_error(struct end *client, struct end *server)
 	}
 }
 
-/* ---- a shared receive queue, a window, states ---- */
+/* ---- shared receive queue, window, states ---- */
 
 static void next_async_event(struct end *end, int type, uint32_t number, struct uw_async_event *event)
 {
@@ -428,7 +436,10 @@ static void next_async_event(struct end *end, int type, uint32_t number, struct 
 	CHECK(event->number == number);
 }
 
-/* The server's queue pair takes receives from a shared queue, and a message that comes too early waits. */
+/*
+ * The server's queue pair takes receives from a shared queue, and a message waits for its
+ * receive.
+ */
 static void share_receives(struct end *client, struct end *server, struct uw_srq *srq)
 {
 	struct uw_send_wr wr = { .wr_id = 6, .opcode = UW_WR_SEND, .flags = UW_SIGNALED };
@@ -514,7 +525,10 @@ static void the_other_queues(void)
 
 /* ---- fork ---- */
 
-/* In the child what was made before is dead, which is said and disturbs nobody; a device of its own works. */
+/*
+ * In the child, objects of the parent fail with an error and do not affect the parent. A new
+ * device works.
+ */
 static void child(struct end *inherited)
 {
 	struct uw_send_wr wr = { .wr_id = 5, .opcode = UW_WR_SEND, .flags = UW_SIGNALED };
@@ -530,7 +544,7 @@ static void child(struct end *inherited)
 	CHECK(next_completion(server.recv_cq).status == UW_WC_SUCCESS);
 	close_end(&client);
 	close_end(&server);
-	/* Not even its end may disturb the parent. */
+	/* Destroying them must not affect the parent either. */
 	uw_destroy_qp(inherited->qp, 0);
 	uw_close_device(inherited->device);
 	exit(0);
@@ -548,7 +562,10 @@ static int open_fds(void)
 	return count;
 }
 
-/* What lasts a little longer than the objects: a connection's last bytes are still acknowledged. */
+/*
+ * Waits for descriptors that live a little longer than the objects: the last bytes of a
+ * connection are still acknowledged.
+ */
 static void wait_for_fds(int expected)
 {
 	for (int waited = 0; open_fds() != expected; waited++) {
@@ -600,7 +617,7 @@ int program_main(void)
 	run_traffic(&client, &server, 2 * ROUNDS);
 	disconnect_by_cm(&client, &server, active, passive);
 
-	/* The same queue pairs once more, over a stream of the program's own. */
+	/* The same queue pairs again, over a stream of the program. */
 	post_receives(&server, 0, 8);
 	connect_by_stream(&client, &server);
 	atomics_and_immediates(&client, &server);

@@ -1,6 +1,9 @@
-/* The verbs of uwarp as a C program sees them, in the shape of libibverbs and librdmacm. Test only: it has what
- * program.c needs and no more. The numbers are those of libibverbs. Functions that return int give 0 or an errno;
- * those that return a pointer give NULL. uw_error() then says in words what happened, for the calling thread. */
+/*
+ * The verbs of uwarp for C programs, similar to libibverbs and librdmacm. Only for tests: it has
+ * what program.c needs. Numbers are those of libibverbs. Functions that return int return 0 or
+ * an errno; those that return a pointer return NULL on error. uw_error() then returns a message,
+ * for the calling thread.
+ */
 #ifndef UW_H
 #define UW_H
 
@@ -35,9 +38,12 @@ enum { UW_WC_SUCCESS = 0, UW_WC_WR_FLUSH_ERR = 5 };
 enum { UW_WC_RECV = 128, UW_WC_RECV_RDMA_WITH_IMM = 129 };
 enum { UW_WC_WITH_IMM = 2, UW_WC_WITH_INV = 8 };
 enum { UW_QPS_RESET, UW_QPS_INIT, UW_QPS_RTR, UW_QPS_RTS, UW_QPS_SQD, UW_QPS_SQE, UW_QPS_ERR };
-/* Numbers of libibverbs, but for UW_EVENT_NONE: an end that is no error, which the connection manager tells. */
+/*
+ * Numbers of libibverbs, except UW_EVENT_NONE: an end that is no error, which the connection
+ * manager reports.
+ */
 enum { UW_EVENT_NONE = -1, UW_EVENT_QP_FATAL = 1, UW_EVENT_COMM_EST = 4, UW_EVENT_SRQ_LIMIT = 15, UW_EVENT_LAST_WQE = 16 };
-/* The numbers of enum rdma_cm_event_type. */
+/* Numbers of enum rdma_cm_event_type. */
 enum {
 	UW_CM_ADDR_RESOLVED = 0,
 	UW_CM_ROUTE_RESOLVED = 2,
@@ -103,16 +109,19 @@ const char *uw_error(void);
 struct uw_device *uw_open_device(void);
 void uw_close_device(struct uw_device *device);
 int uw_query_device(struct uw_device *device, struct uw_device_attr *attr);
-/* Asynchronous events: a descriptor of their own. An event that was taken is acknowledged by uw_ack_async_event. */
+/* Asynchronous events have their own descriptor. uw_ack_async_event acknowledges a taken event. */
 int uw_async_fd(struct uw_device *device);
 int uw_get_async_event(struct uw_device *device, struct uw_async_event *event);
 void uw_ack_async_event(struct uw_device *device, const struct uw_async_event *event);
 
 struct uw_pd *uw_alloc_pd(struct uw_device *device);
 void uw_dealloc_pd(struct uw_pd *pd);
-/* Memory of the program where it lies; iova is the address that work requests and peers use for its first byte. */
+/*
+ * Registers memory of the program in place; iova is the address that work requests and peers use
+ * for its first byte.
+ */
 struct uw_mr *uw_reg_mr_iova(struct uw_pd *pd, void *addr, size_t length, uint64_t iova, int access);
-/* The same for one queue pair alone, whose peer may then invalidate it. */
+/* The same for a single queue pair, whose peer may then invalidate the region. */
 struct uw_mr *uw_reg_mr_for(struct uw_pd *pd, struct uw_qp *qp, void *addr, size_t length, int access);
 uint32_t uw_mr_key(const struct uw_mr *mr);
 int uw_dereg_mr(struct uw_mr *mr);
@@ -135,7 +144,10 @@ int uw_modify_qp(struct uw_qp *qp, int state);
 int uw_destroy_qp(struct uw_qp *qp, uint32_t timeout_ms); /* EBUSY when an event is still not acknowledged then */
 int uw_post_send(struct uw_qp *qp, const struct uw_send_wr *wr);
 int uw_post_recv(struct uw_qp *qp, uint64_t wr_id, const struct uw_sge *sg_list, int num_sge);
-/* A stream that is connected already; the descriptor is taken over. read: bytes that were read from it before. */
+/*
+ * Connects over a connected stream, and takes ownership of the descriptor. read: bytes that were
+ * already read from it.
+ */
 int uw_connect_stream(struct uw_qp *qp, int fd);
 int uw_accept_stream(struct uw_device *device, struct uw_qp *qp, int fd, const void *read, size_t len);
 
@@ -144,10 +156,13 @@ uint32_t uw_srq_num(const struct uw_srq *srq);
 int uw_post_srq_recv(struct uw_srq *srq, uint64_t wr_id, const struct uw_sge *sg_list, int num_sge);
 int uw_arm_srq_limit(struct uw_srq *srq, uint32_t limit);
 int uw_destroy_srq(struct uw_srq *srq, uint32_t timeout_ms); /* EBUSY while queue pairs use it */
-/* A queue pair that takes its receives from srq; a message that finds none waits so long for one. */
+/*
+ * A queue pair that takes its receives from srq; a message without one waits for at most
+ * hold_ms.
+ */
 struct uw_qp *uw_create_qp_srq(struct uw_pd *pd, struct uw_cq *send_cq, struct uw_cq *recv_cq, struct uw_srq *srq, uint32_t hold_ms);
 
-/* A memory window of type 1; *key is what the peer is told when the request is complete. */
+/* A memory window of type 1; *key is the key for the peer after the request has completed. */
 struct uw_mw *uw_alloc_mw(struct uw_pd *pd);
 int uw_bind_mw(struct uw_qp *qp, struct uw_mw *mw, uint64_t wr_id, struct uw_mr *mr, uint64_t offset, uint64_t length, uint32_t *key);
 void uw_dealloc_mw(struct uw_mw *mw);

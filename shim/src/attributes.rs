@@ -1,4 +1,4 @@
-//! What a device and its port are.
+//! Attributes of a device and its port.
 
 use core::ffi::c_int;
 
@@ -33,7 +33,7 @@ fn query(device: &Device) -> Result<DeviceAttr, QueryError> {
     let attr = device.query();
     let port = device.query_port(1)?;
     Ok(DeviceAttr {
-        // In network order, as libibverbs has it.
+        // In network byte order, as in libibverbs.
         node_guid: u64::from_ne_bytes(attr.node_guid),
         max_qp: int(attr.max_qp),
         max_qp_wr: int(attr.max_qp_wr),

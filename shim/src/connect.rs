@@ -1,4 +1,4 @@
-//! Connecting: by the connection manager, or over a stream that the program has connected itself.
+//! Connections, through the connection manager or over a stream that the program has connected.
 
 use core::ffi::{c_int, c_void};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -13,7 +13,7 @@ use uwarp_verbs::{
 
 use crate::error::{failed, handle, status};
 
-/// What a `struct uw_cm_id` is. The library's id carries the address of this one as its context.
+/// Object of a `struct uw_cm_id`. The library's id has the address of this object as its context.
 struct Id {
     id: CmId,
     context: u64,
@@ -29,13 +29,13 @@ struct Event {
     private_data_len: c_int,
     responder_resources: c_int,
     initiator_depth: c_int,
-    /// Ours: dropping it acknowledges.
+    /// Owned by the library; dropping it acknowledges the event.
     event: *mut CmEvent,
 }
 
 fn own(id: CmId, context: u64) -> *mut Id {
     let own = Box::into_raw(Box::new(Id { id, context }));
-    // SAFETY: just made.
+    // SAFETY: the object was just created.
     unsafe { &*own }
         .id
         .set_context(own.expose_provenance() as u64);
@@ -119,14 +119,16 @@ extern "C" fn uw_resolve_route(id: &Id) -> c_int {
     status(id.id.resolve_route(), Errno::INVAL)
 }
 
+/// Copies private data.
+///
 /// # Safety
-/// `len` bytes lie at `data`.
+/// `data` has `len` bytes.
 unsafe fn octets(data: *const c_void, len: c_int) -> Vec<u8> {
     let len = usize::try_from(len).unwrap_or(0);
     if len == 0 {
         return Vec::new();
     }
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { core::slice::from_raw_parts(data.cast::<u8>(), len) }.to_vec()
 }
 
@@ -135,7 +137,7 @@ fn depth(count: c_int) -> u16 {
 }
 
 /// # Safety
-/// `len` bytes lie at `data`.
+/// `data` has `len` bytes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn uw_connect(
     id: &Id,
@@ -146,7 +148,7 @@ unsafe extern "C" fn uw_connect(
     initiator_depth: c_int,
 ) -> c_int {
     let options = ConnectOptions::default()
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         .private_data(unsafe { octets(data, len) })
         .ird(depth(resources))
         .ord(depth(initiator_depth));
@@ -154,7 +156,7 @@ unsafe extern "C" fn uw_connect(
 }
 
 /// # Safety
-/// `len` bytes lie at `data`.
+/// `data` has `len` bytes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn uw_accept(
     id: &Id,
@@ -165,7 +167,7 @@ unsafe extern "C" fn uw_accept(
     initiator_depth: c_int,
 ) -> c_int {
     let options = AcceptOptions::default()
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         .private_data(unsafe { octets(data, len) })
         .ird(depth(resources))
         .ord(depth(initiator_depth));
@@ -189,7 +191,7 @@ extern "C" fn uw_get_cm_event(channel: &EventChannel, out: &mut Event) -> c_int 
     let (id, listen_context) = match event.listen_id() {
         None => (owner(event.id()), 0),
         Some(listener) => {
-            // SAFETY: the id that listens is not destroyed before its events are acknowledged.
+            // SAFETY: the listening id is not destroyed before its events are acknowledged.
             let listener = unsafe { &*owner(listener) };
             (own(event.id().clone(), 0), listener.context)
         }
@@ -213,19 +215,21 @@ extern "C" fn uw_get_cm_event(channel: &EventChannel, out: &mut Event) -> c_int 
 }
 
 /// # Safety
-/// The event was filled in by `uw_get_cm_event` and not acknowledged before.
+/// The event is from `uw_get_cm_event`, and was not acknowledged before.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn uw_ack_cm_event(event: &mut Event) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     drop(unsafe { Box::from_raw(event.event) });
     event.event = core::ptr::null_mut();
     0
 }
 
+/// Adopts a socket as a transport.
+///
 /// # Safety
-/// `fd` is a connected stream socket that nobody else uses any more.
+/// `fd` is a connected stream socket that has no other user.
 unsafe fn adopt(fd: c_int) -> Result<Box<dyn Llp>, String> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     KernelNetwork::default()
         .adopt(TcpStream::from(fd))
@@ -233,10 +237,10 @@ unsafe fn adopt(fd: c_int) -> Result<Box<dyn Llp>, String> {
 }
 
 /// # Safety
-/// As [`adopt`].
+/// As for [`adopt`].
 #[unsafe(no_mangle)]
 unsafe extern "C" fn uw_connect_stream(qp: &Qp, fd: c_int) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let connected = unsafe { adopt(fd) }.and_then(|stream| {
         qp.connect_over(stream, &ConnectOptions::default())
             .map_err(|error| error.to_string())
@@ -245,7 +249,7 @@ unsafe extern "C" fn uw_connect_stream(qp: &Qp, fd: c_int) -> c_int {
 }
 
 /// # Safety
-/// As [`adopt`]; `len` bytes lie at `read`.
+/// As for [`adopt`]; `read` has `len` bytes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn uw_accept_stream(
     device: &Device,
@@ -254,7 +258,7 @@ unsafe extern "C" fn uw_accept_stream(
     read: *const c_void,
     len: usize,
 ) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let (stream, read) = unsafe {
         (
             adopt(fd),

@@ -1,9 +1,9 @@
-//! The verbs of uwarp behind a small C ABI. It exists to show, by a test, that a C library in the shape of libibverbs
-//! and librdmacm can be laid over the engine: `c/uw.h` is the interface, `c/program.c` the program that uses it. It
-//! is not a library to build on.
+//! The verbs of uwarp with a small C ABI. A test uses it to show that a C library like libibverbs
+//! and librdmacm can be built on the engine: `c/uw.h` is the interface, and `c/program.c` the
+//! program that uses it. It is not a library to build on.
 //!
-//! Objects are boxes whose address is the handle. Every function takes the handles that it was given by this library
-//! and that were not destroyed; that is the C program's promise.
+//! Objects are boxes whose address is the handle. The C program guarantees that it passes only
+//! handles from this library that were not destroyed.
 #![expect(
     unsafe_code,
     reason = "a C ABI: handles and arrays come in as pointers"
@@ -18,7 +18,7 @@ mod post;
 mod queues;
 
 unsafe extern "C" {
-    /// `c/program.c`; 0 when all went well.
+    /// Runs `c/program.c`; returns 0 on success.
     ///
     /// # Safety
     /// Called once, by the main thread.

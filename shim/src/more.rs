@@ -1,4 +1,4 @@
-//! Shared receive queues, memory windows, and the states that a program may ask for.
+//! Shared receive queues, memory windows, and state changes.
 
 use core::ffi::c_int;
 use std::time::Duration;
@@ -31,7 +31,7 @@ unsafe extern "C" fn uw_post_srq_recv(
     sg_list: *const CSge,
     num_sge: c_int,
 ) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let sges = unsafe { elements(sg_list, num_sge) };
     posted(srq.post_recv(&uwarp_verbs::RecvWr::new(wr_id, &sges)))
 }
@@ -43,11 +43,11 @@ extern "C" fn uw_arm_srq_limit(srq: &Srq, limit: u32) -> c_int {
 }
 
 /// # Safety
-/// As [`end`].
+/// As for [`end`].
 #[unsafe(no_mangle)]
 unsafe extern "C" fn uw_destroy_srq(srq: *mut Srq, timeout_ms: u32) -> c_int {
     let patience = Some(Duration::from_millis(timeout_ms.into()));
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { end(srq, |srq| srq.destroy(patience)) }
 }
 
@@ -82,7 +82,7 @@ extern "C" fn uw_alloc_mw(pd: &Pd) -> *mut MemoryWindow {
     handle(pd.alloc_window(WindowKind::Type1))
 }
 
-/// `*key` is the STag that the window has when the request is complete.
+/// `*key` is the STag of the window after the request has completed.
 #[unsafe(no_mangle)]
 extern "C" fn uw_bind_mw(
     qp: &Qp,

@@ -10,7 +10,7 @@ use uwarp_verbs::{Access, AsyncEvent, Cq, Device, EndReason, EventObject, Memory
 
 use crate::error::{end, failed, handle, say};
 
-/// None of libibverbs: an end that is no error.
+/// Not a number of libibverbs: an end that is no error.
 const EVENT_NONE: c_int = -1;
 const EVENT_QP_FATAL: c_int = 1;
 const EVENT_COMM_EST: c_int = 4;
@@ -21,7 +21,7 @@ const EVENT_LAST_WQE: c_int = 16;
 #[repr(C)]
 struct Event {
     kind: c_int,
-    /// Of the queue pair, or of the shared receive queue.
+    /// Number of the queue pair or of the shared receive queue.
     number: u32,
 }
 
@@ -47,7 +47,7 @@ extern "C" fn uw_get_async_event(device: &Device, out: &mut Event) -> c_int {
     };
     let kind = match event.event() {
         AsyncEvent::Established { .. } => EVENT_COMM_EST,
-        // Graceful ends are told by the connection manager, as on any RNIC.
+        // The connection manager reports graceful ends, as on any RNIC.
         AsyncEvent::Ended {
             reason: EndReason::LocalDisconnect | EndReason::PeerDisconnect,
             ..
@@ -93,7 +93,8 @@ fn rights(access: c_int) -> Access {
 }
 
 /// # Safety
-/// As `uwarp_verbs::RegionBuilder::in_place`: the memory stays until the region is deregistered.
+/// As for `uwarp_verbs::RegionBuilder::in_place`: the memory stays mapped until the region is
+/// deregistered.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn uw_reg_mr_iova(
     pd: &Pd,
@@ -104,12 +105,12 @@ unsafe extern "C" fn uw_reg_mr_iova(
 ) -> *mut MemoryRegion {
     let base = NonNull::new(addr.cast::<u8>()).unwrap_or(NonNull::dangling());
     let region = pd.region().access(rights(access)).iova(iova);
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     handle(unsafe { region.in_place(base, length) })
 }
 
 /// # Safety
-/// As `uw_reg_mr_iova`.
+/// As for `uw_reg_mr_iova`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn uw_reg_mr_for(
     pd: &Pd,
@@ -120,7 +121,7 @@ unsafe extern "C" fn uw_reg_mr_for(
 ) -> *mut MemoryRegion {
     let base = NonNull::new(addr.cast::<u8>()).unwrap_or(NonNull::dangling());
     let region = pd.region().access(rights(access)).for_qp(qp);
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     handle(unsafe { region.in_place(base, length) })
 }
 
@@ -130,10 +131,10 @@ extern "C" fn uw_mr_key(mr: &MemoryRegion) -> u32 {
 }
 
 /// # Safety
-/// As [`end`].
+/// As for [`end`].
 #[unsafe(no_mangle)]
 unsafe extern "C" fn uw_dereg_mr(mr: *mut MemoryRegion) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { end(mr, MemoryRegion::deregister) }
 }
 
@@ -153,10 +154,10 @@ extern "C" fn uw_qp_state(qp: &Qp) -> c_int {
 }
 
 /// # Safety
-/// As [`end`].
+/// As for [`end`].
 #[unsafe(no_mangle)]
 unsafe extern "C" fn uw_destroy_qp(qp: *mut Qp, timeout_ms: u32) -> c_int {
     let patience = Some(Duration::from_millis(timeout_ms.into()));
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { end(qp, |qp| qp.destroy(patience)) }
 }

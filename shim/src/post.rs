@@ -35,8 +35,10 @@ struct CSendWr {
     swap: u64,
 }
 
+/// Copies a scatter/gather list.
+///
 /// # Safety
-/// `count` elements lie at `list` (none when it is 0).
+/// `list` has `count` elements; it may be NULL if `count` is 0.
 pub(crate) unsafe fn elements(list: *const CSge, count: c_int) -> Vec<Sge> {
     let count = usize::try_from(count).unwrap_or(0);
     (0..count)
@@ -52,22 +54,23 @@ pub(crate) unsafe fn elements(list: *const CSge, count: c_int) -> Vec<Sge> {
         .collect()
 }
 
-/// The bytes that the elements of an inline request name, by their addresses.
+/// Copies the inline data that the elements point to.
 ///
 /// # Safety
-/// They are readable memory of the program.
+/// The data may be read.
 unsafe fn gather(sges: &[Sge]) -> Vec<u8> {
     let mut octets = Vec::new();
-    // The address of no bytes may be null, which no slice may be.
+    // An empty element may have a null address, which a slice may not have.
     for sge in sges.iter().filter(|sge| sge.len > 0) {
         let from = core::ptr::with_exposed_provenance::<u8>(sge.addr as usize);
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         octets.extend_from_slice(unsafe { core::slice::from_raw_parts(from, sge.len as usize) });
     }
     octets
 }
 
-/// Eight bytes on the wire for the four of the ABI: those four as they lie in memory (network order), then zero.
+/// Converts the four bytes of the ABI to the eight on the wire: the four as they are in memory
+/// (network byte order), then zeros.
 fn immediate(data: u32) -> [u8; 8] {
     let [a, b, c, d] = data.to_ne_bytes();
     [a, b, c, d, 0, 0, 0, 0]
@@ -86,15 +89,15 @@ pub(crate) fn posted(result: Result<(), PostError>) -> c_int {
 }
 
 /// # Safety
-/// The list of the request has as many elements as it says; inline ones are readable.
+/// The list of the request has `num_sge` elements; inline data may be read.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn uw_post_send(qp: &Qp, wr: &CSendWr) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let sges = unsafe { elements(wr.sg_list, wr.num_sge) };
     let inline = if wr.flags & INLINE == 0 {
         None
     } else {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         Some(unsafe { gather(&sges) })
     };
     let (id, to, key) = (wr.wr_id, wr.remote_addr, wr.rkey);
@@ -144,7 +147,7 @@ unsafe extern "C" fn uw_post_recv(
     sg_list: *const CSge,
     num_sge: c_int,
 ) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let sges = unsafe { elements(sg_list, num_sge) };
     posted(qp.post_recv(&RecvWr::new(wr_id, &sges)))
 }

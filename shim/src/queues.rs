@@ -26,7 +26,8 @@ struct Wc {
 impl From<Completion> for Wc {
     fn from(done: Completion) -> Self {
         let (imm_data, flags) = match (done.immediate, done.invalidated) {
-            // The four bytes of the ABI travel first, as they lie in memory; see `post`.
+            // The four bytes of the ABI are the first on the wire, as they are in memory; see
+            // `post`.
             (Some([a, b, c, d, ..]), _) => (u32::from_ne_bytes([a, b, c, d]), WITH_IMM),
             (None, Some(stag)) => (stag, WITH_INV),
             (None, None) => (0, 0),
@@ -73,10 +74,10 @@ extern "C" fn uw_create_cq(
 }
 
 /// # Safety
-/// As [`end`].
+/// As for [`end`].
 #[unsafe(no_mangle)]
 unsafe extern "C" fn uw_destroy_cq(cq: *mut Cq) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { end(cq, |cq| cq.destroy(None)) }
 }
 

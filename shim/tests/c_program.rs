@@ -1,7 +1,7 @@
-//! A C program drives two devices in one process; see `c/program.c`.
+//! A C program with two devices in one process; see `c/program.c`.
 
 fn main() {
-    // SAFETY: the program is called once, by the main thread, before there is any other.
+    // SAFETY: the program is called once, by the main thread, before any other thread exists.
     #[expect(unsafe_code, reason = "it is a C function")]
     let status = unsafe { uwarp_shim::program_main() };
     std::process::exit(status);
