@@ -1,4 +1,4 @@
-//! What an atomic operation makes of a word, bit by bit (RFC 7306 sections 5.1.1 and 5.1.2).
+//! Model of atomic operations, bit by bit (RFC 7306 sections 5.1.1 and 5.1.2).
 
 use fastrand::Rng;
 use uwarp_verbs::{RemoteBuffer, SendWr, Sge};
@@ -6,14 +6,14 @@ use uwarp_verbs::{RemoteBuffer, SendWr, Sge};
 /// An atomic operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Atomic {
-    /// Every 1 in `mask` is the most significant bit of a field.
+    /// Masked FetchAdd. Every 1 in `mask` is the most significant bit of a field.
     Add { add: u64, mask: u64 },
-    /// `compare` and `swap`, each with the bits that count.
+    /// Masked CmpSwap: operands `compare` and `swap`, each with its mask.
     Swap { compare: [u64; 2], swap: [u64; 2] },
 }
 
 impl Atomic {
-    /// One on a word that holds `word`, so that comparing may succeed and fail.
+    /// Draws an operation for a word that holds `word`, so that comparisons both succeed and fail.
     pub(crate) fn draw(random: &mut Rng, word: u64) -> Self {
         let masks = [u64::MAX, u64::MAX, random.u64(..), 0];
         let mut mask = || masks[random.usize(0..masks.len())];
@@ -35,7 +35,7 @@ impl Atomic {
         }
     }
 
-    /// The request for it, on this word.
+    /// Work request for this operation on the word at `to`.
     pub(crate) fn request(self, wr_id: u64, sink: &[Sge], to: u64, rkey: u32) -> SendWr<'_> {
         match self {
             Atomic::Add { add, mask } => {
@@ -50,7 +50,7 @@ impl Atomic {
         }
     }
 
-    /// What the word holds then.
+    /// New value of a word that holds `word`.
     pub(crate) fn on(self, word: u64) -> u64 {
         match self {
             Atomic::Add { add, mask } => {

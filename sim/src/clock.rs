@@ -1,4 +1,4 @@
-//! Time that goes on when the simulator says so.
+//! Clock that advances only when the simulator sets it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use uwarp_verbs::llp::smol::Clock;
 
-/// The time of one run. It begins at 0.
+/// Virtual time of one run. It begins at 0.
 pub(crate) struct VirtualClock {
-    /// Instants cannot be made up, so time begins at some real one, which nobody looks at.
+    /// An `Instant` cannot be constructed, so time starts at a real one, which has no other
+    /// meaning.
     start: Instant,
     nanos: AtomicU64,
 }
@@ -27,17 +28,17 @@ impl VirtualClock {
         })
     }
 
-    /// The time since the beginning of the run.
+    /// Time since the beginning of the run.
     pub(crate) fn elapsed(&self) -> Duration {
         Duration::from_nanos(self.nanos.load(Ordering::Relaxed))
     }
 
-    /// What a time of a device is since the beginning of the run.
+    /// Converts an `Instant` of a device to the time since the beginning of the run.
     pub(crate) fn since_start(&self, at: Instant) -> Duration {
         at.saturating_duration_since(self.start)
     }
 
-    /// It is `at` now. Time never goes back.
+    /// Advances the time to `at`. Time never goes back.
     pub(crate) fn set(&self, at: Duration) {
         let nanos = u64::try_from(at.as_nanos()).unwrap_or(u64::MAX);
         self.nanos.fetch_max(nanos, Ordering::Relaxed);

@@ -1,29 +1,31 @@
-//! What becomes of bytes that are damaged on their way.
+//! Damage to bytes on their way.
 
 use fastrand::Rng;
 
 use crate::packet;
 
-/// How bytes are damaged.
+/// Kind of damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Damage {
-    /// One bit is flipped.
+    /// Flips one bit.
     Bit,
-    /// A few, anywhere.
+    /// Flips a few bits anywhere.
     Bits,
-    /// Bits next to each other, 32 at most, of which the first and the last are flipped: a CRC of 32 bits sees each of them.
+    /// Flips bits within a run of at most 32, including its first and last. A 32-bit CRC detects
+    /// every such burst.
     Burst,
-    /// More than 32.
+    /// The same for a run of more than 32 bits.
     LongBurst,
-    /// Two bytes change places.
+    /// Swaps two bytes.
     Octets,
-    /// Two words of 16 bits change places, which the checksum of TCP cannot see.
+    /// Swaps two 16-bit words, which the checksum of TCP cannot detect.
     Words,
-    /// Two words of 32 bits do.
+    /// Swaps two 32-bit words.
     LongWords,
-    /// Bytes are those of another place, or zero: memory that was not written in time.
+    /// Overwrites bytes with those of another place, or with zeros, as from memory that was not
+    /// written in time.
     Stale,
-    /// The first two bytes, which may be the length of an FPDU.
+    /// Overwrites the first two bytes, which may be the length of an FPDU.
     Length,
 }
 
@@ -40,20 +42,20 @@ impl Damage {
         Damage::Length,
     ];
 
-    /// Damages bytes, of which there is one at least: they are others then.
+    /// Damages `octets`, which must not be empty, so that they differ from before.
     pub(crate) fn any(random: &mut Rng, octets: &mut [u8]) -> Damage {
         let damage = Damage::ALL[random.usize(0..Damage::ALL.len())];
         let before = octets.to_vec();
-        damage.record_cause(random, octets);
+        damage.apply(random, octets);
         if *octets != *before {
             return damage;
         }
-        // What changed places was the same, or there were too few.
-        Damage::Bit.record_cause(random, octets);
+        // The swapped parts were equal, or there were too few bytes.
+        Damage::Bit.apply(random, octets);
         Damage::Bit
     }
 
-    fn record_cause(self, random: &mut Rng, octets: &mut [u8]) {
+    fn apply(self, random: &mut Rng, octets: &mut [u8]) {
         let bits = octets.len() * 8;
         match self {
             Damage::Bit => flip(octets, random.usize(0..bits)),
@@ -97,7 +99,7 @@ fn burst(random: &mut Rng, octets: &mut [u8], long: std::ops::RangeInclusive<usi
     }
 }
 
-/// Two of the words of `size` bytes change places.
+/// Swaps two of the words of `size` bytes.
 fn swap(random: &mut Rng, octets: &mut [u8], size: usize) {
     let words = octets.len() / size;
     if words < 2 {
@@ -109,9 +111,10 @@ fn swap(random: &mut Rng, octets: &mut [u8], size: usize) {
     }
 }
 
-/// Damages a packet so that its checksum or its length tells.
+/// Damages a packet so that its checksum or its length shows it.
 pub(crate) fn seen(random: &mut Rng, octets: &mut Vec<u8>) {
-    // Not in the addresses and not before: a real switch would not have brought it here.
+    // The IP header stays intact: with other addresses a real switch would not deliver the packet
+    // here.
     let header = packet::ip_len(octets).unwrap_or_default();
     let before = octets.clone();
     match random.u8(0..8) {
@@ -124,15 +127,15 @@ pub(crate) fn seen(random: &mut Rng, octets: &mut Vec<u8>) {
             Damage::any(random, &mut octets[header..]);
         }
     }
-    // The checksum has 16 bits and sees no words that change places.
+    // The 16-bit checksum misses words that were swapped.
     if packet::is_right(octets) {
         octets.clone_from(&before);
-        Damage::Bit.record_cause(random, &mut octets[header..]);
+        Damage::Bit.apply(random, &mut octets[header..]);
     }
 }
 
-/// What a middlebox does to the bytes of a connection in one direction: at one place some go, or others come in. It
-/// moves the numbers of all segments behind, so that TCP does not see it.
+/// Change that a middlebox makes to one direction of a connection: at one place it removes or
+/// inserts bytes. It renumbers all later segments, so that TCP does not notice.
 #[derive(Clone, Debug)]
 pub(crate) struct Rewrite {
     at: u32,
@@ -141,7 +144,7 @@ pub(crate) struct Rewrite {
 }
 
 impl Rewrite {
-    /// One at a place inside of this payload, whose first byte has this number.
+    /// Draws a change inside this payload, whose first byte has the number `sequence`.
     pub(crate) fn draw(random: &mut Rng, sequence: u32, payload: usize) -> Option<Self> {
         let most = payload.checked_sub(2).filter(|most| *most > 0)?;
         let count = random.usize(1..=most.min(8));
@@ -161,25 +164,25 @@ impl Rewrite {
         })
     }
 
-    /// How far a number is behind the place.
-    fn behind(&self, sequence: u32) -> i64 {
+    /// Distance of a sequence number from the place of the change; negative before it.
+    fn distance(&self, sequence: u32) -> i64 {
         i64::from(sequence.wrapping_sub(self.at).cast_signed())
     }
 
-    fn grows(&self) -> u32 {
+    fn inserted_len(&self) -> u32 {
         u32::try_from(self.inserted.len()).unwrap_or_default()
     }
 
-    /// A segment in this direction.
+    /// Applies the change to a segment of this direction.
     pub(crate) fn segment(&self, packet: &mut Vec<u8>) {
         let (Some(start), Some(sequence)) = (packet::payload_at(packet), packet::sequence(packet))
         else {
             return;
         };
-        let (payload, behind) = (packet.split_off(start), self.behind(sequence));
+        let (payload, distance) = (packet.split_off(start), self.distance(sequence));
         let removed = i64::from(self.removed);
         for (index, octet) in (0..).zip(&payload) {
-            let place = behind + index;
+            let place = distance + index;
             if place == 0 {
                 packet.extend_from_slice(&self.inserted);
             }
@@ -187,26 +190,28 @@ impl Rewrite {
                 packet.push(*octet);
             }
         }
-        let sequence = match behind {
+        let sequence = match distance {
             ..=0 => sequence,
-            _ if behind < removed => self.at,
+            _ if distance < removed => self.at,
             _ => sequence
                 .wrapping_sub(self.removed)
-                .wrapping_add(self.grows()),
+                .wrapping_add(self.inserted_len()),
         };
         packet::renumber(packet, Some(sequence), None);
     }
 
-    /// A segment of the other direction, which acknowledges what is sent in this one.
+    /// Adjusts a segment of the other direction, which acknowledges this one.
     pub(crate) fn acknowledgement(&self, packet: &mut [u8]) {
         let Some(number) = packet::acknowledges(packet) else {
             return;
         };
-        let behind = self.behind(number);
-        let number = match behind {
+        let distance = self.distance(number);
+        let number = match distance {
             ..=0 => number,
-            _ if behind < i64::from(self.grows()) => self.at,
-            _ => number.wrapping_sub(self.grows()).wrapping_add(self.removed),
+            _ if distance < i64::from(self.inserted_len()) => self.at,
+            _ => number
+                .wrapping_sub(self.inserted_len())
+                .wrapping_add(self.removed),
         };
         packet::renumber(packet, None, Some(number));
     }
@@ -223,13 +228,13 @@ mod tests {
         for len in 1..200 {
             let before: Vec<_> = (0..len).map(|octet| octet as u8).collect();
             for damage in Damage::ALL {
-                damage.record_cause(random, &mut before.clone());
+                damage.apply(random, &mut before.clone());
             }
             let mut octets = before.clone();
             Damage::any(random, &mut octets);
             assert!(octets != before && octets.len() == before.len());
             let mut octets = before.clone();
-            Damage::Burst.record_cause(random, &mut octets);
+            Damage::Burst.apply(random, &mut octets);
             let flipped: Vec<_> = (0..len * 8)
                 .filter(|bit| (octets[bit / 8] ^ before[bit / 8]) & 0x80 >> (bit % 8) != 0)
                 .collect();
@@ -241,7 +246,7 @@ mod tests {
     fn what_is_to_be_seen_is_seen() {
         let random = &mut Rng::with_seed(2);
         for _ in 0..2000 {
-            // Words of it can change places, and the checksum is the same.
+            // Its words can be swapped without changing the checksum.
             let mut packet = segment(b"abababcdefghijklmn");
             assert!(packet::is_right(&packet));
             seen(random, &mut packet);
@@ -249,7 +254,8 @@ mod tests {
         }
     }
 
-    /// Cuts a payload into segments, rewrites each, and gives the stream that a receiver makes of it.
+    /// Cuts a payload into segments, rewrites each, and returns the stream that a receiver
+    /// reassembles.
     fn stream(rewrite: &Rewrite, payload: &[u8], pieces: &[usize]) -> Vec<u8> {
         let mut rest = segment(payload);
         let mut all = vec![None; payload.len() + 8];

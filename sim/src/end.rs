@@ -1,4 +1,4 @@
-//! One end of a connection: what its program has posted, and what it may see.
+//! One end of a connection: the requests of its program, and the state of its memory.
 
 use std::collections::VecDeque;
 
@@ -8,31 +8,31 @@ use crate::atomic::Atomic;
 use crate::lent_region::LentRegion;
 use crate::memory::Tracked;
 
-/// Memory of one end; what the peer writes into, and what is its own.
+/// Memory of one end.
 pub(crate) struct Memory {
-    /// Never changes.
+    /// Content that never changes.
     pub(crate) source: Tracked,
-    /// The peer's Writes.
+    /// Target of the peer's Writes.
     pub(crate) target: Tracked,
-    /// Where Reads and atomics bring their results.
+    /// Sink of this end's Reads and atomics.
     pub(crate) sink: Tracked,
-    /// Where Sends come, unless receives are shared.
+    /// Buffers of the receives, unless the host uses an SRQ.
     pub(crate) receives: Option<Tracked>,
-    /// A word that the peer does atomics on, and another behind it that nobody uses.
+    /// Word for the peer's atomics, followed by one that must stay untouched.
     pub(crate) word: Tracked,
-    /// With STags that come and go.
+    /// Regions whose STags come and go.
     pub(crate) lent: Vec<LentRegion>,
 }
 
 impl Memory {
-    /// A part of the sink for the answer to an atomic.
+    /// Takes an aligned part of the sink for the response to an atomic.
     pub(crate) fn take_word(&mut self) -> Option<usize> {
         let skip = self.sink.free() % 8;
         self.sink.take(skip).and_then(|_| self.sink.take(8))
     }
 }
 
-/// What a work request of the send queue does.
+/// Operation of a work request in the send queue.
 #[derive(Clone)]
 pub(crate) enum Op {
     Send,
@@ -42,12 +42,12 @@ pub(crate) enum Op {
         sink: usize,
         content: Vec<u8>,
     },
-    /// Into memory that was registered for it, and whose STag ends with it.
+    /// A Read into a region that is registered for it, and that the Read invalidates.
     ReadOnce {
         lent: usize,
         content: Vec<u8>,
     },
-    /// On the peer's word, which holds this before.
+    /// An atomic on the peer's word, which holds `before` at that time.
     Atomic {
         sink: usize,
         what: Atomic,
@@ -57,17 +57,17 @@ pub(crate) enum Op {
     Lend {
         lent: usize,
     },
-    /// Ends one.
+    /// Invalidates an STag of this side.
     TakeBack {
         lent: usize,
     },
-    /// The peer refuses it. So nothing comes of it, but a Write or Send may be out before this side hears that.
+    /// A Write or Send that the peer refuses. It may complete before the refusal arrives.
     Wrong,
-    /// The same, of a request that waits for an answer: it never succeeds.
+    /// A request that the peer refuses instead of answering, so it never succeeds.
     WrongAsk,
 }
 
-/// In short: a log has no use for the content of a Read.
+/// Short form for the log, without the content of a Read.
 impl std::fmt::Debug for Op {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -76,7 +76,7 @@ impl std::fmt::Debug for Op {
             Op::Immediate => f.write_str("Immediate"),
             Op::Read { content, .. } => write!(f, "Read of {}", content.len()),
             Op::ReadOnce { lent, content } => {
-                write!(f, "Read of {} into lent {lent}, once", content.len())
+                write!(f, "Read of {} into region {lent}, once", content.len())
             }
             Op::Atomic { what, before, .. } => write!(f, "{what:x?} on {before:x}"),
             Op::Lend { lent } => write!(f, "Lend {lent}"),
@@ -87,7 +87,7 @@ impl std::fmt::Debug for Op {
 }
 
 impl Op {
-    /// What its completion may call it.
+    /// Opcodes that its completion may have.
     fn opcodes(&self) -> &'static [WcOpcode] {
         match self {
             Op::Send | Op::Immediate => &[WcOpcode::Send],
@@ -104,7 +104,7 @@ impl Op {
         }
     }
 
-    /// Whether it is done only when the peer has answered.
+    /// Returns true if it completes only after a response of the peer.
     fn is_answered(&self) -> bool {
         matches!(
             self,
@@ -113,17 +113,17 @@ impl Op {
     }
 }
 
-/// A request that has been posted and of which nothing is known yet.
+/// A posted request that has not completed yet.
 #[derive(Clone, Debug)]
 pub(crate) struct Sent {
     pub(crate) wr_id: u64,
     pub(crate) signaled: bool,
     pub(crate) op: Op,
-    /// How many Writes of this end were posted before it.
+    /// Number of Writes that this end posted before it.
     pub(crate) writes: usize,
 }
 
-/// A message that takes a receive of this end.
+/// A message that consumes a receive of this end.
 #[derive(Clone, Debug)]
 pub(crate) struct Message {
     /// `None` for Immediate Data.
@@ -131,16 +131,17 @@ pub(crate) struct Message {
     pub(crate) immediate: Option<[u8; 8]>,
     pub(crate) solicited: bool,
     pub(crate) invalidates: Option<(u32, usize)>,
-    /// It has to be refused.
+    /// The receiver must refuse it.
     pub(crate) refused: bool,
-    /// What the peer has used and this side is to take back.
+    /// Loaned region that the peer returns with this message, and that this side has to invalidate.
     pub(crate) returns: Option<usize>,
-    /// How many Writes of the sender were posted before it: they are placed when it is delivered.
+    /// Number of Writes that the sender posted before it. They are placed when the message is
+    /// delivered.
     pub(crate) writes: usize,
 }
 
 impl Message {
-    /// A Send of this.
+    /// A Send with this payload.
     pub(crate) fn plain(payload: Vec<u8>, writes: usize) -> Self {
         Message {
             payload: Some(payload),
@@ -153,7 +154,7 @@ impl Message {
         }
     }
 
-    /// A Send that has to be refused.
+    /// A Send that the receiver must refuse.
     pub(crate) fn refused(payload: Vec<u8>, writes: usize) -> Self {
         Message {
             refused: true,
@@ -174,8 +175,8 @@ impl Message {
         }
     }
 
-    /// Whether this completion is of this message.
-    pub(crate) fn is_told_by(&self, wc: &Completion) -> Result<(), String> {
+    /// Checks that a completion matches this message.
+    pub(crate) fn check_completion(&self, wc: &Completion) -> Result<(), String> {
         let payload = self.payload.as_deref().unwrap_or_default();
         let opcode = match self.payload {
             Some(_) => WcOpcode::Recv,
@@ -185,16 +186,16 @@ impl Message {
         let sent = (opcode, payload.len(), self.immediate, self.solicited);
         let invalidated = self.invalidates.map(|(rkey, _)| rkey);
         if self.refused {
-            return Err(format!("{wc:?}, and it has to be refused"));
+            return Err(format!("{wc:?}, but the message must be refused"));
         }
         if told == sent && wc.invalidated == invalidated {
             return Ok(());
         }
-        Err(format!("{wc:?} tells of another message than {sent:?}"))
+        Err(format!("{wc:?} does not match the message {sent:?}"))
     }
 }
 
-/// A receive that was posted.
+/// A posted receive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Posted {
     pub(crate) wr_id: u64,
@@ -202,47 +203,47 @@ pub(crate) struct Posted {
     pub(crate) len: usize,
 }
 
-/// One end.
+/// One end of a connection.
 pub(crate) struct End {
     pub(crate) host: usize,
-    /// The protection domain that it is of, as [`Things::domain`](crate::host::Things::domain) counts them.
+    /// Index of its protection domain, as in [`Resources::domain`](crate::host::Resources::domain).
     pub(crate) domain: usize,
     pub(crate) qp: Option<Qp>,
     pub(crate) qp_num: u32,
     pub(crate) memory: Option<Memory>,
     pub(crate) sends: VecDeque<Sent>,
     pub(crate) receives: VecDeque<Posted>,
-    /// Messages of the peer that did not come yet.
+    /// Messages of the peer that have not arrived yet.
     pub(crate) expected: VecDeque<Message>,
     /// Parts of the peer's target that this end has written, in order.
     pub(crate) writes: Vec<(usize, usize)>,
-    /// How many of them are known to be placed.
+    /// Number of those Writes that are known to be placed.
     pub(crate) placed: usize,
     pub(crate) operations: u32,
-    /// What the peer's word holds: at first, and after each atomic of this end.
+    /// Values of the peer's word: the initial one, and the one after each atomic of this end.
     pub(crate) words: Vec<u64>,
-    /// Of those, how many are done.
+    /// Number of atomics that have completed.
     pub(crate) atomics_done: usize,
-    /// Lent memory that the peer has done with.
+    /// Loaned regions that the peer has returned, and that still have to be invalidated.
     pub(crate) to_take_back: Vec<usize>,
-    /// A request of the send queue has failed: none after it that needs an answer succeeds.
+    /// A request of the send queue has failed: no later request that needs a response succeeds.
     pub(crate) failed: bool,
-    /// How often an event has told that its connection ends.
-    pub(crate) told_end: u32,
-    /// The last such event told of a graceful end.
-    pub(crate) told_orderly: bool,
-    /// It has begun to post.
-    pub(crate) spoken: bool,
-    /// How long its program pauses now.
+    /// Number of `Ended` events for its connection.
+    pub(crate) end_events: u32,
+    /// The last `Ended` event reported an orderly end.
+    pub(crate) last_end_orderly: bool,
+    /// The program has posted its first request.
+    pub(crate) has_posted: bool,
+    /// Current pause of its program between two turns, in microseconds.
     pub(crate) pause: u64,
-    /// It may send: it connected, or the first message has come, or either side may begin.
+    /// It may send: it connected, the first message arrived, or either side may send first.
     pub(crate) open: bool,
 }
 
-/// What a completion of the send queue means for the peer's memory.
+/// Effect of a completion on the peer's memory.
 #[derive(Default)]
 pub(crate) struct Effect {
-    /// So many Writes of this end are placed.
+    /// Number of Writes of this end that are placed.
     pub(crate) placed: usize,
 }
 
@@ -269,15 +270,15 @@ impl End {
             atomics_done: 0,
             to_take_back: Vec::new(),
             failed: false,
-            told_end: 0,
-            told_orderly: false,
-            spoken: false,
+            end_events: 0,
+            last_end_orderly: false,
+            has_posted: false,
             pause: 1000,
             open: false,
         }
     }
 
-    /// A completion of the send queue.
+    /// Handles a completion of the send queue. `lethal` is true if requests may fail.
     pub(crate) fn sent(&mut self, wc: &Completion, lethal: bool) -> Result<Effect, String> {
         let found = self.sends.iter().position(|sent| sent.wr_id == wc.wr_id);
         let Some(at) = found else {
@@ -296,21 +297,21 @@ impl End {
             }
         }
         let Some(sent) = self.sends.pop_front() else {
-            return Err("a request is gone".to_owned());
+            return Err("a posted request is missing from the model".to_owned());
         };
         if wc.status != Status::Success {
             self.failed = true;
             if !lethal {
-                return Err(format!("{sent:?} fails, and nothing is wrong: {wc:?}"));
+                return Err(format!("{sent:?} fails without a cause: {wc:?}"));
             }
             return Ok(effect);
         }
-        // What TCP has taken is done, also behind a Read that nobody answers any more.
+        // A request completes once TCP has taken it, even after a Read that is never answered.
         if self.failed && sent.op.is_answered() {
-            return Err(format!("{sent:?} succeeds behind one that failed"));
+            return Err(format!("{sent:?} succeeds after a request that failed"));
         }
         if !sent.signaled {
-            return Err(format!("{sent:?} is unsignaled and completes with success"));
+            return Err(format!("{sent:?} is unsignaled but completes with success"));
         }
         if !sent.op.opcodes().contains(&wc.opcode) {
             return Err(format!("{sent:?} completes with success as {wc:?}"));
@@ -320,7 +321,9 @@ impl End {
             _ => None,
         };
         if wc.invalidated != invalidated {
-            return Err(format!("{sent:?} invalidates {invalidated:x?}: {wc:?}"));
+            return Err(format!(
+                "{sent:?} should report that it invalidated {invalidated:x?}: {wc:?}"
+            ));
         }
         self.succeeded(&sent, &mut effect)?;
         Ok(effect)
@@ -333,42 +336,43 @@ impl End {
         match &sent.op {
             Op::Read { sink, content } => {
                 if memory.sink.read(*sink, content.len()) != *content {
-                    return Err(format!("the Read {} brings what is not there", sent.wr_id));
+                    return Err(format!("Read {} returned wrong bytes", sent.wr_id));
                 }
-                memory.sink.has_come(*sink, content.len());
-                // RFC 5040 section 5.5: the peer places Writes before it answers a Read behind them.
+                memory.sink.mark_placed(*sink, content.len());
+                // RFC 5040 section 5.5: the peer places a Write before it answers a later Read.
                 effect.placed = effect.placed.max(sent.writes);
             }
             Op::ReadOnce { lent, content } => {
                 let sink = &mut memory.lent[*lent];
-                sink.memory.has_come(0, content.len());
-                sink.memory.check("a sink")?;
-                sink.ends()?;
+                sink.memory.mark_placed(0, content.len());
+                sink.memory.check("sink of one Read")?;
+                sink.mark_dead()?;
                 effect.placed = effect.placed.max(sent.writes);
             }
             Op::Atomic { sink, before, .. } => {
                 let found = memory.sink.read(*sink, 8);
                 let found = u64::from_ne_bytes(found.try_into().unwrap_or_default());
                 if found != *before {
-                    return Err(format!("{sent:?} found {found:x}"));
+                    return Err(format!("{sent:?} returned {found:x}"));
                 }
                 self.atomics_done += 1;
-                memory.sink.has_come(*sink, 8);
+                memory.sink.mark_placed(*sink, 8);
                 effect.placed = effect.placed.max(sent.writes);
             }
             Op::Lend { lent } => {
-                // The STag may have ended with the connection before anybody looked.
+                // The STag may have ended with the connection before this check.
                 let lives = self.qp.as_ref().is_some_and(|qp| qp.end_reason().is_none());
-                memory.lent[*lent].begins(lives)?;
+                memory.lent[*lent].mark_ready(lives)?;
             }
-            Op::TakeBack { lent } => memory.lent[*lent].ends()?,
+            Op::TakeBack { lent } => memory.lent[*lent].mark_dead()?,
             Op::Send | Op::Write | Op::Immediate | Op::Wrong | Op::WrongAsk => {}
         }
         Ok(())
     }
 
-    /// The peer gives back what it was lent, if it does in this message: what it wrote there is there.
-    pub(crate) fn has_back(&mut self, message: &Message) -> Result<(), String> {
+    /// Handles the return of a loaned region, if this message returns one. The peer's Writes to it
+    /// must be placed.
+    pub(crate) fn take_returned(&mut self, message: &Message) -> Result<(), String> {
         let ended = message.invalidates.map(|(_, index)| index);
         let Some(index) = ended.or(message.returns) else {
             return Ok(());
@@ -377,16 +381,16 @@ impl End {
             return Ok(());
         };
         let lent = &mut memory.lent[index];
-        lent.memory.has_come(lent.at, lent.len);
-        lent.memory.check("what was lent")?;
+        lent.memory.mark_placed(lent.at, lent.len);
+        lent.memory.check("returned loan")?;
         if ended.is_some() {
-            return lent.ends();
+            return lent.mark_dead();
         }
         self.to_take_back.push(index);
         Ok(())
     }
 
-    /// Whether its program has nothing more to do, and all that it did has come to something.
+    /// Returns true if its program has nothing left to do and all its operations have completed.
     pub(crate) fn is_done(&self) -> bool {
         self.operations == 0
             && self.expected.is_empty()
@@ -395,7 +399,7 @@ impl End {
     }
 }
 
-/// One end, and the other one.
+/// The given end, and the other one.
 pub(crate) fn both(ends: &mut [End; 2], end: usize) -> (&mut End, &mut End) {
     let [first, second] = ends;
     if end == 0 {

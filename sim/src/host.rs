@@ -1,4 +1,4 @@
-//! One host: a device with what its programs share.
+//! One host: a device and the resources that its programs share.
 
 use std::collections::VecDeque;
 use std::fmt::Display;
@@ -21,7 +21,7 @@ use crate::memory::Tracked;
 use crate::scenario::{Congestion, HostPlan};
 use crate::switch::Switch;
 
-/// The port that everybody listens at.
+/// Port on which every host listens.
 const PORT: u16 = 7174;
 
 /// A host that is alive.
@@ -29,25 +29,26 @@ pub(crate) struct Host {
     pub(crate) plan: HostPlan,
     pub(crate) network: MemoryNetwork,
     pub(crate) device: Device,
-    pub(crate) things: Option<Things>,
+    pub(crate) resources: Option<Resources>,
 }
 
-/// What its programs share; gone before the device, to see whether the device lets go of all of it.
-pub(crate) struct Things {
-    /// Protection domains: each end of a connection has one of them.
+/// Resources that the programs of a host share. They are dropped before the device, so that the
+/// test sees whether the device releases everything.
+pub(crate) struct Resources {
+    /// Protection domains; each end of a connection belongs to one of them.
     domains: Vec<Pd>,
     cq: Cq,
-    /// Where the CQ tells of completions.
-    told: CompletionChannel,
-    /// What it was asked to tell of, and whether that has come.
+    /// Channel for the events of the CQ.
+    cq_channel: CompletionChannel,
+    /// Kind of completion that the CQ is armed for, and whether such a completion has come.
     armed: Option<(Notify, bool)>,
     pub(crate) channel: EventChannel,
     pub(crate) listener: Listener,
     pub(crate) shared: Option<Shared>,
 }
 
-impl Things {
-    /// The domain that has this number, of as many as there are.
+impl Resources {
+    /// Domain with this number, modulo the number of domains.
     pub(crate) fn domain(&self, number: usize) -> &Pd {
         &self.domains[number % self.domains.len()]
     }
@@ -56,7 +57,8 @@ impl Things {
         &self.cq
     }
 
-    /// Takes completions into `batch`. When all were taken, an event has come if one was to, and otherwise none.
+    /// Polls the CQ into `batch`. Once the CQ is empty, exactly one event must be waiting if the CQ
+    /// was armed and a matching completion has come, and none otherwise.
     pub(crate) fn take(
         &mut self,
         batch: &mut [Completion],
@@ -71,20 +73,20 @@ impl Things {
                 };
             }
         }
-        // One that has overflowed tells of completions that are lost, too.
+        // An overflowed CQ also raises events for completions that are lost.
         if count == batch.len() || self.cq.has_overflowed() {
             return Ok(count);
         }
         if let Some((notify, due)) = self.armed {
-            let events = self.told.waiting();
+            let events = self.cq_channel.waiting();
             if events != usize::from(due) {
                 return Err(format!(
-                    "{events} events of a CQ armed for {notify:?}, and what it waits for {}",
-                    if due { "has come" } else { "has not come" }
+                    "a CQ armed for {notify:?} has {events} events, but such a completion has {}",
+                    if due { "come" } else { "not come" }
                 ));
             }
             if due {
-                drop(self.told.try_get_event());
+                drop(self.cq_channel.try_get_event());
                 self.armed = None;
             }
         } else if random.bool() {
@@ -93,7 +95,8 @@ impl Things {
             } else {
                 Notify::Solicited
             };
-            // Arming receives what has come, after the CQ is armed: it raises an event.
+            // Arming also receives pending data, after the CQ is armed, so that data raises an
+            // event.
             if !self.cq.req_notify(notify) {
                 self.armed = Some((notify, false));
             }
@@ -102,14 +105,14 @@ impl Things {
     }
 }
 
-/// Receives that all connections of the host take.
+/// Receives of an SRQ, which all connections of the host share.
 pub(crate) struct Shared {
     pub(crate) srq: Srq,
     pub(crate) memory: Tracked,
     pub(crate) posted: VecDeque<Posted>,
 }
 
-/// The address of a host.
+/// Listening address of a host.
 pub(crate) fn address(host: usize, ipv6: bool) -> SocketAddr {
     let number = u8::try_from(host + 1).unwrap_or(u8::MAX);
     let ip = if ipv6 {
@@ -121,7 +124,7 @@ pub(crate) fn address(host: usize, ipv6: bool) -> SocketAddr {
 }
 
 fn settings(plan: HostPlan, clock: Arc<dyn Clock>, seed: u64) -> Settings {
-    // TCP waits up to a minute before it sends again, and a bad link can need that several times for one FIN.
+    // TCP backs off up to a minute, and a bad link can need several retransmissions of one FIN.
     let long = Duration::from_secs(900);
     let revision = if plan.revision_1 {
         Revision::One
@@ -139,7 +142,8 @@ fn settings(plan: HostPlan, clock: Arc<dyn Clock>, seed: u64) -> Settings {
         } else {
             OnNoReceive::Terminate
         })
-        // No protection domain more than it has, each of which exists as long as anything is in it: so what is left over shows.
+        // The limit is the number of domains in use. A domain exists as long as it has contents, so
+        // anything left over makes a later allocation fail.
         .limits(
             Limits::default()
                 .max_pd(u32::try_from(plan.domains).unwrap_or(u32::MAX))
@@ -153,14 +157,15 @@ fn settings(plan: HostPlan, clock: Arc<dyn Clock>, seed: u64) -> Settings {
                 .rtr(long)
                 .close(long)
                 .stalled(Some(2 * long))
-                // Programs pause for as long as they like, also when a peer has closed in the middle.
+                // Programs pause as long as they like, also after a peer has closed.
                 .hold_after_close(2 * long),
         )
         .keepalive(Some(Keepalive {
             idle: Duration::from_secs(60),
             interval: Duration::from_secs(20),
-            // TCP waits a minute before it sends again for the seventh time, and gives up after all of these. A link that loses
-            // a tenth of all packets can lose three of such answers, but not ten.
+            // TCP waits a minute before its seventh retransmission, and gives up after all of
+            // these. A link that loses a tenth of all packets can lose three answers in a row, but
+            // not ten.
             probes: 30,
         }))
         .progress(Progress::Manual)
@@ -169,7 +174,8 @@ fn settings(plan: HostPlan, clock: Arc<dyn Clock>, seed: u64) -> Settings {
 }
 
 impl Host {
-    /// A host with room for so many receives of others.
+    /// Sets up a host. `receives` is the number of shared receives that its peers may use, `depth`
+    /// the size of the CQ.
     pub(crate) fn new(
         number: usize,
         plan: HostPlan,
@@ -199,17 +205,17 @@ impl Host {
         let device = Device::open(Arc::new(network.clone()), settings(plan, given, seed))
             .map_err(|e| said(&e))?;
         let depth = if plan.overflow { 4 } else { depth };
-        let things = Things::new(&device, plan, address, receives, depth);
+        let resources = Resources::new(&device, plan, address, receives, depth);
         Ok(Host {
             plan,
             network,
-            things: Some(things.map_err(|error| said(&error))?),
+            resources: Some(resources.map_err(|error| said(&error))?),
             device,
         })
     }
 }
 
-impl Things {
+impl Resources {
     fn new(
         device: &Device,
         plan: HostPlan,
@@ -218,7 +224,7 @@ impl Things {
         depth: u32,
     ) -> Result<Self, Box<dyn std::error::Error>> {
         let domains: Result<Vec<_>, _> = (0..plan.domains).map(|_| device.alloc_pd()).collect();
-        let (domains, told) = (domains?, CompletionChannel::new()?);
+        let (domains, cq_channel) = (domains?, CompletionChannel::new()?);
         let shared = if plan.srq {
             let attr = SrqAttr::default().max_wr(4096);
             let len = (plan.receive * receives).max(1);
@@ -231,10 +237,10 @@ impl Things {
         } else {
             None
         };
-        Ok(Things {
+        Ok(Resources {
             domains,
-            cq: device.create_cq_on(depth, &told, 0)?,
-            told,
+            cq: device.create_cq_on(depth, &cq_channel, 0)?,
+            cq_channel,
             armed: None,
             channel: EventChannel::new()?,
             listener: device.listen(listen)?,

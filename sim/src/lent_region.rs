@@ -1,4 +1,5 @@
-//! Memory with an STag that comes and goes: lent to the peer, or used by this side for one request.
+//! Memory with an STag that comes and goes: loaned to the peer, or used by this side for one
+//! request.
 
 use std::sync::Arc;
 
@@ -9,29 +10,30 @@ use uwarp_verbs::{
 
 use crate::memory::Tracked;
 
-/// What the STag is of.
+/// Kind of object that owns the STag.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     /// A region for one QP alone.
     Region,
-    /// A memory window, bound by call and for the whole domain: no peer ends it.
+    /// A type 1 window, bound by a call and valid for the whole domain, so no peer can invalidate
+    /// it.
     Window1,
-    /// A memory window, bound by a work request.
+    /// A type 2 window, bound by a work request.
     Window2,
     /// Memory that a work request registers.
     Fast,
 }
 
-/// Its life.
+/// Life cycle of the STag.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stage {
-    /// A work request is to make it valid.
+    /// A work request is going to make it valid.
     Asked,
     /// The peer may use it.
     Ready,
-    /// The peer has used it and gives it back.
+    /// The peer has used it and returns it.
     Used,
-    /// The STag is dead.
+    /// It serves requests of this side alone.
     Dead,
     /// It serves requests of this side alone.
     Own,
@@ -43,37 +45,38 @@ enum By {
     Fast(FastRegion),
 }
 
-/// Such memory, of which a part has the STag; the rest is nobody's business.
+/// A buffer of which one part has the STag. The rest must stay untouched.
 pub(crate) struct LentRegion {
-    /// Before the memory, so that a window goes before its region.
+    /// Comes before the memory, so that a window is dropped before its region.
     by: By,
     pub(crate) memory: Tracked,
     pub(crate) kind: Kind,
-    /// The part.
+    /// Offset of the part that has the STag.
     pub(crate) at: usize,
     pub(crate) len: usize,
     pub(crate) rkey: u32,
-    /// The TO of the first byte of the part.
+    /// TO of the first byte of the part.
     pub(crate) to: u64,
     pub(crate) stage: Stage,
 }
 
-/// What is to be posted so that the STag becomes valid.
+/// Action that makes the STag valid.
 pub(crate) enum Ask {
     Nothing,
     Request(SendWr<'static>),
-    /// By call.
+    /// A bind by a call.
     Bind(WindowBind),
 }
 
-/// What a peer may do with it.
+/// Remote rights of the peer.
 fn rights() -> Access {
     Access::REMOTE_WRITE | Access::REMOTE_READ
 }
 
 impl LentRegion {
-    /// Memory around a part of `len` bytes that is to be lent to the peer of `qp`, and that begins at `base`: the memory, or
-    /// the part. A window may count from 0 all the same.
+    /// Sets up a buffer with a part of `len` bytes that is loaned to the peer of `qp`. The buffer,
+    /// or with fast registration the part, begins at the address `base`; a window may be zero-based
+    /// instead.
     pub(crate) fn new(
         pd: &Pd,
         qp: &Qp,
@@ -81,7 +84,7 @@ impl LentRegion {
         (at, len): (usize, usize),
         (base, zero_based): (u64, bool),
     ) -> Result<Self, String> {
-        let what = "lent memory";
+        let what = "loaned memory";
         let (local, whole) = (Access::LOCAL_WRITE, at + len + 3);
         let said = |error: uwarp_verbs::RegisterError| error.to_string();
         let (by, memory, at) = match kind {
@@ -127,7 +130,7 @@ impl LentRegion {
         })
     }
 
-    /// Memory that requests of this side register, use, and invalidate; with this content.
+    /// Sets up memory with this content, which requests of this side register, use and invalidate.
     pub(crate) fn own(pd: &Pd, content: &[u8], base: u64) -> Result<Self, String> {
         let memory = Tracked::holding("memory of one request", content)?;
         let fast = pd
@@ -145,7 +148,7 @@ impl LentRegion {
         })
     }
 
-    /// What makes it valid.
+    /// Action that makes the STag valid.
     pub(crate) fn ask(&self, wr_id: u64) -> Ask {
         match &self.by {
             By::Region => Ask::Nothing,
@@ -160,7 +163,7 @@ impl LentRegion {
         }
     }
 
-    /// What the window is to show.
+    /// Arguments of the bind for the first `len` bytes of the part.
     pub(crate) fn window(&self, len: usize) -> WindowBind {
         WindowBind {
             lkey: self.memory.sge(0, 0).lkey,
@@ -171,7 +174,7 @@ impl LentRegion {
         }
     }
 
-    /// The part that is registered.
+    /// Arguments of the registration of the part.
     pub(crate) fn part(&self) -> FastRegister {
         let access = match self.stage {
             Stage::Own => Access::LOCAL_WRITE,
@@ -194,7 +197,7 @@ impl LentRegion {
         }
     }
 
-    /// Whether the device says that the STag is valid; `None` where it does not tell.
+    /// Validity of the STag according to the device; `None` for a region, which has no such query.
     fn is_valid(&self) -> Option<bool> {
         match &self.by {
             By::Region => None,
@@ -203,33 +206,34 @@ impl LentRegion {
         }
     }
 
-    /// The STag has become valid.
-    pub(crate) fn begins(&mut self, lives: bool) -> Result<(), String> {
+    /// Records that the STag has become valid. If the connection still `lives`, the device must
+    /// agree.
+    pub(crate) fn mark_ready(&mut self, lives: bool) -> Result<(), String> {
         if self.stage == Stage::Asked {
             self.stage = Stage::Ready;
-            // The peer may have invalidated it since, but for this it has to be told first.
+            // The peer may invalidate it only after it has been told the STag.
             if lives && self.is_valid() == Some(false) {
-                return Err(format!("{:08x} is not valid, and it should be", self.rkey));
+                return Err(format!("STag {:08x} should be valid", self.rkey));
             }
         }
         Ok(())
     }
 
-    /// The STag is dead.
-    pub(crate) fn ends(&mut self) -> Result<(), String> {
+    /// Records that the STag has been invalidated; the device must agree.
+    pub(crate) fn mark_dead(&mut self) -> Result<(), String> {
         self.stage = Stage::Dead;
-        self.is_dead()
+        self.check_dead()
     }
 
-    /// Whether the device, too, says that it is dead.
-    pub(crate) fn is_dead(&self) -> Result<(), String> {
+    /// Checks that the device does not report the STag as valid.
+    pub(crate) fn check_dead(&self) -> Result<(), String> {
         if self.is_valid() == Some(true) {
-            return Err(format!("{:08x} is still valid", self.rkey));
+            return Err(format!("STag {:08x} should be invalid", self.rkey));
         }
         Ok(())
     }
 
-    /// Whether it ends with the QP.
+    /// Returns true if the STag ends with the QP.
     pub(crate) fn is_of_qp(&self) -> bool {
         matches!(self.kind, Kind::Window2 | Kind::Fast)
     }

@@ -1,7 +1,12 @@
-//! A simulator of software RNICs, without threads and without a clock of its own: whole devices of `uwarp-verbs`, driven
-//! by hand ([`Progress::Manual`](uwarp_verbs::Progress::Manual)), with TCP by smoltcp and a switch in memory between them
-//! that loses, doubles, delays and damages packets. One seed decides everything: a run that has found something is played
-//! again, byte by byte, with the same seed, and tells what happens step by step.
+//! Deterministic simulator of software RNICs.
+//!
+//! A run has whole devices of `uwarp-verbs`, driven by hand
+//! ([`Progress::Manual`](uwarp_verbs::Progress::Manual)). TCP is smoltcp, and a switch in memory
+//! connects the devices. The switch loses, duplicates, delays and damages packets. There are no
+//! threads, and time is virtual.
+//!
+//! One seed determines everything. A run that failed is replayed byte by byte with its seed, and
+//! can log each step.
 //!
 //! `docs/testing.md` describes a run and its checks.
 

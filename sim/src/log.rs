@@ -1,17 +1,17 @@
-//! What happens in a run, step by step, for who replays it.
+//! Log of a run, step by step, for replays.
 
 use std::time::Duration;
 
 use crate::packet;
 
-/// Where events go: nowhere, or to standard output.
+/// Level of detail. Events are written to standard output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Log {
-    /// Nobody looks.
+    /// Logs nothing.
     Off,
-    /// What programs do and what comes of it, and what befalls the network.
+    /// Logs operations of programs, their results, and network faults.
     Events,
-    /// Every packet as well.
+    /// Logs every packet as well.
     Packets,
 }
 

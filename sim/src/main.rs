@@ -1,4 +1,4 @@
-//! Plays runs of the simulator: one with its log, or many.
+//! Command that plays runs of the simulator: one with its log, or many.
 
 use std::io::{BufRead, BufReader};
 use std::panic::catch_unwind;
@@ -12,25 +12,25 @@ use uwarp_sim::{Log, Options, Tally, run};
 /// Plays runs of the simulator; see docs/testing.md.
 #[derive(Parser, Clone, Debug)]
 struct Args {
-    /// Plays this one.
+    /// Play only this seed.
     #[arg(long)]
     seed: Option<u64>,
-    /// Tells what happens, step by step; twice: every packet, too.
+    /// Log each step; given twice, log every packet as well.
     #[arg(long, action = clap::ArgAction::Count)]
     log: u8,
-    /// How many runs.
+    /// Number of runs.
     #[arg(long, default_value_t = 10_000)]
     seeds: u64,
-    /// The first seed.
+    /// First seed.
     #[arg(long, default_value_t = 1)]
     from: u64,
-    /// Processes side by side.
+    /// Number of processes that run at the same time.
     #[arg(long, default_value_t = 1)]
     jobs: u64,
-    /// Without the CRC of MPA, to see what is lost then.
+    /// Switch the CRC of MPA off, to see what is lost without it.
     #[arg(long)]
     no_crc: bool,
-    /// Switches a fault of the stack on; only in builds with `--cfg uwarp_mutants`.
+    /// Switch a fault of the stack on; only in builds with `--cfg uwarp_mutants`.
     #[cfg(uwarp_mutants)]
     #[arg(long)]
     mutant: Option<String>,
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
     #[cfg(uwarp_mutants)]
     if let Some(name) = &args.mutant {
         let Some(mutant) = uwarp_mutant::Mutant::named(name) else {
-            println!("there is no mutant {name}");
+            println!("no mutant is named {name}");
             return ExitCode::FAILURE;
         };
         uwarp_mutant::switch(Some(mutant));
@@ -59,7 +59,7 @@ fn main() -> ExitCode {
         return match play(seed, options) {
             Ok(tally) => {
                 print!("{tally}");
-                println!("seed {seed}: all holds");
+                println!("seed {seed}: passed");
                 ExitCode::SUCCESS
             }
             Err(error) => {
@@ -81,7 +81,7 @@ fn main() -> ExitCode {
         args.from,
         begin.elapsed()
     );
-    // So that a process that has started this one can add up.
+    // A parent process adds up the exit codes.
     ExitCode::from(u8::try_from(failed).unwrap_or(u8::MAX))
 }
 
@@ -89,14 +89,16 @@ fn play(seed: u64, options: Options) -> Result<Tally, String> {
     let before = descriptors();
     let outcome = match catch_unwind(|| run(seed, options)) {
         Ok(outcome) => outcome?,
-        Err(_) => return Err("a panic; see above".to_owned()),
+        Err(_) => return Err("panicked; the message is above".to_owned()),
     };
-    // Each run is alone in its process.
+    // Each run is alone in its process, so the counts can be compared.
     let after = descriptors();
     if after == before {
         Ok(outcome.tally)
     } else {
-        Err(format!("{before} descriptors before, {after} after"))
+        Err(format!(
+            "{before} descriptors were open before the run, {after} after it"
+        ))
     }
 }
 
@@ -104,7 +106,7 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
 }
 
-/// Plays one after the other; gives how many failed, and what the others were.
+/// Plays the runs one after the other. Returns the number of failures and the tally of the rest.
 fn play_many(args: &Args, options: Options) -> (u64, Tally) {
     let (mut failed, mut all) = (0, Tally::default());
     for seed in args.from..args.from + args.seeds {
@@ -114,15 +116,15 @@ fn play_many(args: &Args, options: Options) -> (u64, Tally) {
                 failed += 1;
                 println!("seed {seed}: {error}");
                 let crc = if args.no_crc { " --no-crc" } else { "" };
-                println!("  again, step by step: ./ci.sh sim --seed {seed} --log{crc}");
+                println!("  replay with a log: ./ci.sh sim --seed {seed} --log{crc}");
             }
         }
     }
     (failed, all)
 }
 
-/// Plays in several processes, so that each can count its descriptors; gives how many failed, and what the
-/// others were.
+/// Divides the runs among several processes, because each process counts its own descriptors.
+/// Returns the number of failures and the tally of the rest.
 fn by_processes(args: &Args) -> (u64, Tally) {
     let Ok(this) = std::env::current_exe() else {
         return (1, Tally::default());
@@ -141,7 +143,7 @@ fn by_processes(args: &Args) -> (u64, Tally) {
         if let Some(name) = &args.mutant {
             command.args(["--mutant", name]);
         }
-        // Each tells what its runs were when it ends, and what has failed at once.
+        // A child prints failures at once and its tally when it ends.
         let listen = move || listen(&mut command).unwrap_or((1, Tally::default()));
         children.push(thread::spawn(listen));
     }
@@ -154,7 +156,7 @@ fn by_processes(args: &Args) -> (u64, Tally) {
     (failed, all)
 }
 
-/// Runs a command and passes on what it prints, but for its tally.
+/// Runs a command and prints its output, except for its tally, which is returned.
 fn listen(command: &mut Command) -> std::io::Result<(u64, Tally)> {
     let mut child = command.stdout(Stdio::piped()).spawn()?;
     let mut tally = Tally::default();
@@ -166,7 +168,7 @@ fn listen(command: &mut Command) -> std::io::Result<(u64, Tally)> {
             }
         }
     }
-    // One that was killed has failed as well.
+    // A child that was killed counts as a failure.
     let failed = child.wait()?.code().unwrap_or(1);
     Ok((u64::from(failed.unsigned_abs()), tally))
 }

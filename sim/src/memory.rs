@@ -1,29 +1,30 @@
-//! Registered memory, and what has to be in it.
+//! Registered memory with a model of its content.
 
 use std::sync::Arc;
 
 use uwarp_verbs::{Access, Buffer, MemoryRegion, Pd, Qp, Sge};
 
-/// What lies in memory before anything is placed there.
+/// Initial content of memory that operations write to.
 const FILL: u8 = 0xA5;
 
-/// What is known of an byte.
+/// State of one byte in the model.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Known {
-    /// It is as it was at the beginning.
+    /// It has its initial value.
     Untouched,
-    /// Something may have been placed, and if so, it is what is expected.
+    /// It has its old value, or an operation has already placed the expected one.
     Perhaps,
-    /// What is expected was placed.
+    /// The expected value was placed.
     Placed,
 }
 
-/// A region with a model of its content. Each part of it is the target of one operation at most.
+/// A region with a model of its content. Each part is the target of at most one operation.
 pub(crate) struct Tracked {
     buffer: Arc<Buffer>,
-    /// `None` once it was deregistered, and where others lend the memory an STag.
+    /// `None` after deregistration, and where a [`LentRegion`](crate::lent_region::LentRegion)
+    /// provides the STag.
     pub(crate) region: Option<MemoryRegion>,
-    /// The TO of the first byte, and its address in SGEs.
+    /// TO of the first byte, which is also its address in SGEs.
     base: u64,
     expected: Vec<u8>,
     known: Vec<Known>,
@@ -42,7 +43,7 @@ impl Tracked {
     ) -> Result<Self, String> {
         let mut tracked = Self::holding(what, content)?;
         tracked.base = base;
-        // Never where it lies in memory, so that runs are alike: addresses of a process are not.
+        // Never the address in this process, which would differ between two runs.
         let mut builder = pd.region().access(access);
         builder = if base == 0 {
             builder.zero_based()
@@ -59,7 +60,7 @@ impl Tracked {
         Ok(tracked)
     }
 
-    /// Memory that has no region of its own.
+    /// Memory with this content and without a region.
     pub(crate) fn holding(what: &'static str, content: &[u8]) -> Result<Self, String> {
         let buffer = Buffer::zeroed(content.len()).map_err(|error| error.to_string())?;
         buffer
@@ -76,7 +77,7 @@ impl Tracked {
         })
     }
 
-    /// The same, in which nothing was placed yet.
+    /// Memory without a region in which nothing was placed yet.
     pub(crate) fn unregistered(what: &'static str, len: usize) -> Result<Self, String> {
         Self::holding(what, &vec![FILL; len])
     }
@@ -85,7 +86,7 @@ impl Tracked {
         &self.buffer
     }
 
-    /// Memory in which nothing was placed yet.
+    /// A region in which nothing was placed yet.
     pub(crate) fn blank(
         pd: &Pd,
         what: &'static str,
@@ -101,7 +102,7 @@ impl Tracked {
         self.expected.len()
     }
 
-    /// A part that no operation had yet.
+    /// Takes a part that no operation has used yet.
     pub(crate) fn take(&mut self, len: usize) -> Option<usize> {
         let at = self.free_from;
         (at + len <= self.len()).then(|| {
@@ -118,7 +119,7 @@ impl Tracked {
         self.region.as_ref().map_or(0, MemoryRegion::rkey)
     }
 
-    /// The TO of an byte.
+    /// TO of a byte.
     pub(crate) fn to(&self, at: usize) -> u64 {
         self.base + at as u64
     }
@@ -136,26 +137,27 @@ impl Tracked {
         &self.expected[at..at + len]
     }
 
-    /// This may come, or has begun to.
-    pub(crate) fn may_come(&mut self, at: usize, octets: &[u8]) {
+    /// Records that an operation is going to place `octets`, or has begun to.
+    pub(crate) fn mark_expected(&mut self, at: usize, octets: &[u8]) {
         self.expected[at..at + octets.len()].copy_from_slice(octets);
         self.known[at..at + octets.len()].fill(Known::Perhaps);
     }
 
-    /// What may come has come.
-    pub(crate) fn has_come(&mut self, at: usize, len: usize) {
+    /// Records that the expected bytes are placed.
+    pub(crate) fn mark_placed(&mut self, at: usize, len: usize) {
         self.known[at..at + len].fill(Known::Placed);
     }
 
-    /// These bytes, whatever they are now.
+    /// Current content of a part.
     pub(crate) fn read(&self, at: usize, len: usize) -> Vec<u8> {
         let mut octets = vec![0; len];
-        // The parts come from `take`, so they are inside.
+        // Parts come from `take`, so they are in bounds.
         let _ = self.buffer.read_at(at, &mut octets);
         octets
     }
 
-    /// Whether part of it is untouched, or holds the beginning of what `candidate` says, in any mix.
+    /// Returns true if each byte of a part is either untouched or the one of `candidate` at its
+    /// place.
     pub(crate) fn is_mix_of(&self, at: usize, len: usize, candidate: &[u8]) -> bool {
         let octets = self.read(at, len);
         let fits = |(index, octet): (usize, &u8)| {
@@ -164,18 +166,18 @@ impl Tracked {
         octets.iter().enumerate().all(fits)
     }
 
-    /// What was found in this part is what belongs there: nobody has to look any more.
+    /// Accepts the current content of a part as the expected one.
     pub(crate) fn settle(&mut self, at: usize, len: usize) {
         let found = self.read(at, len);
         self.expected[at..at + len].copy_from_slice(&found);
     }
 
-    /// Holds the memory against the model.
+    /// Compares the memory with the model.
     pub(crate) fn check(&self, whose: &str) -> Result<(), String> {
         let found = self.read(0, self.len());
         let pieces = found.chunks(PIECE).zip(self.expected.chunks(PIECE));
         for (number, (piece, expected)) in pieces.enumerate() {
-            // What is as expected fits, whatever is known of it.
+            // Bytes that are as expected pass, whatever their state.
             if piece != expected {
                 self.check_piece(whose, number * PIECE, piece)?;
             }
@@ -183,7 +185,7 @@ impl Tracked {
         Ok(())
     }
 
-    /// The same for bytes that were found from `from` on.
+    /// Compares bytes that were read from offset `from` on.
     fn check_piece(&self, whose: &str, from: usize, found: &[u8]) -> Result<(), String> {
         for (at, found) in (from..).zip(found) {
             let (expected, known) = (self.expected[at], self.known[at]);
@@ -194,7 +196,7 @@ impl Tracked {
             if !fits {
                 let what = self.what;
                 return Err(format!(
-                    "{whose}: byte {at} of {what} is {found:02x}, and the model has {expected:02x} ({known:?})"
+                    "{whose}: byte {at} of {what} is {found:02x}, the model expects {expected:02x} ({known:?})"
                 ));
             }
         }
@@ -202,11 +204,11 @@ impl Tracked {
     }
 }
 
-/// Bytes that are compared at once.
+/// Number of bytes compared at once.
 const PIECE: usize = 256;
 
-/// Where memory of so many bytes may begin for peers and in SGEs: some bytes more have room behind it, so that no sum wraps by
-/// being one too far.
+/// Draws an address for memory of `len` bytes, as peers and SGEs use it. At least 64 bytes follow
+/// the memory, so that an access one byte too far does not wrap.
 pub(crate) fn base(random: &mut fastrand::Rng, len: usize) -> u64 {
     let most = u64::MAX - len as u64 - 64;
     match random.u8(0..4) {
@@ -228,12 +230,12 @@ pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// Three parts: untouched, what may have come, what has come. They begin and end within pieces.
+    /// Three parts: untouched, possibly placed, placed. They begin and end within pieces.
     fn parts(len: usize) -> (Tracked, [usize; 3]) {
         let mut tracked = Tracked::unregistered("memory", 3 * len).unwrap();
         let content = pattern(1, 2 * len);
-        tracked.may_come(len, &content);
-        tracked.has_come(2 * len, len);
+        tracked.mark_expected(len, &content);
+        tracked.mark_placed(2 * len, len);
         tracked.buffer.write_at(2 * len, &content[len..]).unwrap();
         (tracked, [0, len, 2 * len])
     }
@@ -242,7 +244,7 @@ mod tests {
     fn memory_is_as_the_model_has_it() {
         for len in [1, 100, PIECE, 2 * PIECE + 7] {
             let (tracked, [_, perhaps, _]) = parts(len);
-            // Nothing of what may come has come, half of it, all.
+            // None, half and all of the possible bytes have been placed.
             tracked.check("a").unwrap();
             let content = tracked.expected(perhaps, len).to_vec();
             for come in [len / 2, len] {
@@ -260,7 +262,7 @@ mod tests {
             let (tracked, _) = parts(len);
             let right = tracked.read(at, 1)[0];
             let mut wrong = right ^ 1;
-            // What may come is one byte, or still the one before.
+            // A byte of the second part may be the expected one, or still the old one.
             if wrong == FILL || wrong == tracked.expected(at, 1)[0] {
                 wrong ^= 2;
             }

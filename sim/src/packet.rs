@@ -4,10 +4,10 @@
 const AT_END: u8 = 0x09;
 pub(crate) const SYN: u8 = 0x02;
 const ACK: u8 = 0x10;
-/// SYN, RST and URG: no segment with one of them is changed.
+/// SYN, RST and URG: segments with one of these flags are not changed.
 const NOT_DATA: u8 = 0x26;
 
-/// Bytes of the IP header: the stacks send no options, and no extension headers.
+/// Bytes of the IP header. The stacks send no options and no extension headers.
 pub(crate) fn ip_len(packet: &[u8]) -> Option<usize> {
     match packet.first()? >> 4 {
         4 if packet.len() >= 20 => Some(20),
@@ -16,14 +16,14 @@ pub(crate) fn ip_len(packet: &[u8]) -> Option<usize> {
     }
 }
 
-/// Both addresses, which end the header.
+/// Both addresses, which are at the end of the header.
 fn addresses(packet: &[u8]) -> Option<&[u8]> {
     let end = ip_len(packet)?;
     let long = if end == 20 { 8 } else { 32 };
     packet.get(end - long..end)
 }
 
-/// Where the payload of the segment begins; `None` for what is no TCP segment.
+/// Offset of the payload of a TCP segment; `None` for other packets.
 pub(crate) fn payload_at(packet: &[u8]) -> Option<usize> {
     let ip = ip_len(packet)?;
     let protocol = packet[if ip == 20 { 9 } else { 6 }];
@@ -31,18 +31,18 @@ pub(crate) fn payload_at(packet: &[u8]) -> Option<usize> {
     (protocol == 6 && at >= ip + 20 && at <= packet.len()).then_some(at)
 }
 
-/// The last byte of the destination address, which is the number of the host.
+/// Last byte of the destination address, which is the number of the host.
 pub(crate) fn destination(packet: &[u8]) -> Option<u8> {
     addresses(packet)?.last().copied()
 }
 
-/// The last byte of the source address.
+/// Last byte of the source address.
 fn source(packet: &[u8]) -> Option<u8> {
     let both = addresses(packet)?;
     both.get(both.len() / 2 - 1).copied()
 }
 
-/// Which connection it is of, and in which direction.
+/// Connection and direction of the packet.
 pub(crate) fn flow(packet: &[u8]) -> Option<[u8; 6]> {
     let ip = ip_len(packet)?;
     payload_at(packet)?;
@@ -52,14 +52,14 @@ pub(crate) fn flow(packet: &[u8]) -> Option<[u8; 6]> {
     Some(flow)
 }
 
-/// The sequence number, of a segment that [`payload_at`] knows.
+/// Sequence number of a segment that [`payload_at`] accepts.
 pub(crate) fn sequence(packet: &[u8]) -> Option<u32> {
     let ip = ip_len(packet)?;
     let octets = packet.get(ip + 4..ip + 8)?;
     Some(u32::from_be_bytes(octets.try_into().ok()?))
 }
 
-/// The number that a segment acknowledges, if it does.
+/// Acknowledgement number, if the segment has one.
 pub(crate) fn acknowledges(packet: &[u8]) -> Option<u32> {
     payload_at(packet)?;
     let ip = ip_len(packet).filter(|_| flags(packet).is_some_and(|flags| flags & ACK != 0))?;
@@ -67,17 +67,17 @@ pub(crate) fn acknowledges(packet: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(octets.try_into().ok()?))
 }
 
-/// The flags, of a segment that [`payload_at`] knows.
+/// Flags of a segment that [`payload_at`] accepts.
 pub(crate) fn flags(packet: &[u8]) -> Option<u8> {
     packet.get(ip_len(packet)? + 13).copied()
 }
 
-/// The flow in the other direction.
+/// Flow of the other direction.
 pub(crate) fn reverse([from, to, a, b, c, d]: [u8; 6]) -> [u8; 6] {
     [to, from, c, d, a, b]
 }
 
-/// What it is, in short.
+/// Short description for the log.
 pub(crate) fn describe(packet: &[u8]) -> String {
     let (Some(at), Some(ip)) = (payload_at(packet), ip_len(packet)) else {
         return format!("{} bytes", packet.len());
@@ -103,7 +103,7 @@ pub(crate) fn describe(packet: &[u8]) -> String {
     )
 }
 
-/// Cuts a segment in two, the first one with `first` bytes of payload, as a middlebox may that knows TCP.
+/// Cuts a segment in two as a TCP middlebox may. The first part has `first` bytes of payload.
 pub(crate) fn split(packet: &[u8], first: usize) -> Option<[Vec<u8>; 2]> {
     let (at, ip) = (payload_at(packet)?, ip_len(packet)?);
     if first == 0 || at + first >= packet.len() {
@@ -122,8 +122,9 @@ pub(crate) fn split(packet: &[u8], first: usize) -> Option<[Vec<u8>; 2]> {
     Some([head, tail])
 }
 
-/// One segment of two that follow each other, as a middlebox may make that knows TCP: with the acknowledgement and the
-/// window of the second. `None` where they do not, or where the packet would be longer than `mtu`.
+/// Joins two consecutive segments as a TCP middlebox may, with the acknowledgement and the window
+/// of the second. Returns `None` if they are not consecutive, or the packet would be longer than
+/// `mtu`.
 pub(crate) fn join(first: &[u8], second: &[u8], mtu: usize) -> Option<Vec<u8>> {
     let (at, then) = (payload_at(first)?, payload_at(second)?);
     let (long, more) = (first.len() - at, second.len() - then);
@@ -143,7 +144,7 @@ pub(crate) fn join(first: &[u8], second: &[u8], mtu: usize) -> Option<Vec<u8>> {
     Some(whole)
 }
 
-/// Makes lengths and checksums right, and the number of the first byte, or the one that is acknowledged, another one.
+/// Changes the sequence or acknowledgement number, and corrects lengths and checksums.
 pub(crate) fn renumber(packet: &mut [u8], sequence: Option<u32>, acknowledged: Option<u32>) {
     let Some(ip) = ip_len(packet) else {
         return;
@@ -157,7 +158,7 @@ pub(crate) fn renumber(packet: &mut [u8], sequence: Option<u32>, acknowledged: O
     fix_checksums(packet);
 }
 
-/// Says that the packet is so long. Only the checksum of the header of IPv4 is right then.
+/// Sets the length fields to `len`. Afterwards only the IPv4 header checksum is correct.
 pub(crate) fn say_length(packet: &mut [u8], len: usize) {
     let Some(ip) = ip_len(packet) else {
         return;
@@ -168,7 +169,7 @@ pub(crate) fn say_length(packet: &mut [u8], len: usize) {
     fix_header(packet);
 }
 
-/// Whether lengths and checksums are right, so that TCP takes it.
+/// Returns true if lengths and checksums are correct, so that TCP accepts the packet.
 pub(crate) fn is_right(packet: &[u8]) -> bool {
     let Some(ip) = ip_len(packet).filter(|ip| packet.len() >= ip + 20) else {
         return false;
@@ -191,7 +192,7 @@ fn fix_length(packet: &mut [u8]) -> Option<()> {
     Some(())
 }
 
-/// Makes the checksums of IP and TCP right for what the packet holds.
+/// Sets the checksums of IP and TCP according to the content.
 pub(crate) fn fix_checksums(packet: &mut [u8]) {
     let Some(ip) = ip_len(packet) else {
         return;
@@ -202,7 +203,7 @@ pub(crate) fn fix_checksums(packet: &mut [u8]) {
     packet[ip + 16..ip + 18].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// The checksum of the header of IPv4; IPv6 has none.
+/// Sets the checksum of the IPv4 header; IPv6 has none.
 fn fix_header(packet: &mut [u8]) {
     if ip_len(packet) == Some(20) {
         packet[10..12].fill(0);
@@ -211,7 +212,7 @@ fn fix_header(packet: &mut [u8]) {
     }
 }
 
-/// Both addresses, the protocol, the length.
+/// Sum of the pseudo-header: both addresses, the protocol, the length.
 fn pseudo_header(packet: &[u8], ip: usize) -> u32 {
     let len = u16::try_from(packet.len() - ip).unwrap_or_default();
     sum_of(6 + u32::from(len), addresses(packet).unwrap_or_default())

@@ -1,4 +1,4 @@
-//! What happens in a run, drawn from its seed before it begins.
+//! Plan of a run, drawn from its seed before the run begins.
 
 use std::time::Duration;
 
@@ -7,48 +7,49 @@ use fastrand::Rng;
 use crate::switch::Faults;
 use crate::wrong::Wrong;
 
-/// All that a seed decides beforehand; the rest is drawn while the run goes on.
+/// Choices that a seed makes in advance; the rest is drawn during the run.
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
-    /// Nothing happens that may end a connection.
+    /// Nothing in this run may end a connection.
     pub(crate) harmless: bool,
     pub(crate) ipv6: bool,
     pub(crate) mtu: usize,
     pub(crate) faults: Faults,
     pub(crate) hosts: Vec<HostPlan>,
     pub(crate) connections: Vec<ConnectionPlan>,
-    /// By time.
+    /// Sorted by time.
     pub(crate) mishaps: Vec<(Duration, Mishap)>,
 }
 
-/// How a host is set up.
+/// Configuration of a host.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HostPlan {
-    /// MPA of RFC 5044 alone, without that of RFC 6581.
+    /// Only MPA revision 1 (RFC 5044), without the extensions of RFC 6581.
     pub(crate) revision_1: bool,
     pub(crate) crc: bool,
     pub(crate) markers: bool,
-    /// Over how many TCP segments its FPDUs go.
+    /// Number of TCP segments that an FPDU may span.
     pub(crate) fpdu_segments: u16,
     pub(crate) receive_buffer: usize,
     pub(crate) send_buffer: usize,
-    /// Packets that wait for a connection at most.
+    /// Maximum number of packets that wait for a connection.
     pub(crate) inbox: usize,
     pub(crate) congestion: Congestion,
     pub(crate) ack_delay: Option<Duration>,
-    /// Receives are shared.
+    /// Receives come from an SRQ.
     pub(crate) srq: bool,
-    /// How many protection domains it has; one with shared receives, since both have to be of the same.
+    /// Number of protection domains. It is one with an SRQ, because QP and SRQ must be in the same
+    /// domain.
     pub(crate) domains: usize,
-    /// A message without a receive waits for one, so nobody counts receives before it sends.
+    /// A message without a receive waits for one, so senders do not count the peer's receives.
     pub(crate) hold: bool,
-    /// Bytes of a receive, and so of a Send.
+    /// Length of each receive in bytes, and so the limit for a Send.
     pub(crate) receive: usize,
-    /// Nobody polls, and the queue is small.
+    /// The CQ is small and not polled.
     pub(crate) overflow: bool,
 }
 
-/// What TCP does about loss.
+/// Congestion control of TCP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Congestion {
     Off,
@@ -56,76 +57,78 @@ pub(crate) enum Congestion {
     Cubic,
 }
 
-/// A connection, and the program at its two ends: the first one connects.
+/// A connection and the programs at its two ends. End 0 connects.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectionPlan {
     pub(crate) hosts: [usize; 2],
-    /// Of which protection domain each end is, of those that its host has.
+    /// Index of each end's protection domain, modulo the number of domains of its host.
     pub(crate) domains: [usize; 2],
     pub(crate) peer_to_peer: bool,
-    /// IRD and ORD that each end wants.
+    /// IRD and ORD that each end asks for.
     pub(crate) depths: [[u16; 2]; 2],
-    /// An end has more Reads under way than its peer can take: in revision 1 nobody tells it.
+    /// An end has more Reads in flight than its peer accepts, because revision 1 does not negotiate
+    /// IRD and ORD.
     pub(crate) greedy: bool,
-    /// Operations of each end, in each round.
+    /// Operations of each end in each round.
     pub(crate) operations: [u32; 2],
-    /// How often it is connected.
+    /// Number of times it is connected.
     pub(crate) rounds: u32,
-    /// The longest payload.
+    /// Longest payload in bytes.
     pub(crate) longest: usize,
 }
 
-/// What befalls a host or a connection at some time.
+/// Incident that happens to a host or a connection at a planned time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mishap {
-    /// The cable is pulled, and put back.
+    /// The cable is pulled out; `Up` plugs it in again.
     Down {
         host: usize,
     },
     Up {
         host: usize,
     },
-    /// Longer packets do not pass any more.
+    /// The host vanishes without a further packet.
     Mtu(usize),
     /// The host is gone without a word.
     Death {
         host: usize,
     },
-    /// A misdeed of the program at one end.
-    Misdeed {
+    /// An invalid or abrupt operation of the program at one end.
+    InvalidOperation {
         connection: usize,
         end: usize,
-        what: Misdeed,
+        what: InvalidOperation,
     },
 }
 
-/// What a program should not do, or may do at any time.
+/// Operation that a program should not do, or may do at any time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Misdeed {
-    /// More Sends than the peer has receives for.
+pub(crate) enum InvalidOperation {
+    /// Sends more messages than the peer has receives for.
     TooManySends,
-    /// A request that the peer has to refuse.
+    /// Posts a request that the peer must refuse.
     Request(Wrong),
-    /// The peer's region goes while it is in use.
+    /// Deregisters the region of the peer while it is in use.
     Deregister,
-    /// The connection is reset.
+    /// Resets the connection.
     Abort,
-    /// It is closed while both sides are at work.
+    /// Closes the connection while both sides are working.
     Disconnect,
-    /// The QP is dropped.
+    /// Drops the QP.
     Drop,
 }
 
-const MISDEEDS: [Misdeed; 5] = [
-    Misdeed::TooManySends,
-    Misdeed::Deregister,
-    Misdeed::Abort,
-    Misdeed::Disconnect,
-    Misdeed::Drop,
+const INVALID_OPERATIONS: [InvalidOperation; 5] = [
+    InvalidOperation::TooManySends,
+    InvalidOperation::Deregister,
+    InvalidOperation::Abort,
+    InvalidOperation::Disconnect,
+    InvalidOperation::Drop,
 ];
 
 impl Scenario {
-    /// The scenario of a seed. `crc` can be switched off for all, to see what is lost then.
+    /// Draws the scenario of a seed. `crc: false` switches the CRC off on all hosts, to see what is
+    /// lost without it.
     pub(crate) fn new(random: &mut Rng, crc: bool) -> Self {
         let harmless = random.u8(0..3) == 0;
         let count = random.usize(2..=4);
@@ -141,7 +144,7 @@ impl Scenario {
             .map(|_| host(random, crc, faults.is_lossy()))
             .map(|plan| HostPlan { revision_1, ..plan })
             .collect();
-        // It is in use where one side wants it: so one of all hosts may not.
+        // MPA uses CRC if one side asks for it, so at most one host may go without.
         let without = random.usize(0..2 * count);
         if let Some(host) = hosts.get_mut(without) {
             host.crc = false;
@@ -160,8 +163,12 @@ impl Scenario {
         };
         scenario.add_mishaps(random);
         if harmless {
-            let lives =
-                |mishap: &Mishap| !matches!(mishap, Mishap::Death { .. } | Mishap::Misdeed { .. });
+            let lives = |mishap: &Mishap| {
+                !matches!(
+                    mishap,
+                    Mishap::Death { .. } | Mishap::InvalidOperation { .. }
+                )
+            };
             scenario.mishaps.retain(|(_, mishap)| lives(mishap));
             scenario
                 .hosts
@@ -171,9 +178,10 @@ impl Scenario {
         scenario
     }
 
-    /// Whether nothing is lost or late, and no host lets another one wait.
+    /// Returns true if nothing is lost or late, and no host makes another one wait.
     pub(crate) fn is_quiet(&self) -> bool {
-        let invalid_operation = |(_, what): &(_, Mishap)| matches!(what, Mishap::Misdeed { .. });
+        let invalid_operation =
+            |(_, what): &(_, Mishap)| matches!(what, Mishap::InvalidOperation { .. });
         let holds = |plan: &HostPlan| plan.hold || plan.overflow;
         !self.faults.is_lossy()
             && !self.faults.changes_octets()
@@ -181,7 +189,7 @@ impl Scenario {
             && !self.hosts.iter().any(holds)
     }
 
-    /// What is special about it, one line for each part.
+    /// Description of the scenario, one line for each part.
     pub(crate) fn describe(&self) -> String {
         let Scenario {
             harmless,
@@ -206,7 +214,7 @@ impl Scenario {
 
     fn add_mishaps(&mut self, random: &mut Rng) {
         let at = |random: &mut Rng| {
-            // Most runs are over after some tens of milliseconds.
+            // Most runs end after some tens of milliseconds.
             Duration::from_micros(1 << random.u32(7..17))
                 + Duration::from_nanos(random.u64(0..100_000))
         };
@@ -229,12 +237,12 @@ impl Scenario {
             for _ in 0..random.u8(1..4) {
                 let connection = random.usize(0..self.connections.len());
                 let what = if random.bool() {
-                    Misdeed::Request(*pick(random, &Wrong::ALL))
+                    InvalidOperation::Request(*pick(random, &Wrong::ALL))
                 } else {
-                    *pick(random, &MISDEEDS)
+                    *pick(random, &INVALID_OPERATIONS)
                 };
                 let end = random.usize(0..2);
-                let invalid_operation = Mishap::Misdeed {
+                let invalid_operation = Mishap::InvalidOperation {
                     connection,
                     end,
                     what,
@@ -250,7 +258,7 @@ fn pick<'a, T>(random: &mut Rng, from: &'a [T]) -> &'a T {
     &from[random.usize(0..from.len())]
 }
 
-/// What every way has to carry (RFC 791, RFC 8200 section 5).
+/// Smallest MTU that every path must carry (RFC 791, RFC 8200 section 5).
 fn least_mtu(ipv6: bool) -> usize {
     if ipv6 { 1280 } else { 576 }
 }
@@ -285,12 +293,12 @@ fn faults(random: &mut Rng) -> Faults {
 }
 
 fn host(random: &mut Rng, crc: bool, lossy: bool) -> HostPlan {
-    // Without congestion control smoltcp sends a whole window again after each loss, waits longer each time, and takes
-    // hours over a bad link.
+    // Without congestion control smoltcp resends a whole window after each loss and waits longer
+    // each time, which takes hours over a bad link.
     let tcp = [Congestion::Reno, Congestion::Cubic, Congestion::Off];
     let tcp = if lossy { &tcp[..2] } else { &tcp[..] };
     let srq = random.u8(0..3) == 0;
-    // Seeds from before there was such a choice mean the same still.
+    // A copy of the generator keeps the meaning of older seeds, which did not draw this value.
     let mut aside = random.clone();
     HostPlan {
         revision_1: false,
@@ -313,7 +321,7 @@ fn host(random: &mut Rng, crc: bool, lossy: bool) -> HostPlan {
 fn connection(random: &mut Rng, hosts: usize, revision_1: bool, harmless: bool) -> ConnectionPlan {
     let first = random.usize(0..hosts);
     let second = (first + random.usize(1..hosts)) % hosts;
-    // Revision 1 has no such model.
+    // Revision 1 has no peer-to-peer model.
     let peer_to_peer = random.bool() && !revision_1;
     let mut depth = || *pick(random, &[1, 2, 16]);
     let mut depths = [[depth(), depth()], [depth(), depth()]];
@@ -321,12 +329,12 @@ fn connection(random: &mut Rng, hosts: usize, revision_1: bool, harmless: bool) 
     if greedy {
         depths = [[1, 16]; 2];
     } else if revision_1 {
-        // Both programs know what the other one takes.
+        // Both programs know the IRD of the other one.
         for end in 0..2 {
             depths[end][1] = depths[end][1].min(depths[1 - end][0]);
         }
     }
-    // In the client-server model nobody may send before the initiator has.
+    // In the client-server model the initiator must send first.
     let least = u32::from(!peer_to_peer);
     ConnectionPlan {
         hosts: [first, second],

@@ -1,35 +1,35 @@
-//! What many runs were, in numbers.
+//! Statistics over many runs.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// How often things were so.
+/// Number of occurrences by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally(BTreeMap<String, u64>);
 
-/// What lines of it begin with.
+/// Prefix of each printed line.
 const MARK: &str = "  ";
 
 impl Tally {
-    /// One more.
+    /// Counts one occurrence.
     pub(crate) fn add(&mut self, what: &str) {
         *self.0.entry(what.to_owned()).or_default() += 1;
     }
 
-    /// How often.
+    /// Number of occurrences of `what`.
     #[must_use]
     pub fn of(&self, what: &str) -> u64 {
         self.0.get(what).copied().unwrap_or_default()
     }
 
-    /// All of another one, too.
+    /// Adds all counts of another tally.
     pub fn merge(&mut self, other: &Tally) {
         for (what, count) in &other.0 {
             *self.0.entry(what.clone()).or_default() += count;
         }
     }
 
-    /// Takes a line of the printed form; false where it is none.
+    /// Parses a printed line and adds its count. Returns false if the line has another form.
     pub fn take_line(&mut self, line: &str) -> bool {
         let counted = line.strip_prefix(MARK).and_then(|line| {
             let (count, what) = line.trim_start().split_once("  ")?;
@@ -66,8 +66,8 @@ mod tests {
         assert!(lines.lines().all(|line| read.take_line(line)));
         assert_eq!(read, tally);
         let other = [
-            "seed 7: all holds",
-            "  again, step by step: ./ci.sh sim --seed 7",
+            "seed 7: passed",
+            "  replay with a log: ./ci.sh sim --seed 7",
             "",
         ];
         assert!(!other.iter().any(|line| read.take_line(line)));

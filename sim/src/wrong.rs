@@ -1,49 +1,49 @@
-//! What can be wrong with a request, and what the peer has to say to it.
+//! Invalid requests, and the Terminate Message that the peer must answer with.
 
-/// What is wrong with a request.
+/// Reason why a request is invalid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Wrong {
     /// A Send that is longer than the receive.
     TooLong,
-    /// It writes to an STag that is none.
+    /// A Write to an STag that does not exist.
     NoStag,
-    /// It writes to one whose key is another.
+    /// A Write to an STag with a wrong key.
     Key,
-    /// It writes to one that was valid, and was given back.
+    /// A Write to an STag that was valid and has been invalidated.
     Dead,
-    /// It writes to one that is for another connection alone.
+    /// A Write to an STag of another connection.
     Foreign,
-    /// It writes to one of another protection domain.
+    /// A Write to an STag of another protection domain.
     Domain,
-    /// It writes behind the end of a region.
+    /// A Write past the end of a region.
     Bounds,
-    /// It begins to write in front of a region.
+    /// A Write that starts before a region.
     Below,
-    /// It writes beyond the last TO that there is.
+    /// A Write past the largest TO.
     Wrap,
-    /// It writes where it may only read.
+    /// A Write to a region without the right to write.
     WriteRight,
-    /// It reads from an STag that is none.
+    /// A Read from an STag that does not exist.
     ReadNoStag,
-    /// It reads from one that is dead.
+    /// A Read from an STag that has been invalidated.
     ReadDead,
-    /// It reads from one that is for another connection alone.
+    /// A Read from an STag of another connection.
     ReadForeign,
-    /// It reads from one of another protection domain.
+    /// A Read from an STag of another protection domain.
     ReadDomain,
-    /// It reads behind the end of a region.
+    /// A Read past the end of a region.
     ReadBounds,
-    /// It begins to read in front of a region.
+    /// A Read that starts before a region.
     ReadBelow,
-    /// It reads beyond the last TO that there is.
+    /// A Read past the largest TO.
     ReadWrap,
-    /// It reads where it may do nothing.
+    /// A Read from a region without remote rights.
     ReadRight,
-    /// An atomic where it may only read and write.
+    /// An atomic on a region with the rights to read and write only.
     AtomicRight,
-    /// An atomic that is not aligned.
+    /// An atomic on an address that is not aligned.
     AtomicAligned,
-    /// A Send that invalidates what other connections use, too.
+    /// A Send that invalidates an STag which other connections may use, too.
     Invalidate,
 }
 
@@ -72,7 +72,7 @@ impl Wrong {
         Wrong::Invalidate,
     ];
 
-    /// Whether it waits for the peer's answer.
+    /// Returns true if the request waits for a response of the peer.
     pub(crate) fn is_answered(self) -> bool {
         match self {
             Wrong::TooLong
@@ -99,14 +99,15 @@ impl Wrong {
         }
     }
 
-    /// What the peer's Terminate Message has to say: layer, Error Type and Error Code of RFC 5040 section 4.8, RFC 5041
-    /// section 7.2 and RFC 7306 section 8.2.
+    /// Codes that the peer's Terminate Message may carry: layer, Error Type and Error Code of RFC
+    /// 5040 section 4.8, RFC 5041 section 7.2 and RFC 7306 section 8.2.
     pub(crate) fn codes(self) -> &'static [[u8; 3]] {
         match self {
             Wrong::TooLong => &[[1, 2, 5]],
-            // DDP has no code for rights: such an STag has no buffer for a Write.
+            // DDP has no code for missing rights: an STag that may not be written has no buffer for
+            // a Write.
             Wrong::NoStag | Wrong::Key | Wrong::Dead | Wrong::WriteRight => &[[1, 1, 0]],
-            // The other connection may be over when the request arrives, and its STag with it.
+            // The other connection, and its STag with it, may be gone when the request arrives.
             Wrong::Foreign | Wrong::Domain => &[[1, 1, 2], [1, 1, 0]],
             Wrong::ReadForeign | Wrong::ReadDomain => &[[0, 1, 3], [0, 1, 0]],
             Wrong::Bounds | Wrong::Below => &[[1, 1, 1]],

@@ -1,12 +1,12 @@
-//! What has to hold can fail: faults of the stack that runs have to find.
+//! Faults of the stack that runs must find: shows that the checks of a run can fail.
 
 use std::panic::catch_unwind;
 
 use uwarp_mutant::Mutant;
 use uwarp_sim::{Log, Options, run};
 
-/// In each of them both sides are wrong in the same way, so that only what programs see or ask the device for, or who looks at
-/// the wire, can tell.
+/// Each fault affects both sides in the same way. So only the checks of programs, of the device and
+/// of the protocol monitor can find it.
 const FOUND: [Mutant; 75] = [
     Mutant::CrcNotChecked,
     Mutant::MarkerPointerOff,
@@ -85,10 +85,10 @@ const FOUND: [Mutant; 75] = [
     Mutant::CompareMaskZero,
 ];
 
-/// Runs that may pass before a fault is found.
+/// Maximum number of runs until a fault is found.
 const RUNS: u64 = 400;
 
-/// The switch is one for the whole process, so this is one test.
+/// The switch is global to the process, so this is a single test.
 #[cfg_attr(
     not(uwarp_mutants),
     ignore = "needs the sites of the faults: ./ci.sh mutants-smoke"

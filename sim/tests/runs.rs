@@ -7,14 +7,14 @@ const QUIET: Options = Options {
     crc: true,
 };
 
-/// As many as are quick in a debug build.
+/// Few enough to be quick in a debug build.
 const RUNS: std::ops::Range<u64> = 33..49;
 
 #[test]
 fn whatever_befalls_the_network_and_the_programs_what_has_to_hold_holds() {
     for seed in RUNS {
         if let Err(error) = run(seed, QUIET) {
-            panic!("seed {seed}: {error}\nagain, step by step: ./ci.sh sim --seed {seed} --log");
+            panic!("seed {seed}: {error}\nreplay with a log: ./ci.sh sim --seed {seed} --log");
         }
     }
 }
@@ -28,7 +28,7 @@ fn two_runs_with_one_seed_are_alike_octet_by_octet() {
     }
 }
 
-/// The runs are worth something: packets are lost and damaged, and requests succeed and fail.
+/// The runs are meaningful: packets are lost and damaged, and requests succeed and fail.
 #[test]
 fn runs_have_traffic_and_faults() {
     let (mut packets, mut completions) = ([0; 2], [0; 2]);
@@ -45,7 +45,7 @@ fn runs_have_traffic_and_faults() {
     assert!(succeeded > 1000 && failed > 100, "{completions:?}");
 }
 
-/// Most of what is looked at holds only where nothing was done that may end a connection, so there has to be enough of that.
+/// Most checks apply only where nothing may end a connection, so enough runs must be like that.
 #[test]
 fn many_runs_and_half_of_the_connections_have_nothing_that_may_end_them() {
     let mut all = Tally::default();
@@ -55,16 +55,16 @@ fn many_runs_and_half_of_the_connections_have_nothing_that_may_end_them() {
     let [runs, clean] =
         ["runs", "runs with nothing that may end a connection"].map(|what| all.of(what));
     assert!(clean * 4 >= runs && runs == 16, "\n{all}");
-    let clean = all.of("connections to which nothing was done");
-    let spared = all.of("connections to which something was done, and that end in order");
-    let ended = all.of("connections that end by what was done");
+    let clean = all.of("connections without a cause to end");
+    let spared = all.of("connections with a cause to end, and an orderly end");
+    let ended = all.of("connections ended by a cause");
     assert!(clean >= spared + ended && ended > 5, "\n{all}");
 }
 
-/// Seeds that have failed.
+/// Seeds that failed once.
 ///
-/// * 7005427: a damaged Reply leaves ORD at 0, so a Read that the peer should refuse is refused by the
-///   post, and the model waited for the peer.
+/// * 7005427: a damaged Reply set ORD to 0. A Read that the peer should refuse was refused by the
+///   post instead, and the model waited for the peer.
 const FAILED: [u64; 1] = [7_005_427];
 
 #[test]
@@ -74,8 +74,8 @@ fn what_has_failed_once_holds() {
     }
 }
 
-/// Seeds with damage of which the checksum of TCP sees nothing. Others, when runs are not what they were any more:
-/// `./ci.sh sim --no-crc --seeds 100`.
+/// Seeds with damage that the checksum of TCP misses. If a change of the runs invalidates them,
+/// `./ci.sh sim --no-crc --seeds 100` finds others.
 const DAMAGED: [u64; 8] = [16, 40, 42, 44, 57, 81, 88, 95];
 
 #[test]
@@ -86,14 +86,14 @@ fn without_the_crc_wrong_octets_are_told_as_a_success_and_with_it_never() {
     };
     for seed in DAMAGED {
         let lost = run(seed, without).unwrap_err();
-        // All of these are said of an operation that has succeeded.
-        let told = [
-            "brings what is not there",
-            "other bytes than were sent",
-            "is not placed, and it should be",
+        // All of these describe an operation that succeeded.
+        let symptoms = [
+            "returned wrong bytes",
+            "received bytes differ from those sent",
+            "should be placed, but is not",
         ];
         assert!(
-            told.iter().any(|told| lost.contains(told)),
+            symptoms.iter().any(|symptom| lost.contains(symptom)),
             "seed {seed}: {lost}"
         );
         let with = run(seed, QUIET).unwrap();

@@ -1,9 +1,9 @@
-//! FPDUs of MPA in a stream (RFC 5044 section 4).
+//! MPA FPDUs in a stream (RFC 5044 section 4).
 
 /// Bytes from the start of one Marker to the start of the next.
 const INTERVAL: u64 = 512;
 
-/// How one direction is framed.
+/// Framing options of one direction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Framing {
     pub(super) markers: bool,
@@ -11,8 +11,8 @@ pub(super) struct Framing {
 }
 
 impl Framing {
-    /// The ULPDU of the FPDU that `octets` begin with, at this place of the stream, when it is whole, and its length on the
-    /// wire.
+    /// Reads the FPDU at the start of `octets`, which is at `position` in the stream. Returns its
+    /// ULPDU and its length on the wire, or `None` if it is incomplete.
     pub(super) fn next(
         self,
         octets: &[u8],
@@ -20,13 +20,13 @@ impl Framing {
     ) -> Result<Option<(Vec<u8>, usize)>, String> {
         let (mut content, mut at, mut length_at) = (Vec::new(), 0, None);
         loop {
-            // The field is never cut by a Marker.
+            // A Marker never splits the length field.
             let need = content.first_chunk().map_or(2, |len| {
                 let ulpdu = usize::from(u16::from_be_bytes(*len));
                 2 + ulpdu + (2 + ulpdu).wrapping_neg() % 4 + 4
             });
             if content.len() == need && need > 2 {
-                return self.ends(&octets[..at], content).map(Some);
+                return self.finish_fpdu(&octets[..at], content).map(Some);
             }
             let into = ((position + at as u64) % INTERVAL) as usize;
             if self.markers && into == 0 {
@@ -36,7 +36,7 @@ impl Framing {
                 let back = length_at.map_or(0, |length_at: usize| at - length_at);
                 let says = u32::from_be_bytes([marker[0], marker[1], marker[2], marker[3]]);
                 if says as usize != back {
-                    return Err(format!("a Marker says {says:x}, and it is {back:x}"));
+                    return Err(format!("a Marker's FPDUPTR is {says:x}, expected {back:x}"));
                 }
                 at += 4;
                 continue;
@@ -56,18 +56,16 @@ impl Framing {
         }
     }
 
-    /// The end of one: PAD and CRC.
-    fn ends(self, wire: &[u8], mut content: Vec<u8>) -> Result<(Vec<u8>, usize), String> {
+    /// Checks PAD and CRC.
+    fn finish_fpdu(self, wire: &[u8], mut content: Vec<u8>) -> Result<(Vec<u8>, usize), String> {
         let len = usize::from(u16::from_be_bytes([content[0], content[1]]));
         let crc = content.split_off(content.len() - 4);
         if content[2 + len..].iter().any(|octet| *octet != 0) {
-            return Err("a PAD is not zero".to_owned());
+            return Err("a byte of a PAD is not zero".to_owned());
         }
         let right = crc32c(&wire[..wire.len() - 4]).to_le_bytes();
         if self.crc && crc != right {
-            return Err(format!(
-                "a CRC is {crc:02x?}, and it should be {right:02x?}"
-            ));
+            return Err(format!("a CRC is {crc:02x?}, expected {right:02x?}"));
         }
         content.truncate(2 + len);
         content.drain(..2);
@@ -90,7 +88,7 @@ const TABLE: [u32; 256] = {
     table
 };
 
-/// The CRC of iSCSI and MPA.
+/// CRC32c, as iSCSI and MPA use it.
 fn crc32c(octets: &[u8]) -> u32 {
     !octets.iter().fold(!0, |crc, octet| {
         crc >> 8 ^ TABLE[((crc ^ u32::from(*octet)) & 0xFF) as usize]
@@ -101,7 +99,7 @@ fn crc32c(octets: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    /// RFC 5044 Figure 5: an FPDU with a Marker in front.
+    /// RFC 5044 Figure 5: an FPDU that starts with a Marker.
     fn figure_5() -> Vec<u8> {
         let mut octets = vec![0, 0, 0, 0, 0, 0x2A, 0x41, 0x43];
         octets.extend([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]);
@@ -150,7 +148,7 @@ mod tests {
         };
         let (ulpdu, len) = framing.next(&octets, 508).unwrap().unwrap();
         assert_eq!((ulpdu, len), (vec![1, 2, 3, 4], 16));
-        // A Marker behind it is of the next one.
+        // A Marker at the end belongs to the next FPDU.
         let before = [0, 6, 1, 2, 3, 4, 5, 6, 0, 0, 0, 0];
         assert_eq!(framing.next(&before, 500).unwrap().unwrap().1, 12);
         octets[7] = 8;

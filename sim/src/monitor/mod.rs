@@ -1,5 +1,5 @@
-//! Who looks at the wire: reads what each host sends before anything befalls it, and tells what no RFC allows. It knows
-//! the formats by itself, so that a fault of the stack does not hide itself.
+//! Protocol monitor: reads what each host sends, before faults are applied, and reports violations
+//! of the RFCs. It has a parser of its own, so that a fault of the stack cannot hide itself.
 
 mod fpdu;
 mod stream;
@@ -10,14 +10,15 @@ use crate::packet;
 use fpdu::Framing;
 use stream::Messages;
 
-/// Bytes of an MPA Request or Reply in front of its private data (RFC 5044 section 7.1.1).
+/// Bytes of an MPA Request or Reply before its private data (RFC 5044 section 7.1.1).
 const STARTUP: usize = 20;
-/// Flags of one.
+/// Flags of a startup frame.
 const MARKERS: u8 = 0x80;
 const CRC: u8 = 0x40;
 const REJECTED: u8 = 0x20;
 const ENHANCED: u8 = 0x10;
-/// IRD and ORD are numbers below this one, which means that nobody says (RFC 6581 section 9.1).
+/// Value of IRD and ORD that means "not negotiated" (RFC 6581 section 9.1). Smaller values are
+/// depths.
 const NO_DEPTH: u16 = 0x3FFF;
 
 /// An MPA Request or Reply.
@@ -28,13 +29,14 @@ struct Startup {
 }
 
 impl Startup {
-    /// The one that `octets` begin with, when it is whole, and its length.
+    /// Parses a startup frame at the start of `octets`. Returns it with its length, or `None` if it
+    /// is incomplete.
     fn read(octets: &[u8], key: &[u8]) -> Result<Option<(Self, usize)>, String> {
         if octets.len() < STARTUP {
             return Ok(None);
         }
         if octets[..16] != *key {
-            return Err("a startup frame has another key".to_owned());
+            return Err("a startup frame has a wrong key".to_owned());
         }
         let end = STARTUP + usize::from(u16::from_be_bytes([octets[18], octets[19]]));
         let startup = |octets: &[u8]| Startup {
@@ -48,7 +50,7 @@ impl Startup {
         self.flags & flag != 0
     }
 
-    /// The Reads that it says may come.
+    /// IRD that the frame announces.
     fn ird(&self) -> Option<u16> {
         let octets = self
             .private_data
@@ -58,7 +60,7 @@ impl Startup {
         ird.filter(|ird| *ird != NO_DEPTH)
     }
 
-    /// What the program has said.
+    /// Private data of the program.
     fn said(&self) -> &[u8] {
         let skip = if self.is(ENHANCED) { 4 } else { 0 };
         self.private_data.get(skip..).unwrap_or_default()
@@ -68,38 +70,38 @@ impl Startup {
 /// One direction of a connection.
 #[derive(Default)]
 struct Side {
-    /// The number of the first byte; `None` as long as nobody knows.
+    /// Sequence number of the first byte, once known.
     first: Option<u32>,
-    /// The number of the next byte.
+    /// Sequence number of the next byte.
     next: Option<u32>,
-    /// Bytes that are not read yet.
+    /// Bytes that have not been parsed yet.
     octets: Vec<u8>,
     startup: Option<Startup>,
-    /// The number of the first byte behind the startup.
+    /// Sequence number of the first byte after the startup frame.
     begin: Option<u32>,
-    /// Bytes read behind it.
+    /// Bytes parsed after the startup frame.
     position: u64,
     messages: Messages,
 }
 
-/// A connection: who asked first.
+/// Both directions of a connection, the initiator's first.
 #[derive(Default)]
 struct Pair {
     sides: [Side; 2],
-    /// Nobody reads it any more: it was rejected, or something was found.
+    /// No longer parsed: the connection was rejected, or a violation was found.
     over: bool,
 }
 
-/// Bytes of a connection were changed, and TCP does not see it.
+/// Bytes of a connection were changed in a way that TCP does not detect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Damaged {
-    /// What the program has said that asked for the connection.
+    /// Private data of the program that asked for the connection.
     pub(crate) said: Vec<u8>,
-    /// In an MPA Request or Reply, which no CRC covers.
+    /// The change is in an MPA Request or Reply, which no CRC covers.
     pub(crate) in_startup: bool,
 }
 
-/// All connections.
+/// Monitor of all connections.
 #[derive(Default)]
 pub(crate) struct Monitor {
     /// By the flow of the initiator.
@@ -108,12 +110,12 @@ pub(crate) struct Monitor {
 }
 
 impl Monitor {
-    /// What was found first.
-    pub(crate) fn found(&mut self) -> Option<String> {
+    /// Takes the first violation that was found.
+    pub(crate) fn take_finding(&mut self) -> Option<String> {
         self.found.take()
     }
 
-    /// A packet as its sender has sent it.
+    /// Reads a packet as its sender sent it.
     pub(crate) fn observe(&mut self, packet: &[u8]) {
         let (Some(flow), Some(at), Some(number), Some(flags)) = (
             packet::flow(packet),
@@ -124,13 +126,13 @@ impl Monitor {
             return;
         };
         if flags & packet::SYN != 0 {
-            self.begins(flow, number.wrapping_add(1));
+            self.observe_syn(flow, number.wrapping_add(1));
             return;
         }
         let Some((pair, side)) = self.pair(flow) else {
             return;
         };
-        if pair.over || !pair.sides[side].takes(number, &packet[at..]) {
+        if pair.over || !pair.sides[side].append_new(number, &packet[at..]) {
             return;
         }
         if let Err(error) = pair.read(side) {
@@ -150,33 +152,40 @@ impl Monitor {
         self.pairs.get_mut(&key).map(|pair| (pair, side))
     }
 
-    /// A SYN: the first of a connection, or of the side that answers, or one that is sent again.
-    fn begins(&mut self, flow: [u8; 6], next: u32) {
+    /// Handles a SYN: of a new connection, of the side that answers, or a retransmission.
+    fn observe_syn(&mut self, flow: [u8; 6], next: u32) {
         match self.pair(flow) {
             Some((pair, 1)) => {
-                pair.sides[1].begins(next);
+                pair.sides[1].set_first(next);
             }
             Some((pair, _))
                 if pair.sides[0].octets.is_empty() && pair.sides[0].next == Some(next) => {}
             _ => {
                 let mut pair = Pair::default();
-                pair.sides[0].begins(next);
+                pair.sides[0].set_first(next);
                 self.pairs.insert(flow, pair);
             }
         }
     }
 
-    /// Some of these bytes are about to be changed; gives whose they are.
-    pub(crate) fn damages(&mut self, flow: [u8; 6], number: u32, len: usize) -> Option<Damaged> {
+    /// Records that some of these bytes are about to be changed. Returns the connection they belong
+    /// to.
+    pub(crate) fn record_damage(
+        &mut self,
+        flow: [u8; 6],
+        number: u32,
+        len: usize,
+    ) -> Option<Damaged> {
         let (pair, side) = self.pair(flow)?;
-        // An byte before the first of the stream, as the keep-alive of many a TCP has: nobody takes it.
+        // A keep-alive of many TCP stacks has one byte before the first of the stream, which the
+        // receiver ignores.
         let end = number.wrapping_add(u32::try_from(len).ok()?);
         if end.wrapping_sub(pair.sides[side].first?).cast_signed() <= 0 {
             return None;
         }
         let begin = pair.sides[side].begin;
         let in_startup = begin.is_none_or(|begin| number.wrapping_sub(begin).cast_signed() < 0);
-        // Nobody knows what the two have agreed on then.
+        // The monitor cannot know what the two sides negotiate from a damaged frame.
         pair.over |= in_startup;
         Some(Damaged {
             said: pair.sides[0].startup.as_ref()?.said().to_vec(),
@@ -186,14 +195,14 @@ impl Monitor {
 }
 
 impl Side {
-    /// A SYN says so; the first of them.
-    fn begins(&mut self, first: u32) {
+    /// Records the sequence number of the first byte, once.
+    fn set_first(&mut self, first: u32) {
         self.first.get_or_insert(first);
         self.next.get_or_insert(first);
     }
 
-    /// Takes what is new of a segment; gives whether anything was.
-    fn takes(&mut self, number: u32, payload: &[u8]) -> bool {
+    /// Appends the new bytes of a segment. Returns true if there were any.
+    fn append_new(&mut self, number: u32, payload: &[u8]) -> bool {
         let Some(next) = &mut self.next else {
             return false;
         };
@@ -207,7 +216,7 @@ impl Side {
 }
 
 impl Pair {
-    /// Reads all that is whole of one side.
+    /// Parses all complete frames of one side.
     fn read(&mut self, side: usize) -> Result<(), String> {
         if self.sides[side].startup.is_none() && !self.read_startup(side)? {
             return Ok(());
@@ -216,14 +225,14 @@ impl Pair {
         else {
             return match self.sides[side].octets.len() {
                 0 => Ok(()),
-                _ => Err("FPDUs before the Reply".to_owned()),
+                _ => Err("FPDUs before the MPA Reply".to_owned()),
             };
         };
         if reply.is(REJECTED) {
             self.over = true;
             return Ok(());
         }
-        // Each says what the other one has to send.
+        // Each side's frame sets the options of the other direction.
         let framing = Framing {
             markers: [reply, request][side].is(MARKERS),
             crc: request.is(CRC) || reply.is(CRC),
@@ -240,22 +249,24 @@ impl Pair {
                 return Ok(());
             };
             if side == 1 && peer.messages.fpdus == 0 {
-                return Err("the responder sends an FPDU before the initiator has".to_owned());
+                return Err("the responder sends an FPDU before the initiator's first".to_owned());
             }
             me.octets.drain(..len);
             me.position += len as u64;
             me.messages.next(&ulpdu)?;
             let asked = me.messages.asked - peer.messages.answered.min(me.messages.asked);
             if depth.is_some_and(|depth| asked > u64::from(depth)) {
-                return Err(format!("{asked} Reads are under way, and IRD is {depth:?}"));
+                return Err(format!(
+                    "{asked} Reads are in flight, more than the peer's IRD {depth:?}"
+                ));
             }
             if peer.messages.asked < me.messages.answered {
-                return Err("an answer that nobody has asked for".to_owned());
+                return Err("a Read or Atomic Response without a Request".to_owned());
             }
         }
     }
 
-    /// Whether the startup frame of a side is whole now.
+    /// Parses the startup frame of a side. Returns true once it is complete.
     fn read_startup(&mut self, side: usize) -> Result<bool, String> {
         let key = [&b"MPA ID Req Frame"[..], b"MPA ID Rep Frame"][side];
         let me = &mut self.sides[side];
@@ -275,14 +286,14 @@ mod tests {
     use super::*;
     use crate::packet::tests::segment;
 
-    /// With the key of a Request that says `hi`.
+    /// A Request with the private data `hi`.
     fn request() -> Vec<u8> {
         let mut octets = b"MPA ID Req Frame\x40\x01\x00\x02".to_vec();
         octets.extend_from_slice(b"hi");
         octets
     }
 
-    /// A packet of the initiator with this number and these flags.
+    /// A packet of the initiator with this sequence number and these flags.
     fn packet(number: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
         let mut packet = segment(payload);
         packet[33] = flags;
@@ -296,14 +307,14 @@ mod tests {
         monitor.observe(&packet(99, packet::SYN, b""));
         let flow = packet::flow(&segment(b"")).unwrap();
         monitor.observe(&packet(99, 0x10, &[0]));
-        assert_eq!(monitor.damages(flow, 99, 1), None);
+        assert_eq!(monitor.record_damage(flow, 99, 1), None);
         monitor.observe(&packet(100, 0x10, &request()));
         let damaged = |in_startup| Damaged {
             said: b"hi".to_vec(),
             in_startup,
         };
-        // What is sent again may begin in front of what nobody has.
-        assert_eq!(monitor.damages(flow, 122, 8), Some(damaged(false)));
-        assert_eq!(monitor.damages(flow, 121, 8), Some(damaged(true)));
+        // A retransmission may begin before bytes that the receiver still misses.
+        assert_eq!(monitor.record_damage(flow, 122, 8), Some(damaged(false)));
+        assert_eq!(monitor.record_damage(flow, 121, 8), Some(damaged(true)));
     }
 }

@@ -1,25 +1,25 @@
-//! Messages of one direction: segments of DDP (RFC 5041 section 4), operations of RDMAP (RFC 5040 section 4, RFC 7306
-//! section 4).
+//! Messages of one direction: segments of DDP (RFC 5041 section 4), operations of RDMAP (RFC 5040
+//! section 4, RFC 7306 section 4).
 
 /// Bytes of the headers of a tagged and of an untagged segment.
 const TAGGED: usize = 14;
 const UNTAGGED: usize = 18;
 const TERMINATE: u8 = 7;
 
-/// What was sent so far.
+/// Messages that one direction has sent so far.
 #[derive(Default)]
 pub(super) struct Messages {
     pub(super) fpdus: u64,
     /// Read and Atomic Requests.
     pub(super) asked: u64,
-    /// Answers to such.
+    /// Read and Atomic Responses.
     pub(super) answered: u64,
-    /// Messages of each queue, and the bytes of the one that has begun.
+    /// For each queue: number of complete messages, and bytes of the current one.
     queues: [(u32, usize); 4],
     terminated: bool,
 }
 
-/// The queue of each opcode; `None` for tagged ones.
+/// Queue of each opcode; `None` for tagged ones.
 const QUEUES: [Option<usize>; 12] = [
     None,
     Some(1),
@@ -36,10 +36,10 @@ const QUEUES: [Option<usize>; 12] = [
 ];
 
 impl Messages {
-    /// The next ULPDU.
+    /// Checks the next ULPDU.
     pub(super) fn next(&mut self, ulpdu: &[u8]) -> Result<(), String> {
         if self.terminated {
-            return Err(format!("{} bytes behind a Terminate Message", ulpdu.len()));
+            return Err(format!("{} bytes after a Terminate Message", ulpdu.len()));
         }
         self.fpdus += 1;
         let &[ddp, rdmap, ..] = ulpdu else {
@@ -61,9 +61,9 @@ impl Messages {
         }
         if let Some(queue) = queue {
             self.untagged(queue, ulpdu, last)?;
-            // RFC 5040 section 4.3: only a Send with Invalidate says an STag.
+            // RFC 5040 section 4.3: only a Send with Invalidate carries an STag.
             if !matches!(opcode, 4 | 6) && ulpdu[2..6] != [0; 4] {
-                return Err(format!("opcode {opcode:x} says an STag"));
+                return Err(format!("opcode {opcode:x} carries an STag"));
             }
         }
         self.terminated = opcode == TERMINATE;
@@ -72,7 +72,7 @@ impl Messages {
         Ok(())
     }
 
-    /// Messages of a queue have numbers from 1 on, and their segments follow each other.
+    /// Checks that MSNs of a queue count from 1, and that the segments of a message are contiguous.
     fn untagged(&mut self, queue: usize, ulpdu: &[u8], last: bool) -> Result<(), String> {
         let word = |at: usize| {
             let word = ulpdu[at..at + 4].first_chunk().copied();
@@ -82,9 +82,7 @@ impl Messages {
         let should = (queue as u32, messages.wrapping_add(1), *octets);
         let is = (word(6), word(10), word(14) as usize);
         if is != should {
-            return Err(format!(
-                "QN, MSN, MO are {is:?}, and they should be {should:?}"
-            ));
+            return Err(format!("QN, MSN, MO are {is:?}, expected {should:?}"));
         }
         *octets += ulpdu.len() - UNTAGGED;
         if last {
@@ -133,7 +131,7 @@ mod tests {
             .next(&untagged(0x41, 0x47, [2, 1, 0], &[0; 4]))
             .unwrap();
         let send = untagged(0x41, 0x43, [0, 1, 0], b"");
-        assert!(messages.next(&send).unwrap_err().contains("behind"));
+        assert!(messages.next(&send).unwrap_err().contains("after"));
     }
 
     #[test]

@@ -1,32 +1,32 @@
-//! What a program should not do, or may do at any time.
+//! Operations that a program should not do, or may do at any time.
 
 use super::RECEIVES;
 use crate::end::both;
-use crate::scenario::Misdeed;
+use crate::scenario::InvalidOperation;
 use crate::world::{EndCause, World};
 
 impl World {
-    /// What a program should not do.
+    /// Performs such an operation at one end.
     pub(crate) fn invalid_operation(
         &mut self,
         connection: usize,
         end: usize,
-        what: Misdeed,
+        what: InvalidOperation,
     ) -> Result<(), String> {
         let now = self.clock.elapsed();
         self.log.event(now, || {
-            format!("connection {connection} end {end}: misdeed {what:?}")
+            format!("connection {connection} end {end}: invalid operation {what:?}")
         });
         let (me, _) = both(&mut self.connections[connection].ends, end);
         if me.qp.is_none() {
             return Ok(());
         }
         let cause = match what {
-            Misdeed::Abort | Misdeed::Drop => Some(EndCause::Aborted),
-            Misdeed::Disconnect => Some(EndCause::Disconnected),
-            Misdeed::Deregister => Some(EndCause::Deregistered),
-            // Noted when they are posted.
-            Misdeed::Request(_) | Misdeed::TooManySends => None,
+            InvalidOperation::Abort | InvalidOperation::Drop => Some(EndCause::Aborted),
+            InvalidOperation::Disconnect => Some(EndCause::Disconnected),
+            InvalidOperation::Deregister => Some(EndCause::Deregistered),
+            // Recorded when the requests are posted.
+            InvalidOperation::Request(_) | InvalidOperation::TooManySends => None,
         };
         if let Some(cause) = cause {
             self.record_cause(connection, cause);
@@ -36,22 +36,22 @@ impl World {
             return Ok(());
         };
         match what {
-            Misdeed::Abort => qp.abort(),
-            Misdeed::Disconnect => qp.disconnect(),
-            Misdeed::Drop => me.qp = None,
-            Misdeed::Deregister => {
+            InvalidOperation::Abort => qp.abort(),
+            InvalidOperation::Disconnect => qp.disconnect(),
+            InvalidOperation::Drop => me.qp = None,
+            InvalidOperation::Deregister => {
                 if let Some(region) = memory.target.region.take()
                     && let Err((region, _)) = region.deregister()
                 {
                     memory.target.region = Some(region);
                 }
             }
-            Misdeed::Request(wrong) => {
-                self.refused(connection, end, wrong)?;
+            InvalidOperation::Request(wrong) => {
+                self.post_refused(connection, end, wrong)?;
             }
-            Misdeed::TooManySends => {
-                self.record_cause(connection, EndCause::Robbed);
-                self.robs(connection, 1 - end);
+            InvalidOperation::TooManySends => {
+                self.record_cause(connection, EndCause::ReceivesTaken);
+                self.record_taken_receives(connection, 1 - end);
                 for _ in 0..2 * RECEIVES + 2 {
                     self.post_send(connection, end, 0, None)?;
                 }

@@ -1,4 +1,4 @@
-//! Requests about STags: memory that is lent to the peer and comes back, memory that is registered for one request.
+//! Requests about STags: loans to the peer and their return, and memory registered for one request.
 
 use uwarp_verbs::{BindWr, RemoteBuffer, SendWr, Sge, WindowBind};
 
@@ -8,11 +8,11 @@ use crate::lent_region::{Ask, Kind, LentRegion, Stage};
 use crate::memory;
 use crate::world::World;
 
-/// The longest part that is lent.
+/// Longest part that is loaned.
 const LONGEST: usize = 20_000;
 
 impl World {
-    /// Lends memory to the peer.
+    /// Loans memory to the peer.
     pub(crate) fn post_lend(
         &mut self,
         connection: usize,
@@ -20,7 +20,7 @@ impl World {
         len: usize,
     ) -> Result<bool, String> {
         let kinds = [Kind::Region, Kind::Window1, Kind::Window2, Kind::Fast];
-        // The last operation is a request, because it tells when all are done.
+        // The last operation must be a request, whose completion shows that all are done.
         let last = self.connections[connection].ends[end].operations <= 1;
         let kind = kinds[self.random.usize(usize::from(last)..kinds.len())];
         let (at, wr_id) = (self.random.usize(0..40), self.next_wr_id());
@@ -30,11 +30,11 @@ impl World {
             self.random.bool(),
         );
         let me = &mut self.connections[connection].ends[end];
-        let things = (self.hosts[me.host].as_ref()).and_then(|host| host.things.as_ref());
-        let (Some(things), Some(memory), Some(qp)) = (things, &mut me.memory, &me.qp) else {
+        let resources = (self.hosts[me.host].as_ref()).and_then(|host| host.resources.as_ref());
+        let (Some(resources), Some(memory), Some(qp)) = (resources, &mut me.memory, &me.qp) else {
             return Ok(false);
         };
-        let lent = LentRegion::new(things.domain(me.domain), qp, kind, part, begin)?;
+        let lent = LentRegion::new(resources.domain(me.domain), qp, kind, part, begin)?;
         let (ask, op) = (
             lent.ask(wr_id),
             Op::Lend {
@@ -44,13 +44,13 @@ impl World {
         memory.lent.push(lent);
         match ask {
             Ask::Nothing => Ok(true),
-            Ask::Request(wr) => self.posted(connection, end, wr, op, None),
-            Ask::Bind(bind) => self.bound(connection, end, (wr_id, &bind), op),
+            Ask::Request(wr) => self.post_recorded(connection, end, wr, op, None),
+            Ask::Bind(bind) => self.post_bind(connection, end, (wr_id, &bind), op),
         }
     }
 
-    /// Posts a request to bind a window of type 1.
-    fn bound(
+    /// Binds a window of type 1.
+    fn post_bind(
         &mut self,
         connection: usize,
         end: usize,
@@ -60,7 +60,7 @@ impl World {
         let (Op::Lend { lent } | Op::TakeBack { lent }) = op else {
             return Ok(false);
         };
-        self.note(connection, end, (wr_id, true), op, None);
+        self.record_post(connection, end, (wr_id, true), op, None);
         let me = &mut self.connections[connection].ends[end];
         let (Some(memory), Some(qp)) = (&mut me.memory, &me.qp) else {
             return Ok(false);
@@ -69,10 +69,11 @@ impl World {
             return Ok(false);
         };
         let result = qp.post_bind(window, &BindWr::new(wr_id, bind)).map(|_| ());
-        self.accepted(connection, end, wr_id, result, false)
+        self.post_result(connection, end, wr_id, result, false)
     }
 
-    /// A Write into memory that the peer has lent, perhaps a Read of it, and a Send that gives it back.
+    /// Posts a Write into memory that the peer has loaned, perhaps a Read of it, and a Send that
+    /// returns it.
     pub(crate) fn post_into_lent(
         &mut self,
         connection: usize,
@@ -91,14 +92,15 @@ impl World {
         lent.stage = Stage::Used;
         let (kind, to, rkey) = (lent.kind, lent.to, lent.rkey);
         let payload = memory.source.expected(0, lent.len).to_vec();
-        lent.memory.may_come(lent.at, &payload);
+        lent.memory.mark_expected(lent.at, &payload);
         let sges = [memory.source.sge(0, payload.len())];
         let wr_id = self.next_wr_id();
         let wr = SendWr::write(wr_id, &sges, RemoteBuffer::at(to, rkey));
-        if !self.posted(connection, end, wr, Op::Write, None)? {
+        if !self.post_recorded(connection, end, wr, Op::Write, None)? {
             return Ok(false);
         }
-        // The Send may overtake the answer: to invalidate what is being read is an error, so a fence is needed.
+        // The Send may arrive before the Read has been answered. Invalidating an STag that is being
+        // read is an error, so the Send needs a fence.
         let reads = self.random.bool();
         if reads && !self.read_into_sink(connection, end, (to, rkey), payload)? {
             return Ok(false);
@@ -112,7 +114,7 @@ impl World {
         self.post_send(connection, end, short, Some((back, reads)))
     }
 
-    /// Ends the STags of what the peer has given back.
+    /// Invalidates the STags of regions that the peer has returned.
     pub(crate) fn take_back(&mut self, connection: usize, end: usize) -> Result<(), String> {
         while let Some(index) = self.connections[connection].ends[end].to_take_back.pop() {
             let wr_id = self.next_wr_id();
@@ -123,17 +125,17 @@ impl World {
             let (lent, op) = (&memory.lent[index], Op::TakeBack { lent: index });
             if lent.kind == Kind::Window1 {
                 let nothing = lent.window(0);
-                self.bound(connection, end, (wr_id, &nothing), op)?;
+                self.post_bind(connection, end, (wr_id, &nothing), op)?;
             } else {
                 let wr = SendWr::local_invalidate(wr_id, lent.rkey);
-                self.posted(connection, end, wr, op, None)?;
+                self.post_recorded(connection, end, wr, op, None)?;
             }
         }
         Ok(())
     }
 
-    /// Memory of this side, registered for this alone, and in one go: a source of a Send or Write, which is invalidated
-    /// behind it, or a sink of a Read that does so itself.
+    /// Registers memory of this side for one request. It is either the source of a Send or Write,
+    /// followed by an invalidation, or the sink of a Read that invalidates it.
     pub(crate) fn post_once(
         &mut self,
         connection: usize,
@@ -144,12 +146,12 @@ impl World {
         let (len, reads) = (len.max(1), self.random.bool());
         let base = memory::base(&mut self.random, len);
         let me = &mut self.connections[connection].ends[end];
-        let things = (self.hosts[me.host].as_ref()).and_then(|host| host.things.as_ref());
-        let (Some(things), Some(memory)) = (things, &mut me.memory) else {
+        let resources = (self.hosts[me.host].as_ref()).and_then(|host| host.resources.as_ref());
+        let (Some(resources), Some(memory)) = (resources, &mut me.memory) else {
             return Ok(false);
         };
         let content = memory.source.expected(7, len).to_vec();
-        let pd = things.domain(me.domain);
+        let pd = resources.domain(me.domain);
         let own = if reads {
             LentRegion::own(pd, &vec![0xA5; len], base)?
         } else {
@@ -159,7 +161,7 @@ impl World {
         memory.lent.push(own);
         let wr_id = self.next_wr_id();
         let wr = SendWr::register(wr_id, &part);
-        if !self.posted(connection, end, wr, Op::Lend { lent }, None)? {
+        if !self.post_recorded(connection, end, wr, Op::Lend { lent }, None)? {
             return Ok(false);
         }
         let sge = part.sge(0, u32::try_from(len).unwrap_or(u32::MAX));
@@ -171,16 +173,16 @@ impl World {
         let sges = [sge];
         if reads {
             let content = theirs.source.expected(7, len).to_vec();
-            memory.lent[lent].memory.may_come(0, &content);
+            memory.lent[lent].memory.mark_expected(0, &content);
             let (from, rkey) = (theirs.source.to(7), theirs.source.rkey());
             let wr = SendWr::read(wr_id, &sges, RemoteBuffer::at(from, rkey)).invalidate_sink();
-            return self.posted(connection, end, wr, Op::ReadOnce { lent, content }, None);
+            return self.post_recorded(connection, end, wr, Op::ReadOnce { lent, content }, None);
         }
         let posted = match receive {
             Some(receive) if len <= receive => {
                 let message = Message::plain(content, me.writes.len());
                 let wr = SendWr::send(wr_id, &sges);
-                self.posted(connection, end, wr, Op::Send, Some(message))?
+                self.post_recorded(connection, end, wr, Op::Send, Some(message))?
             }
             _ => self.write_to_target(connection, end, wr_id, &sges, &content)?,
         };
@@ -188,10 +190,10 @@ impl World {
             return Ok(false);
         }
         let wr = SendWr::local_invalidate(self.next_wr_id(), part.stag);
-        self.posted(connection, end, wr, Op::TakeBack { lent }, None)
+        self.post_recorded(connection, end, wr, Op::TakeBack { lent }, None)
     }
 
-    /// A Write of this content from anywhere.
+    /// Posts a Write of `content` from any source to the peer's target.
     fn write_to_target(
         &mut self,
         connection: usize,
@@ -207,8 +209,8 @@ impl World {
         let Some(at) = target.take(content.len()) else {
             return Ok(false);
         };
-        target.may_come(at, content);
+        target.mark_expected(at, content);
         let wr = SendWr::write(wr_id, sges, RemoteBuffer::at(target.to(at), target.rkey()));
-        self.written(connection, end, wr, (at, content.len()), None)
+        self.post_write_to(connection, end, wr, (at, content.len()), None)
     }
 }

@@ -1,4 +1,4 @@
-//! What programs do: they keep receives posted, choose what to do next, and post it.
+//! Programs: they keep receives posted, choose their next operation, and post it.
 
 mod invalid_operations;
 mod lend;
@@ -13,11 +13,11 @@ use crate::end::{Message, Op, Posted, Sent, both};
 use crate::world::{Event, RECEIVE, Stage, World};
 use crate::wrong::Wrong;
 
-/// Requests of one send queue that are under way at most.
+/// Maximum number of requests in flight in a send queue.
 const QUEUE: usize = 32;
-/// Receives that a program keeps posted.
+/// Number of receives that a program keeps posted.
 const RECEIVES: usize = 8;
-/// The longest payload that is posted inline.
+/// Longest payload that is posted inline.
 const INLINE: usize = 256;
 
 impl World {
@@ -26,7 +26,7 @@ impl World {
         self.wr_ids
     }
 
-    /// The program of an end looks after its connection.
+    /// One turn of the program of an end.
     pub(crate) fn tick(&mut self, number: usize, end: usize, round: u32) -> Result<(), String> {
         let connection = &self.connections[number];
         if connection.stage == Stage::Over || connection.round != round {
@@ -56,7 +56,7 @@ impl World {
                 busy = true;
             }
         }
-        // It sleeps longer and longer while nothing happens.
+        // The pause doubles while nothing happens.
         let me = &mut self.connections[number].ends[end];
         me.pause = if busy {
             self.random.u64(1..3_000)
@@ -77,8 +77,8 @@ impl World {
     pub(crate) fn refill(&mut self, connection: usize, end: usize) -> Result<(), String> {
         let host = self.connections[connection].ends[end].host;
         let shared = (self.hosts[host].as_ref())
-            .and_then(|host| host.things.as_ref())
-            .is_some_and(|things| things.shared.is_some());
+            .and_then(|host| host.resources.as_ref())
+            .is_some_and(|resources| resources.shared.is_some());
         if shared {
             self.refill_shared(host)
         } else {
@@ -93,8 +93,8 @@ impl World {
                 return Ok(());
             };
             let len = alive.plan.receive;
-            let things = alive.things.as_mut();
-            let Some(shared) = things.and_then(|things| things.shared.as_mut()) else {
+            let resources = alive.resources.as_mut();
+            let Some(shared) = resources.and_then(|resources| resources.shared.as_mut()) else {
                 return Ok(());
             };
             if shared.posted.len() >= 2 * RECEIVES {
@@ -106,7 +106,7 @@ impl World {
             let sges = [shared.memory.sge(at, len)];
             let sges = if len == 0 { &[][..] } else { &sges };
             (shared.srq.post_recv(&RecvWr::new(wr_id, sges)))
-                .map_err(|error| format!("a shared receive is refused: {error}"))?;
+                .map_err(|error| format!("cannot post a receive to the SRQ: {error}"))?;
             shared.posted.push_back(Posted { wr_id, at, len });
         }
     }
@@ -122,7 +122,8 @@ impl World {
             let Some(receives) = &mut memory.receives else {
                 return Ok(());
             };
-            // Where nothing can come any more each would be flushed at once, and that again and again.
+            // On a connection that receives nothing more, each receive would be flushed at once,
+            // again and again.
             let over = matches!(qp.state(), QpState::Terminate | QpState::Error)
                 || matches!(qp.end_reason(), Some(EndReason::PeerDisconnect));
             if me.receives.len() >= RECEIVES || over {
@@ -134,7 +135,7 @@ impl World {
             let sges = [receives.sge(at, len)];
             let sges = if len == 0 { &[][..] } else { &sges };
             qp.post_recv(&RecvWr::new(wr_id, sges))
-                .map_err(|error| format!("a receive is refused: {error}"))?;
+                .map_err(|error| format!("cannot post a receive: {error}"))?;
             me.receives.push_back(Posted { wr_id, at, len });
             self.log.event(self.clock.elapsed(), || {
                 let number = wr_id & !RECEIVE;
@@ -143,7 +144,7 @@ impl World {
         }
     }
 
-    /// Whether a Send to this end finds a receive.
+    /// Returns true if a receive is available for a further message to this end.
     pub(crate) fn has_receive(&self, connection: usize, end: usize) -> bool {
         let to = &self.connections[connection].ends[end];
         let Some(host) = &self.hosts[to.host] else {
@@ -152,10 +153,10 @@ impl World {
         if host.plan.hold {
             return true;
         }
-        let Some(things) = &host.things else {
+        let Some(resources) = &host.resources else {
             return false;
         };
-        match &things.shared {
+        match &resources.shared {
             None => to.receives.len() > to.expected.len(),
             Some(shared) => {
                 let ends = self
@@ -169,7 +170,7 @@ impl World {
         }
     }
 
-    /// Posts one operation; false when nothing can be posted now.
+    /// Posts one operation. Returns false if nothing can be posted now.
     pub(crate) fn post_one(&mut self, connection: usize, end: usize) -> Result<bool, String> {
         let credit = self.has_receive(connection, 1 - end);
         let receive = self.receive_len(connection, 1 - end);
@@ -180,12 +181,12 @@ impl World {
         }
         if me.operations == 1 && !self.harmless && self.random.u8(0..6) == 0 {
             let wrong = Wrong::ALL[self.random.usize(0..Wrong::ALL.len())];
-            if self.refused(connection, end, wrong)? {
+            if self.post_refused(connection, end, wrong)? {
                 return Ok(true);
             }
         }
         let (me, _) = both(&mut self.connections[connection].ends, end);
-        let first = end == 0 && !std::mem::replace(&mut me.spoken, true);
+        let first = end == 0 && !std::mem::replace(&mut me.has_posted, true);
         let kind = self.random.u8(0..22);
         let len = self.some_len(longest);
         match kind {
@@ -224,8 +225,8 @@ impl World {
         }
     }
 
-    /// Posts `wr` and notes it, with the message that it is to the peer.
-    pub(crate) fn posted(
+    /// Posts `wr` and records it, together with the message that it sends to the peer.
+    pub(crate) fn post_recorded(
         &mut self,
         connection: usize,
         end: usize,
@@ -233,7 +234,7 @@ impl World {
         op: Op,
         message: Option<Message>,
     ) -> Result<bool, String> {
-        // The last one tells when all are done.
+        // The completion of the last request shows that all are done.
         let last = self.connections[connection].ends[end].operations <= 1;
         let signaled = self.random.u8(0..4) > 0 || last;
         let wr = if signaled { wr } else { wr.unsignaled() };
@@ -243,16 +244,16 @@ impl World {
             wr
         };
         let (wr_id, is_message) = (wr.wr_id(), message.is_some());
-        self.note(connection, end, (wr_id, signaled), op, message);
+        self.record_post(connection, end, (wr_id, signaled), op, message);
         let result = match &self.connections[connection].ends[end].qp {
             Some(qp) => qp.post_send(&wr),
             None => return Ok(false),
         };
-        self.accepted(connection, end, wr_id, result, is_message)
+        self.post_result(connection, end, wr_id, result, is_message)
     }
 
-    /// Notes a request that is about to be posted.
-    fn note(
+    /// Records a request that is about to be posted.
+    fn record_post(
         &mut self,
         connection: usize,
         end: usize,
@@ -274,8 +275,8 @@ impl World {
         peer.expected.extend(message);
     }
 
-    /// What came of posting what was noted last.
-    fn accepted(
+    /// Handles the result of posting the request that was recorded last.
+    fn post_result(
         &mut self,
         connection: usize,
         end: usize,
@@ -295,7 +296,8 @@ impl World {
         if is_message {
             peer.expected.pop_back();
         }
-        // What it may have brought stays possible in the model, which says less than it could.
+        // Its effect stays possible in the model, which makes the model less strict than it could
+        // be.
         if lethal {
             return Ok(false);
         }

@@ -1,4 +1,4 @@
-//! Good requests: what they bring, as the model has it.
+//! Valid requests and their effects in the model.
 
 use uwarp_verbs::{RemoteBuffer, SendWr};
 
@@ -7,17 +7,17 @@ use crate::atomic::Atomic;
 use crate::end::{Message, Op, both};
 use crate::world::World;
 
-/// How a Send gives lent memory back.
+/// How a Send returns loaned memory.
 #[derive(Clone, Copy)]
 pub(crate) enum Back {
-    /// It invalidates the STag.
+    /// The Send invalidates the STag.
     Invalidated { rkey: u32, lent: usize },
-    /// It says so, and the receiver does it.
+    /// The message identifies the region, and the receiver invalidates it.
     Told { lent: usize },
 }
 
 impl World {
-    /// A Send; perhaps one that gives something back, and that with a fence or without.
+    /// Posts a Send. `back` is the loan that it returns, and whether the Send has a fence.
     pub(crate) fn post_send(
         &mut self,
         connection: usize,
@@ -33,7 +33,7 @@ impl World {
             return Ok(false);
         };
         let payload = memory.source.expected(start, len).to_vec();
-        // In two pieces, to be gathered.
+        // Two SGEs, so that the payload is gathered.
         let half = len / 2;
         let sges = [
             memory.source.sge(start, half),
@@ -60,7 +60,7 @@ impl World {
         if back.is_some_and(|(_, fenced)| fenced) {
             wr = wr.fence();
         }
-        self.posted(connection, end, wr, Op::Send, Some(message))
+        self.post_recorded(connection, end, wr, Op::Send, Some(message))
     }
 
     pub(crate) fn post_immediate(&mut self, connection: usize, end: usize) -> Result<bool, String> {
@@ -73,7 +73,7 @@ impl World {
         if solicited {
             wr = wr.solicited();
         }
-        self.posted(connection, end, wr, Op::Immediate, Some(message))
+        self.post_recorded(connection, end, wr, Op::Immediate, Some(message))
     }
 
     pub(crate) fn post_write(
@@ -94,7 +94,7 @@ impl World {
         let len = len.min(theirs.target.free());
         let at = theirs.target.take(len).unwrap_or(0);
         let payload = memory.source.expected(start, len).to_vec();
-        theirs.target.may_come(at, &payload);
+        theirs.target.mark_expected(at, &payload);
         let (sges, rkey) = ([memory.source.sge(start, len)], theirs.target.rkey());
         let to = theirs.target.to(at);
         let mut wr = if inline && len <= INLINE {
@@ -111,7 +111,7 @@ impl World {
             let writes = me.writes.len() + 1;
             message = Some(Message::immediate(immediate, solicited, writes));
         }
-        self.written(connection, end, wr, (at, len), message)
+        self.post_write_to(connection, end, wr, (at, len), message)
     }
 
     pub(crate) fn post_read(
@@ -130,7 +130,7 @@ impl World {
         self.read_into_sink(connection, end, from, content)
     }
 
-    /// Reads what an earlier Write has brought: it has to be there (RFC 5040 section 5.5).
+    /// Reads the target of an earlier Write, which must be placed by then (RFC 5040 section 5.5).
     pub(crate) fn post_read_back(&mut self, connection: usize, end: usize) -> Result<bool, String> {
         let count = self.connections[connection].ends[end].writes.len();
         if count == 0 {
@@ -159,12 +159,12 @@ impl World {
         let Some(at) = memory.sink.take(content.len()) else {
             return Ok(false);
         };
-        memory.sink.may_come(at, &content);
+        memory.sink.mark_expected(at, &content);
         let sges = [memory.sink.sge(at, content.len())];
-        // Nobody looks at the STag of a Read of nothing (RFC 5040 section 5.2.1).
+        // The STag of an empty Read is not checked (RFC 5040 section 5.2.1).
         let rkey = if content.is_empty() { !rkey } else { rkey };
         let wr = SendWr::read(wr_id, &sges, RemoteBuffer::at(from, rkey));
-        self.posted(connection, end, wr, Op::Read { sink: at, content }, None)
+        self.post_recorded(connection, end, wr, Op::Read { sink: at, content }, None)
     }
 
     pub(crate) fn post_atomic(&mut self, connection: usize, end: usize) -> Result<bool, String> {
@@ -178,10 +178,11 @@ impl World {
         };
         let before = me.words.last().copied().unwrap_or_default();
         let what = Atomic::draw(&mut self.random, before);
-        memory.sink.may_come(sink, &before.to_ne_bytes());
+        memory.sink.mark_expected(sink, &before.to_ne_bytes());
         let sges = [memory.sink.sge(sink, 8)];
         let wr = what.request(wr_id, &sges, theirs.word.to(0), theirs.word.rkey());
-        let posted = self.posted(connection, end, wr, Op::Atomic { sink, what, before }, None)?;
+        let posted =
+            self.post_recorded(connection, end, wr, Op::Atomic { sink, what, before }, None)?;
         if posted {
             let me = &mut self.connections[connection].ends[end];
             me.words.push(what.on(before));
@@ -189,8 +190,8 @@ impl World {
         Ok(posted)
     }
 
-    /// Posts a Write to a part of the peer's target, and notes the part unless the post refuses it.
-    pub(crate) fn written(
+    /// Posts a Write to a part of the peer's target, and records the part if the post is accepted.
+    pub(crate) fn post_write_to(
         &mut self,
         connection: usize,
         end: usize,
@@ -198,14 +199,14 @@ impl World {
         part: (usize, usize),
         message: Option<Message>,
     ) -> Result<bool, String> {
-        let posted = self.posted(connection, end, wr, Op::Write, message)?;
+        let posted = self.post_recorded(connection, end, wr, Op::Write, message)?;
         if posted {
             self.connections[connection].ends[end].writes.push(part);
         }
         Ok(posted)
     }
 
-    /// A Read, and a fenced Send or Write of what it brings.
+    /// Posts a Read, and a fenced Send or Write of the bytes that it returns.
     pub(crate) fn post_fenced(
         &mut self,
         connection: usize,
@@ -223,7 +224,7 @@ impl World {
         } else {
             len.min(theirs.target.free())
         };
-        // Where `read_into_sink` is going to bring it.
+        // Offset in the sink that `read_into_sink` is going to use.
         let sink = memory.sink.len() - memory.sink.free();
         let content = theirs.source.expected(start, len).to_vec();
         let from = (theirs.source.to(start), theirs.source.rkey());
@@ -239,12 +240,12 @@ impl World {
         if send {
             let message = Message::plain(content, me.writes.len());
             let wr = SendWr::send(wr_id, &sges).fence();
-            return self.posted(connection, end, wr, Op::Send, Some(message));
+            return self.post_recorded(connection, end, wr, Op::Send, Some(message));
         }
         let at = theirs.target.take(len).unwrap_or(0);
-        theirs.target.may_come(at, &content);
+        theirs.target.mark_expected(at, &content);
         let (to, rkey) = (theirs.target.to(at), theirs.target.rkey());
         let wr = SendWr::write(wr_id, &sges, RemoteBuffer::at(to, rkey)).fence();
-        self.written(connection, end, wr, (at, len), None)
+        self.post_write_to(connection, end, wr, (at, len), None)
     }
 }

@@ -1,4 +1,4 @@
-//! Requests that the peer has to refuse.
+//! Requests that the peer must refuse.
 
 use uwarp_verbs::{QpState, RemoteBuffer, SendWr, Sge};
 
@@ -8,26 +8,24 @@ use crate::memory::Tracked;
 use crate::world::{Connection, EndCause, Stage, World};
 use crate::wrong::Wrong;
 
-/// What of the peer's memory a request may name, though it should not.
-///
-/// Each by its TO and its STag.
+/// Places that an invalid request may name, each by its TO and STag.
 struct Names {
     target: (u64, u32),
-    /// Behind the last byte of the target.
+    /// TO after the last byte of the target.
     end: u64,
     source: (u64, u32),
     sink: (u64, u32),
     word: (u64, u32),
-    /// An STag that was given back.
+    /// A returned region, whose STag is invalid.
     dead: Option<(u64, u32)>,
-    /// An STag for another connection alone.
+    /// A region for another connection.
     foreign: Option<(u64, u32)>,
-    /// The target of another connection, in another protection domain.
+    /// The target of another connection in another protection domain.
     other: Option<(u64, u32)>,
 }
 
 impl Names {
-    /// The request; `None` where nothing has such a name now.
+    /// Builds the request; `None` if there is no such place at present.
     fn request<'a>(
         &self,
         wrong: Wrong,
@@ -40,9 +38,9 @@ impl Names {
         let read = |(to, rkey)| SendWr::read(wr_id, sink, RemoteBuffer::at(to, rkey));
         let atomic = |(to, rkey)| SendWr::fetch_add(wr_id, sink, RemoteBuffer::at(to, rkey), 1);
         let (begin, target) = self.target;
-        // Another index, and another key.
+        // One with another index, one with another key.
         let (none, key) = ((begin, target ^ 0x0050_0A00), (begin, target ^ 5));
-        // One byte too many, and no more.
+        // Two bytes, of which exactly one is out of bounds.
         let edge = |to| SendWr::write_inline(wr_id, b"ab", RemoteBuffer::at(to, target));
         let below = begin.checked_sub(1);
         Some(match wrong {
@@ -55,7 +53,7 @@ impl Names {
             Wrong::Bounds => edge(self.end - 1),
             Wrong::Below => edge(below?),
             Wrong::Wrap => edge(u64::MAX),
-            // Of the second its own side may change bytes, but no peer.
+            // Both STags forbid remote Writes; the second one has local write access.
             Wrong::WriteRight => {
                 write([self.source, self.word][usize::from(wr_id.is_multiple_of(2))])
             }
@@ -75,8 +73,8 @@ impl Names {
 }
 
 impl World {
-    /// Posts one, if both ends are at work; gives whether it did.
-    pub(crate) fn refused(
+    /// Posts such a request if both ends are in RTS. Returns true if it was posted.
+    pub(crate) fn post_refused(
         &mut self,
         connection: usize,
         end: usize,
@@ -129,22 +127,22 @@ impl World {
             Op::Wrong
         };
         self.log.event(self.clock.elapsed(), || {
-            format!("connection {connection} end {end}: {wr_id} has to be refused: {wrong:?}")
+            format!("connection {connection} end {end}: {wr_id} is invalid: {wrong:?}")
         });
-        // The post may refuse it itself, as a Read after a damaged Reply that has left ORD at 0: then
-        // the peer never sees it.
-        if !self.posted(connection, end, wr, op, message)? {
+        // The post itself may refuse it, for example a Read after a damaged Reply that set ORD to
+        // 0. The peer never sees such a request.
+        if !self.post_recorded(connection, end, wr, op, message)? {
             return Ok(false);
         }
         self.connections[connection].refusals.push((end, wrong));
         self.record_cause(connection, EndCause::Refusal);
         if wrong == Wrong::TooLong {
-            self.robs(connection, 1 - end);
+            self.record_taken_receives(connection, 1 - end);
         }
         Ok(true)
     }
 
-    /// The STag of memory of this end's host that is for another connection alone.
+    /// STag at this end's host that is valid for another connection only.
     fn foreign(&self, connection: usize, end: usize) -> Option<(u64, u32)> {
         let mut lent = (self.neighbours(connection, end))
             .filter_map(|end| end.memory.as_ref())
@@ -154,7 +152,7 @@ impl World {
         found.map(|lent| (lent.to, lent.rkey))
     }
 
-    /// The target of another connection of this end's host that is in another protection domain.
+    /// Target of another connection at this end's host, in another protection domain.
     fn other(&self, connection: usize, end: usize) -> Option<(u64, u32)> {
         let domain = self.connections[connection].ends[end].domain;
         let mut others = (self.neighbours(connection, end)).filter(|end| end.domain != domain);
@@ -163,7 +161,7 @@ impl World {
         Some((target.to(0), target.rkey()))
     }
 
-    /// Ends of other connections at the host of this one.
+    /// Ends of other connections at the host of this end.
     fn neighbours(&self, connection: usize, end: usize) -> impl Iterator<Item = &End> {
         let host = self.connections[connection].ends[end].host;
         let others = self.connections.iter().enumerate();

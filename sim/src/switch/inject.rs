@@ -1,4 +1,4 @@
-//! What befalls a packet, step by step.
+//! Fault injection, step by step for each packet.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -36,7 +36,7 @@ impl State {
             self.counts.corrupted += 1;
             damage::seen(&mut self.random, &mut octets);
             self.log.packet(now, "is damaged", &octets);
-            // A middlebox drops it, or passes it on as it is: to cut it would make its checksum right.
+            // A middlebox drops it or passes it on unchanged: cutting it would repair its checksum.
             self.one(now, to, octets);
             return;
         }
@@ -48,7 +48,7 @@ impl State {
             && octets.len() > at + 1
         {
             let payload = octets.len() - at;
-            // The first and the last bytes are where it hurts.
+            // Errors are most likely at the first and last bytes.
             let first = match self.random.u8(0..4) {
                 0 => 1,
                 1 => payload - 1,
@@ -64,7 +64,8 @@ impl State {
         self.hold(now, to, octets);
     }
 
-    /// A middlebox that joins segments: one on its way, behind those of its connection.
+    /// Joins segments as a middlebox does: it holds at most one segment of each direction, to join
+    /// it with the next.
     fn hold(&mut self, now: Duration, to: usize, octets: Vec<u8>) {
         let flow = packet::flow(&octets);
         let held = (self.held.iter()).position(|(.., held)| packet::flow(held) == flow);
@@ -88,7 +89,7 @@ impl State {
         }
     }
 
-    /// What was held long enough goes on its way.
+    /// Sends segments on that were held long enough.
     pub(super) fn let_go(&mut self, now: Duration) {
         while let Some(index) = self.held.iter().position(|(until, ..)| *until <= now) {
             let (_, to, octets) = self.held.remove(index);
@@ -102,7 +103,7 @@ impl State {
         };
         self.counts.corrupted_unseen += 1;
         if let (Some(flow), Some(first)) = (packet::flow(octets), packet::sequence(octets)) {
-            let damaged = self.monitor.damages(flow, first, octets.len() - at);
+            let damaged = self.monitor.record_damage(flow, first, octets.len() - at);
             self.damaged.extend(damaged);
         }
         let damage = Damage::any(&mut self.random, &mut octets[at..]);
@@ -111,7 +112,7 @@ impl State {
         self.log.event(now, || format!("    by {damage:?}"));
     }
 
-    /// A middlebox that changes streams, each of them once.
+    /// Rewrites streams as a middlebox does, each direction at most once.
     fn rewrite(&mut self, now: Duration, octets: &mut Vec<u8>) {
         let (Some(flow), Some(at), Some(sequence), Some(flags)) = (
             packet::flow(octets),
@@ -126,7 +127,7 @@ impl State {
             self.rewrites.remove(&flow);
             self.newest.insert(flow, sequence.wrapping_add(1));
         } else if let Some(newest) = self.newest.get_mut(&flow)
-            && is_new(newest, sequence, payload)
+            && advance_newest(newest, sequence, payload)
             && !self.rewrites.contains_key(&flow)
             && octets.len() + 8 < self.mtu
             && self.chance(self.faults.rewrite)
@@ -135,7 +136,7 @@ impl State {
             self.log.packet(now, "is rewritten", octets);
             self.log.event(now, || format!("    {rewrite:?}"));
             self.counts.rewritten += 1;
-            let damaged = self.monitor.damages(flow, sequence, payload);
+            let damaged = self.monitor.record_damage(flow, sequence, payload);
             self.damaged.extend(damaged);
             self.rewrites.insert(flow, rewrite);
         }
@@ -147,7 +148,7 @@ impl State {
         }
     }
 
-    /// The same packet again, between a moment and some seconds later.
+    /// Delivers the same packet again, 64 µs to 8 s later.
     fn replay(&mut self, now: Duration, to: usize, octets: &[u8]) {
         self.counts.replayed += 1;
         let later = Duration::from_micros(1 << self.random.u32(6..24));
@@ -156,7 +157,7 @@ impl State {
         self.due.push(due);
     }
 
-    /// One packet on its way, perhaps twice.
+    /// Delivers one packet, perhaps twice.
     fn one(&mut self, now: Duration, to: usize, octets: Vec<u8>) {
         let twice = self.chance(self.faults.duplicate);
         if twice {
@@ -198,9 +199,10 @@ impl State {
     }
 }
 
-/// Whether all bytes of a segment come for the first time, since what has passed once cannot become another thing. `newest` is
-/// the number behind the last byte that has come; those in front of it that were lost have not passed.
-fn is_new(newest: &mut u32, sequence: u32, payload: usize) -> bool {
+/// Records a segment. Returns true if all its bytes come for the first time, because bytes that
+/// have passed once must not change. `newest` is the number after the last byte that has come; lost
+/// bytes before it count as passed.
+fn advance_newest(newest: &mut u32, sequence: u32, payload: usize) -> bool {
     let is_behind = |number: u32, newest: u32| number.wrapping_sub(newest).cast_signed() >= 0;
     let next = sequence.wrapping_add(u32::try_from(payload).unwrap_or_default());
     let is_new = is_behind(sequence, *newest);
@@ -214,17 +216,17 @@ fn is_new(newest: &mut u32, sequence: u32, payload: usize) -> bool {
 mod tests {
     use super::*;
 
-    /// An older middlebox of this simulator took the second one of these for new when the first had been lost before it: it
-    /// changed bytes, and others behind them that the receiver had got were not moved.
+    /// After the loss of an earlier segment, its retransmission must not count as new. Otherwise a
+    /// change moves bytes, but not later ones that the receiver already has.
     #[test]
     fn what_is_sent_again_after_a_loss_is_not_new() {
         let mut newest = u32::MAX;
-        assert!(is_new(&mut newest, u32::MAX, 10));
-        // 9 to 19 was lost.
-        assert!(is_new(&mut newest, 19, 10));
-        assert!(!is_new(&mut newest, 9, 20));
-        assert!(!is_new(&mut newest, 28, 1));
-        assert!(is_new(&mut newest, 29, 1));
+        assert!(advance_newest(&mut newest, u32::MAX, 10));
+        // Bytes 9 to 19 were lost.
+        assert!(advance_newest(&mut newest, 19, 10));
+        assert!(!advance_newest(&mut newest, 9, 20));
+        assert!(!advance_newest(&mut newest, 28, 1));
+        assert!(advance_newest(&mut newest, 29, 1));
         assert_eq!(newest, 30);
     }
 }

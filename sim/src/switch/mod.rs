@@ -1,4 +1,4 @@
-//! What lies between the hosts: a switch with a cable to each, and all that may befall a packet.
+//! Switch between the hosts, with a cable to each, and the faults that it injects.
 
 mod inject;
 
@@ -16,47 +16,47 @@ use crate::damage::Rewrite;
 use crate::log::Log;
 use crate::monitor::{Damaged, Monitor};
 
-/// What may befall a packet, with probabilities from 0 to 1.
+/// Faults of packets. The `f64` are probabilities from 0 to 1.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Faults {
     pub(crate) loss: f64,
     pub(crate) duplicate: f64,
-    /// It is held up while others pass.
+    /// The packet is delayed while others pass it.
     pub(crate) reorder: f64,
-    /// It is damaged, and TCP's checksum or a length tells.
+    /// The packet is damaged, and a length or TCP's checksum shows it.
     pub(crate) corrupt: f64,
-    /// The payload is damaged and the checksum made right: only the CRC of MPA tells.
+    /// The payload is damaged and the checksum corrected: only the CRC of MPA detects it.
     pub(crate) corrupt_unseen: f64,
-    /// A middlebox puts bytes into the stream, or takes some out, from this segment on.
+    /// A middlebox inserts bytes into the stream or removes some, from this segment on.
     pub(crate) rewrite: f64,
-    /// It comes once more, when its connection may be over.
+    /// The packet comes a second time, perhaps after the end of its connection.
     pub(crate) replay: f64,
-    /// A middlebox cuts it in two, at any byte.
+    /// A middlebox cuts the segment in two, at any byte.
     pub(crate) split: f64,
-    /// A middlebox holds it for a moment, and joins it with the next one.
+    /// A middlebox holds the segment for a moment and joins it with the next one.
     pub(crate) join: f64,
-    /// The time on the way, and what may come on top of it.
+    /// Time on the way, and the largest random addition to it.
     pub(crate) delay: Duration,
     pub(crate) jitter: Duration,
-    /// Bytes a second of each cable towards a host; 0 for no limit.
+    /// Bytes per second of each cable towards a host; 0 for no limit.
     pub(crate) bandwidth: u64,
-    /// Bytes that wait for a cable at most, with a limit.
+    /// Maximum number of bytes that wait for a cable, if `bandwidth` has a limit.
     pub(crate) queue: u64,
 }
 
 impl Faults {
-    /// Whether bytes are changed so that TCP does not see it.
+    /// Returns true if bytes are changed in a way that TCP does not detect.
     pub(crate) fn changes_octets(&self) -> bool {
         self.corrupt_unseen + self.rewrite > 0.0
     }
 
-    /// Whether packets do not arrive in time.
+    /// Returns true if packets may be lost or late.
     pub(crate) fn is_lossy(&self) -> bool {
         self.loss + self.corrupt + self.reorder > 0.0 || self.bandwidth > 0
     }
 }
 
-/// What befell packets so far.
+/// Number of packets for each fault.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) sent: u64,
@@ -73,29 +73,29 @@ pub(crate) struct Counts {
     pub(crate) too_large: u64,
 }
 
-/// A packet that is to arrive: when, its number (so that order never depends on anything else), where.
+/// A packet in transit: arrival time, number (for a stable order), receiving host, bytes.
 type Due = Reverse<(Duration, u64, usize, Vec<u8>)>;
 
 struct State {
     faults: Faults,
     random: Rng,
     due: BinaryHeap<Due>,
-    /// What a middlebox holds: until when, for whom.
+    /// Segments that a middlebox holds: until when, receiving host, bytes.
     held: Vec<(Duration, usize, Vec<u8>)>,
-    /// What a middlebox does to streams, by direction.
+    /// Rewrite of each direction of a connection that has one.
     rewrites: BTreeMap<[u8; 6], Rewrite>,
-    /// The number behind the last byte of each direction that has come as far as the middlebox.
+    /// For each direction, the sequence number after the last byte that reached the middlebox.
     newest: BTreeMap<[u8; 6], u32>,
     monitor: Monitor,
-    /// Connections of which bytes were changed since somebody asked.
+    /// Connections with changed bytes, since the last call of `Switch::damaged`.
     damaged: Vec<Damaged>,
     number: u64,
     cables: Vec<Cable>,
     counts: Counts,
     mtu: usize,
-    /// Senders to be told by ICMP that a packet was too large.
+    /// Senders that ICMP has yet to tell that a packet was too large.
     too_large: Vec<usize>,
-    /// All that was delivered, in one number.
+    /// Hash of all delivered packets.
     digest: u64,
     log: Log,
 }
@@ -103,20 +103,20 @@ struct State {
 #[derive(Clone, Copy, Default)]
 struct Cable {
     down: bool,
-    /// When what waits for it will be through.
+    /// Time at which all packets that wait for the cable have passed.
     busy_until: Duration,
-    /// When the last packet arrives, so that order is kept where nothing is to break it.
+    /// Arrival time of the last packet; keeps the order of packets that are not to be reordered.
     last: Duration,
 }
 
-/// The switch. All hosts hold it.
+/// Switch that all hosts share.
 #[derive(Clone)]
 pub(crate) struct Switch {
     clock: Arc<VirtualClock>,
     state: Arc<Mutex<State>>,
 }
 
-/// The cable of one host, from its side.
+/// Cable of one host, from its side.
 pub(crate) struct Port {
     switch: Switch,
     host: usize,
@@ -164,7 +164,7 @@ impl Switch {
         })
     }
 
-    /// When the next packet arrives.
+    /// Time of the next arrival.
     pub(crate) fn next(&self) -> Option<Duration> {
         let state = self.state();
         let due = state.due.peek().map(|Reverse((at, ..))| *at);
@@ -172,7 +172,7 @@ impl Switch {
         held.chain(due).min()
     }
 
-    /// The next packet that is due: for whom, and its bytes.
+    /// Takes the next packet that is due: receiving host and bytes.
     pub(crate) fn arrival(&self) -> Option<(usize, Vec<u8>)> {
         let now = self.clock.elapsed();
         let mut state = self.state();
@@ -192,17 +192,18 @@ impl Switch {
         }
     }
 
-    /// A sender whose packet was too large for the way.
+    /// Takes a sender whose packet was larger than the MTU.
     pub(crate) fn too_large(&self) -> Option<usize> {
         self.state().too_large.pop()
     }
 
-    /// What a host has sent that no RFC allows.
-    pub(crate) fn complaint(&self) -> Option<String> {
-        self.state().monitor.found()
+    /// Takes the first protocol violation that the monitor found.
+    pub(crate) fn take_violation(&self) -> Option<String> {
+        self.state().monitor.take_finding()
     }
 
-    /// Connections of which bytes were changed so that TCP does not see it, since this was asked last.
+    /// Takes the connections with bytes changed in a way that TCP does not detect, since the last
+    /// call.
     pub(crate) fn damaged(&self) -> Vec<Damaged> {
         std::mem::take(&mut self.state().damaged)
     }
@@ -227,7 +228,7 @@ impl Switch {
         self.state().digest
     }
 
-    /// Nothing befalls packets any more.
+    /// Stops all faults.
     pub(crate) fn calm(&self) {
         let state = &mut *self.state();
         let Faults { delay, .. } = state.faults;
@@ -255,7 +256,7 @@ impl Carrier for Port {
 }
 
 impl State {
-    /// Notes what was delivered (FNV-1a).
+    /// Adds a delivered packet to the hash (FNV-1a).
     fn mix(&mut self, number: u64, octets: &[u8]) {
         for octet in number.to_be_bytes().iter().chain(octets) {
             self.digest = (self.digest ^ u64::from(*octet)).wrapping_mul(0x0100_0000_01B3);

@@ -1,4 +1,4 @@
-//! What completions tell, held against the model.
+//! Completions, checked against the model.
 
 use std::collections::VecDeque;
 
@@ -9,14 +9,14 @@ use crate::end::{End, Message, Posted, both};
 use crate::memory::Tracked;
 
 impl World {
-    /// Takes completions of a host.
+    /// Polls the CQ of a host and checks each completion.
     pub(crate) fn poll(&mut self, host: usize, most: usize) -> Result<usize, String> {
         let mut batch = [Completion::default(); 16];
-        let things = (self.hosts[host].as_mut()).and_then(|host| host.things.as_mut());
-        let Some(things) = things else {
+        let resources = (self.hosts[host].as_mut()).and_then(|host| host.resources.as_mut());
+        let Some(resources) = resources else {
             return Ok(0);
         };
-        let count = things
+        let count = resources
             .take(&mut batch[..most], &mut self.random)
             .map_err(|error| format!("host {host}: {error}"))?;
         for wc in &batch[..count] {
@@ -29,7 +29,7 @@ impl World {
         let now = self.clock.elapsed();
         let Some((number, end)) = self.qps.get(&(host, wc.qp_num)).copied() else {
             return Err(format!(
-                "host {host}: a completion of a QP that nobody has: {wc:?}"
+                "host {host}: a completion of an unknown QP: {wc:?}"
             ));
         };
         let (receive, connection) = (wc.wr_id & RECEIVE != 0, number);
@@ -38,7 +38,7 @@ impl World {
             let number = wc.wr_id & !RECEIVE;
             let came = match (wc.status, wc.cause) {
                 (Status::Success, _) => format!("{} bytes", wc.byte_len),
-                // Why is told once, when the connection is over.
+                // The reason is logged once, when the connection is over.
                 (Status::WrFlush, _) => "flushed".to_owned(),
                 (_, Some(cause)) => cause.sentence(),
                 (status, None) => status.to_string(),
@@ -59,16 +59,16 @@ impl World {
         placed(me, peer, effect.placed).map_err(whose)
     }
 
-    /// A completion of a receive.
+    /// Handles a completion of a receive.
     fn received(&mut self, number: usize, end: usize, wc: &Completion) -> Result<(), String> {
         let connection = &mut self.connections[number];
-        // What is left over when a connection is closed is flushed.
+        // Closing a connection flushes the receives that are left.
         let lethal = connection.may_fail()
             || (connection.stage == Stage::Closing && wc.status == Status::WrFlush);
         let (me, peer) = both(&mut connection.ends, end);
         let shared = (self.hosts[me.host].as_mut())
-            .and_then(|host| host.things.as_mut())
-            .and_then(|things| things.shared.as_mut());
+            .and_then(|host| host.resources.as_mut())
+            .and_then(|resources| resources.shared.as_mut());
         let is_shared = shared.is_some();
         let (queue, memory) = match shared {
             Some(shared) => (&mut shared.posted, Some(&mut shared.memory)),
@@ -84,27 +84,27 @@ impl World {
         };
         if wc.status != Status::Success {
             if !lethal {
-                return Err(format!("a receive fails, and nothing is wrong: {wc:?}"));
+                return Err(format!("a receive fails without a cause: {wc:?}"));
             }
-            return came_to_nothing(memory, posted, &mut me.expected, is_shared);
+            return receive_failed(memory, posted, &mut me.expected, is_shared);
         }
         let Some(message) = me.expected.pop_front() else {
-            return Err(format!("{wc:?}: nobody has sent this"));
+            return Err(format!("{wc:?}: no such message was sent"));
         };
-        message.is_told_by(wc)?;
+        message.check_completion(wc)?;
         let payload = message.payload.as_deref().unwrap_or_default();
         if memory.read(posted.at, payload.len()) != payload {
-            return Err(format!("{wc:?}: other bytes than were sent"));
+            return Err(format!("{wc:?}: received bytes differ from those sent"));
         }
-        memory.may_come(posted.at, payload);
-        memory.has_come(posted.at, payload.len());
-        me.has_back(&message)?;
-        // RFC 5040 section 5.5: what was written before is placed.
+        memory.mark_expected(posted.at, payload);
+        memory.mark_placed(posted.at, payload.len());
+        me.take_returned(&message)?;
+        // RFC 5040 section 5.5: Writes before this message are placed.
         placed(peer, me, message.writes)
     }
 }
 
-/// The receive that completes: of a queue of its own the oldest.
+/// Takes the completed receive from the model. A receive queue completes in order; an SRQ does not.
 fn taken(queue: &mut VecDeque<Posted>, wc: &Completion, is_shared: bool) -> Result<Posted, String> {
     let found = queue.iter().position(|posted| posted.wr_id == wc.wr_id);
     let Some(at) = found else {
@@ -115,11 +115,11 @@ fn taken(queue: &mut VecDeque<Posted>, wc: &Completion, is_shared: bool) -> Resu
     }
     queue
         .remove(at)
-        .ok_or_else(|| "a receive is gone".to_owned())
+        .ok_or_else(|| "a posted receive is missing from the model".to_owned())
 }
 
-/// A receive that was flushed, or has failed: the message that was coming may have been placed in part.
-fn came_to_nothing(
+/// Handles a receive that was flushed or failed. The message for it may have been placed in part.
+fn receive_failed(
     memory: &mut Tracked,
     posted: Posted,
     expected: &mut VecDeque<Message>,
@@ -130,17 +130,17 @@ fn came_to_nothing(
         .and_then(|message| message.payload.as_deref());
     if !memory.is_mix_of(posted.at, posted.len, coming.unwrap_or_default()) {
         let number = posted.wr_id & !RECEIVE;
-        return Err(format!("receive {number} has bytes of nobody"));
+        return Err(format!("receive {number} has bytes that no message sent"));
     }
     memory.settle(posted.at, posted.len);
-    // Only one message is under way.
+    // Only one message can be in flight.
     if coming.is_some() && !is_shared {
         expected.clear();
     }
     Ok(())
 }
 
-/// The first `count` Writes of `from` are in the memory of `to`.
+/// Checks that the first `count` Writes of `from` are placed in the memory of `to`.
 pub(crate) fn placed(from: &mut End, to: &mut End, count: usize) -> Result<(), String> {
     let Some(memory) = &mut to.memory else {
         return Ok(());
@@ -149,10 +149,10 @@ pub(crate) fn placed(from: &mut End, to: &mut End, count: usize) -> Result<(), S
         let (at, len) = from.writes[index];
         if memory.target.read(at, len) != memory.target.expected(at, len) {
             return Err(format!(
-                "Write {index} ({len} bytes at {at}) is not placed, and it should be"
+                "Write {index} ({len} bytes at {at}) should be placed, but is not"
             ));
         }
-        memory.target.has_come(at, len);
+        memory.target.mark_placed(at, len);
     }
     from.placed = from.placed.max(count);
     Ok(())

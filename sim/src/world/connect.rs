@@ -1,4 +1,4 @@
-//! How connections come about: hosts that ask, hosts that are asked, and what each end begins with.
+//! Connection setup: active and passive hosts, and the initial state of each end.
 
 use std::time::Duration;
 
@@ -6,18 +6,18 @@ use uwarp_verbs::{
     AcceptOptions, Access, AsyncEvent, CmEvent, CmEventKind, ConnectOptions, ConnectRequest, QpCaps,
 };
 
-use super::end_cause::{name, refusal, who};
+use super::end_cause::{connection_name, parse_name, refusal};
 use super::{Connection, Event, PATIENCE, Stage, World};
 use crate::end::{End, Memory};
 use crate::host::address;
 use crate::memory::{Tracked, base, pattern};
 use crate::scenario::ConnectionPlan;
 
-/// Of so many rounds of connections one is rejected.
+/// One in this many rounds of connections is rejected.
 const REJECTED: u8 = 24;
 
 impl World {
-    /// An end with memory of its own; with a QP that was used before, or a new one.
+    /// Sets up an end with its memory and a new QP, or with one that was `used` before.
     pub(crate) fn end(
         &mut self,
         plan: ConnectionPlan,
@@ -30,22 +30,22 @@ impl World {
         let [at_source, at_target, at_sink, at_word] =
             [source, target, sink, 16].map(|len| base(&mut self.random, len));
         let Some(host) = &self.hosts[number] else {
-            return Err(format!("host {number} is dead"));
+            return Err(format!("host {number} has died"));
         };
-        let Some(things) = &host.things else {
-            return Err(format!("host {number} is gone"));
+        let Some(resources) = &host.resources else {
+            return Err(format!("host {number} has released its resources"));
         };
         let domain = plan.domains[end] % host.plan.domains;
-        let pd = things.domain(domain);
+        let pd = resources.domain(domain);
         let qp = match used {
             Some(qp) => qp,
             None => {
                 let mut builder = pd.qp().caps(QpCaps::default());
-                if let Some(shared) = &things.shared {
+                if let Some(shared) = &resources.shared {
                     builder = builder.srq(&shared.srq);
                 }
                 builder
-                    .build(things.cq(), things.cq())
+                    .build(resources.cq(), resources.cq())
                     .map_err(|error| format!("host {number}: {error}"))?
             }
         };
@@ -64,7 +64,7 @@ impl World {
             )?,
             target: Tracked::blank(pd, "the target", target, write, at_target, None)?,
             sink: Tracked::blank(pd, "the sink", sink, local, at_sink, None)?,
-            receives: if things.shared.is_some() {
+            receives: if resources.shared.is_some() {
                 None
             } else {
                 let len = receives.max(1);
@@ -76,7 +76,7 @@ impl World {
         Ok(End::new((number, domain), qp, memory, plan.operations[end]))
     }
 
-    /// A round of a connection begins.
+    /// Begins a round of a connection.
     pub(crate) fn begin(&mut self, connection: usize) -> Result<(), String> {
         let now = self.clock.elapsed();
         let Connection { ends, round, .. } = &self.connections[connection];
@@ -108,33 +108,33 @@ impl World {
         let (Some(host), context) = (&self.hosts[hosts[0]], connection as u64) else {
             return Ok(());
         };
-        let Some(things) = &host.things else {
+        let Some(resources) = &host.resources else {
             return Ok(());
         };
-        let id = things.channel.create_id(&host.device, context);
+        let id = resources.channel.create_id(&host.device, context);
         let resolved = id.resolve_addr(None, address(hosts[1], self.ipv6));
         self.connections[connection].id = Some(id);
         resolved.map_err(|error| format!("connection {connection}: {error}"))
     }
 
-    /// Requests and events of connection management.
-    pub(crate) fn hear(&mut self, host: usize) -> Result<bool, String> {
+    /// Handles requests and events of connection management.
+    pub(crate) fn handle_cm(&mut self, host: usize) -> Result<bool, String> {
         let mut busy = false;
         loop {
-            let Some(things) = self.hosts[host]
+            let Some(resources) = self.hosts[host]
                 .as_ref()
-                .and_then(|host| host.things.as_ref())
+                .and_then(|host| host.resources.as_ref())
             else {
                 return Ok(busy);
             };
             if let Some(event) =
                 (self.hosts[host].as_ref()).and_then(|host| host.device.poll_event())
             {
-                self.warned(host, &event)?;
-            } else if let Some(request) = things.listener.poll_request() {
-                self.asked(host, request)?;
-            } else if let Some(event) = things.channel.try_get_event() {
-                self.told(&event)?;
+                self.async_event(host, &event)?;
+            } else if let Some(request) = resources.listener.poll_request() {
+                self.connect_request(host, request)?;
+            } else if let Some(event) = resources.channel.try_get_event() {
+                self.cm_event(&event)?;
             } else {
                 return Ok(busy);
             }
@@ -142,8 +142,8 @@ impl World {
         }
     }
 
-    /// An asynchronous event of a device.
-    fn warned(&mut self, host: usize, event: &AsyncEvent) -> Result<(), String> {
+    /// Handles an asynchronous event of a device.
+    fn async_event(&mut self, host: usize, event: &AsyncEvent) -> Result<(), String> {
         let overflow = self.plans[host].overflow;
         let (fits, qp_num) = match event {
             AsyncEvent::Ended { qp_num, .. } => (true, Some(qp_num)),
@@ -153,28 +153,32 @@ impl World {
             _ => (false, None),
         };
         if !fits {
-            return Err(format!("host {host}: nothing calls for {event:?}"));
+            return Err(format!("host {host}: unexpected event {event:?}"));
         }
         let whose = qp_num.and_then(|qp_num| self.qps.get(&(host, *qp_num)));
         if let Some((number, end)) = whose.copied() {
             let end = &mut self.connections[number].ends[end];
-            // A graceful close that loses something is reported once more, by what went wrong.
+            // A graceful close that loses data is reported a second time, with the error.
             let orderly = matches!(event, AsyncEvent::Ended { reason, .. } if reason.is_orderly());
-            let again = end.told_end > 0 && (orderly || !end.told_orderly);
-            end.told_end += 1;
-            end.told_orderly = orderly;
+            let again = end.end_events > 0 && (orderly || !end.last_end_orderly);
+            end.end_events += 1;
+            end.last_end_orderly = orderly;
             if again {
-                return Err(format!("host {host}: an end is told twice: {event:?}"));
+                return Err(format!("host {host}: an end is reported twice: {event:?}"));
             }
         }
         Ok(())
     }
 
-    pub(crate) fn asked(&mut self, host: usize, request: ConnectRequest) -> Result<(), String> {
+    pub(crate) fn connect_request(
+        &mut self,
+        host: usize,
+        request: ConnectRequest,
+    ) -> Result<(), String> {
         let now = self.clock.elapsed();
-        let Some((number, round)) = who(request.private_data()) else {
+        let Some((number, round)) = parse_name(request.private_data()) else {
             self.log
-                .event(now, || "a request of nobody: rejected".to_owned());
+                .event(now, || "an unknown request: rejected".to_owned());
             return Ok(());
         };
         let Some(connection) = self.connections.get_mut(number) else {
@@ -191,8 +195,9 @@ impl World {
             return Ok(());
         };
         if connection.rejects {
-            self.log
-                .event(now, || format!("connection {number}: not wanted"));
+            self.log.event(now, || {
+                format!("connection {number}: rejected by the program")
+            });
             let result = request.reject_with(&refusal(number, round));
             return result.map_err(|error| format!("connection {number}: {error}"));
         }
@@ -226,7 +231,7 @@ impl World {
         self.at(self.clock.elapsed(), tick);
     }
 
-    pub(crate) fn told(&mut self, event: &CmEvent) -> Result<(), String> {
+    pub(crate) fn cm_event(&mut self, event: &CmEvent) -> Result<(), String> {
         let now = self.clock.elapsed();
         let number = usize::try_from(event.id().context()).unwrap_or(usize::MAX);
         self.log.event(now, || {
@@ -244,14 +249,14 @@ impl World {
             if may_fail {
                 Ok(())
             } else {
-                Err(format!("connection {number} does not come about: {error}"))
+                Err(format!("connection {number} is not established: {error}"))
             }
         };
         match event.kind() {
             CmEventKind::AddrResolved => event.id().resolve_route().or_else(|error| failed(&error)),
             CmEventKind::RouteResolved => {
                 let options = ConnectOptions::default()
-                    .private_data(name(number, connection.round))
+                    .private_data(connection_name(number, connection.round))
                     .ird(plan.depths[0][0])
                     .ord(plan.depths[0][1])
                     .peer_to_peer(plan.peer_to_peer);

@@ -1,4 +1,4 @@
-//! What was done to a connection, after which it may end; and the ends that this explains.
+//! Causes that may end a connection, and the ends that each of them explains.
 
 use uwarp_verbs::llp::LlpError;
 use uwarp_verbs::{EndReason, RejectOptions, StartupError};
@@ -6,26 +6,26 @@ use uwarp_verbs::{EndReason, RejectOptions, StartupError};
 use super::World;
 use crate::monitor::Damaged;
 
-/// Something after which a connection may end.
+/// Incident after which a connection may end.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum EndCause {
-    /// One of its hosts is dead.
+    /// One of its hosts has died.
     Death,
-    /// Nobody polls the CQ at one of its ends.
+    /// The CQ at one of its ends is not polled.
     Overflow,
-    /// Others take receives that it counts on.
-    Robbed,
-    /// One end has more Reads under way than the other one takes.
+    /// Other connections take receives that it relies on.
+    ReceivesTaken,
+    /// One end has more Reads in flight than the other one accepts.
     Greedy,
-    /// A region went while it was in use.
+    /// A region was deregistered while it was in use.
     Deregistered,
-    /// One end has reset it, or dropped its QP.
+    /// One end reset the connection, or dropped its QP.
     Aborted,
-    /// One end has closed it in the middle of everything.
+    /// One end closed the connection while it was in use.
     Disconnected,
-    /// A request was posted that has to be refused.
+    /// A request was posted that the peer must refuse.
     Refusal,
-    /// The program that is asked for the connection does not want it.
+    /// The responder's program rejects the connection.
     Rejected,
     /// Bytes of an MPA Request or Reply were changed, which no CRC covers.
     StartupDamaged,
@@ -33,20 +33,21 @@ pub(crate) enum EndCause {
     Damaged,
 }
 
-/// No receive was there for a message (RFC 5041 section 7.2).
+/// No receive was available for a message (RFC 5041 section 7.2).
 const NO_BUFFER: [u8; 3] = [1, 2, 2];
-/// What a side that cannot go on says of itself (RFC 5040 section 7.1).
+/// Code of a side that fails by itself (RFC 5040 section 7.1).
 const LOCAL: [u8; 3] = [0, 0, 0];
 
 impl EndCause {
-    /// What a Terminate Message may say then; for a refusal see `Wrong`.
+    /// Codes that a Terminate Message may carry after this cause.
+    /// [`Wrong::codes`](crate::wrong::Wrong::codes) has those of a refusal.
     pub(crate) fn codes(self) -> &'static [[u8; 3]] {
         match self {
             EndCause::Overflow => &[LOCAL],
-            EndCause::Robbed | EndCause::Greedy => &[NO_BUFFER],
-            // Writes, and Reads of what was written, find nothing.
+            EndCause::ReceivesTaken | EndCause::Greedy => &[NO_BUFFER],
+            // Writes, and Reads of written bytes, name an invalid STag.
             EndCause::Deregistered => &[[1, 1, 0], [0, 1, 0]],
-            // RFC 5044 section 8: the CRC is wrong, or a Marker points elsewhere. Nothing else may be seen behind that.
+            // RFC 5044 section 8: a wrong CRC, or a wrong Marker. No later error may be reported.
             EndCause::Damaged => &[[2, 0, 2], [2, 0, 3]],
             EndCause::Death
             | EndCause::Aborted
@@ -57,8 +58,8 @@ impl EndCause {
         }
     }
 
-    /// Whether a connection may end in this way then, where its end is not orderly. What Terminate Messages say is another
-    /// matter.
+    /// Returns true if this cause may lead to this end. An orderly end needs no cause, and
+    /// `World::judge` checks the codes of Terminate Messages.
     fn explains(self, reason: &EndReason) -> bool {
         match reason {
             EndReason::LocalDisconnect | EndReason::PeerDisconnect => true,
@@ -69,19 +70,19 @@ impl EndCause {
             EndReason::CqOverflow { .. } | EndReason::LocalError { .. } => {
                 self == EndCause::Overflow
             }
-            // Who is dead says nothing more, and so has reset nothing.
+            // A dead host sends nothing more, so it has reset nothing.
             EndReason::LlpLost {
                 error: LlpError::TimedOut { .. },
             } => self == EndCause::Death,
             EndReason::ConnectTimedOut | EndReason::ConnectFailed { .. } => self == EndCause::Death,
-            // A reset may overtake a Terminate Message, or the last bytes.
+            // A reset may arrive before a Terminate Message, or before the last bytes.
             EndReason::LlpLost { .. } => self != EndCause::Death,
             EndReason::ClosedMidway { .. } => matches!(self, EndCause::Aborted | EndCause::Damaged),
-            // The length of an FPDU was damaged, and it never comes to its end.
+            // The length of an FPDU was damaged, so the FPDU never ends.
             EndReason::Stalled { sending: false } => self == EndCause::Damaged,
-            // Likewise, while this side closes and waits for the answer to its Read.
+            // The same, while this side closes and waits for the response to its Read.
             EndReason::CloseTimedOut { .. } => matches!(self, EndCause::Damaged | EndCause::Death),
-            // The first FPDU of the initiator was damaged, likewise.
+            // The first FPDU of the initiator was damaged in this way.
             EndReason::StartupFailed {
                 error: StartupError::RtrMissing,
             } => self == EndCause::Damaged,
@@ -94,14 +95,14 @@ impl EndCause {
     }
 }
 
-/// Whether what was done explains this end.
+/// Returns true if one of the causes explains this end.
 pub(crate) fn is_explained(causes: &[EndCause], reason: &EndReason) -> bool {
-    // Anything may come of a Request or Reply that is another one.
+    // A damaged Request or Reply may lead to any end.
     causes.contains(&EndCause::StartupDamaged) || causes.iter().any(|cause| cause.explains(reason))
 }
 
 impl World {
-    /// This was done to a connection.
+    /// Records a cause for a connection.
     pub(crate) fn record_cause(&mut self, connection: usize, cause: EndCause) {
         let causes = &mut self.connections[connection].causes;
         if !causes.contains(&cause) {
@@ -109,7 +110,7 @@ impl World {
         }
     }
 
-    /// This was done to all connections of a host.
+    /// Records a cause for all connections of a host.
     pub(crate) fn record_host_cause(&mut self, host: usize, cause: EndCause) {
         for connection in 0..self.connections.len() {
             if self.connections[connection].plan.hosts.contains(&host) {
@@ -118,16 +119,17 @@ impl World {
         }
     }
 
-    /// Receives of this end are taken: if they are shared, others count on them, too, and from now on.
-    pub(crate) fn robs(&mut self, connection: usize, end: usize) {
+    /// Records that unexpected messages take receives of this end. With an SRQ this affects all
+    /// connections of the host, now and later.
+    pub(crate) fn record_taken_receives(&mut self, connection: usize, end: usize) {
         let host = self.connections[connection].plan.hosts[end];
         if self.plans[host].srq {
-            self.robbed.insert(host);
-            self.record_host_cause(host, EndCause::Robbed);
+            self.receives_taken.insert(host);
+            self.record_host_cause(host, EndCause::ReceivesTaken);
         }
     }
 
-    /// What a connection has to live with from its beginning.
+    /// Causes that a connection has from its beginning.
     pub(crate) fn causes_at_birth(&self, connection: usize) -> Vec<EndCause> {
         let plan = &self.connections[connection].plan;
         let hosts = || plan.hosts.iter().copied();
@@ -139,8 +141,8 @@ impl World {
                 EndCause::Overflow,
             ),
             (
-                hosts().any(|host| self.robbed.contains(&host)),
-                EndCause::Robbed,
+                hosts().any(|host| self.receives_taken.contains(&host)),
+                EndCause::ReceivesTaken,
             ),
             (
                 hosts().any(|host| self.hosts[host].is_none()),
@@ -151,10 +153,10 @@ impl World {
         born.map(|(_, cause)| cause).collect()
     }
 
-    /// Bytes on their way were changed.
+    /// Records the changes that the switch made to bytes on their way.
     pub(crate) fn note_damage(&mut self) {
         for Damaged { said, in_startup } in self.switch.damaged() {
-            let Some((number, round)) = who(&said) else {
+            let Some((number, round)) = parse_name(&said) else {
                 continue;
             };
             let cause = if in_startup {
@@ -169,9 +171,9 @@ impl World {
     }
 }
 
-/// What a program says when it connects: which connection it is, and which round, and something that tells whether these
-/// bytes were damaged, since no CRC covers them.
-pub(crate) fn name(number: usize, round: u32) -> Vec<u8> {
+/// Private data of a connect request: connection, round, and a check value, because no CRC covers
+/// it.
+pub(crate) fn connection_name(number: usize, round: u32) -> Vec<u8> {
     let mut said = vec![
         u8::try_from(number).unwrap_or(u8::MAX),
         u8::try_from(round).unwrap_or(u8::MAX),
@@ -181,22 +183,22 @@ pub(crate) fn name(number: usize, round: u32) -> Vec<u8> {
     said
 }
 
-/// What a program says when it does not want a connection: bytes, and perhaps how many Reads it would need to have under way.
+/// Private data of a rejection: random bytes, and perhaps the ORD that the responder would need.
 pub(crate) fn refusal(number: usize, round: u32) -> RejectOptions {
     let draw = &mut fastrand::Rng::with_seed(number as u64 * 64 + u64::from(round));
     let mut private_data = vec![0; draw.usize(0..=508)];
     draw.fill(&mut private_data);
     RejectOptions::default()
         .private_data(private_data)
-        // More than anybody takes here.
+        // More than any end accepts.
         .ord_needed(draw.bool().then_some(20))
 }
 
-/// Which connection this is about, and which round; `None` where these bytes were damaged.
-pub(crate) fn who(said: &[u8]) -> Option<(usize, u32)> {
+/// Connection and round that private data names; `None` if it was damaged.
+pub(crate) fn parse_name(said: &[u8]) -> Option<(usize, u32)> {
     let &[number, round, ..] = said else {
         return None;
     };
-    let who = (usize::from(number), u32::from(round));
-    (name(who.0, who.1) == said).then_some(who)
+    let named = (usize::from(number), u32::from(round));
+    (connection_name(named.0, named.1) == said).then_some(named)
 }

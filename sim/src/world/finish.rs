@@ -1,17 +1,17 @@
-//! How connections end, and what has to hold then.
+//! Ends of connections, and the checks that follow.
 
 use std::collections::VecDeque;
 
 use uwarp_verbs::{DeviceUsage, QpModify, QpState};
 
 use super::completed::placed;
-use super::verdict::words;
+use super::verdict::describe;
 use super::{Event, PATIENCE, Stage, World};
 use crate::end::{End, both};
 
 impl World {
-    /// Looks whether a connection is to be closed, or is over.
-    pub(crate) fn look(&mut self, number: usize) -> Result<bool, String> {
+    /// Checks whether a connection is to be closed, or is over. Returns true if anything changed.
+    pub(crate) fn check_end(&mut self, number: usize) -> Result<bool, String> {
         let connection = &mut self.connections[number];
         if connection.stage == Stage::Over {
             return Ok(false);
@@ -24,7 +24,7 @@ impl World {
         }
         let over = |state: &Option<QpState>| matches!(state, None | Some(QpState::Error));
         let [first, second] = &states;
-        // A QP that nobody asked for waits for ever; all others hear of the end.
+        // A QP without a connect request stays idle; all others learn of the end.
         let nobody = !connection.accepted && *second == Some(QpState::Idle);
         let never = *first == Some(QpState::Idle)
             && connection.may_fail()
@@ -47,8 +47,13 @@ impl World {
         Ok(false)
     }
 
-    /// Patience is over.
-    pub(crate) fn over(&mut self, number: usize, round: u32, again: bool) -> Result<(), String> {
+    /// Handles a connection that is not over after `PATIENCE`.
+    pub(crate) fn patience_over(
+        &mut self,
+        number: usize,
+        round: u32,
+        again: bool,
+    ) -> Result<(), String> {
         let connection = &mut self.connections[number];
         if connection.stage == Stage::Over || connection.round != round {
             return Ok(());
@@ -64,13 +69,13 @@ impl World {
             )
         });
         let stage = connection.stage;
-        // One that has begun to end has limits of its own.
+        // A connection that has begun to end has timeouts of its own.
         let polled =
             |end: &End| (self.hosts[end.host].as_ref()).is_some_and(|host| !host.plan.overflow);
         let polled = connection.ends.iter().all(polled);
         if polled || connection.ending.is_some() || again {
             return Err(format!(
-                "connection {number} does not end; {stage:?}; to be refused: {:?}; state, requests, messages to come, operations: {states:?}",
+                "connection {number} does not end; {stage:?}; invalid requests: {:?}; for each end (state, requests, expected messages, operations): {states:?}",
                 connection.refusals
             ));
         }
@@ -93,12 +98,13 @@ impl World {
         Ok(())
     }
 
-    /// Both ends are over: everything has to have completed, and memory to be as the model says.
+    /// Both ends are over: checks that every request has completed, and that memory matches the
+    /// model.
     pub(crate) fn finish(&mut self, number: usize) -> Result<(), String> {
         let hosts = self.connections[number].plan.hosts;
         for end in &self.connections[number].ends {
             if let Some(qp) = end.qp.as_ref().filter(|qp| qp.state() == QpState::Idle) {
-                // Nobody came: its receives are to be flushed.
+                // It was never connected, so its receives have to be flushed.
                 let _ = qp.modify(&QpModify::new().state(QpState::Error));
                 let _ = qp.reset();
             }
@@ -107,14 +113,14 @@ impl World {
             while self.poll(host, 16)? > 0 {}
         }
         for host in hosts {
-            self.hear(host)?;
+            self.handle_cm(host)?;
         }
         let now = self.clock.elapsed();
         let connection = &mut self.connections[number];
         let reasons = (connection.ends.each_ref())
             .map(|end| end.qp.as_ref().and_then(uwarp_verbs::Qp::end_reason));
         self.log.event(now, || {
-            let [first, second] = words(&reasons);
+            let [first, second] = describe(&reasons);
             format!(
                 "connection {number} is over\n{:21}end 0: {first}\n{:21}end 1: {second}",
                 "", ""
@@ -124,12 +130,12 @@ impl World {
         let lasted = now - connection.ending.unwrap_or(now);
         self.judge(number, &reasons)?;
         self.count(number, &reasons);
-        self.ends_in_time(number, lasted)?;
+        self.check_end_time(number, lasted)?;
         let connection = &mut self.connections[number];
         for end in 0..2 {
             let (me, peer) = both(&mut connection.ends, end);
             let polled = (self.hosts[me.host].as_ref()).is_some_and(|host| !host.plan.overflow);
-            settled(me, peer, polled, may_fail)
+            check_settled(me, peer, polled, may_fail)
                 .map_err(|error| format!("connection {number} end {end}: {error}"))?;
         }
         self.check_memory(number)?;
@@ -149,15 +155,15 @@ impl World {
                     lent.memory.check(&whose)?;
                 }
                 memory.sink.check(&whose)?;
-                // What came without a completion is not known.
+                // Without completions the content of receives is unknown.
                 if let Some(receives) = memory.receives.as_ref().filter(|_| !overflow) {
                     receives.check(&whose)?;
                 }
             }
-            let things = self.hosts[end.host]
+            let resources = self.hosts[end.host]
                 .as_ref()
-                .and_then(|host| host.things.as_ref());
-            if let Some(shared) = things.and_then(|things| things.shared.as_ref())
+                .and_then(|host| host.resources.as_ref());
+            if let Some(shared) = resources.and_then(|resources| resources.shared.as_ref())
                 && !overflow
                 && self.connections.len() == 1
             {
@@ -199,12 +205,12 @@ impl World {
                 && !qp.reset()
             {
                 return Err(format!(
-                    "connection {number} end {end}: a QP that is over is not reset"
+                    "connection {number} end {end}: a QP in state Error cannot be reset"
                 ));
             }
             if let Some(memory) = &self.connections[number].ends[end].memory {
                 for lent in memory.lent.iter().filter(|lent| lent.is_of_qp()) {
-                    lent.is_dead()?;
+                    lent.check_dead()?;
                 }
             }
             self.connections[number].ends[end] = self.end(plan, end, used)?;
@@ -212,11 +218,11 @@ impl World {
         self.begin(number)
     }
 
-    /// All is over: nothing may be left.
+    /// Drops all resources at the end of a run, and checks that nothing is left.
     pub(crate) fn tear_down(mut self) -> Result<(), String> {
         self.connections.clear();
         for host in self.hosts.iter_mut().flatten() {
-            host.things = None;
+            host.resources = None;
         }
         self.switch.calm();
         let (end, nothing) = (self.clock.elapsed() + PATIENCE, DeviceUsage::default());
@@ -233,7 +239,7 @@ impl World {
                 Some(next) if next < end => self.clock.set(next),
                 _ => {
                     return Err(format!(
-                        "{left} connections of TCP never end; {kept:?} is kept"
+                        "{left} TCP connections never end; still in use: {kept:?}"
                     ));
                 }
             }
@@ -242,19 +248,20 @@ impl World {
             let Some(host) = host else {
                 continue;
             };
-            // There may be as many as there were: so nothing is left of the old ones.
+            // The limit equals the number of domains, so these succeed only if the old ones are
+            // gone.
             let domains = (0..host.plan.domains).map(|_| host.device.alloc_pd());
             let domains: Result<Vec<_>, _> = domains.collect();
             let cq = host.device.create_cq(1);
-            domains.map_err(|error| format!("host {number} keeps something: {error}"))?;
-            cq.map_err(|error| format!("host {number} keeps a CQ: {error}"))?;
+            domains.map_err(|error| format!("host {number} leaks a protection domain: {error}"))?;
+            cq.map_err(|error| format!("host {number} leaks a CQ: {error}"))?;
         }
         Ok(())
     }
 }
 
-/// Everything that an end has posted has come to something, and the peer's memory shows it.
-fn settled(me: &mut End, peer: &mut End, polled: bool, may_fail: bool) -> Result<(), String> {
+/// Checks that every request of an end has completed, and that the peer's memory shows it.
+fn check_settled(me: &mut End, peer: &mut End, polled: bool, may_fail: bool) -> Result<(), String> {
     let left = me.sends.iter().find(|sent| sent.signaled);
     if let Some(left) = left.filter(|_| polled) {
         return Err(format!("{left:?} never completes"));
@@ -270,17 +277,17 @@ fn settled(me: &mut End, peer: &mut End, polled: bool, may_fail: bool) -> Result
     let Some(qp) = &me.qp else {
         return Ok(());
     };
-    if qp.end_reason().is_some() && me.told_end == 0 {
-        return Err("no event tells of its end".to_owned());
+    if qp.end_reason().is_some() && me.end_events == 0 {
+        return Err("no event reported its end".to_owned());
     }
     let attr = qp.query();
     if attr.ird_used + attr.ord_used > 0 {
-        return Err(format!("places for Reads are left over: {attr:?}"));
+        return Err(format!("Reads are still counted as in flight: {attr:?}"));
     }
     Ok(())
 }
 
-/// The word of `to` is what `from` has made of it.
+/// Checks that the word of `to` has a value that the atomics of `from` may have left.
 fn check_word(from: &End, to: &End) -> Result<(), String> {
     let Some(memory) = &to.memory else {
         return Ok(());
@@ -292,7 +299,7 @@ fn check_word(from: &End, to: &End) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "{} atomics were posted and {} done, and the word is {word:x}, none of {may:x?}",
+        "{} atomics were posted and {} completed, but the word is {word:x}, none of {may:x?}",
         from.words.len() - 1,
         from.atomics_done
     ))

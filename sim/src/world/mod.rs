@@ -1,4 +1,4 @@
-//! One run: hosts, connections, time, and the order in which things happen.
+//! One run: hosts, connections, time, and the order of events.
 
 mod completed;
 mod connect;
@@ -24,56 +24,57 @@ use crate::switch::Switch;
 use crate::tally::Tally;
 use crate::wrong::Wrong;
 
-/// The bit that tells the numbers of receives from those of other requests.
+/// Bit that distinguishes the work request ids of receives.
 pub(crate) const RECEIVE: u64 = 1 << 63;
 
-/// After so long a connection is ended; where nothing is wrong, all is done by then.
+/// Time after which a connection must be over. Without faults everything is done by then.
 const PATIENCE: Duration = Duration::from_secs(7200);
-/// How often a misdeed waits for its connection, each time longer.
-const MISDEED_TRIES: u32 = 12;
-/// Rounds of progress at one time, at most: more of them are a device that spins.
+/// Number of retries of an invalid operation whose connection is not open yet; each waits longer.
+const INVALID_OPERATION_TRIES: u32 = 12;
+/// Maximum number of rounds of progress without time passing. More of them mean that a device
+/// spins.
 const SPIN: usize = 200_000;
 
-/// What a run may be told beside its seed.
+/// Options of a run, besides its seed.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// What is told of it.
+    /// Level of detail of the log.
     pub log: Log,
     /// Whether MPA uses its CRC.
     pub crc: bool,
 }
 
-/// What came of a run without a failure.
+/// Result of a run without a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// All packets that were delivered, in one number: two runs with one seed have the same.
+    /// Hash of all delivered packets: two runs with one seed have the same.
     pub digest: u64,
-    /// The virtual time that it took.
+    /// Virtual time that the run took.
     pub lasted: Duration,
-    /// Packets that were sent, and those that were damaged so that only the CRC tells.
+    /// Packets that were sent, and packets whose damage only the CRC detects.
     pub packets: [u64; 2],
-    /// Completions with success, and in error.
+    /// Completions with success, and with an error.
     pub completions: [u64; 2],
-    /// What was done to connections, and how they ended.
+    /// Incidents of connections, and how they ended.
     pub tally: Tally,
 }
 
-/// Something that is to happen.
+/// Event on the agenda.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Event {
-    /// The program of an end looks after its connection.
+    /// A turn of the program of an end.
     Tick {
         connection: usize,
         end: usize,
         round: u32,
     },
     Mishap(usize),
-    /// A misdeed whose connection was not open yet, so often.
+    /// Another try of an invalid operation whose connection was not open yet.
     Again {
         mishap: usize,
         tries: u32,
     },
-    /// Patience with a connection is over, for the first or for the second time.
+    /// `PATIENCE` with a connection has run out, for the first or (`again`) the second time.
     Over {
         connection: usize,
         round: u32,
@@ -94,27 +95,27 @@ pub(crate) struct Connection {
     pub(crate) plan: ConnectionPlan,
     pub(crate) ends: [End; 2],
     pub(crate) round: u32,
-    /// Requests that the peer has to refuse, by the end that posted them.
+    /// Requests that the peer must refuse, with the end that posted them.
     pub(crate) refusals: Vec<(usize, Wrong)>,
-    /// What was done to it in this round, so that it may end.
+    /// Incidents of this round that may end it.
     pub(crate) causes: Vec<EndCause>,
-    /// Since when it is ending.
+    /// Time at which it began to end.
     ending: Option<Duration>,
     pub(crate) stage: Stage,
     accepted: bool,
-    /// The program that is asked does not want it in this round.
+    /// The responder's program rejects it in this round.
     rejects: bool,
     id: Option<CmId>,
 }
 
 impl Connection {
-    /// Whether something has happened, or may, after which requests fail.
+    /// Returns true if requests may fail.
     pub(crate) fn may_fail(&self) -> bool {
         !self.causes.is_empty()
     }
 }
 
-/// The whole of a run.
+/// Complete state of a run.
 pub(crate) struct World {
     pub(crate) clock: Arc<VirtualClock>,
     pub(crate) random: Rng,
@@ -126,18 +127,18 @@ pub(crate) struct World {
     agenda: BinaryHeap<Reverse<(Duration, u64, Event)>>,
     entries: u64,
     pub(crate) wr_ids: u64,
-    /// Whose a QP of a host is.
+    /// Connection and end of each QP, by host and QP number.
     qps: BTreeMap<(usize, u32), (usize, usize)>,
     completions: [u64; 2],
     ipv6: bool,
     mtu: usize,
-    /// How the hosts were set up, also those that are gone.
+    /// Configuration of all hosts, including dead ones.
     plans: Vec<HostPlan>,
     crc: bool,
-    /// Nothing happens that may end a connection.
+    /// Nothing in this run may end a connection.
     pub(crate) harmless: bool,
-    /// Hosts of which receives were taken that others count on.
-    robbed: BTreeSet<usize>,
+    /// Hosts whose shared receives were taken by unexpected messages.
+    receives_taken: BTreeSet<usize>,
     tally: Tally,
     /// Nothing is lost or late, and no host waits for receives.
     quiet: bool,
@@ -146,7 +147,7 @@ pub(crate) struct World {
 /// Plays the run of a seed.
 ///
 /// # Errors
-/// What did not hold, in words.
+/// Describes the first promise that was broken.
 pub fn run(seed: u64, options: Options) -> Result<Outcome, String> {
     let mut world = World::new(seed, options)?;
     world.play()?;
@@ -200,7 +201,7 @@ impl World {
             plans: hosts,
             crc: options.crc,
             harmless,
-            robbed: BTreeSet::new(),
+            receives_taken: BTreeSet::new(),
             tally: Tally::default(),
             quiet,
             clock,
@@ -212,7 +213,7 @@ impl World {
         Ok(world)
     }
 
-    /// Hosts and connections.
+    /// Creates the hosts and connections.
     fn populate(&mut self, connections: &[ConnectionPlan]) -> Result<(), String> {
         for number in 0..self.plans.len() {
             let plan = self.plans[number];
@@ -254,7 +255,7 @@ impl World {
         self.agenda.push(Reverse((at, self.entries, event)));
     }
 
-    /// The whole run.
+    /// Plays the whole run.
     pub(crate) fn play(&mut self) -> Result<(), String> {
         loop {
             let next = self.settle()?;
@@ -267,9 +268,7 @@ impl World {
             }
             let events = self.agenda.peek().map(|Reverse((at, ..))| *at);
             let Some(next) = [next, events].into_iter().flatten().min() else {
-                return Err(
-                    "nothing is to happen any more, and connections are not over".to_owned(),
-                );
+                return Err("no event is left, but connections are not over".to_owned());
             };
             self.clock.set(next);
             let now = self.clock.elapsed();
@@ -281,12 +280,13 @@ impl World {
                 let Some(Reverse((_, _, event))) = self.agenda.pop() else {
                     break;
                 };
-                self.happens(event)?;
+                self.handle_event(event)?;
             }
         }
     }
 
-    /// Everything that happens at this time, until nothing more does; gives when a packet or a timer is due.
+    /// Processes everything that happens at the current time. Returns the time of the next packet
+    /// or timer.
     pub(crate) fn settle(&mut self) -> Result<Option<Duration>, String> {
         for _ in 0..SPIN {
             let mut busy = false;
@@ -302,7 +302,7 @@ impl World {
                     host.network.limit_mtu(self.switch.mtu());
                 }
             }
-            if let Some(error) = self.switch.complaint() {
+            if let Some(error) = self.switch.take_violation() {
                 return Err(error);
             }
             let now = self.clock.elapsed();
@@ -313,19 +313,19 @@ impl World {
                     busy |= next <= now;
                     due = Some(due.map_or(next, |due| due.min(next)));
                 }
-                busy |= self.hear(host)?;
+                busy |= self.handle_cm(host)?;
             }
             for connection in 0..self.connections.len() {
-                busy |= self.look(connection)?;
+                busy |= self.check_end(connection)?;
             }
             if !busy {
                 return Ok(due);
             }
         }
-        Err("a device is busy for ever without time going on".to_owned())
+        Err("a device keeps working without time passing".to_owned())
     }
 
-    pub(crate) fn happens(&mut self, event: Event) -> Result<(), String> {
+    pub(crate) fn handle_event(&mut self, event: Event) -> Result<(), String> {
         let now = self.clock.elapsed();
         match event {
             Event::Tick {
@@ -348,24 +348,24 @@ impl World {
                         self.switch.set_mtu(self.mtu);
                     }
                     Mishap::Death { host } => self.death(host),
-                    Mishap::Misdeed { .. } => self.misdeed_or_later(index, 0)?,
+                    Mishap::InvalidOperation { .. } => self.try_invalid_operation(index, 0)?,
                 }
                 Ok(())
             }
-            Event::Again { mishap, tries } => self.misdeed_or_later(mishap, tries),
+            Event::Again { mishap, tries } => self.try_invalid_operation(mishap, tries),
             Event::Over {
                 connection,
                 round,
                 again,
-            } => self.over(connection, round, again),
+            } => self.patience_over(connection, round, again),
         }
     }
 
-    /// A misdeed waits until its connection is open.
-    fn misdeed_or_later(&mut self, mishap: usize, tries: u32) -> Result<(), String> {
+    /// Performs an invalid operation once its connection is open.
+    fn try_invalid_operation(&mut self, mishap: usize, tries: u32) -> Result<(), String> {
         let (
             _,
-            Mishap::Misdeed {
+            Mishap::InvalidOperation {
                 connection,
                 end,
                 what,
@@ -377,7 +377,7 @@ impl World {
         if self.connections[connection].stage != Stage::Opening {
             return self.invalid_operation(connection, end, what);
         }
-        if tries < MISDEED_TRIES {
+        if tries < INVALID_OPERATION_TRIES {
             let pause = Duration::from_micros(self.random.u64(1..1 << (10 + tries)));
             let again = Event::Again {
                 mishap,

@@ -1,4 +1,4 @@
-//! Why connections have ended, held against what was done to them.
+//! Reasons why connections ended, checked against the incidents of the run.
 
 use std::time::Duration;
 
@@ -9,13 +9,14 @@ use super::{Connection, EndCause, World};
 use crate::tally::Tally;
 use crate::wrong::Wrong;
 
-/// What a side that cannot go on says of itself (RFC 5040 section 7.1).
+/// Code of a side that fails by itself (RFC 5040 section 7.1).
 const LOCAL: [u8; 3] = [0, 0, 0];
-/// An end takes no longer where nothing is lost: a program looks every two seconds at least.
+/// Longest end of a connection where nothing is lost. A program takes a turn every two seconds at
+/// least.
 const PROMPT: Duration = Duration::from_secs(30);
 
 impl World {
-    /// Whether the two reasons go with each other, and with what was done.
+    /// Checks that the two reasons fit each other and the causes.
     pub(crate) fn judge(
         &self,
         number: usize,
@@ -23,7 +24,7 @@ impl World {
     ) -> Result<(), String> {
         let connection = &self.connections[number];
         let wrong = |error: String| {
-            let [first, second] = words(reasons);
+            let [first, second] = describe(reasons);
             Err(format!(
                 "connection {number}: {error}; end 0: {first}; end 1: {second}"
             ))
@@ -31,7 +32,7 @@ impl World {
         let orderly =
             |reason: &Option<EndReason>| reason.as_ref().is_some_and(EndReason::is_orderly);
         if !connection.may_fail() && !reasons.iter().all(orderly) {
-            return wrong("it ends, and nothing is wrong".to_owned());
+            return wrong("it ends without a cause".to_owned());
         }
         for end in 0..2 {
             let Some(EndReason::TerminateReceived { terminate, .. }) = &reasons[end] else {
@@ -41,7 +42,7 @@ impl World {
                 return wrong(error);
             }
         }
-        // Where bytes change on the way and nobody can tell, anything may be said.
+        // After damage that nobody can detect, any reason is allowed.
         let unseen = [EndCause::Damaged, EndCause::StartupDamaged];
         let [damaged, startup] = unseen.map(|cause| connection.causes.contains(&cause));
         if startup || damaged && !self.crc {
@@ -59,41 +60,43 @@ impl World {
             }) = reason
                 && !damaged
             {
-                return wrong("nobody is told why".to_owned());
+                return wrong("no Terminate Message was sent".to_owned());
             }
-            if let Some(code) = said(reason).filter(|code| !may.contains(code)) {
+            if let Some(code) = terminate_code(reason).filter(|code| !may.contains(code)) {
                 let may: Vec<_> = may.iter().copied().map(number_of).collect();
                 let (code, may) = (number_of(code), may.join(" or "));
                 return wrong(format!(
-                    "a Terminate says {code}, and what was done calls for {may}"
+                    "a Terminate carries {code}, but the causes call for {may}"
                 ));
             }
         }
         if connection.causes == [EndCause::Rejected] && !self.is_rejected(number, reasons) {
-            return wrong("it was rejected, and it is not told so, or other bytes".to_owned());
+            return wrong("the rejection is not reported, or with other data".to_owned());
         }
         match &connection.refusals[..] {
             [(end, what)]
-                if connection.causes == [EndCause::Refusal] && !is_told(*end, *what, reasons) =>
+                if connection.causes == [EndCause::Refusal]
+                    && !is_reported(*end, *what, reasons) =>
             {
-                wrong(format!("end {end} did {what:?}, and is not told so"))
+                wrong(format!("end {end} did {what:?}, but no Terminate says so"))
             }
             _ => Ok(()),
         }
     }
 
-    /// Whether the side that asked is told what the other one has said, which has had no connection.
+    /// Returns true if the initiator reports the private data and the ORD of the rejection, and the
+    /// responder had no connection.
     fn is_rejected(&self, number: usize, reasons: &[Option<EndReason>; 2]) -> bool {
         let connection = &self.connections[number];
         let mut said = refusal(number, connection.round);
-        // Revision 1 has no place for it.
+        // Revision 1 cannot carry an ORD.
         let enhanced = !self.plans[connection.plan.hosts[0]].revision_1;
         said.ord_needed = said.ord_needed.filter(|_| enhanced);
         matches!(reasons, [Some(EndReason::Rejected { private_data, ord_needed, .. }), None]
             if *private_data == said.private_data && *ord_needed == said.ord_needed)
     }
 
-    /// Whether both ends agree about IRD and ORD, and keep to them.
+    /// Checks that both ends agree about IRD and ORD, and do not exceed them.
     pub(crate) fn check_depths(&self, number: usize) -> Result<(), String> {
         let connection = &self.connections[number];
         let attr = (connection.ends.each_ref()).map(|end| end.qp.as_ref().map(Qp::query));
@@ -104,7 +107,7 @@ impl World {
             let is_greedy = connection.plan.greedy;
             if mine.ird_used > mine.ird || mine.ord_used > mine.ord {
                 return Err(format!(
-                    "connection {number} end {end}: more Reads than IRD and ORD say: {mine:?}"
+                    "connection {number} end {end}: more Reads than IRD and ORD allow: {mine:?}"
                 ));
             }
             let Some(theirs) = theirs
@@ -114,12 +117,13 @@ impl World {
                 continue;
             };
             let open = |attr: &QpAttr| attr.state == QpState::Rts;
-            // A responder raises its IRD for the initiator; in revision 1 both know beforehand.
+            // A responder raises its IRD for the initiator; in revision 1 both programs know the
+            // values.
             let [first, second] = connection.plan.depths;
             let wanted = [first[1], second[1].min(first[0])][end];
             if open(mine) && open(theirs) && (mine.ord != wanted || mine.ord > theirs.ird) {
                 return Err(format!(
-                    "connection {number} end {end}: ORD is {}, IRD of the peer {}, and {wanted} was asked for",
+                    "connection {number} end {end}: ORD is {}, IRD of the peer {}, expected {wanted}",
                     mine.ord, theirs.ird
                 ));
             }
@@ -127,7 +131,7 @@ impl World {
         Ok(())
     }
 
-    /// All that Terminate Messages of a connection may say.
+    /// Codes that Terminate Messages of a connection may carry.
     fn codes(connection: &Connection) -> Vec<[u8; 3]> {
         let mut codes: Vec<_> = (connection.refusals.iter())
             .flat_map(|(_, what)| what.codes().iter().copied())
@@ -136,7 +140,7 @@ impl World {
         codes
     }
 
-    /// Counts what was done to a connection, and how it has ended.
+    /// Counts the causes of a connection, and how it ended.
     pub(crate) fn count(&mut self, number: usize, reasons: &[Option<EndReason>; 2]) {
         let Connection { causes, .. } = &self.connections[number];
         let orderly = (reasons.iter().flatten()).all(EndReason::is_orderly);
@@ -149,11 +153,11 @@ impl World {
             self.tally.add(&format!("connections with {cause:?}"));
         }
         for reason in reasons.iter().flatten() {
-            self.tally.add(&format!("ends by {}", kind(reason)));
+            self.tally.add(&format!("ends by {}", tally_name(reason)));
         }
     }
 
-    /// All that was counted, and what the whole run was.
+    /// Returns the counts, and adds those of the whole run.
     pub(crate) fn tally(&self) -> Tally {
         let mut tally = self.tally.clone();
         tally.add("runs");
@@ -161,30 +165,30 @@ impl World {
             tally.add("runs with nothing that may end a connection");
         }
         if tally.of(ENDED) == 0 {
-            tally.add("runs in which all connections end in order");
+            tally.add("runs in which all connections end orderly");
         }
         tally
     }
 
-    /// Whether a connection takes no longer to end than the way needs.
-    pub(crate) fn ends_in_time(&self, number: usize, lasted: Duration) -> Result<(), String> {
+    /// Checks that a connection ended in time.
+    pub(crate) fn check_end_time(&self, number: usize, lasted: Duration) -> Result<(), String> {
         if self.quiet && lasted > PROMPT {
             return Err(format!(
-                "connection {number} takes {lasted:?} to end, and nothing is lost"
+                "connection {number} takes {lasted:?} to end, although nothing is lost"
             ));
         }
         Ok(())
     }
 }
 
-/// What a tally calls connections.
-const CLEAN: &str = "connections to which nothing was done";
-const SPARED: &str = "connections to which something was done, and that end in order";
-const ENDED: &str = "connections that end by what was done";
+/// Groups of connections in a tally.
+const CLEAN: &str = "connections without a cause to end";
+const SPARED: &str = "connections with a cause to end, and an orderly end";
+const ENDED: &str = "connections ended by a cause";
 
-/// In one word.
-fn kind(reason: &EndReason) -> String {
-    match said(&Some(reason.clone())) {
+/// Name of a reason in a tally.
+fn tally_name(reason: &EndReason) -> String {
+    match terminate_code(&Some(reason.clone())) {
         Some(code) => format!("Terminate {}", number_of(code)),
         None => {
             let words = format!("{reason:?}");
@@ -194,23 +198,24 @@ fn kind(reason: &EndReason) -> String {
     }
 }
 
-/// Whether the end that posted a wrong request has heard so, and what is wrong with it.
-fn is_told(end: usize, what: Wrong, reasons: &[Option<EndReason>; 2]) -> bool {
-    let code = said(&reasons[1 - end]);
+/// Returns true if the end that posted an invalid request received a Terminate Message with a
+/// matching code.
+fn is_reported(end: usize, what: Wrong, reasons: &[Option<EndReason>; 2]) -> bool {
+    let code = terminate_code(&reasons[1 - end]);
     matches!(&reasons[end], Some(EndReason::TerminateReceived { .. }))
         && code.is_some_and(|code| what.codes().contains(&code))
 }
 
-/// Why the two ends are over.
-pub(crate) fn words(reasons: &[Option<EndReason>; 2]) -> [String; 2] {
+/// Reasons of the two ends as text.
+pub(crate) fn describe(reasons: &[Option<EndReason>; 2]) -> [String; 2] {
     reasons.each_ref().map(|reason| match reason {
         Some(reason) => reason.to_string(),
-        None => "it never began, or nobody has it any more".to_owned(),
+        None => "it never began, or its QP was dropped".to_owned(),
     })
 }
 
-/// What a Terminate Message of a side says, that it sent or received.
-fn said(reason: &Option<EndReason>) -> Option<[u8; 3]> {
+/// Code of the Terminate Message that a side sent or received.
+fn terminate_code(reason: &Option<EndReason>) -> Option<[u8; 3]> {
     match reason {
         Some(EndReason::TerminateSent { terminate, .. }) => {
             terminate.as_ref().map(Terminate::reason).map(octets)
@@ -221,7 +226,7 @@ fn said(reason: &Option<EndReason>) -> Option<[u8; 3]> {
     }
 }
 
-/// As Terminate codes are written.
+/// Usual notation of Terminate codes.
 fn number_of([layer, etype, code]: [u8; 3]) -> String {
     format!("{layer}/{etype}/{code:02x}")
 }
@@ -230,15 +235,16 @@ fn octets(code: TerminateCode) -> [u8; 3] {
     [code.layer, code.etype, code.code]
 }
 
-/// One side was told this: whether the other side says that it told it. (One that is gone says nothing.)
+/// Compares the received code with the one that the other side reports. A side that is gone reports
+/// none.
 fn disagree(code: TerminateCode, other: &Option<EndReason>) -> Option<String> {
     let told = match other {
         None | Some(EndReason::Aborted) => return None,
-        Some(_) => said(other),
+        Some(_) => terminate_code(other),
     };
     (told != Some(octets(code))).then(|| {
         format!(
-            "one side was told {code}, and the other told {}",
+            "one side received {code}, but the other sent {}",
             told.map_or("nothing".to_owned(), number_of)
         )
     })
