@@ -1,5 +1,5 @@
-//! FPDUs and TCP segments in the whole stack over smoltcp: every data segment that a capture shows
-//! begins with an FPDU and holds whole ones (RFC 5044 section 3 and appendix A.1).
+//! Alignment of FPDUs with TCP segments in the whole stack over smoltcp. Every data segment in a
+//! capture begins with an FPDU and contains only whole ones (RFC 5044 section 3 and appendix A.1).
 #![allow(
     clippy::disallowed_methods,
     reason = "tests wait by the clock of the machine"
@@ -22,7 +22,7 @@ use uwarp_verbs::{FpduSegments, RecvWr, RemoteBuffer, SendWr, Settings};
 /// 6581 adds.
 const STARTUP_FRAME: usize = 20 + 4;
 
-/// TCP's time stands still: no segment is sent again because a test machine is slow.
+/// Clock of TCP that stands still, so that nothing is retransmitted on a slow test machine.
 struct Frozen(Instant);
 
 impl Clock for Frozen {
@@ -86,7 +86,8 @@ impl Recorded {
         }
     }
 
-    /// The data segments of one direction in the order they left, each with its place in the stream.
+    /// Data segments of one direction in the order they were sent, each with its offset in the
+    /// stream.
     fn segments(&self, to_b: bool) -> Vec<(usize, Vec<u8>)> {
         assert_eq!(self.capture.error(), None);
         let octets = self.file.0.lock().unwrap().clone();
@@ -107,13 +108,13 @@ impl Recorded {
         segments
     }
 
-    /// Walks the FPDUs of one direction; gives how many segments and FPDUs there were.
+    /// Checks the FPDUs of one direction. Returns the number of segments and of FPDUs.
     fn check(&self, to_b: bool, emss: usize) -> (usize, usize) {
         let segments = self.segments(to_b);
         let (mut next, mut fpdus) = (0, 0);
         for (number, (at, octets)) in segments.iter().enumerate() {
             let what = format!("segment {number} to B: {to_b}, EMSS {emss}");
-            assert_eq!(*at, next, "{what}: it is no repetition and leaves no gap");
+            assert_eq!(*at, next, "{what}: a retransmission or a gap");
             assert!(octets.len() <= emss, "{what}: {}", octets.len());
             next += octets.len();
             let mut rest = &octets[..];
@@ -124,9 +125,9 @@ impl Recorded {
                 assert!(rest.len() >= 8, "{what}: it ends within an FPDU");
                 let ulpdu = usize::from(u16::from_be_bytes([rest[0], rest[1]]));
                 let len = (2 + ulpdu).next_multiple_of(4) + 4;
-                // The control byte of DDP, version 1: this is where an FPDU begins.
+                // The DDP control byte, version 1, shows that an FPDU begins here.
                 assert_eq!(rest[2] & 3, 1, "{what}: no FPDU begins here");
-                assert!(len <= rest.len(), "{what}: an FPDU goes on in the next");
+                assert!(len <= rest.len(), "{what}: an FPDU continues in the next");
                 rest = &rest[len..];
                 fpdus += 1;
             }
@@ -135,10 +136,10 @@ impl Recorded {
     }
 }
 
-/// Where FPDUs begin and end in Full Operation, without Markers or with.
+/// Begin and end of each FPDU in Full Operation, with or without Markers.
 fn fpdus(stream: &[u8], markers: bool) -> Vec<(usize, usize)> {
-    // Where an byte of the stream is that has so many of FPDUs before it: every 508 have a Marker in front of them, and the FPDU that
-    // begins there has it, too.
+    // Convert an offset in the stream without Markers to one with them. A Marker precedes every 508
+    // bytes; if an FPDU begins there, the Marker comes before it.
     let place = |octet: usize| octet + if markers { 4 * octet.div_ceil(508) } else { 0 };
     let at = |octet: usize| octet + if markers { 4 * (octet / 508 + 1) } else { 0 };
     let (mut next, mut all) = (0, Vec::new());
@@ -153,7 +154,7 @@ fn fpdus(stream: &[u8], markers: bool) -> Vec<(usize, usize)> {
     all
 }
 
-/// Batches of small Sends, Sends of mixed sizes, and a Write and a Read of 1 MiB, from A.
+/// Sends batches of small Sends, Sends of mixed sizes, and a Write and a Read of 1 MiB from A.
 fn traffic(a: &Side, b: &Side) {
     const COUNT: usize = 100;
     let (source, target) = (a.filled(1, 1 << 20), b.blank(1 << 20));
@@ -212,7 +213,7 @@ fn traffic(a: &Side, b: &Side) {
 
 #[test]
 fn every_data_segment_begins_with_an_fpdu_and_holds_whole_ones() {
-    // With 1501 and 1282 EMSS is no multiple of 4.
+    // With MTU 1501 and 1282 EMSS is no multiple of 4.
     for (mtu, v6) in [
         (1500, false),
         (1500, true),
@@ -231,7 +232,7 @@ fn every_data_segment_begins_with_an_fpdu_and_holds_whole_ones() {
         let emss = mtu - if v6 { 60 } else { 40 };
         for to_b in [true, false] {
             let (segments, fpdus) = recorded.check(to_b, emss);
-            // A Write and the answer to a Read of 1 MiB, and 300 Sends.
+            // A Write and the response to a Read of 1 MiB, and 300 Sends.
             assert!(fpdus > 2 * (1 << 20) / emss + 300, "{fpdus}");
             assert!(segments < fpdus, "small ones share segments: {segments}");
         }
@@ -248,7 +249,7 @@ fn with_fpdus_over_segments_these_are_full_and_a_peer_with_the_default_takes_the
         (1280, 506, false),
     ] {
         let ours = Settings::default().fpdu_segments(FpduSegments::new(segments).unwrap());
-        // The peer asks for the Markers that it gets, and sends aligned FPDUs.
+        // The peer asks for the Markers that it receives, and sends aligned FPDUs.
         let theirs = Settings::default().markers(markers);
         let recorded = Recorded::with(mtu, false, [ours, theirs]);
         let (a, b) = (&recorded.a, &recorded.b);
@@ -270,7 +271,7 @@ fn with_fpdus_over_segments_these_are_full_and_a_peer_with_the_default_takes_the
             longest <= full && longest + 16 > full,
             "{longest} in {full}"
         );
-        // A Write and the answer to a Read of 1 MiB, and 300 Sends.
+        // A Write and the response to a Read of 1 MiB, and 300 Sends.
         assert!(
             found.len() < 2 * ((1 << 20) / (full - 600) + 1) + 1000,
             "{}",

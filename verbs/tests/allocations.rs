@@ -1,8 +1,8 @@
-//! No message allocates memory: not where it is posted, not where it is polled, and not on the thread that makes
-//! progress for a program that does neither.
+//! Messages cause no memory allocation: not in posts, not in polls, and not on the thread that
+//! makes progress in the background.
 //!
-//! A test binary of its own, because its allocator counts whatever any thread of the process asks for. It has no
-//! harness, so that there are no threads but this one and those of the devices.
+//! This is a test binary of its own, because its allocator counts the allocations of all threads of
+//! the process. Without a test harness the only threads are this one and those of the devices.
 
 mod common;
 
@@ -18,12 +18,12 @@ use uwarp_verbs::{
     RemoteBuffer, SendWr, Sge, Srq, SrqAttr,
 };
 
-/// The system's allocator. While it is told to, it counts what is asked of it.
+/// The system's allocator, which counts allocations while `COUNTS` is set.
 struct Counting;
 
 static COUNTS: AtomicBool = AtomicBool::new(false);
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// Who asked first.
+/// Backtrace of the first allocation.
 static FIRST: Mutex<Option<Backtrace>> = Mutex::new(None);
 
 #[global_allocator]
@@ -34,7 +34,7 @@ fn count() {
         return;
     }
     if COUNT.fetch_add(1, Ordering::SeqCst) == 0 {
-        // To make the backtrace allocates, too.
+        // Capturing the backtrace allocates as well.
         COUNTS.store(false, Ordering::SeqCst);
         *FIRST.lock().unwrap() = Some(Backtrace::force_capture());
         COUNTS.store(true, Ordering::SeqCst);
@@ -45,37 +45,37 @@ fn count() {
     unsafe_code,
     reason = "an allocator is unsafe to implement; every call is handed on as it is"
 )]
-// SAFETY: each call is handed on to the system's allocator, whose promises these are.
+// SAFETY: each call is passed to the system's allocator, which fulfils the contract.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count();
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.realloc(at, layout, size) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.dealloc(at, layout) }
     }
 }
 
-/// Queues and buffers have grown to what they need after so many rounds.
+/// Rounds after which queues and buffers have reached their final size.
 const WARM: usize = 300;
 const ROUNDS: usize = 300;
 
-/// Whether `round` can be done again and again without an allocation.
+/// Asserts that `round` can be repeated without an allocation.
 fn none_in(what: &str, mut round: impl FnMut()) {
     (0..WARM).for_each(|_| round());
     COUNT.store(0, Ordering::SeqCst);
@@ -115,24 +115,25 @@ fn main() {
     pair.two_sided("an SRQ");
 }
 
-/// Room for the largest message.
+/// Bytes of the largest message.
 const LARGE: usize = 1 << 20;
-/// Sizes that go different ways: by the short way, in one FPDU, in many (the last two copied or in place).
+/// Sizes that use different paths: the fast path, one FPDU, many FPDUs (the last two copied or in
+/// place).
 const SIZES: [u32; 3] = [64, 32 << 10, LARGE as u32];
 
-/// Two ends that are connected over kernel TCP; the second one may take its receives from an SRQ.
+/// Two ends connected over kernel TCP. The second one may use an SRQ.
 struct Pair {
     client: Qp,
     server: Qp,
     srq: Option<Srq>,
     channel: CompletionChannel,
-    /// The client's.
+    /// CQ of the client.
     cq: Cq,
-    /// The server's.
+    /// CQ of the server.
     recv_cq: Cq,
     near: MemoryRegion,
     far: MemoryRegion,
-    /// What these are made of, with a connection of their own that is not used.
+    /// Devices of the QPs above, with connections of their own that are not used.
     _sides: [Side; 2],
     _listener: Listener,
 }
@@ -170,8 +171,9 @@ impl Pair {
         }
     }
 
-    /// Whether a read fills the receive buffer, so that there is a large one from then on, is a question of speed: here, where nothing is
-    /// counted, it will, at both ends.
+    /// Fills the receive buffers of both ends. A read that fills its buffer makes it grow, and
+    /// whether that happens depends on speed. So it should happen here, before allocations are
+    /// counted.
     fn receives_much_at_once(&self) {
         const SEVERAL: u64 = 16;
         let near = [self.near.sge(0, LARGE as u32)];
@@ -195,7 +197,7 @@ impl Pair {
         }
     }
 
-    /// A message that takes a receive, polled on both sides.
+    /// A message that consumes a receive and is polled on both sides.
     fn received(&self, what: &str, sink: &[Sge], send: &SendWr<'_>) {
         none_in(what, || {
             self.post_recv(&RecvWr::new(1, sink));
@@ -205,7 +207,8 @@ impl Pair {
         });
     }
 
-    /// A message that its target does not notice: nobody polls there, and the progress thread places and answers.
+    /// A message that the target's program does not notice: the progress thread places it and
+    /// answers.
     fn unnoticed(&self, what: &str, send: &SendWr<'_>) {
         none_in(what, || {
             self.client.post_send(send).unwrap();
@@ -246,7 +249,7 @@ impl Pair {
         self.unnoticed("CmpSwap", &swap);
     }
 
-    /// Many at once, of all kinds, with elements here and there.
+    /// Lists of requests of all kinds, with several SGEs.
     fn lists(&self) {
         let (rkey, addr) = (self.far.rkey(), self.far.addr());
         let parts = [0, 4096, 40_000].map(|at| self.near.sge(at, 9000));
@@ -292,7 +295,7 @@ impl Pair {
     }
 }
 
-/// The next completion, which is a success.
+/// Polls until the next completion, which must be a success.
 fn polled(cq: &Cq) {
     loop {
         if let Some(completion) = cq.poll_one() {

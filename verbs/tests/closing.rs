@@ -1,4 +1,5 @@
-//! A graceful close over the kernel's TCP: what completed before it arrives, or the end says that it did not.
+//! Graceful closes over the kernel's TCP: completed requests reach the peer, or the end of the
+//! connection reports that they did not.
 #![allow(
     clippy::disallowed_methods,
     reason = "tests wait by the clock of the machine"
@@ -18,9 +19,9 @@ use uwarp_verbs::{
     Settings, Status,
 };
 
-/// More than the peer's receive buffer holds, and less than TCP takes at once on a loopback device.
+/// More than the peer's receive buffer holds, and less than TCP takes at once on loopback.
 const LEN: usize = 1 << 20;
-/// A close without progress is given up after this.
+/// Time after which a close without progress is given up.
 const SOON: Duration = Duration::from_millis(300);
 
 fn closing_in(close: Duration) -> Settings {
@@ -30,7 +31,7 @@ fn closing_in(close: Duration) -> Settings {
     settings
 }
 
-/// A side with a Write of [`LEN`] bytes that has completed with success, of which the peer has read nothing.
+/// A side with a completed Write of [`LEN`] bytes, of which the peer has read nothing.
 fn written(close: Duration) -> (Side, TcpStream) {
     let device = Device::tcp_with(closing_in(close), None).unwrap();
     let a = Side::new(device, QpCaps::default(), 16);
@@ -44,7 +45,7 @@ fn written(close: Duration) -> (Side, TcpStream) {
     (a, stream)
 }
 
-/// The payload of the FPDUs of a Write, without Markers and CRC. Fails if the last one is not whole.
+/// Payload of the FPDUs of a Write, without Markers and CRC. Panics if the last one is incomplete.
 fn payload(mut fpdus: &[u8]) -> Vec<u8> {
     let mut payload = Vec::new();
     while let Some(len) = fpdus.first_chunk() {
@@ -71,7 +72,7 @@ fn times_out_in_close(a: &Side) {
         reason.to_string().contains(&undelivered.to_string()),
         "{reason}"
     );
-    // The orderly end of before is taken back.
+    // The orderly end that was reported first is corrected.
     let first = a.ended_event().1;
     assert!(first.is_orderly(), "{first}");
     let second = a.ended_event().1;
@@ -81,7 +82,7 @@ fn times_out_in_close(a: &Side) {
     );
 }
 
-/// It takes longer than a close without progress may.
+/// The transfer takes longer than a close may last without progress.
 #[test]
 fn a_slow_peer_gets_all_that_completed_before_the_close() {
     let (a, mut stream) = written(Duration::from_secs(2));
@@ -99,8 +100,8 @@ fn a_slow_peer_gets_all_that_completed_before_the_close() {
     assert!(matches!(a.wait_end(), EndReason::LocalDisconnect));
 }
 
-/// More than the socket buffers of both ends hold, so that FPDUs of the answer are framed as the
-/// peer drains.
+/// More than the socket buffers of both ends hold, so that FPDUs of the response are framed while
+/// the peer drains them.
 const ANSWER: usize = 16 << 20;
 
 /// A Read Request of a raw peer, without CRC.
@@ -109,7 +110,7 @@ fn read_request(msn: u32, len: u32, source: RemoteBuffer) -> Vec<u8> {
     for word in [1, msn, 0] {
         fpdu.extend_from_slice(&u32::to_be_bytes(word));
     }
-    // The sink, which is not looked at, and then the source.
+    // The sink, which is not checked, and then the source.
     fpdu.extend_from_slice(&[0; 12]);
     fpdu.extend_from_slice(&len.to_be_bytes());
     fpdu.extend_from_slice(&source.rkey.to_be_bytes());
@@ -118,8 +119,8 @@ fn read_request(msn: u32, len: u32, source: RemoteBuffer) -> Vec<u8> {
     fpdu
 }
 
-/// A side whose peer has asked for `requests` Reads of [`ANSWER`] bytes, which have arrived. The
-/// peer has read nothing.
+/// A side whose peer has sent Read Requests for [`ANSWER`] bytes, `requests` of them. They have
+/// arrived, and the peer has read nothing.
 fn asked(close: Duration, requests: u32) -> (Side, TcpStream, MemoryRegion) {
     let device = Device::tcp_with(closing_in(close), None).unwrap();
     let a = Side::new(device, QpCaps::default(), 16);
@@ -151,7 +152,7 @@ fn is_last(ulpdu: &[u8]) -> bool {
     ulpdu[0] & 0x40 != 0
 }
 
-/// The FIN waits for the answer, and the answer for the peer.
+/// The FIN waits for the response, and the response waits for the peer.
 #[test]
 fn a_slow_peer_gets_the_answer_to_a_read_that_it_asked_for_before_the_close() {
     const CLOSE: Duration = Duration::from_secs(1);
@@ -195,7 +196,7 @@ fn a_close_with_an_answer_that_the_peer_does_not_take_is_not_reported_as_clean()
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
 }
 
-/// It has two Reads outstanding at any time, so that there is always something to answer.
+/// Keeps two Reads outstanding at any time, so that there is always something to answer.
 fn asks_and_drains_without_end(mut stream: TcpStream, source: RemoteBuffer) {
     for msn in 3.. {
         loop {
@@ -218,13 +219,13 @@ fn a_peer_that_asks_for_more_and_more_does_not_hold_up_a_close() {
     let source = source.remote();
     let peer = std::thread::spawn(move || asks_and_drains_without_end(stream, source));
     a.qp.disconnect();
-    // It has the answers to all that it had asked for.
+    // The peer has the answers to the Reads that it requested before the close.
     let reason = a.wait_end();
     assert!(matches!(reason, EndReason::LocalDisconnect), "{reason}");
     peer.join().unwrap();
 }
 
-/// A Read of this side that the peer does not answer gives it no more time.
+/// An unanswered Read of this side does not extend the time.
 #[test]
 fn nor_does_one_that_owes_an_answer_itself() {
     let (a, stream, source) = asked(SOON, 2);
@@ -244,7 +245,7 @@ fn nor_does_one_that_owes_an_answer_itself() {
     peer.join().unwrap();
 }
 
-/// The Terminate Message comes last, and after all that had completed.
+/// The Terminate Message comes last, after all completed requests.
 #[test]
 fn a_slow_peer_gets_all_data_and_then_the_terminate_message() {
     const CLOSE: Duration = Duration::from_secs(1);
@@ -282,7 +283,7 @@ fn a_slow_peer_gets_all_data_and_then_the_terminate_message() {
     assert!(matches!(reason, EndReason::LocalError { .. }), "{reason}");
 }
 
-/// Each message waits for a receive at the peer, which has closed behind them all.
+/// Each message waits for a receive at the peer, which has closed after sending all of them.
 #[test]
 fn a_peer_that_holds_messages_and_posts_receives_slowly_gets_them_all() {
     for wire in Wire::BOTH {
@@ -327,7 +328,7 @@ fn a_close_in_which_the_peer_takes_nothing_is_not_reported_as_clean() {
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
 }
 
-/// The peer has closed first, and then takes nothing of what it is still owed.
+/// The peer closes first, and then takes none of the data that is left.
 #[test]
 fn nor_is_one_that_the_peer_began() {
     let (a, stream) = written(SOON);
@@ -339,13 +340,13 @@ fn nor_is_one_that_the_peer_began() {
 fn nor_is_one_that_the_peer_cuts() {
     let (a, stream) = written(LIMIT);
     a.qp.disconnect();
-    // Closed with bytes that nobody has read.
+    // Closed with unread bytes, which resets the connection.
     drop(stream);
     let reason = a.wait_end();
     assert!(matches!(reason, EndReason::LlpLost { .. }), "{reason}");
 }
 
-/// Work that waits for the peer is lost, too, though nothing is left to deliver.
+/// A request that waits for the peer is lost as well, although nothing is left to deliver.
 #[test]
 fn nor_is_one_with_a_read_that_is_not_answered() {
     let device = Device::tcp_with(closing_in(SOON), None).unwrap();
@@ -362,7 +363,7 @@ fn nor_is_one_with_a_read_that_is_not_answered() {
     assert_eq!(a.send_cq.next().status, Status::WrFlush);
 }
 
-/// What a Terminate Message says about something that was sent counts for more than that the close was wanted.
+/// A Terminate Message about an earlier message takes precedence over the orderly close.
 #[test]
 fn nor_is_one_to_which_the_peer_answers_with_a_terminate() {
     let device = Device::tcp_with(closing_in(LIMIT), None).unwrap();
@@ -391,11 +392,11 @@ fn nor_is_one_in_which_this_side_sends_a_terminate() {
     let RawPeer { mut stream } = raw_peer(&a.qp);
     let sink = a.blank(64);
     let whole = [sink.sge(0, 64)];
-    // The close waits for the Response, so that a Terminate Message can still go out.
+    // The close waits for the Response, so a Terminate Message can still be sent.
     a.qp.post_send(&SendWr::read(1, &whole, RemoteBuffer::at(0x1000, 7)))
         .unwrap();
     a.qp.disconnect();
-    // A Write of one byte by an STag that is none.
+    // A one-byte Write to an invalid STag.
     let header = [0xC1, 0x40, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0];
     let write = [&[0, 15][..], &header, &[7, 0, 0, 0], &[0; 4]].concat();
     stream.write_all(&write).unwrap();
@@ -405,7 +406,7 @@ fn nor_is_one_in_which_this_side_sends_a_terminate() {
     let terminate = fpdus
         .chunks(52)
         .nth(1)
-        .expect("a Terminate behind the Read Request");
+        .expect("a Terminate after the Read Request");
     assert_eq!(terminate[3] & 0x0F, 7, "{terminate:02x?}");
     let reason = a.wait_end();
     assert!(
@@ -423,7 +424,8 @@ fn nor_is_one_in_which_this_side_sends_a_terminate() {
     assert_eq!(a.send_cq.next().status, Status::WrFlush);
 }
 
-/// The peer has everything and only leaves its side open: it may still be reading, so that it gets no reset.
+/// The peer has everything and merely leaves its side open. It may still be reading, so it gets no
+/// reset.
 #[test]
 fn a_peer_that_has_everything_and_does_not_close_is_left_alone() {
     let (a, mut stream) = written(SOON);
@@ -438,7 +440,7 @@ fn a_peer_that_has_everything_and_does_not_close_is_left_alone() {
     arrives_whole(&fpdus);
 }
 
-/// The peer reads when the QP, and everything else of the process that it could wait for, is long gone.
+/// The peer reads after the QP and all other objects of the process are gone.
 #[test]
 fn what_tcp_has_of_a_dropped_qp_is_left_to_the_kernel() {
     let (a, mut stream) = written(SOON);

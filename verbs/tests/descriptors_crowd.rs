@@ -1,5 +1,5 @@
-//! Many connections of one CQ in a process without a free descriptor for their set: alone in its own test binary, since the
-//! limit is the process's.
+//! Many connections of one CQ in a process without a free descriptor for their epoll set. The limit
+//! applies to the process, so this is a test binary of its own.
 
 mod common;
 
@@ -42,7 +42,7 @@ fn without_a_descriptor_for_a_set_each_poll_asks_all_connections() {
         );
     }
     serve(&pairs);
-    // Now there is one: the next that comes has all of them seated.
+    // Now a descriptor is free: the next connection moves all of them into a set.
     add(&mut pairs);
     let (mine, theirs) = &pairs[6];
     join(

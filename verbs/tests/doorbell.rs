@@ -1,4 +1,5 @@
-//! The doorbell: what a program that polls posts one after the other leaves together, and nothing stays.
+//! The doorbell: a program that polls sends consecutive posts together, and none of them stays
+//! unsent.
 
 mod common;
 
@@ -7,7 +8,8 @@ use std::time::Duration;
 use common::{Setup, Side, Wire, until};
 use uwarp_verbs::{Notify, RemoteBuffer, SendWr};
 
-/// Two endpoints. The first one has just polled, and the background leaves it to its polls from then on.
+/// Two endpoints. The first one has just polled, and the background leaves its connection to its
+/// polls from then on.
 fn polled() -> (Side, Side) {
     let mut setup = Setup::new(Wire::Kernel);
     setup.settings[0].takeover = Duration::from_secs(3600);
@@ -17,7 +19,7 @@ fn polled() -> (Side, Side) {
     for wr_id in 0..300 {
         b.post_empty(wr_id);
     }
-    // More than once: a poll that meets the background, which is just leaving, does not count.
+    // Repeated, because a poll does not count if the background is just leaving the connection.
     for _ in 0..10 {
         a.send_cq.is_empty();
         std::thread::sleep(Duration::from_millis(1));
@@ -25,7 +27,7 @@ fn polled() -> (Side, Side) {
     (a, b)
 }
 
-/// FPDUs that were framed so far: the record counts them.
+/// Number of FPDUs framed so far, according to the flight record.
 fn framed(a: &Side) -> u64 {
     a.qp.flight_record().seen()
 }
@@ -71,7 +73,7 @@ fn where_several_were_posted_the_last_time_the_first_one_waits_too() {
     send(&a, 3);
     assert_eq!(framed(&a), before);
     a.send_cq.success(3);
-    // It was alone, and so is the next one.
+    // The previous post was a single one, so the next one leaves at once.
     send(&a, 4);
     assert_eq!(framed(&a), before + 2);
     b.recv_cq.successes(0..5);
@@ -99,7 +101,7 @@ fn enough_requests_or_octets_leave_without_a_poll() {
     (0..256).for_each(|wr_id| send(&a, wr_id));
     assert_eq!(framed(&a), before + 1);
     send(&a, 256);
-    assert_eq!(framed(&a), before + 257, "256 behind the first");
+    assert_eq!(framed(&a), before + 257, "256 after the first");
     b.recv_cq.successes(0..257);
 
     let (a, b) = polled();
@@ -114,7 +116,7 @@ fn enough_requests_or_octets_leave_without_a_poll() {
     write(1);
     assert_eq!(framed(&a), one);
     write(2);
-    assert!(framed(&a) > one, "1 MiB behind the first");
+    assert!(framed(&a) > one, "1 MiB after the first");
     a.send_cq.successes(0..3);
 }
 
@@ -125,7 +127,7 @@ fn nothing_waits_for_a_poll_once_a_notification_is_asked_for() {
     send(&a, 0);
     send(&a, 1);
     assert_eq!(framed(&a), before + 1);
-    // Of the other CQ: the first one has a completion.
+    // On the other CQ, because the first one contains a completion.
     a.recv_cq.req_notify(Notify::Any);
     assert_eq!(framed(&a), before + 2);
     send(&a, 2);
@@ -150,7 +152,8 @@ fn what_waits_is_sent_before_the_connection_is_closed_or_its_qp_is_dropped() {
 #[test]
 fn what_waits_leaves_by_the_background_when_nobody_polls_any_more() {
     let mut setup = Setup::new(Wire::Kernel);
-    // Long enough for the posts to come within it also where the machine is busy, so that something waits.
+    // Long enough for all posts to fall within it even on a busy machine, so that some of them
+    // wait.
     setup.settings[0].takeover = Duration::from_millis(100);
     let (a, b) = setup.connected();
     (0..9).for_each(|wr_id| b.post_empty(wr_id));
@@ -161,7 +164,7 @@ fn what_waits_leaves_by_the_background_when_nobody_polls_any_more() {
     }
 }
 
-/// A poll that finds a completion receives nothing.
+/// A poll that finds a completion does not receive.
 #[test]
 fn who_posts_and_polls_and_always_finds_a_completion_receives_all_the_same() {
     let mut setup = Setup::new(Wire::Kernel);
@@ -169,7 +172,7 @@ fn who_posts_and_polls_and_always_finds_a_completion_receives_all_the_same() {
     let (a, b) = setup.connected();
     let (lent, sink) = (a.filled(3, 8), b.blank(8));
     let (source, target) = (a.filled(1, 8), b.blank(8));
-    // From here on the background leaves what comes to the polls.
+    // From here on the background leaves incoming data to the polls.
     b.post_empty(1000);
     send(&a, 1000);
     a.send_cq.success(1000);
@@ -197,7 +200,7 @@ fn who_posts_and_polls_and_always_finds_a_completion_receives_all_the_same() {
     });
 }
 
-/// Without a poll nothing is staged, however fast the posts follow each other.
+/// Without a recent poll nothing is staged, however fast the posts follow each other.
 #[test]
 fn who_has_polled_long_ago_has_all_sent_at_once() {
     let mut setup = Setup::new(Wire::Kernel);

@@ -1,5 +1,5 @@
-//! How connections end, and begin, when the two sides do not move in step: a FIN behind data, a
-//! Terminate before a reset, a peer that half closes, stays open, or speaks too early.
+//! Ends and beginnings of connections whose two sides are out of step: a FIN after data, a
+//! Terminate before a reset, and a peer that half closes, stays open, or sends too early.
 #![allow(
     clippy::disallowed_methods,
     reason = "tests wait by the clock of the machine"
@@ -21,7 +21,7 @@ use uwarp_verbs::{
     Pd, Qp, QpCaps, QpState, RecvWr, RemoteBuffer, RtrKinds, SendWr, Settings, Status, WcOpcode,
 };
 
-/// A timeout that no test may have to wait for.
+/// A timeout that must never expire in a test.
 const NEVER: Duration = Duration::from_secs(3600);
 
 const WRITE: u8 = 0;
@@ -65,7 +65,7 @@ fn tagged(opcode: u8, last: bool, stag: u32, to: u64, payload: &[u8]) -> Vec<u8>
     )
 }
 
-/// A valid FPDU that changes nothing: a Write of no bytes.
+/// A valid FPDU without effect: an empty Write.
 fn empty_write() -> Vec<u8> {
     tagged(WRITE, true, 1, 0, b"")
 }
@@ -94,7 +94,7 @@ fn reset(stream: TcpStream) {
     drop(stream);
 }
 
-/// A raw initiator that has sent its MPA Request (revision 1, no CRC) and then `early`; the
+/// A raw initiator that has sent its MPA Request (revision 1, no CRC) and then `early`. The
 /// responder accepts.
 fn raw_initiator(b: &Side, early: &[u8]) -> TcpStream {
     let listener = b.device.listen("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -122,9 +122,9 @@ fn reads_fin(stream: &mut TcpStream) {
     assert_eq!(stream.read(&mut [0; 64]).unwrap(), 0);
 }
 
-/// A stack in user space signals data and what follows it once: who stops after the data hears of the
-/// end when TCP retransmits, or never. Which of them arrive together is a matter of chance, hence the
-/// rounds, and one limit for all of them.
+/// A stack in user space signals data and what follows it only once. A reader that stops after the
+/// data learns of the end when TCP retransmits, or never. Whether both arrive together depends on
+/// timing, hence the rounds, with one limit for all of them.
 #[test]
 fn a_fin_or_reset_behind_data_is_noticed_by_a_side_that_only_waits() {
     let deadline = Instant::now() + LIMIT;
@@ -133,7 +133,7 @@ fn a_fin_or_reset_behind_data_is_noticed_by_a_side_that_only_waits() {
         b.post_empty(1);
         post(&a, &SendWr::send(2, &[]));
         if round % 4 == 0 {
-            // With a Read under way, a drop is a reset.
+            // With a Read in flight, dropping the QP sends a reset.
             let (sink, lent) = (a.blank(64), b.filled(1, 64));
             let whole = [sink.sge(0, 64)];
             post(
@@ -153,7 +153,7 @@ fn a_fin_or_reset_behind_data_is_noticed_by_a_side_that_only_waits() {
     }
 }
 
-/// The peer's last words say what went wrong; that TCP failed does not.
+/// The Terminate Message says what went wrong; the failure of TCP does not.
 #[test]
 fn the_terminate_of_a_peer_is_told_although_our_own_send_failed() {
     for _ in 0..40 {
@@ -186,7 +186,7 @@ fn a_responder_that_has_closed_ends_although_the_peer_then_begins_to_send() {
         b.qp.disconnect();
         reads_fin(&mut stream);
         stream.write_all(&empty_write()).unwrap();
-        // The peer stays open and says nothing more.
+        // The peer stays open and sends nothing more.
         if !dropped {
             assert!(matches!(b.wait_end(), EndReason::LocalDisconnect));
         }
@@ -200,8 +200,8 @@ fn a_responder_that_has_closed_ends_although_the_peer_then_begins_to_send() {
     }
 }
 
-/// Nothing can open the gate any more (5044-7.1.2-15), so nothing is left to wait for: the close
-/// timer has no part in this.
+/// Nothing can permit sending any more (5044-7.1.2-15), so there is nothing to wait for. The close
+/// timer plays no part.
 #[test]
 fn a_responder_that_may_not_send_ends_with_the_fin_of_its_peer() {
     for reset_too in [false, true] {
@@ -245,7 +245,7 @@ fn after_the_retry_with_revision_1_the_addresses_are_those_of_the_second_connect
 #[test]
 fn a_connect_that_fails_at_once_is_told_in_an_event_too() {
     let a = side(Settings::default());
-    // An address for documentation (RFC 5737): it is no address of this host.
+    // An address for documentation (RFC 5737), which is not an address of this host.
     let options = ConnectOptions::default().local(Some("192.0.2.77:0".parse().unwrap()));
     a.qp.connect("127.0.0.1:9", &options).unwrap_err();
     let (_, reason) = a.ended_event();
@@ -254,11 +254,11 @@ fn a_connect_that_fails_at_once_is_told_in_an_event_too() {
     assert!(a.device.wait_event(Some(Duration::ZERO)).is_none());
 }
 
-/// 5041-6.2.1-04: a FIN of the peer ends what it sends, not what it gets. Its Reads are answered
-/// whole and in order (5040-5.2.2), what was posted before is sent, and only our own Read is flushed.
+/// 5041-6.2.1-04: a FIN of the peer ends only its own direction. Its Reads are answered completely
+/// and in order (5040-5.2.2), requests posted before are sent, and only our own Read is flushed.
 #[test]
 fn a_peer_that_has_closed_its_half_still_gets_its_responses_and_what_was_posted() {
-    // More than TCP takes at once: much of it is still to be sent when the FIN comes.
+    // More than TCP takes at once: much of it is still unsent when the FIN arrives.
     const LEN: usize = 8 << 20;
     let (b, mut stream) = responder(closing_in(NEVER));
     let (lent, sink) = (b.filled(1, LEN), b.blank(64));
@@ -271,7 +271,7 @@ fn a_peer_that_has_closed_its_half_still_gets_its_responses_and_what_was_posted(
         let request = untagged(READ_REQUEST, 1, msn, &header);
         stream.write_all(&request).unwrap();
     }
-    // The first Response is under way.
+    // The first Response is in flight.
     assert_eq!(stream.peek(&mut [0]).unwrap(), 1);
     post(&b, &SendWr::send_inline(1, b"the Send"));
     post(
@@ -297,7 +297,7 @@ fn a_peer_that_has_closed_its_half_still_gets_its_responses_and_what_was_posted(
             READ_RESPONSE => (usize::from(ulpdu[4]) - 1, 14),
             SEND => (2, 18),
             WRITE => (3, 14),
-            // Whether our Read was asked before the FIN came is a matter of chance.
+            // Whether our Read Request was sent before the FIN arrived depends on timing.
             READ_REQUEST => continue,
             opcode => panic!("opcode {opcode}"),
         };
@@ -319,11 +319,12 @@ fn a_peer_that_has_closed_its_half_still_gets_its_responses_and_what_was_posted(
     assert_eq!(content(&sink), [FILL; 64]);
 }
 
-/// What was posted before a close is carried out, for as long as it makes progress.
+/// Requests posted before a close are carried out as long as they make progress.
 #[test]
 fn a_read_posted_before_disconnect_completes_though_its_response_comes_slowly() {
     const STEPS: usize = 80;
-    // The Response takes twice as long as a close without progress may, and comes at twice the least pace.
+    // The Response takes twice as long as a close may last without progress, and arrives at twice
+    // the minimum pace.
     let a = side(closing_in(Duration::from_millis(2000)));
     let RawPeer { mut stream } = raw_peer(&a.qp);
     let sink = a.blank(STEPS * 200);
@@ -348,7 +349,7 @@ fn a_read_posted_before_disconnect_completes_though_its_response_comes_slowly() 
     assert!(matches!(a.wait_end(), EndReason::LocalDisconnect));
 }
 
-/// `Duration::MAX` is what a user writes for "no limit"; no clock can add it.
+/// `Duration::MAX` means "no limit" to a user; adding it to an instant would overflow.
 #[test]
 fn the_longest_timeout_is_no_limit() {
     const MAX: Duration = Duration::MAX;
@@ -372,7 +373,7 @@ fn the_longest_timeout_is_no_limit() {
     }
 }
 
-/// RFC 6581 section 9.2: who answers enhanced requests has to be able to take some RTR.
+/// RFC 6581 section 9.2: a responder to enhanced requests must accept some kind of RTR.
 #[test]
 fn settings_that_cannot_serve_a_connection_are_refused_in_words() {
     let settings = Settings::default().rtr(RtrKinds::NONE);
@@ -386,7 +387,7 @@ fn settings_that_cannot_serve_a_connection_are_refused_in_words() {
     );
 }
 
-/// The Reply was there: what came behind it does not undo the connection, nor its private data.
+/// The Reply has arrived: later events undo neither the connection nor its private data.
 #[test]
 fn connect_succeeds_although_the_peer_closes_at_once() {
     for _ in 0..40 {
@@ -409,8 +410,8 @@ fn connect_succeeds_although_the_peer_closes_at_once() {
     }
 }
 
-/// 5044-7.1.2-11: an initiator sends no FPDU before the Reply. If one does, it gets the Reply first
-/// all the same: `raw_initiator` looks at it.
+/// 5044-7.1.2-11: an initiator sends no FPDU before the Reply. An initiator that does so still gets
+/// the Reply first, which `raw_initiator` checks.
 #[test]
 fn the_reply_goes_out_before_fpdus_that_came_too_early_are_looked_at() {
     // RDMAP opcode 9 does not exist.
@@ -443,7 +444,7 @@ impl Sleeper {
     fn send(&self) {
         self.qp.post_recv(&RecvWr::new(1, &[])).unwrap();
         let send = SendWr::send(2, &[]);
-        // The one that fills the queue frees it.
+        // The request that fills the queue is signaled, which frees the queue.
         let send = match self.qp.send_room() {
             1 => send,
             _ => send.unsignaled(),
@@ -451,7 +452,7 @@ impl Sleeper {
         self.qp.post_send(&send).unwrap();
     }
 
-    /// As event programs do: arm, poll again, sleep on the channel's descriptor.
+    /// Receives as event-driven programs do: arm, poll again, sleep on the channel's descriptor.
     #[track_caller]
     fn receive(&self) {
         let limit = Timespec::try_from(LIMIT).unwrap();
@@ -471,8 +472,8 @@ impl Sleeper {
     }
 }
 
-/// A CQ that is armed is not polled any more: the background has to take its connections over, also
-/// after the poll that follows.
+/// An armed CQ is no longer polled, so the background must take its connections over, even after
+/// the poll that follows.
 #[test]
 fn programs_that_sleep_on_the_channel_alone_miss_nothing() {
     const ROUNDS: usize = 1000;

@@ -1,5 +1,5 @@
-//! All operations over a link that loses, doubles, reorders and damages packets: TCP and MPA deliver
-//! every byte where it belongs.
+//! All operations over a link that loses, duplicates, reorders and damages packets: TCP and MPA
+//! deliver every byte to its place.
 #![allow(
     clippy::disallowed_methods,
     reason = "tests wait by the clock of the machine"
@@ -16,9 +16,9 @@ use uwarp_verbs::llp::Network;
 use uwarp_verbs::llp::smol::{Clock, FaultSettings, MemoryNetwork, MemorySettings};
 use uwarp_verbs::{RecvWr, RemoteBuffer, SendWr, Status};
 
-/// TCP's time, a hundred times as fast as that of the machine once it was made fast, so that the second which a lost
-/// segment costs takes 10 ms. From then on nobody may sleep until a deadline of it: the tests poll. While they connect, they
-/// sleep.
+/// Clock of TCP. After `connected` has set it, it runs a hundred times as fast as that of the
+/// machine, so that the second which a lost segment costs takes 10 ms. From then on no thread may
+/// sleep until one of its deadlines, so the tests poll. During connection setup they may sleep.
 #[derive(Default)]
 struct Fast(OnceLock<Instant>);
 
@@ -31,7 +31,7 @@ impl Clock for Fast {
     }
 }
 
-/// After so long without a completion a test is taken to hang; none comes near it.
+/// Time without a completion after which a test counts as hung; normal runs stay far below it.
 const HANGS: Duration = Duration::from_secs(120);
 
 fn connected(faults: FaultSettings) -> (Side, Side, [MemoryNetwork; 2]) {
@@ -68,7 +68,7 @@ fn complete(a: &Side, b: &Side, sends: u64, receives: u64) {
     }
 }
 
-/// Sends of many sizes, a Write and a Read of 1 MiB.
+/// Sends of many sizes, and a Write and a Read of 1 MiB.
 fn traffic(a: &Side, b: &Side, seed: u64) {
     const LEN: usize = 1 << 20;
     const SENDS: usize = 40;
@@ -126,7 +126,7 @@ fn every_octet_arrives_whatever_befalls_the_packets() {
     for kind in kinds {
         for seed in 1..4 {
             let faults = kind.seed(seed);
-            // Shown when the test fails.
+            // Printed when the test fails.
             eprintln!("{faults:?}");
             let (a, b, hosts) = connected(faults);
             traffic(&a, &b, seed);

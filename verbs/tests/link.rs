@@ -1,4 +1,4 @@
-//! A device over an Ethernet: that it works as over any network, and what its consumer is told when
+//! A device over an Ethernet link: it works as over any network, and its program is informed when
 //! the link fails.
 
 mod common;
@@ -75,7 +75,7 @@ fn a_link_that_fails_is_told_once_and_every_connection_is_flushed() {
         assert!(matches!(fatal[0], LlpError::LinkDown { .. }), "{fatal:?}");
         assert_eq!(lost, [(side.qp.qp_num(), fatal[0])]);
 
-        // From now on everything says why.
+        // From now on every operation reports the reason.
         let to = "192.0.2.2:7174";
         let another = side.another_qp();
         let error = another.connect(to, &options.0).unwrap_err();
@@ -88,7 +88,7 @@ fn a_link_that_fails_is_told_once_and_every_connection_is_flushed() {
         while let Some(event) = side.device.poll_event() {
             assert!(
                 !matches!(event, AsyncEvent::DeviceFatal { .. }),
-                "told twice"
+                "reported twice"
             );
         }
     }

@@ -1,4 +1,4 @@
-//! Progress: who drives a connection, and that nobody has to.
+//! Progress: connections advance whichever thread drives them, and without calls of the program.
 #![allow(
     clippy::disallowed_methods,
     reason = "tests wait by the clock of the machine"
@@ -23,14 +23,15 @@ use uwarp_verbs::{
     Revision, SendWr, Status,
 };
 
-/// The tests that look at CPU time run alone.
+/// Lock for the tests that measure CPU time, which run alone.
 static QUIET: RwLock<()> = RwLock::new(());
 
 fn busy() -> RwLockReadGuard<'static, ()> {
     QUIET.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The pattern of ib_write_lat: one poll for each message, and no call while the answer is awaited in memory.
+/// The pattern of ib_write_lat: one poll for each message, and no call while the program waits for
+/// the answer in memory.
 #[test]
 fn what_comes_to_a_program_that_polls_now_and_then_does_not_wait_for_the_takeover() {
     let _busy = busy();
@@ -62,7 +63,7 @@ fn one_sided_operations_complete_while_the_target_calls_nothing() {
     for wire in Wire::BOTH {
         let (a, b) = pair(wire);
         let (target, lent) = (b.blank(1 << 20), b.filled(2, 1 << 20));
-        // From here on, no thread of the target calls the library until all is over.
+        // From here on, no thread of the target calls the library until the end.
         let (to, from) = (target.remote(), lent.remote());
         let (source, sink) = (a.filled(1, 1 << 20), a.blank(1 << 20));
         for i in 0..10 {
@@ -99,7 +100,7 @@ fn the_initiator_may_sleep_too_once_it_has_posted() {
             RemoteBuffer::at(from.addr, from.rkey),
         ))
         .unwrap();
-        // Only the memory is looked at: pattern's last bytes are not FILL.
+        // Only the memory is checked. The last bytes of the pattern differ from FILL.
         let last = pattern(1, 4 << 20)[(4 << 20) - 8..].to_vec();
         until("the end of the Response", || {
             slice(&sink, (4 << 20) - 8, 8) == last
@@ -130,7 +131,7 @@ fn a_program_may_poll_the_last_octet_of_what_the_peer_writes() {
                 ))
                 .unwrap();
                 until("the last byte", || slice(&target, len - 1, 1) == [round]);
-                // The last byte is placed last: everything before it is there.
+                // The last byte is placed last, so everything before it is present.
                 same(
                     &content(&target),
                     &data,
@@ -194,7 +195,7 @@ fn several_threads_may_wait_on_one_cq() {
         std::thread::scope(|scope| {
             for _ in 0..THREADS {
                 scope.spawn(|| {
-                    // One of the last ones tells each thread that all is over.
+                    // The last sends, one for each thread, mark the end.
                     let mut last = 0;
                     while last < SENDS {
                         let completion = b.recv_cq.next();
@@ -205,7 +206,7 @@ fn several_threads_may_wait_on_one_cq() {
                 });
             }
             for wr_id in 0..SENDS + THREADS {
-                // All of them at once, in crowds, and one after the other.
+                // Partly all at once, partly one after the other.
                 if wr_id % 64 > 32 {
                     until("the ones before", || {
                         seen.lock().unwrap().len() as u64 >= wr_id
@@ -226,7 +227,8 @@ fn two_threads_may_poll_one_cq_while_two_others_post() {
     let _busy = busy();
     const EACH: u64 = 300;
     for wire in Wire::BOTH {
-        // Requests leave the queue whether their completions are polled or not: the CQ holds them all.
+        // Requests leave the queue whether their completions are polled or not, so the CQ must hold
+        // them all.
         let (a, b) = Setup {
             cq_depth: 2 * EACH as u32,
             ..Setup::new(wire)
@@ -301,7 +303,7 @@ fn a_cq_may_be_polled_from_one_thread_and_waited_on_by_another() {
     }
 }
 
-/// A program that only ever sleeps in `poll(2)`, on both sides.
+/// Programs on both sides that only sleep in `poll(2)`.
 #[test]
 fn programs_that_sleep_on_the_channels_descriptor_are_woken() {
     let _busy = busy();
@@ -339,7 +341,7 @@ fn programs_that_sleep_on_the_channels_descriptor_are_woken() {
                                 .unwrap();
                         }
                         let received = loop {
-                            // A completion before the arming makes no event.
+                            // A completion before the arming raises no event.
                             if let Some(completion) = cq.poll_one() {
                                 break completion;
                             }
@@ -352,7 +354,7 @@ fn programs_that_sleep_on_the_channels_descriptor_are_woken() {
                             assert_eq!(
                                 rustix::event::poll(&mut fds, Some(&limit)).unwrap(),
                                 1,
-                                "round {round}: nobody woke us"
+                                "round {round}: the descriptor did not become ready"
                             );
                             drop(channel.get_event(Some(LIMIT)).unwrap());
                             cq.req_notify(Notify::Any);
@@ -378,7 +380,8 @@ fn a_thread_that_polls_and_then_sleeps_elsewhere_leaves_nothing_undone() {
         let target = b.blank(8);
         let to = target.remote();
         for round in 0..100_u64 {
-            // The target polls, so that its connection is not the background's at this moment, and stops.
+            // The target polls and stops, so that the background has not taken its connection over
+            // at this moment.
             b.recv_cq.is_empty();
             a.qp.post_send(&SendWr::write_inline(
                 round,
@@ -400,7 +403,8 @@ fn a_wait_ends_when_another_thread_drives_the_connection() {
         b.post_empty(1);
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| b.recv_cq.next());
-            // The send CQ belongs to the same connection: polling it drives the receive side as well.
+            // The send CQ belongs to the same connection: polling it drives the receive side as
+            // well.
             a.qp.post_send(&SendWr::send(1, &[])).unwrap();
             until("the wait's end", || {
                 b.send_cq.is_empty();
@@ -408,7 +412,7 @@ fn a_wait_ends_when_another_thread_drives_the_connection() {
             });
             assert_eq!(waiting.join().unwrap().wr_id, 1);
         });
-        // A connection that ends wakes it too, by the flush.
+        // The end of a connection also ends the wait, by the flush.
         b.post_empty(2);
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| b.recv_cq.next());
@@ -511,7 +515,7 @@ fn a_qp_may_be_dropped_while_a_thread_waits_on_its_cq() {
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| b.recv_cq.success(1));
             for (index, (mine, theirs)) in others.into_iter().enumerate() {
-                // Gracefully, or with work under way.
+                // Gracefully, or with requests in flight.
                 if index % 2 == 1 {
                     theirs.post_send(&SendWr::send(7, &[])).unwrap();
                 }
@@ -526,7 +530,7 @@ fn a_qp_may_be_dropped_while_a_thread_waits_on_its_cq() {
     }
 }
 
-/// Descriptors of this process, and threads of the library.
+/// Number of descriptors of this process, and of threads of the library.
 fn in_use() -> (usize, usize) {
     let count = |path| std::fs::read_dir(path).unwrap().flatten();
     let threads = count("/proc/self/task").filter(|task| {
@@ -539,7 +543,7 @@ fn in_use() -> (usize, usize) {
 #[test]
 fn nothing_is_left_of_connections_that_came_and_went() {
     let _quiet = QUIET.write().unwrap_or_else(PoisonError::into_inner);
-    // What earlier tests of this process have dropped may take a moment to end.
+    // Objects that earlier tests of this process dropped may take a moment to end.
     until("the end of other devices", || in_use().1 == 0);
     let before = in_use();
     for wire in Wire::BOTH {
@@ -602,15 +606,15 @@ fn nothing_is_left_of_connections_that_came_and_went() {
             ))
             .unwrap();
             match round % 6 {
-                // With work under way, from either side.
+                // With requests in flight, from either side.
                 0 => drop(mine),
                 1 => drop(theirs),
-                // With memory that goes first.
+                // With memory that is dropped first.
                 2 => drop(sink),
                 3 => drop(source),
-                // In peace.
+                // Gracefully.
                 _ => {
-                    // Flushes of the rounds before may come first.
+                    // Flushes of earlier rounds may come first.
                     while a.send_cq.next().wr_id < round {}
                     mine.disconnect();
                     assert!(mine.wait_closed(LIMIT) && theirs.wait_closed(LIMIT));
@@ -626,7 +630,7 @@ fn nothing_is_left_of_connections_that_came_and_went() {
     }
 }
 
-/// CPU time of this process, dead threads included.
+/// CPU time of this process, including threads that have ended.
 fn cpu_time() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     // pid (comm) state ... utime stime: fields 14 and 15 of proc(5).
@@ -644,18 +648,18 @@ fn cpu_time() -> Duration {
     Duration::from_millis(ticks * 10)
 }
 
-/// Sleeps for a while, in `cq` if there is one, and looks what that costs.
+/// Sleeps for a while, in `cq` if there is one, and asserts that this needs little CPU time.
 #[track_caller]
 fn costs_nothing(cq: Option<&CqHandle>) {
     let (cpu, start) = (cpu_time(), Instant::now());
     let idle = Duration::from_millis(200);
     match cq {
         Some(cq) => assert_eq!(cq.wait(Some(idle)), None),
-        // Not to wait for something: this is the idleness that is looked at.
+        // Not a wait for an event: this is the idle time that is measured.
         None => std::thread::sleep(idle),
     }
     let (spent, passed) = (cpu_time() - cpu, start.elapsed());
-    // One spinning thread would spend all of it, or its share of a busy machine.
+    // One spinning thread would use all of it, or its share of a busy machine.
     assert!(
         spent < passed / 5,
         "{spent:?} of CPU time in {passed:?} of idleness"
@@ -668,11 +672,11 @@ fn idle_connections_cost_no_cpu() {
     let pairs: Vec<(Side, Side)> = (0..6).map(|i| pair(Wire::BOTH[i % 2])).collect();
     for (a, b) in &pairs {
         both_ways(a, b);
-        // In every way to be idle: never polled, polled just now, armed, waited on.
+        // In every idle state: never polled, just polled, armed, waited on.
         a.send_cq.is_empty();
         b.recv_cq.req_notify(Notify::Any);
     }
-    // Many with one CQ.
+    // Many connections with one CQ.
     let setup = Setup::new(Wire::Kernel);
     let ends = setup.unconnected();
     let many: Vec<(Qp, Qp)> = (0..8)
@@ -686,7 +690,7 @@ fn idle_connections_cost_no_cpu() {
         ends.b.recv_cq.success(1);
     }
     costs_nothing(Some(&ends.b.recv_cq));
-    // One that has ended.
+    // A connection that has ended.
     pairs[0].0.qp.disconnect();
     pairs[0].1.wait_end();
     pairs[0].0.wait_end();
@@ -696,7 +700,8 @@ fn idle_connections_cost_no_cpu() {
     }
 }
 
-/// Connections of one CQ in every state in which a socket is ready, or could be, and there is nothing to do.
+/// Connections of one CQ in every state in which a socket is or may be ready and there is nothing
+/// to do.
 #[test]
 fn many_connections_that_have_nothing_to_do_cost_no_cpu() {
     let _quiet = QUIET.write().unwrap_or_else(PoisonError::into_inner);
@@ -706,7 +711,7 @@ fn many_connections_that_have_nothing_to_do_cost_no_cpu() {
     let source = a.filled(1, 32 << 20);
     let qps: Vec<Qp> = (0..7).map(|_| a.another_qp()).collect();
     let mut peers: Vec<_> = qps.iter().map(raw_peer).collect();
-    // The peer takes no bytes; and it has closed its half, too.
+    // A peer that takes no bytes, and one that has also closed its half.
     for qp in &qps[..2] {
         qp.post_send(&SendWr::write(
             1,
@@ -717,7 +722,7 @@ fn many_connections_that_have_nothing_to_do_cost_no_cpu() {
     }
     peers[1].stream.shutdown(Shutdown::Write).unwrap();
     until("the peer's FIN", || qps[1].state() == QpState::Closing);
-    // A message waits for a receive, and more bytes behind it, and a FIN.
+    // A message waits for a receive, with more bytes and a FIN after it.
     let mut send = [0; 24];
     // ULPDU_Length; an untagged last segment, of a Send; MSN 1.
     (send[1], send[2], send[3], send[15]) = (18, 0x41, 0x43, 1);
@@ -727,9 +732,9 @@ fn many_connections_that_have_nothing_to_do_cost_no_cpu() {
         }
     }
     peers[3].stream.shutdown(Shutdown::Write).unwrap();
-    // This side has closed its half, and the peer does not.
+    // This side has closed its half, but the peer has not.
     qps[4].disconnect();
-    // Closed by both.
+    // Closed by both sides.
     peers.remove(5);
     assert!(qps[5].wait_closed(LIMIT));
     costs_nothing(None);

@@ -10,7 +10,7 @@ use uwarp_verbs::{
     WcOpcode,
 };
 
-/// Solicited, invalidating, bytes.
+/// Solicited, invalidating, number of bytes.
 type Kind = (bool, bool, usize);
 
 fn every_kind() -> impl Iterator<Item = Kind> {
@@ -57,7 +57,7 @@ fn one_send_of_a_kind(a: &Side, b: &Side, (solicited, invalidate, len): Kind) {
     );
     placed_only(&sink, 0, &pattern(len as u64, len), &what);
 
-    // The STag is good for nothing any more, or as good as before.
+    // The STag is invalid now, or still valid if the Send did not invalidate it.
     let octet = a.blank(1);
     if !invalidate {
         a.post_whole(9, &octet);
@@ -114,7 +114,7 @@ fn a_region_whose_stag_the_peer_invalidated_is_still_this_sides_memory() {
 
 #[test]
 fn a_send_of_every_size_arrives_and_nothing_around_it_changes() {
-    // 5041-5.4-02, 5041-5.4-i01: the length, also of many segments.
+    // 5041-5.4-02, 5041-5.4-i01: the length, also of messages with many segments.
     for wire in Wire::BOTH {
         let (a, b) = pair(wire);
         let longest = *SIZES.iter().max().unwrap();
@@ -148,7 +148,8 @@ fn a_message_is_gathered_and_scattered_piece_by_piece() {
             b.blank(50_000),
             b.blank(60_000),
         );
-        // An empty element in the middle is allowed, and so is the same region twice, backwards.
+        // An empty element in the middle is allowed, and so is the same region twice, in reverse
+        // order.
         let gather = [
             two.sge(50_001, 7),
             one.sge(3, 8191),
@@ -220,7 +221,8 @@ fn an_empty_send_uses_up_a_receive_and_touches_nothing() {
 
 #[test]
 fn receives_are_used_in_the_order_in_which_they_were_posted() {
-    // 5041-5.3-04, 5040-5.3-04, 5040-5.5-01: messages are delivered in the order in which they were sent.
+    // 5041-5.3-04, 5040-5.3-04, 5040-5.5-01: messages are delivered in the order in which they were
+    // sent.
     let (a, b) = pair(Wire::MEMORY);
     let (source, sink) = (a.filled(5, 1000), b.blank(1000));
     let sges: Vec<[Sge; 1]> = (0..10).map(|i| [sink.sge(i * 100, 100)]).collect();
@@ -272,7 +274,8 @@ fn inline_data_is_taken_when_it_is_posted() {
     }
 }
 
-/// A responder has to wait for the initiator's first FPDU: so nothing is sent before the test wants it.
+/// A responder must wait for the initiator's first FPDU, so nothing is sent before the test wants
+/// it.
 #[test]
 fn inline_data_is_kept_while_the_request_waits() {
     let (a, b) = pair(Wire::MEMORY);

@@ -1,5 +1,5 @@
-//! Terminate Messages as captured from Linux siw 6.1.192 (`data/siw-fpdu-errors.pcap`: a raw peer
-//! makes one mistake in each connection), read with and without its profile.
+//! Terminate Messages captured from Linux siw 6.1.192, parsed with and without its profile. In
+//! `data/siw-fpdu-errors.pcap` a raw peer makes one mistake in each connection.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use std::path::Path;
 use uwarp_verbs::capture::Reader;
 use uwarp_verbs::{Peer, Terminate};
 
-/// What each connection has received from siw, without its MPA Reply.
+/// Bytes that each connection received from siw, without its MPA Reply.
 fn answers() -> Vec<Vec<u8>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/siw-fpdu-errors.pcap");
     let mut order = Vec::new();
@@ -28,7 +28,7 @@ fn answers() -> Vec<Vec<u8>> {
             continue;
         }
         let (next, octets) = streams.get_mut(&key).unwrap();
-        // In order, as captured at siw's own interface; what it sent twice is left out.
+        // Segments are in order, as captured at siw's own interface. Retransmissions are skipped.
         if segment.seq == *next {
             octets.extend_from_slice(segment.payload);
             *next = next.wrapping_add(segment.payload.len() as u32);
@@ -45,7 +45,7 @@ fn answers() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// The Terminate Header in the last FPDU of a stream without Markers.
+/// Terminate Header in the last FPDU of a stream without Markers.
 fn terminate(stream: &[u8]) -> Option<Vec<u8>> {
     let (mut at, mut last) = (0, None);
     while let Some(&[high, low]) = stream.get(at..at + 2) {

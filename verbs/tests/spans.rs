@@ -1,5 +1,5 @@
-//! `tracing`: each connection has a span, and what happens to it happens inside. In a process of its own, because a
-//! subscriber is for the whole process.
+//! `tracing`: each connection has a span, and its events are inside of it. A subscriber is global,
+//! so this is a test binary of its own.
 
 mod common;
 
@@ -16,11 +16,11 @@ use uwarp_verbs::SendWr;
 
 type Fields = BTreeMap<&'static str, String>;
 
-/// What was heard.
+/// Recorded spans and events.
 #[derive(Default)]
 struct Heard {
     spans: BTreeMap<u64, Fields>,
-    /// The span and the fields of each event, in order.
+    /// Span and fields of each event, in order.
     events: Vec<(Option<u64>, Fields)>,
     entered: BTreeMap<u64, u64>,
 }
@@ -89,7 +89,7 @@ fn each_connection_has_a_span_with_its_story_inside() {
     a.qp.post_send(&SendWr::send_inline(2, b"x")).unwrap();
     a.send_cq.success(2);
     b.recv_cq.next();
-    // A Send without a receive: `b` sends a Terminate, `a` gets it.
+    // A Send without a receive: `b` sends a Terminate, which `a` receives.
     a.qp.post_send(&SendWr::send_inline(3, b"y")).unwrap();
     let (at_a, at_b) = (a.wait_end(), b.wait_end());
     let info = a.qp.connection();

@@ -1,4 +1,4 @@
-//! Futures that are dropped: no buffer is lost, handed out too early, or written when it should not be.
+//! Dropped futures: no buffer is lost, handed out too early, or written to at the wrong time.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::executor::{Counter, block_on, poll_once};
 use crate::{BUFFERS, narrow, pair};
 use uwarp_verbs::{Access, QpCaps};
 
-/// Larger than what the narrow link holds: sending it waits for the receiver.
+/// More than the narrow link holds, so that a send waits for the receiver.
 const LARGE: usize = 1 << 20;
 
 #[test]
@@ -42,7 +42,7 @@ fn a_dropped_send_keeps_its_buffer_until_the_network_has_taken_it() {
         let (received, buf) = b.connection.recv(inbox.get().await).await;
         assert_eq!(received.unwrap().len, LARGE);
         assert!(buf.iter().all(|octet| *octet == 7), "sent as it was");
-        // The next user of the buffer waits until it is back.
+        // The next user of the buffer waits until it is returned.
         let mut again = pool.get().await;
         again.fill(8);
     });
@@ -62,7 +62,7 @@ fn a_dropped_read_keeps_its_buffer_until_the_response_is_placed() {
         assert!(poll_once(read.as_mut()).is_pending());
     }
     block_on(async {
-        // When the pool gives it out, nothing is placed any more.
+        // When the pool hands it out again, nothing more is placed in it.
         let mut buf = pool.get().await;
         assert!(buf.iter().all(|octet| *octet == 9));
         buf.fill(1);
@@ -142,7 +142,7 @@ fn a_send_is_safe_to_drop_after_any_number_of_polls() {
     const COUNT: u8 = 6;
     let (a, b) = narrow(QpCaps::default().max_send_wr(2));
     let pool = a.domain.pool(COUNT.into(), LEN).unwrap();
-    // As many receives as there can be messages, and one for the marker; each `recv` posts one more.
+    // One receive for each message, and one for the marker; each `recv` posts another one.
     let inbox = b.domain.pool(usize::from(COUNT) + 2, LEN).unwrap();
     for _ in 0..=COUNT {
         b.connection.post_recv(inbox.try_get().unwrap()).unwrap();
@@ -166,8 +166,8 @@ fn a_send_is_safe_to_drop_after_any_number_of_polls() {
         }
         drop(sends);
         block_on(async {
-            // What was posted arrives as it was and in order, although nobody waits for it. (Two found a place in
-            // the queue at once, the others as soon as those were done.)
+            // Posted messages arrive unchanged and in order, although no future waits for them. Two
+            // found room in the queue at once, the others once those had completed.
             a.connection.send_inline(b"marker").await.unwrap();
             let mut arrived = 0;
             loop {
@@ -185,7 +185,7 @@ fn a_send_is_safe_to_drop_after_any_number_of_polls() {
             } else {
                 arrived >= 2
             });
-            // And all buffers come back.
+            // All buffers come back.
             let mut all = Vec::new();
             for _ in 0..COUNT {
                 all.push(pool.get().await);
@@ -205,12 +205,12 @@ fn a_dropped_connection_sends_all_buffers_home() {
     for _ in 0..2 {
         a.connection.post_recv(pool.try_get().unwrap()).unwrap();
         let mut send = pin!(a.connection.send(pool.try_get().unwrap()));
-        // Most likely it is under way now: the link holds little of it.
+        // Most likely in flight now, because the link holds little of it.
         let _ = poll_once(send.as_mut());
     }
     drop(a.connection);
     assert_eq!(pool.available(), 4);
-    // The peer sees the end, behind what came whole.
+    // The peer sees the end after the messages that arrived completely.
     block_on(async {
         let mut buf = inbox.get().await;
         for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! Connecting in vain, and every way to end.
+//! Failed connection attempts, and every way to end a connection.
 
 use std::net::TcpListener;
 use std::pin::pin;
@@ -22,7 +22,7 @@ fn a_close_ends_both_sides_and_work_that_waits() {
         let error = received.unwrap_err();
         assert!(error.is_end());
         assert!(error.to_string().contains("closed by the peer"), "{error}");
-        // And what comes after: it is told at once, and the buffer comes back.
+        // Later operations fail at once, and their buffers come back.
         let (received, _) = b.connection.recv(b.blank()).await;
         assert!(received.unwrap_err().is_end());
         let (sent, _) = a.connection.send(a.buf(b"late")).await;
@@ -84,14 +84,14 @@ fn a_request_can_be_rejected_and_a_dropped_one_is() {
 #[test]
 fn connecting_to_nobody_is_an_error_that_names_the_address() {
     let domain = Domain::new(&Device::tcp().unwrap()).unwrap();
-    // Nothing listens at port 1.
+    // Nothing listens on port 1.
     let error = block_on(domain.connect("127.0.0.1:1", &ConnectOptions::default())).unwrap_err();
     assert!(error.to_string().contains("127.0.0.1:1"), "{error}");
 }
 
 #[test]
 fn connecting_blocks_no_thread_and_stops_with_its_connection() {
-    // It accepts TCP and says nothing.
+    // Accepts TCP connections but sends nothing.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let end = End::new(&Device::tcp().unwrap(), QpCaps::default());
     let to = silent.local_addr().unwrap();

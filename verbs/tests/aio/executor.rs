@@ -1,4 +1,4 @@
-//! Two runtimes of a few lines: one future on a thread that parks, and many futures on one thread.
+//! Two minimal runtimes: one future on a thread that parks, and many futures on one thread.
 #![allow(
     clippy::disallowed_methods,
     reason = "tests wait by the clock of the machine"
@@ -14,7 +14,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-/// After so long without what it waits for, a test fails.
+/// Longest wait for a future before the test fails.
 pub(crate) const LIMIT: Duration = Duration::from_secs(300);
 
 struct Unpark(Thread);
@@ -47,7 +47,7 @@ pub(crate) fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// A waker that counts how often it was called.
+/// A waker that counts its calls.
 #[derive(Default)]
 pub(crate) struct Counter(AtomicUsize);
 
@@ -63,7 +63,7 @@ impl Wake for Counter {
     }
 }
 
-/// Two futures at a time.
+/// Runs two futures concurrently.
 pub(crate) async fn both<A: Future, B: Future>(a: A, b: B) -> (A::Output, B::Output) {
     let (mut a, mut b) = (pin!(a), pin!(b));
     let (mut done_a, mut done_b) = (None, None);
@@ -91,7 +91,8 @@ pub(crate) async fn both<A: Future, B: Future>(a: A, b: B) -> (A::Output, B::Out
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
-/// Many tasks on the thread that made it; wake-ups come from any thread. Only tasks that were woken are polled.
+/// Runs many tasks on the thread that created it. Wake-ups may come from any thread, and only tasks
+/// that were woken are polled.
 #[derive(Clone, Default)]
 pub(crate) struct OneThread {
     new: Rc<RefCell<Vec<Task>>>,
@@ -118,7 +119,7 @@ impl OneThread {
         self.new.borrow_mut().push(Box::pin(task));
     }
 
-    /// Runs until all tasks are done.
+    /// Runs until all tasks have finished.
     #[track_caller]
     pub(crate) fn run(&self) {
         let deadline = Instant::now() + LIMIT;

@@ -1,4 +1,4 @@
-//! The async API, on runtimes of a few lines.
+//! The async API, on minimal runtimes.
 
 mod dropped;
 mod ends;
@@ -25,7 +25,7 @@ pub(crate) struct End {
     pub(crate) connection: Connection,
 }
 
-/// Buffers of each pool, and bytes of each buffer.
+/// Number of buffers of each pool, and bytes of each buffer.
 pub(crate) const BUFFERS: usize = 8;
 pub(crate) const SIZE: usize = 4096;
 
@@ -65,7 +65,8 @@ pub(crate) fn pair_with(caps: QpCaps) -> (End, End) {
     join(&a, &b, "127.0.0.1:0", caps)
 }
 
-/// Two connected ends over smoltcp and a link in memory, which holds little: what is sent must be received.
+/// Two connected ends over smoltcp and an in-memory link with small buffers, so that a send waits
+/// for the receiver.
 #[track_caller]
 pub(crate) fn narrow(caps: QpCaps) -> (End, End) {
     let settings = MemorySettings::default()

@@ -1,4 +1,4 @@
-//! Many tasks, many connections, on one thread and on several.
+//! Many tasks and many connections, on one thread and on several.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -76,7 +76,7 @@ fn tasks_on_several_threads_share_one_connection() {
     let (a, b) = pair();
     let (a, b): (Arc<End>, Arc<End>) = (Arc::new(a), Arc::new(b));
     let received = Arc::new(AtomicUsize::new(0));
-    // As many receives as there can be messages under way.
+    // One receive for each message that may be in flight.
     for _ in 0..THREADS {
         b.connection.post_recv(b.blank()).unwrap();
     }

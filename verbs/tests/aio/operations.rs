@@ -1,4 +1,4 @@
-//! Every operation, there and back.
+//! Every operation of the async API.
 
 use crate::executor::{block_on, both};
 use crate::{BUFFERS, SIZE, pair};
@@ -9,7 +9,7 @@ use uwarp_verbs::{Access, PostErrorKind, RemoteBuffer};
 fn a_message_arrives_in_the_buffer_that_was_posted_for_it() {
     let (a, b) = pair();
     block_on(async {
-        // Polled first, and so posted before the message comes.
+        // The receive is polled first, and so posted before the message arrives.
         let (received, sent) = both(
             b.connection.recv(b.blank()),
             a.connection.send(a.buf(b"one message")),
@@ -54,7 +54,7 @@ fn writes_and_reads_reach_memory_that_was_lent() {
         let part = remote.slice(10, 90).unwrap();
         let (written, _) = a.connection.write(a.buf(b"written"), part).await;
         written.unwrap();
-        // A Read comes behind the Write (RFC 5040 section 5.5): it sees it.
+        // A Read after the Write sees its bytes (RFC 5040 section 5.5).
         let (read, buf) = a
             .connection
             .read(a.blank(), remote.slice(8, 11).unwrap())
@@ -110,7 +110,7 @@ fn what_does_not_fit_is_refused_and_the_connection_stands() {
         assert!(matches!(error, Error::Refused(_)));
         let too_long = a.connection.send_inline(&[0; 1000]).await.unwrap_err();
         assert!(!too_long.is_end(), "{too_long}");
-        // And it works.
+        // The connection still works.
         let (received, sent) = both(b.connection.recv(b.blank()), a.connection.send(buf)).await;
         sent.0.unwrap();
         received.0.unwrap();
@@ -121,8 +121,9 @@ fn what_does_not_fit_is_refused_and_the_connection_stands() {
 #[test]
 fn the_key_of_a_region_cannot_be_given_back_with_a_message() {
     let (a, b) = pair();
-    // What the peer may invalidate belongs to one QP: windows and fast regions, but no region. The STag of a shared
-    // region is refused (RFC 5040 section 8.1.1) and the connection ends.
+    // The peer may invalidate only STags that belong to one QP: windows and fast regions, but no
+    // shared region. The STag of a region is refused (RFC 5040 section 8.1.1), and the connection
+    // ends.
     let lent = b.domain.register(vec![0; 8], Access::REMOTE_READ).unwrap();
     block_on(async {
         let send = a

@@ -7,7 +7,7 @@ use crate::{BUFFERS, End, pair, pair_with};
 use uwarp_verbs::aio::{Connection, Domain, Error, Listener, Srq};
 use uwarp_verbs::{AcceptOptions, Access, ConnectOptions, Device, QpCaps, SrqAttr};
 
-/// A server whose connections take their receives from one queue, and its clients.
+/// A server whose connections use one SRQ, and its clients.
 struct Shared {
     clients: Vec<End>,
     servers: Vec<Connection>,
@@ -75,7 +75,7 @@ fn connections_take_their_messages_from_one_queue_and_buffers_come_back() {
     assert_eq!(pool.available(), 0, "all are in the queue");
     drop((clients, servers, srq));
     block_on(async {
-        // When the QPs are gone, which the background may do, the buffers are the pool's.
+        // The buffers return to the pool once the QPs are gone, which may happen in the background.
         let mut all = Vec::new();
         for _ in 0..BUFFERS {
             all.push(pool.get().await);
@@ -185,7 +185,7 @@ fn an_unsignaled_operation_that_does_not_fit_gives_its_buffer_back() {
 #[test]
 fn an_unsignaled_operation_that_fails_ends_the_connection_and_its_buffer_comes_back() {
     let (a, b) = pair();
-    // No right to write.
+    // Without the right to write.
     let lent = b.domain.register(vec![0; 8], Access::NONE).unwrap();
     block_on(async {
         let quiet = a.connection.unsignaled();

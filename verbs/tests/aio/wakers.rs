@@ -1,4 +1,4 @@
-//! Who wakes tasks, and what it holds while it does.
+//! Wakers: the thread that calls them, and the locks that it holds meanwhile.
 
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,8 @@ struct Nosy {
 
 impl Wake for Nosy {
     fn wake(self: Arc<Self>) {
-        // These take the locks of the QP, of its table and of the pool: under one of them they would never return.
+        // These calls take the locks of the QP, of its table and of the pool. They would deadlock
+        // if `wake` was called under one of them.
         assert!(self.end.connection.info().is_some());
         let buf = self.end.pool.try_get().unwrap();
         self.end.connection.post_recv(buf).unwrap();
@@ -38,10 +39,11 @@ fn a_waker_is_called_without_a_lock_by_the_thread_that_found_the_completion() {
     let mut recv = Box::pin(b.connection.recv(b.blank()));
     assert!(recv.as_mut().poll(&mut cx).is_pending());
     block_on(a.connection.send_inline(b"message")).unwrap();
-    // One thread between socket and task: the device's own one, which sleeps until the socket is ready.
+    // Only one thread is between socket and task: that of the device, which sleeps until the socket
+    // is ready.
     assert_eq!(told.recv_timeout(LIMIT).unwrap(), "uwarp-progress");
     assert!(recv.as_mut().poll(&mut cx).is_ready());
-    // And a completion that a thread brings about itself wakes no task at all: the future is ready at once.
+    // A completion that the polling thread finds itself wakes no task: the future is ready at once.
     let mut send = Box::pin(b.connection.send(b.buf(b"answer")));
     block_on(async {
         a.connection.post_recv(a.blank()).unwrap();

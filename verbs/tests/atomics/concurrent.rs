@@ -1,4 +1,4 @@
-//! Many connections and the local CPU on one word: nothing is lost.
+//! Many connections and the local CPU on one word: no operation is lost.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,8 @@ use crate::{all_of, original, sink, word, words};
 const ROUNDS: u64 = 300;
 const CONNECTIONS: usize = 4;
 
-/// Adds one `ROUNDS` times over a connection, several at a time; gives the values that were found.
+/// Adds one `ROUNDS` times over a connection, with several requests in flight. Returns the original
+/// values.
 fn count_up(side: &Side, to: u64, rkey: u32) -> Vec<u64> {
     const DEPTH: u64 = 8;
     let sink = side.blank(8 * DEPTH as usize);
@@ -35,11 +36,11 @@ fn count_up(side: &Side, to: u64, rkey: u32) -> Vec<u64> {
 
 #[test]
 fn adds_of_many_connections_and_of_the_local_cpu_all_count() {
-    // 7306-5.3-01, and more: atomic towards the CPU too.
+    // 7306-5.3-01, and more: atomic with regard to the CPU as well.
     let ends = Setup::new(Wire::Kernel).unconnected();
     let counter: &'static AtomicU64 = Box::leak(Box::new(AtomicU64::new(0)));
     let access = Access::LOCAL_WRITE | Access::REMOTE_ATOMIC;
-    // SAFETY: the word is never freed, and reached by atomic instructions only.
+    // SAFETY: the word is never freed, and only accessed by atomic instructions.
     #[expect(unsafe_code, reason = "memory that the program itself uses meanwhile")]
     let region = unsafe {
         let base = NonNull::from(counter).cast();
@@ -70,7 +71,7 @@ fn adds_of_many_connections_and_of_the_local_cpu_all_count() {
         let remote = remote.into_iter().flat_map(|thread| thread.join().unwrap());
         remote.chain(local.join().unwrap()).collect()
     });
-    // Everyone has seen another value, and the sum is exact.
+    // All original values are different, and the sum is exact.
     found.sort_unstable();
     let total = ROUNDS * (CONNECTIONS as u64 + 1);
     assert_eq!(found, (0..total).collect::<Vec<_>>());
@@ -80,7 +81,7 @@ fn adds_of_many_connections_and_of_the_local_cpu_all_count() {
 #[test]
 fn a_lock_of_compare_and_swap_lets_one_in_at_a_time() {
     let ends = Setup::new(Wire::MEMORY).unconnected();
-    // The lock, and two words that only its holder changes, with a Read and an atomic between.
+    // The lock, and two words that only its holder changes, with a Read and an atomic in between.
     let memory = words(&ends.b, &[0, 0]);
     let (lock, rkey) = (memory.remote().addr, memory.remote().rkey);
     let clients: Vec<(Side, _)> = (0..3)

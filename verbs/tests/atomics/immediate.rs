@@ -1,4 +1,4 @@
-//! Immediate Data: alone, behind a Write, with and without a solicited event.
+//! Immediate Data: alone, after a Write, with and without a solicited event.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ fn a_write_with_immediate_is_one_request_and_one_completion_on_each_side() {
                 (1, Status::Success, WcOpcode::RdmaWrite, 0)
             );
             a.send_cq.is_empty();
-            // When the Immediate Data is seen, so are the bytes of the Write.
+            // Once the Immediate Data is received, the bytes of the Write are placed.
             let done = b.recv_cq.next();
             assert_eq!(
                 brief(&done),
@@ -41,7 +41,7 @@ fn a_write_with_immediate_is_one_request_and_one_completion_on_each_side() {
             assert_eq!((done.solicited, done.invalidated), (false, None));
             let octets = &content(&source)[..len as usize];
             placed_only(&target, 0, octets, "target");
-            // 7306-6.3-02: the receive is used up, its memory is not.
+            // 7306-6.3-02: the receive is consumed, its memory is not.
             placed_only(&unused, 0, &[], "receive");
             b.recv_cq.is_empty();
         }
@@ -141,7 +141,7 @@ fn only_immediate_data_with_a_solicited_event_wakes_who_waits_for_one() {
         cq.req_notify(Notify::Solicited);
         ends.a.qp.post_send(&quiet).unwrap();
         ends.a.send_cq.success(0);
-        // It has come, and made no event.
+        // The message has arrived, and raised no event.
         let done = cq.success(wr_id);
         assert_eq!((done.solicited, channel.waiting()), (false, 0));
         assert!(channel.get_event(Some(Duration::ZERO)).is_err());
@@ -159,7 +159,7 @@ fn without_a_receive_the_connection_ends_as_with_a_send() {
         let (a, b) = pair(wire);
         let target = b.blank(8);
         let (to, rkey) = (target.remote().addr, target.remote().rkey);
-        // The Write itself needs none.
+        // The Write itself needs no receive.
         let wr =
             SendWr::write_with_immediate_inline(1, b"octets", RemoteBuffer::at(to, rkey), [3; 8]);
         a.qp.post_send(&wr).unwrap();

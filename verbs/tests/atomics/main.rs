@@ -13,7 +13,7 @@ mod unknown;
 use common::Side;
 use uwarp_verbs::{Access, MemoryRegion, SendWr, Sge};
 
-/// A region of words that the peer may do atomics on, and may read.
+/// A region of words that the peer may read and do atomics on.
 fn words(side: &Side, words: &[u64]) -> MemoryRegion {
     let octets: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
     let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
@@ -36,7 +36,8 @@ fn all_of(sink: &MemoryRegion) -> [Sge; 1] {
     [sink.sge(0, 8)]
 }
 
-/// Posts what `make` makes with a sink, waits for it, and gives what came into the sink.
+/// Posts the request that `make` builds with a sink, waits for its success, and returns the content
+/// of the sink.
 #[track_caller]
 fn original(side: &Side, wr_id: u64, make: impl FnOnce(&[Sge]) -> SendWr<'_>) -> u64 {
     let sink = sink(side);

@@ -1,4 +1,4 @@
-//! What each operation does, and what it gives back.
+//! Effect and result of each operation.
 
 use proptest::prelude::*;
 use uwarp_verbs::{RemoteBuffer, SendWr, Status, WcOpcode};
@@ -32,7 +32,7 @@ fn a_fetch_add_adds_and_gives_back_what_was_there() {
             )),
             42
         );
-        // Below zero is around the end.
+        // Adding -1 wraps around.
         let minus_one = u64::MAX;
         assert_eq!(
             original(&a, 3, |s| SendWr::fetch_add(
@@ -53,7 +53,7 @@ fn a_fetch_add_adds_and_gives_back_what_was_there() {
             0
         );
         assert_eq!((word(&counter, 0), word(&counter, 1)), (42, u64::MAX));
-        // 7306-5.2.1-05: the target's program hears of nothing.
+        // 7306-5.2.1-05: the target's program does not notice anything.
         b.recv_cq.is_empty();
         b.send_cq.is_empty();
     }
@@ -111,7 +111,7 @@ fn completions_name_the_operation() {
         a.qp.post_send(&wr).unwrap();
         assert_eq!(brief(&a.send_cq.next()), (1, Status::Success, opcode, 8));
     }
-    // One that is not signaled makes none.
+    // An unsignaled atomic has no completion.
     let quiet = SendWr::fetch_add(2, &sges, RemoteBuffer::at(to, rkey), 1).unsignaled();
     a.qp.post_send(&quiet).unwrap();
     a.qp.post_send(&SendWr::fetch_add(3, &sges, RemoteBuffer::at(to, rkey), 1))
@@ -149,7 +149,7 @@ fn the_sink_takes_the_result_at_any_address_and_nothing_else_changes() {
     }
 }
 
-/// FetchAdd bit by bit, as RFC 7306 section 5.1.1 writes it down.
+/// FetchAdd bit by bit, as RFC 7306 section 5.1.1 specifies it.
 fn add_bit_by_bit(original: u64, add: u64, mask: u64) -> u64 {
     let (mut result, mut carry) = (0, 0);
     for bit in 0..64 {

@@ -1,4 +1,4 @@
-//! Order with other operations, the depths, the fence, the end of a connection.
+//! Order relative to other operations, IRD and ORD, the fence, the end of a connection.
 
 use uwarp_verbs::{AcceptOptions, ConnectOptions, EndReason, RemoteBuffer, SendWr, Status};
 
@@ -14,7 +14,7 @@ fn depth(wire: Wire, depth: u16) -> Setup {
 
 #[test]
 fn reads_and_atomics_share_the_depths_and_are_done_in_order() {
-    // 7306-5.2.1-08, and RFC 7306 section 7: a Read sees what the atomics before it did.
+    // 7306-5.2.1-08, and RFC 7306 section 7: a Read sees the effect of the atomics before it.
     const ROUNDS: u64 = 40;
     for wire in Wire::BOTH {
         for ord in [1, 2, 16] {
@@ -75,7 +75,7 @@ fn what_is_fenced_behind_an_atomic_waits_for_its_response() {
         let sges = all_of(&out);
         a.qp.post_send(&SendWr::fetch_add(1, &sges, RemoteBuffer::at(to, rkey), 1))
             .unwrap();
-        // The Send gathers the sink of the atomic: only the fence makes that right.
+        // The Send gathers the sink of the atomic, which only the fence makes correct.
         a.qp.post_send(&SendWr::send(2, &sges).fence()).unwrap();
         a.send_cq.successes([1, 2]);
         b.recv_cq.success(9);
@@ -83,8 +83,8 @@ fn what_is_fenced_behind_an_atomic_waits_for_its_response() {
     }
 }
 
-/// A connection to a peer that never answers, with an atomic outstanding, a Send that was sent, and a
-/// Send behind the fence.
+/// A connection to a peer that never answers, with an outstanding atomic, a Send that was sent, and
+/// a Send that waits for the fence.
 fn unanswered() -> (crate::common::Side, RawPeer, uwarp_verbs::MemoryRegion) {
     let mut setup = Setup::new(Wire::Kernel);
     setup.settings[0] = raw_settings();
@@ -108,7 +108,7 @@ fn unanswered() -> (crate::common::Side, RawPeer, uwarp_verbs::MemoryRegion) {
 
 #[test]
 fn the_peers_close_flushes_an_atomic_and_what_waits_behind_it_in_order() {
-    // 7306-5.4-01: without its Response it did not happen, as far as this side knows.
+    // 7306-5.4-01: without its Response the atomic counts as not carried out on this side.
     let (a, peer, _out) = unanswered();
     peer.stream.shutdown(std::net::Shutdown::Write).unwrap();
     // The Send in the middle had been sent.
@@ -131,7 +131,7 @@ fn an_abort_flushes_an_atomic_in_order() {
 
 #[test]
 fn an_answered_atomic_without_its_sink_fails_with_a_protection_error() {
-    // 5040-7.1-01: an error of this side alone.
+    // 5040-7.1-01: an error of this side only.
     use std::io::{Read as _, Write as _};
     let (a, mut peer, out) = unanswered();
     let mut request = [0; 2 + 70 + 4];

@@ -1,5 +1,5 @@
-//! A peer that does not know RFC 7306: by hand-made Terminate Messages, that of Linux siw and that of
-//! the RFCs.
+//! A peer that does not implement RFC 7306. Tests use hand-made Terminate Messages: the one of
+//! Linux siw and those of the RFCs.
 
 use std::io::{Read as _, Write as _};
 
@@ -8,14 +8,14 @@ use uwarp_verbs::{EndReason, Opcode, Peer, RemoteBuffer, SendWr, Status};
 use crate::common::{RawPeer, Setup, Side, Wire, raw_peer, raw_settings};
 use crate::{all_of, sink};
 
-/// Who refuses, and how.
+/// Kind of refusal.
 #[derive(Clone, Copy, Debug)]
 enum Refusal {
-    /// Linux siw: no headers, its own layout. With its profile or without.
+    /// Linux siw, with or without its profile: its own layout, without headers.
     Siw(Peer),
-    /// By RFC 5040: with the DDP header of the message.
+    /// As in RFC 5040, with the DDP header of the message.
     Rfc,
-    /// The same, without the header.
+    /// The same without the header.
     Bare,
 }
 
@@ -40,7 +40,7 @@ fn connected(refusal: Refusal) -> (Side, RawPeer) {
 }
 
 impl RawPeer {
-    /// Takes FPDUs up to the first message of RFC 7306.
+    /// Reads FPDUs up to the first message of RFC 7306.
     fn extension(&mut self) -> Vec<u8> {
         loop {
             let mut len = [0; 2];
@@ -77,7 +77,7 @@ impl RawPeer {
     }
 }
 
-/// The reason is that the peer does not know RFC 7306, and it says so in words.
+/// Asserts that the end is attributed to a peer without RFC 7306, and that the message says so.
 #[track_caller]
 fn does_not_know(side: &Side, expected: Opcode) {
     let reason = side.wait_end();
@@ -97,7 +97,7 @@ fn an_atomic_that_the_peer_does_not_know_is_an_invalid_request() {
         let (a, mut peer) = connected(refusal);
         let out = sink(&a);
         let sges = all_of(&out);
-        // An older Read is not to blame.
+        // The older Read is not blamed.
         a.qp.post_send(&SendWr::read(1, &sges, RemoteBuffer::at(0x1000, 0x77)))
             .unwrap();
         a.qp.post_send(&SendWr::fetch_add(
@@ -137,7 +137,7 @@ fn immediate_data_that_the_peer_does_not_know_is_named_as_the_reason() {
             );
             let wr = if solicited { wr.solicited() } else { wr };
             a.qp.post_send(&wr).unwrap();
-            // Like a Send, it is complete when TCP has it.
+            // Like a Send, it completes once TCP has taken it.
             a.send_cq.success(1);
             let message = peer.extension();
             peer.refuse(refusal, &message);

@@ -1,4 +1,5 @@
-//! Sections 6.4.3.1, 6.4.3.2, 6.4.5 and 6.4.6: queues that overflow, and STags that are taken away.
+//! Sections 6.4.3.1, 6.4.3.2, 6.4.5 and 6.4.6: queues that overflow, and STags that are
+//! invalidated.
 
 use uwarp_verbs::{AcceptOptions, AsyncEvent, Qp, QpCaps, RecvWr, Srq, SrqAttr, SrqModify, Status};
 
@@ -7,7 +8,8 @@ use crate::scene::{ROLES, Role, Scene, Setup, Victim, settings};
 use crate::wire::{CRC, Code, REPLY, REQUEST, SEND, Untagged, startup};
 use crate::{INVALID, Use, refuses_use};
 
-/// Receives belong to one stream: who sends more than were posted ends its own.
+/// Receives belong to one stream: a peer that sends more messages than were posted ends its own
+/// stream.
 #[test]
 fn s6_4_3_1_more_sends_than_receives() {
     for role in ROLES {
@@ -20,7 +22,7 @@ fn s6_4_3_1_more_sends_than_receives() {
     }
 }
 
-/// The same after all that were posted are used up.
+/// The same once all posted receives are consumed.
 #[test]
 fn s6_4_3_1_sends_until_the_receives_are_used_up() {
     let mut s = Scene::new(Role::Responder);
@@ -30,8 +32,9 @@ fn s6_4_3_1_sends_until_the_receives_are_used_up() {
     s.refuses(&send, Code::ddp(2, 0x02), "no receive is posted", None);
 }
 
-/// One stream uses up the receives that it shares with another: the program is told in time, the greedy
-/// stream ends, and the other one goes on when there are receives again (5040-8.1.2-08: completions name who takes them).
+/// One stream consumes the receives that it shares with another. The program gets the limit event
+/// in time, the greedy stream ends, and the other one continues once receives are posted again
+/// (5040-8.1.2-08: completions name their stream).
 #[test]
 fn s6_4_3_1_one_stream_uses_up_a_shared_receive_queue() {
     let mut settings = settings();
@@ -71,7 +74,7 @@ fn s6_4_3_1_one_stream_uses_up_a_shared_receive_queue() {
     assert!(modest_qp.wait_closed(PATIENCE));
     victim.healthy.works();
     drop((greedy_qp, modest_qp, srq));
-    // The ends of both, and for each that it takes no more from the shared queue.
+    // The ends of both, and for each the event that it takes no more receives from the SRQ.
     let last = std::iter::from_fn(|| victim.device.poll_event())
         .filter(|event| matches!(event, AsyncEvent::LastWqeReached { .. }));
     assert_eq!(last.count(), 2);
@@ -79,7 +82,7 @@ fn s6_4_3_1_one_stream_uses_up_a_shared_receive_queue() {
     victim.leaves_nothing();
 }
 
-/// A connection that takes its receives from the shared queue.
+/// A connection that takes its receives from the SRQ.
 fn shares(victim: &Victim, srq: &Srq) -> (Peer, Qp) {
     let cq = &victim.recv_cq;
     let qp = victim.pd.qp().srq(srq).build(cq, cq).unwrap();
@@ -91,8 +94,8 @@ fn shares(victim: &Victim, srq: &Srq) -> (Peer, Qp) {
     (peer, qp)
 }
 
-/// The peer fills a CQ that is too small for the receives that were posted: completions are lost and the
-/// program is told, but streams that use other CQs do not notice (5040-8.1.1-08).
+/// The peer overflows a CQ that is too small for the posted receives. Completions are lost and the
+/// program gets an event, but streams with other CQs are not affected (5040-8.1.1-08).
 #[test]
 fn s6_4_6_overflow_of_an_unshared_cq() {
     let mut settings = settings();
@@ -128,8 +131,8 @@ fn s6_4_6_overflow_of_an_unshared_cq() {
     victim.is_unharmed();
 }
 
-/// The places of a CQ are not the peer's to take: as many as there are receives, which the program posts.
-/// Sized so (CQ_MIN_SIZE), a CQ that streams share cannot overflow, however much one peer sends.
+/// Entries of a CQ are bounded by the receives, which the program posts. A shared CQ of that size
+/// (CQ_MIN_SIZE) cannot overflow, however much one peer sends.
 #[test]
 fn s6_4_3_2_flood_of_completions_in_a_shared_cq() {
     let mut settings = settings();
@@ -176,13 +179,13 @@ fn s6_4_3_2_flood_of_completions_in_a_shared_cq() {
     victim.is_unharmed();
 }
 
-/// One peer may not take memory from the others.
+/// One peer must not take memory away from the others.
 #[test]
 fn s6_4_5_invalidation_of_an_stag_that_streams_share() {
     for role in ROLES {
         let s = Scene::new(role);
         let at = (s.memory.writable.rkey(), s.memory.writable.addr());
-        // At the end of the scene the healthy connection writes into this very region.
+        // At the end of the test the healthy connection writes to this very region.
         refuses_use(s, Use::Invalidate, at, &INVALID, "");
     }
 }

@@ -1,4 +1,4 @@
-//! Section 6.3: reading what one may not.
+//! Section 6.3: reading without permission.
 #![expect(
     unsafe_code,
     reason = "two STags for the same memory can only be had in place"
@@ -14,7 +14,7 @@ use crate::scene::{ROLES, Role, Scene, Sees, Setup};
 use crate::wire::{Code, READ_RESPONSE, ReadHeader, Tagged, Untagged, WRITE, filler};
 use crate::{INVALID, NOT_ASSOCIATED};
 
-/// The peer asks for this part of a region.
+/// The peer's Read Request for this part of a region.
 fn request(s: &Scene, (source_stag, source_to): (u32, u64), len: u32) -> Untagged {
     s.read_request(ReadHeader {
         source_stag,
@@ -24,7 +24,7 @@ fn request(s: &Scene, (source_stag, source_to): (u32, u64), len: u32) -> Untagge
     })
 }
 
-/// It gets exactly these bytes.
+/// Checks that a Read returns exactly these bytes.
 fn reads(s: &mut Scene, at: (u32, u64), expected: &[u8], msn: u32) {
     let read = Untagged {
         msn,
@@ -36,7 +36,7 @@ fn reads(s: &mut Scene, at: (u32, u64), expected: &[u8], msn: u32) {
     assert_eq!(s.peer.receive_ulpdu(), response.octets());
 }
 
-/// With more regions than usual.
+/// A scene that may have two more regions than usual.
 fn roomy(role: Role) -> Scene {
     let mut setup = Setup::new(role);
     setup.settings.limits.max_mr += 2;
@@ -61,7 +61,8 @@ fn s6_3_1_read_beyond_a_buffer() {
     }
 }
 
-/// Memory that the library gives out was zeroed before any peer can read it, whatever lay there before.
+/// Memory that the library allocates is zeroed before any peer can read it, whatever it contained
+/// before.
 #[test]
 fn s6_3_2_fresh_buffer_holds_nothing_of_others() {
     for role in ROLES {
@@ -77,7 +78,7 @@ fn s6_3_2_fresh_buffer_holds_nothing_of_others() {
     }
 }
 
-/// The peer says that it has read; the program revokes the STag before it puts other bytes there.
+/// The peer has read; the program invalidates the STag before it puts other bytes there.
 #[test]
 fn s6_3_3_read_after_the_transfer() {
     for role in ROLES {
@@ -129,7 +130,7 @@ fn s6_3_5_read_of_a_buffer_that_is_for_writes() {
     }
 }
 
-/// Permitted, for it tells nothing but that the Writes before it were placed.
+/// Permitted, because it reveals only that earlier Writes were placed.
 #[test]
 fn s6_3_5_read_of_no_octets_tells_nothing() {
     for role in ROLES {
@@ -140,13 +141,13 @@ fn s6_3_5_read_of_no_octets_tells_nothing() {
     }
 }
 
-/// The same memory under two STags: one that the peer may read, one that somebody else may write.
+/// The same memory with two STags: one that the peer may read, and one that others may write.
 fn aliases(s: &Scene) -> (MemoryRegion, MemoryRegion, NonNull<u8>) {
     let memory: &'static mut [u8] = Box::leak(filler(6, 64).into_boxed_slice());
     let base = NonNull::from(memory).cast::<u8>();
     let other = s.device.alloc_pd().unwrap();
     let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-    // SAFETY: the memory is leaked, and from here on only reached through raw pointers.
+    // SAFETY: the memory is leaked, and from here on only accessed through raw pointers.
     unsafe {
         (
             s.pd.register_in_place(base, 64, Access::REMOTE_READ)
@@ -157,7 +158,7 @@ fn aliases(s: &Scene) -> (MemoryRegion, MemoryRegion, NonNull<u8>) {
     }
 }
 
-/// (Also section 6.2.3.) What one STag allows, another STag of the same memory does not.
+/// Also section 6.2.3. The rights of one STag do not extend to another STag of the same memory.
 #[test]
 fn s6_3_6_stags_of_the_same_memory_keep_their_own_rights_and_domains() {
     for role in ROLES {

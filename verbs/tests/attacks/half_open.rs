@@ -1,4 +1,4 @@
-//! Section 6.4.1: connections that do not get as far as a decision, and honest peers that come meanwhile.
+//! Section 6.4.1: connections that never reach a decision, and honest peers that arrive meanwhile.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,8 @@ use crate::scene::Victim;
 use crate::victim::loopback;
 use crate::wire::{CRC, REJECT, REPLY, REQUEST, startup};
 
-/// Connections without a word: the first ones wait for their time limit, one too many is reset at once.
+/// Silent connections: those within the limit wait for their timeout, each further one is reset at
+/// once.
 #[test]
 fn s6_4_1_more_half_open_connections_than_one_address_may_have() {
     let mut victim = Victim::new(with(|limits| limits.per_peer.max_half_open = 3));
@@ -28,7 +29,7 @@ fn s6_4_1_more_half_open_connections_than_one_address_may_have() {
         );
         refused.expect_reset();
     }
-    // Others are heard.
+    // Other addresses are served.
     let mut honest = opens(&victim, OTHER, None);
     let request = victim.listener.wait_request(Some(PATIENCE)).unwrap();
     assert_eq!(request.peer_addr(), honest.addr());
@@ -39,7 +40,7 @@ fn s6_4_1_more_half_open_connections_than_one_address_may_have() {
     );
     honest.expect_fin();
     victim.healthy.works();
-    // When they have gone there is place again.
+    // Once they have gone there is room again.
     drop(silent);
     eventually("a place for another one", || {
         let mut next = Peer::connect_from(ATTACKER, to);
@@ -55,7 +56,7 @@ fn s6_4_1_more_half_open_connections_than_one_address_may_have() {
     goes_on(victim);
 }
 
-/// A Request that waits for the program, and who sent it.
+/// A Request that waits for the program, and its peer.
 fn asks(victim: &Victim, host: u8) -> (Peer, ConnectRequest) {
     let peer = opens(victim, [127, 0, 0, host], None);
     let request = victim.listener.wait_request(Some(PATIENCE)).unwrap();
@@ -63,13 +64,13 @@ fn asks(victim: &Victim, host: u8) -> (Peer, ConnectRequest) {
     (peer, request)
 }
 
-/// The listener tells of one that had to give way to another.
+/// Checks that the listener reports a connection that was displaced by another.
 fn told_of_displaced(victim: &Victim, who: SocketAddr, limit: u32, of_listener: bool) {
     let told = eventually("the listener tells", || victim.listener.poll_failure());
     assert_eq!(told, (who, StartupError::Displaced { limit, of_listener }));
 }
 
-/// An attacker with many addresses, whose Requests are whole: the limit of the device holds.
+/// An attacker with many addresses and complete Requests: the limit of the device holds.
 #[test]
 fn s6_4_1_more_half_open_connections_than_the_device_may_have() {
     let victim = Victim::new(with(|limits| limits.max_half_open = 4));
@@ -86,7 +87,7 @@ fn s6_4_1_more_half_open_connections_than_the_device_may_have() {
     goes_on(victim);
 }
 
-/// The same attacker says nothing at all: the oldest one makes room for an honest peer.
+/// The same attacker sends nothing: the oldest connection makes room for an honest peer.
 #[test]
 fn s6_4_1_silent_connections_of_many_addresses_fill_the_device() {
     let victim = Victim::new(with(|limits| limits.max_half_open = 4));
@@ -128,7 +129,7 @@ fn s6_4_1_silent_connections_of_many_addresses_fill_the_device() {
     goes_on(victim);
 }
 
-/// All places of a listener are taken by peers that say nothing: each honest one that comes has the place of the oldest.
+/// Silent peers take all places of a listener: each honest peer gets the place of the oldest one.
 #[test]
 fn s6_4_1_silent_connections_of_many_addresses_fill_a_listener() {
     let victim = Victim::new(with(|limits| limits.max_startup = 8));
@@ -147,14 +148,15 @@ fn s6_4_1_silent_connections_of_many_addresses_fill_a_listener() {
     goes_on(victim);
 }
 
-/// Whoever has asked keeps the place until the program decides, however many come.
+/// A peer that has sent its Request keeps its place until the program decides, however many others
+/// come.
 #[test]
 fn s6_4_1_requests_that_wait_are_never_displaced() {
     let victim = Victim::new(with(|limits| limits.max_startup = 3));
     let to = victim.listener.local_addr();
     let (mut first, request) = asks(&victim, 2);
     let (_second, _held) = asks(&victim, 3);
-    // The third place goes from one silent peer to the next one.
+    // The third place passes from one silent peer to the next.
     let mut silent = Peer::connect_from(ATTACKER, to);
     for _ in 0..3 {
         let next = Peer::connect_from(ATTACKER, to);
@@ -164,7 +166,7 @@ fn s6_4_1_requests_that_wait_are_never_displaced() {
     }
     let (_third, _also_held) = asks(&victim, 4);
     told_of_displaced(&victim, silent.addr(), 3, true);
-    // Now there is nobody to displace: the fourth waits until there has been a decision.
+    // Now no connection can be displaced: the fourth waits until a decision is made.
     let fourth = opens(&victim, OTHER, None);
     request.reject(b"").unwrap();
     let reject = startup(REPLY, CRC | REJECT, 1, b"");
@@ -177,7 +179,7 @@ fn s6_4_1_requests_that_wait_are_never_displaced() {
     goes_on(victim);
 }
 
-/// A backlog counts those that have asked: peers that say nothing do not use it up.
+/// The backlog counts Requests, so silent peers do not use it up.
 #[test]
 fn s6_4_1_silent_connections_and_a_small_backlog() {
     let victim = Victim::new(with(|limits| limits.per_peer.max_half_open = 4));
@@ -201,7 +203,7 @@ fn s6_4_1_silent_connections_and_a_small_backlog() {
     };
     let mut first = asks();
     let event = next();
-    // One has asked, which is all that the backlog allows: another one comes when that is decided.
+    // One Request is pending, which fills the backlog. The next one is delivered after a decision.
     let second = asks();
     assert!(channel.try_get_event().is_none());
     drop(event);
@@ -215,7 +217,8 @@ fn s6_4_1_silent_connections_and_a_small_backlog() {
     goes_on(victim);
 }
 
-/// Startups that failed, whose TCP the attacker does not close: they keep their places until they are gone.
+/// Failed startups whose TCP connection the attacker keeps open: they keep their places until they
+/// are gone.
 #[test]
 fn s6_4_1_failed_startups_that_the_peer_does_not_close() {
     let victim = Victim::new(with(|limits| limits.per_peer.max_half_open = 3));

@@ -1,4 +1,4 @@
-//! Sections 6.4.1, 6.4.2 and 6.4.3.3: taking more than one's share of what the device has.
+//! Sections 6.4.1, 6.4.2 and 6.4.3.3: taking more than one's share of the device's resources.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::scene::{Role, Scene, Sees, Setup, Victim, settings};
 use crate::victim::PATIENT;
 use crate::wire::{CRC, Code, ENHANCED, REJECT, REPLY, REQUEST, Untagged, startup, words};
 
-/// The honest connection is one of 127.0.0.1.
+/// The honest connection comes from 127.0.0.1.
 pub(crate) const ATTACKER: [u8; 4] = [127, 0, 0, 2];
 pub(crate) const OTHER: [u8; 4] = [127, 0, 0, 3];
 
@@ -23,7 +23,7 @@ pub(crate) fn with(change: impl FnOnce(&mut Limits)) -> Settings {
     settings
 }
 
-/// A peer of this address connects; `words` are IRD and ORD of an enhanced Request.
+/// Connects a peer from this address. `ird_ord` are IRD and ORD of an enhanced Request.
 pub(crate) fn opens(victim: &Victim, from: [u8; 4], ird_ord: Option<[u8; 4]>) -> Peer {
     let mut peer = Peer::connect_from(from, victim.listener.local_addr());
     match ird_ord {
@@ -33,7 +33,7 @@ pub(crate) fn opens(victim: &Victim, from: [u8; 4], ird_ord: Option<[u8; 4]>) ->
     peer
 }
 
-/// The program says yes.
+/// Accepts the next Request.
 fn accepts(victim: &Victim) -> Result<Qp, AcceptError> {
     let request = victim.listener.wait_request(Some(PATIENCE)).unwrap();
     let cq = &victim.recv_cq;
@@ -41,7 +41,7 @@ fn accepts(victim: &Victim) -> Result<Qp, AcceptError> {
     request.accept(&qp, &AcceptOptions::default()).map(|()| qp)
 }
 
-/// With everything of the attacker gone, all is as before.
+/// Checks that everything is as before, once all objects of the attacker are gone.
 pub(crate) fn goes_on(mut victim: Victim) {
     victim.healthy.works();
     victim.is_unharmed();
@@ -62,7 +62,7 @@ fn s6_4_1_more_connections_than_one_address_may_have() {
     };
     let (first, second) = (join(ATTACKER), join(ATTACKER));
     let reject = startup(REPLY, CRC | REJECT, 1, b"");
-    // The program is not asked; the listener tells.
+    // The program gets no Request; the listener reports a failure.
     for _ in 0..3 {
         let mut third = opens(&victim, ATTACKER, None);
         assert_eq!(third.receive_startup(), reject);
@@ -84,7 +84,7 @@ fn s6_4_1_more_connections_than_one_address_may_have() {
         assert!(victim.listener.poll_request().is_none());
     }
     let other = join(OTHER);
-    // One that has ended makes place for another.
+    // A connection that has ended makes room for another.
     first.0.fin();
     assert!(first.1.wait_closed(PATIENCE));
     eventually("a place for another one", || {
@@ -100,14 +100,14 @@ fn s6_4_1_more_connections_than_one_address_may_have() {
     goes_on(victim);
 }
 
-/// Two ask before either is accepted: the second accept refuses, and says why.
+/// Two Requests arrive before either is accepted: the second accept fails with a reason.
 #[test]
 fn s6_4_1_requests_at_once_beyond_the_connections_of_one_address() {
     let victim = Victim::new(with(|limits| {
         limits.max_qp = 8;
         limits.per_peer.max_qp = 1;
     }));
-    // A client may have an answer only to what it has asked.
+    // The order of arrival may differ from the order of connecting.
     let (mut first, mut second) = (
         opens(&victim, ATTACKER, None),
         opens(&victim, ATTACKER, None),
@@ -139,7 +139,7 @@ fn s6_4_1_requests_at_once_beyond_the_connections_of_one_address() {
     goes_on(victim);
 }
 
-/// One part of the program takes QPs and regions without end: another domain has its own.
+/// One part of the program creates QPs and regions without end; another domain has its own limit.
 #[test]
 fn s6_4_1_more_objects_than_one_protection_domain_may_have() {
     let victim = Victim::new(with(|limits| {
@@ -193,7 +193,7 @@ fn s6_4_1_more_objects_than_one_protection_domain_may_have() {
     let _its = other.create_srq(whole).unwrap();
     drop(other.create_qp(cq, cq, caps).unwrap());
     drop(other.register(vec![0; 8], Access::NONE).unwrap());
-    // What is given back can be had again, and a QP with an SRQ has no receives of its own.
+    // Released objects can be created again, and a QP with an SRQ has no receives of its own.
     drop(srqs);
     let all = srq(100).unwrap();
     drop(qps);
@@ -202,12 +202,12 @@ fn s6_4_1_more_objects_than_one_protection_domain_may_have() {
     greedy.create_qp(cq, cq, caps).unwrap_err();
     greedy.qp().srq(&all).build(cq, cq).unwrap();
     drop(regions);
-    // (The device's own limits are told apart.)
+    // The limits of the device itself are reported separately.
     let mut victim = victim;
     victim.is_unharmed();
 }
 
-/// The device as a whole: an error that names the limit, and what was there goes on.
+/// Limits of the whole device: the error names the limit, and existing objects keep working.
 #[test]
 fn s6_4_1_more_objects_than_the_device_may_have() {
     let mut victim = Victim::new(settings());
@@ -219,10 +219,11 @@ fn s6_4_1_more_objects_than_the_device_may_have() {
     victim.is_unharmed();
 }
 
-/// Peers that connect and then do nothing: whatever step they stop at, it ends by itself.
+/// Peers that connect and then do nothing: whichever step they stop at, the connection ends by
+/// itself.
 #[test]
 fn s6_4_2_connections_that_do_nothing() {
-    // The honest connection, too, has to come and to speak within this.
+    // The honest connection, too, must be set up and send within this time.
     let soon = Duration::from_secs(1);
     let victim = Victim::new(
         with(|limits| limits.max_qp = 4)
@@ -244,11 +245,11 @@ fn s6_4_2_connections_that_do_nothing() {
     goes_on(victim);
 }
 
-/// They ask for all Reads that there are and use none: what one address can hold is bounded (5040-8.1.1-09), and what
-/// is left goes to others.
+/// Peers ask for the largest IRD and use none of it. The share of one address is bounded
+/// (5040-8.1.1-09), and the rest is available to others.
 #[test]
 fn s6_4_2_idle_connections_that_ask_for_many_reads() {
-    // The honest connection, both of whose ends are of 127.0.0.1, has 32 places.
+    // The honest connection, with both ends on 127.0.0.1, uses 32 of the total.
     let victim = Victim::new(with(|limits| {
         limits.max_qp = 10;
         limits.max_ird = 16;
@@ -275,7 +276,7 @@ fn s6_4_2_idle_connections_that_ask_for_many_reads() {
         peer.fin();
         assert!(qp.wait_closed(PATIENCE));
     }
-    // All came back.
+    // All of it was released.
     let mut peer = opens(&victim, OTHER, Some(words(0, 100)));
     let qp = accepts(&victim).unwrap();
     let reply = startup(REPLY, CRC | ENHANCED, 2, &words(16, 0));
@@ -285,7 +286,7 @@ fn s6_4_2_idle_connections_that_ask_for_many_reads() {
     goes_on(victim);
 }
 
-/// One Read more than was granted: no place of another stream is taken, the stream of the attacker ends.
+/// One Read more than was granted: no other stream is affected, the stream of the attacker ends.
 #[test]
 fn s6_4_3_3_more_reads_than_the_ird() {
     for ird in [0, 2, 4] {
@@ -309,7 +310,7 @@ fn s6_4_3_3_more_reads_than_the_ird() {
     }
 }
 
-/// A peer at its limits has no influence on another one, whatever the numbers.
+/// With default limits, a peer at its limits does not affect another one.
 #[test]
 fn s6_4_1_defaults_leave_room_for_others() {
     let limits = Limits::default();
@@ -324,6 +325,6 @@ fn s6_4_1_defaults_leave_room_for_others() {
     assert!(max_half_open <= limits.max_startup / 2 && max_half_open <= limits.max_half_open / 2);
     assert!(max_ird_total <= limits.max_ird_total / 2);
     assert!(max_receive_memory <= limits.max_receive_memory / 2);
-    // And one honest user is not held up: 10,000 connections with the deepest IRD.
+    // One honest user is not restricted: 10,000 connections with the largest IRD.
     assert!(max_qp >= 10_000 && max_ird_total >= 10_000 * u32::from(limits.max_ird));
 }

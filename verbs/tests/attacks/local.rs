@@ -1,5 +1,5 @@
-//! Section 7: parts of the local program that attack each other. All of them are one process and trust
-//! each other with its memory; what the library can keep apart it does.
+//! Section 7: attacks between parts of the local program. They are one process and trust each other
+//! with its memory, but the library separates what it can.
 
 use std::net::TcpListener;
 
@@ -9,7 +9,8 @@ use crate::peer::Peer;
 use crate::scene::{Victim, loopback, settings};
 use crate::wire::words;
 
-/// A CQ serves QPs of its own device only; within one, whoever shares it has chosen to.
+/// A CQ serves only QPs of its own device. Sharing one within a device is the choice of the
+/// program.
 #[test]
 fn s7_1_cq_of_another_device() {
     let mut victim = Victim::new(settings());
@@ -22,7 +23,8 @@ fn s7_1_cq_of_another_device() {
     victim.is_unharmed();
 }
 
-/// A part of the program asks for all the places for Reads: it gets what is left, and knows (5042-7.2-01).
+/// A part of the program asks for the whole IRD: it gets the rest that is available, and is
+/// informed of it (5042-7.2-01).
 #[test]
 fn s7_2_more_places_for_reads_than_are_left() {
     let mut settings = settings();
@@ -40,20 +42,20 @@ fn s7_2_more_places_for_reads_than_are_left() {
         peer.fin();
         (request, connecting.join().unwrap().unwrap_err())
     });
-    // IRD 5, and as many Reads of our own as one connection may have.
+    // IRD 5, and the largest ORD of one connection.
     assert_eq!(request[20..24], words(5, 128), "{error}");
     victim.reasons();
     victim.is_unharmed();
     victim.leaves_nothing();
 }
 
-/// Connections of one domain ask for all the places for Reads: those of another domain get theirs.
+/// Connections of one domain ask for the whole IRD: those of another domain get their share.
 #[test]
 fn s7_2_more_places_for_reads_than_one_protection_domain_may_have() {
     let mut settings = settings();
     settings.limits.max_qp = 8;
     settings.limits.max_ird = 16;
-    // The healthy connection, both of whose ends are of the domain of the victim, has 32.
+    // The healthy connection, with both ends in the domain of the victim, uses 32.
     settings.limits.per_pd.max_ird_total = 32 + 5;
     let mut victim = Victim::new(settings);
     let listener = TcpListener::bind(loopback()).unwrap();
@@ -77,7 +79,7 @@ fn s7_2_more_places_for_reads_than_one_protection_domain_may_have() {
             peer.fin();
             connecting.join().unwrap().unwrap_err();
         }
-        // All came back.
+        // All of it was released.
         assert!(qps[0].reset());
         let connecting = scope.spawn(|| qps[0].connect(to, &options));
         let mut peer = Peer::accept(&listener);
@@ -91,7 +93,7 @@ fn s7_2_more_places_for_reads_than_one_protection_domain_may_have() {
     victim.leaves_nothing();
 }
 
-/// Keys of another protection domain, or of another device, name no memory for work requests.
+/// Keys of another protection domain or another device are invalid in work requests.
 #[test]
 fn s7_3_memory_of_another_domain_in_a_work_request() {
     let mut victim = Victim::new(settings());

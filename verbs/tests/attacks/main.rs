@@ -1,10 +1,12 @@
-//! The attacks of RFC 5042 sections 5 to 8 that concern a software RNIC, each done by a hostile raw peer
-//! (or a greedy part of the local program), with two questions: does the attacker get anything, and does
-//! the honest connection beside it go on? Tests are named after section and attack; SECURITY.md has the
-//! table, which `table.rs` compares with them.
+//! The attacks of RFC 5042 sections 5 to 8 that apply to a software RNIC. A hostile raw peer (or a
+//! greedy part of the local program) carries out each attack. Two questions are checked: does the
+//! attacker gain anything, and does the honest connection beside it keep working? Tests are named
+//! after section and attack. SECURITY.md has the table of them, which `table.rs` compares with the
+//! tests.
 //!
-//! `Scene` and `Victim` ask both questions at the end of each case: no byte of memory changed that should
-//! not, the healthy connection works, every end is told once and with its reason, and nothing is left.
+//! `Scene` and `Victim` check both questions at the end of each test. No byte of memory has changed
+//! that should not, the healthy connection works, every end is reported once with its reason, and
+//! nothing is left over.
 
 mod denial;
 mod disclosure;
@@ -66,19 +68,19 @@ use wire::{
     Untagged, WRITE,
 };
 
-/// What a peer tries with an STag.
+/// Operation that a peer tries with an STag.
 #[derive(Clone, Copy, Debug)]
 enum Use {
     Write,
     Read,
-    /// FetchAdd (RFC 7306); refused by the codes of a Read.
+    /// FetchAdd (RFC 7306); refused with the codes of a Read.
     Atomic,
     Invalidate,
 }
 
 const USES: [Use; 4] = [Use::Write, Use::Read, Use::Atomic, Use::Invalidate];
 
-/// The codes of the Terminate that answers each use.
+/// Codes of the Terminate for each operation.
 struct Answers {
     write: Code,
     read: Code,
@@ -93,7 +95,7 @@ const NOT_ASSOCIATED: Answers = Answers {
     read: Code::rdmap(1, 0x03),
 };
 
-/// The peer uses this STag: its stream ends with a Terminate, and nothing else comes of it.
+/// The peer uses this STag. Its stream must end with a Terminate, and nothing else may happen.
 fn refuses_use(scene: Scene, what: Use, (stag, to): (u32, u64), answers: &Answers, words: &str) {
     match what {
         Use::Write => {

@@ -1,4 +1,5 @@
-//! Sections 6.4.2 to 6.4.4: peers that are slow on purpose, and what they can make us hold.
+//! Sections 6.4.2 to 6.4.4: peers that are slow on purpose, and the resources that they can make us
+//! hold.
 
 use std::time::Duration;
 
@@ -29,7 +30,7 @@ fn joins(victim: &Victim) -> (Peer, Qp) {
     (peer, qp)
 }
 
-/// Every byte is a turn of our side; the honest connection has its turns in between.
+/// Our side takes a turn for every byte, and the honest connection works in between.
 #[test]
 fn s6_4_4_fpdu_that_comes_octet_by_octet() {
     for role in ROLES {
@@ -45,7 +46,7 @@ fn s6_4_4_fpdu_that_comes_octet_by_octet() {
     }
 }
 
-/// An FPDU that is begun and never finished: the stream ends by itself, and its memory comes back.
+/// An FPDU that is begun and never finished: the stream ends by itself, and its memory is released.
 #[test]
 fn s6_4_4_fpdu_that_is_never_finished() {
     for role in ROLES {
@@ -60,8 +61,8 @@ fn s6_4_4_fpdu_that_is_never_finished() {
     }
 }
 
-/// Many streams of one peer begin FPDUs: no more are read than there is memory for, and the rest waits in
-/// TCP until one of them is finished. Peers of other addresses do not notice.
+/// Many streams of one peer begin FPDUs. Only as many are read as the memory limit allows, and the
+/// rest waits in TCP until one of them is finished. Peers with other addresses are not affected.
 #[test]
 fn s6_4_3_1_unfinished_fpdus_hold_no_more_memory_than_the_limit() {
     let mut settings = settings();
@@ -76,10 +77,10 @@ fn s6_4_3_1_unfinished_fpdus_hold_no_more_memory_than_the_limit() {
         let fpdu = peer.tx.seal(&Untagged::new(SEND, 0, 1, b"").octets());
         peer.send(&fpdu[..5]);
         fpdus.push(fpdu);
-        // Whatever has come is read before the next one begins.
+        // Bytes that have arrived are read before the next FPDU begins.
         victim.healthy.works();
     }
-    // All of it is finished in the end, whichever had to wait.
+    // All of them are finished in the end, whichever had to wait.
     for ((peer, qp), fpdu) in ends.iter_mut().zip(&fpdus) {
         peer.send(&fpdu[5..]);
         let done = victim
@@ -98,8 +99,8 @@ fn s6_4_3_1_unfinished_fpdus_hold_no_more_memory_than_the_limit() {
     victim.leaves_nothing();
 }
 
-/// The memory is full with FPDUs of one peer that it never finishes: a stream of its own waits, and goes on
-/// when the others were given up.
+/// One peer fills the memory with FPDUs that it never finishes. Another of its streams waits, and
+/// continues when the others are given up.
 #[test]
 fn s6_4_2_memory_for_fpdus_comes_back_from_streams_that_stall() {
     let mut settings = settings();
@@ -127,7 +128,7 @@ fn s6_4_2_memory_for_fpdus_comes_back_from_streams_that_stall() {
     victim.leaves_nothing();
 }
 
-/// What the peer does not read pins our memory; not for ever.
+/// Bytes that the peer does not read pin our memory, but only until the timeout.
 #[test]
 fn s6_4_4_peer_that_reads_nothing_of_a_write() {
     let mut setup = Setup {
@@ -150,7 +151,7 @@ fn s6_4_4_peer_that_reads_nothing_of_a_write() {
     s.ends(Sees::Nothing, "read nothing");
 }
 
-/// Nor do Reads whose Responses the peer does not read.
+/// The same for Reads whose Responses the peer does not read.
 #[test]
 fn s6_4_4_peer_that_reads_nothing_of_what_it_asked_for() {
     let mut setup = Setup {
@@ -182,7 +183,7 @@ fn s6_4_4_peer_that_reads_nothing_of_what_it_asked_for() {
     s.ends(Sees::Nothing, "read nothing");
 }
 
-/// A peer that does not close after a Terminate: not for ever either.
+/// A peer that does not close after a Terminate is given up after the timeout, too.
 #[test]
 fn s6_4_2_peer_that_does_not_close() {
     let mut setup = Setup::new(Role::Responder);

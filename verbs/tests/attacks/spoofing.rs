@@ -1,4 +1,4 @@
-//! Sections 5.1 and 6.1: who one is not, and STags that one was not given.
+//! Sections 5.1 and 6.1: impersonation, and the use of foreign STags.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,7 +7,8 @@ use uwarp_verbs::{Access, Device};
 use crate::scene::{NONSENSE, ROLES, Scene};
 use crate::{INVALID, NOT_ASSOCIATED, USES, refuses_use};
 
-/// Whoever is on the stream, rightly or not, has to guess an STag, and gets one guess for each stream.
+/// Any sender on the stream, legitimate or not, must guess an STag, and has one guess for each
+/// stream.
 #[test]
 fn s5_1_1_guessed_stag_ends_the_stream_at_its_first_use() {
     for what in USES {
@@ -29,7 +30,7 @@ fn s6_1_1_stag_of_another_protection_domain() {
     }
 }
 
-/// In the same protection domain, but bound to one stream: another one (5041-8.2-04, 5041-8.3-03).
+/// An STag of the same protection domain, but bound to another stream (5041-8.2-04, 5041-8.3-03).
 #[test]
 fn s6_1_1_stag_of_another_stream_of_the_same_domain() {
     for role in ROLES {
@@ -41,7 +42,7 @@ fn s6_1_1_stag_of_another_stream_of_the_same_domain() {
     }
 }
 
-/// An STag that was right once: the index is used again, the key is another one.
+/// An STag that was valid once: the index is in use again, with another key.
 #[test]
 fn s6_1_1_stag_with_another_key() {
     for what in USES {
@@ -53,7 +54,7 @@ fn s6_1_1_stag_with_another_key() {
     }
 }
 
-/// STags in the order in which they were given out, while all are registered.
+/// STags in the order in which they were created, all registered at the same time.
 fn stags(count: usize) -> Vec<u32> {
     let pd = Device::tcp().unwrap().alloc_pd().unwrap();
     let regions: Vec<_> = (0..count)
@@ -65,8 +66,8 @@ fn stags(count: usize) -> Vec<u32> {
         .collect()
 }
 
-/// A peer that was given many STags guesses the next one: by a constant step, by the last step again, by
-/// the most frequent step, by bits that flip. Bounds are some eight standard deviations away.
+/// A peer that knows many STags guesses the next one: by a constant step, by the previous step, by
+/// the most frequent step, by flipped bits. The bounds are about eight standard deviations away.
 /// 5040-8.1.1-05, 5042-6.1.1-i02; 5040-8.1.1-06: every bit is used.
 #[test]
 fn s6_1_1_next_stag_cannot_be_predicted_from_those_before() {
@@ -96,7 +97,7 @@ fn s6_1_1_next_stag_cannot_be_predicted_from_those_before() {
         steps.values().all(|count| *count <= 3),
         "a step comes often"
     );
-    // Every bit is set in half of them, and says nothing about the same bit of the next one.
+    // Each bit is set in half of the STags, and does not predict the same bit of the next one.
     let half = seen.len() as f64 / 2.0;
     let far = 8.0 * (seen.len() as f64).sqrt() / 2.0;
     for bit in 0..32 {
@@ -112,7 +113,7 @@ fn s6_1_1_next_stag_cannot_be_predicted_from_those_before() {
             "bit {bit}: {flips} flips"
         );
     }
-    // The key is no function of the index, nor rare in some values.
+    // The key does not depend on the index, and all its values are about equally frequent.
     let mut keys = [0_u32; 256];
     for stag in &seen {
         keys[(stag & 0xFF) as usize] += 1;
@@ -125,7 +126,7 @@ fn s6_1_1_next_stag_cannot_be_predicted_from_those_before() {
     assert_eq!(indices.len(), seen.len());
 }
 
-/// Two devices, or one that was started again, have nothing in common.
+/// STags of two devices, or of one that was started again, have nothing in common.
 #[test]
 fn s6_1_1_stags_of_another_device_tell_nothing() {
     let (one, two) = (stags(4000), stags(4000));

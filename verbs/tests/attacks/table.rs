@@ -1,4 +1,4 @@
-//! The table in SECURITY.md and the tests here name each other.
+//! Checks that the table in SECURITY.md and the tests here name each other.
 
 use std::collections::BTreeSet;
 
@@ -29,7 +29,7 @@ fn tests() -> BTreeSet<String> {
         .collect()
 }
 
-/// `attack | section | what we do | test`, without the head of the table.
+/// Rows of the table without its head: `attack | section | defence | test`.
 fn rows() -> Vec<Vec<String>> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../SECURITY.md");
     let text = std::fs::read_to_string(path).unwrap();
@@ -43,7 +43,7 @@ fn rows() -> Vec<Vec<String>> {
     rows.filter(|cells| cells[0] != "Attack").collect()
 }
 
-/// The names of tests in a cell.
+/// Names of tests in a cell.
 fn named(cell: &str) -> impl Iterator<Item = &str> {
     cell.split('`')
         .filter(|word| word.starts_with('s') && word[1..].starts_with(|c: char| c.is_ascii_digit()))
@@ -67,7 +67,7 @@ fn every_attack_of_the_rfc_is_in_the_table_under_its_section() {
     assert_eq!(sections, SECTIONS.map(str::to_owned).into());
 }
 
-/// A row has a test whose name begins with its section, or says in words why there is none.
+/// Each row has a test whose name begins with its section, or gives a reason why there is none.
 #[test]
 fn every_row_has_tests_of_its_section_or_a_reason() {
     for row in rows() {
@@ -79,7 +79,7 @@ fn every_row_has_tests_of_its_section_or_a_reason() {
         for name in names {
             assert!(
                 name.starts_with(&prefix),
-                "{name} stands under section {}",
+                "{name} is listed under section {}",
                 row[1]
             );
         }

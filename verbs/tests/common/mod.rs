@@ -1,7 +1,7 @@
-//! What the behaviour tests share: two connected endpoints, over the kernel's TCP on the loopback
-//! interface or over the in-memory link of smoltcp.
+//! Shared parts of the behaviour tests: two connected endpoints over the kernel's TCP on the
+//! loopback interface, or over the in-memory link of smoltcp.
 //!
-//! No test measures time. Everything that has to come is waited for, up to [`LIMIT`].
+//! No test measures time. Tests wait for each expected event, up to [`LIMIT`].
 #![allow(
     clippy::disallowed_methods,
     reason = "tests wait by the clock of the machine"
@@ -21,14 +21,15 @@ use uwarp_verbs::{
     WcOpcode,
 };
 
-/// A wait of this length is a hang. No bound of speed: a loaded machine may take minutes for what takes milliseconds.
+/// A wait of this length is a hang. It is no bound on speed: a loaded machine may take minutes for
+/// work of a few milliseconds.
 pub(crate) const LIMIT: Duration = Duration::from_secs(300);
 
-/// What lies in buffers before anything is placed there.
+/// Initial content of buffers.
 pub(crate) const FILL: u8 = 0xA5;
 
-/// Sizes at which something changes: nothing, less than a word, one FPDU in one TCP segment of
-/// Ethernet (with and without CRC and Markers), pages, loopback segments, the longest ULPDU.
+/// Sizes at which behaviour changes: empty, less than a word, one FPDU in one Ethernet TCP segment
+/// (with and without CRC and Markers), pages, loopback segments, the longest ULPDU.
 pub(crate) const SIZES: [usize; 24] = [
     0,
     1,
@@ -56,30 +57,30 @@ pub(crate) const SIZES: [usize; 24] = [
     (1 << 20) + 1,
 ];
 
-/// What lies between the two endpoints.
+/// Link between the two endpoints.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Wire {
     /// The kernel's TCP on 127.0.0.1.
     Kernel,
-    /// Two smoltcp stacks with a link of memory between them.
+    /// Two smoltcp stacks with an in-memory link between them.
     Memory {
-        /// Its MTU.
+        /// MTU of the link.
         mtu: usize,
-        /// Bytes that TCP holds in each direction of a connection.
+        /// TCP buffer in each direction of a connection, in bytes.
         buffer: usize,
     },
 }
 
 impl Wire {
-    /// The in-memory link as it is by default.
+    /// In-memory link with default settings.
     pub(crate) const MEMORY: Wire = Wire::Memory {
         mtu: 1500,
         buffer: 256 << 10,
     };
-    /// Both.
+    /// Both links.
     pub(crate) const BOTH: [Wire; 2] = [Wire::Kernel, Wire::MEMORY];
 
-    /// The networks of the two ends, and an address of the second one to listen at.
+    /// Networks of the two ends, and a listening address of the second one.
     fn networks(self) -> ([Arc<dyn Network>; 2], SocketAddr) {
         match self {
             Wire::Kernel => {
@@ -101,7 +102,7 @@ impl Wire {
     }
 }
 
-/// How two endpoints are made: the first one connects, the second one accepts.
+/// Parameters of two endpoints. The first one connects, the second one accepts.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     pub(crate) wire: Wire,
@@ -124,19 +125,19 @@ impl Setup {
         }
     }
 
-    /// Either side may send first.
+    /// Lets either side send first.
     pub(crate) fn peer_to_peer(mut self) -> Self {
         self.connect.peer_to_peer = true;
         self
     }
 
-    /// Two devices, each with a QP that is not connected, and a listener of the second one.
+    /// Opens two devices, each with an unconnected QP, and a listener on the second one.
     pub(crate) fn unconnected(&self) -> Ends {
         let (networks, addr) = self.wire.networks();
         self.unconnected_over(networks, addr)
     }
 
-    /// The same over other networks than those of the wire; the listener is at `addr`.
+    /// The same over the given networks; the listener is at `addr`.
     pub(crate) fn unconnected_over(
         &self,
         [first, second]: [Arc<dyn Network>; 2],
@@ -162,7 +163,7 @@ impl Setup {
         }
     }
 
-    /// Two endpoints that are connected.
+    /// Two connected endpoints.
     pub(crate) fn connected(&self) -> (Side, Side) {
         let ends = self.unconnected();
         ends.join();
@@ -175,12 +176,12 @@ pub(crate) fn pair(wire: Wire) -> (Side, Side) {
     Setup::new(wire).connected()
 }
 
-/// Two endpoints of which either may send first.
+/// Two connected endpoints, either of which may send first.
 pub(crate) fn peers(wire: Wire) -> (Side, Side) {
     Setup::new(wire).peer_to_peer().connected()
 }
 
-/// Two endpoints before their connection.
+/// Two endpoints before they are connected.
 pub(crate) struct Ends {
     pub(crate) a: Side,
     pub(crate) b: Side,
@@ -232,7 +233,7 @@ pub(crate) struct Side {
     pub(crate) recv_cq: CqHandle,
 }
 
-/// A CQ with the waits that tests need.
+/// A CQ with the waiting functions that tests need.
 #[derive(Clone)]
 pub(crate) struct CqHandle(pub(crate) Cq);
 
@@ -251,13 +252,13 @@ impl std::ops::Deref for CqHandle {
 }
 
 impl CqHandle {
-    /// The next completion, however it ended.
+    /// Waits for the next completion, whatever its status.
     #[track_caller]
     pub(crate) fn next(&self) -> Completion {
         self.wait(Some(LIMIT)).expect("no completion came")
     }
 
-    /// The next completion, which has to be a success of `wr_id`.
+    /// Waits for the next completion, which must be a success of `wr_id`.
     #[track_caller]
     pub(crate) fn success(&self, wr_id: u64) -> Completion {
         let completion = self.next();
@@ -269,7 +270,7 @@ impl CqHandle {
         completion
     }
 
-    /// The next completions, which have to be a success of each of these.
+    /// Waits for the next completions, which must be successes of these requests in this order.
     #[track_caller]
     pub(crate) fn successes(&self, wr_ids: impl IntoIterator<Item = u64>) {
         for wr_id in wr_ids {
@@ -277,7 +278,7 @@ impl CqHandle {
         }
     }
 
-    /// The next completion, which has to be a flush of `wr_id`.
+    /// Waits for the next completion, which must be a flush of `wr_id`.
     #[track_caller]
     pub(crate) fn flushed(&self, wr_id: u64) -> Completion {
         let completion = self.next();
@@ -289,7 +290,7 @@ impl CqHandle {
         completion
     }
 
-    /// There is nothing in it, and nothing comes of another turn.
+    /// Asserts that the CQ is empty, also after one more turn of progress.
     #[track_caller]
     pub(crate) fn is_empty(&self) {
         assert_eq!(self.poll_one(), None);
@@ -311,19 +312,19 @@ impl Side {
         }
     }
 
-    /// Another QP with the same CQs.
+    /// Creates another QP with the same CQs.
     pub(crate) fn another_qp(&self) -> Qp {
         self.pd
             .create_qp(&self.send_cq, &self.recv_cq, QpCaps::default())
             .unwrap()
     }
 
-    /// A region with all rights, filled with [`FILL`]. One byte at least.
+    /// Registers a region of at least one byte with all rights, filled with [`FILL`].
     pub(crate) fn blank(&self, len: usize) -> MemoryRegion {
         self.region(vec![FILL; len.max(1)])
     }
 
-    /// A region with all rights and a content that `seed` tells.
+    /// Registers a region with all rights and the content `pattern(seed, len)`.
     pub(crate) fn filled(&self, seed: u64, len: usize) -> MemoryRegion {
         self.region(pattern(seed, len.max(1)))
     }
@@ -333,7 +334,7 @@ impl Side {
         self.pd.register(content, all).unwrap()
     }
 
-    /// Posts a receive into the whole of `region`.
+    /// Posts a receive into the whole `region`.
     pub(crate) fn post_whole(&self, wr_id: u64, region: &MemoryRegion) {
         let sges = [region.sge(0, region.len() as u32)];
         self.qp.post_recv(&RecvWr::new(wr_id, &sges)).unwrap();
@@ -357,7 +358,7 @@ impl Side {
         self.qp.end_reason().expect("an end has a reason")
     }
 
-    /// The next async event that says that a connection ended.
+    /// Waits for the next `Ended` event.
     #[track_caller]
     pub(crate) fn ended_event(&self) -> (u32, EndReason) {
         loop {
@@ -370,7 +371,8 @@ impl Side {
     }
 }
 
-/// An empty Send from `from` to `to`: whatever `from` sent before has been placed when this returns.
+/// Sends an empty Send from `from` to `to`. When this returns, everything that `from` sent before
+/// has been placed.
 #[track_caller]
 pub(crate) fn bell(from: &Side, to: &Side) {
     const BELL: u64 = 0xBE11;
@@ -380,7 +382,7 @@ pub(crate) fn bell(from: &Side, to: &Side) {
     to.recv_cq.success(BELL);
 }
 
-/// The connection works: an empty Send each way, the initiator's first.
+/// Checks that the connection works: an empty Send each way, the initiator's first.
 #[track_caller]
 pub(crate) fn both_ways(a: &Side, b: &Side) {
     bell(a, b);
@@ -392,14 +394,14 @@ pub(crate) fn content(region: &MemoryRegion) -> Vec<u8> {
     slice(region, 0, region.len())
 }
 
-/// Some bytes of a region.
+/// Part of a region.
 pub(crate) fn slice(region: &MemoryRegion, offset: usize, len: usize) -> Vec<u8> {
     let mut octets = vec![0; len];
     region.read_at(offset, &mut octets).unwrap();
     octets
 }
 
-/// Compares long runs of bytes without printing them.
+/// Compares long byte strings. Prints only the bytes around the first difference.
 #[track_caller]
 pub(crate) fn same(got: &[u8], expected: &[u8], what: &str) {
     assert_eq!(got.len(), expected.len(), "{what}: length");
@@ -415,7 +417,7 @@ pub(crate) fn same(got: &[u8], expected: &[u8], what: &str) {
     }
 }
 
-/// `len` bytes at `offset` are `expected`, and all others of the region are still [`FILL`].
+/// Asserts that `len` bytes at `offset` are `expected`, and that all others are still [`FILL`].
 #[track_caller]
 pub(crate) fn placed_only(region: &MemoryRegion, offset: usize, expected: &[u8], what: &str) {
     let mut whole = vec![FILL; region.len()];
@@ -423,7 +425,7 @@ pub(crate) fn placed_only(region: &MemoryRegion, offset: usize, expected: &[u8],
     same(&content(region), &whole, what);
 }
 
-/// Bytes that look random, and are the same for the same seed.
+/// Bytes that look random and depend only on the seed.
 pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut random = Random(seed.wrapping_mul(2).wrapping_add(0x9E37_79B9_7F4A_7C15) | 1);
     let mut octets = Vec::with_capacity(len + 8);
@@ -434,7 +436,7 @@ pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     octets
 }
 
-/// A small generator of random numbers (xorshift).
+/// Small random number generator (xorshift).
 #[derive(Clone, Debug)]
 pub(crate) struct Random(pub(crate) u64);
 
@@ -447,17 +449,17 @@ impl Random {
     }
 }
 
-/// Looks again and again until `done`, or the limit is over.
+/// Repeats `done` until it returns true, and panics after [`LIMIT`].
 #[track_caller]
 pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + LIMIT;
     while !done() {
-        assert!(Instant::now() < deadline, "in vain waited for {what}");
+        assert!(Instant::now() < deadline, "timed out waiting for {what}");
         std::thread::yield_now();
     }
 }
 
-/// What a completion is, in short: number, status, kind, bytes.
+/// Summary of a completion: wr_id, status, opcode, byte_len.
 pub(crate) fn brief(completion: &Completion) -> (u64, Status, WcOpcode, u32) {
     (
         completion.wr_id,
@@ -467,8 +469,8 @@ pub(crate) fn brief(completion: &Completion) -> (u64, Status, WcOpcode, u32) {
     )
 }
 
-/// A responder that is no RNIC: it answers the MPA Request, and then does only what the test does
-/// with its socket. No Markers, no CRC, MPA revision 1.
+/// A responder without an RDMA stack. It answers the MPA Request; after that the test uses its
+/// socket. No Markers, no CRC, MPA revision 1.
 pub(crate) struct RawPeer {
     pub(crate) stream: std::net::TcpStream,
 }
@@ -503,6 +505,6 @@ pub(crate) fn raw_settings() -> Settings {
     Settings::default()
         .revision(uwarp_verbs::Revision::One)
         .crc(false)
-        // These peers count what comes, and may be slow to answer.
+        // Tests count the messages that this peer receives, and it may be slow to answer.
         .wake_up(None)
 }

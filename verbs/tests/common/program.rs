@@ -1,8 +1,9 @@
-//! Tests that start themselves.
+//! Tests that start their own binary.
 
 use std::process::Command;
 
-/// This test binary again, in a process of its own. Under QEMU's user emulation (`./ci.sh aarch64`) the kernel cannot start it.
+/// Command that starts this test binary again. Under QEMU's user emulation (`./ci.sh aarch64`) the
+/// kernel cannot start it directly.
 pub(crate) fn this_program() -> Command {
     let program = std::env::current_exe().unwrap();
     if std::env::var_os("QEMU_LD_PREFIX").is_none() {

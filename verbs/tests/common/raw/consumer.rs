@@ -1,4 +1,4 @@
-//! Who drives our side, and takes its completions, while the peer misbehaves.
+//! Threads that drive our side and take its completions while the peer misbehaves.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,18 +7,18 @@ use std::time::Duration;
 
 use uwarp_verbs::{Completion, Cq};
 
-/// What the consumer of our side does meanwhile.
+/// Behaviour of our consumer in the meantime.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Meanwhile {
-    /// It is elsewhere: the background thread of the device drives.
+    /// Makes no calls: the background thread of the device makes progress.
     Absent,
-    /// It polls its CQs without a pause.
+    /// Polls its CQs continuously.
     Polls,
-    /// It waits for completions.
+    /// Waits for completions.
     Waits,
 }
 
-/// A thread for each CQ.
+/// One thread for each CQ.
 pub(crate) struct Consumer {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<Vec<Completion>>>,
@@ -54,7 +54,7 @@ impl Consumer {
         }
     }
 
-    /// What each thread took. Empty if there is none.
+    /// Stops the threads and returns the completions that each of them took.
     pub(crate) fn stop(&mut self) -> [Vec<Completion>; 2] {
         self.stop.store(true, Ordering::Release);
         let mut taken = self.threads.drain(..).map(|thread| thread.join().unwrap());
@@ -67,7 +67,7 @@ impl Consumer {
 
 impl Drop for Consumer {
     fn drop(&mut self) {
-        // After a failure: the threads end by themselves.
+        // After a failure of the test: the threads end by themselves.
         self.stop.store(true, Ordering::Release);
     }
 }

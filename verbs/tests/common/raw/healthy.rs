@@ -1,4 +1,4 @@
-//! The connection that must not notice anything.
+//! A healthy connection, which must not be affected by the misbehaving peer.
 
 use uwarp_verbs::{
     AcceptOptions, Access, ConnectOptions, Cq, Device, Listener, MemoryRegion, Pd, Qp, QpCaps,
@@ -8,14 +8,14 @@ use uwarp_verbs::{
 use crate::peer::{PATIENCE, eventually};
 use crate::wire::filler;
 
-/// One end of it.
+/// One end of the healthy connection.
 pub(crate) struct End {
     pub(crate) qp: Qp,
     cq: Cq,
     region: MemoryRegion,
 }
 
-/// Two QPs of the device, connected with each other.
+/// Two QPs of the device, connected to each other.
 pub(crate) struct Healthy {
     pub(crate) a: End,
     pub(crate) b: End,
@@ -44,7 +44,7 @@ impl End {
     }
 }
 
-/// One try.
+/// Tries once to connect. Returns true on success.
 fn connect(a: &End, b: &End, listener: &Listener) -> bool {
     std::thread::scope(|scope| {
         let to = listener.local_addr();
@@ -64,7 +64,7 @@ fn connect(a: &End, b: &End, listener: &Listener) -> bool {
 impl Healthy {
     pub(crate) fn new(device: &Device, pd: &Pd, listener: &Listener) -> Self {
         let (a, b) = (End::new(device, pd), End::new(device, pd));
-        // Cases about timeouts make them so short that a busy machine may need another try.
+        // Tests of timeouts make them so short that a busy machine may need several tries.
         eventually("a healthy connection", || {
             let connected = connect(&a, &b, listener);
             if !connected {
@@ -80,7 +80,7 @@ impl Healthy {
         healthy
     }
 
-    /// A Write and a Send, each with bytes that were never there before.
+    /// Checks that a Write and a Send arrive, each with new bytes.
     pub(crate) fn works(&mut self) {
         let Healthy { a, b, turn } = self;
         *turn += 1;
@@ -110,7 +110,8 @@ impl Healthy {
         }
     }
 
-    /// A region of the same domain still takes Writes; puts there what is there already.
+    /// Checks that a region of the same domain still takes Writes. The Write does not change its
+    /// content.
     pub(crate) fn writes_into(&mut self, region: &MemoryRegion) {
         let mut octets = [0; 8];
         region.read_at(0, &mut octets).unwrap();
@@ -127,7 +128,7 @@ impl Healthy {
         self.works();
     }
 
-    /// Whether the QP is one of its two.
+    /// Returns true if the QP is one of the two ends.
     pub(crate) fn has(&self, qp_num: u32) -> bool {
         [&self.a, &self.b]
             .iter()

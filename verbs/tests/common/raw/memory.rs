@@ -1,5 +1,5 @@
-//! The memory of our side: regions in one arena, with bytes between them that nobody may touch,
-//! and a model of what the arena should hold.
+//! Memory of our side: regions in one arena, guard bytes between them that must stay unchanged, and
+//! a model of the content of the arena.
 #![expect(
     unsafe_code,
     reason = "regions are registered in place, so that their surroundings can be watched"
@@ -13,25 +13,25 @@ use crate::wire::filler;
 
 /// Bytes of one region.
 pub(crate) const REGION: usize = 2048;
-/// Bytes before, between and behind the regions.
+/// Guard bytes before, between and after the regions.
 const GAP: usize = 512;
 const REGIONS: usize = 4;
 const ARENA: usize = GAP + REGIONS * (REGION + GAP);
 
-/// Which region of the arena.
+/// Region of the arena.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
-    /// The peer may write here, and do atomics.
+    /// The peer may write here and do atomics.
     Writable,
     /// The peer may read here.
     Readable,
-    /// Only this side may use it: receives, sources, sinks.
+    /// For local use only: receives, sources, sinks.
     Local,
-    /// The peer of another protection domain may do everything here.
+    /// All rights, but in another protection domain than the connection under test.
     Foreign,
 }
 
-/// The regions and their model.
+/// The regions and the model of their content.
 pub(crate) struct Memory {
     arena: NonNull<u8>,
     expected: Vec<u8>,
@@ -44,11 +44,12 @@ pub(crate) struct Memory {
 impl Memory {
     pub(crate) fn new(pd: &Pd, other: &Pd) -> Self {
         let expected = filler(7, ARENA);
-        // Never given back: connections that end in the background may still have a right to it.
+        // Leaked, because connections that end in the background may still have the right to use
+        // it.
         let arena = NonNull::from(Box::leak(expected.clone().into_boxed_slice())).cast::<u8>();
         let register = |pd: &Pd, place: Place, access: Access| {
-            // SAFETY: the arena lives for ever, this region is a part of it, and from here on it is
-            // only reached through raw pointers.
+            // SAFETY: the arena is never freed, this region is a part of it, and from here on it is
+            // only accessed through raw pointers.
             unsafe { pd.register_in_place(arena.add(start(place)), REGION, access) }.unwrap()
         };
         Memory {
@@ -69,17 +70,17 @@ impl Memory {
         }
     }
 
-    /// From now on `octets` should be at `offset` of the region.
+    /// Records that `octets` are expected at `offset` of the region.
     pub(crate) fn expect(&mut self, place: Place, offset: usize, octets: &[u8]) {
         self.expected[start(place) + offset..][..octets.len()].copy_from_slice(octets);
     }
 
-    /// What should be at `offset` of the region.
+    /// Expected bytes at `offset` of the region.
     pub(crate) fn expected(&self, place: Place, offset: usize, len: usize) -> &[u8] {
         &self.expected[start(place) + offset..][..len]
     }
 
-    /// Whatever is there now in these bytes of the region is as it should be.
+    /// Accepts the current content of this part of the region.
     pub(crate) fn allow(&mut self, place: Place, offset: usize, len: usize) {
         for at in start(place) + offset..start(place) + offset + len {
             // SAFETY: inside the arena, as above.
@@ -87,10 +88,10 @@ impl Memory {
         }
     }
 
-    /// Compares the whole arena with the model. Call it when nothing is on its way any more.
+    /// Compares the whole arena with the model. Nothing may be in transit at the time of the call.
     pub(crate) fn check(&self) {
         for (at, expected) in self.expected.iter().enumerate() {
-            // SAFETY: inside the arena, which lives for ever; no reference to it exists.
+            // SAFETY: inside the arena, which is never freed; no reference to it exists.
             let found = unsafe { self.arena.add(at).read_volatile() };
             assert_eq!(
                 found,

@@ -1,4 +1,4 @@
-//! The raw peer: a kernel TCP socket and nothing else.
+//! The raw peer: a kernel TCP socket without an RDMA stack.
 #![allow(
     clippy::disallowed_methods,
     reason = "tests wait by the clock of the machine"
@@ -10,25 +10,26 @@ use std::time::{Duration, Instant};
 
 use crate::wire::{Fpdus, startup};
 
-/// A wait of this length is a hang. No bound of speed: a loaded machine may take minutes for what takes milliseconds.
+/// A wait of this length is a hang. It is no bound on speed: a loaded machine may take minutes for
+/// work of a few milliseconds.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Looks again and again until there is something.
+/// Repeats `look` until it returns a value, and panics after [`PATIENCE`].
 pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(found) = look() {
             return found;
         }
-        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        assert!(Instant::now() < deadline, "timed out: {what}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// One connection, with the FPDUs of both directions.
+/// One connection, with the FPDU state of both directions.
 pub(crate) struct Peer {
     stream: TcpStream,
-    /// It was so before it was used.
+    /// The socket was reset before its first use.
     was_reset: bool,
     local: SocketAddr,
     pub(crate) tx: Fpdus,
@@ -40,7 +41,7 @@ impl Peer {
         Self::new(TcpStream::connect(to).expect("the listener takes TCP connections"))
     }
 
-    /// From another address of this host, which is another peer.
+    /// Connects from another address of this host, which counts as another peer.
     #[allow(
         dead_code,
         reason = "only some test binaries have peers of several addresses"
@@ -49,11 +50,11 @@ impl Peer {
         use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
         let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
         bind(&socket, &SocketAddr::from((from, 0))).unwrap();
-        // A connection that was reset has no address any more.
+        // Read the address now, because a socket that was reset has none.
         let stream = TcpStream::from(socket);
         let local = stream.local_addr().unwrap();
         let connected = connect(&stream, &to);
-        // Who is refused may be reset before the call is back.
+        // A refused connection may be reset before the call returns.
         let was_reset = connected == Err(rustix::io::Errno::CONNRESET);
         assert!(
             connected.is_ok() || was_reset,
@@ -95,14 +96,14 @@ impl Peer {
         self.local
     }
 
-    /// Sends bytes as they are.
+    /// Sends raw bytes.
     pub(crate) fn send(&mut self, octets: &[u8]) {
         self.stream
             .write_all(octets)
             .expect("the other side takes bytes");
     }
 
-    /// Sends bytes to a side that may have gone; whether it took them.
+    /// Sends bytes to a side that may have closed. Returns true if the socket accepted them.
     #[allow(
         dead_code,
         reason = "only some test binaries have peers that are refused"
@@ -121,7 +122,7 @@ impl Peer {
         self.send(&startup(key, flags, revision, private_data));
     }
 
-    /// Sends ULPDUs, each in an FPDU, with one write.
+    /// Sends ULPDUs, each in an FPDU, in a single write.
     pub(crate) fn send_ulpdus<U: AsRef<[u8]>>(&mut self, ulpdus: &[U]) {
         let fpdus: Vec<u8> = ulpdus
             .iter()
@@ -138,7 +139,7 @@ impl Peer {
         octets
     }
 
-    /// A startup frame, whole.
+    /// Receives a whole startup frame.
     pub(crate) fn receive_startup(&mut self) -> Vec<u8> {
         let head: [u8; 20] = self.receive();
         let mut private_data = vec![0; usize::from(u16::from_be_bytes([head[18], head[19]]))];
@@ -146,8 +147,8 @@ impl Peer {
         [&head[..], &private_data].concat()
     }
 
-    /// The ULPDU of the next FPDU, after its PAD, Markers and CRC were compared with what this file
-    /// would have sent.
+    /// Receives the next FPDU and returns its ULPDU. PAD, Markers and CRC must equal those that
+    /// `Fpdus` would have written.
     pub(crate) fn receive_ulpdu(&mut self) -> Vec<u8> {
         let begin = self.rx.clone();
         let mut words = Vec::new();
@@ -173,7 +174,7 @@ impl Peer {
         ulpdu
     }
 
-    /// FIN and nothing before it.
+    /// Expects a FIN with nothing before it.
     pub(crate) fn expect_fin(&mut self) {
         let mut octets = [0; 256];
         match self.stream.read(&mut octets) {
@@ -183,7 +184,7 @@ impl Peer {
         }
     }
 
-    /// A reset, whatever bytes come before it.
+    /// Expects a reset; any bytes before it are ignored.
     pub(crate) fn expect_reset(&mut self) {
         if self.was_reset {
             return;
@@ -200,7 +201,7 @@ impl Peer {
         }
     }
 
-    /// One byte after the other, with little pauses, until the other side ends it.
+    /// Sends single bytes with short pauses until the other side ends the connection.
     pub(crate) fn drip(&mut self, octets: &[u8]) {
         self.stream
             .set_read_timeout(Some(Duration::from_millis(5)))
@@ -213,7 +214,7 @@ impl Peer {
         self.stream.set_read_timeout(Some(PATIENCE)).unwrap();
     }
 
-    /// FIN, if it was not sent before.
+    /// Sends a FIN unless one was sent before.
     pub(crate) fn fin(&self) {
         match self.stream.shutdown(Shutdown::Write) {
             Ok(()) => {}
@@ -222,7 +223,7 @@ impl Peer {
     }
 
     pub(crate) fn reset(&self) {
-        // What `SO_LINGER` of 0 and a close would do, with the descriptor kept.
+        // The same effect as `SO_LINGER` of 0 and a close, but the descriptor stays open.
         rustix::net::sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO)).unwrap();
         rustix::net::connect_unspec(&self.stream).unwrap();
     }

@@ -1,4 +1,4 @@
-//! A connection between our side and a raw peer, from its set-up to the end that a case expects.
+//! A connection between our side and a raw peer, from setup to the end that a test expects.
 
 use std::net::TcpListener;
 
@@ -18,13 +18,13 @@ use crate::wire::{
     Untagged, WRITE, startup, words,
 };
 
-/// What no peer of ours has registered.
+/// An STag that was never registered.
 pub(crate) const NONSENSE: u32 = 0xDEAD_BEEF;
 
-/// Where the Write behind every wrong FPDU points to.
+/// Offset of the Write that follows every wrong FPDU.
 const BEHIND: usize = 1600;
 
-/// Who our side is.
+/// MPA role of our side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Role {
     Initiator,
@@ -33,7 +33,7 @@ pub(crate) enum Role {
 
 pub(crate) const ROLES: [Role; 2] = [Role::Responder, Role::Initiator];
 
-/// In which ways the cases of `refuses` are run.
+/// Combinations in which `refuses` runs each test.
 const WAYS: [(Role, Meanwhile); 4] = [
     (Role::Responder, Meanwhile::Absent),
     (Role::Initiator, Meanwhile::Absent),
@@ -41,7 +41,7 @@ const WAYS: [(Role, Meanwhile); 4] = [
     (Role::Initiator, Meanwhile::Polls),
 ];
 
-/// How a case begins.
+/// Initial state of a test.
 #[derive(Clone)]
 pub(crate) struct Setup {
     pub(crate) role: Role,
@@ -50,13 +50,13 @@ pub(crate) struct Setup {
     pub(crate) ird: u16,
     /// Flags of the raw peer's startup frame.
     pub(crate) flags: u8,
-    /// Post receives.
+    /// Whether our side posts receives.
     pub(crate) receives: bool,
-    /// Post a Read and a fenced Send.
+    /// Whether our side posts a Read and a fenced Send.
     pub(crate) sends: bool,
-    /// A good Write and a good Send come first.
+    /// Whether a correct Write and a correct Send come first.
     pub(crate) warm_up: bool,
-    /// What the consumer does from then on.
+    /// Behaviour of the consumer from then on.
     pub(crate) meanwhile: Meanwhile,
 }
 
@@ -76,13 +76,13 @@ impl Setup {
     }
 }
 
-/// What the peer sees of the end.
+/// Expected end of the connection as the peer sees it.
 pub(crate) enum Sees {
-    /// This ULPDU, then FIN.
+    /// This ULPDU, then a FIN.
     Terminate(Vec<u8>),
-    /// FIN at once.
+    /// A FIN immediately.
     Fin,
-    /// Nothing: it has gone.
+    /// Nothing, because the peer has gone.
     Nothing,
 }
 
@@ -109,7 +109,7 @@ impl std::ops::DerefMut for Scene {
 }
 
 impl Scene {
-    /// With work outstanding, after a good Write and a good Send.
+    /// Connects with requests outstanding, after a correct Write and a correct Send.
     pub(crate) fn new(role: Role) -> Self {
         Self::with(&Setup::new(role))
     }
@@ -148,7 +148,7 @@ impl Scene {
         scene
     }
 
-    /// A Write and a Send that are as they should be.
+    /// Exchanges a correct Write, and a correct Send if `send` is set.
     fn warm_up(&mut self, send: bool) {
         let write = self.write(0, b"good Write");
         self.peer.send_ulpdus(&[write.octets()]);
@@ -164,14 +164,14 @@ impl Scene {
         }
     }
 
-    /// A good Send goes into the first receive.
+    /// Sends a correct Send, which completes the first receive.
     pub(crate) fn delivers(&mut self, octets: &[u8]) {
         let send = self.next_send(octets);
         self.peer.send_ulpdus(&[send.octets()]);
         self.delivered(octets);
     }
 
-    /// The Send that was sent last, with these bytes, completes the first receive.
+    /// Checks that the last Send, with these bytes, completes the first receive.
     pub(crate) fn delivered(&mut self, octets: &[u8]) {
         let wr_id = self.victim.receives[0];
         self.victim.receives(octets.len());
@@ -180,7 +180,7 @@ impl Scene {
         self.msn += 1;
     }
 
-    /// The peer's next Send, as it should be.
+    /// A correct next Send of the peer.
     pub(crate) fn next_send(&self, payload: &[u8]) -> Untagged {
         Untagged::new(SEND, 0, self.msn, payload)
     }
@@ -207,24 +207,24 @@ impl Scene {
         }
     }
 
-    /// The peer's first Read Request, as it should be.
+    /// A correct first Read Request of the peer.
     pub(crate) fn read_request(&self, header: ReadHeader) -> Untagged {
         Untagged::new(READ_REQUEST, 1, 1, &header.octets())
     }
 
-    /// Sends a ULPDU in a good FPDU, and a good Write right behind it, of which nothing may be seen
-    /// (5041-7.1-18).
+    /// Sends a ULPDU in a correct FPDU, directly followed by a correct Write, which must have no
+    /// effect (5041-7.1-18).
     pub(crate) fn commits(&mut self, ulpdu: &[u8]) {
         let behind = self.write(BEHIND as u64, b"behind what was wrong").octets();
         self.peer.send_ulpdus(&[ulpdu, &behind]);
     }
 
-    /// The rest of the case: what the peer sees, then all of `Victim::has_ended`.
+    /// Checks the end: first as the peer sees it, then with `Victim::has_ended`.
     pub(crate) fn ends(self, sees: Sees, words: &str) {
         self.ends_blaming(sees, words, None);
     }
 
-    /// Nothing was wrong: the peer closes, our side closes too.
+    /// Closes without an error: the peer closes, then our side.
     pub(crate) fn closes(self) {
         self.peer.fin();
         self.ends(Sees::Fin, "closed by the peer");
@@ -258,7 +258,7 @@ fn hex(octets: &[u8]) -> String {
     octets.iter().map(|octet| format!("{octet:02x} ")).collect()
 }
 
-/// Our side is the responder, revision 1.
+/// Connects with our side as responder, revision 1.
 fn accepts(victim: &Victim, setup: &Setup) -> Peer {
     let mut peer = Peer::connect(victim.listener.local_addr());
     peer.send_startup(REQUEST, setup.flags, 1, b"who calls");
@@ -277,7 +277,7 @@ fn accepts(victim: &Victim, setup: &Setup) -> Peer {
     peer
 }
 
-/// Our side is the initiator, revision 2.
+/// Connects with our side as initiator, revision 2.
 fn connects(victim: &Victim, setup: &Setup) -> Peer {
     let listener = TcpListener::bind(loopback()).unwrap();
     let to = listener.local_addr().unwrap();
@@ -312,12 +312,13 @@ fn flags(crc: bool, setup: &Setup) -> u8 {
     (if crc { CRC } else { 0 }) | if setup.settings.markers { MARKERS } else { 0 }
 }
 
-/// Both roles, however our side is driven: the peer sends one wrong ULPDU, and gets a Terminate with this code about it.
+/// Tests a wrong ULPDU in both roles and with each way of driving our side. The peer must get a
+/// Terminate with this code.
 pub(crate) fn refuses(bad: impl Fn(&mut Scene) -> Vec<u8>, code: Code, words: &str) {
     refuses_blaming(bad, code, words, None);
 }
 
-/// As `refuses`, and one work request gets a status of its own.
+/// The same as `refuses`, but one work request completes with a status of its own.
 pub(crate) fn refuses_blaming(
     bad: impl Fn(&mut Scene) -> Vec<u8>,
     code: Code,
@@ -335,7 +336,7 @@ pub(crate) fn refuses_blaming(
 }
 
 impl Scene {
-    /// The peer sends this ULPDU, and gets a Terminate with this code about it.
+    /// Sends this ULPDU. The peer must get a Terminate with this code.
     pub(crate) fn refuses(
         mut self,
         ulpdu: &[u8],

@@ -1,5 +1,5 @@
-//! Our side: a device with a QP under test, memory, work outstanding, and a healthy connection; and
-//! one look at everything when it is over.
+//! Our side: a device with a QP under test, memory, outstanding requests and a healthy connection;
+//! and the checks after its end.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,34 +15,34 @@ use crate::memory::Memory;
 use crate::peer::{PATIENCE, eventually};
 use crate::wire::{ReadHeader, filler};
 
-/// Work of our side that is outstanding when the bad input comes.
+/// Requests of our side that are outstanding when the bad input arrives.
 pub(crate) const READ: u64 = 11;
 pub(crate) const FENCED_SEND: u64 = 12;
 pub(crate) const FIRST_RECV: u64 = 102;
 pub(crate) const SECOND_RECV: u64 = 103;
 pub(crate) const WARM_UP_RECV: u64 = 101;
 
-/// Bytes of the receives, where they lie in the local region, and the sink of the Read likewise.
+/// Length and offset of the receives and of the Read's sink in the local region.
 pub(crate) const RECV_LEN: usize = 64;
 pub(crate) const RECV_AT: usize = 128;
 pub(crate) const SINK_LEN: usize = 48;
 pub(crate) const SINK_AT: usize = 512;
 
-/// Limits that the objects of a scene fill, so that whatever leaks is missed at the end.
+/// Limits that the objects of a test fill, so that any leak makes a later allocation fail.
 pub(crate) fn settings() -> Settings {
     let limits = Limits::default()
         .max_qp(3)
         .max_cq(4)
         .max_mr(8)
         .max_startup(2);
-    // Peers of bytes count what comes.
+    // Tests with raw peers count the messages, so wake-ups are off.
     Settings::default()
         .limits(limits)
         .timeouts(PATIENT)
         .wake_up(None)
 }
 
-/// Timeouts that no machine is too slow for; cases that are about one make it short.
+/// Timeouts that are long enough for any machine. Tests of one timeout shorten it.
 pub(crate) const PATIENT: Timeouts = {
     let minute = Duration::from_secs(60);
     Timeouts::new()
@@ -58,12 +58,12 @@ pub(crate) const PATIENT: Timeouts = {
         .hold_after_close(minute)
 };
 
-/// Everything of our side but the connection under test.
+/// Everything of our side: the QP under test and its surroundings.
 pub(crate) struct Victim {
     pub(crate) qp: Qp,
     pub(crate) send_cq: Cq,
     pub(crate) recv_cq: Cq,
-    /// Bound to the QP under test, and to another one: full rights.
+    /// Regions with all rights: `own` is bound to the QP under test, `theirs` to another one.
     pub(crate) own: MemoryRegion,
     pub(crate) theirs: MemoryRegion,
     pub(crate) memory: Memory,
@@ -124,13 +124,14 @@ impl Victim {
         }
     }
 
-    /// A Read that nobody answers, and a Send that waits for it.
+    /// Posts a Read that the peer does not answer, and a Send that waits for it.
     pub(crate) fn post_sends(&mut self) {
         self.post_sends_while_connecting();
         self.sends_were_posted_as(&[READ, FENCED_SEND]);
     }
 
-    /// As `post_sends`, while another thread uses the QP; `sends_were_posted_as` makes up for it.
+    /// The same as `post_sends`, while another thread uses the QP. Call `sends_were_posted_as`
+    /// afterwards.
     pub(crate) fn post_sends_while_connecting(&self) {
         let sink = self.memory.local.sge(SINK_AT as u64, SINK_LEN as u32);
         self.qp
@@ -145,12 +146,12 @@ impl Victim {
             .unwrap();
     }
 
-    /// These are outstanding in the send queue.
+    /// Records that these requests are outstanding in the send queue.
     pub(crate) fn sends_were_posted_as(&mut self, wr_ids: &[u64]) {
         self.sends.extend(wr_ids);
     }
 
-    /// The header of that Read's Request.
+    /// Header of the Read Request of `post_sends`.
     pub(crate) fn read_header(&self) -> ReadHeader {
         ReadHeader {
             sink_stag: self.memory.local.rkey(),
@@ -161,7 +162,7 @@ impl Victim {
         }
     }
 
-    /// The next receive is complete, with this many bytes.
+    /// Waits for the next receive, which must succeed with this many bytes.
     pub(crate) fn receives(&mut self, len: usize) -> uwarp_verbs::Completion {
         let done = self
             .recv_cq
@@ -172,7 +173,7 @@ impl Victim {
         done
     }
 
-    /// The Read is complete; the Send behind it may go.
+    /// Waits for the completions of the Read and of the Send that waited for it.
     pub(crate) fn reads(&mut self) {
         for wr_id in [READ, FENCED_SEND] {
             let done = self
@@ -187,9 +188,9 @@ impl Victim {
         self.sends.clear();
     }
 
-    /// It is over on our side, for a reason with these words in it: what was outstanding is flushed
-    /// (but for the request that is blamed), told once, and nothing else has changed. Ends by
-    /// looking for what has leaked.
+    /// Checks the end on our side. The reason must contain `words`. Outstanding requests complete
+    /// once, as flushed, except for the `blamed` one. Nothing else may have changed, and nothing
+    /// may leak.
     pub(crate) fn has_ended(mut self, words: &str, blamed: Option<(u64, Status)>) {
         assert!(
             self.qp.wait_closed(PATIENCE),
@@ -225,7 +226,7 @@ impl Victim {
         self.leaves_nothing();
     }
 
-    /// Work that is posted after the end completes as flushed.
+    /// Posts requests after the end, which must complete as flushed.
     fn posts_are_flushed(&mut self) {
         self.qp
             .post_send(&SendWr::send_inline(90, b"after the end"))
@@ -235,7 +236,7 @@ impl Victim {
         self.receives.push(91);
     }
 
-    /// The reasons of all `Ended` events so far; fails if one is about another connection.
+    /// Reasons of all `Ended` events so far. Panics if one is about another connection.
     pub(crate) fn reasons(&self) -> Vec<String> {
         let mut reasons = Vec::new();
         while let Some(event) = self.device.poll_event() {
@@ -254,7 +255,7 @@ impl Victim {
         reasons
     }
 
-    /// Memory is as it should be, and the healthy connection too.
+    /// Checks that memory is as expected, and that the healthy connection works.
     pub(crate) fn is_unharmed(&mut self) {
         self.memory.check();
         for (region, seed) in [(&self.own, 3), (&self.theirs, 4)] {
@@ -267,12 +268,12 @@ impl Victim {
         self.memory.check();
     }
 
-    /// No event came that a connection ended.
+    /// Checks that no `Ended` event was raised.
     pub(crate) fn nothing_ended(&self) {
         assert_eq!(self.reasons(), Vec::<String>::new());
     }
 
-    /// With everything dropped, the device has place for as much again.
+    /// Drops all objects, and checks that the device has room for the same number again.
     pub(crate) fn leaves_nothing(self) {
         let device = self.device.clone();
         drop(self);
@@ -287,7 +288,7 @@ impl Victim {
     }
 }
 
-/// Makes as many objects as the limits allow.
+/// Creates as many objects as the limits allow.
 fn fill(device: &Device) -> Result<(), Box<dyn std::error::Error>> {
     let limits = device.settings().limits;
     let pd = device.alloc_pd().unwrap();

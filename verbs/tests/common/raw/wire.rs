@@ -1,7 +1,7 @@
-//! The bytes of MPA, DDP and RDMAP, built by hand from the RFCs. Nothing here comes from the crates
-//! under test, and nothing here refuses to build what is wrong.
+//! Encoders for MPA, DDP and RDMAP, written from the RFCs. They share no code with the crates under
+//! test, and they can build invalid messages.
 
-/// The CRC32C of iSCSI (RFC 3720 section 12.1), four bits at a time.
+/// CRC32C as in iSCSI (RFC 3720 section 12.1), four bits at a time.
 pub(crate) fn crc32c(octets: &[u8]) -> u32 {
     const fn table() -> [u32; 16] {
         let mut table = [0; 16];
@@ -41,7 +41,7 @@ pub(crate) const CRC: u8 = 0x40;
 pub(crate) const REJECT: u8 = 0x20;
 pub(crate) const ENHANCED: u8 = 0x10;
 
-/// A startup frame whose PD_Length tells the truth.
+/// A startup frame with a correct PD_Length.
 pub(crate) fn startup(key: &[u8; 16], flags: u8, revision: u8, private_data: &[u8]) -> Vec<u8> {
     startup_claiming(
         key,
@@ -75,20 +75,20 @@ pub(crate) const RTR_SEND: u16 = 0x4000;
 pub(crate) const RTR_WRITE: u16 = 0x8000;
 pub(crate) const RTR_READ: u16 = 0x4000;
 
-/// Enhanced connection data: the first word has IRD, the second ORD.
+/// Enhanced connection data. The first word contains IRD, the second ORD.
 pub(crate) fn words(first: u16, second: u16) -> [u8; 4] {
     let ([a, b], [c, d]) = (first.to_be_bytes(), second.to_be_bytes());
     [a, b, c, d]
 }
 
-/// FPDUs of one direction.
+/// FPDU encoder of one direction.
 #[derive(Clone)]
 pub(crate) struct Fpdus {
     pub(crate) crc: bool,
     pub(crate) markers: bool,
     /// Bytes since Full Operation began.
     pub(crate) position: usize,
-    /// Added to every FPDUPTR.
+    /// Error that is added to every FPDUPTR.
     pub(crate) marker_lie: u16,
 }
 
@@ -102,12 +102,13 @@ impl Fpdus {
         }
     }
 
-    /// The FPDU around `ulpdu`.
+    /// The FPDU for `ulpdu`.
     pub(crate) fn seal(&mut self, ulpdu: &[u8]) -> Vec<u8> {
         self.seal_claiming(ulpdu.len() as u16, ulpdu)
     }
 
-    /// The FPDU around `ulpdu`, with any ULPDU_Length; PAD and CRC fit the bytes, not the claim.
+    /// The FPDU for `ulpdu` with any ULPDU_Length. PAD and CRC fit the actual bytes, not the length
+    /// field.
     pub(crate) fn seal_claiming(&mut self, len: u16, ulpdu: &[u8]) -> Vec<u8> {
         let mut body = [&len.to_be_bytes()[..], ulpdu].concat();
         body.resize(body.len().next_multiple_of(4), 0);
@@ -125,7 +126,7 @@ impl Fpdus {
         out
     }
 
-    /// A Marker, if one is due here; `begin`: where in `out` ULPDU_Length stands.
+    /// Appends a Marker if one is due. `begin` is the offset of ULPDU_Length in `out`.
     fn marker(&self, out: &mut Vec<u8>, begin: Option<usize>) {
         if self.markers && (self.position + out.len()).is_multiple_of(512) {
             let pointer = begin.map_or(0, |begin| out.len() - begin) as u16;
@@ -148,11 +149,11 @@ pub(crate) const IMMEDIATE_SOLICITED: u8 = 9;
 pub(crate) const ATOMIC_REQUEST: u8 = 10;
 pub(crate) const ATOMIC_RESPONSE: u8 = 11;
 
-/// A tagged DDP Segment. Every field is free.
+/// A tagged DDP Segment. Tests may set every field.
 #[derive(Clone)]
 pub(crate) struct Tagged {
     pub(crate) last: bool,
-    /// The T flag, as it goes on the wire.
+    /// The T flag on the wire.
     pub(crate) t: bool,
     pub(crate) ddp_version: u8,
     pub(crate) rdmap_version: u8,
@@ -195,11 +196,11 @@ impl Tagged {
     }
 }
 
-/// An untagged DDP Segment. Every field is free.
+/// An untagged DDP Segment. Tests may set every field.
 #[derive(Clone)]
 pub(crate) struct Untagged {
     pub(crate) last: bool,
-    /// The T flag, as it goes on the wire.
+    /// The T flag on the wire.
     pub(crate) t: bool,
     pub(crate) ddp_version: u8,
     pub(crate) rdmap_version: u8,
@@ -253,7 +254,7 @@ fn control(t: bool, last: bool, ddp_version: u8, rdmap_version: u8, opcode: u8) 
     ]
 }
 
-/// The 28 bytes behind the DDP header of a Read Request (RFC 5040 section 4.4).
+/// The 28 bytes after the DDP header of a Read Request (RFC 5040 section 4.4).
 #[derive(Clone, Copy)]
 pub(crate) struct ReadHeader {
     pub(crate) sink_stag: u32,
@@ -274,7 +275,7 @@ impl ReadHeader {
     }
 }
 
-/// The 52 bytes behind the DDP header of an Atomic Request (RFC 7306 section 5.2.1).
+/// The 52 bytes after the DDP header of an Atomic Request (RFC 7306 section 5.2.1).
 #[derive(Clone, Copy)]
 pub(crate) struct AtomicHeader {
     pub(crate) code: u32,
@@ -298,7 +299,7 @@ impl AtomicHeader {
     }
 }
 
-/// The numbers of a Terminate Message.
+/// Error code of a Terminate Message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Code {
     pub(crate) layer: u8,
@@ -331,9 +332,9 @@ impl Code {
         }
     }
 
-    /// The whole ULPDU of the Terminate about `offending`, with the headers that RFC 5040 Figure 10
-    /// asks for: the DDP header for all but LLP and catastrophic errors, the header of a Read Request
-    /// for Remote Protection Errors (section 4.8 has it for Read Requests only).
+    /// ULPDU of the Terminate about `offending`, with the headers that RFC 5040 Figure 10 requires.
+    /// All errors but LLP and catastrophic ones carry the DDP header. Remote Protection Errors also
+    /// carry the header of a Read Request (section 4.8 has it for Read Requests only).
     pub(crate) fn about(self, offending: &[u8]) -> Vec<u8> {
         if self.layer == 2 {
             return self.bare();
@@ -354,21 +355,21 @@ impl Code {
         Untagged::new(TERMINATE, 2, 1, &header).octets()
     }
 
-    /// The ULPDU of the Terminate without any headers.
+    /// ULPDU of the Terminate without headers.
     pub(crate) fn bare(self) -> Vec<u8> {
         let header = [self.layer << 4 | self.etype, self.code, 0, 0];
         Untagged::new(TERMINATE, 2, 1, &header).octets()
     }
 }
 
-/// `0/1/02`, as people write it.
+/// The usual notation, such as `0/1/02`.
 impl std::fmt::Display for Code {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:x}/{:x}/{:02x}", self.layer, self.etype, self.code)
     }
 }
 
-/// Bytes that are not all the same.
+/// Bytes that are not all equal.
 pub(crate) fn filler(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| ((at + seed) * 31 % 251) as u8).collect()
 }
@@ -379,7 +380,7 @@ fn figures_5_and_6_of_rfc_5044_come_out() {
     let figure5 = fpdus.seal(&Untagged::new(SEND, 0, 1, &[0; 24]).octets());
     assert_eq!(figure5[..8], [0, 0, 0, 0, 0, 0x2A, 0x41, 0x43]);
     assert_eq!(figure5[48..], [0x52, 0x23, 0x99, 0x83]);
-    // In Figure 6 a Marker stands between the DDP header and the payload.
+    // In Figure 6 a Marker is between the DDP header and the payload.
     let mut fpdus = Fpdus {
         position: 512 - 20,
         ..fpdus
