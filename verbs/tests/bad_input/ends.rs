@@ -1,4 +1,4 @@
-//! TCP that ends where it should not: resets and FINs in every state after startup.
+//! TCP connections that end unexpectedly: resets and FINs in every state after startup.
 
 use uwarp_verbs::{Access, MemoryRegion, RemoteBuffer, SendWr};
 
@@ -10,7 +10,7 @@ use crate::wire::{Code, READ_RESPONSE, Tagged, Untagged, WRITE};
 const RESET: &str = "reset the connection";
 const MIDWAY: &str = "in the middle of an FPDU";
 
-/// 5044-8-01: right after startup.
+/// 5044-8-01: directly after startup.
 #[test]
 pub(crate) fn reset_before_the_first_fpdu() {
     for role in ROLES {
@@ -23,8 +23,8 @@ pub(crate) fn reset_before_the_first_fpdu() {
     }
 }
 
-/// 5044-8-01: with work outstanding. The program is told that TCP is lost, once (5041-6.2.2-01), and each request is
-/// flushed (5041-6.2.2-04).
+/// 5044-8-01: with requests outstanding. The loss of TCP is reported once (5041-6.2.2-01), and each
+/// request is flushed (5041-6.2.2-04).
 #[test]
 fn reset_between_fpdus() {
     for role in ROLES {
@@ -34,7 +34,7 @@ fn reset_between_fpdus() {
     }
 }
 
-/// 5044-8-01: nothing of the FPDU that did not come whole is placed (5044-6-01).
+/// 5044-8-01: nothing of an incomplete FPDU is placed (5044-6-01).
 #[test]
 fn reset_within_an_fpdu() {
     for role in ROLES {
@@ -49,7 +49,7 @@ fn reset_within_an_fpdu() {
     }
 }
 
-/// 5044-8-01: a FIN at every kind of place within an FPDU; before the first one, too.
+/// 5044-8-01: a FIN at each kind of place within an FPDU, including the first one.
 #[test]
 pub(crate) fn fin_within_an_fpdu() {
     for role in ROLES {
@@ -75,7 +75,7 @@ pub(crate) fn fin_within_an_fpdu() {
     }
 }
 
-/// What was posted cannot be done any more.
+/// Outstanding requests can no longer be carried out.
 #[test]
 fn fin_with_work_outstanding() {
     for role in ROLES {
@@ -83,7 +83,8 @@ fn fin_with_work_outstanding() {
     }
 }
 
-/// A responder whose peer leaves without a word: it may not send, so its work is flushed, too.
+/// A responder whose peer leaves without sending anything: it may not send, so its requests are
+/// flushed.
 #[test]
 fn fin_before_the_first_fpdu() {
     for role in ROLES {
@@ -95,9 +96,9 @@ fn fin_before_the_first_fpdu() {
     }
 }
 
-/// A message that was begun and has no last segment, at an FPDU boundary: such an end is none that the peer wanted
-/// (5041-6.2.1-01, 5041-6.2.2-01), whichever message it is. Neither the Read nor the receive is complete (5041-4.1-07,
-/// 5041-5.4-01, 5040-5.5-08).
+/// A message without its last segment at an FPDU boundary. Whichever message it is, this is not an
+/// orderly end (5041-6.2.1-01, 5041-6.2.2-01). Neither the Read nor the receive completes
+/// (5041-4.1-07, 5041-5.4-01, 5040-5.5-08).
 #[test]
 fn fin_between_the_segments_of_a_message() {
     type Begin = fn(&mut Scene) -> Vec<u8>;
@@ -106,7 +107,7 @@ fn fin_between_the_segments_of_a_message() {
             s.memory.expect(Place::Writable, 64, b"the first segment");
             not_last(s.write(64, b"the first segment"))
         }),
-        // Nothing is placed, and the message has begun all the same.
+        // Nothing is placed, but the message has begun.
         ("(RDMA Write)", |s| not_last(s.write(64, b""))),
         ("(RDMA Read Response)", |s| {
             s.memory.expect(Place::Local, SINK_AT, b"the first segment");
@@ -135,7 +136,7 @@ fn fin_between_the_segments_of_a_message() {
     }
 }
 
-/// Within an FPDU of a message that was begun before, the message is what the program is told of.
+/// If the message began in an earlier FPDU, the report names the message.
 #[test]
 fn fin_within_a_later_fpdu_of_a_message() {
     for role in ROLES {
@@ -150,8 +151,7 @@ fn fin_within_a_later_fpdu_of_a_message() {
     }
 }
 
-/// Every message that was begun has come to its end, and the Read that nobody has begun to answer is flushed: that is how a
-/// peer leaves.
+/// Every message is complete, and the unanswered Read is flushed: this is an orderly end.
 #[test]
 fn fin_behind_the_last_segment_of_messages() {
     for role in ROLES {
@@ -176,13 +176,13 @@ fn not_last(segment: Tagged) -> Vec<u8> {
     .octets()
 }
 
-/// A segment of the Response to the Read that was posted.
+/// A segment of the Response to the Read of our side.
 fn response(s: &Scene, payload: &[u8]) -> Tagged {
     let header = s.read_header();
     Tagged::new(READ_RESPONSE, header.sink_stag, header.sink_to, payload)
 }
 
-/// After a Terminate of ours, the way in which the peer leaves changes nothing.
+/// After a Terminate of our side, it does not matter how the peer leaves.
 #[test]
 fn reset_after_our_terminate() {
     let mut s = Scene::new(Role::Responder);
@@ -201,7 +201,8 @@ fn reset_after_our_terminate() {
 /// Bytes of a Write that TCP does not take at once.
 const BIG: u32 = 32 << 20;
 
-/// A scene whose peer has not read a Write of ours that is larger than all buffers of TCP.
+/// A scene in which the peer does not read a Write of our side that is larger than all buffers of
+/// TCP.
 fn blocked(role: Role) -> (Scene, MemoryRegion) {
     let mut setup = Setup {
         sends: false,
@@ -219,8 +220,8 @@ fn blocked(role: Role) -> (Scene, MemoryRegion) {
     (s, region)
 }
 
-/// 5044-8-12, 5040-5.4-07: the FPDU that TCP has taken in part goes out whole, for the stream to stay
-/// readable; then the Terminate, and nothing else of the Write.
+/// 5044-8-12, 5040-5.4-07: an FPDU that TCP has taken in part is sent completely, so that the
+/// stream stays parseable. Then comes the Terminate, and nothing else of the Write.
 #[test]
 fn terminate_comes_right_after_the_fpdu_under_way() {
     for role in ROLES {
@@ -232,7 +233,7 @@ fn terminate_comes_right_after_the_fpdu_under_way() {
         .octets();
         s.commits(&bad);
         eventually("the QP notices", || s.qp.end_reason());
-        // Nothing needs it any more.
+        // Nothing refers to it any more.
         drop(region);
         let mut to = 0x1000;
         let terminate = loop {
@@ -257,7 +258,8 @@ fn terminate_comes_right_after_the_fpdu_under_way() {
     }
 }
 
-/// 5044-8-01: while TCP takes no more. A Write that is framed in part is not complete (5040-5.5-06).
+/// 5044-8-01: while TCP takes no more bytes. A Write that is framed in part is not complete
+/// (5040-5.5-06).
 #[test]
 fn reset_while_much_waits_to_be_sent() {
     for role in ROLES {
@@ -269,8 +271,8 @@ fn reset_while_much_waits_to_be_sent() {
     }
 }
 
-/// Our side has closed its half: good messages are still taken, and a wrong one ends the connection
-/// although no Terminate can be sent any more.
+/// Our side has closed its half: correct messages are still accepted. A wrong one ends the
+/// connection, although no Terminate can be sent any more.
 #[test]
 fn wrong_message_after_our_fin() {
     for role in ROLES {

@@ -1,4 +1,4 @@
-//! The messages of RFC 7306, wrong in each way.
+//! Messages of RFC 7306, invalid in each way.
 
 use uwarp_verbs::{RemoteBuffer, SendWr, Status};
 
@@ -22,20 +22,20 @@ const MISALIGNED: Code = Code::rdmap(2, 0x07);
 const UNSPECIFIED: Code = Code::rdmap(2, 0xFF);
 const LENGTH: Code = Code::mpa(0x03);
 
-/// The atomic of our side in the cases about Responses.
+/// The atomic of our side in the tests of Responses.
 const ATOMIC: u64 = 21;
 
-/// The peer's Immediate Data, as it should be but for its length.
+/// The peer's Immediate Data, correct except perhaps for its length.
 fn immediate(s: &Scene, octets: &[u8]) -> Untagged {
     Untagged::new(IMMEDIATE, 0, s.msn, octets)
 }
 
-/// The first address of the peer's region that is a multiple of 8.
+/// First address in the peer's region that is a multiple of 8.
 fn aligned(s: &Scene) -> u64 {
     s.memory.writable.addr().next_multiple_of(8)
 }
 
-/// A FetchAdd, as it should be.
+/// A correct FetchAdd.
 fn add_one(s: &Scene) -> AtomicHeader {
     AtomicHeader {
         code: 0,
@@ -51,7 +51,7 @@ fn atomic(header: AtomicHeader) -> Untagged {
     Untagged::new(ATOMIC_REQUEST, 1, 1, &header.octets())
 }
 
-/// 7306-6.3-07: no RFC has a code. The receive is to no avail.
+/// 7306-6.3-07: no RFC defines a code. The receive fails.
 #[test]
 fn immediate_data_of_another_length() {
     for opcode in [IMMEDIATE, IMMEDIATE_SOLICITED] {
@@ -150,7 +150,7 @@ fn immediate_data_within_a_send() {
     }
 }
 
-/// Queue 3 exists now, but not for these.
+/// Queue 3 exists with RFC 7306, but not for these messages.
 #[test]
 fn another_message_on_the_queue_of_atomic_responses() {
     for opcode in [SEND, IMMEDIATE, ATOMIC_REQUEST] {
@@ -162,7 +162,7 @@ fn another_message_on_the_queue_of_atomic_responses() {
     }
 }
 
-/// 7306-8.2-01: short and long, with flags, queues and numbers that are not its own.
+/// 7306-8.2-01: too short, too long, and with wrong flags, queues and numbers.
 #[test]
 fn atomic_requests_whose_headers_are_wrong() {
     let short = |s: &mut Scene| {
@@ -217,8 +217,8 @@ fn atomic_operations_that_do_not_exist() {
     }
 }
 
-/// 7306-8.2-05, 7306-5.1.1-03, 7306-5.1.2-03: the memory is as it was, and both sides are told (7306-5.1.1-02,
-/// 7306-5.1.2-04).
+/// 7306-8.2-05, 7306-5.1.1-03, 7306-5.1.2-03: the memory is unchanged, and both sides report the
+/// error (7306-5.1.1-02, 7306-5.1.2-04).
 #[test]
 fn atomic_operations_on_addresses_that_are_no_multiple_of_8() {
     for (code, off) in [(0, 1), (0, 4), (2, 2), (2, 7)] {
@@ -237,7 +237,7 @@ fn atomic_operations_on_addresses_that_are_no_multiple_of_8() {
     }
 }
 
-/// As for Reads, and without the RDMA header (7306-8.1-02).
+/// As for Reads, but without the RDMA header (7306-8.1-02).
 #[test]
 fn atomic_operations_on_memory_that_the_peer_may_not_change() {
     type Change = fn(&Scene, AtomicHeader) -> AtomicHeader;
@@ -299,7 +299,7 @@ fn atomic_operations_on_memory_that_the_peer_may_not_change() {
     }
 }
 
-/// 5040-6.1-05: Reads and atomics count together.
+/// 5040-6.1-05: Reads and atomics are counted together.
 #[test]
 fn more_reads_and_atomics_than_ird() {
     for role in ROLES {
@@ -323,7 +323,8 @@ fn more_reads_and_atomics_than_ird() {
     }
 }
 
-/// A connection on which our side waits for the answer to an atomic; and the request as it came.
+/// A connection on which our side waits for the response to an atomic, and the request that it
+/// sent.
 fn waiting(role: Role) -> (Scene, Vec<u8>) {
     let mut s = Scene::with(&Setup {
         sends: false,
@@ -338,7 +339,7 @@ fn waiting(role: Role) -> (Scene, Vec<u8>) {
     (s, request)
 }
 
-/// The answer to that request.
+/// The response to that request.
 fn response(request: &[u8], original: u64) -> Untagged {
     let octets = [&request[22..26], &original.to_be_bytes()[..]].concat();
     Untagged::new(ATOMIC_RESPONSE, 3, 1, &octets)
@@ -354,7 +355,7 @@ fn a_good_atomic_response_completes_the_atomic() {
         s.victim.sends.clear();
         s.memory
             .expect(Place::Local, SINK_AT, &0x1234u64.to_ne_bytes());
-        // And once more is once too often.
+        // A second response is one too many.
         let again = Untagged {
             msn: 2,
             ..response(&request, 5)
@@ -363,7 +364,7 @@ fn a_good_atomic_response_completes_the_atomic() {
     }
 }
 
-/// 7306-5.2.2-i02: no RFC has the codes.
+/// 7306-5.2.2-i02: no RFC defines the codes.
 #[test]
 fn atomic_responses_that_are_wrong() {
     type Change = fn(Untagged) -> Untagged;
@@ -439,7 +440,7 @@ fn atomic_responses_that_are_wrong() {
     }
 }
 
-/// Nobody asked: nothing is outstanding, or a Read.
+/// Without a request: nothing is outstanding, or only a Read.
 #[test]
 fn atomic_response_that_nobody_asked_for() {
     let bad = |_: &mut Scene| response(&[0; 70], 1).octets();

@@ -1,4 +1,4 @@
-//! FPDUs that are damaged, marked or measured wrongly (RFC 5044 sections 4 and 8).
+//! FPDUs with a wrong CRC, Marker or length (RFC 5044 sections 4 and 8).
 
 use crate::memory::Place;
 use crate::scene::{NONSENSE, ROLES, Role, Scene, Sees, Setup};
@@ -8,8 +8,8 @@ const BAD_CRC: Code = Code::mpa(0x02);
 const BAD_MARKER: Code = Code::mpa(0x03);
 
 impl Scene {
-    /// The peer sends these bytes as they are, and a good Write behind them. Our side sends the
-    /// Terminate, unless it is a responder that has not validated one FPDU (5044-7.1.2-15).
+    /// Sends raw bytes, followed by a correct Write. Our side sends the Terminate if `may_tell` is
+    /// true. A responder that has not validated an FPDU yet may not (5044-7.1.2-15).
     fn breaks_framing(mut self, wrong: &[u8], code: Code, may_tell: bool, words: &str) {
         let behind = self.write(1000, b"behind what was wrong").octets();
         let behind = self.peer.tx.seal(&behind);
@@ -23,15 +23,15 @@ impl Scene {
     }
 }
 
-/// Settings in which the peer has to send Markers.
+/// Settings with which the peer has to send Markers.
 fn marked(role: Role) -> Setup {
     let mut setup = Setup::new(role);
     setup.settings.markers = true;
     setup
 }
 
-/// 5044-8-02, 5044-4.4-15, 5044-4.4-16, 5044-6-01: a bit of the header, of the payload, of the PAD
-/// and of the CRC itself. The program is told (5041-6.2.2-02).
+/// 5044-8-02, 5044-4.4-15, 5044-4.4-16, 5044-6-01: a flipped bit in the header, in the payload, in
+/// the PAD, and in the CRC itself. The error is reported (5041-6.2.2-02).
 #[test]
 pub(crate) fn fpdu_with_a_bad_crc() {
     for role in ROLES {
@@ -68,7 +68,7 @@ pub(crate) fn first_fpdu_with_a_bad_crc() {
     }
 }
 
-/// 5044-7.1.1-09: CRCs are checked when either side asks for them.
+/// 5044-7.1.1-09: CRCs are checked if either side asks for them.
 #[test]
 fn crc_is_checked_when_one_side_asks() {
     for role in ROLES {
@@ -87,7 +87,7 @@ fn crc_is_checked_when_one_side_asks() {
     }
 }
 
-/// 5044-4.1-04: without CRCs, their field is not looked at.
+/// 5044-4.1-04: without CRCs, the field is ignored.
 #[test]
 fn crc_is_not_checked_when_nobody_asks() {
     for role in ROLES {
@@ -107,7 +107,7 @@ fn crc_is_not_checked_when_nobody_asks() {
     }
 }
 
-/// The PAD is covered by the CRC, but its value means nothing (5044-4.1: sent as zero).
+/// The PAD is covered by the CRC, but its value has no meaning (5044-4.1: sent as zero).
 #[test]
 fn pad_that_is_not_zero_is_taken() {
     for role in ROLES {
@@ -122,7 +122,7 @@ fn pad_that_is_not_zero_is_taken() {
     }
 }
 
-/// 5044-8-03, 5044-8-06: the CRC is right, the Marker between two FPDUs or within one is not.
+/// 5044-8-03, 5044-8-06: the CRC is correct, but a Marker between two FPDUs or within one is not.
 #[test]
 pub(crate) fn marker_that_points_elsewhere() {
     for role in ROLES {
@@ -137,7 +137,7 @@ pub(crate) fn marker_that_points_elsewhere() {
     }
 }
 
-/// 5044-8-03: the Marker before the first FPDU of all has to be 0.
+/// 5044-8-03: the Marker before the very first FPDU must be 0.
 #[test]
 fn first_marker_that_points_elsewhere() {
     for role in ROLES {
@@ -159,7 +159,7 @@ fn first_marker_that_points_elsewhere() {
     }
 }
 
-/// 5044-8-02: Markers are covered by the CRC, and it is looked at first.
+/// 5044-8-02: Markers are covered by the CRC, which is checked first.
 #[test]
 fn marker_that_was_damaged_is_a_crc_error() {
     for role in ROLES {
@@ -172,8 +172,8 @@ fn marker_that_was_damaged_is_a_crc_error() {
     }
 }
 
-/// 5044-4.2-03, 5044-4.2-05: the reserved half of a Marker and the two low bits of FPDUPTR are not
-/// looked at.
+/// 5044-4.2-03, 5044-4.2-05: the reserved half of a Marker and the two low bits of FPDUPTR are
+/// ignored.
 #[test]
 fn reserved_bits_of_a_marker_are_not_looked_at() {
     for role in ROLES {
@@ -194,7 +194,7 @@ fn reserved_bits_of_a_marker_are_not_looked_at() {
     }
 }
 
-/// 5044-5.2-02: with Markers in both directions the Terminate carries them, too.
+/// 5044-5.2-02: with Markers in both directions the Terminate contains them, too.
 #[test]
 fn terminate_between_markers() {
     for role in ROLES {
@@ -214,8 +214,8 @@ fn terminate_between_markers() {
     }
 }
 
-/// More than any FPDU may carry: nobody waits for that many bytes, and nothing has a CRC that could
-/// be checked. No RFC has a code for it.
+/// More than any FPDU may carry: our side does not wait for that many bytes, and there is no CRC to
+/// check. No RFC defines a code for it.
 #[test]
 pub(crate) fn impossible_length() {
     for role in ROLES {
@@ -250,8 +250,8 @@ fn impossible_length_of_the_first_fpdu() {
     }
 }
 
-/// A length that is possible but wrong: what the peer takes for the next FPDU ends within this one,
-/// and its CRC does not fit.
+/// A length that is possible but wrong: the supposed end of the FPDU is within the real one, and
+/// the CRC does not match.
 #[test]
 fn length_that_is_not_the_fpdus() {
     for role in ROLES {
@@ -264,7 +264,7 @@ fn length_that_is_not_the_fpdus() {
     }
 }
 
-/// A ULPDU that is valid for MPA opens the responder's side, whatever is wrong above MPA.
+/// A ULPDU that is valid for MPA permits the responder to send, whatever is wrong above MPA.
 #[test]
 fn first_fpdu_with_a_wrong_ulpdu_is_answered_with_a_terminate() {
     for role in ROLES {

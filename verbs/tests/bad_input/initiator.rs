@@ -1,5 +1,5 @@
-//! Replies that an initiator may not take, and a Request that stays without one (RFC 5044 section
-//! 7.1, RFC 6581 sections 9 and 10).
+//! Replies that an initiator must not accept, and a Request without a Reply (RFC 5044 section 7.1,
+//! RFC 6581 sections 9 and 10).
 
 use std::net::TcpListener;
 
@@ -24,8 +24,8 @@ fn rtr(send: bool, write: bool, read: bool) -> Settings {
     settings().rtr(RtrKinds { send, write, read })
 }
 
-/// Our side connects, with work posted; `answer` is the peer's part from the Request on. There is no
-/// connection, for a reason with `words` in it.
+/// Connects our side with requests posted. `answer` acts as the peer from the Request on. The
+/// connect must fail with an error that contains `words`.
 fn fails(
     settings: Settings,
     options: &ConnectOptions,
@@ -42,7 +42,7 @@ fn fails(
         let connecting = scope.spawn(move || qp.connect(to, options));
         let mut peer = Peer::accept(&listener);
         peer.receive_startup();
-        // They wait for the connection.
+        // These requests wait for the connection.
         victim.post_sends_while_connecting();
         answer(&mut peer, &listener);
         (peer, connecting.join().unwrap().unwrap_err())
@@ -61,7 +61,7 @@ fn fails(
     .ends(sees, words);
 }
 
-/// The peer answers with these bytes, and gets a FIN.
+/// The peer answers with these bytes, and receives a FIN.
 fn refuses(octets: &[u8], words: &str) {
     fails(
         settings(),
@@ -72,7 +72,7 @@ fn refuses(octets: &[u8], words: &str) {
     );
 }
 
-/// Our side connects, with an IRD and ORD of 4, and the peer answers with these bytes.
+/// Connects our side with an IRD and ORD of 4. The peer answers with these bytes.
 fn answered(reply: &[u8]) -> (Scene, Result<Connected, ConnectError>) {
     let victim = Victim::new(settings());
     let listener = TcpListener::bind(loopback()).unwrap();
@@ -93,7 +93,7 @@ fn answered(reply: &[u8]) -> (Scene, Result<Connected, ConnectError>) {
     (scene, connected)
 }
 
-/// An IRD or ORD that is left to the programs.
+/// IRD or ORD that is left to the programs.
 const NO_AUTO: u16 = 0x3FFF;
 
 /// An enhanced Reply that accepts.
@@ -101,7 +101,8 @@ fn accepting(first: u16, second: u16) -> Vec<u8> {
     startup(REPLY, CRC | ENHANCED, 2, &words(first, second))
 }
 
-/// 5044-7.1.1-04, 5044-7.1.2-12, 5044-8-09: the peer is not iWARP, and the error says what it is.
+/// 5044-7.1.1-04, 5044-7.1.2-12, 5044-8-09: the peer does not speak iWARP, and the error names what
+/// it sent.
 #[test]
 pub(crate) fn peer_that_is_not_iwarp() {
     refuses(
@@ -111,7 +112,7 @@ pub(crate) fn peer_that_is_not_iwarp() {
     refuses(b"SSH-2.0-OpenSSH_9.2\r\n", "not an MPA Reply");
 }
 
-/// 5044-7.1.1-04: one byte of the Key.
+/// 5044-7.1.1-04: one wrong byte of the Key.
 #[test]
 fn wrong_key() {
     for at in [0, 9, 15] {
@@ -121,7 +122,7 @@ fn wrong_key() {
     }
 }
 
-/// 5044-7.1.2-17: two initiators that face each other.
+/// 5044-7.1.2-17: two initiators connected to each other.
 #[test]
 fn request_instead_of_a_reply() {
     refuses(
@@ -150,7 +151,7 @@ fn private_data_that_is_too_long() {
     }
 }
 
-/// 6581-6-04, 6581-10-01: S without the words, the words without S, neither.
+/// 6581-6-04, 6581-10-01: the S flag without the words, the words without S, neither of them.
 #[test]
 fn reply_without_ird_and_ord() {
     refuses(
@@ -164,8 +165,8 @@ fn reply_without_ird_and_ord() {
     refuses(&startup(REPLY, CRC, 1, b""), "lacks the IRD and ORD");
 }
 
-/// RFC 5044 section 7.1.2: the peer's consumer says no, and why; with and without the words of
-/// revision 2. MPA is left, and TCP is the consumer's to close (5044-7.1.2-13): ours does so at once.
+/// RFC 5044 section 7.1.2: the peer's program rejects with a reason, with and without the words of
+/// revision 2. MPA ends, and the consumer closes TCP (5044-7.1.2-13), which ours does at once.
 #[test]
 fn reject_with_private_data() {
     let plain = startup(REPLY, CRC | REJECT, 2, b"busy today");
@@ -181,8 +182,8 @@ fn reject_with_private_data() {
     }
 }
 
-/// 6581-9.1-09: what the responder says of IRD and ORD comes with its reject; only an ORD that our IRD is too small for
-/// is a reason.
+/// 6581-9.1-09: a reject carries the responder's IRD and ORD. It has to do with them only if the
+/// ORD exceeds our IRD.
 #[test]
 fn reject_with_ird_and_ord() {
     for (ird, ord, needed) in [(7, 3, None), (0, 9, Some(9)), (NO_AUTO, NO_AUTO, None)] {
@@ -203,7 +204,8 @@ fn reject_with_ird_and_ord() {
     }
 }
 
-/// 6581-9.1-11, 6581-9.1-13: what the responder does not want negotiated stays as it is, and the program is told.
+/// 6581-9.1-11, 6581-9.1-13: values that the responder does not negotiate stay unchanged, and the
+/// program can query this.
 #[test]
 fn reply_that_leaves_ird_and_ord_to_the_programs() {
     for (ird, ord, holds) in [
@@ -221,7 +223,7 @@ fn reply_that_leaves_ird_and_ord_to_the_programs() {
     }
 }
 
-/// 5044-7.1.2-12: every kind of half a Reply.
+/// 5044-7.1.2-12: each kind of incomplete Reply.
 #[test]
 fn reply_that_ends_too_early() {
     let whole = accepting(4, 4);
@@ -258,7 +260,7 @@ fn reset_before_the_reply_is_whole() {
     }
 }
 
-/// 6581-9.1-08: the Reply asks for more than `max_ird`.
+/// 6581-9.1-08: the Reply requires more than `max_ird`.
 #[test]
 pub(crate) fn reply_that_needs_too_deep_an_ird() {
     let terminate = || Sees::Terminate(Code::mpa(0x06).bare());
@@ -286,9 +288,9 @@ fn reply_without_a_matching_rtr() {
             accepting(PEER_TO_PEER | 4, RTR_WRITE | RTR_READ | 4),
         ),
         (settings(), accepting(PEER_TO_PEER | 4, 4)),
-        // A Read needs a place in the responder's queue.
+        // A Read needs an IRD of at least 1 at the responder.
         (settings(), accepting(PEER_TO_PEER, RTR_READ | 4)),
-        // 6581-9.2-04: the Reply knows nothing of peer-to-peer.
+        // 6581-9.2-04: the Reply lacks the peer-to-peer flag.
         (settings(), accepting(4, 4)),
     ];
     for (settings, reply) in cases {
@@ -303,7 +305,7 @@ fn reply_without_a_matching_rtr() {
     }
 }
 
-/// 6581-9.2-12: peer-to-peer, although nobody asked.
+/// 6581-9.2-12: a peer-to-peer Reply to a Request without it.
 #[test]
 fn peer_to_peer_reply_to_a_client_server_request() {
     let reply = accepting(PEER_TO_PEER | RTR_SEND | 4, RTR_WRITE | 4);
@@ -317,7 +319,7 @@ fn peer_to_peer_reply_to_a_client_server_request() {
     );
 }
 
-/// 6581-10-05: without the setting, the error names the way out.
+/// 6581-10-05: without the setting, the error suggests it.
 #[test]
 pub(crate) fn close_without_a_word() {
     fails(
@@ -329,7 +331,7 @@ pub(crate) fn close_without_a_word() {
     );
 }
 
-/// 6581-10-05: with the setting, a new connection with revision 1, which works.
+/// 6581-10-05: with the setting, a new connection is made with revision 1, and works.
 #[test]
 fn close_without_a_word_and_a_retry_with_revision_1() {
     let mut victim = Victim::new(settings().retry_with_revision_1(true));
@@ -366,7 +368,7 @@ fn close_without_a_word_and_a_retry_with_revision_1() {
     scene.closes();
 }
 
-/// 6581-10-05: once, and not for ever.
+/// 6581-10-05: retried once only.
 #[test]
 fn close_without_a_word_twice() {
     let settings = settings().retry_with_revision_1(true);
@@ -386,7 +388,7 @@ fn close_without_a_word_twice() {
     );
 }
 
-/// 6581-10-05: what is not a close without a word is no reason for a second try.
+/// 6581-10-05: any other failure than a close before the first byte is not retried.
 #[test]
 fn wrong_answers_are_not_retried() {
     let settings = || settings().retry_with_revision_1(true);
@@ -407,7 +409,7 @@ fn wrong_answers_are_not_retried() {
     );
 }
 
-/// FPDUs right behind the Reply, with one write: the first of them is wrong.
+/// FPDUs directly after the Reply, in a single write: the first of them is wrong.
 #[test]
 fn reply_with_a_wrong_fpdu_behind_it() {
     let mut victim = Victim::new(settings());
@@ -422,7 +424,7 @@ fn reply_with_a_wrong_fpdu_behind_it() {
         peer.receive_startup();
         let fpdu = peer.tx.seal(&bad);
         peer.send(&[accepting(4, 4), fpdu].concat());
-        // The connection stood, if only for a moment: either answer is true.
+        // The connection existed for a moment, so either result is correct.
         let _ = connecting.join().unwrap();
         peer
     });

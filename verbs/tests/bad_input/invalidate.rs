@@ -1,4 +1,4 @@
-//! Send with Invalidate: which STags a peer may take away (RFC 5040 section 5.3).
+//! Send with Invalidate: STags that a peer may and may not invalidate (RFC 5040 section 5.3).
 
 use uwarp_verbs::Status;
 
@@ -9,7 +9,8 @@ use crate::wire::{
     WRITE,
 };
 
-/// Both roles, both opcodes: the Send is refused, and the receive that it came for is to blame.
+/// Tests both roles and both opcodes: the Send is refused, and its receive completes with the
+/// error.
 fn refuses_to_invalidate(stag: impl Fn(&Scene) -> u32) {
     for role in ROLES {
         for opcode in [SEND_INVALIDATE, SEND_SOLICITED_INVALIDATE] {
@@ -56,7 +57,7 @@ fn of_an_stag_of_another_stream() {
     refuses_to_invalidate(|s| s.theirs.rkey());
 }
 
-/// A Send of ours with Invalidate whose STag is good, and what it completes.
+/// The peer sends a Send with Invalidate for a valid STag, which completes a receive.
 fn invalidates(s: &mut Scene) {
     let stag = s.own.rkey();
     let before = Tagged::new(WRITE, stag, s.own.addr(), &crate::wire::filler(3, 8));
@@ -100,7 +101,7 @@ fn of_an_stag_of_this_stream_ends_reads() {
     }
 }
 
-/// 5040-7.2-04: what was invalidated cannot be once more.
+/// 5040-7.2-04: an invalid STag cannot be invalidated again.
 #[test]
 fn of_the_same_stag_twice() {
     for role in ROLES {

@@ -1,9 +1,9 @@
-//! Descriptors and threads of the whole process, which only a process of its own can count.
+//! Descriptors and threads of the whole process, which can be counted only in a process of its own.
 
 use crate::peer::eventually;
 use crate::program::this_program;
 
-/// One case of every way to end.
+/// One test for every way to end.
 const CASES: [fn(); 17] = [
     crate::tagged::write_with_an_stag_that_was_never_given_out,
     crate::untagged::send_without_a_receive,
@@ -52,7 +52,7 @@ fn bad_input_leaves_no_descriptor_and_no_thread() {
 #[test]
 #[ignore = "counts what the whole process has; `bad_input_leaves_no_descriptor_and_no_thread` runs it alone"]
 fn in_a_process_of_its_own() {
-    // Whatever is opened once and for all.
+    // Opens everything that stays open for the life of the process.
     CASES[0]();
     for case in CASES {
         let (descriptors, threads) = (count("fd"), count("task"));

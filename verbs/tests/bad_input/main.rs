@@ -1,13 +1,16 @@
-//! Bad input over real sockets: a raw peer that builds every byte itself does each wrong thing to
-//! the software RNIC, and every case looks at all that must follow.
+//! Bad input over real sockets. A raw peer builds every byte itself and sends each kind of wrong
+//! input to the software RNIC. Each test checks all consequences:
 //!
-//! * The peer gets the Terminate Message that the RFCs name, byte for byte, or a close, and a FIN.
-//! * Outstanding work completes with the right status, the rest flushed; one event says why in words.
+//! * The peer receives the Terminate Message that the RFCs require, byte for byte, or a close, and
+//!   a FIN.
+//! * Outstanding requests complete with the right status or are flushed; one event gives the
+//!   reason.
 //! * A second connection of the same device works before, meanwhile and after.
 //! * No byte changes that the peer had no right to change.
-//! * Nothing is left: the device, made with limits that the case fills, has place for as much again.
+//! * Nothing is left over: the test uses up the limits of the device, which has room for the same
+//!   number of objects again.
 //!
-//! Tests cite the requirements that they pin (`5041-7.1-10`: RFC, section, number).
+//! Tests cite the requirements that they check (`5041-7.1-10`: RFC, section, number).
 
 #[path = "../common/raw/consumer.rs"]
 mod consumer;

@@ -1,11 +1,11 @@
-//! Valid messages with a few bytes changed, under a CRC that is right: whatever it turns into, our
-//! side ends in order, and only bytes that the peer may change have changed.
+//! Valid messages with a few bytes changed and a correct CRC. Whatever the result means, our side
+//! ends properly, and only bytes that the peer may change have changed.
 
 use crate::memory::{Place, REGION};
 use crate::scene::{RECV_AT, RECV_LEN, ROLES, SINK_AT, SINK_LEN, Scene};
 use crate::wire::{Code, READ_RESPONSE, SEND_INVALIDATE, Tagged, Untagged, filler};
 
-/// A small generator of random numbers; its seed is in the message of what fails.
+/// Small random number generator. Failure messages contain its seed.
 struct Random(u64);
 
 impl Random {
@@ -21,7 +21,7 @@ impl Random {
     }
 }
 
-/// Messages that are all as they should be.
+/// Correct messages of each kind.
 fn valid(s: &Scene) -> [Vec<u8>; 7] {
     let header = s.read_header();
     let sink = filler(5, SINK_LEN);
@@ -41,7 +41,7 @@ fn valid(s: &Scene) -> [Vec<u8>; 7] {
     ]
 }
 
-/// 5041-8.3.1-01, 5040-8.1.1-03: never an byte outside of what the peer may change.
+/// 5041-8.3.1-01, 5040-8.1.1-03: no byte changes except those that the peer may change.
 #[test]
 fn changed_octets_under_a_good_crc() {
     for seed in 1..=120 {
@@ -54,7 +54,7 @@ fn changed_octets_under_a_good_crc() {
         let mut ulpdu = messages[random.below(messages.len())].clone();
         let before = ulpdu.clone();
         for _ in 0..=random.below(3) {
-            // Headers are what is interesting.
+            // Mostly headers, whose bytes have a meaning.
             let at = random.below(ulpdu.len().min(46));
             ulpdu[at] ^= 1 << random.below(8);
         }

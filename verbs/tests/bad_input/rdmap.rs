@@ -1,11 +1,11 @@
-//! RDMAP headers that are wrong, and ULPDUs too short for theirs (RFC 5040 section 7).
+//! Wrong RDMAP headers, and ULPDUs too short for their headers (RFC 5040 section 7).
 
 use crate::scene::{NONSENSE, ROLES, Scene, Sees, refuses};
 use crate::wire::{Code, READ_REQUEST, READ_RESPONSE, SEND, TERMINATE, Tagged, Untagged, WRITE};
 
 const VERSION: Code = Code::rdmap(2, 0x05);
 const OPCODE: Code = Code::rdmap(2, 0x06);
-/// A length that leaves no place for the headers: as siw does.
+/// Code for a length that leaves no room for the headers, as siw uses it.
 const LENGTH: Code = Code::mpa(0x03);
 
 /// 5040-7.2-02, 5040-4.1-i01, 7306-1.1-i01: in an untagged segment.
@@ -23,7 +23,7 @@ pub(crate) fn unknown_opcode() {
     }
 }
 
-/// 5040-7.2-02: in a tagged one, with and without payload.
+/// 5040-7.2-02: in a tagged segment, with and without payload.
 #[test]
 fn unknown_opcode_in_a_tagged_segment() {
     for (opcode, payload) in [(12, &b"octets"[..]), (13, b""), (15, b"octets")] {
@@ -38,7 +38,7 @@ fn unknown_opcode_in_a_tagged_segment() {
     }
 }
 
-/// 5040-7.2-02: the messages that are tagged, untagged.
+/// 5040-7.2-02: tagged messages in untagged segments.
 #[test]
 fn tagged_message_in_an_untagged_segment() {
     for opcode in [WRITE, READ_RESPONSE] {
@@ -53,7 +53,7 @@ fn tagged_message_in_an_untagged_segment() {
     }
 }
 
-/// 5040-7.2-02: the messages that are untagged, tagged; their STag is as good as can be.
+/// 5040-7.2-02: untagged messages in tagged segments, with a valid STag.
 #[test]
 fn untagged_message_in_a_tagged_segment() {
     for opcode in [READ_REQUEST, SEND, 4, 5, 6, TERMINATE, 8, 9, 10, 11] {
@@ -68,7 +68,7 @@ fn untagged_message_in_a_tagged_segment() {
     }
 }
 
-/// 5040-7.2-03; version 0 is what the RDMA Consortium used.
+/// 5040-7.2-03; version 0 was used by the RDMA Consortium.
 #[test]
 fn another_rdmap_version() {
     for rdmap_version in [0, 2, 3] {
@@ -91,7 +91,7 @@ fn another_rdmap_version() {
     }
 }
 
-/// 5040-7.2-03: of a Read Request; Figure 10 wants no RDMA header for it.
+/// 5040-7.2-03: in a Read Request; Figure 10 requires no RDMA header for it.
 #[test]
 fn read_request_of_another_rdmap_version() {
     let bad = |s: &mut Scene| {
@@ -104,7 +104,8 @@ fn read_request_of_another_rdmap_version() {
     refuses(bad, VERSION, "RDMAP version");
 }
 
-/// 5041-6.2.2-03: no byte at all, one, and all but the last of a header. No RFC has a code for it.
+/// 5041-6.2.2-03: no byte, one byte, and all but the last of a header. No RFC defines a code for
+/// it.
 #[test]
 pub(crate) fn ulpdu_shorter_than_its_ddp_header() {
     for role in ROLES {
@@ -132,8 +133,8 @@ pub(crate) fn ulpdu_shorter_than_its_ddp_header() {
     }
 }
 
-/// The first error is the one that counts (5040-7.1-05), and nothing is looked at behind it
-/// (5041-7.1-18): one Terminate, whatever follows.
+/// The first error counts (5040-7.1-05), and nothing after it is processed (5041-7.1-18): there is
+/// a single Terminate, whatever follows.
 #[test]
 fn many_wrong_things_get_one_terminate() {
     for role in ROLES {

@@ -1,4 +1,4 @@
-//! Read Requests that may not be answered, and Read Responses that answer nothing (RFC 5040 section
+//! Read Requests that must not be answered, and Read Responses without a Read (RFC 5040 section
 //! 5.2).
 
 use uwarp_verbs::Status;
@@ -15,7 +15,7 @@ const RIGHTS: Code = Code::rdmap(1, 0x02);
 const NOT_ASSOCIATED: Code = Code::rdmap(1, 0x03);
 const WRAP: Code = Code::rdmap(1, 0x04);
 
-/// Both roles: a Read Request with another source is refused.
+/// Tests in both roles that a Read Request with another source is refused.
 fn refuses_source(source: impl Fn(&Scene) -> (u32, u64), code: Code, words: &str) {
     let bad = |s: &mut Scene| {
         let (source_stag, source_to) = source(s);
@@ -29,7 +29,8 @@ fn refuses_source(source: impl Fn(&Scene) -> (u32, u64), code: Code, words: &str
     refuses(bad, code, words);
 }
 
-/// 5040-7.2-06, 5040-5.2.1-12; the header goes back as Figure 10 and 5040-7.1-04 ask.
+/// 5040-7.2-06, 5040-5.2.1-12; the Terminate carries the header as Figure 10 and 5040-7.1-04
+/// require.
 #[test]
 pub(crate) fn read_from_an_stag_that_was_never_given_out() {
     refuses_source(
@@ -98,7 +99,7 @@ fn read_outside_of_the_bounds() {
     }
 }
 
-/// 5040-7.2-09: more than any region has.
+/// 5040-7.2-09: more than the size of any region.
 #[test]
 fn read_of_four_gigabytes() {
     let bad = |s: &mut Scene| {
@@ -176,7 +177,7 @@ fn read_request_that_is_too_long() {
     }
 }
 
-/// 5040-7.2-05: no RFC has a code for it.
+/// 5040-7.2-05: no RFC defines a code for it.
 #[test]
 fn read_request_that_is_too_short() {
     for role in ROLES {
@@ -189,7 +190,7 @@ fn read_request_that_is_too_short() {
     }
 }
 
-/// A Read Request has one segment (RFC 5040 section 5.2.1); no RFC has a code for two.
+/// A Read Request has one segment (RFC 5040 section 5.2.1); no RFC defines a code for two.
 #[test]
 fn read_request_that_would_go_on() {
     let bad = |s: &mut Scene| {
@@ -202,7 +203,7 @@ fn read_request_that_would_go_on() {
     refuses(bad, Code::rdmap(2, 0xFF), "Last flag");
 }
 
-/// 5040-6.1-05, 5042-6.4.3.3-i01: no RFC has a code; queue 1 has no buffer for one more.
+/// 5040-6.1-05, 5042-6.4.3.3-i01: no RFC defines a code; queue 1 has no buffer for one more.
 #[test]
 pub(crate) fn more_reads_than_ird() {
     for role in ROLES {
@@ -230,8 +231,8 @@ pub(crate) fn more_reads_than_ird() {
     }
 }
 
-/// 5040-5.2.1-13, 5042-6.3.5-i01: without a length, the source is not looked at. The program of the side that is read
-/// hears of no Read, with a length or without (5040-5.2.1-04).
+/// 5040-5.2.1-13, 5042-6.3.5-i01: for an empty Read the source is not checked. The program at the
+/// source does not notice a Read, empty or not (5040-5.2.1-04).
 #[test]
 fn read_without_payload_is_answered_whatever_it_names() {
     for role in ROLES {
@@ -273,13 +274,13 @@ fn read_without_payload_is_answered_whatever_it_names() {
     }
 }
 
-/// The Response that the outstanding Read of our side waits for.
+/// The Response to the outstanding Read of our side.
 fn response(s: &Scene, payload: &[u8]) -> Tagged {
     let header = s.read_header();
     Tagged::new(READ_RESPONSE, header.sink_stag, header.sink_to, payload)
 }
 
-/// 5040-5.2.2-i01: no RFC has a code; the opcode was not expected.
+/// 5040-5.2.2-i01: no RFC defines a code; this opcode was not expected.
 #[test]
 pub(crate) fn read_response_that_nobody_asked_for() {
     for role in ROLES {
@@ -299,7 +300,7 @@ pub(crate) fn read_response_that_nobody_asked_for() {
     }
 }
 
-/// 5040-5.2.2-i01: the first one is right, and the Read complete (5040-5.2.2-03, 5040-5.5-10).
+/// 5040-5.2.2-i01: the first one is correct and completes the Read (5040-5.2.2-03, 5040-5.5-10).
 #[test]
 fn read_response_that_comes_twice() {
     for role in ROLES {
@@ -319,7 +320,7 @@ fn read_response_that_comes_twice() {
     }
 }
 
-/// 5040-5.2.2-05: of another buffer, although one that the peer may write to.
+/// 5040-5.2.2-05: with the STag of another buffer, although the peer may write to it.
 #[test]
 fn read_response_with_another_stag() {
     let bad = |s: &mut Scene| {
@@ -350,7 +351,7 @@ fn read_response_with_another_stag() {
     );
 }
 
-/// 5040-5.2.2-05: into the sink's region, but not into the sink.
+/// 5040-5.2.2-05: to the sink's region, but not to the sink.
 #[test]
 fn read_response_with_another_tagged_offset() {
     for wrong in [1, 8, u64::MAX] {
@@ -371,7 +372,7 @@ fn read_response_with_another_tagged_offset() {
     }
 }
 
-/// 5040-5.2.2-05: in one segment; in a second one that would end behind the sink.
+/// 5040-5.2.2-05: in one segment; in a second one that would end after the sink.
 #[test]
 pub(crate) fn read_response_longer_than_asked_for() {
     let blamed = Some((READ, Status::BadResponse));
@@ -396,7 +397,7 @@ pub(crate) fn read_response_longer_than_asked_for() {
     }
 }
 
-/// 5040-5.2.2-05: it says that it is over before it is.
+/// 5040-5.2.2-05: the last segment comes too early.
 #[test]
 fn read_response_shorter_than_asked_for() {
     for len in [0, SINK_LEN - 1] {
@@ -410,7 +411,8 @@ fn read_response_shorter_than_asked_for() {
     }
 }
 
-/// 5044-7.1.2-15: a responder that was sent nothing has asked for nothing, whatever it has posted.
+/// 5044-7.1.2-15: a responder sends nothing before the first FPDU arrives, so its posted Read was
+/// not requested yet.
 #[test]
 fn read_response_before_the_read_request_has_gone() {
     let s = Scene::with(&Setup {

@@ -1,4 +1,4 @@
-//! Startup frames that a responder may not take (RFC 5044 section 7.1).
+//! Startup frames that a responder must not accept (RFC 5044 section 7.1).
 
 use uwarp_verbs::{AcceptOptions, Revision, RtrKinds, Settings, StartupError};
 
@@ -13,7 +13,7 @@ use crate::wire::{
 const LOST: u8 = 1;
 const INVALID_FRAME: u8 = 4;
 
-/// What the peer does after its bytes.
+/// Action of the peer after its bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Then {
     Wait,
@@ -21,8 +21,9 @@ enum Then {
     Reset,
 }
 
-/// The peer sends this instead of an MPA Request: no byte comes back, no request is offered, the
-/// listener says why, and takes others as before. Three times, because the listener has two places.
+/// The peer sends these bytes instead of an MPA Request. It gets no byte back, the program gets no
+/// request, and the listener reports the reason and keeps working. Done three times, because the
+/// listener has two places.
 fn refuses_startup(settings: &Settings, octets: &[u8], then: Then, code: u8, words: &str) {
     let mut victim = Victim::new(settings.clone());
     for _ in 0..3 {
@@ -53,7 +54,7 @@ fn refuses(octets: &[u8], words: &str) {
     refuses_startup(&settings(), octets, Then::Wait, INVALID_FRAME, words);
 }
 
-/// 5044-7.1.1-02, 5044-7.1.2-04, 5044-8-09: what is not MPA is named.
+/// 5044-7.1.1-02, 5044-7.1.2-04, 5044-8-09: the error names what was sent instead of MPA.
 #[test]
 pub(crate) fn wrong_key() {
     refuses(
@@ -75,7 +76,7 @@ pub(crate) fn wrong_key() {
     );
 }
 
-/// 5044-7.1.2-18: two responders that face each other.
+/// 5044-7.1.2-18: two responders connected to each other.
 #[test]
 fn reply_instead_of_a_request() {
     refuses(
@@ -84,7 +85,7 @@ fn reply_instead_of_a_request() {
     );
 }
 
-/// 5044-7.1.1-14: revision 0 is the RDMA Consortium's.
+/// 5044-7.1.1-14: revision 0 is that of the RDMA Consortium.
 #[test]
 fn wrong_revision() {
     for revision in [0, 3, 255] {
@@ -95,7 +96,7 @@ fn wrong_revision() {
     }
 }
 
-/// 6581-10-04: an endpoint that does not know RFC 6581.
+/// 6581-10-04: an endpoint that does not implement RFC 6581.
 #[test]
 fn enhanced_request_where_only_revision_1_is_spoken() {
     let settings = settings()
@@ -111,7 +112,7 @@ fn enhanced_request_where_only_revision_1_is_spoken() {
     );
 }
 
-/// 5044-7.1.1-16, 5044-7.1.2-20, 5044-7.1.2-21: refused when the length has come, not later.
+/// 5044-7.1.1-16, 5044-7.1.2-20, 5044-7.1.2-21: refused as soon as the length has arrived.
 #[test]
 fn private_data_that_is_too_long() {
     for len in [513, 514, u16::MAX] {
@@ -121,7 +122,7 @@ fn private_data_that_is_too_long() {
     }
 }
 
-/// 6581-6-04: S says that there are IRD and ORD.
+/// 6581-6-04: the S flag announces IRD and ORD.
 #[test]
 fn enhanced_request_without_its_words() {
     for len in [0, 3] {
@@ -130,7 +131,7 @@ fn enhanced_request_without_its_words() {
     }
 }
 
-/// 5044-7.1.1-16, 5044-7.1.2-11: there is more than PD_Length says.
+/// 5044-7.1.1-16, 5044-7.1.2-11: more bytes than PD_Length says.
 #[test]
 pub(crate) fn private_data_longer_than_its_length() {
     refuses(
@@ -143,7 +144,7 @@ pub(crate) fn private_data_longer_than_its_length() {
     );
 }
 
-/// 5044-7.1.1-16: there is less than PD_Length says, and in general less than a frame.
+/// 5044-7.1.1-16: fewer bytes than PD_Length says, and fewer than a frame has.
 #[test]
 pub(crate) fn request_that_ends_too_early() {
     let whole = startup(REQUEST, CRC, 1, b"private data");
@@ -167,7 +168,7 @@ fn connection_that_ends_before_the_first_octet() {
     refuses_startup(&settings(), b"", Then::Reset, LOST, "reset the connection");
 }
 
-/// The peer has gone when our consumer says yes: the QP ends, and says why.
+/// The peer has gone when our program accepts: the QP ends and reports the reason.
 #[test]
 fn reset_between_the_request_and_the_reply() {
     let mut victim = Victim::new(settings());
@@ -187,7 +188,7 @@ fn reset_between_the_request_and_the_reply() {
     .ends(Sees::Nothing, "reset the connection");
 }
 
-/// And when it says no: nothing to say, nothing left.
+/// The peer has gone when our program rejects: nothing can be sent, and nothing is left over.
 #[test]
 fn reset_before_the_reject() {
     let mut victim = Victim::new(settings());
@@ -203,7 +204,7 @@ fn reset_before_the_reject() {
     victim.leaves_nothing();
 }
 
-/// The FIN came before the Reply: the peer may still read it, but will never send an FPDU.
+/// The FIN came before the Reply: the peer can still read, but will never send an FPDU.
 #[test]
 fn fin_between_the_request_and_the_reply() {
     let mut victim = Victim::new(settings());
@@ -224,8 +225,8 @@ fn fin_between_the_request_and_the_reply() {
     .ends(Sees::Fin, "closed by the peer");
 }
 
-/// 5044-7.1.2-11: an initiator sends nothing before it has the Reply. Our ULP has accepted, so the
-/// Reply goes out whole (5044-7.1.2-08); what follows it is no Terminate (5044-7.1.2-15).
+/// 5044-7.1.2-11: an initiator sends nothing before it has the Reply. Our program has accepted, so
+/// the Reply is sent completely (5044-7.1.2-08). No Terminate may follow it (5044-7.1.2-15).
 #[test]
 fn octets_between_the_request_and_the_reply() {
     let mut victim = Victim::new(settings());
@@ -246,7 +247,7 @@ fn octets_between_the_request_and_the_reply() {
     .ends(Sees::Fin, "this side closed the connection");
 }
 
-/// 5044-7.1.1-i02: R means nothing in a Request; reserved bits are not looked at either.
+/// 5044-7.1.1-i02: R has no meaning in a Request; reserved bits are ignored as well.
 #[test]
 fn flags_without_meaning_are_not_looked_at() {
     let mut victim = Victim::new(settings());
@@ -267,8 +268,8 @@ fn flags_without_meaning_are_not_looked_at() {
     scene.closes();
 }
 
-/// 6581-9.2-05: only a Write was agreed on as RTR indication, so a Send is one of the consumer's, and
-/// there is no receive for it.
+/// 6581-9.2-05: only a Write was negotiated as RTR indication. So a Send is an ordinary message,
+/// and there is no receive for it.
 #[test]
 fn rtr_indication_of_another_kind() {
     let write = RtrKinds {

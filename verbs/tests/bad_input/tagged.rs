@@ -1,4 +1,4 @@
-//! Writes that may not be placed (RFC 5041 section 7, errors of type 1).
+//! Writes that must not be placed (RFC 5041 section 7, errors of type 1).
 
 use uwarp_verbs::Access;
 
@@ -25,7 +25,7 @@ pub(crate) fn write_with_an_stag_that_was_never_given_out() {
     refuses(bad, INVALID_STAG, "invalid STag");
 }
 
-/// 5041-7.1-10: the index is right, the key is not.
+/// 5041-7.1-10: the index is valid, the key is not.
 #[test]
 fn write_with_another_key_part_of_the_stag() {
     for wrong in [1, 0x80, 0xFF] {
@@ -50,7 +50,7 @@ fn write_with_an_stag_of_another_protection_domain() {
     refuses(bad, NOT_ASSOCIATED, "not associated");
 }
 
-/// 5041-8.2-02: the region is bound to a QP of the same domain, but to another one. The program is told of the access
+/// 5041-8.2-02: the region is bound to another QP of the same domain. The access is reported
 /// (5041-8.3-04).
 #[test]
 fn write_with_an_stag_of_another_stream() {
@@ -59,7 +59,7 @@ fn write_with_an_stag_of_another_stream() {
     refuses(bad, NOT_ASSOCIATED, "not associated");
 }
 
-/// 5041-7.1-11: DDP has no code for missing rights but "invalid STag".
+/// 5041-7.1-11: for missing rights DDP has only the code of an invalid STag.
 #[test]
 fn write_to_memory_that_may_only_be_read() {
     let bad = |s: &mut Scene| {
@@ -79,8 +79,8 @@ fn write_to_memory_without_any_remote_right() {
     refuses(bad, INVALID_STAG, "access rights");
 }
 
-/// 5041-7.1-12, 5041-7.1-13, 5041-8.3.1-01: one byte before the region, one behind it, across the
-/// end, far away, and more than there is.
+/// 5041-7.1-12, 5041-7.1-13, 5041-8.3.1-01: one byte before the region, one after it, across its
+/// end, far away, and longer than the region.
 #[test]
 fn write_outside_of_the_bounds() {
     let end = REGION as u64;
@@ -103,7 +103,7 @@ fn write_outside_of_the_bounds() {
     }
 }
 
-/// 5041-7.1-15: what came before the segment that is wrong stays placed, and nothing of it is.
+/// 5041-7.1-15: bytes before the wrong segment stay placed, and none of the wrong segment are.
 #[test]
 fn second_segment_of_a_write_beyond_the_end() {
     for role in ROLES {
@@ -135,7 +135,7 @@ fn write_whose_tagged_offset_wraps() {
     }
 }
 
-/// 5041-8.3.1-03: the STag was good until it was deregistered.
+/// 5041-8.3.1-03: the STag was valid until the region was deregistered.
 #[test]
 fn write_to_a_region_that_was_deregistered() {
     for role in ROLES {
@@ -171,8 +171,8 @@ fn tagged_segment_with_another_ddp_version() {
     }
 }
 
-/// 5041-5.2-11, 5040-5.1-06: without payload, neither STag nor TO is looked at. A Write takes no receive and makes no
-/// completion (5040-5.1-02).
+/// 5041-5.2-11, 5040-5.1-06: for an empty Write neither STag nor TO is checked. A Write consumes no
+/// receive and causes no completion (5040-5.1-02).
 #[test]
 fn write_without_payload_is_taken_whatever_it_names() {
     for role in ROLES {
@@ -190,7 +190,7 @@ fn write_without_payload_is_taken_whatever_it_names() {
     }
 }
 
-/// 5041-4.1: reserved bits are not looked at.
+/// 5041-4.1: reserved bits are ignored.
 #[test]
 fn reserved_bits_are_not_looked_at() {
     for role in ROLES {

@@ -1,4 +1,4 @@
-//! Peers that are slow or silent. No test measures time: each asks what comes of it.
+//! Slow or silent peers. The tests do not measure time; each checks the result.
 #![allow(
     clippy::disallowed_methods,
     reason = "tests wait by the clock of the machine"
@@ -20,14 +20,14 @@ use crate::wire::{
 };
 
 const SOON: Duration = Duration::from_millis(100);
-/// For peers that have to send something within it: a busy machine may let them wait.
+/// For peers that must send something within this time, which a busy machine may delay.
 const LATER: Duration = Duration::from_millis(700);
 
 fn with(timeouts: Timeouts) -> Settings {
     settings().timeouts(timeouts)
 }
 
-/// The listener gives the connection up, and has its place free for others.
+/// Checks that the listener gives up the connection, and that its place is free again.
 fn gives_up(victim: Victim, words: &str) {
     let (_, error) = eventually("the listener tells", || victim.listener.poll_failure());
     assert_eq!(error.code().code(), 1);
@@ -36,7 +36,8 @@ fn gives_up(victim: Victim, words: &str) {
     victim.leaves_nothing();
 }
 
-/// 5044-7.1.2-18: two responders that face each other. The listener has room for all, so that none displaces another.
+/// 5044-7.1.2-18: two responders connected to each other. The listener has room for all of them, so
+/// that none displaces another.
 #[test]
 pub(crate) fn initiator_that_sends_nothing() {
     let mut settings = with(PATIENT.request(SOON));
@@ -56,7 +57,7 @@ pub(crate) fn initiator_that_sends_nothing() {
     );
 }
 
-/// 5044-7.1.2-22: the time is for the whole frame, so another byte now and then does not help.
+/// 5044-7.1.2-22: the timeout is for the whole frame, so single bytes do not extend it.
 #[test]
 fn initiator_that_sends_one_octet_now_and_then() {
     let victim = Victim::new(with(PATIENT.request(LATER)));
@@ -66,7 +67,7 @@ fn initiator_that_sends_one_octet_now_and_then() {
     gives_up(victim, "sent nothing more for too long, after");
 }
 
-/// Nobody decides: the peer is told.
+/// The program makes no decision: the peer gets a reject.
 #[test]
 fn request_that_nobody_decides() {
     let mut victim = Victim::new(with(PATIENT.decision(SOON)));
@@ -82,7 +83,7 @@ fn request_that_nobody_decides() {
     victim.leaves_nothing();
 }
 
-/// Somebody decides, but too late.
+/// The program decides too late.
 #[test]
 fn request_that_is_decided_too_late() {
     let decision = Duration::from_secs(2);
@@ -109,8 +110,8 @@ fn request_that_is_decided_too_late() {
     victim.leaves_nothing();
 }
 
-/// Our side connects; `answer` is all that the peer does.
-fn waits_in_vain(reply: Duration, answer: impl FnOnce(&mut Peer), words: &str) {
+/// Connects our side; `answer` is all that the peer does.
+fn gets_no_reply(reply: Duration, answer: impl FnOnce(&mut Peer), words: &str) {
     let mut victim = Victim::new(with(PATIENT.reply(reply)));
     victim.post_receives();
     let listener = TcpListener::bind(loopback()).unwrap();
@@ -136,14 +137,14 @@ fn waits_in_vain(reply: Duration, answer: impl FnOnce(&mut Peer), words: &str) {
 /// 5044-7.1.2-22.
 #[test]
 pub(crate) fn responder_that_sends_nothing() {
-    waits_in_vain(
+    gets_no_reply(
         SOON,
         |_| {},
         "sent nothing more for too long, before the first byte",
     );
 }
 
-/// 5044-7.1.2-22: the time is for the whole frame.
+/// 5044-7.1.2-22: the timeout is for the whole frame.
 #[test]
 fn responder_that_sends_one_octet_now_and_then() {
     let reply = startup(
@@ -152,15 +153,15 @@ fn responder_that_sends_one_octet_now_and_then() {
         2,
         &[&words(4, 4)[..], &[7; 508]].concat(),
     );
-    waits_in_vain(
+    gets_no_reply(
         LATER,
         |peer| peer.drip(&reply),
         "sent nothing more for too long, after",
     );
 }
 
-/// RFC 6581 section 9.2: the RTR indication is due now, without any consumer. No Terminate may tell
-/// that it did not come (5044-7.1.2-15).
+/// RFC 6581 section 9.2: the RTR indication must come now, without the program. Its absence cannot
+/// be reported by a Terminate (5044-7.1.2-15).
 #[test]
 fn initiator_without_its_rtr_indication() {
     let mut victim = Victim::new(with(PATIENT.rtr(SOON)));
@@ -185,8 +186,8 @@ fn initiator_without_its_rtr_indication() {
     .ends(Sees::Fin, "sent no first message");
 }
 
-/// The peer got our Terminate and FIN, but keeps its side open: it is reset, and the reason stays
-/// what was wrong.
+/// The peer received our Terminate and FIN, but keeps its side open. It is reset, and the reason
+/// remains the original error.
 #[test]
 pub(crate) fn peer_that_does_not_close_after_our_terminate() {
     let mut setup = Setup::new(Role::Responder);
@@ -218,7 +219,7 @@ fn peer_that_does_not_close_after_our_fin() {
     s.ends(Sees::Nothing, "closed by this side");
 }
 
-/// TCP takes no more: not even the Terminate goes out, and the peer is reset.
+/// TCP takes no more bytes: not even the Terminate is sent, and the peer is reset.
 #[test]
 fn peer_that_does_not_read() {
     let mut setup = Setup {
@@ -249,7 +250,7 @@ fn peer_that_does_not_read() {
     s.ends(Sees::Nothing, "opcode 0xc");
 }
 
-/// A host that drops every packet, as a firewall does: its listener's queue is full.
+/// A host that drops every packet, as a firewall does: its listen queue is full.
 #[test]
 fn host_that_does_not_answer() {
     let socket = rustix::net::socket(
@@ -281,7 +282,8 @@ fn host_that_does_not_answer() {
     .ends(Sees::Nothing, "did not connect in time");
 }
 
-/// The client-server model: the setting is off by default, for a client may have nothing to say.
+/// The client-server model: this timeout is off by default, because a client may have nothing to
+/// send.
 #[test]
 fn initiator_that_never_sends_its_first_message() {
     let mut victim = Victim::new(with(

@@ -15,10 +15,10 @@ const BAD_MO: Code = Code::ddp(2, 0x04);
 const TOO_LONG: Code = Code::ddp(2, 0x05);
 const VERSION: Code = Code::ddp(2, 0x06);
 
-/// The receive that the next Send of a fresh scene goes to.
+/// Offset of the receive for the next Send of a fresh scene.
 const FIRST_AT: usize = RECV_AT + RECV_LEN;
 
-/// 5041-7.1-01; the program is told what was wrong (5041-7.1-16).
+/// 5041-7.1-01; the error is reported (5041-7.1-16).
 #[test]
 fn send_on_a_queue_that_does_not_exist() {
     for qn in [3, 4, 0x100, u32::MAX] {
@@ -49,7 +49,7 @@ fn send_on_the_queue_of_another_message() {
     }
 }
 
-/// 5041-7.1-02, 5041-7.1-09; 5040-5.3-08: a Send of no bytes needs a receive, too.
+/// 5041-7.1-02, 5041-7.1-09; 5040-5.3-08: an empty Send needs a receive, too.
 #[test]
 pub(crate) fn send_without_a_receive() {
     for role in ROLES {
@@ -63,7 +63,7 @@ pub(crate) fn send_without_a_receive() {
     }
 }
 
-/// 5041-7.1-02: the receives that there were have all been used.
+/// 5041-7.1-02: all receives have been consumed.
 #[test]
 fn one_send_more_than_receives() {
     for role in ROLES {
@@ -75,8 +75,8 @@ fn one_send_more_than_receives() {
     }
 }
 
-/// 5041-7.1-05: a message left out, one far ahead, one repeated (5041-5.3-03: it is not delivered again), one from
-/// before the first.
+/// 5041-7.1-05: one message skipped, one far ahead, one repeated (5041-5.3-03: it is not delivered
+/// again), one before the first.
 #[test]
 fn send_with_an_msn_that_is_not_the_next() {
     for ahead in [1, 2, 1000, u32::MAX, u32::MAX - 1] {
@@ -91,7 +91,7 @@ fn send_with_an_msn_that_is_not_the_next() {
     }
 }
 
-/// 5041-7.1-03: a message that does not begin at its beginning.
+/// 5041-7.1-03: a message whose first segment has an offset.
 #[test]
 fn send_with_a_message_offset_at_its_start() {
     for mo in [1, 4, RECV_LEN as u32, u32::MAX] {
@@ -106,7 +106,7 @@ fn send_with_a_message_offset_at_its_start() {
     }
 }
 
-/// 5041-7.1-03: segments that overlap, and segments with a hole between them.
+/// 5041-7.1-03: overlapping segments, and segments with a gap between them.
 #[test]
 fn second_segment_of_a_send_at_the_wrong_offset() {
     for role in ROLES {
@@ -142,7 +142,7 @@ pub(crate) fn send_longer_than_its_receive() {
     }
 }
 
-/// 5041-7.1-04, 5041-7.1-15: what fits is placed, the segment that does not is not.
+/// 5041-7.1-04, 5041-7.1-15: the segment that fits is placed, the other one is not.
 #[test]
 fn second_segment_of_a_send_beyond_the_end_of_its_receive() {
     for role in ROLES {
@@ -185,7 +185,7 @@ fn untagged_segment_with_another_ddp_version() {
     }
 }
 
-/// 5041-4.3-04, 5040-7.2-02: a Send that goes on as another kind of Send.
+/// 5041-4.3-04, 5040-7.2-02: a Send that continues as another kind of Send.
 #[test]
 fn send_whose_opcode_changes_on_the_way() {
     for role in ROLES {
@@ -206,7 +206,7 @@ fn send_whose_opcode_changes_on_the_way() {
     }
 }
 
-/// 5040-5.3-08: a Send of no bytes takes a receive.
+/// 5040-5.3-08: an empty Send consumes a receive.
 #[test]
 fn send_without_payload_takes_a_receive() {
     for role in ROLES {

@@ -36,7 +36,7 @@ fn an_address_of_one_family_leaves_the_port_of_the_other() {
     four.bind_addr(addr).unwrap();
     six.listen(1).unwrap();
     four.listen(1).unwrap();
-    // An id that takes both families leaves nothing.
+    // An id that listens on both families leaves no port for the other one.
     let (both, none) = (host.id(0), host.id(0));
     both.bind_addr("[::]:0".parse().unwrap()).unwrap();
     both.listen(1).unwrap();

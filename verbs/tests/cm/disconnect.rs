@@ -118,7 +118,7 @@ fn a_connection_outlives_its_ids() {
     }
 }
 
-/// What a program may do to the QP of a connection.
+/// Operation that ends the connection of a QP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Close {
     Disconnect,
@@ -137,7 +137,7 @@ const CLOSES: [Close; 5] = [
 ];
 
 impl Close {
-    /// The QP is gone when this was a drop.
+    /// Performs the operation. Returns the QP unless it was dropped.
     fn close(self, qp: Qp) -> Option<Qp> {
         match self {
             Close::Disconnect => qp.disconnect(),
@@ -178,7 +178,7 @@ fn every_close_of_a_qp_that_connects_gives_the_attempt_up_and_its_id_may_try_aga
             assert_eq!(event.status(), status(Errno::CONNABORTED), "{close:?}");
             assert_eq!(ours.state(), CmState::RouteResolved);
             drop(request);
-            // The same id, with another QP.
+            // The same id with another QP.
             let again = a.side.another_qp();
             ours.connect(&again, &ConnectOptions::default()).unwrap();
             let theirs = b.next(CmEventKind::ConnectRequest).id().clone();
@@ -186,7 +186,7 @@ fn every_close_of_a_qp_that_connects_gives_the_attempt_up_and_its_id_may_try_aga
             theirs.accept(&answers, &AcceptOptions::default()).unwrap();
             drop(b.next(CmEventKind::Established));
             drop(a.next(CmEventKind::Established));
-            // And every close of one that stands is told on both sides.
+            // Each of them also ends an established connection, which both sides report.
             let again = close.close(again);
             drop(a.next(CmEventKind::Disconnected));
             drop(b.next(CmEventKind::Disconnected));

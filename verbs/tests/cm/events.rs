@@ -1,4 +1,4 @@
-//! The events of a connection, from the request to the end.
+//! Events of a connection, from the request to the end.
 
 use super::*;
 use uwarp_verbs::RemoteBuffer;
@@ -17,7 +17,7 @@ fn a_connection_is_told_on_both_sides_in_order() {
 
         let event = b.next(CmEventKind::ConnectRequest);
         assert_eq!(event.private_data(), b"hello");
-        // What is asked of the responder: to serve 40 Reads, and to have 3 outstanding at most.
+        // The responder is asked to serve 40 Reads, and to have at most 3 outstanding.
         assert_eq!(
             (event.responder_resources(), event.initiator_depth()),
             (40, 3)
@@ -36,7 +36,7 @@ fn a_connection_is_told_on_both_sides_in_order() {
             .ird(20)
             .ord(16);
         theirs.accept(&b.side.qp, &accept).unwrap();
-        // As soon as accept is done.
+        // Available as soon as accept returns.
         let event = b.channel.try_get_event().unwrap();
         assert_eq!(
             (event.kind(), event.id().context()),
@@ -67,7 +67,8 @@ fn a_connection_is_told_on_both_sides_in_order() {
             let event = host.next(CmEventKind::Disconnected);
             assert!(event.id().is(id));
             assert!(event.reason().is_some());
-            // All is flushed and the stream is given up: the QP is free for another connection.
+            // All requests are flushed and the stream has been released, so the QP is free for
+            // another connection.
             assert_eq!(
                 (host.side.qp.state(), id.state()),
                 (QpState::Error, CmState::Disconnected)
@@ -84,8 +85,8 @@ fn ird_and_ord_are_granted_within_the_limits_of_both_devices() {
     (settings.limits.max_ird, settings.limits.max_ord) = (8, 5);
     for (a, b, at) in hosts_with(&settings) {
         for (ird, ord, requested, granted) in [
-            // (ird, ord) of the initiator; (responder_resources, initiator_depth) of the request, of the initiator's
-            // Established.
+            // (ird, ord) of the initiator; (responder_resources, initiator_depth) of the request,
+            // and of the initiator's Established.
             (1, 2, (2, 1), (1, 2)),
             (8, 5, (5, 8), (8, 5)),
             (100, 100, (5, 8), (8, 5)),
@@ -106,7 +107,7 @@ fn ird_and_ord_are_granted_within_the_limits_of_both_devices() {
             let theirs = event.id().clone();
             drop(event);
             let event = b.next(CmEventKind::Established);
-            // The responder's ORD is what it wants, and what the initiator serves.
+            // The responder's ORD is the one it asked for, up to the initiator's IRD.
             assert_eq!(
                 (event.responder_resources(), event.initiator_depth()),
                 (granted.1, granted.0.min(4))
@@ -155,7 +156,7 @@ fn a_peer_to_peer_request_says_so_and_the_responder_may_post_first() {
     }
 }
 
-/// The peer's Terminate, or ours, ends a connection as anything else does.
+/// A Terminate of the peer, or of ours, ends a connection like any other reason.
 #[test]
 fn an_error_of_the_stream_is_told_as_disconnected_with_its_reason() {
     for (a, b, at) in hosts() {

@@ -1,4 +1,4 @@
-//! Connections that do not come about, each with the event and the status that programs expect.
+//! Connections that are not established, each with the event and status that programs expect.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -7,7 +7,7 @@ use uwarp_verbs::llp::smol::FaultSettings;
 
 use super::*;
 
-/// Tries to connect to a peer that does `what` with the first connection.
+/// Connects to a peer that does `what` with the first connection.
 fn attempt(
     settings: Settings,
     what: impl FnOnce(std::net::TcpStream) + Send + 'static,
@@ -63,7 +63,8 @@ fn a_reject_of_the_program_brings_its_private_data() {
     }
 }
 
-/// What a limit turns away makes no event, which a flood would make without bound; the id that listens remembers it.
+/// A limit causes no event, because a flood would cause too many. The listening id keeps the
+/// failure instead.
 #[test]
 fn who_has_as_many_connections_as_one_peer_may_is_rejected_and_the_listener_tells() {
     let mut settings = Settings::default();
@@ -98,7 +99,7 @@ fn who_has_as_many_connections_as_one_peer_may_is_rejected_and_the_listener_tell
         assert_eq!((error, listener.lost_failures()), (told, 0));
         assert!(listener.poll_failure().is_none());
 
-        // A place that is free again is given.
+        // A place that becomes free is available again.
         theirs.disconnect().unwrap();
         drop(b.next(CmEventKind::Disconnected));
         drop(a.next(CmEventKind::Disconnected));
@@ -128,7 +129,7 @@ fn a_port_that_nobody_listens_at_is_rejected_and_the_id_may_try_again() {
             CmEventKind::Rejected,
             Errno::CONNREFUSED,
         );
-        // The server has come up by now.
+        // The server has started by now.
         holder.listen(1).unwrap();
         assert!(a.side.qp.reset());
         ours.connect(&a.side.qp, &ConnectOptions::default())
@@ -143,7 +144,7 @@ fn a_port_that_nobody_listens_at_is_rejected_and_the_id_may_try_again() {
     }
 }
 
-/// Hosts of which TCP asks again for so long when it is refused.
+/// Hosts that retry a refused TCP connection for this long.
 fn hosts_that_ask_again(refused: Duration) -> Vec<(Host, Host, SocketAddr)> {
     let mut settings = Settings::default();
     settings.timeouts.refused = refused;
@@ -158,7 +159,7 @@ fn who_was_refused_is_connected_when_somebody_listens_in_time() {
         let ours = a.resolved(holder.local_addr().unwrap());
         ours.connect(&a.side.qp, &ConnectOptions::default())
             .unwrap();
-        // Another one gives up meanwhile.
+        // Another id gives up meanwhile.
         let other = a.resolved(holder.local_addr().unwrap());
         let qp = a.side.another_qp();
         other.connect(&qp, &ConnectOptions::default()).unwrap();
@@ -216,7 +217,7 @@ fn an_id_and_a_qp_may_go_while_a_refused_connection_is_asked_for_again() {
         drop(qp);
         id.destroy(None).unwrap();
         a.nothing_waits();
-        // Nobody comes who is gone.
+        // An id that is gone does not connect any more.
         holder.listen(1).unwrap();
         let ours = a.resolved(to);
         ours.connect(&a.side.qp, &ConnectOptions::default())
@@ -322,7 +323,7 @@ fn what_cannot_be_begun_is_refused_at_once_and_the_id_stays_as_it_was() {
         a.nothing_waits();
         again.connect(&qp, &ConnectOptions::default()).unwrap();
         let event = b.next(CmEventKind::ConnectRequest);
-        // A QP in use cannot take it either; the request is rejected.
+        // A QP in use cannot accept it either; the request is rejected.
         let refused = event.id().accept(&b.side.qp, &AcceptOptions::default());
         assert!(matches!(refused, Err(CmError::Accept(_))), "{refused:?}");
         assert_eq!(event.id().state(), CmState::Rejected);

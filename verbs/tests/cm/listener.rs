@@ -1,4 +1,4 @@
-//! The listener as a queue: one wait for all that comes, and an end of waiting.
+//! The listener as a queue: one call that waits for all arrivals, and the end of a wait.
 
 use std::io::Write;
 use std::net::{IpAddr, TcpStream};
@@ -50,7 +50,8 @@ fn a_wait_for_requests_ends_when_the_link_fails() {
     assert!(listener.fault().is_some());
 }
 
-/// RFC 6581 section 9.1: a responder that needs more Reads than the initiator's IRD allows says how many.
+/// RFC 6581 section 9.1: a responder that needs more Reads than the initiator's IRD allows reports
+/// the number.
 #[test]
 fn a_reject_tells_how_many_reads_the_responder_needs_outstanding() {
     let ends = Setup::new(Wire::Kernel).unconnected();

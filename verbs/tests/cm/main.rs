@@ -1,4 +1,4 @@
-//! The connection manager: ids, events on a channel, listeners, streams of the program's own.
+//! The connection manager: ids, events on a channel, listeners, streams that the program connected.
 
 mod addresses;
 mod channel;
@@ -28,7 +28,7 @@ use uwarp_verbs::{
     Settings, StartupError,
 };
 
-/// A device with all that a program needs.
+/// A device with all objects that a program needs.
 struct Host {
     side: Side,
     channel: EventChannel,
@@ -51,7 +51,7 @@ impl Host {
         self.channel.create_id(&self.side.device, context)
     }
 
-    /// The next event, which has to be of this kind.
+    /// Waits for the next event, which must be of this kind.
     #[track_caller]
     fn next(&self, kind: CmEventKind) -> CmEvent {
         next(&self.channel, kind)
@@ -96,7 +96,8 @@ fn status(errno: Errno) -> i32 {
     -errno.raw_os_error()
 }
 
-/// Two hosts, and an address of the second one to listen at: kernel TCP and the memory link, IPv4 and IPv6.
+/// Two hosts, and a listening address of the second one: kernel TCP and the memory link, IPv4 and
+/// IPv6.
 fn hosts() -> Vec<(Host, Host, SocketAddr)> {
     hosts_with(&Settings::default())
 }
@@ -120,7 +121,7 @@ fn hosts_with(settings: &Settings) -> Vec<(Host, Host, SocketAddr)> {
     hosts
 }
 
-/// The QPs of both hosts are connected; gives the two ids.
+/// Connects the QPs of both hosts. Returns the two ids.
 #[track_caller]
 fn connected(a: &Host, b: &Host, at: SocketAddr) -> (CmId, CmId) {
     let listener = b.listening(at, 0);

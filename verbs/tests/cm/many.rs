@@ -1,4 +1,4 @@
-//! Many connections with one channel, by one thread that sleeps in poll(2).
+//! Many connections with one channel, served by one thread that sleeps in poll(2).
 
 use std::os::fd::AsFd;
 
@@ -12,7 +12,7 @@ const MANY: u64 = 100;
 #[test]
 fn a_hundred_connections_are_made_and_ended_by_one_thread_that_polls_one_channel() {
     for (a, b, at) in hosts() {
-        // Both hosts' ids have the channel of the first one.
+        // The ids of both hosts use the channel of the first one.
         let channel = &a.channel;
         let fd = channel.as_fd();
         fcntl_setfl(fd, fcntl_getfl(fd).unwrap() | OFlags::NONBLOCK).unwrap();
@@ -69,7 +69,7 @@ fn a_hundred_connections_are_made_and_ended_by_one_thread_that_polls_one_channel
     }
 }
 
-/// Ids of many threads on one channel: nothing is lost, and nothing comes twice.
+/// Ids of many threads on one channel: no event is lost, and none comes twice.
 #[test]
 fn many_threads_connect_while_one_takes_the_events() {
     let (a, b, at) = hosts().swap_remove(0);

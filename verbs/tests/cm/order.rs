@@ -1,4 +1,4 @@
-//! The order of the events of a listener and of the connections that it takes.
+//! Order of the events of a listener and of the connections that it accepts.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpStream};
@@ -18,16 +18,16 @@ use super::*;
 /// RFC 5044 section 7.1.1: revision 1, with CRC, without Private Data.
 const REQUEST: &[u8] = b"MPA ID Req Frame\x40\x01\0\0";
 
-/// A moment in the passive side's dealings with TCP.
+/// A point in the passive side's use of TCP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Moment {
-    /// As many connections were accepted, and the last one was not looked at yet.
+    /// This many connections have been accepted, and the last one has not been used yet.
     Accepted(usize),
-    /// An accepted connection is about to send: its Reply, at first.
+    /// An accepted connection is about to send, at first its Reply.
     Sends,
 }
 
-/// What happens at such a moment.
+/// Callback at such a point.
 type Hook = Arc<dyn Fn(Moment) + Send + Sync>;
 
 /// The kernel's TCP with a hook.
@@ -198,8 +198,8 @@ fn requesting(to: SocketAddr) -> TcpStream {
     peer
 }
 
-/// Programs match their queue pairs by it (perftest with `-q`): while one connection is being taken, the Requests of those before it
-/// come, and its own.
+/// Programs match their queue pairs by this order (perftest with `-q`). While one connection is
+/// being accepted, the Requests of the earlier ones and its own arrive.
 #[test]
 fn requests_are_told_in_the_order_in_which_their_connections_were_accepted() {
     let (connected, peers) = mpsc::channel::<Vec<TcpStream>>();
@@ -208,7 +208,7 @@ fn requests_are_told_in_the_order_in_which_their_connections_were_accepted() {
         if moment == Moment::Accepted(3) {
             for mut peer in peers.lock().unwrap().recv().unwrap() {
                 peer.write_all(REQUEST).unwrap();
-                // Who hears of the end of a connection may reject it.
+                // The end of a connection might cause a reject, so it stays open.
                 std::mem::forget(peer);
             }
         }
@@ -227,9 +227,9 @@ fn requests_are_told_in_the_order_in_which_their_connections_were_accepted() {
     assert_eq!(told.collect::<Vec<_>>(), expected);
 }
 
-/// Accepts a connection whose peer asks for a second one as soon as it has the Reply, and gives the
-/// events of the listener's channel and those of the accepted id's channel (`apart`, or the same one)
-/// that had come when the Request of the second connection had.
+/// Accepts a connection whose peer sends a second Request as soon as it has the Reply. Returns the
+/// events that had arrived together with that Request: those of the listener's channel, and those
+/// of the accepted id's channel (another one if `apart`).
 fn reply_that_causes_a_request(apart: bool) -> (Vec<CmEventKind>, Vec<CmEventKind>) {
     let others = EventChannel::new().unwrap();
     let listens: Arc<OnceLock<(SocketAddr, EventChannel)>> = Arc::default();
@@ -241,7 +241,7 @@ fn reply_that_causes_a_request(apart: bool) -> (Vec<CmEventKind>, Vec<CmEventKin
                 return;
             };
             if seen.get().is_none() {
-                // The Reply is on its way: the peer may have it from here on.
+                // The Reply is being sent: the peer may have it from here on.
                 std::mem::forget(requesting(*to));
                 until("an event", || channel.waiting() > 0);
                 seen.set(others.waiting()).unwrap();
@@ -299,7 +299,7 @@ fn the_end_of_a_connection_is_told_before_a_request_that_was_sent_after_it() {
         host.channel.waiting() > 0
     });
     let id = host.next(CmEventKind::ConnectRequest).id().clone();
-    // Younger than the listener, as the queue pairs of a server are.
+    // Younger than the listener, like the queue pairs of a server.
     let qp = host.side.another_qp();
     id.accept(&qp, &AcceptOptions::default()).unwrap();
     drop(host.next(CmEventKind::Established));
@@ -307,7 +307,7 @@ fn the_end_of_a_connection_is_told_before_a_request_that_was_sent_after_it() {
     first.read_exact(&mut reply).unwrap();
     drop(first);
     let _second = requesting(to);
-    // Over loopback all of that has arrived: one round finds both.
+    // Over loopback all of that has arrived, so one round finds both.
     until("both events", || {
         host.side.device.progress();
         host.channel.waiting() >= 2

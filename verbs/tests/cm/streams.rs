@@ -1,4 +1,5 @@
-//! Streams that the program has connected itself, with bytes read ahead, without any call that waits.
+//! Streams that the program has connected itself, with bytes read in advance, without any call that
+//! waits.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -105,7 +106,7 @@ fn an_id_that_failed_over_a_stream_is_an_id_as_any_other() {
     id.connect(&host.side.qp, &ConnectOptions::default())
         .unwrap();
     drop(host.next(CmEventKind::Rejected));
-    // It may try again.
+    // The id may try again.
     assert_eq!(id.state(), CmState::RouteResolved);
 }
 
@@ -125,7 +126,7 @@ fn an_id_that_goes_while_it_waits_on_a_stream_rejects_what_comes() {
     b.nothing_waits();
 }
 
-/// The programs have done the startup, and one of them has read what came behind it.
+/// The programs have done the startup, and one of them has read bytes after it.
 #[test]
 fn a_qp_attaches_to_a_stream_in_full_operation_with_octets_read_ahead() {
     let settings = StreamOptions::default();

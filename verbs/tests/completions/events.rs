@@ -40,7 +40,7 @@ impl Waiter {
         self.a.send_cq.success(1);
     }
 
-    /// No event has come, although every completion up to now has been seen.
+    /// Asserts that no event has come, once every completion up to now has been polled.
     #[track_caller]
     fn no_event(&self) {
         assert_eq!(self.channel.waiting(), 0);
@@ -110,7 +110,7 @@ fn arming_for_any_is_not_taken_back_by_arming_for_solicited() {
     w.cq.req_notify(Notify::Solicited);
     w.send(false);
     w.event();
-    // The other way round it is widened.
+    // In the other order, the arming is widened.
     w.cq.success(1);
     w.cq.req_notify(Notify::Solicited);
     w.cq.req_notify(Notify::Any);
@@ -137,7 +137,7 @@ fn a_completion_between_the_last_poll_and_the_arming_is_found_by_polling_again()
     let w = waiter(Wire::MEMORY);
     w.cq.is_empty();
     w.send(false);
-    // A round trip, so that the Send has certainly arrived, without a poll of this CQ.
+    // A round trip ensures that the Send has arrived, without a poll of this CQ.
     let lent = w.b.filled(1, 1);
     let remote = lent.remote();
     let sink = w.a.blank(1);
@@ -153,7 +153,7 @@ fn a_completion_between_the_last_poll_and_the_arming_is_found_by_polling_again()
     w.no_event();
     w.cq.success(1);
     w.no_event();
-    // The arming still holds.
+    // The CQ is still armed.
     w.send(false);
     w.event();
 }

@@ -22,7 +22,7 @@ use uwarp_verbs::{
     Settings, Sge, Status, WcOpcode,
 };
 
-/// Whether the descriptor is readable, at once or within the limit.
+/// Returns true if the descriptor is readable within the limit.
 fn readable(fd: BorrowedFd<'_>, limit: Duration) -> bool {
     let timeout = Timespec {
         tv_sec: limit.as_secs() as i64,

@@ -1,4 +1,4 @@
-//! Order, signals, and what a poll gives.
+//! Order, signals, and the results of a poll.
 
 use super::*;
 
@@ -43,7 +43,7 @@ fn completions_come_in_the_order_of_posting() {
     }
 }
 
-/// A QP that takes requests with wrong elements, and its peer, connected.
+/// A QP that accepts requests with wrong elements, and its peer, connected.
 fn late(wire: Wire) -> (Side, Qp, Side, Qp) {
     let setup = Setup::new(wire);
     let common::Ends { a, b, listener, .. } = setup.unconnected();
@@ -56,7 +56,7 @@ fn late(wire: Wire) -> (Side, Qp, Side, Qp) {
     (a, qp, b, peer)
 }
 
-/// As on adapters: a request that fails by itself takes with it what is behind it, and nothing before.
+/// As on adapters: a request that fails locally flushes the requests after it, but none before it.
 #[test]
 fn requests_before_one_that_fails_complete_and_those_behind_it_are_flushed() {
     for wire in Wire::BOTH {

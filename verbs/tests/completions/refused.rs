@@ -1,8 +1,8 @@
-//! Requests and sizes that are refused, and the words that say so.
+//! Requests and sizes that are refused, and their error messages.
 
 use super::*;
 
-/// Every way to be refused, each with the words that the message must hold.
+/// Every reason for a refusal, each with words that the message must contain.
 #[test]
 fn a_request_that_cannot_be_posted_says_why_in_words() {
     let (a, b) = pair(Wire::MEMORY);
@@ -177,7 +177,7 @@ fn a_request_that_cannot_be_posted_says_why_in_words() {
         assert!(error.to_string().contains(words), "{error}");
     }
 
-    // Nothing of all that was posted or has harmed the connection.
+    // Nothing was posted, and the connection is not affected.
     a.send_cq.is_empty();
     a.recv_cq.is_empty();
     both_ways(&a, &b);
@@ -209,7 +209,7 @@ fn a_request_beyond_its_remote_buffer_is_refused_and_the_connection_stands() {
     ] {
         assert_eq!(a.qp.post_send(&request).unwrap_err().kind, kind);
     }
-    // As long as the buffer, and of no bytes.
+    // Exactly as long as the buffer, and empty.
     a.qp.post_send(&SendWr::write(2, &local[..0], half.slice(32, 0).unwrap()))
         .unwrap();
     a.send_cq.success(2);
@@ -254,7 +254,7 @@ fn elements_before_a_refused_one_are_posted_and_none_after_it() {
     a.send_cq.successes([1, 2]);
     b.recv_cq.successes([1, 2]);
     a.send_cq.is_empty();
-    // The receives 3 and 4 were not posted: the next one is this.
+    // The receives 3 and 4 were not posted, so this one is next.
     bell(&a, &b);
     assert_eq!(
         content(&sink)[..20],
@@ -294,7 +294,7 @@ fn a_full_receive_queue_says_how_much_it_holds() {
 
 #[test]
 fn a_full_send_queue_says_how_much_it_holds() {
-    // A responder may not send before the initiator did: what it posts stays in its queue.
+    // A responder may not send before the initiator, so its requests stay in the queue.
     let caps = QpCaps::default().max_send_wr(3);
     let (a, b) = Setup {
         caps,
@@ -441,7 +441,7 @@ fn sizes_and_limits_that_a_device_does_not_have_are_errors_with_names() {
     );
 }
 
-/// Two ways to have no Reads: this side wants none outstanding (ORD), the peer takes none (IRD).
+/// Two ways to have no Reads: the ORD of this side is 0, or the IRD of the peer.
 fn without_reads() -> [Setup; 2] {
     [true, false].map(|ours| {
         let mut setup = Setup::new(Wire::MEMORY);
@@ -476,7 +476,7 @@ fn without_ord_a_read_is_refused_at_post_and_the_connection_goes_on() {
     }
 }
 
-/// It is not known yet that there will be none.
+/// At the time of the post it is not known that there will be none.
 #[test]
 fn a_read_posted_while_connecting_fails_where_then_there_are_none() {
     for setup in without_reads() {

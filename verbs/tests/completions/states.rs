@@ -1,4 +1,4 @@
-//! What posting does in each state of a QP.
+//! Posting in each state of a QP.
 
 use super::*;
 
@@ -70,7 +70,7 @@ fn work_posted_while_connecting_waits_and_is_done() {
 fn work_outstanding_at_the_end_is_flushed_and_so_is_what_comes_later() {
     for wire in Wire::BOTH {
         let (a, b) = pair(wire);
-        // The responder's work cannot start; its end flushes all of it, signaled or not.
+        // The responder's requests cannot start; its end flushes all of them, signaled or not.
         let (local, sink) = (b.filled(1, 100), b.blank(10));
         let sges = [local.sge(0, 100)];
         b.qp.post_send_list(&[
@@ -109,7 +109,7 @@ fn work_outstanding_at_the_end_is_flushed_and_so_is_what_comes_later() {
             side.send_cq.flushed(10);
             side.post_empty(11);
             side.recv_cq.flushed(11);
-            // What is wrong with a request is said even now.
+            // Errors of a request are reported even now.
             let error = side
                 .qp
                 .post_send(&SendWr::send(
@@ -138,7 +138,7 @@ fn a_closing_qp_flushes_sends_and_still_receives() {
     a.qp.post_send(&SendWr::send(2, &[])).unwrap();
     a.send_cq.flushed(2);
     a.post_empty(3);
-    // A Send of no bytes, MSN 1: ULPDU_Length 18, DDP and RDMAP version 1, no CRC.
+    // An empty Send, MSN 1: ULPDU_Length 18, DDP and RDMAP version 1, no CRC.
     let mut fpdu = vec![0, 18, 0x41, 0x43, 0, 0, 0, 0];
     fpdu.extend([0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]);
     fpdu.extend([0; 4]);

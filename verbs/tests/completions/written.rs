@@ -1,8 +1,9 @@
-//! `Settings::event_on_write`: a Write of the peer wakes a program that waits with nothing outstanding.
+//! `Settings::event_on_write`: a Write of the peer wakes a program that waits with nothing
+//! outstanding.
 
 use super::*;
 
-/// A responder that waits for events of its send CQ, and memory of it that the peer may write.
+/// A responder that waits for events of its send CQ, with memory that the peer may write.
 struct Sleeper {
     a: Side,
     qp: Qp,
@@ -12,7 +13,7 @@ struct Sleeper {
     memory: MemoryRegion,
 }
 
-/// With `one_cq` receives complete where requests do.
+/// With `one_cq`, receives complete in the same CQ as requests.
 fn sleeper(wire: Wire, event_on_write: bool, one_cq: bool) -> Sleeper {
     let mut setup = Setup::new(wire);
     setup.settings[1].event_on_write = event_on_write;
@@ -36,7 +37,7 @@ fn sleeper(wire: Wire, event_on_write: bool, one_cq: bool) -> Sleeper {
         channel,
         memory,
     };
-    // The client speaks first. Who has never posted anything gets no such events.
+    // The client sends first. A QP that has never posted anything gets no such events.
     s.write(u64::MAX);
     s.qp.post_send(&SendWr::write_inline(9, &[], RemoteBuffer::at(0, 0)))
         .unwrap();
@@ -45,7 +46,7 @@ fn sleeper(wire: Wire, event_on_write: bool, one_cq: bool) -> Sleeper {
 }
 
 impl Sleeper {
-    /// The peer writes, and the bytes are in memory.
+    /// The peer writes; returns once the bytes are in memory.
     fn write(&self, word: u64) {
         let (addr, rkey) = (self.memory.addr(), self.memory.rkey());
         let octets = word.to_be_bytes();
@@ -59,7 +60,8 @@ impl Sleeper {
         });
     }
 
-    /// The peer can write no more before an answer has come that this side has made: whatever events the Writes before had are there.
+    /// The response shows that this side has processed all earlier Writes, so their events have
+    /// been raised.
     fn round_trip(&self) {
         let sink = self.a.blank(8);
         let sges = [sink.sge(0, 8)];
@@ -197,7 +199,8 @@ fn a_write_is_an_event_also_of_a_cq_with_many_queue_pairs() {
     }
 }
 
-/// Whoever arms and then looks at memory (which are in order by locks on x86 anyway) either sees the Write there or gets its event, however the two fall together.
+/// A thread that arms and then reads the memory either sees the Write there or gets its event,
+/// whatever the timing. (On x86 locks order the two anyway.)
 #[test]
 fn a_write_beside_the_arming_is_in_memory_or_sends_the_event() {
     for wire in Wire::BOTH {

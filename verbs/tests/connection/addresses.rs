@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener};
 
 use uwarp_verbs::ResolveError;
 
-/// An address at which nothing listens, and that nobody else gets as long as the listener is there.
+/// An address at which nothing listens, and that nothing else can bind while the socket exists.
 fn nobody() -> (socket2::Socket, SocketAddr) {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
@@ -59,7 +59,7 @@ fn where_no_address_connects_the_error_names_each() {
     for addr in addrs {
         assert!(error.to_string().contains(&addr.to_string()), "{error}");
     }
-    // It ended as any QP that did not connect, and can be used again.
+    // It ended like any QP that failed to connect, and can be used again.
     assert_eq!(ends.a.qp.state(), QpState::Error);
     assert!(ends.a.qp.reset());
 }

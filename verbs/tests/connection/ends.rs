@@ -1,11 +1,11 @@
-//! How connections end: disconnects with data under way, drops, resets.
+//! Ends of connections: disconnects with data in flight, drops, resets.
 
 use super::*;
 
 const COUNT: u64 = 60;
 const LEN: u64 = 20_000;
 
-/// Receives for `COUNT` Sends, and one more.
+/// Posts receives for `COUNT` Sends, and one more.
 fn expect_sends(side: &Side) -> uwarp_verbs::MemoryRegion {
     let sink = side.blank((COUNT * LEN) as usize);
     for i in 0..COUNT {
@@ -115,7 +115,7 @@ fn both_sides_may_disconnect_at_once_with_data_under_way() {
             a.filled(1, (COUNT * LEN) as usize),
             b.filled(2, (COUNT * LEN) as usize),
         ];
-        // What a side posts after the peer's FIN is flushed, so both post first.
+        // Requests posted after the peer's FIN are flushed, so both sides post first.
         let posted = Barrier::new(2);
         std::thread::scope(|scope| {
             for (side, source) in sides.into_iter().zip(&sources) {
@@ -164,7 +164,7 @@ fn either_side_may_disconnect_an_idle_connection_and_again_does_nothing() {
             for side in sides {
                 side.qp.disconnect();
                 assert_eq!(side.qp.state(), QpState::Error);
-                // Each end is told once.
+                // Each end is reported once.
                 side.ended_event();
                 assert!(
                     side.device
@@ -206,7 +206,7 @@ fn a_dropped_qp_with_work_under_way_flushes_it_and_the_peer_hears_of_it() {
         let setup = Setup::new(wire);
         let ends = setup.unconnected();
         let (a, b) = (&ends.a, &ends.b);
-        // Another connection between the same devices, which must not notice.
+        // Another connection between the same devices, which must not be affected.
         let (mine, theirs) = (a.another_qp(), b.another_qp());
         join(
             &ends.listener,
@@ -217,7 +217,7 @@ fn a_dropped_qp_with_work_under_way_flushes_it_and_the_peer_hears_of_it() {
         );
         ends.join();
         both_ways(a, b);
-        // More than goes over before it is dropped, also on a busy machine.
+        // More than is transferred before the drop, even on a busy machine.
         let (lent, sink) = (b.blank(64 << 20), a.blank(64 << 20));
         let remote = lent.remote();
         let num = mine.qp_num();
@@ -331,7 +331,7 @@ fn both_sides_hear_of_the_beginning_and_of_the_end() {
         established(&b);
         a.qp.disconnect();
         for side in [&a, &b] {
-            // The device's descriptor is readable while there are events, and only then.
+            // The device's descriptor is readable exactly while events are pending.
             let fd = side.device.as_fd();
             let mut fds = [rustix::event::PollFd::new(
                 &fd,

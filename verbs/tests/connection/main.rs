@@ -25,7 +25,7 @@ use uwarp_verbs::{
     StartupError, Status,
 };
 
-/// The revisions, and how much private data each has room for.
+/// The revisions, and the maximum length of private data of each.
 const REVISIONS: [(Revision, usize); 2] = [(Revision::One, 512), (Revision::Two, 508)];
 
 fn revision(wire: Wire, revision: Revision) -> Setup {
@@ -34,7 +34,7 @@ fn revision(wire: Wire, revision: Revision) -> Setup {
     setup
 }
 
-/// Some bytes each way, one-sided and two-sided, small and large.
+/// Transfers bytes each way, one-sided and two-sided, small and large.
 fn exchange(a: &Side, b: &Side) {
     both_ways(a, b);
     for (from, to) in [(a, b), (b, a)] {

@@ -1,14 +1,14 @@
-//! Memory that goes away while requests need it.
+//! Memory that is deregistered while requests need it.
 
 use super::*;
 
 #[test]
 fn memory_that_the_network_holds_cannot_be_deregistered_yet() {
     let mut setup = Setup::new(Wire::Kernel);
-    // Without a CRC: with one, the payload would have been copied.
+    // Without a CRC, because with one the payload would have been copied.
     setup.settings[0] = raw_settings();
     let a = setup.unconnected().a;
-    // A peer that does not read: TCP's buffers fill up, and the rest stays where it lies.
+    // The peer does not read: TCP's buffers fill up, and the rest stays in the source.
     let peer = raw_peer(&a.qp);
     let source = a.filled(1, 32 << 20);
     a.qp.post_send(&SendWr::write(
@@ -34,7 +34,7 @@ fn memory_that_the_network_holds_cannot_be_deregistered_yet() {
     source.deregister().unwrap();
 }
 
-/// The peer places what was there at some moment of the copy.
+/// The peer places the content of some moment during the copy.
 #[test]
 fn memory_may_change_while_it_is_sent() {
     const LEN: u32 = 1 << 20;
@@ -150,7 +150,7 @@ fn a_read_whose_sink_is_gone_fails_when_the_response_comes() {
         let (a, b) = (&ends.a, &ends.b);
         let (lent, sink) = (b.filled(1, 100), a.blank(100));
         let remote = lent.remote();
-        // Posted while connecting: it cannot go out before the sink is dropped.
+        // Posted while connecting, so it cannot be sent before the sink is dropped.
         std::thread::scope(|scope| {
             let connecting =
                 scope.spawn(|| a.qp.connect(ends.listener.local_addr(), &setup.connect));
