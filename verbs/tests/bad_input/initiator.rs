@@ -182,8 +182,8 @@ fn reject_with_private_data() {
     }
 }
 
-/// 6581-9.1-09: a reject carries the responder's IRD and ORD. It has to do with them only if the
-/// ORD exceeds our IRD.
+/// 6581-9.1-09: a reject carries the responder's IRD and ORD. They are its reason (`ord_needed`)
+/// only if the ORD exceeds our IRD.
 #[test]
 fn reject_with_ird_and_ord() {
     for (ird, ord, needed) in [(7, 3, None), (0, 9, Some(9)), (NO_AUTO, NO_AUTO, None)] {

@@ -195,7 +195,7 @@ fn a_region_dropped_under_a_write_is_either_sent_whole_or_not_at_all() {
             ))
             .unwrap();
             drop(source);
-            // Memory of the same size is likely to be handed out at the same place again.
+            // An allocation of the same size is likely to get the same address again.
             let other = vec![0x77_u8; 4 << 20];
             let completion = a.send_cq.next();
             drop(other);
@@ -207,13 +207,13 @@ fn a_region_dropped_under_a_write_is_either_sent_whole_or_not_at_all() {
                 Status::LocalProtection => {
                     assert!(matches!(a.wait_end(), EndReason::LocalError { .. }));
                     b.wait_end();
-                    // What did arrive is right, from the front.
+                    // The bytes that did arrive are correct, from the start on.
                     let got = content(&target);
                     let good = pattern(1, 4 << 20);
                     let len = got.iter().zip(&good).take_while(|(a, b)| a == b).count();
                     assert!(
                         got[len..].iter().all(|octet| *octet == common::FILL),
-                        "wrong bytes behind {len}"
+                        "wrong bytes after {len}"
                     );
                 }
                 status => panic!("{status:?}"),
@@ -238,7 +238,7 @@ fn a_peers_region_that_was_dropped_is_out_of_reach() {
             })
             .unwrap();
             let status = a.send_cq.next().status;
-            // A Write is complete when TCP has taken it, long before the peer refuses it.
+            // A Write completes once TCP has taken it, long before the peer refuses it.
             assert_eq!(
                 status,
                 if read {

@@ -1,4 +1,4 @@
-//! What the two sides agree on: CRC, Markers, revision, IRD and ORD, who sends first.
+//! Negotiation of CRC, Markers, revision, IRD and ORD, and of the side that sends first.
 
 use super::*;
 
@@ -25,7 +25,8 @@ fn each_side_gets_markers_if_it_wants_them() {
             for (ours, theirs) in [(false, false), (true, false), (false, true), (true, true)] {
                 let mut setup = revision(wire, rev);
                 (setup.settings[0].markers, setup.settings[1].markers) = (ours, theirs);
-                // Without a CRC a misplaced Marker would damage data in silence: the data is compared.
+                // Without a CRC a misplaced Marker would corrupt data unnoticed, so the data is
+                // compared.
                 (setup.settings[0].crc, setup.settings[1].crc) = (ours, ours);
                 let (a, b) = setup.connected();
                 let (at_a, at_b) = (a.qp.connection().unwrap(), b.qp.connection().unwrap());
@@ -68,15 +69,17 @@ fn small_and_large_mtus_and_buffers_work() {
 
 #[test]
 fn ird_and_ord_meet_as_rfc_6581_says() {
-    // 6581-9.1-01, 6581-9.1-09: what the peer said is told besides what holds; 5040-6.1-02, 5040-6.1-03: and that.
-    // (initiator's IRD, ORD), (responder's IRD, ORD), its max_ird; then what holds at each side.
+    // 6581-9.1-01, 6581-9.1-09: the peer's values are reported beside the negotiated ones;
+    // 5040-6.1-02, 5040-6.1-03: so are the latter. Columns: (initiator's IRD, ORD), (responder's
+    // IRD, ORD), its max_ird; then the result at each side.
     let cases = [
         ((16, 16), (16, 16), 128, (16, 16), (16, 16)),
-        // The responder serves as many Reads as the initiator wants, and wants no more than it is served.
+        // The responder raises its IRD to the initiator's ORD, and lowers its ORD to the
+        // initiator's IRD.
         ((4, 8), (2, 16), 128, (4, 8), (8, 4)),
         ((1, 1), (1, 1), 128, (1, 1), (1, 1)),
         ((0, 0), (16, 16), 128, (0, 0), (16, 0)),
-        // As far as it can: then the initiator lowers its ORD.
+        // Up to its max_ird: then the initiator lowers its ORD.
         ((16, 32), (4, 2), 8, (16, 8), (8, 2)),
         ((16, 32), (4, 2), 0, (16, 0), (0, 2)),
     ];
@@ -211,7 +214,7 @@ fn the_responder_may_send_first_in_the_peer_to_peer_model() {
                 let (early, lent) = (a.blank(5000), b.filled(1, 5000));
                 a.post_whole(1, &early);
                 ends.join();
-                // The RTR indication uses none of the responder's receives and makes no completion.
+                // The RTR indication consumes no receive of the responder and has no completion.
                 b.post_empty(2);
                 b.qp.post_send(&SendWr::send(3, &[lent.sge(0, 5000)]))
                     .unwrap();

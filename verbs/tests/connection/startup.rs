@@ -192,7 +192,7 @@ fn a_request_that_is_dropped_is_rejected_and_so_are_those_of_a_listener_that_is_
             std::thread::scope(|scope| {
                 let connecting = scope.spawn(|| a.qp.connect(addr, &Default::default()));
                 if drop_listener {
-                    // Its descriptor says that a request waits in it.
+                    // Its descriptor is readable because a request is pending.
                     let mut fds = [rustix::event::PollFd::new(
                         &listener,
                         rustix::event::PollFlags::IN,
@@ -220,7 +220,7 @@ fn a_request_that_is_dropped_is_rejected_and_so_are_those_of_a_listener_that_is_
 #[test]
 fn where_nothing_listens_the_error_says_so() {
     let ends = Setup::new(Wire::Kernel).unconnected();
-    // It is bound, so that no other test listens there.
+    // It is bound, so that no other test can listen there.
     let bound = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     bound
         .bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into())
@@ -245,7 +245,7 @@ fn where_nothing_listens_the_error_says_so() {
             side.qp.end_reason(),
             Some(EndReason::ConnectFailed { .. })
         ));
-        // The same QP, reset, connects where something does listen.
+        // The same QP can be reset and then connects to an actual listener.
         assert!(side.qp.reset());
     }
     ends.join();
@@ -337,7 +337,7 @@ fn a_qp_that_has_a_connection_takes_no_other_one() {
         "{error:?}"
     );
     assert!(error.to_string().contains("state RTS"), "{error}");
-    // Accepting with it rejects the peer.
+    // Accepting with this QP rejects the peer.
     let other = ends.a.another_qp();
     std::thread::scope(|scope| {
         let connecting = scope.spawn(|| other.connect(ends.listener.local_addr(), &setup.connect));
@@ -378,7 +378,7 @@ fn a_connect_that_waits_for_the_decision_can_be_called_off() {
                 panic!("{error:?}")
             };
             assert!(matches!(**reason, EndReason::LocalDisconnect), "{error:?}");
-            // Whoever accepts it now finds out that the peer has gone.
+            // An accept notices now that the peer has gone.
             if request.accept(&ends.b.qp, &Default::default()).is_ok() {
                 ends.b.wait_end();
             }

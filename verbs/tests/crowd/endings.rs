@@ -72,7 +72,7 @@ fn a_cq_that_had_many_may_be_destroyed() {
             .collect();
         assert_eq!(cq.poll_one(), None);
         let (mine, theirs): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
-        // Their connections end behind them, without a CQ.
+        // Their connections end later, without a CQ.
         drop(theirs);
         cq.destroy(Some(LIMIT)).map_err(|(_, error)| error).unwrap();
         for qp in &mine {

@@ -1,7 +1,9 @@
-//! Many connections of one CQ, looked after together: nothing that one alone gets is missed.
+//! Many connections of one CQ, polled as a group: nothing is missed that a single connection would
+//! notice.
 //!
-//! Where the time for a takeover is an hour, the background stands back from a crowd that was polled: what a poll or a
-//! sleeping thread misses, nobody does, and the test hangs.
+//! With a `takeover` of an hour, the background leaves a group that was polled to the polls. So an
+//! event that a poll or a sleeping thread misses is not noticed by anything else, and the test
+//! hangs.
 #![allow(
     clippy::disallowed_methods,
     reason = "tests wait by the clock of the machine"
@@ -21,7 +23,7 @@ use uwarp_verbs::{Completion, Cq, OnNoReceive, Qp, QpCaps, RecvWr, SendWr, Setti
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Two devices with so many connections that complete to the same CQs: those of the two sides.
+/// Two devices with many connections. Those of each side complete to the same CQs.
 struct World {
     ends: Ends,
     pairs: Vec<(Qp, Qp)>,
@@ -50,12 +52,12 @@ impl World {
         world
     }
 
-    /// Connections of which polls have received what came last.
+    /// Connections whose last messages were received by polls.
     fn polled(wire: Wire, count: usize) -> World {
         World::new(wire, count, HOUR).warmed_up()
     }
 
-    /// The same, and a message of the peer waits for a receive.
+    /// The same, but a message of the peer waits for a receive.
     fn holding(wire: Wire, count: usize) -> World {
         let mut setup = Setup::new(wire);
         for settings in &mut setup.settings {
@@ -90,7 +92,7 @@ impl World {
         [&a.send_cq, &a.recv_cq, &b.send_cq, &b.recv_cq]
     }
 
-    /// A Send each way on each connection, by polls alone.
+    /// Exchanges a Send each way on each connection, by polls only.
     fn exchange(&self) {
         let count = self.pairs.len();
         for (number, (a, b)) in (0..).zip(&self.pairs) {
@@ -109,7 +111,7 @@ impl World {
     }
 }
 
-/// Polls once; all that comes is a success.
+/// Polls once; all completions must be successes. Returns their number.
 fn taken(cq: &Cq) -> usize {
     let mut some = [Completion::default(); 7];
     let count = cq.poll(&mut some);

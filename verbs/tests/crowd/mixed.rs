@@ -1,4 +1,4 @@
-//! CQs of which one alone has many, and connections of several kinds.
+//! CQs of which only one has many connections, and connections of several kinds.
 
 use super::*;
 
@@ -6,7 +6,8 @@ use uwarp_verbs::llp::smol::{MemoryNetwork, MemorySettings};
 use uwarp_verbs::llp::{Llp, Network};
 use uwarp_verbs::{AcceptOptions, ConnectOptions, RemoteBuffer};
 
-/// Connections of which the side that accepts has one CQ for all, and another for each; which is which changes.
+/// Connections whose accepting side has one shared CQ, and one of its own for each.
+/// `shared_receives` tells which of the two is shared.
 fn one_shared(wire: Wire, shared_receives: bool) -> (World, Vec<CqHandle>) {
     let mut world = World::new(wire, 0, HOUR);
     let mut own = Vec::new();
@@ -26,7 +27,7 @@ fn one_shared(wire: Wire, shared_receives: bool) -> (World, Vec<CqHandle>) {
     (world, own)
 }
 
-/// By polls, or by waits, of the CQ that a message completes to, and no other.
+/// By polls or waits on only the CQ that a message completes to.
 #[test]
 fn a_qp_may_complete_to_a_cq_with_many_and_to_one_of_its_own() {
     for (wire, shared_receives) in [
@@ -54,7 +55,7 @@ fn a_qp_may_complete_to_a_cq_with_many_and_to_one_of_its_own() {
             mine.post_send(&SendWr::send(1, &[])).unwrap();
             next(&a.send_cq);
             next(receives);
-            // A Read completes by what arrives.
+            // A Read completes when its response arrives.
             theirs
                 .post_send(&SendWr::read(1, &[], RemoteBuffer::at(0, 0)))
                 .unwrap();
@@ -66,7 +67,7 @@ fn a_qp_may_complete_to_a_cq_with_many_and_to_one_of_its_own() {
     }
 }
 
-/// Waits shortly, or polls.
+/// Waits shortly, or polls. Returns true if there was a completion.
 fn sends_are_there(cq: &CqHandle, round: usize) -> bool {
     match round % 2 {
         0 => cq.wait(Some(Duration::from_millis(1))).is_some(),
@@ -74,7 +75,7 @@ fn sends_are_there(cq: &CqHandle, round: usize) -> bool {
     }
 }
 
-/// A stream of a link in memory, for devices over another network.
+/// A stream of an in-memory link, for devices over another network.
 fn stream(number: u16) -> [Box<dyn Llp>; 2] {
     let (one, other) = MemoryNetwork::pair(&MemorySettings::default()).unwrap();
     let addr = ([192, 0, 2, 2], 1000 + number).into();

@@ -1,4 +1,4 @@
-//! Polls.
+//! Polls of many connections.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -7,7 +7,7 @@ use uwarp_verbs::RemoteBuffer;
 
 #[test]
 fn more_connections_than_one_look_finds_are_all_served() {
-    // One look finds 64.
+    // One call finds at most 64.
     let world = World::polled(Wire::Kernel, 150);
     world.exchange();
     let world = World::polled(Wire::MEMORY, 20);
@@ -37,7 +37,7 @@ fn what_posts_have_staged_leaves_with_a_poll_that_finds_nothing() {
     }
 }
 
-/// Such a program never gives a turn by a poll that finds nothing.
+/// A poll of such a program always finds a completion, and so gives no turn of progress.
 #[test]
 fn a_program_that_always_finds_completions_receives_on_its_other_connections() {
     for wire in Wire::BOTH {
@@ -107,7 +107,7 @@ fn threads_that_poll_and_post_at_the_same_time_leave_nothing_behind() {
     }
 }
 
-/// A message without a receive pauses its connection alone, and its socket stays readable.
+/// A message without a receive pauses only its own connection, whose socket stays readable.
 #[test]
 fn a_connection_that_is_paused_goes_on_when_it_may_and_holds_up_nobody() {
     let mut world = World::holding(Wire::Kernel, 8);
@@ -146,7 +146,7 @@ fn large_messages_that_the_network_does_not_take_at_once_go_on_by_polls() {
                 .unwrap();
         }
         let mut done = 0;
-        until("all Writes and the Reads behind them", || {
+        until("all Writes and the Reads after them", || {
             done += taken(&a.send_cq);
             assert_eq!(taken(&b.recv_cq), 0);
             done == 12

@@ -1,4 +1,4 @@
-//! Threads that sleep, and notifications.
+//! Sleeping threads, and notifications, with many connections.
 
 use super::*;
 
@@ -25,7 +25,8 @@ fn a_message_on_any_connection_wakes_the_thread_that_sleeps() {
     }
 }
 
-/// Waits for the end of a thread that waits. The peer goes on polling: TCP in user space has something to do, too.
+/// Waits for the end of a waiting thread. The peer keeps polling, because TCP in user space needs
+/// its turns as well.
 fn end<T>(waiting: ScopedJoinHandle<'_, T>, peer: &Cq) {
     until("the end of a wait", || {
         assert_eq!(taken(peer), 0);
@@ -50,7 +51,7 @@ fn what_was_staged_leaves_before_a_thread_sleeps_or_asks_for_a_notification() {
             }
             std::thread::scope(|scope| {
                 let sleeping = match round % 2 {
-                    // It takes the whole of it: there is no completion.
+                    // The wait lasts its whole time, because there is no completion.
                     0 => Some(scope.spawn(|| a.send_cq.wait(Some(Duration::from_millis(1))))),
                     _ => {
                         a.recv_cq.req_notify(Notify::Any);
@@ -62,7 +63,7 @@ fn what_was_staged_leaves_before_a_thread_sleeps_or_asks_for_a_notification() {
                 }
                 let mut received = 0;
                 until("what was staged", || {
-                    // The kernel sends what it has; TCP in user space may need another turn.
+                    // The kernel sends by itself; TCP in user space may need another turn.
                     assert_eq!(
                         if wire == Wire::Kernel {
                             0
@@ -94,7 +95,8 @@ fn nothing_is_staged_while_a_thread_sleeps() {
                 let waiting = scope.spawn(|| a.recv_cq.success(9));
                 assert_eq!(a.send_cq.poll_one(), None);
                 for wr_id in 0..4 {
-                    // From here on nobody polls on this side, whether the thread sleeps already or not.
+                    // From here on this side does not poll, whether the thread sleeps already or
+                    // not.
                     mine.post_send(&SendWr::send(wr_id, &[]).unsignaled())
                         .unwrap();
                 }
@@ -110,7 +112,7 @@ fn nothing_is_staged_while_a_thread_sleeps() {
 #[test]
 fn a_connection_that_joins_while_a_thread_sleeps_wakes_it() {
     for wire in Wire::BOTH {
-        // With the QP of the side itself, the fourth is the last of few.
+        // Together with the QP of the side itself, the fourth is the last that is polled singly.
         let mut world = World::new(wire, 2, Settings::default().takeover);
         for round in 0..5 {
             let cq = world.ends.b.recv_cq.clone();
@@ -126,7 +128,7 @@ fn a_connection_that_joins_while_a_thread_sleeps_wakes_it() {
     }
 }
 
-/// The ones that were connected before there were many move over while a thread sleeps on them.
+/// Connections that existed before there were many move to the group while a thread sleeps on them.
 #[test]
 fn a_thread_that_slept_before_there_were_many_is_woken_by_the_first_ones_too() {
     for wire in Wire::BOTH {
@@ -162,7 +164,7 @@ fn after_a_request_for_a_notification_the_background_takes_over_at_once() {
         let to = target.remote();
         for round in 0..40 {
             let (mine, _) = &world.pairs[round * 5 % 8];
-            // Polled this moment: an hour from now the background would look by itself.
+            // Polled at this moment, so the background would look by itself only in an hour.
             assert_eq!(b.recv_cq.poll_one(), None);
             b.recv_cq.req_notify(Notify::Any);
             let octets = [round as u8; 8];

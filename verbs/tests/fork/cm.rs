@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// An id that listens, with a request that nobody has fetched; one that connects; events left over.
+/// A listening id with a pending request; a connecting one; events left over.
 pub(super) fn the_connection_manager() {
     let (a, b) = pair(Wire::Kernel);
     let channels = [(); 2].map(|()| EventChannel::new().unwrap());
@@ -56,7 +56,7 @@ pub(super) fn the_connection_manager() {
         }
     });
     let (channels, listener, client, resolved, ours) = objects;
-    // The acknowledgement is still due, and the request is there.
+    // The event is still unacknowledged, and the request is still pending.
     let none = Some(Duration::ZERO);
     let error = client.wait_acknowledged(none).unwrap_err();
     assert!(matches!(error, CmError::Unacknowledged { events: 1 }));
@@ -90,7 +90,7 @@ pub(super) fn new_objects_on_channels_of_the_parent() {
         let addr = "127.0.0.1:0".parse().unwrap();
         let error = id.bind_addr(addr).unwrap_err();
         assert!(matches!(error, CmError::Inherited(_)), "{error}");
-        // Nor can an id move there.
+        // An id cannot move there either.
         let own = EventChannel::new().unwrap();
         let id = own.create_id(&device, 2);
         let error = id.migrate(&events).unwrap_err();

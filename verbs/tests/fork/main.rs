@@ -1,7 +1,8 @@
-//! A fork between two operations: what the child inherits is dead and harmless, the parent goes on, and the
-//! child opens a device of its own.
+//! A fork between two operations: inherited objects return errors in the child and do no harm, the
+//! parent continues, and the child opens a device of its own.
 //!
-//! This test has no harness, so that the process has no thread but this one and those of the devices.
+//! This test has no harness, so that the process has no threads but this one and those of the
+//! devices.
 
 mod cm;
 #[path = "../common/mod.rs"]
@@ -23,7 +24,7 @@ use uwarp_verbs::*;
 
 fn main() {
     if std::env::var_os("QEMU_LD_PREFIX").is_some() {
-        // The child takes the parent's objects for its own.
+        // The child would take the parent's objects for its own.
         eprintln!("SKIPPED: QEMU's user emulation takes MADV_WIPEONFORK and does not wipe");
         return;
     }
@@ -40,7 +41,7 @@ fn main() {
     many_connections_of_one_cq();
 }
 
-/// Everything that a program may have open.
+/// All kinds of objects that a program may have.
 struct World {
     ends: Ends,
     channel: CompletionChannel,
@@ -58,7 +59,7 @@ impl World {
         both_ways(&ends.a, &ends.b);
         let region = ends.b.filled(3, 4096);
         let unacked = ends.a.device.get_event(Some(LIMIT)).unwrap();
-        // A second connection has an event in the channel, which nobody has fetched.
+        // A second connection has a pending event in the channel.
         let (one, other) = (
             ends.a.pd.qp().build(&sleeper, &sleeper).unwrap(),
             ends.b.another_qp(),
@@ -107,7 +108,7 @@ fn a_fork_between_two_operations(wire: Wire) {
     a.qp.post_send(&read).unwrap();
     a.send_cq.success(1);
     assert_eq!(content(&sink), content(&region));
-    // Neither event was taken, and none was added.
+    // The child took neither event, and added none.
     let event = channel.get_event(Some(LIMIT)).unwrap();
     assert_eq!(event.context(), 7);
     assert!(!readable(channel.as_fd()));
@@ -121,7 +122,7 @@ fn a_fork_between_two_operations(wire: Wire) {
     assert!(matches!(b.wait_end(), EndReason::PeerDisconnect));
 }
 
-/// Whatever it tries, the child is told, and waits for nothing.
+/// Every call in the child returns an error, and none blocks.
 fn in_the_child(world: &World) {
     let World {
         ends,
@@ -188,7 +189,7 @@ fn a_child_of_a_child_has_a_device_of_its_own() {
     both_ways(&a, &b);
 }
 
-/// The child asks their set for nothing, and takes no descriptor out of it.
+/// The child makes no call on their epoll set, and removes no descriptor from it.
 fn many_connections_of_one_cq() {
     let ends = Setup::new(Wire::Kernel).peer_to_peer().unconnected();
     let (a, b) = (&ends.a, &ends.b);
@@ -206,7 +207,7 @@ fn many_connections_of_one_cq() {
         }
     };
     serve(&pairs);
-    // A message waits in the socket, for either of the two processes.
+    // A message waits in the socket, where either process could receive it.
     pairs[3].1.post_recv(&RecvWr::new(2, &[])).unwrap();
     pairs[3].0.post_send(&SendWr::send(2, &[])).unwrap();
     a.send_cq.success(2);
@@ -226,7 +227,7 @@ fn readable(fd: std::os::fd::BorrowedFd<'_>) -> bool {
     poll(&mut fds, Some(&Timespec::default())).unwrap() == 1
 }
 
-/// Does something in a child, then drops it there, then gives it back.
+/// Uses a value in a child, drops it in another child, and returns it.
 #[track_caller]
 fn used_and_dropped_in_a_child<T>(what: T, act: impl FnOnce(&T)) -> T {
     in_a_child(|| act(&what));
@@ -235,19 +236,19 @@ fn used_and_dropped_in_a_child<T>(what: T, act: impl FnOnce(&T)) -> T {
     what.take().unwrap()
 }
 
-/// Forks, lets the child do something, and waits for it.
+/// Forks, runs `act` in the child, and waits for it.
 #[track_caller]
 #[expect(unsafe_code, reason = "a fork is what this test is about")]
 fn in_a_child(act: impl FnOnce()) {
-    // SAFETY: glibc makes its allocator usable in the child, and nothing else that the child uses is held by
-    // another thread: that is what the test shows.
+    // SAFETY: glibc makes its allocator usable in the child. Nothing else that the child uses is
+    // held by another thread, which this test verifies.
     match unsafe { libc::fork() } {
         -1 => panic!("{}", std::io::Error::last_os_error()),
         0 => {
-            // SAFETY: no pointers. A child that hangs is a failure, not the end of all tests.
+            // SAFETY: no pointers. A child that hangs is a failure, but must not hang all tests.
             unsafe { libc::alarm(60) };
             let done = catch_unwind(AssertUnwindSafe(act));
-            // SAFETY: ends the process without the destructors of the parent.
+            // SAFETY: ends the process without running the destructors of the parent.
             unsafe { libc::_exit(i32::from(done.is_err())) }
         }
         child => {

@@ -1,4 +1,4 @@
-//! A network with a thread, which it joins when it goes.
+//! A network with a thread, which it joins when it is dropped.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(super) fn a_link_with_a_thread_of_its_own() {
     both_ways(&ends.a, &ends.b);
     let (ends, _plug) = used_and_dropped_in_a_child((ends, plug), |(ends, _)| {
         let device = &ends.a.device;
-        // What it can do is known; what its network is, is not asked.
+        // The limits of the device are known; its network is not asked.
         assert_eq!(device.query().max_qp, Limits::default().max_qp);
         assert_eq!(device.query_port(1).unwrap().state, PortState::Down);
         assert_eq!(device.query_port(1).unwrap().gid_tbl_len, 1);

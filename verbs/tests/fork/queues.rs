@@ -1,8 +1,8 @@
-//! Memory by work requests, and shared receive queues.
+//! Memory registered by work requests, and shared receive queues.
 
 use super::*;
 
-/// Windows and fast regions: the child sees none of them valid, and ends none.
+/// Windows and fast regions: the child sees none of them as valid, and invalidates none.
 pub(super) fn memory_that_work_requests_register() {
     let (a, b) = pair(Wire::Kernel);
     both_ways(&a, &b);
@@ -35,7 +35,7 @@ pub(super) fn memory_that_work_requests_register() {
         let error =
             b.qp.post_send(&SendWr::local_invalidate(3, part.remote().rkey));
         assert_eq!(error.unwrap_err().kind, PostErrorKind::Inherited(Inherited));
-        // Memory is that of this process, and may be read.
+        // Memory belongs to this process and may be read.
         let mut octets = [1; 64];
         region.read_at(0, &mut octets).unwrap();
         assert_eq!(octets, [0; 64]);

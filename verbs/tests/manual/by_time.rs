@@ -1,4 +1,4 @@
-//! Timeouts come when the clock says so, and only then.
+//! Timeouts expire exactly when the clock says so.
 
 use std::time::Duration;
 
@@ -41,8 +41,8 @@ fn a_peer_without_a_request_is_given_up_when_the_clock_says_so() {
     assert!(matches!(error, StartupError::TimedOut { .. }), "{error:?}");
 }
 
-/// Who vanishes has reset nothing. (Of a device's own listener the time for a Request is over before TCP gives up; a
-/// stream of a program may have a keep-alive of its own.)
+/// A vanished peer has not reset anything. (With a device's own listener the Request times out
+/// before TCP gives up; a stream of the program may have a keep-alive of its own.)
 #[test]
 fn a_peer_that_vanishes_before_its_request_is_whole_has_not_reset_the_connection() {
     let keepalive = Keepalive {
@@ -67,13 +67,13 @@ fn a_peer_that_vanishes_before_its_request_is_whole_has_not_reset_the_connection
     ours.set_keepalive(keepalive).unwrap();
     let id = world.channel.create_id(&world.sides[1].device, 1);
     id.request_over(ours, &[]).unwrap();
-    // From here on nobody drives the peer.
+    // From here on the peer is not driven any more.
     let begin = world.clock.now();
     world.run_until(|| id.state() == CmState::Idle);
     let lasted = world.clock.now() - begin;
     assert!(
         lasted < Settings::default().timeouts.request,
-        "{lasted:?}: it was TCP that gave up"
+        "{lasted:?}: TCP should give up first"
     );
     let event = world.next();
     assert_eq!(event.kind(), CmEventKind::Unreachable, "{event:?}");
@@ -99,7 +99,7 @@ fn a_peer_that_takes_nothing_is_stalled_when_the_clock_says_so() {
     let sges = [source.sge(0, 1 << 20)];
     a.qp.post_send(&SendWr::write(1, &sges, RemoteBuffer::at(to.addr, to.rkey)))
         .unwrap();
-    // From here on nobody drives the peer.
+    // From here on the peer is not driven any more.
     let drive = || {
         while a
             .device
@@ -111,7 +111,7 @@ fn a_peer_that_takes_nothing_is_stalled_when_the_clock_says_so() {
     world.clock.advance(LIMIT - Duration::from_nanos(1));
     drive();
     assert_eq!(a.qp.state(), QpState::Rts);
-    // The first look found bytes that TCP took since: twice the limit at most.
+    // The first check found bytes that TCP had taken since: the end comes within twice the limit.
     world.clock.advance(LIMIT + Duration::from_nanos(1));
     drive();
     let reason = a.qp.end_reason();

@@ -1,4 +1,4 @@
-//! A graceful close over TCP in user space, at the pace of a clock that the test makes.
+//! Graceful closes over TCP in user space, at the pace of a clock that the test controls.
 
 use std::time::Duration;
 
@@ -13,10 +13,11 @@ use crate::{World, region};
 
 const LEN: usize = 48 << 10;
 
-/// Bytes of the Read that the second side asks for: several batches.
+/// Bytes of the Read that the second side requests: several batches.
 const ANSWER: usize = 512 << 10;
 
-/// Two connected sides with a window of `window` bytes, their ids, which hear of the end, and a region of each.
+/// Two connected sides with a window of `window` bytes, their ids, which get the events, and a
+/// region of each.
 fn connected(window: usize) -> (World, [CmId; 2], [MemoryRegion; 2]) {
     let link = MemorySettings::default().receive_buffer(window);
     let world = World::with(3, &Settings::default(), link);
@@ -26,7 +27,7 @@ fn connected(window: usize) -> (World, [CmId; 2], [MemoryRegion; 2]) {
     (world, ids, regions)
 }
 
-/// The first side writes its region to that of the second one, which nobody drives.
+/// Writes the region of the first side to that of the second, which is not driven.
 fn write(world: &World, [source, target]: &[MemoryRegion; 2]) {
     let to = target.remote();
     let sges = [source.sge(0, LEN as u32)];
@@ -34,7 +35,7 @@ fn write(world: &World, [source, target]: &[MemoryRegion; 2]) {
     world.sides[0].qp.post_send(&write).unwrap();
 }
 
-/// As [`write`], and the Write has completed with success.
+/// The same as [`write`], and the Write completes with success.
 fn write_whole(world: &World, regions: &[MemoryRegion; 2]) {
     write(world, regions);
     let done = world.sides[0].send_cq.poll_one();
@@ -50,15 +51,15 @@ fn drive_first(world: &World) {
     {}
 }
 
-/// The event that tells that the connection is over.
+/// Takes the event that reports the end of the connection.
 fn disconnected(world: &World) -> CmEvent {
     let event = world.channel.try_get_event().unwrap();
     assert_eq!(event.kind(), CmEventKind::Disconnected);
     event
 }
 
-/// Closes the first side while each turn of the peer takes what fits into its window. Both programs
-/// are told of a graceful end. Returns how long the close lasted.
+/// Closes the first side while each turn of the peer takes one window of data. Both programs get
+/// the event of a graceful end. Returns the duration of the close.
 fn closes_gracefully(world: &World, ids: &[CmId; 2]) -> Duration {
     let begin = world.clock.now();
     ids[0].disconnect().unwrap();
@@ -78,7 +79,8 @@ fn closes_gracefully(world: &World, ids: &[CmId; 2]) -> Duration {
     lasted
 }
 
-/// Each turn of the peer takes what fits into its window, so that the close lasts longer than one without progress may.
+/// The peer takes one window of data in each turn, so the close lasts longer than it may without
+/// progress.
 #[test]
 fn a_close_goes_on_while_the_peer_takes_something() {
     let (world, ids, regions) = connected(2048);
@@ -93,8 +95,8 @@ fn a_close_goes_on_while_the_peer_takes_something() {
     same(&content(&regions[1]), &pattern(1, LEN), "the Write");
 }
 
-/// The second side has asked for a Read of the first one, which has room for `window` bytes in each
-/// buffer of its TCP.
+/// Two connected sides, of which the second has a Read outstanding. The TCP buffers hold `window`
+/// bytes each.
 fn asked(window: usize) -> (World, [CmId; 2], [MemoryRegion; 2]) {
     let link = MemorySettings::default()
         .receive_buffer(window)
@@ -116,8 +118,8 @@ fn asked(window: usize) -> (World, [CmId; 2], [MemoryRegion; 2]) {
     (world, ids, regions)
 }
 
-/// The FIN waits for the answer, and the answer for the peer, which takes what fits into its window
-/// in each turn.
+/// The FIN waits for the response, and the response waits for the peer, which takes one window of
+/// data in each turn.
 #[test]
 fn a_close_goes_on_while_the_peer_takes_the_answer_to_its_read() {
     let (world, ids, regions) = asked(16 << 10);
@@ -154,8 +156,8 @@ fn a_close_with_an_answer_that_the_peer_does_not_take_is_not_a_clean_one() {
     );
 }
 
-/// TCP in user space takes no more than fits into the peer's window, but an FPDU that was begun is
-/// sent whole. Here one FPDU has the whole Write.
+/// TCP in user space takes only one window of data, but an FPDU that was begun is sent completely.
+/// Here one FPDU holds the whole Write.
 #[test]
 fn a_slow_peer_gets_the_fpdu_that_was_begun_and_then_the_terminate_message() {
     let settings = Settings::default().fpdu_segments(FpduSegments::MOST);
@@ -210,7 +212,7 @@ fn a_close_in_which_the_peer_takes_nothing_ends_at_the_limit_and_not_as_a_clean_
         panic!("{reason}");
     };
     assert!(undelivered > LEN as u64 / 2, "{reason}");
-    // The orderly end of before is taken back.
+    // The orderly end that was reported first is corrected.
     let ends = std::iter::from_fn(|| a.device.poll_event()).filter_map(|event| match event {
         AsyncEvent::Ended { reason, .. } => Some(reason.is_orderly()),
         _ => None,
@@ -218,7 +220,7 @@ fn a_close_in_which_the_peer_takes_nothing_ends_at_the_limit_and_not_as_a_clean_
     assert_eq!(ends.collect::<Vec<_>>(), [true, false]);
 }
 
-/// Both FINs have gone, and the peer has not acknowledged what was sent before ours.
+/// Both FINs were sent, but the peer has not acknowledged the data before ours.
 #[test]
 fn a_close_that_the_peer_began_waits_for_what_it_is_owed() {
     let (world, ids, regions) = connected(2 * LEN);
@@ -236,8 +238,8 @@ fn a_close_that_the_peer_began_waits_for_what_it_is_owed() {
     same(&content(&regions[1]), &pattern(1, LEN), "the Write");
 }
 
-/// The connection of a dropped QP ends in the background: first its close, and then what TCP still
-/// has.
+/// The connection of a dropped QP ends in the background: first its close, then the data that TCP
+/// still has.
 #[test]
 fn what_tcp_has_of_a_dropped_qp_arrives_after_the_time_of_its_close() {
     let (world, ids, regions) = connected(2 * LEN);

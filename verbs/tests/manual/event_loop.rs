@@ -1,4 +1,4 @@
-//! A program that drives its devices: what it does, and what wakes it.
+//! A program that drives its devices: its event loop, and the events that wake it.
 #![allow(
     clippy::disallowed_methods,
     reason = "tests wait by the clock of the machine"
@@ -19,7 +19,7 @@ use uwarp_verbs::{
 use crate::common::{LIMIT, Side, content, pattern};
 use crate::{World, progress_threads, region};
 
-/// Sends, Writes and Reads, and both sides close.
+/// Sends, Writes and Reads, and a close by both sides.
 #[test]
 fn devices_by_hand_connect_and_transfer_without_a_thread() {
     let world = World::new();
@@ -42,7 +42,7 @@ fn devices_by_hand_connect_and_transfer_without_a_thread() {
     )))
     .unwrap();
     a.qp.post_send(&SendWr::send(3, &[])).unwrap();
-    // Nobody polls: the rounds alone bring it about.
+    // Without polls: the rounds alone complete everything.
     world.settle();
     a.send_cq.successes([1, 2, 3]);
     b.recv_cq.success(9);
@@ -105,7 +105,7 @@ fn the_descriptor_and_the_time_that_is_given_are_all_that_a_program_waits_for() 
         if established == 2 && b.recv_cq.0.poll_one().is_some() {
             break;
         }
-        assert!(Instant::now() < deadline, "in vain waited for the Send");
+        assert!(Instant::now() < deadline, "timed out waiting for the Send");
         let left = until.saturating_duration_since(Instant::now());
         let timeout = Timespec::try_from(left).unwrap();
         let channel = channel.as_fd();

@@ -1,4 +1,4 @@
-//! Manual progress: the program drives the device, and may make the time too.
+//! Manual progress: the program drives the device, and may supply the time as well.
 #![allow(
     clippy::disallowed_methods,
     reason = "tests wait by the clock of the machine"
@@ -25,7 +25,7 @@ use uwarp_verbs::{
     Progress, QpCaps, Settings, TimeSource,
 };
 
-/// Time that goes on when a test says so.
+/// A clock that only the test advances.
 struct HandClock {
     start: Instant,
     nanos: AtomicU64,
@@ -51,7 +51,7 @@ impl HandClock {
     }
 }
 
-/// Two devices in one thread, with a link of memory between them and time that the test makes.
+/// Two devices in one thread, with an in-memory link between them and time that the test controls.
 struct World {
     clock: Arc<HandClock>,
     sides: [Side; 2],
@@ -90,7 +90,7 @@ impl World {
         }
     }
 
-    /// Drives both until nothing more happens at this time; gives when something will.
+    /// Drives both until nothing more happens at this time. Returns the time of the next timer.
     fn settle(&self) -> Option<Instant> {
         for _ in 0..100_000 {
             let due = self.sides.iter().filter_map(|side| side.device.progress());
@@ -99,10 +99,10 @@ impl World {
                 return due;
             }
         }
-        panic!("something happens again and again without time going on");
+        panic!("events keep happening without time passing");
     }
 
-    /// Goes on to the next time at which something is due, until `done`.
+    /// Advances the clock from timer to timer until `done` returns true.
     fn run_until(&self, done: impl Fn() -> bool) {
         loop {
             let next = self.settle();
@@ -114,7 +114,7 @@ impl World {
         }
     }
 
-    /// The first QP is connected with the second one. To keep the ids is to hear of the connection.
+    /// Connects the first QP to the second. The returned ids receive the events of the connection.
     fn connect(&self) -> [CmId; 2] {
         let [a, b] = &self.sides;
         let addr = SERVER.parse().unwrap();
@@ -136,7 +136,7 @@ impl World {
         [client, responder]
     }
 
-    /// The next event of connection management.
+    /// Runs until the next event of connection management.
     fn next(&self) -> uwarp_verbs::CmEvent {
         self.run_until(|| self.channel.waiting() > 0);
         self.channel.try_get_event().unwrap()
@@ -150,7 +150,7 @@ fn region(side: &Side, content: Vec<u8>) -> MemoryRegion {
     region.vec(content).unwrap()
 }
 
-/// How many threads of devices this process has.
+/// Number of device threads in this process.
 fn progress_threads() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let names =

@@ -5,7 +5,8 @@ use uwarp_verbs::{AcceptOptions, ConnectOptions, Qp, RecvWr, SendWr};
 
 use crate::{SERVER, World};
 
-/// No background, no round: a poll gives each connection a turn, in the same order in every run.
+/// Without background and rounds: a poll gives each connection a turn, in the same order in every
+/// run.
 #[test]
 fn polls_alone_drive_many_connections_of_one_cq() {
     let world = World::new();

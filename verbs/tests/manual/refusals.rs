@@ -1,4 +1,4 @@
-//! What does not wait, and what cannot be had.
+//! Calls that do not wait, and calls that are refused.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use uwarp_verbs::{
 
 use crate::{HandClock, SERVER, World};
 
-/// Nobody would drive the device meanwhile: each of these would never return.
+/// The device is not driven during these calls, so waiting would never end.
 #[test]
 fn no_call_of_a_device_by_hand_sleeps() {
     let world = World::new();

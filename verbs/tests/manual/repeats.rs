@@ -1,4 +1,4 @@
-//! The same seed gives the same run, byte by byte.
+//! The same seed leads to the same run, byte by byte.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use uwarp_verbs::{RecvWr, RemoteBuffer, SendWr, Settings};
 use crate::common::pattern;
 use crate::{World, region};
 
-/// A file in memory.
+/// An in-memory file.
 #[derive(Clone, Default)]
 struct File(Arc<Mutex<Vec<u8>>>);
 

@@ -1,4 +1,4 @@
-//! What a device and a QP hold is told in numbers, and comes back to nothing.
+//! Resource usage of devices and QPs is reported in numbers, and returns to zero.
 
 use uwarp_verbs::llp::smol::{Clock, MemorySettings};
 use uwarp_verbs::{DeviceUsage, Notify, RemoteBuffer, SendWr, Settings};
@@ -7,7 +7,7 @@ use crate::{World, region};
 
 const LONG: usize = 1 << 20;
 
-/// More than TCP takes at once, so that the answer to a Read is under way for a while.
+/// Two devices with small TCP buffers, so that the response to a Read takes a while.
 fn small() -> World {
     let link = MemorySettings::default()
         .receive_buffer(8192)
@@ -31,7 +31,7 @@ fn a_read_takes_a_place_of_ord_here_and_of_ird_there_until_it_is_answered() {
     ))
     .unwrap();
     assert_eq!(used(), [(1, 0), (0, 0)]);
-    // From here on nobody takes what the peer answers.
+    // From here on the peer's response is not received.
     let drive = || {
         b.device
             .progress()
@@ -60,7 +60,7 @@ fn what_a_device_holds_is_counted_and_comes_back() {
     } = used(1);
     assert_eq!((stags, half_open, connections), (empty.stags + 1, 0, 1));
     assert_eq!(ird, world.sides[1].qp.query().ird.into());
-    // The initiator has chosen its peer: that counts for nobody.
+    // The initiator chose its peer, so the connection does not count towards a limit of the peer.
     assert_eq!(used(0).connections, 0);
     world.sides[0].qp.disconnect();
     world.run_until(|| used(1).connections == 0);

@@ -1,4 +1,4 @@
-//! Registration anew: other rights, another domain, other memory; all or nothing.
+//! Reregistration: other rights, another domain, other memory; all or nothing.
 
 use uwarp_verbs::{
     Buffer, Device, EndReason, RegisterError, RemoteBuffer, ReregisterError, Status,

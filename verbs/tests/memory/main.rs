@@ -1,4 +1,4 @@
-//! Memory regions, over real connections: addresses, files, memory that processes share, rights, registration anew.
+//! Memory regions over real connections: addresses, files, shared memory, rights, reregistration.
 
 mod anew;
 mod backed;
@@ -13,7 +13,7 @@ use uwarp_verbs::{Access, SendWr};
 
 use common::{Wire, bell, content, pair, pattern};
 
-/// Rights for peers of all kinds.
+/// All remote rights except atomics.
 fn all() -> Access {
     Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ
 }

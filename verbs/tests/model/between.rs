@@ -1,4 +1,5 @@
-//! What comes between two phases: a region registered anew, or the end of the connection, in every way, and the next one.
+//! Events between two phases: a reregistration, or the end of the connection, in every way, and the
+//! next one.
 
 use uwarp_verbs::{
     Access, EndReason, QpModify, RecvWr, RemoteBuffer, SendWr, Sge, Status, WindowBind, inc_rkey,
@@ -13,16 +14,16 @@ use crate::ready::is_full;
 /// Bytes of one Write of a side that aborts.
 const WRITE: usize = 200;
 
-/// What must complete: the number, and how it may end.
+/// Requests that must complete: number and allowed statuses.
 type Fates = Vec<(u64, &'static [Status])>;
 
 const FLUSHED: &[Status] = &[Status::WrFlush];
 const REFUSED: &[Status] = &[Status::RemoteAccess];
-/// A Write or Send is complete when TCP has taken it, which may be before or after the peer has refused it.
+/// A Write or Send completes once TCP has taken it, before or after the peer refuses it.
 const WRITE_REFUSED: &[Status] = &[Status::Success, Status::RemoteAccess, Status::WrFlush];
 const SEND_REFUSED: &[Status] = &[Status::Success, Status::RemoteOperation, Status::WrFlush];
 
-/// Does it, and checks it. `me` is the side that it speaks of.
+/// Performs the event and checks its effects. `me` is the side that acts.
 pub(crate) fn between<'a>(ends: &Ends, me: &mut Player<'a>, peer: &mut Player<'a>, then: Then) {
     match then {
         Then::GoOn => {}
@@ -63,9 +64,9 @@ fn reregister(me: &mut Player<'_>, base: u64) {
 struct Scene<'p, 'a> {
     me: &'p mut Player<'a>,
     peer: &'p mut Player<'a>,
-    /// Of the send queue of `me`.
+    /// Requests in the send queue of `me`.
     fates: Fates,
-    /// Of the receive queues of `me` and `peer`.
+    /// Receives of `me` and `peer`.
     receives: [Fates; 2],
 }
 
@@ -106,7 +107,7 @@ impl Scene<'_, '_> {
         self.post_with(fate, &[], |wr_id, _| wr(wr_id));
     }
 
-    /// Posts a request; without room in the send queue it is left out.
+    /// Posts a request, or skips it if the send queue is full.
     fn post_with(
         &mut self,
         fate: &'static [Status],
@@ -120,7 +121,8 @@ impl Scene<'_, '_> {
         }
     }
 
-    /// Receives that nothing comes for. Those of an SRQ would outlive the connection.
+    /// Posts receives that no message arrives for. Those of an SRQ would outlive the connection, so
+    /// they are not posted.
     fn idle_receives(&mut self, count: usize) {
         for (player, fates) in [&mut *self.me, &mut *self.peer]
             .into_iter()
@@ -134,7 +136,7 @@ impl Scene<'_, '_> {
         }
     }
 
-    /// Reads that are never answered.
+    /// Posts Reads that are never answered.
     fn reads_behind(&mut self, count: usize) {
         let remote = self.peer.source.remote();
         for _ in 0..count {
@@ -145,7 +147,8 @@ impl Scene<'_, '_> {
         }
     }
 
-    /// Writes under way: each byte of the peer's inbox is then the old or the new one.
+    /// Aborts with Writes in flight: each byte of the peer's inbox then has its old or its new
+    /// value.
     fn abort_busy(&mut self, more: usize) {
         const EITHER: &[Status] = &[Status::Success, Status::WrFlush];
         let lent = self.peer.lent();
@@ -173,7 +176,7 @@ impl Scene<'_, '_> {
         }
     }
 
-    /// An STag that is not valid: that of a slot, or one that never was.
+    /// An invalid STag: that of a slot, or one that never existed.
     fn dead(&self, slot: usize) -> u32 {
         const NEVER: u32 = 0x77;
         match self.peer.loans.get(slot) {
@@ -182,7 +185,7 @@ impl Scene<'_, '_> {
         }
     }
 
-    /// Takes a right from the peer's QP.
+    /// Removes rights from the peer's QP.
     fn without(&self, rights: Access) {
         let modify = QpModify::new().access(rights);
         self.peer.side.qp.modify(&modify).unwrap();
@@ -226,7 +229,7 @@ impl Scene<'_, '_> {
         }
     }
 
-    /// A receive of the peer for 4 bytes, which stay as they are or become those of the Send.
+    /// Posts a receive of the peer for 4 bytes, which must stay unchanged.
     fn receive_fails(&mut self, fate: &'static [Status]) {
         let wr_id = self.peer.id();
         let region = self.peer.side.blank(4);
@@ -237,7 +240,7 @@ impl Scene<'_, '_> {
         self.peer.placed.push((region, model));
     }
 
-    /// A sink of 8 bytes that nothing comes into.
+    /// A sink of 8 bytes that must stay unchanged.
     fn sink(&mut self) -> [Sge; 1] {
         let sink = self.me.side.blank(8);
         let sges = [sink.sge(0, 8)];
@@ -282,7 +285,7 @@ impl Scene<'_, '_> {
                 let Object::Fast(fast) = &loan.object else {
                     unreachable!("slot 3 has the fast region");
                 };
-                // Beyond the end, or valid still.
+                // Out of bounds, or still valid.
                 let part = fast.register(inc_rkey(loan.rkey), 8, INBOX as u64, Access::NONE);
                 let fate: &[Status] = if loan.valid {
                     &[Status::LocalQpOperation]
@@ -299,7 +302,7 @@ impl Scene<'_, '_> {
         }
     }
 
-    /// Both sides have ended, everything that was posted has completed, and both QPs are as new.
+    /// Checks that both sides have ended and that every request has completed, and resets both QPs.
     fn settle(self) {
         let [mine, theirs] = self.receives;
         for (player, sends, receives) in [
@@ -321,7 +324,7 @@ impl Scene<'_, '_> {
     }
 }
 
-/// What is in the CQ is this, and nothing else; nothing succeeds behind what was flushed.
+/// Checks that the CQ holds exactly these completions, and that none succeeds after a flush.
 fn settle(cq: &CqHandle, fates: &Fates) {
     let mut flushed = false;
     for (wr_id, fate) in fates {

@@ -1,31 +1,31 @@
-//! What a case is.
+//! Data types of a test case.
 
-/// Bytes of the region that Sends and Writes come from; never changed.
+/// Bytes of the region that Sends and Writes come from; its content never changes.
 pub(crate) const SOURCE: usize = 1 << 18;
 /// Bytes of the region that the peer writes to and reads from.
 pub(crate) const INBOX: usize = 1 << 18;
-/// The longest message.
+/// Longest message.
 pub(crate) const LONGEST: usize = 150_000;
-/// The longest inline data.
+/// Longest inline data.
 pub(crate) const INLINE: usize = 200;
-/// Scatter/gather elements of a request at most.
+/// Maximum number of scatter/gather elements of a request.
 pub(crate) const SGES: usize = 4;
-/// What a case consists of.
+/// A test case.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
     pub(crate) link: Link,
     pub(crate) phases: Vec<Phase>,
 }
 
-/// What each side does at the same time: receives for a whole phase are posted before it begins. Then, what comes before
-/// the next phase.
+/// Operations of both sides that run at the same time, and the event after them. All receives of a
+/// phase are posted before it begins.
 #[derive(Clone, Debug)]
 pub(crate) struct Phase {
     pub(crate) ops: [Vec<Op>; 2],
     pub(crate) then: Then,
 }
 
-/// What the two sides ask for.
+/// Settings of the connection and of both sides.
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
     pub(crate) crc: [bool; 2],
@@ -37,24 +37,24 @@ pub(crate) struct Link {
     pub(crate) depth: u16,
     pub(crate) send_queue: u32,
     pub(crate) batch: usize,
-    /// Whether it takes its receives from an SRQ.
+    /// Whether the side takes its receives from an SRQ.
     pub(crate) srq: [bool; 2],
 }
 
-/// One request of a side, and what follows from it.
+/// One request of a side, and its options.
 #[derive(Clone, Debug)]
 pub(crate) struct Op {
     pub(crate) what: What,
     pub(crate) signaled: bool,
     pub(crate) fence: bool,
-    /// Poll the CQs before it.
+    /// Poll the CQs before the request.
     pub(crate) poll: bool,
-    /// Give the send CQ this depth before it.
+    /// Resize the send CQ to this depth before the request.
     pub(crate) resize: Option<u32>,
 }
 
-/// Which of the STags of the peer's inbox a request uses: the first one, from this one on, that can be used; else the
-/// inbox's own.
+/// Selects an STag for the peer's inbox: the first usable slot from this one on, or else the
+/// inbox's own STag.
 pub(crate) type Via = usize;
 
 #[derive(Clone, Debug)]
@@ -62,7 +62,7 @@ pub(crate) enum What {
     Send {
         data: Data,
         solicited: bool,
-        /// What it invalidates; a region made for that, if there is nothing else.
+        /// The slot to invalidate, or a region made for this purpose if no slot can be.
         invalidate: Option<Via>,
         receive: Receive,
     },
@@ -86,13 +86,13 @@ pub(crate) enum What {
         what: Atomic,
     },
     Immediate(Immediate, Receive),
-    /// Lends a part of the inbox by another STag.
+    /// Loans a part of the inbox under another STag.
     Lend(Lend),
-    /// Ends what was lent by that slot.
+    /// Ends the loan of that slot.
     Recall(usize),
-    /// Invalidates the sink of the last Read of the phase, behind a fence.
+    /// Invalidates the sink of the last Read of the phase, after a fence.
     EndSink,
-    /// Is refused when it is posted.
+    /// Is refused by the post.
     Refused(Refused),
 }
 
@@ -102,7 +102,7 @@ pub(crate) struct Immediate {
     pub(crate) solicited: bool,
 }
 
-/// An atomic operation. `compare: None` compares with what is there.
+/// An atomic operation. `compare: None` compares with the current value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Atomic {
     Add {
@@ -117,18 +117,19 @@ pub(crate) enum Atomic {
     },
 }
 
-/// A part of the inbox, by the STag of a slot.
+/// A part of the inbox, with the STag of a slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lend {
     pub(crate) slot: usize,
-    /// First byte of the inbox that it shows, a multiple of 8.
+    /// First byte of the inbox that it covers, a multiple of 8.
     pub(crate) from: usize,
-    /// Address of that byte for the peer, a multiple of 8; a window has either 0 or that of the region.
+    /// Address of that byte for the peer, a multiple of 8. A window has either 0 or the address in
+    /// the region.
     pub(crate) base: u64,
     pub(crate) rights: u32,
 }
 
-/// What is refused at post, by the rule that it breaks.
+/// A request that the post refuses, by the rule that it breaks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Refused {
     TooManySges,
@@ -139,26 +140,26 @@ pub(crate) enum Refused {
     Memory,
 }
 
-/// What comes between two phases.
+/// Event between two phases.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Then {
     GoOn,
-    /// One side registers its inbox anew.
+    /// One side reregisters its inbox.
     Reregister {
         who: usize,
         base: u64,
     },
-    /// The connection ends, both QPs are reset, and connected again.
+    /// The connection ends; both QPs are reset and connected again.
     Anew {
         who: usize,
         how: End,
-        /// Receives that are then posted and not used, or Reads behind a wrong request.
+        /// Number of additional receives that stay unused, or of Reads after a wrong request.
         more: usize,
     },
 }
 
 impl Then {
-    /// The side that it speaks of.
+    /// The side that acts.
     pub(crate) fn who(self) -> usize {
         match self {
             Then::GoOn => 0,
@@ -167,26 +168,26 @@ impl Then {
     }
 }
 
-/// How a connection ends.
+/// Kind of end of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum End {
     Disconnect,
     Abort,
-    /// With Writes under way.
+    /// With Writes in flight.
     AbortBusy,
-    /// The peer refuses what `who` asks for.
+    /// The peer refuses a request of `who`.
     Refused(Wrong),
-    /// What `who` asks of itself cannot be done.
+    /// A local request of `who` fails.
     Failed(WrongLocal),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Wrong {
-    /// An STag that was never there, or is not valid any more.
+    /// An STag that never existed, or is no longer valid.
     ReadKey(usize),
     WriteKey(usize),
     AtomicKey(usize),
-    /// One byte beyond the end.
+    /// One byte past the end.
     ReadBounds,
     WriteBounds,
     /// The region does not allow it.
@@ -197,7 +198,7 @@ pub(crate) enum Wrong {
     AtomicQpRight,
     /// A Send that is longer than its receive.
     LongSend,
-    /// A Send that invalidates what no peer may invalidate.
+    /// A Send that invalidates an STag which no peer may invalidate.
     Invalidate,
 }
 
@@ -208,19 +209,20 @@ pub(crate) enum WrongLocal {
     Invalidate,
 }
 
-/// What a Send or a Write carries.
+/// Payload of a Send or a Write.
 #[derive(Clone, Debug)]
 pub(crate) struct Data {
     pub(crate) len: usize,
     pub(crate) inline: bool,
-    /// Where the pieces begin and how long they are, in parts of the whole.
+    /// Cuts between the pieces, modulo the length.
     pub(crate) cuts: Vec<usize>,
     pub(crate) at: usize,
-    /// Take it from what an earlier Read of the phase has brought, if there is one that is long enough.
+    /// Take the payload from the sink of an earlier Read of the phase that is long enough, if there
+    /// is one.
     pub(crate) from_read: bool,
 }
 
-/// The receive that a Send or Immediate Data goes into.
+/// The receive for a Send or for Immediate Data.
 #[derive(Clone, Debug)]
 pub(crate) struct Receive {
     pub(crate) slack: usize,

@@ -1,4 +1,5 @@
-//! Parts of an inbox that are lent by other STags than its own: windows of all types, fast regions, more regions.
+//! Parts of an inbox that are loaned under other STags than its own: windows of all types, fast
+//! regions, further regions.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,36 +13,36 @@ use crate::ready::ReadyKind;
 /// Slots of each side, one for each kind of STag.
 pub(crate) const SLOTS: usize = 6;
 
-/// What the STag of a slot belongs to.
+/// Object that the STag of a slot belongs to.
 pub(crate) enum Object {
-    /// A window of type 1; the thread that plays binds it.
+    /// A type 1 window, bound by the thread that plays the phase.
     ByCall(Arc<Mutex<MemoryWindow>>),
-    /// A window of type 2.
+    /// A type 2 window.
     Window(MemoryWindow),
     Fast(FastRegion),
-    /// A region that is there or not, for one QP or for all.
+    /// A region that may or may not exist, for one QP or for all.
     Region {
         for_qp: bool,
         region: Option<MemoryRegion>,
     },
 }
 
-/// A slot, and what the model knows of it.
+/// A slot and its state in the model.
 pub(crate) struct Loan {
     pub(crate) object: Object,
-    /// The STag that it has, or had last.
+    /// Current or last STag.
     pub(crate) rkey: u32,
     pub(crate) valid: bool,
-    /// The phase in which it became valid. The peer uses it from the next one on.
+    /// Phase in which it became valid. The peer uses it from the next one on.
     since: usize,
-    /// The last phase in which the peer used it. The owner leaves it alone in that one.
+    /// Last phase in which the peer used it. The owner does not change it in that phase.
     used: usize,
     from: usize,
     base: u64,
     access: Access,
 }
 
-/// The slots of one side.
+/// Slots of one side.
 pub(crate) fn loans(pd: &Pd, buffer: &Arc<Buffer>) -> Vec<Loan> {
     let window = |kind| pd.alloc_window(kind).unwrap();
     let region = |for_qp| Object::Region {
@@ -80,7 +81,8 @@ pub(crate) fn loans(pd: &Pd, buffer: &Arc<Buffer>) -> Vec<Loan> {
 }
 
 impl Loan {
-    /// The peer uses `at` of the inbox, with this right, in this phase: the address, if it can.
+    /// Records that the peer uses `at` of the inbox with this right in this phase. Returns the
+    /// address, if it can.
     pub(crate) fn used(&mut self, phase: usize, at: usize, right: Access) -> Option<u64> {
         let usable =
             self.valid && self.since < phase && at >= self.from && self.access.contains(right);
@@ -90,7 +92,7 @@ impl Loan {
         })
     }
 
-    /// The peer ends it in this phase: the STag, if it can.
+    /// Records that the peer invalidates it in this phase. Returns the STag, if it can.
     pub(crate) fn invalidated(&mut self, phase: usize) -> Option<u32> {
         if !self.valid || self.since >= phase || !self.ends_with_qp_or_peer() {
             return None;
@@ -100,7 +102,7 @@ impl Loan {
         Some(self.rkey)
     }
 
-    /// Whether it is for one QP alone, so that its peer may invalidate it.
+    /// Returns true if it is valid for one QP only, so that its peer may invalidate it.
     fn ends_with_qp_or_peer(&self) -> bool {
         match &self.object {
             Object::ByCall(_) => false,
@@ -109,7 +111,8 @@ impl Loan {
         }
     }
 
-    /// The owner makes it valid in this phase, with or without a request for that.
+    /// The owner makes it valid in this phase. Returns the request for that, if one is needed, or
+    /// `None` if it cannot.
     pub(crate) fn lend(
         &mut self,
         phase: usize,
@@ -173,7 +176,8 @@ impl Loan {
         Some(kind)
     }
 
-    /// The owner ends it in this phase, with or without a request for that.
+    /// The owner invalidates it in this phase. Returns the request for that, if one is needed, or
+    /// `None` if it cannot.
     pub(crate) fn recall(
         &mut self,
         phase: usize,
@@ -200,7 +204,8 @@ impl Loan {
         })
     }
 
-    /// The connection has ended and its QP was reset: what work requests made valid for it is not valid any more.
+    /// Records that the connection has ended and its QP was reset, which invalidates STags that
+    /// work requests made valid.
     pub(crate) fn life_ended(&mut self) {
         match &self.object {
             Object::Window(_) | Object::Fast(_) => self.valid = false,
@@ -208,13 +213,13 @@ impl Loan {
         }
     }
 
-    /// Whether the inbox cannot be registered anew while it is valid.
+    /// Returns true if it prevents the reregistration of the inbox.
     pub(crate) fn holds_inbox(&self) -> bool {
         let is_window = matches!(self.object, Object::ByCall(_) | Object::Window(_));
         is_window && self.valid
     }
 
-    /// It is as the model says.
+    /// Checks that the object matches the model.
     pub(crate) fn check(&self, who: &str) {
         let (is_valid, rkey) = match &self.object {
             Object::ByCall(window) => {
@@ -223,7 +228,7 @@ impl Loan {
             }
             Object::Window(window) => (window.is_bound(), window.rkey()),
             Object::Fast(fast) => (fast.is_valid(), fast.stag()),
-            // One that its peer has invalidated is still there.
+            // A region that its peer has invalidated still exists.
             Object::Region { region, .. } => (
                 self.valid,
                 region.as_ref().map_or(self.rkey, MemoryRegion::rkey),

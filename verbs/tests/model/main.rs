@@ -1,12 +1,12 @@
-//! Two connected endpoints do random things to each other, with every verb; a model that knows nothing of protocols says
-//! what memory, STags and completions must be.
+//! Two connected endpoints perform random operations of every kind. A model without any protocol
+//! predicts memory, STags and completions.
 //!
-//! A case is a few phases, in which both sides post at the same time what works, and what is refused at once. Between phases a
-//! region is registered anew, or the connection ends (in peace, by an abort, by a request that is wrong), and its QPs are
-//! reset and connected again.
+//! A case consists of a few phases, in which both sides post valid requests, and ones that the post
+//! refuses, at the same time. Between phases a region is reregistered, or the connection ends
+//! (gracefully, by an abort, or by a wrong request), and its QPs are reset and connected again.
 //!
-//! A failure names the seed; `UWARP_SEED=<seed> cargo test -p uwarp-verbs --test model` plays it
-//! again. `UWARP_CASES=<n>` plays more. A seed that has found something is kept in [`KEPT`].
+//! A failure names the seed; `UWARP_SEED=<seed> cargo test -p uwarp-verbs --test model` repeats it.
+//! `UWARP_CASES=<n>` plays more cases. A seed that has found a fault is kept in [`KEPT`].
 #![allow(
     clippy::disallowed_methods,
     reason = "tests wait by the clock of the machine"
@@ -33,12 +33,12 @@ use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner
 use random::case;
 use uwarp_verbs::{QpCaps, Revision, SrqAttr};
 
-/// Cases over the memory link, and over kernel TCP.
+/// Number of cases over the memory link, and over kernel TCP.
 const CASES: [u32; 2] = [40, 10];
 
-/// Seeds that have found something. So far these are mistakes that were made on purpose: local requests that did not
-/// wait for their fence; windows that outlived the reset of their QP. They mean what they say for as long as `random.rs`
-/// is as it is.
+/// Seeds that have found faults. So far these were deliberate faults: local requests that did not
+/// wait for their fence, and windows that outlived the reset of their QP. A change of `random.rs`
+/// changes the meaning of a seed.
 const KEPT: [u64; 2] = [1_795_312_492_954_163_187, 1_795_312_501_598_569_230];
 
 fn run(wire: Wire, case: &Case) {
@@ -96,7 +96,7 @@ fn run(wire: Wire, case: &Case) {
     a.qp.disconnect();
     for side in [a, b] {
         side.wait_end();
-        // Nothing was left, and nothing came twice.
+        // Nothing was left over, and nothing came twice.
         side.send_cq.is_empty();
         side.recv_cq.is_empty();
     }
@@ -110,7 +110,7 @@ fn number(name: &str) -> Option<u64> {
     value.parse().ok()
 }
 
-/// Runs cases of a seed that nobody knows before.
+/// Runs cases of a new seed, or of `UWARP_SEED`.
 fn check(wire: Wire, cases: u32) {
     let seed = number("UWARP_SEED").unwrap_or_else(|| {
         let now = std::time::SystemTime::now()
@@ -122,7 +122,7 @@ fn check(wire: Wire, cases: u32) {
     check_seed(wire, cases, seed);
 }
 
-/// Runs the cases of one seed; a failure is made as small as it gets and told with the seed.
+/// Runs the cases of one seed. A failure is shrunk and reported with the seed.
 fn check_seed(wire: Wire, cases: u32, seed: u64) {
     let mut octets = [0; 32];
     octets[..8].copy_from_slice(&seed.to_le_bytes());

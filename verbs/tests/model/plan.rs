@@ -1,4 +1,4 @@
-//! The model: what the operations of a side come to, in requests, completions and memory.
+//! The model: translates the operations of a side to requests, completions and memory content.
 
 use std::ops::Range;
 
@@ -10,12 +10,12 @@ use crate::loan::SLOTS;
 use crate::player::{Player, layout, pieces};
 use crate::ready::{Payload, Ready, ReadyKind};
 
-/// A Read whose sink begins at this offset or behind invalidates it. (Drawn from what is random already, so that the seeds
-/// that are kept go on to mean the same.)
+/// A Read whose sink begins at this offset or later invalidates it. (Derived from an existing
+/// random value, so that kept seeds keep their meaning.)
 const ENDING: usize = 52;
 
-/// The Reads and atomics of a phase that no fence has waited for: what they take from the peer's inbox, and where (in
-/// `placed`) they put it.
+/// Reads and atomics of a phase that no fence has waited for: their ranges in the peer's inbox, and
+/// their sinks (indices in `placed`).
 #[derive(Default)]
 struct Open {
     ranges: Vec<Range<usize>>,
@@ -29,17 +29,18 @@ impl Open {
     }
 }
 
-/// One side's operations of one phase on their way to become requests.
+/// One side's operations of one phase while they are translated.
 struct Plan<'p, 'a> {
     phase: usize,
     me: &'p mut Player<'a>,
     peer: &'p mut Player<'a>,
     open: Open,
-    /// Index in `placed`, offset and length of what Reads bring.
+    /// Index in `placed`, offset and length of the sinks of Reads.
     read_sinks: Vec<(usize, usize, usize)>,
 }
 
-/// Plays the model of one side's operations of one phase, and makes the requests, for a send queue of `send_queue` places.
+/// Applies one side's operations of one phase to the model. Returns the requests, for a send queue
+/// of `send_queue` entries.
 pub(crate) fn prepare<'a>(
     phase: usize,
     send_queue: u32,
@@ -56,7 +57,7 @@ pub(crate) fn prepare<'a>(
     };
     let mut ready: Vec<Ready> = ops.iter().map(|op| plan.request(op)).collect();
     ready.push(plan.last_read());
-    // A queue in which all requests are unsignaled stays full.
+    // A queue of unsignaled requests only would stay full.
     let mut unsignaled = 0;
     for request in &mut ready {
         unsignaled = match &request.kind {
@@ -130,7 +131,7 @@ impl Plan<'_, '_> {
             What::Refused(what) => self.refused(*what),
         };
         let waits = matches!(kind, ReadyKind::Read { .. } | ReadyKind::Atomic { .. });
-        // What is refused never runs.
+        // A refused request never runs.
         let runs = !matches!(kind, ReadyKind::Refused { .. });
         self.fence(fence && !waits && runs);
         Ready {
@@ -143,7 +144,7 @@ impl Plan<'_, '_> {
         }
     }
 
-    /// Nothing is open behind a fence.
+    /// After a fence nothing is open.
     fn fence(&mut self, fence: bool) {
         if fence {
             self.open = Open::default();
@@ -171,7 +172,7 @@ impl Plan<'_, '_> {
         fence: &mut bool,
     ) -> ReadyKind {
         let (source, octets, needs_fence) = self.payload(data);
-        // An open Read may be by the STag that ends here.
+        // An open Read may use the STag that ends here.
         *fence |= needs_fence || invalidate.is_some();
         let phase = self.phase;
         let invalidate = invalidate.map(|via| {
@@ -198,7 +199,7 @@ impl Plan<'_, '_> {
     ) -> ReadyKind {
         let (source, octets, needs_fence) = self.payload(data);
         let range = at..at + octets.len();
-        // A Write may overtake a Read before it (RFC 5040 section 5.5), unless it is fenced.
+        // A Write may overtake an earlier Read (RFC 5040 section 5.5), unless it has a fence.
         *fence |= needs_fence || self.open.meets(&range);
         self.peer.inbox_model[range].copy_from_slice(&octets);
         self.peer.written = octets.len() as u32;
@@ -263,7 +264,7 @@ impl Plan<'_, '_> {
         }
     }
 
-    /// A place for what the peer answers, which will be `octets`.
+    /// A sink for a response, which is going to be `octets`.
     fn sink(&mut self, offset: usize, octets: &[u8]) -> (usize, Sge) {
         let sink = self.me.side.blank(octets.len() + offset + 9);
         let sge = sink.sge(offset as u64, octets.len() as u32);
@@ -288,7 +289,7 @@ impl Plan<'_, '_> {
         made.flatten().unwrap_or_else(|| self.nothing())
     }
 
-    /// What a Read has brought stays, but no request names it any more.
+    /// The bytes of the Read stay in the sink, but no further request uses it.
     fn end_sink(&mut self) -> ReadyKind {
         match self.read_sinks.pop() {
             Some((index, ..)) => ReadyKind::Invalidate(self.me.placed[index].0.rkey()),
@@ -296,7 +297,7 @@ impl Plan<'_, '_> {
         }
     }
 
-    /// A Write of no bytes.
+    /// An empty Write.
     fn nothing(&mut self) -> ReadyKind {
         self.peer.written = 0;
         let lent = self.peer.lent();
@@ -315,7 +316,7 @@ impl Plan<'_, '_> {
         ReadyKind::Refused { what, sges }
     }
 
-    /// A signaled Read at the end: when it is complete, everything before it has been placed.
+    /// A signaled Read at the end: when it completes, everything before it has been placed.
     fn last_read(&mut self) -> Ready {
         Ready {
             wr_id: self.me.id(),
@@ -327,7 +328,7 @@ impl Plan<'_, '_> {
         }
     }
 
-    /// The payload of a Send or Write, its bytes, and whether a fence must come before it.
+    /// The payload of a Send or Write, its bytes, and whether it needs a fence.
     fn payload(&self, data: &Data) -> (Payload, Vec<u8>, bool) {
         let me = &*self.me;
         let from_read = if data.from_read && !data.inline && data.len > 0 {

@@ -1,4 +1,4 @@
-//! One side of the model: its memory, what it must hold, and the completions that must come.
+//! One side of the model: its memory with the expected content, and the expected completions.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::case::{INBOX, Immediate, Receive, SGES, SOURCE};
 use crate::common::{FILL, Side, content, same};
 use crate::loan::{Loan, loans};
 
-/// The pieces of `len` bytes that lie between the cuts; some may be empty.
+/// Pieces of `len` bytes between the cuts; some may be empty.
 pub(crate) fn pieces(len: usize, cuts: &[usize]) -> Vec<(usize, usize)> {
     let mut at: Vec<usize> = cuts.iter().map(|cut| cut % (len + 1)).collect();
     at.extend([0, len]);
@@ -21,7 +21,7 @@ pub(crate) fn pieces(len: usize, cuts: &[usize]) -> Vec<(usize, usize)> {
         .collect()
 }
 
-/// Places in a region, one piece after the other, with a gap of a few bytes between pieces.
+/// SGEs in a region, one for each piece, with a gap of a few bytes between them.
 pub(crate) fn layout(region: &MemoryRegion, at: usize, pieces: &[(usize, usize)]) -> Vec<Sge> {
     let gaps = (0..).map(|index| index * 7);
     pieces
@@ -31,7 +31,7 @@ pub(crate) fn layout(region: &MemoryRegion, at: usize, pieces: &[(usize, usize)]
         .collect()
 }
 
-/// One side: its regions, and what they must hold.
+/// One side: its regions and their expected content.
 pub(crate) struct Player<'a> {
     pub(crate) side: &'a Side,
     srq: Option<Srq>,
@@ -41,12 +41,12 @@ pub(crate) struct Player<'a> {
     pub(crate) buffer: Arc<Buffer>,
     pub(crate) inbox_model: Vec<u8>,
     pub(crate) loans: Vec<Loan>,
-    /// Regions that Reads, atomics or Sends were placed in, with what they must hold.
+    /// Sinks of Reads, atomics and Sends, with their expected content.
     pub(crate) placed: Vec<(MemoryRegion, Vec<u8>)>,
     pub(crate) sends: VecDeque<Completion>,
     pub(crate) receives: VecDeque<Completion>,
     next_id: u64,
-    /// Bytes of the other player's last Write, if nothing of its came behind it that takes a receive.
+    /// Bytes of the other player's last Write, unless a later message of it consumed a receive.
     pub(crate) written: u32,
 }
 
@@ -78,7 +78,7 @@ impl<'a> Player<'a> {
         self.next_id
     }
 
-    /// What the peer knows of the inbox.
+    /// The inbox as its peer sees it.
     pub(crate) fn lent(&self) -> RemoteBuffer {
         self.inbox.remote()
     }
@@ -94,7 +94,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Memory and STags are what the model says.
+    /// Checks that memory and STags match the model.
     pub(crate) fn check(&self, who: &str) {
         same(
             &content(&self.inbox),
@@ -114,7 +114,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// A small region that the peer's Send may invalidate.
+    /// Registers a small region that the peer's Send may invalidate.
     pub(crate) fn lend_once(&mut self) -> u32 {
         let Side { pd, qp, .. } = self.side;
         let region = pd
@@ -125,7 +125,8 @@ impl<'a> Player<'a> {
         rkey
     }
 
-    /// Posts a receive for a message of so many bytes; its number, its region and its elements.
+    /// Posts a receive for a message of `octets` bytes. Returns its number, its region and its
+    /// SGEs.
     fn receive(&mut self, receive: &Receive, octets: usize) -> (u64, MemoryRegion, Vec<Sge>) {
         let room = octets + receive.slack;
         let region = self.side.blank(room + 7 * SGES + 5);
@@ -135,7 +136,7 @@ impl<'a> Player<'a> {
         (wr_id, region, sges)
     }
 
-    /// Posts the receive for a Send, and notes what it will hold.
+    /// Posts the receive for a Send, and records the expected content.
     pub(crate) fn expect_send(
         &mut self,
         receive: &Receive,
@@ -163,7 +164,7 @@ impl<'a> Player<'a> {
         });
     }
 
-    /// Posts the receive that Immediate Data takes; its memory stays as it is.
+    /// Posts the receive for Immediate Data, whose memory stays unchanged.
     pub(crate) fn expect_immediate(&mut self, receive: &Receive, immediate: Immediate) {
         let (wr_id, region, _) = self.receive(receive, 0);
         let model = vec![FILL; region.len()];

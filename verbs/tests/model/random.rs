@@ -1,4 +1,4 @@
-//! How a case is made at random.
+//! Random generation of cases.
 
 use proptest::option::weighted as maybe;
 use proptest::prelude::*;
@@ -52,7 +52,7 @@ fn immediate() -> impl Strategy<Value = Immediate> {
         .prop_map(|(octets, solicited)| Immediate { octets, solicited })
 }
 
-/// A mask of one field, of many, of none, of all sorts.
+/// A mask with one field, with many, with none, or random.
 fn mask() -> impl Strategy<Value = u64> {
     prop_oneof![
         Just(0),
@@ -100,7 +100,7 @@ fn refused() -> impl Strategy<Value = Refused> {
 
 fn what() -> impl Strategy<Value = What> {
     let place = || 0..INBOX - LONGEST;
-    // Few words, so that operations meet.
+    // Few words, so that operations overlap.
     let word = prop_oneof![(0..4_usize), 0..INBOX / 8 - 1].prop_map(|word| word * 8);
     prop_oneof![
         6 => (data(), any::<bool>(), maybe(0.2, 0..SLOTS), receive())

@@ -47,7 +47,7 @@ pub(crate) enum ReadyKind {
         rkey: u32,
         bind: WindowBind,
     },
-    /// By `Qp::post_bind`; it will have this STag.
+    /// Bound by `Qp::post_bind`, which must return this STag.
     ByCall {
         window: Arc<Mutex<MemoryWindow>>,
         rkey: u32,
@@ -57,7 +57,7 @@ pub(crate) enum ReadyKind {
     Invalidate(u32),
     Refused {
         what: Refused,
-        /// Of a region with local write and 5 elements.
+        /// SGEs of a region with local write; 5 elements.
         sges: Vec<Sge>,
     },
 }
@@ -67,11 +67,11 @@ pub(crate) enum Payload {
     Inline(Vec<u8>),
 }
 
-/// More than a QP takes inline.
+/// More than a QP accepts inline.
 const LONG: [u8; 300] = [0; 300];
 
 impl Ready {
-    /// Whether it is posted alone, and not in a list.
+    /// Returns true if it is posted on its own, not in a list.
     pub(crate) fn is_alone(&self) -> bool {
         self.resize.is_some()
             || matches!(
@@ -80,7 +80,7 @@ impl Ready {
             )
     }
 
-    /// What its completion must be, if it makes one.
+    /// Expected completion, if it has one.
     pub(crate) fn completes(&self) -> Option<(WcOpcode, u32)> {
         let what = match &self.kind {
             ReadyKind::Send { .. } | ReadyKind::Immediate(_) => (WcOpcode::Send, 0),
@@ -100,7 +100,7 @@ impl Ready {
         self.signaled.then_some(what)
     }
 
-    /// The STag that its completion tells as invalidated.
+    /// STag that its completion reports as invalidated.
     pub(crate) fn invalidates(&self) -> Option<u32> {
         match &self.kind {
             ReadyKind::Read {
@@ -112,7 +112,7 @@ impl Ready {
         }
     }
 
-    /// Posts one that [is alone](Self::is_alone). False where the send queue is full.
+    /// Posts a request that [is alone](Self::is_alone). Returns false if the send queue is full.
     pub(crate) fn post_alone(&self, qp: &Qp) -> bool {
         let result = match &self.kind {
             ReadyKind::ByCall { window, rkey, bind } => {
@@ -225,7 +225,7 @@ fn solicit(wr: SendWr<'_>, immediate: Immediate) -> SendWr<'_> {
     }
 }
 
-/// The send queue has no room; everything else that may be refused is a mistake.
+/// Returns true if the send queue is full. Every other refusal is a bug.
 pub(crate) fn is_full(error: &PostError) -> bool {
     matches!(error.kind, PostErrorKind::SendQueueFull { .. })
 }
@@ -253,7 +253,7 @@ impl Atomic {
         }
     }
 
-    /// What the word holds afterwards (RFC 7306 sections 5.1.1, 5.1.2).
+    /// New value of the word (RFC 7306 sections 5.1.1, 5.1.2).
     pub(crate) fn apply(self, old: u64) -> u64 {
         match self {
             // Bit by bit: a carry goes to the next bit, unless a field ends here.
@@ -290,7 +290,7 @@ impl Refused {
             Refused::InlineTooLong => SendWr::write_inline(id, &LONG, RemoteBuffer::at(0, 0)),
             Refused::ImmediateUnfit => SendWr::send(id, &sges[..1]).with_immediate([1; 8]),
             Refused::AtomicSink => SendWr::swap(id, &sges[..2], RemoteBuffer::at(0, 0), 1),
-            // The last one reaches beyond its region.
+            // The last element exceeds its region.
             Refused::Memory => SendWr::send(id, &sges[4..]),
         }
     }

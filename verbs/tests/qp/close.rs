@@ -1,4 +1,4 @@
-//! Every way to end a connection, in every state of the QP: a table.
+//! Table of every way to end a connection, in every state of the QP.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -6,7 +6,7 @@ use std::net::Shutdown;
 
 use super::*;
 
-/// What ends the connection.
+/// Event that ends the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Way {
     Disconnect,
@@ -18,7 +18,7 @@ enum Way {
     PeerReset,
 }
 
-/// Those that are legal in every state.
+/// Events that are legal in every state.
 const WAYS: [Way; 6] = [
     Way::Disconnect,
     Way::Abort,
@@ -28,7 +28,7 @@ const WAYS: [Way; 6] = [
     Way::PeerReset,
 ];
 
-/// How it ended, in one line: state, reason, what became of a receive, what the peer saw.
+/// Result in one line: state and reason, status of a receive, end as the peer sees it.
 struct Outcome {
     end: String,
     receive: String,
@@ -43,8 +43,8 @@ fn reason(qp: &Qp) -> String {
     })
 }
 
-/// Ends the connection of `a` by `way`, and tells what came of it. With a `stream` the peer answers as an
-/// ordinary one does: it reads to the end, and closes.
+/// Ends the connection of `a` by `way` and returns the outcome. With a `stream` the peer behaves
+/// like an ordinary one: it reads to the end, then closes.
 fn end(a: Side, stream: Option<TcpStream>, way: Way) -> Outcome {
     let Side {
         qp,
@@ -85,7 +85,7 @@ fn end(a: Side, stream: Option<TcpStream>, way: Way) -> Outcome {
         assert!(qp.wait_closed(LIMIT));
         format!("{} {}", qp.state(), reason(qp))
     });
-    // What is left of a receive that was posted before: all is settled now.
+    // Status of a receive that was posted before; everything has settled by now.
     let receive = recv_cq.poll_one();
     Outcome {
         end,
@@ -110,8 +110,8 @@ fn in_state(state: QpState) -> (Side, Option<TcpStream>) {
     (a, Some(stream))
 }
 
-/// Every state but `Connecting`, which has a test of its own. A receive that was posted is flushed by
-/// every end, and only by an end.
+/// Every state but `Connecting`, which has a test of its own. A posted receive is flushed by every
+/// end, and only by an end.
 #[test]
 fn close_in_every_state() {
     let states = [
@@ -138,8 +138,8 @@ fn close_in_every_state() {
     insta::assert_snapshot!(table);
 }
 
-/// A side that has accepted, and whose initiator has sent no FPDU: nothing may be sent to it
-/// (5044-7.1.2-15). A graceful close may take `close`.
+/// A side that has accepted, and whose initiator has sent no FPDU, so that nothing may be sent to
+/// it (5044-7.1.2-15). `close` is the limit of a graceful close.
 fn accepted(close: Duration) -> (Side, TcpStream) {
     let mut settings = raw_settings();
     settings.timeouts.close = close;
@@ -167,7 +167,7 @@ fn close_of_a_responder_that_may_not_send_yet() {
     let mut table = String::new();
     let ways = WAYS.into_iter().chain([Way::ModifyTerminate]);
     for way in ways {
-        // A disconnect waits for the first FPDU, to send what was posted; not for ever.
+        // A disconnect waits for the first FPDU to send the posted requests, but not forever.
         let close = if way == Way::Disconnect {
             Duration::from_millis(100)
         } else {
@@ -189,7 +189,7 @@ fn close_of_a_responder_that_may_not_send_yet() {
     insta::assert_snapshot!(table);
 }
 
-/// MPA startup is under way: the peer has the Request, and answers nothing.
+/// MPA startup is in progress: the peer has the Request and sends no Reply.
 #[test]
 fn close_while_connecting() {
     let mut table = String::new();

@@ -1,4 +1,4 @@
-//! Asynchronous events: their descriptor, their acknowledgement, and the end of what they are about.
+//! Asynchronous events: their descriptor, their acknowledgement, and the end of their objects.
 
 use std::os::fd::AsFd;
 
@@ -20,7 +20,7 @@ fn a_qp_is_destroyed_when_its_events_are_acknowledged() {
     let (qp, error) = a.qp.destroy(Some(Duration::ZERO)).unwrap_err();
     assert_eq!(error, DestroyQpError::Unacknowledged { events: 1 });
     assert!(error.to_string().contains("ack_events"), "{error}");
-    // It is as it was.
+    // The QP is unchanged.
     assert_eq!(qp.state(), QpState::Rts);
     drop(event);
     qp.destroy(None).map_err(|(_, error)| error).unwrap();
@@ -63,7 +63,7 @@ fn destroy_waits_for_the_thread_that_has_the_event() {
     });
 }
 
-/// `ibv_destroy_qp` asks for acknowledgements; dropping a Rust value does not.
+/// `ibv_destroy_qp` requires acknowledgements; dropping a Rust value does not.
 #[test]
 fn dropping_a_qp_waits_for_no_acknowledgement() {
     let (a, b) = pair(Wire::MEMORY);

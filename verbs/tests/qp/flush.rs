@@ -1,14 +1,14 @@
-//! What becomes of work that is outstanding: every kind of request, every way to end.
+//! Outstanding requests of every kind, and every way to end.
 
 use super::*;
 use uwarp_verbs::RemoteBuffer;
 
-/// Ways to end at once; a graceful close carries the work out instead.
+/// Immediate ends; a graceful close carries out the requests instead.
 const WAYS: [&str; 5] = ["abort", "modify", "terminate", "peer reset", "drop"];
 
-/// Requests complete in the order in which they were posted, on each queue, signaled or not, and each
-/// once (5040-6.2.1-02; 5040-5.4-i02: also what was not begun). The first Read cannot be answered, and holds up all
-/// that is behind it.
+/// Requests complete once each and in posting order on each queue, signaled or not (5040-6.2.1-02;
+/// 5040-5.4-i02: including those that were not begun). The first Read is not answered, and holds up
+/// everything after it.
 #[test]
 fn outstanding_work_is_flushed_in_order_whatever_ends_the_connection() {
     for way in WAYS {
@@ -64,7 +64,7 @@ fn outstanding_work_is_flushed_in_order_whatever_ends_the_connection() {
     }
 }
 
-/// The same of the requests of RFC 7306 and of those that nothing is sent for, which wait in order, too.
+/// The same for requests of RFC 7306, and for local requests, which are also carried out in order.
 #[test]
 fn atomics_immediate_data_and_local_requests_are_flushed_in_order_and_not_carried_out() {
     for way in WAYS {
@@ -122,8 +122,8 @@ fn atomics_immediate_data_and_local_requests_are_flushed_in_order_and_not_carrie
     }
 }
 
-/// A graceful close carries out what was posted; only what the peer can no more answer is flushed, and what is posted
-/// behind it (5041-6.2.1-02).
+/// A graceful close carries out posted requests. It flushes only those that the peer can no longer
+/// answer, and those posted later (5041-6.2.1-02).
 #[test]
 fn a_graceful_close_completes_what_was_posted_and_flushes_what_comes_later() {
     let (a, b) = pair(Wire::MEMORY);

@@ -1,4 +1,4 @@
-//! A peer that vanishes without a word. No test waits: the clock of the in-memory link is moved.
+//! A peer that vanishes. No test waits: the tests advance the clock of the in-memory link.
 #![allow(
     clippy::disallowed_methods,
     reason = "tests wait by the clock of the machine"
@@ -19,7 +19,7 @@ const KEEPALIVE: Keepalive = Keepalive {
     probes: 3,
 };
 
-/// A clock that a test moves.
+/// A clock that a test advances.
 struct Moved {
     start: Instant,
     seconds: AtomicU64,
@@ -31,7 +31,8 @@ impl Clock for Moved {
     }
 }
 
-/// Connects `a` to a peer that answers the MPA Request, and from then on nothing: nobody drives its TCP.
+/// Connects `a` to a peer that answers the MPA Request and then nothing more, because its TCP is
+/// not driven.
 fn vanished(a: &Side, second: &MemoryNetwork) -> Box<dyn Llp> {
     let mut listener = second.listen("192.0.2.2:7174".parse().unwrap(), 4).unwrap();
     let addr = listener.local_addr();
@@ -71,7 +72,7 @@ fn over_memory(settings: Settings) -> (Side, MemoryNetwork, Arc<Moved>) {
     });
     let memory = MemorySettings::default()
         .clock(Arc::<Moved>::clone(&clock))
-        // None: its counts are wanted.
+        // Without faults, but with their counters.
         .faults(Some(FaultSettings::default()));
     let (first, second) = MemoryNetwork::pair(&memory).unwrap();
     let device = Device::open(Arc::new(first), settings).unwrap();
@@ -85,7 +86,7 @@ fn a_peer_that_vanished_is_noticed_and_told_as_such() {
     assert_eq!(a.qp.query().keepalive, Some(KEEPALIVE));
     a.post_empty(1);
     let _peer = vanished(&a, &second);
-    // Not a moment too early.
+    // Not too early.
     for _ in 0..8 {
         clock.seconds.fetch_add(100, Ordering::SeqCst);
         a.recv_cq.is_empty();
@@ -123,7 +124,7 @@ fn without_a_keepalive_an_idle_connection_stands_for_ever() {
     assert_eq!(a.qp.query().keepalive, None);
 }
 
-/// A peer that has nothing to say answers the questions.
+/// A peer without data to send answers the probes.
 #[test]
 fn a_peer_that_is_only_silent_is_not_given_up() {
     let settings = raw_settings().keepalive(Some(KEEPALIVE));
@@ -133,7 +134,7 @@ fn a_peer_that_is_only_silent_is_not_given_up() {
     for _ in 0..30 {
         let before = answers();
         clock.seconds.fetch_add(100, Ordering::SeqCst);
-        // The clock of the link does not stand still for a thread that does: the next step comes when this one is done.
+        // The clock runs ahead of a stalled thread, so the next step waits until this one is done.
         until("the answer to a question", || {
             a.recv_cq.is_empty();
             peer.drive();

@@ -1,4 +1,4 @@
-//! A queue pair as an object: how it is made, what it tells, what moves it, and how it ends.
+//! Queue pairs as objects: creation, attributes, state transitions, end.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -28,14 +28,14 @@ fn side() -> Side {
     )
 }
 
-/// A side that is connected to a raw peer.
+/// A side connected to a raw peer.
 fn with_peer() -> (Side, TcpStream) {
     let a = side();
     let peer = raw_peer(&a.qp);
     (a, peer.stream)
 }
 
-/// How a raw peer sees the connection end, and what it got before that.
+/// End of the connection as a raw peer sees it, and the bytes that it received before.
 fn seen(stream: &mut TcpStream) -> (&'static str, Vec<u8>) {
     let mut octets = Vec::new();
     let end = match stream.read_to_end(&mut octets) {
@@ -46,7 +46,7 @@ fn seen(stream: &mut TcpStream) -> (&'static str, Vec<u8>) {
     (end, octets)
 }
 
-/// Cuts a connection with a reset.
+/// Resets a connection.
 fn cut(stream: TcpStream) {
     rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
     drop(stream);

@@ -1,4 +1,4 @@
-//! Modify QP: what each legal move does to a connection.
+//! Modify QP: effect of each legal transition on a connection.
 
 use super::*;
 use uwarp_verbs::RemoteBuffer;
@@ -94,7 +94,7 @@ fn ibv_reset_ends_a_connection_that_stands_and_leaves_an_idle_qp() {
     drop(again);
 }
 
-/// What programs for libibverbs do around `rdma_connect`: on iWARP the CM has done it.
+/// Programs for libibverbs do this around `rdma_connect`; on iWARP the CM has already done it.
 #[test]
 fn init_rtr_and_rts_around_a_connect_change_nothing() {
     let ends = Setup::new(Wire::MEMORY).unconnected();
@@ -166,7 +166,7 @@ fn a_send_queue_that_is_drained_says_so() {
     assert!(!a.qp.query().sq_draining);
 }
 
-/// A word of `b` for atomics; its QP holds messages without a receive, and has these rights.
+/// A word of `b` for atomics. Its QP has these rights, and holds messages without a receive.
 fn word_behind_a_held_message(access: Access) -> (Side, Side, MemoryRegion, MemoryRegion) {
     let mut setup = Setup::new(Wire::Kernel);
     setup.settings[1].on_no_receive = OnNoReceive::Hold(Duration::from_secs(600));
@@ -182,7 +182,7 @@ fn word_behind_a_held_message(access: Access) -> (Side, Side, MemoryRegion, Memo
     (a, b, word, found)
 }
 
-/// Everything but `right`.
+/// All rights except `right`.
 fn all_but(right: Access) -> Access {
     [
         Access::LOCAL_WRITE,
@@ -200,7 +200,7 @@ fn a_right_that_is_taken_away_is_missed_by_an_atomic_that_waits_behind_a_message
     let (a, b, word, found) = word_behind_a_held_message(Access::ALL);
     let without = QpModify::new().access(all_but(Access::REMOTE_ATOMIC));
     b.qp.modify(&without).unwrap();
-    // Nothing has come of it before its turn.
+    // The atomic has no effect before its turn.
     assert_eq!(b.qp.state(), QpState::Rts);
     b.post_empty(3);
     b.recv_cq.success(3);

@@ -1,4 +1,4 @@
-//! A QP that is reset is as good as a new one.
+//! A QP that was reset behaves like a new one.
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn a_qp_is_connected_again_and_again_in_both_roles() {
         let setup = Setup::new(wire).peer_to_peer();
         let ends = setup.unconnected();
         let (a, b) = (&ends.a, &ends.b);
-        // The in-memory link has its second listener at another address.
+        // On the in-memory link the second listener has another address.
         let addr = match wire {
             Wire::Kernel => "127.0.0.1:0",
             Wire::Memory { .. } => "192.0.2.1:7175",
@@ -48,7 +48,7 @@ fn a_qp_is_connected_again_and_again_in_both_roles() {
     }
 }
 
-/// What a QP completed in its life before stays in the CQ, in front of what it completes in the next.
+/// Completions of the previous connection stay in the CQ, before those of the next.
 #[test]
 fn completions_of_the_life_before_stay_until_they_are_polled() {
     let ends = Setup::new(Wire::MEMORY).unconnected();

@@ -1,4 +1,4 @@
-//! Completion queues that are too small, or are made larger.
+//! Completion queues that are too small, or are resized.
 
 use super::*;
 
@@ -47,7 +47,7 @@ fn a_lost_completion_ends_its_qp_and_the_event_names_the_cq_once() {
             }
         }
         assert_eq!(overflows, 1);
-        // What is in it can be polled; nothing comes behind the gap.
+        // Its content can be polled; nothing follows after the gap.
         assert!(small.has_overflowed());
         small.successes([1, 2]);
         small.is_empty();
@@ -62,7 +62,7 @@ fn a_lost_completion_ends_its_qp_and_the_event_names_the_cq_once() {
 fn under_load_an_overflow_ends_the_qps_of_the_cq_and_no_others() {
     for wire in Wire::BOTH {
         let mut setup = Setup::new(wire);
-        // All of a client's Sends may be flushed, which makes completions also of those that are not signaled.
+        // All of a client's Sends may be flushed, which gives unsignaled ones a completion as well.
         setup.cq_depth = 16 * 100;
         let ends = setup.unconnected();
         let (a, b) = (&ends.a, &ends.b);
@@ -103,7 +103,7 @@ fn under_load_an_overflow_ends_the_qps_of_the_cq_and_no_others() {
             let reason = server.end_reason().unwrap();
             assert!(matches!(reason, EndReason::CqOverflow { .. }), "{reason}");
         }
-        // 32 in all, and of each QP an unbroken beginning.
+        // 32 in total, and for each QP a sequence without gaps.
         let mut next = std::collections::HashMap::new();
         for _ in 0..32 {
             let completion = small.poll_one().unwrap();

@@ -1,4 +1,4 @@
-//! A message without a receive that waits for one, over real connections.
+//! Messages that arrive before their receive and wait for it, over real connections.
 
 use super::*;
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 /// Longer than any test.
 const LONG: OnNoReceive = OnNoReceive::Hold(Duration::from_secs(600));
 
-/// A pair of which the second one holds.
+/// A pair whose second side holds such messages.
 fn holding(wire: Wire, what: OnNoReceive) -> (Side, Side) {
     let mut setup = Setup::new(wire);
     setup.settings[1].on_no_receive = what;
@@ -58,7 +58,7 @@ fn more_than_the_network_holds_waits_and_nothing_is_lost() {
 fn own_sends_go_on_while_the_peers_message_waits() {
     for wire in Wire::BOTH {
         let (a, b) = holding(wire, LONG);
-        // The first message makes the responder able to send.
+        // After the first message the responder may send.
         common::bell(&a, &b);
         a.qp.post_send(&SendWr::send(1, &[])).unwrap();
         a.send_cq.success(1);
@@ -149,7 +149,7 @@ fn a_post_to_the_srq_has_the_connections_go_on_that_wait_for_it() {
     }
 }
 
-/// Four ways to bring Immediate Data, each with bytes of its own.
+/// Four requests with Immediate Data, each with bytes of its own.
 fn immediates(target: &MemoryRegion) -> [SendWr<'static>; 4] {
     let remote = target.remote();
     let write = |wr_id, imm| {
@@ -168,7 +168,7 @@ fn immediates(target: &MemoryRegion) -> [SendWr<'static>; 4] {
     ]
 }
 
-/// What a receive of [`immediates`] tells.
+/// Checks the completion of a receive of [`immediates`].
 #[track_caller]
 fn is_immediate(done: &Completion, nth: u8) {
     assert_eq!(
@@ -215,7 +215,7 @@ fn immediate_data_without_a_receive_in_time_ends_the_connection_with_a_terminate
     }
 }
 
-/// A pair of which the second QP takes its receives from an SRQ, and holds.
+/// Connects a second QP with an SRQ that holds messages.
 fn holding_for_srq(ends: &common::Ends, srq: &Srq, what: OnNoReceive) -> Qp {
     let b = &ends.b;
     let builder = b.pd.qp().srq(srq).on_no_receive(what);
@@ -265,7 +265,7 @@ fn immediate_data_without_a_receive_of_the_srq_in_time_ends_that_connection_alon
             words.contains("no receive was posted for it in that time"),
             "{words}"
         );
-        // A receive that comes too late is there for another QP of the SRQ.
+        // A receive that is posted too late is available to another QP of the SRQ.
         srq.post_recv(&RecvWr::new(5, &[])).unwrap();
         a.wait_end();
         assert!(a.qp.reset());
@@ -276,7 +276,7 @@ fn immediate_data_without_a_receive_of_the_srq_in_time_ends_that_connection_alon
     }
 }
 
-/// An empty Send (no CRC, no Markers), without the sender's own receive.
+/// An empty Send (no CRC, no Markers) as bytes.
 const EMPTY_SEND: [u8; 24] = [
     0, 18, 0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0,
 ];
@@ -289,7 +289,7 @@ fn a_reset_is_noticed_at_once_while_a_message_waits() {
     let a = Side::new(device, QpCaps::default(), 16);
     let mut peer = raw_peer(&a.qp);
     peer.stream.write_all(&EMPTY_SEND).unwrap();
-    // Nothing polls: the background holds it, and hears of the reset.
+    // Without polls: the background holds the message and notices the reset.
     rustix::net::sockopt::set_socket_linger(&peer.stream, Some(Duration::ZERO)).unwrap();
     drop(peer);
     assert!(matches!(a.wait_end(), EndReason::LlpLost { .. }));

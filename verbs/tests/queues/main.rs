@@ -1,4 +1,4 @@
-//! Queues: messages that wait for a receive, completion queues that are full, draining, reclaim.
+//! Queues: messages that wait for a receive, full completion queues, draining, reuse of entries.
 
 #[path = "../common/mod.rs"]
 mod common;

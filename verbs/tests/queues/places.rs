@@ -1,5 +1,6 @@
-//! Places of queues against a model that knows only posts and polls, whatever the network does: a post is taken exactly
-//! when its queue has a free place, and a CQ as deep as all its queues never overflows.
+//! Free entries of queues, compared with a model that knows only posts and polls. Whatever the
+//! network does, a post succeeds exactly if its queue has a free entry. A CQ as deep as all its
+//! queues never overflows.
 
 use super::*;
 
@@ -12,7 +13,7 @@ const PAIRS: usize = 3;
 const STEPS: usize = 600;
 const SRQ: usize = 5;
 
-/// The model of one queue: what was posted and has its place, oldest first.
+/// Model of one queue: posted requests that occupy an entry, oldest first.
 #[derive(Default)]
 struct Queue {
     depth: usize,
@@ -27,7 +28,7 @@ impl Queue {
         }
     }
 
-    /// A request was posted; `signaled` if its success makes a completion.
+    /// Records the result of a post; `signaled` if success leads to a completion.
     fn posted(&mut self, wr_id: u64, signaled: bool, said: Result<(), PostError>) {
         match said.map_err(|error| error.kind) {
             Ok(()) => {
@@ -44,7 +45,7 @@ impl Queue {
         }
     }
 
-    /// A completion was polled: its place is free, and those of silent ones before it.
+    /// Records a polled completion, which frees its entry and those of earlier unsignaled requests.
     fn polled(&mut self, completion: &Completion) {
         loop {
             let (wr_id, signaled) = self.open.pop_front().expect("nobody waits for it");
@@ -57,7 +58,7 @@ impl Queue {
     }
 }
 
-/// One end of a connection. `recvs` is unused where the end takes its receives from the SRQ.
+/// One end of a connection. `recvs` is unused if the end uses the SRQ.
 struct End {
     qp: Qp,
     sends: Queue,
@@ -112,7 +113,7 @@ impl Host {
     }
 }
 
-/// Places of the send queue and of the receive queue of this pair.
+/// Depths of the send queue and of the receive queue of this pair.
 fn depths(at: usize) -> (u32, u32) {
     [(1, 2), (4, 3), (9, 1)][at]
 }
@@ -122,7 +123,7 @@ struct World {
     listener: Listener,
     random: Random,
     next: u64,
-    /// Receives in the SRQ, and those that were taken and whose completions were not polled.
+    /// Receives in the SRQ, and taken ones whose completions were not polled yet.
     shared: Vec<u64>,
 }
 
@@ -167,7 +168,8 @@ impl World {
         };
         match srq.post_recv(&wr).map_err(|error| error.kind) {
             Ok(()) => self.shared.push(wr_id),
-            // Those that a QP had taken that is gone are free, and the model does not know which.
+            // Receives that a destroyed QP had taken are free again, but the model does not know
+            // which.
             Err(PostErrorKind::SrqFull { depth: SRQ }) => assert!(self.shared.len() >= SRQ),
             Err(other) => panic!("{other}"),
         }
@@ -195,7 +197,7 @@ impl World {
         }
     }
 
-    /// Destroys the two QPs of a connection and makes another one.
+    /// Destroys the two QPs of a connection and connects new ones.
     fn replace(&mut self, at: usize) {
         for host in &mut self.hosts {
             if let Some(End { qp, .. }) = host.ends[at].take() {
@@ -218,7 +220,7 @@ impl World {
         );
     }
 
-    /// Nothing is left of the queue pairs, and the SRQ has all places but those of what is in it.
+    /// Checks that no completion is left, and that the SRQ has room except for the receives in it.
     fn end(mut self) {
         for host in &mut self.hosts {
             for End { qp, .. } in host.ends.drain(..).flatten() {

@@ -5,7 +5,8 @@ use super::*;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Every message of every client arrives once, whole, in its client's order, in a receive of its own.
+/// Every message of every client arrives once, complete, in its client's order, in a receive of its
+/// own.
 fn crowd(wire: Wire, connections: usize, posters: u64, each: u64) {
     const LEN: u32 = 16;
     let s = shared_with(wire, connections, 64, OnNoReceive::Hold(LIMIT));
@@ -42,7 +43,7 @@ fn crowd(wire: Wire, connections: usize, posters: u64, each: u64) {
                     octets[8..].copy_from_slice(&index.to_ne_bytes());
                     let wr = SendWr::send_inline(index, &octets);
                     until("room in the send queue", || {
-                        // All clients complete there.
+                        // All clients complete to this CQ.
                         if let Some(completion) = send_cq.poll_one() {
                             assert_eq!(completion.status, Status::Success);
                         }

@@ -15,7 +15,7 @@ use uwarp_verbs::{
     RecvWr, SendWr, Srq, SrqAttr, SrqModify, Status, WcOpcode,
 };
 
-/// Clients, each connected to a QP of the server, of which all take from one SRQ.
+/// Clients, each connected to a QP of the server. These QPs share one SRQ.
 struct Shared {
     a: Side,
     clients: Vec<Qp>,
@@ -31,7 +31,7 @@ fn shared(wire: Wire, count: usize, max_wr: u32) -> Shared {
     shared_with(wire, count, max_wr, OnNoReceive::Terminate)
 }
 
-/// The same, with what the server's QPs do without a receive.
+/// The same, with the policy of the server's QPs for messages without a receive.
 fn shared_with(wire: Wire, count: usize, max_wr: u32, without: OnNoReceive) -> Shared {
     let mut setup = Setup::new(wire);
     setup.settings[1].on_no_receive = without;
@@ -69,7 +69,7 @@ impl Shared {
         }
     }
 
-    /// An empty Send of one of the clients, which the LLP has taken.
+    /// Sends an empty Send from one of the clients, which completes.
     #[track_caller]
     fn send(&self, client: usize) {
         self.clients[client]
@@ -78,7 +78,7 @@ impl Shared {
         self.a.send_cq.success(1);
     }
 
-    /// The next event of the server's device that is about its queues.
+    /// The next event of the server's device that concerns its queues.
     #[track_caller]
     fn queue_event(&self) -> AsyncEvent {
         loop {

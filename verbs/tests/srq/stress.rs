@@ -1,4 +1,5 @@
-//! Many queue pairs on one SRQ that is far too small for them, with messages of any length, while some of them end.
+//! Many queue pairs on one SRQ that is far too small for them, with messages of any length, while
+//! some of them end.
 #![allow(
     clippy::disallowed_methods,
     reason = "tests wait by the clock of the machine"
@@ -17,19 +18,19 @@ const CLIENT_THREADS: u32 = 4;
 /// Messages of a client that is not torn down.
 const MESSAGES: u32 = 50;
 const LONGEST: u32 = 20_000;
-/// Places of the SRQ, and entries of the CQ that all its receives complete to.
+/// Depth of the SRQ, and of the CQ of its receives.
 const RECEIVES: u32 = 7;
-/// Places of a client's send queue.
+/// Depth of a client's send queue.
 const SENDS: u32 = 5;
 /// Client, number and length, before the payload.
 const HEAD: u32 = 12;
-/// How long nothing may happen.
+/// Longest time without a completion.
 const PATIENCE: Duration = Duration::from_secs(300);
 const SLOT: u64 = (HEAD + LONGEST) as u64;
 
 fn random(seed: u64, what: u32) -> Random {
     let mut random = Random(seed << 32 | u64::from(what) << 1 | 1);
-    // The first numbers of neighbouring seeds are alike.
+    // The first numbers of neighbouring seeds are similar.
     for _ in 0..8 {
         random.next();
     }
@@ -55,7 +56,7 @@ fn is_torn(client: u32) -> bool {
 struct Client {
     number: u32,
     qp: Qp,
-    /// As many messages as the send queue has places: one is written where the message of a free place was.
+    /// One buffer for each entry of the send queue, reused once the entry is free.
     messages: MemoryRegion,
     sent: u32,
     due: u32,
@@ -77,7 +78,8 @@ impl Client {
     }
 }
 
-/// Sends what is due for all of them, in any order among them, and waits for the end of their connections.
+/// Sends all messages of these clients, in random order among the clients, and waits for the end of
+/// their connections.
 fn send_all(cq: &CqHandle, seed: u64, mut clients: Vec<Client>) {
     let mut random = random(seed, clients[0].number);
     let mut outstanding = 0;
@@ -93,7 +95,7 @@ fn send_all(cq: &CqHandle, seed: u64, mut clients: Vec<Client>) {
             continue;
         }
         if outstanding == 0 {
-            // It is another one's turn.
+            // Another client has its turn.
             continue;
         }
         let mut some = [Completion::default(); 3];
@@ -117,7 +119,7 @@ fn send_all(cq: &CqHandle, seed: u64, mut clients: Vec<Client>) {
     assert!(!cq.has_overflowed());
 }
 
-/// The side with the SRQ: what has come, and the receives that are not posted.
+/// The side with the SRQ: received messages, and receives that are not posted.
 struct Server<'a> {
     srq: &'a Srq,
     cq: CqHandle,
@@ -128,7 +130,8 @@ struct Server<'a> {
 }
 
 impl Server<'_> {
-    /// Takes some completions, and posts some of the free receives: each of them has its place.
+    /// Takes some completions and posts some of the free receives, for each of which the SRQ has
+    /// room.
     fn turn(&mut self, random: &mut Random) -> usize {
         let most = 1 + below(random, 4) as usize;
         let mut some = [Completion::default(); 4];
@@ -150,7 +153,7 @@ impl Server<'_> {
         let client = self.client_of[&completion.qp_num];
         self.free.push(completion.wr_id);
         if completion.status != Status::Success {
-            // The receive of a message that came in part.
+            // The receive of a message that arrived in part.
             assert!(is_torn(client), "{completion:?}");
             return;
         }

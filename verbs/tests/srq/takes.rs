@@ -1,4 +1,4 @@
-//! Who gets which receive, and what is told.
+//! Assignment of receives to messages, and the events and completions.
 
 use super::*;
 
@@ -28,7 +28,7 @@ fn payloads_lie_in_the_receives_that_the_completions_name() {
             s.srq.post_recv(&RecvWr::new(wr_id, &sges)).unwrap();
         }
         let sources: Vec<_> = (0..2).map(|seed| s.a.filled(seed, LEN)).collect();
-        // Both at once, several segments each: they may overtake each other, but do not mix.
+        // Both at once, several segments each: they may overtake each other, but must not mix.
         for round in 0..2 {
             for (client, source) in s.clients.iter().zip(&sources) {
                 let sges = [source.sge(0, LEN as u32 - round)];
@@ -101,7 +101,7 @@ fn an_empty_srq_is_no_receive_posted() {
             reason.to_string().contains("no receive is posted"),
             "{reason}"
         );
-        // The other QP of the SRQ goes on.
+        // The other QP of the SRQ keeps working.
         s.post_empty([1]);
         s.clients[1].post_send(&SendWr::send(2, &[])).unwrap();
         assert_eq!(s.recv_cq.success(1).qp_num, s.servers[1].qp_num());
@@ -136,7 +136,7 @@ fn the_limit_is_told_when_a_message_leaves_fewer_receives_and_once() {
             matches!(event, AsyncEvent::SrqLimitReached { srq_num } if srq_num == number),
             "{event:?}"
         );
-        // Posting and taking more raises none: it has to be armed again.
+        // Further posts and messages raise none: it has to be armed again.
         s.post_empty(6..12);
         for wr_id in 4..12 {
             s.send(0);

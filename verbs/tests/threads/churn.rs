@@ -1,4 +1,4 @@
-//! What goes on beside the connections: objects that come and go, and sizes that change.
+//! Activity beside the connections: objects that come and go, and sizes that change.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -6,7 +6,7 @@ use uwarp_verbs::{Access, AsyncEvent, Cq, WindowKind};
 
 use crate::common::{FILL, Side};
 
-/// Makes, changes and gives up objects of a device that is busy, until told to stop.
+/// Creates, changes and drops objects of a busy device until `stop` is set.
 pub(crate) fn churn(side: &Side, busy: &Cq, stop: &AtomicBool) {
     let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
     for turn in 0_u32.. {
@@ -23,7 +23,7 @@ pub(crate) fn churn(side: &Side, busy: &Cq, stop: &AtomicBool) {
         assert_ne!(region.rkey(), old);
         let window = side.pd.alloc_window(WindowKind::Type2A).unwrap();
         drop(side.another_qp());
-        // The clients and the server never have that much outstanding.
+        // The clients and the server never have that many requests outstanding.
         busy.resize(2048 + turn % 2 * 1024).unwrap();
         region.deregister().unwrap();
         assert!(!window.is_bound());

@@ -1,4 +1,4 @@
-//! A client: connections one after the other, with two threads that post to each.
+//! A client: consecutive connections, with two threads that post to each.
 
 use std::net::SocketAddr;
 
@@ -37,7 +37,7 @@ pub(crate) fn live(a: &Side, ledger: &Ledger, server: &Server<'_>, addr: SocketA
     assert!(qp.wait_closed(LIMIT), "{:?}", qp.end_reason());
 }
 
-/// Two threads post, and one of them aborts in the middle.
+/// Two threads post, and one of them aborts meanwhile.
 fn abort_busy(qp: &Qp, ledger: &Ledger, life: Life, lent: Lent) {
     let write = |poster| {
         for _ in 0..10 {
@@ -56,7 +56,7 @@ fn abort_busy(qp: &Qp, ledger: &Ledger, life: Life, lent: Lent) {
     ledger.wait(life, 1);
 }
 
-/// Sends, and Immediate Data in between, without waiting for any.
+/// Posts Sends, with Immediate Data in between, without waiting for any.
 fn send(a: &Side, qp: &Qp, ledger: &Ledger, life: Life) {
     let source = a.blank(ROUNDS as usize * MESSAGE);
     for round in 0..ROUNDS {

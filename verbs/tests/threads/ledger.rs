@@ -1,4 +1,5 @@
-//! What the clients have posted, and which of it has completed. Whoever polls the shared CQ settles for all.
+//! Requests of all clients, and which of them have completed. A thread that polls the shared CQ
+//! settles requests of all threads.
 #![allow(
     clippy::disallowed_methods,
     reason = "tests wait by the clock of the machine"
@@ -21,7 +22,7 @@ pub(crate) struct Life {
 }
 
 impl Life {
-    /// Every second life ends with an abort in the middle of things.
+    /// Every second connection ends with an abort in the middle of its work.
     pub(crate) fn is_rough(self) -> bool {
         self.number % 2 == 1
     }
@@ -36,7 +37,7 @@ struct Open {
     poster: usize,
 }
 
-/// The book of all requests.
+/// Record of all requests.
 pub(crate) struct Ledger {
     cq: Cq,
     next: AtomicU64,
@@ -63,7 +64,7 @@ impl Ledger {
         &self.counts[life.client as usize][poster]
     }
 
-    /// Posts a request; `wr` gets its number. Waits for room.
+    /// Posts the request that `wr` builds for a new number. Waits for room.
     pub(crate) fn post<'a>(
         &self,
         qp: &Qp,
@@ -92,7 +93,7 @@ impl Ledger {
         }
     }
 
-    /// Takes what has completed, for whomever, or sleeps a little.
+    /// Takes completions for all threads, or sleeps briefly.
     fn pump(&self) {
         if let Some(completion) = self.cq.wait(Some(Duration::from_millis(20))) {
             self.settle(&completion);
@@ -119,7 +120,7 @@ impl Ledger {
             .fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Waits until all that one poster has posted is complete.
+    /// Waits until all requests of one poster have completed.
     pub(crate) fn wait(&self, life: Life, poster: usize) {
         let deadline = Instant::now() + LIMIT;
         while self.count(life, poster).load(Ordering::Acquire) > 0 {
@@ -128,7 +129,7 @@ impl Ledger {
         }
     }
 
-    /// Every request has completed, once.
+    /// Checks that every request has completed once.
     pub(crate) fn nothing_is_left(&self) {
         assert_eq!(self.cq.poll_one(), None);
         assert!(!self.cq.has_overflowed());

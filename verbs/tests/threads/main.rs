@@ -1,19 +1,24 @@
-//! Everything at once: threads that connect, post to the same QP, poll and wait at shared CQs and at a channel, register
-//! and deregister, bind windows, resize a CQ, disconnect and abort, with one SRQ for all connections of the server.
-//! Nothing may be lost, doubled or torn, and at the end nothing may be left.
+//! Everything at once. Threads connect, post to the same QP, poll and wait on shared CQs and a
+//! channel, register and deregister memory, bind windows, resize a CQ, disconnect and abort. One
+//! SRQ serves all connections of the server. Nothing may be lost, duplicated or torn, and nothing
+//! may be left over at the end.
 //!
-//! It is an ordinary test, and it is made for ThreadSanitizer:
+//! It is an ordinary test, written for ThreadSanitizer:
 //!
 //! ```text
 //! RUSTFLAGS=-Zsanitizer=thread cargo +nightly test -Zbuild-std --target x86_64-unknown-linux-gnu \
 //!     -p uwarp-verbs --test threads
 //! ```
 //!
-//! (Build and run take three minutes and ten seconds on two cores.) There, this is checked: all that is not registered memory, which is queues, tables, state words and locks (also those of
-//! `parking_lot` and of `std`, which is built along). This is not: registered memory, whose copies are inline assembly that
-//! the sanitizer does not see (peers race with the program there by design; that nothing is torn is checked by content, at
-//! the end of what orders it), and order that comes from the kernel alone (a socket, an eventfd), because system calls
-//! are inline assembly too. What is handed from thread to thread goes through locks, so nothing depends on that order.
+//! (Build and run take three minutes and ten seconds on two cores.) It checks everything but
+//! registered memory: queues, tables, state words and locks, including those of `parking_lot` and
+//! of `std`, which is built with it.
+//!
+//! It does not check registered memory, whose copies are inline assembly that the sanitizer cannot
+//! see. By design peers race with the program there; the test checks by content that nothing is
+//! torn. Nor does it see order that the kernel alone guarantees (a socket, an eventfd), because
+//! system calls are inline assembly as well. Data is handed between threads under locks, so nothing
+//! depends on that order.
 
 mod churn;
 mod client;
@@ -30,12 +35,12 @@ use server::Server;
 
 /// Threads that have connections.
 const CLIENTS: u32 = 4;
-/// Connections of each, one after the other.
+/// Consecutive connections of each thread.
 const LIVES: u32 = 6;
-/// What each of the two threads that post to a connection does.
+/// Rounds of each of the two threads that post to a connection.
 const ROUNDS: u32 = 32;
 
-/// All lives of all clients.
+/// All connections of all clients.
 fn lives() -> impl Iterator<Item = Life> {
     (0..CLIENTS).flat_map(|client| (0..LIVES).map(move |number| Life { client, number }))
 }
@@ -68,7 +73,7 @@ fn everything_at_once(wire: Wire) {
                 })
             })
             .collect();
-        // Whatever fails, the others must not wait for it for ever.
+        // After a failure, the other threads must not wait forever.
         let mut failed = false;
         for thread in clients.into_iter().chain(acceptors) {
             failed |= thread.join().is_err();
@@ -80,7 +85,7 @@ fn everything_at_once(wire: Wire) {
         for thread in receivers.into_iter().chain(churners) {
             failed |= thread.join().is_err();
         }
-        assert!(!failed, "a thread failed; its words are above");
+        assert!(!failed, "a thread failed; its message is above");
     });
     ledger.nothing_is_left();
     server.check(lives());

@@ -1,4 +1,4 @@
-//! The server: an SRQ, two CQs at one channel, threads that accept and threads that receive.
+//! The server: an SRQ, two CQs on one channel, threads that accept and threads that receive.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
@@ -16,7 +16,7 @@ use crate::{CLIENTS, LIVES, ROUNDS};
 
 /// Bytes of a Send.
 pub(crate) const MESSAGE: usize = 96;
-/// Bytes that a connection is lent.
+/// Bytes of memory that a connection is loaned.
 pub(crate) const LENT: usize = 3000;
 /// Receives in the SRQ.
 const SLOTS: u64 = 64;
@@ -47,7 +47,7 @@ impl Word {
     }
 }
 
-/// The Send that says `word`: its name, and bytes that follow from the name.
+/// Payload of the Send for `word`: its name, and bytes derived from the name.
 pub(crate) fn message(word: Word) -> Vec<u8> {
     let name = word.immediate();
     let mut octets = name.to_vec();
@@ -55,7 +55,7 @@ pub(crate) fn message(word: Word) -> Vec<u8> {
     octets
 }
 
-/// What a connection is lent: bytes that count from 0.
+/// Memory that a connection is loaned; its addresses start at 0.
 #[derive(Clone, Copy)]
 pub(crate) struct Lent {
     pub(crate) rkey: u32,
@@ -83,7 +83,7 @@ pub(crate) struct Server<'a> {
     cqs: [Cq; 2],
     slots: MemoryRegion,
     counter: MemoryRegion,
-    /// Connections that were taken, or are being taken.
+    /// Connections that were accepted, or are being accepted.
     begun: AtomicU32,
     accepted: Mutex<Vec<Accepted>>,
     seen: Mutex<HashSet<Word>>,
@@ -132,7 +132,7 @@ impl<'a> Server<'a> {
         self.srq.post_recv(&RecvWr::new(slot, &sges)).unwrap();
     }
 
-    /// Notes the value that an addition found.
+    /// Records the original value that an addition returned.
     pub(crate) fn counted(&self, before: u64) {
         let new = self.counted.lock().unwrap().insert(before);
         assert!(new, "two additions found {before}");
@@ -166,7 +166,7 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Takes what arrives, until told to stop and nothing is left.
+    /// Handles completions until `stop` is set and nothing is left.
     pub(crate) fn receive(&self, stop: &AtomicBool) {
         loop {
             let last = stop.load(Ordering::Acquire);
@@ -179,7 +179,7 @@ impl<'a> Server<'a> {
             if last {
                 return;
             }
-            // An event, or a look at `stop`.
+            // Wakes up for an event, or to check `stop`.
             let _ = self.channel.get_event(Some(Duration::from_millis(20)));
         }
     }
@@ -221,7 +221,7 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Everything has come, once, and nothing is left.
+    /// Checks that every message has arrived once, and that nothing is left over.
     pub(crate) fn check(self, lives: impl Iterator<Item = Life>) {
         let accepted = self.accepted.into_inner().unwrap();
         assert_eq!(accepted.len(), (CLIENTS * LIVES) as usize);

@@ -1,10 +1,10 @@
-//! How a binding ends, and what may not end it.
+//! Ends of a binding, and operations that must not end it.
 
 use uwarp_verbs::{DeregisterError, RecvWr, RemoteBuffer, WindowKind, inc_rkey};
 
 use super::*;
 
-/// A window of type 2 of `side` over all of `region`, bound.
+/// A bound type 2 window of `side` over all of `region`.
 fn bound(side: &Side, region: &MemoryRegion) -> uwarp_verbs::MemoryWindow {
     let window = side.pd.alloc_window(WindowKind::Type2B).unwrap();
     let bind = region.window(0, region.len() as u64, Access::REMOTE_WRITE);

@@ -4,14 +4,15 @@ use uwarp_verbs::{Buffer, RecvWr, RemoteBuffer, inc_rkey};
 
 use super::*;
 
-/// Rights for peers of all kinds.
+/// All remote rights except atomics.
 fn all() -> Access {
     Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ
 }
 
 #[test]
 fn a_part_is_registered_used_by_the_peer_and_invalidated_by_its_answer() {
-    // The way of storage protocols: register, tell the peer, and its answer invalidates.
+    // The pattern of storage protocols: register, send the STag to the peer, whose answer
+    // invalidates it.
     for wire in Wire::BOTH {
         let (a, b) = pair(wire);
         let fast =

@@ -36,7 +36,7 @@ fn silent() -> (Side, RawPeer) {
     (side, peer)
 }
 
-/// Posts a request of `side` alone, which has to succeed.
+/// Posts a single request of `side`, which must succeed.
 #[track_caller]
 fn done(side: &Side, wr: &SendWr<'_>, opcode: WcOpcode) {
     side.qp.post_send(wr).unwrap();
@@ -44,7 +44,7 @@ fn done(side: &Side, wr: &SendWr<'_>, opcode: WcOpcode) {
     assert_eq!(brief(&side.send_cq.next()), expected);
 }
 
-/// Posts a request of `side` alone, which has to fail with these words, and end the connection.
+/// Posts a single request of `side`, which must fail with these words and end the connection.
 #[track_caller]
 fn fails(side: &Side, wr: &SendWr<'_>, status: Status, words: &str) {
     side.qp.post_send(wr).unwrap();
@@ -58,7 +58,7 @@ fn fails(side: &Side, wr: &SendWr<'_>, status: Status, words: &str) {
     assert!(reason.to_string().contains(words), "{reason}");
 }
 
-/// A Write of `from` to memory of `to` that has to be refused with these words.
+/// Posts a Write of `from` to memory of `to`, which must be refused with these words.
 #[track_caller]
 fn write_refused(from: &Side, to: &Side, addr: u64, rkey: u32, words: &str) {
     from.qp

@@ -1,5 +1,5 @@
-//! Invalidation while a Read uses the memory. The peer is a raw one that stops in the middle of the Read Response, so
-//! the two overlap for certain.
+//! Invalidation while a Read uses the memory. The raw peer stops in the middle of the Read
+//! Response, so the two are certain to overlap.
 
 use std::io::{Read, Write};
 
@@ -8,15 +8,16 @@ use uwarp_verbs::{MemoryWindow, Qp, RecvWr, RemoteBuffer, WindowKind, inc_rkey};
 use super::*;
 use crate::common::{FILL, LIMIT, slice, until};
 
-/// More than the buffers of TCP hold, so that a Response cannot be finished while the peer does not read.
+/// More than the buffers of TCP hold, so that a Response cannot be finished while the peer does not
+/// read.
 const SIZE: usize = 32 << 20;
-/// What the program puts into memory once nobody may read it any more.
+/// Byte that the program writes to the memory once the peer must not read it any more.
 const SECRET: u8 = 0x5E;
 
 const READ_RESPONSE: u8 = 0x42;
 const TERMINATE: u8 = 0x47;
 
-/// Side, its raw peer, and a second QP of the same domain, connected elsewhere.
+/// A side and its raw peer, and a second QP of the same domain with another peer.
 fn scene() -> (Side, RawPeer, Qp, RawPeer) {
     let (side, peer) = silent();
     let other = side.another_qp();
@@ -48,7 +49,7 @@ impl RawPeer {
         self.send(&[&[0x41, opcode], &numbers[..], payload].concat());
     }
 
-    /// Asks for `SIZE` bytes from the start of `rkey` on.
+    /// Requests `SIZE` bytes from the start of `rkey` on.
     fn read_request(&mut self, msn: u32, addr: u64, rkey: u32) {
         let sink = [&7u32.to_be_bytes()[..], &0u64.to_be_bytes()].concat();
         let source = [&rkey.to_be_bytes()[..], &addr.to_be_bytes()].concat();
@@ -60,7 +61,7 @@ impl RawPeer {
         self.untagged(0x44, rkey, [0, 1], &[]);
     }
 
-    /// The payload of a segment of a Read Response, or the first bytes of the Terminate Message.
+    /// Payload of a Read Response segment, or the first bytes of the Terminate Message.
     #[track_caller]
     fn response(&mut self) -> Result<Vec<u8>, [u8; 2]> {
         let ulpdu = self.receive().expect("the stream does not end before");
@@ -71,7 +72,8 @@ impl RawPeer {
         }
     }
 
-    /// All that comes until the Response is whole or refused: its bytes, none of which may be a secret.
+    /// Reads until the Response is complete or refused. Returns the number of its bytes, none of
+    /// which may be a secret.
     #[track_caller]
     fn drain(&mut self, mut got: usize) -> (usize, Option<[u8; 2]>) {
         while got < SIZE {
@@ -87,18 +89,18 @@ impl RawPeer {
     }
 }
 
-/// Lets the peer ask for all of the memory, and returns when the first of its bytes have come.
+/// Lets the peer read all of the memory. Returns once the first bytes of the Response have arrived.
 fn begin_read(side: &Side, peer: &mut RawPeer, addr: u64, rkey: u32) -> usize {
     side.qp.post_send(&SendWr::send(90, &[])).unwrap();
     side.send_cq.success(90);
-    peer.receive().unwrap(); // that Send: now the responder may speak
+    peer.receive().unwrap(); // that Send: now the responder may send
     peer.read_request(1, addr, rkey);
     let first = peer.response().unwrap();
     assert!(first.iter().all(|octet| *octet == FILL));
     first.len()
 }
 
-/// The binding is over: the program uses the memory for something else, and the peer gets to see nothing of that.
+/// The binding is over: the program reuses the memory, and the peer must not see the new bytes.
 fn nothing_is_read_any_more(side: &Side, peer: &mut RawPeer, region: &MemoryRegion, got: usize) {
     region.write_at(0, &vec![SECRET; SIZE]).unwrap();
     let (got, code) = peer.drain(got);
@@ -170,7 +172,8 @@ fn a_region_that_another_qp_invalidates_while_it_is_read_shows_nothing_any_more(
 
 #[test]
 fn a_local_invalidate_behind_a_response_of_its_qp_waits_for_it() {
-    // Messages of a stream are not interleaved, and neither is what runs between them: the Response goes out whole.
+    // Messages of a stream are not interleaved, and local requests run between them: the Response
+    // is sent completely.
     let (side, mut peer, ..) = scene();
     let region = lender(&side, SIZE);
     let window = window_of_all(&side, &region);
@@ -194,7 +197,8 @@ fn a_local_invalidate_behind_a_response_of_its_qp_waits_for_it() {
     assert_eq!(peer.response(), Err([0x01, 0x00]));
 }
 
-/// Half of a Read is answered; then its sink is invalidated, which `invalidate` waits for; then the rest comes.
+/// Half of a Read is answered; then its sink is invalidated, which `invalidate` waits for; then the
+/// rest arrives.
 fn sink_ends(
     scene: (Side, &mut RawPeer),
     sink: &MemoryRegion,

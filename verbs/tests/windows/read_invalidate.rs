@@ -5,7 +5,7 @@ use uwarp_verbs::{Buffer, LocalFaultKind, PostErrorKind, RemoteBuffer, WindowKin
 use super::*;
 use crate::common::{FILL, slice};
 
-/// The program cannot use it in a work request any more.
+/// Asserts that the program cannot use the region in a work request any more.
 #[track_caller]
 fn is_no_lkey(side: &Side, region: &MemoryRegion) {
     let sges = [region.sge(0, 1)];
@@ -33,7 +33,7 @@ fn a_read_ends_the_stag_of_its_sink_when_all_of_it_is_placed() {
         );
         assert_eq!(content(&sink), pattern(1, 200_000));
         is_no_lkey(&a, &sink);
-        // The peer was told the STag with the Read Request, and has all rights to it.
+        // The peer learned the STag from the Read Request, and had all rights to it.
         write_refused(&b, &a, sink.addr(), sink.rkey(), "invalid STag");
         assert_eq!(content(&sink), pattern(1, 200_000));
         sink.deregister().unwrap();
@@ -52,7 +52,7 @@ fn a_read_without_it_tells_no_invalidated_stag() {
     ))
     .unwrap();
     assert_eq!(a.send_cq.success(1).invalidated, None);
-    // It is as good as before, in a list of any kind.
+    // The sink is still valid.
     a.post_whole(4, &sink);
 }
 
@@ -127,7 +127,7 @@ fn a_read_that_the_peer_refuses_leaves_its_sink_valid() {
         (failed.status, failed.invalidated),
         (Status::RemoteAccess, None)
     );
-    // Taken, because the lkey is good; flushed, because the connection has ended.
+    // Accepted, because the lkey is valid; flushed, because the connection has ended.
     a.qp.post_send(&SendWr::send(2, &sges)).unwrap();
     a.send_cq.flushed(2);
 }
@@ -222,6 +222,6 @@ fn what_has_no_sink_or_none_of_this_qp_is_refused_when_it_is_posted() {
     let read = SendWr::read(1, &sink, RemoteBuffer::at(remote.addr, remote.rkey));
     let error = a.qp.post_send(&read.invalidate_sink()).unwrap_err();
     assert!(matches!(error.kind, PostErrorKind::Memory(_)), "{error}");
-    // And the connection stands.
+    // The connection keeps working.
     bell(&a, &b);
 }
