@@ -182,13 +182,13 @@ impl Message {
             Some(_) => WcOpcode::Recv,
             None => WcOpcode::RecvImmediate,
         };
-        let told = (wc.opcode, wc.byte_len as usize, wc.immediate, wc.solicited);
+        let completed = (wc.opcode, wc.byte_len as usize, wc.immediate, wc.solicited);
         let sent = (opcode, payload.len(), self.immediate, self.solicited);
         let invalidated = self.invalidates.map(|(rkey, _)| rkey);
         if self.refused {
             return Err(format!("{wc:?}, but the message must be refused"));
         }
-        if told == sent && wc.invalidated == invalidated {
+        if completed == sent && wc.invalidated == invalidated {
             return Ok(());
         }
         Err(format!("{wc:?} does not match the message {sent:?}"))

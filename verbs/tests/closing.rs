@@ -184,13 +184,13 @@ fn a_close_with_an_answer_that_the_peer_does_not_take_is_not_reported_as_clean()
         matches!(reason, EndReason::CloseTimedOut { undelivered: 1.. }),
         "{reason}"
     );
-    let told = [a.ended_event().1, a.ended_event().1];
+    let reasons = [a.ended_event().1, a.ended_event().1];
     assert!(
         matches!(
-            told,
+            reasons,
             [EndReason::LocalDisconnect, EndReason::CloseTimedOut { .. }]
         ),
-        "{told:?}"
+        "{reasons:?}"
     );
     let error = stream.read_to_end(&mut Vec::new()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
@@ -413,13 +413,13 @@ fn nor_is_one_in_which_this_side_sends_a_terminate() {
         matches!(reason, EndReason::TerminateSent { .. }),
         "{reason}"
     );
-    let told = [a.ended_event().1, a.ended_event().1];
+    let reasons = [a.ended_event().1, a.ended_event().1];
     assert!(
         matches!(
-            told,
+            reasons,
             [EndReason::LocalDisconnect, EndReason::TerminateSent { .. }]
         ),
-        "{told:?}"
+        "{reasons:?}"
     );
     assert_eq!(a.send_cq.next().status, Status::WrFlush);
 }

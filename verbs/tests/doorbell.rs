@@ -21,7 +21,7 @@ fn polled() -> (Side, Side) {
     }
     // Repeated, because a poll does not count if the background is just leaving the connection.
     for _ in 0..10 {
-        a.send_cq.is_empty();
+        a.send_cq.assert_empty();
         std::thread::sleep(Duration::from_millis(1));
     }
     (a, b)

@@ -171,8 +171,8 @@ fn the_terminate_of_a_peer_is_told_although_our_own_send_failed() {
             while a.qp.post_send(&write).is_ok() && a.qp.end_reason().is_none() {}
         });
         let reason = a.wait_end();
-        let told = matches!(reason, EndReason::TerminateReceived { .. });
-        assert!(told, "{reason}");
+        let terminated = matches!(reason, EndReason::TerminateReceived { .. });
+        assert!(terminated, "{reason}");
     }
 }
 

@@ -45,7 +45,7 @@ fn what_comes_to_a_program_that_polls_now_and_then_does_not_wait_for_the_takeove
     for round in 1..=10 {
         source.write_at(0, &[round; 8]).unwrap();
         let sges = [source.sge(0, 8)];
-        b.recv_cq.is_empty();
+        b.recv_cq.assert_empty();
         a.qp.post_send(&SendWr::write(
             round.into(),
             &sges,
@@ -382,7 +382,7 @@ fn a_thread_that_polls_and_then_sleeps_elsewhere_leaves_nothing_undone() {
         for round in 0..100_u64 {
             // The target polls and stops, so that the background has not taken its connection over
             // at this moment.
-            b.recv_cq.is_empty();
+            b.recv_cq.assert_empty();
             a.qp.post_send(&SendWr::write_inline(
                 round,
                 &round.to_be_bytes(),
@@ -407,7 +407,7 @@ fn a_wait_ends_when_another_thread_drives_the_connection() {
             // well.
             a.qp.post_send(&SendWr::send(1, &[])).unwrap();
             until("the wait's end", || {
-                b.send_cq.is_empty();
+                b.send_cq.assert_empty();
                 waiting.is_finished()
             });
             assert_eq!(waiting.join().unwrap().wr_id, 1);
@@ -673,7 +673,7 @@ fn idle_connections_cost_no_cpu() {
     for (a, b) in &pairs {
         both_ways(a, b);
         // In every idle state: never polled, just polled, armed, waited on.
-        a.send_cq.is_empty();
+        a.send_cq.assert_empty();
         b.recv_cq.req_notify(Notify::Any);
     }
     // Many connections with one CQ.

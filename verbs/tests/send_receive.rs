@@ -286,7 +286,7 @@ fn inline_data_is_kept_while_the_request_waits() {
     b.qp.post_send(&SendWr::send_inline(1, &data)).unwrap();
     data.fill(0);
     b.qp.post_send(&SendWr::send_inline(2, b"xyz")).unwrap();
-    b.send_cq.is_empty();
+    b.send_cq.assert_empty();
     bell(&a, &b);
     b.send_cq.successes([1, 2]);
     assert_eq!(

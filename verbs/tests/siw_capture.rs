@@ -70,14 +70,14 @@ fn terminates_of_siw_are_told_in_the_words_of_what_was_wrong() {
     let headers: Vec<Vec<u8>> = answers().iter().filter_map(|s| terminate(s)).collect();
     assert_eq!(headers.len(), expected.len());
     for (header, (words, certain)) in headers.iter().zip(expected) {
-        let told = Terminate::parse_from(Peer::Siw, header).unwrap();
-        assert!(told.to_string().starts_with(words), "{told}");
-        assert_eq!(told.read_as(), Peer::Siw);
+        let parsed = Terminate::parse_from(Peer::Siw, header).unwrap();
+        assert!(parsed.to_string().starts_with(words), "{parsed}");
+        assert_eq!(parsed.read_as(), Peer::Siw);
         let found = Terminate::parse(header).unwrap();
         if certain {
-            assert_eq!(found, told);
+            assert_eq!(found, parsed);
         } else {
-            assert_eq!(found.if_siw(), Some(told.reason()));
+            assert_eq!(found.if_siw(), Some(parsed.reason()));
             assert!(found.to_string().contains(words), "{found}");
         }
     }

@@ -68,8 +68,8 @@ fn writes_and_reads_of_every_size() {
                 write_and_read_back(&a, &b, len, &source, &data);
             }
             // The target's own queues have not changed.
-            b.recv_cq.is_empty();
-            b.send_cq.is_empty();
+            b.recv_cq.assert_empty();
+            b.send_cq.assert_empty();
         }
     }
 }

@@ -238,14 +238,14 @@ fn octets(code: TerminateCode) -> [u8; 3] {
 /// Compares the received code with the one that the other side reports. A side that is gone reports
 /// none.
 fn disagree(code: TerminateCode, other: &Option<EndReason>) -> Option<String> {
-    let told = match other {
+    let reported = match other {
         None | Some(EndReason::Aborted) => return None,
         Some(_) => terminate_code(other),
     };
-    (told != Some(octets(code))).then(|| {
+    (reported != Some(octets(code))).then(|| {
         format!(
             "one side received {code}, but the other sent {}",
-            told.map_or("nothing".to_owned(), number_of)
+            reported.map_or("nothing".to_owned(), number_of)
         )
     })
 }

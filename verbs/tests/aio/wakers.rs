@@ -10,7 +10,7 @@ use crate::{End, pair};
 /// A waker that uses the connection itself, as a runtime that polls within `wake` would.
 struct Nosy {
     end: Arc<End>,
-    told: Mutex<Sender<String>>,
+    calls: Mutex<Sender<String>>,
 }
 
 impl Wake for Nosy {
@@ -22,7 +22,7 @@ impl Wake for Nosy {
         self.end.connection.post_recv(buf).unwrap();
         let thread = std::thread::current();
         let name = thread.name().unwrap_or_default().to_owned();
-        let _ = self.told.lock().unwrap().send(name);
+        let _ = self.calls.lock().unwrap().send(name);
     }
 }
 
@@ -30,10 +30,10 @@ impl Wake for Nosy {
 fn a_waker_is_called_without_a_lock_by_the_thread_that_found_the_completion() {
     let (a, b) = pair();
     let (a, b) = (Arc::new(a), Arc::new(b));
-    let (send, told) = channel();
+    let (send, calls) = channel();
     let waker = Waker::from(Arc::new(Nosy {
         end: Arc::clone(&b),
-        told: Mutex::new(send),
+        calls: Mutex::new(send),
     }));
     let mut cx = Context::from_waker(&waker);
     let mut recv = Box::pin(b.connection.recv(b.blank()));
@@ -41,7 +41,7 @@ fn a_waker_is_called_without_a_lock_by_the_thread_that_found_the_completion() {
     block_on(a.connection.send_inline(b"message")).unwrap();
     // Only one thread is between socket and task: that of the device, which sleeps until the socket
     // is ready.
-    assert_eq!(told.recv_timeout(LIMIT).unwrap(), "uwarp-progress");
+    assert_eq!(calls.recv_timeout(LIMIT).unwrap(), "uwarp-progress");
     assert!(recv.as_mut().poll(&mut cx).is_ready());
     // A completion that the polling thread finds itself wakes no task: the future is ready at once.
     let mut send = Box::pin(b.connection.send(b.buf(b"answer")));
@@ -49,5 +49,5 @@ fn a_waker_is_called_without_a_lock_by_the_thread_that_found_the_completion() {
         a.connection.post_recv(a.blank()).unwrap();
         assert!(send.as_mut().poll(&mut cx).is_ready());
     });
-    assert!(told.try_recv().is_err());
+    assert!(calls.try_recv().is_err());
 }

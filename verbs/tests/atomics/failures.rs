@@ -210,15 +210,16 @@ fn peer_refuses(wr: impl Fn(&Side, &Side, &[Sge]) -> u64, words_of_it: &str) {
             "{reason}"
         );
         assert!(reason.to_string().contains(words_of_it), "{reason}");
-        let told = a.wait_end();
+        let requester = a.wait_end();
         assert!(
-            matches!(told, EndReason::TerminateReceived { .. }),
-            "{told}"
+            matches!(requester, EndReason::TerminateReceived { .. }),
+            "{requester}"
         );
         assert!(
-            told.to_string()
+            requester
+                .to_string()
                 .contains("the peer refused this atomic operation of 8 bytes on STag"),
-            "{told}"
+            "{requester}"
         );
         assert_eq!(word(&good, 0), 1);
     }

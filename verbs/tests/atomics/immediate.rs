@@ -29,7 +29,7 @@ fn a_write_with_immediate_is_one_request_and_one_completion_on_each_side() {
                 brief(&a.send_cq.next()),
                 (1, Status::Success, WcOpcode::RdmaWrite, 0)
             );
-            a.send_cq.is_empty();
+            a.send_cq.assert_empty();
             // Once the Immediate Data is received, the bytes of the Write are placed.
             let done = b.recv_cq.next();
             assert_eq!(
@@ -43,7 +43,7 @@ fn a_write_with_immediate_is_one_request_and_one_completion_on_each_side() {
             placed_only(&target, 0, octets, "target");
             // 7306-6.3-02: the receive is consumed, its memory is not.
             placed_only(&unused, 0, &[], "receive");
-            b.recv_cq.is_empty();
+            b.recv_cq.assert_empty();
         }
     }
 }
@@ -172,9 +172,9 @@ fn without_a_receive_the_connection_ends_as_with_a_send() {
             reason.to_string().contains("no receive is posted"),
             "{reason}"
         );
-        let told = a.wait_end();
-        let EndReason::TerminateReceived { terminate, .. } = &told else {
-            panic!("{told}")
+        let requester = a.wait_end();
+        let EndReason::TerminateReceived { terminate, .. } = &requester else {
+            panic!("{requester}")
         };
         assert_eq!(
             terminate.to_string().find("Immediate Data refused"),

@@ -54,8 +54,8 @@ fn a_fetch_add_adds_and_gives_back_what_was_there() {
         );
         assert_eq!((word(&counter, 0), word(&counter, 1)), (42, u64::MAX));
         // 7306-5.2.1-05: the target's program does not notice anything.
-        b.recv_cq.is_empty();
-        b.send_cq.is_empty();
+        b.recv_cq.assert_empty();
+        b.send_cq.assert_empty();
     }
 }
 

@@ -50,7 +50,7 @@ fn s6_4_3_1_one_stream_uses_up_a_shared_receive_queue() {
     let (mut modest, modest_qp) = shares(&victim, &srq);
     let empty = |msn| Untagged::new(SEND, 0, msn, b"").octets();
     greedy.send_ulpdus(&[empty(1), empty(2), empty(3), empty(4), empty(5)]);
-    eventually("the program is told", || {
+    eventually("an event for the program", || {
         let event = victim.device.poll_event()?;
         matches!(event, AsyncEvent::SrqLimitReached { .. }).then_some(())
     });
@@ -78,7 +78,7 @@ fn s6_4_3_1_one_stream_uses_up_a_shared_receive_queue() {
     let last = std::iter::from_fn(|| victim.device.poll_event())
         .filter(|event| matches!(event, AsyncEvent::LastWqeReached { .. }));
     assert_eq!(last.count(), 2);
-    victim.is_unharmed();
+    victim.check_unharmed();
     victim.leaves_nothing();
 }
 
@@ -119,7 +119,7 @@ fn s6_4_6_overflow_of_an_unshared_cq() {
         .map(|msn| Untagged::new(SEND, 0, msn, b"").octets())
         .collect();
     peer.send_ulpdus(&flood);
-    eventually("the program is told", || {
+    eventually("an event for the program", || {
         let event = victim.device.poll_event()?;
         matches!(event, AsyncEvent::CqOverflow { .. }).then_some(())
     });
@@ -128,7 +128,7 @@ fn s6_4_6_overflow_of_an_unshared_cq() {
     assert_eq!(first, [(1, Status::Success), (2, Status::Success)]);
     victim.healthy.works();
     drop((qp, small));
-    victim.is_unharmed();
+    victim.check_unharmed();
 }
 
 /// Entries of a CQ are bounded by the receives, which the program posts. A shared CQ of that size
@@ -176,7 +176,7 @@ fn s6_4_3_2_flood_of_completions_in_a_shared_cq() {
         "the loud stream ended, and no other"
     );
     drop((ends, shared));
-    victim.is_unharmed();
+    victim.check_unharmed();
 }
 
 /// One peer must not take memory away from the others.

@@ -20,9 +20,11 @@ fn s6_4_1_more_half_open_connections_than_one_address_may_have() {
     for _ in 0..5 {
         let mut refused = Peer::connect_from(ATTACKER, to);
         let who = refused.addr();
-        let told = eventually("the listener tells", || victim.listener.poll_failure());
-        assert_eq!(told.0, who);
-        let words = told.1.to_string();
+        let failure = eventually("a failure at the listener", || {
+            victim.listener.poll_failure()
+        });
+        assert_eq!(failure.0, who);
+        let words = failure.1.to_string();
         assert!(
             words.contains("too many connections in startup (3 of this peer)"),
             "{words}"
@@ -66,8 +68,13 @@ fn asks(victim: &Victim, host: u8) -> (Peer, ConnectRequest) {
 
 /// Checks that the listener reports a connection that was displaced by another.
 fn told_of_displaced(victim: &Victim, who: SocketAddr, limit: u32, of_listener: bool) {
-    let told = eventually("the listener tells", || victim.listener.poll_failure());
-    assert_eq!(told, (who, StartupError::Displaced { limit, of_listener }));
+    let failure = eventually("a failure at the listener", || {
+        victim.listener.poll_failure()
+    });
+    assert_eq!(
+        failure,
+        (who, StartupError::Displaced { limit, of_listener })
+    );
 }
 
 /// An attacker with many addresses and complete Requests: the limit of the device holds.
@@ -76,7 +83,9 @@ fn s6_4_1_more_half_open_connections_than_the_device_may_have() {
     let victim = Victim::new(with(|limits| limits.max_half_open = 4));
     let asked: Vec<_> = (2..6).map(|host| asks(&victim, host)).collect();
     let mut refused = Peer::connect_from([127, 0, 0, 9], victim.listener.local_addr());
-    let (_, error) = eventually("the listener tells", || victim.listener.poll_failure());
+    let (_, error) = eventually("a failure at the listener", || {
+        victim.listener.poll_failure()
+    });
     let said = error.to_string();
     assert!(
         said.contains("too many connections in startup (4 of all peers)"),
@@ -106,8 +115,8 @@ fn s6_4_1_silent_connections_of_many_addresses_fill_the_device() {
             }
             match victim.listener.poll_failure()? {
                 (_, StartupError::NoPlace { of_peer: false, .. }) => Some(None),
-                told => {
-                    displaced.push(told);
+                failure => {
+                    displaced.push(failure);
                     None
                 }
             }
@@ -115,16 +124,18 @@ fn s6_4_1_silent_connections_of_many_addresses_fill_the_device() {
         .map(|request| (honest, request))
     });
     displaced.extend(std::iter::from_fn(|| victim.listener.poll_failure()));
-    let told = StartupError::Displaced {
+    let failure = StartupError::Displaced {
         limit: 4,
         of_listener: false,
     };
-    assert_eq!(displaced, [(silent[0].addr(), told)]);
+    assert_eq!(displaced, [(silent[0].addr(), failure)]);
     assert_eq!(victim.device.displaced_startups(), 1);
     silent[0].expect_reset();
     drop((silent, request));
     for _ in 0..3 {
-        eventually("the listener tells", || victim.listener.poll_failure());
+        eventually("a failure at the listener", || {
+            victim.listener.poll_failure()
+        });
     }
     goes_on(victim);
 }
@@ -227,11 +238,15 @@ fn s6_4_1_failed_startups_that_the_peer_does_not_close() {
     for peer in &mut failed {
         peer.send(b"GET / HTTP/1.1\r\nHost: uwarp\r\n\r\n");
         peer.expect_fin();
-        let (_, error) = eventually("the listener tells", || victim.listener.poll_failure());
+        let (_, error) = eventually("a failure at the listener", || {
+            victim.listener.poll_failure()
+        });
         assert!(error.to_string().contains("GET / HTTP/1.1"), "{error}");
     }
     let mut refused = Peer::connect_from(ATTACKER, to);
-    let (_, error) = eventually("the listener tells", || victim.listener.poll_failure());
+    let (_, error) = eventually("a failure at the listener", || {
+        victim.listener.poll_failure()
+    });
     assert!(error.to_string().contains("3 of this peer"), "{error}");
     refused.expect_reset();
     drop(failed);

@@ -44,7 +44,7 @@ fn accepts(victim: &Victim) -> Result<Qp, AcceptError> {
 /// Checks that everything is as before, once all objects of the attacker are gone.
 pub(crate) fn goes_on(mut victim: Victim) {
     victim.healthy.works();
-    victim.is_unharmed();
+    victim.check_unharmed();
     victim.leaves_nothing();
 }
 
@@ -67,13 +67,15 @@ fn s6_4_1_more_connections_than_one_address_may_have() {
         let mut third = opens(&victim, ATTACKER, None);
         assert_eq!(third.receive_startup(), reject);
         third.expect_fin();
-        let (who, error) = eventually("the listener tells", || victim.listener.poll_failure());
+        let (who, error) = eventually("a failure at the listener", || {
+            victim.listener.poll_failure()
+        });
         assert_eq!(who, third.addr());
-        let told = StartupError::TooManyConnections {
+        let expected = StartupError::TooManyConnections {
             limit: 2,
             of_peer: true,
         };
-        assert_eq!(error, told);
+        assert_eq!(error, expected);
         let said = Cause::from(error).to_string();
         assert!(
             said.contains("the peer already has 2 connections"),
@@ -168,25 +170,25 @@ fn s6_4_1_more_objects_than_one_protection_domain_may_have() {
     assert_eq!(error, RegisterError::TooManyInPd { limit: 8 });
     let srq = |max_wr| greedy.create_srq(SrqAttr::default().max_wr(max_wr));
     let error = srq(101).unwrap_err();
-    let told = matches!(
+    let expected = matches!(
         error,
         DeviceError::PdReceives {
             asked: 101,
             limit: 500
         }
     );
-    assert!(told, "{error}");
+    assert!(expected, "{error}");
     let srqs = [srq(50).unwrap(), srq(49).unwrap()];
     let error = srq(1).unwrap_err();
     let said = error.to_string();
     assert!(said.contains("already has 2 SRQs"), "{said}");
     let more = |max_wr| SrqModify::default().max_wr(Some(max_wr));
     let error = srqs[1].modify(more(51)).unwrap_err();
-    let told = ModifySrqError::PdReceives {
+    let expected = ModifySrqError::PdReceives {
         max_wr: 51,
         limit: 500,
     };
-    assert_eq!((error, srqs[1].query().max_wr), (told, 49));
+    assert_eq!((error, srqs[1].query().max_wr), (expected, 49));
     srqs[1].modify(more(50)).unwrap();
     let other = victim.device.alloc_pd().unwrap();
     let whole = SrqAttr::default().max_wr(500 - caps.max_recv_wr);
@@ -204,7 +206,7 @@ fn s6_4_1_more_objects_than_one_protection_domain_may_have() {
     drop(regions);
     // The limits of the device itself are reported separately.
     let mut victim = victim;
-    victim.is_unharmed();
+    victim.check_unharmed();
 }
 
 /// Limits of the whole device: the error names the limit, and existing objects keep working.
@@ -216,7 +218,7 @@ fn s6_4_1_more_objects_than_the_device_may_have() {
     assert!(error.to_string().contains("already has 3 QPs"), "{error}");
     let error = victim.pd.register(vec![0; 8], Access::NONE).unwrap_err();
     assert_eq!(error, RegisterError::TooMany { limit: 8 });
-    victim.is_unharmed();
+    victim.check_unharmed();
 }
 
 /// Peers that connect and then do nothing: whichever step they stop at, the connection ends by
@@ -231,7 +233,9 @@ fn s6_4_2_connections_that_do_nothing() {
     );
     let mut silent = Peer::connect_from(ATTACKER, victim.listener.local_addr());
     silent.expect_fin();
-    let (_, error) = eventually("the listener tells", || victim.listener.poll_failure());
+    let (_, error) = eventually("a failure at the listener", || {
+        victim.listener.poll_failure()
+    });
     assert!(error.to_string().contains("sent nothing more"), "{error}");
     let mut idle = opens(&victim, ATTACKER, None);
     let qp = accepts(&victim).unwrap();

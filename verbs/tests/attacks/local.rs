@@ -20,7 +20,7 @@ fn s7_1_cq_of_another_device() {
         let error = refused.unwrap_err();
         assert!(matches!(error, DeviceError::OtherDevice { .. }), "{error}");
     }
-    victim.is_unharmed();
+    victim.check_unharmed();
 }
 
 /// A part of the program asks for the whole IRD: it gets the rest that is available, and is
@@ -45,7 +45,7 @@ fn s7_2_more_places_for_reads_than_are_left() {
     // IRD 5, and the largest ORD of one connection.
     assert_eq!(request[20..24], words(5, 128), "{error}");
     victim.reasons();
-    victim.is_unharmed();
+    victim.check_unharmed();
     victim.leaves_nothing();
 }
 
@@ -89,7 +89,7 @@ fn s7_2_more_places_for_reads_than_one_protection_domain_may_have() {
     });
     drop(qps);
     victim.reasons();
-    victim.is_unharmed();
+    victim.check_unharmed();
     victim.leaves_nothing();
 }
 
@@ -123,5 +123,5 @@ fn s7_3_memory_of_another_domain_in_a_work_request() {
         matches!(error.kind, PostErrorKind::NotConnected { .. }),
         "{error}"
     );
-    victim.is_unharmed();
+    victim.check_unharmed();
 }

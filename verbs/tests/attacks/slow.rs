@@ -95,7 +95,7 @@ fn s6_4_3_1_unfinished_fpdus_hold_no_more_memory_than_the_limit() {
     }
     drop(ends);
     victim.reasons();
-    victim.is_unharmed();
+    victim.check_unharmed();
     victim.leaves_nothing();
 }
 
@@ -124,7 +124,7 @@ fn s6_4_2_memory_for_fpdus_comes_back_from_streams_that_stall() {
     assert!(reason.contains("did not finish it"), "{reason}");
     drop((bad, bad_qp, good, good_qp));
     victim.reasons();
-    victim.is_unharmed();
+    victim.check_unharmed();
     victim.leaves_nothing();
 }
 

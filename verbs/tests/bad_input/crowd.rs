@@ -109,8 +109,8 @@ fn many_bad_peers_do_not_disturb_a_good_one() {
         });
         drop(working);
     });
-    assert_eq!(victim.reasons().len(), PEERS, "every end is told once");
+    assert_eq!(victim.reasons().len(), PEERS, "every end is reported once");
     drop((pairs, cq));
-    victim.is_unharmed();
+    victim.check_unharmed();
     victim.leaves_nothing();
 }

@@ -69,7 +69,7 @@ fn changed_octets_under_a_good_crc() {
             .memory
             .allow(Place::Local, RECV_AT + RECV_LEN, 2 * RECV_LEN);
         s.victim.memory.allow(Place::Local, SINK_AT, SINK_LEN);
-        s.victim.is_unharmed();
+        s.victim.check_unharmed();
         s.victim.leaves_nothing();
     }
 }

@@ -38,15 +38,16 @@ fn refuses_startup(settings: &Settings, octets: &[u8], then: Then, code: u8, wor
         if then != Then::Reset {
             peer.expect_fin();
         }
-        let (who, error): (_, StartupError) =
-            eventually("the listener tells", || victim.listener.poll_failure());
+        let (who, error): (_, StartupError) = eventually("a failure at the listener", || {
+            victim.listener.poll_failure()
+        });
         assert_eq!((who, error.code().code()), (addr, code), "{error}");
         assert!(error.to_string().contains(words), "the error is: {error}");
         assert!(victim.listener.poll_request().is_none());
     }
     assert!(victim.listener.poll_failure().is_none());
     victim.nothing_ended();
-    victim.is_unharmed();
+    victim.check_unharmed();
     victim.leaves_nothing();
 }
 
@@ -200,7 +201,7 @@ fn reset_before_the_reject() {
         request.reject(b"no").unwrap();
     }
     victim.nothing_ended();
-    victim.is_unharmed();
+    victim.check_unharmed();
     victim.leaves_nothing();
 }
 

@@ -29,7 +29,9 @@ fn with(timeouts: Timeouts) -> Settings {
 
 /// Checks that the listener gives up the connection, and that its place is free again.
 fn gives_up(victim: Victim, words: &str) {
-    let (_, error) = eventually("the listener tells", || victim.listener.poll_failure());
+    let (_, error) = eventually("a failure at the listener", || {
+        victim.listener.poll_failure()
+    });
     assert_eq!(error.code().code(), 1);
     assert!(error.to_string().contains(words), "the error is: {error}");
     victim.nothing_ended();
@@ -47,7 +49,9 @@ pub(crate) fn initiator_that_sends_nothing() {
     for peer in &mut peers {
         peer.expect_fin();
         peer.fin();
-        eventually("the listener tells", || victim.listener.poll_failure());
+        eventually("a failure at the listener", || {
+            victim.listener.poll_failure()
+        });
     }
     let mut last = Peer::connect(victim.listener.local_addr());
     last.expect_fin();
@@ -79,7 +83,7 @@ fn request_that_nobody_decides() {
     }
     assert!(victim.listener.poll_request().is_none());
     victim.nothing_ended();
-    victim.is_unharmed();
+    victim.check_unharmed();
     victim.leaves_nothing();
 }
 
@@ -106,7 +110,7 @@ fn request_that_is_decided_too_late() {
     assert_eq!(peer.receive_startup(), startup(REPLY, CRC | REJECT, 1, b""));
     peer.expect_fin();
     victim.nothing_ended();
-    victim.is_unharmed();
+    victim.check_unharmed();
     victim.leaves_nothing();
 }
 

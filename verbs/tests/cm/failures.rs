@@ -27,7 +27,7 @@ fn attempt(
 }
 
 #[track_caller]
-fn is(event: &CmEvent, kind: CmEventKind, errno: Errno) {
+fn assert_event(event: &CmEvent, kind: CmEventKind, errno: Errno) {
     assert_eq!(
         (event.kind(), event.status()),
         (kind, status(errno)),
@@ -53,7 +53,7 @@ fn a_reject_of_the_program_brings_its_private_data() {
         theirs.reject(&options).unwrap();
         assert_eq!(theirs.state(), CmState::Rejected);
         let event = a.next(CmEventKind::Rejected);
-        is(&event, CmEventKind::Rejected, Errno::CONNREFUSED);
+        assert_event(&event, CmEventKind::Rejected, Errno::CONNREFUSED);
         assert_eq!(event.private_data(), b"full up");
         assert!(matches!(
             theirs.reject(&options),
@@ -85,18 +85,18 @@ fn who_has_as_many_connections_as_one_peer_may_is_rejected_and_the_listener_tell
         let (second, qp) = (a.resolved(to), a.side.another_qp());
         second.connect(&qp, &ConnectOptions::default()).unwrap();
         let event = a.next(CmEventKind::Rejected);
-        is(&event, CmEventKind::Rejected, Errno::CONNREFUSED);
+        assert_event(&event, CmEventKind::Rejected, Errno::CONNREFUSED);
         assert!(event.private_data().is_empty());
         let hint = event.cause().unwrap().hint().unwrap();
         assert!(hint.contains("a limit of its device is reached"), "{hint}");
         b.nothing_waits();
         let (who, error) = listener.poll_failure().unwrap();
         assert_eq!(who, second.local_addr().unwrap());
-        let told = StartupError::TooManyConnections {
+        let expected = StartupError::TooManyConnections {
             limit: 1,
             of_peer: true,
         };
-        assert_eq!((error, listener.lost_failures()), (told, 0));
+        assert_eq!((error, listener.lost_failures()), (expected, 0));
         assert!(listener.poll_failure().is_none());
 
         // A place that becomes free is available again.
@@ -124,7 +124,7 @@ fn a_port_that_nobody_listens_at_is_rejected_and_the_id_may_try_again() {
         let ours = a.resolved(to);
         ours.connect(&a.side.qp, &ConnectOptions::default())
             .unwrap();
-        is(
+        assert_event(
             &a.next(CmEventKind::Rejected),
             CmEventKind::Rejected,
             Errno::CONNREFUSED,
@@ -165,7 +165,7 @@ fn who_was_refused_is_connected_when_somebody_listens_in_time() {
         other.connect(&qp, &ConnectOptions::default()).unwrap();
         other.disconnect().unwrap();
         let event = a.next(CmEventKind::ConnectError);
-        is(&event, CmEventKind::ConnectError, Errno::CONNABORTED);
+        assert_event(&event, CmEventKind::ConnectError, Errno::CONNABORTED);
         drop(event);
         assert_eq!(ours.state(), CmState::Connecting);
         holder.listen(1).unwrap();
@@ -188,7 +188,7 @@ fn who_is_refused_for_too_long_is_told_so_once() {
         let ours = a.resolved(holder.local_addr().unwrap());
         ours.connect(&a.side.qp, &ConnectOptions::default())
             .unwrap();
-        is(
+        assert_event(
             &a.next(CmEventKind::Rejected),
             CmEventKind::Rejected,
             Errno::CONNREFUSED,
@@ -243,7 +243,7 @@ fn a_bound_id_tries_again_from_its_port() {
     for _ in 0..3 {
         ours.connect(&a.side.qp, &ConnectOptions::default())
             .unwrap();
-        is(
+        assert_event(
             &a.next(CmEventKind::Rejected),
             CmEventKind::Rejected,
             Errno::CONNREFUSED,
@@ -256,7 +256,7 @@ fn a_bound_id_tries_again_from_its_port() {
 #[test]
 fn a_peer_that_closes_in_startup_has_rejected() {
     let (_host, event) = attempt(Settings::default(), drop);
-    is(&event, CmEventKind::Rejected, Errno::CONNRESET);
+    assert_event(&event, CmEventKind::Rejected, Errno::CONNRESET);
 }
 
 #[test]
@@ -267,7 +267,7 @@ fn a_peer_that_is_silent_is_unreachable() {
         // Until the initiator gives up.
         let _ = stream.read_to_end(&mut Vec::new());
     });
-    is(&event, CmEventKind::Unreachable, Errno::TIMEDOUT);
+    assert_event(&event, CmEventKind::Unreachable, Errno::TIMEDOUT);
 }
 
 #[test]
@@ -278,7 +278,7 @@ fn a_peer_that_is_no_rnic_is_a_connect_error() {
             .unwrap();
         let _ = stream.read_to_end(&mut Vec::new());
     });
-    is(&event, CmEventKind::ConnectError, Errno::PROTO);
+    assert_event(&event, CmEventKind::ConnectError, Errno::PROTO);
     let words = event.reason().unwrap().to_string();
     assert!(words.contains("HTTP"), "{words}");
 }
@@ -296,7 +296,7 @@ fn a_host_that_does_not_answer_is_unreachable() {
     let ours = host.resolved("192.0.2.2:1".parse().unwrap());
     ours.connect(&host.side.qp, &ConnectOptions::default())
         .unwrap();
-    is(
+    assert_event(
         &host.next(CmEventKind::Unreachable),
         CmEventKind::Unreachable,
         Errno::TIMEDOUT,

@@ -220,11 +220,11 @@ fn requests_are_told_in_the_order_in_which_their_connections_were_accepted() {
     let peers: Vec<_> = (0..3).map(|_| TcpStream::connect(to).unwrap()).collect();
     let expected: Vec<_> = peers.iter().map(|peer| peer.local_addr().ok()).collect();
     connected.send(peers).unwrap();
-    let told = expected.iter().map(|_| {
+    let arrived = expected.iter().map(|_| {
         let request = host.next(CmEventKind::ConnectRequest);
         request.id().peer_addr()
     });
-    assert_eq!(told.collect::<Vec<_>>(), expected);
+    assert_eq!(arrived.collect::<Vec<_>>(), expected);
 }
 
 /// Accepts a connection whose peer sends a second Request as soon as it has the Reply. Returns the
@@ -273,18 +273,18 @@ fn reply_that_causes_a_request(apart: bool) -> (Vec<CmEventKind>, Vec<CmEventKin
 #[test]
 fn established_is_told_before_a_request_that_the_reply_causes() {
     use CmEventKind::{ConnectRequest, Established};
-    let (told, _) = reply_that_causes_a_request(false);
-    assert_eq!(told, [Established, ConnectRequest]);
+    let (arrived, _) = reply_that_causes_a_request(false);
+    assert_eq!(arrived, [Established, ConnectRequest]);
 }
 
 #[test]
 fn established_waits_in_its_channel_when_a_request_that_the_reply_causes_comes_to_another() {
-    let told = reply_that_causes_a_request(true);
+    let arrived = reply_that_causes_a_request(true);
     let expected = (
         vec![CmEventKind::ConnectRequest],
         vec![CmEventKind::Established],
     );
-    assert_eq!(told, expected);
+    assert_eq!(arrived, expected);
 }
 
 #[test]

@@ -292,7 +292,7 @@ impl CqHandle {
 
     /// Asserts that the CQ is empty, also after one more turn of progress.
     #[track_caller]
-    pub(crate) fn is_empty(&self) {
+    pub(crate) fn assert_empty(&self) {
         assert_eq!(self.poll_one(), None);
     }
 }

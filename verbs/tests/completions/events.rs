@@ -70,7 +70,7 @@ fn an_armed_cq_makes_its_channels_descriptor_readable_once() {
         w.no_event();
 
         w.cq.req_notify(Notify::Any);
-        w.cq.is_empty();
+        w.cq.assert_empty();
         w.no_event();
         w.send(false);
         w.event();
@@ -135,7 +135,7 @@ fn an_error_is_an_event_for_those_who_wait_for_solicited_completions() {
 #[test]
 fn a_completion_between_the_last_poll_and_the_arming_is_found_by_polling_again() {
     let w = waiter(Wire::MEMORY);
-    w.cq.is_empty();
+    w.cq.assert_empty();
     w.send(false);
     // A round trip ensures that the Send has arrived, without a poll of this CQ.
     let lent = w.b.filled(1, 1);

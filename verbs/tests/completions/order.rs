@@ -115,7 +115,7 @@ fn unsignaled_requests_complete_without_a_word() {
     .unwrap();
     a.send_cq.success(4);
     b.recv_cq.success(7);
-    a.send_cq.is_empty();
+    a.send_cq.assert_empty();
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn unsignaled_requests_give_their_places_back_with_the_next_completion() {
                 a.send_cq.success(i);
             }
         }
-        a.send_cq.is_empty();
+        a.send_cq.assert_empty();
     }
 }
 

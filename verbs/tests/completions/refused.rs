@@ -178,8 +178,8 @@ fn a_request_that_cannot_be_posted_says_why_in_words() {
     }
 
     // Nothing was posted, and the connection is not affected.
-    a.send_cq.is_empty();
-    a.recv_cq.is_empty();
+    a.send_cq.assert_empty();
+    a.recv_cq.assert_empty();
     both_ways(&a, &b);
 }
 
@@ -253,7 +253,7 @@ fn elements_before_a_refused_one_are_posted_and_none_after_it() {
     assert_eq!(error.index, 2);
     a.send_cq.successes([1, 2]);
     b.recv_cq.successes([1, 2]);
-    a.send_cq.is_empty();
+    a.send_cq.assert_empty();
     // The receives 3 and 4 were not posted, so this one is next.
     bell(&a, &b);
     assert_eq!(
@@ -315,7 +315,7 @@ fn a_full_send_queue_says_how_much_it_holds() {
             .contains("create the QP with a larger max_send_wr"),
         "{error}"
     );
-    b.send_cq.is_empty();
+    b.send_cq.assert_empty();
     bell(&a, &b);
     b.send_cq.successes([0, 1, 2]);
     b.qp.post_send_list(&wrs[3..]).unwrap();
@@ -471,7 +471,7 @@ fn without_ord_a_read_is_refused_at_post_and_the_connection_goes_on() {
                 "{words}"
             );
         }
-        a.send_cq.is_empty();
+        a.send_cq.assert_empty();
         both_ways(&a, &b);
     }
 }

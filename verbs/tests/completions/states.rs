@@ -21,7 +21,7 @@ fn an_idle_qp_takes_receives_which_wait_and_no_sends() {
             .contains("state IDLE: connect or accept first"),
         "{error}"
     );
-    ends.b.recv_cq.is_empty();
+    ends.b.recv_cq.assert_empty();
 
     ends.join();
     assert_eq!(
@@ -50,7 +50,7 @@ fn work_posted_while_connecting_waits_and_is_done() {
             let sink = a.blank(10);
             a.post_whole(5, &sink);
             a.qp.post_send(&SendWr::send_inline(6, b"early")).unwrap();
-            a.send_cq.is_empty();
+            a.send_cq.assert_empty();
             let early = b.blank(10);
             b.post_whole(7, &early);
             b.qp.post_recv(&RecvWr::new(8, &[])).unwrap();
@@ -102,7 +102,7 @@ fn work_outstanding_at_the_end_is_flushed_and_so_is_what_comes_later() {
 
         a.wait_end();
         for side in [&a, &b] {
-            side.send_cq.is_empty();
+            side.send_cq.assert_empty();
             side.qp
                 .post_send(&SendWr::send(10, &[]).unsignaled())
                 .unwrap();

@@ -80,7 +80,7 @@ fn a_peer_that_rejects_is_the_last_one_tried() {
         assert!(matches!(error, ConnectError::Rejected { .. }), "{error}");
     });
     other.set_nonblocking(true).unwrap();
-    assert!(other.accept().is_err(), "nobody came");
+    assert!(other.accept().is_err(), "no connection came");
 }
 
 #[test]

@@ -299,8 +299,8 @@ fn a_qp_is_used_again_after_a_reset() {
                 side.wait_end();
                 assert!(side.qp.reset());
                 assert_eq!(side.qp.state(), QpState::Idle);
-                side.send_cq.is_empty();
-                side.recv_cq.is_empty();
+                side.send_cq.assert_empty();
+                side.recv_cq.assert_empty();
             }
         }
     }
@@ -312,7 +312,7 @@ fn a_reset_flushes_receives_that_wait() {
     ends.a.post_empty(1);
     assert!(ends.a.qp.reset());
     ends.a.recv_cq.flushed(1);
-    ends.a.recv_cq.is_empty();
+    ends.a.recv_cq.assert_empty();
 }
 
 #[test]

@@ -229,14 +229,14 @@ fn the_responder_may_send_first_in_the_peer_to_peer_model() {
                     &content(&lent),
                     "the responder's first Send",
                 );
-                a.send_cq.is_empty();
+                a.send_cq.assert_empty();
                 a.qp.post_send(&SendWr::send(4, &[])).unwrap();
                 a.send_cq.success(4);
                 b.recv_cq.success(2);
                 if depth > 0 {
                     exchange(a, b);
                 }
-                b.recv_cq.is_empty();
+                b.recv_cq.assert_empty();
             }
         }
     }
@@ -248,8 +248,8 @@ fn the_responders_work_waits_for_the_initiators_first_fpdu_in_the_client_server_
         let (a, b) = pair(wire);
         a.post_empty(1);
         b.qp.post_send(&SendWr::send(2, &[])).unwrap();
-        b.send_cq.is_empty();
-        a.recv_cq.is_empty();
+        b.send_cq.assert_empty();
+        a.recv_cq.assert_empty();
         bell(&a, &b);
         b.send_cq.success(2);
         a.recv_cq.success(1);
@@ -290,9 +290,9 @@ fn without_an_rtr_kind_in_common_the_initiator_terminates() {
         });
         for side in [&ends.a, &ends.b] {
             let events = std::iter::from_fn(|| side.device.poll_event());
-            let told: Vec<_> = events.collect();
+            let events: Vec<_> = events.collect();
             let established = |event: &AsyncEvent| matches!(event, AsyncEvent::Established { .. });
-            assert!(!told.iter().any(established), "{told:?}");
+            assert!(!events.iter().any(established), "{events:?}");
         }
         let EndReason::TerminateReceived { terminate, .. } = ends.b.wait_end() else {
             panic!("{:?}", ends.b.qp.end_reason());

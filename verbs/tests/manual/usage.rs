@@ -83,7 +83,7 @@ fn what_has_come_is_in_memory_once_an_event_was_asked_for() {
     world.settle();
     a.qp.post_send(&SendWr::write(1, &sges, RemoteBuffer::at(to.addr, to.rkey)))
         .unwrap();
-    assert_eq!(content(), [0; 8], "nobody has received it");
+    assert_eq!(content(), [0; 8], "received before an event was asked for");
     assert!(!b.recv_cq.req_notify(Notify::Any));
     assert_eq!(content(), [7; 8]);
 }

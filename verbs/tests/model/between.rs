@@ -88,9 +88,9 @@ impl Scene<'_, '_> {
                 self.wrong(wrong);
                 self.reads_behind(more);
                 self.idle_receives(more);
-                let told = self.me.side.wait_end();
-                let is_told = matches!(told, EndReason::TerminateReceived { .. });
-                assert!(is_told, "{wrong:?}: {told}");
+                let reason = self.me.side.wait_end();
+                let terminated = matches!(reason, EndReason::TerminateReceived { .. });
+                assert!(terminated, "{wrong:?}: {reason}");
                 let reason = self.peer.side.wait_end();
                 let is_sent = matches!(reason, EndReason::TerminateSent { .. });
                 assert!(is_sent, "{wrong:?}: {reason}");
@@ -334,5 +334,5 @@ fn settle(cq: &CqHandle, fates: &Fates) {
         assert!(!(flushed && got.status == Status::Success), "{got:?}");
         flushed |= got.status != Status::Success;
     }
-    cq.is_empty();
+    cq.assert_empty();
 }

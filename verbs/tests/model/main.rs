@@ -97,8 +97,8 @@ fn run(wire: Wire, case: &Case) {
     for side in [a, b] {
         side.wait_end();
         // Nothing was left over, and nothing came twice.
-        side.send_cq.is_empty();
-        side.recv_cq.is_empty();
+        side.send_cq.assert_empty();
+        side.recv_cq.assert_empty();
     }
     left.check("initiator, at the end");
     right.check("responder, at the end");

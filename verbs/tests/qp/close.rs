@@ -244,7 +244,7 @@ fn abort_of_a_qp_without_a_connection_does_nothing() {
     a.post_empty(1);
     a.qp.abort();
     assert_eq!(a.qp.state(), QpState::Idle);
-    a.recv_cq.is_empty();
+    a.recv_cq.assert_empty();
     let peer = raw_peer(&a.qp);
     assert_eq!(a.qp.state(), QpState::Rts);
     drop(peer);

@@ -55,8 +55,8 @@ fn what_a_device_tells_of_its_objects_is_what_it_hands_out() {
         .map(|_| device.alloc_pd().unwrap())
         .collect();
     let error = device.alloc_pd().unwrap_err();
-    let told = matches!(error, DeviceError::Limit { limit: 3, .. });
-    assert!(told, "{error}");
+    let limited = matches!(error, DeviceError::Limit { limit: 3, .. });
+    assert!(limited, "{error}");
     pds.pop();
     device.alloc_pd().unwrap();
 

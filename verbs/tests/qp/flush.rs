@@ -59,8 +59,8 @@ fn outstanding_work_is_flushed_in_order_whatever_ends_the_connection() {
         for wr_id in 11..14 {
             assert_eq!(recv_cq.flushed(wr_id).opcode, WcOpcode::Recv, "{way}");
         }
-        send_cq.is_empty();
-        recv_cq.is_empty();
+        send_cq.assert_empty();
+        recv_cq.assert_empty();
     }
 }
 
@@ -116,7 +116,7 @@ fn atomics_immediate_data_and_local_requests_are_flushed_in_order_and_not_carrie
         for (wr_id, opcode) in (1..).zip(kinds) {
             assert_eq!(send_cq.flushed(wr_id).opcode, opcode, "{way}");
         }
-        send_cq.is_empty();
+        send_cq.assert_empty();
         // No window is bound to it, and it is still registered.
         memory.deregister().unwrap();
     }

@@ -89,7 +89,7 @@ fn a_peer_that_vanished_is_noticed_and_told_as_such() {
     // Not too early.
     for _ in 0..8 {
         clock.seconds.fetch_add(100, Ordering::SeqCst);
-        a.recv_cq.is_empty();
+        a.recv_cq.assert_empty();
         assert_eq!(a.qp.state(), QpState::Rts);
     }
     clock.seconds.fetch_add(101, Ordering::SeqCst);
@@ -118,7 +118,7 @@ fn without_a_keepalive_an_idle_connection_stands_for_ever() {
     let _peer = vanished(&a, &second);
     clock.seconds.fetch_add(1_000_000, Ordering::SeqCst);
     for _ in 0..10 {
-        a.recv_cq.is_empty();
+        a.recv_cq.assert_empty();
     }
     assert_eq!(a.qp.state(), QpState::Rts);
     assert_eq!(a.qp.query().keepalive, None);
@@ -136,11 +136,11 @@ fn a_peer_that_is_only_silent_is_not_given_up() {
         clock.seconds.fetch_add(100, Ordering::SeqCst);
         // The clock runs ahead of a stalled thread, so the next step waits until this one is done.
         until("the answer to a question", || {
-            a.recv_cq.is_empty();
+            a.recv_cq.assert_empty();
             peer.drive();
             answers() > before
         });
-        a.recv_cq.is_empty();
+        a.recv_cq.assert_empty();
     }
     assert_eq!(a.qp.state(), QpState::Rts);
 }

@@ -78,7 +78,7 @@ fn receives_posted_to_an_idle_qp_are_flushed_by_a_reset() {
     assert!(a.qp.reset());
     a.recv_cq.flushed(1);
     a.post_empty(2);
-    a.recv_cq.is_empty();
+    a.recv_cq.assert_empty();
 }
 
 #[test]

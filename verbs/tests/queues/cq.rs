@@ -50,7 +50,7 @@ fn a_lost_completion_ends_its_qp_and_the_event_names_the_cq_once() {
         // Its content can be polled; nothing follows after the gap.
         assert!(small.has_overflowed());
         small.successes([1, 2]);
-        small.is_empty();
+        small.assert_empty();
         assert!(matches!(
             small.resize(64),
             Err(ResizeCqError::Overflowed { .. })
@@ -112,7 +112,7 @@ fn under_load_an_overflow_ends_the_qps_of_the_cq_and_no_others() {
             assert_eq!(completion.wr_id, *expected);
             *expected += 1;
         }
-        small.is_empty();
+        small.assert_empty();
         let mut overflows = 0;
         while let Some(event) = b.device.poll_event() {
             overflows += u32::from(matches!(event, AsyncEvent::CqOverflow { .. }));

@@ -29,7 +29,7 @@ fn a_receive_that_is_posted_late_gets_the_message_that_waited() {
             b.post_whole(wr_id, &region);
             assert_eq!(b.recv_cq.success(wr_id).byte_len, 5);
         }
-        b.recv_cq.is_empty();
+        b.recv_cq.assert_empty();
         both_ways(&a, &b);
     }
 }
@@ -170,7 +170,7 @@ fn immediates(target: &MemoryRegion) -> [SendWr<'static>; 4] {
 
 /// Checks the completion of a receive of [`immediates`].
 #[track_caller]
-fn is_immediate(done: &Completion, nth: u8) {
+fn assert_immediate(done: &Completion, nth: u8) {
     assert_eq!(
         (done.opcode, done.immediate, done.byte_len, done.solicited),
         (WcOpcode::RecvImmediate, Some([nth; 8]), 0, nth % 2 == 1)
@@ -187,9 +187,9 @@ fn immediate_data_that_arrives_without_a_receive_is_delivered_when_one_is_posted
         }
         a.send_cq.successes(0..4);
         for nth in 0..4 {
-            b.recv_cq.is_empty();
+            b.recv_cq.assert_empty();
             b.post_empty(nth);
-            is_immediate(&b.recv_cq.success(nth), nth as u8);
+            assert_immediate(&b.recv_cq.success(nth), nth as u8);
         }
         placed_only(&target, 0, b"octets", "the Writes in front");
         both_ways(&a, &b);
@@ -244,9 +244,9 @@ fn immediate_data_waits_for_a_receive_of_an_srq_as_well() {
         }
         a.send_cq.successes(0..4);
         for nth in 0..4 {
-            b.recv_cq.is_empty();
+            b.recv_cq.assert_empty();
             srq.post_recv(&RecvWr::new(nth, &[])).unwrap();
-            is_immediate(&b.recv_cq.success(nth), nth as u8);
+            assert_immediate(&b.recv_cq.success(nth), nth as u8);
         }
     }
 }
@@ -272,7 +272,7 @@ fn immediate_data_without_a_receive_of_the_srq_in_time_ends_that_connection_alon
         a.send_cq.success(1);
         let _another = holding_for_srq(&ends, &srq, LONG);
         a.qp.post_send(&SendWr::immediate(2, [2; 8])).unwrap();
-        is_immediate(&b.recv_cq.success(5), 2);
+        assert_immediate(&b.recv_cq.success(5), 2);
     }
 }
 
@@ -293,7 +293,7 @@ fn a_reset_is_noticed_at_once_while_a_message_waits() {
     rustix::net::sockopt::set_socket_linger(&peer.stream, Some(Duration::ZERO)).unwrap();
     drop(peer);
     assert!(matches!(a.wait_end(), EndReason::LlpLost { .. }));
-    a.recv_cq.is_empty();
+    a.recv_cq.assert_empty();
 }
 
 #[test]

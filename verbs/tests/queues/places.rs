@@ -48,7 +48,7 @@ impl Queue {
     /// Records a polled completion, which frees its entry and those of earlier unsignaled requests.
     fn polled(&mut self, completion: &Completion) {
         loop {
-            let (wr_id, signaled) = self.open.pop_front().expect("nobody waits for it");
+            let (wr_id, signaled) = self.open.pop_front().expect("an unexpected completion");
             if wr_id == completion.wr_id {
                 assert!(signaled || completion.status != Status::Success);
                 return;
@@ -192,7 +192,7 @@ impl World {
                 end.recvs.polled(completion);
             } else {
                 let taken = self.shared.iter().position(|id| *id == completion.wr_id);
-                self.shared.remove(taken.expect("nobody waits for it"));
+                self.shared.remove(taken.expect("an unexpected completion"));
             }
         }
     }

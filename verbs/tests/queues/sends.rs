@@ -28,7 +28,7 @@ fn unsignaled_requests_without_any_signaled_one_keep_their_places() {
             write(number).unwrap();
         }
         assert!(a.qp.drain_sends(LIMIT));
-        a.send_cq.is_empty();
+        a.send_cq.assert_empty();
         assert_eq!(a.qp.send_room(), 0);
         let error = write(4).unwrap_err();
         assert_eq!(error.kind, PostErrorKind::SendQueueFull { depth: 4 });
@@ -56,7 +56,7 @@ fn a_signaled_request_completes_behind_all_unsignaled_ones_and_frees_their_place
             a.send_cq.success(round * 4 + 3);
             b.recv_cq.successes(0..4);
         }
-        a.send_cq.is_empty();
+        a.send_cq.assert_empty();
     }
 }
 

@@ -22,7 +22,7 @@ fn a_qp_that_fails_takes_its_last_receive_says_so_and_leaves_the_others() {
         s.servers[0].abort();
         last_wqe_of(&s, 0);
         assert_eq!(s.servers[0].state(), QpState::Error);
-        s.recv_cq.is_empty();
+        s.recv_cq.assert_empty();
         assert_eq!(s.srq.posted(), 3, "no flush touches them");
         for wr_id in 1..4 {
             s.send(1);
@@ -42,7 +42,7 @@ fn a_graceful_close_ends_in_error_and_is_told_too() {
         s.clients[0].disconnect();
         assert!(s.servers[0].wait_closed(LIMIT));
         last_wqe_of(&s, 0);
-        s.recv_cq.is_empty();
+        s.recv_cq.assert_empty();
         assert_eq!(s.srq.posted(), 2);
     }
 }

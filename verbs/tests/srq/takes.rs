@@ -166,7 +166,7 @@ fn the_receive_of_a_message_that_is_too_long_completes_with_the_fault() {
             (1, Status::LocalLength, s.servers[0].qp_num())
         );
         assert!(s.servers[0].wait_closed(LIMIT));
-        s.recv_cq.is_empty();
+        s.recv_cq.assert_empty();
         assert_eq!(s.srq.posted(), 1);
         placed_only(&buffer, 0, &[], "too long");
     }

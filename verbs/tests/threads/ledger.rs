@@ -105,7 +105,7 @@ impl Ledger {
 
     fn settle(&self, completion: &Completion) {
         let open = self.open.lock().unwrap().remove(&completion.wr_id);
-        let open = open.unwrap_or_else(|| panic!("nobody waits for {completion:?}"));
+        let open = open.unwrap_or_else(|| panic!("unexpected {completion:?}"));
         assert_eq!(
             (completion.opcode, completion.qp_num),
             (open.opcode, open.qp_num)

@@ -229,7 +229,7 @@ impl<'a> Server<'a> {
             .flat_map(|life| (0..ROUNDS).map(move |round| Word { life, round }))
             .collect();
         let seen = self.seen.into_inner().unwrap();
-        assert!(seen.is_subset(&words), "nobody has sent that");
+        assert!(seen.is_subset(&words), "a message that was never sent");
         for word in &words {
             assert!(
                 word.life.is_rough() || seen.contains(word),

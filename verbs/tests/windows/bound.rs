@@ -192,8 +192,8 @@ fn a_bind_by_call_is_fenced_and_unsignaled_as_any_request() {
     ))
     .unwrap();
     let bind = sink.window(0, 200_000, Access::REMOTE_READ);
-    let told = b.blank(4);
-    b.post_whole(4, &told);
+    let key_sink = b.blank(4);
+    b.post_whole(4, &key_sink);
     let wr = BindWr::new(2, &bind).fence().unsignaled();
     let rkey = a.qp.post_bind(&mut window, &wr).unwrap();
     a.qp.post_send(&SendWr::send_inline(3, &rkey.to_be_bytes()))
@@ -201,7 +201,7 @@ fn a_bind_by_call_is_fenced_and_unsignaled_as_any_request() {
     a.send_cq.successes([1, 3]);
     assert_eq!((window.rkey(), window.is_bound()), (rkey, true));
     b.recv_cq.success(4);
-    assert_eq!(content(&told), rkey.to_be_bytes());
+    assert_eq!(content(&key_sink), rkey.to_be_bytes());
     // The window shows the bytes of the Read.
     let got = b.blank(200_000);
     b.qp.post_send(&SendWr::read(
@@ -228,7 +228,7 @@ fn a_fenced_bind_by_call_waits_for_a_read_that_is_not_answered() {
     .unwrap();
     let wr = BindWr::new(2, &bind).fence();
     a.qp.post_bind(&mut window, &wr).unwrap();
-    a.send_cq.is_empty();
+    a.send_cq.assert_empty();
     assert!(!window.is_bound());
     drop(peer);
     a.send_cq.flushed(1);

@@ -31,11 +31,11 @@ fn a_list_registers_reads_invalidates_registers_anew_writes_and_sends() {
     for wire in Wire::BOTH {
         let (a, b) = pair(wire);
         let fast = fast(&a);
-        let (lent, target, told) = (b.filled(1, 20_000), b.blank(20_000), b.blank(4));
+        let (lent, target, key_sink) = (b.filled(1, 20_000), b.blank(20_000), b.blank(4));
         let (from, to) = (lent.remote(), target.remote());
         let mut stag = fast.stag();
         for round in 0..50_u64 {
-            b.post_whole(9, &told);
+            b.post_whole(9, &key_sink);
             let sink = fast.register(inc_rkey(stag), 0, 20_000, Access::LOCAL_WRITE);
             stag = inc_rkey(sink.stag);
             let source = fast
@@ -56,7 +56,7 @@ fn a_list_registers_reads_invalidates_registers_anew_writes_and_sends() {
             b.recv_cq.success(9);
             assert_eq!(content(&target), pattern(1, 20_000));
             let expected = [&pattern(1, 8)[7..], &pattern(1, 103)[100..]].concat();
-            assert_eq!(content(&told), expected);
+            assert_eq!(content(&key_sink), expected);
             target.write_at(0, &[0; 20_000]).unwrap();
         }
         assert!(!fast.is_valid());
@@ -159,13 +159,13 @@ fn an_stag_that_is_invalidated_before_the_turn_comes_is_an_error_of_the_request(
 #[test]
 fn a_key_that_comes_round_again_in_the_queue_is_the_one_of_its_turn() {
     let (a, b) = pair(Wire::Kernel);
-    let (fast, told) = (fast(&a), b.blank(4));
+    let (fast, key_sink) = (fast(&a), b.blank(4));
     fast.write_at(0, b"old!new!").unwrap();
     let old = fast.register(fast.stag(), 0, 4, Access::NONE);
     let between = fast.register(inc_rkey(old.stag), 0, 4, Access::NONE);
     let new = fast.register(old.stag, 4, 4, Access::NONE).iova(old.iova);
     done(&a, &SendWr::register(1, &old), WcOpcode::Register);
-    b.post_whole(9, &told);
+    b.post_whole(9, &key_sink);
     let sges = [new.sge(0, 4)];
     a.qp.post_send_list(&[
         SendWr::local_invalidate(2, old.stag),
@@ -177,7 +177,7 @@ fn a_key_that_comes_round_again_in_the_queue_is_the_one_of_its_turn() {
     .unwrap();
     a.send_cq.successes(2..=6);
     b.recv_cq.success(9);
-    assert_eq!(slice(&told, 0, 4), b"new!");
+    assert_eq!(slice(&key_sink, 0, 4), b"new!");
 }
 
 #[test]

@@ -182,7 +182,7 @@ fn a_local_invalidate_behind_a_response_of_its_qp_waits_for_it() {
     side.qp
         .post_send(&SendWr::local_invalidate(1, rkey))
         .unwrap();
-    side.send_cq.is_empty();
+    side.send_cq.assert_empty();
     assert!(window.is_bound());
     let taken = std::thread::spawn(move || {
         let whole = peer.drain(got);
@@ -219,7 +219,7 @@ fn sink_ends(
     };
     peer.send(&segment(false, 0));
     until("the first bytes", || {
-        side.send_cq.is_empty();
+        side.send_cq.assert_empty();
         slice(sink, HALF - 1, 1) == [SECRET]
     });
     invalidate(peer);

@@ -7,7 +7,7 @@ use crate::common::{FILL, slice};
 
 /// Asserts that the program cannot use the region in a work request any more.
 #[track_caller]
-fn is_no_lkey(side: &Side, region: &MemoryRegion) {
+fn assert_no_lkey(side: &Side, region: &MemoryRegion) {
     let sges = [region.sge(0, 1)];
     let error = side.qp.post_send(&SendWr::send(70, &sges)).unwrap_err();
     let PostErrorKind::Memory(fault) = error.kind else {
@@ -32,7 +32,7 @@ fn a_read_ends_the_stag_of_its_sink_when_all_of_it_is_placed() {
             (WcOpcode::RdmaRead, 200_000, Some(sink.rkey()))
         );
         assert_eq!(content(&sink), pattern(1, 200_000));
-        is_no_lkey(&a, &sink);
+        assert_no_lkey(&a, &sink);
         // The peer learned the STag from the Read Request, and had all rights to it.
         write_refused(&b, &a, sink.addr(), sink.rkey(), "invalid STag");
         assert_eq!(content(&sink), pattern(1, 200_000));
@@ -70,7 +70,7 @@ fn unsignaled_it_invalidates_all_the_same() {
     .unwrap();
     a.send_cq.success(2);
     assert_eq!(content(&sink), pattern(1, 5000));
-    is_no_lkey(&a, &sink);
+    assert_no_lkey(&a, &sink);
 }
 
 #[test]

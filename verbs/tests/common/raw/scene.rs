@@ -219,7 +219,7 @@ impl Scene {
         self.peer.send_ulpdus(&[ulpdu, &behind]);
     }
 
-    /// Checks the end: first as the peer sees it, then with `Victim::has_ended`.
+    /// Checks the end: first as the peer sees it, then with `Victim::check_end`.
     pub(crate) fn ends(self, sees: Sees, words: &str) {
         self.ends_blaming(sees, words, None);
     }
@@ -250,7 +250,7 @@ impl Scene {
             victim.healthy.works();
             peer.fin();
         }
-        victim.has_ended(words, blamed);
+        victim.check_end(words, blamed);
     }
 }
 

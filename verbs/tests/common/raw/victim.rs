@@ -191,7 +191,7 @@ impl Victim {
     /// Checks the end on our side. The reason must contain `words`. Outstanding requests complete
     /// once, as flushed, except for the `blamed` one. Nothing else may have changed, and nothing
     /// may leak.
-    pub(crate) fn has_ended(mut self, words: &str, blamed: Option<(u64, Status)>) {
+    pub(crate) fn check_end(mut self, words: &str, blamed: Option<(u64, Status)>) {
         assert!(
             self.qp.wait_closed(PATIENCE),
             "the QP is still {}",
@@ -222,7 +222,7 @@ impl Victim {
             assert_eq!(found, expected);
         }
         assert_eq!(self.reasons(), [reason]);
-        self.is_unharmed();
+        self.check_unharmed();
         self.leaves_nothing();
     }
 
@@ -256,7 +256,7 @@ impl Victim {
     }
 
     /// Checks that memory is as expected, and that the healthy connection works.
-    pub(crate) fn is_unharmed(&mut self) {
+    pub(crate) fn check_unharmed(&mut self) {
         self.memory.check();
         for (region, seed) in [(&self.own, 3), (&self.theirs, 4)] {
             let mut found = [0; 256];
