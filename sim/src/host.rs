@@ -32,8 +32,8 @@ pub(crate) struct Host {
     pub(crate) resources: Option<Resources>,
 }
 
-/// Resources that the programs of a host share. They are dropped before the device, so that the
-/// test sees whether the device releases everything.
+/// Resources that the programs of a host share. They are dropped before the device, so that the run
+/// can check whether the device releases everything.
 pub(crate) struct Resources {
     /// Protection domains; each end of a connection belongs to one of them.
     domains: Vec<Pd>,

@@ -133,8 +133,9 @@ fn every_octet_arrives_whatever_befalls_the_packets() {
             traffic(&b, &a, seed + 10);
             for host in hosts {
                 let counts = host.fault_counts().unwrap();
-                let befell = counts.lost + counts.duplicated + counts.reordered + counts.corrupted;
-                assert!(befell > 0, "{counts:?}");
+                let injected =
+                    counts.lost + counts.duplicated + counts.reordered + counts.corrupted;
+                assert!(injected > 0, "{counts:?}");
             }
         }
     }

@@ -89,7 +89,7 @@ impl State {
         }
     }
 
-    /// Sends segments on that were held long enough.
+    /// Sends the segments whose hold time is over.
     pub(super) fn let_go(&mut self, now: Duration) {
         while let Some(index) = self.held.iter().position(|(until, ..)| *until <= now) {
             let (_, to, octets) = self.held.remove(index);
@@ -216,8 +216,8 @@ fn advance_newest(newest: &mut u32, sequence: u32, payload: usize) -> bool {
 mod tests {
     use super::*;
 
-    /// After the loss of an earlier segment, its retransmission must not count as new. Otherwise a
-    /// change moves bytes, but not later ones that the receiver already has.
+    /// A retransmission of a lost segment must not count as new. A change in it would move its
+    /// bytes, but not the later ones that the receiver already has.
     #[test]
     fn what_is_sent_again_after_a_loss_is_not_new() {
         let mut newest = u32::MAX;

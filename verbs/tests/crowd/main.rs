@@ -1,9 +1,8 @@
 //! Many connections of one CQ, polled as a group: nothing is missed that a single connection would
 //! notice.
 //!
-//! With a `takeover` of an hour, the background leaves a group that was polled to the polls. So an
-//! event that a poll or a sleeping thread misses is not noticed by anything else, and the test
-//! hangs.
+//! With a `takeover` of an hour, only polls and sleeping threads drive a group once it was polled.
+//! If they miss an event, the background does not notice it either, and the test hangs.
 #![allow(
     clippy::disallowed_methods,
     reason = "tests wait by the clock of the machine"
