@@ -1,4 +1,4 @@
-//! What the key-value store makes of a slot that was read while it was stored.
+//! Tests of the key-value store's slots, whole and torn.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn a_slot_comes_back_as_it_was_stored() {
 
 #[test]
 fn a_slot_that_is_half_old_and_half_new_is_seen_as_torn() {
-    // Both values begin and end alike, and differ in the version and in the middle.
+    // Both values have the same length, and differ in the version and in the value.
     let old = emit(7, "apple", &"a".repeat(100));
     let new = emit(8, "apple", &"b".repeat(100));
     let differ = (0..SLOT).filter(|at| old[*at] != new[*at]);

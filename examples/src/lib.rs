@@ -1,4 +1,4 @@
-//! What every example needs besides RDMA: arguments, and a server that prints where it listens.
+//! Code that the examples share: arguments, a server that prints its address, waiting, a checksum.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -9,15 +9,15 @@ use uwarp_verbs::{
     AcceptOptions, Completion, ConnectRequest, Cq, Device, Listener, MemoryRegion, Qp, RemoteBuffer,
 };
 
-/// Anything that can go wrong, in words.
+/// Result with any error; its message is for a person.
 pub type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// Where servers listen when nothing else is said.
+/// Default address of servers and clients.
 const DEFAULT: &str = "127.0.0.1:7174";
 
 /// Runs the side that the command line names: `server [ADDR]` or `client [ADDR [ARGUMENT]]`.
 ///
-/// Exit codes: 0 done, 1 it failed, 2 wrong usage.
+/// Exit codes: 0 success, 1 failure, 2 wrong usage.
 pub fn run(
     about: &str,
     argument: &str,
@@ -42,7 +42,7 @@ pub fn run(
             eprintln!(
                 "{about}\n\nusage: {name} server [ADDR]\n       {name} client [ADDR{more}]\n"
             );
-            eprintln!("ADDR is {DEFAULT} if not given; a server takes a free port when it is 0.");
+            eprintln!("ADDR is {DEFAULT} if not given. With port 0 a server takes a free one.");
             return ExitCode::from(2);
         }
     };
@@ -55,14 +55,14 @@ pub fn run(
     }
 }
 
-/// Listens, and says where.
+/// Listens, and prints the address.
 pub fn listen(device: &Device, addr: SocketAddr) -> Result<Listener> {
     let listener = device.listen(addr)?;
     println!("listening on {}", listener.local_addr());
     Ok(listener)
 }
 
-/// Listens for ever, and serves each client on a thread of its own.
+/// Listens forever, and serves each client on its own thread.
 pub fn serve(
     device: &Device,
     addr: SocketAddr,
@@ -75,15 +75,15 @@ pub fn serve(
             let client = &client;
             scope.spawn(move || {
                 if let Err(error) = client(device, request) {
-                    eprintln!("a client: {error}");
+                    eprintln!("client failed: {error}");
                 }
             });
         }
     })
 }
 
-/// Waits for the next completion. `None`: the connection has ended, and with it the work that was
-/// still posted.
+/// Waits for the next completion. Returns `None` if the connection has ended, and with it the
+/// posted work.
 pub fn next(cq: &Cq) -> Result<Option<Completion>> {
     let Some(completion) = cq.wait(None) else {
         return Ok(None);
@@ -95,62 +95,62 @@ pub fn next(cq: &Cq) -> Result<Option<Completion>> {
     }
 }
 
-/// Waits until one work request is done. The end of the connection is an error here.
+/// Waits until one work request has completed. The end of the connection is an error here.
 pub fn done(cq: &Cq) -> Result<Completion> {
     next(cq)?.ok_or_else(|| "the connection has ended".into())
 }
 
-/// Closes the connection and waits until the other side has closed it too.
+/// Closes the connection, and waits until the other side has closed it, too.
 pub fn close(qp: &Qp) -> Result {
     qp.disconnect();
     if qp.wait_closed(Duration::from_secs(10)) {
         return Ok(());
     }
-    Err("the server does not close its side".into())
+    Err("the server does not close the connection".into())
 }
 
-/// FNV-1a: a checksum in three lines. It finds accidents, not forgeries.
+/// FNV-1a, a checksum in three lines. It detects accidents, not forgeries.
 pub fn checksum(octets: &[u8]) -> u64 {
     octets.iter().fold(0xCBF2_9CE4_8422_2325, |hash, octet| {
         (hash ^ u64::from(*octet)).wrapping_mul(0x0100_0000_01B3)
     })
 }
 
-/// The longest file that servers take, in bytes. They say so when they accept ([`offer`]).
+/// Longest file in bytes that servers accept. They announce it when they accept ([`offer`]).
 pub const LONGEST: u64 = 64 * 1024 * 1024;
 
-/// The private data of a server: its memory, if it lends any, and how long a file may be.
+/// Private data of a server: its memory, if it lends any, and the longest file it accepts.
 pub fn offer(memory: Option<&MemoryRegion>) -> AcceptOptions {
     let mut private_data = memory.map_or(Vec::new(), |memory| memory.remote().to_bytes().to_vec());
     private_data.extend_from_slice(&LONGEST.to_be_bytes());
     AcceptOptions::default().private_data(private_data)
 }
 
-/// Splits that private data; an error where the server takes no file of so many bytes.
+/// Parses that private data. Fails if the server does not accept a file of `len` bytes.
 pub fn offered(private_data: &[u8], len: u64) -> Result<Option<RemoteBuffer>> {
     let (memory, most) = private_data
         .split_last_chunk::<8>()
-        .ok_or("the server is another program: it said nothing when it accepted")?;
+        .ok_or("the server is another program: it sent no private data")?;
     let most = u64::from_be_bytes(*most);
     if len > most {
         return Err(
-            format!("the file has {len} bytes, and the server takes at most {most}").into(),
+            format!("the file has {len} bytes, but the server accepts at most {most}").into(),
         );
     }
     Ok(RemoteBuffer::from_bytes(memory))
 }
 
-/// Whether the server's checksum, which has come into `inbox`, is ours.
+/// Compares the server's checksum, which has arrived in `inbox`, with ours.
 pub fn compare(inbox: &MemoryRegion, sum: u64) -> Result {
     let mut theirs = [0; 8];
     inbox.read_at(0, &mut theirs)?;
     if u64::from_be_bytes(theirs) == sum {
         return Ok(());
     }
-    Err("the server has got something else".into())
+    Err("the server received other data".into())
 }
 
-/// The file's bytes, or 1 MB of made-up ones.
+/// Bytes of the file, or 1 MB of generated ones.
 pub fn load(file: Option<String>) -> Result<Vec<u8>> {
     match file {
         Some(file) => std::fs::read(&file).map_err(|error| format!("{file}: {error}").into()),
@@ -158,7 +158,7 @@ pub fn load(file: Option<String>) -> Result<Vec<u8>> {
     }
 }
 
-/// The README's example is a test.
+/// Runs the example of the README as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 struct Readme;

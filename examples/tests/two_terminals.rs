@@ -54,7 +54,7 @@ fn each_example_has_less_than_150_lines_and_is_in_the_readme() {
 
 #[test]
 fn a_client_without_a_server_says_so_and_exits_1() {
-    // Nothing listens at port 1.
+    // Nothing listens on port 1.
     let addr = "127.0.0.1:1";
     for program in ALL {
         let ended = Running::start(program, &["client", addr]).end();
@@ -99,7 +99,7 @@ fn an_upload_by_token_is_read_by_the_server_and_the_key_is_void_after() {
 fn a_file_that_is_longer_than_the_server_takes_is_refused_with_both_lengths() {
     let name = format!("uwarp-examples-long-{}", std::process::id());
     let path = std::env::temp_dir().join(name);
-    // A hole: it takes no place.
+    // A sparse file, which takes no space.
     let file = std::fs::File::create(&path).unwrap();
     file.set_len(LONGEST + 1).unwrap();
     for program in [
@@ -110,9 +110,9 @@ fn a_file_that_is_longer_than_the_server_takes_is_refused_with_both_lengths() {
         let args = ["client", &addr, path.to_str().unwrap()];
         let ended = Running::start(program, &args).end();
         assert_eq!((ended.code, &ended.stdout[..]), (Some(1), ""));
-        let told = "the file has 67108865 bytes, and the server takes at most 67108864";
+        let told = "the file has 67108865 bytes, but the server accepts at most 67108864";
         assert!(ended.stderr.contains(told), "{}", ended.stderr);
-        // The server goes on.
+        // The server continues.
         let said = client(program, &addr, &["/dev/null"]);
         assert!(said.starts_with("uploaded 0 bytes"), "{said}");
         drop(server);
@@ -120,7 +120,7 @@ fn a_file_that_is_longer_than_the_server_takes_is_refused_with_both_lengths() {
     std::fs::remove_file(path).unwrap();
 }
 
-/// Uploads of no bytes, of this program, and of what is made up.
+/// Uploads an empty file, this program, and generated data.
 fn upload(program: &str, server: &Running, addr: &str, verb: &str) {
     for file in [Some("/dev/null"), Some(program), None] {
         let said = client(program, addr, file.as_slice());
@@ -156,21 +156,21 @@ fn a_key_value_store_is_read_while_its_server_sleeps() {
     let said = client(program, &addr, &[]);
     let expected = "apple = a round fruit (version 1)\n\
         cherry = a small red one (version 1)\n\
-        durian is not there\n";
+        durian not found\n";
     assert_eq!(said, expected);
     server.type_line("put apple a green one");
     assert_eq!(server.line(), "version 2 of apple");
     let said = client(program, &addr, &["apple"]);
     assert_eq!(said, "apple = a green one (version 2)\n");
-    // The first thread of a process has the number of the process. It is asleep (S), not running (R),
-    // and while clients read it is not even woken: the kernel counts how often it gave up the CPU.
+    // The first thread of a process has the process id. It sleeps, and clients that read do not
+    // even wake it: the kernel counts its voluntary context switches.
     if let Some(before) = naps(&server) {
         client(program, &addr, &["apple,cherry,apple,cherry"]);
         assert_eq!(naps(&server), Some(before));
     }
 }
 
-/// How often the main thread went to sleep; `None` where the system does not tell.
+/// Voluntary context switches of the main thread; `None` if the system does not report them.
 fn naps(server: &Running) -> Option<u64> {
     let id = server.id();
     let status = std::fs::read_to_string(format!("/proc/{id}/task/{id}/status")).ok()?;
@@ -180,7 +180,8 @@ fn naps(server: &Running) -> Option<u64> {
     line.rsplit('\t').next()?.parse().ok()
 }
 
-/// The client is this test: it knows when the server has come to rest, and what runs there then is for its Reads.
+/// The test is the client, so it knows when the server is at rest. Threads that run after that run
+/// for its Reads.
 #[test]
 fn no_thread_of_the_servers_program_runs_for_a_read() {
     let (server, addr) = Running::server(env!("CARGO_BIN_EXE_kv"));
@@ -198,13 +199,13 @@ fn no_thread_of_the_servers_program_runs_for_a_read() {
         cq.wait(None).unwrap().ok().unwrap();
     };
     read();
-    // A thread that is seen asleep may be on its way to where it rests, and wake once more for that. One that ran
-    // for Reads would do so in every round.
+    // A sleeping thread may still be on its way to its resting place, and wake once more. A thread
+    // that runs for Reads would wake in every round.
     for _ in 0..10 {
         let Some(before) = at_rest(&server) else {
             return;
         };
-        // The one that types, the one that listens, the one of this client.
+        // Threads that read stdin, listen, and serve this client.
         assert_eq!(before.len(), 3, "{before:?}");
         for _ in 0..500 {
             read();
@@ -216,8 +217,8 @@ fn no_thread_of_the_servers_program_runs_for_a_read() {
     panic!("in each of ten times 500 Reads a thread of the server's program ran");
 }
 
-/// Each thread of the program, and how often it went to sleep, when all of them sleep; without the library's own, which
-/// answers. `None` where the system does not tell.
+/// Waits until all threads sleep. Returns the voluntary context switches of each, without the
+/// library's own thread, which answers. `None` if the system does not report them.
 fn at_rest(server: &Running) -> Option<BTreeMap<u32, u64>> {
     let tasks = format!("/proc/{}/task", server.id());
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -287,7 +288,7 @@ fn a_counter_and_a_lock_are_right_with_several_clients_at_once() {
         assert_eq!(ended.code, Some(0), "{ended:?}");
         assert!(ended.stdout.contains("counted 50, locked 50 times"));
     }
-    // Nobody's addition was lost: neither by FetchAdd nor under the lock.
+    // No addition was lost, neither by FetchAdd nor under the lock.
     let said = client(program, &addr, &["1"]);
     assert!(said.ends_with("counter 156, sum 156\n"), "{said}");
 }
@@ -297,7 +298,7 @@ fn the_async_api_serves_many_clients_on_one_thread_of_tokio() {
     let program = env!("CARGO_BIN_EXE_async_rpc");
     let (server, addr) = Running::server(program);
     let said = client(program, &addr, &[]);
-    assert_eq!(said, "20 clients, the first one was told: 0 fo 7 PRAWi\n");
+    assert_eq!(said, "20 clients, answer of the first: 0 fo 7 PRAWi\n");
     for _ in 0..20 {
         assert_eq!(server.line(), "served 24 requests");
     }

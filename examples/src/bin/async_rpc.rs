@@ -1,13 +1,13 @@
 //! The async API on tokio: one thread, many clients, many requests at once.
 //!
-//! The other examples block a thread while they wait. Here waiting is `.await`, so that one thread serves any number of
-//! connections. The library needs no particular runtime: its own progress wakes the tasks, and tokio's
-//! scheduler is all that is used of tokio (its I/O driver is not even switched on).
+//! The other examples block a thread while they wait. Here waiting is `.await`, so that one thread
+//! serves any number of connections. The library needs no particular runtime: its own progress
+//! wakes the tasks. Of tokio this uses only the scheduler; even its I/O driver stays off.
 //!
-//! **Owned buffers.** While an operation is under way the network may read or write its memory at any
-//! moment. So a buffer is given away (`send(buf)`) and comes back with the result
-//! (`let (result, buf) = ...`): between the two nobody can touch it, and dropping the future,
-//! as `select!` and time limits do, is safe at every point.
+//! **Owned buffers.** While an operation is under way, the network may read or write its memory at
+//! any moment. So a buffer is given away (`send(buf)`) and comes back with the result
+//! (`let (result, buf) = ...`). In between no code can touch it. Dropping the future, as `select!`
+//! and time limits do, is safe at every point.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -21,11 +21,11 @@ use uwarp_verbs::{AcceptOptions, ConnectOptions, Device, QpCaps};
 const MESSAGE: usize = 256;
 /// Requests that a client has under way at once.
 const AT_ONCE: usize = 8;
-/// Clients that the client program plays.
+/// Clients that the client program runs.
 const CLIENTS: usize = 20;
 
 fn main() -> ExitCode {
-    let about = "The async API on tokio: the server turns words around, for many clients at once.";
+    let about = "The async API on tokio: the server reverses words, for many clients at once.";
     run(
         about,
         "WORD",
@@ -34,14 +34,14 @@ fn main() -> ExitCode {
     )
 }
 
-/// A runtime of one thread.
+/// Runs a future on a runtime with one thread.
 fn on_tokio(main: impl Future<Output = Result>) -> Result {
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     LocalSet::new().block_on(&runtime, main)
 }
 
 async fn server(addr: SocketAddr) -> Result {
-    // A domain is where connections and buffers of the async API belong together.
+    // A domain holds the connections and buffers of the async API that belong together.
     let domain = Domain::new(&Device::tcp()?)?;
     let listener = Listener::bind(&domain, addr)?;
     println!("listening on {}", listener.local_addr());
@@ -50,18 +50,18 @@ async fn server(addr: SocketAddr) -> Result {
         let domain = domain.clone();
         tokio::task::spawn_local(async move {
             if let Err(error) = serve(&domain, request).await {
-                eprintln!("a client: {error}");
+                eprintln!("client failed: {error}");
             }
         });
     }
 }
 
 async fn serve(domain: &Domain, request: Request) -> Result {
-    // Each client gets its own few buffers, in one piece of registered memory: what one client does
-    // takes nothing from the others.
+    // Each client has its own buffers, in one piece of registered memory, so that no client takes
+    // buffers from another.
     let pool = domain.pool(AT_ONCE + 2, MESSAGE)?;
     let connection = Connection::new(domain, QpCaps::default())?;
-    // A message needs a buffer that waits for it, and the client may send at once.
+    // A message needs a posted buffer, and the client may send at once.
     for _ in 0..AT_ONCE {
         connection
             .post_recv(pool.get().await)
@@ -72,10 +72,10 @@ async fn serve(domain: &Domain, request: Request) -> Result {
         .await?;
     let mut served = 0;
     loop {
-        // One buffer in, the next message out, in the order in which they were sent.
+        // Gives one buffer, and gets the next message, in the order of sending.
         let (received, mut message) = connection.recv(pool.get().await).await;
         match received {
-            Ok(_) => message.reverse(), // a buffer is a slice, while it is ours
+            Ok(_) => message.reverse(), // a buffer is a slice while we own it
             Err(error) if error.is_end() => break,
             Err(error) => return Err(error.into()),
         }
@@ -101,7 +101,7 @@ async fn client(server: SocketAddr, word: Option<String>) -> Result {
     }
     answers.sort();
     println!(
-        "{} clients, the first one was told: {}",
+        "{} clients, answer of the first: {}",
         answers.len(),
         answers[0].1
     );
@@ -116,7 +116,7 @@ async fn play(
 ) -> Result<(usize, String)> {
     let pool = domain.pool(AT_ONCE + 2, MESSAGE)?;
     let connection = domain.connect(server, &ConnectOptions::default()).await?;
-    // The answers may come all at once, so there is a buffer for each.
+    // The answers may arrive all at once, so there is a buffer for each.
     for _ in 0..AT_ONCE {
         let buf = pool.get().await;
         connection.post_recv(buf).map_err(|(error, _)| error)?;

@@ -8,13 +8,13 @@
 //!    │ ◄── "it was 0": A has the lock       "it was A": B tries again
 //! ```
 //!
-//! Reading a number, adding to it and writing it back is wrong when two do it at once: one of the two additions is lost.
-//! **FetchAdd** does it in one step at the server and says what the number was. **CmpSwap** stores a value
-//! only if the old one is what the client says, which is all that a lock needs: who stores its own number
-//! over a 0 has it. The server's program does nothing for any of this; it only lends 24 bytes.
+//! Two clients that read a number, add to it and write it back at the same time lose one addition.
+//! **FetchAdd** adds at the server in one step and returns the old number. **CmpSwap** stores a
+//! value only if the old one is what the client expects. That suffices for a lock: the client that
+//! replaces 0 by its own number has it. The server's program takes no part; it only lends 24 bytes.
 //!
-//! Two things to know. A client that dies with the lock keeps it: real systems put a time limit on it (a lease). And a
-//! client without the lock tries again and again over the network: for short waits only.
+//! Two caveats. A client that dies with the lock keeps it: real systems limit the time (a lease).
+//! And a client without the lock retries over the network: use this for short waits only.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -25,9 +25,9 @@ use uwarp_verbs::{
     AcceptOptions, Access, ConnectOptions, Device, MemoryRegion, Qp, QpCaps, RemoteBuffer, SendWr,
 };
 
-/// Times that a client counts without the `TIMES` argument.
+/// Number of counts without the argument `TIMES`.
 const TIMES: u64 = 100;
-/// Where the three numbers lie. Atomics work on 8 bytes at a multiple of 8.
+/// Offsets of the three numbers. Atomics work on 8 bytes at a multiple of 8.
 const COUNTER: u64 = 0;
 const LOCK: u64 = 8;
 const SUM: u64 = 16;
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
 /// A client's view of the numbers.
 struct Remote<'a> {
     qp: &'a Qp,
-    /// Results come here.
+    /// Results arrive here.
     sink: MemoryRegion,
     numbers: RemoteBuffer,
 }
@@ -54,13 +54,13 @@ impl Remote<'_> {
         Ok(u64::from_ne_bytes(octets))
     }
 
-    /// Adds, and gives what was there before.
+    /// Adds, and returns the value before.
     fn fetch_add(&self, at: u64, add: u64) -> Result<u64> {
         let (sink, to) = ([self.sink.sge(0, 8)], self.numbers.slice(at, 8)?);
         self.do_one(&SendWr::fetch_add(1, &sink, to, add))
     }
 
-    /// Stores `new` if `old` is there; gives what was there.
+    /// Stores `new` if the value is `old`. Returns the value before.
     fn compare_swap(&self, at: u64, old: u64, new: u64) -> Result<u64> {
         let (sink, to) = ([self.sink.sge(0, 8)], self.numbers.slice(at, 8)?);
         self.do_one(&SendWr::compare_swap(1, &sink, to, old, new))
@@ -91,23 +91,24 @@ fn client(server: SocketAddr, times: Option<String>) -> Result {
         sink: pd.register(vec![0; 8], Access::LOCAL_WRITE)?,
         numbers: RemoteBuffer::from_bytes(&connected.private_data).ok_or("no numbers")?,
     };
-    // A number for this client that no other one has, from the counter itself. 0 means "unlocked".
+    // A unique number for this client, from the counter itself. 0 means "unlocked".
     let me = remote.fetch_add(COUNTER, 1)? + 1;
     for _ in 1..times {
         remote.fetch_add(COUNTER, 1)?;
     }
-    // The sum is read, changed and written by ordinary Reads and Writes: only the lock makes it right.
+    // The sum is read, changed and written by ordinary Reads and Writes; only the lock makes it
+    // right.
     let mut tries: u64 = 0;
     for _ in 0..times {
         while remote.compare_swap(LOCK, 0, me)? != 0 {
             tries += 1;
-            std::thread::yield_now(); // somebody else has it
+            std::thread::yield_now(); // another client has it
         }
         let sum = remote.read(SUM)?;
         remote.write(SUM, sum + 1)?;
-        // Unlock. The Write above is placed before, for this comes behind it.
+        // Unlock. This comes after the Write above, so the Write is placed before it.
         if remote.compare_swap(LOCK, me, 0)? != me {
-            return Err("somebody has taken our lock".into());
+            return Err("another client has taken our lock".into());
         }
     }
     println!("counted {times}, locked {times} times, waited {tries} times");
@@ -127,7 +128,7 @@ fn server(addr: SocketAddr) -> Result {
         let cq = device.create_cq(1)?;
         let qp = pd.create_qp(&cq, &cq, QpCaps::default())?;
         request.accept(&qp, &options)?;
-        // Asleep until the client goes.
+        // Sleeps until the client disconnects.
         let _ = qp.wait_closed(Duration::MAX);
         let mut counter = [0; 8];
         numbers.read_at(COUNTER as usize, &mut counter)?;

@@ -1,4 +1,4 @@
-//! A hybrid: small messages travel in a Send, large ones by a token, and the size decides.
+//! Small messages travel in a Send, large ones by a token.
 //!
 //! ```text
 //!  client                                              server
@@ -9,10 +9,10 @@
 //!    │ ◄─ Send: checksum ───────────────────────────────── │
 //! ```
 //!
-//! This is what MPI, NFS over RDMA and most others do, under the names *eager* and *rendezvous*. A
-//! Send costs a copy on each side and a receive buffer that must be large enough for the longest
-//! message; a token costs one round trip more, and no copy. Where the two costs meet is a number to
-//! measure on your machines; 4 KiB is a common start.
+//! MPI, NFS over RDMA and most others do this, under the names *eager* and *rendezvous*. A Send
+//! costs a copy on each side, and a receive buffer for the longest message. A token costs one more
+//! round trip, and no copy. Measure on your machines where the two costs meet; 4 KiB is a common
+//! start.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -23,15 +23,15 @@ use uwarp_verbs::{
     RecvWr, RemoteBuffer, SendWr,
 };
 
-/// The longest message that goes in a Send.
+/// Longest message in bytes that goes in a Send.
 const EAGER: usize = 4096;
-/// Bytes of a receive buffer: the kind of the message and the message.
+/// Length of a receive buffer: the kind of the message and the message.
 const INBOX: usize = 1 + EAGER;
-/// The longest message of all.
+/// Longest message in bytes.
 const LONGEST: u64 = 64 * 1024 * 1024;
 
 fn main() -> ExitCode {
-    let about = "Messages of any size: small ones in a Send, large ones by Read. The size decides.";
+    let about = "Messages of any size: small ones in a Send, large ones by Read.";
     run(about, "FILE", server, client)
 }
 
@@ -50,7 +50,7 @@ fn client(server: SocketAddr, file: Option<String>) -> Result {
         // Posted before the message goes, because the answer may be fast. (Send and receive share a
         // completion queue here, and the two completions come in either order.)
         qp.post_recv(&RecvWr::new(0, &[inbox.sge(0, 8)]))?;
-        // The memory is lent for as long as this lives: until the answer has come.
+        // The memory is lent until this is dropped, which is after the answer.
         let lent = send(&pd, &qp, &outbox, message)?;
         done(&cq)?;
         done(&cq)?;
@@ -58,7 +58,7 @@ fn client(server: SocketAddr, file: Option<String>) -> Result {
         let mut sum = [0; 8];
         inbox.read_at(0, &mut sum)?;
         if u64::from_be_bytes(sum) != checksum(message) {
-            return Err("the server has got something else".into());
+            return Err("the server received other data".into());
         }
         let way = if message.len() > EAGER {
             "Read by the server"
@@ -77,7 +77,7 @@ fn send(pd: &Pd, qp: &Qp, outbox: &MemoryRegion, message: &[u8]) -> Result<Optio
     if message.len() <= EAGER {
         octets.extend_from_slice(message);
     } else {
-        // A program that cares registers its buffers once and not for each message, as this does.
+        // Registering each message is slow. A real program registers its buffers once.
         let region = pd.register(message.to_vec(), Access::REMOTE_READ)?;
         octets[0] = b'T';
         octets.extend_from_slice(&region.remote().to_bytes());
@@ -107,8 +107,8 @@ fn take_messages(device: &Device, request: ConnectRequest) -> Result {
         let (way, message) = match octets.split_first() {
             Some((b'M', message)) => ("message", message.to_vec()),
             Some((b'T', token)) => {
-                let theirs = RemoteBuffer::from_bytes(token).ok_or("this is no token")?;
-                // A length that a peer states is a wish: bound it before memory is made for it.
+                let theirs = RemoteBuffer::from_bytes(token).ok_or("this is not a token")?;
+                // Never allocate by a length that a peer states without a limit.
                 if theirs.len > LONGEST {
                     return Err(format!("{} bytes are too many", theirs.len).into());
                 }
@@ -120,7 +120,7 @@ fn take_messages(device: &Device, request: ConnectRequest) -> Result {
                 room.read_at(0, &mut message)?;
                 ("token", message)
             }
-            _ => return Err("a message of a kind that is not known".into()),
+            _ => return Err("the kind of the message is unknown".into()),
         };
         println!("{} bytes by {way}", message.len());
         qp.post_send(&SendWr::send_inline(2, &checksum(&message).to_be_bytes()))?;

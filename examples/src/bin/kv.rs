@@ -7,15 +7,15 @@
 //!                                     all asleep   └──────────────────────────────────┘
 //! ```
 //!
-//! The client finds the slot by itself (hash of the key) and fetches it with a one-sided Read. No code
-//! of the server's program runs for it: on RDMA hardware the NIC answers, here the library's progress
-//! thread does. Type `put KEY VALUE` in the server's terminal to change the table.
+//! The client finds the slot by itself (hash of the key) and fetches it with a one-sided Read. No
+//! code of the server's program runs for it: on RDMA hardware the NIC answers, here the library's
+//! progress thread does. Type `put KEY VALUE` in the server's terminal to change the table.
 //!
-//! **Torn reads.** A Read is not atomic: while the server stores a new value, a Read may bring half of
-//! the old and half of the new one, and no lock of the server helps, for it does not know who reads. So
-//! each slot has a checksum over the rest of it, and a client that gets a wrong one reads again. A version
-//! at the front would not do, nor one at each end: nothing says in which order the bytes between are
-//! read and stored. The version is there to tell two stores of one value apart.
+//! **Torn reads.** A Read is not atomic. While the server stores a new value, a Read may return
+//! half of the old and half of the new one. A lock at the server does not help, because the server
+//! does not know who reads. So each slot has a checksum, and a client that finds a wrong one reads
+//! again. A version at the front, or at each end, would not do: the order in which bytes are read
+//! and stored is undefined. The version tells two stores of the same value apart.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -35,7 +35,7 @@ fn main() -> ExitCode {
     run(about, "KEY,KEY,...", server, client)
 }
 
-/// Version, key and value of a slot; `None` when the read was torn. An empty slot has version 0.
+/// Version, key and value of a slot; `None` if the read was torn. An empty slot has version 0.
 fn parse(slot: &[u8]) -> Option<(u64, &[u8], &[u8])> {
     let (sum, rest) = slot.split_first_chunk::<8>()?;
     let (version, text) = rest.split_first_chunk::<8>()?;
@@ -51,7 +51,8 @@ fn emit(version: u64, key: &str, value: &str) -> Vec<u8> {
     [&checksum(&rest).to_be_bytes(), &rest[..]].concat()
 }
 
-/// Where a key lies. (Two keys that want one slot are an error of `put`; real tables look further.)
+/// Offset of a key's slot. (Two keys with the same slot are an error of `put`; real tables probe
+/// on.)
 fn place(key: &str) -> usize {
     checksum(key.as_bytes()) as usize % SLOTS * SLOT
 }
@@ -67,7 +68,7 @@ fn client(server: SocketAddr, keys: Option<String>) -> Result {
     for key in keys.as_deref().unwrap_or("apple,cherry,durian").split(',') {
         match get(&qp, &sink, &table, key)? {
             Some((version, value)) => println!("{key} = {value} (version {version})"),
-            None => println!("{key} is not there"),
+            None => println!("{key} not found"),
         }
     }
     close(&qp)
@@ -87,7 +88,7 @@ fn get(qp: &Qp, sink: &MemoryRegion, table: &RemoteBuffer, key: &str) -> Result<
                 return Ok(Some((version, String::from_utf8_lossy(value).into())));
             }
             Some(_) => return Ok(None),
-            None => {} // torn: the server is just storing here; once more
+            None => {} // torn: the server is storing this slot; read again
         }
     }
     Err(format!("{key}: torn a thousand times in a row").into())
@@ -96,13 +97,13 @@ fn get(qp: &Qp, sink: &MemoryRegion, table: &RemoteBuffer, key: &str) -> Result<
 fn server(addr: SocketAddr) -> Result {
     let device = Device::tcp()?;
     let pd = device.alloc_pd()?;
-    // Lent to every client, for Reads only: none can change it.
+    // Lent to every client, for Reads only.
     let table = pd.register(vec![0; SLOT * SLOTS], Access::REMOTE_READ)?;
     put(&table, "apple", "a round fruit")?;
     put(&table, "cherry", "a small red one")?;
     let options = AcceptOptions::default().private_data(table.remote().to_bytes());
-    // Somebody has to say yes to connections. For Reads nobody has to do anything: one thread
-    // sleeps until a client comes, one for each client until it goes.
+    // Connections need a thread that accepts them, and one that waits for their end. Reads need
+    // none.
     std::thread::spawn(move || {
         serve(&device, addr, |device, request| {
             let cq = device.create_cq(1)?;
@@ -112,17 +113,17 @@ fn server(addr: SocketAddr) -> Result {
             Ok(())
         })
     });
-    // The main thread sleeps until somebody types.
+    // The main thread sleeps until a line is typed.
     for line in std::io::stdin().lines() {
         match line?.splitn(3, ' ').collect::<Vec<_>>()[..] {
             ["put", key, value] => match put(&table, key, value) {
                 Ok(version) => println!("version {version} of {key}"),
                 Err(error) => eprintln!("{error}"),
             },
-            _ => eprintln!("put KEY VALUE, please"),
+            _ => eprintln!("usage: put KEY VALUE"),
         }
     }
-    std::thread::sleep(Duration::MAX); // no more input: sleep on
+    std::thread::sleep(Duration::MAX); // no more input
     Ok(())
 }
 

@@ -1,17 +1,17 @@
-//! RPC: the request goes by Send, the answer is pushed by Write + Send.
+//! RPC: the request goes by Send, and the answer comes by Write + Send.
 //!
 //! ```text
 //!  client                                                        server
-//!    │ ── Send:  "10000", and where the answer may go ───────────► │ works it out
+//!    │ ── Send:  "10000", and the address for the answer ────────► │ computes
 //!    │ ◄─ Write: the answer, straight into the client's memory ─── │
-//!    │ ◄─ Send:  "it is there, 5735 octets" ────────────────────── │
+//!    │ ◄─ Send:  "it has arrived, 5735 bytes" ──────────────────── │
 //! ```
 //!
-//! A **Send** is a message: it lands in the buffer that the receiver has posted for it, and the
-//! receiver is told. A **Write** puts bytes into memory that the other side has lent out; nobody is
-//! told. Together they carry an answer of any size without a copy and without the server knowing the
-//! client's buffers, and need only small receive buffers. What makes it right: on one connection a
-//! Send is never delivered before the Writes in front of it are placed.
+//! A **Send** is a message: it arrives in a buffer that the receiver has posted, and the receiver
+//! gets a completion. A **Write** puts bytes into memory that the other side lends, without a
+//! completion there. Together they carry an answer of any size without a copy, and need only small
+//! receive buffers; the server knows nothing of the client's buffers. This is correct because on
+//! one connection a Send is never delivered before the Writes that precede it are placed.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -22,9 +22,9 @@ use uwarp_verbs::{
     SendWr,
 };
 
-/// Bytes of the longest request.
+/// Longest request in bytes.
 const REQUEST: u32 = 64;
-/// Bytes of the longest answer.
+/// Longest answer in bytes.
 const ANSWER: usize = 64 * 1024;
 
 fn main() -> ExitCode {
@@ -33,15 +33,16 @@ fn main() -> ExitCode {
 }
 
 fn client(server: SocketAddr, limit: Option<String>) -> Result {
-    // The objects of RDMA: the device; a protection domain, in which memory and connections belong
-    // together; completion queues, which say what is done; and a queue pair, the end of a connection.
+    // The objects of RDMA: the device; a protection domain, which holds memory and connections that
+    // belong together; completion queues, which report finished work; and a queue pair, one end of
+    // a connection.
     let device = Device::tcp()?;
     let pd = device.alloc_pd()?;
     let (sent, received) = (device.create_cq(16)?, device.create_cq(16)?);
     let qp = pd.create_qp(&sent, &received, QpCaps::default())?;
 
-    // Registered memory is what the network may touch. This region is lent to the server, for Writes
-    // only. The small one takes the Send that says that the answer is there.
+    // The network may only touch registered memory. This region is lent to the server, for Writes
+    // only. The small one receives the Send that follows the answer.
     let answer = pd.register(vec![0; ANSWER], Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
     let notice = pd.register(vec![0; 4], Access::LOCAL_WRITE)?;
     qp.connect(server, &ConnectOptions::default())?;
@@ -50,15 +51,15 @@ fn client(server: SocketAddr, limit: Option<String>) -> Result {
         vec![limit]
     });
     for limit in limits {
-        // First the buffer for the notice, then the request: the server may be fast. Each work request
-        // has a number of our own choice; its completion carries it.
+        // First the buffer for the notice, then the request, because the server may be fast. We
+        // number each work request; its completion carries the number.
         qp.post_recv(&RecvWr::new(1, &[notice.sge(0, 4)]))?;
         let request = [&answer.remote().to_bytes(), limit.as_bytes()].concat();
-        // "inline": copied at once, for requests this small need no registered memory.
+        // "inline": copied at once, so this small request needs no registered memory.
         qp.post_send(&SendWr::send_inline(2, &request))?;
         done(&sent)?;
 
-        // The client sleeps here; the answer comes into its memory meanwhile.
+        // The client sleeps here while the answer is written into its memory.
         done(&received)?;
         let mut len = [0; 4];
         notice.read_at(0, &mut len)?;
@@ -83,7 +84,7 @@ fn answer_requests(device: &Device, request: ConnectRequest) -> Result {
     let (sent, received) = (device.create_cq(16)?, device.create_cq(16)?);
     let qp = pd.create_qp(&sent, &received, QpCaps::default())?;
     let inbox = pd.register(vec![0; REQUEST as usize], Access::LOCAL_WRITE)?;
-    // The answer leaves from here; nobody but us needs any right to it.
+    // The answer is sent from here. Peers need no access.
     let outbox = pd.register(vec![0; ANSWER], Access::NONE)?;
     qp.post_recv(&RecvWr::new(1, &[inbox.sge(0, REQUEST)]))?;
     request.accept(&qp, &AcceptOptions::default())?;
@@ -91,7 +92,7 @@ fn answer_requests(device: &Device, request: ConnectRequest) -> Result {
     while let Some(arrived) = next(&received)? {
         let mut request = vec![0; arrived.byte_len as usize];
         inbox.read_at(0, &mut request)?;
-        // The request is copied out: its buffer can take the next one.
+        // The request has been copied out, so its buffer can take the next one.
         qp.post_recv(&RecvWr::new(1, &[inbox.sge(0, REQUEST)]))?;
 
         let to = RemoteBuffer::from_bytes(&request).ok_or("the request is too short")?;
@@ -100,7 +101,7 @@ fn answer_requests(device: &Device, request: ConnectRequest) -> Result {
         let len = primes.len().min(ANSWER).min(to.len as usize) as u32;
         outbox.write_at(0, &primes.as_bytes()[..len as usize])?;
         // Two work requests, posted together. The Write needs no completion of its own
-        // ("unsignaled"): the Send behind it completes later than it does.
+        // ("unsignaled"), because the Send after it completes later.
         qp.post_send_list(&[
             SendWr::write(2, &[outbox.sge(0, len)], to).unsignaled(),
             SendWr::send_inline(3, &len.to_be_bytes()),

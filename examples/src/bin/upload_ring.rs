@@ -4,14 +4,14 @@
 //!  client                                                     server
 //!    │ ◄── accept, with "my ring: address, length, key" ─────── │  ┌────────────────┐
 //!    │ ─── Write: a piece of the file, into the next slot ────► │  │ 0 │ 1 │ 2 │ .. │
-//!    │ ─── Send:  "so many octets are in it" (4 bytes) ──────► │  └────────────────┘
+//!    │ ─── Send:  the number of bytes in it (4 bytes) ────────► │  └────────────────┘
 //!    │ ◄── Send:  "4 more slots are free" ───────────────────── │
 //! ```
 //!
-//! The payload goes to its place in the server's memory, in order, without a receive buffer for each
-//! message; the ring bounds what a client can have under way. **Credits** keep the client from
-//! writing over slots that the server has not emptied: one-sided Writes cannot be refused by a busy
-//! server, so both sides must count.
+//! The payload goes to its place in the server's memory, in order, without a receive buffer for
+//! each message. The ring limits what a client can have under way. **Credits** keep the client from
+//! overwriting slots that the server has not emptied: a busy server cannot refuse one-sided Writes,
+//! so both sides must count.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -25,7 +25,7 @@ use uwarp_verbs::{Access, ConnectOptions, ConnectRequest, Device, QpCaps, RecvWr
 const SLOT: u64 = 16 * 1024;
 /// Slots of the ring.
 const SLOTS: u64 = 16;
-/// The server gives credit for this many slots at once.
+/// Slots for which the server gives credit at once.
 const CREDIT: u64 = 4;
 
 fn main() -> ExitCode {
@@ -40,24 +40,24 @@ fn client(server: SocketAddr, file: Option<String>) -> Result {
     let pd = device.alloc_pd()?;
     let (sent, received) = (device.create_cq(64)?, device.create_cq(64)?);
     let qp = pd.create_qp(&sent, &received, QpCaps::default())?;
-    // The whole file is registered where it is; slots are filled straight from it. One byte more,
-    // for memory of no bytes at all cannot be registered.
+    // The whole file is registered and sent from there. One byte is added, because empty memory
+    // cannot be registered.
     let len = octets.len() as u64;
     let source = pd.register([octets, vec![0]].concat(), Access::NONE)?;
-    // Receives for credits: as many as there can be credits under way, and one for the farewell.
+    // A receive for each credit that can be under way, and one for the last message.
     let inbox = pd.register(vec![0; 8], Access::LOCAL_WRITE)?;
     for _ in 0..=SLOTS / CREDIT {
         qp.post_recv(&RecvWr::new(0, &[inbox.sge(0, 8)]))?;
     }
-    // The server told where its ring is, and how long a file may be, when it accepted: "private data"
-    // travels with connect and accept.
+    // The server's private data, which travels with accept, has the address of its ring and the
+    // longest file.
     let connected = qp.connect(server, &ConnectOptions::default())?;
-    let ring = offered(&connected.private_data, len)?.ok_or("no ring was offered")?;
+    let ring = offered(&connected.private_data, len)?.ok_or("the server offers no ring")?;
 
     let mut credits = SLOTS;
     for slot in 0..len.div_ceil(SLOT) {
         if credits == 0 {
-            // All slots are full: sleep until the server has emptied some.
+            // All slots are full: wait until the server has emptied some.
             done(&received)?;
             qp.post_recv(&RecvWr::new(0, &[inbox.sge(0, 8)]))?;
             credits += CREDIT;
@@ -70,8 +70,8 @@ fn client(server: SocketAddr, file: Option<String>) -> Result {
             SendWr::write(1, &[source.sge(at, size)], to).unsignaled(),
             SendWr::send_inline(2, &size.to_be_bytes()),
         ])?;
-        // "Sent" means that the network has the bytes, not that the server has read them: so this
-        // does not wait for the server, and the ring fills while it works.
+        // The completion means that the network has the bytes, not that the server has read them.
+        // So this does not wait for the server, and the ring fills while it works.
         done(&sent)?;
     }
     // A length of 0 ends the file. The answer is its checksum; credits may come before it.
@@ -95,7 +95,7 @@ fn take_upload(device: &Device, request: ConnectRequest) -> Result {
     // The ring: lent to this client, for Writes only.
     let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
     let ring = pd.register(vec![0; (SLOT * SLOTS) as usize], access)?;
-    // A receive for each notice that can be under way, each with four bytes of its own.
+    // A receive for each notice that can be under way, each with its own four bytes.
     let inbox = pd.register(vec![0; 4 * (SLOTS as usize + 1)], Access::LOCAL_WRITE)?;
     for n in 0..=SLOTS {
         qp.post_recv(&RecvWr::new(n, &[inbox.sge(4 * n, 4)]))?;
@@ -119,7 +119,7 @@ fn take_upload(device: &Device, request: ConnectRequest) -> Result {
         }
         // The Write was placed before its notice came. Copy it out, so that the slot is free again.
         if size as u64 > SLOT || (file.len() + size) as u64 > LONGEST {
-            return Err("the client speaks of more bytes than a slot or a file may have".into());
+            return Err("the client announces more bytes than a slot or a file may have".into());
         }
         let mut octets = vec![0; size];
         ring.read_at((slots % SLOTS * SLOT) as usize, &mut octets)?;

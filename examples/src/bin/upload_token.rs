@@ -8,9 +8,10 @@
 //!    │ ◄─ Send:  the checksum, and "your key is void now" ──── │
 //! ```
 //!
-//! The server decides when, how much and in what order it takes, and its memory is busy only for what it
-//! is reading: a thousand clients may offer gigabytes. The price is one round trip more than a Send,
-//! so this is for what is large. The client's CPU does nothing while it is read.
+//! The server decides when, how much and in what order it reads. It needs memory only for the
+//! pieces under way, so a thousand clients may offer gigabytes. The price is one more round trip
+//! than a Send, so this suits large data. The client's program does nothing while its memory is
+//! read.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -39,23 +40,23 @@ fn client(server: SocketAddr, file: Option<String>) -> Result {
     let pd = device.alloc_pd()?;
     let (sent, received) = (device.create_cq(16)?, device.create_cq(16)?);
     let qp = pd.create_qp(&sent, &received, QpCaps::default())?;
-    // Lent for Reads only, and over this connection only: so the server can give the key back. (One
-    // byte more than the file has, for memory of no bytes at all cannot be registered.)
+    // Lent for Reads only, and over this connection only, so that the server can invalidate the
+    // key. (One byte is added, because empty memory cannot be registered.)
     let len = octets.len() as u64;
     let source = pd.register_for(&qp, [octets, vec![0]].concat(), Access::REMOTE_READ)?;
     let answer = pd.register(vec![0; 8], Access::LOCAL_WRITE)?;
     qp.post_recv(&RecvWr::new(1, &[answer.sge(0, 8)]))?;
-    // The server says how long a file may be when it accepts ("private data").
+    // The server announces the longest file in its private data.
     let connected = qp.connect(server, &ConnectOptions::default())?;
     offered(&connected.private_data, len)?;
 
     let token = source.remote().slice(0, len)?;
     qp.post_send(&SendWr::send_inline(2, &token.to_bytes()))?;
     done(&sent)?;
-    // Nothing to do: the library answers the Reads while this thread sleeps.
+    // The library answers the Reads while this thread sleeps.
     let arrived = done(&received)?;
     compare(&answer, sum)?;
-    // "Send with Invalidate": from here on nobody can use the key, whoever may have learned it.
+    // "Send with Invalidate": from now on the key is useless to anyone who has learned it.
     let void = arrived.invalidated == Some(source.rkey());
     println!("uploaded {len} bytes, checksum {sum:016x}, the key is void: {void}");
     close(&qp)
@@ -71,18 +72,18 @@ fn take_uploads(device: &Device, request: ConnectRequest) -> Result {
     let qp = pd.create_qp(&sent, &received, QpCaps::default())?;
     let token_len = RemoteBuffer::BYTES as u32;
     let inbox = pd.register(vec![0; RemoteBuffer::BYTES], Access::LOCAL_WRITE)?;
-    // Where the Reads put what they fetch: a quarter for each.
+    // Target of the Reads: a quarter for each.
     let room = pd.register(vec![0; (PIECE * READS) as usize], Access::LOCAL_WRITE)?;
     qp.post_recv(&RecvWr::new(0, &[inbox.sge(0, token_len)]))?;
-    // How many Reads may be under way was agreed between the two sides when they connected ("ORD" and
-    // "IRD"); the queue makes more of them wait.
+    // The two sides negotiated the number of Reads under way when they connected ("ORD" and "IRD").
+    // The queue holds further ones back.
     request.accept(&qp, &offer(None))?;
 
     while next(&received)?.is_some() {
         let mut token = [0; RemoteBuffer::BYTES];
         inbox.read_at(0, &mut token)?;
         qp.post_recv(&RecvWr::new(0, &[inbox.sge(0, token_len)]))?;
-        let file = RemoteBuffer::from_bytes(&token).ok_or("this is no token")?;
+        let file = RemoteBuffer::from_bytes(&token).ok_or("this is not a token")?;
         if file.len > LONGEST {
             return Err(format!("a file of {} bytes is too long", file.len).into());
         }
@@ -98,8 +99,8 @@ fn take_uploads(device: &Device, request: ConnectRequest) -> Result {
             read(n)?;
         }
         for n in 0..pieces {
-            // Reads complete in the order in which they were posted. When one is done its bytes are
-            // here; take them, and use the place for the next.
+            // Reads complete in the order of posting. Take the bytes of a completed one, and reuse
+            // its place for the next.
             let len = done(&sent)?.byte_len as usize;
             let start = octets.len();
             octets.resize(start + len, 0);

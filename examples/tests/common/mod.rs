@@ -1,5 +1,5 @@
-//! Running the examples as a person would, in two terminals: with a time limit on everything, and an
-//! end for every process.
+//! Runs the examples like a person with two terminals, with a time limit, and ends every process it
+//! started.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -7,10 +7,10 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Nothing here takes this long, unless it hangs.
+/// Longer than anything here takes, unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// A program that was started; killed, it alone, when this is dropped.
+/// A running program. It is killed, by its handle, on drop.
 pub(crate) struct Running {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -18,7 +18,7 @@ pub(crate) struct Running {
     stderr: Option<JoinHandle<String>>,
 }
 
-/// What a program said until it ended.
+/// Status and output of a program that has ended.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) code: Option<i32>,
@@ -58,7 +58,7 @@ impl Running {
         }
     }
 
-    /// A server on a free port, and where it listens.
+    /// Starts a server on a free port. Returns its address, too.
     pub(crate) fn server(program: &str) -> (Running, String) {
         let server = Running::start(program, &["server", "127.0.0.1:0"]);
         let line = server.line();
@@ -68,7 +68,7 @@ impl Running {
         (server, addr.to_owned())
     }
 
-    /// The next line of its output.
+    /// Reads the next line of its output.
     #[track_caller]
     pub(crate) fn line(&self) -> String {
         self.stdout.recv_timeout(PATIENCE).expect("no more lines")
@@ -83,7 +83,7 @@ impl Running {
         self.child.id()
     }
 
-    /// Waits until it ends.
+    /// Waits for the end of the program.
     #[track_caller]
     pub(crate) fn end(mut self) -> Ended {
         self.stdin = None;
@@ -111,13 +111,13 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended: then there is nothing to kill.
+        // Fails if the process has ended, which is fine.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Runs a client to its end, which has to be a good one, and gives its output.
+/// Runs a client, which must succeed, and returns its output.
 #[track_caller]
 pub(crate) fn client(program: &str, addr: &str, more: &[&str]) -> String {
     let ended = Running::start(program, &[&["client", addr], more].concat()).end();
