@@ -27,7 +27,7 @@ def style_of(line):
         return "prompt"
     if line[:1].isdigit() and line[1:3] == ". ":
         return "heading"
-    if "ok, " in line or line.startswith("All is "):
+    if "ok, " in line or line.startswith("All results "):
         return "good"
     return "plain"
 

@@ -1,4 +1,4 @@
-//! Connection management: what librdmacm does, by command, and its events.
+//! Connection management: the functions of librdmacm as commands, and its events.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -9,12 +9,13 @@ use crate::json::{Fields, Line, shortened};
 use crate::refusal::{Refusal, by};
 use crate::session::Session;
 
-/// The longest private data (RFC 5044 section 7.1.1). What the peer can take, the library knows.
+/// Longest private data in bytes (RFC 5044 section 7.1.1). The library enforces the limit of the
+/// peer.
 const MAX_PRIVATE_DATA: usize = 512;
-/// As large as IRD and ORD can be on the wire (RFC 6581 section 9.1).
+/// Largest IRD and ORD on the wire (RFC 6581 section 9.1).
 const MAX_DEPTH: u16 = 0x3FFF;
 
-/// What a connection request is answered with, or made with.
+/// Parameters of a connection request, or of the answer to one.
 pub(crate) struct Answer {
     ird: u16,
     ord: u16,
@@ -67,7 +68,7 @@ impl Session {
         let ip = parse_ip(fields, "addr")?.unwrap_or(self.common.listen_ip);
         let addr = SocketAddr::new(ip, parse_port(fields, "port")?);
         let backlog = fields.number_as("backlog", 64)?;
-        let wish = self.wish(fields)?;
+        let params = self.parse_params(fields)?;
         let options = Answer::parse(fields)?;
         let auto = fields.flag("auto", false)?.then_some(options);
         let number = self.endpoints.free()?;
@@ -76,7 +77,7 @@ impl Session {
         id.listen(backlog).map_err(by("rdma_listen"))?;
         answer.number("listener", number);
         answer.number("port", id.local_addr().map_or(0, |addr| addr.port()));
-        let listener = Listener { id, wish, auto };
+        let listener = Listener { id, params, auto };
         self.endpoints
             .put(number, Endpoint::Listener(Box::new(listener)));
         Ok(())
@@ -92,7 +93,8 @@ impl Session {
         }
     }
 
-    /// An active connection: resolves, makes its QP, and says `ready`.
+    /// Opens an active connection: resolves the address and creates the QP. The event `ready`
+    /// follows.
     pub(crate) fn open(&mut self, fields: &Fields, answer: &mut Line) -> Result<(), Refusal> {
         let Some(ip) = parse_ip(fields, "addr")? else {
             return Err(Refusal::agent("addr: an address was expected"));
@@ -106,14 +108,14 @@ impl Session {
             None if ip.is_ipv4() => Some(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port)),
             None => Some(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port)),
         };
-        let wish = self.wish(fields)?;
+        let params = self.parse_params(fields)?;
         let number = self.endpoints.free()?;
         let id = self.cm.create_id(&self.common.device, number);
         id.resolve_addr(from, to).map_err(by("rdma_resolve_addr"))?;
         let connection = Connection {
             queues: None,
             id,
-            wish,
+            params,
         };
         self.endpoints
             .put(number, Endpoint::Connection(Box::new(connection)));
@@ -152,7 +154,7 @@ impl Session {
         id.disconnect().map_err(by("rdma_disconnect"))
     }
 
-    /// Takes every event that is there. False when there was none.
+    /// Handles all pending events. Returns false if there was none.
     pub(crate) fn take_cm_events(&mut self) -> bool {
         let mut busy = false;
         while let Some(event) = self.cm.try_get_event() {
@@ -165,32 +167,32 @@ impl Session {
     fn cm_event(&mut self, event: &CmEvent) {
         let (kind, number) = (event.kind(), event.id().context());
         if kind == CmEventKind::ConnectRequest {
-            self.requested(event);
+            self.handle_request(event);
             return;
         }
         let Ok(endpoint) = self.endpoints.get(number) else {
             return;
         };
-        let (id, wish) = match endpoint {
-            Endpoint::Connection(connection) => (connection.id.clone(), connection.wish.clone()),
+        let (id, params) = match endpoint {
+            Endpoint::Connection(connection) => (connection.id.clone(), connection.params.clone()),
             Endpoint::Listener(_) => return self.report(event, number, None),
         };
         if !id.is(event.id()) {
-            return; // of one that had the number before
+            return; // belongs to an earlier connection with this number
         }
         match kind {
             CmEventKind::AddrResolved => {
                 if let Err(error) = id.resolve_route().map_err(by("rdma_resolve_route")) {
-                    self.failed(number, &error);
+                    self.report_failed(number, &error);
                 }
             }
-            CmEventKind::RouteResolved => match self.make_queues(number, &wish) {
-                Ok(queues) => self.ready(number, queues),
-                Err(error) => self.failed(number, &error),
+            CmEventKind::RouteResolved => match self.make_queues(number, &params) {
+                Ok(queues) => self.report_ready(number, queues),
+                Err(error) => self.report_failed(number, &error),
             },
             CmEventKind::Disconnected => {
-                // All its work is flushed: first the completions that say so.
-                if wish.notify == Some(Notify::Any) {
+                // All work has been flushed. The completions that say so come before the event.
+                if params.notify == Some(Notify::Any) {
                     self.report_completions(number);
                 }
                 self.report(event, number, None);
@@ -199,7 +201,7 @@ impl Session {
         }
     }
 
-    fn ready(&mut self, number: u64, queues: Queues) {
+    fn report_ready(&mut self, number: u64, queues: Queues) {
         let mut line = begin_event("ready", number);
         line.number("qpn", queues.qp.qp_num());
         if let Ok(Endpoint::Connection(connection)) = self.endpoints.get_mut(number) {
@@ -208,14 +210,15 @@ impl Session {
         self.write(line);
     }
 
-    /// A new connection of a listener: it gets its number and its QP before anybody hears of it.
-    fn requested(&mut self, event: &CmEvent) {
+    /// Handles a connection request at a listener. The connection has its number and its QP before
+    /// the controller hears of it.
+    fn handle_request(&mut self, event: &CmEvent) {
         let Some(listen_id) = event.listen_id() else {
             return;
         };
         let of = listen_id.context();
         let Ok(Endpoint::Listener(listener)) = self.endpoints.get(of) else {
-            return; // gone, so the request is rejected
+            return; // the listener is gone, so the request is rejected
         };
         let Ok(number) = self.endpoints.free() else {
             return;
@@ -223,11 +226,11 @@ impl Session {
         if !listener.id.is(listen_id) {
             return;
         }
-        let wish = listener.wish.clone();
+        let params = listener.params.clone();
         let auto = listener.auto.as_ref().map(Answer::accept);
         let id = event.id().clone();
         id.set_context(number);
-        let made = self.make_queues(number, &wish);
+        let made = self.make_queues(number, &params);
         let (queues, mut failure) = match made {
             Ok(queues) => (Some(queues), None),
             Err(refusal) => (None, Some(refusal)),
@@ -239,15 +242,15 @@ impl Session {
                 .map_err(by("rdma_accept"))
                 .err();
         }
-        let connection = Connection { queues, id, wish };
+        let connection = Connection { queues, id, params };
         self.endpoints
             .put(number, Endpoint::Connection(Box::new(connection)));
         if let Some(refusal) = failure {
-            self.failed(number, &refusal);
+            self.report_failed(number, &refusal);
         }
     }
 
-    fn failed(&mut self, number: u64, why: &Refusal) {
+    fn report_failed(&mut self, number: u64, why: &Refusal) {
         let mut line = begin_event("failed", number);
         why.write(&mut line);
         self.write(line);

@@ -1,4 +1,4 @@
-//! The commands by name, and what members each takes.
+//! Table of the commands and the members that each takes.
 
 use crate::endpoint::QP_KEYS;
 use crate::json::{Fields, Line, shortened};
@@ -7,9 +7,9 @@ use crate::session::Session;
 
 type Run = fn(&mut Session, &Fields, &mut Line) -> Result<(), Refusal>;
 
-/// Members that every command has.
+/// Members of every command.
 const EVERY: &str = "id cmd";
-/// Those of the answer to a connection request.
+/// Members of `connect`, and of `accept`.
 const ANSWER_KEYS: &str = "ird ord data";
 
 struct Command {
@@ -65,7 +65,7 @@ const COMMANDS: &[Command] = &[
     command("poll", &["conn"], Session::poll),
 ];
 
-/// Carries out one command; `answer` gets the members of its result.
+/// Executes one command. `answer` receives the members of its result.
 pub(crate) fn run(
     session: &mut Session,
     fields: &Fields,
@@ -84,7 +84,7 @@ pub(crate) fn run(
 mod tests {
     use super::*;
 
-    /// docs/agent.md is what controllers are written against.
+    /// docs/agent.md is the specification for controllers.
     #[test]
     fn every_command_and_member_is_documented() {
         let text = include_str!("../../docs/agent.md");

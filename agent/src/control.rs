@@ -1,36 +1,37 @@
-//! The control connection without the connection: whole lines in, lines out, both bounded.
+//! Protocol of the control connection, without I/O: whole lines in, lines out, both bounded.
 
-/// The longest line, without its end.
+/// Length of the longest line in bytes, without its end.
 const MAX_LINE: usize = 65_535;
-/// While so much waits for the controller, its commands wait too.
+/// Queued bytes at which the controller's commands wait until it reads.
 const FULL: usize = 1 << 20;
-/// When so much waits for it (events and completions need no command), it is given up.
+/// Queued bytes at which the session ends. Events and completions add to the queue without a
+/// command.
 const MAX_QUEUE: usize = 16 << 20;
 
-/// What came: one line, or what is wrong with it.
+/// A line from the controller, or its error.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Incoming {
     Line(Vec<u8>),
     TooLong,
 }
 
-/// What one controller has said and what it is to hear. Who has the connection to it carries the bytes.
+/// Input and output of one controller. The owner of the connection moves the bytes.
 #[derive(Default)]
 pub(crate) struct Control {
     input: Input,
     output: Vec<u8>,
-    /// Bytes of `output` that are gone.
+    /// Bytes at the start of `output` that have been sent.
     sent: usize,
     ended: bool,
 }
 
 impl Control {
-    /// The controller says this.
+    /// Appends bytes that the controller sent.
     pub(crate) fn take(&mut self, octets: &[u8]) {
         self.input.take(octets);
     }
 
-    /// The next line, as long as there is room for its answer.
+    /// Returns the next line, if there is room for its answer.
     pub(crate) fn next(&mut self) -> Option<Incoming> {
         if self.is_full() {
             return None;
@@ -41,7 +42,7 @@ impl Control {
     /// Queues a line.
     pub(crate) fn write(&mut self, line: &str) {
         if self.queued().len() + line.len() > MAX_QUEUE {
-            tracing::warn!("a controller does not read what it is told, and is given up");
+            tracing::warn!("a controller does not read its output; its session ends");
             self.ended = true;
         }
         if !self.ended {
@@ -49,12 +50,12 @@ impl Control {
         }
     }
 
-    /// What waits for the controller.
+    /// Bytes that wait to be sent.
     pub(crate) fn queued(&self) -> &[u8] {
         &self.output[self.sent..]
     }
 
-    /// So many bytes of what waits are on their way.
+    /// Removes `octets` bytes from the queue, because they were sent.
     pub(crate) fn sent(&mut self, octets: usize) {
         self.sent += octets;
         if self.sent == self.output.len() {
@@ -66,31 +67,32 @@ impl Control {
         }
     }
 
-    /// Whether nothing more is to be read from the controller until it takes what waits.
+    /// Returns true if the controller has to read before anything more is read from it.
     pub(crate) fn is_full(&self) -> bool {
         self.queued().len() >= FULL
     }
 
-    /// The controller is gone.
+    /// Records that the connection has ended.
     pub(crate) fn end(&mut self) {
         self.ended = true;
     }
 
-    /// Whether the controller is gone, or was given up.
+    /// Returns true if the connection has ended, or the session was ended by the limit of the
+    /// queue.
     pub(crate) fn is_over(&self) -> bool {
         self.ended
     }
 }
 
-/// Bytes as they came, cut into lines.
+/// Received bytes, split into lines.
 #[derive(Default)]
 struct Input {
     octets: Vec<u8>,
-    /// Bytes that were handed out.
+    /// Bytes at the start that were returned.
     taken: usize,
-    /// Bytes behind `taken` that have no end of line.
+    /// Bytes after `taken` that are known to have no end of line.
     searched: usize,
-    /// The rest of a line that was too long is passed over.
+    /// True while the rest of a line that is too long is discarded.
     skipping: bool,
 }
 
@@ -122,15 +124,15 @@ impl Input {
         }
     }
 
-    /// No whole line is there. One that is too long already is not kept.
+    /// Handles input without an end of line. Discards a line that is already too long.
     fn unfinished(&mut self) -> Option<Incoming> {
         self.searched = self.octets.len() - self.taken;
         if self.searched <= MAX_LINE {
             return None;
         }
         (self.taken, self.searched) = (self.octets.len(), 0);
-        let told = std::mem::replace(&mut self.skipping, true);
-        (!told).then_some(Incoming::TooLong)
+        let was_skipping = std::mem::replace(&mut self.skipping, true);
+        (!was_skipping).then_some(Incoming::TooLong)
     }
 }
 

@@ -1,4 +1,4 @@
-//! A controller that has connected: its session, and the thread that has it.
+//! A controller that has connected: its session and the thread that serves it.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -9,8 +9,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::session::Session;
 
-/// Time for a controller to take the last words before its connection is closed.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+/// Time for a controller to read the last lines before its connection is closed.
+const FLUSH_TIME: Duration = Duration::from_secs(1);
 const AT_ONCE: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 0,
@@ -28,23 +28,24 @@ impl Controller {
         Ok(Controller { stream, session })
     }
 
-    /// Serves the controller until it leaves.
+    /// Serves the controller until its session ends.
     pub(crate) fn run(mut self) {
         let mut busy = true;
         while !self.session.is_over() {
             if let Err(error) = self.wait(busy) {
-                tracing::error!(%error, "waiting for a controller failed; it is given up");
+                tracing::error!(%error, "waiting for a controller failed; its session ends");
                 break;
             }
             busy = self.session.turn();
             self.send();
         }
         self.session.reset();
-        self.last_words();
+        self.flush_queue();
     }
 
-    /// Waits until something happens: also for room when something is to be sent, and for bytes while there is room for
-    /// answers. Only looks while the session is `busy`: commands may have waited for room that there is now.
+    /// Waits for events, for input while there is room for answers, and for room while output
+    /// waits. Does not block if the session is `busy`, because commands may wait for room that has
+    /// become free.
     fn wait(&mut self, busy: bool) -> io::Result<()> {
         let control = &self.session.control;
         let mut events = PollFlags::empty();
@@ -79,7 +80,7 @@ impl Controller {
         match self.stream.read(&mut octets) {
             Ok(0) => control.end(),
             Ok(count) => control.take(&octets[..count]),
-            Err(error) if is_for_now(&error) => {}
+            Err(error) if is_temporary(&error) => {}
             Err(_) => control.end(),
         }
     }
@@ -96,9 +97,9 @@ impl Controller {
         }
     }
 
-    /// Waits a little for the last words to be taken.
-    fn last_words(&mut self) {
-        let deadline = Instant::now() + LAST_WORDS;
+    /// Waits up to `FLUSH_TIME` for the queue to be sent.
+    fn flush_queue(&mut self) {
+        let deadline = Instant::now() + FLUSH_TIME;
         self.send();
         while !self.session.control.queued().is_empty() && !self.session.control.is_over() {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -112,6 +113,6 @@ impl Controller {
     }
 }
 
-fn is_for_now(error: &io::Error) -> bool {
+fn is_temporary(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }

@@ -13,13 +13,13 @@ use crate::refusal::{Refusal, by};
 use crate::session::Session;
 use crate::srq::srq_number;
 
-/// The members of a command that say what a QP is to be made with.
+/// Members of a command that describe a QP.
 pub(crate) const QP_KEYS: &str =
     "send_wr recv_wr send_sge recv_sge inline pd notify srq access hold_ms";
-/// The longest that a message may be held for a receive.
+/// Longest time that a message may be held for a receive.
 const MAX_HOLD_MS: u64 = 60_000;
 
-/// The states of a QP by their short names.
+/// States of a QP with their short names.
 const STATES: [(&str, IbvQpState); 7] = [
     ("reset", IbvQpState::Reset),
     ("init", IbvQpState::Init),
@@ -30,22 +30,23 @@ const STATES: [(&str, IbvQpState); 7] = [
     ("err", IbvQpState::Err),
 ];
 
-/// What a connection request is to be answered with, when nobody is asked.
+/// A listener, with the parameters of its connections.
 pub(crate) struct Listener {
     pub(crate) id: CmId,
-    pub(crate) wish: Wish,
-    /// Accept at once, with this.
+    pub(crate) params: QpParams,
+    /// Accepts requests at once, with these parameters.
     pub(crate) auto: Option<Answer>,
 }
 
 pub(crate) struct Connection {
-    /// Before the id, which its end is told to.
+    /// Must precede `id`: fields are dropped in this order, and `id` still has to receive the end
+    /// of the QP.
     pub(crate) queues: Option<Queues>,
     pub(crate) id: CmId,
-    pub(crate) wish: Wish,
+    pub(crate) params: QpParams,
 }
 
-/// What is made when the connection is to be.
+/// Objects that are created when the connection is established.
 pub(crate) struct Queues {
     pub(crate) qp: Qp,
     pub(crate) cq: Cq,
@@ -62,20 +63,20 @@ impl Endpoint {
     }
 }
 
-/// What a QP is to be made with.
+/// Parameters of a QP.
 #[derive(Clone)]
-pub(crate) struct Wish {
+pub(crate) struct QpParams {
     caps: QpCaps,
     pub(crate) pd: u64,
     srq: Option<Srq>,
     access: Access,
     hold: Option<Duration>,
-    /// What the CQ is armed for; `None`: nothing.
+    /// Completions for which the CQ is armed; `None` for none.
     pub(crate) notify: Option<Notify>,
 }
 
 impl Session {
-    pub(crate) fn wish(&mut self, fields: &Fields) -> Result<Wish, Refusal> {
+    pub(crate) fn parse_params(&mut self, fields: &Fields) -> Result<QpParams, Refusal> {
         let notify = match fields.text("notify", "all")? {
             "all" => Some(Notify::Any),
             "solicited" => Some(Notify::Solicited),
@@ -89,7 +90,7 @@ impl Session {
         if hold_ms > MAX_HOLD_MS {
             return Err(Refusal::agent(format!("hold_ms: at most {MAX_HOLD_MS}")));
         }
-        let wish = Wish {
+        let params = QpParams {
             caps: QpCaps::default()
                 .max_send_wr(fields.number_as("send_wr", 64)?)
                 .max_recv_wr(fields.number_as("recv_wr", 64)?)
@@ -108,35 +109,39 @@ impl Session {
             hold: (hold_ms > 0).then(|| Duration::from_millis(hold_ms)),
             notify,
         };
-        self.pd(wish.pd)?;
-        Ok(wish)
+        self.pd(params.pd)?;
+        Ok(params)
     }
 
-    /// The CQ, for the connection of that number, and the QP.
-    pub(crate) fn make_queues(&mut self, number: u64, wish: &Wish) -> Result<Queues, Refusal> {
-        let pd = self.pd(wish.pd)?;
-        let receives = wish.srq.as_ref().map_or(0, |srq| srq.query().max_wr);
-        let depth = wish.caps.max_send_wr;
-        let depth = depth.saturating_add(receives.max(wish.caps.max_recv_wr));
+    /// Creates the CQ and the QP of the connection `number`.
+    pub(crate) fn make_queues(
+        &mut self,
+        number: u64,
+        params: &QpParams,
+    ) -> Result<Queues, Refusal> {
+        let pd = self.pd(params.pd)?;
+        let receives = params.srq.as_ref().map_or(0, |srq| srq.query().max_wr);
+        let depth = params.caps.max_send_wr;
+        let depth = depth.saturating_add(receives.max(params.caps.max_recv_wr));
         let device = &self.common.device;
         let cq = device
             .create_cq_on(depth.max(1), &self.completions, number)
             .map_err(by::<DeviceError>("ibv_create_cq"))?;
-        let mut builder = pd.qp().caps(wish.caps).access(wish.access);
-        if let Some(srq) = &wish.srq {
+        let mut builder = pd.qp().caps(params.caps).access(params.access);
+        if let Some(srq) = &params.srq {
             builder = builder.srq(srq);
         }
-        if let Some(hold) = wish.hold {
+        if let Some(hold) = params.hold {
             builder = builder.on_no_receive(OnNoReceive::Hold(hold));
         }
         let qp = builder.build(&cq, &cq).map_err(by("rdma_create_qp"))?;
-        if let Some(notify) = wish.notify {
+        if let Some(notify) = params.notify {
             cq.req_notify(notify);
         }
         Ok(Queues { qp, cq })
     }
 
-    /// The connection that a command names.
+    /// Connection that a command names.
     pub(crate) fn connection(&self, fields: &Fields) -> Result<&Connection, Refusal> {
         self.connection_of(fields.number("conn", u64::MAX)?)
     }
@@ -156,7 +161,7 @@ impl Session {
         queues.ok_or_else(|| Refusal::agent("the connection has no QP yet: wait for its 'ready'"))
     }
 
-    /// The QP of the connection that a command names.
+    /// QP of the connection that a command names.
     pub(crate) fn qp(&self, fields: &Fields) -> Result<&Qp, Refusal> {
         Ok(&self.queues(fields)?.qp)
     }

@@ -1,4 +1,5 @@
-//! What the parts of an agent share: who gets the device's events, and the word to stop.
+//! State that the parts of an agent share: recipients of the device's events, and the signal to
+//! stop.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,7 +12,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use uwarp_verbs::AsyncEvent;
 use uwarp_verbs::llp::LlpError;
 
-/// A descriptor that is readable after a call of `wake`.
+/// A descriptor that becomes readable by `wake`.
 pub(crate) struct Wake(OwnedFd);
 
 impl Wake {
@@ -23,7 +24,7 @@ impl Wake {
     }
 
     pub(crate) fn wake(&self) {
-        // It fails only when 2^64-2 calls wait, and then it is readable.
+        // Fails only if 2^64-2 calls are pending, and then it is readable anyway.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
@@ -38,8 +39,8 @@ impl AsFd for Wake {
     }
 }
 
-/// What a session is told by others. Each gets all events of the device, and passes over those about objects
-/// that are not its own: they are rare, and so nobody has to know whose QP is whose.
+/// Queue of events for one session. Each session gets all events of the device and skips events of
+/// other sessions' objects. Events are rare, so no table of owners is needed.
 pub(crate) struct Mailbox {
     events: Mutex<Vec<AsyncEvent>>,
     pub(crate) wake: Wake,
@@ -51,13 +52,13 @@ struct Boxes {
     open: BTreeMap<u64, Arc<Mailbox>>,
 }
 
-/// What all parts of an agent know.
+/// State that all parts of an agent share.
 pub(crate) struct Hub {
     boxes: Mutex<Boxes>,
     stopping: AtomicBool,
     fault: Mutex<Option<LlpError>>,
-    short: Mutex<Option<LlpError>>,
-    /// Wakes the thread that takes new controllers.
+    shortage: Mutex<Option<LlpError>>,
+    /// Wakes the thread that accepts controllers.
     pub(crate) wake: Wake,
 }
 
@@ -67,12 +68,12 @@ impl Hub {
             boxes: Mutex::default(),
             stopping: AtomicBool::new(false),
             fault: Mutex::new(None),
-            short: Mutex::new(None),
+            shortage: Mutex::new(None),
             wake: Wake::new()?,
         })
     }
 
-    /// A mailbox that is open as long as the guard lives.
+    /// Opens a mailbox, which stays open until the guard is dropped.
     pub(crate) fn join(self: &Arc<Hub>) -> io::Result<Membership> {
         let mailbox = Arc::new(Mailbox {
             events: Mutex::default(),
@@ -93,11 +94,11 @@ impl Hub {
         self.boxes.lock().open.len()
     }
 
-    /// Hands an event to every controller.
-    pub(crate) fn tell(&self, event: &AsyncEvent) {
+    /// Queues an event for every controller.
+    pub(crate) fn publish(&self, event: &AsyncEvent) {
         match event {
             AsyncEvent::DeviceFatal { error } => *self.fault.lock() = Some(*error),
-            AsyncEvent::ListenerShort { error, .. } => *self.short.lock() = Some(*error),
+            AsyncEvent::ListenerShort { error, .. } => *self.shortage.lock() = Some(*error),
             _ => {}
         }
         for mailbox in self.boxes.lock().open.values() {
@@ -106,9 +107,9 @@ impl Hub {
         }
     }
 
-    /// What a listener was short of, since the last call.
-    pub(crate) fn take_short(&self) -> Option<LlpError> {
-        self.short.lock().take()
+    /// Takes the latest shortage of a listener, if there was one since the last call.
+    pub(crate) fn take_shortage(&self) -> Option<LlpError> {
+        self.shortage.lock().take()
     }
 
     pub(crate) fn fault(&self) -> Option<LlpError> {
@@ -128,7 +129,7 @@ impl Hub {
     }
 }
 
-/// A controller's place in the hub.
+/// Registration of a controller in the hub.
 pub(crate) struct Membership {
     hub: Arc<Hub>,
     pub(crate) mailbox: Arc<Mailbox>,
@@ -136,9 +137,9 @@ pub(crate) struct Membership {
 }
 
 impl Membership {
-    /// What has come since the last call.
+    /// Takes the events since the last call.
     pub(crate) fn take(&self) -> Vec<AsyncEvent> {
-        // First this: what comes now makes it readable again.
+        // Cleared before taking, so that an event which arrives in between makes it readable again.
         self.mailbox.wake.clear();
         mem::take(&mut self.mailbox.events.lock())
     }

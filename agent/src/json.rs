@@ -1,4 +1,4 @@
-//! One flat JSON object a line, in and out.
+//! Lines with one flat JSON object each, for both directions.
 
 use std::fmt::{self, Write};
 
@@ -6,10 +6,10 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 
 use crate::refusal::Refusal;
 
-/// More than any command has.
+/// Maximum number of members of an object, which is more than any command has.
 const MAX_MEMBERS: usize = 32;
 
-/// The members of a command.
+/// Members of a command.
 #[derive(Debug, Default)]
 pub(crate) struct Fields(Vec<(String, Scalar)>);
 
@@ -22,8 +22,8 @@ enum Scalar {
 }
 
 impl Fields {
-    /// Takes a line apart. Objects and arrays inside are refused, as are a key that occurs twice and numbers that are
-    /// not whole, or negative, or above 2^64-1.
+    /// Parses a line. Refuses nested objects and arrays, duplicate keys, and numbers that are
+    /// fractional, negative or above 2^64-1.
     pub(crate) fn parse(line: &[u8]) -> Result<Fields, Refusal> {
         serde_json::from_slice(line)
             .map_err(|error| Refusal::agent(format!("one flat JSON object was expected: {error}")))
@@ -38,8 +38,8 @@ impl Fields {
         self.get(key).is_some()
     }
 
-    /// A number, or the default when it is absent. It may also be a string in C notation ("0x1f"), for those who
-    /// cannot write numbers above 2^53.
+    /// Number, or `absent` if the member is missing. A string in C notation ("0x1f") is accepted,
+    /// too, for controllers that cannot write numbers above 2^53.
     pub(crate) fn number(&self, key: &str, absent: u64) -> Result<u64, Refusal> {
         let parsed = match self.get(key) {
             None => Some(absent),
@@ -50,7 +50,7 @@ impl Fields {
         parsed.ok_or_else(|| Refusal::agent(format!("{key}: a number was expected")))
     }
 
-    /// A number that fits the type.
+    /// Number that fits the type.
     pub(crate) fn number_as<T: TryFrom<u64>>(&self, key: &str, absent: T) -> Result<T, Refusal> {
         if !self.has(key) {
             return Ok(absent);
@@ -91,7 +91,7 @@ impl Fields {
             .ok_or_else(|| Refusal::agent(format!("{key}: only hexadecimal digits were expected")))
     }
 
-    /// Refuses a key that is none of `allowed`, which are words divided by blanks.
+    /// Refuses a key that is not in `allowed`, whose elements are words separated by blanks.
     pub(crate) fn only(&self, allowed: &[&str]) -> Result<(), Refusal> {
         let known = |key: &str| {
             let mut words = allowed.iter().flat_map(|words| words.split(' '));
@@ -108,7 +108,7 @@ impl Fields {
     }
 }
 
-/// A number as C writes it.
+/// Parses a number in C notation.
 fn c_number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x").or(text.strip_prefix("0X")) {
         Some(digits) if digits.bytes().all(|digit| digit.is_ascii_hexdigit()) => {
@@ -130,7 +130,7 @@ pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
         .collect()
 }
 
-/// What somebody sent, for an error text.
+/// Shortens the controller's text for an error message.
 pub(crate) fn shortened(text: &str) -> String {
     text.chars().take(24).collect()
 }
@@ -225,7 +225,7 @@ impl Line {
     }
 
     pub(crate) fn text(&mut self, key: &str, value: &str) {
-        // A str serializes always.
+        // Serializing a str cannot fail.
         let quoted = serde_json::to_string(value).unwrap_or_default();
         self.member(key, format_args!("{quoted}"));
     }
@@ -236,21 +236,21 @@ impl Line {
 
     fn member(&mut self, key: &str, value: fmt::Arguments<'_>) {
         let comma = if self.0.len() > 1 { "," } else { "" };
-        // Writing to a String does not fail.
+        // Writing to a String cannot fail.
         let _ = write!(self.0, "{comma}\"{key}\":{value}");
     }
 
-    /// How far it is written.
+    /// Position for [`back_to`](Self::back_to).
     pub(crate) fn mark(&self) -> usize {
         self.0.len()
     }
 
-    /// Takes back what was written since [`mark`](Self::mark).
+    /// Removes everything that was written since [`mark`](Self::mark).
     pub(crate) fn back_to(&mut self, mark: usize) {
         self.0.truncate(mark);
     }
 
-    /// The whole line.
+    /// Returns the complete line.
     pub(crate) fn finish(mut self) -> String {
         self.0.push_str("}\n");
         self.0

@@ -1,9 +1,14 @@
-//! uwarp: the application under test. Controllers tell it by lines of JSON what to do with RDMA, and it reports what
-//! happens: `docs/agent.md` in the repository has the protocol. The command `uwarp agent` runs it; [`serve`] runs it
-//! inside of a program, over any [`Device`](uwarp_verbs::Device), and [`LocalSession`] serves the program itself, without threads.
+//! uwarp: an RDMA application under test. Controllers send commands as lines of JSON; the agent
+//! executes them with RDMA and reports events and completions. `docs/agent.md` in the repository
+//! describes the protocol.
 //!
-//! Each controller of [`serve`] is served by a thread of its own around `poll(2)`, and has connections, listeners and regions of its
-//! own, which end when it leaves. Nothing that it says is waited for, so nothing that it does holds up another.
+//! The command `uwarp agent` runs the agent. [`serve`] runs it inside a program, over any
+//! [`Device`](uwarp_verbs::Device). [`LocalSession`] serves a controller in the same program,
+//! without threads.
+//!
+//! With [`serve`], each controller has its own thread around `poll(2)`, and its own connections,
+//! listeners and regions, which end when it leaves. The threads never wait for a controller, so no
+//! controller can block another.
 //!
 //! ```
 //! use std::io::{BufRead, BufReader, Write};

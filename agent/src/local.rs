@@ -9,9 +9,10 @@ use uwarp_verbs::Device;
 use crate::hub::Hub;
 use crate::session::{Common, Session};
 
-/// An agent for one controller that is a part of the same program, which gives it its turns: for a device that the program
-/// drives itself ([`Progress::Manual`](uwarp_verbs::Progress::Manual)), and for simulation. It waits for nothing and has no timers
-/// but those of the device.
+/// A session of an agent for one controller in the same program, which calls [`turn`](Self::turn)
+/// to run it. It suits a device that the program drives itself
+/// ([`Progress::Manual`](uwarp_verbs::Progress::Manual)), and simulation. It never waits, and has
+/// no timers except those of the device.
 ///
 /// ```
 /// use uwarp_agent::LocalSession;
@@ -34,8 +35,8 @@ pub struct LocalSession {
 }
 
 impl LocalSession {
-    /// A session on that device, whose asynchronous events it takes. Its listeners listen at `listen_ip` unless they are
-    /// told.
+    /// Creates a session on the device and takes over its asynchronous events. `listen_ip` is the
+    /// default address of the session's listeners.
     ///
     /// # Errors
     /// The system refuses a descriptor.
@@ -51,12 +52,13 @@ impl LocalSession {
         Ok(LocalSession { hub, session })
     }
 
-    /// The controller says this: whole lines, or parts of them.
+    /// Passes bytes from the controller to the session: whole lines, or parts of them.
     pub fn hear(&mut self, octets: &[u8]) {
         self.session.control.take(octets);
     }
 
-    /// What the session has to say, as much as has room: so many bytes of its lines. What has no room is for the next call.
+    /// Copies output of the session into `octets` and returns the number of bytes. Output that does
+    /// not fit stays for the next call.
     pub fn say(&mut self, octets: &mut [u8]) -> usize {
         let control = &mut self.session.control;
         let count = control.queued().len().min(octets.len());
@@ -65,11 +67,11 @@ impl LocalSession {
         count
     }
 
-    /// Obeys the lines that came, and tells what has happened on the device. It never waits. False when there was nothing;
-    /// after true there may be more.
+    /// Executes the received lines and reports events of the device. Never waits. Returns false if
+    /// there was nothing to do; after true there may be more.
     pub fn turn(&mut self) -> bool {
         while let Some(event) = self.session.common.device.poll_event() {
-            self.hub.tell(&event);
+            self.hub.publish(&event);
         }
         self.session.turn()
     }

@@ -1,4 +1,4 @@
-//! Registered memory, windows over it, and what is in it.
+//! Registered memory, windows over it, and its content.
 
 use uwarp_verbs::{
     Access, Buffer, MemoryRegion, MemoryWindow, OutOfRange, SendWr, Sge, WindowKind, inc_rkey,
@@ -10,17 +10,17 @@ use crate::refusal::{Refusal, by};
 use crate::session::Session;
 
 const PAGE: usize = 4096;
-/// Bytes of all regions of one controller together.
+/// Maximum size in bytes of all regions of one controller together.
 const MAX_MEMORY: usize = 1 << 30;
-/// Elements of one work request.
+/// Maximum number of elements of one work request.
 const MAX_SGE: usize = 32;
-/// Bytes that are filled or looked at in one go.
+/// Bytes that are filled or compared at a time.
 const CHUNK: usize = 1 << 16;
-/// What `peek` tells at most.
+/// Maximum number of bytes that `peek` returns.
 const MAX_PEEK: usize = 4096;
-/// What `poke` takes at most, in a line of 65,535 bytes.
+/// Maximum number of bytes that `poke` takes; they fit into a line of 65,535 bytes.
 const MAX_POKE: usize = 16_384;
-/// More than any device allows as inline data.
+/// Maximum number of bytes of inline data, which is more than any device allows.
 const MAX_INLINE: usize = 4096;
 
 /// A registered region.
@@ -33,7 +33,7 @@ pub(crate) struct Window {
     mw: MemoryWindow,
 }
 
-/// Bytes of a region.
+/// Range of bytes in a region.
 struct Part<'a> {
     mr: &'a MemoryRegion,
     off: usize,
@@ -84,7 +84,8 @@ impl Session {
         Ok(())
     }
 
-    /// The address of a region of a device with a seed, which is to be the same in every run: each has pages of its own.
+    /// Address of a region of a device with a seed, which must be the same in every run. Each
+    /// region has its own pages.
     fn place(&mut self, skew: usize, len: usize) -> u64 {
         let at = self.next_page;
         self.next_page += (skew + len).next_multiple_of(PAGE) as u64;
@@ -198,7 +199,7 @@ impl Session {
     }
 
     pub(crate) fn unbind(&mut self, fields: &Fields, _: &mut Line) -> Result<(), Refusal> {
-        // Its drop ends what it is bound to.
+        // Dropping the window unbinds it.
         self.windows.take(fields.number("mw", 0)?).map(drop)
     }
 
@@ -210,7 +211,7 @@ impl Session {
         posted.map_err(|error| by("ibv_post_send")(error.kind))
     }
 
-    /// The bytes that a command names: all of the region when it does not say.
+    /// Range that a command names; by default the whole region.
     fn part(&self, fields: &Fields) -> Result<Part<'_>, Refusal> {
         let mr = &self.regions.get(fields.number("mr", 0)?)?.mr;
         let size = mr.len() as u64;
@@ -231,7 +232,8 @@ impl Session {
         })
     }
 
-    /// "REGION:OFFSET+LENGTH,...". Not checked against the region: that is the business of the device under test.
+    /// Parses "REGION:OFFSET+LENGTH,...". Does not check the range, because that is a task of the
+    /// device under test.
     pub(crate) fn sges(&self, text: &str) -> Result<Vec<Sge>, Refusal> {
         let elements = text.split(',').filter(|_| !text.is_empty());
         let sges: Vec<Sge> = elements
@@ -261,7 +263,7 @@ impl Session {
         Ok(self.regions.get(region)?.mr.sge(off, len))
     }
 
-    /// The bytes that such elements name, for inline data: these the agent has to have.
+    /// Bytes of the elements, for inline data, which the agent itself has to provide.
     pub(crate) fn octets(&self, sges: &[Sge]) -> Result<Vec<u8>, Refusal> {
         let mut octets = Vec::new();
         for sge in sges {
@@ -283,7 +285,7 @@ impl Session {
 }
 
 impl Part<'_> {
-    /// Piece by piece, as (offset in the region, bytes), as long as it answers true.
+    /// Calls `each` with (offset in the region, length) for each piece, until it returns false.
     fn pieces(
         &self,
         mut each: impl FnMut(usize, usize) -> Result<bool, OutOfRange>,
@@ -300,7 +302,7 @@ impl Part<'_> {
     }
 }
 
-/// What `fill` writes and `check` expects.
+/// Bytes that `fill` writes and `check` expects.
 fn content(fields: &Fields) -> Result<impl Iterator<Item = u8>, Refusal> {
     let (seed, at) = (fields.number("seed", 0)?, fields.number("at", 0)?);
     let mask = if fields.flag("zero", false)? { 0 } else { 0xFF };
@@ -311,7 +313,7 @@ fn outside(error: OutOfRange) -> Refusal {
     Refusal::agent(error.to_string())
 }
 
-/// Rights by their short names.
+/// Parses access rights by their short names.
 pub(crate) fn parse_access(text: &str) -> Result<Access, Refusal> {
     let mut access = Access::NONE;
     for name in text.split(',').filter(|_| !text.is_empty()) {

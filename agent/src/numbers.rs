@@ -1,15 +1,15 @@
-//! Things with numbers that a controller knows them by.
+//! Table of objects by the numbers that controllers use for them.
 
 use crate::refusal::Refusal;
 
-/// At most so many things of one kind.
+/// Objects of one kind, with a limit.
 pub(crate) struct Numbers<T> {
     slots: Vec<Option<T>>,
-    /// Where the search for a free number begins: numbers are given in turn, so that a late word about a thing that
-    /// is gone is not taken for one about its successor.
+    /// Start of the search for a free number. Numbers are given in turn, so that a late event of a
+    /// removed object is not taken for one of its successor.
     next: usize,
     limit: usize,
-    /// What they are, for error texts.
+    /// Names of the kind, for error messages.
     singular: &'static str,
     plural: &'static str,
 }
@@ -25,7 +25,7 @@ impl<T> Numbers<T> {
         }
     }
 
-    /// The number that the next thing will have.
+    /// Number that the next object will have.
     pub(crate) fn free(&self) -> Result<u64, Refusal> {
         let is_free = |at: &usize| self.slots.get(*at).is_none_or(Option::is_none);
         let in_turn = (self.next..self.limit).chain(0..self.next);
@@ -36,7 +36,7 @@ impl<T> Numbers<T> {
         })
     }
 
-    /// Puts a thing where `free` said.
+    /// Stores an object under a number that `free` returned.
     pub(crate) fn put(&mut self, number: u64, thing: T) {
         let at = usize::try_from(number).unwrap_or(usize::MAX);
         if self.slots.len() <= at && at < self.limit {
@@ -72,13 +72,13 @@ impl<T> Numbers<T> {
         Refusal::agent(format!("there is no {} {number}", self.singular))
     }
 
-    /// All that there are, with their numbers.
+    /// All objects with their numbers.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
         let there = self.slots.iter().enumerate();
         there.filter_map(|(at, slot)| Some((at as u64, slot.as_ref()?)))
     }
 
-    /// Drops all for which `gone` is true.
+    /// Drops all objects for which `gone` returns true.
     pub(crate) fn clear(&mut self, gone: impl Fn(&T) -> bool) {
         for slot in &mut self.slots {
             if slot.as_ref().is_some_and(&gone) {

@@ -1,10 +1,10 @@
-//! The pattern that fills regions, so that data need not cross the control channel.
+//! Pattern that fills regions, so that data need not cross the control channel.
 
-/// Byte `at` of the endless pattern of `seed`, and all behind it: byte `at % 8`, the lowest first, of output number
-/// `at / 8` of the SplitMix64 generator that starts from `seed`.
+/// Bytes of the endless pattern of `seed`, starting at byte `at`. Byte `n` is byte `n % 8`, lowest
+/// first, of output `n / 8` of the SplitMix64 generator that starts from `seed`.
 pub(crate) fn pattern(seed: u64, at: u64) -> impl Iterator<Item = u8> {
     let first = at / 8;
-    // Beyond byte 2^64 it goes on with the outputs that come then; nobody gets there.
+    // The index wraps after byte 2^64, which no test reaches.
     let words = (0..).map(move |index| word(seed, first.wrapping_add(index)));
     words
         .flat_map(u64::to_le_bytes)
@@ -25,7 +25,7 @@ mod tests {
 
     #[test]
     fn the_pattern_is_that_of_splitmix64() {
-        // The first two outputs for the seed 1234567, as published with the generator.
+        // First two outputs for the seed 1234567, as published with the generator.
         let outputs = [6_457_827_717_110_365_317_u64, 3_203_168_211_198_807_973];
         let octets: Vec<u8> = outputs.iter().flat_map(|word| word.to_le_bytes()).collect();
         assert_eq!(pattern(1_234_567, 0).take(16).collect::<Vec<_>>(), octets);
@@ -33,7 +33,7 @@ mod tests {
             pattern(1_234_567, 5).take(7).collect::<Vec<_>>(),
             octets[5..12]
         );
-        // What the C agent fills with seed 7.
+        // First bytes that the C agent fills with seed 7.
         let seven: Vec<_> = pattern(7, 0).take(4).collect();
         assert_eq!(seven, [0xd7, 0x0d, 0x32, 0x59]);
     }

@@ -1,4 +1,4 @@
-//! What the device is, and what this agent can do besides what all agents can.
+//! Command `query`: properties of the device, and features that only this agent has.
 
 use uwarp_verbs::{PortState, Revision};
 

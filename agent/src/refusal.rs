@@ -1,4 +1,4 @@
-//! Why a command was not carried out: by the agent, or by the library, whose errors get the numbers of `errno.h`.
+//! Reasons why a command was not executed. Errors of the library get the numbers of `errno.h`.
 
 use std::fmt::Display;
 
@@ -13,19 +13,20 @@ use crate::json::Line;
 /// A command that was refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum Refusal {
-    /// It makes no sense.
+    /// The command is invalid.
     #[error("{0}")]
     Agent(String),
-    /// The library said no.
+    /// The library refused it.
     #[error("{what}: {text}")]
     Library {
-        /// The call, by its name in libibverbs or librdmacm: so that a controller need not know which agent it has.
+        /// The call, with its name in libibverbs or librdmacm, so that controllers see the same
+        /// names from every agent.
         what: &'static str,
         errno: Errno,
-        /// The library's own words.
+        /// Message of the library.
         text: String,
     },
-    /// The library said no in the middle of a batch.
+    /// The library refused a request within a batch.
     #[error("{why}, after {posted} work requests")]
     Posted { posted: u64, why: Box<Refusal> },
 }
@@ -35,7 +36,7 @@ impl Refusal {
         Refusal::Agent(why.into())
     }
 
-    /// An error that has no better number than "invalid argument".
+    /// Error without a more specific number than "invalid argument".
     pub(crate) fn invalid(what: &'static str, error: &dyn Display) -> Refusal {
         Refusal::library(what, Errno::INVAL, error)
     }
@@ -45,7 +46,7 @@ impl Refusal {
         Refusal::Library { what, errno, text }
     }
 
-    /// The members that say so.
+    /// Writes the members that describe the refusal.
     pub(crate) fn write(&self, line: &mut Line) {
         match self {
             Refusal::Agent(why) => line.text("error", why),
@@ -62,7 +63,7 @@ impl Refusal {
     }
 }
 
-/// For `map_err`: an error of the library with its number.
+/// Converts an error of the library, for `map_err`.
 pub(crate) fn by<E: Numbered>(what: &'static str) -> impl Fn(E) -> Refusal {
     move |error| Refusal::library(what, error.errno(), &error)
 }

@@ -12,7 +12,7 @@ const WITH_IMM: u32 = 1 << 1;
 /// `IBV_WC_WITH_INV`.
 const WITH_INV: u32 = 1 << 3;
 
-/// The names of `ibv_wc_status`, by their numbers.
+/// Names of `ibv_wc_status`, in the order of their numbers.
 const STATUS_NAMES: [&str; 22] = [
     "success",
     "loc_len_err",
@@ -86,7 +86,7 @@ fn completion_line(number: u64, completion: &Completion) -> Line {
     line
 }
 
-/// What libibverbs calls an event, and its number; an end that somebody wanted is none.
+/// Name and number of an event in libibverbs. An orderly end is not an event there.
 fn event_name(event: &AsyncEvent) -> Option<(&'static str, u32)> {
     match event {
         AsyncEvent::Ended { reason, .. } if reason.is_orderly() => None,
@@ -102,7 +102,7 @@ fn event_name(event: &AsyncEvent) -> Option<(&'static str, u32)> {
 }
 
 impl Session {
-    /// Reports the completions of a connection, and says how many there were.
+    /// Reports the completions of a connection. Returns their number.
     pub(crate) fn report_completions(&mut self, number: u64) -> u64 {
         let Some(cq) = self.cq(number) else {
             return 0;
@@ -127,13 +127,14 @@ impl Session {
 
     pub(crate) fn poll(&mut self, fields: &Fields, answer: &mut Line) -> Result<(), Refusal> {
         self.queues(fields)?;
-        // The completions come before the answer that counts them.
+        // The completions are written before the answer that counts them.
         let count = self.report_completions(fields.number("conn", u64::MAX)?);
         answer.number("count", count);
         Ok(())
     }
 
-    /// Takes the notifications of CQs that are there, and reports the completions. False when there was none.
+    /// Handles pending notifications of CQs and reports the completions. Returns false if there was
+    /// none.
     pub(crate) fn take_completion_events(&mut self) -> bool {
         let mut busy = false;
         while let Some(event) = self.completions.try_get_event() {
@@ -141,27 +142,27 @@ impl Session {
             let number = event.context();
             let Ok(Connection {
                 queues: Some(queues),
-                wish,
+                params,
                 ..
             }) = self.connection_of(number)
             else {
                 continue;
             };
             if queues.cq.cq_num() != event.cq_num() {
-                continue; // of one that had the number before
+                continue; // belongs to an earlier connection with this number
             }
-            if let Some(notify) = wish.notify {
+            if let Some(notify) = params.notify {
                 queues.cq.req_notify(notify);
             }
             self.report_completions(number);
             if self.control.is_full() {
-                break; // what is said goes first, then comes the next turn
+                break; // the queue must be sent first; the next turn continues
             }
         }
         busy
     }
 
-    /// Reports an event of the device when it is about something of this controller, or about the device.
+    /// Reports an event of the device if it concerns the device, or an object of this controller.
     pub(crate) fn report_device_event(&mut self, event: &AsyncEvent) {
         let Some((name, number)) = event_name(event) else {
             return;
@@ -194,7 +195,7 @@ impl Session {
         match about {
             Some((key, number)) => line.number(key, number),
             None if is_of_device => {}
-            None => return, // about something of another controller
+            None => return, // concerns an object of another controller
         }
         let cause = match event {
             AsyncEvent::Ended { reason, .. } => reason.to_string(),
@@ -204,7 +205,7 @@ impl Session {
         self.write(line);
     }
 
-    /// The connection with such queues.
+    /// Number of the connection with matching queues.
     fn find(&self, is_it: impl Fn(&crate::endpoint::Queues) -> bool) -> Option<u64> {
         let mut endpoints = self.endpoints.iter();
         let found = endpoints.find(|(_, endpoint)| match endpoint {

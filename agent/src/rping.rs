@@ -1,4 +1,4 @@
-//! The port that belongs to no controller: a server of rping's ping-pong, for tests that need no agent.
+//! Server of rping's ping-pong on the port that belongs to no controller, for tests without agents.
 //!
 //! ```text
 //!   client                                             server
@@ -22,20 +22,20 @@ use uwarp_verbs::{
 
 use crate::hub::Hub;
 
-/// A message of rping: address (8 bytes), key (4) and length (4), in network byte order.
+/// Length of rping's message: address (8 bytes), key (4) and length (4), in network byte order.
 const ADVERT: u32 = 16;
-/// rping's largest ping data.
+/// Largest ping data of rping in bytes.
 const DATA: u32 = 65_535;
-/// How often a thread that waits looks whether it is to stop.
+/// Interval at which a waiting thread checks whether it has to stop.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long the end waits for the peer's.
+/// Longest time to wait for the peer's close.
 const CLOSE: Duration = Duration::from_secs(5);
-/// Clients at once; one more is rejected.
+/// Maximum number of clients at once; further ones are rejected.
 const MAX_CLIENTS: usize = 256;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// Serves clients on a thread of their own each, until the agent stops or the network is gone.
+/// Serves each client on its own thread, until the agent stops or the network has failed.
 pub(crate) fn start(
     device: &Device,
     listener: Listener,
@@ -55,20 +55,20 @@ fn serve(device: &Device, listener: &Listener, hub: &Arc<Hub>) {
             Ok(request) => Some(request),
             Err(ListenError::TimedOut { .. }) => None,
             Err(error) => {
-                tracing::error!(%error, "the RDMA port is not served any more");
+                tracing::error!(%error, "the RDMA port is no longer served");
                 break;
             }
         };
-        // What has come and is no MPA was closed.
+        // Discards the errors of connections that were not MPA; they are closed already.
         while listener.poll_failure().is_some() {}
         clients.retain(|client| !client.is_finished());
-        // Who is one too many is rejected by the drop of the request.
+        // Dropping a request beyond the limit rejects it.
         if let Some(request) = request.filter(|_| clients.len() < MAX_CLIENTS) {
             let (device, hub) = (device.clone(), Arc::clone(hub));
             let client = move || {
                 let peer = request.peer_addr();
                 if let Err(error) = ping_pong(&device, request, &hub) {
-                    tracing::info!(%peer, error, "an rping client was not served to its end");
+                    tracing::info!(%peer, error, "serving an rping client failed");
                 }
             };
             let named = thread::Builder::new().name("uwarp-agent-rping".to_owned());
@@ -80,10 +80,10 @@ fn serve(device: &Device, listener: &Listener, hub: &Arc<Hub>) {
     }
 }
 
-/// One client, from its request to its end.
+/// Serves one client, from its request to its end.
 fn ping_pong(device: &Device, request: ConnectRequest, hub: &Hub) -> Result<(), String> {
     let served = Server::new(device, hub).and_then(|server| {
-        // As rping: one Read outstanding in each direction.
+        // One Read outstanding in each direction, as in rping.
         let options = AcceptOptions::default().ird(1).ord(1);
         request.accept(&server.qp, &options)?;
         let result = server.pings();
@@ -105,7 +105,7 @@ struct Server<'a> {
     hub: &'a Hub,
 }
 
-/// Where the client's memory is.
+/// Memory of the client, as its message describes it.
 struct Advert {
     addr: u64,
     rkey: u32,
@@ -137,7 +137,7 @@ impl Server<'_> {
         Ok(self.qp.post_recv(&RecvWr::new(0, &sges))?)
     }
 
-    /// Serves until the client closes.
+    /// Serves pings until the client closes.
     fn pings(&self) -> Result<(), Failure> {
         while let Some(source) = self.receive()? {
             let sges = [self.data.sge(0, source.len.min(DATA))];
@@ -167,7 +167,8 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// The ping data up to its zero and with it: what rping writes back.
+    /// Length of the ping data up to and including its zero, which is the part that rping writes
+    /// back.
     fn text_len(&self, len: u32) -> Result<u32, Failure> {
         let mut octets = vec![0; len.min(DATA) as usize];
         self.data.read_at(0, &mut octets)?;
@@ -180,7 +181,7 @@ impl Server<'_> {
         Ok(self.qp.post_send(&SendWr::send_inline(0, &octets))?)
     }
 
-    /// The next advert; `None` at the end.
+    /// Waits for the next advert; `None` at the end.
     fn receive(&self) -> Result<Option<Advert>, Failure> {
         if !self.wait_for(WcOpcode::Recv)? {
             return Ok(None);
@@ -199,8 +200,8 @@ impl Server<'_> {
         }))
     }
 
-    /// Waits for the completion of one kind of work, passing over those of Sends. False when the connection is over or
-    /// the agent stops.
+    /// Waits for a completion of this opcode, and skips completions of Sends. Returns false if the
+    /// connection has ended or the agent stops.
     fn wait_for(&self, opcode: WcOpcode) -> Result<bool, Failure> {
         loop {
             if self.hub.is_stopping() {
@@ -221,7 +222,7 @@ impl Server<'_> {
                 return Ok(true);
             }
             if done.opcode != WcOpcode::Send {
-                return Err("a message of the peer out of turn".into());
+                return Err("the peer sent a message out of turn".into());
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The agent as a whole: who takes new controllers, the RDMA port, the end.
+//! The agent as a whole: accepts controllers, serves the RDMA port, and stops.
 
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -18,26 +18,26 @@ use crate::refusal::Refusal;
 use crate::rping;
 use crate::session::{Common, Session};
 
-/// Controllers at once.
+/// Maximum number of controllers at once.
 const MAX_CONTROLLERS: usize = 64;
-/// How long a controller's machine may be silent before it is asked whether it is still there.
+/// Silence after which TCP probes a controller's machine.
 const KEEPALIVE: Duration = Duration::from_secs(15);
-/// How long no new controller is taken when the system has refused one, for want of descriptors.
+/// Pause after the system refused a new controller because it has no descriptors left.
 const PAUSE: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 100_000_000,
 };
 
-/// How to serve.
+/// Options of [`serve`].
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// Where to listen for RDMA connections that belong to no controller: who comes is served as by `rping -s`. Port 0
-    /// takes a free one. Default: nowhere.
+    /// Address for RDMA connections that belong to no controller; clients are served as by
+    /// `rping -s`. Port 0 takes a free one. Default: none.
     pub rdma: Option<SocketAddr>,
-    /// Where the listeners of controllers listen unless they are told. Default: at all addresses.
+    /// Default address of the controllers' listeners. Default: all addresses.
     pub listen_ip: IpAddr,
-    /// Where the connections of controllers come from unless they are told. Default: the network chooses.
+    /// Default source address of the controllers' connections. Default: the network chooses.
     pub source_ip: Option<IpAddr>,
 }
 
@@ -51,15 +51,15 @@ impl Default for Options {
     }
 }
 
-/// Why an agent could not begin to serve.
+/// Reason why an agent could not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
     /// The device could not listen for RDMA connections.
     #[error(transparent)]
     Rdma(#[from] DeviceError),
-    /// The system refused a descriptor or a thread, or the control socket is no good.
-    #[error("the agent cannot begin to serve: {0}")]
+    /// The system refused a descriptor or a thread, or the control socket is unusable.
+    #[error("the agent cannot start: {0}")]
     System(#[from] io::Error),
 }
 
@@ -80,11 +80,11 @@ impl std::fmt::Debug for HubHandle {
     }
 }
 
-/// Serves controllers that connect to `control`, with the device's RDMA. The agent takes the asynchronous events of the
-/// device: nobody else gets them.
+/// Serves controllers that connect to `control`, with the device's RDMA. The agent takes the
+/// asynchronous events of the device, so nothing else may poll them.
 ///
 /// # Errors
-/// [`ServeError`], when something is in the way from the beginning.
+/// [`ServeError`] if the agent cannot start.
 pub fn serve(device: &Device, control: TcpListener, options: Options) -> Result<Agent, ServeError> {
     control.set_nonblocking(true)?;
     let control_addr = control.local_addr()?;
@@ -106,50 +106,51 @@ pub fn serve(device: &Device, control: TcpListener, options: Options) -> Result<
         source_ip: options.source_ip,
         rdma_port: rdma_addr.map(|addr| addr.port()),
     });
-    let reception = Reception {
+    let acceptor = Acceptor {
         control,
         common,
         hub,
         sessions: Vec::new(),
     };
     let named = thread::Builder::new().name("uwarp-agent".to_owned());
-    agent.threads.push(named.spawn(move || reception.run())?);
+    agent.threads.push(named.spawn(move || acceptor.run())?);
     Ok(agent)
 }
 
 impl Agent {
-    /// Where controllers connect.
+    /// Address for controllers.
     #[must_use]
     pub fn control_addr(&self) -> SocketAddr {
         self.control
     }
 
-    /// Where RDMA connections that belong to no controller are served.
+    /// Address for RDMA connections that belong to no controller.
     #[must_use]
     pub fn rdma_addr(&self) -> Option<SocketAddr> {
         self.rdma
     }
 
-    /// How many controllers there are now.
+    /// Number of connected controllers.
     #[must_use]
     pub fn controllers(&self) -> usize {
         self.hub.0.controllers()
     }
 
-    /// Why the network of the device has failed, if it has: no connection can be made any more.
+    /// Failure of the device's network, if it has failed. No connection can be made then.
     #[must_use]
     pub fn fault(&self) -> Option<LlpError> {
         self.hub.0.fault()
     }
 
-    /// What a listener was short of when it could not take connections, descriptors as a rule. Told once; it is said again
-    /// if it is still so a minute later.
+    /// Takes the latest shortage, usually of descriptors, that kept a listener from accepting. A
+    /// shortage that lasts is reported again after a minute.
     #[must_use]
-    pub fn take_short(&self) -> Option<LlpError> {
-        self.hub.0.take_short()
+    pub fn take_shortage(&self) -> Option<LlpError> {
+        self.hub.0.take_shortage()
     }
 
-    /// Ends everything, and waits until it has ended: at most a few seconds. A drop does the same.
+    /// Ends all sessions and waits for their end, at most a few seconds. Dropping the agent does
+    /// the same.
     pub fn stop(self) {
         drop(self);
     }
@@ -164,15 +165,15 @@ impl Drop for Agent {
     }
 }
 
-/// The thread that takes new controllers, and the events of the device.
-struct Reception {
+/// Thread that accepts controllers and distributes the events of the device.
+struct Acceptor {
     control: TcpListener,
     common: Arc<Common>,
     hub: Arc<Hub>,
     sessions: Vec<JoinHandle<()>>,
 }
 
-impl Reception {
+impl Acceptor {
     fn run(mut self) {
         let mut paused = false;
         while !self.hub.is_stopping() {
@@ -189,30 +190,30 @@ impl Reception {
             match poll(&mut set, paused.then_some(&PAUSE)) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => {
-                    tracing::error!(%error, "the agent cannot wait any more, and takes no more controllers");
+                    tracing::error!(%error, "waiting failed; the agent accepts no more controllers");
                     break;
                 }
             }
             while let Some(event) = self.common.device.poll_event() {
-                self.hub.tell(&event);
+                self.hub.publish(&event);
             }
             self.sessions.retain(|session| !session.is_finished());
-            paused = !self.take_controllers();
+            paused = !self.accept_controllers();
         }
-        // Also when this thread alone has failed: the others go on until the agent is stopped.
+        // If only this thread has failed, the sessions continue until the agent is stopped.
         for session in self.sessions {
             let _ = session.join();
         }
     }
 
-    /// False when the system has refused one that is there.
-    fn take_controllers(&mut self) -> bool {
+    /// Accepts all waiting controllers. Returns false if the system refused one.
+    fn accept_controllers(&mut self) -> bool {
         loop {
             let error = match self.control.accept() {
                 Ok((stream, peer)) => match self.admit(stream) {
                     Ok(()) => continue,
                     Err(error) => {
-                        tracing::warn!(%peer, %error, "a controller was turned away");
+                        tracing::warn!(%peer, %error, "a controller was refused");
                         continue;
                     }
                 },
@@ -222,7 +223,7 @@ impl Reception {
                 io::ErrorKind::WouldBlock => return true,
                 io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => {}
                 _ => {
-                    tracing::warn!(%error, "a controller cannot be taken now");
+                    tracing::warn!(%error, "a controller cannot be accepted now");
                     return false;
                 }
             }
@@ -233,9 +234,9 @@ impl Reception {
         if self.hub.controllers() >= MAX_CONTROLLERS {
             let mut line = Line::new();
             line.flag("ok", false);
-            let why = format!("the agent has {MAX_CONTROLLERS} controllers, and serves no more");
+            let why = format!("the agent already has {MAX_CONTROLLERS} controllers, the limit");
             Refusal::agent(why).write(&mut line);
-            // A new connection has room for it.
+            // The send buffer of a new connection has room for one line.
             stream.set_nonblocking(true)?;
             return stream.write_all(line.finish().as_bytes());
         }

@@ -1,4 +1,4 @@
-//! One controller: what it has made, and what is done for it when it is its turn.
+//! Session of one controller: the objects that it created, and the work of one turn.
 
 use std::io;
 use std::net::IpAddr;
@@ -17,21 +17,21 @@ use crate::refusal::{Refusal, by};
 
 const PROTOCOL: u64 = 1;
 const MAX_PDS: usize = 8;
-/// Where the regions of a device with a seed begin.
+/// Address of the first region of a device with a seed.
 const FIRST_PAGE: u64 = 0x7f00_0000_0000;
 
-/// What is the same for all controllers of an agent.
+/// State that all sessions of an agent share.
 pub(crate) struct Common {
     pub(crate) device: Device,
-    /// Where listeners listen unless they are told.
+    /// Default address of listeners.
     pub(crate) listen_ip: IpAddr,
-    /// Where connections come from unless they are told.
+    /// Default source address of connections.
     pub(crate) source_ip: Option<IpAddr>,
-    /// The port that belongs to no controller.
+    /// Port that belongs to no controller.
     pub(crate) rdma_port: Option<u16>,
 }
 
-/// One controller with all that is its own. Dropping it ends everything.
+/// One controller with all its objects. Dropping it ends them.
 pub(crate) struct Session {
     pub(crate) common: Arc<Common>,
     pub(crate) control: Control,
@@ -39,19 +39,19 @@ pub(crate) struct Session {
     pub(crate) cm: EventChannel,
     pub(crate) completions: CompletionChannel,
     pds: [Option<Pd>; MAX_PDS],
-    // In the order in which they have to go: connections, then what they used.
+    // Dropped in this order: connections first, then the objects that they use.
     pub(crate) endpoints: Numbers<Endpoint>,
     pub(crate) windows: Numbers<Window>,
     pub(crate) regions: Numbers<Region>,
     pub(crate) srqs: Numbers<Srq>,
-    /// Where the next region is for peers, if the device has a seed.
+    /// Address of the next region for peers, if the device has a seed.
     pub(crate) next_page: u64,
-    /// The controller wants no more.
+    /// The controller has sent `exit`.
     pub(crate) leaving: bool,
 }
 
 impl Session {
-    /// A session with its greeting.
+    /// Creates a session and queues its greeting.
     pub(crate) fn new(common: Arc<Common>, membership: Membership) -> io::Result<Session> {
         let mut session = Session {
             common,
@@ -79,12 +79,14 @@ impl Session {
         self.write(line);
     }
 
-    /// Whether the controller wants no more, is gone, or is told to go.
+    /// Returns true if the controller has sent `exit`, its connection has ended, or the agent
+    /// stops.
     pub(crate) fn is_over(&self) -> bool {
         self.leaving || self.control.is_over() || self.membership.is_stopping()
     }
 
-    /// Takes all that has happened, and obeys all lines that came. It never waits. False when there was nothing.
+    /// Handles all pending events and commands. Never waits. Returns false if there was nothing to
+    /// do.
     pub(crate) fn turn(&mut self) -> bool {
         let mut busy = self.take_cm_events();
         busy |= self.take_completion_events();
@@ -100,7 +102,7 @@ impl Session {
         while !self.leaving {
             match self.control.next() {
                 None => break,
-                Some(Incoming::Line(line)) => self.obey(&line),
+                Some(Incoming::Line(line)) => self.execute(&line),
                 Some(Incoming::TooLong) => {
                     let why = "a line is longer than 65535 bytes";
                     self.answer(Line::new(), Err(Refusal::agent(why)));
@@ -111,8 +113,8 @@ impl Session {
         busy
     }
 
-    /// One line, and its answer.
-    fn obey(&mut self, line: &[u8]) {
+    /// Executes one line and queues its answer.
+    fn execute(&mut self, line: &[u8]) {
         let mut answer = Line::new();
         let fields = match Fields::parse(line) {
             Ok(fields) => fields,
@@ -144,7 +146,7 @@ impl Session {
         self.control.write(&line.finish());
     }
 
-    /// The protection domain of that number, made on first use.
+    /// Protection domain with this number, created on first use.
     pub(crate) fn pd(&mut self, number: u64) -> Result<Pd, Refusal> {
         let slot = usize::try_from(number)
             .ok()
@@ -160,8 +162,8 @@ impl Session {
         Ok(slot.insert(pd).clone())
     }
 
-    /// Ends everything that commands have made. Connections first: a listener may have some that wait for it, and
-    /// shared receive queues and windows are theirs.
+    /// Ends everything that commands have created. Connections come first: connections of a
+    /// listener may still be pending, and connections use shared receive queues and windows.
     pub(crate) fn reset(&mut self) {
         self.endpoints.clear(Endpoint::is_connection);
         self.endpoints.clear(|_| true);

@@ -51,7 +51,7 @@ impl Session {
     }
 }
 
-/// The queue that a command names; without a name, none.
+/// Number of the queue that a command names; an unused number if it names none.
 pub(crate) fn srq_number(fields: &Fields) -> Result<u64, Refusal> {
     fields.number("srq", u64::MAX)
 }

@@ -7,13 +7,13 @@ use crate::refusal::{Refusal, by};
 use crate::session::Session;
 use crate::srq::srq_number;
 
-/// Work requests in one command.
+/// Maximum number of work requests in one command.
 const MAX_BATCH: u64 = 4096;
 
-/// What is the same for both queues: where the batch begins and how it goes on.
+/// Parameters that both queues share.
 struct Batch {
     wr_id: u64,
-    /// The elements of each request.
+    /// Scatter/gather elements of each request.
     lists: Vec<Vec<Sge>>,
 }
 
@@ -40,13 +40,13 @@ impl Batch {
         })
     }
 
-    /// Each request: its place, its number, its elements.
+    /// Requests with their index, `wr_id` and elements.
     fn requests(&self) -> impl Iterator<Item = (u64, u64, &[Sge])> {
         let lists = (0..).zip(&self.lists);
         lists.map(|(index, sges)| (index, self.wr_id.wrapping_add(index), &sges[..]))
     }
 
-    /// How many were posted, and why not the others.
+    /// Answers how many were posted, and why the others were not.
     fn posted(
         &self,
         what: &'static str,
@@ -66,7 +66,7 @@ impl Batch {
     }
 }
 
-/// What a request of the send queue is to do.
+/// Operation of a request of the send queue.
 struct Operation<'a> {
     name: &'a str,
     raddr: u64,
@@ -96,7 +96,7 @@ impl<'a> Operation<'a> {
         })
     }
 
-    /// The request, with inline data when there is some.
+    /// Builds the request, with inline data if given.
     fn request<'b>(
         &self,
         wr_id: u64,
@@ -145,7 +145,8 @@ impl<'a> Operation<'a> {
     }
 }
 
-/// The 8 bytes of Immediate Data: as they are, or a number of 32 bits in front.
+/// Parses the 8 bytes of Immediate Data: 16 hexadecimal digits, or a 32-bit number, which fills the
+/// first four bytes.
 fn parse_imm(fields: &Fields) -> Result<[u8; 8], Refusal> {
     if let Ok(text) = fields.text("imm", "")
         && text.len() == 16
@@ -162,7 +163,7 @@ fn parse_imm(fields: &Fields) -> Result<[u8; 8], Refusal> {
     Ok(octets)
 }
 
-/// Which requests of a batch make a completion when they succeed.
+/// Parses which requests of a batch are signaled.
 fn parse_signal(fields: &Fields) -> Result<impl Fn(bool) -> bool, Refusal> {
     let (last, others) = match fields.text("signal", "all")? {
         "all" => (true, true),

@@ -1,4 +1,4 @@
-//! Addresses and ports that a user types: the one place that reads them, for every command.
+//! Addresses and ports that a user types. Every command parses them here.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
@@ -6,7 +6,8 @@ use std::str::FromStr;
 
 use crate::failure::{Failure, Report};
 
-/// An address or a name without a port: `192.0.2.1`, `2001:db8::1`, `[2001:db8::1]`, `fe80::1%eth0`, `host.example`.
+/// An address or a name without a port: `192.0.2.1`, `2001:db8::1`, `[2001:db8::1]`,
+/// `fe80::1%eth0`, `host.example`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Host(String);
 
@@ -16,7 +17,7 @@ impl FromStr for Host {
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some((host, port)) = split_port(text) {
             return Err(format!(
-                "it has a port; expected an address alone, `{host}`, and the port {port} in its own option"
+                "it contains a port; give the address alone, `{host}`, and the port {port} in its own option"
             ));
         }
         let inner = text
@@ -27,11 +28,11 @@ impl FromStr for Host {
             return Err("it is empty; expected an address or a name".into());
         }
         if inner.is_some() && !is_ipv6(bare) {
-            return Err("brackets are for an IPv6 address, as `[2001:db8::1]`".into());
+            return Err("brackets are only for an IPv6 address, as in `[2001:db8::1]`".into());
         }
-        // A colon is in no name and in no IPv4 address.
+        // Neither a name nor an IPv4 address contains a colon.
         if bare.contains(':') && !is_ipv6(bare) {
-            return Err("it is no IPv6 address".into());
+            return Err("it is not an IPv6 address".into());
         }
         Ok(Host(bare.to_owned()))
     }
@@ -50,23 +51,23 @@ impl From<IpAddr> for Host {
 }
 
 impl Host {
-    /// Address of the host with this port: the first one, and where `like` is given the first one of its family, if
-    /// there is one.
+    /// Resolves the host to an address with this port. Prefers the first address of the family of
+    /// `like`, if given, and otherwise takes the first one.
     pub(crate) fn resolve(&self, port: u16, like: Option<IpAddr>) -> Result<SocketAddr, Failure> {
         let Host(name) = self;
         let found = (name.as_str(), port).to_socket_addrs();
         let found: Vec<_> = found.map_err(|error| self.unknown(&error))?.collect();
         let alike = |addr: &&SocketAddr| like.is_none_or(|like| like.is_ipv4() == addr.is_ipv4());
         let chosen = found.iter().find(alike).or(found.first());
-        let none = "the name service knows the name, but no address for it";
+        let none = "the name exists, but has no address";
         chosen.copied().ok_or_else(|| self.unknown(&none))
     }
 
-    /// Address of a server, which has a port.
+    /// Address of a server, whose port must not be 0.
     pub(crate) fn server(&self, port: u16, like: Option<IpAddr>) -> Result<SocketAddr, Failure> {
         if port == 0 {
             let report = Report::new("nothing can listen on port 0");
-            return Err(Failure::Usage(report.advice("the port of the server")));
+            return Err(Failure::Usage(report.advice("give the port of the server")));
         }
         self.resolve(port, like)
     }
@@ -81,17 +82,18 @@ impl Host {
         if let Some((_, zone)) = name.split_once('%') {
             return Report::new(format!("this machine has no interface '{zone}'"))
                 .fault(format!("the zone of the address given here, '{name}'"))
-                .advice("the name or the number of an interface, as `ip link` shows them")
+                .advice("use the name or the number of an interface, as `ip link` shows them")
                 .into();
         }
-        Report::new(format!("no address is known for the host '{name}': {why}"))
+        Report::new(format!("the host '{name}' has no known address: {why}"))
             .fault("the name given here, or the name service")
-            .advice("an IP address")
+            .advice("use an IP address")
             .into()
     }
 }
 
-/// An address or a name with a port: `192.0.2.1:7174`, `[2001:db8::1]:7174`, `[fe80::1%eth0]:7174`, `host.example:7174`.
+/// An address or a name with a port: `192.0.2.1:7174`, `[2001:db8::1]:7174`, `[fe80::1%eth0]:7174`,
+/// `host.example:7174`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct HostPort {
     host: Host,
@@ -104,7 +106,7 @@ impl FromStr for HostPort {
     fn from_str(text: &str) -> Result<Self, String> {
         if is_ipv6(text) {
             return Err(
-                "an IPv6 address with a port has brackets; expected `[ADDRESS]:PORT`".into(),
+                "an IPv6 address with a port needs brackets; expected `[ADDRESS]:PORT`".into(),
             );
         }
         if text.starts_with('[') && !text.contains(']') {
@@ -114,7 +116,7 @@ impl FromStr for HostPort {
             return Err("it has no port; expected HOST:PORT".into());
         };
         let number = port.parse();
-        let number = number.map_err(|_| format!("`{port}` is no port; expected 0 to 65535"))?;
+        let number = number.map_err(|_| format!("`{port}` is not a port; expected 0 to 65535"))?;
         Ok(HostPort {
             host: host.parse()?,
             port: number,
@@ -134,25 +136,25 @@ impl fmt::Display for HostPort {
 }
 
 impl HostPort {
-    /// The address to connect to.
+    /// Address to connect to.
     pub(crate) fn server(&self) -> Result<SocketAddr, Failure> {
         self.host.server(self.port, None)
     }
 
-    /// The address to listen on; port 0 takes a free one.
+    /// Address to listen on; port 0 takes a free one.
     pub(crate) fn listen(&self) -> Result<SocketAddr, Failure> {
         self.host.resolve(self.port, None)
     }
 }
 
-/// Host and port of `HOST:PORT` and `[ADDRESS]:PORT`. An IPv6 address without brackets has no port.
+/// Splits `HOST:PORT` or `[ADDRESS]:PORT`. An IPv6 address without brackets has no port.
 fn split_port(text: &str) -> Option<(&str, &str)> {
     let (host, port) = text.rsplit_once(':')?;
     let has_brackets = host.starts_with('[') && host.ends_with(']');
     (has_brackets || !host.contains(':')).then_some((host, port))
 }
 
-/// Whether it is an IPv6 address, with or without a zone.
+/// Returns true for an IPv6 address, with or without a zone.
 fn is_ipv6(text: &str) -> bool {
     match text.split_once('%') {
         Some((_, "")) => false,
@@ -212,9 +214,9 @@ mod tests {
         for (text, words) in [
             ("", "empty"),
             ("[::1", "a `]` is missing"),
-            ("[127.0.0.1]", "brackets are for an IPv6 address"),
-            ("fe80::1%", "no IPv6 address"),
-            ("1:2:3", "no IPv6 address"),
+            ("[127.0.0.1]", "brackets are only for an IPv6 address"),
+            ("fe80::1%", "not an IPv6 address"),
+            ("1:2:3", "not an IPv6 address"),
         ] {
             let said = host(text).unwrap_err();
             assert!(said.contains(words), "{text}: {said}");
@@ -235,8 +237,8 @@ mod tests {
             ("127.0.0.1", "no port"),
             ("[::1]", "no port"),
             ("::1:7174", "`[ADDRESS]:PORT`"),
-            ("127.0.0.1:65536", "`65536` is no port"),
-            ("127.0.0.1:", "`` is no port"),
+            ("127.0.0.1:65536", "`65536` is not a port"),
+            ("127.0.0.1:", "`` is not a port"),
             (":7174", "empty"),
             ("[::1:7174", "a `]` is missing"),
         ] {
@@ -248,7 +250,7 @@ mod tests {
     #[test]
     fn of_several_addresses_that_of_the_wanted_family_is_taken() {
         let v4 = host("127.0.0.1").unwrap();
-        // There is no other one: the library says what does not fit.
+        // The host has one address only, of the other family. The library reports the mismatch.
         let found = v4.resolve(7, Some("::1".parse().unwrap())).unwrap();
         assert!(found.is_ipv4());
     }

@@ -1,11 +1,11 @@
-//! How one side tells the other where it may read or write. The form is that of rping.
+//! Message that tells the peer where it may read or write, in the format of rping.
 
 use uwarp_verbs::MemoryRegion;
 
-/// Bytes of an advert.
+/// Length of an advert in bytes.
 pub(crate) const ADVERT_LEN: usize = 16;
 
-/// Memory that is lent to the peer.
+/// Memory that the peer may use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Advert {
     pub(crate) addr: u64,
@@ -14,7 +14,7 @@ pub(crate) struct Advert {
 }
 
 impl Advert {
-    /// All of a region.
+    /// Advert of a whole region.
     pub(crate) fn of(region: &MemoryRegion) -> Self {
         let remote = region.remote();
         let len = u32::try_from(remote.len).unwrap_or(u32::MAX);
@@ -25,7 +25,7 @@ impl Advert {
         }
     }
 
-    /// Address, key and length, in this order and in network byte order.
+    /// Serializes address, key and length, in this order and in network byte order.
     pub(crate) fn emit(&self) -> [u8; ADVERT_LEN] {
         let mut octets = [0; ADVERT_LEN];
         octets[..8].copy_from_slice(&self.addr.to_be_bytes());

@@ -1,4 +1,4 @@
-//! `uwarp agent`: the application under test. All of it is in the library; here are its ports and its end.
+//! `uwarp agent`: ports, options and end of the agent. The crate `uwarp-agent` does the rest.
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::mpsc::RecvTimeoutError;
@@ -15,27 +15,29 @@ use crate::device::DeviceOption;
 use crate::explain;
 use crate::failure::{Failure, Report};
 use crate::output::notice;
-use crate::signals::asked_to_end;
+use crate::signals::catch_end_signals;
 
-/// How often it looks whether the network has failed.
+/// Interval of checks for a failure of the network.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Options of `uwarp agent`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "docs/agent.md in the repository has the protocol. Who reaches the control port can do everything the \
-    agent can: it is for test networks, or for -a 127.0.0.1.\n\n\
+    after_help = "docs/agent.md in the repository describes the protocol. Anyone who reaches the control port can do \
+    everything that the agent can: use it in test networks only, or with -a 127.0.0.1.\n\n\
     Example:\n  \
     uwarp agent -a 127.0.0.1 -p 7174"
 )]
 pub(crate) struct Options {
-    /// Port for RDMA connections that belong to no controller: they are served as by rping -s. 0 takes a free one
+    /// Port for RDMA connections that no controller asks for; they are served as by rping -s. 0
+    /// takes a free port
     #[arg(short = 'p', value_name = "PORT", default_value_t = 7174)]
     port: u16,
-    /// Port for controllers, always of the kernel's TCP. 0 takes a free one, and so does -p 0 [default: PORT + 1]
+    /// Port for controllers, on the kernel's TCP. 0 takes a free one, and so does -p 0 [default:
+    /// PORT + 1]
     #[arg(long, value_name = "PORT")]
     control: Option<u16>,
-    /// Address to listen on (by default that of the device, else all)
+    /// Address to listen on [default: the device's address, or all]
     #[arg(short = 'a', value_name = "ADDRESS")]
     address: Option<Host>,
     #[command(flatten)]
@@ -44,12 +46,12 @@ pub(crate) struct Options {
     common: Common,
 }
 
-/// Serves until it is asked to end.
+/// Serves until a signal asks it to end.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let control = options.control_addr()?;
-    // Before there is a socket file that a signal would leave behind.
-    let end = asked_to_end()
-        .map_err(|error| Failure::because(format!("signals cannot be taken: {error}")))?;
+    // Must come before a socket file exists that a signal would leave in place.
+    let end = catch_end_signals()
+        .map_err(|error| Failure::because(format!("signals cannot be handled: {error}")))?;
     let recording = options.common.capture()?;
     let device = options
         .device
@@ -66,21 +68,21 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
             Ok(()) | Err(RecvTimeoutError::Disconnected) => break Ok(()),
             Err(RecvTimeoutError::Timeout) => {}
         }
-        if let Some(short) = agent.take_short() {
-            notice(format_args!("uwarp agent: {short}"));
+        if let Some(shortage) = agent.take_shortage() {
+            notice(format_args!("uwarp agent: {shortage}"));
         }
         if let Some(fault) = agent.fault() {
             break Err(Failure::because(fault.to_string()));
         }
     };
     agent.stop();
-    // Its connections say their last words before the capture is judged.
+    // Closing the connections adds their last frames to the capture.
     drop(device);
     common::finish(result, recording.as_ref())
 }
 
 impl Options {
-    /// Where RDMA is served.
+    /// Address that serves RDMA.
     fn rdma_addr(&self) -> Result<SocketAddr, Failure> {
         match &self.address {
             Some(host) => host.resolve(self.port, None),
@@ -88,7 +90,8 @@ impl Options {
         }
     }
 
-    /// Where controllers come. The kernel does not have the address of a TCP/IP of our own.
+    /// Address that serves controllers. The kernel does not have the address of a device with its
+    /// own TCP/IP.
     fn control_addr(&self) -> Result<SocketAddr, Failure> {
         let mut addr = if self.device.is_user_space() {
             SocketAddr::new(IpAddr::from([127, 0, 0, 1]), 0)
@@ -99,11 +102,11 @@ impl Options {
             (Some(port), _) => port,
             (None, 0) => 0,
             (None, port) => port.checked_add(1).ok_or_else(|| {
-                let report = Report::new(format!("there is no port behind {port} for controllers"));
-                Failure::Usage(report.advice("--control with another port"))
+                let report = Report::new(format!("there is no port after {port} for controllers"));
+                Failure::Usage(report.advice("use --control with another port"))
             })?,
         };
-        // The address keeps its zone.
+        // `set_port` keeps the zone of the address.
         addr.set_port(port);
         Ok(addr)
     }

@@ -1,4 +1,4 @@
-//! The options that every command takes.
+//! Options that every command takes.
 
 use std::path::{Path, PathBuf};
 
@@ -16,10 +16,10 @@ use crate::output::{Output, end_quietly, notice};
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Protocol and capture")]
 pub(crate) struct Common {
-    /// Write everything that passes on the wire to FILE in pcapng format; `-` is stdout
+    /// Capture all traffic to FILE in pcapng format; `-` is stdout
     #[arg(long, value_name = "FILE", env = "UWARP_PCAP", hide_env_values = true)]
     pcap: Option<PathBuf>,
-    /// CRC32C on every FPDU; it is used when either side wants it
+    /// CRC32C on every FPDU; it is used when either side asks for it
     #[arg(
         long,
         value_enum,
@@ -28,7 +28,7 @@ pub(crate) struct Common {
         hide_env_values = true
     )]
     crc: Switch,
-    /// Ask the peer to put Markers into what it sends
+    /// Ask the peer to insert Markers into the data it sends
     #[arg(
         long,
         value_enum,
@@ -37,9 +37,10 @@ pub(crate) struct Common {
         hide_env_values = true
     )]
     markers: Switch,
-    /// Over how many TCP segments an FPDU that is sent may go, 1 to 506. More than 1 gives FPDU alignment (RFC 5044
-    /// section 4.5) up for fewer, longer FPDUs, where segments are cut below TCP; 506: as many as there is room
-    /// for. Some adapters refuse such FPDUs (docs/links.md)
+    /// Maximum number of TCP segments that an outgoing FPDU may span, 1 to 506. Above 1, FPDUs are
+    /// fewer and longer, but not aligned with segments (RFC 5044 section 4.5). That helps where
+    /// segments are cut below TCP. 506 means as many as there is room for. Some adapters refuse
+    /// such FPDUs (docs/links.md)
     #[arg(
         long,
         value_name = "COUNT",
@@ -48,8 +49,9 @@ pub(crate) struct Common {
         hide_env_values = true
     )]
     fpdu_segments: FpduSegments,
-    /// Send payloads of 8 KiB and more with a CRC from where they lie, without a copy. They have to stay unchanged until
-    /// the request completes. Up to 12 % faster at 64 KiB, up to 6 % slower at 1 MiB (docs/performance.md)
+    /// Send payloads of 8 KiB and more directly from the program's memory when the CRC is on,
+    /// without a copy. They must stay unchanged until the request completes. Up to 12 % faster at
+    /// 64 KiB, up to 6 % slower at 1 MiB (docs/performance.md)
     #[arg(
         long,
         env = "UWARP_SEND_IN_PLACE",
@@ -57,7 +59,7 @@ pub(crate) struct Common {
         value_parser = on_or_off
     )]
     send_in_place: bool,
-    /// MPA revision: 2 is RFC 6581; 1 is RFC 5044 alone, also as a server
+    /// MPA revision: 2 is RFC 6581; 1 is RFC 5044 alone, for a server too
     #[arg(
         long,
         value_enum,
@@ -66,8 +68,9 @@ pub(crate) struct Common {
         hide_env_values = true
     )]
     mpa: Mpa,
-    /// Who the peer is: `siw` (the Linux driver) reads its Terminate Messages by its own layout, states IRD as a
-    /// power of two, refuses private data it cannot take, and holds the first FPDU back for 200 ms
+    /// Profile of the peer. For `siw`, the Linux driver: reads Terminate Messages by siw's layout,
+    /// states IRD as a power of two, refuses private data that siw cannot take, and holds the first
+    /// FPDU back for 200 ms
     #[arg(
         long,
         value_enum,
@@ -78,7 +81,7 @@ pub(crate) struct Common {
     peer: PeerName,
 }
 
-/// The value of a variable, in the words that the drop-in library takes, too.
+/// Parses the value of a variable by the same words as the drop-in library.
 fn on_or_off(value: &str) -> Result<bool, String> {
     flag(value).ok_or_else(|| format!("expected {FLAG_VALUES}"))
 }
@@ -99,7 +102,7 @@ enum Mpa {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum PeerName {
-    /// Any peer that keeps to the RFCs
+    /// A peer that follows the RFCs
     Rfc,
     /// Linux siw (Soft-iWARP)
     Siw,
@@ -115,7 +118,7 @@ impl PeerName {
 }
 
 impl Common {
-    /// What a device is to be told.
+    /// Device settings that these options ask for.
     pub(crate) fn settings(&self) -> Settings {
         let revision = match self.mpa {
             Mpa::One => Revision::One,
@@ -131,7 +134,7 @@ impl Common {
             .peer(self.peer.profile())
     }
 
-    /// Where text goes: not to stdout when the capture goes there.
+    /// Destination of text: stderr if the capture goes to stdout.
     pub(crate) fn output(&self) -> Output {
         match &self.pcap {
             Some(path) if path == Path::new("-") => Output::Stderr,
@@ -139,24 +142,24 @@ impl Common {
         }
     }
 
-    /// Opens the capture, if one is wanted.
+    /// Opens the capture, if one is asked for.
     pub(crate) fn capture(&self) -> Result<Option<Recording>, Failure> {
         let Some(path) = &self.pcap else {
             return Ok(None);
         };
         let is_stdout = path == Path::new("-");
         if is_stdout {
-            end_with_the_reader();
+            watch_reader();
         }
         let capture = Capture::create(path).map_err(|error| {
             if is_stdout {
-                end_if_unread(Some(&NOW));
+                exit_if_reader_gone(Some(&NOW));
             }
             Report::new(format!(
-                "the capture file {} cannot be made: {error}",
+                "the capture file {} cannot be created: {error}",
                 path.display()
             ))
-            .advice("a directory that exists and that you may write to")
+            .advice("use an existing directory that you may write to")
         })?;
         Ok(Some(Recording {
             path: path.clone(),
@@ -165,51 +168,51 @@ impl Common {
     }
 }
 
-/// Without a wait.
+/// Timeout of a poll that does not wait.
 const NOW: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 0,
 };
 
-/// Ends the command when nobody reads stdout any more: the capture that goes there is written by the library, which goes
-/// on without it.
-fn end_with_the_reader() {
+/// Ends the command when the reader closes stdout. The library writes the capture that goes there,
+/// and would continue without it.
+fn watch_reader() {
     let name = "uwarp-stdout".to_owned();
-    let watch = || end_if_unread(None);
+    let watch = || exit_if_reader_gone(None);
     if let Err(error) = std::thread::Builder::new().name(name).spawn(watch) {
         notice(format_args!(
-            "uwarp: this command will not end by itself when nobody reads its capture any more: {error}"
+            "uwarp: this command will not end by itself when the reader of its capture closes stdout: {error}"
         ));
     }
 }
 
-/// Waits until nobody reads stdout any more, no longer than `most`, and ends the command then.
-fn end_if_unread(most: Option<&Timespec>) {
+/// Waits at most `most` for the reader to close stdout, and then ends the command.
+fn exit_if_reader_gone(most: Option<&Timespec>) {
     let stdout = std::io::stdout();
     let mut fds = [PollFd::new(&stdout, PollFlags::empty())];
     while poll(&mut fds, most) == Err(Errno::INTR) {}
-    // An error is that of a pipe, a hang-up that of a socket.
+    // A pipe reports ERR here, a socket HUP.
     if fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP) {
         end_quietly();
     }
 }
 
-/// A capture that is being written.
+/// Capture that is being written.
 pub(crate) struct Recording {
     path: PathBuf,
     pub(crate) capture: Capture,
 }
 
 impl Recording {
-    /// Whether everything was written. A capture that was asked for and is not whole is a failure.
+    /// Fails if the capture that was asked for is incomplete.
     pub(crate) fn finish(&self) -> Result<(), Failure> {
         if self.path == Path::new("-") {
-            end_if_unread(Some(&NOW));
+            exit_if_reader_gone(Some(&NOW));
         }
         match self.capture.error() {
             None => Ok(()),
             Some(error) => Err(Report::new(format!(
-                "the capture {} is not whole: {error}; all traffic went on without it",
+                "the capture {} is incomplete: {error}; all traffic went on without it",
                 self.path.display()
             ))
             .into()),
@@ -217,7 +220,7 @@ impl Recording {
     }
 }
 
-/// The result of a command that may have made a capture.
+/// Result of a command that may have written a capture.
 pub(crate) fn finish(
     result: Result<(), Failure>,
     recording: Option<&Recording>,

@@ -1,4 +1,4 @@
-//! `uwarp conformance`: what an endpoint gets wrong, requirement by requirement.
+//! `uwarp conformance`: tests an endpoint against the RFCs, requirement by requirement.
 
 mod about;
 mod files;
@@ -19,8 +19,8 @@ use crate::address::HostPort;
 use crate::device::DeviceOption;
 use crate::failure::{Failure, Report};
 use crate::output::{Output, notice};
-use crate::signals::asked_to_stop;
-use about::{tell_case, tell_coverage, tell_list};
+use crate::signals::catch_stop_signals;
+use about::{print_case, print_coverage, print_list};
 use files::Files;
 
 /// Options of `uwarp conformance`.
@@ -29,55 +29,56 @@ use files::Files;
     uwarp agent -a 127.0.0.1 -p 7174\n  \
     uwarp conformance --target 127.0.0.1:7174\n\n\
     The first Ctrl-C lets the cases under way end and reports them; the second ends at once.\n\
-    Exit codes: 0 all that was played passed, 1 something failed, 2 it could not run, not to its end, or nothing was played.")]
+    Exit codes: 0 every case that was played passed, 1 a case failed, 2 no case was played, or the run could not start or \
+    finish.")]
 pub(crate) struct Options {
-    /// Cases: ids, beginnings of ids, or patterns with `*`; all without any
+    /// Cases to play: ids, prefixes of ids, or patterns with `*` [default: all]
     #[arg(value_name = "ID")]
     ids: Vec<String>,
-    /// The endpoint under test listens here
+    /// Address on which the endpoint under test listens
     #[arg(long, value_name = "HOST:PORT", required_unless_present_any = ["listen", "shim", "list", "explain", "coverage"])]
     target: Option<HostPort>,
-    /// The suite listens here, and the endpoint under test is told to connect
+    /// Address on which the suite listens; the endpoint under test has to connect to it
     #[arg(long, value_name = "ADDRESS:PORT", conflicts_with_all = ["target", "shim"])]
     listen: Option<HostPort>,
-    /// A command that is started for each case and connects; {host}, {port} and {addr} in it are replaced, or the
-    /// address is added
+    /// Command that is started for each case and connects; {host}, {port} and {addr} in it are
+    /// replaced. Without them, the address is appended
     #[arg(long, value_name = "CMD", conflicts_with = "target")]
     shim: Option<String>,
-    /// The control port of the agent beside the target; by default the target's port + 1
+    /// Control port of the agent beside the target [default: the target's port + 1]
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "no_agent")]
     agent: Option<HostPort>,
-    /// Only the cases that any server makes possible
+    /// Play only the cases that need no agent beside the target
     #[arg(long)]
     no_agent: bool,
-    /// The role of the target in cases whose rule holds in both
+    /// Role of the target in cases whose rule holds in both roles
     #[arg(long, value_enum, default_value = "responder")]
     role: RoleName,
-    /// What is recommended (SHOULD) and allowed (MAY), too
+    /// Also check recommendations (SHOULD) and permissions (MAY)
     #[arg(long)]
     strict: bool,
-    /// Cases that crash or wedge some targets, too; they come last
+    /// Also play the cases that crash or wedge some targets; they come last
     #[arg(long)]
     dangerous: bool,
     /// Known deviations of the target (TOML)
     #[arg(long, value_name = "FILE")]
     deviations: Option<PathBuf>,
-    /// Cases at once
+    /// Number of cases to play at once
     #[arg(short, long, value_name = "N", default_value = "4")]
     jobs: NonZeroUsize,
-    /// Print each case as it ends, also those that pass or are skipped
+    /// Print each case as it ends, also if it passed or was skipped
     #[arg(short, long)]
     verbose: bool,
-    /// Seconds to wait for what has to come
+    /// Seconds to wait for an event that has to come
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
     timeout: Duration,
-    /// Milliseconds to wait after startup, for a target that loses what comes at once
+    /// Milliseconds to wait after startup, for a target that loses data which comes at once
     #[arg(long, value_name = "MS", default_value_t = 0)]
     settle: u64,
-    /// Of the payloads: another seed, other bytes
+    /// Seed of the payload bytes
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// The suite's C bit: CRC32C, unless the target does without, too
+    /// C bit that the suite sends; CRC32C is used unless both sides do without
     #[arg(
         long,
         value_enum,
@@ -86,7 +87,7 @@ pub(crate) struct Options {
         hide_env_values = true
     )]
     crc: Switch,
-    /// The suite's M bit: the target has to send Markers
+    /// M bit that the suite sends; if on, the target has to insert Markers
     #[arg(
         long,
         value_enum,
@@ -98,13 +99,13 @@ pub(crate) struct Options {
     /// MPA revision of the suite's Requests
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=2), default_value_t = 2, env = "UWARP_MPA", hide_env_values = true)]
     mpa: u8,
-    /// Name the cases, one a line, and play none
+    /// List the cases, one a line, and play none
     #[arg(long)]
     list: bool,
-    /// Tell what a case does, and play none
+    /// Describe the steps of a case, and play none
     #[arg(long, value_name = "ID")]
     explain: Option<String>,
-    /// Tell which requirements have cases, and play none
+    /// Show which requirements have cases, and play none
     #[arg(long)]
     coverage: bool,
     #[command(flatten)]
@@ -125,37 +126,37 @@ enum Switch {
     Off,
 }
 
-/// Plays the cases, or tells of them.
+/// Plays the cases, or describes them.
 ///
 /// # Errors
-/// Something failed, or it could not run.
+/// A case failed, or the run could not start or finish.
 pub(crate) fn run_command(options: &Options) -> Result<(), Failure> {
     if options.list {
-        return tell_list(&options.ids);
+        return print_list(&options.ids);
     }
     if let Some(id) = &options.explain {
-        return tell_case(id);
+        return print_case(id);
     }
     if options.coverage {
-        return tell_coverage();
+        return print_coverage();
     }
     let mut config = config(options)?;
     let files = options.files.ready()?;
-    let opened = options.device.use_for(&mut config);
-    opened.map_err(Failure::before_the_run)?;
-    let stop = asked_to_stop()
-        .map_err(|error| Failure::because(format!("signals cannot be taken: {error}")))?;
+    let opened = options.device.configure(&mut config);
+    opened.map_err(Failure::into_usage)?;
+    let stop = catch_stop_signals()
+        .map_err(|error| Failure::because(format!("signals cannot be handled: {error}")))?;
     let bar = Bar::new(options, stop);
     let outcomes = run(&config, &Selection(options.ids.clone()), &bar)
         .map_err(|error| Failure::Usage(Report::new(error.to_string())))?;
     let cases = bar.cases.load(Ordering::Relaxed);
     drop(bar);
-    files.write(&options.called(), options.seed, &outcomes)?;
-    tell(options, &outcomes, cases)
+    files.write(&options.target_name(), options.seed, &outcomes)?;
+    print_outcomes(options, &outcomes, cases)
 }
 
-/// Reports each case as it ends, on stderr: a bar if that is a terminal, and a line for each case that
-/// is neither passed nor skipped; with `--verbose`, for each case.
+/// Reports on stderr while cases end. A terminal gets a progress bar. Each case that is neither
+/// passed nor skipped gets a line; with `--verbose`, every case does.
 struct Bar {
     bar: ProgressBar,
     seed: u64,
@@ -214,8 +215,9 @@ impl Drop for Bar {
     }
 }
 
-/// What is not passed, in full, and how many of what there are, of `cases` that were to be played.
-fn tell(options: &Options, outcomes: &[Outcome], cases: usize) -> Result<(), Failure> {
+/// Prints each case that did not pass in full, and then the counts. `cases`: number of cases that
+/// were selected.
+fn print_outcomes(options: &Options, outcomes: &[Outcome], cases: usize) -> Result<(), Failure> {
     let out = if options.files.have_stdout() {
         Output::Stderr
     } else {
@@ -230,7 +232,7 @@ fn tell(options: &Options, outcomes: &[Outcome], cases: usize) -> Result<(), Fai
     judge(&Counts::of(outcomes), cases)
 }
 
-/// The status of a run of `cases` cases.
+/// Exit status of a run of `cases` cases.
 fn judge(counts: &Counts, cases: usize) -> Result<(), Failure> {
     let failed = counts.failed + counts.unexpected;
     let ended = counts.played() + counts.skipped + counts.errors;
@@ -257,7 +259,7 @@ fn judge(counts: &Counts, cases: usize) -> Result<(), Failure> {
         0 if counts.played() == 0 => Err(Failure::Usage(report.advice(if counts.errors > 0 {
             "start the target, or check the address"
         } else {
-            "see above why cases were skipped; --strict and --dangerous play more of them"
+            "the reasons for skipping are above; --strict and --dangerous play more cases"
         }))),
         0 => Err(Failure::Usage(report)),
         _ => Err(Failure::Operation(report)),
@@ -265,9 +267,9 @@ fn judge(counts: &Counts, cases: usize) -> Result<(), Failure> {
 }
 
 impl Options {
-    /// What the target is called in reports.
-    fn called(&self) -> String {
-        let dialled = || "a target that dials".to_owned();
+    /// Name of the target in reports.
+    fn target_name(&self) -> String {
+        let dialled = || "a target that connects".to_owned();
         self.target
             .as_ref()
             .map(HostPort::to_string)
@@ -276,14 +278,14 @@ impl Options {
     }
 }
 
-/// A time that is not zero.
+/// Parses a time that is not zero.
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text
         .parse()
-        .map_err(|_| "expected seconds, as 5 or 0.5".to_owned())?;
+        .map_err(|_| "expected seconds, as in 5 or 0.5".to_owned())?;
     match Duration::try_from_secs_f64(seconds) {
         Ok(time) if !time.is_zero() => Ok(time),
-        _ => Err("expected a time, and more than none".to_owned()),
+        _ => Err("expected a time above 0".to_owned()),
     }
 }
 
@@ -292,7 +294,7 @@ fn config(options: &Options) -> Result<Config, Failure> {
         (Some(target), ..) => Target::At(usable(target.server())?),
         (_, Some(listen), _) => Target::Dials(usable(listen.listen())?),
         (_, _, Some(command)) => Target::Command(command.clone()),
-        _ => return Err(Failure::Usage(Report::new("no target is named"))),
+        _ => return Err(Failure::Usage(Report::new("no target is given"))),
     };
     let mut config = Config::new(target);
     config.agent = match (&options.agent, &config.target) {
@@ -315,12 +317,12 @@ fn config(options: &Options) -> Result<Config, Failure> {
     Ok(config)
 }
 
-/// An address that cannot be found keeps the run from beginning.
+/// An address that cannot be resolved prevents the run: exit code 2.
 fn usable(addr: Result<SocketAddr, Failure>) -> Result<SocketAddr, Failure> {
-    addr.map_err(Failure::before_the_run)
+    addr.map_err(Failure::into_usage)
 }
 
-/// Where its control port is, unless another one is named.
+/// Default address of the target's agent.
 fn agent_beside(target: SocketAddr) -> Result<SocketAddr, Failure> {
     match target.port().checked_add(1) {
         Some(port) => {
@@ -329,9 +331,9 @@ fn agent_beside(target: SocketAddr) -> Result<SocketAddr, Failure> {
             Ok(agent)
         }
         None => {
-            let report = Report::new("there is no port behind 65535 for the agent");
+            let report = Report::new("there is no port after 65535 for the agent");
             Err(Failure::Usage(
-                report.advice("--agent HOST:PORT, or --no-agent"),
+                report.advice("use --agent HOST:PORT or --no-agent"),
             ))
         }
     }

@@ -1,4 +1,4 @@
-//! `--device`: which network a command uses.
+//! The option `--device`: the network that a command uses.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::output::notice;
 use crate::signals::remove_socket_files_on_signals;
 
-/// The option of every command that opens a device.
+/// Option of every command that opens a device.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Protocol and capture")]
 pub(crate) struct DeviceOption {
@@ -23,28 +23,29 @@ pub(crate) struct DeviceOption {
     /// unix:LOCAL,REMOTE,ip=ADDR (--help explains them)
     ///
     /// tcp:127.0.0.1
-    ///   The kernel's TCP, and the address of this machine to use, if any;
-    ///   with it also congestion=NAME, by the kernel's name
-    ///   (otherwise the system's, but reno within this host where that is BBR). Needs no right.
+    ///   The kernel's TCP, with the local address to use (optional).
+    ///   congestion=NAME may follow the address: a congestion control of the
+    ///   kernel. The default is the system's, but reno within this host if
+    ///   the system's is BBR. Needs no privilege.
     /// tap:uw0,ip=192.0.2.1/24
-    ///   TCP/IP in this process on a TAP device that exists or is created;
-    ///   the kernel is the other end. Needs /dev/net/tun, and
-    ///   CAP_NET_ADMIN or a device that root has made for you.
+    ///   TCP/IP in this process on a TAP device, which exists or is created;
+    ///   the kernel is the other end. Needs /dev/net/tun, and CAP_NET_ADMIN
+    ///   or a device that root has created for you.
     /// raw:veth0,ip=192.0.2.1/24
     ///   The same on a raw socket on an interface, best one end of a veth
     ///   pair. The kernel must not have the address. Needs CAP_NET_RAW.
     /// unix:/tmp/a,/tmp/b,ip=192.0.2.1/24
     ///   The same on Ethernet frames in Unix datagrams, received at the
-    ///   first path and sent to the second: QEMU's -netdev dgram, or
-    ///   another uwarp. Needs no right.
+    ///   first path and sent to the second. The other end is QEMU's
+    ///   -netdev dgram or another uwarp. Needs no privilege.
     ///
-    /// The last three take more, in any order: ip= again (IPv6 too),
-    /// gw=ADDR, mtu=OCTETS, mac=XX:XX:XX:XX:XX:XX (not raw),
+    /// The last three take more keys, in any order: ip= again (IPv6 too),
+    /// gw=ADDR, mtu=BYTES, mac=XX:XX:XX:XX:XX:XX (not raw),
     /// congestion=none|reno|cubic, offload=auto|off (not unix),
-    /// recovery=timer|early (what is lost is sent again after a second, or
-    /// as soon as it shows; on tap and raw only with offload=off), and for
-    /// tests loss=, duplicate=, reorder=, corrupt= (probabilities, 0 to 1)
-    /// and seed=NUMBER.
+    /// recovery=timer|early (retransmit lost data after a second, or as soon
+    /// as the loss shows; on tap and raw only with offload=off). For tests:
+    /// loss=, duplicate=, reorder=, corrupt= (probabilities, 0 to 1) and
+    /// seed=NUMBER.
     #[arg(
         long = "device",
         value_name = "DEVICE",
@@ -57,7 +58,7 @@ pub(crate) struct DeviceOption {
 }
 
 impl DeviceOption {
-    /// Opens it.
+    /// Opens the device.
     pub(crate) fn open(
         &self,
         settings: Settings,
@@ -66,8 +67,9 @@ impl DeviceOption {
         open(&self.spec, settings, recording)
     }
 
-    /// Lets the conformance suite speak over it: the TCP of the kernel, from this address if there is one, or one of our own.
-    pub(crate) fn use_for(&self, config: &mut Config) -> Result<(), Failure> {
+    /// Makes the conformance suite use this network: the kernel's TCP, from this address if one is
+    /// given, or a TCP/IP in this process.
+    pub(crate) fn configure(&self, config: &mut Config) -> Result<(), Failure> {
         config.network = if self.spec.is_user_space() {
             Arc::new(LlpTcp::new(network(
                 &self.spec,
@@ -81,7 +83,8 @@ impl DeviceOption {
         Ok(())
     }
 
-    /// Where a server listens unless it is told: at the device's only address, else at all of them.
+    /// Default address of a server: the device's only address, or all addresses if it has several
+    /// or none.
     pub(crate) fn listen_ip(&self) -> IpAddr {
         match self.spec.addresses()[..] {
             [addr] => addr,
@@ -89,17 +92,17 @@ impl DeviceOption {
         }
     }
 
-    /// Whether it names addresses of this machine.
+    /// Returns true if the option names addresses of this machine.
     pub(crate) fn has_addresses(&self) -> bool {
         !self.spec.addresses().is_empty()
     }
 
-    /// Whether it brings a TCP/IP of its own.
+    /// Returns true if the device has its own TCP/IP.
     pub(crate) fn is_user_space(&self) -> bool {
         self.spec.is_user_space()
     }
 
-    /// Where a client connects from unless it is told: a TCP/IP of our own knows best.
+    /// Default source address of a client. A device with its own TCP/IP chooses it itself.
     pub(crate) fn source(&self) -> Option<SocketAddr> {
         if self.spec.is_user_space() {
             return None;
@@ -109,11 +112,11 @@ impl DeviceOption {
     }
 }
 
-/// How long a TCP connection may be silent before the peer is asked whether it is still there:
-/// a peer whose machine is gone must not keep a command waiting for ever.
+/// Silence after which TCP probes the peer. Without probes a command would wait forever for a peer
+/// whose machine is gone.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
-/// Opens a device on the network that was named.
+/// Opens a device on the network that `spec` names.
 pub(crate) fn open(
     spec: &DeviceSpec,
     settings: Settings,
@@ -136,11 +139,11 @@ fn network(
         .map_err(|error| Failure::because(format!("{spec} cannot be opened: {error}")))
 }
 
-/// Says what has happened to the network of the device, if anything.
+/// Reports what happened to the network of the device, if anything.
 ///
 /// # Errors
-/// When it has failed for good.
-pub(crate) fn look_at_network(device: &Device) -> Result<(), Failure> {
+/// When the network has failed permanently.
+pub(crate) fn check_network(device: &Device) -> Result<(), Failure> {
     while let Some(event) = device.poll_event() {
         match event {
             AsyncEvent::DeviceFatal { error } => return Err(Failure::because(error.to_string())),

@@ -1,6 +1,7 @@
-//! `uwarp devinfo`: the device as `ibv_devinfo -v` shows it, and which networks this machine allows.
+//! `uwarp devinfo`: shows the device as `ibv_devinfo -v` does, and the networks that this machine
+//! allows.
 
-mod wires;
+mod networks;
 
 use std::fmt::Write as _;
 
@@ -17,19 +18,20 @@ use crate::run;
 /// Options of `uwarp devinfo`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "The second part lists every value of --device, whether this machine and this user may \
-    use it, and what is missing if not.\n\
+    after_help = "The second part lists the kinds of --device: whether this machine and this user may use \
+    each, and what is missing if not.\n\
     Exit codes: 0 the device of --device opens, 1 it does not, 2 wrong usage."
 )]
 pub(crate) struct Options {
-    /// Accepted for the sake of habit: everything is shown always
+    /// Accepted for compatibility with ibv_devinfo; the output is always complete
     #[arg(short = 'v', long)]
     verbose: bool,
     #[command(flatten)]
     device: DeviceOption,
 }
 
-/// Prints both parts. The second one is printed also when there is no device: it says why.
+/// Prints both parts. The second part is printed even if the device cannot be opened, because it
+/// says why.
 ///
 /// # Errors
 /// The device cannot be opened, or the output cannot be written.
@@ -39,25 +41,25 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         Output::Stdout.line(description(device)?)?;
     }
     let mut text = String::from("networks of this machine (--device):\n");
-    for wire in wires::all() {
+    for network in networks::all() {
         let head = format!(
             "  {:<5} {:<4}",
-            wire.name,
-            if wire.usable { "yes" } else { "no" }
+            network.name,
+            if network.usable { "yes" } else { "no" }
         );
-        let _ = writeln!(text, "{}", wrapped(&head, &wire.words));
+        let _ = writeln!(text, "{}", wrapped(&head, &network.words));
     }
     let (usable, words) = match run::library() {
         Ok(directory) => (
             "yes",
             format!(
-                "unmodified programs get the library of {}",
+                "unmodified programs load the library in {}",
                 directory.display()
             ),
         ),
         Err(failure) => (
             "no",
-            failure.report().map(Report::in_a_line).unwrap_or_default(),
+            failure.report().map(Report::one_line).unwrap_or_default(),
         ),
     };
     text.push_str(&wrapped(&format!("  run   {usable:<4}"), &words));
@@ -65,9 +67,9 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     opened.map(drop)
 }
 
-/// One line of the table: the name, tabs up to the column of values, the value.
+/// Appends a line of the table: name, tabs up to the column of values, value.
 fn field(text: &mut String, depth: usize, name: &str, value: impl std::fmt::Display) {
-    // Values of the device begin in column 40, those of the port in column 48.
+    // Values of the device start in column 40, values of the port in column 48.
     const TAB: usize = 8;
     let column = if depth == 1 { 5 * TAB } else { 6 * TAB };
     let from = depth * TAB + name.len() + 1;
@@ -84,7 +86,7 @@ fn description(device: &Device) -> Result<String, Failure> {
     device_fields(&mut text, &device.query());
     port_fields(&mut text, &port);
     for index in 0..port.gid_tbl_len {
-        // An address may have gone since the length was read.
+        // An address may have been removed since the length was read.
         let Ok(gid) = device.gid(index) else { break };
         field(&mut text, 3, &format!("GID[{index:3}]"), gid);
     }
@@ -141,7 +143,7 @@ fn device_fields(text: &mut String, attr: &DeviceAttr) {
     line("local_ca_ack_delay", &attr.local_ca_ack_delay);
 }
 
-/// Names of `ibv_devinfo` for the flags that this device may have.
+/// Names in `ibv_devinfo` of the flags that this device may have.
 const CAPABILITIES: [(u32, &str); 5] = [
     (device_cap::PORT_ACTIVE_EVENT, "PORT_ACTIVE_EVENT"),
     (device_cap::SYS_IMAGE_GUID, "SYS_IMAGE_GUID"),
@@ -176,7 +178,7 @@ fn port_fields(text: &mut String, port: &PortAttr) {
     line("phys_state", &phys_state(port.phys_state));
 }
 
-/// Lanes of a link, from the value of `ibv_port_attr.active_width`.
+/// Number of lanes for a value of `ibv_port_attr.active_width`.
 fn width(value: u8) -> String {
     let lanes = match value {
         1 => "1",
@@ -189,7 +191,7 @@ fn width(value: u8) -> String {
     format!("{lanes}X ({value})")
 }
 
-/// Speed of a lane, from the value of `ibv_port_attr.active_speed`.
+/// Speed of a lane for a value of `ibv_port_attr.active_speed`.
 fn speed(value: u8) -> String {
     let speed = match value {
         1 => "2.5 Gbps",
@@ -204,8 +206,8 @@ fn speed(value: u8) -> String {
     format!("{speed} ({value})")
 }
 
-/// State of the link, from the value of `ibv_port_attr.phys_state`. `ibv_devinfo` shows it of
-/// InfiniBand alone.
+/// State of the link for a value of `ibv_port_attr.phys_state`. `ibv_devinfo` shows it for
+/// InfiniBand only.
 fn phys_state(value: u8) -> String {
     let state = match value {
         3 => "DISABLED",
@@ -215,7 +217,7 @@ fn phys_state(value: u8) -> String {
     format!("{state} ({value})")
 }
 
-/// A value of `ibv_mtu` with the bytes that it stands for.
+/// Value of `ibv_mtu`, with the bytes that it stands for.
 fn mtu(name: u32) -> String {
     format!("{} ({name})", 128 << name)
 }

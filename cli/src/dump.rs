@@ -1,4 +1,4 @@
-//! `uwarp dump`: a capture, frame by frame, and what in it breaks the RFCs.
+//! `uwarp dump`: prints a capture frame by frame, with what breaks the RFCs.
 
 mod json;
 mod text;
@@ -21,29 +21,30 @@ use crate::output::Output;
 #[command(after_help = "Example:\n  \
     uwarp demo --pcap demo.pcapng\n  \
     uwarp dump demo.pcapng\n\n\
-    A line has the seconds since the first packet, the number of the connection, from > to, what it is, and behind ** what \
-    breaks the RFCs and the requirement that it breaks.\n\
-    Exit codes: 0 nothing breaks the RFCs, 1 something does, 2 the file was not read, or not to its end.")]
+    Each line shows the seconds since the first packet, the number of the connection, source > destination and the frame. \
+    After ** it shows what breaks the RFCs and which requirement.\n\
+    Exit codes: 0 nothing breaks the RFCs, 1 something does, 2 the file could not be read, or not to its end.")]
 pub(crate) struct Options {
-    /// A pcapng or pcap file, of uwarp, tcpdump or Wireshark; `-` is stdin
+    /// A pcapng or pcap file, from uwarp, tcpdump or Wireshark; `-` is stdin
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// All bytes of each frame, field by field
+    /// Show all bytes of each frame, field by field
     #[arg(short = 'x', long)]
     hex: bool,
     /// End after N frames
     #[arg(short = 'c', long, value_name = "N")]
     count: Option<NonZeroU64>,
-    /// Only the connection with this number, counted from 1 among those with MPA
+    /// Show only the connection with this number, counted from 1 among those with MPA
     #[arg(long, value_name = "N")]
     conn: Option<NonZeroU64>,
-    /// Only frames that break the RFCs
+    /// Show only frames that break the RFCs
     #[arg(long)]
     findings: bool,
-    /// One JSON object a line
+    /// Print one JSON object a line
     #[arg(long)]
     json: bool,
-    /// Whose Terminate Messages they are where they can be read both ways: by RFC 5040's layout, or by that of Linux siw
+    /// Sender of Terminate Messages that can be read in two ways: by the layout of RFC 5040, or by
+    /// that of Linux siw
     #[arg(
         long,
         value_enum,
@@ -54,23 +55,23 @@ pub(crate) struct Options {
     peer: PeerName,
 }
 
-/// What was printed.
+/// Prints frames and counts them.
 struct Printer<'a> {
     options: &'a Options,
-    /// Of the first packet.
+    /// Time of the first packet.
     began: Option<Duration>,
     frames: u64,
-    /// Findings in the frames that were looked at.
+    /// Findings in the frames that passed the filters.
     findings: u64,
 }
 
 /// Decodes the file.
 ///
 /// # Errors
-/// Something in it breaks the RFCs, or it cannot be read, or what it holds cannot be written. Exit code 1 is kept for the
-/// first of them.
+/// Something in the file breaks the RFCs (exit code 1), the file cannot be read, or the output
+/// cannot be written (exit code 2).
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    decode(options).map_err(Failure::before_the_run)
+    decode(options).map_err(Failure::into_usage)
 }
 
 fn decode(options: &Options) -> Result<(), Failure> {
@@ -104,15 +105,15 @@ fn decode(options: &Options) -> Result<(), Failure> {
     if reader.cut_off() {
         return Err(cut_off(&options.file));
     }
-    printer.was_there(decoder.totals().connections)?;
+    printer.check_connection(decoder.totals().connections)?;
     match printer.findings {
         0 => Ok(()),
-        // The last line has said how many.
-        _ => Err(Failure::Told),
+        // The last line of the output has the number.
+        _ => Err(Failure::Reported),
     }
 }
 
-/// What a person calls the file.
+/// Name of the file in messages.
 fn name(file: &Path) -> String {
     match file == Path::new("-") {
         true => "stdin".to_owned(),
@@ -128,7 +129,7 @@ fn open(file: &Path) -> Result<Reader, Failure> {
     reader.map_err(|error| unreadable(file, &error))
 }
 
-/// The file is not what it should be: exit code 2.
+/// The file cannot be read or is not a capture: exit code 2.
 fn unreadable(file: &Path, error: &ReadError) -> Failure {
     let name = name(file);
     let report = Report::new(format!("{name}: {error}"));
@@ -137,23 +138,25 @@ fn unreadable(file: &Path, error: &ReadError) -> Failure {
             let report = report.expected("a pcapng or pcap file");
             match file.extension().is_some_and(|ending| ending == "gz") {
                 true => report.advice(format!("zcat {name} | uwarp dump -")),
-                false => report.advice(
-                    "--pcap FILE of the other commands, tcpdump -w FILE, or dumpcap -w FILE",
-                ),
+                false => {
+                    report.advice("use a file of --pcap FILE, tcpdump -w FILE or dumpcap -w FILE")
+                }
             }
         }
-        ReadError::Damaged { .. } => report.fault("the file: what comes before is shown"),
+        ReadError::Damaged { .. } => {
+            report.fault("the file; all packets before that place are shown")
+        }
         ReadError::Io(_) => report,
     })
 }
 
-/// The file has not all of its last packet: exit code 2.
+/// The file ends within a packet: exit code 2.
 fn cut_off(file: &Path) -> Failure {
     let what = format!("{}: the file ends in the middle of a packet", name(file));
     Failure::Usage(
         Report::new(what)
-            .fault("the file: what comes before is shown")
-            .advice("to stop tcpdump or dumpcap with SIGINT, and to copy the file after that"),
+            .fault("the file; all packets before that place are shown")
+            .advice("stop tcpdump or dumpcap with SIGINT, and copy the file after that"),
     )
 }
 
@@ -164,16 +167,16 @@ impl Printer<'_> {
             .is_some_and(|most| self.frames >= most.get())
     }
 
-    /// The connection that was asked for is one of so many.
-    fn was_there(&self, connections: u64) -> Result<(), Failure> {
+    /// Fails if the wanted connection is not among the `connections` of the capture.
+    fn check_connection(&self, connections: u64) -> Result<(), Failure> {
         match self.options.conn {
-            // What is behind the last frame was not looked at.
+            // With `--count`, later packets were not read, and the connection may be among them.
             Some(wanted) if wanted.get() > connections && !self.is_full() => {
                 let file = name(&self.options.file);
                 let report = Report::new(format!("{file}: no connection has the number {wanted}"));
                 Err(Failure::Usage(match connections {
-                    0 => report.expected("a capture of connections with MPA: it has none"),
-                    last => report.expected(format!("1 to {last}: so many have MPA")),
+                    0 => report.expected("a capture with MPA connections; this one has none"),
+                    last => report.expected(format!("1 to {last}, the number of MPA connections")),
                 }))
             }
             _ => Ok(()),
@@ -215,7 +218,7 @@ impl Printer<'_> {
             .connections()
             .iter()
             .filter(|connection| wanted(connection.number));
-        // Those of all connections mean nothing for one.
+        // Totals cover all connections and would mislead for one of them.
         let totals = self.options.conn.is_none().then(|| decoder.totals());
         if self.options.json {
             return Output::Stdout.line(json::summary(totals, connections));

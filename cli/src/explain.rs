@@ -1,4 +1,4 @@
-//! Errors of the library as reports to a person: whose doing, and what to try with this command.
+//! Turns errors of the library into reports: whose fault it is, and what to try with this command.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,16 +7,16 @@ use uwarp_verbs::{Cause, ConnectError, DeviceError, EndReason, StartupError};
 
 use crate::failure::Report;
 
-/// The server that a command connects to.
+/// Server that a command connects to.
 pub(crate) struct Server {
-    /// The command that starts it.
+    /// Command that starts it.
     start: String,
-    /// Its name, and the port that it usually has, where it has one.
+    /// Name of the server and its default port, if it has one.
     usual: Option<(&'static str, u16)>,
 }
 
 impl Server {
-    /// That of `uwarp rping`, at this address.
+    /// Server of `uwarp rping` at this address.
     pub(crate) fn rping(at: SocketAddr) -> Self {
         Server {
             start: format!("uwarp rping -s -a {} -p {}", host(at), at.port()),
@@ -24,7 +24,7 @@ impl Server {
         }
     }
 
-    /// The other end of the demo, which is in the same process.
+    /// The other end of the demo, in the same process.
     pub(crate) fn demo() -> Self {
         Server {
             start: "uwarp demo".into(),
@@ -32,7 +32,7 @@ impl Server {
         }
     }
 
-    /// That of `uwarp perf`, at this address.
+    /// Server of `uwarp perf` at this address.
     pub(crate) fn perf(at: SocketAddr) -> Self {
         let bind = if at.ip().is_loopback() {
             String::new()
@@ -48,13 +48,12 @@ impl Server {
     fn port_hint(&self) -> String {
         let usual = self.usual.map(|(name, port)| format!(" ({name}: {port})"));
         let usual = usual.unwrap_or_default();
-        format!("the port that the server listens on{usual}")
+        format!("use the port that the server listens on{usual}")
     }
 }
 
-/// The address without its port, as the server's machine takes it. A link-local address needs a
-/// zone there, and only that machine knows which: the zone of this machine means nothing on another
-/// one.
+/// Address without its port, as the server's machine takes it. A link-local address needs a zone
+/// there, and only that machine knows it: the zone of this machine means nothing on another one.
 fn host(addr: SocketAddr) -> String {
     match addr.ip() {
         IpAddr::V6(ip) if ip.is_unicast_link_local() => format!("{ip}%INTERFACE"),
@@ -62,7 +61,7 @@ fn host(addr: SocketAddr) -> String {
     }
 }
 
-/// Why there is no connection to `to`.
+/// Explains why there is no connection to `to`.
 pub(crate) fn connect(error: &ConnectError, to: SocketAddr, server: &Server) -> Report {
     let cause = Cause::from(error);
     match error {
@@ -70,7 +69,7 @@ pub(crate) fn connect(error: &ConnectError, to: SocketAddr, server: &Server) -> 
         ConnectError::Startup { error, .. } => startup(error, to, server),
         ConnectError::Rejected { .. } => with_hint(
             Report::new(error.to_string())
-                .fault("the program at the peer: it is iWARP and does not want this connection"),
+                .fault("the peer's program, which speaks iWARP and refuses this connection"),
             &cause,
         ),
         ConnectError::Ended { reason, .. } => with_hint(
@@ -81,7 +80,7 @@ pub(crate) fn connect(error: &ConnectError, to: SocketAddr, server: &Server) -> 
     }
 }
 
-/// What to try, if anything.
+/// Adds what to try, if the cause has a hint.
 fn with_hint(report: Report, cause: &Cause) -> Report {
     match cause.hint() {
         Some(hint) => report.advice(hint),
@@ -89,7 +88,7 @@ fn with_hint(report: Report, cause: &Cause) -> Report {
     }
 }
 
-/// All that it says, but for what to try, which has a line of its own.
+/// Text of the reason without its hint, which has a line of its own.
 fn without_hint(reason: &EndReason) -> String {
     let text = reason.to_string();
     let hint = reason.cause().hint();
@@ -104,7 +103,7 @@ fn tcp(error: &LlpError, to: SocketAddr, server: &Server) -> Report {
         LlpError::Refused { .. } => report
             .expected(format!("an iWARP server at {to}"))
             .fault("the server, which does not run there, or the address given here")
-            .advice(format!("there: {}", server.start)),
+            .advice(format!("start it there: {}", server.start)),
         LlpError::FamilyMismatch { .. } => {
             with_hint(report.fault("the two addresses given here"), &cause)
         }
@@ -115,7 +114,7 @@ fn tcp(error: &LlpError, to: SocketAddr, server: &Server) -> Report {
     }
 }
 
-/// `startup failed: the peer sent ...` as `the peer at ADDR sent ...`.
+/// Turns `startup failed: the peer sent ...` into `the peer at ADDR sent ...`.
 pub(crate) fn with_addr(error: &StartupError, addr: SocketAddr) -> String {
     let sentence = Cause::from(*error).sentence();
     let text = sentence
@@ -132,21 +131,23 @@ fn startup(error: &StartupError, to: SocketAddr, server: &Server) -> Report {
     if error.may_retry_with_revision_1() {
         return report
             .expected("an MPA Reply")
-            .fault("the peer: not iWARP, or it knows MPA revision 1 only")
-            .advice("again with --mpa 1");
+            .fault("the peer, which is not iWARP or knows MPA revision 1 only")
+            .advice("try again with --mpa 1");
     }
     match error {
         StartupError::NotMpa { .. } => report
             .expected("an iWARP endpoint, which answers with the key 'MPA ID Rep Frame'")
-            .fault("the address or the port given here: another kind of server has it")
+            .fault("the address or the port given here, which belongs to another kind of server")
             .advice(server.port_hint()),
         StartupError::TimedOut { .. } => report
             .expected("an MPA Reply")
-            .fault("the peer: it took the TCP connection, then said nothing; it may not be iWARP")
+            .fault(
+                "the peer, which accepted the TCP connection and sent nothing; it may not be iWARP",
+            )
             .advice(server.port_hint()),
         StartupError::UnsupportedRevision { .. } => report
-            .fault("nobody: the two speak different revisions")
-            .advice("--mpa 1 or --mpa 2"),
+            .fault("neither side: they use different MPA revisions")
+            .advice("use --mpa 1 or --mpa 2"),
         _ => {
             let cause = Cause::from(*error);
             with_hint(report.fault(cause.who().to_string()), &cause)
@@ -154,12 +155,12 @@ fn startup(error: &StartupError, to: SocketAddr, server: &Server) -> Report {
     }
 }
 
-/// Why `addr` cannot be listened on.
+/// Explains why this command cannot listen on `addr`.
 pub(crate) fn listen(error: &DeviceError, addr: SocketAddr) -> Report {
     Report::new(format!("cannot listen on {addr}: {error}"))
 }
 
-/// Why the agent cannot listen on `addr` for its controllers.
+/// Explains why the agent cannot listen on `addr` for its controllers.
 pub(crate) fn listen_for_controllers(error: LlpError, addr: SocketAddr) -> Report {
     let cause = Cause::from(error);
     let text = cause.sentence();
@@ -168,7 +169,7 @@ pub(crate) fn listen_for_controllers(error: LlpError, addr: SocketAddr) -> Repor
     match error {
         LlpError::AddressInUse { .. } => report
             .fault("the address and the port given here")
-            .advice("--control with another port, or -p, or -a with another address"),
+            .advice("use another port (--control or -p) or another address (-a)"),
         LlpError::ZoneMissing { .. } | LlpError::AddressUnavailable { .. } => {
             with_hint(report.fault("the address given here"), &cause)
         }
@@ -176,14 +177,14 @@ pub(crate) fn listen_for_controllers(error: LlpError, addr: SocketAddr) -> Repor
     }
 }
 
-/// Why a connection that stood has ended, and whose doing that was.
+/// Explains why an established connection ended, and whose fault that was.
 pub(crate) fn ended(peer: SocketAddr, during: &str, reason: &EndReason) -> Report {
     let cause = reason.cause();
     let what = without_hint(reason);
     let report = Report::new(format!("{peer}, {during}: {what}")).fault(cause.who().to_string());
     match reason {
         EndReason::TerminateReceived { terminate, .. } if terminate.if_siw().is_some() => {
-            report.advice("--peer siw, if the peer is the Linux siw driver")
+            report.advice("use --peer siw if the peer is the Linux siw driver")
         }
         _ => with_hint(report, &cause),
     }
@@ -194,7 +195,7 @@ mod tests {
     use super::*;
     use uwarp_verbs::{Peer, Terminate};
 
-    fn told(peer: Peer, header: &[u8]) -> String {
+    fn report_of(peer: Peer, header: &[u8]) -> String {
         let terminate = Terminate::parse_from(peer, header).unwrap();
         let cause = terminate.into();
         let reason = EndReason::TerminateReceived { terminate, cause };
@@ -203,13 +204,13 @@ mod tests {
 
     #[test]
     fn a_terminate_that_siw_means_otherwise_comes_with_the_option_that_settles_it() {
-        let text = told(Peer::Rfc, &[0x20, 0x06, 0, 0]);
+        let text = report_of(Peer::Rfc, &[0x20, 0x06, 0, 0]);
         assert!(
             text.contains("from Linux siw it would mean: unexpected opcode"),
             "{text}"
         );
         assert!(
-            text.ends_with("try: --peer siw, if the peer is the Linux siw driver"),
+            text.ends_with("try: use --peer siw if the peer is the Linux siw driver"),
             "{text}"
         );
         for (peer, header) in [
@@ -217,7 +218,7 @@ mod tests {
             (Peer::Rfc, [0x02, 0x02, 0, 0]),
             (Peer::Rfc, [0x20, 0x02, 0, 0]),
         ] {
-            let text = told(peer, &header);
+            let text = report_of(peer, &header);
             assert!(!text.contains("--peer"), "{text}");
         }
     }
@@ -240,7 +241,7 @@ mod tests {
                 "cannot connect: nothing listens at 192.0.2.2:7174: the connection was refused
   expected: an iWARP server at 192.0.2.2:7174
   at fault: the server, which does not run there, or the address given here
-  try: there: uwarp rping -s -a 192.0.2.2 -p 7174",
+  try: start it there: uwarp rping -s -a 192.0.2.2 -p 7174",
             ),
             (
                 ConnectError::Llp {
@@ -283,13 +284,13 @@ mod tests {
             (
                 rejected(b""),
                 "192.0.2.2:7174 rejected the connection
-  at fault: the program at the peer: it is iWARP and does not want this connection
+  at fault: the peer's program, which speaks iWARP and refuses this connection
   try: look at the peer's side: its program does not want this connection, decided too late, or a limit of its device is reached",
             ),
             (
                 rejected(b"not today"),
                 "192.0.2.2:7174 rejected the connection and said \"not today\" (9 bytes)
-  at fault: the program at the peer: it is iWARP and does not want this connection
+  at fault: the peer's program, which speaks iWARP and refuses this connection
   try: read its private data, which may say why",
             ),
             (
@@ -343,7 +344,7 @@ mod tests {
         for (error, words) in [
             (
                 LlpError::AddressInUse { addr },
-                "--control with another port, or -p, or -a with another address",
+                "use another port (--control or -p) or another address (-a)",
             ),
             (
                 LlpError::ZoneMissing {

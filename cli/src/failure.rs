@@ -1,24 +1,24 @@
-//! What ends a command without success, told to a person.
+//! Failures that end a command, as reports for a person.
 
 use std::fmt;
 use std::process::ExitCode;
 
 use crate::output;
 
-/// Why a command did not do what it was asked.
+/// Reason why a command did not do what it was asked.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// What was asked makes no sense, or could not be begun.
+    /// The request makes no sense, or could not be started.
     Usage(Report),
     /// The operation failed.
     Operation(Report),
-    /// The operation failed, and its output has said all.
-    Told,
-    /// The program that was to run does not, with the exit code that says so.
+    /// The operation failed, and the output has already said why.
+    Reported,
+    /// The program to run was not started; the exit code says so.
     NotRun(Report, u8),
 }
 
-/// What happened, what was expected, whose doing it is, what to try.
+/// Report of a failure: what happened, what was expected, whose fault it is, what to try.
 #[derive(Debug)]
 pub(crate) struct Report {
     what: String,
@@ -37,19 +37,19 @@ impl Report {
         }
     }
 
-    /// What should have come instead.
+    /// Adds what should have happened instead.
     pub(crate) fn expected(mut self, expected: impl Into<String>) -> Self {
         self.expected = Some(expected.into());
         self
     }
 
-    /// Whose doing it is.
+    /// Adds whose fault it is.
     pub(crate) fn fault(mut self, fault: impl Into<String>) -> Self {
         self.fault = Some(fault.into());
         self
     }
 
-    /// What to try.
+    /// Adds what to try.
     pub(crate) fn advice(mut self, advice: impl Into<String>) -> Self {
         self.advice = Some(advice.into());
         self
@@ -57,8 +57,8 @@ impl Report {
 }
 
 impl Report {
-    /// What happened and what to try, for a cell of a table.
-    pub(crate) fn in_a_line(&self) -> String {
+    /// Returns what happened and what to try, for a cell of a table.
+    pub(crate) fn one_line(&self) -> String {
         match &self.advice {
             Some(advice) => format!("{}; try: {advice}", self.what),
             None => self.what.clone(),
@@ -89,31 +89,32 @@ impl From<Report> for Failure {
 }
 
 impl Failure {
-    /// The operation failed, and one sentence says it all.
+    /// Failed operation that one sentence describes.
     pub(crate) fn because(what: impl Into<String>) -> Self {
         Failure::Operation(Report::new(what))
     }
 
-    /// What there is to say, if there is anything.
+    /// Report to print, if there is one.
     pub(crate) fn report(&self) -> Option<&Report> {
         match self {
             Failure::Usage(report) | Failure::Operation(report) | Failure::NotRun(report, _) => {
                 Some(report)
             }
-            Failure::Told => None,
+            Failure::Reported => None,
         }
     }
 
-    /// The same of a command for which a failed operation means that it could not run.
-    pub(crate) fn before_the_run(self) -> Self {
+    /// Turns a failed operation into a usage failure. For commands that keep exit code 1 for a
+    /// finding, it means that they could not run.
+    pub(crate) fn into_usage(self) -> Self {
         match self {
             Failure::Operation(report) => Failure::Usage(report),
             other => other,
         }
     }
 
-    /// Says it on stderr.
-    pub(crate) fn tell(&self, command: &str) {
+    /// Prints the report on stderr.
+    pub(crate) fn print(&self, command: &str) {
         if let Some(report) = self.report() {
             output::notice(format_args!("uwarp {command}: {report}"));
         }
@@ -122,7 +123,7 @@ impl Failure {
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Failure::Usage(_) => ExitCode::from(2),
-            Failure::Operation(_) | Failure::Told => ExitCode::from(1),
+            Failure::Operation(_) | Failure::Reported => ExitCode::from(1),
             Failure::NotRun(_, code) => ExitCode::from(*code),
         }
     }
@@ -141,7 +142,7 @@ mod tests {
             report.to_string(),
             "it broke\n  expected: that it holds\n  try: tape"
         );
-        assert_eq!(report.in_a_line(), "it broke; try: tape");
-        assert_eq!(Report::new("it broke").in_a_line(), "it broke");
+        assert_eq!(report.one_line(), "it broke; try: tape");
+        assert_eq!(Report::new("it broke").one_line(), "it broke");
     }
 }

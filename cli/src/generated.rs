@@ -1,4 +1,4 @@
-//! What is made from the declaration of the options: completions for shells, and manual pages.
+//! Shell completions and manual pages, generated from the declaration of the options.
 
 use std::fs;
 use std::io;
@@ -15,7 +15,7 @@ use crate::output::Output;
 #[command(after_help = "Example:\n  \
     uwarp completions bash >~/.local/share/bash-completion/completions/uwarp")]
 pub(crate) struct CompletionOptions {
-    /// The shell that reads them
+    /// Shell that reads the completions
     #[arg(value_name = "SHELL", value_enum)]
     shell: Shell,
 }
@@ -26,7 +26,7 @@ pub(crate) struct CompletionOptions {
     uwarp man ~/.local/share/man/man1\n  \
     man uwarp-rping")]
 pub(crate) struct ManOptions {
-    /// The directory for the pages, one for each subcommand; it is made if it is not there
+    /// Directory for the pages, one for each subcommand; it is created if missing
     #[arg(value_name = "DIR")]
     directory: PathBuf,
 }
@@ -44,7 +44,7 @@ pub(crate) fn completions(
     Output::Stdout.line(String::from_utf8_lossy(&script).trim_end())
 }
 
-/// Writes the manual pages, and prints the path of each.
+/// Writes the manual pages and prints the path of each.
 ///
 /// # Errors
 /// The directory or a page cannot be written.
@@ -77,6 +77,6 @@ fn pages(command: &Command) -> Vec<clap_mangen::Man> {
 
 fn cannot_write(path: &Path, error: &io::Error) -> Failure {
     Report::new(format!("{} cannot be written: {error}", path.display()))
-        .advice("a directory that you may write to")
+        .advice("use a directory that you may write to")
         .into()
 }

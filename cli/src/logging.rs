@@ -1,11 +1,11 @@
-//! The log: off unless `UWARP_LOG` asks for it, on stderr, in the syntax of `RUST_LOG`.
+//! The log on stderr. It is off unless `UWARP_LOG` is set, which has the syntax of `RUST_LOG`.
 
 use std::io::{self, IsTerminal, Write};
 
 use tracing_subscriber::EnvFilter;
 
 use crate::failure::{Failure, Report};
-use crate::output::unless_closed;
+use crate::output::exit_if_closed;
 
 const VARIABLE: &str = "UWARP_LOG";
 
@@ -18,10 +18,9 @@ pub(crate) fn start() -> Result<(), Failure> {
         return Ok(());
     }
     let filter = EnvFilter::try_new(&directives).map_err(|error| {
-        let report = Report::new(format!(
-            "{VARIABLE}={directives} is not understood: {error}"
-        ));
-        Failure::Usage(report.advice(format!("{VARIABLE}=debug, or {VARIABLE}=uwarp_verbs=trace")))
+        let report = Report::new(format!("{VARIABLE}={directives} cannot be parsed: {error}"));
+        let advice = format!("use {VARIABLE}=debug or {VARIABLE}=uwarp_verbs=trace");
+        Failure::Usage(report.advice(advice))
     })?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -31,12 +30,12 @@ pub(crate) fn start() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Standard error; a log that cannot be written is no failure of the command.
+/// Standard error. A log that cannot be written is not a failure of the command.
 struct Unfailing;
 
 impl Write for Unfailing {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let _ = unless_closed(io::stderr().write_all(bytes));
+        let _ = exit_if_closed(io::stderr().write_all(bytes));
         Ok(bytes.len())
     }
 

@@ -1,20 +1,22 @@
 //! The `uwarp` command: RDMA over plain TCP in user space.
 //!
-//! | command | does |
+//! | command | purpose |
 //! |---|---|
-//! | `uwarp demo` | two endpoints in one process over TCP/IP in user space: moves data by every operation, verifies it, shows one error in words |
-//! | `uwarp agent` | the application under test: does RDMA as controllers tell it, by lines of JSON |
-//! | `uwarp conformance` | what an endpoint gets wrong, requirement by requirement of the RFCs |
-//! | `uwarp devinfo` | the device as `ibv_devinfo -v` shows it, and which networks this machine allows |
-//! | `uwarp dump` | decodes a capture, and tells what in it breaks the RFCs |
-//! | `uwarp perf` | bandwidth, message rate and latency between two processes, as perftest |
-//! | `uwarp run` | runs a program of libibverbs and librdmacm, unmodified, on uwarp |
-//! | `uwarp completions`, `uwarp man` | completions for shells, and manual pages |
-//! | `uwarp rping` | the ping-pong of rdmacm-utils' rping, both roles, speaking to the real one |
+//! | `uwarp demo` | moves data by every operation between two endpoints in one process |
+//! | `uwarp agent` | serves RDMA commands that controllers send as lines of JSON |
+//! | `uwarp conformance` | tests an endpoint against the RFCs, requirement by requirement |
+//! | `uwarp devinfo` | shows the device as `ibv_devinfo -v` does, and the usable networks |
+//! | `uwarp dump` | decodes a capture and reports what breaks the RFCs |
+//! | `uwarp perf` | measures bandwidth, message rate and latency, as perftest does |
+//! | `uwarp run` | runs an unmodified program of libibverbs and librdmacm on uwarp |
+//! | `uwarp rping` | plays RDMA ping-pong, compatible with rdmacm-utils' rping |
+//! | `uwarp completions`, `uwarp man` | shell completions and manual pages |
 //!
-//! Exit codes: 0 done, 1 the operation failed, 2 wrong usage, 141 the reader of stdout or stderr has gone away; of `run`,
-//! those of the program. Errors go to stderr and say what happened, what was expected, whose doing it is and what to try. `UWARP_LOG` (as `RUST_LOG`
-//! elsewhere, for example `UWARP_LOG=debug`) turns on a log on stderr.
+//! Exit codes: 0 success, 1 the operation failed, 2 wrong usage, 141 the reader closed stdout or
+//! stderr. `run` exits with the code of its program.
+//!
+//! Errors go to stderr. They say what happened, what was expected, whose fault it is and what to
+//! try. `UWARP_LOG` turns on a log on stderr, with the syntax of `RUST_LOG` (`UWARP_LOG=debug`).
 
 mod address;
 mod advert;
@@ -40,11 +42,11 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-/// RDMA over plain TCP in user space (iWARP, RFC 5040 to 5044 and 6581).
+/// RDMA over plain TCP in user space (iWARP, RFC 5040 to 5044, 6581 and 7306)
 #[derive(Parser)]
-#[command(name = "uwarp", version, about)]
+#[command(name = "uwarp", version)]
 #[command(
-    after_help = "Exit codes: 0 done, 1 the operation failed, 2 wrong usage, 141 nobody reads the output any more.\n\
+    after_help = "Exit codes: 0 success, 1 the operation failed, 2 wrong usage, 141 the reader closed the output.\n\
     UWARP_LOG=debug (or info, warn, uwarp_verbs=trace ...) writes a log to stderr."
 )]
 struct Cli {
@@ -54,21 +56,21 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Show that it works, here and now: no root, no set-up
+    /// Show that RDMA works on this machine, without root and without set-up
     Demo(demo::Options),
-    /// The application under test: does RDMA as controllers tell it, by lines of JSON
+    /// Serve RDMA commands that controllers send as lines of JSON, for tests
     Agent(agent::Options),
-    /// RDMA ping-pong between two processes, as rdmacm-utils' rping
+    /// Play RDMA ping-pong between two processes, compatible with rdmacm-utils' rping
     Rping(rping::Options),
-    /// Run an RDMA program, unmodified, on uwarp in place of libibverbs and librdmacm
+    /// Run an unmodified RDMA program on uwarp instead of libibverbs and librdmacm
     Run(Box<run::Options>),
-    /// Measure bandwidth, message rate and latency between two processes, as perftest
+    /// Measure bandwidth, message rate and latency between two processes, as perftest does
     Perf(Box<perf::Options>),
-    /// Tell what an endpoint gets wrong, requirement by requirement
+    /// Test an iWARP endpoint against the RFCs, requirement by requirement
     Conformance(Box<conformance::Options>),
-    /// Decode a capture, and tell what in it breaks the RFCs
+    /// Decode a capture and report what breaks the RFCs
     Dump(dump::Options),
-    /// Show the device as `ibv_devinfo -v` does, and which networks this machine allows
+    /// Show the device as `ibv_devinfo -v` does, and the networks that this machine allows
     Devinfo(devinfo::Options),
     /// Print completions for a shell
     Completions(generated::CompletionOptions),
@@ -88,8 +90,8 @@ fn main() -> ExitCode {
                 output::notice(line);
                 return ExitCode::from(2);
             }
-            // A full disk is no reason to complain about.
-            let _ = output::unless_closed(error.print());
+            // A write error here (disk full) does not change the exit code.
+            let _ = output::exit_if_closed(error.print());
             return if error.use_stderr() {
                 ExitCode::from(2)
             } else {
@@ -97,10 +99,10 @@ fn main() -> ExitCode {
             };
         }
     };
-    // A program gets the limits that its user has.
+    // `run` leaves the descriptor limit of its program unchanged.
     if !matches!(cli.command, Command::Run(_)) {
-        descriptors::raise_the_limit();
-        // Those of `run` are reported by the library, which reads them.
+        descriptors::raise_limit();
+        // Under `run` the library reports unknown variables.
         for unknown in uwarp_verbs::environment::unknown_variables() {
             output::notice(format_args!("uwarp: {unknown}"));
         }
@@ -126,18 +128,18 @@ fn main() -> ExitCode {
         Command::Man(options) => ("man", generated::manual(options, Cli::command())),
         Command::Dump(options) => ("dump", logging::start().and_then(|()| dump::run(options))),
     };
-    // A thread of a device that is being closed may still have one.
+    // A device may still be closing in another thread, with its socket file in place.
     uwarp_verbs::llp::remove_socket_files();
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            failure.tell(name);
+            failure.print(name);
             failure.exit_code()
         }
     }
 }
 
-/// clap's own check of how the options are declared.
+/// Runs clap's own check of the option declarations.
 #[test]
 fn the_options_are_declared_consistently() {
     Cli::command().debug_assert();

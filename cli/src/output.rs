@@ -1,5 +1,5 @@
-//! The one place that writes to stdout and stderr: whole lines, and a reader that has gone away ends the command
-//! quietly, with one status.
+//! Writes to stdout and stderr, for the whole command. Lines are written whole. If the reader
+//! closed the output, the command ends quietly, with one status.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -8,33 +8,34 @@ use uwarp_verbs::llp::remove_socket_files;
 
 use crate::failure::Failure;
 
-/// Exit status after the reader of stdout or stderr has gone away (`| head`): what a shell shows for a program that
-/// SIGPIPE has ended, 128 and the number of the signal.
+/// Exit status after the reader closed stdout or stderr (`| head`). A shell shows the same for a
+/// program that SIGPIPE ended: 128 plus the number of the signal.
 const CLOSED_PIPE: i32 = 141;
 
-/// Where the output of a command goes.
+/// Destination of a command's output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Output {
     /// Standard output.
     Stdout,
-    /// Standard error, because the capture has standard output.
+    /// Standard error, because the capture goes to standard output.
     Stderr,
-    /// Into [`KEPT`], for a test to look at.
+    /// [`KEPT`], where a test reads it.
     #[cfg(test)]
     Kept,
 }
 
 #[cfg(test)]
 thread_local! {
-    /// What this thread has written to [`Output::Kept`].
+    /// Text that this thread has written to [`Output::Kept`].
     pub(crate) static KEPT: std::cell::RefCell<String> = const { std::cell::RefCell::new(String::new()) };
 }
 
 impl Output {
-    /// Writes one line (or several). Lines of different threads do not mix.
+    /// Writes one line (or several). Lines of different threads do not mix. Ends the process if the
+    /// reader has closed the output.
     ///
     /// # Errors
-    /// When the output cannot be written (disk full). Where nobody reads it any more, the process ends.
+    /// When the output cannot be written (disk full).
     pub(crate) fn line(self, text: impl Display) -> Result<(), Failure> {
         let text = format!("{text}\n");
         let written = match self {
@@ -51,30 +52,30 @@ impl Output {
 }
 
 fn write(mut to: impl Write, text: &str) -> io::Result<()> {
-    unless_closed(to.write_all(text.as_bytes()).and_then(|()| to.flush()))
+    exit_if_closed(to.write_all(text.as_bytes()).and_then(|()| to.flush()))
 }
 
-/// Ends the process where a write found that its reader has gone away.
-pub(crate) fn unless_closed(written: io::Result<()>) -> io::Result<()> {
+/// Ends the process if the write failed because its reader has closed the output.
+pub(crate) fn exit_if_closed(written: io::Result<()>) -> io::Result<()> {
     match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => end_quietly(),
         other => other,
     }
 }
 
-/// Ends the process as SIGPIPE would, but for the socket files, which are removed.
+/// Ends the process as SIGPIPE would, but removes the socket files first.
 pub(crate) fn end_quietly() -> ! {
     remove_socket_files();
     std::process::exit(CLOSED_PIPE)
 }
 
-/// A line on stderr. There is nobody left to tell when that fails.
+/// Writes a line to stderr. A failure is ignored, because there is no other place to report it.
 pub(crate) fn notice(text: impl Display) {
     let _ = write(io::stderr().lock(), &format!("{text}\n"));
 }
 
-/// Breaks `text` between words into lines of at most `WIDTH` columns: the first one behind `head`,
-/// the others as far to the right.
+/// Breaks `text` between words into lines of at most `WIDTH` columns. The first line follows
+/// `head`; the others are indented by its width.
 pub(crate) fn wrapped(head: &str, text: &str) -> String {
     const WIDTH: usize = 100;
     let mut out = head.to_owned();
@@ -94,7 +95,7 @@ pub(crate) fn wrapped(head: &str, text: &str) -> String {
     out
 }
 
-/// `1234567` as `1,234,567`.
+/// Formats `1234567` as `1,234,567`.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);

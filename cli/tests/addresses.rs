@@ -1,4 +1,4 @@
-//! What is said of addresses and ports that cannot be used, by every command that takes them.
+//! Messages about unusable addresses and ports, from every command that takes them.
 
 mod common;
 
@@ -10,7 +10,8 @@ fn has_ipv6() -> bool {
     UdpSocket::bind("[::1]:0").is_ok()
 }
 
-/// All commands that take an address without a port, with the option that has it.
+/// Runs every command that takes an address without a port. Returns the option's name and the
+/// result.
 fn with_address(address: &str) -> Vec<(&'static str, Ended)> {
     [
         (
@@ -43,7 +44,7 @@ fn a_port_within_an_address_is_told_from_the_address() {
         let ended = ended.expect(2);
         assert!(
             ended.stderr.contains(
-                "it has a port; expected an address alone, `127.0.0.1`, and the port 30001 in its own option"
+                "it contains a port; give the address alone, `127.0.0.1`, and the port 30001 in its own option"
             ),
             "{what}: {}",
             ended.stderr
@@ -63,8 +64,8 @@ fn a_port_within_an_address_is_told_from_the_address() {
 fn what_is_no_address_is_told_what_is_wrong_with_it() {
     for (address, words) in [
         ("[::1", "a `]` is missing"),
-        ("1:2", "it has a port"),
-        ("1:2:3", "it is no IPv6 address"),
+        ("1:2", "it contains a port"),
+        ("1:2:3", "it is not an IPv6 address"),
         ("", "it is empty"),
     ] {
         for (what, ended) in with_address(address) {
@@ -86,7 +87,7 @@ fn a_link_local_address_without_a_zone_is_told_that_it_needs_one() {
     let words = "fe80::1 is a link-local address, and its zone is missing: which link it is on";
     for (what, ended) in with_address("fe80::1") {
         if ["-I", "--bind of a client"].contains(&what) {
-            // The target is IPv4, which comes first.
+            // These fail earlier, because the target is IPv4.
             continue;
         }
         let ended = ended.expect(1);
@@ -102,7 +103,7 @@ fn a_link_local_address_without_a_zone_is_told_that_it_needs_one() {
             ended.stderr
         );
     }
-    // The agent's controllers would need another address, and not another port.
+    // For this error another address would help the agent's controllers, not another port.
     let agent = uwarp(&["agent", "-p", "0", "-a", "fe80::1"]).expect(1);
     agent.says("try: add the interface of that link to the address");
     assert!(!agent.stderr.contains("--control"), "{}", agent.stderr);
@@ -153,7 +154,7 @@ fn an_address_with_a_port_has_one_and_brackets_where_it_needs_them() {
     for (target, words) in [
         ("127.0.0.1", "it has no port; expected HOST:PORT"),
         ("::1:7174", "expected `[ADDRESS]:PORT`"),
-        ("127.0.0.1:65536", "`65536` is no port"),
+        ("127.0.0.1:65536", "`65536` is not a port"),
         ("[::1:7174", "a `]` is missing"),
     ] {
         for option in ["--target", "--listen"] {
@@ -199,7 +200,7 @@ fn an_address_that_this_machine_does_not_have_is_named() {
     }
 }
 
-/// The zone is that of the loopback interface, the only one that a test has without a right.
+/// The zone is that of the loopback interface, the only one that a test has without privileges.
 #[test]
 fn an_address_with_brackets_and_one_with_a_zone_are_taken() {
     if !has_ipv6() {
@@ -215,10 +216,10 @@ fn an_address_with_brackets_and_one_with_a_zone_are_taken() {
     }
 }
 
-/// Runs `script` in a network namespace of its own after `setup`, where the system allows that.
+/// Runs `script` after `setup` in a new network namespace, if the system allows one.
 fn in_a_namespace(setup: &str, script: &str) -> Option<Ended> {
     let script = format!("{setup} && echo READY && {{ {script}\n}}");
-    // A user namespace gives somebody without rights a network namespace, where the system allows it.
+    // In a user namespace an unprivileged user may create a network namespace.
     let mut command = std::process::Command::new("unshare");
     command
         .args(["--map-root-user", "--net", "sh", "-c", &script])
@@ -232,7 +233,7 @@ fn in_a_namespace(setup: &str, script: &str) -> Option<Ended> {
     None
 }
 
-/// Each client waits for its server by asking again until it is there.
+/// Each client retries until its server listens.
 #[test]
 fn a_link_local_address_with_its_zone_works_for_clients_and_servers() {
     let script = "
@@ -271,10 +272,10 @@ fn a_link_local_address_with_its_zone_works_for_clients_and_servers() {
     assert!(!ended.stderr.contains("zone"), "{}", ended.stderr);
 }
 
-/// The kernel's answer is that of a machine that has no local port left.
+/// Without IPv6 the kernel reports the same error as for a lack of local ports.
 #[test]
 fn a_machine_without_ipv6_is_not_said_to_be_short_of_ports() {
-    // Its loopback interface is down, and has no address.
+    // The loopback interface of a new namespace is down and has no address.
     let script = "
         $UWARP rping -c -a ::1 -p 7174
         $UWARP perf send_bw ::1 -p 7174";

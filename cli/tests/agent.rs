@@ -1,4 +1,4 @@
-//! `uwarp agent`: that it says where it is, serves, and ends as it was asked to.
+//! `uwarp agent`: prints its addresses, serves, and ends when it is asked to.
 
 mod common;
 
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use common::{PATIENCE, TempFile, Uwarp, client, uwarp};
 
-/// An agent on free ports, and where it serves RDMA and controllers.
+/// Starts an agent on free ports. Returns its addresses for RDMA and for controllers.
 fn agent(args: &[&str]) -> (Uwarp, [SocketAddr; 2]) {
     let base = ["agent", "-a", "127.0.0.1", "-p", "0"];
     let mut agent = Uwarp::start_interruptible(&[&base, args].concat());
@@ -25,7 +25,7 @@ fn signal(agent: &Uwarp, name: &str) {
     assert!(sent.unwrap().success());
 }
 
-/// The answer to one command.
+/// Sends one command and returns the answer.
 fn ask(control: SocketAddr, command: &str) -> String {
     let mut to = TcpStream::connect(control).unwrap();
     to.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -80,7 +80,8 @@ fn it_takes_all_the_descriptors_that_it_may_have() {
 
 #[test]
 fn controllers_come_to_the_port_behind() {
-    // Two free ports in a row. Another test may take one of them in between: then two others.
+    // Finds two free ports in a row. Another test may take one of them in between; then other ports
+    // are tried.
     let found = (0..50).find_map(|_| {
         let free = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = free.local_addr().unwrap().port();
@@ -114,7 +115,7 @@ fn a_port_in_use_is_told_and_ends_it_with_1() {
     ended.says(&format!(
         "controllers cannot be served on 127.0.0.1:{port}: "
     ));
-    ended.says("try: --control with another port");
+    ended.says("try: use another port (--control or -p)");
 }
 
 #[test]
@@ -160,7 +161,7 @@ fn its_settings_and_its_capture_are_those_of_every_command() {
     assert!(std::fs::metadata(file.path()).unwrap().len() > 500);
 }
 
-/// Its socket file goes with it, whoever else listens to signals.
+/// The agent removes its socket file, although another handler waits for signals, too.
 #[test]
 fn over_unix_datagrams_it_ends_as_well() {
     let (ours, theirs) = (TempFile::new("agent-a"), TempFile::new("agent-b"));

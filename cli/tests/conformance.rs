@@ -1,4 +1,4 @@
-//! `uwarp conformance` as a user has it.
+//! `uwarp conformance`, as a user runs it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Output, Stdio};
@@ -27,7 +27,7 @@ impl Drop for Serving {
     }
 }
 
-/// An agent of ours, and where it takes RDMA connections.
+/// Starts an agent. Returns its address for RDMA connections, too.
 fn agent(more: &[&str]) -> (Serving, String) {
     let mut child = Command::new(UWARP)
         .args(["agent", "-a", "127.0.0.1", "-p", "0", "--control", "0"])
@@ -185,7 +185,7 @@ fn an_agent_of_ours_passes_and_every_report_is_written() {
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
-/// Without any agent, against what every vendor has: a server of rping.
+/// Tests a server of rping, which every vendor has, without an agent.
 #[test]
 fn a_server_of_rping_is_enough_to_begin_with() {
     let (_serving, at) = agent(&[]);
@@ -197,11 +197,11 @@ fn a_server_of_rping_is_enough_to_begin_with() {
     assert!(!summary.starts_with("0 passed"), "{said}");
 }
 
-/// The suite as a shim: it starts a client of rping for each case.
+/// Starts a client of rping for each case as the target.
 #[test]
 fn a_command_can_be_the_target() {
     let command = format!("{UWARP} rping -c -a {{host}} -p {{port}} -C 1");
-    // Some of them with a target that sends on its own, and one with two connections.
+    // Some cases need a target that sends on its own, and one needs two connections.
     let base = ["--shim", &command, "--timeout", "10", "--strict"];
     let cases = [
         "mpa/5044-7.1.1",
@@ -235,7 +235,7 @@ fn a_failure_says_what_was_expected_and_what_came() {
     }
 }
 
-/// A target that says nothing: each case takes the timeout, so that there is time for a signal.
+/// The target sends nothing, so each case takes the timeout and leaves time for a signal.
 #[test]
 fn an_interrupted_run_reports_what_was_played_and_says_that_it_was_not_all() {
     let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -249,7 +249,8 @@ fn an_interrupted_run_reports_what_was_played_and_says_that_it_was_not_all() {
         }
     });
     let json = std::env::temp_dir().join(format!("uwarp-stopped-{}.json", std::process::id()));
-    // A shell without job control starts what runs in the background with SIGINT ignored, and that is inherited.
+    // A shell without job control starts background processes with SIGINT ignored, and they inherit
+    // that.
     let child = Command::new("env")
         .args(["--default-signal=INT", UWARP, "conformance", "--no-agent"])
         .args(["--target", &at, "--timeout", "1", "-j", "1", "--json"])
@@ -265,7 +266,7 @@ fn an_interrupted_run_reports_what_was_played_and_says_that_it_was_not_all() {
     let out = child.wait_with_output().unwrap();
     let said = text(&out.stderr);
     assert!(said.contains(" were not played"), "{said}");
-    assert!(said.contains("once more ends at once"), "{said}");
+    assert!(said.contains("press Ctrl-C again to end at once"), "{said}");
     assert_eq!(out.status.code(), Some(1), "{said}");
     let run: serde_json::Value =
         serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
@@ -274,7 +275,7 @@ fn an_interrupted_run_reports_what_was_played_and_says_that_it_was_not_all() {
     std::fs::remove_file(&json).unwrap();
 }
 
-/// A port at which nothing listens.
+/// Returns an address on which nothing listens.
 fn nowhere() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().to_string()
@@ -339,7 +340,7 @@ fn verbose_prints_passed_and_skipped_cases_although_nobody_is_at_a_terminal() {
     assert!(lines(&verbose, "skipped ") > 0, "{verbose}");
 }
 
-/// A page has what it needs in itself, and no log of a case that passed.
+/// The page is self-contained, and has no log of a case that passed.
 #[test]
 fn the_page_of_a_green_run_is_small_and_says_which_run_it_was() {
     let (_serving, at) = agent(&[]);
@@ -357,7 +358,8 @@ fn the_page_of_a_green_run_is_small_and_says_which_run_it_was() {
     assert!(page.contains(" UTC\""));
 }
 
-/// A target that ends itself at the first FPDU is at fault, and no server that was not started.
+/// The target ends itself at the first FPDU and is at fault. The report must not blame a server
+/// that was not started.
 #[test]
 fn a_target_that_dies_of_a_case_exits_with_1() {
     let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

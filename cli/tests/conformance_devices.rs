@@ -1,4 +1,4 @@
-//! `uwarp conformance --device`: the suite over every kind of device.
+//! `uwarp conformance --device`: runs the suite over every kind of device.
 
 mod common;
 #[path = "../../llp/tests/netns/mod.rs"]
@@ -7,7 +7,7 @@ mod netns;
 use common::{Ended, Uwarp, uwarp};
 use netns::{has_tun, in_namespace, ip};
 
-/// An agent over this device, and where its controllers come.
+/// Starts an agent over this device. Returns the address of its control port, too.
 fn agent(arguments: &[&str]) -> (Uwarp, String) {
     let mut agent = Uwarp::start(&[&["agent", "-p", "7174", "--control", "0"], arguments].concat());
     let line = agent.stdout_until("control on ");
@@ -15,7 +15,7 @@ fn agent(arguments: &[&str]) -> (Uwarp, String) {
     (agent, control)
 }
 
-/// The suite over this device, in both roles. Among the cases are some that wait for the application, and not for TCP.
+/// Plays cases over this device in both roles. Some of them wait for the application, not for TCP.
 #[track_caller]
 fn plays(device: &str, target: &str, control: &str) {
     for role in ["responder", "initiator"] {

@@ -11,7 +11,8 @@ use std::process::Command;
 use common::{Uwarp, uwarp};
 use netns::{has_tun, in_namespace, ip, wait_up};
 
-/// A server on this device, at its own address and port 7174, that is ready.
+/// Starts a server on this device, on the device's address and port 7174, and waits until it
+/// listens.
 fn server(device: &str) -> Uwarp {
     ready(Uwarp::start(&[&SERVER[..], &[device]].concat()))
 }
@@ -24,7 +25,7 @@ fn ready(mut server: Uwarp) -> Uwarp {
     server
 }
 
-/// A client of it, to its end.
+/// Runs a client of that server to its end.
 #[track_caller]
 fn client(device: &str) {
     let device = ["--device", device];
@@ -49,7 +50,7 @@ fn client(device: &str) {
     );
 }
 
-/// A directory of its own, removed afterwards.
+/// Directory of one test, removed on drop.
 struct Directory(PathBuf);
 
 impl Drop for Directory {
@@ -115,7 +116,8 @@ in_namespace! {
         ip("link set veth1 up");
         let device = "raw:veth0,ip=192.0.2.1/24";
         let _first = server(device);
-        // The second one asks twice, at once, and what is sent before the link is up is lost.
+        // The second host probes the address twice, immediately. Probes before the link is up are
+        // lost.
         wait_up("veth0");
         wait_up("veth1");
         let mut second = server("raw:veth1,ip=192.0.2.1/24");

@@ -1,5 +1,5 @@
-//! `uwarp dump`: what our own connections record has no finding, siw's departures have, and every kind of file ends with
-//! the exit code that its documentation says.
+//! `uwarp dump`: captures of uwarp's own connections have no finding, those of siw have known
+//! findings, and every kind of file ends with the documented exit code.
 
 mod common;
 
@@ -22,7 +22,8 @@ fn dump(args: &[&str]) -> Ended {
     uwarp(&[&["dump"], args].concat())
 }
 
-/// The findings of a capture with a Read Request and a Terminate Message: the last connection of the file.
+/// Dumps the last connection of the file, which has findings, a Read Request and a Terminate
+/// Message.
 fn one_connection() -> Ended {
     dump(&[ERRORS, "--conn", "6", "-x"]).expect(1)
 }
@@ -92,7 +93,7 @@ fn a_terminate_of_siw_that_can_be_read_both_ways_is_read_as_told() {
 fn stdin_is_a_file_too() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_uwarp"));
     command.args(["dump", "-"]);
-    // What is not said otherwise has no stdin in these tests.
+    // `uwarp()` gives its commands no stdin.
     let output = command.stdin(File::open(ERRORS).unwrap()).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let from_file = dump(&[ERRORS]);
@@ -110,7 +111,7 @@ fn a_file_that_is_no_capture_or_not_there_exits_with_2() {
         .expect(2)
         .says("expected: a pcapng or pcap file");
     dump(&[]).expect(2);
-    // No stdin, in these tests.
+    // The test command has no stdin.
     dump(&["-"]).expect(2).says("uwarp dump: stdin: ");
 }
 
@@ -126,23 +127,23 @@ fn a_file_that_is_compressed_is_no_capture_and_the_way_to_read_it_is_said() {
 #[test]
 fn a_capture_without_mpa_is_not_said_to_be_right() {
     let file = TempFile::new("empty.pcap");
-    // Its file header alone: version 2.4, Ethernet.
+    // The file header alone: version 2.4, Ethernet.
     let words = [0xA1B2_C3D4, 0x0004_0002, 0, 0, 65_535, 1_u32];
     let octets: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     fs::write(file.path(), octets).unwrap();
     let said = dump(&[file.name()]).expect(0).stdout;
-    assert!(said.contains("no connection with MPA was found: nothing was judged"));
+    assert!(said.contains("no connection with MPA was found: nothing was checked"));
     assert!(!said.contains("nothing breaks the RFCs"));
     dump(&[file.name(), "--conn", "1"])
         .expect(2)
-        .says("it has none");
+        .says("this one has none");
 }
 
 #[test]
 fn a_connection_that_is_not_there_exits_with_2() {
     dump(&[ERRORS, "--conn", "99"])
         .expect(2)
-        .says("no connection has the number 99\n  expected: 1 to 6: so many have MPA");
+        .says("no connection has the number 99\n  expected: 1 to 6, the number of MPA connections");
 }
 
 #[test]
@@ -157,15 +158,17 @@ fn a_file_that_was_cut_is_shown_to_its_last_whole_packet_and_exits_with_2() {
     let octets = fs::read(ERRORS).unwrap();
     let shown = cut(&octets[..octets.len() - 5]);
     assert!(shown.contains("77 packets"), "{shown}");
-    // Also where nothing before the cut breaks the RFCs: in the header of the first packet.
+    // The exit code is the same if nothing before the cut breaks the RFCs. This cut is in the
+    // header of the first packet.
     let shown = cut(&octets[..24 + 7]);
-    assert!(shown.contains("nothing was judged"), "{shown}");
-    // What was asked for is there.
+    assert!(shown.contains("nothing was checked"), "{shown}");
+    // The frame that was asked for is complete.
     fs::write(file.path(), &octets[..octets.len() - 5]).unwrap();
     dump(&[file.name(), "-c", "1"]).expect(0);
 }
 
-/// The file with each packet in two IP fragments, if it has a TCP payload.
+/// Writes the capture with each packet that has a TCP payload cut into two IP fragments. Returns
+/// the number of fragments.
 fn fragmented(file: &TempFile) -> usize {
     let octets = fs::read(ERRORS).unwrap();
     let mut out = octets[..24].to_vec();
@@ -175,7 +178,7 @@ fn fragmented(file: &TempFile) -> usize {
         let len = u32::from_le_bytes(header[8..12].try_into().unwrap()) as usize;
         let packet = &octets[at + 16..at + 16 + len];
         at += 16 + len;
-        // Behind an Ethernet and an IPv4 header, the first 32 bytes of TCP.
+        // After an Ethernet and an IPv4 header come the first 32 bytes of TCP.
         let (head, rest) = packet.split_at((14 + 20 + 32).min(len));
         let is_whole = rest.is_empty();
         for (part, flags) in [(head, 0x20_u8), (rest, 0)] {
@@ -211,7 +214,7 @@ fn ip_fragments_are_counted_and_named() {
     let fragments = fragmented(&file);
     assert!(fragments > 20);
     let shown = dump(&[file.name()]).stdout;
-    let says = format!("{fragments} IP fragments not put together");
+    let says = format!("{fragments} IP fragments not reassembled");
     assert!(shown.contains(&says), "{shown}");
     let json = dump(&[file.name(), "--json"]).stdout;
     assert!(
@@ -220,7 +223,7 @@ fn ip_fragments_are_counted_and_named() {
     );
 }
 
-/// A pcapng file of an rping of these settings.
+/// Writes a pcapng file of an rping with these settings.
 fn rping(file: &TempFile, settings: &[&str]) {
     let (server, addr) = Uwarp::server(&[&["-C", "4"], settings].concat());
     let own = ["-C", "4", "-S", "3000", "--pcap", file.name()];

@@ -1,4 +1,4 @@
-//! `uwarp perf` as two processes: what is printed, and every way in which a side can be used wrongly, named.
+//! `uwarp perf` as two processes: its output, and its messages for every wrong use of a side.
 
 mod common;
 
@@ -27,7 +27,7 @@ const TESTS: [&str; 10] = [
     "send_lat",
 ];
 
-/// A server on a free port, and the port.
+/// Starts a server on a free port. Returns the port, too.
 fn server(args: &[&str]) -> (Uwarp, String) {
     let base = ["perf", "-p", "0", "--device", "tcp:127.0.0.1"];
     let mut server = Uwarp::start(&[&base, args].concat());
@@ -36,7 +36,7 @@ fn server(args: &[&str]) -> (Uwarp, String) {
     (server, port)
 }
 
-/// A client that sends few messages.
+/// Runs a client that sends few messages.
 fn client(port: &str, test: &str, args: &[&str]) -> Ended {
     let count = if test.ends_with("_lat") { "10" } else { "100" };
     uwarp(&[&["perf", test, "127.0.0.1", "-p", port, "-n", count], args].concat())
@@ -46,7 +46,7 @@ fn parsed(ended: &Ended) -> Value {
     serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}:\n{}", ended.stdout))
 }
 
-/// The numbers of the rows in a table: lines behind the heads of the columns.
+/// Numbers in the rows of a table, which follow the headings of the columns.
 fn rows(stdout: &str) -> Vec<Vec<f64>> {
     let behind = stdout
         .lines()
@@ -87,7 +87,7 @@ fn each_test_prints_a_row_of_perftest() {
 #[test]
 fn all_sizes_are_those_of_perftest() {
     let (server, port) = server(&[]);
-    // Few messages: those of 8 MiB take their time where others have the processors.
+    // Few messages, because those of 8 MiB take long on a busy machine.
     let all = [
         "perf",
         "write_bw",
@@ -102,7 +102,7 @@ fn all_sizes_are_those_of_perftest() {
     let sizes: Vec<_> = rows(&ended.stdout).iter().map(|row| row[0]).collect();
     let due: Vec<f64> = (1..=23).map(|bit| f64::from(1 << bit)).collect();
     assert_eq!(due, sizes);
-    // One client, and then its end.
+    // The server ends after one client.
     server.end().expect(0);
 }
 
@@ -131,7 +131,7 @@ fn json_is_all_that_is_printed_and_has_the_documented_fields() {
     assert_eq!(row["opposite"]["messages"], 200);
 }
 
-/// The documentation has every field of the JSON by its name.
+/// docs/perf.md has every field of the JSON by its name.
 #[test]
 fn the_documentation_names_every_field_and_option() {
     let text = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/perf.md");
@@ -166,7 +166,7 @@ fn the_documentation_names_every_field_and_option() {
     }
 }
 
-/// The names of all fields.
+/// Collects the names of all fields.
 fn collect(value: &Value, into: &mut Vec<String>) {
     match value {
         Value::Object(fields) => {
@@ -207,7 +207,7 @@ fn fpdus_go_over_a_number_of_segments_that_can_be() {
 
 #[test]
 fn a_client_without_a_server_is_told_what_to_start() {
-    // It is bound, so that no other test listens there.
+    // The port is bound, so that no other test listens there.
     let bound = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     bound
         .bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into())
@@ -227,7 +227,7 @@ fn wrong_usage_is_told_what_is_right() {
     let at = "127.0.0.1";
     wrong(&["bandwidth"]).says("write_bw");
     wrong(&["write_bw", at, "-s", "2G"]).says("at most 1G");
-    wrong(&["write_bw", at, "-q", "0"]).says("the number of QPs is 0, and has to be 1 to 65536");
+    wrong(&["write_bw", at, "-q", "0"]).says("the number of QPs is 0, and must be 1 to 65536");
     wrong(&["write_bw", at, "-t", "8", "-l", "9"]).says("the post list is 9");
     wrong(&["write_lat", at, "-b"]).says("write_lat cannot be bidirectional");
     wrong(&["write_lat", at, "-e"]).says("a Write raises none at its target");
@@ -290,7 +290,7 @@ fn a_server_goes_on_after_a_client_that_dies_when_it_is_persistent() {
     dying.stdout_until(" #bytes");
     server.stdout_until(" #bytes");
     dying.kill();
-    server.stderr_until("the server goes on");
+    server.stderr_until("the server continues");
     client(&port, "send_bw", &[]).expect(0);
 }
 
@@ -342,19 +342,19 @@ fn the_congestion_control_that_is_reported_is_that_of_the_connections() {
         let reported = line.rsplit(" : ").next().unwrap().to_owned();
         let found = congestion(&running, port.parse().unwrap());
         running.kill();
-        server.stderr_until("the server goes on");
+        server.stderr_until("the server continues");
         let found = match found {
-            Ok(_) if reported == "not known" => {
-                eprintln!("SKIPPED: this kernel does not tell the congestion control");
+            Ok(_) if reported == "unknown" => {
+                eprintln!("SKIPPED: this kernel does not report the congestion control");
                 return;
             }
             Ok(found) => found,
             Err(error) => {
-                eprintln!("SKIPPED: sockets of another process are out of reach: {error}");
+                eprintln!("SKIPPED: sockets of another process cannot be inspected: {error}");
                 return;
             }
         };
-        // One is for control, and one for the data.
+        // One connection is for control, and one for the data.
         assert_eq!(found, [&*reported; 2], "{device}");
         let json = uwarp(&[&args[..], &["-n", "10", "--json"]].concat()).expect(0);
         assert_eq!(parsed(&json)["congestion"], reported, "{device}");

@@ -1,4 +1,4 @@
-//! `uwarp perf` as people use it who know perftest: its options, its forms, and perftest itself at the other side.
+//! `uwarp perf` with the options and output formats of perftest, and with perftest as the peer.
 
 mod common;
 
@@ -10,7 +10,7 @@ use std::thread;
 use common::{Ended, TempDir, TempFile, Uwarp, uwarp};
 use serde_json::Value;
 
-/// A server on a free port of loopback, and the port.
+/// Starts a server on a free port of loopback. Returns the port, too.
 fn server(args: &[&str]) -> (Uwarp, String) {
     let mut server = Uwarp::start(&[&["perf", "-P", "-p", "0"], args].concat());
     let line = server.stdout_until("Waiting for client");
@@ -22,7 +22,7 @@ fn client(port: &str, test: &str, args: &[&str]) -> Ended {
     uwarp(&[&["perf", test, "127.0.0.1", "-p", port], args].concat())
 }
 
-/// Lines of a table after the heads of its columns.
+/// Rows of a table, after the headings of its columns.
 fn rows(stdout: &str) -> Vec<&str> {
     let after = stdout
         .lines()
@@ -50,7 +50,7 @@ fn options_that_mean_nothing_here_are_taken_and_named_once() {
     );
     let ended = client(&port, "send_bw", &["-n", "5"]).expect(0);
     assert_eq!(ended.stderr, "");
-    // -1 is perftest's own default of -x.
+    // -1 is the default of -x in perftest.
     let ended = client(&port, "send_bw", &["-x", "-1", "-c", "rc", "-n", "5"]).expect(0);
     ended.says("uwarp perf: -x, -c have no effect here");
 }
@@ -68,14 +68,14 @@ fn options_of_a_client_are_taken_by_a_server_and_named_once() {
     assert_eq!(
         at_server("write_bw", &["--out_json", "-N", "-w", "1", "-y", "1"]),
         "uwarp perf: --out_json, -N, -w, -y have no effect at a server; \
-         they are accepted because perftest's servers take them\n"
+         they are accepted because perftest's servers accept them\n"
     );
     assert_eq!(
         at_server("read_lat", &["-H", "-U"]),
         "uwarp perf: -H, -U have no effect at a server; \
-         they are accepted because perftest's servers take them\n"
+         they are accepted because perftest's servers accept them\n"
     );
-    // The load is the client's, and is said to be so by the help.
+    // The load is an option of clients, as the help says, and gets no message.
     assert_eq!(at_server("read_lat", &["-s", "64"]), "");
 }
 
@@ -89,7 +89,7 @@ fn other_options_of_perftest_are_refused_in_a_line_with_the_reason() {
         (&["-g"], "iWARP has no multicast"),
         (&["-C"], "times are in microseconds"),
         (&["--use_cuda=0"], "perftest's --use_cuda is not supported"),
-        (&["--tclass", "3"], "iWARP has no such thing"),
+        (&["--tclass", "3"], "iWARP has no equivalent"),
         (&["--reversed"], "start the client on the other side"),
         (&["--recv_post_list=4"], "lists of up to 64"),
         (&["--no_ddp"], "it is a feature of an adapter"),
@@ -104,7 +104,7 @@ fn other_options_of_perftest_are_refused_in_a_line_with_the_reason() {
         assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
         ended.says(words);
     }
-    // What is no option of perftest either is clap's.
+    // clap reports an option that perftest does not have either.
     uwarp(&["perf", "--nonsense"])
         .expect(2)
         .says("unexpected argument '--nonsense'");
@@ -142,7 +142,7 @@ fn single_times_are_listed_before_the_row_as_perftest_lists_them() {
     assert!(sorted.contains("#, usec\n1, "), "{sorted}");
     assert_eq!(times(&sorted).len(), 7);
     assert!(times(&sorted).is_sorted(), "{sorted}");
-    // The heads of the columns are there again after the list.
+    // The headings of the columns are repeated after the list.
     assert_eq!(sorted.matches(" #bytes #iterations").count(), 2, "{sorted}");
     assert_eq!(times(&listed(&["-U"])).len(), 7);
     assert_eq!(times(&listed(&["-U", "-H"])).len(), 14);
@@ -197,15 +197,15 @@ fn a_margin_is_told_and_makes_a_row() {
     let (_server, port) = server(&[]);
     let ended = client(&port, "send_bw", &["-D", "1", "-f", "0.1"]).expect(0);
     assert!(
-        ended.stdout.contains("1 s without 0.1 s at both ends"),
+        ended.stdout.contains("1 s, excluding 0.1 s at both ends"),
         "{}",
         ended.stdout
     );
     assert_eq!(rows(&ended.stdout).len(), 1, "{}", ended.stdout);
 }
 
-/// The duration is over before the first message has come, because 32 MiB take more than a
-/// millisecond: no completion follows the one that starts the measurement.
+/// The duration ends before the first message completes, because 32 MiB take more than a
+/// millisecond. No completion follows the one that starts the measurement.
 #[test]
 fn margins_that_leave_no_message_are_an_error_and_no_row() {
     let mut server = Uwarp::start(&["perf", "-p", "0"]);
@@ -216,7 +216,7 @@ fn margins_that_leave_no_message_are_an_error_and_no_row() {
     let ended = client(port, "read_bw", &options).expect(1);
     ended
         .says("nothing was measured: no message of 33554432 bytes completed between the margins")
-        .says("try: a longer -D, a smaller -f");
+        .says("try: use a longer -D, a smaller -f");
     assert_eq!(rows(&ended.stdout), Vec::<&str>::new());
     // The server has done its part.
     server.end().expect(0);
@@ -309,7 +309,7 @@ fn an_endless_run_has_a_row_for_each_duration_and_ends_in_good_order() {
     let sent = Command::new("kill").args(["-INT", &id]).status().unwrap();
     assert!(sent.success());
     client.end().expect(0);
-    // It was told, so that its one client has ended well.
+    // The client notified its server, whose only client has ended successfully.
     server.end().expect(0);
 }
 
@@ -320,7 +320,7 @@ fn has_ipv6() -> bool {
 #[test]
 fn a_server_takes_clients_of_this_host_alone_unless_it_is_bound() {
     let (mut server, port) = server(&[]);
-    server.stdout_until("Clients of this host only; --bind");
+    server.stdout_until("Clients of this host only; use --bind");
     client(&port, "send_bw", &["-n", "5"]).expect(0);
     let addrs: &[&str] = if has_ipv6() {
         &["::1", "[::1]", "::1%1", "localhost"]
@@ -330,7 +330,7 @@ fn a_server_takes_clients_of_this_host_alone_unless_it_is_bound() {
     for addr in addrs {
         uwarp(&["perf", "send_bw", addr, "-p", &port, "-n", "5"]).expect(0);
     }
-    // Another address of this machine, which everybody could reach as well.
+    // Another address of this machine stands for addresses that other hosts can reach.
     let other = SocketAddr::from(([127, 0, 0, 2], port.parse().unwrap()));
     assert!(TcpStream::connect(other).is_err());
 }
@@ -357,7 +357,7 @@ fn a_bound_server_listens_there_and_a_bound_client_comes_from_there() {
     }
 }
 
-/// perftest's exchange of versions (`ib_write_bw` of Debian 12).
+/// The message of perftest with its version (`ib_write_bw` of Debian 12).
 const OF_PERFTEST: [u8; 16] = *b"6.06\0\0\0\0\0\0\0\0\0\0\0\0";
 
 #[test]
@@ -374,7 +374,7 @@ fn a_server_of_perftest_is_named_with_what_to_run() {
     ended
         .says(&format!("{addr} is perftest 6.06"))
         .says("expected: uwarp perf on both sides, or perftest on both")
-        .says("try: uwarp perf there; or perftest with -R on both sides, here: uwarp run -- ib_write_bw -R ADDRESS");
+        .says("try: run uwarp perf there; or perftest with -R on both sides, here: uwarp run -- ib_write_bw -R ADDRESS");
     assert!(
         !ended.stderr.contains("message of uwarp") && !ended.stderr.contains("line 1"),
         "{}",
@@ -392,17 +392,17 @@ fn a_client_of_perftest_is_named_and_the_server_goes_on() {
     stream.write_all(&OF_PERFTEST).unwrap();
     let said = server.stderr_until("is perftest 6.06");
     assert!(said.contains(&stream.local_addr().unwrap().to_string()));
-    // This side stays the server, so its command has no address.
+    // This side stays the server, so the suggested command has no address.
     server.stderr_until(
-        "try: uwarp perf TEST ADDRESS there; or perftest with -R on both sides, here: uwarp run -- ib_write_bw -R",
+        "try: run uwarp perf TEST ADDRESS there; or perftest with -R on both sides, here: uwarp run -- ib_write_bw -R",
     );
-    server.stderr_until("the server goes on");
-    // With --dont_xchg_versions it begins with the keys of its QP.
+    server.stderr_until("the server continues");
+    // With --dont_xchg_versions perftest starts with the keys of its QP.
     let mut stream = TcpStream::connect(&addr).unwrap();
     stream
         .write_all(b"0000:0001:000011:a1b2c3:00000000:")
         .unwrap();
-    server.stderr_until("is perftest:");
+    server.stderr_until("is perftest, which");
     client(port, "send_bw", &["-n", "5"]).expect(0);
     server.end().expect(0);
 }

@@ -1,4 +1,4 @@
-//! A reader of stdout or stderr that has gone away ends every command quietly, with one status.
+//! If the reader of stdout or stderr has closed it, every command ends quietly, with one status.
 
 mod common;
 
@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 
 use common::{TempDir, TempFile, Uwarp, without_reader};
 
-/// 128 and the number of SIGPIPE, as a shell shows it for a program that the signal has ended.
+/// 128 plus the number of SIGPIPE, which a shell shows for a program that the signal ended.
 const CLOSED_PIPE: i32 = 141;
 
 /// Every command.
@@ -43,7 +43,7 @@ fn is_quiet(args: &[&str], output: &Output) {
     );
 }
 
-/// Nobody reads stdout, and stderr stays empty.
+/// Runs a command whose stdout has no reader. Its stderr must stay empty.
 #[track_caller]
 fn without_stdout(args: &[&str]) {
     is_quiet(
@@ -52,7 +52,7 @@ fn without_stdout(args: &[&str]) {
     );
 }
 
-/// Nobody reads stderr, and stdout stays empty.
+/// Runs a command whose stderr has no reader. Its stdout must stay empty.
 #[track_caller]
 fn without_stderr(args: &[&str]) {
     is_quiet(
@@ -74,7 +74,7 @@ fn every_command_has_a_row_here() {
     }
 }
 
-/// The names of the commands in the text of `--help`.
+/// Names of the commands in the text of `--help`.
 mod clap_names {
     pub(super) fn of_help(help: &str) -> Vec<String> {
         let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1);
@@ -106,7 +106,7 @@ fn wrong_usage_of_every_command_may_go_unread() {
     for name in COMMANDS {
         without_stderr(&[name, "--no-such-option"]);
     }
-    // Its own line for options of perftest.
+    // Options of perftest have their own message.
     without_stderr(&["perf", "-W", "counters"]);
 }
 
@@ -140,12 +140,12 @@ fn the_output_of_a_client_may_be_cut_short() {
     let line = server.stdout_until("Waiting for client");
     let port = line.rsplit(':').next().unwrap();
     without_stdout(&["perf", "send_lat", "127.0.0.1", "-p", port, "-n", "5"]);
-    // It would go on for ever.
+    // This client would run forever.
     let endless = ["--run_infinitely", "-D", "0.01"];
     without_stdout(&[&["perf", "send_bw", "127.0.0.1", "-p", port], &endless[..]].concat());
 }
 
-/// What it plays is told on stderr before, and that is read.
+/// Only stdout has no reader. Progress goes to stderr, which is read.
 #[test]
 fn the_report_of_a_conformance_run_may_be_cut_short() {
     let (_server, addr) = Uwarp::server(&["-P"]);
@@ -160,7 +160,7 @@ fn the_report_of_a_conformance_run_may_be_cut_short() {
 
 #[test]
 fn what_a_command_says_of_its_failure_may_go_unread() {
-    // Bound and not listening, so that nothing else listens there meanwhile.
+    // The port is bound and not listening, so that no other program listens there.
     let nobody = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     nobody
         .bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into())
@@ -193,7 +193,7 @@ fn a_log_may_go_unread() {
 
 #[test]
 fn a_capture_on_stdout_ends_with_its_reader() {
-    // Text goes to stderr then, where this server has none to say.
+    // With a capture on stdout, text goes to stderr. This server has none to print.
     let args = [
         "rping",
         "-s",
@@ -208,13 +208,14 @@ fn a_capture_on_stdout_ends_with_its_reader() {
     without_stdout(&args);
 }
 
-/// A program that `uwarp run` starts has its own way with a closed pipe.
+/// `uwarp run` leaves it to its program how to handle a closed pipe.
 #[test]
 fn a_program_that_is_run_gets_sigpipe_as_from_a_shell() {
     use std::os::unix::process::ExitStatusExt;
     let dir = std::env::temp_dir().join(format!("uwarp-pipes-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
-    // By another process: a child that another test forks meanwhile would have the file open for writing.
+    // Copied by another process. Otherwise a child that another test forks now could hold the file
+    // open for writing.
     let uwarp = dir.join("uwarp");
     let mut copy = Command::new("cp");
     copy.arg(env!("CARGO_BIN_EXE_uwarp")).arg(&uwarp);

@@ -1,5 +1,4 @@
-//! rping between two processes: the output of rping, and every way in which the other side can be
-//! wrong, named.
+//! rping between two processes: its output, and its messages for every wrong peer.
 
 mod common;
 
@@ -12,7 +11,7 @@ use uwarp_verbs::{
     AcceptOptions, Access, Device, Listener, QpCaps, RecvWr, RemoteBuffer, SendWr, Status, WcOpcode,
 };
 
-/// Ping data as rping makes it, up to its zero.
+/// Ping data of rping, up to its zero.
 fn ping_text(number: usize, size: usize) -> String {
     let label = format!("rdma-ping-{number}: ");
     let letters = (b'A'..=b'z').cycle().skip(number % 58).map(char::from);
@@ -38,7 +37,7 @@ fn ten_pings_of_4096_octets_are_printed_and_validated() {
     assert_eq!(ended.stderr, "server DISCONNECT EVENT...\n");
 }
 
-/// The two commands of docs/commands.md, as they stand there but for the port.
+/// The two commands of docs/commands.md, with another port.
 #[test]
 fn the_two_commands_of_the_manual_work() {
     let port = TcpListener::bind("127.0.0.1:0")
@@ -101,7 +100,7 @@ fn many_clients_at_once_are_served() {
 #[test]
 fn ipv6_and_a_source_address_work() {
     if TcpListener::bind("[::1]:0").is_err() {
-        // Not `eprintln!`: what that says, cargo shows of failing tests only.
+        // Not `eprintln!`, whose output cargo shows for failing tests only.
         let _ = writeln!(std::io::stderr(), "SKIPPED: no IPv6 on this machine");
         return;
     }
@@ -145,11 +144,12 @@ fn a_server_that_knows_revision_1_only_is_met_with_advice() {
     let (_server, addr) = Uwarp::server(&["-P", "--mpa", "1"]);
     client(addr, &["-C", "1"])
         .expect(1)
-        .says("try: again with --mpa 1");
+        .says("try: try again with --mpa 1");
     client(addr, &["-C", "1", "--mpa", "1"]).expect(0);
 }
 
-/// A server that answers the first FPDU with a Terminate as Linux siw lays it out: unexpected opcode.
+/// Client of a server that answers the first FPDU with a Terminate (unexpected opcode) in the
+/// layout of Linux siw.
 fn client_of_siw(args: &[&str]) -> Ended {
     let fake = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = fake.local_addr().unwrap();
@@ -167,7 +167,7 @@ fn client_of_siw(args: &[&str]) -> Ended {
         fpdu.extend([0x20, 0x06, 0x00, 0x00]);
         fpdu.extend([0; 4]); // CRC
         stream.write_all(&fpdu).unwrap();
-        // Until the client has closed: a reset would overtake the Terminate.
+        // Waits until the client has closed, because a reset could overtake the Terminate.
         let _ = stream.read_to_end(&mut Vec::new());
     });
     let args = [&["-C", "1", "--mpa", "1", "--crc", "off"], args].concat();
@@ -184,7 +184,7 @@ fn a_terminate_of_siw_is_told_in_words_with_its_profile_and_hinted_at_without() 
     client_of_siw(&[])
         .says("the peer ended the connection: IRD too small")
         .says("from Linux siw it would mean: unexpected opcode")
-        .says("try: --peer siw");
+        .says("try: use --peer siw");
 }
 
 #[test]
@@ -198,10 +198,10 @@ fn a_server_that_is_stopped_is_named_by_its_client() {
     ended.says(&addr.to_string()).says("at fault: ");
 }
 
-/// Which byte of the echo the server below makes wrong: an `H` becomes an `h`.
+/// Byte of the echo that the server below changes: an `H` becomes an `h`.
 const WRONG: usize = 20;
 
-/// One ping of one client, as an rping server has it, but for one byte of the echo.
+/// Serves one ping of one client as an rping server does, but changes one byte of the echo.
 fn echo_with_a_wrong_octet(device: &Device, listener: &Listener) {
     const SIZE: u32 = 64;
     let pd = device.alloc_pd().unwrap();
@@ -221,7 +221,7 @@ fn echo_with_a_wrong_octet(device: &Device, listener: &Listener) {
             }
         }
     };
-    // Address and key of the client's next advert.
+    // Waits for the client's next advert. Returns its address and key.
     let receive = || {
         wait(WcOpcode::Recv);
         let mut advert = [0; 16];
@@ -256,7 +256,7 @@ fn echo_with_a_wrong_octet(device: &Device, listener: &Listener) {
     let _ = qp.wait_closed(PATIENCE);
 }
 
-/// What a client says of that server.
+/// Result of a client of that server.
 fn client_of_a_wrong_echo(args: &[&str]) -> Ended {
     let device = Device::tcp().unwrap();
     let listener = device.listen("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -284,11 +284,11 @@ fn one_wrong_octet_in_the_echo_is_of_no_interest_without_validating() {
     assert_eq!(ended.stdout, format!("ping data: {text}\n"));
 }
 
-// A client of raw bytes, for what no right client does.
+// A client that sends raw bytes, for errors that a correct client does not make.
 
 const REQUEST: &[u8; 20] = b"MPA ID Req Frame\x00\x01\x00\x00";
 
-/// A TCP connection that got as far as the MPA Reply, without CRC if the server has it off.
+/// Opens a TCP connection and completes the MPA startup, without CRC if the server has it off.
 fn started(addr: SocketAddr) -> TcpStream {
     let mut stream = TcpStream::connect(addr).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -310,7 +310,7 @@ fn advert() -> Vec<u8> {
     fpdu
 }
 
-/// A right client is served after all that.
+/// Checks that a correct client is still served.
 fn still_serves(addr: SocketAddr) {
     client(addr, &["-C", "3", "-V", "--crc", "off"]).expect(0);
 }
@@ -339,7 +339,7 @@ fn a_client_that_is_no_iwarp_is_named_and_the_next_one_is_served() {
 fn garbage_in_place_of_an_fpdu_is_named_and_the_next_client_is_served() {
     let (mut server, addr) = Uwarp::server(&["-P"]);
     let mut stream = started(addr);
-    // A length that is possible, and nothing behind it that is right.
+    // A possible length, followed by garbage.
     stream
         .write_all(&[&[0, 40][..], &[0xA5; 400]].concat())
         .unwrap();
@@ -366,7 +366,7 @@ fn a_client_that_vanishes_before_its_first_ping_is_told_of() {
 #[test]
 fn a_client_that_vanishes_in_the_middle_of_a_ping_is_told_of() {
     let ended = server_with(|mut stream| stream.write_all(&advert()).unwrap()).expect(1);
-    // By FIN or by RST, as the kernel has it: the Read Request may be unread when it closes.
+    // The connection ends by FIN or by RST. A close with an unread Read Request sends RST.
     ended.says("ping 0");
     let blamed = ["at fault: the client", "at fault: the peer"];
     assert!(
@@ -396,7 +396,7 @@ fn a_client_that_is_killed_does_not_stop_a_persistent_server() {
 #[test]
 fn an_iwarp_client_that_is_not_rping_is_told_of() {
     let mut message = advert();
-    // One byte less than an advert has: 33 bytes of ULPDU, and a pad byte more.
+    // One byte less than an advert has: 33 bytes of ULPDU, and one more byte of padding.
     message[1] = 33;
     let ended = server_with(|mut stream| {
         stream.write_all(&message).unwrap();

@@ -1,5 +1,5 @@
-//! `uwarp run`: what it sets, what takes its place, and what it says when it cannot. The library is a file of no meaning here; programs
-//! that use the real one are tests of `dropin/`.
+//! `uwarp run`: the environment that it sets, the program that it executes, and its messages when
+//! that fails. The library is a dummy file here. Tests with the real library are in `dropin/`.
 
 mod common;
 
@@ -11,7 +11,7 @@ use std::process::{Command, id};
 
 use common::{Ended, Uwarp, uwarp};
 
-/// A copy of the command in a directory of its own, removed when it is dropped.
+/// A copy of the command in its own directory, removed on drop.
 struct Copied(PathBuf);
 
 impl Copied {
@@ -19,8 +19,8 @@ impl Copied {
         let dir = std::env::temp_dir().join(format!("uwarp-run-{}-{name}", id()));
         fs::create_dir_all(dir.join("bin")).unwrap();
         let copied = Copied(dir);
-        // By another process: a child that another test forks meanwhile would have the file open for writing, and nobody may run it
-        // as long as it is.
+        // Copied by another process. Otherwise a child that another test forks now could hold the
+        // file open for writing, and the file could not be executed.
         let mut copy = Command::new("cp");
         copy.arg(env!("CARGO_BIN_EXE_uwarp"))
             .arg(copied.path("bin/uwarp"));
@@ -28,7 +28,7 @@ impl Copied {
         copied
     }
 
-    /// The same with a library beside it, as cargo builds them.
+    /// A copy with a library beside it, as cargo builds them.
     fn with_library(name: &str) -> Copied {
         let copied = Self::new(name);
         fs::write(copied.path("bin/libuwarp_dropin.so"), "a library").unwrap();
@@ -76,7 +76,7 @@ fn wrong_flags_exit_with_2() {
         &["run", "--install"],
     ] {
         let ended = uwarp(args).expect(2);
-        assert!(!ended.stderr.is_empty(), "{args:?} without a word");
+        assert!(!ended.stderr.is_empty(), "{args:?} printed no error");
         assert_eq!(ended.stdout, "", "{args:?}");
     }
 }
@@ -85,7 +85,7 @@ fn wrong_flags_exit_with_2() {
 fn without_the_library_it_says_where_it_looked_and_what_builds_it() {
     let here = Copied::new("missing");
     let ended = here.run(&["true"]).expect(1);
-    ended.says("the library that stands in for libibverbs and librdmacm is not here");
+    ended.says("the library that replaces libibverbs and librdmacm is missing");
     ended.says("bin/libuwarp_dropin.so or ");
     ended.says("lib/uwarp/libibverbs.so.1");
     ended.says("cargo build --release -p uwarp -p uwarp-dropin");
@@ -95,10 +95,10 @@ fn without_the_library_it_says_where_it_looked_and_what_builds_it() {
 fn a_program_that_is_not_there_ends_with_127_and_one_that_cannot_run_with_126() {
     let here = Copied::with_library("not-found");
     let ended = here.run(&["uwarp-no-such-program"]).expect(127);
-    ended.says("there is no program uwarp-no-such-program in the PATH");
+    ended.says("the program uwarp-no-such-program was not found in the PATH");
     let nowhere = here.path("nowhere/rping").to_str().unwrap().to_owned();
     let ended = here.run(&["--", &nowhere, "-s"]).expect(127);
-    ended.says(&format!("there is no program {nowhere}"));
+    ended.says(&format!("the program {nowhere} was not found"));
     let file = here.path("bin/libuwarp_dropin.so");
     let ended = here.run(&[file.to_str().unwrap()]).expect(126);
     ended.says("cannot be run: Permission denied");
@@ -123,10 +123,10 @@ fn without_a_path_programs_are_found_where_exec_looks() {
     };
     run("true").expect(0);
     let ended = run("uwarp-no-such-program").expect(127);
-    ended.says("there is no program uwarp-no-such-program in /bin:/usr/bin");
+    ended.says("the program uwarp-no-such-program was not found in /bin:/usr/bin");
 }
 
-/// Debian's name for it is a link in the `PATH`.
+/// Debian has a link to it in the `PATH`.
 #[test]
 fn the_dynamic_loader_runs_by_any_of_its_names() {
     let loader = Path::new("/usr/bin/ld.so");
@@ -139,10 +139,10 @@ fn the_dynamic_loader_runs_by_any_of_its_names() {
     ended.expect(0);
 }
 
-/// The user that has no rights of its own.
+/// User without privileges.
 const NOBODY: &str = "65534";
 
-/// A program that its user may run and not read.
+/// A program that its user may execute and not read.
 #[test]
 fn a_program_with_other_rights_is_refused_although_it_cannot_be_read() {
     if !rustix::process::geteuid().is_root() {
@@ -154,7 +154,7 @@ fn a_program_with_other_rights_is_refused_although_it_cannot_be_read() {
         fs::set_permissions(here.path(dir), fs::Permissions::from_mode(0o755)).unwrap();
     }
     let file = here.path("program");
-    // By another process, as in `Copied::new`.
+    // Created by another process, as in `Copied::new`.
     let make = |mode: &str| {
         let mut install = Command::new("install");
         install.args(["-m", mode, "/bin/true"]).arg(&file);
@@ -169,7 +169,7 @@ fn a_program_with_other_rights_is_refused_although_it_cannot_be_read() {
             .arg(&file);
         Uwarp::start_with(&mut command).end()
     };
-    // Only this user may make the names of the library.
+    // Creates the links of the library, which only this user may do.
     here.run(&["true"]).expect(0);
     make("0711");
     ended().expect(0);
@@ -189,7 +189,7 @@ fn a_program_with_other_rights_is_refused_although_it_cannot_be_read() {
     }
 }
 
-/// Whether `exec` gives rights by the mode of a file in this directory.
+/// Returns true if `exec` evaluates the setuid bits of files in this directory.
 fn gives_rights(dir: &Path) -> bool {
     let flags = rustix::fs::statvfs(dir).unwrap().f_flag;
     let status = fs::read_to_string("/proc/self/status").unwrap();
@@ -202,7 +202,7 @@ fn a_program_that_is_not_installed_is_named_with_its_package() {
     let mut command = here.command(&["--", "rping", "-s"]);
     command.env("PATH", here.path("bin"));
     let ended = Uwarp::start_with(&mut command).end().expect(127);
-    ended.says("there is no program rping in the PATH");
+    ended.says("the program rping was not found in the PATH");
     ended.says("try: apt-get install rdmacm-utils");
 }
 
@@ -212,7 +212,7 @@ fn a_program_that_would_run_without_the_library_is_refused() {
     let file = here.path("static");
     fs::write(&file, static_program()).unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
-    // By its path, by its name, and by a script that it interprets.
+    // By its path, by its name, and as the interpreter of a script.
     let script = here.path("script");
     fs::write(&script, format!("#!{}\n", file.display())).unwrap();
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
@@ -224,7 +224,7 @@ fn a_program_that_would_run_without_the_library_is_refused() {
     }
 }
 
-/// The headers of a program of this machine with one segment, which names no loader.
+/// Headers of a program of this machine with one segment, and without a loader's name.
 fn static_program() -> Vec<u8> {
     let own = fs::read("/proc/self/exe").unwrap();
     let mut program = own[..64].to_vec();
@@ -261,7 +261,7 @@ fn the_library_is_found_by_both_of_its_names_before_all_others() {
     let links = here.path("bin/uwarp-run");
     let path = format!("{}:/opt/x:/opt/y", links.display());
     assert_eq!(ended.stdout, format!("{path}\na librarya library\n\n"));
-    // The loader tells that it cannot load a file of no meaning, and goes on.
+    // The loader reports that it cannot load the dummy file, and continues.
     let ended = here.run(&["--preload", "sh", "-c", "echo $LD_LIBRARY_PATH $LD_PRELOAD"]);
     let links = links.display();
     let said = ended.expect(0).stdout;
@@ -325,20 +325,20 @@ fn a_prefix_that_cannot_be_written_is_told() {
     ended.says("bin/uwarp cannot be written");
 }
 
-/// The doctor says what to do, and not only what is wrong.
+/// `uwarp devinfo` says what to do, not only what is missing.
 #[test]
 fn devinfo_says_how_to_get_the_library_that_is_missing() {
     let copied = Copied::new("doctor");
     let mut command = Command::new(copied.path("bin/uwarp"));
     let ended = Uwarp::start_with(command.arg("devinfo")).end().expect(0);
-    // It goes over several lines of the table.
+    // The text spans several lines of the table.
     let words: Vec<_> = ended.stdout.split_whitespace().collect();
-    let due = "run no the library that stands in for libibverbs and librdmacm is not here; try: \
-               cargo build --release -p uwarp -p uwarp-dropin,";
+    let due = "run no the library that replaces libibverbs and librdmacm is missing; try: run \
+               cargo build --release -p uwarp -p uwarp-dropin;";
     assert!(words.join(" ").contains(due), "{}", ended.stdout);
     let copied = Copied::with_library("healthy");
     let mut command = Command::new(copied.path("bin/uwarp"));
     let ended = Uwarp::start_with(command.arg("devinfo")).end().expect(0);
-    let due = "\n  run   yes unmodified programs get the library of";
+    let due = "\n  run   yes unmodified programs load the library in";
     assert!(ended.stdout.contains(due), "{}", ended.stdout);
 }

@@ -1,4 +1,5 @@
-//! `UWARP_TRACE=errors`: what goes to stderr with the end of a connection, and that nothing does without it.
+//! `UWARP_TRACE=errors`: the record that goes to stderr when a connection ends in error. Without
+//! the variable nothing is printed.
 
 mod common;
 
@@ -9,7 +10,8 @@ use std::thread::{self, JoinHandle};
 
 use common::{Ended, PATIENCE, Uwarp};
 
-/// A server for one client: reads `expected` bytes and says `answer`, for each of `turns`.
+/// Starts a server for one client. For each of `turns` it reads that many bytes and sends the
+/// answer.
 fn server(turns: Vec<(usize, Vec<u8>)>) -> (SocketAddr, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
@@ -20,13 +22,13 @@ fn server(turns: Vec<(usize, Vec<u8>)>) -> (SocketAddr, JoinHandle<()>) {
             stream.read_exact(&mut vec![0; expected]).unwrap();
             stream.write_all(&answer).unwrap();
         }
-        // Until the client has closed: a reset would overtake what was said.
+        // Waits until the client has closed, because a reset could overtake the answer.
         let _ = stream.read_to_end(&mut Vec::new());
     });
     (addr, thread)
 }
 
-/// An rping client of MPA revision 1 without CRC, with this in its environment.
+/// Runs an rping client of MPA revision 1 without CRC, with this value of `UWARP_TRACE`.
 fn client(trace: Option<&str>, turns: Vec<(usize, Vec<u8>)>) -> Ended {
     let (addr, thread) = server(turns);
     let port = addr.port().to_string();
@@ -42,11 +44,11 @@ fn client(trace: Option<&str>, turns: Vec<(usize, Vec<u8>)>) -> Ended {
     ended
 }
 
-/// Accepts, then answers the first Send with a Terminate: no buffer for it.
+/// Turns of a server that accepts, then answers the first Send with a Terminate: no buffer for it.
 fn no_receive() -> Vec<(usize, Vec<u8>)> {
     let mut fpdu = vec![0, 42, 0x41, 0x47, 0, 0, 0, 0];
     fpdu.extend([0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0]); // queue 2, MSN 1, MO 0
-    fpdu.extend([0x12, 0x02, 0xC0, 0x00, 0, 34]); // with the length and the DDP header of the segment
+    fpdu.extend([0x12, 0x02, 0xC0, 0x00, 0, 34]); // with the length and the DDP header
     fpdu.extend([0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]);
     fpdu.extend([0; 4]); // CRC
     let reply = b"MPA ID Rep Frame\x00\x01\x00\x00".to_vec();
@@ -94,12 +96,12 @@ fn a_connection_that_ends_in_error_shows_its_last_frames_when_asked_to() {
     );
 }
 
-/// The peer sees the close, although nobody reads what the client has to say of it.
+/// The peer sees the close, although the client's stderr is full.
 #[test]
 fn a_stderr_that_takes_nothing_does_not_keep_the_connection_open() {
     let (addr, thread) = server(no_receive());
     let (reader, mut writer) = std::io::pipe().unwrap();
-    // As much as a pipe holds.
+    // The capacity of a pipe.
     writer.write_all(&[b' '; 1 << 16]).unwrap();
     let port = addr.port().to_string();
     let mut client = Command::new(env!("CARGO_BIN_EXE_uwarp"))
@@ -111,7 +113,7 @@ fn a_stderr_that_takes_nothing_does_not_keep_the_connection_open() {
         .spawn()
         .unwrap();
     thread.join().unwrap();
-    // Its words go nowhere then, and it ends as any command does.
+    // The client now fails to write, and ends as any command does.
     drop(reader);
     assert_eq!(client.wait().unwrap().code(), Some(141));
 }

@@ -1,5 +1,6 @@
-//! Wireshark's dissectors, which no one here wrote, read our captures: every FPDU is dissected, with
-//! the opcodes and bytes that were sent, a right CRC, and nothing malformed.
+//! Checks captures by Wireshark's dissectors, which are independent of this project. They must
+//! dissect every FPDU, with the opcodes and lengths that were sent, a correct CRC, and nothing
+//! malformed.
 //!
 //! Needs `tshark` (4.0 or later). Without it the tests say so and pass, unless the environment has
 //! `UWARP_REQUIRE_TSHARK=1`.
@@ -13,7 +14,8 @@ use std::process::Command;
 
 use common::{TempFile, Uwarp, uwarp};
 
-/// What makes Wireshark dissect everything; the documentation of `uwarp-capture` says why.
+/// Options that make Wireshark dissect everything; the documentation of `uwarp-capture` explains
+/// them.
 const OPTIONS: [&str; 4] = [
     "-o",
     "tcp.try_heuristic_first:TRUE",
@@ -27,7 +29,7 @@ const CHECKSUMS: [&str; 4] = [
     "tcp.check_checksum:TRUE",
 ];
 
-/// `false`, said aloud, when tshark is not here and is not required.
+/// Returns `false`, and says so, if tshark is missing and not required.
 fn tshark_is_here() -> bool {
     if Command::new("tshark").arg("--version").output().is_ok() {
         return true;
@@ -37,7 +39,7 @@ fn tshark_is_here() -> bool {
         !required,
         "UWARP_REQUIRE_TSHARK=1 is set and tshark cannot be run"
     );
-    // Not `eprintln!`: what that says, cargo shows of failing tests only.
+    // Not `eprintln!`, whose output cargo shows for failing tests only.
     let _ = writeln!(
         std::io::stderr(),
         "SKIPPED: tshark cannot be run here, no capture was checked by Wireshark's dissectors"
@@ -85,11 +87,11 @@ struct Fpdu {
     from_server: bool,
     opcode: u8,
     last: bool,
-    /// Bytes behind the DDP and RDMAP header.
+    /// Bytes after the DDP and RDMAP header.
     payload: usize,
 }
 
-/// What Wireshark makes of a capture.
+/// Wireshark's view of a capture.
 #[derive(Default, Debug)]
 struct Dissected {
     fpdus: Vec<Fpdu>,
@@ -99,7 +101,7 @@ struct Dissected {
 }
 
 impl Dissected {
-    /// Asserts that no frame is malformed, no checksum and no CRC is wrong.
+    /// Asserts that no frame is malformed and that no checksum or CRC is wrong.
     fn new(file: &Path, server_port: u16) -> Dissected {
         let mut arguments = vec!["-T", "fields", "-E", "aggregator=|"];
         arguments.extend(FIELDS.iter().flat_map(|field| ["-e", field]));
@@ -138,7 +140,7 @@ impl Dissected {
             tcp,
         ] = columns.as_slice()
         else {
-            panic!("another number of fields: {line}");
+            panic!("wrong number of fields: {line}");
         };
         let server = server_port.to_string();
         assert!(from[0] == server || to[0] == server, "{line}");
@@ -171,7 +173,7 @@ impl Dissected {
         }
     }
 
-    /// Messages and their bytes by opcode.
+    /// Number of messages and their bytes, by opcode.
     fn messages(&self) -> BTreeMap<u8, (usize, usize)> {
         let mut messages = BTreeMap::<u8, (usize, usize)>::new();
         for fpdu in &self.fpdus {
@@ -192,7 +194,7 @@ const IMMEDIATE: u8 = 8;
 const ATOMIC_REQUEST: u8 = 10;
 const ATOMIC_RESPONSE: u8 = 11;
 
-/// What one side sends for `count` pings of `size` bytes.
+/// FPDUs that one side sends for `count` pings of `size` bytes.
 fn pings(from_server: bool, count: usize, size: usize) -> Vec<Fpdu> {
     let one = |opcode, payload| Fpdu {
         from_server,
@@ -213,7 +215,7 @@ fn pings(from_server: bool, count: usize, size: usize) -> Vec<Fpdu> {
     ping.repeat(count)
 }
 
-/// Records rping at both sides and has both captures dissected.
+/// Runs rping with a capture at both sides, and checks both captures.
 fn rping(mpa: &str, crc: &str, markers: &str, size: usize) {
     const COUNT: usize = 10;
     let name = format!("rping-{mpa}-{crc}-{markers}-{size}");
@@ -251,7 +253,8 @@ fn rping(mpa: &str, crc: &str, markers: &str, size: usize) {
         assert_eq!(seen.revisions, [mpa, mpa], "{name}");
         let fpdus = if crc == "on" { seen.fpdus.len() } else { 0 };
         assert_eq!(seen.good_crcs, fpdus, "{name}");
-        // It knows revision 1 only: it warns of the other, and of its bit for IRD and ORD.
+        // The dissector knows revision 1 only. It warns about revision 2, and about its bit for IRD
+        // and ORD.
         let known = [
             "Rev field is NOT set to one",
             "Res field is NOT set to zero",
@@ -266,8 +269,8 @@ fn rping(mpa: &str, crc: &str, markers: &str, size: usize) {
     }
 }
 
-/// Without Markers any size will do. With them it is one where no FPDU that has a Marker inside ends
-/// where the next one is due: those Wireshark miscounts.
+/// Without Markers any size will do. With Markers, Wireshark miscounts if an FPDU with a Marker
+/// inside ends where the next Marker is due. This size avoids that.
 fn all_wires_of(mpa: &str) {
     if !tshark_is_here() {
         return;
@@ -293,7 +296,7 @@ fn rping_by_mpa_revision_2_is_dissected_with_and_without_crc_and_markers() {
 /// Atomics of the demo: adds of 7, then two for the lock and a swap.
 const ATOMICS: usize = 103;
 
-/// Wireshark's words for the fields of Atomic Requests and Responses.
+/// Checks the fields of Atomic Requests and Responses, by Wireshark's names.
 fn atomics_are_dissected(file: &Path) {
     let fields = [
         "iwarp_rdma.atomic.opcode",
@@ -335,7 +338,7 @@ fn the_demo_is_dissected_to_its_last_octet() {
     }
     let file = TempFile::new("demo.pcapng");
     let ended = uwarp(&["demo", "--pcap", file.name()]).expect(0);
-    // The numbers of the table: 22 messages of 22,442,878 bytes by each operation.
+    // Numbers of the demo's table: 22 messages with 22,442,878 bytes by each operation.
     assert_eq!(
         ended.stdout.matches("22  22,442,878  ok").count(),
         4,
@@ -345,17 +348,17 @@ fn the_demo_is_dissected_to_its_last_octet() {
     let (count, total) = (22, 22_442_878);
     let seen = Dissected::new(file.path(), 7174);
     let expected = [
-        // One with Immediate Data behind it, and the one that fails.
+        // Includes one Write with Immediate Data, and the Write that fails.
         (WRITE, (count + 2, total + 16 + 64)),
         (READ_REQUEST, (count, count * 28)),
         (READ_RESPONSE, (count, total)),
-        // Both ways, and three without content.
+        // Both directions, and three Sends without content.
         (SEND, (2 * count + 3, 2 * total)),
         (IMMEDIATE, (1, 8)),
         // RFC 7306 sections 5.2.1 and 5.2.2.
         (ATOMIC_REQUEST, (ATOMICS, ATOMICS * 52)),
         (ATOMIC_RESPONSE, (ATOMICS, ATOMICS * 12)),
-        // Control, length of the segment, its DDP header (RFC 5040 section 4.8).
+        // Control, length of the segment, and its DDP header (RFC 5040 section 4.8).
         (TERMINATE, (1, 4 + 2 + 14)),
     ];
     assert_eq!(seen.messages(), BTreeMap::from(expected));

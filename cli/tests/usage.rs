@@ -33,7 +33,7 @@ fn wrong_flags_exit_with_2() {
         &["rping", "-s", "--peer", "roce"],
     ] {
         let ended = uwarp(args).expect(2);
-        assert!(!ended.stderr.is_empty(), "{args:?} without a word");
+        assert!(!ended.stderr.is_empty(), "{args:?} printed no error");
         assert_eq!(ended.stdout, "", "{args:?}");
     }
 }
@@ -128,7 +128,7 @@ fn the_log_is_off_by_default_and_on_when_asked_for() {
 fn a_capture_that_cannot_be_written_is_a_failure() {
     let nowhere = TempFile::new("no-directory").below("x.pcapng");
     let ended = uwarp(&["demo", "--pcap", &nowhere]).expect(1);
-    ended.says(&format!("{nowhere} cannot be made"));
+    ended.says(&format!("{nowhere} cannot be created"));
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn a_capture_on_stdout_moves_the_text_to_stderr() {
     assert!(
         String::from_utf8(output.stderr)
             .unwrap()
-            .contains("All is as it must be")
+            .contains("All results are correct")
     );
     let packets = uwarp_verbs::capture::Reader::open(file.path()).unwrap();
     assert!(packets.map(Result::unwrap).count() > 1000);
@@ -200,7 +200,7 @@ fn an_unknown_variable_is_reported_with_the_nearest_known_name() {
 
 #[test]
 fn variables_mean_what_the_options_of_the_same_name_mean() {
-    // Each value is wrong, so that each command says which option it read from the variable.
+    // Each value is wrong, so that each command names the option that it took from the variable.
     for (variable, option, commands) in [
         (
             "UWARP_DEVICE",
@@ -353,7 +353,7 @@ fn a_manual_page_is_written_for_each_subcommand() {
         rping.contains(".TH uwarp-rping 1") && rping.contains("Persistent server"),
         "{rping}"
     );
-    // The page of the command names those of the subcommands, and each of them is there.
+    // The page of the command names the pages of the subcommands, and each of these exists.
     let root = std::fs::read_to_string(directory.path().join("uwarp.1")).unwrap();
     let names = root.split_whitespace().map(|word| word.replace("\\-", "-"));
     let mut named: Vec<_> = names
@@ -369,7 +369,7 @@ fn a_manual_page_is_written_for_each_subcommand() {
     ended.says("/proc/uwarp cannot be written");
 }
 
-/// The drop-in library takes the same words (`uwarp_verbs::environment::flag`).
+/// The drop-in library accepts the same words (`uwarp_verbs::environment::flag`).
 #[test]
 fn a_variable_that_turns_something_on_or_off_has_one_meaning() {
     let file = TempFile::new("switch.pcapng");
@@ -379,7 +379,7 @@ fn a_variable_that_turns_something_on_or_off_has_one_meaning() {
         command.env("UWARP_SEND_IN_PLACE", value).output().unwrap()
     };
     for value in ["1", "yes", "ON", "true", "0", "no", "off", "false"] {
-        // The capture has no place, which is found after the options are read.
+        // The directory of the capture does not exist, which is found after the options are parsed.
         assert_eq!(run(value).status.code(), Some(1), "{value}");
     }
     for value in ["", "2", "y"] {

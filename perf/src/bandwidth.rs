@@ -1,4 +1,5 @@
-//! As many messages as go: one loop for both sides, which sends, receives, or does both.
+//! Bandwidth tests: messages at full speed. One loop serves both sides, which send, receive, or
+//! both.
 
 use std::time::{Duration, Instant};
 
@@ -7,34 +8,34 @@ use uwarp_verbs::{Completion, RemoteBuffer, SendWr, Sge};
 use crate::control::ended;
 use crate::error::PerfError;
 use crate::plan::{Atomic, Plan, Test, Until};
-use crate::traffic::{Traffic, of_wr_id, wr_id};
+use crate::traffic::{Traffic, parse_wr_id, wr_id};
 use crate::usage::{Usage, Used};
 
-/// How long a turn may sleep: then it looks for what the peer says.
+/// Longest sleep of a turn. Between turns the caller checks for control messages.
 const TURN: Duration = Duration::from_millis(5);
 
-/// Parts of the time, of which the best is the peak.
+/// Number of parts of a measurement; the peak is that of the best part.
 const PARTS: u64 = 32;
 
-/// Immediate Data of a Write: the target only counts it.
+/// Immediate Data of a Write. The target only counts it.
 const IMMEDIATE: [u8; 8] = *b"uwarp\0\0\0";
 
-/// Messages that end a measurement have this count in place of one of theirs.
+/// Count in the work request id of a closing Read, instead of a number of messages.
 const CLOSING: u64 = (1 << 40) - 1;
 
-/// One QP.
+/// State of one QP.
 #[derive(Clone, Copy, Default)]
 struct Lane {
     posted: u64,
     done: u64,
     received: u64,
-    /// Receives that were taken and are to be posted again.
+    /// Receives that were consumed and must be posted again.
     owed: u32,
-    /// Its closing Read is done.
+    /// True after its closing Read has completed.
     closed: bool,
 }
 
-/// A size being measured at one side.
+/// Measurement of one size at one side.
 pub(crate) struct Load<'a> {
     traffic: &'a Traffic,
     plan: &'a Plan,
@@ -49,15 +50,15 @@ pub(crate) struct Measured {
     pub(crate) messages: u64,
     pub(crate) took: Duration,
     pub(crate) used: Used,
-    /// Messages per second in the best part, where that is wanted.
+    /// Messages per second in the best part, if the plan asks for the peak.
     pub(crate) peak: Option<f64>,
-    /// The beginning, where the last message is part of the measurement.
+    /// Start of the measurement, if it ends with the last message.
     began: Option<(Instant, Usage)>,
 }
 
 impl Measured {
-    /// Moves the end of the measurement to now: its last message has arrived only now. A measurement that ended before
-    /// the traffic did (a margin) keeps its end.
+    /// Moves the end of the measurement to now, because its last message has arrived only now. A
+    /// measurement with a margin, which ended before the traffic did, keeps its end.
     pub(crate) fn end_now(&mut self) {
         if let Some((began, usage)) = self.began {
             self.took = began.elapsed();
@@ -84,11 +85,12 @@ impl<'a> Load<'a> {
         }
     }
 
-    /// Warms up and measures. What was sent has arrived when this returns, except messages that take receives: only
-    /// their target knows.
+    /// Warms up and measures. When this returns, all messages have arrived, except those that
+    /// consume receives: only their target knows.
     pub(crate) fn measure(&mut self) -> Result<Measured, PerfError> {
-        // To a message that asks for a completion: else all lists that follow have theirs in their middle, and of the
-        // messages that may be outstanding those behind it are always missing.
+        // The warm-up ends with a signaled message. Otherwise every later list would have its
+        // signaled message in the middle, and the messages after it would always be missing from
+        // those that may be outstanding.
         let warm_up = self.rounded_up(self.plan.warm_up);
         self.send(warm_up, None, &mut |_| {})?;
         self.close()?;
@@ -102,7 +104,7 @@ impl<'a> Load<'a> {
         }
     }
 
-    /// Sends and measures until all has arrived.
+    /// Sends and measures until all messages have arrived.
     fn measure_all(&mut self, goal: u64, deadline: Option<Instant>) -> Result<Measured, PerfError> {
         let usage = Usage::now();
         let (from, mut peak) = (self.done, self.peak());
@@ -153,23 +155,24 @@ impl<'a> Load<'a> {
         })
     }
 
-    /// Looks for the best part from now on.
+    /// Starts the search for the best part.
     fn peak(&self) -> Peak {
         let part = self.plan.iterations * self.lanes.len() as u64 / PARTS;
         Peak::new(self.done, part.max(u64::from(self.plan.tx_depth)))
     }
 
-    /// How many messages each QP has sent.
+    /// Number of messages that each QP has sent.
     pub(crate) fn sent(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.done).max().unwrap_or(0)
     }
 
-    /// How many were received, on all QPs.
+    /// Number of received messages, on all QPs.
     pub(crate) fn received(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.received).sum()
     }
 
-    /// Sends until each QP has sent `goal` in all, or as many as when the time was over; and until all of it is complete.
+    /// Sends until each QP has sent `goal` messages in all, or as many as had been posted at the
+    /// deadline. Returns when all of them have completed.
     fn send(
         &mut self,
         mut goal: u64,
@@ -189,19 +192,19 @@ impl<'a> Load<'a> {
                 watch(self.done);
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                // From here on what was posted is all: the last of it has to be told of.
+                // From now on only posted messages count, up to the next signaled one on every QP.
                 let most = self.lanes.iter().map(|lane| lane.posted).max();
                 goal = goal.min(self.rounded_up(most.unwrap_or(0)));
             }
         }
     }
 
-    /// To the next message that asks for a completion.
+    /// Rounds a count up to the next signaled message.
     fn rounded_up(&self, count: u64) -> u64 {
         count.next_multiple_of(self.plan.signal_every())
     }
 
-    /// Posts a list on one QP. False when there is no room, or no need.
+    /// Posts one list on one QP. Returns false if there is no room, or nothing left to post.
     fn post(&mut self, lane: usize, goal: u64) -> Result<bool, PerfError> {
         let Lane { posted, done, .. } = self.lanes[lane];
         let depth = u64::from(self.plan.tx_depth);
@@ -238,7 +241,7 @@ impl<'a> Load<'a> {
         Ok(())
     }
 
-    /// The message with this number, from 1.
+    /// Work request of the message with this number, from 1.
     fn request(&self, lane: usize, number: u64, goal: u64) -> SendWr<'_> {
         let id = wr_id(lane, number);
         let source = &self.sources[lane];
@@ -279,7 +282,8 @@ impl<'a> Load<'a> {
         }
     }
 
-    /// A Read of no bytes behind the Writes of each QP: its answer says that the peer has placed them (5040-5.5).
+    /// Posts an empty Read after the Writes of each QP and waits for it. Its response means that
+    /// the peer has placed the Writes (5040-5.5).
     fn close(&mut self) -> Result<(), PerfError> {
         if self.plan.test != Test::WriteBandwidth {
             return Ok(());
@@ -296,12 +300,13 @@ impl<'a> Load<'a> {
         Ok(())
     }
 
-    /// Takes completions, waiting for them as the plan says, and gives receives back. How many there were.
+    /// Takes completions, waiting as the plan says, and posts the consumed receives again. Returns
+    /// the number of completions.
     pub(crate) fn turn(&mut self) -> Result<usize, PerfError> {
         let mut completions = [Completion::default(); 64];
         let taken = self.traffic.next(&mut completions, TURN)?;
         for completion in &completions[..taken] {
-            self.took(completion)?;
+            self.handle(completion)?;
         }
         for lane in 0..self.lanes.len() {
             let owed = std::mem::take(&mut self.lanes[lane].owed);
@@ -312,8 +317,8 @@ impl<'a> Load<'a> {
         Ok(taken)
     }
 
-    fn took(&mut self, completion: &Completion) -> Result<(), PerfError> {
-        let (lane, count) = of_wr_id(completion.wr_id);
+    fn handle(&mut self, completion: &Completion) -> Result<(), PerfError> {
+        let (lane, count) = parse_wr_id(completion.wr_id);
         if let Err(error) = completion.ok() {
             let (qp, peer) = (&self.traffic.qps[lane], self.traffic.peer);
             return Err(ended(qp, peer, "while data moved", error));
@@ -332,7 +337,7 @@ impl<'a> Load<'a> {
     }
 }
 
-/// An atomic operation on the word at `target`; its old value goes to `sink`.
+/// Atomic operation on the word at `target`; the old value goes to `sink`.
 pub(crate) fn atomic(op: Atomic, id: u64, sink: &[Sge], target: RemoteBuffer) -> SendWr<'_> {
     match op {
         Atomic::FetchAdd => SendWr::fetch_add(id, sink, target, 1),
@@ -340,7 +345,7 @@ pub(crate) fn atomic(op: Atomic, id: u64, sink: &[Sge], target: RemoteBuffer) ->
     }
 }
 
-/// The best part of a measurement.
+/// Search for the best part of a measurement.
 struct Peak {
     part: u64,
     since: (Instant, u64),

@@ -1,4 +1,4 @@
-//! The side with the plan.
+//! The client, which has the plan.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,26 +15,26 @@ use crate::plan::{Plan, Until};
 use crate::results::{Bandwidth, Figures, Results, Row};
 use crate::traffic::Traffic;
 
-/// How long the server may take for an answer, but for one at the end of a measurement.
+/// Longest time to wait for an answer of the server, except at the end of a measurement.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long the end of a connection waits for the peer's.
+/// Longest time to wait for the peer's close at the end of a connection.
 pub(crate) const CLOSE: Duration = Duration::from_secs(5);
 
-/// What a data connection says of itself: the session that it belongs to, and its index.
-pub(crate) fn introduce(session: u64, index: u32) -> Vec<u8> {
+/// Private data of a data connection: the session that it belongs to, and its index.
+pub(crate) fn introduction(session: u64, index: u32) -> Vec<u8> {
     let mut bytes = session.to_be_bytes().to_vec();
     bytes.extend(index.to_be_bytes());
     bytes
 }
 
-/// The session and the index that a connection request names.
-pub(crate) fn introduced(bytes: &[u8]) -> Option<(u64, u32)> {
+/// Parses the private data of a data connection: session and index.
+pub(crate) fn parse_introduction(bytes: &[u8]) -> Option<(u64, u32)> {
     let (session, rest) = bytes.split_first_chunk()?;
     let index = rest.try_into().ok()?;
     Some((u64::from_be_bytes(*session), u32::from_be_bytes(index)))
 }
 
-/// Measures what `plan` says against the server at `addr`, and tells each row as it comes.
+/// Measures `plan` against the server at `addr`, and reports each row when it is complete.
 ///
 /// # Errors
 /// [`PerfError`]: the plan, the connection, or the server.
@@ -42,11 +42,11 @@ pub fn run(
     device: &Device,
     addr: SocketAddr,
     plan: &Plan,
-    mut tell: impl FnMut(Event<'_>),
+    mut report: impl FnMut(Event<'_>),
 ) -> Result<Results, PerfError> {
     let client = Client::connect(device, None, addr, plan)?;
     let congestion = client.congestion_control();
-    tell(Event::Begins {
+    report(Event::Begins {
         peer: addr,
         plan,
         congestion: congestion.as_deref(),
@@ -54,18 +54,18 @@ pub fn run(
     let mut rows = Vec::with_capacity(plan.sizes.len());
     let measured = plan.sizes.iter().try_for_each(|&size| {
         let row = client.measure(size)?;
-        tell(Event::Row(&row));
+        report(Event::Row(&row));
         rows.push(row);
         Ok(())
     });
-    // The server is told also where nothing was measured: its part went well.
+    // The server's part ends in an orderly way, even if nothing was measured.
     let ended = client.end();
     measured.and(ended)?;
     Ok(Results::new(plan.clone(), congestion, rows))
 }
 
-/// A client with the connections of its plan: [`run`] in single steps, for a program that measures a size more than
-/// once or ends early.
+/// A client with the connections of its plan. It splits [`run`] into steps, for programs that
+/// measure a size more than once or end early.
 pub struct Client<'a> {
     plan: &'a Plan,
     control: Control,
@@ -73,13 +73,15 @@ pub struct Client<'a> {
 }
 
 impl<'a> Client<'a> {
-    /// Congestion control of the connections, if it is known ([`Qp::congestion_control`](uwarp_verbs::Qp::congestion_control)).
+    /// Congestion control of the connections, if known
+    /// ([`Qp::congestion_control`](uwarp_verbs::Qp::congestion_control)).
     #[must_use]
     pub fn congestion_control(&self) -> Option<String> {
         self.traffic.qps.first()?.congestion_control()
     }
 
-    /// Connects to the server at `addr`, from the address `from` where there is one, at any of its ports.
+    /// Connects to the server at `addr`, from the address `from` if given. The port of `from` is
+    /// ignored.
     ///
     /// # Errors
     /// [`PerfError`]: the plan, the connection, or the server.
@@ -92,7 +94,7 @@ impl<'a> Client<'a> {
         plan.check()?;
         let pd = device.alloc_pd()?;
         let control = Control::new(device, &pd, addr)?;
-        // Each connection has a port of its own.
+        // Each connection has its own port.
         let local = from.map(|mut from| {
             from.set_port(0);
             from
@@ -100,10 +102,10 @@ impl<'a> Client<'a> {
         let mut options = ConnectOptions::default();
         options.local = local;
         connect(&control.qp, addr, &options)?;
-        control.greet()?;
-        control.hear_greeting(PATIENCE)?;
-        control.say(&ToServer::Hello { plan: plan.clone() })?;
-        let session = match control.hear("a plan was offered", PATIENCE)? {
+        control.send_greeting()?;
+        control.receive_greeting(PATIENCE)?;
+        control.send(&ToServer::Hello { plan: plan.clone() })?;
+        let session = match control.receive("after the plan was offered", PATIENCE)? {
             ToClient::Welcome { session } => session,
             ToClient::Declined { reason } => {
                 return Err(PerfError::Declined { peer: addr, reason });
@@ -113,14 +115,14 @@ impl<'a> Client<'a> {
         let mut traffic = Traffic::new(device, &pd, plan, addr)?;
         for (index, qp) in (0..).zip(&traffic.qps) {
             let mut options = ConnectOptions::default()
-                .private_data(introduce(session, index))
+                .private_data(introduction(session, index))
                 .ird(plan.reads)
                 .ord(plan.reads);
             options.local = local;
             connect(qp, addr, &options)?;
         }
-        control.say(&ToServer::Memory(traffic.memory()))?;
-        match control.hear("memory was lent", PATIENCE)? {
+        control.send(&ToServer::Memory(traffic.memory()))?;
+        match control.receive("while memory was exchanged", PATIENCE)? {
             ToClient::Memory(memory) => traffic.set_remote(memory)?,
             other => return Err(unexpected(&control, &other)),
         }
@@ -137,8 +139,8 @@ impl<'a> Client<'a> {
     /// [`PerfError`]: the connection, or the server. After [`PerfError::NothingMeasured`] another
     /// size can be measured.
     pub fn measure(&self, size: u32) -> Result<Row, PerfError> {
-        self.control.say(&ToServer::Start { size })?;
-        match self.control.hear("a measurement was to begin", PATIENCE)? {
+        self.control.send(&ToServer::Start { size })?;
+        match self.control.receive("before a measurement", PATIENCE)? {
             ToClient::Ready => {}
             other => return Err(unexpected(&self.control, &other)),
         }
@@ -153,7 +155,7 @@ impl<'a> Client<'a> {
         let mut pings = PingPong::new(&self.traffic, self.plan, size, false);
         let measured = pings.measure()?;
         let sent = pings.sent();
-        self.control.say(&ToServer::Done { sent })?;
+        self.control.send(&ToServer::Done { sent })?;
         let (peer_cpu, _) = self.finished(&mut || Ok(()))?;
         Ok(Row {
             size,
@@ -172,9 +174,9 @@ impl<'a> Client<'a> {
         let mut load = Load::new(&self.traffic, self.plan, size);
         let mut measured = load.measure()?;
         let sent = load.sent();
-        self.control.say(&ToServer::Done { sent })?;
+        self.control.send(&ToServer::Done { sent })?;
         let (peer_cpu, opposite) = self.finished(&mut || load.turn().map(drop))?;
-        // Only the server knows when the last message that takes a receive has arrived.
+        // Only the server knows when the last message that consumes a receive has arrived.
         if self.plan.test.takes_receives() && !self.plan.bidirectional {
             measured.end_now();
         }
@@ -201,8 +203,8 @@ impl<'a> Client<'a> {
         })
     }
 
-    /// Only margins leave nothing: without them a measurement goes on until its first message is
-    /// complete.
+    /// Only margins can leave no message. Without them a measurement lasts until its first message
+    /// has completed.
     fn nothing_measured(&self, size: u32) -> PerfError {
         let seconds = match self.plan.until {
             Until::Seconds(seconds) => seconds,
@@ -215,14 +217,14 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Waits for the server's end of a measurement: its processor time, and what it has measured. `meanwhile` is called again
-    /// and again.
+    /// Waits for the server's end of a measurement. Returns its processor time and its own
+    /// measurement. Calls `meanwhile` repeatedly.
     fn finished(
         &self,
         meanwhile: &mut dyn FnMut() -> Result<(), PerfError>,
     ) -> Result<(u64, Option<Box<Row>>), PerfError> {
         let finished = loop {
-            if let Some(said) = self.control.heard("a measurement was to end")? {
+            if let Some(said) = self.control.try_receive("at the end of a measurement")? {
                 break said;
             }
             meanwhile()?;
@@ -233,12 +235,12 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Ends the connections in good order, and with them the server's part.
+    /// Ends the connections in an orderly way, and with them the server's part.
     ///
     /// # Errors
-    /// [`PerfError`] when the server cannot be told.
+    /// [`PerfError`] if the server cannot be notified.
     pub fn end(self) -> Result<(), PerfError> {
-        self.control.say(&ToServer::Bye)?;
+        self.control.send(&ToServer::Bye)?;
         for qp in &self.traffic.qps {
             qp.disconnect();
         }
@@ -259,7 +261,7 @@ fn connect(
 }
 
 fn unexpected(control: &Control, said: &ToClient) -> PerfError {
-    control.protocol(format!("it said {said:?} out of turn"))
+    control.protocol(format!("it sent {said:?} out of turn"))
 }
 
 fn seconds(nanos: u64) -> f64 {

@@ -1,4 +1,5 @@
-//! The connection on which client and server talk, by turns: a Send of a greeting each, then Sends of JSON.
+//! Control connection between client and server: each sends a greeting, then JSON, in turns, by
+//! Sends.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,12 +11,13 @@ use uwarp_verbs::{
 };
 
 use crate::error::PerfError;
-use crate::greeting::{self, Stranger};
+use crate::greeting::{self, Mismatch};
 
-/// The most bytes that one message has.
+/// Longest message in bytes.
 const MESSAGE: u32 = 64 << 10;
 
-/// One end. The client speaks, the server answers: there is never more than one message under way.
+/// One end of the control connection. The client asks and the server answers, so at most one
+/// message is under way.
 pub(crate) struct Control {
     pub(crate) qp: Qp,
     pub(crate) peer: SocketAddr,
@@ -25,7 +27,7 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// An end without a connection.
+    /// Creates an end that is not connected.
     pub(crate) fn new(device: &Device, pd: &Pd, peer: SocketAddr) -> Result<Self, PerfError> {
         let cq = device.create_cq(8)?;
         let caps = QpCaps::default().max_send_wr(2).max_recv_wr(2);
@@ -47,56 +49,56 @@ impl Control {
         Ok(self.qp.post_recv(&RecvWr::new(0, &sges))?)
     }
 
-    /// Sends it. It is on its way when this returns.
-    pub(crate) fn say(&self, message: &impl Serialize) -> Result<(), PerfError> {
+    /// Posts a message, without waiting for its arrival.
+    pub(crate) fn send(&self, message: &impl Serialize) -> Result<(), PerfError> {
         let text = serde_json::to_vec(message).map_err(|error| self.protocol(error.to_string()))?;
-        self.send(&text)
+        self.send_bytes(&text)
     }
 
-    /// Sends the greeting of this side. It is on its way when this returns.
-    pub(crate) fn greet(&self) -> Result<(), PerfError> {
-        self.send(&greeting::ours())
+    /// Posts the greeting of this side.
+    pub(crate) fn send_greeting(&self) -> Result<(), PerfError> {
+        self.send_bytes(&greeting::ours())
     }
 
     /// Waits for the peer's greeting.
     ///
     /// # Errors
-    /// As [`Control::hear`], and the name of a peer that speaks another protocol.
-    pub(crate) fn hear_greeting(&self, patience: Duration) -> Result<(), PerfError> {
-        let message = self.wait("a greeting was to come", patience)?;
+    /// As [`Control::receive`], or the peer speaks another protocol, which the error names.
+    pub(crate) fn receive_greeting(&self, patience: Duration) -> Result<(), PerfError> {
+        let message = self.wait("before its greeting", patience)?;
         let peer = self.peer;
-        greeting::check(&message).map_err(|stranger| match stranger {
-            Stranger::Perftest(version) => PerfError::Perftest {
+        greeting::check(&message).map_err(|mismatch| match mismatch {
+            Mismatch::Perftest(version) => PerfError::Perftest {
                 peer,
                 version: Some(version),
             },
-            Stranger::OtherVersion(theirs) => self.protocol(format!(
-                "it speaks the protocol \"{theirs}\", and this side \"{}\"",
+            Mismatch::OtherVersion(theirs) => self.protocol(format!(
+                "it speaks the protocol \"{theirs}\", but this side speaks \"{}\"",
                 greeting::name()
             )),
-            Stranger::Unknown => self.protocol(format!(
+            Mismatch::Unknown => self.protocol(format!(
                 "its first message, of {} bytes, is not the greeting of uwarp perf",
                 message.len()
             )),
         })
     }
 
-    fn send(&self, message: &[u8]) -> Result<(), PerfError> {
+    fn send_bytes(&self, message: &[u8]) -> Result<(), PerfError> {
         let len = u32::try_from(message.len()).unwrap_or(u32::MAX);
         if len > MESSAGE {
             return Err(self.protocol(format!("a message of {len} bytes is too long")));
         }
-        // In range: the length was looked at.
+        // Cannot fail: the length was checked.
         let _ = self.outbox.write_at(0, message);
         let sges = [self.outbox.sge(0, len)];
         Ok(self.qp.post_send(&SendWr::send(0, &sges))?)
     }
 
-    /// Waits for what the peer says.
+    /// Waits for the peer's next message.
     ///
     /// # Errors
-    /// [`PerfError::Silent`] after `patience`, or what ended the connection.
-    pub(crate) fn hear<T: DeserializeOwned>(
+    /// [`PerfError::Silent`] after `patience`, or the end of the connection.
+    pub(crate) fn receive<T: DeserializeOwned>(
         &self,
         during: &'static str,
         patience: Duration,
@@ -119,8 +121,8 @@ impl Control {
         }
     }
 
-    /// What the peer has said, if anything. Does not wait.
-    pub(crate) fn heard<T: DeserializeOwned>(
+    /// Returns the peer's next message if it has arrived. Does not wait.
+    pub(crate) fn try_receive<T: DeserializeOwned>(
         &self,
         during: &'static str,
     ) -> Result<Option<T>, PerfError> {
@@ -131,7 +133,7 @@ impl Control {
         message.map(|message| self.parse(&message)).transpose()
     }
 
-    /// The message that a completion stands for, if any.
+    /// Returns the message that a completion belongs to, if it is a receive.
     fn take(
         &self,
         completion: Completion,
@@ -154,7 +156,7 @@ impl Control {
         serde_json::from_slice(message).map_err(|_| {
             let first = &message[..message.len().min(24)];
             self.protocol(format!(
-                "a message of {} bytes that begins with \"{}\" is not one of uwarp perf",
+                "its message of {} bytes, which begins with \"{}\", is not a message of uwarp perf",
                 message.len(),
                 first.escape_ascii()
             ))
@@ -165,7 +167,7 @@ impl Control {
         ended(&self.qp, self.peer, during, error)
     }
 
-    /// The peer has said what it should not have.
+    /// Error for an unexpected message of the peer.
     pub(crate) fn protocol(&self, what: impl Into<String>) -> PerfError {
         PerfError::Protocol {
             peer: self.peer,
@@ -174,7 +176,7 @@ impl Control {
     }
 }
 
-/// Why work failed: the end of the connection, where it has ended.
+/// Error for failed work: the end of the connection, if it has ended.
 pub(crate) fn ended(
     qp: &Qp,
     peer: SocketAddr,

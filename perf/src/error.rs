@@ -1,4 +1,4 @@
-//! Why a measurement could not be made.
+//! Errors of a measurement.
 
 use std::net::SocketAddr;
 
@@ -10,64 +10,64 @@ use uwarp_verbs::{
 use crate::perftest;
 use crate::plan::PlanError;
 
-/// Why a measurement could not be made.
+/// Reason why a measurement failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PerfError {
-    /// The plan makes no sense.
+    /// The plan is invalid.
     #[error("{0}")]
     Plan(#[from] PlanError),
-    /// The server does not take the plan: what it said.
-    #[error("{peer} does not want this test: {reason}")]
+    /// The server declined the plan.
+    #[error("{peer} declined this test: {reason}")]
     Declined {
         /// The server.
         peer: SocketAddr,
-        /// What it said.
+        /// Reason that it gave.
         reason: String,
     },
-    /// There is no connection to the server.
+    /// The connection to the server failed.
     #[error("{error}")]
     Connect {
         /// The server.
         addr: SocketAddr,
-        /// Why.
+        /// Cause of the failure.
         error: Box<ConnectError>,
     },
-    /// The peer is perftest, which has another protocol on the same port.
+    /// The peer is perftest, which uses the same port with another protocol.
     #[error(
-        "{peer} is perftest{}: it has the port and the names of uwarp perf, and another protocol",
+        "{peer} is perftest{}, which uses the same port as uwarp perf with another protocol",
         .version.as_ref().map(|version| format!(" {version}")).unwrap_or_default()
     )]
     Perftest {
         /// The peer.
         peer: SocketAddr,
-        /// Its version, if it said that.
+        /// Its version, if it sent one.
         version: Option<String>,
     },
-    /// A connection that came to the server is not an iWARP connection.
+    /// A connection to the server is not iWARP.
     #[error("{peer}: {error}")]
     Startup {
-        /// Who connected.
+        /// Address of the peer.
         peer: SocketAddr,
-        /// What was wrong.
+        /// Error of the startup.
         error: StartupError,
     },
     /// A connection of the client could not be accepted.
     #[error("{0}")]
     Accept(#[from] AcceptError),
-    /// Nobody can be waited for.
+    /// The server cannot wait for clients.
     #[error("{0}")]
     Listen(#[from] ListenError),
-    /// The device, or one of its limits.
+    /// The device failed, or one of its limits is reached.
     #[error("{0}")]
     Device(#[from] DeviceError),
     /// Memory that cannot be registered.
     #[error("{0}")]
     Register(#[from] RegisterError),
-    /// A work request that was refused.
+    /// A work request was refused.
     #[error("{0}")]
     Post(#[from] PostError),
-    /// Work that failed.
+    /// Work failed.
     #[error("{0}")]
     Work(#[from] Box<WorkError>),
     /// The connection has ended.
@@ -75,22 +75,22 @@ pub enum PerfError {
     Ended {
         /// The peer.
         peer: SocketAddr,
-        /// Meanwhile.
+        /// Phase of the test.
         during: &'static str,
-        /// Why.
+        /// Cause of the end.
         reason: Box<EndReason>,
     },
-    /// The peer said what no peer of this protocol says.
+    /// The peer sent a message that violates the protocol.
     #[error("{peer}: {what}")]
     Protocol {
         /// The peer.
         peer: SocketAddr,
-        /// What.
+        /// Description of the violation.
         what: String,
     },
     /// No message completed between the two margins of a duration, in one of the directions.
     #[error(
-        "nothing was measured: no message of {size} bytes completed between the margins, {margin} s at both ends of {seconds} s"
+        "nothing was measured: no message of {size} bytes completed between the margins of {margin} s at both ends of {seconds} s"
     )]
     NothingMeasured {
         /// Bytes of a message.
@@ -100,14 +100,14 @@ pub enum PerfError {
         /// The margin.
         margin: f64,
     },
-    /// The peer says nothing any more.
-    #[error("{peer} has said nothing for {seconds} s while {during}")]
+    /// The peer has stopped sending.
+    #[error("{peer} has sent nothing for {seconds} s, {during}")]
     Silent {
         /// The peer.
         peer: SocketAddr,
-        /// For how long.
+        /// Time without a message.
         seconds: u64,
-        /// Meanwhile.
+        /// Phase of the test.
         during: &'static str,
     },
     /// The completion queue had no room for a completion.
@@ -116,7 +116,7 @@ pub enum PerfError {
 }
 
 impl PerfError {
-    /// Why there is no connection to `addr`.
+    /// Error of a connection attempt to `addr`.
     pub(crate) fn connect(addr: SocketAddr, error: ConnectError) -> Self {
         match &error {
             ConnectError::Startup { error: startup, .. } if Self::is_of_perftest(startup) => {
@@ -129,7 +129,7 @@ impl PerfError {
         }
     }
 
-    /// What came from `peer` in place of an MPA frame, by name where that is known.
+    /// Error of a startup with `peer`. Names perftest, if that is the peer.
     pub(crate) fn startup(peer: SocketAddr, error: StartupError) -> Self {
         match &error {
             StartupError::NotMpa { first, .. } if Self::is_of_perftest(&error) => {

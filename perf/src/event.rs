@@ -1,4 +1,4 @@
-//! What is told meanwhile.
+//! Events of a running test.
 
 use std::net::SocketAddr;
 
@@ -6,11 +6,11 @@ use crate::error::PerfError;
 use crate::plan::Plan;
 use crate::results::Row;
 
-/// What a side tells while a plan is played.
+/// Event of a side while a plan runs.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// The two are connected.
+    /// The two sides are connected.
     Begins {
         /// The other side.
         peer: SocketAddr,
@@ -20,8 +20,9 @@ pub enum Event<'a> {
         /// ([`Qp::congestion_control`](uwarp_verbs::Qp::congestion_control)).
         congestion: Option<&'a str>,
     },
-    /// A connection that is none of a client, of a server that goes on waiting: what it was.
-    Stranger(&'a PerfError),
-    /// What this side has measured for a size: the client always, the server where it sends too.
+    /// The server refused a connection that does not belong to a client, and continues to wait.
+    ForeignConnection(&'a PerfError),
+    /// Measurement of one size at this side. The client always has one, the server if it sends,
+    /// too.
     Row(&'a Row),
 }

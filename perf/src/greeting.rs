@@ -1,53 +1,54 @@
-//! The first message of each side, by which it knows what the other one is.
+//! First message of each side, which identifies the program and the version of the protocol.
 //!
-//! Since version 5 perftest begins with an exchange of versions: 16 bytes of text, zeros after it, the client first.
-//! Its port is ours, too. So this protocol begins in the same form: each of the two programs can name the other.
+//! Since version 5 perftest starts with an exchange of versions: 16 bytes of text, padded with
+//! zeros, the client first. It uses the same default port. This protocol therefore starts in the
+//! same format, so that each of the two programs can name the other.
 
 use crate::perftest;
 
-/// Bytes of a greeting: perftest's `MAX_VERSION`.
+/// Length of a greeting in bytes: perftest's `MAX_VERSION`.
 pub(crate) const LEN: usize = 16;
 
 /// Name and version of this protocol.
 const OURS: &str = "uwarp perf 3";
 
-/// The greeting of this side.
+/// Greeting of this side.
 pub(crate) fn ours() -> [u8; LEN] {
     let mut greeting = [0; LEN];
     greeting[..OURS.len()].copy_from_slice(OURS.as_bytes());
     greeting
 }
 
-/// What the first message of a peer says about it.
+/// Sender of a first message that is not our greeting.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Stranger {
-    /// uwarp perf with another version of this protocol: its name and version.
+pub(crate) enum Mismatch {
+    /// uwarp perf with another version of this protocol: name and version.
     OtherVersion(String),
-    /// perftest, and its version.
+    /// perftest, with its version.
     Perftest(String),
-    /// Neither.
+    /// Another program.
     Unknown,
 }
 
-/// Whether the peer speaks this protocol.
-pub(crate) fn check(message: &[u8]) -> Result<(), Stranger> {
+/// Checks that the peer speaks this protocol.
+pub(crate) fn check(message: &[u8]) -> Result<(), Mismatch> {
     if message == ours() {
         return Ok(());
     }
     if message.len() != LEN {
-        return Err(Stranger::Unknown);
+        return Err(Mismatch::Unknown);
     }
     if let Some(version) = perftest::version(message) {
-        return Err(Stranger::Perftest(version.to_owned()));
+        return Err(Mismatch::Perftest(version.to_owned()));
     }
     let text = message.split(|byte| *byte == 0).next().unwrap_or_default();
     match std::str::from_utf8(text) {
-        Ok(text) if text.starts_with("uwarp perf ") => Err(Stranger::OtherVersion(text.to_owned())),
-        _ => Err(Stranger::Unknown),
+        Ok(text) if text.starts_with("uwarp perf ") => Err(Mismatch::OtherVersion(text.to_owned())),
+        _ => Err(Mismatch::Unknown),
     }
 }
 
-/// The version that this side speaks, for words.
+/// Name and version of this side's protocol, for messages.
 pub(crate) const fn name() -> &'static str {
     OURS
 }
@@ -62,13 +63,13 @@ mod tests {
         let other = check(b"uwarp perf 2\0\0\0\0");
         assert_eq!(
             other,
-            Err(Stranger::OtherVersion("uwarp perf 2".to_owned()))
+            Err(Mismatch::OtherVersion("uwarp perf 2".to_owned()))
         );
         let perftest = check(b"6.06\0\0\0\0\0\0\0\0\0\0\0\0");
-        assert_eq!(perftest, Err(Stranger::Perftest("6.06".to_owned())));
-        // rping's advert, and text of any other length.
+        assert_eq!(perftest, Err(Mismatch::Perftest("6.06".to_owned())));
+        // rping's advert, text of another length, and other bytes.
         for unknown in [&[0; 16][..], b"hello", b"", &[0xff; 16]] {
-            assert_eq!(check(unknown), Err(Stranger::Unknown));
+            assert_eq!(check(unknown), Err(Mismatch::Unknown));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One message at a time.
+//! Latency tests: one message at a time.
 
 use std::time::{Duration, Instant};
 
@@ -12,31 +12,31 @@ use crate::results::Times;
 use crate::traffic::{Traffic, wr_id};
 use crate::usage::{Usage, Used};
 
-/// How long a side waits for the other one's message.
+/// Longest time to wait for the peer's message.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long a look may sleep: then it sees whether the other side has ended.
+/// Longest sleep of one wait. Between waits the caller checks for control messages.
 const TURN: Duration = Duration::from_millis(5);
 
-/// Looks at the clock, and for the end of the connection, once in so many turns without a result.
+/// Number of empty polls after which the clock, and the end of the connection, are checked.
 const TURNS: u32 = 1 << 16;
 
-/// One side of a ping-pong, or a reader.
+/// One side of a ping-pong, or the client of Reads or atomics.
 pub(crate) struct PingPong<'a> {
     traffic: &'a Traffic,
     plan: &'a Plan,
     size: u32,
     posted: u64,
-    /// It answers: the other side's messages come first.
+    /// True if this side answers, so that the peer's message comes first.
     answers: bool,
-    /// What goes inline, if it does.
+    /// Inline data, if the messages are sent inline.
     inline: Vec<u8>,
 }
 
-/// What a side waits for.
+/// Event that ends a turn.
 #[derive(Clone, Copy)]
 enum Awaited {
-    /// The other side's message.
+    /// The message of the peer.
     Message,
     /// The completion of a Read or an atomic operation.
     Response,
@@ -51,9 +51,9 @@ pub(crate) struct Measured {
 }
 
 impl<'a> PingPong<'a> {
-    /// `answers`: the other side begins.
+    /// `answers`: the peer sends first.
     pub(crate) fn new(traffic: &'a Traffic, plan: &'a Plan, size: u32, answers: bool) -> Self {
-        // What an earlier size has left must not look like the first message.
+        // A byte of an earlier size must not look like the first message.
         if plan.test == Test::WriteLatency {
             traffic.clear_last_octet(size, 0);
         }
@@ -74,7 +74,7 @@ impl<'a> PingPong<'a> {
         }
     }
 
-    /// The client's side: how many messages went, and how long each took.
+    /// Runs the client's side. Returns the number of messages and their times.
     pub(crate) fn measure(&mut self) -> Result<Measured, PerfError> {
         let samples = self.plan.samples.then_some(self.plan.iterations);
         let mut times = Times::new(!self.has_response(), samples);
@@ -112,7 +112,7 @@ impl<'a> PingPong<'a> {
         }
     }
 
-    /// Messages that are not measured, for a time.
+    /// Sends messages that are not measured, for this time.
     fn ping_for(&mut self, time: Duration) -> Result<(), PerfError> {
         if time.is_zero() {
             return Ok(());
@@ -124,12 +124,12 @@ impl<'a> PingPong<'a> {
         Ok(())
     }
 
-    /// How many messages this side has sent.
+    /// Number of messages that this side has sent.
     pub(crate) fn sent(&self) -> u64 {
         self.posted
     }
 
-    /// A message, and the answer.
+    /// Sends one message and waits for the answer.
     fn ping(&mut self) -> Result<(), PerfError> {
         if self.plan.is_confirmed_write() {
             self.post_confirmed()?;
@@ -143,12 +143,14 @@ impl<'a> PingPong<'a> {
         })
     }
 
-    /// Whether the completion of a request with a response ends a turn, and no message of the other side.
+    /// Returns true if a turn ends with the completion of a request that has a response, instead of
+    /// a message of the peer.
     fn has_response(&self) -> bool {
         self.plan.test.has_responses() || self.plan.is_confirmed_write()
     }
 
-    /// A Write, and a Read of no bytes behind it, whose answer says that the Write is placed (5040-5.5).
+    /// Posts a Write, and an empty Read after it. The response means that the Write is placed
+    /// (5040-5.5).
     fn post_confirmed(&mut self) -> Result<(), PerfError> {
         self.posted += 1;
         let id = wr_id(0, self.posted);
@@ -163,16 +165,16 @@ impl<'a> PingPong<'a> {
         Ok(self.traffic.qps[0].post_send_list(&both)?)
     }
 
-    /// The server's side: answers messages until `over` says that there are no more.
+    /// Runs the server's side: answers messages until `over` returns true.
     pub(crate) fn answer(
         &mut self,
         over: &mut dyn FnMut(u64) -> Result<bool, PerfError>,
     ) -> Result<(), PerfError> {
         loop {
             let mut turns = 0_u32;
-            while !self.came(Awaited::Message)? {
+            while !self.poll_arrival(Awaited::Message)? {
                 turns += 1;
-                let looks = self.looks_are_long() || turns.is_multiple_of(1 << 10);
+                let looks = self.waits_long() || turns.is_multiple_of(1 << 10);
                 if looks && over(self.posted)? {
                     return Ok(());
                 }
@@ -220,9 +222,9 @@ impl<'a> PingPong<'a> {
     fn wait(&mut self, what: Awaited) -> Result<(), PerfError> {
         let mut turns = 0_u32;
         let mut since = None;
-        while !self.came(what)? {
+        while !self.poll_arrival(what)? {
             turns += 1;
-            if !self.looks_are_long() && !turns.is_multiple_of(TURNS) {
+            if !self.waits_long() && !turns.is_multiple_of(TURNS) {
                 continue;
             }
             let since = *since.get_or_insert_with(Instant::now);
@@ -230,22 +232,22 @@ impl<'a> PingPong<'a> {
                 return Err(PerfError::Silent {
                     peer: self.traffic.peer,
                     seconds: PATIENCE.as_secs(),
-                    during: "a message was to come back",
+                    during: "in the middle of a ping-pong",
                 });
             }
         }
         Ok(())
     }
 
-    /// Whether a look that finds nothing has slept, or looked at memory many times.
-    fn looks_are_long(&self) -> bool {
+    /// Returns true if an empty wait has slept, or has checked memory many times.
+    fn waits_long(&self) -> bool {
         self.plan.waiting != Waiting::Poll
     }
 
-    /// Whether it has come. One look, or one wait.
-    fn came(&mut self, what: Awaited) -> Result<bool, PerfError> {
+    /// Checks once, or waits once, for the event. Returns true if it has happened.
+    fn poll_arrival(&mut self, what: Awaited) -> Result<bool, PerfError> {
         if self.plan.test == Test::WriteLatency && !self.has_response() {
-            return self.memory_came();
+            return self.poll_memory();
         }
         let mut came = false;
         let mut completions = [Completion::default(); 4];
@@ -266,12 +268,12 @@ impl<'a> PingPong<'a> {
         Ok(came)
     }
 
-    /// Whether the Write that is due has arrived: its last byte is the last to be placed.
-    fn memory_came(&mut self) -> Result<bool, PerfError> {
+    /// Checks whether the expected Write has arrived, by its last byte, which is placed last.
+    fn poll_memory(&mut self) -> Result<bool, PerfError> {
         let due = number(self.posted + u64::from(self.answers));
         let is_here = || self.traffic.last_octet(self.size) == due;
         if self.plan.waiting == Waiting::Memory {
-            // Without a call, but for the end of a connection that nobody would notice otherwise.
+            // This loop makes no call. One poll before it notices the end of the connection.
             self.drive()?;
             for _ in 0..TURNS {
                 if is_here() {
@@ -308,7 +310,7 @@ impl<'a> PingPong<'a> {
     }
 }
 
-/// The byte that stands for a message: not that of the one before it, and not that of an empty buffer.
+/// Byte that marks a message. It differs from that of the message before, and from an empty buffer.
 #[expect(clippy::cast_possible_truncation, reason = "1 to 255")]
 fn number(message: u64) -> u8 {
     (message % 255 + 1) as u8

@@ -1,9 +1,11 @@
-//! uwarp, performance tests: bandwidth, message rate and latency of RDMA operations between two processes,
-//! as rdma-core's users know them from perftest. The command `uwarp perf` runs them; a program may, too.
+//! uwarp, performance tests: bandwidth, message rate and latency of RDMA operations between two
+//! processes, in the manner of perftest. The command `uwarp perf` runs them, and a program can,
+//! too.
 //!
-//! The client has the [`Plan`]; the server does what a client's plan asks of it. They talk over a connection of their
-//! own, by Sends of JSON (`control`), and move data over as many others as the plan has QPs. The first message of each
-//! side has the form of perftest's, so that the two programs, which share a port, can name each other (`greeting`).
+//! The client has the [`Plan`]; the server plays its part of the client's plan. They exchange
+//! messages in JSON over a control connection (`control`), and move data over one connection for
+//! each QP of the plan. The first message of each side has the format of perftest's. The two
+//! programs share a port, so each can name the other (`greeting`).
 //!
 //! ```
 //! use uwarp_perf::{Plan, Server, Test, run};

@@ -1,4 +1,4 @@
-//! What client and server say to each other, as JSON.
+//! Messages between client and server, as JSON.
 //!
 //! ```text
 //!   client                                     server
@@ -6,7 +6,8 @@
 //!     | <----------------------------- greeting  |
 //!     | Hello { plan } ----------------------->  |
 //!     | <----- Welcome { session } or Declined   |
-//!     |   (the client makes the plan's connections, each with the session and its index as private data)
+//!     |   (the client opens the plan's connections; their private
+//!     |    data has the session and the index)
 //!     | Memory { its own } ------------------->  |
 //!     | <---------------------- Memory { ... }   |
 //!     | Start { size } ----------------------->  |   for every size
@@ -25,13 +26,13 @@ use crate::results::Row;
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "say", rename_all = "snake_case")]
 pub(crate) enum ToServer {
-    /// First of all.
+    /// First message after the greeting.
     Hello { plan: Plan },
-    /// Where the server may Write to and Read from.
+    /// Memory that the server may Write to and Read from.
     Memory(Memory),
-    /// A size is measured now.
+    /// A measurement of this size starts.
     Start { size: u32 },
-    /// All is sent: so many messages on each QP, also those of the warm-up.
+    /// All messages are sent: this many on each QP, including the warm-up.
     Done { sent: u64 },
     /// No more sizes.
     Bye,
@@ -40,24 +41,24 @@ pub(crate) enum ToServer {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "say", rename_all = "snake_case")]
 pub(crate) enum ToClient {
-    /// The plan will do. The data connections name this number.
+    /// The server accepts the plan. The data connections name this session.
     Welcome { session: u64 },
-    /// The plan will not.
+    /// The server declines the plan.
     Declined { reason: String },
-    /// Where the client may Write to and Read from.
+    /// Memory that the client may Write to and Read from.
     Memory(Memory),
-    /// The server can be sent to.
+    /// The server is ready for the measurement.
     Ready,
-    /// What the server did meanwhile.
+    /// The server's part of the measurement has ended.
     Finished {
         /// Processor time in nanoseconds.
         cpu: u64,
-        /// What it measured, where it sends too.
+        /// Measurement of the server, if it sends, too.
         row: Option<Box<Row>>,
     },
 }
 
-/// One piece of memory with a part for each QP, one behind the other.
+/// One region with a part for each QP, in order.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Memory {
     pub(crate) addr: u64,

@@ -1,11 +1,11 @@
-//! How perftest begins, by which it is recognized.
+//! First bytes of perftest, which identify it.
 //!
-//! Without `-R` and `-z` two perftest programs talk over TCP first. The client sends 16 bytes with its version
-//! (`exchange_versions`), or with `--dont_xchg_versions` the numbers of its QP as text (`ethernet_write_keys`).
-//! Its server reads 16 bytes of whatever comes, and sends its own version. With `-R` or `-z` the same 16 bytes go as
-//! Sends over a connection of rdma_cm.
+//! Without `-R` and `-z`, two perftest programs first talk over TCP. The client sends 16 bytes with
+//! its version (`exchange_versions`), or with `--dont_xchg_versions` the numbers of its QP as text
+//! (`ethernet_write_keys`). Its server reads 16 bytes of any kind, and sends its own version. With
+//! `-R` or `-z` the same 16 bytes go as Sends over a connection of rdma_cm.
 
-/// The version of perftest, where these bytes begin as its exchange of versions.
+/// Version of perftest, if these bytes are its exchange of versions.
 pub(crate) fn version(first: &[u8]) -> Option<&str> {
     let end = first.iter().position(|byte| *byte == 0)?;
     let text = std::str::from_utf8(&first[..end]).ok()?;
@@ -15,7 +15,8 @@ pub(crate) fn version(first: &[u8]) -> Option<&str> {
     is_version.then_some(text)
 }
 
-/// Whether these bytes begin as the numbers of a QP do: LID, Reads and QP number, `%04x:%04x:%06x:`.
+/// Returns true if these bytes start like the numbers of a QP: LID, Reads and QP number,
+/// `%04x:%04x:%06x:`.
 pub(crate) fn is_key_exchange(first: &[u8]) -> bool {
     let form = *b"xxxx:xxxx:xxxxxx:";
     first.len() >= form.len()

@@ -1,45 +1,49 @@
-//! What is measured, and how.
+//! Plan of a test: operation, sizes and parameters.
 
 use serde::{Deserialize, Serialize};
 
-/// What is measured.
+/// Operation to measure, and the figure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Test {
-    /// RDMA Writes to the server, as many as go (`ib_write_bw`).
+    /// Bandwidth of RDMA Writes to the server (`ib_write_bw`).
     #[serde(rename = "write_bw")]
     WriteBandwidth,
-    /// RDMA Reads from the server (`ib_read_bw`).
+    /// Bandwidth of RDMA Reads from the server (`ib_read_bw`).
     #[serde(rename = "read_bw")]
     ReadBandwidth,
-    /// Sends to the server (`ib_send_bw`).
+    /// Bandwidth of Sends to the server (`ib_send_bw`).
     #[serde(rename = "send_bw")]
     SendBandwidth,
-    /// A Write there and one back, seen in memory (`ib_write_lat`): half of the round trip.
+    /// Latency of a Write in each direction, detected in memory (`ib_write_lat`): half of the round
+    /// trip.
     #[serde(rename = "write_lat")]
     WriteLatency,
-    /// A Read from post to completion (`ib_read_lat`): all of it.
+    /// Latency of a Read from post to completion (`ib_read_lat`): the whole round trip.
     #[serde(rename = "read_lat")]
     ReadLatency,
-    /// A Send there and one back (`ib_send_lat`): half of the round trip.
+    /// Latency of a Send in each direction (`ib_send_lat`): half of the round trip.
     #[serde(rename = "send_lat")]
     SendLatency,
-    /// RDMA Writes with Immediate Data (`ib_write_bw --write_with_imm`): each takes a receive of the server.
+    /// Bandwidth of RDMA Writes with Immediate Data (`ib_write_bw --write_with_imm`). Each consumes
+    /// a receive of the server.
     #[serde(rename = "write_imm_bw")]
     WriteImmBandwidth,
-    /// An RDMA Write with Immediate Data there and one back (`ib_write_lat --write_with_imm`): half of the round trip.
+    /// Latency of an RDMA Write with Immediate Data in each direction
+    /// (`ib_write_lat --write_with_imm`): half of the round trip.
     #[serde(rename = "write_imm_lat")]
     WriteImmLatency,
-    /// Atomic operations on a word of the server for each QP (`ib_atomic_bw`).
+    /// Rate of atomic operations on a word of the server, one word for each QP (`ib_atomic_bw`).
     #[serde(rename = "atomic_bw")]
     AtomicBandwidth,
-    /// An atomic operation from post to completion (`ib_atomic_lat`): all of the round trip.
+    /// Latency of an atomic operation from post to completion (`ib_atomic_lat`): the whole round
+    /// trip.
     #[serde(rename = "atomic_lat")]
     AtomicLatency,
 }
 
 impl Test {
-    /// Whether it measures latency.
+    /// Returns true for latency tests.
     #[must_use]
     pub fn is_latency(self) -> bool {
         matches!(
@@ -52,7 +56,7 @@ impl Test {
         )
     }
 
-    /// Its name on the command line: `write_bw`, `read_lat` ...
+    /// Name on the command line: `write_bw`, `read_lat` ...
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -69,25 +73,26 @@ impl Test {
         }
     }
 
-    /// Whether it measures atomic operations, which always have [`ATOMIC_SIZE`] bytes.
+    /// Returns true for atomic operations, which always have [`ATOMIC_SIZE`] bytes.
     #[must_use]
     pub fn is_atomic(self) -> bool {
         matches!(self, Test::AtomicBandwidth | Test::AtomicLatency)
     }
 
-    /// Whether the application at the server has nothing to do.
+    /// Returns true if the application at the server has nothing to do.
     #[must_use]
     pub fn is_one_sided(self) -> bool {
         matches!(self, Test::WriteBandwidth) || self.has_responses()
     }
 
-    /// Whether a message of the server completes each request: the response of a Read or of an atomic operation.
+    /// Returns true if a response of the server completes each request: Reads and atomic
+    /// operations.
     #[must_use]
     pub fn has_responses(self) -> bool {
         matches!(self, Test::ReadBandwidth | Test::ReadLatency) || self.is_atomic()
     }
 
-    /// Whether each message takes a receive of its target.
+    /// Returns true if each message consumes a receive of its target.
     #[must_use]
     pub fn takes_receives(self) -> bool {
         matches!(
@@ -100,7 +105,7 @@ impl Test {
     }
 }
 
-/// Bytes of the word that an atomic operation works on (RFC 7306 section 5).
+/// Length in bytes of the word of an atomic operation (RFC 7306 section 5).
 pub const ATOMIC_SIZE: u32 = 8;
 
 /// Operation of the atomic tests (perftest's `-A`).
@@ -110,116 +115,121 @@ pub enum Atomic {
     /// Adds 1.
     #[default]
     FetchAdd,
-    /// Compares with 0 and stores 0: the comparison always holds, and the word is always written.
+    /// Compares with 0 and stores 0. The comparison always succeeds, so the word is always written.
     CompareSwap,
 }
 
-/// What a side does while it has nothing to do.
+/// Way in which a side waits for completions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Waiting {
-    /// Polls the completion queue, again and again.
+    /// Polls the completion queue continuously.
     #[default]
     Poll,
-    /// Blocks in our own wait call, `Cq::wait`.
+    /// Blocks in `Cq::wait`.
     Block,
     /// Blocks in `poll(2)` on the descriptor of a completion channel.
     Channel,
-    /// Polls once after a post, then looks at the buffer alone, without a call (`ib_write_lat`); write latency only.
+    /// Polls once after a post, then watches only the buffer, without a call (`ib_write_lat`). For
+    /// write latency only.
     Memory,
 }
 
-/// When a size has been measured for long enough.
+/// End of the measurement of one size.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Until {
-    /// After so many messages on each QP ([`Plan::iterations`]).
+    /// After this many messages on each QP ([`Plan::iterations`]).
     Iterations,
-    /// After so many seconds; at least a millisecond, at most a day.
+    /// After this many seconds: at least a millisecond, at most a day.
     Seconds(f64),
 }
 
-/// What is measured, and how. The client has it, and tells the server.
+/// Parameters of a test. The client has the plan and sends it to the server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Plan {
-    /// What is measured.
+    /// Test to run.
     pub test: Test,
-    /// The sizes of messages in bytes, one measurement each.
+    /// Sizes of messages in bytes, one measurement each.
     pub sizes: Vec<u32>,
-    /// Messages measured on each QP.
+    /// Number of measured messages on each QP.
     pub iterations: u64,
-    /// Messages before them on each QP, which are not.
+    /// Number of messages on each QP before the measured ones.
     pub warm_up: u64,
     /// When a measurement ends.
     pub until: Until,
-    /// Connections.
+    /// Number of connections.
     pub qps: u32,
     /// Messages outstanding on each QP.
     pub tx_depth: u32,
     /// Receives posted on each QP.
     pub rx_depth: u32,
-    /// Work requests for one post.
+    /// Work requests in one post.
     pub post_list: u32,
-    /// Every so many messages one asks for a completion.
+    /// Number of messages for one completion.
     pub cq_moderation: u32,
-    /// Messages of at most so many bytes are posted inline.
+    /// Largest message in bytes that is posted inline.
     pub inline: u32,
-    /// Both sides send at once (bandwidth only).
+    /// Both sides send at the same time (bandwidth only).
     pub bidirectional: bool,
-    /// What the client does while it waits, and the server where it takes part.
+    /// Way in which the client waits, and the server if it takes part.
     pub waiting: Waiting,
-    /// The application at the server of a one-sided test sleeps; otherwise it polls. A write latency is then that of a Write
-    /// and of a Read of no bytes behind it, from post to completion, which says that the Write is placed.
+    /// If true, the application at the server of a one-sided test sleeps; otherwise it polls. The
+    /// write latency is then the time from post to completion of a Write and an empty Read after
+    /// it, whose response means that the Write is placed.
     pub target_sleeps: bool,
     /// Reads and atomic operations outstanding on each QP (IRD and ORD).
     pub reads: u16,
     /// Operation of the atomic tests.
     pub atomic: Atomic,
-    /// Whether bandwidth tests look for the best part of the time ([`Bandwidth::peak`](crate::Bandwidth::peak)).
+    /// True if bandwidth tests measure the best part of the time
+    /// ([`Bandwidth::peak`](crate::Bandwidth::peak)).
     pub peak: bool,
-    /// Seconds at the beginning and at the end of [`Until::Seconds`] that are not measured (perftest's `-f`).
+    /// Seconds at the beginning and at the end of [`Until::Seconds`] that are excluded (perftest's
+    /// `-f`).
     pub margin: f64,
-    /// Whether all QPs of a side take their receives from one shared receive queue of `rx_depth`.
+    /// True if all QPs of a side share one receive queue of `rx_depth`.
     pub srq: bool,
-    /// Whether a latency test keeps the time of each message ([`Row::samples`](crate::Row::samples)).
+    /// True if a latency test keeps the time of each message
+    /// ([`Row::samples`](crate::Row::samples)).
     pub samples: bool,
 }
 
-/// Why a plan makes no sense.
+/// Reason why a plan is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
     /// A number is out of its range.
-    #[error("{what} is {value}, and has to be {range}")]
+    #[error("{what} is {value}, and must be {range}")]
     Range {
-        /// Of what.
+        /// Name of the number.
         what: &'static str,
-        /// What it is.
+        /// Its value.
         value: u64,
-        /// What it may be.
+        /// Its allowed range.
         range: &'static str,
     },
-    /// A choice that the test does not have.
+    /// The test does not have this option.
     #[error("{test} cannot {what}")]
     NotForTest {
         /// The test.
         test: &'static str,
-        /// What it cannot do.
+        /// The option.
         what: &'static str,
     },
 }
 
 impl Plan {
-    /// The most bytes of a message.
+    /// Largest message in bytes.
     pub const MAX_SIZE: u32 = 1 << 30;
-    /// The most bytes that the server registers for one client.
+    /// Maximum number of bytes that the server registers for one client.
     pub(crate) const MAX_MEMORY: u64 = 8 << 30;
-    /// The most times of single messages that are kept: 80 MB.
+    /// Maximum number of times of single messages that are kept: 80 MB.
     const MAX_SAMPLES: u64 = 10_000_000;
 
-    /// perftest's numbers: 5,000 messages for bandwidth and 1,000 for latency, 128 outstanding, a completion for
-    /// every hundredth, receives of 512.
+    /// Creates a plan with perftest's defaults: 5,000 messages for bandwidth and 1,000 for latency,
+    /// 128 outstanding, a completion for every hundredth, 512 receives.
     #[must_use]
     pub fn new(test: Test, sizes: &[u32]) -> Self {
         let iterations = if test.is_latency() { 1_000 } else { 5_000 };
@@ -247,15 +257,15 @@ impl Plan {
         }
     }
 
-    /// The size of the buffer that each QP has at each side.
+    /// Size of the buffer that each QP has at each side.
     pub(crate) fn largest(&self) -> u32 {
         self.sizes.iter().copied().max().unwrap_or(1).max(1)
     }
 
-    /// Whether it makes sense.
+    /// Checks that the plan is valid.
     ///
     /// # Errors
-    /// [`PlanError`] for the first thing that does not.
+    /// [`PlanError`] for the first violation.
     pub fn check(&self) -> Result<(), PlanError> {
         let within = |what, value: u64, from: u64, to: u64, range| {
             if (from..=to).contains(&value) {
@@ -266,7 +276,7 @@ impl Plan {
         };
         for size in &self.sizes {
             let least = u32::from(self.test == Test::WriteLatency);
-            let range = "1 (0 but for write_lat) to 1073741824 bytes";
+            let range = "0 (1 for write_lat) to 1073741824 bytes";
             within(
                 "a size",
                 u64::from(*size),
@@ -292,7 +302,7 @@ impl Plan {
         if let Until::Seconds(seconds) = self.until {
             within(
                 "the time in milliseconds",
-                // What is no number is 0, and what is too large the largest.
+                // The cast turns NaN into 0, and a value that is too large into the maximum.
                 (seconds * 1e3) as u64,
                 1,
                 86_400_000,
@@ -334,17 +344,17 @@ impl Plan {
         )?;
         if self.samples && self.until == Until::Iterations {
             let most = Self::MAX_SAMPLES;
-            let range = "at most 10000000 where the time of each is kept";
+            let range = "at most 10000000 if the time of each is kept";
             within("the number of iterations", self.iterations, 1, most, range)?;
         }
         self.check_margin()?;
         self.check_test()
     }
 
-    /// perftest's rule: something is left between the two margins.
+    /// As in perftest, the two margins must leave some time between them.
     fn check_margin(&self) -> Result<(), PlanError> {
         let fits = match self.until {
-            // Not so for what is no number.
+            // False for NaN.
             Until::Seconds(seconds) => self.margin >= 0.0 && seconds > 2.0 * self.margin,
             Until::Iterations => self.margin == 0.0,
         };
@@ -364,7 +374,7 @@ impl Plan {
             Err(PlanError::NotForTest { test, what })
         };
         if self.test.is_atomic() && self.sizes != [ATOMIC_SIZE] {
-            return refused("have another size than 8 bytes, the word of an atomic operation");
+            return refused("use a size other than 8 bytes, the word of an atomic operation");
         }
         if self.srq && !self.test.takes_receives() {
             return refused("use a shared receive queue: its messages take no receives");
@@ -373,7 +383,9 @@ impl Plan {
             return refused("list the time of each message: it measures bandwidth");
         }
         if self.samples && self.until != Until::Iterations {
-            return refused("list the time of each message for a duration: give a number of them");
+            return refused(
+                "list the time of each message for a duration: give a number of messages",
+            );
         }
         if self.test.is_latency() && self.bidirectional {
             return refused("be bidirectional");
@@ -382,7 +394,7 @@ impl Plan {
             return refused("use more than one QP");
         }
         if self.waiting == Waiting::Memory && self.test != Test::WriteLatency {
-            return refused("wait by looking at the buffer");
+            return refused("wait by watching the buffer");
         }
         if self.test == Test::WriteLatency
             && !self.is_confirmed_write()
@@ -391,25 +403,26 @@ impl Plan {
             return refused("wait for an event: a Write raises none at its target");
         }
         if self.is_confirmed_write() && self.waiting == Waiting::Memory {
-            return refused("wait by looking at the buffer: nothing is written back");
+            return refused("wait by watching the buffer: nothing is written back");
         }
-        let has_a_part = !self.test.is_one_sided() && !self.is_confirmed_write();
-        if self.target_sleeps && (has_a_part || self.bidirectional) {
-            return refused("have a target that sleeps: it takes part");
+        let takes_part = !self.test.is_one_sided() && !self.is_confirmed_write();
+        if self.target_sleeps && (takes_part || self.bidirectional) {
+            return refused("let its target sleep: it takes part in the test");
         }
         Ok(())
     }
 
-    /// Whether a Write's latency is that until a Read behind it says that it is placed: the target's application sleeps, and
-    /// writes nothing back.
+    /// Returns true if the latency of a Write is measured by a Read after it, because the target's
+    /// application sleeps and writes nothing back.
     pub(crate) fn is_confirmed_write(&self) -> bool {
         self.test == Test::WriteLatency && self.target_sleeps
     }
 
-    /// Every so many messages one is signaled: enough for the send queue to move on.
+    /// Number of messages for one signaled message, small enough that the send queue does not run
+    /// full.
     pub(crate) fn signal_every(&self) -> u64 {
         if self.waiting == Waiting::Memory {
-            // As `ib_write_lat` does, which takes the completion of each Write before it looks at memory.
+            // `ib_write_lat` also takes the completion of each Write before it watches memory.
             return 1;
         }
         u64::from(self.cq_moderation.min(self.tx_depth.div_ceil(2)).max(1))

@@ -1,4 +1,4 @@
-//! What came out.
+//! Results of a test.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::Plan;
 
-/// What came out of a plan.
+/// Results of a plan.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Results {
@@ -15,12 +15,12 @@ pub struct Results {
     pub plan: Plan,
     /// Congestion control of the client's connections, if it is known.
     pub congestion: Option<String>,
-    /// A row for each size.
+    /// One row for each size.
     pub rows: Vec<Row>,
 }
 
 impl Results {
-    /// The results of a program that measures in single steps ([`Client`](crate::Client)).
+    /// Results of a program that measures in single steps ([`Client`](crate::Client)).
     #[must_use]
     pub const fn new(plan: Plan, congestion: Option<String>, rows: Vec<Row>) -> Self {
         Results {
@@ -31,27 +31,28 @@ impl Results {
     }
 }
 
-/// What came out for one size.
+/// Results for one size.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Row {
     /// Bytes of a message.
     pub size: u32,
-    /// Messages measured, of all QPs.
+    /// Number of measured messages, on all QPs.
     pub messages: u64,
-    /// How long they took, in seconds.
+    /// Duration of the measurement in seconds.
     pub seconds: f64,
     /// Bandwidth or latency.
     pub figures: Figures,
-    /// Processor time of this side, in seconds, user and system, of all threads.
+    /// Processor time of this process in seconds: user and system, all threads.
     pub cpu: f64,
-    /// Busy time of all processors of this machine, in percent (`/proc/stat`); `None` where it cannot be known.
+    /// Busy time of all processors of this machine, in percent (`/proc/stat`); `None` if unknown.
     pub machine_cpu: Option<f64>,
-    /// The same of the other side. The client knows it; a server's own rows have 0 here.
+    /// Processor time of the other side. The client knows it; in a server's own rows it is 0.
     pub peer_cpu: f64,
-    /// What the server sent meanwhile, where both send.
+    /// Results of the server, if both sides send.
     pub opposite: Option<Box<Row>>,
-    /// Times of the single messages in microseconds, in the order of the messages, where the plan asks for them.
+    /// Times of the single messages in microseconds, in the order of the messages, if the plan asks
+    /// for them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub samples: Vec<f64>,
 }
@@ -60,25 +61,26 @@ pub struct Row {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Figures {
-    /// Of a bandwidth test.
+    /// Result of a bandwidth test.
     Bandwidth(Bandwidth),
-    /// Of a latency test.
+    /// Result of a latency test.
     Latency(Latency),
 }
 
-/// How much went.
+/// Bandwidth and message rate.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Bandwidth {
-    /// Bytes of payload per second, of all QPs.
+    /// Bytes of payload per second, on all QPs.
     pub average: f64,
-    /// The same in the best of up to 32 parts of the time; `None` where the plan does not look for it.
+    /// Bytes of payload per second in the best of up to 32 parts of the time; `None` if the plan
+    /// does not ask for it.
     pub peak: Option<f64>,
     /// Messages a second.
     pub rate: f64,
 }
 
-/// How long it took, in microseconds.
+/// Latency in microseconds.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Latency {
@@ -86,15 +88,15 @@ pub struct Latency {
     pub min: f64,
     /// The longest.
     pub max: f64,
-    /// The median: as many took longer as shorter.
+    /// Median.
     pub p50: f64,
-    /// The mean.
+    /// Mean.
     pub mean: f64,
-    /// The standard deviation.
+    /// Standard deviation.
     pub deviation: f64,
-    /// 99 of 100 took no longer.
+    /// 99th percentile.
     pub p99: f64,
-    /// 999 of 1,000 took no longer.
+    /// 99.9th percentile.
     pub p999: f64,
 }
 
@@ -105,7 +107,8 @@ impl Row {
         self.messages as f64 * f64::from(self.size)
     }
 
-    /// Seconds of processor time for 10^9 bytes: of this side, and of the other one. `None` without bytes.
+    /// Seconds of processor time for 10^9 bytes, at this side and at the other side. `None` without
+    /// bytes.
     #[must_use]
     pub fn cpu_per_gb(&self) -> Option<(f64, f64)> {
         let gigabytes = self.octets() / 1e9;
@@ -114,7 +117,7 @@ impl Row {
 }
 
 impl Bandwidth {
-    /// Of `messages` in `took`. `peak`: messages per second in the best part.
+    /// Computes the figures of `messages` in `took`. `peak`: messages per second in the best part.
     pub(crate) fn new(messages: u64, size: u32, took: Duration, peak: Option<f64>) -> Self {
         let seconds = took.as_secs_f64().max(1e-9);
         let rate = messages as f64 / seconds;
@@ -130,16 +133,16 @@ impl Bandwidth {
 /// Times of single messages. The histogram keeps three digits of each.
 pub(crate) struct Times {
     histogram: Histogram<u64>,
-    /// All of them, where they are wanted. It has its room before the first message.
+    /// All times, if the plan asks for them. Allocated before the first message.
     samples: Vec<u64>,
     keeps: bool,
-    /// The unit of what is recorded, in nanoseconds: a round trip counts half.
+    /// Factor from a recorded time to a reported one, in nanoseconds: a round trip counts half.
     unit: f64,
 }
 
 impl Times {
-    /// For times of up to a minute. `halved`: what is recorded is a round trip, and what is told is one way.
-    /// `samples`: number of messages of which each time is kept, if any.
+    /// For times of up to a minute. `halved`: recorded times are round trips, reported ones are one
+    /// way. `samples`: number of messages whose time is kept, if any.
     pub(crate) fn new(halved: bool, samples: Option<u64>) -> Self {
         let room = samples.map_or(0, |count| usize::try_from(count).unwrap_or(0));
         let histogram = Histogram::new_with_bounds(1, 60_000_000_000, 3);
@@ -159,7 +162,7 @@ impl Times {
         }
     }
 
-    /// The times that were kept, in microseconds.
+    /// The kept times, in microseconds.
     pub(crate) fn samples(&self) -> Vec<f64> {
         let micros = |nanos: &u64| *nanos as f64 * self.unit / 1_000.0;
         self.samples.iter().map(micros).collect()

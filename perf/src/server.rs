@@ -1,4 +1,4 @@
-//! The side that does what a client's plan asks for.
+//! The server, which plays its part of a client's plan.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use uwarp_verbs::llp::LlpError;
 use uwarp_verbs::{AcceptOptions, ConnectRequest, Device, DeviceError, ListenError, Listener};
 
 use crate::bandwidth::Load;
-use crate::client::{CLOSE, introduced};
+use crate::client::{CLOSE, parse_introduction};
 use crate::control::Control;
 use crate::error::PerfError;
 use crate::event::Event;
@@ -19,20 +19,20 @@ use crate::results::{Bandwidth, Figures, Row};
 use crate::traffic::Traffic;
 use crate::usage::Usage;
 
-/// How long a client may take for its next word, and for its connections.
+/// Longest time to wait for the client's next message, and for its connections.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How often a server that waits looks for connections that are none of a client.
+/// Interval at which a waiting server checks for connections that do not belong to a client.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How often another port is tried where one is to be free at several addresses.
+/// Number of attempts to find a port that is free on several addresses.
 const TRIES: usize = 16;
 
-/// A server: one client after the other.
+/// A server. It serves one client after the other.
 #[derive(Debug)]
 pub struct Server {
     device: Device,
-    /// One for each address.
+    /// One listener for each address.
     listeners: Vec<Listener>,
 }
 
@@ -40,7 +40,7 @@ impl Server {
     /// Listens on `addr`.
     ///
     /// # Errors
-    /// [`PerfError::Device`] when that cannot be.
+    /// [`PerfError::Device`] if the address cannot be used.
     pub fn listen(device: &Device, addr: SocketAddr) -> Result<Self, PerfError> {
         Ok(Server {
             device: device.clone(),
@@ -48,11 +48,11 @@ impl Server {
         })
     }
 
-    /// Listens on the loopback addresses, 127.0.0.1 and (where this machine has it) ::1, for clients of this host.
-    /// Both have the same port; 0 takes one that is free.
+    /// Listens on the loopback addresses 127.0.0.1 and, if this machine has it, ::1, for clients of
+    /// this host. Both have the same port; 0 takes a free one.
     ///
     /// # Errors
-    /// [`PerfError::Device`] when that cannot be.
+    /// [`PerfError::Device`] if the addresses cannot be used.
     pub fn listen_on_loopback(device: &Device, port: u16) -> Result<Self, PerfError> {
         let mut tries = TRIES;
         loop {
@@ -70,89 +70,90 @@ impl Server {
                 Err(error @ DeviceError::Network(LlpError::AddressInUse { .. })) => {
                     return Err(error.into());
                 }
-                // No IPv6 here.
+                // This machine has no IPv6.
                 Err(_) => return Ok(server),
             }
         }
     }
 
-    /// First of the addresses where it listens.
+    /// First of the server's addresses.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.listeners[0].local_addr()
     }
 
-    /// Where it listens.
+    /// All addresses of the server.
     pub fn local_addrs(&self) -> impl Iterator<Item = SocketAddr> {
         self.listeners.iter().map(Listener::local_addr)
     }
 
-    /// Waits for a client and does all that its plan asks for. Connections that are not iWARP, and those of perftest, are
-    /// told as [`Event::Stranger`] meanwhile.
+    /// Waits for a client and plays its plan. Connections that are not iWARP, and those of
+    /// perftest, are reported as [`Event::ForeignConnection`].
     ///
     /// # Errors
     /// [`PerfError`]: the client, or the device. The next client can be served.
-    pub fn serve_one(&self, mut tell: impl FnMut(Event<'_>)) -> Result<(), PerfError> {
+    pub fn serve_one(&self, mut report: impl FnMut(Event<'_>)) -> Result<(), PerfError> {
         let pd = self.device.alloc_pd()?;
-        let control = self.client(&pd, &mut tell)?;
-        control.greet()?;
-        let plan = match control.hear("a plan was to come", PATIENCE)? {
+        let control = self.client(&pd, &mut report)?;
+        control.send_greeting()?;
+        let plan = match control.receive("before its plan", PATIENCE)? {
             ToServer::Hello { plan } => plan,
-            other => return Err(control.protocol(format!("it began with {other:?}"))),
+            other => return Err(control.protocol(format!("its first message is {other:?}"))),
         };
         if let Err(error) = plan.check() {
-            control.say(&ToClient::Declined {
+            control.send(&ToClient::Declined {
                 reason: error.to_string(),
             })?;
             let _ = control.qp.wait_closed(CLOSE);
             return Err(error.into());
         }
-        tell(Event::Begins {
+        report(Event::Begins {
             peer: control.peer,
             plan: &plan,
             congestion: control.qp.congestion_control().as_deref(),
         });
-        let traffic = self.connections(&pd, &plan, &control, &mut tell)?;
+        let traffic = self.connections(&pd, &plan, &control, &mut report)?;
         Session {
             plan: &plan,
             control: &control,
             traffic: &traffic,
         }
-        .run(&mut tell)?;
+        .run(&mut report)?;
         let _ = control.qp.wait_closed(CLOSE);
         Ok(())
     }
 
-    /// The connection of the next client, after its greeting. perftest is told as a stranger.
+    /// Waits for the next client's control connection and its greeting. Reports perftest.
     fn client(
         &self,
         pd: &uwarp_verbs::Pd,
-        tell: &mut dyn FnMut(Event<'_>),
+        report: &mut dyn FnMut(Event<'_>),
     ) -> Result<Control, PerfError> {
         loop {
-            let request = self.request(None, <[u8]>::is_empty, tell)?;
+            let request = self.request(None, <[u8]>::is_empty, report)?;
             let control = Control::new(&self.device, pd, request.peer_addr())?;
             request.accept(&control.qp, &AcceptOptions::default())?;
-            match control.hear_greeting(PATIENCE) {
+            match control.receive_greeting(PATIENCE) {
                 Ok(()) => return Ok(control),
-                Err(error @ PerfError::Perftest { .. }) => tell(Event::Stranger(&error)),
+                Err(error @ PerfError::Perftest { .. }) => report(Event::ForeignConnection(&error)),
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// The next connection request of the kind. Others are rejected: there is one client at a time.
+    /// Waits for the next connection request that `wanted` accepts. Others are rejected, because
+    /// there is one client at a time.
     fn request(
         &self,
         patience: Option<Duration>,
         wanted: impl Fn(&[u8]) -> bool,
-        tell: &mut dyn FnMut(Event<'_>),
+        report: &mut dyn FnMut(Event<'_>),
     ) -> Result<ConnectRequest, PerfError> {
         let deadline = patience.map(|patience| Instant::now() + patience);
         loop {
             for listener in &self.listeners {
                 while let Some((peer, error)) = listener.poll_failure() {
-                    tell(Event::Stranger(&PerfError::startup(peer, error)));
+                    report(Event::ForeignConnection(&PerfError::startup(peer, error)));
                 }
                 while let Some(request) = listener.poll_request() {
                     if wanted(request.private_data()) {
@@ -173,12 +174,12 @@ impl Server {
         }
     }
 
-    /// Until a request waits, or for [`LOOK`].
+    /// Waits until a request is pending, or for [`LOOK`].
     fn wait(&self) {
         let events = |listener| PollFd::new(listener, PollFlags::IN);
         let mut fds: Vec<_> = self.listeners.iter().map(events).collect();
         let timeout = Timespec::try_from(LOOK).ok();
-        // An interrupted wait is a short one.
+        // An interrupted wait is just shorter.
         let _ = poll(&mut fds, timeout.as_ref());
     }
 
@@ -187,12 +188,12 @@ impl Server {
         pd: &uwarp_verbs::Pd,
         plan: &Plan,
         control: &Control,
-        tell: &mut dyn FnMut(Event<'_>),
+        report: &mut dyn FnMut(Event<'_>),
     ) -> Result<Traffic, PerfError> {
         let mut traffic = match Traffic::new(&self.device, pd, plan, control.peer) {
             Ok(traffic) => traffic,
             Err(error) => {
-                control.say(&ToClient::Declined {
+                control.send(&ToClient::Declined {
                     reason: error.to_string(),
                 })?;
                 let _ = control.qp.wait_closed(CLOSE);
@@ -200,29 +201,30 @@ impl Server {
             }
         };
         let session = fastrand::u64(..);
-        control.say(&ToClient::Welcome { session })?;
+        control.send(&ToClient::Welcome { session })?;
         let options = AcceptOptions::default().ird(plan.reads).ord(plan.reads);
-        let ours = |bytes: &[u8]| introduced(bytes).is_some_and(|(of, _)| of == session);
+        let ours = |bytes: &[u8]| parse_introduction(bytes).is_some_and(|(of, _)| of == session);
         let mut taken = vec![false; traffic.qps.len()];
         for _ in 0..traffic.qps.len() {
-            let request = self.request(Some(PATIENCE), ours, tell)?;
-            let index = introduced(request.private_data()).map_or(0, |(_, index)| index as usize);
+            let request = self.request(Some(PATIENCE), ours, report)?;
+            let index =
+                parse_introduction(request.private_data()).map_or(0, |(_, index)| index as usize);
             match taken.get_mut(index) {
                 Some(taken) if !*taken => *taken = true,
-                _ => return Err(control.protocol(format!("it has two connections {index}"))),
+                _ => return Err(control.protocol(format!("it opened connection {index} twice"))),
             }
             request.accept(&traffic.qps[index], &options)?;
         }
-        match control.hear("memory was to be lent", PATIENCE)? {
+        match control.receive("while memory was exchanged", PATIENCE)? {
             ToServer::Memory(memory) => traffic.set_remote(memory)?,
-            other => return Err(control.protocol(format!("it said {other:?} out of turn"))),
+            other => return Err(control.protocol(format!("it sent {other:?} out of turn"))),
         }
-        control.say(&ToClient::Memory(traffic.memory()))?;
+        control.send(&ToClient::Memory(traffic.memory()))?;
         Ok(traffic)
     }
 }
 
-/// A client, once it is connected.
+/// A connected client.
 struct Session<'a> {
     plan: &'a Plan,
     control: &'a Control,
@@ -230,56 +232,57 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    fn run(&self, tell: &mut dyn FnMut(Event<'_>)) -> Result<(), PerfError> {
+    fn run(&self, report: &mut dyn FnMut(Event<'_>)) -> Result<(), PerfError> {
         loop {
-            let size = match self.control.hear("the next size was to come", PATIENCE)? {
+            let size = match self.control.receive("before the next size", PATIENCE)? {
                 ToServer::Start { size } if self.plan.sizes.contains(&size) => size,
                 ToServer::Bye => return Ok(()),
                 other => return Err(self.unexpected(&other)),
             };
             let usage = Usage::now();
             let row = if self.plan.test.is_latency() {
-                self.answer(size)?;
+                self.play_latency(size)?;
                 None
             } else {
-                self.take(size)?
+                self.play_bandwidth(size)?
             };
             let cpu = usage.until_now().nanos();
             if let Some(row) = &row {
-                tell(Event::Row(row));
+                report(Event::Row(row));
             }
             let row = row.map(Box::new);
-            self.control.say(&ToClient::Finished { cpu, row })?;
+            self.control.send(&ToClient::Finished { cpu, row })?;
         }
     }
 
     fn unexpected(&self, said: &ToServer) -> PerfError {
         self.control
-            .protocol(format!("it said {said:?} out of turn"))
+            .protocol(format!("it sent {said:?} out of turn"))
     }
 
-    /// Whether the client has ended the measurement, and how many messages it sent on each QP.
+    /// Returns the number of messages that the client sent on each QP, if it has ended the
+    /// measurement.
     fn done(&self) -> Result<Option<u64>, PerfError> {
-        match self.control.heard("data moved")? {
+        match self.control.try_receive("while data moved")? {
             None => Ok(None),
             Some(ToServer::Done { sent }) => Ok(Some(sent)),
             Some(other) => Err(self.unexpected(&other)),
         }
     }
 
-    fn answer(&self, size: u32) -> Result<(), PerfError> {
+    fn play_latency(&self, size: u32) -> Result<(), PerfError> {
         let mut pings = PingPong::new(self.traffic, self.plan, size, true);
-        self.control.say(&ToClient::Ready)?;
+        self.control.send(&ToClient::Ready)?;
         if self.plan.test.has_responses() || self.plan.is_confirmed_write() {
             return self.stand_by();
         }
         pings.answer(&mut |_| Ok(self.done()?.is_some()))
     }
 
-    /// The application of a one-sided test: it polls what has nothing for it, or sleeps.
+    /// Application of a one-sided test: polls without a result, or sleeps.
     fn stand_by(&self) -> Result<(), PerfError> {
         if self.plan.target_sleeps {
-            return match self.control.hear("data moved", Duration::MAX)? {
+            return match self.control.receive("while data moved", Duration::MAX)? {
                 ToServer::Done { .. } => Ok(()),
                 other => Err(self.unexpected(&other)),
             };
@@ -289,7 +292,7 @@ impl Session<'_> {
             if self.traffic.poll(&mut [Default::default(); 4])? > 0 {
                 return Err(self
                     .control
-                    .protocol("it made a completion where none is due"));
+                    .protocol("it caused a completion where none is expected"));
             }
             turns = turns.wrapping_add(1);
             if turns.is_multiple_of(256) && self.done()?.is_some() {
@@ -298,10 +301,10 @@ impl Session<'_> {
         }
     }
 
-    /// The server's part of a bandwidth test.
-    fn take(&self, size: u32) -> Result<Option<Row>, PerfError> {
+    /// Plays the server's part of a bandwidth test.
+    fn play_bandwidth(&self, size: u32) -> Result<Option<Row>, PerfError> {
         let mut load = Load::new(self.traffic, self.plan, size);
-        self.control.say(&ToClient::Ready)?;
+        self.control.send(&ToClient::Ready)?;
         if !self.plan.bidirectional && self.plan.test.is_one_sided() {
             self.stand_by()?;
             return Ok(None);

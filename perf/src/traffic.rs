@@ -1,4 +1,4 @@
-//! The connections that move data, with their memory and their completion queue.
+//! Data connections of one side, with their memory and completion queue.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,26 +13,26 @@ use crate::error::PerfError;
 use crate::message::Memory;
 use crate::plan::{Plan, Waiting};
 
-/// How long a Send waits at its target for a receive.
+/// Time for which a Send is held at its target until a receive is posted.
 const HOLD: Duration = Duration::from_secs(20);
 
 /// The data connections of one side.
 pub(crate) struct Traffic {
     pub(crate) qps: Vec<Qp>,
     pub(crate) peer: SocketAddr,
-    /// Where all QPs take their receives from, if they share them.
+    /// Receive queue of all QPs, if they share one.
     srq: Option<Srq>,
     cq: Cq,
     channel: Option<CompletionChannel>,
     region: MemoryRegion,
-    /// Bytes between the buffers of two QPs; each has two of this size.
+    /// Bytes between the buffers of two QPs. Each QP has two buffers of this size.
     stride: u64,
     remote: Option<Memory>,
     waiting: Waiting,
 }
 
 impl Traffic {
-    /// QPs without connections, and their memory.
+    /// Creates the QPs, which are not connected yet, and their memory.
     pub(crate) fn new(
         device: &Device,
         pd: &Pd,
@@ -54,7 +54,7 @@ impl Traffic {
             None => device.create_cq(depth)?,
         };
         let caps = QpCaps::default()
-            // Two more: what ends a measurement is no part of it.
+            // Two more, for messages that end a measurement and do not belong to it.
             .max_send_wr(plan.tx_depth + 2)
             .max_recv_wr(receives.max(1))
             .max_send_sge(1)
@@ -104,7 +104,7 @@ impl Traffic {
         Ok(traffic)
     }
 
-    /// What the peer may Write to and Read from.
+    /// Memory that the peer may Write to and Read from.
     pub(crate) fn memory(&self) -> Memory {
         let remote = self.region.remote();
         Memory {
@@ -114,13 +114,13 @@ impl Traffic {
         }
     }
 
-    /// What the peer has lent. It has to be as large as ours.
+    /// Sets the peer's memory, which must be as large as this side's.
     pub(crate) fn set_remote(&mut self, memory: Memory) -> Result<(), PerfError> {
         if memory.len < self.region.len() as u64 {
             return Err(PerfError::Protocol {
                 peer: self.peer,
                 what: format!(
-                    "it lends {} bytes, and the plan needs {}",
+                    "it offers {} bytes of memory, but the plan needs {}",
                     memory.len,
                     self.region.len()
                 ),
@@ -130,7 +130,7 @@ impl Traffic {
         Ok(())
     }
 
-    /// Where what this QP sends comes from, and what it Reads goes.
+    /// Buffer of this QP that it sends from and Reads into.
     pub(crate) fn source(&self, lane: usize, size: u32) -> [Sge; 1] {
         [self.region.sge(2 * self.stride * lane as u64, size)]
     }
@@ -142,11 +142,12 @@ impl Traffic {
         RemoteBuffer::at(memory.addr.wrapping_add(offset), memory.rkey)
     }
 
-    /// Posts so many receives, all for the same buffer: the QP's own, or the first QP's where they share receives.
+    /// Posts `count` receives for the same buffer: that of the QP, or of the first QP if they share
+    /// receives.
     pub(crate) fn post_receives(&self, lane: usize, count: u32) -> Result<(), PerfError> {
         let lane = if self.srq.is_some() { 0 } else { lane };
         let offset = 2 * self.stride * lane as u64 + self.stride;
-        // The stride was made of a `u32`.
+        // The stride was computed from a `u32`.
         let len = u32::try_from(self.stride).unwrap_or(u32::MAX);
         let sges = [self.region.sge(offset, len)];
         let receives = [RecvWr::new(wr_id(lane, 0), &sges); 64];
@@ -162,16 +163,16 @@ impl Traffic {
         Ok(())
     }
 
-    /// The byte of the first QP's target that the peer Writes last.
+    /// Last byte of a Write into the first QP's buffer, which is placed last.
     pub(crate) fn last_octet(&self, size: u32) -> u8 {
         let mut octet = [0];
         let at = self.stride as usize + size as usize - 1;
-        // In range: a size is no larger than the stride.
+        // Cannot fail: a size is no larger than the stride.
         let _ = self.region.read_at(at, &mut octet);
         octet[0]
     }
 
-    /// Sets the last byte of what the first QP sends.
+    /// Sets the last byte of the first QP's message.
     pub(crate) fn set_last_octet(&self, size: u32, octet: u8) {
         let _ = self.region.write_at(size as usize - 1, &[octet]);
     }
@@ -182,12 +183,12 @@ impl Traffic {
         let _ = self.region.write_at(at, &[octet]);
     }
 
-    /// Completions, without waiting.
+    /// Polls for completions, without waiting.
     pub(crate) fn poll(&self, out: &mut [Completion]) -> Result<usize, PerfError> {
         self.checked(self.cq.poll(out))
     }
 
-    /// What was taken, if no completion was lost.
+    /// Fails if a completion was lost.
     fn checked(&self, taken: usize) -> Result<usize, PerfError> {
         if taken == 0 && self.cq.has_overflowed() {
             return Err(PerfError::Overflow);
@@ -195,7 +196,7 @@ impl Traffic {
         Ok(taken)
     }
 
-    /// Completions. Where the plan is to wait, it waits for the first one, no longer than `most`.
+    /// Takes completions. Waits for the first one if the plan says so, at most for `most`.
     pub(crate) fn next(&self, out: &mut [Completion], most: Duration) -> Result<usize, PerfError> {
         match (self.waiting, &self.channel) {
             (Waiting::Poll | Waiting::Memory, _) | (Waiting::Channel, None) => self.poll(out),
@@ -208,7 +209,7 @@ impl Traffic {
                 if !self.cq.req_notify(Notify::Any) {
                     let mut fds = [PollFd::new(channel, PollFlags::IN)];
                     let timeout = Timespec::try_from(most).ok();
-                    // What interrupts it is nothing to it.
+                    // An interrupted wait is just shorter.
                     let _ = poll(&mut fds, timeout.as_ref());
                     drop(channel.try_get_event());
                 }
@@ -220,14 +221,14 @@ impl Traffic {
 
 const COUNT_BITS: u32 = 40;
 
-/// The number of a work request: of which QP, and how many it ends.
+/// Work request id: index of the QP, and number of its messages that the completion covers.
 pub(crate) fn wr_id(lane: usize, count: u64) -> u64 {
     (lane as u64) << COUNT_BITS | count & ((1 << COUNT_BITS) - 1)
 }
 
-/// The QP and the count of a number.
-pub(crate) fn of_wr_id(wr_id: u64) -> (usize, u64) {
-    // A QP's index is far below 2^24.
+/// QP and count of a work request id.
+pub(crate) fn parse_wr_id(wr_id: u64) -> (usize, u64) {
+    // The index of a QP is far below 2^24.
     (
         (wr_id >> COUNT_BITS) as usize,
         wr_id & ((1 << COUNT_BITS) - 1),
@@ -241,7 +242,7 @@ mod tests {
     #[test]
     fn a_number_holds_the_qp_and_the_count() {
         for (lane, count) in [(0, 0), (65_535, (1 << 40) - 1), (7, 1 << 39)] {
-            assert_eq!(of_wr_id(wr_id(lane, count)), (lane, count));
+            assert_eq!(parse_wr_id(wr_id(lane, count)), (lane, count));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Processor time: of this process, and of the whole machine.
+//! Processor time of this process and of the whole machine.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use rustix::time::{ClockId, clock_gettime};
 /// Processor time used so far.
 #[derive(Clone, Copy)]
 pub(crate) struct Usage {
-    /// Of all threads of this process, user and system, in nanoseconds.
+    /// Time of all threads of this process, user and system, in nanoseconds.
     own: u64,
     machine: Option<Machine>,
 }
@@ -22,9 +22,10 @@ struct Machine {
 /// Processor time of a measurement.
 #[derive(Clone, Copy)]
 pub(crate) struct Used {
-    /// Of this process, in seconds.
+    /// Time of this process, in seconds.
     pub(crate) own: f64,
-    /// Of the machine, in percent of all its processors; `None` where the kernel does not tell it, or no tick passed.
+    /// Busy time of the machine, in percent of all its processors; `None` if the kernel does not
+    /// report it, or no tick passed.
     pub(crate) machine: Option<f64>,
 }
 
@@ -44,7 +45,7 @@ impl Usage {
         }
     }
 
-    /// From `self` until now.
+    /// Returns the usage from `self` until now.
     pub(crate) fn until_now(self) -> Used {
         let now = Usage::now();
         let machine = self.machine.zip(now.machine);
@@ -62,10 +63,11 @@ fn own() -> u64 {
 }
 
 impl Machine {
-    /// From the first line of `/proc/stat`: user, nice, system, idle, iowait and others (`proc_stat(5)`).
+    /// Parses the first line of `/proc/stat`: user, nice, system, idle, iowait and others
+    /// (`proc_stat(5)`).
     fn of(stat: &str) -> Option<Self> {
         let fields = stat.lines().next()?.strip_prefix("cpu ")?;
-        // The last two of ten, time in guests, are in user and nice already.
+        // The last two of ten fields, time in guests, are included in user and nice.
         let ticks: Vec<u64> = fields
             .split_whitespace()
             .take(8)

@@ -25,7 +25,7 @@ const ALL: [Test; 10] = [
     Test::SendLatency,
 ];
 
-/// A server for one client, and how many rows of its own it told.
+/// Starts a server for one client. Its thread returns the number of rows that the server reported.
 fn server() -> (SocketAddr, JoinHandle<Result<usize, PerfError>>) {
     let device = Device::tcp().unwrap();
     let server = Server::listen(&device, "127.0.0.1:0".parse().unwrap()).unwrap();
@@ -38,14 +38,14 @@ fn server() -> (SocketAddr, JoinHandle<Result<usize, PerfError>>) {
     (addr, thread::spawn(serving))
 }
 
-/// The rows of a plan, and how many the server told.
+/// Plays a plan. Returns its rows, and the number of rows that the server reported.
 fn played(plan: &Plan) -> (Vec<Row>, usize) {
     let (addr, serving) = server();
     let results = run(&Device::tcp().unwrap(), addr, plan, |_| {}).unwrap();
     (results.rows, serving.join().unwrap().unwrap())
 }
 
-/// Sizes that the test has: those of any other test, or that of an atomic operation.
+/// Sizes for a test: those given, or the size of an atomic operation.
 fn sizes(test: Test, of_others: &[u32]) -> &[u32] {
     if test.is_atomic() {
         &[ATOMIC_SIZE]
@@ -54,7 +54,8 @@ fn sizes(test: Test, of_others: &[u32]) -> &[u32] {
     }
 }
 
-/// Few messages by turns: where more threads poll than there are processors, each is a turn of the scheduler.
+/// Few messages, because with more polling threads than processors each message costs a turn of the
+/// scheduler.
 fn small(test: Test, sizes: &[u32]) -> Plan {
     let (iterations, warm_up) = if test.is_latency() { (8, 1) } else { (150, 10) };
     let mut plan = Plan::new(test, sizes);
@@ -104,7 +105,8 @@ fn each_test_waits_in_each_way_that_it_has() {
             let mut plan = small(test, &[8]);
             plan.waiting = waiting;
             if waiting == Waiting::Memory {
-                // Each waits for a turn of the background thread beside one that looks and makes no call.
+                // Each message waits for a turn of the background thread, because the waiting side
+                // makes no call.
                 (plan.iterations, plan.warm_up) = (5, 1);
             }
             if plan.check().is_ok() {
@@ -233,7 +235,7 @@ fn what_is_within_the_margins_is_not_measured() {
         let (rows, _) = played(&plan);
         let row = &rows[0];
         assert!(row.messages > 0, "{test:?}");
-        // However late its turns come: the first margin at least is no part of it.
+        // The first margin at least is excluded, however late the turns of this process come.
         let most = began.elapsed().as_secs_f64() - plan.margin;
         assert!(row.seconds > 0.0 && row.seconds <= most, "{row:?}");
     }
@@ -292,7 +294,7 @@ fn loopback_has_both_families_with_one_port() {
     serving.join().unwrap().unwrap();
 }
 
-/// Bytes of perftest 4.5 (version 6.06) on the wire: what its client sends first, and what its server answers.
+/// First bytes of perftest 4.5 (version 6.06), from its client and from its server.
 const OF_PERFTEST: [u8; 16] = *b"6.06\0\0\0\0\0\0\0\0\0\0\0\0";
 
 fn is_perftest(error: &PerfError) -> bool {
@@ -323,7 +325,7 @@ fn a_client_of_perftest_over_tcp_is_named_and_the_server_goes_on() {
     let (tell, told) = mpsc::channel();
     let serving = thread::spawn(move || {
         server.serve_one(|event| {
-            if let Event::Stranger(error) = event {
+            if let Event::ForeignConnection(error) = event {
                 tell.send(is_perftest(error)).unwrap();
             }
         })
@@ -338,7 +340,7 @@ fn a_client_of_perftest_over_tcp_is_named_and_the_server_goes_on() {
     serving.join().unwrap().unwrap();
 }
 
-/// perftest with `-R`, as far as it goes before it knows the other version: a connection, and 16 bytes by Send.
+/// perftest with `-R` sends only its 16 bytes before it knows the other version.
 #[test]
 fn perftest_over_rdma_cm_is_named_both_ways() {
     let device = Device::tcp().unwrap();
@@ -350,7 +352,7 @@ fn perftest_over_rdma_cm_is_named_both_ways() {
     let (tell, told) = mpsc::channel();
     let serving = thread::spawn(move || {
         listening.serve_one(|event| {
-            if let Event::Stranger(error) = event {
+            if let Event::ForeignConnection(error) = event {
                 tell.send(is_perftest(error)).unwrap();
             }
         })
@@ -361,7 +363,7 @@ fn perftest_over_rdma_cm_is_named_both_ways() {
         .post_send(&uwarp_verbs::SendWr::send_inline(0, &OF_PERFTEST))
         .unwrap();
     assert!(told.recv().unwrap());
-    // The server goes on, as after one over TCP.
+    // The server continues, as it does after perftest over TCP.
     let plan = small(Test::WriteBandwidth, &[64]);
     run(&Device::tcp().unwrap(), addr, &plan, |_| {}).unwrap();
     serving.join().unwrap().unwrap();
@@ -376,7 +378,7 @@ fn perftest_over_rdma_cm_is_named_both_ways() {
     server.post_recv(&RecvWr::new(0, &sges)).unwrap();
     let request = listener.wait_request(None).unwrap();
     request.accept(&server, &AcceptOptions::default()).unwrap();
-    // Not before the client has spoken, as perftest.
+    // As perftest, the server sends only after the client.
     while !cq.wait(None).is_some_and(|completion| {
         completion.qp_num == server.qp_num() && completion.opcode == WcOpcode::Recv
     }) {}
@@ -424,8 +426,8 @@ fn a_peer_that_is_something_else_is_told_so() {
     assert!(matches!(error, PerfError::Protocol { .. }), "{error}");
 }
 
-/// The duration is over before the first message has come, because 32 MiB take more than a
-/// millisecond: no completion follows the one that starts the measurement.
+/// The duration ends before the first message completes, because 32 MiB take more than a
+/// millisecond. No completion follows the one that starts the measurement.
 #[test]
 fn margins_that_leave_no_message_are_an_error_of_the_client_alone() {
     for bidirectional in [false, true] {

@@ -1,4 +1,4 @@
-//! A controller, as a test has it: lines to the agent, and what it says.
+//! Controller of the tests: sends lines to an agent and reads its lines.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
@@ -11,10 +11,10 @@ use uwarp_agent::{Agent, Options, serve};
 use uwarp_verbs::llp::kernel::KernelNetwork;
 use uwarp_verbs::{Device, Settings};
 
-/// Nothing in these tests takes this long, unless it hangs.
+/// Longer than anything in these tests takes, unless it hangs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
-/// An agent on a device of its own over the kernel's loopback, with an RDMA port.
+/// Starts an agent on a new device over the kernel's loopback, with an RDMA port.
 pub(crate) fn agent() -> Agent {
     agent_with(Settings::default())
 }
@@ -24,7 +24,7 @@ pub(crate) fn agent_with(settings: Settings) -> Agent {
     agent_on(&device, "127.0.0.1:0".parse().unwrap())
 }
 
-/// An agent on that device; `rdma` is also where its controllers' listeners listen.
+/// Starts an agent on that device; its controllers' listeners use the address of `rdma`, too.
 pub(crate) fn agent_on(device: &Device, rdma: SocketAddr) -> Agent {
     let control = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut options = Options::default();
@@ -36,13 +36,13 @@ pub(crate) fn agent_on(device: &Device, rdma: SocketAddr) -> Agent {
 pub(crate) struct Controller {
     to: TcpStream,
     from: BufReader<TcpStream>,
-    /// Events and completions that came before somebody asked for them.
+    /// Events and completions that were read while waiting for something else.
     said: VecDeque<Value>,
     next: u64,
 }
 
 impl Controller {
-    /// Connects and takes the greeting.
+    /// Connects and reads the greeting.
     pub(crate) fn new(agent: &Agent) -> Controller {
         let mut controller = Controller::silent(agent);
         let hello = controller.line().unwrap();
@@ -51,7 +51,7 @@ impl Controller {
         controller
     }
 
-    /// Connects, and says and hears nothing.
+    /// Connects, and neither sends nor reads.
     pub(crate) fn silent(agent: &Agent) -> Controller {
         let to = TcpStream::connect(agent.control_addr()).unwrap();
         to.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -65,7 +65,7 @@ impl Controller {
         }
     }
 
-    /// The next line; `None` when the agent has closed.
+    /// Reads the next line; `None` if the agent has closed.
     pub(crate) fn line(&mut self) -> Option<Value> {
         let mut line = String::new();
         self.from.read_line(&mut line).unwrap();
@@ -76,7 +76,7 @@ impl Controller {
         self.to.write_all(octets).unwrap();
     }
 
-    /// Sends a line and takes the next answer.
+    /// Sends a line and returns the next answer.
     pub(crate) fn answer_to(&mut self, line: &[u8]) -> Value {
         self.write(&[line, b"\n"].concat());
         loop {
@@ -88,7 +88,7 @@ impl Controller {
         }
     }
 
-    /// The answer to a command.
+    /// Sends a command and returns its answer.
     pub(crate) fn command(&mut self, name: &str, mut members: Value) -> Value {
         members["cmd"] = json!(name);
         members["id"] = json!(self.next);
@@ -98,7 +98,7 @@ impl Controller {
         answer
     }
 
-    /// The answer to a command that is carried out.
+    /// Sends a command that must succeed, and returns its answer.
     #[track_caller]
     pub(crate) fn ok(&mut self, name: &str, members: Value) -> Value {
         let answer = self.command(name, members);
@@ -106,7 +106,7 @@ impl Controller {
         answer
     }
 
-    /// The answer to a command that is refused.
+    /// Sends a command that must be refused, and returns its answer.
     #[track_caller]
     pub(crate) fn refused(&mut self, name: &str, members: Value) -> Value {
         let answer = self.command(name, members);
@@ -114,7 +114,7 @@ impl Controller {
         answer
     }
 
-    /// The first line, of those that nobody has asked for, that is it.
+    /// Waits for the first event or completion that matches, and removes it from the unread lines.
     #[track_caller]
     pub(crate) fn wait(&mut self, what: &str, is_it: impl Fn(&Value) -> bool) -> Value {
         let deadline = Instant::now() + PATIENCE;
@@ -148,19 +148,19 @@ impl Controller {
         completion
     }
 
-    /// What it has said and nobody asked for.
+    /// Lines that no test has asked for yet.
     pub(crate) fn unread(&self) -> &VecDeque<Value> {
         &self.said
     }
 }
 
-/// A connection between two controllers: of the active one and of the passive one.
+/// Numbers of a connection at its active and its passive controller.
 pub(crate) struct Connected {
     pub(crate) active: Value,
     pub(crate) passive: Value,
 }
 
-/// Connects them; `qp` are the members of a QP, for both.
+/// Connects two controllers. `qp`: members that describe both QPs.
 pub(crate) fn connect(active: &mut Controller, passive: &mut Controller, qp: &Value) -> Connected {
     let mut listen = qp.clone();
     listen["auto"] = json!(true);

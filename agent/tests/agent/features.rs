@@ -1,4 +1,4 @@
-//! What only this agent has, and how connections come about and end.
+//! Features that only this agent has, and the start and end of connections.
 
 use serde_json::{Value, json};
 use uwarp_verbs::{Revision, Settings};
@@ -52,7 +52,7 @@ fn query_tells_what_the_device_was_told() {
     );
 }
 
-/// A connection attempt of `a` that reaches `b`: their numbers for it.
+/// Lets `a` connect to `b`. Returns the number at `a`, and the request at `b`.
 fn request(a: &mut Controller, b: &mut Controller, connect: Value) -> (Value, Value) {
     let port = b.ok("listen", json!({}))["port"].clone();
     let conn = a.ok("open", json!({"addr": "127.0.0.1", "port": port}))["conn"].clone();

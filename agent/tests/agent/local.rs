@@ -1,4 +1,4 @@
-//! The session that its own program gives turns: the same protocol, without a thread and a connection.
+//! A local session, which its program drives: the same protocol, without a thread or a connection.
 
 use serde_json::{Value, json};
 use uwarp_agent::LocalSession;
@@ -44,7 +44,7 @@ fn a_session_without_a_thread_does_nothing_but_in_its_turns() {
     assert!(lines(&mut session).is_empty());
 }
 
-/// Two programs' worth of it: they connect, one sends, and both hear of it, in turns of one thread.
+/// Two sessions connect and one sends, driven by one thread.
 #[test]
 fn two_sessions_in_one_thread_connect_and_send() {
     let devices = [device(None), device(None)];
@@ -83,7 +83,7 @@ fn two_sessions_in_one_thread_connect_and_send() {
     assert_eq!(sent["status"], "success", "{sent}");
 }
 
-/// With a seed nothing of what peers see comes from the system: neither STags nor addresses.
+/// With a seed, the STags and addresses that peers see are reproducible.
 #[test]
 fn regions_of_a_device_with_a_seed_are_the_same_in_every_run() {
     let run = || {

@@ -1,4 +1,4 @@
-//! The agent as its controllers see it: over TCP, by lines, several at once.
+//! The agent as its controllers see it: lines over TCP, with several controllers at once.
 
 mod controller;
 mod features;

@@ -1,4 +1,4 @@
-//! Controllers come and go, and no other one notices.
+//! Controllers come and go without an effect on others.
 
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ fn numbers_are_each_controllers_own() {
     b.ok("peek", json!({"mr": 0}));
 }
 
-/// A controller that vanishes in the middle of a transfer takes only what is its own with it.
+/// A controller that vanishes in the middle of a transfer takes only its own objects with it.
 #[test]
 fn a_controller_that_vanishes_ends_its_connections_and_no_others() {
     let agent = agent();
@@ -36,7 +36,7 @@ fn a_controller_that_vanishes_ends_its_connections_and_no_others() {
     assert!(end["cause"].is_string(), "{end}");
     peer.ok("reset", json!({}));
 
-    // Its listener is gone too.
+    // Its listener is gone, too.
     let conn = a.ok("open", json!({"addr": "127.0.0.1", "port": port}))["conn"].clone();
     a.event("ready", &conn);
     a.ok("connect", json!({"conn": conn}));
@@ -103,7 +103,7 @@ fn the_end_of_the_agent_ends_its_controllers() {
     agent.stop();
     while a.line().is_some() {}
     while b.line().is_some() {}
-    // And both ports are free.
+    // Both ports are free.
     std::net::TcpListener::bind(rdma).unwrap();
 }
 
@@ -115,7 +115,7 @@ fn one_controller_too_many_is_told_so() {
     let told: Value = late.line().unwrap();
     assert_eq!(
         told["error"],
-        "the agent has 64 controllers, and serves no more"
+        "the agent already has 64 controllers, the limit"
     );
     assert_eq!(late.line(), None);
     controllers[63].ok("query", json!({}));

@@ -1,4 +1,4 @@
-//! What the suite tells of its cases without playing any: `--list`, `--explain`, `--coverage`.
+//! Descriptions of the cases, without playing any: `--list`, `--explain`, `--coverage`.
 
 use std::collections::BTreeMap;
 
@@ -7,17 +7,17 @@ use uwarp_conformance::{Selection, codes, coverage, explain, list, requirements,
 use crate::failure::{Failure, Report};
 use crate::output::Output;
 
-/// The cases that patterns take, one a line; all without any.
+/// Prints the cases that match the patterns, one a line; all cases without a pattern.
 ///
 /// # Errors
-/// A pattern takes none, or nobody reads the list.
-pub(super) fn tell_list(patterns: &[String]) -> Result<(), Failure> {
+/// A pattern matches no case, or the output cannot be written.
+pub(super) fn print_list(patterns: &[String]) -> Result<(), Failure> {
     let cases = list();
     for pattern in patterns {
         let one = Selection(vec![pattern.clone()]);
         if !cases.iter().any(|case| one.takes(&case.id)) {
             let report = Report::new(format!("no case has an id like {pattern}"));
-            return Err(Failure::Usage(report.advice("--list alone shows them all")));
+            return Err(Failure::Usage(report.advice("--list shows them all")));
         }
     }
     let selection = Selection(patterns.to_vec());
@@ -29,11 +29,11 @@ pub(super) fn tell_list(patterns: &[String]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a case does, step by step.
+/// Prints the steps of a case.
 ///
 /// # Errors
-/// There is none of this id, or nobody reads it.
-pub(super) fn tell_case(id: &str) -> Result<(), Failure> {
+/// No case has this id, or the output cannot be written.
+pub(super) fn print_case(id: &str) -> Result<(), Failure> {
     let Some((case, steps)) = explain(id) else {
         let report = Report::new(format!("there is no case {id}"));
         return Err(Failure::Usage(report.advice("--list shows them all")));
@@ -51,7 +51,8 @@ pub(super) fn tell_case(id: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Rows of the catalogue: how many there are, how many have a case, how many a reason to have none, how many neither.
+/// Counts of requirements: all, those with a case, those with a reason for having none, those with
+/// neither.
 #[derive(Clone, Copy, Default)]
 struct Rows([usize; 4]);
 
@@ -62,7 +63,7 @@ impl Rows {
         }
     }
 
-    fn tell(self, what: &str) -> Result<(), Failure> {
+    fn print(self, what: &str) -> Result<(), Failure> {
         let [rows, cases, exceptions, missing] = self.0;
         Output::Stdout.line(format_args!(
             "{what:<16} {rows:>5} {cases:>6} {exceptions:>9} {missing:>8}"
@@ -70,11 +71,12 @@ impl Rows {
     }
 }
 
-/// How many requirements of each section and RFC have a case, or a reason to have none; those that have neither by name.
+/// Prints how many requirements of each section and RFC have a case, or a reason for having none.
+/// The requirements with neither follow, one a line.
 ///
 /// # Errors
-/// Nobody reads it.
-pub(super) fn tell_coverage() -> Result<(), Failure> {
+/// The output cannot be written.
+pub(super) fn print_coverage() -> Result<(), Failure> {
     let coverage = coverage();
     let mut rfcs: BTreeMap<String, BTreeMap<String, Rows>> = BTreeMap::new();
     let catalogue = requirements().into_values();
@@ -99,20 +101,20 @@ pub(super) fn tell_coverage() -> Result<(), Failure> {
     for (rfc, sections) in &rfcs {
         let mut of_rfc = Rows::default();
         for (section, rows) in sections {
-            rows.tell(section)?;
+            rows.print(section)?;
             of_rfc.add(*rows);
         }
-        of_rfc.tell(&format!("RFC {rfc}"))?;
+        of_rfc.print(&format!("RFC {rfc}"))?;
         all.add(of_rfc);
     }
-    all.tell("all")?;
+    all.print("all")?;
     let codes = codes();
     let [cases, exceptions, missing] = [
         codes.cases.len(),
         codes.exceptions.len(),
         codes.missing.len(),
     ];
-    Rows([cases + exceptions + missing, cases, exceptions, missing]).tell("Terminate codes")?;
+    Rows([cases + exceptions + missing, cases, exceptions, missing]).print("Terminate codes")?;
     for row in &coverage.missing {
         Output::Stdout.line(format_args!("{} ({}): {}", row.id, row.level, row.text))?;
     }

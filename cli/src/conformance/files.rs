@@ -1,4 +1,4 @@
-//! The files that a run writes.
+//! Report files of a run.
 
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use uwarp_conformance::report::{About, html, json, junit, pcaps};
 use crate::failure::{Failure, Report};
 use crate::output::Output;
 
-/// Which, and what is called how in them.
+/// Options that select the files, and the name of the target in them.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Reports")]
 pub(super) struct Files {
@@ -21,37 +21,38 @@ pub(super) struct Files {
     /// Write the outcomes to FILE as JUnit's XML
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
-    /// Write the outcomes to FILE as one HTML page, with the wire log of each case that did not pass
+    /// Write the outcomes to FILE as an HTML page, with the wire log of each case that did not pass
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Another target on that page: what an earlier run wrote with --json
+    /// Show another target on the HTML page: the file that an earlier run wrote with --json
     #[arg(long, value_name = "FILE", requires = "html")]
     beside: Vec<PathBuf>,
-    /// Write a pcapng file for each case that fails into DIR
+    /// Write a pcapng file into DIR for each case that fails
     #[arg(long, value_name = "DIR")]
     pcaps: Option<PathBuf>,
-    /// The name of the target in these files; by default its address
+    /// Name of the target in these files [default: its address]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 }
 
-/// The files of a run, before it: all that can be known to go wrong has not.
+/// Files of a run, checked before it starts, so that no foreseeable error is left.
 pub(super) struct Ready<'a> {
     files: &'a Files,
-    /// The other targets.
+    /// Outcomes of the other targets.
     beside: Vec<Value>,
 }
 
 impl Files {
-    /// Whether stdout is for the JSON document alone.
+    /// Returns true if stdout is reserved for the JSON document.
     pub(super) fn have_stdout(&self) -> bool {
         self.json.as_deref().is_some_and(is_stdout)
     }
 
-    /// Reads what is to be read, and makes what is to be written: a run of minutes shall not end in a wrong path.
+    /// Reads the input files and creates the output files. A run takes minutes and must not end
+    /// with a wrong path.
     ///
     /// # Errors
-    /// Something cannot be read or written.
+    /// A file cannot be read or written.
     pub(super) fn ready(&self) -> Result<Ready<'_>, Failure> {
         let beside: Result<_, _> = self.beside.iter().map(|path| read_json(path)).collect();
         let beside = beside?;
@@ -61,7 +62,7 @@ impl Files {
             .any(|path| is_stdout(path))
         {
             let report = Report::new("stdout is for --json alone");
-            return Err(Failure::Usage(report.advice("a name of a file")));
+            return Err(Failure::Usage(report.advice("give the name of a file")));
         }
         for path in [&self.json, &self.junit, &self.html].into_iter().flatten() {
             if !is_stdout(path) {
@@ -81,7 +82,8 @@ impl Files {
 }
 
 impl Ready<'_> {
-    /// Writes them. `target`: what it is called, unless there is a name for it. `seed`: that of the run.
+    /// Writes the files. `target`: name of the target, unless `--name` has one. `seed`: seed of the
+    /// run.
     ///
     /// # Errors
     /// A file cannot be written.
@@ -126,7 +128,7 @@ fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
 
 fn unwritable(path: &Path, error: &std::io::Error) -> Report {
     Report::new(format!("{} cannot be written: {error}", path.display()))
-        .advice("a place that exists and that you may write to")
+        .advice("use an existing directory that you may write to")
 }
 
 fn read_json(path: &Path) -> Result<Value, Failure> {

@@ -1,4 +1,4 @@
-//! One end of the demo's connection: a QP with its CQ, and what has completed on it.
+//! One end of the demo's connection: a QP with its CQ, and the completed work.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use uwarp_verbs::{
 use super::plan;
 use crate::failure::{Failure, Report};
 
-/// No step of the demo takes longer.
+/// Longest time that a step of the demo may take.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A QP that holds all work of one step at once.
@@ -26,16 +26,16 @@ pub(super) struct Endpoint {
     pub(super) received: Vec<Completion>,
 }
 
-/// How the connection ended on one side, and what became of the work that was posted last.
+/// End of the connection as one side saw it, with the completions of the last work posted.
 pub(super) struct End {
     pub(super) reason: EndReason,
-    /// Whether the device told of the end by an asynchronous event.
+    /// True if the device reported the end by an asynchronous event.
     pub(super) event: bool,
     pub(super) sends: Vec<Completion>,
     pub(super) receives: Vec<Completion>,
 }
 
-/// A refusal of this side's own library.
+/// Turns an error of this side's library into a failure.
 pub(super) fn local(error: impl std::fmt::Display) -> Failure {
     Failure::because(error.to_string())
 }
@@ -64,8 +64,8 @@ impl Endpoint {
         self.pd.register(octets, access).map_err(local)
     }
 
-    /// One receive for every message of the plan, scattered over pieces, and `empty` ones for
-    /// messages without content.
+    /// Posts one receive for each message of the plan, scattered over pieces, and `empty` receives
+    /// for messages without content.
     pub(super) fn post_receives(&self, inbox: &MemoryRegion, empty: usize) -> Result<(), Failure> {
         for slot in plan::slots() {
             let pieces = slot.pieces(inbox);
@@ -77,7 +77,7 @@ impl Endpoint {
         self.qp.post_recv_list(&list).map_err(local)
     }
 
-    /// Sends every message of the plan, gathered from pieces of `source`; all are posted at once.
+    /// Sends every message of the plan, gathered from pieces of `source`, in one list.
     pub(super) fn post_sends(&self, source: &MemoryRegion) -> Result<(), Failure> {
         let pieces: Vec<_> = plan::slots().map(|slot| slot.pieces(source)).collect();
         let list: Vec<_> = (0..)
@@ -94,8 +94,8 @@ impl Endpoint {
             .map_err(local)
     }
 
-    /// Waits until so many requests of the send queue and so many receives have completed, counted
-    /// from the start of the connection.
+    /// Waits until `sent` requests of the send queue and `received` receives have completed,
+    /// counted from the start of the connection.
     pub(super) fn wait(&mut self, sent: usize, received: usize, step: &str) -> Result<(), Failure> {
         let deadline = Instant::now() + PATIENCE;
         while self.sent.len() < sent || self.received.len() < received {
@@ -103,7 +103,7 @@ impl Endpoint {
             let Some(completion) = self.cq.wait(Some(left)) else {
                 return Err(Report::new(format!("{}, {step}: no progress", self.name))
                     .expected(format!(
-                        "{sent} completed requests and {received} receives; there are {} and {}",
+                        "{sent} completed requests and {received} completed receives; there are {} and {}",
                         self.sent.len(),
                         self.received.len()
                     ))
@@ -133,7 +133,7 @@ impl Endpoint {
         list.push(completion);
     }
 
-    /// Waits for the end of the connection, and takes every completion from now on.
+    /// Waits for the end of the connection and collects all further completions.
     pub(super) fn wait_end(&mut self) -> Result<End, Failure> {
         let (sent, received) = (self.sent.len(), self.received.len());
         let deadline = Instant::now() + PATIENCE;
@@ -153,7 +153,7 @@ impl Endpoint {
             .any(|event| matches!(event, AsyncEvent::Ended { qp_num: of, .. } if of == qp_num));
         let Some(reason) = self.qp.end_reason() else {
             return Err(Failure::because(format!(
-                "{}: the connection stands, though it should not",
+                "{}: the connection still exists, but should have ended",
                 self.name
             )));
         };

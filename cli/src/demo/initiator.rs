@@ -1,4 +1,4 @@
-//! Endpoint A: connects, and starts every operation.
+//! Endpoint A: connects and starts every operation.
 
 use std::net::SocketAddr;
 use std::sync::mpsc::Receiver;
@@ -19,16 +19,16 @@ use crate::output::grouped;
 
 mod extensions;
 
-/// What A says in the private data of the MPA Request.
+/// Private data of A's MPA Request.
 pub(super) const HELLO: &[u8] = b"hello from A";
-/// Bytes of the Write that must fail ...
+/// Length in bytes of the Write that must fail.
 pub(super) const BEYOND: u32 = 64;
-/// ... of which so many would still fit.
+/// Bytes of that Write that would still fit into the region.
 const FITTING: u64 = 16;
-/// Messages of one step.
+/// Number of messages of one step.
 const COUNT: usize = SIZES.len();
 
-/// Endpoint A with what every step needs.
+/// Endpoint A with the state that every step needs.
 struct Initiator<'a> {
     endpoint: Endpoint,
     inbox: MemoryRegion,
@@ -45,7 +45,7 @@ pub(super) fn run(
 ) -> Result<End, Failure> {
     let endpoint = Endpoint::new("endpoint A", device)?;
     let inbox = endpoint.register(plan::blank(), Access::LOCAL_WRITE)?;
-    // A receive that is there early is never missed: all are posted before the connection is.
+    // A message never finds its receive missing, because all receives are posted before connecting.
     endpoint.post_receives(&inbox, 2)?;
     let mut a = Initiator {
         endpoint,
@@ -71,7 +71,7 @@ impl Initiator<'_> {
     ) -> Result<Offer, Failure> {
         let since = Instant::now();
         self.story.step(
-            "1. Connect (MPA startup): TCP, then one frame each way with what both can do.",
+            "1. Connect (MPA startup): TCP, then one frame each way with what each side can do.",
         )?;
         let options = ConnectOptions::default().private_data(HELLO.to_vec());
         let qp = &self.endpoint.qp;
@@ -80,7 +80,7 @@ impl Initiator<'_> {
             .map_err(|error| explain::connect(&error, to, &explain::Server::demo()))?;
         let info = qp
             .connection()
-            .ok_or_else(|| Failure::because("connected, but to nobody"))?;
+            .ok_or_else(|| Failure::because("connected, but there is no connection"))?;
         self.story.say(format_args!(
             "   A is {}, the initiator; B is {}, the responder.",
             info.local, info.peer
@@ -95,7 +95,7 @@ impl Initiator<'_> {
         let hello = self.await_b()?;
         let offer = Offer::parse(&connected.private_data);
         let verdict = match (&offer, &hello.verdict) {
-            (None, _) => Verdict::Wrong("B's answer is not what B said".to_owned()),
+            (None, _) => Verdict::Wrong("B's private data did not arrive as sent".to_owned()),
             (Some(_), heard) => heard.clone(),
         };
         let bytes = hello.bytes + connected.private_data.len() as u64;
@@ -106,15 +106,15 @@ impl Initiator<'_> {
             verdict,
         });
         let what = format!(
-            "In its private data A says \"{}\"; B answers \"{}\" and where its memory is.",
+            "A's private data says \"{}\"; B's says \"{}\" and where its memory is.",
             HELLO.escape_ascii(),
             super::responder::HELLO.escape_ascii()
         );
         self.story.done(&what, 1, since)?;
-        offer.ok_or_else(|| Failure::because("without B's answer there is nothing to write to"))
+        offer.ok_or_else(|| Failure::because("B's private data names no memory to write to"))
     }
 
-    /// What B found.
+    /// Waits for the next result from B.
     fn await_b(&self) -> Result<Row, Failure> {
         self.from_b
             .recv_timeout(PATIENCE)
@@ -123,7 +123,9 @@ impl Initiator<'_> {
 
     fn send_and_receive(&mut self) -> Result<(), Failure> {
         let since = Instant::now();
-        self.story.step("2. Send and Receive: a message goes into the buffer that its receiver has posted for it.")?;
+        self.story.step(
+            "2. Send and Receive: each message goes into a buffer that its receiver posted.",
+        )?;
         let source = self
             .endpoint
             .register(plan::filled(Kind::SentByA), Access::NONE)?;
@@ -142,9 +144,8 @@ impl Initiator<'_> {
 
     fn write(&mut self, offer: &Offer) -> Result<(), Failure> {
         let since = Instant::now();
-        self.story.step(
-            "3. RDMA Write: A writes into memory that B has lent; B's program takes no part in it.",
-        )?;
+        self.story
+            .step("3. RDMA Write: A writes into memory that B lends; B's program takes no part.")?;
         let source = self
             .endpoint
             .register(plan::filled(Kind::Written), Access::NONE)?;
@@ -163,13 +164,14 @@ impl Initiator<'_> {
             })
             .collect();
         self.endpoint.qp.post_send_list(&list).map_err(local)?;
-        // What is sent after a Write is delivered after it: B looks when this Send has come.
+        // A Send is delivered after the Writes before it, so B checks its memory when this Send
+        // arrives.
         self.endpoint.signal()?;
         self.endpoint.wait(2 * COUNT + 1, COUNT + 1, "RDMA Write")?;
         let at_b = self.await_b()?;
         self.story.row(at_b);
         self.story.done(
-            &format!("{}; a Send behind them tells B to look.", amount()),
+            &format!("{}; a Send after them tells B to check.", amount()),
             1,
             since,
         )
@@ -177,9 +179,8 @@ impl Initiator<'_> {
 
     fn read(&mut self, offer: &Offer) -> Result<(), Failure> {
         let since = Instant::now();
-        self.story.step(
-            "4. RDMA Read: A reads memory that B has lent; again B's program takes no part.",
-        )?;
+        self.story
+            .step("4. RDMA Read: A reads memory that B lends; again B's program takes no part.")?;
         let sink = self.endpoint.register(plan::blank(), Access::LOCAL_WRITE)?;
         let places: Vec<_> = plan::slots()
             .map(|slot| (slot, slot.whole(&sink)))
@@ -204,7 +205,7 @@ impl Initiator<'_> {
         let verdict = if lens.eq(SIZES) {
             plan::verify(&sink, Kind::Read).into()
         } else {
-            Verdict::Wrong("a Read completed with another length than it asked for".to_owned())
+            Verdict::Wrong("a Read completed with a length that it did not ask for".to_owned())
         };
         self.story.row(row("RDMA Read A <- B", verdict));
         let ord = self.endpoint.qp.connection().map_or(0, |info| info.ord);
@@ -230,7 +231,7 @@ impl Initiator<'_> {
     }
 }
 
-/// What the two sides agreed on, as A has it.
+/// Parameters of the connection, as A has them.
 fn agreed(info: &ConnectionInfo) -> String {
     let on = |on| if on { "on" } else { "off" };
     let markers = match (info.tx_markers, info.rx_markers) {
@@ -256,7 +257,7 @@ fn amount() -> String {
     )
 }
 
-/// Whether what came by Sends is right, in length and content.
+/// Checks length and content of the messages that came by Sends.
 pub(super) fn received(endpoint: &Endpoint, inbox: &MemoryRegion, kind: Kind) -> Verdict {
     let lens = endpoint
         .received
@@ -264,14 +265,12 @@ pub(super) fn received(endpoint: &Endpoint, inbox: &MemoryRegion, kind: Kind) ->
         .take(COUNT)
         .map(|done| done.byte_len);
     if !lens.eq(SIZES) {
-        return Verdict::Wrong(
-            "a message came with another length than it was sent with".to_owned(),
-        );
+        return Verdict::Wrong("a message arrived with a length that was not sent".to_owned());
     }
     plan::verify(inbox, kind).into()
 }
 
-/// A row for all messages of the plan.
+/// Row of the table for all messages of the plan.
 pub(super) fn row(operation: &'static str, verdict: Verdict) -> Row {
     Row {
         operation,

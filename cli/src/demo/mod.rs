@@ -1,7 +1,7 @@
 //! `uwarp demo`: two endpoints in one process move data by every operation and verify it.
 //!
-//! Each endpoint has its own device, its own thread and its own end of the link. They share nothing
-//! but the link; only what each found goes over a channel of the process, to be printed in one place.
+//! Each endpoint has its own device, thread and end of the link. They share only the link. A
+//! channel collects their results, which are printed in one place.
 
 mod endpoint;
 mod initiator;
@@ -38,8 +38,8 @@ const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// Options of `uwarp demo`.
 #[derive(Args, Debug)]
 pub(crate) struct Options {
-    /// Largest IP packet of the in-memory link [default: 1500]
-    #[arg(long, value_name = "OCTETS", value_parser = clap::value_parser!(u16).range(576..))]
+    /// Largest IP packet of the in-memory link in bytes [default: 1500]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(576..))]
     mtu: Option<u16>,
     /// The network: `memory` (smoltcp at both ends of a link in memory), or the kernel's TCP
     #[arg(
@@ -73,14 +73,14 @@ impl FromStr for Network {
             },
             _ => Err(
                 "both ends of the demo are in one process; expected `memory`, `tcp` or `tcp:ADDR` \
-                 (`uwarp rping` takes every device)"
+                 (`uwarp rping` accepts every device)"
                     .to_owned(),
             ),
         }
     }
 }
 
-/// Plays the demo.
+/// Runs the demo.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let recording = options.common.capture()?;
     let result = play(options, recording.as_ref());
@@ -104,7 +104,9 @@ fn play(options: &Options, recording: Option<&Recording>) -> Result<(), Failure>
     let responder = thread::Builder::new()
         .name("responder".to_owned())
         .spawn(move || responder::run(&b, listener, &b_asks, &found))
-        .map_err(|error| Failure::because(format!("no thread for endpoint B: {error}")))?;
+        .map_err(|error| {
+            Failure::because(format!("cannot start a thread for endpoint B: {error}"))
+        })?;
     let a = initiator::run(&stage.a, to, stage.between, &mut story, &from_b);
     given_up.store(a.is_err(), Ordering::Relaxed);
     let b = responder
@@ -115,8 +117,8 @@ fn play(options: &Options, recording: Option<&Recording>) -> Result<(), Failure>
         (Err(a), Ok(_)) => return Err(a),
         (Ok(_), Err(b)) => return Err(b),
         (Err(a), Err(b)) => {
-            // One of them is the cause of the other.
-            b.tell("demo");
+            // One of the two errors caused the other.
+            b.print("demo");
             return Err(a);
         }
     };
@@ -124,12 +126,12 @@ fn play(options: &Options, recording: Option<&Recording>) -> Result<(), Failure>
     story.close(started)
 }
 
-/// The two devices, and where they meet.
+/// The two devices and the address where they meet.
 struct Stage {
     a: Device,
     b: Device,
     listener: Listener,
-    /// What is between them, in words.
+    /// Description of the link between them.
     between: &'static str,
 }
 
@@ -152,14 +154,14 @@ impl Stage {
             Network::Tcp(tcp) => {
                 if options.mtu.is_some() {
                     let report = Report::new(
-                        "--mtu is for the in-memory link: the kernel's TCP has its own",
+                        "--mtu is for the in-memory link; the kernel's TCP has its own",
                     );
                     return Err(Failure::Usage(
-                        report.advice("one of --mtu and --device tcp"),
+                        report.advice("use either --mtu or --device tcp"),
                     ));
                 }
                 let host = *tcp.addresses().first().unwrap_or(&LOCALHOST);
-                // What A records is all there is: B's record would show every packet twice.
+                // Capturing on A suffices: B would record every packet a second time.
                 (
                     device::open(tcp, settings.clone(), recording)?,
                     device::open(tcp, settings, None)?,
@@ -180,14 +182,14 @@ impl Stage {
     }
 }
 
-/// The link in memory.
+/// Settings of the in-memory link.
 fn memory_settings(options: &Options, recording: Option<&Recording>) -> MemorySettings {
     MemorySettings::default()
         .mtu(options.mtu.unwrap_or(MTU).into())
         .capture(recording.map(|recording| recording.capture.clone()))
 }
 
-/// What is told while it happens, and the rows of the table.
+/// Running output, and the rows of the table.
 struct Story {
     output: Output,
     rows: Vec<Row>,
@@ -198,17 +200,17 @@ impl Story {
         self.output.line(text)
     }
 
-    /// A new step, with a line on what it shows.
+    /// Starts a step with a line on what it shows.
     fn step(&self, title: &str) -> Result<(), Failure> {
         self.output.line(format_args!("\n{title}"))
     }
 
-    /// One operation is done.
+    /// Adds the row of an operation.
     fn row(&mut self, row: Row) {
         self.rows.push(row);
     }
 
-    /// One step is done: what it was, and what came of its last `rows` operations.
+    /// Ends a step: describes it, and prints the results of its last `rows` operations.
     fn done(&self, what: &str, rows: usize, since: Instant) -> Result<(), Failure> {
         self.say(wrapped("   ", what))?;
         let took = since.elapsed().as_secs_f64();
@@ -221,27 +223,28 @@ impl Story {
         Ok(())
     }
 
-    /// What both sides saw of the Write that had to fail.
+    /// Prints how both sides saw the Write that must fail.
     fn ending(&mut self, a: &End, b: &responder::Seen) -> Result<(), Failure> {
         let mut write = first(&a.sends);
         if a.sends.first().map(|done| done.status) == Some(Status::Success) {
-            write += " (on iWARP a Write is complete when TCP has taken it; a refusal comes later)";
+            write +=
+                " (on iWARP a Write completes when TCP has accepted it; a refusal comes later)";
         }
         let memory = match &b.untouched {
-            Ok(()) => "not a byte has changed",
+            Ok(()) => "unchanged",
             Err(what) => what,
         };
         let (at_a, at_b) = (a.reason.to_string(), b.end.reason.to_string());
         for (head, text) in [
             ("   A, completion of the Write:   ", &*write),
             ("   A, event of the connection:   ", &*at_a),
-            ("   A, its posted receive:        ", &*first(&a.receives)),
+            ("   A, posted receive:            ", &*first(&a.receives)),
             ("   B, event of the connection:   ", &*at_b),
             (
-                "   B, its posted receive:        ",
+                "   B, posted receive:            ",
                 &*first(&b.end.receives),
             ),
-            ("   B, its memory:                ", memory),
+            ("   B, memory:                    ", memory),
         ] {
             self.say(wrapped(head, text))?;
         }
@@ -255,7 +258,7 @@ impl Story {
         Ok(())
     }
 
-    /// The table, and the last word.
+    /// Prints the table and the final result.
     fn close(&self, started: Instant) -> Result<(), Failure> {
         self.say("")?;
         self.say(Table(&self.rows))?;
@@ -266,24 +269,24 @@ impl Story {
             .count();
         if wrong > 0 {
             let what = format!(
-                "{wrong} of {} operations came out wrong; see the table",
+                "{wrong} of {} operations have a wrong result; see the table",
                 self.rows.len()
             );
             return Err(Report::new(what)
-                .fault("uwarp: this must not happen, please report it")
+                .fault("uwarp; this is a bug, please report it")
                 .into());
         }
         self.say(format_args!(
-            "\nAll is as it must be. {:.2} s.",
+            "\nAll results are correct. {:.2} s.",
             started.elapsed().as_secs_f64()
         ))
     }
 }
 
-/// The first completion in words: its cause, or else its status.
+/// First completion in words: its cause, or otherwise its status.
 fn first(completions: &[Completion]) -> String {
     match completions.first() {
-        None => "none came".to_owned(),
+        None => "no completion".to_owned(),
         Some(Completion {
             cause: Some(cause), ..
         }) => cause.sentence(),
@@ -291,11 +294,11 @@ fn first(completions: &[Completion]) -> String {
     }
 }
 
-/// Whether the Write beyond the region ended as RFC 5041 section 7.2 says: B answers with the
-/// Terminate for a tagged buffer's bounds (layer 1, type 1, code 1), and places nothing.
+/// Checks that the Write beyond the region ended as RFC 5041 section 7.2 requires. B answers with
+/// the Terminate for the bounds of a tagged buffer (layer 1, type 1, code 1) and places nothing.
 fn judge(a: &End, b: &responder::Seen) -> Verdict {
     let flushed = |done: &[Completion]| matches!(done, [one] if one.status == Status::WrFlush);
-    let told = |terminate: &uwarp_verbs::Terminate| {
+    let is_bounds_error = |terminate: &uwarp_verbs::Terminate| {
         (terminate.layer(), terminate.etype(), terminate.code()) == (1, 1, 1)
     };
     let wrong = match (&a.reason, &b.end.reason) {
@@ -307,9 +310,9 @@ fn judge(a: &End, b: &responder::Seen) -> Verdict {
                 terminate: Some(sent),
                 ..
             },
-        ) if !told(sent) => "B's Terminate has another code than 1/1/01",
-        (EndReason::TerminateReceived { terminate, .. }, _) if !told(terminate) => {
-            "A got a Terminate with another code than 1/1/01"
+        ) if !is_bounds_error(sent) => "the code of B's Terminate is not 1/1/01",
+        (EndReason::TerminateReceived { terminate, .. }, _) if !is_bounds_error(terminate) => {
+            "the code of the Terminate that A got is not 1/1/01"
         }
         (
             EndReason::TerminateReceived { .. },
@@ -337,7 +340,7 @@ mod tests {
     use super::*;
     use crate::output::KEPT;
 
-    /// The end of a demo whose Reads came as `octets`: how the command ends, and what it printed.
+    /// Ends a demo whose Reads returned `octets`. Returns the result of the command and its output.
     fn ending_with(octets: Vec<u8>) -> (Result<(), Failure>, String) {
         let (network, _) = MemoryNetwork::pair(&MemorySettings::default()).unwrap();
         let device = Device::open(Arc::new(network), uwarp_verbs::Settings::default()).unwrap();
@@ -375,7 +378,7 @@ mod tests {
         };
         let report = report.to_string();
         assert!(
-            report.starts_with("1 of 2 operations came out wrong; see the table"),
+            report.starts_with("1 of 2 operations have a wrong result; see the table"),
             "{report}"
         );
         let wrong = format!(
@@ -388,7 +391,7 @@ mod tests {
             .collect();
         assert!(rows[0].starts_with("   -> RDMA Read A <- B: "), "{printed}");
         assert!(rows[1].starts_with("  RDMA Read A <- B  "), "{printed}");
-        assert!(!printed.contains("All is as it must be"), "{printed}");
+        assert!(!printed.contains("All results are correct"), "{printed}");
     }
 
     #[test]
@@ -396,6 +399,6 @@ mod tests {
         let (result, printed) = ending_with(plan::filled(Kind::Read));
         result.unwrap();
         assert!(!printed.contains("WRONG"), "{printed}");
-        assert!(printed.contains("All is as it must be"), "{printed}");
+        assert!(printed.contains("All results are correct"), "{printed}");
     }
 }

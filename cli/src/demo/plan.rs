@@ -1,23 +1,23 @@
-//! What is moved: messages of many sizes, each at an odd offset of one region, and a pattern that
-//! differs by kind, message and position, so that nothing can be right by chance.
+//! Messages of the demo. They have many sizes, each at an odd offset of one region. Their pattern
+//! differs by kind, message and position, so that wrong data cannot match by chance.
 
 use uwarp_verbs::{MemoryRegion, OutOfRange, Sge};
 
-/// Bytes of each message: nothing, less than a word, around the payload of a TCP segment, around
-/// 64 KiB (the most that one FPDU carries), up to 16 MiB.
+/// Length of each message in bytes: empty, less than a word, around the payload of a TCP segment,
+/// around 64 KiB (the most that one FPDU carries), up to 16 MiB.
 pub(super) const SIZES: [u32; 22] = [
     0, 1, 2, 3, 5, 8, 17, 64, 255, 256, 1459, 1460, 1461, 4095, 4096, 16_383, 65_535, 65_537,
     262_147, 1_048_577, 4_194_301, 16_777_216,
 ];
 
-/// Bytes that must stay as they are between two messages.
+/// Bytes between two messages, which must not change.
 const GAP: u32 = 29;
-/// What is in them.
+/// Content of the gaps.
 const BLANK: u8 = 0xEE;
 /// Bytes compared at a time.
 const CHUNK: usize = 64 << 10;
 
-/// Whose bytes a pattern is. The pattern follows from it.
+/// Source of the bytes. The pattern follows from it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     SentByA = 1,
@@ -26,7 +26,7 @@ pub(super) enum Kind {
     Read,
 }
 
-/// The place of one message.
+/// Place of one message in a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Slot {
     pub(super) index: usize,
@@ -34,7 +34,7 @@ pub(super) struct Slot {
     pub(super) len: u32,
 }
 
-/// The places of all messages in a region.
+/// Places of all messages in a region.
 pub(super) fn slots() -> impl Iterator<Item = Slot> {
     let mut next = 1;
     SIZES.iter().enumerate().map(move |(index, &len)| {
@@ -44,7 +44,7 @@ pub(super) fn slots() -> impl Iterator<Item = Slot> {
     })
 }
 
-/// Bytes of a region that holds all messages.
+/// Length in bytes of a region that holds all messages.
 pub(super) fn region_len() -> usize {
     slots()
         .last()
@@ -56,12 +56,12 @@ pub(super) fn total() -> u64 {
     SIZES.iter().map(|size| u64::from(*size)).sum()
 }
 
-/// A region's content before anything came.
+/// Initial content of a region.
 pub(super) fn blank() -> Vec<u8> {
     vec![BLANK; region_len()]
 }
 
-/// A region's content with the pattern in place of every message.
+/// Content of a region with every message in place.
 pub(super) fn filled(kind: Kind) -> Vec<u8> {
     let mut octets = blank();
     for slot in slots() {
@@ -72,7 +72,7 @@ pub(super) fn filled(kind: Kind) -> Vec<u8> {
 }
 
 impl Slot {
-    /// The message in `region`, gathered from up to three pieces of odd lengths.
+    /// The message in `region`, in up to three pieces of odd lengths.
     pub(super) fn pieces(&self, region: &MemoryRegion) -> Vec<Sge> {
         let cuts = if self.len < 3 {
             vec![self.len]
@@ -95,8 +95,8 @@ impl Slot {
     }
 }
 
-/// Checks every byte of a region that all messages of `kind` came to: the messages, and that what
-/// lies between them is untouched.
+/// Checks every byte of a region that received all messages of `kind`: the messages, and the
+/// unchanged gaps between them.
 pub(super) fn verify(region: &MemoryRegion, kind: Kind) -> Result<(), String> {
     verify_with(kind, |offset, out| region.read_at(offset, out))
 }
@@ -144,7 +144,7 @@ fn verify_with(
     compare(
         gap_from,
         region_len() - gap_from,
-        "memory behind the last message",
+        "memory after the last message",
         None,
     )
 }
@@ -153,7 +153,7 @@ fn seed(kind: Kind, index: usize) -> u64 {
     scramble((kind as u64) << 32 | index as u64)
 }
 
-/// Writes the pattern from byte `from` (a multiple of 8) on.
+/// Writes the pattern, starting at its byte `from` (a multiple of 8).
 fn fill(seed: u64, from: usize, out: &mut [u8]) {
     for (block, place) in (from as u64 / 8..).zip(out.chunks_mut(8)) {
         let octets = scramble(seed.wrapping_add(block)).to_le_bytes();
@@ -161,7 +161,7 @@ fn fill(seed: u64, from: usize, out: &mut [u8]) {
     }
 }
 
-/// The finalizer of SplitMix64: every bit depends on every bit.
+/// Finalizer of SplitMix64: every output bit depends on every input bit.
 fn scramble(value: u64) -> u64 {
     let value = value.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let value = (value ^ value >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -199,7 +199,7 @@ mod tests {
         let last = slots().last().unwrap();
         for (at, what) in [
             (0, "memory before message 0"),
-            (octets.len() - 1, "memory behind"),
+            (octets.len() - 1, "memory after"),
             (
                 last.offset as usize + 70_000,
                 "message 21 of 16777216 bytes: byte 70000 is",

@@ -1,4 +1,4 @@
-//! Endpoint B: listens, lends memory, answers the Sends, and checks what came.
+//! Endpoint B: listens, lends memory, answers the Sends, and checks the data it received.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
@@ -14,18 +14,18 @@ use super::table::{Row, Verdict};
 use crate::advert::{ADVERT_LEN, Advert};
 use crate::failure::Failure;
 
-/// What B says in the private data of the MPA Reply, ahead of its adverts.
+/// Text in the private data of B's MPA Reply, before its adverts.
 pub(super) const HELLO: &[u8] = b"hello from B";
-/// Messages of one step.
+/// Number of messages of one step.
 const COUNT: usize = SIZES.len();
 
-/// The memory that B lends, as it says in its private data.
+/// Memory that B lends, as its private data lists it.
 pub(super) struct Offer {
-    /// For A's Writes.
+    /// Target of A's Writes.
     pub(super) sink: Advert,
-    /// For A's Reads.
+    /// Source of A's Reads.
     pub(super) source: Advert,
-    /// For A's atomics, and its Write with Immediate Data.
+    /// Target of A's atomics and its Write with Immediate Data.
     pub(super) shared: Advert,
 }
 
@@ -53,10 +53,10 @@ impl Offer {
     }
 }
 
-/// What B saw of the Write that had to fail.
+/// The Write that must fail, as B saw it.
 pub(super) struct Seen {
     pub(super) end: End,
-    /// Whether the region is as it was before.
+    /// An error if the Write changed the region.
     pub(super) untouched: Result<(), String>,
 }
 
@@ -69,7 +69,7 @@ pub(super) fn run(
     let mut b = Endpoint::new("endpoint B", device)?;
     let inbox = b.register(plan::blank(), Access::LOCAL_WRITE)?;
     let replies = b.register(plan::filled(Kind::SentByB), Access::NONE)?;
-    // A may do with each region what it is there for, and no more (RFC 5042 section 6.3.5).
+    // A may use each region only for its purpose (RFC 5042 section 6.3.5).
     let sink = b.register(plan::blank(), Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
     let source = b.register(plan::filled(Kind::Read), Access::REMOTE_READ)?;
     let shared = b.register(
@@ -85,7 +85,7 @@ pub(super) fn run(
         source: Advert::of(&source),
         shared: Advert::of(&shared),
     };
-    // Nobody listens when A has failed; its own error is told then.
+    // The channel is closed if A has failed; A then reports its own error.
     let tell = |row| drop(found.send(row));
     tell(accept(request, &b, &offer)?);
 
@@ -93,14 +93,14 @@ pub(super) fn run(
     tell(row("Send A -> B", received(&b, &inbox, Kind::SentByA)));
     b.post_sends(&replies)?;
 
-    b.wait(COUNT, COUNT + 1, "waiting for A's Send behind the Writes")?;
+    b.wait(COUNT, COUNT + 1, "waiting for A's Send after the Writes")?;
     tell(row(
         "RDMA Write A -> B",
         plan::verify(&sink, Kind::Written).into(),
     ));
     b.signal()?;
 
-    // A's Reads are answered without this thread, and so are its atomics.
+    // A's Reads and atomics are answered without this thread.
     b.wait(COUNT + 1, COUNT + 2, "waiting for A's Immediate Data")?;
     tell(Row {
         operation: "Write with Immediate A -> B",
@@ -111,7 +111,7 @@ pub(super) fn run(
     b.wait(
         COUNT + 1,
         COUNT + 3,
-        "waiting for A's Send behind the atomics",
+        "waiting for A's Send after the atomics",
     )?;
     tell(Row {
         operation: "Atomics A -> B",
@@ -126,7 +126,7 @@ pub(super) fn run(
     })
 }
 
-/// A's connection request; an error soon after A has given up.
+/// Waits for A's connection request. Fails soon after A has given up.
 fn await_request(listener: &Listener, given_up: &AtomicBool) -> Result<ConnectRequest, Failure> {
     const LOOK: Duration = Duration::from_millis(50);
     let deadline = Instant::now() + PATIENCE;
@@ -141,7 +141,7 @@ fn await_request(listener: &Listener, given_up: &AtomicBool) -> Result<ConnectRe
     }
 }
 
-/// Answers A with the offer, and says what B heard of A.
+/// Answers A with the offer, and checks A's private data.
 fn accept(request: ConnectRequest, b: &Endpoint, offer: &Offer) -> Result<Row, Failure> {
     let heard = request.private_data().to_vec();
     let options = AcceptOptions::default().private_data(offer.emit());
@@ -149,7 +149,7 @@ fn accept(request: ConnectRequest, b: &Endpoint, offer: &Offer) -> Result<Row, F
     let verdict = if heard == initiator::HELLO {
         Verdict::Verified
     } else {
-        Verdict::Wrong(format!("B heard \"{}\"", heard.escape_ascii()))
+        Verdict::Wrong(format!("B received \"{}\"", heard.escape_ascii()))
     };
     Ok(Row {
         operation: "Private data A <-> B",

@@ -1,29 +1,29 @@
-//! The memory for the operations of RFC 7306: two words for atomics, and a note for the Write with
-//! Immediate Data; what A does to it, and what B has to find.
+//! Memory for the operations of RFC 7306: two words for atomics, and a note for the Write with
+//! Immediate Data. Defines what A does to it and what B must find.
 
 use uwarp_verbs::{Completion, MemoryRegion, WcOpcode};
 
-/// Bytes of the region, all 0 at first.
+/// Length of the region in bytes, all 0 at first.
 pub(super) const LEN: usize = 64;
-/// Where the counter is, the lock, and the note.
+/// Offsets of the counter, the lock and the note.
 pub(super) const COUNTER: usize = 0;
 pub(super) const LOCK: usize = 8;
 pub(super) const NOTE: usize = 32;
 
-/// What A writes, and the Immediate Data behind it.
+/// Text that A writes, and the Immediate Data that follows it.
 pub(super) const TEXT: &[u8; 16] = b"a note of 16 B!!";
 pub(super) const IMMEDIATE: [u8; 8] = *b"look now";
 
-/// How often A adds, and what.
+/// Number of A's additions, and the value that each adds.
 pub(super) const ADDS: u64 = 100;
 pub(super) const STEP: u64 = 7;
-/// What A stores in the lock, and in vain tries to store while it is taken.
+/// Value that A stores in the lock, and the value that it fails to store while the lock is taken.
 pub(super) const HOLDER: u64 = 0xA;
 pub(super) const OTHER: u64 = 0xB;
-/// All atomics: the adds, two attempts to take the lock, and a swap to release it.
+/// Number of atomics: the additions, two attempts to take the lock, and a swap to release it.
 pub(super) const ATOMICS: usize = ADDS as usize + 3;
 
-/// Whether the note came with its Immediate Data.
+/// Checks the note and its Immediate Data.
 pub(super) fn verify_note(region: &MemoryRegion, done: Option<&Completion>) -> Result<(), String> {
     let found = done.map(|done| (done.opcode, done.immediate));
     if found != Some((WcOpcode::RecvImmediate, Some(IMMEDIATE))) {
@@ -40,7 +40,7 @@ pub(super) fn verify_note(region: &MemoryRegion, done: Option<&Completion>) -> R
     }
 }
 
-/// Whether the words hold what A's atomics lead to.
+/// Checks that the words have the values that A's atomics produce.
 pub(super) fn verify_words(region: &MemoryRegion) -> Result<(), String> {
     for (offset, expected, what) in [(COUNTER, ADDS * STEP, "the counter"), (LOCK, 0, "the lock")] {
         let found = word(region, offset)?;
@@ -51,7 +51,7 @@ pub(super) fn verify_words(region: &MemoryRegion) -> Result<(), String> {
     Ok(())
 }
 
-/// A word of this host.
+/// Reads a word in the byte order of this host.
 pub(super) fn word(region: &MemoryRegion, offset: usize) -> Result<u64, String> {
     let mut octets = [0; 8];
     region

@@ -1,17 +1,17 @@
-//! What was moved and what came of it, as a table.
+//! Table of the operations and their results.
 
 use std::fmt;
 
 use crate::output::grouped;
 
-/// What came of one kind of operation.
+/// Result of one kind of operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Verdict {
     /// Every byte was right.
     Verified,
     /// Refused, as it must be.
     Refused,
-    /// Not as it must be: in which way.
+    /// A wrong result, with a description.
     Wrong(String),
 }
 

@@ -1,11 +1,11 @@
-//! What `uwarp dump --json` says: an object for each frame, and one at the end.
+//! Output of `uwarp dump --json`: one object for each frame, and a summary at the end.
 
 use serde_json::{Value as Json, json};
 use uwarp_capture::decode::{
     ConnectionSummary, Direction, Field, Finding, Frame, Startup, Totals, Value,
 };
 
-/// A frame; `hex`: with its bytes.
+/// Object of a frame; `hex` adds its bytes.
 pub(super) fn frame(frame: &Frame, hex: bool) -> Json {
     let fields: Vec<Json> = frame.fields().iter().map(field).collect();
     let findings: Vec<Json> = frame.findings.iter().map(finding).collect();
@@ -28,7 +28,7 @@ pub(super) fn frame(frame: &Frame, hex: bool) -> Json {
     object
 }
 
-/// Payload and Private Data have a length only: `bytes` of the frame has them.
+/// Payload and Private Data have a length only. `bytes` of the frame has their content.
 fn field(field: &Field) -> Json {
     let value = match &field.value {
         Value::Number(number) => json!(number),
@@ -50,7 +50,7 @@ fn finding(finding: &Finding) -> Json {
     })
 }
 
-/// What there was: connections, and the whole file.
+/// Object of the summary: connections, and totals of the file.
 pub(super) fn summary<'a>(
     totals: Option<&Totals>,
     connections: impl Iterator<Item = &'a ConnectionSummary>,

@@ -1,4 +1,4 @@
-//! What `uwarp dump` says to a person.
+//! Text output of `uwarp dump`.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use uwarp_capture::decode::{ConnectionSummary, Direction, Field, Frame, Totals, 
 /// Bytes a line of a hexdump.
 const WIDTH: usize = 16;
 
-/// The line of a frame; `since`: time since the first packet.
+/// Line of a frame. `since`: time since the first packet.
 pub(super) fn frame(frame: &Frame, since: Duration) -> String {
     format!("{:>11.6} {frame}", since.as_secs_f64())
 }
 
-/// The bytes of a frame by fields, a line for each 16 bytes.
+/// Bytes of a frame, field by field, 16 bytes a line.
 pub(super) fn fields(frame: &Frame) -> Vec<String> {
     frame.fields().iter().flat_map(field).collect()
 }
@@ -52,7 +52,7 @@ fn characters(octets: &[u8]) -> String {
     shown.collect()
 }
 
-/// What there was: connections, and the whole file.
+/// Lines of the summary: connections, and totals of the file.
 pub(super) fn summary<'a>(
     totals: Option<&Totals>,
     connections: impl Iterator<Item = &'a ConnectionSummary>,
@@ -66,7 +66,7 @@ pub(super) fn summary<'a>(
     lines
 }
 
-/// The last lines: all connections together.
+/// Last lines: totals of all connections.
 fn whole(totals: &Totals) -> Vec<String> {
     let mut lines = Vec::new();
     let (with, others) = (totals.connections, totals.others);
@@ -80,13 +80,13 @@ fn whole(totals: &Totals) -> Vec<String> {
     ));
     if totals.fragments > 0 {
         lines.push(format!(
-            "{} not put together: the bytes in them are missing",
+            "{} not reassembled: the bytes in them are missing",
             many(totals.fragments, "IP fragment")
         ));
     }
     if totals.let_go > 0 {
         lines.push(format!(
-            "{} let go before the end: there were too many at once, and what came later counts as new",
+            "{} dropped before the end, because too many were open at once; later packets of one count as a new connection",
             many(totals.let_go, "connection")
         ));
     }
@@ -94,7 +94,7 @@ fn whole(totals: &Totals) -> Vec<String> {
         lines.push(format!("  {count:>6} x {id}"));
     }
     lines.push(match totals.findings {
-        0 if with == 0 => "no connection with MPA was found: nothing was judged".to_owned(),
+        0 if with == 0 => "no connection with MPA was found: nothing was checked".to_owned(),
         0 => "nothing breaks the RFCs".to_owned(),
         count => format!("{} that break the RFCs", many(count, "finding")),
     });
@@ -129,7 +129,7 @@ fn connection(connection: &ConnectionSummary) -> String {
     line
 }
 
-/// Nothing, where there is nothing to say.
+/// Line of a direction, or `None` if it carried nothing.
 fn direction(direction: &Direction) -> Option<String> {
     let segments = &direction.segments;
     let odd = segments.repeated + segments.early + segments.stray + segments.missing;
@@ -146,7 +146,7 @@ fn direction(direction: &Direction) -> Option<String> {
     for (count, what) in [
         (segments.repeated, "sent again"),
         (segments.early, "out of order"),
-        (segments.stray, "outside of the window"),
+        (segments.stray, "outside the window"),
     ] {
         if count > 0 {
             line.push_str(&format!(", {count} {what}"));

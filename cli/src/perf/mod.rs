@@ -13,18 +13,18 @@ use uwarp_verbs::Device;
 
 use crate::address::Host;
 use crate::common;
-use crate::device::look_at_network;
+use crate::device::check_network;
 use crate::explain;
 use crate::failure::{Failure, Report};
 use crate::output::{Output, notice};
-use crate::signals::asked_to_stop;
+use crate::signals::catch_stop_signals;
 pub(crate) use options::Options;
 use options::TestName;
 use perftest::no_effect;
 pub(crate) use perftest::refusal;
 use table::Table;
 
-/// Runs one side to its end.
+/// Runs the client or the server to its end.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if let Some(text) = options.ignored.refusal() {
         return Err(usage(text));
@@ -34,9 +34,9 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     }
     if options.server.is_none()
         && let Some(text) = no_effect(
-            &options.report.of_clients(),
+            &options.report.client_only(),
             "at a server",
-            "perftest's servers take",
+            "perftest's servers accept",
         )
     {
         notice(text);
@@ -50,7 +50,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         _ => serve(options, &device),
     };
     if result.is_err() {
-        let _ = look_at_network(&device);
+        let _ = check_network(&device);
     }
     drop(device);
     common::finish(result, recording.as_ref())
@@ -81,16 +81,16 @@ fn client(
     let client = Client::connect(device, from, addr, &plan)
         .map_err(|error| failure(&error, Role::Client))?;
     let congestion = client.congestion_control();
-    session.table_begins(addr, congestion.as_deref())?;
+    session.print_head(addr, congestion.as_deref())?;
     let rows = session.measure(&client);
-    // The server is told also when this side has failed: its part may have gone well.
+    // Ends the server's part even if this side has failed, because that part may have succeeded.
     let ended = client.end().map_err(|error| failure(&error, Role::Client));
     let rows = rows?;
     ended?;
-    session.ends(congestion, rows)
+    session.finish(congestion, rows)
 }
 
-/// A client's measurements and what is said of them.
+/// Measurements of a client, and their output.
 struct Session<'a> {
     options: &'a Options,
     device: &'a Device,
@@ -100,7 +100,7 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    fn table_begins(&self, peer: SocketAddr, congestion: Option<&str>) -> Result<(), Failure> {
+    fn print_head(&self, peer: SocketAddr, congestion: Option<&str>) -> Result<(), Failure> {
         if self.options.report.json {
             return Ok(());
         }
@@ -108,14 +108,14 @@ impl Session<'_> {
             .line(self.table.head(self.plan, peer, congestion, self.device))
     }
 
-    /// Each size once, or all of it until somebody stops it.
+    /// Measures each size once, or repeats all sizes until a signal stops it.
     fn measure(&self, client: &Client<'_>) -> Result<Vec<Row>, Failure> {
         let mut rows = Vec::new();
         let stop =
             if self.options.load.run_infinitely {
-                let stop = asked_to_stop();
+                let stop = catch_stop_signals();
                 Some(stop.map_err(|error| {
-                    Failure::because(format!("signals cannot be taken: {error}"))
+                    Failure::because(format!("signals cannot be handled: {error}"))
                 })?)
             } else {
                 None
@@ -125,8 +125,8 @@ impl Session<'_> {
                 let row = client
                     .measure(size)
                     .map_err(|error| failure(&error, Role::Client))?;
-                self.tell(&row)?;
-                // The limits are held against the last row where there is no end of them.
+                self.print_row(&row)?;
+                // An endless run compares only its last rows with the limits.
                 if stop.is_some() {
                     rows.clear();
                 }
@@ -141,7 +141,7 @@ impl Session<'_> {
         }
     }
 
-    fn tell(&self, row: &Row) -> Result<(), Failure> {
+    fn print_row(&self, row: &Row) -> Result<(), Failure> {
         let report = &self.options.report;
         if report.out_json {
             report::save(&report.out_json_file, self.plan, row, report.gigabits)?;
@@ -156,7 +156,7 @@ impl Session<'_> {
         self.output.line(self.table.row(row))
     }
 
-    fn ends(&self, congestion: Option<String>, rows: Vec<Row>) -> Result<(), Failure> {
+    fn finish(&self, congestion: Option<String>, rows: Vec<Row>) -> Result<(), Failure> {
         let limits = self.limits(&rows);
         if self.options.report.json {
             let results = Results::new(self.plan.clone(), congestion, rows);
@@ -169,7 +169,7 @@ impl Session<'_> {
         limits
     }
 
-    /// perftest's rule: some row reaches each limit.
+    /// As in perftest, one row that reaches a limit suffices.
     fn limits(&self, rows: &[Row]) -> Result<(), Failure> {
         let report = &self.options.report;
         let best = |of: fn(&Table, &Row) -> f64| {
@@ -211,7 +211,7 @@ fn serve(options: &Options, device: &Device) -> Result<(), Failure> {
     loop {
         let addrs: Vec<_> = server.local_addrs().map(|addr| addr.to_string()).collect();
         let hint = if server.local_addrs().all(|addr| addr.ip().is_loopback()) {
-            "\n* Clients of this host only; --bind 0.0.0.0 or --bind :: takes those of others, too"
+            "\n* Clients of this host only; use --bind 0.0.0.0 or --bind :: for other hosts, too"
         } else {
             ""
         };
@@ -224,17 +224,17 @@ fn serve(options: &Options, device: &Device) -> Result<(), Failure> {
         let result = one_client(options, device, &server, output);
         match result {
             Err(failure) if options.persistent => {
-                failure.tell("perf");
-                notice("uwarp perf: the server goes on");
+                failure.print("perf");
+                notice("uwarp perf: the server continues");
             }
             Ok(()) if options.persistent => {}
             other => return other,
         }
-        look_at_network(device)?;
+        check_network(device)?;
     }
 }
 
-/// Where clients are waited for: at the address given, at that of the device, or for those of this host alone.
+/// Listens on the given address, on the device's address, or otherwise on loopback.
 fn listen(options: &Options, device: &Device) -> Result<Server, Failure> {
     let addr = match &options.bind {
         Some(host) => host.resolve(options.port, None)?,
@@ -261,22 +261,22 @@ fn one_client(
     let table = Table::new(&options.report);
     let mut written = Ok(());
     let served = server.serve_one(|event| {
-        let told = match event {
+        let printed = match event {
             Event::Begins {
                 peer,
                 plan,
                 congestion,
             } => output.line(table.head(plan, peer, congestion, device)),
             Event::Row(row) => output.line(table.row(row)),
-            Event::Stranger(error) => {
-                failure(error, Role::Server).tell("perf");
-                notice("uwarp perf: the connection was closed, the server goes on");
+            Event::ForeignConnection(error) => {
+                failure(error, Role::Server).print("perf");
+                notice("uwarp perf: the connection was closed, and the server continues");
                 Ok(())
             }
             _ => Ok(()),
         };
         if written.is_ok() {
-            written = told;
+            written = printed;
         }
     });
     written?;
@@ -284,27 +284,27 @@ fn one_client(
     output.line(table::RULE)
 }
 
-/// Side of a test that this process is.
+/// Side of the test that this process runs.
 #[derive(Clone, Copy)]
 enum Role {
     Client,
     Server,
 }
 
-/// Two ways out for a peer that is perftest. Its two sides meet over uwarp only where both use
-/// rdma_cm (-R).
+/// Alternatives for a peer that is perftest. The two sides of perftest can meet over uwarp only
+/// with rdma_cm (-R).
 fn instead_of_perftest(role: Role) -> &'static str {
     match role {
         Role::Client => {
-            "uwarp perf there; or perftest with -R on both sides, here: uwarp run -- ib_write_bw -R ADDRESS"
+            "run uwarp perf there; or perftest with -R on both sides, here: uwarp run -- ib_write_bw -R ADDRESS"
         }
         Role::Server => {
-            "uwarp perf TEST ADDRESS there; or perftest with -R on both sides, here: uwarp run -- ib_write_bw -R"
+            "run uwarp perf TEST ADDRESS there; or perftest with -R on both sides, here: uwarp run -- ib_write_bw -R"
         }
     }
 }
 
-/// What to tell a person.
+/// Turns an error of a test into a report.
 fn failure(error: &PerfError, role: Role) -> Failure {
     match error {
         PerfError::Plan(error) => usage(error.to_string()),
@@ -318,24 +318,24 @@ fn failure(error: &PerfError, role: Role) -> Failure {
         } => explain::ended(*peer, during, reason).into(),
         PerfError::Perftest { .. } => Report::new(error.to_string())
             .expected("uwarp perf on both sides, or perftest on both")
-            .fault("nobody: the two programs only share a port")
+            .fault("neither side: the two programs use the same port for different protocols")
             .advice(instead_of_perftest(role))
             .into(),
         PerfError::NothingMeasured { .. } => Report::new(error.to_string())
             .fault("the options given here")
-            .advice("a longer -D, a smaller -f, smaller messages (-s), or a completion for fewer of them (-Q)")
+            .advice("use a longer -D, a smaller -f, smaller messages (-s), or a smaller -Q")
             .into(),
         PerfError::Startup { peer, error } => Report::new(explain::with_addr(error, *peer))
             .fault("the peer")
             .into(),
         PerfError::Protocol { .. } => Report::new(error.to_string())
-            .fault("the peer: it is iWARP, and not uwarp perf of this version")
+            .fault("the peer, which is iWARP but not uwarp perf of this version")
             .into(),
         other => Failure::because(other.to_string()),
     }
 }
 
-/// Bandwidth of both directions, and its peak and rate.
+/// Sum of both directions: average, peak and message rate.
 fn both(row: &Row) -> Option<uwarp_perf::Bandwidth> {
     let Figures::Bandwidth(mut sum) = row.figures else {
         return None;

@@ -1,4 +1,4 @@
-//! Options of `uwarp perf`, and the plan that they make.
+//! Options of `uwarp perf`, and the plan that they define.
 
 use std::path::PathBuf;
 
@@ -10,18 +10,18 @@ use crate::address::Host;
 use crate::common::Common;
 use crate::device::DeviceOption;
 
-/// Options of `uwarp perf`: those of perftest.
+/// Options of `uwarp perf`, with the names of perftest.
 #[derive(Args, Debug)]
 #[command(
     version,
     after_help = "Example, in two terminals:\n  \
     uwarp perf\n  \
     uwarp perf write_bw 127.0.0.1 -a\n\
-    A server takes its part from the client: its own TEST need not be the client's, and may be left out.\n\
-    Without --bind (and without an address of the device) it takes clients of this host alone."
+    The client tells the server which test to run, so the server needs no TEST.\n\
+    Without --bind (and without an address in --device) a server serves clients of this host only."
 )]
 pub(crate) struct Options {
-    /// What to measure; a client needs it
+    /// Test to run; a client needs it
     #[arg(value_name = "TEST", value_enum)]
     pub(super) test: Option<TestName>,
     /// Address or name of the server; without it, this is the server
@@ -30,15 +30,15 @@ pub(crate) struct Options {
     /// Port of the server
     #[arg(short = 'p', long, value_name = "PORT", default_value_t = 18515)]
     pub(super) port: u16,
-    /// Server: address to listen on, 0.0.0.0 or :: for all (by default that of the device, else loopback). Client: address
-    /// to connect from
+    /// Server: address to listen on, 0.0.0.0 or :: for all (default: the device's address, or
+    /// loopback). Client: address to connect from
     #[arg(
         long,
         value_name = "ADDRESS",
         aliases = ["bind_source_ip", "source_ip"]
     )]
     pub(super) bind: Option<Host>,
-    /// Server: serve clients, one after the other, until it is stopped; otherwise one
+    /// Server: serve clients one after the other until it is stopped, instead of one client
     #[arg(short = 'P', long, conflicts_with = "server")]
     pub(super) persistent: bool,
     #[command(flatten)]
@@ -53,21 +53,21 @@ pub(crate) struct Options {
     pub(super) common: Common,
 }
 
-/// The load. The client tells it the server.
+/// Load of a test. The client sends it to the server.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Load (client)")]
 pub(super) struct Load {
-    /// Bytes of a message; with K, M or G that many KiB, MiB, GiB [default: 64K for bandwidth, 2 for latency; atomics
-    /// have 8]
+    /// Bytes of a message; K, M or G after the number stand for KiB, MiB, GiB [default: 64K for
+    /// bandwidth, 2 for latency; atomics always have 8]
     #[arg(short = 's', long, value_name = "SIZE", value_parser = size)]
     size: Option<u32>,
-    /// All sizes from 2 to 8 MiB (2^23)
+    /// Run all sizes from 2 to 8 MiB (2^23)
     #[arg(short = 'a', long, conflicts_with = "size")]
     all: bool,
     /// Messages on each QP [default: 5000 for bandwidth, 1000 for latency]
     #[arg(short = 'n', long = "iters", value_name = "COUNT")]
     iterations: Option<u64>,
-    /// Measure for this time in place of a number of messages
+    /// Measure for this time instead of a number of messages
     #[arg(
         short = 'D',
         long,
@@ -75,17 +75,17 @@ pub(super) struct Load {
         conflicts_with = "iterations"
     )]
     duration: Option<f64>,
-    /// With -D: leave out this time at its beginning and at its end [default: 0]
+    /// With -D: exclude this time at the beginning and at the end [default: 0]
     #[arg(short = 'f', long, value_name = "SECONDS", requires = "duration")]
     margin: Option<f64>,
-    /// Measure again and again, a row for each -D (5 s without it), until it is stopped
+    /// Repeat the measurement, with a row for each -D (default 5 s), until it is stopped
     #[arg(long = "run_infinitely", alias = "run-infinitely",
         conflicts_with_all = ["iterations", "all", "json", "histogram", "unsorted"])]
     pub(super) run_infinitely: bool,
-    /// Messages on each QP before those that are measured [default: a tenth of them]
+    /// Messages on each QP before the measured ones [default: a tenth of these]
     #[arg(long = "warm-up", value_name = "COUNT")]
     warm_up: Option<u64>,
-    /// Connections
+    /// Number of QPs, each with its own connection
     #[arg(short = 'q', long = "qp", value_name = "COUNT", default_value_t = 1)]
     qps: u32,
     /// Messages outstanding on each QP
@@ -104,10 +104,10 @@ pub(super) struct Load {
         default_value_t = 512
     )]
     rx_depth: u32,
-    /// All QPs of a side take their receives from one shared receive queue (tests with receives)
+    /// Let all QPs of a side share one receive queue (tests with receives)
     #[arg(long = "use-srq", alias = "use_srq")]
     srq: bool,
-    /// Work requests for one post
+    /// Work requests in one post
     #[arg(
         short = 'l',
         long = "post_list",
@@ -116,7 +116,7 @@ pub(super) struct Load {
         default_value_t = 1
     )]
     post_list: u32,
-    /// One completion for so many messages
+    /// Messages for one completion
     #[arg(
         short = 'Q',
         long = "cq-mod",
@@ -124,7 +124,7 @@ pub(super) struct Load {
         default_value_t = 100
     )]
     cq_moderation: u32,
-    /// Post messages of at most so many bytes inline
+    /// Post messages of at most this many bytes inline
     #[arg(
         short = 'I',
         long = "inline_size",
@@ -147,31 +147,31 @@ pub(super) struct Load {
         default_value = "FETCH_AND_ADD"
     )]
     atomic: AtomicName,
-    /// Write tests: Writes with Immediate Data, as the tests write_imm_bw and write_imm_lat have them
+    /// Write tests: use Writes with Immediate Data, as write_imm_bw and write_imm_lat do
     #[arg(long = "write_with_imm", alias = "write-with-imm")]
     write_with_imm: bool,
-    /// Both sides send (bandwidth)
+    /// Send in both directions (bandwidth)
     #[arg(short = 'b', long = "bidirectional")]
     bidirectional: bool,
-    /// Sleep in the wait call while there is nothing to do: --wait block
+    /// Sleep in the wait call while idle; the same as --wait block
     #[arg(short = 'e', long = "events", conflicts_with = "wait")]
     events: bool,
-    /// What a side does while it has nothing to do
+    /// Way to wait for completions
     #[arg(long, value_enum, default_value = "poll", value_name = "HOW")]
     wait: WaitName,
-    /// The application at the server of a one-sided test sleeps, and does not poll
+    /// Let the server's application sleep in one-sided tests, instead of polling
     #[arg(long = "target-sleeps")]
     target_sleeps: bool,
 }
 
-/// What is reported of the results, and how.
+/// Content and format of the results.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Report")]
 pub(super) struct Report {
     /// Print the results as JSON (client)
     #[arg(long, requires = "server")]
     pub(super) json: bool,
-    /// Save the last row in a file, in perftest's form of JSON (client)
+    /// Save the last row to a file in perftest's JSON format (client)
     #[arg(long = "out_json", alias = "out-json", conflicts_with = "all")]
     pub(super) out_json: bool,
     /// Name of that file
@@ -183,7 +183,7 @@ pub(super) struct Report {
         default_value = "perftest_out.json"
     )]
     pub(super) out_json_file: PathBuf,
-    /// Bandwidth in Gbit/s (10^9) in place of MB/s (2^20)
+    /// Show bandwidth in Gbit/s (10^9) instead of MB/s (2^20)
     #[arg(long = "report_gbits", alias = "report-gbits")]
     pub(super) gigabits: bool,
     /// Latency tests: list the time of each message, sorted
@@ -192,16 +192,18 @@ pub(super) struct Report {
     /// Latency tests: list the time of each message, in the order of the messages
     #[arg(short = 'U', long = "report-unsorted")]
     pub(super) unsorted: bool,
-    /// Bandwidth tests: do not look for the peak
+    /// Bandwidth tests: do not measure the peak
     #[arg(short = 'N', long = "noPeak", alias = "no-peak")]
     pub(super) no_peak: bool,
-    /// With -D: a column with the busy time of all processors of this machine
+    /// With -D: add a column with the busy time of all processors of this machine
     #[arg(long = "cpu_util", alias = "cpu-util", requires = "duration")]
     pub(super) cpu_util: bool,
-    /// Bandwidth tests: fail (exit code 1) when no row has this average, in the unit of the report
+    /// Bandwidth tests: fail (exit code 1) if no row reaches this average, in the unit of the
+    /// report
     #[arg(short = 'w', long = "limit_bw", alias = "limit-bw", value_name = "BANDWIDTH", value_parser = limit)]
     pub(super) limit_bw: Option<f64>,
-    /// Bandwidth tests: fail (exit code 1) when no row has this message rate, in millions a second
+    /// Bandwidth tests: fail (exit code 1) if no row reaches this message rate, in millions a
+    /// second
     #[arg(short = 'y', long = "limit_msgrate", alias = "limit-msgrate", value_name = "RATE", value_parser = limit)]
     pub(super) limit_msgrate: Option<f64>,
 }
@@ -209,25 +211,25 @@ pub(super) struct Report {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 #[value(rename_all = "snake_case")]
 pub(super) enum TestName {
-    /// RDMA Writes, as many as go
+    /// Bandwidth of RDMA Writes
     WriteBw,
-    /// RDMA Reads, as many as go
+    /// Bandwidth of RDMA Reads
     ReadBw,
-    /// Sends, as many as go
+    /// Bandwidth of Sends
     SendBw,
-    /// RDMA Writes with Immediate Data, as many as go
+    /// Bandwidth of RDMA Writes with Immediate Data
     WriteImmBw,
-    /// Atomic operations, as many as go
+    /// Rate of atomic operations
     AtomicBw,
-    /// An RDMA Write and one back, seen in memory: half of the round trip
+    /// Half of the round trip of two RDMA Writes, detected in memory
     WriteLat,
-    /// An RDMA Read, from post to completion
+    /// Time of an RDMA Read, from post to completion
     ReadLat,
-    /// A Send and one back: half of the round trip
+    /// Half of the round trip of two Sends
     SendLat,
-    /// An RDMA Write with Immediate Data and one back: half of the round trip
+    /// Half of the round trip of two RDMA Writes with Immediate Data
     WriteImmLat,
-    /// An atomic operation, from post to completion
+    /// Time of an atomic operation, from post to completion
     AtomicLat,
 }
 
@@ -243,13 +245,13 @@ enum AtomicName {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum WaitName {
-    /// It polls the completion queue
+    /// Poll the completion queue
     Poll,
-    /// It blocks in our own wait call
+    /// Block in uwarp's wait call
     Block,
-    /// It blocks in poll(2) on the descriptor of a completion channel
+    /// Block in poll(2) on the descriptor of a completion channel
     Channel,
-    /// It polls once and then looks at the buffer, without a call (write_lat)
+    /// Poll once and then watch the buffer, without a call (write_lat)
     Memory,
 }
 
@@ -270,7 +272,7 @@ impl From<TestName> for Test {
     }
 }
 
-/// `64`, `4K`, `1M`.
+/// Parses `64`, `4K`, `1M`.
 fn size(text: &str) -> Result<u32, String> {
     let (digits, unit) = match text.char_indices().last() {
         Some((at, 'k' | 'K')) => (&text[..at], 1 << 10),
@@ -293,10 +295,10 @@ fn limit(text: &str) -> Result<f64, String> {
 }
 
 impl Options {
-    /// What a client asks for.
+    /// Plan that a client asks for.
     ///
     /// # Errors
-    /// Two options that do not go together.
+    /// Options that exclude each other.
     pub(super) fn plan(&self, test: TestName) -> Result<Plan, String> {
         let test = self.load.test(test)?;
         self.report.check(test)?;
@@ -308,9 +310,9 @@ impl Options {
 }
 
 impl Report {
-    /// Options that were given and that have an effect only at a client. perftest's users give both
-    /// sides the same ones.
-    pub(super) fn of_clients(&self) -> Vec<&'static str> {
+    /// Given options that have an effect only at a client. Users of perftest give both sides the
+    /// same options.
+    pub(super) fn client_only(&self) -> Vec<&'static str> {
         let given = [
             (self.out_json, "--out_json"),
             (self.histogram, "-H"),
@@ -325,7 +327,7 @@ impl Report {
         names.collect()
     }
 
-    /// perftest refuses the same.
+    /// Rejects combinations that perftest rejects, too.
     fn check(&self, test: Test) -> Result<(), String> {
         let is_for_bandwidth = [
             (self.no_peak, "-N"),
@@ -336,7 +338,7 @@ impl Report {
             if is_given && test.is_latency() {
                 let name = test.name();
                 return Err(format!(
-                    "{option} is for bandwidth tests, and {name} measures latency"
+                    "{option} is for bandwidth tests, but {name} measures latency"
                 ));
             }
         }
@@ -352,7 +354,7 @@ impl Load {
             Test::WriteBandwidth | Test::WriteImmBandwidth => Ok(Test::WriteImmBandwidth),
             Test::WriteLatency | Test::WriteImmLatency => Ok(Test::WriteImmLatency),
             other => Err(format!(
-                "--write_with_imm is for write tests, and not for {}",
+                "--write_with_imm is for write tests, not for {}",
                 other.name()
             )),
         }

@@ -1,5 +1,5 @@
-//! Options of perftest that mean nothing here, and those that are refused: each option of perftest is one that uwarp perf
-//! has, or stands in one of the two tables.
+//! Options of perftest that have no effect here, and options that are refused. Each option of
+//! perftest is an option of `uwarp perf` or is in one of the two tables.
 //!
 //! The list is that of perftest's `parser()`: version 6.06, the development branch of 2026, and
 //! every option that the branch had before.
@@ -7,17 +7,17 @@
 use clap::Args;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// Options that people type by habit, and that change nothing.
+/// Options that users of perftest type by habit. They have no effect.
 #[derive(Args, Debug)]
-#[command(next_help_heading = "perftest's, without effect")]
+#[command(next_help_heading = "Options of perftest without effect")]
 pub(super) struct Ignored {
-    /// Nothing here depends on the frequency of the processors
+    /// No figure depends on the frequency of the processors
     #[arg(short = 'F', long = "CPU-freq")]
     cpu_freq: bool,
-    /// QPs are always connected as rdma_cm connects them
+    /// QPs are always connected as with rdma_cm
     #[arg(short = 'R', long = "rdma_cm")]
     rdma_cm: bool,
-    /// Client and server always talk over a connection of rdma_cm's kind
+    /// Client and server always use a connection like that of rdma_cm
     #[arg(short = 'z', long = "comm_rdma_cm", alias = "com_rdma_cm")]
     comm_rdma_cm: bool,
     /// iWARP connections have no GID
@@ -28,7 +28,7 @@ pub(super) struct Ignored {
         allow_negative_numbers = true
     )]
     gid_index: Option<String>,
-    /// --device names the network
+    /// --device selects the network
     #[arg(short = 'd', long = "ib-dev", value_name = "DEVICE")]
     ib_dev: Option<String>,
     /// The device has one port
@@ -37,13 +37,13 @@ pub(super) struct Ignored {
     /// TCP chooses the size of segments
     #[arg(short = 'm', long, value_name = "SIZE")]
     mtu: Option<String>,
-    /// RC alone: connections are always reliable
+    /// Connections are always reliable (RC)
     #[arg(short = 'c', long, value_name = "TYPE")]
     connection: Option<String>,
 }
 
 impl Ignored {
-    /// One line about a value that asks for something that is not here, if there is one.
+    /// Message about a value that is not supported, if one was given.
     pub(super) fn refusal(&self) -> Option<String> {
         let kind = self.connection.as_ref()?;
         (!kind.eq_ignore_ascii_case("RC")).then(|| {
@@ -53,7 +53,7 @@ impl Ignored {
         })
     }
 
-    /// One line about those that were given, if any.
+    /// Message about the given options without effect, if any.
     pub(super) fn notice(&self) -> Option<String> {
         let given = [
             (self.cpu_freq, "-F"),
@@ -73,7 +73,7 @@ impl Ignored {
     }
 }
 
-/// One line about options without an effect at this side, if there are any. `reason`: why they are
+/// Message about options without effect at this side, if there are any. `reason`: why they are
 /// accepted.
 pub(super) fn no_effect(names: &[&str], side: &str, reason: &str) -> Option<String> {
     let (has, it_is, it) = match names.len() {
@@ -87,17 +87,17 @@ pub(super) fn no_effect(names: &[&str], side: &str, reason: &str) -> Option<Stri
     ))
 }
 
-const GPU: &str = "messages come from the memory of this process, not from that of an accelerator";
+const GPU: &str = "messages are in the memory of this process, not of an accelerator";
 const RAW_ETHERNET: &str = "it belongs to perftest's raw Ethernet tests";
-const INFINIBAND: &str = "it belongs to InfiniBand or RoCE, and iWARP has no such thing";
-const ADAPTER: &str = "it is a feature of an adapter, and there is none here";
-const RATE: &str = "the rate is that of TCP and cannot be limited";
-const ENCRYPTION: &str = "it is a feature of an adapter: nothing is encrypted here";
+const INFINIBAND: &str = "it belongs to InfiniBand or RoCE, and iWARP has no equivalent";
+const ADAPTER: &str = "it is a feature of an adapter, and uwarp uses none";
+const RATE: &str = "TCP determines the rate, and no limit can be set";
+const ENCRYPTION: &str = "it is a feature of an adapter; uwarp encrypts nothing";
 const EXPERIMENTAL: &str = "it belongs to the experimental verbs of older libraries";
 
-/// Options that are refused: their short and long names, and why.
+/// Refused options: short name, long name and reason.
 const REFUSED: &[(&str, &str, &str)] = &[
-    ("-u", "--qp-timeout", "TCP has timeouts of its own"),
+    ("-u", "--qp-timeout", "TCP has its own timeouts"),
     ("-S", "--sl", INFINIBAND),
     ("-X", "--vector", "a device has one completion vector"),
     ("-g", "--mcg", "iWARP has no multicast"),
@@ -107,7 +107,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
     (
         "-C",
         "--report-cycles",
-        "times are in microseconds; --json has them unrounded",
+        "times are in microseconds; --json prints them unrounded",
     ),
     ("-O", "--dualport", "a device has one port"),
     ("-B", "--source_mac", RAW_ETHERNET),
@@ -116,7 +116,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
     (
         "-j",
         "",
-        "it belongs to perftest's raw Ethernet tests; --bind has the address of this side",
+        "it belongs to perftest's raw Ethernet tests; --bind sets the address of this side",
     ),
     ("-K", "--dest_port", RAW_ETHERNET),
     ("-k", "--source_port", RAW_ETHERNET),
@@ -147,7 +147,11 @@ const REFUSED: &[(&str, &str, &str)] = &[
         "it belongs to thread domains of libibverbs",
     ),
     ("", "--use-null-mr", "there are no null memory regions here"),
-    ("", "--report-both", "--json has both directions apart"),
+    (
+        "",
+        "--report-both",
+        "--json prints both directions separately",
+    ),
     ("", "--reversed", "start the client on the other side"),
     ("", "--pkey_index", INFINIBAND),
     ("", "--tcp", RAW_ETHERNET),
@@ -156,11 +160,11 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ("", "--rate_limit", RATE),
     ("", "--rate_limit_type", RATE),
     ("", "--rate_units", RATE),
-    ("", "--output", "--json has each figure by its name"),
+    ("", "--output", "--json prints each figure with its name"),
     (
         "",
         "--latency_gap",
-        "messages of a latency test follow each other at once",
+        "a latency test has no pause between messages",
     ),
     ("", "--flow_label", INFINIBAND),
     ("", "--retry_count", "a connection is tried once"),
@@ -169,11 +173,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
         "--dont_xchg_versions",
         "client and server always exchange their versions",
     ),
-    (
-        "",
-        "--payload_file_path",
-        "the payload has no meaning and is not chosen",
-    ),
+    ("", "--payload_file_path", "the payload cannot be chosen"),
     ("", "--use_cuda", GPU),
     ("", "--use_cuda_bus_id", GPU),
     ("", "--use_cuda_dmabuf", GPU),
@@ -198,27 +198,23 @@ const REFUSED: &[(&str, &str, &str)] = &[
     (
         "",
         "--mmap",
-        "messages come from memory of its own, not from a file",
+        "messages are in the memory of this process, not in a file",
     ),
     (
         "",
         "--mmap-offset",
-        "messages come from memory of its own, not from a file",
+        "messages are in the memory of this process, not in a file",
     ),
-    (
-        "",
-        "--ipv6",
-        "the address of the server says which family it is",
-    ),
+    ("", "--ipv6", "the address of the server selects the family"),
     (
         "",
         "--ipv6-addr",
-        "the address of the server says which family it is",
+        "the address of the server selects the family",
     ),
     ("", "--raw_ipv6", RAW_ETHERNET),
     ("", "--report-per-port", "a device has one port"),
     ("", "--odp", ADAPTER),
-    ("", "--use_hugepages", "the memory is that of the allocator"),
+    ("", "--use_hugepages", "the memory comes from the allocator"),
     ("", "--use_old_post_send", "there is one way to post"),
     ("", "--promiscuous", RAW_ETHERNET),
     ("", "--sniffer", RAW_ETHERNET),
@@ -229,7 +225,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
     (
         "",
         "--wait_destroy",
-        "connections are closed when the last row is there",
+        "connections are closed after the last row",
     ),
     ("", "--flows", RAW_ETHERNET),
     ("", "--flows_burst", RAW_ETHERNET),
@@ -237,7 +233,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
     (
         "",
         "--perform_warm_up",
-        "there is always a warm-up; --warm-up has its length",
+        "there is always a warm-up; --warm-up sets its length",
     ),
     ("", "--vlan_en", RAW_ETHERNET),
     ("", "--vlan_pcp", RAW_ETHERNET),
@@ -272,30 +268,30 @@ const REFUSED: &[(&str, &str, &str)] = &[
     (
         "",
         "--send_with_imm",
-        "on iWARP a message is a Send or Immediate Data; write_imm_bw has a Write before it",
+        "an iWARP message is a Send or Immediate Data; write_imm_bw sends the latter after a Write",
     ),
     ("", "--no_enhanced_reorder", ADAPTER),
     ("", "--no_ddp", ADAPTER),
     ("", "--unsolicited_write", ADAPTER),
     ("", "--connectionless", "iWARP has connections only"),
-    ("", "--cqe_poll", "up to 64 completions are taken at once"),
+    ("", "--cqe_poll", "up to 64 completions are polled at once"),
     ("", "--tph_mem", ADAPTER),
     ("", "--cpu_id", ADAPTER),
     ("", "--ph", ADAPTER),
     (
         "",
         "--disable_dynamic_polling",
-        "--wait says how a side waits",
+        "--wait selects how a side waits",
     ),
     (
         "",
         "--data_validation",
-        "the data are not verified; the CRC32C of each FPDU is",
+        "only the CRC32C of each FPDU is verified, not the data",
     ),
     (
         "",
         "--data_validation_debug",
-        "the data are not verified; the CRC32C of each FPDU is",
+        "only the CRC32C of each FPDU is verified, not the data",
     ),
     ("", "--pin_cores", "start it with taskset"),
     ("", "--numa_node", "start it with numactl"),
@@ -310,7 +306,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ("", "--verb_type", EXPERIMENTAL),
 ];
 
-/// One line about an option of perftest that is not one of `uwarp perf`, if that is what clap found wrong.
+/// Message about an unknown option that is an option of perftest.
 pub(crate) fn refusal(error: &clap::Error) -> Option<String> {
     if error.kind() != ErrorKind::UnknownArgument {
         return None;
@@ -347,7 +343,7 @@ mod tests {
             let longs = long.chain(arg.get_all_aliases().into_iter().flatten());
             ours.extend(longs.map(|long| format!("--{long}")));
         }
-        // clap adds them when it parses.
+        // clap adds these when it parses.
         ours.extend(["-h", "--help", "-V", "--version"].map(str::to_owned));
         for name in OF_PERFTEST.split_whitespace() {
             let is_refused = REFUSED

@@ -1,4 +1,4 @@
-//! `--out_json`: the last row as perftest's `--out_json` writes it.
+//! `--out_json`: writes the last row in the format of perftest's `--out_json`.
 
 use std::path::Path;
 
@@ -9,17 +9,17 @@ use super::table::scale;
 use super::{both, messages};
 use crate::failure::{Failure, Report};
 
-/// Writes the file again, with this row.
+/// Overwrites the file with this row.
 pub(super) fn save(file: &Path, plan: &Plan, row: &Row, gigabits: bool) -> Result<(), Failure> {
     let text = format!("{:#}\n", report(plan, row, gigabits));
     std::fs::write(file, text).map_err(|error| {
         Report::new(format!("{} cannot be written: {error}", file.display()))
-            .advice("--out_json_file with a place that exists and that you may write to")
+            .advice("use --out_json_file with an existing directory that you may write to")
             .into()
     })
 }
 
-/// perftest's two objects, with its names.
+/// The two objects of perftest, with its names.
 fn report(plan: &Plan, row: &Row, gigabits: bool) -> Value {
     json!({
         "test_info": info(plan),
@@ -61,7 +61,7 @@ fn info(plan: &Plan) -> Value {
     info.into()
 }
 
-/// perftest's name of a test: the verb, what is special, and what is measured.
+/// Name of the test in perftest: verb, variant and measurement.
 fn test_name(plan: &Plan) -> String {
     let verb = match plan.test {
         Test::WriteBandwidth | Test::WriteLatency => "RDMA_Write",

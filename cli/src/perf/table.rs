@@ -1,4 +1,4 @@
-//! The output of perftest.
+//! Text output in the format of perftest.
 
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -12,19 +12,19 @@ use super::{both, messages};
 pub(super) const RULE: &str =
     "---------------------------------------------------------------------------------------";
 
-/// perftest's MB.
+/// MB of perftest.
 const MEBI: f64 = (1 << 20) as f64;
 
-/// Bytes a second that are 1 in the unit of the report.
+/// Bytes a second in one unit of the report.
 pub(super) fn scale(gigabits: bool) -> f64 {
     if gigabits { 1e9 / 8.0 } else { MEBI }
 }
 
-/// How figures are shown.
+/// Settings of the output.
 pub(super) struct Table {
-    /// Gbit/s in place of MB/s.
+    /// Gbit/s instead of MB/s.
     gigabits: bool,
-    /// A column for the processors of the machine.
+    /// Adds a column for the processors of the machine.
     cpu_util: bool,
 }
 
@@ -52,7 +52,7 @@ impl Table {
         both(row).map_or(0.0, |both| both.rate) / 1e6
     }
 
-    /// What is measured, and the heads of the columns.
+    /// Description of the test, and the headings of the columns.
     pub(super) fn head(
         &self,
         plan: &Plan,
@@ -63,7 +63,7 @@ impl Table {
         let crc = if device.settings().crc {
             "ON"
         } else {
-            "as the peer wants"
+            "if the peer asks"
         };
         let mut out = format!("{RULE}\n                    {}\n", title(plan));
         let mut line = |left: &str, is: String, right: &str, that: String| {
@@ -107,14 +107,14 @@ impl Table {
         if plan.test.takes_receives() {
             line("Using SRQ", if plan.srq { "ON" } else { "OFF" });
         }
-        line("Congestion", congestion.unwrap_or("not known"));
+        line("Congestion", congestion.unwrap_or("unknown"));
         line("Waiting", &waiting(plan));
-        line("Of each size", &until(plan));
+        line("For each size", &until(plan));
         out.push_str(&self.columns(plan));
         out
     }
 
-    /// The heads of the columns.
+    /// Headings of the columns.
     pub(super) fn columns(&self, plan: &Plan) -> String {
         let mut heads = if plan.test.is_latency() {
             " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec]".to_owned()
@@ -130,7 +130,8 @@ impl Table {
         format!("{RULE}\n{heads}")
     }
 
-    /// The times of the single messages as perftest lists them, in their order and sorted, as far as they are wanted.
+    /// Times of the single messages in perftest's format: in their order, sorted, or both. `None`
+    /// if neither is asked for.
     pub(super) fn samples(&self, row: &Row, unsorted: bool, sorted: bool) -> Option<String> {
         let list = |samples: &[f64]| {
             let mut out = "#, usec".to_owned();
@@ -151,7 +152,7 @@ impl Table {
         (!lists.is_empty()).then(|| lists.join("\n"))
     }
 
-    /// What came out for one size.
+    /// Line of the results for one size.
     pub(super) fn row(&self, row: &Row) -> String {
         let mut out = match &row.figures {
             Figures::Latency(latency) => format!(
@@ -166,7 +167,8 @@ impl Table {
                 latency.p99,
                 latency.p999
             ),
-            // As perftest: both directions are one number, and a peak that was not looked for is 0.
+            // As in perftest, both directions are one number, and a peak that was not measured is
+            // 0.
             Figures::Bandwidth(mine) => {
                 let sum = both(row).unwrap_or(*mine);
                 let cpu = row.cpu_per_gb().map_or("-".to_owned(), |(this, that)| {
@@ -191,7 +193,7 @@ impl Table {
     }
 }
 
-/// The name of the test.
+/// Title of the test.
 fn title(plan: &Plan) -> String {
     let both = if plan.bidirectional {
         "Bidirectional "
@@ -213,35 +215,41 @@ fn title(plan: &Plan) -> String {
     format!("{both}{what}")
 }
 
-/// What the two sides do while they have nothing to do.
+/// Way in which the two sides wait.
 fn waiting(plan: &Plan) -> String {
     let waiting = match plan.waiting {
         Waiting::Poll => "polling",
         Waiting::Block => "blocked in the wait call",
         Waiting::Channel => "blocked on a completion channel",
-        Waiting::Memory => "looking at the buffer",
+        Waiting::Memory => "watching the buffer",
     };
     let target = if plan.target_sleeps {
-        ", the target sleeps"
+        "; the target sleeps"
     } else {
         ""
     };
     format!("{waiting}{target}")
 }
 
-/// When a size has been measured for long enough.
+/// Number of messages, or time, of each size.
 fn until(plan: &Plan) -> String {
     match plan.until {
         Until::Iterations => {
-            format!("{} messages, {} before them", plan.iterations, plan.warm_up)
+            format!(
+                "{} messages after {} for warm-up",
+                plan.iterations, plan.warm_up
+            )
         }
         Until::Seconds(seconds) => {
             let margin = if plan.margin > 0.0 {
-                format!(" without {} s at both ends", plan.margin)
+                format!(", excluding {} s at both ends,", plan.margin)
             } else {
                 String::new()
             };
-            format!("{seconds} s{margin}, {} messages before", plan.warm_up)
+            format!(
+                "{seconds} s{margin} after {} messages for warm-up",
+                plan.warm_up
+            )
         }
     }
 }

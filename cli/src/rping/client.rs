@@ -1,4 +1,4 @@
-//! The client: it owns the ping data, and checks what comes back.
+//! The client: owns the ping data and checks the echo.
 
 use uwarp_verbs::{Access, ConnectOptions, Device, MemoryRegion};
 
@@ -21,7 +21,7 @@ pub(super) fn run(options: &Options, device: &Device, printer: Printer) -> Resul
         .map_err(local)?;
     printer.debug("allocated & registered buffers...")?;
 
-    // As rping: one Read outstanding in each direction.
+    // One Read outstanding in each direction, as in rping.
     let mut connect = ConnectOptions::default().ird(1).ord(1);
     connect.local = from;
     session
@@ -48,8 +48,8 @@ fn pings(session: &Session, start: &MemoryRegion, options: &Options) -> Result<(
                 return Err(Report::new(format!(
                     "{peer} closed the connection during ping {number}"
                 ))
-                .expected("that the server stays until the client is done")
-                .fault("the server: it ended, or was stopped")
+                .expected("the server to stay until the client is done")
+                .fault("the server, which ended or was stopped")
                 .into());
             }
         }
@@ -76,7 +76,7 @@ fn ping(session: &Session, start: &MemoryRegion, number: u32, validate: bool) ->
         return Err(Report::new(format!(
             "{during}: data mismatch! byte {at} came back as {got:#04x}"
         ))
-        .expected(format!("{want:#04x}, as it was lent to the server"))
+        .expected(format!("{want:#04x}, as the server was to read it"))
         .fault("the server, or uwarp itself")
         .into());
     }

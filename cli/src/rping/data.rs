@@ -1,9 +1,9 @@
-//! The text of a ping.
+//! Text of a ping.
 
 use std::fmt::Write;
 
-/// The bytes of ping `number`: its label, then letters that begin one further with every ping, and
-/// a zero at the end.
+/// Bytes of ping `number`: its label, then letters that start one later with each ping, and a final
+/// zero.
 pub(super) fn ping(number: u32, size: usize) -> Vec<u8> {
     const LETTERS: std::ops::RangeInclusive<u8> = b'A'..=b'z';
     let mut octets = format!("rdma-ping-{number}: ").into_bytes();
@@ -16,7 +16,7 @@ pub(super) fn ping(number: u32, size: usize) -> Vec<u8> {
     octets
 }
 
-/// The text in `octets`: up to the zero, or all of it.
+/// Length of the text in `octets`, up to the zero.
 pub(super) fn text_len(octets: &[u8]) -> usize {
     octets
         .iter()
@@ -24,8 +24,8 @@ pub(super) fn text_len(octets: &[u8]) -> usize {
         .unwrap_or(octets.len())
 }
 
-/// The text in `octets`, as rping prints it. What would upset a terminal is shown as `\xNN`: it
-/// comes from the peer.
+/// Text in `octets`, as rping prints it. Bytes other than printable ASCII are shown as `\xNN`,
+/// because they come from the peer and may upset a terminal.
 pub(super) fn printable(octets: &[u8]) -> String {
     let text = &octets[..text_len(octets)];
     let mut out = String::with_capacity(text.len());

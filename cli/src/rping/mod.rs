@@ -22,15 +22,14 @@ use clap::{ArgGroup, Args};
 
 use crate::address::Host;
 use crate::common::{self, Common};
-use crate::device::{DeviceOption, look_at_network};
+use crate::device::{DeviceOption, check_network};
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// rping's limits on the size of the ping data, as Debian's rping has them: room for its label, and
-/// less than 64 KiB.
+/// Limits of the ping data's size, as in Debian's rping: room for the label, and less than 64 KiB.
 const SIZES: std::ops::RangeInclusive<u32> = 23..=65_535;
 
-/// Options of `uwarp rping`: those of rping.
+/// Options of `uwarp rping`, the same as those of rping.
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("role").required(true).args(["server", "client"]))]
 #[command(after_help = "Example, in two terminals:\n  \
@@ -43,16 +42,17 @@ pub(crate) struct Options {
     /// Run as the client
     #[arg(short = 'c', requires = "address")]
     client: bool,
-    /// Server: address to listen on (by default that of the device, else all; ::0 for IPv6). Client: where the server is
+    /// Server: address to listen on (default: the device's address, or all; ::0 for IPv6). Client:
+    /// address of the server
     #[arg(short = 'a', value_name = "ADDRESS")]
     address: Option<Host>,
-    /// Port of the server; a server takes a free one for 0 (-d prints it)
+    /// Port of the server; with 0 a server takes a free one (-d prints it)
     #[arg(short = 'p', value_name = "PORT", default_value_t = 7174)]
     port: u16,
-    /// Pings before the client ends; 0 goes on until it is stopped. A server follows its clients
+    /// Pings until the client ends; 0 continues until it is stopped. A server follows its clients
     #[arg(short = 'C', value_name = "COUNT", default_value_t = 0)]
     count: u32,
-    /// Bytes of ping data, 23 to 65535. A server takes any size
+    /// Bytes of ping data, 23 to 65535. A server accepts any size
     #[arg(short = 'S', value_name = "SIZE", default_value_t = 64,
         value_parser = clap::value_parser!(u32).range(i64::from(*SIZES.start())..=i64::from(*SIZES.end())))]
     size: u32,
@@ -65,13 +65,13 @@ pub(crate) struct Options {
     /// Display every step
     #[arg(short = 'd')]
     debug: bool,
-    /// Persistent server: many clients, one after the other or at once, until it is stopped
+    /// Persistent server: serves many clients, one after the other or at once, until it is stopped
     #[arg(short = 'P', conflicts_with = "client")]
     persistent: bool,
     /// Address of this machine to connect from (client)
     #[arg(short = 'I', value_name = "ADDRESS", conflicts_with = "server")]
     source: Option<Host>,
-    /// Taken for the sake of scripts: a QP of uwarp is always made by the program itself
+    /// Accepted for compatibility: the program always creates its own QP
     #[arg(short = 'q')]
     own_qp: bool,
     #[command(flatten)]
@@ -80,7 +80,7 @@ pub(crate) struct Options {
     common: Common,
 }
 
-/// What the two roles need to know to print.
+/// Output settings of both roles.
 #[derive(Clone, Copy, Debug)]
 struct Printer {
     output: Output,
@@ -89,7 +89,7 @@ struct Printer {
 }
 
 impl Printer {
-    /// A line for `-d`.
+    /// Prints a line if `-d` is given.
     fn debug(&self, text: impl std::fmt::Display) -> Result<(), Failure> {
         if self.debug {
             self.output.line(text)
@@ -114,17 +114,17 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     } else {
         client::run(options, &device, printer)
     };
-    // What failed may be due to another host with our address, or say so itself.
+    // A failure of the network may be the cause. Another host with the same address is one.
     if result.is_err() {
-        let _ = look_at_network(&device);
+        let _ = check_network(&device);
     }
-    // Its connections say their last words before the capture is judged.
+    // Closing the connections adds their last frames to the capture.
     drop(device);
     common::finish(result, recording.as_ref())
 }
 
 impl Options {
-    /// Where a server listens.
+    /// Address on which a server listens.
     fn listen_addr(&self) -> Result<SocketAddr, Failure> {
         match &self.address {
             Some(host) => host.resolve(self.port, None),
@@ -132,13 +132,13 @@ impl Options {
         }
     }
 
-    /// Where a client connects from, if it is told, and to.
+    /// Source address of a client, if given, and the address of the server.
     fn ends(&self) -> Result<(Option<SocketAddr>, SocketAddr), Failure> {
         let asked = self.source.as_ref().map(Host::local).transpose()?;
         let from = asked.or_else(|| self.device.source());
         let to = match &self.address {
             Some(host) => host.server(self.port, from.map(|from| from.ip()))?,
-            // clap requires it.
+            // clap requires this option of a client.
             None => {
                 return Err(Failure::because(
                     "a client needs the address of its server (-a)",

@@ -10,12 +10,12 @@ use super::data;
 use super::session::{Session, Stop, local};
 use super::{Options, Printer, SIZES};
 use crate::advert::Advert;
-use crate::device::look_at_network;
+use crate::device::check_network;
 use crate::explain;
 use crate::failure::{Failure, Report};
 use crate::output::notice;
 
-/// How often the server looks whether something that is not iWARP has knocked.
+/// Interval of checks for connections that are not iWARP.
 const LOOK: Duration = Duration::from_millis(100);
 
 pub(super) fn run(options: &Options, device: &Device, printer: Printer) -> Result<(), Failure> {
@@ -27,7 +27,7 @@ pub(super) fn run(options: &Options, device: &Device, printer: Printer) -> Resul
     printer.debug(format_args!("rdma_listen {}", listener.local_addr()))?;
     if !options.persistent {
         let request = next_request(device, &listener)?;
-        // One client only: who else comes is told at once that nothing listens any more.
+        // The server has one client only. Closing the listener refuses all others at once.
         drop(listener);
         return serve(device, request, printer);
     }
@@ -36,7 +36,7 @@ pub(super) fn run(options: &Options, device: &Device, printer: Printer) -> Resul
         let (device, peer) = (device.clone(), request.peer_addr());
         let session = move || {
             if let Err(failure) = serve(&device, request, printer) {
-                failure.tell("rping -s");
+                failure.print("rping -s");
             }
         };
         if let Err(error) = std::thread::Builder::new()
@@ -44,34 +44,34 @@ pub(super) fn run(options: &Options, device: &Device, printer: Printer) -> Resul
             .spawn(session)
         {
             notice(format_args!(
-                "uwarp rping -s: {peer} is turned away, no thread for it: {error}"
+                "uwarp rping -s: {peer} was refused, no thread for it: {error}"
             ));
         }
     }
 }
 
-/// The next client. Whatever else connects is named, and does not end the server; a network that
-/// has failed does, as nobody can come any more.
+/// Waits for the next client. Reports connections that are not iWARP and continues. Fails if the
+/// network has failed, because no client can connect then.
 fn next_request(device: &Device, listener: &Listener) -> Result<ConnectRequest, Failure> {
     loop {
         let request = listener.wait_request(Some(LOOK));
         while let Some((peer, error)) = listener.poll_failure() {
             let what = explain::with_addr(&error, peer);
             notice(format_args!(
-                "uwarp rping -s: {what}\n  at fault: the peer; its connection was closed, the server goes on"
+                "uwarp rping -s: {what}\n  at fault: the peer; its connection was closed, and the server continues"
             ));
         }
         if let Ok(request) = request {
             return Ok(request);
         }
-        look_at_network(device)?;
+        check_network(device)?;
     }
 }
 
-/// One client, from its request to its end.
+/// Serves one client, from its request to its end.
 fn serve(device: &Device, request: ConnectRequest, printer: Printer) -> Result<(), Failure> {
     let peer = request.peer_addr();
-    // The client chooses the size: the buffer takes whatever rping may send.
+    // The client chooses the size, and the buffer takes the largest that rping may send.
     let session = Session::new(
         device,
         *SIZES.end() as usize,
@@ -80,7 +80,7 @@ fn serve(device: &Device, request: ConnectRequest, printer: Printer) -> Result<(
         printer,
     )?;
     printer.debug("accepting client connection request")?;
-    // As rping: one Read outstanding in each direction.
+    // One Read outstanding in each direction, as in rping.
     let accept = AcceptOptions::default().ird(1).ord(1);
     request.accept(&session.qp, &accept).map_err(local)?;
     session.debug_agreed()?;
@@ -92,13 +92,13 @@ fn serve(device: &Device, request: ConnectRequest, printer: Printer) -> Result<(
     result
 }
 
-/// Serves until the client closes, and says how many pings that were.
+/// Serves until the client closes. Returns the number of pings, too.
 fn pings(session: &Session) -> (Result<(), Failure>, u64) {
     let peer = session.peer;
     let closed = |when: &str| {
         Report::new(format!("{peer} closed the connection {when}"))
-            .expected("that the client closes between two pings")
-            .fault("the client: it ended, or was stopped")
+            .expected("the client to close between two pings")
+            .fault("the client, which ended or was stopped")
     };
     let mut done = 0;
     loop {
@@ -120,13 +120,13 @@ fn pings(session: &Session) -> (Result<(), Failure>, u64) {
     }
 }
 
-/// One ping, from the advert of its data to the second go-ahead.
+/// Serves one ping, from the advert of its data to the second go-ahead.
 fn ping(session: &Session, source: Advert, during: &str) -> Result<(), Stop> {
     let (printer, data) = (&session.printer, &session.data);
     show(session, source)?;
     if source.len as usize > data.len() {
         let what = format!(
-            "{}, {during}: ping data of {} bytes is offered",
+            "{}, {during}: the client offers ping data of {} bytes",
             session.peer, source.len
         );
         return Err(Report::new(what)
@@ -157,13 +157,13 @@ fn ping(session: &Session, source: Advert, during: &str) -> Result<(), Stop> {
 
     let sink = session.receive(during)?;
     show(session, sink)?;
-    // The text and its zero go back, as rping has it.
+    // The text and its zero are written back, as rping does.
     let len = source
         .len
         .min(u32::try_from(data::text_len(&octets) + 1).unwrap_or(u32::MAX));
     if sink.len < len {
         let what = format!(
-            "{}, {during}: room for {} bytes is offered",
+            "{}, {during}: the client offers room for {} bytes",
             session.peer, sink.len
         );
         return Err(Report::new(what)

@@ -1,4 +1,4 @@
-//! One rping connection: its QP, its buffers, and the waits that both roles share.
+//! One rping connection: its QP and buffers, and the waits that both roles share.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,16 +13,17 @@ use crate::advert::{ADVERT_LEN, Advert};
 use crate::explain;
 use crate::failure::{Failure, Report};
 
-/// rping's depth of the send queue.
+/// Depth of the send queue in rping.
 const DEPTH: u32 = 16;
-/// How long the end waits for the peer's.
+/// Longest time that `close` waits for the peer.
 const CLOSE: Duration = Duration::from_secs(5);
 
-/// Why a session stops.
+/// Reason for the end of a session.
 pub(super) enum Stop {
-    /// The peer closed the connection in good order. Whether this is the proper end, the role knows.
+    /// The peer closed the connection in an orderly way. The role decides whether that was the
+    /// right time.
     PeerClosed,
-    /// Anything else.
+    /// Any other reason.
     Failed(Failure),
 }
 
@@ -32,17 +33,16 @@ impl<E: Into<Failure>> From<E> for Stop {
     }
 }
 
-/// Any refusal of the library that is no doing of the peer.
+/// Turns an error of the library into a failure. The peer did not cause it.
 pub(super) fn local(error: impl std::fmt::Display) -> Failure {
     Failure::because(error.to_string())
 }
 
-/// A QP with the two buffers of rping, one receive posted.
+/// A QP with the two buffers of rping and one posted receive.
 pub(super) struct Session {
     pub(super) qp: Qp,
     pub(super) pd: Pd,
-    /// Bytes that the RDMA operation of this side reads into and writes from (server), or that the
-    /// echo comes to (client).
+    /// Server: buffer of its Read and its Write. Client: buffer that receives the echo.
     pub(super) data: MemoryRegion,
     cq: Cq,
     inbox: MemoryRegion,
@@ -95,12 +95,12 @@ impl Session {
         self.qp.post_send(wr).map_err(local)
     }
 
-    /// Sends the 16 bytes of an advert; for a go-ahead they mean nothing.
+    /// Sends the 16 bytes of an advert. Their content has no meaning in a go-ahead.
     pub(super) fn send(&self, advert: Advert) -> Result<(), Failure> {
         self.post(&SendWr::send_inline(0, &advert.emit()))
     }
 
-    /// Waits for the peer's next Send and takes the advert in it.
+    /// Waits for the peer's next Send and parses its advert.
     pub(super) fn receive(&self, during: &str) -> Result<Advert, Stop> {
         let completion = self.wait_for(WcOpcode::Recv, during)?;
         if completion.byte_len as usize != ADVERT_LEN {
@@ -109,7 +109,7 @@ impl Session {
                 "{peer}, {during}: the peer sent a message of {len} bytes"
             ))
             .expected(format!(
-                "one of {ADVERT_LEN} bytes: address, key and length"
+                "a message of {ADVERT_LEN} bytes: address, key and length"
             ))
             .fault("the peer, which is iWARP but not rping")
             .into());
@@ -120,7 +120,7 @@ impl Session {
         Ok(Advert::parse(octets))
     }
 
-    /// Waits for the completion of one kind of work. Those of Sends are passed over.
+    /// Waits for a completion of this opcode, and skips completions of Sends.
     pub(super) fn wait_for(&self, opcode: WcOpcode, during: &str) -> Result<Completion, Stop> {
         loop {
             let Some(completion) = self.cq.wait(None) else {
@@ -140,17 +140,17 @@ impl Session {
             }
             if completion.opcode != WcOpcode::Send {
                 return Err(Report::new(format!(
-                    "{}, {during}: a Send of the peer came",
+                    "{}, {during}: the peer sent a message",
                     self.peer
                 ))
-                .expected("that it waits for the go-ahead")
+                .expected("the peer to wait for the go-ahead")
                 .fault("the peer, which is iWARP but not rping")
                 .into());
             }
         }
     }
 
-    /// Why work of ours did not complete.
+    /// Explains why work of this side did not complete.
     fn ended(&self, during: &str, status: Status) -> Stop {
         match self.qp.end_reason() {
             Some(EndReason::PeerDisconnect) => Stop::PeerClosed,
@@ -159,13 +159,13 @@ impl Session {
         }
     }
 
-    /// Closes in good order, and waits for the peer to do so too.
+    /// Closes in an orderly way, and waits for the peer to do the same.
     pub(super) fn close(&self) {
         self.qp.disconnect();
         let _ = self.qp.wait_closed(CLOSE);
     }
 
-    /// What was agreed, for `-d`.
+    /// Prints the parameters of the connection if `-d` is given.
     pub(super) fn debug_agreed(&self) -> Result<(), Failure> {
         let Some(info) = self.qp.connection() else {
             return Ok(());

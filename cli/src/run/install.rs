@@ -1,4 +1,5 @@
-//! `uwarp run --install`: the command and the library in a prefix, where the one finds the other.
+//! `uwarp run --install`: copies the command and the library into a prefix, where one finds the
+//! other.
 
 use std::env;
 use std::fs;
@@ -7,44 +8,44 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::{Failure, Report};
 
-use super::library::{RDMACM, VERBS, name, passing};
+use super::library::{RDMACM, VERBS, symlink_atomically, temporary_name};
 
-/// Where this command is, behind all links.
+/// Path of this command, with all links resolved.
 pub(super) fn this_executable() -> Result<PathBuf, Failure> {
     env::current_exe()
         .and_then(fs::canonicalize)
         .map_err(|error| Failure::because(format!("this executable cannot be found: {error}")))
 }
 
-/// Puts both into `prefix`; gives the words that tell where.
+/// Copies both into `prefix`. Returns their paths, one a line.
 ///
 /// # Errors
-/// What cannot be written there.
+/// The path that cannot be written.
 pub(super) fn into(prefix: &Path, library: &Path) -> Result<String, Failure> {
     let exe = this_executable()?;
     let command = prefix.join("bin/uwarp");
     let libraries = prefix.join("lib/uwarp");
     let cannot = |at: &Path, error: &io::Error| -> Failure {
         Report::new(format!("{} cannot be written: {error}", at.display()))
-            .advice("a prefix that you may write to")
+            .advice("use a prefix that you may write to")
             .into()
     };
     copy(&exe, &command).map_err(|error| cannot(&command, &error))?;
     let file = libraries.join(VERBS);
     copy(&library.join(VERBS), &file).map_err(|error| cannot(&file, &error))?;
     let other = libraries.join(RDMACM);
-    name(Path::new(VERBS), &other).map_err(|error| cannot(&other, &error))?;
+    symlink_atomically(Path::new(VERBS), &other).map_err(|error| cannot(&other, &error))?;
     Ok([command, file, other]
         .map(|path| path.display().to_string())
         .join("\n"))
 }
 
-/// Copies a file with its rights, whole or not at all: what runs from the old one goes on.
+/// Copies a file with its permissions in one step. A program that runs from the old file continues.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     if let Some(dir) = to.parent() {
         fs::create_dir_all(dir)?;
     }
-    let new = passing(to);
+    let new = temporary_name(to);
     let copied = fs::copy(from, &new).and_then(|_| fs::rename(&new, to));
     if copied.is_err() {
         let _ = fs::remove_file(&new);

@@ -1,4 +1,5 @@
-//! Where the library is: beside this executable, as cargo builds both, or in `../lib/uwarp`, as `uwarp run --install` puts them.
+//! Location of the library: beside this executable, as cargo builds both, or in `../lib/uwarp`,
+//! where `uwarp run --install` puts it.
 
 use std::fs;
 use std::io;
@@ -8,18 +9,18 @@ use std::process;
 
 use crate::failure::{Failure, Report};
 
-/// The names by which programs ask for it.
+/// Names by which programs load it.
 pub(super) const VERBS: &str = "libibverbs.so.1";
 pub(super) const RDMACM: &str = "librdmacm.so.1";
-/// As cargo builds it.
+/// Name of the library as cargo builds it.
 const BUILT: &str = "libuwarp_dropin.so";
-/// Beside it: the directory with its two names.
+/// Directory beside it with links of its two names.
 const LINKS: &str = "uwarp-run";
 
-/// The directory that has the library by both of its names.
+/// Directory that has the library under both of its names.
 ///
 /// # Errors
-/// It is in neither place, with the command that builds it; or the names cannot be made beside it.
+/// The library is in neither place, or the links cannot be created.
 pub(super) fn find() -> Result<PathBuf, Failure> {
     let exe = super::install::this_executable()?;
     let beside = exe.parent().unwrap_or(Path::new("/"));
@@ -27,11 +28,11 @@ pub(super) fn find() -> Result<PathBuf, Failure> {
         let links = beside.join(LINKS);
         return link(&links).map(|()| links.clone()).map_err(|error| {
             Report::new(format!(
-                "{} cannot be given the names of {VERBS} and {RDMACM} in {}: {error}",
+                "cannot create links to {}, named {VERBS} and {RDMACM}, in {}: {error}",
                 beside.join(BUILT).display(),
                 links.display()
             ))
-            .advice("once as a user who may write there, or uwarp run --install PREFIX")
+            .advice("run it once as a user who may write there, or use uwarp run --install PREFIX")
             .into()
         });
     }
@@ -39,34 +40,34 @@ pub(super) fn find() -> Result<PathBuf, Failure> {
     if installed.join(VERBS).exists() && installed.join(RDMACM).exists() {
         return Ok(installed);
     }
-    Err(Report::new("the library that stands in for libibverbs and librdmacm is not here")
+    Err(Report::new("the library that replaces libibverbs and librdmacm is missing")
         .expected(format!(
             "{} or {}",
             beside.join(BUILT).display(),
             installed.join(VERBS).display()
         ))
-        .advice("cargo build --release -p uwarp -p uwarp-dropin, and then target/release/uwarp run --install PREFIX to put both elsewhere")
+        .advice("run cargo build --release -p uwarp -p uwarp-dropin; target/release/uwarp run --install PREFIX copies both elsewhere")
         .into())
 }
 
 fn link(links: &Path) -> io::Result<()> {
     let target = Path::new("..").join(BUILT);
     fs::create_dir_all(links)?;
-    name(&target, &links.join(VERBS))?;
-    name(&target, &links.join(RDMACM))
+    symlink_atomically(&target, &links.join(VERBS))?;
+    symlink_atomically(&target, &links.join(RDMACM))
 }
 
-/// A symbolic link, made in one step for those who look at the same time.
-pub(super) fn name(target: &Path, at: &Path) -> io::Result<()> {
+/// Creates a symbolic link atomically, because other processes may look for it at the same time.
+pub(super) fn symlink_atomically(target: &Path, at: &Path) -> io::Result<()> {
     if fs::read_link(at).is_ok_and(|old| old == target) {
         return Ok(());
     }
-    let new = passing(at);
+    let new = temporary_name(at);
     symlink(target, &new)?;
     fs::rename(&new, at)
 }
 
-/// A name beside `at` that no other process uses.
-pub(super) fn passing(at: &Path) -> PathBuf {
+/// Name beside `at` that no other process uses.
+pub(super) fn temporary_name(at: &Path) -> PathBuf {
     at.with_added_extension(process::id().to_string())
 }

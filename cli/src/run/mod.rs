@@ -1,6 +1,7 @@
-//! `uwarp run`: a program of libibverbs and librdmacm, unmodified, on uwarp.
+//! `uwarp run`: runs an unmodified program of libibverbs and librdmacm on uwarp.
 //!
-//! The environment is set and the program takes the place of this process: its exit status, its signals and its descriptors are its own.
+//! The command sets the environment and then executes the program in its own process. Exit status,
+//! signals and descriptors are those of the program.
 
 mod install;
 mod library;
@@ -22,71 +23,76 @@ use crate::failure::{Failure, Report};
 use crate::output::Output;
 use crate::signals;
 
-/// What a shell ends with when there is no such program.
+/// Exit status of a shell if the program does not exist.
 const NOT_FOUND: u8 = 127;
-/// And when there is one that cannot be run.
+/// Exit status of a shell if the program exists and cannot be run.
 const CANNOT_RUN: u8 = 126;
 
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Flags that are not given leave the environment as it is: UWARP_DEVICE, UWARP_PCAP, UWARP_CRC, \
-    UWARP_MARKERS, UWARP_FPDU_SEGMENTS, UWARP_SEND_IN_PLACE, UWARP_MPA, UWARP_PEER, UWARP_STRICT, UWARP_HOLD, UWARP_CONNECT_RETRY,\n\
+    after_help = "A flag that is not given leaves its environment variable unchanged: UWARP_DEVICE, UWARP_PCAP, UWARP_CRC, \
+    UWARP_MARKERS, UWARP_FPDU_SEGMENTS, UWARP_SEND_IN_PLACE, UWARP_MPA, UWARP_PEER, UWARP_STRICT, UWARP_HOLD, UWARP_CONNECT_RETRY, \
     UWARP_PORT_OFFSET, UWARP_WRITE_EVENTS, UWARP_QUIET.\n\
-    The exit status is the program's; 127 if there is no such program, 126 if it cannot be run, or not on uwarp."
+    The exit status is the program's; 127 if the program is not found, 126 if it cannot be run, or not on uwarp."
 )]
 pub(crate) struct Options {
-    /// The network, as of the other commands: tcp, tcp:ADDR, tap:NAME,ip=ADDR, raw:INTERFACE,ip=ADDR or
+    /// The network: tcp, tcp:ADDR, tap:NAME,ip=ADDR, raw:INTERFACE,ip=ADDR or
     /// unix:LOCAL,REMOTE,ip=ADDR ('uwarp rping --help' explains them)
     #[arg(long, value_name = "DEVICE", value_parser = device)]
     device: Option<String>,
-    /// Write everything that passes on the wire to FILE in pcapng format
+    /// Capture all traffic to FILE in pcapng format
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
-    /// CRC32C on every FPDU (on); it is used when either side wants it
+    /// CRC32C on every FPDU; it is used when either side asks for it [default: on]
     #[arg(long)]
     crc: Option<Switch>,
-    /// Ask the peer to put Markers into what it sends (off)
+    /// Ask the peer to insert Markers into the data it sends [default: off]
     #[arg(long)]
     markers: Option<Switch>,
-    /// Over how many TCP segments an FPDU that is sent may go, 1 to 506: more than 1 gives FPDU alignment up ('uwarp rping
-    /// --help' says more) (1)
+    /// Maximum number of TCP segments that an outgoing FPDU may span, 1 to 506. Above 1, FPDUs are
+    /// not aligned with segments ('uwarp rping --help' says more) [default: 1]
     #[arg(long, value_name = "COUNT")]
     fpdu_segments: Option<FpduSegments>,
-    /// Send payloads of 8 KiB and more with a CRC from the program's memory, without a copy: faster, but only for programs
-    /// that leave this memory unchanged until a request completes; others lose the connection by a wrong CRC
+    /// Send payloads of 8 KiB and more directly from the program's memory when the CRC is on,
+    /// without a copy. Only for programs that leave this memory unchanged until the request
+    /// completes; others lose the connection by a wrong CRC
     #[arg(long)]
     send_in_place: bool,
-    /// MPA revision (2)
+    /// MPA revision [default: 2]
     #[arg(long)]
     mpa: Option<Mpa>,
-    /// Who the peer is (rfc)
+    /// Profile of the peer [default: rfc]
     #[arg(long)]
     peer: Option<Peer>,
-    /// End a connection whose message finds no receive posted, as the RFC says, and do not hold the message
+    /// End a connection whose message finds no receive posted, as the RFC says, instead of holding
+    /// the message
     #[arg(long, conflicts_with = "hold")]
     strict: bool,
-    /// How long a message is held that finds no receive posted, in milliseconds (10000); when its sender closes meanwhile, for two more seconds at most
+    /// Milliseconds to hold a message that finds no receive posted. If its sender closes meanwhile,
+    /// the message is held for at most two more seconds [default: 10000]
     #[arg(long, value_name = "MS")]
     hold: Option<u64>,
-    /// How long a connection that the peer's TCP refuses is asked for again, in milliseconds; 0: not at all (3000)
+    /// Milliseconds for which a connection attempt is repeated if the peer's TCP refuses it; 0
+    /// tries once [default: 3000]
     #[arg(long, value_name = "MS")]
     connect_retry: Option<u64>,
-    /// What is added to every port of librdmacm, on both sides: for programs that use one number in TCP and in RDMA (0)
+    /// Number to add to every port of librdmacm, on both sides, for programs that use one port
+    /// number in TCP and in RDMA [default: 0]
     #[arg(long, value_name = "PORTS")]
     port_offset: Option<u16>,
-    /// Do not tell on stderr, in words, why a connection ended
+    /// Do not explain on stderr why a connection ended
     #[arg(long)]
     quiet: bool,
-    /// Preload the library, too: for programs that look for libibverbs by a path of their own
+    /// Also preload the library, for programs that load libibverbs by a path of their own
     #[arg(long)]
     preload: bool,
-    /// Put the library and this command into PREFIX/lib/uwarp and PREFIX/bin, and run nothing
+    /// Install the library and this command into PREFIX/lib/uwarp and PREFIX/bin, and run nothing
     #[arg(long, value_name = "PREFIX", conflicts_with = "program")]
     install: Option<PathBuf>,
-    /// The program to run
+    /// Program to run
     #[arg(required_unless_present = "install")]
     program: Option<OsString>,
-    /// Its arguments
+    /// Arguments of the program
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     args: Vec<OsString>,
 }
@@ -107,45 +113,46 @@ enum Mpa {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Peer {
-    /// Any peer that keeps to the RFCs
+    /// A peer that follows the RFCs
     Rfc,
     /// Linux siw (Soft-iWARP)
     Siw,
 }
 
-/// A device that can be meant; the library reads the text again.
+/// Checks that the device is valid. The library parses the text again.
 fn device(text: &str) -> Result<String, String> {
     let parsed = text.parse::<DeviceSpec>();
     parsed.map_or_else(|error| Err(error.to_string()), |_| Ok(text.to_owned()))
 }
 
-/// A value by the name that it has as an argument.
-fn word(value: Option<impl ValueEnum>) -> Option<OsString> {
+/// Name of a value, as it is given on the command line.
+fn value_name(value: Option<impl ValueEnum>) -> Option<OsString> {
     let value = value?.to_possible_value()?;
     Some(value.get_name().into())
 }
 
 impl Options {
-    /// The variables of the library that the flags set.
+    /// Variables of the library that the flags set.
     fn variables(&self) -> Result<Vec<(&'static str, OsString)>, Failure> {
-        // The program may work in another directory.
+        // The path must be absolute, because the program may change its working directory.
         let pcap = self.pcap.as_deref().map(std::path::absolute).transpose();
-        let pcap =
-            pcap.map_err(|error| Failure::because(format!("the capture has no place: {error}")))?;
+        let pcap = pcap.map_err(|error| {
+            Failure::because(format!("the path of the capture is unusable: {error}"))
+        })?;
         let set = |set: bool| set.then(|| "1".into());
         let number = |number: Option<u64>| number.map(|number| number.to_string().into());
         let all = [
             ("UWARP_DEVICE", self.device.as_ref().map(Into::into)),
             ("UWARP_PCAP", pcap.map(Into::into)),
-            ("UWARP_CRC", word(self.crc)),
-            ("UWARP_MARKERS", word(self.markers)),
+            ("UWARP_CRC", value_name(self.crc)),
+            ("UWARP_MARKERS", value_name(self.markers)),
             (
                 "UWARP_FPDU_SEGMENTS",
                 number(self.fpdu_segments.map(|count| count.get().into())),
             ),
             ("UWARP_SEND_IN_PLACE", set(self.send_in_place)),
-            ("UWARP_MPA", word(self.mpa)),
-            ("UWARP_PEER", word(self.peer)),
+            ("UWARP_MPA", value_name(self.mpa)),
+            ("UWARP_PEER", value_name(self.peer)),
             ("UWARP_STRICT", set(self.strict)),
             ("UWARP_HOLD", number(self.hold)),
             ("UWARP_CONNECT_RETRY", number(self.connect_retry)),
@@ -159,15 +166,15 @@ impl Options {
     }
 }
 
-/// The directory of the library that programs get.
+/// Directory of the library for unmodified programs.
 ///
 /// # Errors
-/// It is not there, or its names cannot be made.
+/// The library is missing, or its links cannot be created.
 pub(crate) fn library() -> Result<PathBuf, Failure> {
     library::find()
 }
 
-/// Runs the command; it comes back only when the program could not take over.
+/// Runs the program. Returns only if the program could not be started.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let library = library::find()?;
     if let Some(prefix) = &options.install {
@@ -175,7 +182,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         return Output::Stdout.line(installed);
     }
     let Some(program) = &options.program else {
-        return Err(Failure::because("there is no program to run"));
+        return Err(Failure::because("no program was given"));
     };
     if let Some(file) = program::find(program) {
         program::check(&file).map_err(|(file, why)| {
@@ -183,35 +190,36 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
             Failure::NotRun(report.advice(why.advice()), CANNOT_RUN)
         })?;
     }
-    // By the name that was given, which some programs look at.
+    // Keeps the name that was given, because some programs evaluate it.
     let mut command = Command::new(program);
     command.args(&options.args);
     command.envs(options.variables()?);
     if options.hold.is_some() {
-        // What is asked for now stands above what the environment had.
+        // The flag overrides the environment.
         command.env_remove("UWARP_STRICT");
     }
-    command.env("LD_LIBRARY_PATH", before("LD_LIBRARY_PATH", &library)?);
+    command.env("LD_LIBRARY_PATH", prepended("LD_LIBRARY_PATH", &library)?);
     if options.preload {
         let file = library.join(library::VERBS);
-        command.env("LD_PRELOAD", before("LD_PRELOAD", &file)?);
+        command.env("LD_PRELOAD", prepended("LD_PRELOAD", &file)?);
     }
     let error = command.exec();
-    // It has given SIGPIPE its default action, and what is said now may have no reader.
+    // `exec` restored the default action of SIGPIPE. Printing to a closed pipe would end this
+    // process.
     signals::ignore_broken_pipes();
     Err(not_run(program, &error))
 }
 
-/// A variable that is a list of paths, with this one in front.
-fn before(name: &str, path: &Path) -> Result<OsString, Failure> {
+/// Value of a variable that is a list of paths, with `path` in front.
+fn prepended(name: &str, path: &Path) -> Result<OsString, Failure> {
     let old = env::var_os(name).filter(|old| !old.is_empty());
     let old = old.iter().flat_map(env::split_paths);
     env::join_paths([path.to_owned()].into_iter().chain(old)).map_err(|_| {
         Report::new(format!(
-            "{} cannot be a part of {name}, where a colon divides paths",
+            "{} cannot be a part of {name}, where a colon separates paths",
             path.display()
         ))
-        .advice("uwarp run --install PREFIX, with a prefix that has none")
+        .advice("use uwarp run --install PREFIX, with a prefix without a colon")
         .into()
     })
 }
@@ -239,7 +247,7 @@ fn not_found(program: &OsStr) -> Failure {
         let path = program::DEFAULT_PATH;
         format!(" in {path}, which is searched because PATH is not set")
     };
-    let mut report = Report::new(format!("there is no program {name}{place}"));
+    let mut report = Report::new(format!("the program {name} was not found{place}"));
     let base = Path::new(program).file_name().and_then(OsStr::to_str);
     if let Some(package) = base.and_then(program::package_of) {
         report = report.advice(format!("apt-get install {package}"));

@@ -1,4 +1,5 @@
-//! Checks the program before it takes over: a program that ignores `LD_LIBRARY_PATH` would run without uwarp and say nothing.
+//! Checks the program before it is executed. A program that ignores `LD_LIBRARY_PATH` would
+//! silently run without uwarp.
 
 use std::env;
 use std::ffi::OsStr;
@@ -14,63 +15,63 @@ use object::{Endianness, FileKind, ReadCache};
 use rustix::fs::{Access, StatVfsMountFlags, access, getxattr, statvfs};
 use rustix::process::{getegid, geteuid};
 
-/// The most of a script's first line that Linux reads.
+/// Longest part of a script's first line that Linux reads.
 const SCRIPT_LINE: u64 = 256;
-/// How many scripts may interpret each other, as Linux has it.
+/// Longest chain of scripts that interpret each other, as in Linux.
 const SCRIPTS: usize = 5;
 const SET_UID: u32 = 0o4000;
 const SET_GID: u32 = 0o2000;
 const GROUP_EXECUTE: u32 = 0o0010;
-/// The user who has all capabilities already.
+/// User that has all capabilities already.
 const ROOT: u32 = 0;
-/// Where `exec` looks without a `PATH`, in the C libraries of Linux.
+/// Search path of `exec` without a `PATH`, in the C libraries of Linux.
 pub(super) const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
-/// Why the library would have no part in a program.
+/// Reason why a program would not load the library.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Unsuitable {
-    /// No dynamic loader is named in it.
+    /// It names no dynamic loader.
     Static,
-    /// Made for another processor, or for 32 bits.
+    /// It is made for another processor, or for 32 bits.
     OtherMachine,
-    /// It takes other rights, so that the loader ignores the environment.
+    /// It changes its privileges, and the loader therefore ignores the environment.
     OtherRights(&'static str),
 }
 
 impl Unsuitable {
-    /// The reason, as the end of a sentence that begins with the name of the program.
+    /// End of a sentence that begins with the name of the program.
     pub(super) fn reason(&self) -> String {
         match self {
             Unsuitable::Static => {
-                "is statically linked: it loads no libibverbs, so uwarp has no way into it".into()
+                "is statically linked: it does not load libibverbs, so uwarp cannot replace that".into()
             }
             Unsuitable::OtherMachine => {
-                "is made for another processor or word size than this uwarp, whose library it cannot load".into()
+                "is made for another processor or word size than this uwarp and cannot load its library".into()
             }
             Unsuitable::OtherRights(what) => {
-                format!("{what}: the dynamic loader ignores LD_LIBRARY_PATH for it, and so uwarp")
+                format!("{what}: the dynamic loader ignores LD_LIBRARY_PATH for it, and so does not find uwarp")
             }
         }
     }
 
-    /// What to try.
+    /// Suggestion that follows `try:`.
     pub(super) fn advice(&self) -> &'static str {
         match self {
             Unsuitable::Static => {
-                "a build that is linked with libibverbs.so.1; for a static launcher of such programs, set \
+                "use a build that is linked with libibverbs.so.1; for a static launcher of such programs, set \
                  LD_LIBRARY_PATH by hand (dropin/README.md)"
             }
-            Unsuitable::OtherMachine => "the program of this machine's own architecture",
+            Unsuitable::OtherMachine => "use a build for this machine's architecture",
             Unsuitable::OtherRights(_) => {
-                "a copy of the program without these rights (cp keeps none), run with the rights that it needs"
+                "copy the program (cp drops these rights), and run the copy with the privileges that it needs"
             }
         }
     }
 }
 
-/// The file that `exec` would take for `program`: by its path, or the first in the `PATH` that can be run.
+/// File that `exec` would run for `program`: its path, or the first executable in the `PATH`.
 ///
-/// Without one, `exec` says why.
+/// If there is none, `exec` reports why.
 pub(super) fn find(program: &OsStr) -> Option<PathBuf> {
     if program.as_bytes().contains(&b'/') {
         return Some(program.into());
@@ -81,9 +82,9 @@ pub(super) fn find(program: &OsStr) -> Option<PathBuf> {
         .find(|file| file.is_file() && access(file, Access::EXEC_OK).is_ok())
 }
 
-/// Looks at `file`, or at the interpreter if it is a script.
+/// Checks `file`, or its interpreter if it is a script.
 ///
-/// What cannot be read is left to `exec`, which says why.
+/// A file that cannot be read passes, because `exec` reports why.
 pub(super) fn check(file: &Path) -> Result<(), (PathBuf, Unsuitable)> {
     let mut file = file.to_owned();
     for _ in 0..SCRIPTS {
@@ -92,8 +93,8 @@ pub(super) fn check(file: &Path) -> Result<(), (PathBuf, Unsuitable)> {
             Ok(None) | Err(_) => break,
         }
     }
-    // A program may be run without the right to read it, so this opens nothing. Linux gives a
-    // script no rights, whatever its mode.
+    // Checked without opening the file, because a program may be executable and not readable. Linux
+    // ignores these rights on a script, whatever its mode.
     if let Ok(Some(why)) = changes_rights(&file) {
         return Err((file, Unsuitable::OtherRights(why)));
     }
@@ -106,9 +107,9 @@ pub(super) fn check(file: &Path) -> Result<(), (PathBuf, Unsuitable)> {
     }
 }
 
-/// Whether a file is the dynamic loader, by its name or by that of the file that it leads to
-/// (`/usr/bin/ld.so`). The loader names no loader, and heeds LD_LIBRARY_PATH for the program that
-/// it is given.
+/// Returns true for the dynamic loader, by its name or by the name of the file that it links to
+/// (`/usr/bin/ld.so`). The loader names no loader itself, and uses LD_LIBRARY_PATH for the program
+/// that it is given.
 fn is_loader(file: &Path) -> bool {
     let has_name = |file: &Path| {
         let name = file.file_name();
@@ -117,7 +118,7 @@ fn is_loader(file: &Path) -> bool {
     has_name(file) || file.canonicalize().is_ok_and(|file| has_name(&file))
 }
 
-/// The interpreter of a script; none of a program.
+/// Interpreter of a script, or `None` for a program.
 fn interpreter(file: &Path) -> io::Result<Option<PathBuf>> {
     let mut line = Vec::new();
     let mut reader: Take<_> = BufReader::new(File::open(file)?).take(SCRIPT_LINE);
@@ -133,7 +134,7 @@ fn unsuitable(file: &Path) -> io::Result<Option<Unsuitable>> {
     Ok(links(&File::open(file)?, machine()?))
 }
 
-/// The kind of file and the processor of this command, and so of its library.
+/// Kind of file and processor of this command, and so of its library.
 fn machine() -> io::Result<(FileKind, Machine)> {
     let own = File::open("/proc/self/exe")?;
     Ok(header(&ReadCache::new(own)).unwrap_or((FileKind::Elf64, Machine(0))))
@@ -151,7 +152,7 @@ fn header(file: &ReadCache<impl object::read::ReadCacheOps>) -> Option<(FileKind
     Some((kind, machine))
 }
 
-/// Whether an ELF file loads shared libraries of this machine. Other files are not judged.
+/// Checks that an ELF file loads shared libraries of this machine. Other files pass.
 fn links(file: &File, machine: (FileKind, Machine)) -> Option<Unsuitable> {
     let data = ReadCache::new(file);
     let found = header(&data)?;
@@ -168,7 +169,8 @@ fn links(file: &File, machine: (FileKind, Machine)) -> Option<Unsuitable> {
     (!loader).then_some(Unsuitable::Static)
 }
 
-/// Whether `exec` gives the program rights that this process has not (`AT_SECURE` in getauxval(3)).
+/// Tells whether `exec` gives the program privileges that this process does not have (`AT_SECURE`
+/// in getauxval(3)).
 fn changes_rights(file: &Path) -> io::Result<Option<&'static str>> {
     let metadata = fs::metadata(file)?;
     let no_set_id = statvfs(file)?.f_flag.contains(StatVfsMountFlags::NOSUID) || no_new_rights()?;
@@ -181,10 +183,10 @@ fn changes_rights(file: &Path) -> io::Result<Option<&'static str>> {
         owner: (metadata.uid(), metadata.gid()),
         has_capabilities: getxattr(file, "security.capability", none).is_ok(),
     }
-    .other_than((geteuid().as_raw(), getegid().as_raw())))
+    .change_for((geteuid().as_raw(), getegid().as_raw())))
 }
 
-/// What of a file may give its program other rights.
+/// Properties of a file that may give its program other privileges.
 struct Rights {
     mode: u32,
     /// User and group of the file.
@@ -193,9 +195,9 @@ struct Rights {
 }
 
 impl Rights {
-    /// Which of them changes the rights of a process with this effective user and group.
-    fn other_than(&self, (user, group): (u32, u32)) -> Option<&'static str> {
-        // Without the right of the group to execute, the bit means something else.
+    /// Property that changes the privileges of a process with this effective user and group.
+    fn change_for(&self, (user, group): (u32, u32)) -> Option<&'static str> {
+        // Without the group's execute permission, this bit means something else.
         let has_group = self.mode & (SET_GID | GROUP_EXECUTE) == SET_GID | GROUP_EXECUTE;
         if self.mode & SET_UID != 0 && self.owner.0 != user {
             Some("is setuid")
@@ -209,14 +211,14 @@ impl Rights {
     }
 }
 
-/// Whether this process has given up the rights that files would give it (`PR_SET_NO_NEW_PRIVS`).
+/// Returns true if files cannot give this process privileges (`PR_SET_NO_NEW_PRIVS`).
 fn no_new_rights() -> io::Result<bool> {
     let status = fs::read_to_string("/proc/self/status")?;
     let mut lines = status.lines();
     Ok(lines.any(|line| line.strip_prefix("NoNewPrivs:").map(str::trim) == Some("1")))
 }
 
-/// The Debian package of a program of libibverbs or librdmacm, if it is a known one.
+/// Debian package of a known program of libibverbs or librdmacm.
 pub(super) fn package_of(program: &str) -> Option<&'static str> {
     const PROGRAMS: &[(&str, &[&str])] = &[
         (
@@ -271,7 +273,7 @@ pub(super) fn package_of(program: &str) -> Option<&'static str> {
             &["mpiexec", "mpirun", "ompi_info", "orterun"],
         ),
     ];
-    // The tests of perftest: `ib_write_bw`, `ib_atomic_lat`, `raw_ethernet_send_bw`.
+    // Programs of perftest: `ib_write_bw`, `ib_atomic_lat`, `raw_ethernet_send_bw`.
     let is_perftest = (program.starts_with("ib_") || program.starts_with("raw_ethernet_"))
         && (program.ends_with("_bw") || program.ends_with("_lat"));
     if is_perftest {
@@ -288,7 +290,7 @@ mod tests {
 
     use super::*;
 
-    /// A file of this test alone, which goes away with it.
+    /// Temporary file, removed on drop.
     struct Temporary(PathBuf);
 
     impl Temporary {
@@ -309,7 +311,7 @@ mod tests {
         check(file).err().map(|(_, why)| why)
     }
 
-    /// This test's own executable, with one part of its headers replaced.
+    /// This test's own executable, with one part of its headers changed.
     fn changed(name: &str, change: impl Fn(&mut Vec<u8>)) -> Temporary {
         let mut own = fs::read("/proc/self/exe").unwrap();
         own.truncate(4096);
@@ -326,7 +328,8 @@ mod tests {
     #[test]
     fn a_program_without_a_loader_is_static() {
         let file = changed("static", |bytes| {
-            // p_type of each program header (64 bits): e_phoff at 32, e_phentsize at 54, e_phnum at 56.
+            // p_type of each program header: e_phoff at 32, e_phentsize at 54, e_phnum at
+            // 56
             let table = u64::from_ne_bytes(bytes[32..40].try_into().unwrap()) as usize;
             let size = usize::from(u16::from_ne_bytes([bytes[54], bytes[55]]));
             let count = usize::from(u16::from_ne_bytes([bytes[56], bytes[57]]));
@@ -356,7 +359,7 @@ mod tests {
             check(&script.0),
             Err((program.0.clone(), Unsuitable::OtherMachine))
         );
-        // One that interprets itself ends, too.
+        // A script that interprets itself ends the search, too.
         let own = Temporary::new("own", b"");
         fs::write(&own.0, format!("#!{}\n", own.0.display())).unwrap();
         assert_eq!(check(&own.0), Ok(()));
@@ -375,7 +378,7 @@ mod tests {
     fn a_setuid_bit_matters_where_it_changes_the_user() {
         let file = changed("setuid", |_| {});
         fs::set_permissions(&file.0, fs::Permissions::from_mode(0o4755)).unwrap();
-        // The owner's own bit changes nothing.
+        // A setuid bit of the same user changes nothing.
         assert_eq!(reason(&file.0), None);
         if geteuid().is_root() {
             std::os::unix::fs::chown(&file.0, Some(65534), None).unwrap();
@@ -403,13 +406,13 @@ mod tests {
             (0o4711, false, (10, 2), None),
             (0o2711, false, (1, 2), Some("is setgid")),
             (0o2711, false, (1, 20), None),
-            // Mandatory locking, on old systems.
+            // The bit means mandatory locking, on old systems.
             (0o2701, false, (1, 2), None),
             (0o6711, false, (10, 2), Some("is setgid")),
             (0o0711, true, (10, 20), Some("has file capabilities")),
             (0o0711, true, (ROOT, 20), None),
         ] {
-            let found = rights(mode, has_capabilities).other_than(who);
+            let found = rights(mode, has_capabilities).change_for(who);
             assert_eq!(found, expected, "{mode:o} {has_capabilities} {who:?}");
         }
     }
@@ -417,7 +420,7 @@ mod tests {
     #[test]
     fn the_loader_is_known_through_a_link() {
         let loader = changed("loader", |bytes| bytes[18] ^= 0xff);
-        // By another name it is judged as any program.
+        // Under another name it is checked like any program.
         assert_eq!(reason(&loader.0), Some(Unsuitable::OtherMachine));
         let dir = env::temp_dir().join(format!("uwarp-loaders-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();

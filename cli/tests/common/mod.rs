@@ -1,4 +1,4 @@
-//! Running the built command, with a time limit on everything and an end for every process.
+//! Runs the built command with a time limit, and ends every process it started.
 
 #![allow(dead_code, reason = "every test file takes what it needs")]
 
@@ -12,10 +12,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Nothing in these tests takes this long, unless it hangs.
+/// Longer than anything in these tests takes, unless it hangs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
-/// What a command that has ended said.
+/// Status and output of a command that has ended.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
@@ -24,7 +24,7 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    /// Asserts the exit code; shows everything when it is another.
+    /// Asserts the exit code, and shows the output if it differs.
     #[track_caller]
     pub(crate) fn expect(self, code: i32) -> Ended {
         assert_eq!(
@@ -48,7 +48,7 @@ impl Ended {
     }
 }
 
-/// A running `uwarp`, killed (it alone, by its handle) when it is dropped.
+/// A running `uwarp`. It is killed, by its handle, on drop.
 pub(crate) struct Uwarp {
     child: Child,
     stdout: Option<Lines>,
@@ -87,19 +87,19 @@ impl Lines {
                 Some(line)
             }
             Err(RecvTimeoutError::Timeout) => {
-                panic!("no such line in time; until now:\n{}", self.seen)
+                panic!("no such line in time; output so far:\n{}", self.seen)
             }
             Err(RecvTimeoutError::Disconnected) => None,
         }
     }
 
-    /// The first line from here on that has `text` in it.
+    /// Returns the next line that contains `text`.
     fn until(&mut self, text: &str) -> String {
         self.until_the_end(text)
-            .unwrap_or_else(|| panic!("'{text}' was never said, only:\n{}", self.seen))
+            .unwrap_or_else(|| panic!("'{text}' was not printed, only:\n{}", self.seen))
     }
 
-    /// The same, if there is one.
+    /// Returns the next line that contains `text`, or `None` at the end of the output.
     fn until_the_end(&mut self, text: &str) -> Option<String> {
         let deadline = Instant::now() + PATIENCE;
         std::iter::from_fn(|| self.next(deadline)).find(|line| line.contains(text))
@@ -134,14 +134,15 @@ impl Uwarp {
         }
     }
 
-    /// One that SIGINT, SIGTERM and SIGHUP end. (A shell without job control starts what runs in the background with SIGINT ignored, and that is inherited.)
+    /// Starts a command that SIGINT, SIGTERM and SIGHUP end. (A shell without job control starts
+    /// background processes with SIGINT ignored, and they inherit that.)
     pub(crate) fn start_interruptible(args: &[&str]) -> Uwarp {
         let mut command = Command::new("env");
         command.args(["--default-signal=INT,TERM,HUP", env!("CARGO_BIN_EXE_uwarp")]);
         Self::start_with(command.args(args))
     }
 
-    /// An rping server on a free port, and where it listens.
+    /// Starts an rping server on a free port. Returns its address, too.
     pub(crate) fn server(args: &[&str]) -> (Uwarp, SocketAddr) {
         let base = ["rping", "-s", "-a", "127.0.0.1", "-p", "0", "-d"];
         let mut server = Self::start(&[&base, args].concat());
@@ -154,7 +155,7 @@ impl Uwarp {
         self.stdout.as_mut().unwrap().until(text)
     }
 
-    /// The same; `None` when it ends without such a line.
+    /// Returns the next line that contains `text`, or `None` if the command ends without one.
     pub(crate) fn stdout_until_its_end(&mut self, text: &str) -> Option<String> {
         self.stdout.as_mut().unwrap().until_the_end(text)
     }
@@ -171,7 +172,7 @@ impl Uwarp {
         self.child.kill().unwrap();
     }
 
-    /// Waits for the end.
+    /// Waits for the end of the command.
     #[track_caller]
     pub(crate) fn end(mut self) -> Ended {
         let deadline = Instant::now() + PATIENCE;
@@ -200,15 +201,17 @@ impl Uwarp {
 
 impl Drop for Uwarp {
     fn drop(&mut self) {
-        // It may have ended: then there is nothing to kill.
+        // Fails if the process has ended, which is fine.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// An output whose reader has gone away. (A reader that goes when the process runs may be late: what is short is then written as if it stayed.)
+/// An output whose reader has closed it. (A reader that closes while the process runs may be late,
+/// and short output is then written normally.)
 pub(crate) fn without_reader() -> Stdio {
-    // Not by dropping it: a process that another test is just starting may have a copy.
+    // Dropping the reader would not suffice: a process that another test starts now may hold a
+    // copy.
     let (reader, output) = UnixStream::pair().unwrap();
     reader.shutdown(Shutdown::Both).unwrap();
     OwnedFd::from(output).into()
@@ -227,7 +230,7 @@ pub(crate) fn client(server: SocketAddr, args: &[&str]) -> Ended {
     uwarp(&[&["rping", "-c", "-a", &ip, "-p", &port], args].concat())
 }
 
-/// A file that goes away with the test.
+/// Temporary file, removed on drop.
 pub(crate) struct TempFile(PathBuf);
 
 impl TempFile {
@@ -239,8 +242,8 @@ impl TempFile {
         &self.0
     }
 
-    /// Path below this one. It does not exist unless a directory was made here: the test knows its own place, and no
-    /// fixed name is sure to be free.
+    /// Path below this one. It does not exist, unless a directory was created here. A fixed name
+    /// might exist on this machine.
     #[allow(dead_code, reason = "not every test that includes this needs it")]
     pub(crate) fn below(&self, name: &str) -> String {
         self.0.join(name).to_str().unwrap().to_owned()
@@ -257,7 +260,7 @@ impl Drop for TempFile {
     }
 }
 
-/// A directory that goes away with the test, and all in it.
+/// Temporary directory, removed with its content on drop.
 pub(crate) struct TempDir(TempFile);
 
 impl TempDir {

@@ -1,4 +1,4 @@
-//! The attacks, each with its load.
+//! List of the attacks, each with its load and its limits.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,53 +10,56 @@ use crate::{Result, deaths, messages, startup};
 
 /// One attack.
 pub(crate) struct Attack {
-    /// Of the test.
+    /// Name of the test.
     pub(crate) name: &'static str,
-    /// For the table.
+    /// Title in the table.
     pub(crate) title: &'static str,
-    /// How often, in a whole run; and in a small one.
+    /// Number of repetitions in a full run and in a small one.
     pub(crate) load: [usize; 2],
-    /// At most so often a second. An attacker who takes all he can get of two processors would show how three processes share
-    /// them, and not what the victim does.
+    /// Limit of repetitions a second. Without a limit, attacker and victim would compete for two
+    /// processors, and the figures would show the scheduling of the operating system.
     pub(crate) rate: usize,
     pub(crate) confined: Confined,
-    /// The most MiB of memory that it may add to what the application takes, in either run: near what is seen, so that a leak shows.
+    /// Limit of the memory in MiB that the victim may use besides the application's memory, in a
+    /// full run and in a small one. Close to the observed values, so that a leak shows.
     pub(crate) memory: [u64; 2],
-    /// Whether honest peers come to the same listener all the time. They cannot where there are no descriptors or no process.
+    /// True if honest peers visit the same listener during the attack. They cannot if the victim
+    /// has no descriptors left, or is killed.
     pub(crate) visited: bool,
-    /// Says what came of it, as long as nothing is wrong.
-    pub(crate) run: fn(&mut Scene, &mut Pace) -> Result<Told>,
+    /// Runs the attack. Returns its outcome, or an error if the victim misbehaved.
+    pub(crate) run: fn(&mut Scene, &mut Pace) -> Result<AttackOutcome>,
 }
 
-/// What the table says of an attack.
-pub(crate) struct Told {
+/// Outcome of an attack, for the table.
+pub(crate) struct AttackOutcome {
     pub(crate) load: String,
-    pub(crate) outcome: String,
-    /// Bytes that the application of the victim took for it.
+    pub(crate) result: String,
+    /// Bytes that the victim's application registered for the attack.
     pub(crate) own_memory: u64,
-    /// What the process held that was attacked, before and at most, when it is another one than that of the scene.
+    /// Usage of the attacked process, before and at most, if it is not the victim of the scene.
     pub(crate) itself: Option<(Usage, Usage)>,
 }
 
-impl Told {
-    pub(crate) fn new(load: String, outcome: &str) -> Told {
-        Told {
+impl AttackOutcome {
+    pub(crate) fn new(load: String, result: &str) -> AttackOutcome {
+        AttackOutcome {
             load,
-            outcome: outcome.to_owned(),
+            result: result.to_owned(),
             own_memory: 0,
             itself: None,
         }
     }
 }
 
-/// MiB for what the allocator keeps after a few connections at a time, however many there were in all: 4 to 5 are seen, 7 after
-/// 100,000 connections, and a leak of 1 KiB for each of 10,000 is more.
+/// MiB for memory that the allocator keeps after a few connections at a time, however many there
+/// were in all. Observed: 4 to 5, and 7 after 100,000 connections. A leak of 1 KiB for each of
+/// 10,000 connections exceeds it.
 const SOME: [u64; 2] = [8; 2];
 
 pub(crate) const ATTACKS: &[Attack] = &[
     Attack {
         name: "half_open",
-        title: "connections that never say anything",
+        title: "connections that never send anything",
         load: [10_000, 200],
         rate: 5_000,
         confined: Confined::Not,
@@ -67,18 +70,18 @@ pub(crate) const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "half_open_from_many_addresses",
-        title: "connections that never say anything, from eight addresses",
+        title: "connections that never send anything, from eight addresses",
         load: [10_000, 200],
         rate: 5_000,
         confined: Confined::Not,
-        // 4,096 connections in startup, and the timers of those that were reset, until they would have been due.
+        // 4,096 connections in startup, and timers of the reset ones, which stay until they expire.
         memory: [16; 2],
         visited: true,
         run: startup::half_open_from_many_addresses,
     },
     Attack {
         name: "accepted_and_silent",
-        title: "connections that are accepted and then never say anything",
+        title: "accepted connections that never send anything",
         load: [1_000, 200],
         rate: 500,
         confined: Confined::Not,
@@ -89,7 +92,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "out_of_descriptors",
-        title: "connections that never say anything, until the victim has no more descriptors (128)",
+        title: "connections that never send anything, until the victim has no descriptors left (128)",
         load: [1_000, 300],
         rate: 1_000,
         confined: Confined::Descriptors(128),
@@ -149,11 +152,11 @@ pub(crate) const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "reads_without_reading",
-        title: "sixteen Reads of a region of 16 MiB each, by peers that take none of the answers",
+        title: "sixteen Reads of a region of 16 MiB each, by peers that never read the responses",
         load: [64, 8],
         rate: 64,
         confined: Confined::Not,
-        // A batch of answers for each connection, as SECURITY.md has it: up to 1.1 MiB.
+        // A batch of responses for each connection, up to 1.1 MiB (SECURITY.md).
         memory: [80, 20],
         visited: true,
         run: messages::reads_without_reading,
@@ -164,14 +167,14 @@ pub(crate) const ATTACKS: &[Attack] = &[
         load: [1_000_000, 500],
         rate: 2_000,
         confined: Confined::Not,
-        // A leak of 17 bytes for each of its connections is more.
+        // A leak of 17 bytes for each connection exceeds this.
         memory: [16; 2],
         visited: true,
         run: messages::stag_guessing,
     },
     Attack {
         name: "zero_length_flood",
-        title: "RDMA Writes of no bytes, and segments of no bytes of a Send that never ends",
+        title: "empty RDMA Writes, and empty segments of a Send that never ends",
         load: [10_000_000, 10_000],
         rate: 1_000_000,
         confined: Confined::Not,
@@ -191,7 +194,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "victim_killed",
-        title: "our own process killed (SIGKILL) and started again",
+        title: "the victim killed (SIGKILL) and started again",
         load: [10, 2],
         rate: 1,
         confined: Confined::Not,
@@ -201,11 +204,11 @@ pub(crate) const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: ROUNDS,
-        title: "all of the above at one process, one after the other (but out of descriptors, and it is not killed)",
+        title: "all of the above against one process, one after the other (except out of descriptors and killing it)",
         load: [6, 3],
         rate: usize::MAX,
         confined: Confined::OneArena,
-        // A few stalled Reads besides, and what the allocator keeps of all attacks together.
+        // A few stalled Reads besides, and memory that the allocator keeps after all attacks.
         memory: [16; 2],
         visited: true,
         run: rounds,
@@ -214,26 +217,28 @@ pub(crate) const ATTACKS: &[Attack] = &[
 
 const ROUNDS: &str = "rounds";
 
-/// All attacks with small loads, again and again: what one leaves behind adds up.
-fn rounds(scene: &mut Scene, pace: &mut Pace) -> Result<Told> {
-    /// The most memory that the later half may add: of six rounds the last three, of three the last one. Nothing or 250 KiB is
-    /// seen (a table that doubles), where 256 bytes for each connection of a round would be 512 KiB.
+/// Repeats all attacks with small loads. Anything that one of them leaves adds up.
+fn rounds(scene: &mut Scene, pace: &mut Pace) -> Result<AttackOutcome> {
+    /// Limit of the memory that the later half of the rounds may add: the last three of six rounds,
+    /// or the last one of three. Observed: nothing, or 250 KiB (a table that doubles). 256 bytes
+    /// for each connection of a round would be 512 KiB.
     const ONCE_MORE: u64 = 512 << 10;
     let before = scene.victim.usage()?;
     let (mut left, mut own_memory) = (Vec::new(), 0);
     let planned = pace.load();
     let mut rounds = planned;
-    // On a busy machine some megabytes came in a late round and stayed, and no more came: large buffers that are kept for the next time, up to
-    // a number, as far as is known. What is lost is lost again in each round: twice as many tell the two apart.
+    // On a busy machine a late round sometimes added some megabytes once: the stack keeps a limited
+    // number of large buffers for reuse, as far as is known. A leak would grow in each round, and
+    // twice as many rounds tell the two apart.
     while left.len() < rounds {
         pace.next();
-        // Those that nobody can visit end the process, or take a process of its own.
+        // Attacks without visitors end the process, or need their own process.
         let attacks = ATTACKS.iter().filter(|attack| attack.visited);
         for attack in attacks.filter(|attack| attack.name != ROUNDS) {
-            let told = (attack.run)(scene, &mut Pace::new(attack.load[1], attack.rate));
-            let told = told.map_err(|error| format!("{}: {error}", attack.name))?;
-            scene.victim.recovers(before)?;
-            own_memory = told.own_memory.max(own_memory);
+            let outcome = (attack.run)(scene, &mut Pace::new(attack.load[1], attack.rate));
+            let outcome = outcome.map_err(|error| format!("{}: {error}", attack.name))?;
+            scene.victim.wait_recovered(before)?;
+            own_memory = outcome.own_memory.max(own_memory);
         }
         left.push(scene.victim.usage()?.memory);
         if left.len() == planned && grows(&left, ONCE_MORE) {
@@ -241,22 +246,23 @@ fn rounds(scene: &mut Scene, pace: &mut Pace) -> Result<Told> {
         }
     }
     if left.is_empty() {
-        return Err("there was no round".into());
+        return Err("no round was played".into());
     }
     if grows(&left, ONCE_MORE) {
-        return Err(format!("the memory grows, round by round: {left:?} bytes").into());
+        return Err(format!("the memory grows with each round: {left:?} bytes").into());
     }
     let load = format!("{} rounds with small loads", left.len());
     let mib = left.iter().map(|octets| *octets as f64 / MIB);
     let left: Vec<_> = mib.map(|mib| format!("{mib:.1}")).collect();
     let outcome = format!("memory after each round: {} MiB", left.join(", "));
-    Ok(Told {
+    Ok(AttackOutcome {
         own_memory,
-        ..Told::new(load, &outcome)
+        ..AttackOutcome::new(load, &outcome)
     })
 }
 
-/// Whether the later half of the rounds added more memory than that, as the median of its rounds has it: a buffer that is kept is added once.
+/// Returns true if the later half of the rounds added more than `most` bytes, by the median of
+/// these rounds. The median ignores a buffer that is kept, because that is added once.
 fn grows(left: &[u64], most: u64) -> bool {
     let later = &left[left.len().saturating_sub(1) / 2..];
     let added = |pair: &[u64]| pair[1].saturating_sub(pair[0]);
@@ -266,7 +272,7 @@ fn grows(left: &[u64], most: u64) -> bool {
     median.is_some_and(|median| median * rounds.len() as u64 > most)
 }
 
-/// A test of the above, without a victim.
+/// Tests `grows`, without a victim.
 pub(crate) fn memory_grows_where_most_of_the_later_rounds_add_to_it() {
     const MIB: u64 = 1 << 20;
     assert!(!grows(&[], MIB) && !grows(&[7], MIB) && !grows(&[1, 9 * MIB, 9 * MIB], MIB));
@@ -276,7 +282,7 @@ pub(crate) fn memory_grows_where_most_of_the_later_rounds_add_to_it() {
     assert!(!grows(&[0, 0, 0, 3 * MIB, 3 * MIB, 3 * MIB], 2 * MIB));
 }
 
-/// Gives the numbers of a load, no faster than they may come.
+/// Counts the repetitions of a load, at a limited rate.
 pub(crate) struct Pace {
     load: usize,
     rate: usize,
@@ -295,13 +301,13 @@ impl Pace {
         }
     }
 
-    /// How many there are in all.
+    /// Number of repetitions in all.
     pub(crate) fn load(&self) -> usize {
         self.load
     }
 
-    /// How many there were, and how fast.
-    pub(crate) fn told(&self) -> String {
+    /// Describes the repetitions so far and their rate.
+    pub(crate) fn summary(&self) -> String {
         let rate = self.done as f64 / self.start.elapsed().as_secs_f64();
         format!("{}, {} a second", many(self.done), many(rate as usize))
     }
@@ -316,7 +322,7 @@ impl Iterator for Pace {
         }
         let due = self.start + Duration::from_secs_f64(self.done as f64 / self.rate as f64);
         let early = due.saturating_duration_since(Instant::now());
-        // One sleep for several: each takes longer than it should.
+        // Sleeps are combined, because each one takes longer than asked for.
         if early > Duration::from_millis(1) {
             thread::sleep(early);
         }
@@ -325,7 +331,7 @@ impl Iterator for Pace {
     }
 }
 
-/// A number with a comma for each thousand.
+/// Formats a number with a comma for each thousand.
 pub(crate) fn many(what: usize) -> String {
     let digits = what.to_string();
     let mut out = String::new();

@@ -1,4 +1,5 @@
-//! The application on the victim: a controller of the agent, which accepts whoever comes and forgets who has gone.
+//! Application on the victim: a controller of the agent. It accepts every connection and releases
+//! the ended ones.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -16,22 +17,22 @@ pub(crate) struct Controller {
     lines: Arc<Lines>,
     answers: Receiver<Value>,
     seen: Arc<Seen>,
-    /// Who answers the events.
-    caretaker: Option<JoinHandle<()>>,
+    /// Thread that handles the events.
+    event_thread: Option<JoinHandle<()>>,
 }
 
-/// What happened to its connections.
+/// Events of the controller's connections.
 #[derive(Default)]
 struct Seen {
-    /// Ends so far.
+    /// Number of connections that have ended.
     ended: AtomicU64,
     /// Completions without an error.
     completions: AtomicU64,
-    /// Why those ended.
+    /// Causes of these ends.
     causes: Mutex<Vec<String>>,
 }
 
-/// Where commands go, each in one piece.
+/// Connection to the agent. Each command is written in one piece.
 struct Lines(Mutex<TcpStream>);
 
 impl Lines {
@@ -59,16 +60,16 @@ impl Controller {
         let seen = Arc::new(Seen::default());
         let (send, answers) = channel();
         let (writer, sees) = (Arc::clone(&lines), Arc::clone(&seen));
-        let caretaker = thread::spawn(move || take_care(reader, &writer, &send, &sees));
+        let event_thread = thread::spawn(move || handle_events(reader, &writer, &send, &sees));
         Ok(Controller {
             lines,
             answers,
             seen,
-            caretaker: Some(caretaker),
+            event_thread: Some(event_thread),
         })
     }
 
-    /// Gives a command; its answer, or why it was refused.
+    /// Sends a command. Returns its answer, or the reason why it was refused.
     pub(crate) fn command(&mut self, mut command: Value) -> Result<Value> {
         command["id"] = json!(1);
         self.lines.write(&command)?;
@@ -90,12 +91,12 @@ impl Controller {
         })
     }
 
-    /// Accepts everybody on a free port, with room for a few Sends of 64 bytes each.
+    /// Accepts every connection on a free port. Each has room for a few Sends of 64 bytes.
     pub(crate) fn listen(&mut self) -> Result<SocketAddr> {
         self.listen_with("none")
     }
 
-    /// The same, told of these completions.
+    /// The same, with notifications of these completions.
     pub(crate) fn listen_with(&mut self, notify: &str) -> Result<SocketAddr> {
         let command = json!({"cmd": "listen", "addr": "127.0.0.1", "auto": true, "backlog": 4096,
             "send_wr": 1, "recv_wr": 1, "send_sge": 1, "recv_sge": 1, "notify": notify});
@@ -104,24 +105,24 @@ impl Controller {
         Ok(SocketAddr::from(([127, 0, 0, 1], u16::try_from(port)?)))
     }
 
-    /// These bytes of a region, in hexadecimal digits.
+    /// Returns these bytes of a region, in hexadecimal digits.
     pub(crate) fn peek(&mut self, region: Region, off: u64, len: u64) -> Result<String> {
         let peek = json!({"cmd": "peek", "mr": region.number, "off": off, "len": len});
         let answer = self.command(peek)?;
         Ok(answer["data"].as_str().ok_or("no bytes")?.to_owned())
     }
 
-    /// Connections that have ended so far.
+    /// Number of connections that have ended.
     pub(crate) fn ended(&self) -> u64 {
         self.seen.ended.load(Ordering::Relaxed)
     }
 
-    /// Completions without an error.
+    /// Number of completions without an error.
     pub(crate) fn completions(&self) -> u64 {
         self.seen.completions.load(Ordering::Relaxed)
     }
 
-    /// Why connections ended, in words.
+    /// Causes of ended connections.
     pub(crate) fn causes(&self) -> Vec<String> {
         let causes = self.seen.causes.lock();
         causes.unwrap_or_else(PoisonError::into_inner).clone()
@@ -146,14 +147,14 @@ impl Drop for Controller {
         let lines = self.lines.0.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = lines.shutdown(Shutdown::Both);
         drop(lines);
-        if let Some(caretaker) = self.caretaker.take() {
-            let _ = caretaker.join();
+        if let Some(event_thread) = self.event_thread.take() {
+            let _ = event_thread.join();
         }
     }
 }
 
-/// Passes answers on, and frees the number of each connection that has ended.
-fn take_care(reader: TcpStream, writer: &Lines, answers: &Sender<Value>, seen: &Seen) {
+/// Forwards answers, and releases the number of each connection that has ended.
+fn handle_events(reader: TcpStream, writer: &Lines, answers: &Sender<Value>, seen: &Seen) {
     for line in BufReader::new(reader)
         .lines()
         .map_while(std::result::Result::ok)
@@ -170,7 +171,7 @@ fn take_care(reader: TcpStream, writer: &Lines, answers: &Sender<Value>, seen: &
                 return;
             }
         }
-        // Answers to its own commands have another number.
+        // Answers to this thread's own commands have another number.
         if said["id"] == json!(1) && answers.send(said).is_err() {
             return;
         }

@@ -1,11 +1,11 @@
-//! Processes that end in the middle: the peer's, and ours.
+//! Attacks that kill a process in the middle of its work: the peer, or the victim.
 
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::attacks::{Pace, Told};
+use crate::attacks::{AttackOutcome, Pace};
 use crate::controller::{Controller, Region};
 use crate::honest::{Client, ROOM};
 use crate::raw::Peer;
@@ -13,19 +13,19 @@ use crate::scene::Scene;
 use crate::victim::{Confined, Usage, Victim};
 use crate::{PATIENCE, Result};
 
-/// In the environment of this program when it is to be the writer that gets killed: address, STag, TO, length.
+/// Variable that turns this program into the writer that gets killed: address, STag, TO, length.
 const WRITER: &str = "UWARP_TEST_WRITER";
 
-/// Bytes of its segments.
+/// Bytes of a segment that the writer sends.
 const PIECE: u64 = 32 << 10;
-/// How many of them it sends in a second.
+/// Segments a second that the writer sends.
 const PIECES: usize = 3_200;
 
-/// Runs as the writer, if that is what this process is for.
+/// Runs as the writer, if the environment asks for it.
 pub(crate) fn writer() -> Option<Result<()>> {
-    let told = std::env::var(WRITER).ok()?;
-    let mut words = told.split(' ');
-    let mut next = || words.next().ok_or("the writer was not told enough");
+    let arguments = std::env::var(WRITER).ok()?;
+    let mut words = arguments.split(' ');
+    let mut next = || words.next().ok_or("an argument of the writer is missing");
     let mut write = || {
         let to: SocketAddr = next()?.parse()?;
         let (stag, addr, len): (u32, u64, u64) =
@@ -33,31 +33,31 @@ pub(crate) fn writer() -> Option<Result<()>> {
         let mut peer = Peer::connect(to)?;
         let octets = vec![0xAB; PIECE as usize];
         for piece in Pace::new(usize::try_from(len / PIECE)?, PIECES) {
-            // One message; nobody gets to see its end.
+            // All segments belong to one message, which never ends.
             let at = piece as u64 * PIECE;
             peer.write(false, stag, addr + at, &octets)?;
             peer.flush()?;
         }
-        // What is written must not be all, whoever is faster.
+        // The writer stays, so that it is killed before the message ends.
         thread::sleep(PATIENCE);
         Ok(())
     };
     Some(write())
 }
 
-/// A peer is killed in the middle of a Write of so many MiB.
-pub(crate) fn peer_killed(scene: &mut Scene, pace: &mut Pace) -> Result<Told> {
+/// Kills a peer in the middle of a Write of this many MiB.
+pub(crate) fn peer_killed(scene: &mut Scene, pace: &mut Pace) -> Result<AttackOutcome> {
     let load = pace.load();
     let len = (load as u64) << 20;
     let mut controller = Controller::connect(scene.victim.control)?;
     let region = controller.register(len, "lw,rw")?;
     let listener = controller.listen_with("all")?;
-    let told = format!("{listener} {} {} {len}", region.rkey, region.addr);
+    let arguments = format!("{listener} {} {} {len}", region.rkey, region.addr);
     let mut writer = Command::new(std::env::current_exe()?)
-        .env(WRITER, told)
+        .env(WRITER, arguments)
         .stdin(Stdio::null())
         .spawn()?;
-    let arrived = half_way(&mut controller, region);
+    let arrived = wait_half_written(&mut controller, region);
     let killed = writer.kill().and_then(|()| writer.wait());
     arrived?;
     killed?;
@@ -68,42 +68,44 @@ pub(crate) fn peer_killed(scene: &mut Scene, pace: &mut Pace) -> Result<Told> {
         }
         thread::sleep(Duration::from_millis(5));
     }
-    let cause = no_more_than_came(&mut controller, region)?;
-    let told = Told::new(
+    let cause = check_partial_write(&mut controller, region)?;
+    let outcome = AttackOutcome::new(
         format!(
             "a Write of {load} MiB at {} MiB a second",
             (PIECE * PIECES as u64) >> 20
         ),
         &format!(
-            "the connection ends, which the application is told with the cause (\"{cause}\"); what had come stays, the rest is as it was, \
-             and no completion says that it is whole"
+            "the connection ends, and the application gets the cause (\"{cause}\"); bytes that arrived stay, the rest is unchanged, \
+             and no completion reports the message"
         ),
     );
-    Ok(Told {
+    Ok(AttackOutcome {
         own_memory: len,
-        ..told
+        ..outcome
     })
 }
 
-/// The application knows that the connection ended, and why, and of nothing that is whole; the first half of the region is
-/// written, and its end is not.
-fn no_more_than_came(controller: &mut Controller, region: Region) -> Result<String> {
+/// Checks that the application got the end of the connection with its cause, and no completion. The
+/// first half of the region must be written, and its end must not.
+fn check_partial_write(controller: &mut Controller, region: Region) -> Result<String> {
     const LEN: u64 = 64;
     let causes = controller.causes();
     let [cause] = &causes[..] else {
-        return Err(format!("the application is told {causes:?}").into());
+        return Err(format!("the application got the causes {causes:?}").into());
     };
-    // Wherever the kernel of the peer has cut it: between two FPDUs, too.
+    // The cause must be the same wherever the peer's kernel cut the stream, even between two FPDUs.
     if !cause.contains("in the middle of a message (RDMA Write)") {
-        return Err(format!("the application is told another cause: {cause}").into());
+        return Err(format!("the application got another cause: {cause}").into());
     }
     if controller.completions() > 0 {
-        return Err("a completion says that a Write is whole which is not".into());
+        return Err("a completion reports a Write that is incomplete".into());
     }
     for part in 0..16 {
         let found = controller.peek(region, region.len / 32 * part, LEN)?;
         if found != "ab".repeat(LEN as usize) {
-            return Err(format!("what had come did not stay: {found} at part {part} of 32").into());
+            return Err(
+                format!("bytes that arrived have changed: {found} at part {part} of 32").into(),
+            );
         }
     }
     let end = controller.peek(region, region.len - LEN, LEN)?;
@@ -114,26 +116,26 @@ fn no_more_than_came(controller: &mut Controller, region: Region) -> Result<Stri
 }
 
 /// Waits until the middle of the region has been written.
-fn half_way(controller: &mut Controller, region: Region) -> Result<()> {
+fn wait_half_written(controller: &mut Controller, region: Region) -> Result<()> {
     let (middle, deadline) = (region.len / 2, Instant::now() + PATIENCE);
     loop {
         if controller.peek(region, middle, 1)? == "ab" {
             return Ok(());
         }
         if Instant::now() > deadline {
-            return Err("the Write does not come".into());
+            return Err("the Write does not arrive".into());
         }
-        // To look without a pause would be a load of its own.
+        // Polling without a pause would be a load of its own.
         thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// The victim itself is killed, and started again on the same ports.
-pub(crate) fn victim_killed(_: &mut Scene, pace: &mut Pace) -> Result<Told> {
+/// Kills the victim, and starts it again on the same ports.
+pub(crate) fn victim_killed(_: &mut Scene, pace: &mut Pace) -> Result<AttackOutcome> {
     let mut ports = [0, 0];
     let (mut before, mut most) = (None, Usage::default());
     let (mut killed, mut slowest) = (None::<Instant>, Duration::ZERO);
-    let mut told_after = Duration::ZERO;
+    let mut noticed_after = Duration::ZERO;
     for _ in &mut *pace {
         let mut victim = Victim::start(ports, Confined::Not)?;
         let watch = victim.watch();
@@ -161,22 +163,22 @@ pub(crate) fn victim_killed(_: &mut Scene, pace: &mut Pace) -> Result<Told> {
         victim.kill()?;
         let now = Instant::now();
         let error = peer.join().map_err(|_| "the peer has panicked")?;
-        told_after = told_after.max(now.elapsed());
+        noticed_after = noticed_after.max(now.elapsed());
         killed = Some(now);
-        if error.contains("in vain") {
+        if error.contains("got no completion") {
             return Err(format!("its peer noticed nothing: {error}").into());
         }
     }
-    let told = Told::new(
+    let outcome = AttackOutcome::new(
         format!("{} times", pace.load()),
         &format!(
-            "its peer has errors for all its work after {} ms; the next process takes the same ports, and has served {:.1} s after the kill",
-            told_after.as_millis(),
+            "after {} ms all work of its peer has completed in error; the next process takes the same ports, and has served a peer {:.1} s after the kill",
+            noticed_after.as_millis(),
             slowest.as_secs_f64()
         ),
     );
-    Ok(Told {
+    Ok(AttackOutcome {
         itself: before.map(|before| (before, most)),
-        ..told
+        ..outcome
     })
 }

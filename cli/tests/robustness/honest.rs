@@ -1,4 +1,5 @@
-//! The well-behaved peer beside an attack: it Writes and Reads back all the time, and nothing may be wrong.
+//! The honest peer that works during an attack. It writes and reads back continuously, and nothing
+//! may go wrong.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,9 +16,9 @@ use crate::{PATIENCE, Result};
 
 /// Bytes of one Write.
 const PIECE: u32 = 64 << 10;
-/// Writes of one round; then all of them are read back and compared.
+/// Writes of one round. After them, everything is read back and compared.
 const PIECES: u32 = 16;
-/// What of the victim's region a client uses.
+/// Bytes of the victim's region that a client uses.
 pub(crate) const ROOM: u64 = (PIECE * PIECES) as u64;
 
 /// A client with a connection.
@@ -77,7 +78,7 @@ impl Client {
         let mut failed = None;
         for _ in 0..2 * PIECES {
             let done = self.cq.wait(Some(PATIENCE));
-            let done = done.ok_or("the honest peer waits in vain for a completion")?;
+            let done = done.ok_or("the honest peer got no completion in time")?;
             if done.status != Status::Success {
                 failed.get_or_insert(done);
             }
@@ -88,16 +89,16 @@ impl Client {
         let mut found = vec![0; len];
         self.back.read_at(0, &mut found)?;
         if found != octets {
-            return Err("the honest peer read other bytes than it had written".into());
+            return Err("the honest peer read back bytes that it had not written".into());
         }
         Ok(())
     }
 }
 
-/// A client that never stops, and how much it gets done.
+/// A client that works until it is stopped, and its throughput.
 pub(crate) struct Honest {
     stop: Arc<AtomicBool>,
-    /// When each of its rounds ended.
+    /// End of each round.
     rounds: Arc<Mutex<Vec<Instant>>>,
     thread: Option<JoinHandle<std::result::Result<(), String>>>,
 }
@@ -124,7 +125,7 @@ impl Honest {
         })
     }
 
-    /// Bytes a second, out and back, in this time: over all of it, and in its worst second.
+    /// Bytes a second, in both directions together: over the whole time, and in its worst second.
     pub(crate) fn rates(&self, from: Instant, to: Instant) -> [f64; 2] {
         const SECOND: Duration = Duration::from_secs(1);
         let rounds = lock(&self.rounds);
@@ -134,7 +135,7 @@ impl Honest {
             (many as u64 * 2 * ROOM) as f64 / (to - from).as_secs_f64()
         };
         let mut worst = rate(from, to);
-        // The worst second begins with the end of a round, or ends with the whole time.
+        // The worst second starts with the end of a round, or ends with the whole time.
         let begun = rounds.iter().copied().filter(|at| *at >= from);
         for at in begun.chain(to.checked_sub(SECOND)) {
             if at >= from && at + SECOND <= to {
@@ -144,7 +145,7 @@ impl Honest {
         [rate(from, to), worst]
     }
 
-    /// The rate over so long a time from now on.
+    /// Measures the rate during `time` from now on.
     pub(crate) fn rate_for(&self, time: Duration) -> f64 {
         let from = Instant::now();
         thread::sleep(time);
@@ -152,22 +153,22 @@ impl Honest {
         rate
     }
 
-    /// At least one round more, from beginning to end.
-    pub(crate) fn goes_on(&self) -> Result<()> {
+    /// Waits for at least one more complete round.
+    pub(crate) fn wait_round(&self) -> Result<()> {
         let (before, deadline) = (lock(&self.rounds).len(), Instant::now() + PATIENCE);
         while lock(&self.rounds).len() < before + 2 {
             if self.thread.as_ref().is_none_or(JoinHandle::is_finished) {
                 return Err("the honest peer has failed".into());
             }
             if Instant::now() > deadline {
-                return Err("the honest peer does not get on".into());
+                return Err("the honest peer makes no progress".into());
             }
             thread::sleep(Duration::from_millis(1));
         }
         Ok(())
     }
 
-    /// Ends it; what went wrong, if something did.
+    /// Stops the client. Returns its error, if there was one.
     pub(crate) fn end(mut self) -> Result<()> {
         self.stop.store(true, Ordering::Relaxed);
         match self.thread.take().map(JoinHandle::join) {
@@ -187,23 +188,23 @@ impl Drop for Honest {
     }
 }
 
-/// Honest peers that come while an attack is on, one after the other.
+/// Honest peers that connect during an attack, one after the other.
 pub(crate) struct Visitors {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<std::result::Result<Visits, String>>,
 }
 
-/// How they fared.
+/// Number of visits, and the slowest.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Visits {
     pub(crate) many: usize,
-    /// The longest time from TCP's connect until everything was written, read back and compared.
+    /// Longest time from the TCP connect until everything was written, read back and compared.
     pub(crate) slowest: Duration,
 }
 
 impl Visitors {
     pub(crate) fn start(listener: SocketAddr, to: Region) -> Visitors {
-        /// Between two of them.
+        /// Pause between two visits.
         const PAUSE: Duration = Duration::from_millis(250);
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -213,7 +214,9 @@ impl Visitors {
                 let start = Instant::now();
                 Client::connect(listener, to)
                     .and_then(|mut client| client.round())
-                    .map_err(|error| format!("an honest peer that came meanwhile: {error}"))?;
+                    .map_err(|error| {
+                        format!("an honest peer that connected during the attack: {error}")
+                    })?;
                 visits.many += 1;
                 visits.slowest = visits.slowest.max(start.elapsed());
                 if stopped.load(Ordering::Relaxed) {
@@ -225,7 +228,7 @@ impl Visitors {
         Visitors { stop, thread }
     }
 
-    /// Nobody comes any more; what went wrong, if something did.
+    /// Stops the visits. Returns their error, if there was one.
     pub(crate) fn end(self) -> Result<Visits> {
         self.stop.store(true, Ordering::Relaxed);
         let visits = self.thread.join().map_err(|_| "a visitor has panicked")?;

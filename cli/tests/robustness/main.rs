@@ -28,16 +28,16 @@ use report::Row;
 use scene::Scene;
 use victim::{Confined, Usage};
 
-/// What goes wrong is told in words.
+/// Errors are sentences for a person.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// Nothing here takes this long, unless it hangs.
+/// Longer than anything here takes, unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// The part of its throughput that the honest peer must keep, in whole runs.
+/// Fraction of its throughput that the honest peer must keep, in full runs.
 const LEAST: f64 = 0.5;
 
-/// The longest that an honest peer which comes meanwhile may take, in whole runs.
+/// Longest time that an honest peer which connects during an attack may take, in full runs.
 const LATE: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
@@ -53,22 +53,22 @@ fn main() -> ExitCode {
     let trials = ATTACKS.iter().map(|attack| {
         let rows = Arc::clone(&rows);
         Trial::test(attack.name, move || {
-            let row = attacked(attack, full).map_err(|error| Failed::from(error.to_string()))?;
+            let row = play(attack, full).map_err(|error| Failed::from(error.to_string()))?;
             rows.lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .push(row);
             Ok(())
         })
     });
-    let of_the_tests = Trial::test(
+    let own_test = Trial::test(
         "memory_grows_where_most_of_the_later_rounds_add_to_it",
         || {
             attacks::memory_grows_where_most_of_the_later_rounds_add_to_it();
             Ok(())
         },
     );
-    let trials = trials.chain([of_the_tests]).collect();
-    enough_descriptors();
+    let trials = trials.chain([own_test]).collect();
+    raise_limit();
     let conclusion = libtest_mimic::run(&arguments, trials);
     let report = std::env::var_os("UWARP_ROBUSTNESS_REPORT").filter(|_| !conclusion.has_failed());
     if let Some(path) = report {
@@ -82,15 +82,16 @@ fn main() -> ExitCode {
     conclusion.exit_code()
 }
 
-/// Thousands of connections have two ends each; the victim inherits the limit.
-fn enough_descriptors() {
+/// Raises the limit of descriptors, because this process has one end of thousands of connections.
+/// The victim inherits the limit.
+fn raise_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     let _ = setrlimit(Resource::Nofile, limit);
 }
 
-/// One attack, on a victim of its own.
-fn attacked(attack: &Attack, full: bool) -> Result<Row> {
+/// Runs one attack on a new victim.
+fn play(attack: &Attack, full: bool) -> Result<Row> {
     let pause = Duration::from_millis(if full { 1_000 } else { 30 });
     let mut scene = Scene::new(full, attack.confined)?;
     let descriptors = scene.victim.usage()?.descriptors;
@@ -106,39 +107,39 @@ fn attacked(attack: &Attack, full: bool) -> Result<Row> {
     let visitors = attack.visited.then(|| scene.visitors());
     let (from, processor) = (Instant::now(), scene.victim.processor()?);
     let mut pace = Pace::new(attack.load[usize::from(!full)], attack.rate);
-    let told = (attack.run)(&mut scene, &mut pace);
+    let outcome = (attack.run)(&mut scene, &mut pace);
     let rates = scene.honest.rates(from, Instant::now());
     let visits = visitors.map(Visitors::end).transpose()?;
-    let told = told?;
+    let outcome = outcome?;
     let processor = scene.victim.processor()? - processor;
     let most = watch.most();
     drop(watch);
 
-    if !scene.victim.is_alive() {
+    if !scene.victim.poll_alive() {
         return Err("the process is dead".into());
     }
-    scene.honest.goes_on()?;
+    scene.honest.wait_round()?;
     scene.newcomer()?;
-    scene.victim.recovers(before)?;
+    scene.victim.wait_recovered(before)?;
     let afterwards = [(); 3].map(|()| scene.honest.rate_for(pause));
     if scene.canary()? != canary {
-        return Err("memory of the application has changed".into());
+        return Err("the attack changed memory of the application".into());
     }
     let said = scene.victim.said();
     let complains = matches!(attack.confined, Confined::Descriptors(_));
     if !complains && !said.is_empty() {
-        return Err(format!("the process complains:\n{said}").into());
+        return Err(format!("the process printed errors:\n{said}").into());
     }
     let Scene { honest, .. } = scene;
     honest.end()?;
-    let row = Row::new(attack, told, [before, most], processor);
+    let row = Row::new(attack, outcome, [before, most], processor);
     let row = row.measured(rates, [quiet, afterwards], visits);
     if full {
         eprintln!("{}: {}", attack.name, row.line());
     }
-    row.is_bounded(attack.memory[usize::from(!full)] << 20)?;
+    row.check_memory(attack.memory[usize::from(!full)] << 20)?;
     if full {
-        row.is_fair()?;
+        row.check_fairness()?;
     }
     Ok(row)
 }

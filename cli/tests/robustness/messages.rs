@@ -1,4 +1,5 @@
-//! Attacks of peers that have a connection: messages that are wrong, too many, or answered in vain.
+//! Attacks over an established connection: messages that are wrong, too many, or whose responses
+//! are never read.
 
 use std::thread;
 use std::time::Duration;
@@ -6,7 +7,7 @@ use std::time::Duration;
 use uwarp_mpa::crc32c;
 
 use crate::Result;
-use crate::attacks::{Pace, Told, many};
+use crate::attacks::{AttackOutcome, Pace, many};
 use crate::raw::{Peer, reset};
 use crate::scene::Scene;
 
@@ -15,39 +16,39 @@ const INVALID_STAG: [u8; 3] = [1, 1, 0x00];
 /// RDMAP, remote protection error.
 const BASE_OR_BOUNDS: [u8; 3] = [0, 1, 0x01];
 
-pub(crate) fn terminate_storm(scene: &mut Scene, pace: &mut Pace) -> Result<Told> {
+pub(crate) fn terminate_storm(scene: &mut Scene, pace: &mut Pace) -> Result<AttackOutcome> {
     for _ in &mut *pace {
         let mut peer = Peer::connect(scene.listener)?;
         for number in 1..=100 {
             peer.terminate(number)?;
         }
-        // The victim closes after the first one, so the rest may find nobody.
+        // The victim closes after the first one, so the rest may be refused.
         let _ = peer.flush();
         let came = peer.drain()?;
         if came > 0 {
             return Err(format!("a Terminate was answered with {came} bytes").into());
         }
     }
-    Ok(Told::new(
-        pace.told(),
-        "the first one ends the connection, without an answer; the others are not looked at",
+    Ok(AttackOutcome::new(
+        pace.summary(),
+        "the first one ends the connection, without an answer; the others are ignored",
     ))
 }
 
-pub(crate) fn reads_of_4_gib(scene: &mut Scene, pace: &mut Pace) -> Result<Told> {
+pub(crate) fn reads_of_4_gib(scene: &mut Scene, pace: &mut Pace) -> Result<AttackOutcome> {
     for _ in &mut *pace {
         let mut peer = Peer::connect(scene.listener)?;
         peer.read(u32::MAX, scene.region.rkey, scene.region.addr)?;
         peer.flush()?;
-        peer.is_terminated(BASE_OR_BOUNDS)?;
+        peer.expect_terminate(BASE_OR_BOUNDS)?;
     }
-    Ok(Told::new(
-        pace.told(),
-        "a Terminate each (base or bounds), no byte is read",
+    Ok(AttackOutcome::new(
+        pace.summary(),
+        "a Terminate for each (base or bounds); no byte is read",
     ))
 }
 
-pub(crate) fn reads_without_reading(scene: &mut Scene, pace: &mut Pace) -> Result<Told> {
+pub(crate) fn reads_without_reading(scene: &mut Scene, pace: &mut Pace) -> Result<AttackOutcome> {
     let mut peers = Vec::new();
     for _ in &mut *pace {
         let mut peer = Peer::connect(scene.listener)?;
@@ -59,77 +60,78 @@ pub(crate) fn reads_without_reading(scene: &mut Scene, pace: &mut Pace) -> Resul
         peers.push(peer);
     }
     scene.newcomer()?;
-    // As long as they stall, nothing more is made for them.
+    // While they stall, the victim must not generate more responses for them.
     thread::sleep(Duration::from_secs(2));
     let memory = scene.victim.usage()?.memory;
     thread::sleep(Duration::from_secs(1));
     let grown = scene.victim.usage()?.memory.saturating_sub(memory);
     if grown > 8 << 20 {
         return Err(
-            format!("the memory of the stalled answers still grows: {grown} bytes more").into(),
+            format!("the memory of the stalled responses still grows: {grown} bytes more").into(),
         );
     }
     for peer in peers {
         reset(peer.stream)?;
     }
-    Ok(Told::new(
+    Ok(AttackOutcome::new(
         format!("{} connections", many(pace.load())),
-        "one batch of answers waits for each; the rest is read from memory when they take it",
+        "one batch of responses waits for each; the rest is generated when the peer reads",
     ))
 }
 
-pub(crate) fn stag_guessing(scene: &mut Scene, pace: &mut Pace) -> Result<Told> {
+pub(crate) fn stag_guessing(scene: &mut Scene, pace: &mut Pace) -> Result<AttackOutcome> {
     let before = scene.canary()?;
     for number in &mut *pace {
-        // No two are alike, and none is near another.
+        // All guesses differ, and none is close to another.
         let guess = crc32c(&(number as u64).to_be_bytes());
         if scene.stags().contains(&guess) {
             continue;
         }
-        // It ends the connection, so each has one of its own; what comes behind it may be as right as it likes.
+        // A wrong guess ends its connection, so each has its own. The message after it has the
+        // right STag.
         let mut guessing = Peer::connect(scene.listener)?;
         for stag in [guess, scene.region.rkey] {
             guessing.write(true, stag, scene.region.addr, &[0xEE; 8])?;
         }
         guessing.flush()?;
-        guessing.is_terminated(INVALID_STAG)?;
+        guessing.expect_terminate(INVALID_STAG)?;
     }
     if scene.canary()? != before {
         return Err("a guess has changed memory of the application".into());
     }
-    let load = pace.told();
-    right_guess(scene, before)?;
-    Ok(Told::new(
-        format!("{load}, each on a connection of its own"),
-        "each ends its connection with a Terminate (invalid STag); a Write with the right STag right behind it is not looked at; no byte \
+    let load = pace.summary();
+    check_right_guess(scene, before)?;
+    Ok(AttackOutcome::new(
+        format!("{load}, each on its own connection"),
+        "each ends its connection with a Terminate (invalid STag); a Write with the right STag after it is ignored; no byte \
          changed. (On a new connection that Write changes them.)",
     ))
 }
 
-/// What a right guess would do, so that it would have been noticed.
-fn right_guess(scene: &mut Scene, before: u64) -> Result<()> {
+/// Checks that a right guess would have been noticed.
+fn check_right_guess(scene: &mut Scene, before: u64) -> Result<()> {
     let mut peer = Peer::connect(scene.listener)?;
     peer.write(true, scene.region.rkey, scene.region.addr, &[0xEE; 8])?;
-    peer.is_taken()?;
+    peer.expect_delivery()?;
     if scene.canary()? == before {
-        return Err("not even the right STag changes memory".into());
+        return Err("a Write with the right STag does not change memory".into());
     }
     scene.fill()?;
     reset(peer.stream)?;
     Ok(())
 }
 
-pub(crate) fn zero_length_flood(scene: &mut Scene, pace: &mut Pace) -> Result<Told> {
-    // A Send takes a receive, and `rping -s` has posted some.
+pub(crate) fn zero_length_flood(scene: &mut Scene, pace: &mut Pace) -> Result<AttackOutcome> {
+    // A Send needs a receive, and `rping -s` has posted some.
     let mut writer = Peer::connect(scene.listener)?;
     let mut sender = Peer::connect(scene.victim.rdma)?;
     for number in &mut *pace {
         let peer = if number % 2 == 0 {
-            // Nobody looks at STag and TO of no bytes (RFC 5041 section 5.2).
+            // STag and TO of an empty message are not checked (RFC 5041 section 5.2).
             writer.write(true, number as u32, number as u64, &[])?;
             &mut writer
         } else {
-            sender.nothing_of_a_send()?;
+            sender.empty_send_segment()?;
             &mut sender
         };
         if peer.staged() > 65_000 {
@@ -137,11 +139,11 @@ pub(crate) fn zero_length_flood(scene: &mut Scene, pace: &mut Pace) -> Result<To
         }
     }
     for peer in [&mut writer, &mut sender] {
-        peer.is_taken()?;
+        peer.expect_delivery()?;
     }
-    let load = pace.told();
+    let load = pace.summary();
     for peer in [writer, sender] {
         reset(peer.stream)?;
     }
-    Ok(Told::new(load, "legal; all of them are taken"))
+    Ok(AttackOutcome::new(load, "legal; all of them are accepted"))
 }

@@ -1,4 +1,4 @@
-//! The attacker: plain TCP, and bytes that are as wrong as an attack needs them.
+//! The attacker: plain TCP, and any bytes that an attack needs.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -13,18 +13,18 @@ use uwarp_rdmap::{
 
 use crate::{PATIENCE, Result};
 
-/// Where attacks come from: not where the honest peer is.
+/// Source address of attacks. The honest peer has another one.
 pub(crate) const ATTACKER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 66);
 
-/// Bytes of a startup frame without Private Data.
+/// Length of a startup frame without Private Data, in bytes.
 const FRAME: usize = 20;
 
-/// A TCP connection from the attacker's address.
+/// Opens a TCP connection from the attacker's address.
 pub(crate) fn tcp(to: SocketAddr) -> io::Result<TcpStream> {
     tcp_from(ATTACKER, to)
 }
 
-/// A TCP connection from this address.
+/// Opens a TCP connection from this address.
 pub(crate) fn tcp_from(from: Ipv4Addr, to: SocketAddr) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
     socket.bind(&SocketAddr::from((from, 0)).into())?;
@@ -41,7 +41,7 @@ pub(crate) fn reset(stream: TcpStream) -> io::Result<()> {
     Socket::from(stream).set_linger(Some(Duration::ZERO))
 }
 
-/// The Request of an initiator that asks for CRCs, with a room of 16 Reads.
+/// Initiator that asks for CRCs, with IRD and ORD of 16.
 pub(crate) fn initiator() -> Result<Initiator> {
     Ok(Initiator::new(InitiatorConfig {
         revision: Revision::Two,
@@ -55,14 +55,14 @@ pub(crate) fn initiator() -> Result<Initiator> {
     })?)
 }
 
-/// What the victim has to say.
+/// Message or close that came from the victim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Answer {
     /// A Terminate Message: its layer, Error Type and Error Code.
     Terminate([u8; 3]),
-    /// A segment of a Read Response, with so many bytes.
+    /// A segment of a Read Response, with this many bytes.
     ReadResponse(usize),
-    /// It has closed or reset the connection.
+    /// The victim closed or reset the connection.
     Closed,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct Peer {
     pub(crate) stream: TcpStream,
     framer: Framer,
     deframer: Deframer,
-    /// What came and was not looked at.
+    /// Bytes that arrived and are not parsed yet.
     input: Vec<u8>,
     batch: Vec<u8>,
     reads: u32,
@@ -109,19 +109,19 @@ impl Peer {
         Ok(())
     }
 
-    /// Sends what was staged.
+    /// Sends the staged bytes.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         let sent = self.stream.write_all(&self.batch);
         self.batch.clear();
         sent
     }
 
-    /// Bytes that are staged.
+    /// Number of staged bytes.
     pub(crate) fn staged(&self) -> usize {
         self.batch.len()
     }
 
-    /// A segment of an RDMA Write.
+    /// Stages a segment of an RDMA Write.
     pub(crate) fn write(&mut self, last: bool, stag: u32, to: u64, octets: &[u8]) -> Result<()> {
         let header = Header::Tagged(TaggedHeader {
             last,
@@ -132,8 +132,8 @@ impl Peer {
         self.stage(&header, octets)
     }
 
-    /// A segment of no bytes of the first Send, which has no last one.
-    pub(crate) fn nothing_of_a_send(&mut self) -> Result<()> {
+    /// Stages an empty segment of the first Send, which has no last one.
+    pub(crate) fn empty_send_segment(&mut self) -> Result<()> {
         let header = Header::Untagged(UntaggedHeader {
             last: false,
             ulp: control(Opcode::Send),
@@ -145,7 +145,8 @@ impl Peer {
         self.stage(&header, &[])
     }
 
-    /// A Read Request for so much from there, into a sink that only the peer's answer will name.
+    /// Stages a Read Request for `len` bytes of the victim's memory. Only the response will name
+    /// its sink.
     pub(crate) fn read(&mut self, len: u32, stag: u32, to: u64) -> Result<()> {
         self.reads += 1;
         let request = ReadRequestHeader {
@@ -166,7 +167,7 @@ impl Peer {
         self.stage(&header, &request.emit())
     }
 
-    /// A Terminate Message: a catastrophic error of the LLP, whichever one this is.
+    /// Stages a Terminate Message: a catastrophic error of the LLP, with this MSN.
     pub(crate) fn terminate(&mut self, msn: u32) -> Result<()> {
         let header = Header::Untagged(UntaggedHeader {
             last: true,
@@ -179,7 +180,7 @@ impl Peer {
         self.stage(&header, &[0x00, 0x00, 0x00, 0x00])
     }
 
-    /// The next thing that the victim says.
+    /// Waits for the next message of the victim.
     pub(crate) fn answer(&mut self) -> Result<Answer> {
         loop {
             if let Step::Fpdu(ulpdu) = self.deframer.next(&self.input)? {
@@ -193,7 +194,7 @@ impl Peer {
             let mut octets = [0; 4096];
             match self.stream.read(&mut octets) {
                 Ok(0) if self.input.is_empty() => return Ok(Answer::Closed),
-                Ok(0) => return Err("it closes in the middle of an FPDU".into()),
+                Ok(0) => return Err("the victim closes in the middle of an FPDU".into()),
                 Ok(count) => self.input.extend_from_slice(&octets[..count]),
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
                     return Ok(Answer::Closed);
@@ -203,8 +204,9 @@ impl Peer {
         }
     }
 
-    /// The victim ends it with this Terminate Message, and says nothing else.
-    pub(crate) fn is_terminated(&mut self, code: [u8; 3]) -> Result<()> {
+    /// Expects the victim to end the connection with this Terminate Message, and to send nothing
+    /// else.
+    pub(crate) fn expect_terminate(&mut self, code: [u8; 3]) -> Result<()> {
         for due in [Answer::Terminate(code), Answer::Closed] {
             let came = self.answer()?;
             if came != due {
@@ -214,23 +216,23 @@ impl Peer {
         Ok(())
     }
 
-    /// The victim has taken all that was sent: it answers a Read of no bytes.
-    pub(crate) fn is_taken(&mut self) -> Result<()> {
+    /// Waits until the victim has accepted everything, by an empty Read that it answers.
+    pub(crate) fn expect_delivery(&mut self) -> Result<()> {
         self.read(0, 0, 0)?;
         self.flush()?;
         match self.answer()? {
             Answer::ReadResponse(0) => Ok(()),
-            other => Err(format!("a Read of no bytes is answered with {other:?}").into()),
+            other => Err(format!("an empty Read is answered with {other:?}").into()),
         }
     }
 
-    /// Reads until the victim closes or resets; how many bytes came.
+    /// Reads until the victim closes or resets. Returns the number of bytes.
     pub(crate) fn drain(&mut self) -> io::Result<usize> {
         drain(&mut self.stream)
     }
 }
 
-/// What these first bytes of a segment of so many are.
+/// Parses the first bytes of a segment of this length.
 fn read_answer(head: &[u8], len: usize) -> Result<Answer> {
     let (header, at) = Header::parse(head)?;
     match header {
@@ -243,11 +245,11 @@ fn read_answer(head: &[u8], len: usize) -> Result<Answer> {
         Header::Tagged(header) if header.ulp == control(Opcode::ReadResponse) => {
             Ok(Answer::ReadResponse(len - at))
         }
-        other => Err(format!("nobody asked for {other:?}").into()),
+        other => Err(format!("an unexpected segment: {other:?}").into()),
     }
 }
 
-/// Reads until the other side closes or resets; how many bytes came.
+/// Reads until the other side closes or resets. Returns the number of bytes.
 pub(crate) fn drain(stream: &mut TcpStream) -> io::Result<usize> {
     let mut octets = [0; 65_536];
     let mut came = 0;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::attacks::{Attack, Told};
+use crate::attacks::{Attack, AttackOutcome};
 use crate::honest::Visits;
 use crate::victim::Usage;
 use crate::{LATE, LEAST, Result};
@@ -11,7 +11,7 @@ use crate::{LATE, LEAST, Result};
 /// Result of one attack.
 pub(crate) struct Row {
     title: &'static str,
-    told: Told,
+    outcome: AttackOutcome,
     before: Usage,
     most: Usage,
     of_scene: Option<OfScene>,
@@ -32,19 +32,19 @@ struct OfScene {
 impl Row {
     pub(crate) fn new(
         attack: &Attack,
-        told: Told,
+        outcome: AttackOutcome,
         [before, most]: [Usage; 2],
         processor: f64,
     ) -> Row {
-        let of_scene = told.itself.is_none().then_some(OfScene {
+        let of_scene = outcome.itself.is_none().then_some(OfScene {
             processor,
             ratios: [0.0; 2],
             quiet: [0.0; 2],
         });
-        let (before, most) = told.itself.unwrap_or((before, most));
+        let (before, most) = outcome.itself.unwrap_or((before, most));
         Row {
             title: attack.title,
-            told,
+            outcome,
             before,
             most,
             of_scene,
@@ -75,9 +75,9 @@ impl Row {
     }
 
     /// Fails if the victim took more than this many bytes of memory besides the application's.
-    pub(crate) fn is_bounded(&self, octets: u64) -> Result<()> {
+    pub(crate) fn check_memory(&self, octets: u64) -> Result<()> {
         let added = self.most.memory.saturating_sub(self.before.memory);
-        let allowed = self.told.own_memory + octets;
+        let allowed = self.outcome.own_memory + octets;
         if added > allowed {
             return Err(format!("it took {added} bytes of memory, of {allowed} allowed").into());
         }
@@ -85,20 +85,24 @@ impl Row {
     }
 
     /// Fails if the honest peer had too little throughput, or a new one waited too long.
-    pub(crate) fn is_fair(&self) -> Result<()> {
+    pub(crate) fn check_fairness(&self) -> Result<()> {
         if let Some(of_scene) = &self.of_scene
             && of_scene.ratios[0] < LEAST
         {
             return Err(format!(
                 "the honest peer had {:.2} of its throughput during {}; at least {LEAST} is asked for",
-                of_scene.ratios[0], self.told.load
+                of_scene.ratios[0], self.outcome.load
             )
             .into());
         }
         if let Some(visits) = self.visits
             && visits.slowest > LATE
         {
-            return Err(format!("an honest peer that came took {:?}", visits.slowest).into());
+            return Err(format!(
+                "an honest peer that connected during the attack took {:?}",
+                visits.slowest
+            )
+            .into());
         }
         Ok(())
     }
@@ -120,8 +124,8 @@ impl Row {
         format!(
             "| {} | {} | {} | {:.1} MiB, {:.1} before | {}, {} before | {visits} | {of_scene} |",
             self.title,
-            self.told.load,
-            self.told.outcome,
+            self.outcome.load,
+            self.outcome.result,
             most.memory as f64 / MIB,
             before.memory as f64 / MIB,
             most.descriptors,

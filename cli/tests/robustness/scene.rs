@@ -10,32 +10,33 @@ use crate::controller::{Controller, Region};
 use crate::honest::{Client, Honest, ROOM, Visitors};
 use crate::victim::{Confined, Victim};
 
-/// What an attack finds.
+/// Setting of an attack.
 pub(crate) struct Scene {
     pub(crate) victim: Victim,
     pub(crate) controller: Controller,
-    /// Where the application accepts everybody.
+    /// Listener of the application, which accepts every connection.
     pub(crate) listener: SocketAddr,
-    /// Another place where it does.
+    /// Second listener of the same kind.
     pub(crate) elsewhere: SocketAddr,
-    /// What the application lets everybody read and write; nobody who is honest does.
+    /// Region that every peer may read and write. Honest peers do not.
     pub(crate) region: Region,
-    /// For peers that come while the attack is on: one that an attack asks for, and visitors.
+    /// Regions for peers that connect during the attack: one for newcomers, and one for visitors.
     spare: Region,
     visited: Region,
-    /// That of the honest peer.
+    /// Region of the honest peer.
     target: Region,
     pub(crate) honest: Honest,
 }
 
 impl Scene {
-    /// For a whole run, which measures; or for one where nobody is to need all of the machine.
+    /// `whole`: a full run, which measures. In a small run the honest peer rests between rounds,
+    /// because it must not need the whole machine.
     pub(crate) fn new(whole: bool, confined: Confined) -> Result<Scene> {
         let victim = Victim::start([0, 0], confined)?;
         let mut controller = Controller::connect(victim.control)?;
         let (listener, elsewhere) = (controller.listen()?, controller.listen()?);
         let len = if whole { 16 } else { 1 } << 20;
-        // With all rights, so that what gets through is seen.
+        // It has all rights, so that a successful attack shows.
         let region = controller.register(len, "lw,rw,rr")?;
         let mut room = || controller.register(ROOM, "lw,rw,rr");
         let (target, spare, visited) = (room()?, room()?, room()?);
@@ -55,23 +56,23 @@ impl Scene {
         Ok(scene)
     }
 
-    /// The region has the bytes that nobody is to change.
+    /// Fills the region with known bytes, which no peer may change.
     pub(crate) fn fill(&mut self) -> Result<()> {
         let fill = json!({"cmd": "fill", "mr": self.region.number, "seed": 7});
         self.controller.command(fill).map(drop)
     }
 
-    /// What a guess would be right with.
+    /// STags that a guess could hit.
     pub(crate) fn stags(&self) -> [u32; 4] {
         [self.region, self.spare, self.visited, self.target].map(|region| region.rkey)
     }
 
-    /// Honest peers come and go from now on.
+    /// Starts honest peers that come and go.
     pub(crate) fn visitors(&self) -> Visitors {
         Visitors::start(self.listener, self.visited)
     }
 
-    /// An honest peer that comes now is served.
+    /// Checks that an honest peer which connects now is served.
     pub(crate) fn newcomer(&self) -> Result<()> {
         self.newcomer_at(self.listener)
     }
@@ -79,10 +80,12 @@ impl Scene {
     /// The same at another listener.
     pub(crate) fn newcomer_at(&self, listener: SocketAddr) -> Result<()> {
         let served = Client::connect(listener, self.spare).and_then(|mut c| c.round());
-        served.map_err(|error| format!("an honest peer that came meanwhile: {error}").into())
+        served.map_err(|error| {
+            format!("an honest peer that connected during the attack: {error}").into()
+        })
     }
 
-    /// A number that changes when an byte of the region does.
+    /// Hash of the region. It changes if a byte of the region does.
     pub(crate) fn canary(&mut self) -> Result<u64> {
         let answer = self
             .controller

@@ -1,4 +1,4 @@
-//! The process that is attacked: `uwarp agent`, watched from outside.
+//! The attacked process: `uwarp agent`, watched from outside.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader};
@@ -14,45 +14,47 @@ use crate::{PATIENCE, Result};
 /// The command.
 const UWARP: &str = env!("CARGO_BIN_EXE_uwarp");
 
-/// How often the process is looked at.
+/// Interval between two samples of the process.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A running agent. It is killed, it alone and by its handle, when this is dropped.
+/// A running agent. It is killed, by its handle, on drop.
 pub(crate) struct Victim {
     child: Child,
-    /// Held, so that what it prints has a reader.
+    /// Kept open, so that the agent's output has a reader.
     _stdout: BufReader<ChildStdout>,
-    /// What it has written to its stderr.
+    /// Output on stderr so far.
     said: Arc<Mutex<String>>,
-    /// The port of `rping -s`.
+    /// Address of its `rping -s`.
     pub(crate) rdma: SocketAddr,
     pub(crate) control: SocketAddr,
 }
 
-/// How a process is unlike one that anybody starts.
+/// Difference from a process that a user starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Confined {
     Not,
-    /// It may have so many descriptors and no more.
+    /// It may have this many descriptors at most.
     Descriptors(u32),
-    /// All of its threads share one arena of the allocator. Otherwise what one thread has freed is of no use to the others, and
-    /// which of them asks next is chance: what they hold together goes on growing for dozens of rounds, with nothing more in use.
+    /// All threads share one arena of the allocator. With several arenas, memory that one thread
+    /// frees is useless to the others. The total then grows by chance for dozens of rounds, with no
+    /// more memory in use.
     OneArena,
 }
 
-/// What a process holds.
+/// Resources that a process holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
-    /// Resident memory in bytes, but for what is of files.
+    /// Resident memory in bytes, without pages of files.
     pub(crate) memory: u64,
     pub(crate) descriptors: u64,
 }
 
-/// Hundredths of a second, which is what Linux counts processor time in for programs.
+/// Unit of processor time in /proc: a hundredth of a second.
 const TICK: f64 = 0.01;
 
 impl Victim {
-    /// Starts one on these ports of 127.0.0.1, for RDMA and for controllers; 0 takes a free one.
+    /// Starts an agent on these ports of 127.0.0.1, for RDMA and for controllers; 0 takes a free
+    /// one.
     pub(crate) fn start(ports: [u16; 2], confined: Confined) -> Result<Victim> {
         let mut command = match confined {
             Confined::Not | Confined::OneArena => Command::new(UWARP),
@@ -64,7 +66,7 @@ impl Victim {
             }
         };
         if confined == Confined::OneArena {
-            // What a thread keeps for itself would be as much a matter of chance.
+            // Caches of the threads would vary by chance as well.
             let tunables = "glibc.malloc.arena_max=1:glibc.malloc.tcache_count=0";
             command.env("GLIBC_TUNABLES", tunables);
         }
@@ -101,7 +103,7 @@ impl Victim {
         let [Some(rdma), Some(control)] = addrs else {
             let _ = child.kill();
             let _ = child.wait();
-            return Err("the agent did not say where it listens".into());
+            return Err("the agent did not print its addresses".into());
         };
         Ok(Victim {
             child,
@@ -112,14 +114,14 @@ impl Victim {
         })
     }
 
-    /// What it has complained of.
+    /// Output on stderr so far.
     pub(crate) fn said(&self) -> String {
         let said = self.said.lock();
         said.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether the process still runs.
-    pub(crate) fn is_alive(&mut self) -> bool {
+    /// Checks whether the process still runs. Reaps it if it has ended.
+    pub(crate) fn poll_alive(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
@@ -127,29 +129,30 @@ impl Victim {
         usage(self.child.id())
     }
 
-    /// Seconds of a processor that it has had.
+    /// Processor time that it has used, in seconds.
     pub(crate) fn processor(&self) -> Result<f64> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
-        // Behind the name, which may hold anything, `utime` and `stime` are the 12th and the 13th.
+        // After the name, which may contain anything, `utime` and `stime` are fields 12 and 13.
         let fields = stat.rsplit(')').next().unwrap_or_default();
         let ticks = fields.split_whitespace().skip(11).take(2);
         let ticks: std::result::Result<Vec<u64>, _> = ticks.map(str::parse).collect();
         Ok(ticks?.iter().sum::<u64>() as f64 * TICK)
     }
 
-    /// Watches it from now on.
+    /// Starts to watch its resources.
     pub(crate) fn watch(&self) -> Watch {
         Watch::start(self.child.id())
     }
 
-    /// SIGKILL.
+    /// Kills it by SIGKILL.
     pub(crate) fn kill(&mut self) -> io::Result<()> {
         self.child.kill()?;
         self.child.wait().map(drop)
     }
 
-    /// Waits until it has no more descriptors than it had, which is when the last trace of an attack is gone.
-    pub(crate) fn recovers(&self, before: Usage) -> Result<()> {
+    /// Waits until it has no more descriptors than before, which means that the last connection of
+    /// the attack is gone.
+    pub(crate) fn wait_recovered(&self, before: Usage) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let now = self.usage()?;
@@ -158,7 +161,10 @@ impl Victim {
             }
             if Instant::now() > deadline {
                 let (now, before) = (now.descriptors, before.descriptors);
-                return Err(format!("it still has {now} descriptors open, {before} before").into());
+                return Err(format!(
+                    "it still has {now} descriptors open, and had {before} before"
+                )
+                .into());
             }
             thread::sleep(LOOK);
         }
@@ -171,7 +177,7 @@ impl Drop for Victim {
     }
 }
 
-/// What the kernel knows of the memory of a process, in bytes.
+/// Figures of the kernel about the memory of a process, in bytes.
 fn memory<const N: usize>(id: u32, kinds: [&str; N]) -> io::Result<[u64; N]> {
     let status = fs::read_to_string(format!("/proc/{id}/status"))?;
     Ok(kinds.map(|kind| {
@@ -181,14 +187,14 @@ fn memory<const N: usize>(id: u32, kinds: [&str; N]) -> io::Result<[u64; N]> {
     }))
 }
 
-/// The most memory that the kernel has counted, which is sure to be no less than what nobody saw between two looks.
+/// Peak of the memory as the kernel counts it. It includes peaks between two samples.
 fn peak(id: u32) -> io::Result<u64> {
     let [most, file] = memory(id, ["VmHWM:", "RssFile:"])?;
     Ok(most.saturating_sub(file))
 }
 
 fn usage(id: u32) -> io::Result<Usage> {
-    // The pages of the program's file, of which a path that is new takes some, are not counted.
+    // Pages of the program's file are excluded, because each new code path adds some.
     let kinds = memory(id, ["RssAnon:", "RssShmem:"])?;
     Ok(Usage {
         memory: kinds.into_iter().sum(),
@@ -196,7 +202,7 @@ fn usage(id: u32) -> io::Result<Usage> {
     })
 }
 
-/// The most that a process held while it was watched.
+/// Peak of the resources that a process held while it was watched.
 pub(crate) struct Watch {
     id: u32,
     stop: Arc<AtomicBool>,
@@ -206,7 +212,7 @@ pub(crate) struct Watch {
 
 impl Watch {
     fn start(id: u32) -> Watch {
-        // The most that the kernel has counted is counted anew from here.
+        // Resets the kernel's peak.
         let _ = fs::write(format!("/proc/{id}/clear_refs"), "5");
         let stop = Arc::new(AtomicBool::new(false));
         let most = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);

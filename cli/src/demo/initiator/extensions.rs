@@ -1,4 +1,4 @@
-//! The steps of RFC 7306: Immediate Data and atomics.
+//! Steps with the operations of RFC 7306: Immediate Data and atomics.
 
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ impl Initiator<'_> {
     pub(super) fn write_with_immediate(&mut self, offer: &Offer) -> Result<(), Failure> {
         let since = Instant::now();
         self.story.step(
-            "5. Write with Immediate Data: a Write, and right behind it 8 bytes that complete a receive of B.",
+            "5. Write with Immediate Data: a Write, followed by 8 bytes that complete a receive of B.",
         )?;
         let shared = &offer.shared;
         let place = shared.addr + NOTE as u64;
@@ -34,7 +34,7 @@ impl Initiator<'_> {
         let at_b = self.await_b()?;
         self.story.row(at_b);
         let what = format!(
-            "One request of A; B's completion says \"{}\", and the {} bytes are there.",
+            "One request of A; B's completion carries \"{}\", and the {} bytes are in place.",
             IMMEDIATE.escape_ascii(),
             TEXT.len()
         );
@@ -44,7 +44,7 @@ impl Initiator<'_> {
     pub(super) fn atomics(&mut self, offer: &Offer) -> Result<(), Failure> {
         let since = Instant::now();
         self.story.step(
-            "6. Atomics: A changes words of B's memory in one indivisible step, and learns what they held before.",
+            "6. Atomics: A changes words of B's memory indivisibly and gets their previous values.",
         )?;
         let results = self
             .endpoint
@@ -77,20 +77,20 @@ impl Initiator<'_> {
         self.endpoint
             .wait(before + ATOMICS + 1, COUNT + 1, "Atomics")?;
         let at_b = self.await_b()?;
-        // Right only if both sides say so.
+        // The result is right only if both sides agree.
         let verdict = match at_a {
             Ok(()) => at_b.verdict.clone(),
             Err(what) => Verdict::Wrong(what),
         };
         self.story.row(Row { verdict, ..at_b });
         let what = format!(
-            "{ADDS} times FetchAdd of {STEP}; a lock taken by CmpSwap, refused to another, released by a swap."
+            "{ADDS} times FetchAdd of {STEP}; a lock taken by CmpSwap, refused to another holder, released by a swap."
         );
         self.story.done(&what, 1, since)
     }
 }
 
-/// Whether each atomic found what the ones before it had left.
+/// Checks that each atomic found the value that the ones before it had left.
 fn found(results: &MemoryRegion) -> Result<(), String> {
     let counts = (0..ADDS).map(|nth| nth * STEP);
     for (nth, expected) in counts.chain([0, HOLDER, HOLDER]).enumerate() {

@@ -1,4 +1,5 @@
-//! Which networks this machine and this user may use, found by trying what takes nothing away from others.
+//! Networks that this machine and this user may use. The probes take nothing away from other
+//! programs.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -6,41 +7,41 @@ use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
 
 use rustix::net::{AddressFamily, SocketType, socket};
 
-/// `CAP_NET_ADMIN` in the `CapEff` of proc(5).
+/// Number of `CAP_NET_ADMIN` in `CapEff` of proc(5).
 const CAP_NET_ADMIN: u32 = 12;
 
-/// One kind of network.
-pub(super) struct Wire {
-    /// The value of `--device`, as far as the kind goes.
+/// Kind of network.
+pub(super) struct NetworkKind {
+    /// First word of the value of `--device`.
     pub(super) name: &'static str,
     pub(super) usable: bool,
-    /// What it is, or what is missing and what to try.
+    /// Description, or the missing privilege and what to try.
     pub(super) words: String,
 }
 
-/// All kinds, in the order of `--help`.
-pub(super) fn all() -> [Wire; 4] {
+/// Returns all kinds, in the order of `--help`.
+pub(super) fn all() -> [NetworkKind; 4] {
     let inside = user_namespaces();
     [tcp(), tap(&inside), raw(&inside), unix()]
 }
 
-fn usable(name: &'static str, words: impl Into<String>) -> Wire {
-    Wire {
+fn usable(name: &'static str, words: impl Into<String>) -> NetworkKind {
+    NetworkKind {
         name,
         usable: true,
         words: words.into(),
     }
 }
 
-fn missing(name: &'static str, words: impl Into<String>) -> Wire {
-    Wire {
+fn missing(name: &'static str, words: impl Into<String>) -> NetworkKind {
+    NetworkKind {
         name,
         usable: false,
         words: words.into(),
     }
 }
 
-fn tcp() -> Wire {
+fn tcp() -> NetworkKind {
     let v4 = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
     let v6 = TcpListener::bind((Ipv6Addr::LOCALHOST, 0));
     let families = match (&v4, &v6) {
@@ -50,7 +51,7 @@ fn tcp() -> Wire {
         (Err(error), Err(_)) => {
             return missing(
                 "tcp",
-                format!("no port of the loopback interface can be listened on: {error}"),
+                format!("cannot listen on a port of the loopback interface: {error}"),
             );
         }
     };
@@ -64,7 +65,7 @@ fn tcp() -> Wire {
     )
 }
 
-fn tap(inside: &Result<(), String>) -> Wire {
+fn tap(inside: &Result<(), String>) -> NetworkKind {
     let opened = OpenOptions::new()
         .read(true)
         .write(true)
@@ -72,11 +73,11 @@ fn tap(inside: &Result<(), String>) -> Wire {
     match opened {
         Err(error) if error.kind() == io::ErrorKind::NotFound => missing(
             "tap",
-            "/dev/net/tun is not there; try: modprobe tun, or in a container --device /dev/net/tun",
+            "/dev/net/tun is missing; try: modprobe tun, or in a container --device /dev/net/tun",
         ),
         Err(error) => missing("tap", format!("/dev/net/tun cannot be opened: {error}")),
         Ok(_) if has_capability(CAP_NET_ADMIN) => {
-            usable("tap", "/dev/net/tun opens, and CAP_NET_ADMIN is there")
+            usable("tap", "/dev/net/tun can be opened, with CAP_NET_ADMIN")
         }
         Ok(_) => missing(
             "tap",
@@ -85,9 +86,9 @@ fn tap(inside: &Result<(), String>) -> Wire {
     }
 }
 
-fn raw(inside: &Result<(), String>) -> Wire {
+fn raw(inside: &Result<(), String>) -> NetworkKind {
     match socket(AddressFamily::PACKET, SocketType::RAW, None) {
-        Ok(_) => usable("raw", "packet sockets can be made"),
+        Ok(_) => usable("raw", "packet sockets can be created"),
         Err(error) => missing(
             "raw",
             format!(
@@ -99,22 +100,22 @@ fn raw(inside: &Result<(), String>) -> Wire {
     }
 }
 
-fn unix() -> Wire {
+fn unix() -> NetworkKind {
     usable(
         "unix",
-        "Ethernet frames in Unix datagrams; it needs no right",
+        "Ethernet frames in Unix datagrams; needs no privilege",
     )
 }
 
-/// What a user without rights can do.
+/// Suggestion for a user without the privilege.
 fn instead(inside: &Result<(), String>) -> String {
     match inside {
-        Ok(()) => "try it under `unshare -Urn`, in a network namespace of your own".to_owned(),
-        Err(why) => format!("`unshare -Urn` gives none here: {why}"),
+        Ok(()) => "try it in a network namespace of your own, with `unshare -Urn`".to_owned(),
+        Err(why) => format!("`unshare -Urn` does not work here: {why}"),
     }
 }
 
-/// Whether users may make namespaces of their own, by what the kernel says of it.
+/// Checks the kernel's settings for user namespaces, which users may create unless one forbids it.
 fn user_namespaces() -> Result<(), String> {
     let refused = [
         ("user/max_user_namespaces", "0"),
@@ -130,7 +131,7 @@ fn user_namespaces() -> Result<(), String> {
     }
 }
 
-/// A value below `/proc/sys`; none where the kernel has no such setting.
+/// Value of a file in `/proc/sys`, or `None` if the kernel has no such setting.
 fn setting(name: &str) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/sys/{name}")).ok()?;
     Some(text.trim().to_owned())
@@ -141,7 +142,7 @@ fn has_capability(number: u32) -> bool {
     effective(&status).is_some_and(|set| set >> number & 1 == 1)
 }
 
-/// The effective capabilities in the text of `/proc/self/status`.
+/// Effective capabilities in the text of `/proc/self/status`.
 fn effective(status: &str) -> Option<u64> {
     let line = status
         .lines()
@@ -164,10 +165,10 @@ mod tests {
     fn each_kind_is_judged_and_says_why() {
         let found = all();
         assert_eq!(
-            found.each_ref().map(|wire| wire.name),
+            found.each_ref().map(|kind| kind.name),
             ["tcp", "tap", "raw", "unix"]
         );
-        assert!(found.iter().all(|wire| !wire.words.is_empty()));
+        assert!(found.iter().all(|kind| !kind.words.is_empty()));
         assert!(found[0].usable && found[3].usable, "the tests need both");
     }
 }
