@@ -2,7 +2,8 @@
 
 # Crates that were rewritten in plain English. A crate joins the list when it passes. This shows
 # the work left in another one: WORDS_CRATES=llp ./ci.sh words
-WORDS_CRATES=${WORDS_CRATES:-mpa ddp rdmap llp capture conformance dropin sim shim fuzz mutant interop bench}
+WORDS_CRATES=${WORDS_CRATES:-mpa ddp rdmap llp capture agent perf conformance cli dropin sim shim fuzz
+    mutant interop bench examples}
 
 # Widest comment line, in columns.
 WORDS_WIDTH=100
