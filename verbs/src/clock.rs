@@ -1,4 +1,4 @@
-//! Where a device gets the time.
+//! Source of a device's time.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,20 +6,20 @@ use std::time::Instant;
 
 use uwarp_llp::smol::Clock;
 
-/// Where a device gets the time: every timeout of it counts by this. (A network has a clock of its own, by which TCP
-/// sends again: give both the same one.)
+/// Source of a device's time, by which all its timeouts count. A network has a clock of its own,
+/// which drives the retransmissions of TCP: give both the same one.
 #[derive(Clone, Default)]
 pub enum TimeSource {
     /// The monotonic clock of the machine.
     #[default]
     System,
-    /// A clock of the program's, for simulation: it goes on when the program says so. Only with
-    /// [`Progress::Manual`](crate::Progress::Manual), because nobody can sleep by it.
+    /// A clock that the program advances, for simulation. Only with
+    /// [`Progress::Manual`](crate::Progress::Manual), because no thread can sleep by it.
     Given(Arc<dyn Clock>),
 }
 
 impl TimeSource {
-    /// The time now.
+    /// Returns the current time.
     #[inline]
     pub(crate) fn now(&self) -> Instant {
         match self {
@@ -29,8 +29,9 @@ impl TimeSource {
     }
 }
 
-/// The time of the machine: for calls that sleep, because nobody can sleep by another clock (and none does where one was
-/// given: `DeviceInner::patience`). Everything else asks the device.
+/// Returns the time of the machine, for calls that sleep. A thread can sleep by no other clock:
+/// with a given clock, no call sleeps (`DeviceInner::patience`). All other code asks the device for
+/// the time.
 #[inline]
 #[expect(
     clippy::disallowed_methods,
@@ -40,7 +41,8 @@ pub(crate) fn machine_now() -> Instant {
     Instant::now()
 }
 
-/// Asks until it is so. A test that would hang fails here, and its backtrace says where.
+/// Repeats `is_so` until it returns true. A test that would hang fails here, and its backtrace says
+/// where.
 #[cfg(test)]
 #[track_caller]
 pub(crate) fn until(mut is_so: impl FnMut() -> bool) {
@@ -65,8 +67,8 @@ mod tests {
     use super::*;
     use std::time::SystemTime;
 
-    /// `verbs/clippy.toml` bans each of these. Where it did not, an expectation would not be met, which `./ci.sh clippy`
-    /// takes for an error.
+    /// `verbs/clippy.toml` bans each of these calls. If it did not, the expectation would be
+    /// unfulfilled, which `./ci.sh clippy` reports as an error.
     #[test]
     fn clippy_bans_every_clock_of_the_machine() {
         #[expect(clippy::disallowed_methods, reason = "banned")]
@@ -77,7 +79,7 @@ mod tests {
         let date = SystemTime::now();
         #[expect(clippy::disallowed_methods, reason = "banned")]
         let since = date.elapsed();
-        // The date may be set back meanwhile.
+        // The system time may be set back meanwhile, so the results are not compared.
         drop((elapsed, since));
     }
 }

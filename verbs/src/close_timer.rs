@@ -1,30 +1,31 @@
-//! The time limit of a close: runs while the peer's TCP acknowledges nothing.
+//! Time limit of a close, which runs while the peer's TCP acknowledges nothing.
 
 use std::time::{Duration, Instant};
 
 use crate::wait::after;
 
-/// Number of bytes that have to be acknowledged within the limit for a close to go on, unless fewer are left. A peer that
-/// takes one byte at a time would hold a full send buffer for months. With the default limit of 5 s this is 0.8 kB/s,
-/// so that the 4 MiB that Linux lets TCP queue (`tcp_wmem`) end within an hour and a half.
+/// Number of bytes that must be acknowledged within the limit for a close to continue, unless fewer
+/// are left. Otherwise a peer that takes one byte at a time would hold a full send buffer for
+/// months. With the default limit of 5 s this is 0.8 kB/s, so the 4 MiB that Linux lets TCP queue
+/// (`tcp_wmem`) end within an hour and a half.
 pub(crate) const LEAST: u64 = 4 * 1024;
-/// Looks at the queue of TCP within one limit: the close ends at most an eighth too late.
+/// Number of checks of TCP's queue within one limit: the close ends at most an eighth too late.
 const LOOKS: u32 = 8;
 
 /// Ends a close in which the peer makes no progress.
 ///
-/// TCP does not report acknowledgements, so the owner looks from time to time. All positions are those of one stream of
-/// bytes.
+/// TCP does not report acknowledgements, so the owner checks from time to time. All positions are
+/// those of one byte stream.
 #[derive(Debug)]
 pub(crate) struct CloseTimer {
     limit: Duration,
     until: Instant,
-    /// Position that the peer had acknowledged at the last progress; `None` before the first look.
+    /// Position that the peer had acknowledged at the last progress; `None` before the first check.
     acknowledged: Option<u64>,
 }
 
 impl CloseTimer {
-    /// A close begins.
+    /// Starts the limit of a close that begins at `from`.
     pub(crate) fn new(from: Instant, limit: Duration) -> Self {
         CloseTimer {
             limit,
@@ -33,18 +34,19 @@ impl CloseTimer {
         }
     }
 
-    /// The close has made progress by other means than acknowledgements.
+    /// Restarts the limit after progress other than acknowledgements.
     pub(crate) fn restart(&mut self, from: Instant) {
         self.until = after(from, self.limit);
     }
 
-    /// When the first look is due after a start or restart at `from`.
+    /// Returns when the first check after a start or restart at `from` is due.
     pub(crate) fn first_look(&self, from: Instant) -> Instant {
         self.until.min(after(from, self.limit / LOOKS))
     }
 
-    /// Takes note of how far the peer has acknowledged what has to arrive, which ends at `goal`. Returns when the next look
-    /// is due; `None` when the close is to be given up.
+    /// Records the position that the peer has acknowledged. `goal` is the end of the bytes that
+    /// have to arrive. Returns when the next check is due, or `None` if the close is to be given
+    /// up.
     pub(crate) fn look(&mut self, now: Instant, acknowledged: u64, goal: u64) -> Option<Instant> {
         let acknowledged = acknowledged.min(goal);
         let before = *self.acknowledged.get_or_insert(acknowledged);
@@ -72,8 +74,9 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(5);
 
-    /// Looks whenever one is due while `acknowledged` gives the position by the time that has passed; returns when the close
-    /// was given up, or `None` if it went on for two hours.
+    /// Checks whenever a check is due. `acknowledged` maps the elapsed time to the acknowledged
+    /// position. Returns the elapsed time at which the close was given up, or `None` if it went on
+    /// for two hours.
     fn given_up_after(goal: u64, acknowledged: impl Fn(Duration) -> u64) -> Option<Duration> {
         let start = machine_now();
         let mut timer = CloseTimer::new(start, LIMIT);
@@ -127,7 +130,7 @@ mod tests {
             given_up_after(4 << 20, |passed| passed.as_secs()),
             Some(LIMIT)
         );
-        // The slowest that is waited for has a bound.
+        // The slowest peer that is tolerated still finishes within a bound.
         let slowest = |passed: Duration| LEAST * (passed.as_secs() / 4);
         let over = given_up_after(4 << 20, slowest).unwrap();
         assert!(over < Duration::from_secs(90 * 60), "{over:?}");

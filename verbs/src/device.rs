@@ -1,4 +1,4 @@
-//! The device: one software RNIC over one network.
+//! Software RNIC over one network.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -28,16 +28,16 @@ use crate::progress::lock_yield::LockYield;
 use crate::progress::orphan_polling::OrphanPoller;
 use crate::settings::{Progress, Settings};
 
-/// What could not be made (of `ibv_open_device` and the calls that make objects).
+/// Error of opening a device (`ibv_open_device`) or of creating an object.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
     /// A limit of the device is reached.
     #[error("the device already has {limit} {what}; drop some, or raise the limit in the settings")]
     Limit {
-        /// What there are enough of.
+        /// Kind of the objects, in the plural.
         what: &'static str,
-        /// How many there may be.
+        /// Maximum number of them.
         limit: u32,
     },
     /// A limit of the protection domain is reached.
@@ -45,45 +45,45 @@ pub enum DeviceError {
         "the protection domain already has {limit} {what}; drop some, use another domain, or raise the limit in the settings (limits.per_pd)"
     )]
     PdLimit {
-        /// What there are enough of.
+        /// Kind of the objects, in the plural.
         what: &'static str,
-        /// How many there may be.
+        /// Maximum number of them.
         limit: u32,
     },
-    /// The queues of the protection domain can hold too many receives.
+    /// A receive queue would exceed the number of receives that the protection domain may hold.
     #[error(
         "a queue for {asked} receives is more than is left of the {limit} of the protection domain; make it smaller, drop others, use another domain, or raise the limit in the settings (limits.per_pd.max_recv_wr)"
     )]
     PdReceives {
-        /// The size asked for.
+        /// The requested size.
         asked: u32,
-        /// What all queues of the domain together can hold.
+        /// Receives that all queues of the domain together can hold.
         limit: u32,
     },
     /// A size is out of range.
     #[error("{what} is {got}, but this device allows {min} to {max}")]
     Size {
-        /// What was given.
+        /// Name of the size.
         what: &'static str,
-        /// The value given.
+        /// The given value.
         got: u64,
-        /// The least allowed.
+        /// The smallest allowed value.
         min: u64,
-        /// The most allowed.
+        /// The largest allowed value.
         max: u64,
     },
-    /// The system refused something (descriptors, threads).
+    /// The system refused a resource (a descriptor or a thread).
     #[error("the system refused to {op}: {error}")]
     System {
-        /// What was tried.
+        /// The refused operation.
         op: &'static str,
-        /// What the system said.
+        /// The system's error.
         error: std::io::Error,
     },
-    /// The memory for the region table could not be had.
+    /// There is no memory for the region table.
     #[error(transparent)]
     Memory(#[from] RegisterError),
-    /// The network refused something.
+    /// The network refused the operation.
     #[error(transparent)]
     Network(#[from] LlpError),
     /// The settings contradict each other or the RFCs.
@@ -92,20 +92,21 @@ pub enum DeviceError {
     /// The device was opened before a fork.
     #[error(transparent)]
     Inherited(#[from] Inherited),
-    /// A clock was given to a device that has a thread.
+    /// A device with a progress thread was given a clock.
     #[error(
-        "a clock that is given needs manual progress: the thread of the device cannot sleep by it; set Settings::progress to Progress::Manual"
+        "a given clock needs manual progress, because the device's thread cannot sleep by that clock; set Settings::progress to Progress::Manual"
     )]
     ClockNeedsManual,
     /// Objects of two devices were mixed.
     #[error("the {what} belongs to another device")]
     OtherDevice {
-        /// Which one.
+        /// Kind of the object.
         what: &'static str,
     },
 }
 
-/// A software RNIC (`ibv_context`; an RNIC of RFC 5042 section 2.1). Clones are handles to the same device.
+/// A software RNIC (`ibv_context`; RNIC in RFC 5042 section 2.1). Clones are handles to the same
+/// device.
 ///
 /// ```
 /// use uwarp_verbs::{Access, Device, QpCaps};
@@ -121,13 +122,14 @@ pub enum DeviceError {
 #[derive(Clone)]
 pub struct Device {
     inner: Arc<DeviceInner>,
-    /// Where the events of what is made by this handle go.
+    /// Receives the events of objects that this handle creates.
     events: Arc<EventQueue>,
-    /// Where the program drives the device: that it can.
+    /// Present on a device with manual progress: keeps it drivable.
     _driver: Option<Arc<Driver>>,
 }
 
-/// The handles of a device that the program drives: without one, nobody can any more.
+/// Shared by the handles of a device with manual progress. When the last one is dropped, the
+/// program can no longer drive the device.
 struct Driver(Weak<DeviceInner>);
 
 impl Drop for Driver {
@@ -144,17 +146,18 @@ pub(crate) struct DeviceInner {
     pub(crate) table: Arc<RegionTable>,
     pub(crate) pool: BufferPool,
     pub(crate) accounts: Arc<Accounts>,
-    /// All that listeners and programs wait for.
+    /// Connections in startup that a listener or the program waits for.
     pub(crate) startups: StartupQueue,
-    /// Events of the device itself, and of what was made by the handles that have no events of their own.
+    /// Events of the device itself, and of objects created through handles without a queue of their
+    /// own.
     pub(crate) events: Arc<EventQueue>,
-    /// Those of the handles that have some.
+    /// Queues of the handles that have their own.
     other_events: Mutex<Vec<Weak<EventQueue>>>,
     pub(crate) background: Arc<Background>,
     pub(crate) ids: Arc<Ids>,
-    /// What polls of other CQs drive.
+    /// Connections that polls of other CQs drive.
     pub(crate) orphans: OrphanPoller,
-    /// Whether polls stand aside.
+    /// Makes polls yield under lock contention.
     pub(crate) lock_yield: LockYield,
     qps: Objects,
     cqs: Objects,
@@ -165,13 +168,13 @@ pub(crate) struct DeviceInner {
 }
 
 impl DeviceInner {
-    /// The time by the clock of the device, which all its timeouts count by.
+    /// Returns the time by the clock of the device, by which all its timeouts count.
     #[inline]
     pub(crate) fn now(&self) -> Instant {
         self.settings.clock.now()
     }
 
-    /// How long a call may sleep that was told to wait for `timeout`: not at all where the program drives the device.
+    /// Returns how long a call with this timeout may sleep: not at all with manual progress.
     pub(crate) fn patience(&self, timeout: Option<Duration>) -> Option<Duration> {
         if self.background.is_manual() {
             Some(Duration::ZERO)
@@ -180,18 +183,18 @@ impl DeviceInner {
         }
     }
 
-    /// Nanoseconds since the device was made; never 0.
+    /// Nanoseconds since the device was opened; never 0.
     pub(crate) fn clock(&self, now: Instant) -> u64 {
         let since = now.saturating_duration_since(self.origin).as_nanos();
         u64::try_from(since).unwrap_or(u64::MAX).max(1)
     }
 
-    /// Counts one more QP and gives it its number.
+    /// Takes a place and a number for a new QP.
     pub(crate) fn take_qp(&self) -> Result<(Place, Number), DeviceError> {
         self.qps.take(self.settings.limits.max_qp)
     }
 
-    /// Tells all that have to do with the device.
+    /// Raises an event in the queues of all handles.
     pub(crate) fn tell_all(&self, event: AsyncEvent) {
         let mut others = self.other_events.lock();
         others.retain(|queue| queue.strong_count() > 0);
@@ -202,12 +205,12 @@ impl DeviceInner {
         self.events.push(event);
     }
 
-    /// How many QPs, CQs, SRQs and protection domains there are.
+    /// Numbers of live QPs, CQs, SRQs and protection domains.
     pub(crate) fn objects(&self) -> [u32; 4] {
         [&self.qps, &self.cqs, &self.srqs, &self.pds].map(Objects::live)
     }
 
-    /// Counts one more SRQ and gives it its number.
+    /// Takes a place and a number for a new SRQ.
     pub(crate) fn take_srq(&self) -> Result<(Place, Number), DeviceError> {
         self.srqs.take(self.settings.limits.max_srq)
     }
@@ -216,7 +219,7 @@ impl DeviceInner {
 impl Drop for DeviceInner {
     fn drop(&mut self) {
         if !self.fork_guard.is_here() {
-            // Its link and the link's thread belong to the parent.
+            // The network's link and its thread belong to the parent.
             std::mem::forget(Arc::clone(&self.network));
         }
     }
@@ -232,21 +235,22 @@ impl NetworkWatcher for DeviceInner {
             NetworkEvent::AddressConflict(error) => {
                 self.tell_all(AsyncEvent::AddressConflict { error });
             }
-            other => tracing::warn!(event = ?other, "an event of the network that is not known"),
+            other => tracing::warn!(event = ?other, "unknown event of the network"),
         }
     }
 }
 
 impl Device {
-    /// A device over the TCP of the kernel, with default settings (`ibv_open_device`).
+    /// Opens a device over the TCP of the kernel, with default settings (`ibv_open_device`).
     ///
     /// # Errors
-    /// [`DeviceError::System`] when the system has no descriptor or thread left.
+    /// [`DeviceError::System`] if the system has no descriptor or thread left.
     pub fn tcp() -> Result<Device, DeviceError> {
         Device::open(Arc::new(KernelNetwork::default()), Settings::default())
     }
 
-    /// As [`Device::tcp`], with settings, and with everything written to `capture` if there is one (`ibv_open_device`).
+    /// Opens a device like [`Device::tcp`], with these settings (`ibv_open_device`). `capture`
+    /// records all traffic.
     ///
     /// # Errors
     /// As [`Device::tcp`].
@@ -257,10 +261,12 @@ impl Device {
         )
     }
 
-    /// A device over any network (`ibv_open_device`).
+    /// Opens a device over any network (`ibv_open_device`).
     ///
     /// # Errors
-    /// [`DeviceError::System`] when the system has no descriptor or thread left.
+    /// [`DeviceError::System`] if the system has no descriptor or thread left.
+    /// [`DeviceError::Settings`] or [`DeviceError::ClockNeedsManual`] if the settings contradict
+    /// each other.
     pub fn open(network: Arc<dyn Network>, mut settings: Settings) -> Result<Device, DeviceError> {
         settings.trace_errors |= crate::trace::errors_wanted();
         if let Some(keepalive) = settings.keepalive {
@@ -271,7 +277,7 @@ impl Device {
                 return Err(DeviceError::ClockNeedsManual);
             }
             (Progress::Automatic, TimeSource::System) => {}
-            // No thread of ours would take a connection over.
+            // There is no thread that could take a connection over.
             (Progress::Manual, _) => settings.takeover = Duration::ZERO,
         }
         let table = RegionTable::new(
@@ -300,7 +306,8 @@ impl Device {
             background: Arc::new(background),
             origin: settings.clock.now(),
             settings: Arc::new(settings),
-            // 24 bits as everywhere in RDMA; 0 and 1 are special on InfiniBand, so nothing uses them.
+            // 24 bits as everywhere in RDMA. 0 and 1 are special on InfiniBand, so they are not
+            // used.
             qps: Objects::new("QPs", 2..=0x00FF_FFFF),
             cqs: Objects::new("CQs", 1..=u32::MAX),
             srqs: Objects::new("SRQs", 1..=0x00FF_FFFF),
@@ -317,12 +324,12 @@ impl Device {
         })
     }
 
-    /// Another handle to the same device that has asynchronous events of its own, with a descriptor of their own: those of
-    /// the domains, CQs and QPs that are made by it, and those of the device itself (a second `ibv_open_device` in the same program).
-    /// Events for which `wanted` says no are not told there.
+    /// Returns another handle to the device, with asynchronous events and a descriptor of its own
+    /// (a second `ibv_open_device` in the same program). It reports events of domains, CQs and QPs
+    /// created through it, and of the device itself, if `wanted` returns true for them.
     ///
     /// # Errors
-    /// [`DeviceError::System`] when the system has no descriptor left.
+    /// [`DeviceError::System`] if the system has no descriptor left.
     pub fn with_own_events(&self, wanted: fn(&AsyncEvent) -> bool) -> Result<Device, DeviceError> {
         self.inner.fork_guard.check()?;
         let events = Arc::new(event_queue(wanted)?);
@@ -339,13 +346,13 @@ impl Device {
         &self.inner
     }
 
-    /// What the device was told (the verbs have no settings).
+    /// Settings of the device, as it uses them.
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.inner.settings
     }
 
-    /// What the network below is made of now; of nothing in the child of a fork.
+    /// Properties of the network; empty in the child of a fork.
     pub(crate) fn network_info(&self) -> NetworkInfo {
         if !self.inner.fork_guard.is_here() {
             return NetworkInfo {
@@ -358,21 +365,22 @@ impl Device {
         self.inner.network.info()
     }
 
-    /// Whether the network below has not failed, and is that of this process.
+    /// Returns true if the network has not failed and belongs to this process.
     pub(crate) fn network_works(&self) -> bool {
         self.inner.fork_guard.is_here() && self.inner.network.fault().is_none()
     }
 
-    /// The network below, for a log or a table (the verbs have only `ibv_get_device_name`).
+    /// Describes the network, for a log or a table.
     #[must_use]
     pub fn describe(&self) -> String {
         self.inner.network.describe()
     }
 
-    /// A protection domain (`ibv_alloc_pd`): regions and QPs work together only within one.
+    /// Allocates a protection domain (`ibv_alloc_pd`). Regions and QPs work together only within
+    /// one.
     ///
     /// # Errors
-    /// [`DeviceError::Limit`] when there are as many as the settings allow ([`Limits::max_pd`](crate::Limits::max_pd)).
+    /// [`DeviceError::Limit`] if [`Limits::max_pd`](crate::Limits::max_pd) domains exist.
     pub fn alloc_pd(&self) -> Result<Pd, DeviceError> {
         self.inner.fork_guard.check()?;
         let (place, id) = self.inner.pds.take(self.inner.settings.limits.max_pd)?;
@@ -384,16 +392,17 @@ impl Device {
         ))
     }
 
-    /// A completion queue for `depth` completions, without a channel (`ibv_create_cq`).
+    /// Creates a completion queue for `depth` completions, without a channel (`ibv_create_cq`).
     ///
     /// # Errors
-    /// [`DeviceError::Size`], [`DeviceError::Limit`], or [`DeviceError::System`] when there is no memory for so many.
+    /// [`DeviceError::Size`] if the depth is out of range, [`DeviceError::Limit`] if too many CQs
+    /// exist, or [`DeviceError::System`] if there is no memory.
     pub fn create_cq(&self, depth: u32) -> Result<Cq, DeviceError> {
         self.make_cq(depth, None, 0)
     }
 
-    /// A completion queue whose events go to `channel`, with a number of the consumer's choice (`ibv_create_cq` with a
-    /// channel).
+    /// Creates a completion queue whose events go to `channel` (`ibv_create_cq` with a channel).
+    /// `context` is a number of the consumer's choice.
     ///
     /// # Errors
     /// As [`Device::create_cq`].
@@ -434,10 +443,11 @@ impl Device {
         ))))
     }
 
-    /// A completion channel (`ibv_create_comp_channel`): one descriptor for the events of any number of CQs.
+    /// Creates a completion channel (`ibv_create_comp_channel`): one descriptor for the events of
+    /// any number of CQs.
     ///
     /// # Errors
-    /// [`DeviceError::System`] when the system has no descriptor left.
+    /// [`DeviceError::System`] if the system has no descriptor left.
     pub fn create_channel(&self) -> Result<CompletionChannel, DeviceError> {
         CompletionChannel::new().map_err(|error| DeviceError::System {
             op: "make a completion channel",
@@ -445,20 +455,22 @@ impl Device {
         })
     }
 
-    /// Listens for iWARP connections (`rdma_listen`; RFC 5044 section 7.1). Port 0 takes a free one.
+    /// Listens for iWARP connections (`rdma_listen`; RFC 5044 section 7.1). Port 0 selects a free
+    /// port.
     ///
     /// # Errors
-    /// [`DeviceError::Network`], which says what is in the way.
+    /// [`DeviceError::Network`] with the obstacle.
     pub fn listen(&self, addr: SocketAddr) -> Result<Listener, DeviceError> {
         self.inner.fork_guard.check()?;
         Listener::open(&self.inner, addr)
     }
 
-    /// Waits for the MPA Request on a stream that is connected already (RFC 5044 section 7.1.2). `read` are bytes that
-    /// the program has read from it and that belong to the Request. The timeout for requests bounds it.
+    /// Waits for the MPA Request on a stream that is already connected (RFC 5044 section 7.1.2),
+    /// for at most [`Timeouts::request`](crate::Timeouts::request). `read` are bytes of the Request
+    /// that the program has already read from the stream.
     ///
     /// # Errors
-    /// What was wrong with the Request; the stream is closed then.
+    /// [`RequestError`] with the fault in the Request. The stream is closed then.
     pub fn request_over(
         &self,
         stream: Box<dyn Llp>,
@@ -467,38 +479,39 @@ impl Device {
         crate::cm::request_over(&self.inner, stream, read)
     }
 
-    /// The next asynchronous event, to be acknowledged (`ibv_get_async_event`); waits for one up to `timeout`
-    /// (`None`: without end). `None` when there was none in time, or, where the program made the descriptor
-    /// non-blocking, none at once.
+    /// Takes the next asynchronous event, which has to be acknowledged (`ibv_get_async_event`).
+    /// Waits up to `timeout` (`None`: without limit). `None` if no event came in time. If the
+    /// program made the descriptor non-blocking, returns at once.
     #[must_use]
     pub fn get_event(&self, timeout: Option<Duration>) -> Option<UnackedEvent> {
         self.events.get(self.inner.patience(timeout))
     }
 
-    /// Acknowledges events that were taken with [`UnackedEvent::ack_later`] (`ibv_ack_async_event`).
+    /// Acknowledges events that were taken with [`UnackedEvent::ack_later`]
+    /// (`ibv_ack_async_event`).
     pub fn ack_events(&self, object: EventObject, count: u64) {
         self.events.ack(object, count);
     }
 
-    /// How many asynchronous events were dropped, the oldest first, because nobody fetched them (RFC 5042 section
-    /// 2.2.7): the device keeps 4,096.
+    /// Number of asynchronous events that were dropped because the program did not fetch them,
+    /// oldest first (RFC 5042 section 2.2.7). The device keeps 4,096.
     #[must_use]
     pub fn lost_events(&self) -> u64 {
         self.events.lost()
     }
 
-    /// One round of progress by hand ([`Progress::Manual`](crate::Progress::Manual)): connections and listeners
-    /// whose descriptors are ready, or whose time has come, have their turn (the verbs have no counterpart;
-    /// `ucp_worker_progress` is one of UCX).
+    /// Makes one round of progress, with [`Progress::Manual`](crate::Progress::Manual) (comparable
+    /// to `ucp_worker_progress` of UCX). Connections and listeners with a ready descriptor or an
+    /// expired timer get their turn.
     ///
-    /// Gives when the next round is due by itself, `None` when nothing waits for the time. A time that has come already
-    /// means that something was done, and there may be more: a program that has nothing else to do calls again at
-    /// once. Connections that close on their own need it too: when the last handle to the device goes, those that
-    /// have not ended are cut off. Whatever the program calls meanwhile may make a round due sooner; [`progress_fd`](Self::progress_fd) is
-    /// readable then.
+    /// Returns when the next round is due, or `None` if no timer is running. A time that has
+    /// already come means that something was done and more may be pending: a program without other
+    /// work calls again at once. Calls on the device's objects may make a round due sooner;
+    /// [`progress_fd`](Self::progress_fd) is readable then. Closing connections need rounds, too:
+    /// those that have not ended are reset when the last handle to the device is dropped.
     ///
-    /// `None` as well, and nothing is done, on a device with a thread, in the child of a fork, and while another call of
-    /// this is under way in another thread (or further up in this one).
+    /// Does nothing and returns `None` on a device with a thread, in the child of a fork, and while
+    /// another call of this method is in progress.
     ///
     /// ```
     /// use uwarp_verbs::llp::kernel::KernelNetwork;
@@ -507,7 +520,7 @@ impl Device {
     /// let settings = Settings::default().progress(Progress::Manual);
     /// let device = Device::open(std::sync::Arc::new(KernelNetwork::default()), settings)?;
     /// let _listener = device.listen("127.0.0.1:0".parse()?)?;
-    /// // In the event loop: when `device.progress_fd()` is readable, and at the time that the last call gave.
+    /// In the event loop: when `device.progress_fd()` is readable, and when the next round is due.
     /// let next = device.progress();
     /// assert!(next.is_none(), "nobody has connected");
     /// # Ok(()) }
@@ -516,29 +529,29 @@ impl Device {
         self.inner.background.progress()
     }
 
-    /// A descriptor that is readable when [`progress`](Self::progress) would find something: for `poll`, or for an epoll
-    /// set of the program's. `None` on a device with a thread.
+    /// Returns a descriptor that is readable when [`progress`](Self::progress) has something to do,
+    /// for `poll` or the program's epoll set. `None` on a device with a thread.
     #[must_use]
     pub fn progress_fd(&self) -> Option<BorrowedFd<'_>> {
         self.inner.background.progress_fd()
     }
 
-    /// The next asynchronous event, if there is one (`ibv_get_async_event` that does not wait); it needs no
-    /// acknowledgement.
+    /// Takes the next asynchronous event, if there is one (`ibv_get_async_event` without waiting).
+    /// It needs no acknowledgement.
     #[must_use]
     pub fn poll_event(&self) -> Option<AsyncEvent> {
         self.events.pop()
     }
 
-    /// Waits for an asynchronous event, which needs no acknowledgement (`ibv_get_async_event`); `None` when `timeout`
-    /// passed first.
+    /// Waits for an asynchronous event and takes it (`ibv_get_async_event`). It needs no
+    /// acknowledgement. `None` if `timeout` passed first.
     #[must_use]
     pub fn wait_event(&self, timeout: Option<Duration>) -> Option<AsyncEvent> {
         self.events.wait(self.inner.patience(timeout))
     }
 }
 
-/// Readable while there are asynchronous events.
+/// Readable while asynchronous events are queued.
 impl AsFd for Device {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.events.fd()
@@ -560,7 +573,7 @@ fn event_queue(wanted: fn(&AsyncEvent) -> bool) -> Result<EventQueue, DeviceErro
     })
 }
 
-/// Whether a size is one that the device allows.
+/// Returns an error unless the device allows the size.
 pub(crate) fn check_size(
     what: &'static str,
     got: u32,
@@ -583,7 +596,7 @@ mod tests {
     use super::*;
     use crate::{QpCaps, SrqAttr};
 
-    /// The counters stand just before their end, and what was made at the beginning is there still.
+    /// The counters are just before their ends, and the first objects still exist.
     #[test]
     fn no_number_is_given_twice_when_the_numbers_begin_anew() {
         let device = Device::tcp().unwrap();
@@ -610,7 +623,7 @@ mod tests {
         drop((qps, srqs));
     }
 
-    /// Else an old region would let a new QP in.
+    /// Otherwise an old region would admit a new QP with the same number.
     #[test]
     fn the_number_of_a_qp_stays_in_use_while_a_region_is_for_it_alone() {
         let device = Device::tcp().unwrap();
@@ -636,7 +649,7 @@ mod tests {
         assert!(device.progress().is_none() && device.progress_fd().is_none());
     }
 
-    /// Nobody could drive it to its end any more, and it holds the device.
+    /// It holds the device, and no thread could drive it to its end.
     #[test]
     fn a_connection_that_is_closing_ends_with_the_last_handle_of_a_device_by_hand() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -689,7 +702,7 @@ mod tests {
             assert!(device.poll_event().is_none());
         }
         assert!(deaf.poll_event().is_none());
-        // What is wrong with the device all of them hear, but those that do not want to.
+        // All handles report an error of the device, except those that do not want it.
         let error = LlpError::Broken {
             addr: "127.0.0.1:1".parse().unwrap(),
         };
@@ -719,7 +732,7 @@ mod tests {
         srq.destroy(None).unwrap();
     }
 
-    /// Else a new domain would have an old region.
+    /// Otherwise a new domain with the same number would own an old region.
     #[test]
     fn a_domain_exists_as_long_as_something_is_in_it() {
         let mut settings = Settings::default();

@@ -1,4 +1,4 @@
-//! What a device and its port tell of themselves: `ibv_query_device`, `ibv_query_port`, `ibv_query_gid`.
+//! Attributes of a device and its port: `ibv_query_device`, `ibv_query_port`, `ibv_query_gid`.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -7,23 +7,23 @@ use uwarp_llp::NetworkInfo;
 
 use crate::device::Device;
 
-/// Organization in [`DeviceAttr::vendor_id`]: a locally administered OUI, because a software RNIC has no vendor.
+/// [`DeviceAttr::vendor_id`]: a locally administered OUI, because a software RNIC has no vendor.
 const VENDOR_ID: u32 = 0x02_75_77;
-/// Device in [`DeviceAttr::vendor_part_id`].
+/// [`DeviceAttr::vendor_part_id`].
 const PART_ID: u32 = 1;
 
-/// Whether, and against whom, an operation of RFC 7306 is atomic.
+/// Scope within which an operation of RFC 7306 is atomic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AtomicCap {
-    /// `IBV_ATOMIC_NONE`: there are none.
+    /// `IBV_ATOMIC_NONE`: no atomic operations.
     None = 0,
-    /// `IBV_ATOMIC_HCA`: against all connections of the device.
+    /// `IBV_ATOMIC_HCA`: atomic with respect to all connections of the device.
     Device = 1,
-    /// `IBV_ATOMIC_GLOB`: against the CPU too.
+    /// `IBV_ATOMIC_GLOB`: atomic with respect to the CPU, too.
     Global = 2,
 }
 
-/// A GID (`ibv_gid`): 16 bytes that name a port.
+/// A GID (`ibv_gid`): 16 bytes that identify a port.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Gid(pub [u8; 16]);
 
@@ -33,154 +33,160 @@ impl fmt::Display for Gid {
     }
 }
 
-/// What a device can do, and how much of it (`ibv_device_attr`).
+/// Capabilities and limits of a device (`ibv_device_attr`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceAttr {
     /// The version of this library (`fw_ver`).
     pub fw_ver: &'static str,
-    /// An EUI-64 made from the MAC address; the same for every device on the same interface, as with Linux siw.
-    /// Without a MAC address, made from the first IP address. In network order as ibv has it: the first byte is
-    /// that of the MAC.
+    /// An EUI-64 made from the MAC address, or from the first IP address if there is no MAC
+    /// address. It is the same for every device on one interface, as with Linux siw. In network
+    /// byte order: the first byte is that of the MAC address.
     pub node_guid: [u8; 8],
-    /// Here the same as `node_guid`.
+    /// The same as `node_guid`.
     pub sys_image_guid: [u8; 8],
-    /// An OUI.
+    /// An OUI that is locally administered.
     pub vendor_id: u32,
-    /// A number of this kind of device.
+    /// Number of this kind of device.
     pub vendor_part_id: u32,
     /// The version of the device.
     pub hw_ver: u32,
-    /// The largest region in bytes.
+    /// The largest region, in bytes.
     pub max_mr_size: u64,
-    /// Sizes of pages that regions may have, a bit each: all from 4 KiB on.
+    /// Supported page sizes, as a bit mask: all from 4 KiB on.
     pub page_size_cap: u64,
-    /// QPs.
+    /// Maximum number of QPs.
     pub max_qp: u32,
-    /// Work requests in one queue of a QP.
+    /// Maximum work requests in one queue of a QP.
     pub max_qp_wr: u32,
-    /// Scatter/gather elements of one work request.
+    /// Maximum scatter/gather elements of one work request.
     pub max_sge: u32,
-    /// Scatter/gather elements of a Read: one, because a Read Request names one sink (RFC 5040 section 5.2).
+    /// Maximum scatter/gather elements of a Read: one, because a Read Request names one sink (RFC
+    /// 5040 section 5.2).
     pub max_sge_rd: u32,
-    /// Bytes of inline data in one work request.
+    /// Maximum inline data of one work request, in bytes.
     pub max_inline_data: u32,
-    /// CQs.
+    /// Maximum number of CQs.
     pub max_cq: u32,
-    /// Entries of a CQ.
+    /// Maximum entries of a CQ.
     pub max_cqe: u32,
-    /// Memory regions.
+    /// Maximum number of memory regions.
     pub max_mr: u32,
-    /// Memory windows; they share their STags with the regions, so that there are no more of both together.
+    /// Maximum number of memory windows. Windows and regions share the STags, so this also bounds
+    /// both together.
     pub max_mw: u32,
-    /// Shared receive queues.
+    /// Maximum number of shared receive queues.
     pub max_srq: u32,
-    /// Receives in one SRQ.
+    /// Maximum receives in one SRQ.
     pub max_srq_wr: u32,
-    /// Scatter/gather elements of one receive of an SRQ.
+    /// Maximum scatter/gather elements of one receive of an SRQ.
     pub max_srq_sge: u32,
-    /// Protection domains.
+    /// Maximum number of protection domains.
     pub max_pd: u32,
-    /// Reads and atomic operations that a peer may have outstanding on one QP: IRD (`max_qp_rd_atom`).
+    /// IRD: Reads and atomic operations that a peer may have outstanding on one QP.
     pub max_qp_rd_atom: u32,
-    /// The same of all QPs (`max_res_rd_atom`).
+    /// Sum of the IRDs of all QPs.
     pub max_res_rd_atom: u32,
-    /// Reads and atomic operations that one QP may have outstanding: ORD (`max_qp_init_rd_atom`).
+    /// ORD: Reads and atomic operations that one QP may have outstanding.
     pub max_qp_init_rd_atom: u32,
-    /// Whether atomic operations (RFC 7306) are atomic against the CPU too.
+    /// Scope within which atomic operations (RFC 7306) are atomic.
     pub atomic_cap: AtomicCap,
-    /// Partitions: 0, because iWARP has no P_Keys.
+    /// Number of partitions: 0, because iWARP has no P_Keys.
     pub max_pkeys: u16,
     /// Delay of an acknowledgement, as the exponent of 4.096 us: 0, because TCP acknowledges.
     pub local_ca_ack_delay: u8,
-    /// Ports: 1.
+    /// Number of ports: 1.
     pub phys_port_cnt: u8,
-    /// `ibv_device_attr.device_cap_flags`.
+    /// Bits of [`device_cap`].
     pub device_cap_flags: u32,
 }
 
-/// Bits of [`DeviceAttr::device_cap_flags`]; the values are those of `ibv_device_cap_flags`.
+/// Bits of [`DeviceAttr::device_cap_flags`], with the values of `ibv_device_cap_flags`.
 pub mod device_cap {
     /// A port that fails raises an event (`IBV_DEVICE_PORT_ACTIVE_EVENT`).
     pub const PORT_ACTIVE_EVENT: u32 = 1 << 10;
-    /// The GUID is that of the system (`IBV_DEVICE_SYS_IMAGE_GUID`).
+    /// The GUID identifies the system (`IBV_DEVICE_SYS_IMAGE_GUID`).
     pub const SYS_IMAGE_GUID: u32 = 1 << 11;
     /// Memory windows of type 1 (`IBV_DEVICE_MEM_WINDOW`).
     pub const MEM_WINDOW: u32 = 1 << 17;
     /// Memory windows of type 2B (`IBV_DEVICE_MEM_WINDOW_TYPE_2B`).
     pub const MEM_WINDOW_TYPE_2B: u32 = 1 << 24;
-    /// Send with Invalidate, fast registration and local invalidate (`IBV_DEVICE_MEM_MGT_EXTENSIONS`).
+    /// Send with Invalidate, fast registration and Local Invalidate
+    /// (`IBV_DEVICE_MEM_MGT_EXTENSIONS`).
     pub const MEM_MGT_EXTENSIONS: u32 = 1 << 21;
 }
 
-/// The state of a port (`ibv_port_state`).
+/// State of a port (`ibv_port_state`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PortState {
-    /// The network below has failed.
+    /// The network has failed.
     Down = 1,
-    /// It works.
+    /// The network works.
     Active = 4,
 }
 
-/// What a port is (`ibv_port_attr`). Its link layer is Ethernet, whatever is below; LIDs, P_Keys
-/// and Q_Keys mean nothing on iWARP.
+/// Attributes of a port (`ibv_port_attr`). The link layer is Ethernet for every network. LIDs,
+/// P_Keys and Q_Keys have no meaning on iWARP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PortAttr {
-    /// Whether it works.
+    /// State of the port.
     pub state: PortState,
-    /// The largest MTU that has a name in `ibv_mtu`: 4096, which is 5.
+    /// The largest MTU of `ibv_mtu`: 5, which is 4096 bytes.
     pub max_mtu: u32,
-    /// The largest one with a name that the network's MTU covers, as `ibv_mtu` (256 is 1, 4096 is 5).
+    /// The largest value of `ibv_mtu` that the network's MTU covers (1 is 256 bytes, 5 is 4096).
     pub active_mtu: u32,
-    /// The MTU of the network: bytes of the largest IP packet.
+    /// MTU of the network: the largest IP packet, in bytes.
     pub link_mtu: u32,
-    /// Bits of `ibv_port_cap_flags`: none, because they are about InfiniBand's management.
+    /// Bits of `ibv_port_cap_flags`: none, because they concern InfiniBand's management.
     pub port_cap_flags: u32,
-    /// Entries of the GID table.
+    /// Number of entries of the GID table.
     pub gid_tbl_len: u32,
-    /// Entries of the P_Key table: 1, as programs expect of every port. It has no meaning.
+    /// Number of entries of the P_Key table: 1, as programs expect of every port. The entry has no
+    /// meaning.
     pub pkey_tbl_len: u16,
     /// The longest message, in bytes (RFC 5041 section 5.2).
     pub max_msg_sz: u32,
     /// `IBV_LINK_LAYER_ETHERNET`.
     pub link_layer: u8,
-    /// Nominal: 4 lanes, as `ibv_port_attr` has it (4X is 2).
+    /// Nominal width: 2, which is 4 lanes.
     pub active_width: u8,
-    /// Nominal: 10 Gbit/s a lane (FDR10 is 8). TCP is as fast as it is.
+    /// Nominal speed: 8 (FDR10), which is 10 Gbit/s a lane. The actual speed is that of TCP.
     pub active_speed: u8,
-    /// `LinkUp` is 5, `Disabled` is 3.
+    /// 5 (`LinkUp`) or 3 (`Disabled`).
     pub phys_state: u8,
 }
 
-/// Why there is no such port or GID (of `ibv_query_port` and `ibv_query_gid`).
+/// Error of `ibv_query_port` and `ibv_query_gid`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueryError {
     /// The device has one port.
     #[error("there is no port {port}: a device has one, number 1")]
     NoPort {
-        /// The number asked for.
+        /// The requested number.
         port: u8,
     },
-    /// The table ends before.
+    /// The index is past the end of the GID table.
     #[error("there is no GID {index}: the table has {len}")]
     NoGid {
-        /// The index asked for.
+        /// The requested index.
         index: u32,
-        /// How many there are.
+        /// Number of entries.
         len: u32,
     },
 }
 
 impl Device {
-    /// The name that programs see (`ibv_get_device_name`): `uwarp0`. Whoever has several devices numbers them.
+    /// Name that programs see (`ibv_get_device_name`): `uwarp0`. A program with several devices
+    /// numbers them itself.
     #[must_use]
     pub fn name(&self) -> &'static str {
         "uwarp0"
     }
 
-    /// What the device can do (`ibv_query_device`). The limits are those of its settings, as far as there are STags.
+    /// Capabilities and limits of the device (`ibv_query_device`). The limits are those of its
+    /// settings; the number of regions is bounded by the number of STags, too.
     #[must_use]
     pub fn query(&self) -> DeviceAttr {
         let limits = &self.settings().limits;
@@ -221,10 +227,10 @@ impl Device {
         }
     }
 
-    /// What its port is (`ibv_query_port`). In the child of a fork it is down.
+    /// Attributes of the port (`ibv_query_port`). In the child of a fork the port is down.
     ///
     /// # Errors
-    /// [`QueryError::NoPort`] for any but port 1.
+    /// [`QueryError::NoPort`] unless `port` is 1.
     pub fn query_port(&self, port: u8) -> Result<PortAttr, QueryError> {
         if port != 1 {
             return Err(QueryError::NoPort { port });
@@ -251,14 +257,14 @@ impl Device {
         })
     }
 
-    /// An entry of the GID table of its port (`ibv_query_gid`).
+    /// An entry of the port's GID table (`ibv_query_gid`).
     ///
-    /// Entry 0 is the MAC address, in the first 6 bytes, with zeros behind: what drivers of iWARP devices
-    /// on Linux have as their only entry. Behind it are the addresses of the network, those of IPv4 mapped to
-    /// IPv6, as they are now: for programs that look an address up.
+    /// Entry 0 holds the MAC address in its first 6 bytes, followed by zeros. Drivers of iWARP
+    /// devices on Linux have no other entry. The entries after it are the current addresses of the
+    /// network, IPv4 mapped to IPv6, for programs that look an address up.
     ///
     /// # Errors
-    /// [`QueryError::NoGid`] behind the end of the table.
+    /// [`QueryError::NoGid`] past the end of the table.
     pub fn gid(&self, index: u32) -> Result<Gid, QueryError> {
         let table = gids(&self.network_info());
         let len = table.len() as u32;
@@ -266,8 +272,9 @@ impl Device {
         entry.ok_or(QueryError::NoGid { index, len })
     }
 
-    /// The kernel's number of the interface that an entry of the GID table belongs to (`ndev_ifindex` of `ibv_gid_entry`); 0
-    /// where the network is none of the kernel's. Entry 0 belongs to the interface of the first address.
+    /// Interface index of an entry of the GID table (`ndev_ifindex` of `ibv_gid_entry`). 0 if the
+    /// network does not belong to the kernel. Entry 0 belongs to the interface of the first
+    /// address.
     ///
     /// # Errors
     /// [`QueryError::NoGid`] past the end of the table.
@@ -293,7 +300,7 @@ fn gids(info: &NetworkInfo) -> Vec<Gid> {
     table
 }
 
-/// The MAC address, or one that the first IP address makes: local, for one host, and always the same.
+/// Returns the MAC address, or a locally administered one derived from the first IP address.
 fn mac_like(info: &NetworkInfo) -> [u8; 6] {
     if let Some(mac) = info.mac {
         return mac;
@@ -303,7 +310,7 @@ fn mac_like(info: &NetworkInfo) -> [u8; 6] {
         Some(IpAddr::V6(v6)) => v6.octets(),
         None => Ipv6Addr::LOCALHOST.octets(),
     };
-    // FNV-1a, which is the same in every build.
+    // FNV-1a gives the same hash in every build.
     let hash = octets
         .iter()
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, octet| {
@@ -313,12 +320,13 @@ fn mac_like(info: &NetworkInfo) -> [u8; 6] {
     [0x02, a, b, c, d, e]
 }
 
-/// A MAC address as an EUI-64 (RFC 4291, appendix A, without its inverted bit: a GUID, not an address).
+/// Converts a MAC address to an EUI-64 (RFC 4291, appendix A). The bit that the appendix inverts
+/// stays, because this is a GUID and not an address.
 fn eui64([a, b, c, d, e, f]: [u8; 6]) -> [u8; 8] {
     [a, b, c, 0xff, 0xfe, d, e, f]
 }
 
-/// The largest of `ibv_mtu` within an MTU.
+/// Returns the largest value of `ibv_mtu` that `mtu` covers.
 fn ibv_mtu(mtu: usize) -> u32 {
     (1..=5).rev().find(|name| 128 << name <= mtu).unwrap_or(1)
 }

@@ -1,13 +1,13 @@
-//! The environment variables that uwarp reads (`UWARP_...`), to find misspelled ones.
+//! Environment variables that uwarp reads (`UWARP_...`), to report misspelled ones.
 //!
-//! This module reads no variable. The command reads its own through its options, the drop-in
-//! library reads all that concern a device, and `UWARP_TRACE` is read where the trace is written.
-//! Both take the words of [`flag`].
+//! This module reads no variable. The command reads its own through its options. The drop-in
+//! library reads all that concern a device. `UWARP_TRACE` is read where the trace is written. All
+//! accept the words of [`flag`] for a switch.
 
 use std::ffi::OsString;
 use std::fmt;
 
-/// Start of every name.
+/// Prefix of every name.
 const PREFIX: &str = "UWARP_";
 
 /// Every variable that a user can set, in alphabetical order.
@@ -33,7 +33,7 @@ pub const VARIABLES: &[&str] = &[
 /// Values of a variable that turns something on or off.
 pub const FLAG_VALUES: &str = "1 or 0 (also on or off, yes or no, true or false)";
 
-/// The meaning of the value of a variable that turns something on or off. None of any other value.
+/// Returns the meaning of a switch's value, or `None` for any other value.
 #[must_use]
 pub fn flag(value: &str) -> Option<bool> {
     let is_one_of = |words: [&str; 4]| words.iter().any(|word| value.eq_ignore_ascii_case(word));
@@ -46,7 +46,7 @@ pub fn flag(value: &str) -> Option<bool> {
     }
 }
 
-/// Names that the project's own tests and benches read, and starts of such names, which end in `_`.
+/// Names that the project's own tests and benches read. An entry that ends in `_` is a prefix.
 const OF_TESTS: &[&str] = &[
     "UWARP_BENCH_",
     "UWARP_BIN",
@@ -66,7 +66,7 @@ const OF_TESTS: &[&str] = &[
     "UWARP_TEST_",
 ];
 
-/// A variable of the environment whose name begins with `UWARP_` and that nothing reads.
+/// A variable whose name begins with `UWARP_` and that uwarp does not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownVariable {
     name: String,
@@ -83,7 +83,7 @@ impl fmt::Display for UnknownVariable {
     }
 }
 
-/// Returns the variables of this process that begin with `UWARP_` and are not known, in alphabetical order.
+/// Returns the unknown variables of this process that begin with `UWARP_`, in alphabetical order.
 #[must_use]
 pub fn unknown_variables() -> Vec<UnknownVariable> {
     unknown_among(std::env::vars_os().map(|(name, _)| name))
@@ -108,7 +108,8 @@ fn is_known(name: &str) -> bool {
     VARIABLES.contains(&name) || OF_TESTS.iter().any(is_of_tests)
 }
 
-/// The known name that takes the fewest edits; the first in the alphabet of those that take as many.
+/// Returns the known name with the smallest edit distance, the first in the alphabet if several
+/// have it.
 fn nearest_to(name: &str) -> &'static str {
     let nearest = VARIABLES
         .iter()

@@ -1,31 +1,38 @@
-//! uwarp: the software RNIC. RDMA verbs over iWARP (RFC 5040 to 5044, 6581, 7306) in user space.
+//! Software RNIC: RDMA verbs over iWARP (RFC 5040 to 5044, 6581 and 7306) in user space.
 //!
-//! Real one-sided Writes, Reads and atomics, Sends and Immediate Data, between any two machines with plain TCP: no RDMA
-//! hardware, no kernel module, no root. The bytes on the wire are the RFCs', so the peer may be
-//! another uwarp, the Linux `siw` driver, or a hardware iWARP RNIC.
+//! One-sided Writes, Reads and atomics, Sends and Immediate Data between any two machines with
+//! plain TCP. It needs no RDMA hardware, no kernel module and no root. The bytes on the wire are
+//! those of the RFCs. The peer may be another uwarp, the Linux `siw` driver or a hardware iWARP
+//! RNIC.
 //!
 //! # The objects
-//! A [`Device`] is one software RNIC over one network. It makes protection domains ([`Pd`]),
-//! completion queues ([`Cq`]) and [`Listener`]s. A `Pd` registers memory ([`MemoryRegion`]) and makes
-//! queue pairs ([`Qp`]). Work requests ([`SendWr`], [`RecvWr`]) are posted to a QP; each completes
-//! with a [`Completion`] in its CQ.
+//! A [`Device`] is one software RNIC over one network. It creates protection domains ([`Pd`]),
+//! completion queues ([`Cq`]) and [`Listener`]s. A `Pd` registers memory ([`MemoryRegion`]) and
+//! creates queue pairs ([`Qp`]). Work requests ([`SendWr`], [`RecvWr`]) are posted to a QP. Each
+//! completes with a [`Completion`] in a CQ of the QP.
 //!
-//! Besides these: receives that QPs share ([`Srq`]), STags for parts of a region ([`MemoryWindow`], [`FastRegion`]),
-//! connection management by events ([`CmId`], [`EventChannel`]) for programs that may not block, and an
-//! async API ([`aio`]). What peers and the parts of a program may hold is bounded by [`Limits`].
+//! Further objects:
+//! * [`Srq`]: receives that several QPs share.
+//! * [`MemoryWindow`] and [`FastRegion`]: STags for parts of a region.
+//! * [`CmId`] and [`EventChannel`]: connection management by events, for programs that may not
+//!   block.
+//! * [`aio`]: an async API.
+//! * [`Limits`]: bounds on the resources that peers, and the parts of a program, may hold.
 //!
 //! # Atomics and Immediate Data
-//! [`SendWr::fetch_add`], [`SendWr::compare_swap`] and [`SendWr::swap`] change a word of the peer's memory
-//! and bring back what it held; the region needs [`Access::REMOTE_ATOMIC`].
-//! [`SendWr::write_with_immediate`] is a Write that completes a receive of the peer and hands it 8 bytes.
-//! A peer that does not know RFC 7306 ends the connection: [`EndReason::PeerLacksRfc7306`].
+//! [`SendWr::fetch_add`], [`SendWr::compare_swap`] and [`SendWr::swap`] change a word of 8 bytes in
+//! the peer's memory and return its previous value. The region needs [`Access::REMOTE_ATOMIC`].
+//! [`SendWr::write_with_immediate`] is a Write that completes a receive of the peer and delivers 8
+//! bytes with it. A peer that does not know RFC 7306 ends the connection:
+//! [`EndReason::PeerLacksRfc7306`].
 //!
-//! Other interfaces have 4 bytes of Immediate Data. They travel as the first 4 of the 8, the rest zero;
-//! all 8 are the application's here. And they say how long the Write before was, in the completion of the receive;
-//! here [`Completion::byte_len`] is 0 then, for the Immediate Data is a message of its own and places no byte.
+//! Other interfaces carry 4 bytes of Immediate Data; these travel as the first 4 of the 8, and the
+//! rest is zero. Here the application uses all 8. Other interfaces also report the length of the
+//! preceding Write in the completion of the receive. Here [`Completion::byte_len`] is 0, because
+//! Immediate Data is a message of its own that places no byte.
 //!
 //! # Example
-//! One process, both ends; in life the two halves are two programs.
+//! Both ends in one process. Normally the two halves are two programs.
 //! ```
 //! use std::time::Duration;
 //! use uwarp_verbs::{Access, AcceptOptions, ConnectOptions, Device, QpCaps, RecvWr, RemoteBuffer, SendWr, Status};
@@ -69,13 +76,15 @@
 //! ```
 //!
 //! # Rules that matter
-//! * **Progress**: any thread drives. Polling an empty CQ drives the connections of that CQ; a parked
-//!   background thread takes over when nobody polls, so one-sided operations complete while the target sleeps.
-//! * **Memory** that a work request names stays as it is until its completion.
-//! * **A fork** leaves all objects to the parent; in the child each call on them says so ([`Inherited`]), and
-//!   dropping them does nothing. The child opens its own device.
-//! * **Errors** end the connection, as in every RDMA transport: what was outstanding completes as
-//!   flushed, an [`AsyncEvent`] and [`Qp::end_reason`] say why in words. Other connections do not notice.
+//! * **Progress**: any thread drives. Polling an empty CQ drives the connections of that CQ. When
+//!   no thread polls, a background thread takes over, so one-sided operations complete while the
+//!   target sleeps.
+//! * **Memory** that a work request names must stay unchanged until its completion.
+//! * **A fork** leaves all objects to the parent. In the child, calls on them fail with
+//!   [`Inherited`], and dropping them does nothing. The child opens its own device.
+//! * **Errors** end the connection, as in every RDMA transport. Outstanding work requests complete
+//!   as flushed. An [`AsyncEvent`] and [`Qp::end_reason`] report the reason in words. Other
+//!   connections are not affected.
 
 #![allow(
     unexpected_cfgs,

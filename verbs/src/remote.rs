@@ -1,11 +1,12 @@
-//! Telling the peer about memory: a [`RemoteBuffer`] as bytes, and parts of it.
+//! Serialized form of a [`RemoteBuffer`], and parts of one.
 
 use crate::mem::OutOfRange;
 use crate::mr::RemoteBuffer;
 
 impl RemoteBuffer {
-    /// Memory of unknown length from this address on (`remote_addr` and `rkey` of `ibv_send_wr`), for programs whose own
-    /// protocol tells no length. Only the peer checks requests for it.
+    /// Memory of unknown length that starts at this address (`remote_addr` and `rkey` of
+    /// `ibv_send_wr`). For programs whose own protocol does not carry the length. Only the peer
+    /// checks requests for it.
     #[must_use]
     pub const fn at(addr: u64, rkey: u32) -> RemoteBuffer {
         RemoteBuffer {
@@ -15,12 +16,12 @@ impl RemoteBuffer {
         }
     }
 
-    /// Bytes of [`to_bytes`](Self::to_bytes).
+    /// Length of [`to_bytes`](Self::to_bytes), in bytes.
     pub const BYTES: usize = 20;
 
-    /// Address (8 bytes), length (8) and STag (4), in network byte order: a form to send to the peer, in a
-    /// message or as private data. No RFC states one (RFC 5040 section 3.1 leaves it to the consumers); this
-    /// is uwarp's.
+    /// Serializes address (8 bytes), length (8) and STag (4) in network byte order, to be sent to
+    /// the peer in a message or as private data. The form is uwarp's own: RFC 5040 section 3.1
+    /// leaves it to the consumers.
     ///
     /// ```
     /// use uwarp_verbs::RemoteBuffer;
@@ -36,9 +37,9 @@ impl RemoteBuffer {
         octets
     }
 
-    /// Reads what [`to_bytes`](Self::to_bytes) wrote from the first bytes of a message (RFC 5040 section 3.1 leaves
-    /// the form to the consumers); `None` when there are too few. What a peer says may be wrong: the peer's own side
-    /// checks every access.
+    /// Reads the form of [`to_bytes`](Self::to_bytes) from the start of a message; `None` if the
+    /// message is shorter than [`BYTES`](Self::BYTES). The values come from the peer and may be
+    /// wrong. The peer's side checks every access.
     #[must_use]
     pub fn from_bytes(octets: &[u8]) -> Option<RemoteBuffer> {
         let (addr, rest) = octets.split_first_chunk()?;
@@ -51,10 +52,10 @@ impl RemoteBuffer {
         })
     }
 
-    /// `len` bytes from `offset` of it.
+    /// Returns the part with `len` bytes that starts at `offset`.
     ///
     /// # Errors
-    /// When they do not lie in it.
+    /// [`OutOfRange`] if the part does not lie within the buffer.
     pub fn slice(&self, offset: u64, len: u64) -> Result<RemoteBuffer, OutOfRange> {
         let addr = self.addr.checked_add(offset);
         match (addr, offset.checked_add(len)) {

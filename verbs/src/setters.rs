@@ -1,7 +1,8 @@
-//! Builder methods of structs of options. Other crates need them because the structs are `#[non_exhaustive]`.
+//! Builder methods for option structs. Other crates need them because the structs are
+//! `#[non_exhaustive]`.
 
-/// Makes one method per field, with the name of the field: `Options::default().field(value)`. With `const` they are
-/// `const fn`, which needs fields without destructors.
+/// Defines one method per field, with the name of the field: `Options::default().field(value)`.
+/// With `const` they are `const fn`, which requires fields without destructors.
 macro_rules! setters {
     (const $type:ident { $($field:ident: $kind:ty,)* }) => {
         impl $type {

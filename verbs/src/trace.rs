@@ -1,4 +1,4 @@
-//! `UWARP_TRACE`: what is written to standard error although no program asked for it.
+//! Trace of failed connections on standard error, switched on by `UWARP_TRACE`.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -13,8 +13,8 @@ use crate::qp::inner::Addrs;
 
 const VARIABLE: &str = "UWARP_TRACE";
 
-/// Whether the environment asks for the record of connections that end in error. It is read once in a process; a
-/// value that means nothing is told then.
+/// Returns true if the environment asks for the record of connections that end in error. The
+/// variable is read once per process, and an unknown value is reported then.
 pub(crate) fn errors_wanted() -> bool {
     static WANTED: OnceLock<bool> = OnceLock::new();
     *WANTED.get_or_init(|| {
@@ -30,7 +30,7 @@ pub(crate) fn errors_wanted() -> bool {
     })
 }
 
-/// Whether `errors` is in the list, and the first of what else is.
+/// Returns whether `errors` is in the list, and the first unknown word.
 fn read(value: &str) -> (bool, Option<&str>) {
     let words = || {
         let words = value.split(',').map(str::trim);
@@ -40,7 +40,7 @@ fn read(value: &str) -> (bool, Option<&str>) {
     (wanted, words().find(|word| *word != "errors"))
 }
 
-/// How a connection ended and what went over it last, if it ended in error.
+/// Text about a connection that ended in error: how it ended, and its last frames.
 pub(crate) fn end(conn: &Connection, addrs: Option<Addrs>) -> Option<String> {
     let reason = conn.end.as_ref().filter(|reason| !reason.is_orderly())?;
     let cause = reason.cause();
@@ -64,15 +64,16 @@ pub(crate) fn end(conn: &Connection, addrs: Option<Addrs>) -> Option<String> {
     Some(text)
 }
 
-/// As many bytes as a pipe takes without blocking when it says that it is writable.
+/// Number of bytes that a writable pipe takes without blocking.
 const AT_ONCE: usize = 4096;
 
-/// Writes what standard error takes without blocking. Gives the rest, for [`say`] when no lock is held.
+/// Writes as much as standard error takes without blocking. Returns the rest, for [`say`] when no
+/// lock is held.
 pub(crate) fn say_at_once(text: String) -> Option<String> {
     write_at_once(std::io::stderr(), text)
 }
 
-/// Without the lock of [`std::io::Stderr`], which somebody may hold who is blocked.
+/// Bypasses the lock of [`std::io::Stderr`], because a blocked thread may hold it.
 fn write_at_once(to: impl AsFd, mut text: String) -> Option<String> {
     let now = Timespec::default();
     while !text.is_empty() {
@@ -87,14 +88,14 @@ fn write_at_once(to: impl AsFd, mut text: String) -> Option<String> {
             Ok(written) => text = String::from_utf8_lossy(&part[written..]).into_owned(),
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => return Some(text),
-            // Nobody is there to read it.
+            // The reader is gone.
             Err(_) => return None,
         }
     }
     None
 }
 
-/// Nobody may be there to read it, which is no error of the connection.
+/// Writes to standard error. A missing reader is not an error of the connection.
 pub(crate) fn say(text: &str) {
     let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }

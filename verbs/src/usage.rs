@@ -1,42 +1,45 @@
-//! What a device holds now.
+//! Current resource usage of a device.
 
 use crate::device::Device;
 use crate::limits::What;
 
-/// What a device holds now ([`Device::usage`]; the verbs tell of limits alone): for who watches a program, or looks for
-/// what it forgot to give back. Each number has its limit in [`Limits`](crate::Limits).
+/// Resources that a device holds now ([`Device::usage`]), for monitoring and for finding leaks. The
+/// verbs report only limits. Each number has its limit in [`Limits`](crate::Limits).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct DeviceUsage {
-    /// QPs, also those that were dropped while their connection is still to end.
+    /// QPs, including dropped ones whose connection has not ended yet.
     pub qps: u32,
     /// CQs.
     pub cqs: u32,
     /// Shared receive queues.
     pub srqs: u32,
-    /// Protection domains: those with a handle, or with an object in them.
+    /// Protection domains that have a handle or contain an object.
     pub pds: u32,
     /// STags: regions, fast regions and memory windows, bound or not.
     pub stags: usize,
-    /// Connections that peers have opened and nobody has accepted, or that are being closed after that.
+    /// Connections that peers have opened and the program has not accepted, or that are being
+    /// closed after that.
     pub half_open: u64,
-    /// Connections that peers have opened and the program accepted, until TCP is gone.
+    /// Connections that peers have opened and the program accepted, until TCP is closed.
     pub connections: u64,
-    /// Reads and atomic operations that all peers together may have outstanding: the sum of the IRDs.
+    /// Reads and atomic operations that all peers together may have outstanding: the sum of the
+    /// IRDs.
     pub ird: u64,
-    /// Bytes of buffers for FPDUs that have begun to come and are not whole.
+    /// Bytes of buffers for FPDUs that are partly received.
     pub receive_memory: u64,
 }
 
 impl Device {
-    /// How many connections in startup were reset because all places were taken and a newer one came
-    /// ([`StartupError::Displaced`](crate::StartupError::Displaced)), since the device was opened.
+    /// Number of connections that were reset in startup, since the device was opened, because all
+    /// places were taken and a newer one arrived
+    /// ([`StartupError::Displaced`](crate::StartupError::Displaced)).
     #[must_use]
     pub fn displaced_startups(&self) -> u64 {
         self.inner().startups.displaced()
     }
 
-    /// What the device holds now. In the child of a fork it holds nothing.
+    /// Resources that the device holds now. All numbers are 0 in the child of a fork.
     #[must_use]
     pub fn usage(&self) -> DeviceUsage {
         let inner = self.inner();

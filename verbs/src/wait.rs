@@ -1,4 +1,4 @@
-//! Waiting for descriptors.
+//! Waiting for file descriptors.
 
 use std::os::fd::{BorrowedFd, RawFd};
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::clock::machine_now;
 
-/// Waits until `fd` is readable or `deadline` has passed; false on the latter.
+/// Waits until `fd` is readable or `deadline` has passed. Returns false if the deadline passed.
 pub(crate) fn wait_readable(fd: BorrowedFd<'_>, deadline: Option<Instant>) -> bool {
     loop {
         let timeout = match deadline.map(|deadline| deadline.checked_duration_since(machine_now()))
@@ -24,8 +24,9 @@ pub(crate) fn wait_readable(fd: BorrowedFd<'_>, deadline: Option<Instant>) -> bo
     }
 }
 
-/// Waits until one of the descriptors is readable or `deadline` has passed. `set` is room for them, for use again:
-/// it is empty before and after. Gives whether the first one is readable.
+/// Waits until one of the descriptors is readable or `deadline` has passed. Returns true if the
+/// first one is readable. `set` is scratch space that avoids an allocation: it is empty before and
+/// after.
 ///
 /// # Safety
 /// The descriptors stay open until this returns.
@@ -41,24 +42,24 @@ pub(crate) unsafe fn sleep_on(
     let timeout =
         deadline.map(|deadline| timespec(deadline.saturating_duration_since(machine_now())));
     set.extend(fds.iter().map(|fd| {
-        // SAFETY: the caller keeps them open until this returns, and then they are not in the set any more.
+        // SAFETY: the caller keeps them open until this returns, and `set` is cleared before that.
         let fd = unsafe { BorrowedFd::borrow_raw(*fd) };
         PollFd::from_borrowed_fd(fd, PollFlags::IN)
     }));
-    // A signal or an error is as good as a wake-up: the caller looks and sleeps again.
+    // A signal or an error counts as a wake-up: the caller checks and sleeps again.
     let ready = poll(set, timeout.as_ref());
     let first = set.first().is_some_and(|first| !first.revents().is_empty());
     set.clear();
     ready.is_ok() && first
 }
 
-/// The time `limit` after `from`. A limit beyond all bounds means a time that nobody will see.
+/// The time `limit` after `from`, at most 100 years.
 pub(crate) fn after(from: Instant, limit: Duration) -> Instant {
     const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
     from + limit.min(NEVER)
 }
 
-/// The earlier of two times that there may be.
+/// The earlier of two times that may be absent.
 #[inline]
 pub(crate) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     match (one, other) {
@@ -67,7 +68,7 @@ pub(crate) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<In
     }
 }
 
-/// A duration as the kernel takes it.
+/// Converts a duration to the kernel's type.
 pub(crate) fn timespec(duration: std::time::Duration) -> Timespec {
     Timespec {
         tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
