@@ -1,4 +1,4 @@
-//! Completion queues as the consumer sees them: poll, arm, wait.
+//! Completion queues of the public API: poll, arm, wait.
 
 mod members;
 
@@ -25,39 +25,39 @@ use crate::wait::{after, sleep_on};
 pub(crate) struct CqShared {
     pub(crate) inner: Arc<CqInner>,
     device: Arc<DeviceInner>,
-    /// Where its asynchronous events go.
+    /// Receives the asynchronous events of the CQ.
     events: Arc<EventQueue>,
     members: Members,
-    /// Polls that found completions, modulo 2^32. Not counted where there is no crowd.
+    /// Polls that found completions, modulo 2^32. Counted only for a CQ with groups.
     hits: AtomicU32,
-    /// Whether polls wait a moment for what the peer answers.
+    /// Decides whether polls wait briefly for the peer's reply.
     reply: ReplyWait,
-    /// What threads that slept have left, so that no sleep allocates. As many as ever slept at once; its lock is
-    /// held for nothing else.
+    /// Scratch space of sleeping threads, kept for the next sleep so that it does not allocate. One
+    /// per thread that ever slept at the same time. The lock guards nothing else.
     sleepers: Mutex<Vec<Sleeper>>,
-    /// Its place among the CQs of the device, and its number.
+    /// Place among the CQs of the device, and number.
     _place: (Place, Number),
 }
 
-/// What a thread holds that sleeps on a CQ; it is empty while nobody uses it.
+/// Scratch space of a thread that sleeps on a CQ. Empty while unused.
 #[derive(Default)]
 struct Sleeper {
-    /// The connections that it waits for.
+    /// Connections that the thread waits for.
     waiting: Vec<Arc<QpInner>>,
     /// Their descriptors, and that of the CQ.
     fds: Vec<RawFd>,
-    /// The same, as the kernel takes them.
+    /// The same descriptors, in the kernel's form.
     set: Vec<PollFd<'static>>,
 }
 
-/// After so many polls that found completions, another look at the connections is due where there is a crowd: a program that
-/// always finds some would leave the others to the background for ever.
+/// Polls with completions after which a CQ with groups drives its connections again. A program that
+/// always finds completions would otherwise leave the other connections to the background.
 const HITS: u32 = 8;
 
 impl Drop for CqShared {
     fn drop(&mut self) {
         if !self.device.fork_guard.is_here() {
-            // Its end would take events back from a channel that the parent reads.
+            // Dropping it would take events back from a channel that the parent reads.
             std::mem::forget(Arc::clone(&self.inner));
         }
     }
@@ -90,7 +90,8 @@ impl CqShared {
         self.members.detach(qp);
     }
 
-    /// Gives every connection of this CQ a turn, or those of its groups that want one. Gives the time, unless there is none.
+    /// Gives a turn to every connection of this CQ, or to those of its groups that are ready.
+    /// Returns the time, or `None` if there is no connection.
     fn drive(&self) -> Option<Instant> {
         if let Some(few) = self.members.few() {
             if few.iter().all(Option::is_none) {
@@ -98,7 +99,7 @@ impl CqShared {
             }
             let now = self.device.now();
             let stays = !self.inner.is_armed();
-            // Each is let go behind its turn.
+            // Each reference is released after its turn.
             for qp in few.into_iter().flatten() {
                 qp.poll(now, stays);
             }
@@ -122,22 +123,23 @@ impl CqShared {
         Some(now)
     }
 
-    /// The background has received something for a connection of this CQ. If it completed nothing, the program may be looking at memory.
-    /// `polls` are those of before: another thread may have taken what was completed.
+    /// Records that the background received bytes for a connection of this CQ. If they completed
+    /// nothing, the program may be watching memory. `polls`: the poll count before the receive. If
+    /// it has changed, another thread may have taken the completions.
     pub(crate) fn received_unseen(&self, polls: u32) {
         if self.inner.is_empty() && !self.inner.is_armed() && self.inner.polls() == polls {
             self.reply.sign(polls);
         }
     }
 
-    /// Whether polls wait for what is to come in memory.
+    /// Returns true if polls wait for bytes in memory.
     #[cfg(test)]
     pub(crate) fn expects_reply(&self) -> bool {
         self.reply.is_expected()
     }
 
-    /// The program has its completion and, as far as is known, looks at memory next: waits a moment for what comes there, or has come by
-    /// another thread since `unseen`.
+    /// Waits briefly for bytes of the peer: the program has its completion and probably reads
+    /// memory next. Also ends if another thread has received some since the count was `unseen`.
     #[cold]
     fn await_reply(&self, unseen: u32) {
         let Driven::Each(qps) = self.members.driven() else {
@@ -166,8 +168,8 @@ impl CqShared {
                 if yields > YIELDS {
                     break;
                 }
-                // The peer may want this very processor. What others run in meanwhile is not time of the moment: who has waited for
-                // the processor has not waited for the peer.
+                // The peer may need this processor. Time in which other threads run does not count
+                // as waiting for the peer.
                 std::thread::yield_now();
                 began += self.device.now().saturating_duration_since(now);
             }
@@ -175,12 +177,12 @@ impl CqShared {
         self.reply.missed();
     }
 
-    /// Tells the program of an event of this CQ.
+    /// Raises an event of this CQ.
     pub(crate) fn tell(&self, event: AsyncEvent) {
         self.events.push(event);
     }
 
-    /// A poll has found completions.
+    /// Records a poll that found completions.
     fn hit(&self) {
         if self.members.have_crowds()
             && self.hits.fetch_add(1, Ordering::Relaxed) % HITS == HITS - 1
@@ -190,43 +192,45 @@ impl CqShared {
     }
 }
 
-/// Why a CQ could not be destroyed (`ibv_destroy_cq`).
+/// Error of destroying a CQ (`ibv_destroy_cq`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DestroyCqError {
     /// QPs still complete to it.
     #[error("the completion queue is in use by {qps} queue pairs; drop those first")]
     InUse {
-        /// How many.
+        /// Number of QPs.
         qps: usize,
     },
-    /// Events of it were taken from the channel and not acknowledged.
+    /// Completion events were taken from the channel and not acknowledged.
     #[error(
         "{events} events of the completion queue are not acknowledged; drop them, or call ack_events"
     )]
     Unacknowledged {
-        /// How many.
+        /// Number of events.
         events: u64,
     },
-    /// Asynchronous events of it were taken from the device and not acknowledged.
+    /// Asynchronous events of the CQ were taken from the device and not acknowledged.
     #[error("{events} asynchronous events of the completion queue are not acknowledged; drop them")]
     UnacknowledgedAsync {
-        /// How many.
+        /// Number of events.
         events: u64,
     },
 }
 
-/// A completion queue: `ibv_cq` of the verbs (`ibv_create_cq`, `ibv_poll_cq`). What completes, and in which order, has
-/// RFC 5040 section 5.5.
+/// A completion queue (`ibv_cq`, `ibv_create_cq`, `ibv_poll_cq`). RFC 5040 section 5.5 defines when
+/// and in which order work requests complete.
 ///
-/// It never overflows if it is as deep as all that can complete to it at once: the send queues and the receive queues
-/// of all QPs that share it, and the shared ones that these take from (`max_send_wr` and `max_recv_wr` of each QP, and
-/// `max_wr` of each SRQ). A queue does not take more requests than it has places, and a place is free when the completion
-/// has been polled. A queue that is gone counts until the completions that it left have been polled.
-/// A completion that finds the CQ full is lost. The CQ is then in error: an
-/// [`AsyncEvent::CqOverflow`](crate::AsyncEvent::CqOverflow) names it, once, and it takes no more completions, so that
-/// there is no gap in what is polled. Those in it can still be polled. A QP that has something to complete to it
-/// ends with [`EndReason::CqOverflow`](crate::EndReason::CqOverflow).
+/// A CQ never overflows if its depth is at least the sum of all queues that complete to it:
+/// `max_send_wr` and `max_recv_wr` of each QP, and `max_wr` of each SRQ that these QPs use. A queue
+/// takes no more requests than it has places, and a place is free when the completion has been
+/// polled. A destroyed queue counts until its completions have been polled.
+///
+/// A completion that finds the CQ full is lost, and the CQ is then in error. An
+/// [`AsyncEvent::CqOverflow`](crate::AsyncEvent::CqOverflow) names it, once. It takes no more
+/// completions, so that there is no gap in the polled ones. Its completions can still be polled. A
+/// QP that has something to complete to it ends with
+/// [`EndReason::CqOverflow`](crate::EndReason::CqOverflow).
 ///
 /// Clones are handles to the same queue.
 #[derive(Clone)]
@@ -243,20 +247,20 @@ impl Cq {
         &self.shared
     }
 
-    /// How many completions it holds at most (`ibv_cq.cqe`).
+    /// Maximum number of completions (`ibv_cq.cqe`).
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.shared.inner.capacity()
     }
 
-    /// Takes up to `out.len()` completions, oldest first, and returns how many (`ibv_poll_cq`). When there are none,
-    /// it first gives the connections of this CQ a turn: a thread that polls drives them. In the child of a fork
-    /// there are never any.
+    /// Takes up to `out.len()` completions, oldest first, and returns their number (`ibv_poll_cq`).
+    /// If the CQ is empty, it first gives its connections a turn: a polling thread drives them. In
+    /// the child of a fork there are no completions.
     pub fn poll(&self, out: &mut [Completion]) -> usize {
         self.poll_as(out, true)
     }
 
-    /// `stays`: the thread is going to poll again, and not about to sleep.
+    /// `stays`: the thread will poll again, and is not about to sleep.
     fn poll_as(&self, out: &mut [Completion], stays: bool) -> usize {
         if self.is_inherited() {
             return 0;
@@ -284,7 +288,8 @@ impl Cq {
         taken
     }
 
-    /// As [`Cq::poll`], but gives no connection a turn: for more of what a poll has just found.
+    /// As [`Cq::poll`], but gives no connection a turn. For more completions after a poll that
+    /// found some.
     pub fn poll_more(&self, out: &mut [Completion]) -> usize {
         if self.is_inherited() {
             return 0;
@@ -292,29 +297,31 @@ impl Cq {
         self.shared.inner.poll(out)
     }
 
-    /// Takes one completion, if there is one (`ibv_poll_cq` for one); see [`Cq::poll`].
+    /// Takes one completion, if there is one (`ibv_poll_cq` with one entry); see [`Cq::poll`].
     #[must_use]
     pub fn poll_one(&self) -> Option<Completion> {
         let mut one = [Completion::default()];
         (self.poll(&mut one) == 1).then(|| one[0])
     }
 
-    /// Asks for one event on the completion channel when the next completion is added (`ibv_req_notify_cq`). Completions
-    /// that are already in the queue raise none: poll once more after this, or go by what this returns.
+    /// Arms the CQ: the next completion sends one event to the completion channel
+    /// (`ibv_req_notify_cq`). Completions that are already in the queue send none.
     ///
-    /// True when completions are in the queue already: poll them, they send no event. False: there were none, and
-    /// the next one of this kind sends an event, so it is safe to sleep. Nothing falls in between: a completion
-    /// comes either before the arming and is told here, or after it and sends the event.
+    /// Returns true if completions are in the queue already: poll them, because they send no event.
+    /// Returns false if there were none: the next completion of this kind sends an event, so it is
+    /// safe to sleep. No completion is missed: each one comes either before the arming, and the
+    /// result is true, or after it and sends the event.
     ///
-    /// Behind the arming what has come for the connections of this CQ is received, by the calling thread (not where it has more than four): Writes of the
-    /// peer are in memory, and what that completes sends the event.
+    /// After the arming, the calling thread receives the data that has arrived for the connections
+    /// of this CQ, if there are at most four. The peer's Writes are then in memory, and completions
+    /// that this causes send the event.
     pub fn req_notify(&self, notify: Notify) -> bool {
         if self.is_inherited() {
             return false;
         }
         let missed = self.shared.inner.arm(notify);
         self.shared.reply.disable();
-        // The consumer is about to sleep: its connections go over to the background now.
+        // The consumer is about to sleep: the background takes its connections over now.
         match self.shared.members.driven() {
             Driven::Each(qps) => {
                 for qp in qps.iter().filter_map(Weak::upgrade) {
@@ -326,24 +333,27 @@ impl Cq {
         missed
     }
 
-    /// Makes the queue hold `depth` completions at most (`ibv_resize_cq`). What is in it stays, in order, and so does
-    /// an arming; completions that come meanwhile are not lost.
+    /// Changes the depth of the queue (`ibv_resize_cq`). Its completions, their order and an arming
+    /// stay. Completions that arrive meanwhile are not lost.
     ///
     /// # Errors
-    /// [`ResizeCqError`]: more completions are in it, the device does not allow the depth, or it has overflowed.
+    /// [`ResizeCqError`]: the CQ holds more completions, the device does not allow the depth, or
+    /// the CQ has overflowed.
     pub fn resize(&self, depth: u32) -> Result<(), ResizeCqError> {
         self.shared.device.fork_guard.check()?;
         let max = self.shared.device.settings.limits.max_cqe; // 5040-8.1.2-05
         self.shared.inner.resize(depth, max)
     }
 
-    /// Whether it has lost a completion because it was full (`IBV_EVENT_CQ_ERR`). Then it takes no more; see [`Cq`].
+    /// Returns true if the CQ has lost a completion because it was full (`IBV_EVENT_CQ_ERR`). It
+    /// takes no more then; see [`Cq`].
     #[must_use]
     pub fn has_overflowed(&self) -> bool {
         !self.is_inherited() && self.shared.inner.has_overflowed()
     }
 
-    /// The number of this CQ, unique on its device (the verbs have the `handle` of `ibv_cq`); events carry it.
+    /// Number of the CQ, unique on its device, as events carry it (comparable to the `handle` of
+    /// `ibv_cq`).
     #[must_use]
     pub fn cq_num(&self) -> u32 {
         self.shared.inner.num()
@@ -357,11 +367,12 @@ impl Cq {
         }
     }
 
-    /// Destroys the CQ as `ibv_destroy_cq` does: it must have no QP any more, and waits until every
-    /// event of it that was taken from the channel or from the device is acknowledged. (Dropping the last handle asks for neither.)
+    /// Destroys the CQ as `ibv_destroy_cq` does. No QP may use it. Waits until all its events that
+    /// were taken from the channel or the device are acknowledged. Dropping the last handle has
+    /// neither condition.
     ///
     /// # Errors
-    /// [`DestroyCqError`], with the handle back.
+    /// [`DestroyCqError`], together with the handle.
     pub fn destroy(self, timeout: Option<Duration>) -> Result<(), (Cq, DestroyCqError)> {
         if self.is_inherited() {
             return Ok(());
@@ -387,16 +398,17 @@ impl Cq {
         }
     }
 
-    /// Waits for a completion and takes it (`ibv_poll_cq` that waits). `None` when `timeout` passed first (`Some(ZERO)`
-    /// polls once, `None` waits for ever). The calling thread drives the connections of this CQ itself while it waits.
+    /// Waits for a completion and takes it. `None` if `timeout` passed first (`Some(ZERO)` polls
+    /// once, `None` waits without limit). The calling thread drives the connections of this CQ
+    /// while it waits.
     #[must_use]
     pub fn wait(&self, timeout: Option<Duration>) -> Option<Completion> {
         let mut one = [Completion::default()];
         (self.wait_into(&mut one, timeout) == 1).then(|| one[0])
     }
 
-    /// Waits for completions and takes up to `out.len()` of those that are there then, oldest first: how many. 0 when
-    /// `timeout` passed first, or `out` has no room; see [`Cq::wait`].
+    /// Waits for completions and takes up to `out.len()` of them, oldest first. Returns their
+    /// number: 0 if `timeout` passed first, or if `out` is empty. See [`Cq::wait`].
     pub fn wait_into(&self, out: &mut [Completion], timeout: Option<Duration>) -> usize {
         let timeout = self.shared.device.patience(timeout);
         let deadline = timeout.map(|timeout| after(machine_now(), timeout));
@@ -413,10 +425,10 @@ impl Cq {
         }
     }
 
-    /// One sleep on the descriptors of this CQ and of its connections.
+    /// Sleeps once on the descriptors of this CQ and of its connections.
     fn sleep(&self, out: &mut [Completion], deadline: Option<Instant>) -> usize {
         let Ok(guard) = self.shared.inner.wait_guard() else {
-            // No descriptor left: the background drives, and we look again soon.
+            // No descriptor is left: the background drives, and this thread checks again soon.
             std::thread::sleep(Duration::from_millis(1));
             return 0;
         };
@@ -445,8 +457,9 @@ impl Cq {
         // The turns of `wait_begins`, or another thread, may have completed something.
         let mut taken = self.shared.inner.poll(out);
         let woken = taken > 0 || {
-            // SAFETY: the first belongs to `guard`; the others stay open from `wait_begins` to
-            // `wait_ends`, whatever becomes of their connections, or belong to the groups in `driven`.
+            // SAFETY: the first descriptor belongs to `guard`. The others stay open from
+            // `wait_begins` to `wait_ends`, even if their connections end, or belong to the groups
+            // in `driven`.
             #[expect(unsafe_code, reason = "see the safety comment")]
             unsafe {
                 sleep_on(fds, set, until)
@@ -457,7 +470,7 @@ impl Cq {
             taken += self.shared.inner.poll(&mut out[taken..]);
         }
         fds.clear();
-        // It sleeps no more: what its own turns complete need not wake it, the next time it sleeps.
+        // This thread no longer sleeps. What its own turns complete must not wake its next sleep.
         drop(guard);
         for qp in waiting.drain(..) {
             qp.wait_ends();
@@ -472,13 +485,13 @@ impl Cq {
         taken
     }
 
-    /// Whether it was made before a fork, so that nothing ever comes here.
+    /// Returns true in the child of a fork, where no completion ever arrives.
     #[inline]
     pub(crate) fn is_inherited(&self) -> bool {
         !self.shared.device.fork_guard.is_here()
     }
 
-    /// Whether this CQ was made by that device.
+    /// Returns true if this CQ belongs to `device`.
     pub(crate) fn is_of(&self, device: &Arc<DeviceInner>) -> bool {
         Arc::ptr_eq(&self.shared.device, device)
     }
@@ -521,7 +534,7 @@ mod tests {
         cq.destroy(None).unwrap();
     }
 
-    /// A QP that was dropped keeps the memory of its CQs until the peer has closed, too.
+    /// A dropped QP keeps the memory of its CQs until the peer has closed, too.
     #[test]
     fn a_channel_is_free_when_its_cqs_are_destroyed_although_a_connection_is_still_being_closed() {
         let limit = Some(Duration::from_secs(20));
@@ -595,7 +608,7 @@ mod tests {
             shared.await_reply(unseen);
             assert!(shared.reply.is_expected());
         }
-        // Nothing comes any more.
+        // No more bytes arrive.
         for _ in 0..100 {
             shared.await_reply(shared.reply.unseen());
         }
@@ -642,7 +655,7 @@ mod tests {
                 assert_eq!(taken, 2, "round {round}");
             });
             let guard = inner.wait_guard().unwrap();
-            // Were it readable, it would be at once.
+            // A pending wake-up would make it readable at once.
             let soon = Some(after(machine_now(), Duration::from_millis(1)));
             assert!(!wait_readable(guard.fd(), soon), "round {round}");
             drop(guard);

@@ -1,4 +1,5 @@
-//! What happens to a connection outside of any work request, and why it ended.
+//! Events of a connection or device outside of work requests, and reasons for the end of a
+//! connection.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -14,76 +15,80 @@ use crate::event_queue::EventObject;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum AsyncEvent {
-    /// The connection is open in both directions: for an initiator when the peer has accepted, for a
-    /// responder when the peer's first FPDU has come.
+    /// The connection is open in both directions. Raised for an initiator when the peer has
+    /// accepted, and for a responder when the peer's first FPDU has arrived.
     Established {
         /// The QP.
         qp_num: u32,
     },
-    /// A connection began to end or has ended. Raised once for each connection, and a second time if the first reason
-    /// [is orderly](EndReason::is_orderly) and the close then fails: something that was sent did not arrive.
+    /// A connection began to end or has ended. Raised once for each connection. Raised a second
+    /// time if the first reason [is orderly](EndReason::is_orderly) and the close then fails,
+    /// because something that was sent did not arrive.
     Ended {
         /// The QP.
         qp_num: u32,
-        /// Why.
+        /// Reason of the end.
         reason: EndReason,
     },
-    /// A CQ had no place for a completion, which is lost (`IBV_EVENT_CQ_ERR`). Told once for each CQ: from then on
-    /// it takes no more, and every QP that has something to complete to it ends with [`EndReason::CqOverflow`].
-    /// What it holds can still be polled.
+    /// A CQ had no place for a completion, which is lost (`IBV_EVENT_CQ_ERR`). Raised once for each
+    /// CQ, which takes no more completions from then on. Its completions can still be polled. Every
+    /// QP that has something to complete to it ends with [`EndReason::CqOverflow`].
     CqOverflow {
         /// The CQ.
         cq_num: u32,
-        /// Completions it holds at most.
+        /// Maximum number of completions that the CQ holds.
         depth: usize,
         /// The QP whose completion was the first to be lost.
         qp_num: u32,
     },
-    /// Fewer receives are left in a shared receive queue than its limit says (`IBV_EVENT_SRQ_LIMIT_REACHED`). Told
-    /// once for each arming; [`Srq::modify`](crate::Srq::modify) arms the limit again.
+    /// A shared receive queue has fewer receives left than its limit
+    /// (`IBV_EVENT_SRQ_LIMIT_REACHED`). Raised once for each arming;
+    /// [`Srq::modify`](crate::Srq::modify) arms the limit again.
     SrqLimitReached {
         /// The SRQ.
         srq_num: u32,
     },
-    /// A QP with a shared receive queue has failed, and takes no receive from it any more
-    /// (`IBV_EVENT_QP_LAST_WQE_REACHED`): what it took has completed, or was flushed.
+    /// A QP with a shared receive queue has failed and takes no more receives from it
+    /// (`IBV_EVENT_QP_LAST_WQE_REACHED`). The receives that it took have completed or were flushed.
     LastWqeReached {
         /// The QP.
         qp_num: u32,
     },
-    /// The network below has failed for good (`IBV_EVENT_DEVICE_FATAL`). Told once; every connection
-    /// of the device ends, with [`EndReason::LlpLost`] if it stood, and no more can be made: open
-    /// another device.
+    /// The network has failed permanently (`IBV_EVENT_DEVICE_FATAL`). Raised once. Every connection
+    /// of the device ends, an open one with [`EndReason::LlpLost`], and no new one can be made:
+    /// open another device.
     DeviceFatal {
-        /// What happened to the network.
+        /// Error of the network.
         error: LlpError,
     },
-    /// Somebody else, another host or the kernel of this machine, uses an address of the device.
-    /// The device works on, but connections may fail until the conflict is gone. Told once for each
+    /// Another host, or the kernel of this machine, uses an address of the device. The device
+    /// continues, but connections may fail until the conflict is resolved. Raised once for each
     /// address.
     AddressConflict {
-        /// Who it is, and what to do about it.
+        /// The conflicting user of the address, and what to do.
         error: LlpError,
     },
-    /// A listener cannot take connections that have come, because this process or machine is short of
-    /// something, of descriptors as a rule. It tries again until it can; those that it could not
-    /// take were closed, or wait in TCP. Told at most once a minute for each listener.
+    /// A listener cannot take connections that have arrived, because this process or machine lacks
+    /// a resource, usually descriptors. It tries again until it succeeds. Connections that it could
+    /// not take were closed, or wait in TCP. Raised at most once a minute for each listener.
     ListenerShort {
-        /// Where it listens.
+        /// Address of the listener.
         local: SocketAddr,
-        /// What there is no more of, and what to do about it.
+        /// The missing resource, and what to do.
         error: LlpError,
     },
 }
 
 impl AsyncEvent {
-    /// Who, which layer, which code, which demand of the RFCs; and a sentence with a hint.
+    /// Returns the cause: originator, layer, code, violated requirement, and a sentence with a
+    /// hint.
     #[must_use]
     pub fn cause(&self) -> Cause {
         Cause::from(self)
     }
 
-    /// What it is about (`element` of `ibv_async_event`): whose destruction waits for its acknowledgement.
+    /// Returns the object concerned (`element` of `ibv_async_event`). Its destruction waits until
+    /// the event is acknowledged.
     #[must_use]
     pub fn object(&self) -> EventObject {
         match self {
@@ -99,103 +104,107 @@ impl AsyncEvent {
     }
 }
 
-/// Why a connection ended (RFC 5040 sections 6.2 and 7).
+/// Reason for the end of a connection (RFC 5040 sections 6.2 and 7).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum EndReason {
-    /// The consumer on this side closed it.
+    /// The consumer on this side closed the connection.
     LocalDisconnect,
-    /// The peer closed it, behind the last segment of a message. Reads and atomics that it has not begun to answer are flushed.
+    /// The peer closed the connection after the last segment of a message. Reads and atomics that
+    /// it has not begun to answer are flushed.
     PeerDisconnect,
-    /// The consumer on this side gave it up: [`Qp::abort`](crate::Qp::abort), a QP moved to Error, or dropped
-    /// with work under way.
+    /// The consumer on this side aborted the connection: by [`Qp::abort`](crate::Qp::abort), by
+    /// moving the QP to Error, or by dropping it with work outstanding.
     Aborted,
-    /// The peer (or its lower layers) broke a rule; we sent a Terminate Message.
+    /// The peer (or its lower layers) violated a rule; this side sent a Terminate Message.
     TerminateSent {
-        /// What was wrong with what the peer sent.
+        /// The peer's error.
         error: StreamError,
-        /// The message that we sent; `None` when nothing may be sent yet
-        /// (a responder before its first valid FPDU, RFC 5044 section 7.1.2).
+        /// The message that was sent; `None` if none may be sent yet (a responder before its first
+        /// valid FPDU, RFC 5044 section 7.1.2).
         terminate: Option<Terminate>,
-        /// Which region, which bounds, which buffer.
+        /// Details: the region, the bounds or the buffer concerned.
         cause: Cause,
     },
-    /// A work request of ours could not be carried out; we sent a Terminate Message.
+    /// A work request of this side could not be carried out; this side sent a Terminate Message.
     LocalError {
-        /// What was wrong.
+        /// The error.
         cause: Cause,
     },
-    /// A completion found no place in its CQ and is lost; we sent a Terminate Message.
+    /// A completion found no place in its CQ and is lost; this side sent a Terminate Message.
     CqOverflow {
         /// The CQ.
         cq_num: u32,
-        /// Completions it holds at most.
+        /// Maximum number of completions that the CQ holds.
         depth: usize,
         /// The work request whose completion was lost.
         wr_id: u64,
     },
-    /// The peer refused something we sent, by a Terminate Message.
+    /// The peer refused something that this side sent, by a Terminate Message.
     TerminateReceived {
-        /// Its message.
+        /// The peer's message.
         terminate: Terminate,
-        /// The same, with the work request that it is about.
+        /// Its meaning, with the work request concerned.
         cause: Cause,
     },
-    /// The peer does not know RFC 7306 (Atomic Operations and Immediate Data) and ended the stream when
-    /// such a message came. Linux siw is such a peer, and so are RNICs made before 2014.
+    /// The peer does not know RFC 7306 (Atomic Operations and Immediate Data) and ended the stream
+    /// when such a message arrived. Linux siw is such a peer, and so are RNICs made before 2014.
     PeerLacksRfc7306 {
-        /// The message that it refused; the first that was sent, if it does not say.
+        /// The refused message; the first one that was sent, if the peer does not report which.
         message: Opcode,
-        /// Its Terminate Message.
+        /// The peer's Terminate Message.
         terminate: Terminate,
     },
     /// TCP ended without a graceful close.
     LlpLost {
-        /// What TCP said.
+        /// Error of TCP.
         error: LlpError,
     },
-    /// The peer closed TCP in the middle of a message or of an FPDU: it died, or broke the framing.
+    /// The peer closed TCP in the middle of a message or an FPDU: it died, or broke the framing.
     ClosedMidway {
-        /// The message that was begun and lacks its last segment (RFC 5041 section 4.1); `None` if all that was known
-        /// is the beginning of an FPDU.
+        /// The message that lacks its last segment (RFC 5041 section 4.1); `None` if only the
+        /// beginning of an FPDU was received.
         message: Option<Opcode>,
     },
     /// TCP did not connect in time.
     ConnectTimedOut,
-    /// A close made no progress for [`Timeouts::close`](crate::Timeouts::close): the peer's TCP did
-    /// not acknowledge what it was sent, or work that was posted before the close could not be
-    /// done, or a Read of the peer that had arrived before it was not answered whole. The
-    /// connection was reset.
+    /// A close made no progress for [`Timeouts::close`](crate::Timeouts::close), and the connection
+    /// was reset. One of these happened:
+    /// * The peer's TCP did not acknowledge data.
+    /// * Work that was posted before the close could not be done.
+    /// * A Read of the peer that had arrived before the close was not answered completely.
     CloseTimedOut {
-        /// Number of bytes of the stream that the peer has not acknowledged. Requests of which they are part may have
-        /// completed with success, because TCP had taken them.
+        /// Bytes of the stream that the peer has not acknowledged. Requests that contain them may
+        /// have completed with success, because TCP had taken them.
         undelivered: u64,
     },
-    /// The peer is connected, but held up one direction for too long ([`Timeouts::stalled`](crate::Timeouts::stalled)).
+    /// The peer is connected, but blocked one direction for too long
+    /// ([`Timeouts::stalled`](crate::Timeouts::stalled)).
     Stalled {
-        /// It read nothing of what we had to send. Otherwise: it began an FPDU and did not finish it.
+        /// True: the peer did not read what this side had to send. False: it began an FPDU and did
+        /// not finish it.
         sending: bool,
     },
     /// MPA startup failed.
     StartupFailed {
-        /// What was wrong.
+        /// The error.
         error: StartupError,
     },
     /// The TCP connection could not be opened.
     ConnectFailed {
-        /// What TCP said.
+        /// Error of TCP.
         error: LlpError,
     },
     /// The peer answered the MPA Request with a reject.
     Rejected {
         /// Private data of the Reply.
         private_data: Vec<u8>,
-        /// IRD and ORD of an enhanced Reply, as they stand in it (6581-9.1-09).
+        /// IRD of an enhanced Reply, as received (6581-9.1-09).
         peer_ird: Option<u16>,
-        /// Likewise.
+        /// ORD of an enhanced Reply, as received.
         peer_ord: Option<u16>,
-        /// That ORD, where our IRD is too small for it: the Reads that the peer needs to have outstanding (RFC 6581
-        /// section 9.1).
+        /// `peer_ord`, if the IRD of this side is too small for it: the number of Reads that the
+        /// peer needs to have outstanding (RFC 6581 section 9.1).
         ord_needed: Option<u16>,
     },
 }
@@ -203,13 +212,15 @@ pub enum EndReason {
 impl std::error::Error for EndReason {}
 
 impl EndReason {
-    /// Who, which layer, which code, which demand of the RFCs; and a sentence with a hint.
+    /// Returns the cause: originator, layer, code, violated requirement, and a sentence with a
+    /// hint.
     #[must_use]
     pub fn cause(&self) -> Cause {
         Cause::from(self)
     }
 
-    /// Whether the connection ended as one of the two programs wanted it to (RFC 5040 section 6.2).
+    /// Returns true if one of the two programs ended the connection intentionally (RFC 5040 section
+    /// 6.2).
     #[must_use]
     pub const fn is_orderly(&self) -> bool {
         match self {
@@ -232,7 +243,7 @@ impl EndReason {
     }
 }
 
-/// The sentence and the hint of its [`cause`](EndReason::cause), and what else there is to say.
+/// The sentence of its [`cause`](EndReason::cause), details, and the hint.
 impl fmt::Display for EndReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let cause = self.cause();

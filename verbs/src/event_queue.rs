@@ -1,4 +1,4 @@
-//! The asynchronous events of a device: their queue, their descriptor, and their acknowledgement.
+//! Queue of a device's asynchronous events, with its descriptor and acknowledgements.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -15,7 +15,8 @@ use crate::event::AsyncEvent;
 use crate::fork_guard::ForkGuard;
 use crate::wait::{after, wait_readable};
 
-/// What an [`AsyncEvent`] is about (`ibv_async_event.element`); acknowledgements are counted for each.
+/// Object of an [`AsyncEvent`] (`ibv_async_event.element`). Acknowledgements are counted for each
+/// object.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum EventObject {
@@ -29,13 +30,14 @@ pub enum EventObject {
     Srq(u32),
 }
 
-/// Events kept for a consumer that does not read them; older ones are dropped first, and counted.
+/// Maximum number of events kept for a consumer that does not read them. The oldest ones are
+/// dropped and counted.
 const KEEP: usize = 4096;
 
-/// Events of a device, in order, with a descriptor that is readable while there are any.
+/// Events of a device, in order, with a descriptor that is readable while any are queued.
 pub(crate) struct EventQueue {
     fork_guard: ForkGuard,
-    /// Which events its reader wants to hear of.
+    /// Returns true for events that the reader wants.
     wanted: fn(&AsyncEvent) -> bool,
     fd: EventFd,
     state: Mutex<State>,
@@ -43,18 +45,19 @@ pub(crate) struct EventQueue {
     acked: Condvar,
 }
 
-/// While the lock is held, the descriptor's count is the number of waiting events: so no read of it ever blocks.
+/// While the lock is held, the descriptor's count equals the number of waiting events, so no read
+/// of the descriptor blocks.
 #[derive(Default)]
 struct State {
     waiting: VecDeque<AsyncEvent>,
-    /// Events that were taken, less acknowledgements; no entry is 0. Negative while there were more of
-    /// the latter.
+    /// Number of events that were taken, minus the number of acknowledgements. No entry is 0.
+    /// Negative if there were more acknowledgements.
     unacked: HashMap<EventObject, i64>,
     lost: u64,
 }
 
 impl State {
-    /// Adds to the number of events of an object that are not acknowledged.
+    /// Changes the number of unacknowledged events of an object.
     fn count(&mut self, object: EventObject, change: i64) {
         let unacked = self.unacked.entry(object).or_default();
         *unacked = unacked.saturating_add(change);
@@ -63,7 +66,7 @@ impl State {
         }
     }
 
-    /// Number of events of an object that are not acknowledged, if there are any.
+    /// Returns the number of unacknowledged events of an object, unless it is zero or negative.
     fn unacked(&self, object: EventObject) -> Option<u64> {
         let unacked = u64::try_from(*self.unacked.get(&object)?).ok()?;
         (unacked > 0).then_some(unacked)
@@ -71,13 +74,13 @@ impl State {
 }
 
 impl EventQueue {
-    /// A queue of all events.
+    /// Creates a queue of all events.
     #[cfg(test)]
     pub(crate) fn new() -> std::io::Result<Self> {
         Self::of(|_| true)
     }
 
-    /// A queue of those events for which `wanted` says yes.
+    /// Creates a queue of the events for which `wanted` returns true.
     pub(crate) fn of(wanted: fn(&AsyncEvent) -> bool) -> std::io::Result<Self> {
         Ok(EventQueue {
             fork_guard: ForkGuard::here(),
@@ -94,7 +97,7 @@ impl EventQueue {
         }
         let mut state = self.state.lock();
         if state.waiting.len() == KEEP {
-            // One event out, one in: the descriptor's count stays right.
+            // One event is removed and one is added: the descriptor's count stays right.
             state.waiting.pop_front();
             state.lost += 1;
         } else {
@@ -103,25 +106,26 @@ impl EventQueue {
         state.waiting.push_back(event);
     }
 
-    /// The next event, acknowledged at once.
+    /// Takes the next event, which counts as acknowledged.
     pub(crate) fn pop(&self) -> Option<AsyncEvent> {
         self.fork_guard.check().ok()?;
         self.take(&mut self.state.lock())
     }
 
-    /// As [`Self::pop`], up to the deadline.
+    /// As [`Self::pop`], but waits until the timeout has passed.
     pub(crate) fn wait(&self, timeout: Option<Duration>) -> Option<AsyncEvent> {
         self.wait_for(timeout, || self.pop())
     }
 
-    /// The next event, to be acknowledged. Does not wait where the program made the descriptor non-blocking.
+    /// Takes the next event, which has to be acknowledged. Does not wait if the program made the
+    /// descriptor non-blocking.
     pub(crate) fn get(self: &Arc<Self>, timeout: Option<Duration>) -> Option<UnackedEvent> {
         let get = || {
             self.fork_guard.check().ok()?;
             let mut state = self.state.lock();
             let event = self.take(&mut state)?;
-            // Counted before the lock goes: whoever destroys the object either takes the event back
-            // or waits for its acknowledgement.
+            // Counted before the lock is released: a thread that destroys the object either takes
+            // the event back or waits for its acknowledgement.
             state.count(event.object(), 1);
             Some(UnackedEvent {
                 queue: Arc::clone(self),
@@ -145,21 +149,22 @@ impl EventQueue {
             if let Some(got) = get() {
                 return Some(got);
             }
-            // In the child of a fork there is nothing to wait for.
+            // In the child of a fork no event ever arrives.
             if !self.fork_guard.is_here() || !wait_readable(self.fd.as_fd(), deadline) {
                 return get();
             }
         }
     }
 
-    /// Acknowledges `count` events of an object. The totals count: a program may acknowledge more of the events that it
-    /// holds than there are, and fewer later.
+    /// Acknowledges `count` events of an object. Only the total counts: a program may acknowledge
+    /// more events than it has taken, and fewer later.
     pub(crate) fn ack(&self, object: EventObject, count: u64) {
         if !self.fork_guard.is_here() {
             return;
         }
         let mut state = self.state.lock();
-        // Of an object without events, which may not exist, nothing is kept.
+        // Nothing is kept for an object without unacknowledged events, because the object may not
+        // exist.
         if state.unacked.contains_key(&object) {
             state.count(
                 object,
@@ -170,11 +175,11 @@ impl EventQueue {
         self.acked.notify_all();
     }
 
-    /// The end of an object: waits until its events that were taken are acknowledged, then takes back the
-    /// others.
+    /// Ends an object: waits until its taken events are acknowledged, then removes its waiting
+    /// events.
     ///
     /// # Errors
-    /// When `timeout` passed first: how many are not acknowledged. Nothing was taken back then.
+    /// The number of unacknowledged events, if `timeout` passed first. No event was removed then.
     pub(crate) fn retire(&self, object: EventObject, timeout: Option<Duration>) -> Result<(), u64> {
         let mut state = self.state.lock();
         self.wait_acknowledged(&mut state, object, timeout)?;
@@ -183,7 +188,7 @@ impl EventQueue {
         Ok(())
     }
 
-    /// Waits until the events of an object that were taken are acknowledged.
+    /// Waits until the taken events of an object are acknowledged.
     ///
     /// # Errors
     /// As [`retire`](Self::retire).
@@ -217,7 +222,7 @@ impl EventQueue {
         Ok(())
     }
 
-    /// How many events were dropped because nobody fetched them.
+    /// Number of events that were dropped because the program did not fetch them.
     pub(crate) fn lost(&self) -> u64 {
         if !self.fork_guard.is_here() {
             return 0;
@@ -246,9 +251,8 @@ impl EventQueue {
 
 /// An asynchronous event that was taken with [`Device::get_event`](crate::Device::get_event).
 ///
-/// Dropping it acknowledges it (`ibv_ack_async_event`). Destroying the object that it is about
-/// ([`Qp::destroy`](crate::Qp::destroy)) waits for that, so that nobody is left with an event of something
-/// that is gone.
+/// Dropping it acknowledges it (`ibv_ack_async_event`). Destroying the object concerned
+/// ([`Qp::destroy`](crate::Qp::destroy)) waits for that, so that no event outlives its object.
 #[must_use = "dropping the event acknowledges it"]
 pub struct UnackedEvent {
     queue: Arc<EventQueue>,
@@ -257,14 +261,14 @@ pub struct UnackedEvent {
 }
 
 impl UnackedEvent {
-    /// What happened (`ibv_async_event`).
+    /// Returns the event (`ibv_async_event`).
     #[must_use]
     pub fn event(&self) -> &AsyncEvent {
         &self.event
     }
 
-    /// Leaves the event unacknowledged, as `ibv_get_async_event` does;
-    /// [`Device::ack_events`](crate::Device::ack_events) does it later, by its [`object`](AsyncEvent::object).
+    /// Leaves the event unacknowledged, as `ibv_get_async_event` does. Acknowledge it later with
+    /// [`Device::ack_events`](crate::Device::ack_events) and its [`object`](AsyncEvent::object).
     pub fn ack_later(mut self) -> AsyncEvent {
         self.ack = false;
         self.event.clone()
@@ -340,14 +344,14 @@ mod tests {
     fn the_total_of_acknowledgements_counts_and_ends_with_the_object() {
         let queue = queue_of(&[7, 7, 7]);
         let (seven, now) = (EventObject::Qp(7), Some(Duration::ZERO));
-        // Of what does not exist, or has no events, no acknowledgement is kept.
+        // Acknowledgements of objects that do not exist, or have no events, are not kept.
         queue.ack(seven, 1);
         queue.get(None).unwrap().ack_later();
         assert_eq!(queue.retire(seven, now), Err(1));
         queue.ack(seven, 2);
         queue.get(None).unwrap().ack_later();
         assert_eq!(queue.retire(seven, now), Ok(()));
-        // Another object may get the number.
+        // Another object may receive the number.
         queue.push(AsyncEvent::Established { qp_num: 7 });
         queue.get(None).unwrap().ack_later();
         queue.ack(seven, u64::MAX);

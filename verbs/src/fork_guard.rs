@@ -1,37 +1,40 @@
-//! The process that an object belongs to.
+//! Detection of use after a fork.
 //!
-//! Threads do not survive a fork, and descriptors are shared after one. So what a process made before it forked is
-//! dead in the child: every call says so ([`Inherited`]) before it takes a lock, which a thread that is no more may
-//! hold, and a drop in the child frees nothing that the parent could notice: no FIN, no `epoll_ctl`, no count
-//! of an eventfd, no join. The parent goes on, and the child may open devices of its own.
+//! Threads do not survive a fork, and descriptors are shared after one. Objects that a process
+//! created before it forked are therefore unusable in the child. There every call fails with
+//! [`Inherited`] before it takes a lock, which a vanished thread may hold. A drop in the child does
+//! nothing that the parent could notice: no FIN, no `epoll_ctl`, no change of an eventfd's count,
+//! no join. The parent continues, and the child may open devices of its own.
 //!
-//! Nothing has to be called before a fork, and regions need no `MADV_DONTFORK`, because no hardware writes to
-//! them: where libibverbs asks, the answer is `IBV_FORK_UNNEEDED`.
+//! No call is needed before a fork. Regions need no `MADV_DONTFORK`, because no hardware writes to
+//! them. In the terms of libibverbs this is `IBV_FORK_UNNEEDED`.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::mem::wiped_on_fork;
 
-/// The object was made before a `fork()`, and this is the child.
+/// The object was created before a `fork()`, and this is the child.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "this was made before a fork(), and belongs to the parent process, where it works on; open a device in this process"
+    "this object was created before a fork() and belongs to the parent process, where it still works; open a new device in this process"
 )]
 pub struct Inherited;
 
-/// Remembers in which process it was made. The question costs one load.
+/// Identifies the process that created an object. A check costs one load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ForkGuard {
-    /// `None`: the kernel wipes nothing, and the number is that of the process.
+    /// A word that the kernel zeroes in the child. `None` if the kernel cannot do so: `number` is
+    /// then the process id.
     word: Option<&'static AtomicU32>,
     number: u32,
 }
 
-/// Numbers of processes, each larger than those of its ancestors: a fork copies it.
+/// Last number given to a process. Each process has a larger number than its ancestors, because a
+/// fork copies this.
 static LAST: AtomicU32 = AtomicU32::new(0);
 
 impl ForkGuard {
-    /// This process.
+    /// Returns a guard for the current process.
     pub(crate) fn here() -> Self {
         let Some(word) = wiped_on_fork() else {
             return ForkGuard {
@@ -55,7 +58,7 @@ impl ForkGuard {
         }
     }
 
-    /// Whether this is still that process.
+    /// Returns true in the process for which the guard was created.
     #[inline]
     pub(crate) fn is_here(&self) -> bool {
         match self.word {

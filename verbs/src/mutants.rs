@@ -1,8 +1,10 @@
-//! Sites of deliberate faults. Tests of the conformance suite, the simulator and the fuzz targets switch them on.
+//! Deliberate faults that tests of the conformance suite, the simulator and the fuzz targets switch
+//! on.
 //!
-//! They exist only in a build with `--cfg uwarp_mutants` in `RUSTFLAGS`. Without it a site is its right expression.
+//! They exist only in a build with `--cfg uwarp_mutants` in `RUSTFLAGS`. Without it, a site is its
+//! correct expression.
 
-/// `mutate!(right, Name => wrong)` is `right`, unless the fault `Name` is switched on.
+/// `mutate!(right, Name => wrong)` evaluates to `right`, unless the fault `Name` is switched on.
 #[cfg(uwarp_mutants)]
 macro_rules! mutate {
     ($right:expr, $name:ident => $wrong:expr) => {
@@ -14,7 +16,7 @@ macro_rules! mutate {
     };
 }
 
-/// `mutate!(right, Name => wrong)` is `right`.
+/// `mutate!(right, Name => wrong)` evaluates to `right`.
 #[cfg(not(uwarp_mutants))]
 macro_rules! mutate {
     ($right:expr, $name:ident => $wrong:expr) => {
@@ -34,7 +36,7 @@ pub(crate) use mutate;
 #[cfg(uwarp_mutants)]
 pub use uwarp_rdmap::mutants::{id, is_on};
 
-/// Switches one fault on in the whole stack, in place of the one before; 0 switches all faults off.
+/// Switches one fault on in the whole stack and the previous one off; 0 switches all faults off.
 #[cfg(uwarp_mutants)]
 pub fn switch(id: u64) {
     uwarp_mpa::mutants::switch(id);

@@ -8,19 +8,23 @@ use crate::limits::PdAccount;
 use crate::mem::{Access, Purpose, RegisterError, WindowBind, WindowKind};
 use crate::mr::MemoryRegion;
 
-/// The STag with the next key: same index, last byte one higher (`ibv_inc_rkey`).
+/// Returns the STag with the next key: same index, last byte incremented (`ibv_inc_rkey`).
 #[must_use]
 pub fn inc_rkey(rkey: u32) -> u32 {
     rkey & !0xFF | rkey.wrapping_add(1) & 0xFF
 }
 
-/// A memory window: an STag that shows a part of a memory region to peers, for a while and with rights of its own.
-/// `ibv_mw` of the verbs (`ibv_alloc_mw`, `ibv_bind_mw`); for its STag RFC 5040 section 8.1.1 holds.
+/// A memory window (`ibv_mw`, `ibv_alloc_mw`, `ibv_bind_mw`): an STag that exposes a part of a
+/// memory region to peers, for a limited time and with its own rights. Its STag follows RFC 5040
+/// section 8.1.1.
 ///
-/// Binding is quicker than registration, and ends without touching the region: by
-/// [`SendWr::local_invalidate`](crate::SendWr::local_invalidate) or the peer's Send with Invalidate (type 2), by a new bind or one of 0 bytes
-/// (type 1), by dropping the window, and for type 2 by the end of the QP. A region is not deregistered while windows
-/// are bound to it.
+/// Binding is quicker than registration. A binding ends without a change to the region:
+/// * by dropping the window,
+/// * type 1: by a new bind, or one of 0 bytes,
+/// * type 2: by [`SendWr::local_invalidate`](crate::SendWr::local_invalidate), by the peer's Send
+///   with Invalidate, or with the QP.
+///
+/// A region cannot be deregistered while windows are bound to it.
 ///
 /// ```
 /// use uwarp_verbs::{Access, Device, SendWr, WindowKind, inc_rkey};
@@ -37,7 +41,7 @@ pub struct MemoryWindow {
     device: Arc<DeviceInner>,
     index: u32,
     kind: WindowKind,
-    /// The STag as `Qp::bind_mw` last gave it.
+    /// The STag that `Qp::bind_mw` last returned.
     by_call: u32,
     _pd: Arc<PdAccount>,
 }
@@ -58,8 +62,9 @@ impl MemoryWindow {
         })
     }
 
-    /// The STag (`ibv_mw.rkey`): as the last [`Qp::bind_mw`](crate::Qp::bind_mw) gave it (type 1), as the last work
-    /// request that was carried out made it (type 2), or one that is not bound yet.
+    /// The current STag (`ibv_mw.rkey`). Type 1: the result of the last
+    /// [`Qp::bind_mw`](crate::Qp::bind_mw). Type 2: the STag of the last executed bind request.
+    /// Before the first bind: an STag that is not valid yet.
     #[must_use]
     pub fn rkey(&self) -> u32 {
         match self.kind {
@@ -68,19 +73,19 @@ impl MemoryWindow {
         }
     }
 
-    /// Its kind (`ibv_mw.type`).
+    /// Kind of the window (`ibv_mw.type`).
     #[must_use]
     pub fn kind(&self) -> WindowKind {
         self.kind
     }
 
-    /// Whether it is bound now, to a region that is valid (the verbs do not tell).
+    /// Returns true if the window is bound to a valid region.
     #[must_use]
     pub fn is_bound(&self) -> bool {
         self.device.table.slot_is_valid(self.index)
     }
 
-    /// The STag for the next bind by call.
+    /// Returns the STag for the next bind by [`Qp::bind_mw`](crate::Qp::bind_mw).
     pub(crate) fn next_by_call(&self) -> Result<u32, PostErrorKind> {
         match self.kind {
             WindowKind::Type1 => Ok(inc_rkey(self.by_call)),
@@ -112,9 +117,9 @@ impl std::fmt::Debug for MemoryWindow {
 }
 
 impl MemoryRegion {
-    /// What a memory window is to show (`ibv_mw_bind_info`): `len` bytes from `offset` on. Whether they lie in the
-    /// region is checked when the window is bound. `access` are remote rights; the region has to be registered with
-    /// [`Access::WINDOW_BIND`], and for remote write and remote atomic with [`Access::LOCAL_WRITE`].
+    /// Describes a binding (`ibv_mw_bind_info`): `len` bytes of this region, from `offset` on. The
+    /// range is checked when the window is bound. `access` are remote rights. The region needs
+    /// [`Access::WINDOW_BIND`], and [`Access::LOCAL_WRITE`] for remote write and remote atomic.
     #[must_use]
     pub fn window(&self, offset: u64, len: u64, access: Access) -> WindowBind {
         WindowBind {

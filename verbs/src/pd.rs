@@ -15,13 +15,13 @@ use crate::mw::MemoryWindow;
 use crate::qp::builder::QpBuilder;
 use crate::qp::{Qp, QpCaps};
 
-/// A protection domain (`ibv_pd`; RFC 5042 section 2.2.4). A QP reaches only regions of its own one. Clones are handles
-/// to the same.
+/// A protection domain (`ibv_pd`; RFC 5042 section 2.2.4). A QP reaches only the regions of its own
+/// domain. Clones are handles to the same domain.
 #[derive(Clone)]
 pub struct Pd {
     device: Arc<DeviceInner>,
     account: Arc<PdAccount>,
-    /// Where the events of what is in it go.
+    /// Receives the events of the objects in the domain.
     events: Arc<EventQueue>,
 }
 
@@ -38,15 +38,15 @@ impl Pd {
         }
     }
 
-    /// Registers memory that the region then owns (`ibv_reg_mr`): `data` is its first content.
+    /// Registers memory that the region owns (`ibv_reg_mr`). `data` is its initial content.
     ///
     /// # Errors
-    /// [`RegisterError`]: no bytes at all, rights that contradict each other, too many regions.
+    /// [`RegisterError`]: an empty region, contradictory rights, or too many regions.
     pub fn register(&self, data: Vec<u8>, access: Access) -> Result<MemoryRegion, RegisterError> {
         self.register_buffer(Buffer::from(data), access)
     }
 
-    /// Registers a buffer that the region then owns (`ibv_reg_mr`).
+    /// Registers a buffer that the region owns (`ibv_reg_mr`).
     ///
     /// # Errors
     /// As [`Pd::register`].
@@ -58,19 +58,20 @@ impl Pd {
         self.region().access(access).buffer(buffer)
     }
 
-    /// Registers memory of the program where it lies, as `ibv_reg_mr` does.
+    /// Registers memory of the program in place, as `ibv_reg_mr` does.
     ///
     /// # Errors
     /// As [`Pd::register`].
     ///
     /// # Safety
-    /// Until [`MemoryRegion::deregister`] has returned `Ok` or the region was dropped *and* every QP of
-    /// the domain is gone, `base..base + len` stays mapped, readable and (with
-    /// [`Access::LOCAL_WRITE`]) writable, and the program holds no Rust reference to bytes that a
-    /// transfer may use at the same time: this side and, with remote rights, the peer write them at any moment.
+    /// The requirements hold until [`MemoryRegion::deregister`] has returned `Ok`, or until the
+    /// region was dropped *and* every QP of the domain is gone. `base..base + len` stays mapped,
+    /// readable and (with [`Access::LOCAL_WRITE`]) writable. The program holds no Rust reference to
+    /// bytes that a transfer may use at the same time: this side and, with remote rights, the peer
+    /// write them at any moment.
     #[expect(
         unsafe_code,
-        reason = "the caller's promise is handed on to the memory module"
+        reason = "the caller's contract is passed on to the memory module"
     )]
     pub unsafe fn register_in_place(
         &self,
@@ -82,8 +83,8 @@ impl Pd {
         unsafe { self.region().access(access).in_place(base, len) }
     }
 
-    /// Registers memory that only `qp` (of this domain) reaches. Such a region, and no other, may be
-    /// invalidated by that QP's peer with a Send with Invalidate (RFC 5040 section 8.1.1).
+    /// Registers memory that only `qp` reaches, which belongs to this domain. Only such a region
+    /// may be invalidated by that QP's peer with a Send with Invalidate (RFC 5040 section 8.1.1).
     ///
     /// # Errors
     /// As [`Pd::register`].
@@ -96,7 +97,7 @@ impl Pd {
         self.region().access(access).for_qp(qp).vec(data)
     }
 
-    /// Registers a buffer that others hold, too.
+    /// Registers a buffer that has other owners, too.
     pub(crate) fn register_shared(
         &self,
         buffer: &Arc<Buffer>,
@@ -105,25 +106,26 @@ impl Pd {
         self.region().access(access).buffer(Arc::clone(buffer))
     }
 
-    /// Registration with all that may be chosen (`ibv_reg_mr_iova`): the address for peers, one QP alone, files, memory
-    /// that processes share.
+    /// Starts a registration with all options (`ibv_reg_mr_iova`): the address for peers, one QP
+    /// only, files, memory shared between processes.
     pub fn region(&self) -> RegionBuilder {
         RegionBuilder::new(self.clone())
     }
 
-    /// A memory window of this domain, not bound (`ibv_alloc_mw`).
+    /// Allocates an unbound memory window in this domain (`ibv_alloc_mw`).
     ///
     /// # Errors
-    /// [`RegisterError::TooMany`]: windows count as regions do.
+    /// [`RegisterError::TooMany`]: windows count as regions.
     pub fn alloc_window(&self, kind: WindowKind) -> Result<MemoryWindow, RegisterError> {
         MemoryWindow::new(&self.device, &self.account, kind)
     }
 
-    /// Memory for fast registration by work requests of this domain's QPs, none of it registered (the kernel's
-    /// `ib_alloc_mr`).
+    /// Allocates memory for fast registration by work requests of this domain's QPs (the kernel's
+    /// `ib_alloc_mr`). None of it is registered yet.
     ///
     /// # Errors
-    /// [`RegisterError::TooMany`]: it counts as a region. [`RegisterError::Empty`].
+    /// [`RegisterError::TooMany`]: it counts as a region. [`RegisterError::Empty`] if it has no
+    /// bytes.
     pub fn alloc_fast_region(
         &self,
         memory: impl Into<Arc<Buffer>>,
@@ -131,21 +133,21 @@ impl Pd {
         FastRegion::new(&self.device, &self.account, memory.into())
     }
 
-    /// Creates a QP (`ibv_create_qp`). Its completions go to the two CQs, which may be one and the same.
+    /// Creates a QP (`ibv_create_qp`). Its completions go to the two CQs, which may be the same.
     ///
     /// # Errors
-    /// [`DeviceError`]: a size that the device does not allow, a limit, a CQ of another device.
+    /// [`DeviceError`]: a size that the device does not allow, a limit, or a CQ of another device.
     pub fn create_qp(&self, send_cq: &Cq, recv_cq: &Cq, caps: QpCaps) -> Result<Qp, DeviceError> {
         self.qp().caps(caps).build(send_cq, recv_cq)
     }
 
-    /// Begins to make a QP with more than the sizes of its queues (`ibv_create_qp_ex`).
+    /// Starts the creation of a QP with further options (`ibv_create_qp_ex`).
     pub fn qp(&self) -> QpBuilder {
         QpBuilder::new(self)
     }
 
-    /// Whether a Write of a peer to this memory would pass the checks, on a QP of this domain that is open to Writes: for
-    /// `uwarp-bench`, which measures nothing but the checks.
+    /// Returns true if a peer's Write to this memory would pass the checks, on a QP of this domain
+    /// that allows remote Writes. For `uwarp-bench`, which measures the checks.
     #[doc(hidden)]
     #[must_use]
     pub fn would_place(&self, memory: &RemoteBuffer) -> bool {
@@ -169,17 +171,17 @@ impl Pd {
         self.account.id()
     }
 
-    /// Where the events of what is in the domain go.
+    /// Queue for the events of the objects in the domain.
     pub(crate) fn events(&self) -> &Arc<EventQueue> {
         &self.events
     }
 
-    /// What each object in the domain holds.
+    /// Account that each object in the domain holds.
     pub(crate) fn account(&self) -> &Arc<PdAccount> {
         &self.account
     }
 
-    /// Charges so much to this domain.
+    /// Charges `amount` to the domain, within its limit.
     pub(crate) fn take(&self, what: OfPd, amount: u32) -> Result<PdCharge, DeviceError> {
         let limit = what.limit(&self.device.settings.limits.per_pd);
         let taken = self.account.take(what, amount, limit);

@@ -1,4 +1,4 @@
-//! What a peer profile changes in a connection; `docs/peers.md` tells it to users.
+//! Effects of a peer profile on a connection; `docs/peers.md` describes them for users.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,22 +8,22 @@ use uwarp_rdmap::Peer;
 
 use crate::settings::{SIW_FIRST_FPDU_DELAY, Settings};
 
-/// Bytes of Private Data, enhanced connection data included, that siw takes.
+/// Bytes of Private Data that siw accepts, enhanced connection data included.
 const SIW_PRIVATE_DATA: usize = 256;
 
-/// Private Data that the peer cannot take (RFC 5044 section 7.1.1).
+/// Error: the peer cannot take this much Private Data (RFC 5044 section 7.1.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub struct PrivateDataLimit {
-    /// Bytes given.
+    /// Given length, in bytes.
     pub got: usize,
-    /// Bytes that the peer takes.
+    /// Length that the peer accepts, in bytes.
     pub max: usize,
-    /// The peer profile that says so.
+    /// Peer profile that has the limit.
     pub peer: Peer,
 }
 
 impl PrivateDataLimit {
-    /// What is so, without what to try.
+    /// Writes the fact without the hint.
     pub(crate) fn fact(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let PrivateDataLimit { got, max, peer } = self;
         write!(
@@ -40,7 +40,7 @@ impl fmt::Display for PrivateDataLimit {
     }
 }
 
-/// How long an initiator waits behind the Reply before it sends its first FPDU.
+/// Returns the delay between the MPA Reply and an initiator's first FPDU.
 pub(crate) fn first_fpdu_delay(settings: &Settings) -> Duration {
     settings.first_fpdu_delay.unwrap_or(match settings.peer {
         Peer::Siw => SIW_FIRST_FPDU_DELAY,
@@ -48,7 +48,7 @@ pub(crate) fn first_fpdu_delay(settings: &Settings) -> Duration {
     })
 }
 
-/// Refuses private data that cannot work with the peer. `enhanced`: the frame carries IRD and ORD as well.
+/// Refuses private data that the peer cannot take. `enhanced`: the frame also carries IRD and ORD.
 pub(crate) fn check_private_data(
     peer: Peer,
     enhanced: bool,
@@ -56,7 +56,7 @@ pub(crate) fn check_private_data(
 ) -> Result<(), PrivateDataLimit> {
     let max = match (peer, enhanced) {
         (Peer::Siw, true) => SIW_PRIVATE_DATA - 4,
-        // It takes 256, and its consumer is told of none: the count wraps.
+        // siw accepts 256 bytes, but reports none to its consumer, because the count wraps.
         (Peer::Siw, false) => SIW_PRIVATE_DATA - 1,
         _ => return Ok(()),
     };
@@ -67,8 +67,9 @@ pub(crate) fn check_private_data(
     Ok(())
 }
 
-/// The IRD to tell the peer. siw rounds its ORD up to a power of two and keeps so many Reads
-/// outstanding, so it is given one: the next above `ird` that `limit` allows, else the last below.
+/// Returns the IRD to advertise to the peer. siw rounds its ORD up to a power of two and keeps that
+/// many Reads outstanding. So siw gets a power of two: the next above `ird` if `limit` allows it,
+/// else the last below.
 pub(crate) fn ird(peer: Peer, ird: u16, limit: u16) -> u16 {
     if peer != Peer::Siw || ird == NO_AUTO || ird == 0 {
         return ird;
@@ -79,7 +80,8 @@ pub(crate) fn ird(peer: Peer, ird: u16, limit: u16) -> u16 {
     }
 }
 
-/// The same for a responder: an enhanced Request that wishes for more Reads (its ORD) raises our IRD.
+/// Returns the IRD that a responder advertises. An enhanced Request that asks for more Reads (its
+/// ORD) raises it for siw.
 pub(crate) fn responder_ird(settings: &Settings, own: u16, wished: Option<u16>) -> u16 {
     let limit = settings.limits.max_ird;
     match (settings.peer, wished) {
@@ -109,7 +111,7 @@ mod tests {
                     continue;
                 }
                 assert!(told.is_power_of_two() && told <= limit, "{depth} {limit}");
-                // No more than is needed, and as much as the limit allows.
+                // No more than needed, and as much as the limit allows.
                 assert!(told < 2 * depth && told > depth.min(limit) / 2);
             }
         }

@@ -23,7 +23,7 @@ pub(crate) fn errors_wanted() -> bool {
         let (wanted, unknown) = read(&value);
         if let Some(unknown) = unknown {
             say(&format!(
-                "{VARIABLE}={value}: \"{unknown}\" is not known; the one thing that can be asked for is \"errors\", the last frames of a connection that ends in error\n"
+                "{VARIABLE}={value}: \"{unknown}\" is unknown; the only value is \"errors\", which prints the last frames of a connection that ends in error\n"
             ));
         }
         wanted

@@ -1,4 +1,4 @@
-//! The QPs of a CQ, and how they are driven: few of them one by one, many by their groups.
+//! QPs of a CQ, which are driven one by one if they are few, and by groups if they are many.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,12 +10,12 @@ use crate::device::DeviceInner;
 use crate::progress::epoll_group::{EpollGroup, FEW};
 use crate::qp::inner::QpInner;
 
-/// How the QPs of a CQ are driven.
+/// Way in which the QPs of a CQ are driven.
 #[derive(Clone)]
 pub(super) enum Driven {
     /// One by one.
     Each(Arc<[Weak<QpInner>]>),
-    /// By the groups in which they sit.
+    /// By the groups to which they belong.
     Groups(Arc<[Arc<EpollGroup>]>),
 }
 
@@ -30,24 +30,25 @@ pub(super) enum Driven {
 #[derive(Default)]
 pub(super) struct Members {
     state: RwLock<State>,
-    /// They are driven as groups, for those who look without the lock.
+    /// True if the QPs are driven by groups, for readers without the lock.
     have_crowds: AtomicBool,
 }
 
-/// A map that changes cheaply, and a list that is read cheaply, made again when somebody reads after a change.
+/// A map that is cheap to change, and a list that is cheap to read. The first reader after a change
+/// rebuilds the list.
 #[derive(Default)]
 struct State {
     qps: BTreeMap<u32, Member>,
     driven: Option<Driven>,
-    /// Where they sit when there are many of them, and how many in each.
+    /// Groups of the QPs if there are many, with the number of QPs of this CQ in each.
     groups: Vec<(Arc<EpollGroup>, usize)>,
-    /// Where those sit that had no seat.
+    /// Group for QPs that belong to none yet.
     own: Option<Arc<EpollGroup>>,
 }
 
 struct Member {
     qp: Weak<QpInner>,
-    /// Its seat is counted.
+    /// The QP is counted in `groups`.
     sits: bool,
 }
 
@@ -56,14 +57,15 @@ impl Members {
         self.state.read().qps.len()
     }
 
-    /// Whether they are driven as groups.
+    /// Returns true if the QPs are driven by groups.
     #[inline]
     pub(super) fn have_crowds(&self) -> bool {
         self.have_crowds.load(Ordering::Relaxed)
     }
 
-    /// Its QPs, where they are few and driven one by one: for a poll, which takes no reference to the list then. None where they are more,
-    /// or in groups, or when somebody has to make that list first.
+    /// Returns the QPs if they are few and driven one by one, for a poll that then needs no
+    /// reference to the list. `None` if there are more, if they are in groups, or if the list has
+    /// to be rebuilt first.
     #[inline]
     pub(super) fn few(&self) -> Option<[Option<Arc<QpInner>>; FEW]> {
         match &self.state.read().driven {
@@ -78,7 +80,7 @@ impl Members {
         }
     }
 
-    /// How they are driven now.
+    /// Returns how the QPs are driven now.
     pub(super) fn driven(&self) -> Driven {
         if let Some(driven) = &self.state.read().driven {
             return driven.clone();
@@ -97,7 +99,7 @@ impl Members {
         driven.get_or_insert_with(make).clone()
     }
 
-    /// A QP that completes here, by one queue or both.
+    /// Adds a QP that completes here with one queue or both.
     pub(super) fn attach(&self, device: &Arc<DeviceInner>, qp: &Arc<QpInner>) {
         let mut state = self.state.write();
         let member = Member {
@@ -109,7 +111,7 @@ impl Members {
         }
         state.qps.insert(qp.ctx.qp_num, member);
         state.driven = None;
-        // A program that drives its device itself wants each poll to do all that is due, in an order that repeats.
+        // With manual progress each poll must do all that is due, in an order that repeats.
         let many = state.qps.len() > FEW || !state.groups.is_empty();
         if many && !device.background.is_manual() {
             let result = match state.groups.is_empty() {
@@ -117,13 +119,13 @@ impl Members {
                 false => state.sit(device, qp),
             };
             if let Err(error) = result {
-                tracing::warn!(%error, "no epoll set for the connections of a CQ: each poll asks all of them");
+                tracing::warn!(%error, "cannot create an epoll set for the connections of a CQ; each poll queries all of them");
             }
         }
         self.note(&state);
     }
 
-    /// It does so no more.
+    /// Removes a QP.
     pub(super) fn detach(&self, qp: &QpInner) {
         let mut state = self.state.write();
         state.driven = None;
@@ -143,9 +145,9 @@ impl Members {
 }
 
 impl State {
-    /// There are many now.
+    /// Moves all QPs into groups.
     fn seat_all(&mut self, device: &Arc<DeviceInner>) -> rustix::io::Result<()> {
-        // Before any of them sits: all do, or none.
+        // The group is created before any QP joins it: either all QPs join or none.
         self.own(device)?;
         let qps = self.qps.values().filter_map(|member| member.qp.upgrade());
         for qp in qps.collect::<Vec<_>>() {
@@ -154,7 +156,7 @@ impl State {
         Ok(())
     }
 
-    /// A QP takes a seat, unless it has one (with the crowd of its other CQ): where others of this CQ sit.
+    /// Adds a QP to a group of this CQ, unless it is in one already (that of its other CQ).
     fn sit(&mut self, device: &Arc<DeviceInner>, qp: &Arc<QpInner>) -> rustix::io::Result<()> {
         let seat = match (qp.member(), self.groups.first()) {
             (Some(seat), _) => seat,

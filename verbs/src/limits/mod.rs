@@ -1,28 +1,31 @@
-//! Who holds how much (RFC 5042 section 6.4.1: the resource manager).
+//! Accounting of resources by peer (the resource manager of RFC 5042 section 6.4.1).
 //!
-//! [`Accounts`] belongs to a device. It counts, for the device and for each peer address, what peers can
-//! make us hold: connections in startup, connections, places for Reads (IRD), and bytes of FPDUs that
-//! have not come whole. Whatever is counted is a [`Charge`], which gives back when it is dropped, so
-//! nothing can be forgotten on the way to the many ends that a connection has. What only the local
-//! program can ask for (objects of the device, and those of a protection domain) is counted where it is made.
+//! [`Accounts`] belongs to a device. For the device and for each peer address, it counts what peers
+//! can make this side hold: connections in startup, connections, places for Reads (IRD), and bytes
+//! of incomplete FPDUs. Each counted amount is a [`Charge`], which is returned on drop, so none is
+//! forgotten on the many ways in which a connection can end. Resources that only the local program
+//! can request (objects of the device or of a protection domain) are counted where they are
+//! created.
 //!
 //! ```text
-//!   TCP accepted        MPA Request whole      accepted               TCP gone
+//!   TCP accepted     MPA Request complete     accepted             TCP closed
 //!   ─────────────► half-open ───────────► half-open ───► connection, IRD ─────► nothing
-//!                      │ startup fails, rejected, too late      │ ended
-//!                      └──────────► half-open until TCP is gone └► connection until TCP is gone
+//!                      │ startup fails, rejected, too late    │ ended
+//!                      └────► half-open until TCP is closed   └► connection until TCP is closed
 //! ```
 //!
-//! **What a peer is**: an IPv4 address; for IPv6 the network of 64 bits, because a host owns the whole of
-//! it; but a link-local address stands for itself, because all hosts of a link share that network.
-//! IPv4 addresses within IPv6 count as IPv4. Loopback is a peer as others are.
+//! **Peer**: an IPv4 address, or an IPv6 network of 64 bits, because a host may own all addresses
+//! of such a network. A link-local address stands for itself, because all hosts of a link share
+//! that network. IPv4 addresses mapped to IPv6 count as IPv4. Loopback addresses are ordinary
+//! peers.
 //!
-//! **Who trusts whom**: nobody is assumed to trust anybody (5040-8.1.2-03, 5042-3-01). Every stream has its own places,
-//! and what several have in common, an SRQ, a CQ or a region, is so only where the program made it so. All that is
-//! scarce is asked for here or where objects are counted, and granted within the limits only (5040-8.1.2-02).
+//! **Trust**: no stream is assumed to trust another (5040-8.1.2-03, 5042-3-01). Every stream has
+//! its own places. An SRQ, a CQ or a region is shared only where the program shares it. All scarce
+//! resources are requested here or where objects are counted, and granted only within the limits
+//! (5040-8.1.2-02).
 //!
-//! The table has an entry for a peer only while something is charged to it, so the limits of the device
-//! bound its size.
+//! The table has an entry for a peer only while something is charged to it, so the limits of the
+//! device bound its size.
 
 mod numbers;
 mod objects;
@@ -47,23 +50,23 @@ pub(crate) use objects::{Objects, Place};
 pub(crate) use pd::{OfPd, PdAccount, PdCharge};
 pub(crate) use reads::ReadPlaces;
 
-/// What is counted.
+/// Kind of a counted resource.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum What {
-    /// Accepted TCP connections without a decision, or on their way out.
+    /// Accepted TCP connections that are undecided, or are being closed.
     HalfOpen,
     /// Connections that a peer opened and the program accepted.
     Connections,
-    /// RDMA Reads that peers may have outstanding.
+    /// RDMA Reads and atomic operations that peers may have outstanding.
     Ird,
-    /// Bytes of FPDUs that have begun to come and are not whole.
+    /// Bytes of FPDUs that are partly received.
     ReceiveMemory,
 }
 
 const KINDS: usize = 4;
 
 impl What {
-    /// The limits of the device and of one peer.
+    /// The limits of the device and of one peer, in this order.
     fn limits(self, limits: &Limits) -> [u64; 2] {
         let peer = &limits.per_peer;
         match self {
@@ -86,7 +89,8 @@ impl fmt::Display for What {
     }
 }
 
-/// A limit that peers have reached (RFC 5042 section 6.4). It is theirs to wait, or the settings' to allow more.
+/// Error: peers have reached a limit (RFC 5042 section 6.4). Either they wait, or the settings
+/// raise the limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub struct LimitReached {
     what: What,
@@ -100,19 +104,20 @@ impl LimitReached {
         LimitReached { what, limit, peer }
     }
 
-    /// The peer address (IPv6: the network of 64 bits) whose own limit it is; `None` for the device's.
+    /// The peer address whose limit was reached (IPv6: the network of 64 bits); `None` for the
+    /// limit of the device.
     #[must_use]
     pub fn peer(&self) -> Option<IpAddr> {
         self.peer
     }
 
-    /// How many there may be.
+    /// Maximum number.
     #[must_use]
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// As it is told of a connection whose place another one needed.
+    /// The error of a connection that was reset because a newer one needed its place.
     pub(crate) fn displaced(&self) -> StartupError {
         StartupError::Displaced {
             limit: u32::try_from(self.limit).unwrap_or(u32::MAX),
@@ -120,7 +125,7 @@ impl LimitReached {
         }
     }
 
-    /// What is so, without what to try.
+    /// Writes the fact without the advice.
     pub(crate) fn fact(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let LimitReached { what, limit, peer } = *self;
         let have = if peer.is_some() { "has" } else { "have" };
@@ -128,7 +133,7 @@ impl LimitReached {
         write!(f, "{whose} already {have} {limit} {what}, the limit")
     }
 
-    /// What a person would do about it.
+    /// The remedy, for a person.
     pub(crate) fn advice(&self) -> &'static str {
         match (self.what, self.peer.is_some()) {
             (What::HalfOpen, false) => {
@@ -164,7 +169,7 @@ impl fmt::Display for LimitReached {
     }
 }
 
-/// As a listener tells it, with the address of the peer beside it.
+/// The error that a listener reports beside the peer's address.
 impl From<LimitReached> for StartupError {
     fn from(reached: LimitReached) -> Self {
         let limit = u32::try_from(reached.limit).unwrap_or(u32::MAX);
@@ -190,7 +195,7 @@ impl fmt::Display for Whose {
     }
 }
 
-/// What one holder, a peer or the device, has of each kind.
+/// Amounts of each kind that one holder has: a peer or the device.
 #[derive(Default)]
 struct Share([AtomicU64; KINDS]);
 
@@ -204,7 +209,8 @@ impl Share {
         self.of(what).load(Ordering::Acquire)
     }
 
-    /// Takes from `least` to `most`, as far as `limit` allows; `None` where not even `least` is left.
+    /// Takes at least `least` and at most `most`, as far as `limit` allows. `None` if not even
+    /// `least` is left.
     fn take(&self, what: What, least: u64, most: u64, limit: u64) -> Option<u64> {
         let mut granted = 0;
         self.of(what)
@@ -239,12 +245,12 @@ impl Accounts {
         })
     }
 
-    /// What all peers together have of a kind.
+    /// Amount that all peers together have.
     pub(crate) fn used(&self, what: What) -> u64 {
         self.device.used(what)
     }
 
-    /// The account of the peer at this address.
+    /// Returns the account of the peer at this address.
     pub(crate) fn peer(self: &Arc<Self>, addr: SocketAddr) -> Arc<PeerAccount> {
         let key = peer_key(addr.ip());
         let mut peers = self.peers.lock();
@@ -261,7 +267,7 @@ impl Accounts {
     }
 }
 
-/// The account of one peer. It is forgotten when nothing is charged to it and nobody holds it.
+/// Account of one peer. It is removed when it is no longer referenced.
 pub(crate) struct PeerAccount {
     accounts: Arc<Accounts>,
     key: IpAddr,
@@ -269,12 +275,13 @@ pub(crate) struct PeerAccount {
 }
 
 impl PeerAccount {
-    /// Charges `amount`, all or nothing.
+    /// Charges `amount` completely or not at all.
     pub(crate) fn take(self: &Arc<Self>, what: What, amount: u64) -> Result<Charge, LimitReached> {
         self.charge(what, amount, amount)
     }
 
-    /// Whether one more would be granted. Another may be faster: only [`take`](Self::take) decides.
+    /// Checks whether one more would be granted. Another thread may be faster: only
+    /// [`take`](Self::take) decides.
     pub(crate) fn look(&self, what: What) -> Result<(), LimitReached> {
         let limits = what.limits(&self.accounts.limits);
         let shares = [(&self.accounts.device, None), (&self.share, Some(self.key))];
@@ -286,7 +293,7 @@ impl PeerAccount {
         Ok(())
     }
 
-    /// Charges up to `wanted`: what is left, which may be nothing.
+    /// Charges up to `wanted`: the rest of the limit, which may be 0.
     pub(crate) fn take_up_to(self: &Arc<Self>, what: What, wanted: u64) -> Charge {
         let nothing = Charge {
             peer: Arc::clone(self),
@@ -296,7 +303,7 @@ impl PeerAccount {
         self.charge(what, 0, wanted).unwrap_or(nothing)
     }
 
-    /// Charges `amount` although a limit may be passed by it: for what is there already.
+    /// Charges `amount` even beyond a limit, for a resource that exists already.
     pub(crate) fn take_in_any_case(self: &Arc<Self>, what: What, amount: u64) -> Charge {
         for share in [&self.accounts.device, &self.share] {
             share.of(what).fetch_add(amount, Ordering::AcqRel);
@@ -311,7 +318,8 @@ impl PeerAccount {
     fn charge(self: &Arc<Self>, what: What, least: u64, most: u64) -> Result<Charge, LimitReached> {
         let [of_device, of_peer] = what.limits(&self.accounts.limits);
         let reached = |limit, peer| LimitReached { what, limit, peer };
-        // The peer's own limit first: who has reached that one takes nothing from others, not even for a moment.
+        // The peer's own limit is checked first: a peer that has reached it takes nothing from
+        // others, not even briefly.
         let granted = self
             .share
             .take(what, least, most, of_peer)
@@ -328,7 +336,8 @@ impl PeerAccount {
         })
     }
 
-    /// Whether `amount` more would leave a part of both limits free: one half for `2`, none for `1`.
+    /// Returns true if `amount` more would use at most a fraction of both limits: one half if
+    /// `part` is 2, all if it is 1.
     pub(crate) fn has_room(&self, what: What, amount: u64, part: u64) -> bool {
         let limits = what.limits(&self.accounts.limits);
         [&self.accounts.device, &self.share]
@@ -347,7 +356,7 @@ impl fmt::Debug for PeerAccount {
 impl Drop for PeerAccount {
     fn drop(&mut self) {
         if !self.accounts.fork_guard.is_here() {
-            // A thread that is no more may hold the lock.
+            // A thread that does not exist in this process may hold the lock.
             return;
         }
         let mut peers = self.accounts.peers.lock();
@@ -361,7 +370,7 @@ impl Drop for PeerAccount {
     }
 }
 
-/// Something that is charged to a peer and to the device until this is dropped.
+/// An amount that is charged to a peer and to the device until it is dropped.
 pub(crate) struct Charge {
     peer: Arc<PeerAccount>,
     what: What,
@@ -369,12 +378,12 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    /// How much was granted.
+    /// The granted amount.
     pub(crate) fn amount(&self) -> u64 {
         self.amount
     }
 
-    /// Gives back all but `amount`.
+    /// Returns all but `amount`.
     pub(crate) fn shrink_to(&mut self, amount: u64) {
         let surplus = self.amount.saturating_sub(amount);
         self.amount -= surplus;
@@ -399,7 +408,7 @@ impl fmt::Debug for Charge {
     }
 }
 
-/// Which addresses are one peer.
+/// Returns the address that identifies the peer.
 fn peer_key(ip: IpAddr) -> IpAddr {
     match ip.to_canonical() {
         IpAddr::V6(ip) if !ip.is_unicast_link_local() && !ip.is_loopback() => {

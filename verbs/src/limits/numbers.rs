@@ -1,4 +1,4 @@
-//! Numbers of objects, each unique among those that exist.
+//! Numbers of objects, unique among the live ones.
 
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use crate::fork_guard::ForkGuard;
 
-/// Hands out numbers in turn. At the end it begins anew, and then passes over those in use.
+/// Hands out ascending numbers. After the last one it starts again and skips those in use.
 pub(crate) struct Numbers {
     fork_guard: ForkGuard,
     range: RangeInclusive<u32>,
@@ -21,7 +21,7 @@ struct State {
 }
 
 impl Numbers {
-    /// The first one given is the least of `range`.
+    /// The first number is the smallest of `range`.
     pub(crate) fn new(range: RangeInclusive<u32>) -> Arc<Self> {
         Arc::new(Numbers {
             fork_guard: ForkGuard::here(),
@@ -33,7 +33,7 @@ impl Numbers {
         })
     }
 
-    /// A number that nobody has; `None` when all are in use.
+    /// Takes an unused number; `None` if all are in use.
     pub(crate) fn take(self: &Arc<Self>) -> Option<Number> {
         let mut state = self.state.lock();
         let (first, last) = (*self.range.start(), *self.range.end());
@@ -52,14 +52,14 @@ impl Numbers {
         }
     }
 
-    /// The next number will be this one, if it is free.
+    /// Makes `next` the next number, if it is free.
     #[cfg(test)]
     pub(crate) fn go_on_at(&self, next: u32) {
         self.state.lock().next = next;
     }
 }
 
-/// A number, in use until this is dropped.
+/// A number that is in use until it is dropped.
 pub(crate) struct Number {
     numbers: Arc<Numbers>,
     value: u32,
@@ -73,7 +73,7 @@ impl Number {
 
 impl Drop for Number {
     fn drop(&mut self) {
-        // In the child of a fork a thread that is no more may hold the lock.
+        // In the child of a fork, a thread that does not exist there may hold the lock.
         if self.numbers.fork_guard.is_here() {
             self.numbers.state.lock().used.remove(&self.value);
         }
@@ -91,7 +91,7 @@ mod tests {
         let (two, three, four) = (take(), take(), take());
         assert_eq!([two.get(), three.get(), four.get()], [2, 3, 4]);
         drop(three);
-        // One that is free again waits for its turn.
+        // A number that became free waits for its turn.
         let (five, six) = (take(), take());
         assert_eq!([five.get(), six.get()], [5, 6]);
         let three = take();

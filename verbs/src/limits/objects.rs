@@ -1,4 +1,4 @@
-//! How many objects of a kind a device has, and their numbers.
+//! Number of objects of a kind on a device, and their numbers.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::{Number, Numbers};
 use crate::device::DeviceError;
 
-/// The objects of one kind on a device.
+/// Objects of one kind on a device.
 pub(crate) struct Objects {
     what: &'static str,
     live: Arc<AtomicU32>,
@@ -23,12 +23,12 @@ impl Objects {
         }
     }
 
-    /// How many there are.
+    /// Number of live objects.
     pub(crate) fn live(&self) -> u32 {
         self.live.load(Ordering::Acquire)
     }
 
-    /// Counts one more, and gives it its number.
+    /// Takes a place and a number for a new object.
     pub(crate) fn take(&self, limit: u32) -> Result<(Place, Number), DeviceError> {
         let reached = || DeviceError::Limit {
             what: self.what,
@@ -46,14 +46,14 @@ impl Objects {
         Ok((place, number))
     }
 
-    /// The next number will be this one, if it is free.
+    /// Makes `next` the next number, if it is free.
     #[cfg(test)]
     pub(crate) fn go_on_at(&self, next: u32) {
         self.numbers.go_on_at(next);
     }
 }
 
-/// The place of an object among those of its kind, until this is dropped.
+/// Place of an object among those of its kind, until it is dropped.
 pub(crate) struct Place {
     live: Arc<AtomicU32>,
 }

@@ -1,5 +1,5 @@
-//! What one protection domain has: the share of one part of the local program (RFC 5042 section 6.4.1), of which none
-//! need get more than is fair (5040-8.1.2-06).
+//! Accounting of the resources of one protection domain. It is the share of one part of the local
+//! program (RFC 5042 section 6.4.1), and none needs to get more than is fair (5040-8.1.2-06).
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,14 +8,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::{Number, Place};
 use crate::settings::PdLimits;
 
-/// What is counted of a domain. (Regions are counted in their table, which knows the domain of each.)
+/// Kind of a resource counted for a domain. Regions are counted in their table, which knows the
+/// domain of each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum OfPd {
     Qps,
     Srqs,
-    /// Receives that its queues can hold: those of QPs without an SRQ, and SRQs.
+    /// Capacity of receive queues: those of QPs without an SRQ, and SRQs.
     Receives,
-    /// Places for the Reads of peers, of all its connections (IRD).
+    /// Places for Reads of peers (IRD), of all connections in the domain.
     Reads,
 }
 
@@ -32,11 +33,12 @@ impl OfPd {
     }
 }
 
-/// A protection domain, as the objects in it know it. It exists as long as one of them or a handle does.
+/// Account of a protection domain, shared by the objects in it. It exists while an object or a
+/// handle does.
 pub(crate) struct PdAccount {
     id: Number,
     used: [AtomicU32; KINDS],
-    /// Its place among the domains of the device.
+    /// Place among the domains of the device.
     _place: Place,
 }
 
@@ -49,12 +51,12 @@ impl PdAccount {
         })
     }
 
-    /// Its number.
+    /// Number of the domain.
     pub(crate) fn id(&self) -> u32 {
         self.id.get()
     }
 
-    /// `amount` more, all or nothing: `None` beyond the limit.
+    /// Charges `amount` completely, or returns `None` if the limit is exceeded.
     pub(crate) fn take(self: &Arc<Self>, what: OfPd, amount: u32, limit: u32) -> Option<PdCharge> {
         self.add(what, amount, limit).then(|| PdCharge {
             account: Arc::clone(self),
@@ -63,7 +65,7 @@ impl PdAccount {
         })
     }
 
-    /// Up to `most`: what is left, which may be nothing.
+    /// Charges up to `most`: the rest of the limit, which may be 0.
     pub(crate) fn take_up_to(self: &Arc<Self>, what: OfPd, most: u32, limit: u32) -> PdCharge {
         let left = |used: u32| limit.saturating_sub(used).min(most);
         let (Ok(before) | Err(before)) =
@@ -92,7 +94,7 @@ impl PdAccount {
     }
 }
 
-/// Something that is charged to a domain until this is dropped.
+/// An amount that is charged to a domain until it is dropped.
 pub(crate) struct PdCharge {
     account: Arc<PdAccount>,
     what: OfPd,
@@ -100,17 +102,18 @@ pub(crate) struct PdCharge {
 }
 
 impl PdCharge {
-    /// The domain that it is charged to.
+    /// Account of the domain.
     pub(crate) fn account(&self) -> &Arc<PdAccount> {
         &self.account
     }
 
-    /// How much.
+    /// Charged amount.
     pub(crate) fn amount(&self) -> u32 {
         self.amount
     }
 
-    /// Charges so much instead. False beyond the limit; then all is as it was. Less is always granted.
+    /// Changes the charge to `amount`. Returns false, without a change, if the limit is exceeded. A
+    /// reduction always succeeds.
     pub(crate) fn change(&mut self, amount: u32, limit: u32) -> bool {
         if amount > self.amount {
             let more = amount - self.amount;
@@ -124,7 +127,7 @@ impl PdCharge {
         true
     }
 
-    /// Gives back all but `amount`.
+    /// Returns all but `amount`.
     pub(crate) fn shrink_to(&mut self, amount: u32) {
         let surplus = self.amount.saturating_sub(amount);
         self.amount -= surplus;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use super::{Charge, OfPd, PdAccount, PdCharge, PeerAccount, What};
 
-/// Places that a connection has. They count for the device, for the peer and for the protection domain of its QP.
+/// Places of one connection. They count for the device, for the peer and for the protection domain
+/// of the QP.
 #[derive(Debug)]
 pub(crate) struct ReadPlaces {
     of_peer: Charge,
@@ -12,7 +13,7 @@ pub(crate) struct ReadPlaces {
 }
 
 impl ReadPlaces {
-    /// Up to `wanted`: as many as all three have left, which may be none.
+    /// Takes up to `wanted` places: as many as all three have left, which may be 0.
     pub(crate) fn up_to(wanted: u16, peer: &Arc<PeerAccount>, pd: &Arc<PdAccount>) -> Self {
         let limit = OfPd::Reads.limit(&peer.accounts.limits.per_pd);
         let of_pd = pd.take_up_to(OfPd::Reads, wanted.into(), limit);
@@ -22,13 +23,13 @@ impl ReadPlaces {
         places
     }
 
-    /// How many.
+    /// Number of places.
     pub(crate) fn amount(&self) -> u16 {
-        // No more than were wanted.
+        // At most the wanted number, which is 16 bits.
         u16::try_from(self.of_peer.amount()).unwrap_or(u16::MAX)
     }
 
-    /// Gives back all but `amount`.
+    /// Returns all but `amount`.
     pub(crate) fn shrink_to(&mut self, amount: u16) {
         self.of_peer.shrink_to(amount.into());
         self.of_pd.shrink_to(amount.into());

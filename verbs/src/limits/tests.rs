@@ -38,7 +38,7 @@ fn a_peer_at_its_limit_leaves_the_rest_to_others() {
         refused.to_string(),
         "all peers together already have 5 connections in startup, the limit; wait until some are accepted or gone, or raise it in the settings (limits.max_half_open)"
     );
-    // What was refused was not kept from the device either.
+    // The refused amount is not withheld from the device.
     held.remove(0);
     other.take(What::HalfOpen, 1).unwrap();
 }
@@ -191,9 +191,10 @@ fn places_for_reads_are_what_device_peer_and_domain_have_left() {
     let take = |peer: usize, pd: usize| ReadPlaces::up_to(30, &peers[peer], &domains[pd]);
     let mut first = take(0, 0);
     let held = [take(0, 0), take(1, 0), take(1, 1), take(2, 1), take(2, 0)];
-    // 10 are left of the peer, 10 of the domain, then all; 20 of the device, of the domain nothing.
+    // 10 are left for the peer, then 10 for the domain, then all 30, then 20 for the device, and
+    // then none for the domain.
     assert_eq!(held.each_ref().map(ReadPlaces::amount), [10, 10, 30, 20, 0]);
-    // What was not granted by one was not kept from the others.
+    // An amount that one refused is not withheld from the others.
     first.shrink_to(4);
     assert_eq!(take(2, 0).amount(), 20);
     drop((first, held));

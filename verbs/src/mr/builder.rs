@@ -1,4 +1,4 @@
-//! Registration, with everything that may be chosen.
+//! Builder for registrations with all options.
 
 use std::fs::File;
 use std::ops::Range;
@@ -11,16 +11,17 @@ use crate::mem::{Access, Backing, Buffer, MapError, OutOfRange, RegionSpec, Regi
 use crate::pd::Pd;
 use crate::qp::Qp;
 
-/// A registration about to be made (the arguments of `ibv_reg_mr`); from [`Pd::region`]. What to register comes last.
+/// Builder of a registration (the arguments of `ibv_reg_mr`), from [`Pd::region`]. The last call
+/// names the memory and registers it.
 ///
 /// ```
 /// use uwarp_verbs::{Access, Buffer, Device};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pd = Device::tcp()?.alloc_pd()?;
-/// // Peers count from 0, and may only read.
+/// // Addresses start at 0 for peers, which may only read.
 /// let table = pd.region().access(Access::REMOTE_READ).zero_based().vec(vec![1, 2, 3])?;
 /// assert_eq!((table.addr(), table.len()), (0, 3));
-/// // Memory that another process can map, too; peers count from 0x10_0000.
+/// // Another process can map this memory, too. For peers, addresses start at 0x10_0000.
 /// let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
 /// let inbox = pd.region().access(rights).iova(0x10_0000).shared("inbox", 4096)?;
 /// assert_eq!(inbox.remote().addr, 0x10_0000);
@@ -28,7 +29,7 @@ use crate::qp::Qp;
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "nothing is registered before the memory is named"]
+#[must_use = "nothing is registered until the memory is named"]
 pub struct RegionBuilder {
     pd: Pd,
     access: Access,
@@ -36,7 +37,7 @@ pub struct RegionBuilder {
     qp: Option<ForQp>,
 }
 
-/// The QP that a region is for.
+/// The QP for which a region is registered.
 #[derive(Clone)]
 struct ForQp {
     pd: u32,
@@ -59,27 +60,28 @@ impl RegionBuilder {
         }
     }
 
-    /// What the region may be used for (`ibv_access_flags`). Default: local read only.
+    /// Sets the access rights (`ibv_access_flags`). Default: local read only.
     pub fn access(mut self, access: Access) -> Self {
         self.access = access;
         self
     }
 
-    /// The address of the first byte for peers (its tagged offset) and in SGEs (`ibv_reg_mr_iova`). Default: where it
-    /// lies in memory.
+    /// Sets the address of the first byte for peers (its tagged offset) and in SGEs
+    /// (`ibv_reg_mr_iova`). Default: its address in memory.
     pub fn iova(mut self, iova: u64) -> Self {
         self.to_base = Some(iova);
         self
     }
 
-    /// Peers and SGEs count from 0 (`IBV_ACCESS_ZERO_BASED`): an address tells nobody where the memory lies.
+    /// Starts addresses for peers and SGEs at 0 (`IBV_ACCESS_ZERO_BASED`), so that they do not
+    /// reveal the location of the memory.
     pub fn zero_based(self) -> Self {
         self.iova(0)
     }
 
-    /// Only `qp` of the same domain reaches the region (5042-6.1.1-01). Of regions, such a one alone may be invalidated by
-    /// that QP's peer with a Send with Invalidate (RFC 5040 section 8.1.1); so may windows of type 2 and fast
-    /// registrations for one QP.
+    /// Restricts the region to `qp`, a QP of the same domain (5042-6.1.1-01). Only such a region
+    /// may be invalidated by that QP's peer with a Send with Invalidate (RFC 5040 section 8.1.1).
+    /// The same holds for windows of type 2 and for fast registrations for one QP.
     pub fn for_qp(mut self, qp: &Qp) -> Self {
         self.qp = Some(ForQp {
             pd: qp.pd().id(),
@@ -91,20 +93,21 @@ impl RegionBuilder {
     /// Registers a vector, which the region then owns (`ibv_reg_mr`).
     ///
     /// # Errors
-    /// [`RegisterError`]: no bytes at all, rights that contradict each other, too many regions.
+    /// [`RegisterError`]: an empty region, contradictory rights, or too many regions.
     pub fn vec(self, octets: Vec<u8>) -> Result<MemoryRegion, RegisterError> {
         self.buffer(Buffer::from(octets))
     }
 
-    /// Registers a buffer, or one that is shared with the program or with other regions (`ibv_reg_mr`).
+    /// Registers a buffer, which the program or other regions may share (`ibv_reg_mr`).
     ///
     /// # Errors
-    /// As [`RegionBuilder::vec`]; [`RegisterError::ReadOnly`] for local write to a file that is open for reading.
+    /// As [`RegionBuilder::vec`], and [`RegisterError::ReadOnly`] for local write to a file that is
+    /// open only for reading.
     pub fn buffer(self, buffer: impl Into<Arc<Buffer>>) -> Result<MemoryRegion, RegisterError> {
         self.register(Backing::buffer(buffer.into()))
     }
 
-    /// Registers a part of a buffer, and nothing else of it (`ibv_reg_mr`).
+    /// Registers a part of a buffer (`ibv_reg_mr`).
     ///
     /// # Errors
     /// As [`RegionBuilder::buffer`], and [`RegisterError::OutOfRange`].
@@ -123,8 +126,8 @@ impl RegionBuilder {
         self.register(part.ok_or(outside)?)
     }
 
-    /// Registers bytes of a file, mapped and shared (`ibv_reg_mr` after `mmap`): see [`Buffer::map_file`], also for
-    /// what must not happen to the file meanwhile.
+    /// Registers bytes of a file, mapped as shared memory (`ibv_reg_mr` after `mmap`).
+    /// [`Buffer::map_file`] lists the restrictions on the file meanwhile.
     ///
     /// # Errors
     /// As [`RegionBuilder::buffer`], and [`RegisterError::Map`].
@@ -138,7 +141,8 @@ impl RegionBuilder {
         self.buffer(Buffer::map_file(file, offset, len)?)
     }
 
-    /// Registers `len` bytes of zero that other processes can map (`ibv_reg_mr` after `mmap`): see [`Buffer::shared`].
+    /// Registers `len` zero bytes that other processes can map (`ibv_reg_mr` after `mmap`); see
+    /// [`Buffer::shared`].
     ///
     /// # Errors
     /// As [`RegionBuilder::buffer`], and [`RegisterError::Map`].
@@ -146,7 +150,7 @@ impl RegionBuilder {
         self.buffer(Buffer::shared(name, len)?)
     }
 
-    /// Registers memory of the program where it lies, as `ibv_reg_mr` and `ibv_reg_mr_iova` do.
+    /// Registers memory of the program in place, as `ibv_reg_mr` and `ibv_reg_mr_iova` do.
     ///
     /// # Errors
     /// As [`RegionBuilder::vec`].
@@ -155,7 +159,7 @@ impl RegionBuilder {
     /// As [`Pd::register_in_place`].
     #[expect(
         unsafe_code,
-        reason = "the caller's promise is handed on to the memory module"
+        reason = "the caller's contract is passed on to the memory module"
     )]
     pub unsafe fn in_place(
         self,
@@ -168,7 +172,8 @@ impl RegionBuilder {
         self.register(memory)
     }
 
-    /// 5040-8.1.2-04: safe code names memory that it owns or may map; for `in_place` the caller vouches.
+    /// 5040-8.1.2-04: safe code can only name memory that it owns or may map. The caller of
+    /// `in_place` guarantees the same.
     fn register(self, memory: Backing) -> Result<MemoryRegion, RegisterError> {
         if let Some(ForQp { pd, num }) = &self.qp
             && *pd != self.pd.id()

@@ -1,4 +1,4 @@
-//! Memory that work requests register, part by part.
+//! Fast registration: memory of which work requests register parts.
 
 use std::sync::Arc;
 
@@ -7,13 +7,14 @@ use crate::device::DeviceInner;
 use crate::limits::PdAccount;
 use crate::mem::{Access, Buffer, FastRegister, OutOfRange, Purpose, RegisterError, Sge};
 
-/// Memory with an STag that is reserved and not valid: [`SendWr::register`](crate::SendWr::register) makes it valid for a part of the
-/// memory, in order with the other work requests, and [`SendWr::local_invalidate`](crate::SendWr::local_invalidate) or a peer's Send with
-/// Invalidate ends that. The kernel's verbs have it as `ib_alloc_mr` and `IB_WR_REG_MR`; for its STag RFC 5040 section
-/// 8.1.1 holds. Each registration takes another key, so an STag that was used once stays dead.
+/// Memory with a reserved STag that is not valid at first (the kernel's `ib_alloc_mr` and
+/// `IB_WR_REG_MR`; RFC 5040 section 8.1.1). [`SendWr::register`](crate::SendWr::register) makes the
+/// STag valid for a part of the memory, in order with the other work requests.
+/// [`SendWr::local_invalidate`](crate::SendWr::local_invalidate) or a peer's Send with Invalidate
+/// ends the registration. Each registration takes another key, so a used STag stays invalid.
 ///
-/// It belongs to a protection domain ([`Pd::alloc_fast_region`](crate::Pd::alloc_fast_region)). Dropping it ends what is registered; the memory
-/// stays until the last transfer is done.
+/// It belongs to a protection domain ([`Pd::alloc_fast_region`](crate::Pd::alloc_fast_region)).
+/// Dropping it ends the registration. The memory stays until the last transfer is done.
 ///
 /// ```
 /// use uwarp_verbs::{Access, Buffer, Device, SendWr, inc_rkey};
@@ -22,7 +23,7 @@ use crate::mem::{Access, Buffer, FastRegister, OutOfRange, Purpose, RegisterErro
 /// let fast = pd.alloc_fast_region(Buffer::zeroed(1 << 16)?)?;
 /// let stag = inc_rkey(fast.stag());
 /// let part = fast.register(stag, 4096, 100, Access::LOCAL_WRITE | Access::REMOTE_WRITE);
-/// // Posted in this order: the Send tells the peer of an STag that is valid by then.
+/// // Posted in this order: the Send advertises an STag that is valid by then.
 /// let tell = part.remote().to_bytes();
 /// let wrs = [SendWr::register(1, &part), SendWr::send_inline(2, &tell)];
 /// # let _ = wrs; Ok(()) }
@@ -53,19 +54,19 @@ impl FastRegion {
         })
     }
 
-    /// The STag that it has, or had last (RFC 5040 section 8.1.1).
+    /// The current STag, or the last one (RFC 5040 section 8.1.1).
     #[must_use]
     pub fn stag(&self) -> u32 {
         self.device.table.slot_stag(self.index).0
     }
 
-    /// Whether a part of it is registered now (the verbs do not tell).
+    /// Returns true if a part of the memory is registered.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         self.device.table.slot_is_valid(self.index)
     }
 
-    /// The memory (the verbs leave it to the program, as copying). It may be read and written at any time, as that of a
+    /// The memory. It may be read and written at any time, like that of a
     /// [`MemoryRegion`](crate::MemoryRegion).
     #[must_use]
     pub fn buffer(&self) -> &Buffer {
@@ -75,7 +76,7 @@ impl FastRegion {
     /// Copies bytes out of the memory.
     ///
     /// # Errors
-    /// When they do not lie in it.
+    /// [`OutOfRange`] if they do not lie in it.
     pub fn read_at(&self, offset: usize, out: &mut [u8]) -> Result<(), OutOfRange> {
         self.buffer.read_at(offset, out)
     }
@@ -83,14 +84,14 @@ impl FastRegion {
     /// Copies bytes into the memory.
     ///
     /// # Errors
-    /// When they do not fit.
+    /// [`OutOfRange`] if they do not fit.
     pub fn write_at(&self, offset: usize, octets: &[u8]) -> Result<(), OutOfRange> {
         self.buffer.write_at(offset, octets)
     }
 
-    /// What to give [`SendWr::register`](crate::SendWr::register) (`ib_reg_wr` of the kernel): `len` bytes from
-    /// `offset` on under `stag`, for the QP alone that it is posted to. They have the address at which they lie in
-    /// memory.
+    /// Describes a registration for [`SendWr::register`](crate::SendWr::register) (`ib_reg_wr` of
+    /// the kernel): `len` bytes from `offset` on under `stag`, usable only by the QP to which it is
+    /// posted. Their address is that in memory.
     #[must_use]
     pub fn register(&self, stag: u32, offset: u64, len: u64, access: Access) -> FastRegister {
         FastRegister {
@@ -121,22 +122,23 @@ impl std::fmt::Debug for FastRegion {
 }
 
 impl FastRegister {
-    /// The first byte has this address for peers and in SGEs (`iova` of the kernel's `ib_mr`).
+    /// Sets the address of the first byte for peers and in SGEs (`iova` of the kernel's `ib_mr`).
     #[must_use]
     pub fn iova(mut self, iova: u64) -> Self {
         self.iova = iova;
         self
     }
 
-    /// All QPs of the protection domain may use it (a shared STag, RFC 5040 section 8.1.1). No peer may then invalidate
-    /// it (5040-8.1.1-04).
+    /// Allows all QPs of the protection domain to use it (a shared STag, RFC 5040 section 8.1.1).
+    /// No peer may then invalidate it (5040-8.1.1-04).
     #[must_use]
     pub fn for_pd(mut self) -> Self {
         self.for_pd = true;
         self
     }
 
-    /// A scatter/gather element for `len` bytes from `offset` of the registered part on (`ibv_sge`).
+    /// Returns a scatter/gather element for `len` bytes from `offset` of the registered part on
+    /// (`ibv_sge`).
     #[must_use]
     pub fn sge(&self, offset: u64, len: u32) -> Sge {
         Sge {
@@ -146,7 +148,8 @@ impl FastRegister {
         }
     }
 
-    /// What to tell the peer, so that it can use the registered part (an Advertisement, RFC 5040 section 2.1).
+    /// Returns the address, length and STag with which the peer can access the registered part (an
+    /// Advertisement, RFC 5040 section 2.1).
     #[must_use]
     pub fn remote(&self) -> RemoteBuffer {
         RemoteBuffer {

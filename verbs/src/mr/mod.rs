@@ -14,34 +14,33 @@ use crate::device::DeviceInner;
 use crate::limits::{Number, PdAccount};
 use crate::mem::{Buffer, DeregisterError, OutOfRange, Region, Sge};
 
-/// A registered memory region (MR): `ibv_mr` of the verbs (`ibv_reg_mr`).
+/// A registered memory region (MR; `ibv_mr`, `ibv_reg_mr`).
 ///
-/// It may be read and written by this program at any time, also while transfers use it: what a
-/// transfer then sees, or what is read, is a mixture of old and new bytes. Wait for completions
-/// where that matters.
+/// The program may read and write it at any time, even while transfers use it. The transfer or the
+/// reader then sees a mixture of old and new bytes: wait for completions where that matters.
 ///
-/// Dropping it revokes its STag at once; memory that it owns stays until the last transfer is done.
+/// Dropping it revokes its STag at once. Memory that it owns stays until the last transfer is done.
 pub struct MemoryRegion {
-    /// `None` once it was deregistered.
+    /// `None` after deregistration.
     region: Option<Arc<Region>>,
     device: Arc<DeviceInner>,
     holds: Holds,
 }
 
-/// What a region keeps in existence, because the table knows its number only.
+/// Objects that a region keeps alive, because the region table knows only their numbers.
 pub(crate) struct Holds {
     pub(crate) pd: Arc<PdAccount>,
-    /// The number of the QP that the region is for.
+    /// Number of the QP for which the region was registered.
     pub(crate) qp: Option<Arc<Number>>,
 }
 
-/// Memory of a peer, as it advertises it, by STag and tagged offset (RFC 5040 section 5.1): what an RDMA Write or Read
-/// names.
+/// Memory of a peer, as the peer advertises it by STag and tagged offset (RFC 5040 section 5.1).
+/// The target of an RDMA Write or the source of a Read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RemoteBuffer {
     /// Address (tagged offset) of the first byte.
     pub addr: u64,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub len: u64,
     /// The STag.
     pub rkey: u32,
@@ -60,13 +59,13 @@ impl MemoryRegion {
         self.region.as_ref()
     }
 
-    /// The key for work requests of this side (`ibv_mr.lkey`). On iWARP it is the STag, as the rkey is.
+    /// Key for work requests of this side (`ibv_mr.lkey`). On iWARP it is the STag, like the rkey.
     #[must_use]
     pub fn lkey(&self) -> u32 {
         self.region().map_or(0, |region| region.stag().0)
     }
 
-    /// The key for the peer (`ibv_mr.rkey`): the STag.
+    /// Key for the peer (`ibv_mr.rkey`): the STag.
     #[must_use]
     pub fn rkey(&self) -> u32 {
         self.lkey()
@@ -78,7 +77,7 @@ impl MemoryRegion {
         self.region().map_or(0, |region| region.to_base())
     }
 
-    /// Its length in bytes (`ibv_mr.length`).
+    /// Length in bytes (`ibv_mr.length`).
     #[must_use]
     pub fn len(&self) -> usize {
         self.region().map_or(0, |region| region.len())
@@ -90,8 +89,8 @@ impl MemoryRegion {
         self.len() == 0
     }
 
-    /// A scatter/gather element for `len` bytes from byte `offset` of the region on (`ibv_sge`). Whether they lie in
-    /// the region is checked when it is posted.
+    /// Returns a scatter/gather element for `len` bytes from `offset` on (`ibv_sge`). Posting it
+    /// checks whether they lie in the region.
     #[must_use]
     pub fn sge(&self, offset: u64, len: u32) -> Sge {
         Sge {
@@ -101,7 +100,8 @@ impl MemoryRegion {
         }
     }
 
-    /// What to tell the peer, so that it can write or read this region (an Advertisement, RFC 5040 section 2.1).
+    /// Returns the address, length and STag with which the peer can access this region (an
+    /// Advertisement, RFC 5040 section 2.1).
     #[must_use]
     pub fn remote(&self) -> RemoteBuffer {
         RemoteBuffer {
@@ -111,23 +111,23 @@ impl MemoryRegion {
         }
     }
 
-    /// The buffer that the region owns (the verbs leave memory to the program); `None` for memory of the program.
+    /// The buffer that the region owns; `None` for memory of the program.
     #[must_use]
     pub fn buffer(&self) -> Option<&Buffer> {
         let buffer = self.region()?.buffer()?;
         Some(buffer)
     }
 
-    /// Registers anew (`ibv_rereg_mr`): other rights, another domain, other memory. The region gets a new STag, and the
-    /// old one is not valid any more; or, with an error, nothing changes at all.
+    /// Starts a re-registration (`ibv_rereg_mr`) with other rights, another domain or other memory.
+    /// The region gets a new STag, and the old one becomes invalid. On error nothing changes.
     pub fn reregister(&mut self) -> Reregister<'_> {
         Reregister::new(self)
     }
 
-    /// Copies bytes out of the region (the verbs leave that to the program).
+    /// Copies bytes out of the region.
     ///
     /// # Errors
-    /// When they do not lie in the region.
+    /// [`OutOfRange`] if they do not lie in the region.
     pub fn read_at(&self, offset: usize, out: &mut [u8]) -> Result<(), OutOfRange> {
         let len = out.len();
         self.region().map_or(
@@ -140,10 +140,10 @@ impl MemoryRegion {
         )
     }
 
-    /// Copies bytes into the region (the verbs leave that to the program).
+    /// Copies bytes into the region.
     ///
     /// # Errors
-    /// When they do not fit into the region.
+    /// [`OutOfRange`] if they do not fit into the region.
     pub fn write_at(&self, offset: usize, octets: &[u8]) -> Result<(), OutOfRange> {
         let len = octets.len();
         self.region().map_or(
@@ -156,12 +156,15 @@ impl MemoryRegion {
         )
     }
 
-    /// Revokes the STag and keeps the region: the first step of `ibv_dereg_mr` where the second has to wait. No transfer of
-    /// this side or of a peer begins with it any more, and none is in a copy when this returns (RFC 5042 section 6.2.2). Bytes that are
-    /// with the network already stay where they lie until they have left; [`deregister`](Self::deregister) says Busy until then.
+    /// Revokes the STag and keeps the region: the first step of `ibv_dereg_mr`, for a program whose
+    /// second step has to wait. No new transfer of this side or of a peer can use it, and no copy
+    /// is in progress when this returns (RFC 5042 section 6.2.2). Bytes that the network has not
+    /// sent yet stay in place; until they are sent, [`deregister`](Self::deregister) returns
+    /// [`DeregisterError::Busy`].
     ///
     /// # Errors
-    /// [`DeregisterError::WindowsBound`] while memory windows are bound to it: nothing has changed then.
+    /// [`DeregisterError::WindowsBound`] while memory windows are bound to it. Nothing has changed
+    /// then.
     pub fn revoke(&self) -> Result<(), DeregisterError> {
         match &self.region {
             Some(region) => self.device.table.revoke_use(region.stag()),
@@ -169,11 +172,12 @@ impl MemoryRegion {
         }
     }
 
-    /// Revokes the STag, and waits for transfers that are copying right now (`ibv_dereg_mr`).
+    /// Revokes the STag, and waits for copies that are in progress (`ibv_dereg_mr`).
     ///
     /// # Errors
-    /// [`DeregisterError::Busy`] when bytes of it are with the network, [`DeregisterError::WindowsBound`] while
-    /// memory windows are bound to it: the region comes back, to be deregistered later.
+    /// [`DeregisterError::Busy`] while the network has bytes of the region,
+    /// [`DeregisterError::WindowsBound`] while memory windows are bound to it. The region is
+    /// returned, to be deregistered later.
     pub fn deregister(mut self) -> Result<(), (MemoryRegion, DeregisterError)> {
         let Some(region) = self.region.take() else {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Registering a region anew: other rights, another domain, other memory.
+//! Re-registration of a region with other rights, another domain or other memory.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -7,7 +7,8 @@ use super::MemoryRegion;
 use crate::mem::{Access, Backing, Buffer, RegionSpec, ReregisterError};
 use crate::pd::Pd;
 
-/// A change of a registration about to be made (the arguments of `ibv_rereg_mr`); from [`MemoryRegion::reregister`].
+/// Builder of a re-registration (the arguments of `ibv_rereg_mr`), from
+/// [`MemoryRegion::reregister`].
 ///
 /// ```
 /// use uwarp_verbs::{Access, Device};
@@ -20,7 +21,7 @@ use crate::pd::Pd;
 /// # Ok(()) }
 /// ```
 #[derive(Debug)]
-#[must_use = "nothing changes before the end of the call"]
+#[must_use = "nothing changes until the last call of the chain"]
 pub struct Reregister<'a> {
     region: &'a mut MemoryRegion,
     access: Option<Access>,
@@ -38,36 +39,37 @@ impl<'a> Reregister<'a> {
         }
     }
 
-    /// Other rights (`IBV_REREG_MR_CHANGE_ACCESS`).
+    /// Sets other rights (`IBV_REREG_MR_CHANGE_ACCESS`).
     pub fn access(mut self, access: Access) -> Self {
         self.access = Some(access);
         self
     }
 
-    /// Another protection domain of the same device (`IBV_REREG_MR_CHANGE_PD`). A region that was for one QP alone is
-    /// then for every QP of that domain.
+    /// Sets another protection domain of the same device (`IBV_REREG_MR_CHANGE_PD`). A region for
+    /// one QP becomes a region for every QP of that domain.
     pub fn pd(mut self, pd: &'a Pd) -> Self {
         self.pd = Some(pd);
         self
     }
 
-    /// Another address of the first byte (`iova` of `ibv_reg_mr_iova`). Without it the region keeps its own, or, with
-    /// other memory, gets the address of that.
+    /// Sets another address of the first byte (`iova` of `ibv_reg_mr_iova`). Default: the address
+    /// is kept, or is that of the new memory.
     pub fn iova(mut self, iova: u64) -> Self {
         self.to_base = Some(iova);
         self
     }
 
-    /// Peers and SGEs count from 0 (`IBV_ACCESS_ZERO_BASED`).
+    /// Starts addresses for peers and SGEs at 0 (`IBV_ACCESS_ZERO_BASED`).
     pub fn zero_based(self) -> Self {
         self.iova(0)
     }
 
-    /// Registers the same memory anew (`ibv_rereg_mr`).
+    /// Registers the same memory again (`ibv_rereg_mr`).
     ///
     /// # Errors
-    /// [`ReregisterError`]: what the new registration lacks, or why the old one cannot end now (a window is bound,
-    /// bytes are with the network). Nothing has changed then: the old registration is as good as before.
+    /// [`ReregisterError`]: a fault of the new registration, or an obstacle to the end of the old
+    /// one (a bound window, or bytes that the network has not sent yet). Nothing has changed then:
+    /// the old registration stays valid.
     pub fn apply(self) -> Result<(), ReregisterError> {
         let same = self
             .region
@@ -82,7 +84,7 @@ impl<'a> Reregister<'a> {
         }
     }
 
-    /// Registers other memory in its place (`IBV_REREG_MR_CHANGE_TRANSLATION`).
+    /// Registers other memory instead (`IBV_REREG_MR_CHANGE_TRANSLATION`).
     ///
     /// # Errors
     /// As [`Reregister::apply`].
@@ -91,16 +93,16 @@ impl<'a> Reregister<'a> {
         self.replace(Backing::buffer(buffer.into()), to_base)
     }
 
-    /// Registers other memory of the program in its place, where that lies.
+    /// Registers other memory of the program instead, in place.
     ///
     /// # Errors
     /// As [`Reregister::apply`].
     ///
     /// # Safety
-    /// As [`Pd::register_in_place`], for the rights that the region has then.
+    /// As [`Pd::register_in_place`], for the rights that the region has afterwards.
     #[expect(
         unsafe_code,
-        reason = "the caller's promise is handed on to the memory module"
+        reason = "the caller's contract is passed on to the memory module"
     )]
     pub unsafe fn in_place(self, base: NonNull<u8>, len: usize) -> Result<(), ReregisterError> {
         let own = self.region.region().map(|old| old.access());

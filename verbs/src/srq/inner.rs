@@ -1,4 +1,4 @@
-//! A shared receive queue behind its lock.
+//! State of a shared receive queue.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -13,9 +13,9 @@ use crate::qp::PostError;
 use crate::qp::posting::each;
 use crate::qp::wr::RecvWr;
 
-/// The receives of an SRQ, its limit, and the connections that wait for a receive.
+/// Receives of an SRQ, its limit, and the connections that wait for a receive.
 ///
-/// Its lock comes after that of a QP and before that of a CQ. Waiters are told without it.
+/// Its lock comes after that of a QP and before that of a CQ. Waiters are notified without it.
 pub(crate) struct SrqInner {
     num: u32,
     pd: u32,
@@ -23,19 +23,19 @@ pub(crate) struct SrqInner {
     /// See [`PostRules::late`].
     late_faults: bool,
     table: Arc<RegionTable>,
-    /// Places that polls have freed, of the CQs of all its QPs.
+    /// Places that polls of the CQs of all its QPs have freed.
     freed: Arc<FreedPlaces>,
     state: Mutex<State>,
-    /// Receives in it, so that a connection on hold looks without the lock.
+    /// Number of receives, so that a connection on hold can check without the lock.
     len: AtomicUsize,
-    /// QPs that take their receives from it.
+    /// Number of QPs that use it.
     qps: AtomicU32,
 }
 
 struct State {
     store: RecvStore,
     limit: Limit,
-    /// Connections that found it empty, by the number of their QP; the first has waited longest.
+    /// Connections that found the queue empty, by QP number. The first one has waited longest.
     waiters: VecDeque<(u32, Weak<dyn ReceiveWaiter>)>,
 }
 
@@ -47,24 +47,24 @@ impl State {
     }
 }
 
-/// The limit of an SRQ: one event for one arming.
+/// Limit of an SRQ: one event for each arming.
 ///
 /// ```text
-///              modify(limit > 0), enough receives          fewer than `limit` are left
-///   Disarmed ───────────────────────────────────► Armed ───────────────────────────────► Disarmed, event
-///      ▲  └─ modify(limit > 0), fewer already: event ┐  │
-///      └──────────────── modify(limit 0) ────────────┴──┘
+///              modify(limit > 0), enough receives          fewer than `limit` left
+///   Disarmed ──────────────────────────────────► Armed ─────────────────────────► Disarmed, event
+///      ▲  └─ modify(limit > 0), fewer: event ───────┐ │
+///      └─────────────── modify(limit 0) ────────────┴─┘
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Limit {
-    /// No event.
+    /// No event is raised.
     Disarmed,
-    /// An event when fewer than so many are left.
+    /// Raises an event when fewer receives than this are left.
     Armed(u32),
 }
 
 impl Limit {
-    /// The limit when so many receives are left, and whether that raises the event.
+    /// Returns the limit after a change to `left` receives, and whether the event is due.
     pub(super) fn after(self, left: usize) -> (Limit, bool) {
         match self {
             Limit::Armed(limit) if left < limit as usize => (Limit::Disarmed, true),
@@ -73,26 +73,26 @@ impl Limit {
     }
 }
 
-/// What a message that begins gets.
+/// Result of taking a receive for a new message.
 pub(crate) struct Taken {
     pub(crate) wqe: Option<RecvWqe>,
-    /// Fewer are left than the limit says: the event is due.
+    /// Fewer receives than the limit are left: the event is due.
     pub(crate) limit_reached: bool,
 }
 
-/// What there is to know of an SRQ at one moment.
+/// Snapshot of an SRQ's numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Counts {
     pub(super) max_wr: usize,
     /// Receives that are posted and not taken.
     pub(super) posted: usize,
-    /// Places that are taken: those, and receives whose completions were not polled.
+    /// Receives that are posted, and those whose completions were not polled.
     pub(super) places_taken: usize,
     pub(super) limit: Limit,
 }
 
 impl Counts {
-    /// Those of an SRQ that is out of reach.
+    /// Numbers of an SRQ in the child of a fork.
     pub(super) const NOTHING: Counts = Counts {
         max_wr: 0,
         posted: 0,
@@ -132,7 +132,7 @@ impl SrqInner {
         self.num
     }
 
-    /// Its places that were freed: the poll of a receive's completion frees one.
+    /// Places that polls have freed: polling a receive's completion frees one.
     pub(crate) fn freed(&self) -> &Arc<FreedPlaces> {
         &self.freed
     }
@@ -145,12 +145,12 @@ impl SrqInner {
         &self.qps
     }
 
-    /// Whether no receive is in it; takes no lock.
+    /// Returns true if the queue is empty. Takes no lock.
     pub(crate) fn is_empty(&self) -> bool {
         self.len.load(Ordering::SeqCst) == 0
     }
 
-    /// Appends receives, then has those go on that wait for one.
+    /// Appends receives, then wakes the connections that wait for one.
     pub(crate) fn post(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
         let rules = PostRules {
             table: &self.table,
@@ -175,7 +175,7 @@ impl SrqInner {
         result
     }
 
-    /// Has waiters go on, the oldest first, as long as there are receives for them.
+    /// Wakes waiters, the oldest first, while there are receives.
     fn wake(&self) {
         loop {
             let waiter = {
@@ -188,15 +188,16 @@ impl SrqInner {
             let Some((_, waiter)) = waiter else {
                 return;
             };
-            // One that does not take a receive any more leaves it to the next.
+            // A waiter that no longer takes a receive leaves it to the next.
             if let Some(waiter) = waiter.upgrade() {
                 waiter.receive_posted();
             }
         }
     }
 
-    /// Takes the oldest receive. `spent` is the list of a completed one, to be used again. When there is none,
-    /// `waiter` is told of the next that is posted: either this finds a receive, or its post finds the waiter.
+    /// Takes the oldest receive. `spent` is the list of a completed one, for reuse. If the queue is
+    /// empty, `waiter` is notified at the next post. No post is missed: either this call finds a
+    /// receive, or the post finds the waiter.
     pub(crate) fn take(
         &self,
         spent: Option<SgList>,
@@ -218,7 +219,8 @@ impl SrqInner {
         Taken { wqe, limit_reached }
     }
 
-    /// `waiter` is told of the next receive that is posted. False when there is one now, and it is not.
+    /// Registers `waiter` for the next post. Returns false, without registering, if the queue is
+    /// not empty.
     pub(crate) fn wait(&self, qp_num: u32, waiter: &Weak<dyn ReceiveWaiter>) -> bool {
         let mut state = self.state.lock();
         let waits = state.store.len() == 0;
@@ -228,12 +230,12 @@ impl SrqInner {
         waits
     }
 
-    /// Bytes of the receive that the next message takes.
+    /// Length in bytes of the receive that the next message takes.
     pub(crate) fn next_len(&self) -> Option<u32> {
         self.state.lock().store.front().map(|wqe| wqe.len)
     }
 
-    /// Gives back the list of a completed receive.
+    /// Returns the list of a completed receive for reuse.
     pub(crate) fn give(&self, list: SgList) {
         self.state.lock().store.give(list);
     }
@@ -248,8 +250,8 @@ impl SrqInner {
         }
     }
 
-    /// Changes what is given, all or nothing, as far as `check` agrees with what is there. True when the limit was
-    /// reached already: its event is due.
+    /// Changes the given values completely, or not at all if `check` returns an error. Returns true
+    /// if the limit was already reached and its event is due.
     pub(super) fn modify<E>(
         &self,
         max_wr: Option<usize>,

@@ -1,4 +1,4 @@
-//! Shared receive queues: receives that several QPs take from.
+//! Shared receive queues, from which several QPs take receives.
 
 mod inner;
 
@@ -22,18 +22,18 @@ use inner::{Counts, Limit};
 
 pub(crate) use inner::SrqInner;
 
-/// Sizes and limit of an SRQ, as `ibv_srq_attr` has them.
+/// Sizes and limit of an SRQ (`ibv_srq_attr`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct SrqAttr {
-    /// Its places. A receive has its place from the post until its completion is polled from the CQ of the QP that
-    /// took it. Default: 1,024.
+    /// Number of places. A receive occupies one from its post until its completion is polled from
+    /// the CQ of the QP that took it. Default: 1,024.
     pub max_wr: u32,
     /// Scatter/gather elements of one receive. Default: 4.
     pub max_sge: u32,
-    /// The limit that is armed: [`AsyncEvent::SrqLimitReached`] comes once when fewer receives are left. 0: none
-    /// is armed. [`Pd::create_srq`] does not look at it, as `ibv_create_srq` does not: a new SRQ is empty. Arm it
-    /// with [`Srq::modify`] when receives are posted. Default: 0.
+    /// Armed limit: [`AsyncEvent::SrqLimitReached`] is raised once when fewer receives are left. 0:
+    /// not armed. [`Pd::create_srq`] ignores it, as `ibv_create_srq` does, because a new SRQ is
+    /// empty. Arm it with [`Srq::modify`] after receives are posted. Default: 0.
     pub limit: u32,
 }
 
@@ -53,11 +53,11 @@ impl Default for SrqAttr {
     }
 }
 
-/// What [`Srq::modify`] changes (`ibv_modify_srq`); `None` leaves as it is.
+/// Changes for [`Srq::modify`] (`ibv_modify_srq`). `None` leaves a value unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct SrqModify {
-    /// Receives that it holds at most from now on (`IBV_SRQ_MAX_WR`).
+    /// New number of places (`IBV_SRQ_MAX_WR`).
     pub max_wr: Option<u32>,
     /// Arms the limit (`IBV_SRQ_LIMIT`); 0 disarms it.
     pub limit: Option<u32>,
@@ -68,92 +68,93 @@ setters! { const SrqModify {
     limit: Option<u32>,
 } }
 
-/// Why an SRQ was not changed (`ibv_modify_srq`). Nothing of the change was made.
+/// Error of changing an SRQ (`ibv_modify_srq`). Nothing was changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModifySrqError {
-    /// More of its places are taken than it shall have.
+    /// More places are taken than the SRQ would have.
     #[error(
         "the shared receive queue has {posted} receives posted whose completions have not been polled, and cannot be made for {max_wr}; poll the receive CQs of its queue pairs, or resize it when fewer are posted"
     )]
     TooSmall {
-        /// Receives that are posted and whose completions have not been polled.
+        /// Posted receives whose completions have not been polled.
         posted: usize,
-        /// The size asked for.
+        /// The requested size.
         max_wr: u32,
     },
-    /// The size is not one that the device allows.
+    /// The device does not allow the size.
     #[error("max_wr is {got}, but this device allows 1 to {max} (Limits::max_srq_wr)")]
     Size {
-        /// The size asked for.
+        /// The requested size.
         got: u32,
-        /// The most allowed.
+        /// The largest allowed size.
         max: u32,
     },
-    /// The queues of the protection domain could hold too many receives then.
+    /// The receive queues of the protection domain would exceed its limit.
     #[error(
         "a shared receive queue for {max_wr} receives is more than is left of the {limit} of the protection domain; make it smaller, drop other queues, or raise the limit in the settings (limits.per_pd.max_recv_wr)"
     )]
     PdReceives {
-        /// The size asked for.
+        /// The requested size.
         max_wr: u32,
-        /// What all queues of the domain together can hold.
+        /// Receives that all queues of the domain together can hold.
         limit: u32,
     },
-    /// The limit is more than the SRQ can hold, so it would be reached always.
+    /// The limit exceeds the size of the SRQ, so it would always be reached.
     #[error(
         "a limit of {limit} is more than the {max_wr} receives that the shared receive queue holds at most"
     )]
     Limit {
-        /// The limit asked for.
+        /// The requested limit.
         limit: u32,
-        /// What the SRQ holds.
+        /// Number of places of the SRQ.
         max_wr: usize,
     },
-    /// The SRQ was made before a fork.
+    /// The SRQ was created before a fork.
     #[error(transparent)]
     Inherited(#[from] Inherited),
 }
 
-/// Why an SRQ could not be destroyed (`ibv_destroy_srq`).
+/// Error of destroying an SRQ (`ibv_destroy_srq`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DestroySrqError {
-    /// QPs still take their receives from it.
+    /// QPs still use the SRQ.
     #[error("the shared receive queue is in use by {qps} queue pairs; drop those first")]
     InUse {
-        /// How many.
+        /// Number of QPs.
         qps: u32,
     },
-    /// Events of it were taken with [`Device::get_event`](crate::Device::get_event) and not acknowledged.
+    /// Events of the SRQ were taken with [`Device::get_event`](crate::Device::get_event) and not
+    /// acknowledged.
     #[error("{events} events of the shared receive queue are not acknowledged; drop them")]
     Unacknowledged {
-        /// How many.
+        /// Number of events.
         events: u64,
     },
 }
 
-/// An SRQ with the device that counts it.
+/// An SRQ with its device and its charges.
 pub(crate) struct SrqShared {
     inner: Arc<SrqInner>,
     device: Arc<DeviceInner>,
-    /// Where its events go.
+    /// Receives the events of the SRQ.
     events: Arc<EventQueue>,
-    /// The receives that it can hold; its lock comes before that of the SRQ.
+    /// Charge for its capacity. Its lock comes before that of the SRQ.
     receives: Mutex<PdCharge>,
     _in_pd: PdCharge,
     _place: (Place, Number),
 }
 
-/// A shared receive queue: receives posted once, taken by whichever of its QPs gets a message first. `ibv_srq` of the
-/// verbs (`ibv_create_srq`); RFC 5042 section 6.4.3.1 has what to beware of.
+/// A shared receive queue (`ibv_srq`, `ibv_create_srq`): each posted receive is taken by the first
+/// of its QPs that gets a message. RFC 5042 section 6.4.3.1 lists the risks.
 ///
-/// A receive is taken with the first segment of a message, completes to the receive CQ of the QP that took it, with
-/// that QP's number, and is flushed with that QP if the QP fails in between. All others stay. When it is empty, a
-/// message that comes finds no receive: what then happens says [`OnNoReceive`](crate::OnNoReceive).
+/// The first segment of a message takes a receive. It completes to the receive CQ of that QP, with
+/// that QP's number. If that QP fails in between, the receive is flushed; all others stay. A
+/// message that finds the queue empty is handled as [`OnNoReceive`](crate::OnNoReceive) says.
 ///
-/// Clones are handles to the same queue; any thread may post. Dropping handles asks nothing: the queue lives as
-/// long as its QPs do.
+/// Clones are handles to the same queue. Any thread may post. The queue lives at least as long as
+/// its QPs.
 ///
 /// ```
 /// use uwarp_verbs::{Access, Device, RecvWr, SrqAttr, SrqModify};
@@ -165,7 +166,7 @@ pub(crate) struct SrqShared {
 /// for index in 0..16 {
 ///     srq.post_recv(&RecvWr::new(index, &[region.sge(index * 64, 64)]))?;
 /// }
-/// // An event of the device when fewer than 4 are left.
+/// // Raises an event of the device when fewer than 4 are left.
 /// srq.modify(SrqModify::default().limit(Some(4)))?;
 /// let qps = [pd.qp().srq(&srq).build(&cq, &cq)?, pd.qp().srq(&srq).build(&cq, &cq)?];
 /// assert_eq!(srq.posted(), 16);
@@ -176,7 +177,7 @@ pub struct Srq {
     shared: Arc<SrqShared>,
 }
 
-/// A QP that uses an SRQ: while there are any, it is not destroyed.
+/// A QP that uses an SRQ. The SRQ cannot be destroyed while one exists.
 pub(crate) struct SrqUser {
     shared: Arc<SrqShared>,
 }
@@ -188,9 +189,9 @@ impl Drop for SrqUser {
 }
 
 impl Pd {
-    /// Creates a shared receive queue (`ibv_create_srq`). Only regions of this domain that were not registered for one
-    /// QP alone can be used in it. QPs of other domains may take from it, too: their peers then write to memory of this
-    /// domain, but only where a receive was posted.
+    /// Creates a shared receive queue (`ibv_create_srq`). Its receives can use the regions of this
+    /// domain that were not registered for a single QP. QPs of other domains may take receives from
+    /// it. Their peers then write to memory of this domain, but only where a receive was posted.
     ///
     /// # Errors
     /// [`DeviceError::Size`], or a limit of the device or of the domain.
@@ -198,8 +199,9 @@ impl Pd {
         self.make_srq(attr, false)
     }
 
-    /// As [`create_srq`](Self::create_srq), but a receive is taken although its elements name memory that may not be used,
-    /// and fails when a message reaches that memory: as [`QpBuilder::late_faults`](crate::QpBuilder::late_faults) has it.
+    /// As [`create_srq`](Self::create_srq), but a post accepts receives that name unusable memory.
+    /// Such a receive fails when a message reaches that memory, as with
+    /// [`QpBuilder::late_faults`](crate::QpBuilder::late_faults).
     ///
     /// # Errors
     /// As [`create_srq`](Self::create_srq).
@@ -251,30 +253,31 @@ impl Srq {
         }
     }
 
-    /// Whether this SRQ was made by that device.
+    /// Returns true if this SRQ belongs to `device`.
     pub(crate) fn is_of(&self, device: &Arc<DeviceInner>) -> bool {
         Arc::ptr_eq(&self.shared.device, device)
     }
 
-    /// The number of this SRQ, unique on its device (`ibv_get_srq_num`); events carry it.
+    /// Number of the SRQ, unique on its device, as events carry it (`ibv_get_srq_num`).
     #[must_use]
     pub fn srq_num(&self) -> u32 {
         self.inner().num()
     }
 
-    /// Posts one receive (`ibv_post_srq_recv`). QPs that wait for one go on.
+    /// Posts one receive (`ibv_post_srq_recv`). QPs that wait for a receive continue.
     ///
     /// # Errors
-    /// See [`PostErrorKind`](crate::PostErrorKind); `SrqFull` when `max_wr` receives were posted whose completions
-    /// have not been polled.
+    /// See [`PostErrorKind`](crate::PostErrorKind). `SrqFull` if all `max_wr` places are taken by
+    /// receives whose completions have not been polled.
     pub fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), PostError> {
         self.post_recv_list(std::slice::from_ref(wr))
     }
 
-    /// Posts receives, taken in this order, with no others in between (a list of `ibv_post_srq_recv`).
+    /// Posts receives to be taken in this order, with no others in between (a list of
+    /// `ibv_post_srq_recv`).
     ///
     /// # Errors
-    /// The first request that was not taken; none after it was.
+    /// Names the first request that was not accepted. The requests after it were not posted either.
     pub fn post_recv_list(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
         self.shared
             .device
@@ -287,7 +290,7 @@ impl Srq {
         self.inner().post(wrs)
     }
 
-    /// Whether it was made before a fork: its lock may never come free.
+    /// Returns true in the child of a fork, where the lock may never be released.
     fn is_inherited(&self) -> bool {
         !self.shared.device.fork_guard.is_here()
     }
@@ -299,7 +302,7 @@ impl Srq {
         self.inner().counts()
     }
 
-    /// Its sizes, and the limit if one is armed (`ibv_query_srq`). In the child of a fork it has no size.
+    /// Sizes, and the limit if it is armed (`ibv_query_srq`). In the child of a fork `max_wr` is 0.
     #[must_use]
     pub fn query(&self) -> SrqAttr {
         let Counts { max_wr, limit, .. } = self.counts();
@@ -313,15 +316,15 @@ impl Srq {
         }
     }
 
-    /// Receives that are posted and not taken (the verbs have no such count); none in the child of a fork.
+    /// Number of receives that are posted and not taken; 0 in the child of a fork.
     #[must_use]
     pub fn posted(&self) -> usize {
         self.counts().posted
     }
 
-    /// Changes its size, or arms its limit, or both (`ibv_modify_srq`): all or nothing. The limit is good for one
-    /// event. When fewer receives are posted than it says, the event comes at once: nothing is missed between a look
-    /// and the arming.
+    /// Changes the size or arms the limit (`ibv_modify_srq`), or both, completely or not at all.
+    /// Each arming raises one event. If fewer receives than the limit are posted, the event is
+    /// raised at once, so none is missed between a query and the arming.
     ///
     /// # Errors
     /// See [`ModifySrqError`].
@@ -351,12 +354,13 @@ impl Srq {
         Ok(())
     }
 
-    /// Destroys the SRQ as `ibv_destroy_srq` does: it must have no QP any more, and waits until every event of it
-    /// that was taken is acknowledged. (Dropping the last handle asks for neither.) Receives that are posted are
-    /// forgotten, without a completion.
+    /// Destroys the SRQ as `ibv_destroy_srq` does. No QP may use it. Waits until all its taken
+    /// events are acknowledged. Dropping the last handle has neither condition. Posted receives are
+    /// discarded without a completion.
     ///
     /// # Errors
-    /// [`DestroySrqError`] with the handle back, also when `timeout` passed first (`None` waits for ever).
+    /// [`DestroySrqError`], together with the handle. Also if `timeout` passed first (`None` waits
+    /// without limit).
     pub fn destroy(self, timeout: Option<Duration>) -> Result<(), (Srq, DestroySrqError)> {
         if self.is_inherited() {
             return Ok(());

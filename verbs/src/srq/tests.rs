@@ -37,7 +37,7 @@ fn resize(srq: &Srq, max_wr: u32) -> Result<(), ModifySrqError> {
     })
 }
 
-/// Takes receives as a QP does; true when the limit was reached.
+/// Takes receives as a QP does. Each result has the `wr_id` and whether the limit was reached.
 fn take(srq: &Srq, count: usize) -> Vec<(u64, bool)> {
     (0..count)
         .map(|_| {
@@ -221,7 +221,7 @@ fn an_srq_is_destroyed_only_when_no_qp_uses_it() {
     let (srq, error) = srq.destroy(Some(Duration::ZERO)).unwrap_err();
     assert_eq!(error, DestroySrqError::Unacknowledged { events: 1 });
     drop(event);
-    // What nobody has taken is taken back.
+    // An event that was not taken is removed.
     arm(&srq, 1).unwrap();
     srq.destroy(None).unwrap();
     assert!(device.poll_event().is_none());
@@ -276,7 +276,7 @@ fn a_qp_takes_from_an_srq_of_its_own_device_only() {
     drop(pd);
 }
 
-/// A waiter that takes so many receives each time it is told.
+/// A waiter that takes `takes` receives each time it is notified.
 struct Hungry {
     srq: Srq,
     name: u32,
@@ -296,7 +296,7 @@ impl ReceiveWaiter for Hungry {
     }
 }
 
-/// Waiters that found the SRQ empty, in this order; they take so many receives each.
+/// Waiters that found the SRQ empty, in this order. Each takes as many receives as `takes` has.
 fn hungry(srq: &Srq, takes: &[usize]) -> (Vec<Arc<Hungry>>, Arc<Mutex<Vec<u32>>>) {
     let log: Arc<Mutex<Vec<u32>>> = Arc::default();
     let waiters = takes
