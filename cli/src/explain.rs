@@ -285,7 +285,7 @@ mod tests {
                 rejected(b""),
                 "192.0.2.2:7174 rejected the connection
   at fault: the peer's program, which speaks iWARP and refuses this connection
-  try: look at the peer's side: its program does not want this connection, decided too late, or a limit of its device is reached",
+  try: check the peer: its program does not want this connection or decided too late, or its device has reached a limit",
             ),
             (
                 rejected(b"not today"),
@@ -300,7 +300,7 @@ mod tests {
                 },
                 "192.0.2.2:7174: cannot connect: TCP did not connect in time
   at fault: the network
-  try: check the address; the host is down, or a firewall drops the packets; the limit is a setting (timeouts.connect)",
+  try: check the address: the host may be down, or a firewall may drop the packets; the limit is a setting (timeouts.connect)",
             ),
         ] {
             assert_eq!(connect(&error, to, &Server::rping(to)).to_string(), words);
@@ -354,13 +354,13 @@ mod tests {
             ),
             (
                 LlpError::AddressUnavailable { addr },
-                "use one it has (for a listener also 0.0.0.0 or [::])",
+                "use an address of this machine (a listener may also use 0.0.0.0 or [::])",
             ),
             (
                 LlpError::PermissionDenied {
                     op: "listen on this address",
                 },
-                "choose a port from 1024 on, or ask for the privilege",
+                "choose a port of 1024 or above, or run with the privilege",
             ),
         ] {
             let text = listen_for_controllers(error, addr).to_string();
@@ -377,7 +377,7 @@ mod tests {
             ended(peer, "in a ping", &EndReason::PeerDisconnect).to_string(),
             "192.0.2.2:7174, in a ping: the connection was closed by the peer
   at fault: the peer's program
-  try: if that was too early, look at the peer's program: it ended, or closed"
+  try: if that was too early, check the peer's program: it ended or closed the connection"
         );
     }
 }

@@ -133,13 +133,13 @@ impl Refusal {
     fn hint(&self) -> &'static str {
         match (self.fault, self.act) {
             (_, Act::Invalidate) => {
-                "a peer may invalidate only what was registered for its QP alone (`Pd::register_for`), and once"
+                "a peer may invalidate only a region that was registered for its QP alone (`Pd::register_for`), and only once"
             }
             _ if self.named == Named::Withdrawn => {
-                "keep a region registered until the peer is done with it: let it send a message when it is"
+                "keep a region registered until the peer is done with it; let the peer send a message then"
             }
             (TaggedFault::InvalidSTag, _) => {
-                "compare the rkey that the peer uses with the one it was told; keep a region registered until the peer is done with it"
+                "compare the peer's rkey with the one it was given; keep a region registered until the peer is done with it"
             }
             (TaggedFault::NotAssociated, _) => {
                 "register the memory in the protection domain of this QP, and not for another QP alone"
@@ -157,7 +157,7 @@ impl Refusal {
                 "register it with REMOTE_WRITE, if the peer is meant to write it"
             }
             (TaggedFault::ToWrap | TaggedFault::BaseOrBounds, _) => {
-                "compare address and length that the peer uses with what it was told of the region"
+                "compare the peer's address and length with those that it was given for the region"
             }
         }
     }
@@ -192,10 +192,10 @@ impl Refusal {
         let stag = self.stag;
         write!(f, "the peer's Send would invalidate STag {stag:#010x}, ")?;
         f.write_str(match self.named {
-            Named::Nothing => "under which nothing is registered now",
-            Named::OtherKey => "of which a region has the index, but another key",
-            Named::Invalidated | Named::Withdrawn => "which is invalidated already",
-            Named::Unbound => "which is bound to no memory now",
+            Named::Nothing => "which is not registered now",
+            Named::OtherKey => "which has the index of a region, but another key",
+            Named::Invalidated | Named::Withdrawn => "which is already invalid",
+            Named::Unbound => "which is not bound to memory now",
             Named::Region | Named::Window => "which other QPs may use too",
         })
     }
@@ -214,7 +214,7 @@ impl fmt::Display for Refusal {
             )?,
             (_, Named::Unbound) => write!(
                 f,
-                "STag {:#010x} is that of a memory window or fast region that is bound to no memory now",
+                "STag {:#010x} belongs to a memory window or fast region that is not bound to memory now",
                 self.stag
             )?,
             (_, Named::Nothing) => {
@@ -236,7 +236,8 @@ impl fmt::Display for Refusal {
             }
             (TaggedFault::AccessRights, Named::Region | Named::Window) if self.qp_forbids() => {
                 self.region(f)?;
-                write!(f, " would allow it, but the QP does not")?;
+                write!(f, " allows this access, but the QP does not; the peer attempted ")?;
+                return self.attempt(f);
             }
             (TaggedFault::AccessRights, Named::Region | Named::Window) => {
                 self.region(f)?;
@@ -244,7 +245,7 @@ impl fmt::Display for Refusal {
             }
             (TaggedFault::ToWrap, Named::Region | Named::Window) => {
                 self.region(f)?;
-                write!(f, " was named with an address at the end of 64 bits")?;
+                write!(f, " does not wrap around the address space")?;
             }
             (TaggedFault::BaseOrBounds, Named::Region | Named::Window) => {
                 self.region(f)?;
@@ -254,7 +255,7 @@ impl fmt::Display for Refusal {
         if self.named == Named::Withdrawn {
             return write!(f, ": {} bytes of it were still to be sent", self.len);
         }
-        write!(f, ", and this was ")?;
+        write!(f, ", but the peer attempted ")?;
         self.attempt(f)
     }
 }

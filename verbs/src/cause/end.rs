@@ -67,25 +67,25 @@ impl EndKind {
         match self {
             Self::LocalDisconnect => Account::new("", Who::Program, Layer::Verbs),
             Self::PeerDisconnect => Account::new("", Who::PeerProgram, Layer::Tcp)
-                .hint("if that was too early, look at the peer's program: it ended, or closed"),
+                .hint("if that was too early, check the peer's program: it ended or closed the connection"),
             Self::Aborted => Account::new("", Who::Program, Layer::Verbs).hint(
-                "disconnect, and wait for the completions and the end, before dropping the queue pair",
+                "disconnect, then wait for the completions and the end of the connection before dropping the queue pair",
             ),
             Self::ClosedMidway(message) => {
                 let layer = message.map_or(Layer::Mpa, |_| Layer::Ddp);
                 Account::new("connection lost", Who::PeerProgram, layer)
                     .terminate(Some(lost))
                     .against(lost.requirement())
-                    .hint("look at the peer's program: it ended in the middle of sending")
+                    .hint("check the peer's program: it ended while it was sending")
             }
             Self::ConnectTimedOut => Account::new("cannot connect", Who::Network, Layer::Tcp)
-                .hint("check the address; the host is down, or a firewall drops the packets; the limit is a setting (timeouts.connect)"),
+                .hint("check the address: the host may be down, or a firewall may drop the packets; the limit is a setting (timeouts.connect)"),
             Self::CloseTimedOut { undelivered: 0 } => Account::new("close timed out", Who::PeerProgram, Layer::Tcp)
-                .hint("look at the peer's program: it hangs, or does not answer what was asked before the close; the limit is a setting (timeouts.close)"),
+                .hint("check whether the peer's program hangs or does not answer requests from before the close; the limit is a setting (timeouts.close)"),
             Self::CloseTimedOut { .. } => Account::new("data lost in close", Who::PeerProgram, Layer::Tcp)
-                .hint("look at the peer's program: it hangs, or reads too slowly; the limit is a setting (timeouts.close)"),
+                .hint("check whether the peer's program hangs or reads too slowly; the limit is a setting (timeouts.close)"),
             Self::Stalled { .. } => Account::new("connection stalled", Who::PeerProgram, Layer::Tcp)
-                .hint("look at the peer: it hangs, or does so on purpose; the limit is a setting (timeouts.stalled)"),
+                .hint("check whether the peer hangs or stalls on purpose; the limit is a setting (timeouts.stalled)"),
             Self::Rejected {
                 ord_needed: Some(_), ..
             } => Account::new("", Who::PeerProgram, Layer::Mpa)
@@ -93,7 +93,7 @@ impl EndKind {
                     "6581-9.1-05",
                     "a responder may reject when the IRD of the initiator is below the ORD it needs",
                 )))
-                .hint("connect with an ird of that, if the peer rejects for want of Reads; its private data may say more"),
+                .hint("connect with an ird of that number, if this is why the peer rejects; its private data may say more"),
             Self::Rejected {
                 octets,
                 ord_needed: None,
@@ -103,7 +103,7 @@ impl EndKind {
                     "a responder that does not want the connection answers with R = 1",
                 )))
                 .hint(if octets == 0 {
-                    "look at the peer's side: its program does not want this connection, decided too late, or a limit of its device is reached"
+                    "check the peer: its program does not want this connection or decided too late, or its device has reached a limit"
                 } else {
                     "read its private data, which may say why"
                 }),
@@ -116,12 +116,12 @@ impl EndKind {
                         "7306-1.1-i01",
                         "a side that does not know a message of RFC 7306 reports an unexpected opcode",
                     )))
-                    .hint("use only Sends, Writes and Reads with it: a Send behind a Write does what Immediate Data would")
+                    .hint("use only Sends, Writes and Reads with this peer; a Send after a Write replaces Immediate Data")
             }
             Self::Inherited => Account::new("wrong process", Who::Program, Layer::Verbs)
-                .hint("open a device of its own in the child process"),
+                .hint("open a separate device in the child process"),
             Self::WouldWait => Account::new("would wait", Who::Program, Layer::Verbs).hint(
-                "connect with a CmId or with the async API, and call Device::progress until it tells what came of it",
+                "connect with a CmId or the async API, and call Device::progress until the result is there",
             ),
             Self::CqOverflow { .. } => Account::new("completion lost", Who::Program, Layer::Verbs)
                 .hint(DEEPER),
@@ -139,9 +139,9 @@ fn reply_refused(code: MpaErrorCode) -> Account {
     };
     let hint = match code {
         MpaErrorCode::InsufficientIrd => {
-            "raise max_ird in the settings of this device, or ask for a smaller ord at the peer"
+            "raise max_ird in the settings of this device, or set a smaller ord at the peer"
         }
-        _ => "let both sides know a common RTR indication (Settings::rtr)",
+        _ => "enable a common RTR indication on both sides (Settings::rtr)",
     };
     Account::new("startup failed", Who::Program, Layer::Mpa)
         .terminate(Some(number))
@@ -154,31 +154,31 @@ impl fmt::Display for EndKind {
         f.write_str(match self {
             Self::LocalDisconnect => "the connection was closed by this side",
             Self::PeerDisconnect => "the connection was closed by the peer",
-            Self::Aborted => "this side aborted the connection, or dropped the queue pair with work under way",
+            Self::Aborted => "this side aborted the connection, or dropped the queue pair with work outstanding",
             Self::ClosedMidway(Some(message)) => {
                 return write!(
                     f,
-                    "the peer closed the TCP connection in the middle of a message ({message}), of which the rest never came: it died, or \
-                     gave up sending"
+                    "the peer closed the TCP connection in the middle of a message ({message}), the rest of which \
+                     never arrived: it died or stopped sending"
                 );
             }
             Self::ClosedMidway(None) => {
-                "the peer closed the TCP connection in the middle of an FPDU: it died, or lost its framing"
+                "the peer closed the TCP connection in the middle of an FPDU: it died or lost its framing"
             }
             Self::ConnectTimedOut => "TCP did not connect in time",
             Self::CloseTimedOut { undelivered: 0 } => {
-                "the close timed out: the peer did not answer what was asked before it, and the connection was reset"
+                "the close timed out: the peer did not answer requests from before the close, and the connection was reset"
             }
             Self::CloseTimedOut { undelivered } => {
                 let bytes = if *undelivered == 1 { "byte" } else { "bytes" };
                 return write!(
                     f,
                     "the close timed out: the peer's TCP acknowledged too little for too long, and the connection was reset; {undelivered} {bytes} \
-                     may be lost, also of requests that completed with success"
+                     may be lost, even from requests that completed with success"
                 );
             }
             Self::Stalled { sending: true } => {
-                "the peer read nothing of what was to be sent for too long, and the connection was reset"
+                "the peer did not read the data sent to it for too long, and the connection was reset"
             }
             Self::Stalled { sending: false } => {
                 "the peer began an FPDU and did not finish it for too long, and the connection was reset"
@@ -194,9 +194,9 @@ impl fmt::Display for EndKind {
                     "the peer does not know RFC 7306 (atomic operations and Immediate Data): it refused the message {message} as an unexpected opcode"
                 );
             }
-            Self::Inherited => "the device was opened by the process that this one was forked from",
+            Self::Inherited => "the device was opened before a fork, by the parent process",
             Self::WouldWait => {
-                "the program drives the device itself (Progress::Manual), and nobody would while this call waits"
+                "the program drives the device itself (Progress::Manual), and cannot do so while this call waits"
             }
             Self::CqOverflow {
                 cq_num,
@@ -205,11 +205,11 @@ impl fmt::Display for EndKind {
             } => {
                 return write!(
                     f,
-                    "completion queue {cq_num} was full with {depth} completions, and that of work request {wr_id} is lost"
+                    "completion queue {cq_num} was full ({depth} completions), and the completion of work request {wr_id} is lost"
                 );
             }
             Self::DecisionTooLate => {
-                "the decision on a connection request came after the peer's time for it"
+                "the decision on a connection request came too late for the peer"
             }
         })
     }
@@ -218,7 +218,7 @@ impl fmt::Display for EndKind {
 fn rejection(f: &mut fmt::Formatter<'_>, octets: u16, ord_needed: Option<u16>) -> fmt::Result {
     f.write_str("the peer rejected the connection")?;
     if let Some(ord) = ord_needed {
-        write!(f, ", and says that it needs {ord} Reads outstanding")?;
+        write!(f, ", and reports that it needs {ord} Reads outstanding")?;
     }
     match octets {
         0 => Ok(()),
@@ -240,8 +240,8 @@ pub(super) fn config(error: &ConfigError) -> Account {
         ConfigError::PeerToPeerNeedsRevisionTwo | ConfigError::EnhancedNeedsRevisionTwo { .. } => {
             "choose MPA revision 2 (Settings::revision), or do without this option"
         }
-        ConfigError::NoRtrKind => "name one that the peer knows too (Settings::rtr)",
-        ConfigError::NothingToAnswer => "accept or reject a request once, and after it came",
+        ConfigError::NoRtrKind => "choose one that the peer knows, too (Settings::rtr)",
+        ConfigError::NothingToAnswer => "accept or reject a request only once, and only after it has arrived",
     };
     Account::new("wrong option", Who::Program, Layer::Mpa).hint(hint)
 }
@@ -314,7 +314,7 @@ fn rejected(private_data: &[u8], ord_needed: Option<u16>) -> EndKind {
 fn no_address() -> LlpError {
     LlpError::Misuse {
         op: "resolve the address",
-        why: "the name gives none",
+        why: "the name has no address",
     }
 }
 

@@ -40,15 +40,15 @@ impl fmt::Display for Happening {
                 qp_num,
             } => write!(
                 f,
-                "completion queue {cq_num} was full with {depth} completions, and one of QP {qp_num} is lost"
+                "completion queue {cq_num} was full ({depth} completions), and a completion of QP {qp_num} is lost"
             ),
             Self::SrqLimit { srq_num } => write!(
                 f,
-                "fewer receives are left in shared receive queue {srq_num} than its limit"
+                "shared receive queue {srq_num} has fewer receives left than its limit"
             ),
             Self::LastWqe { qp_num } => write!(
                 f,
-                "QP {qp_num} has failed, and takes no more receives from its shared receive queue"
+                "QP {qp_num} has failed and takes no more receives from its shared receive queue"
             ),
         }
     }
@@ -61,7 +61,7 @@ impl Happening {
             Self::SrqLimit { .. } => Account::new("", Who::Program, Layer::Verbs)
                 .hint("post more receives, then arm the limit again (`Srq::modify`)"),
             Self::LastWqe { .. } => Account::new("", Who::Program, Layer::Verbs)
-                .hint("drop or reset it once its completions are polled; `Qp::end_reason` says why it failed"),
+                .hint("drop or reset it after polling its completions; `Qp::end_reason` says why it failed"),
             Self::CqOverflow { .. } => Account::new("completion lost", Who::Program, Layer::Verbs)
                 .hint(DEEPER),
         }
@@ -70,7 +70,7 @@ impl Happening {
 
 /// What to try when a CQ overflows.
 pub(super) const DEEPER: &str =
-    "poll it more often, or make it as deep as all queues together that complete to it";
+    "poll the completion queue more often, or make it as deep as all queues together that complete to it";
 
 impl From<&AsyncEvent> for Cause {
     fn from(event: &AsyncEvent) -> Self {

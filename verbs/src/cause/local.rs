@@ -61,13 +61,13 @@ impl fmt::Display for LocalProblem {
                 return write!(f, "a work request to {verb} failed: {fault}");
             }
             Self::Element(fault) => {
-                return write!(f, "a work request cannot use its memory now that its turn has come: {fault}");
+                return write!(f, "a work request could not use its memory when its turn came: {fault}");
             }
             Self::ReceiveGone => {
-                "the memory region of a posted receive was deregistered before a Send came for it"
+                "the memory region of a posted receive was deregistered before a Send arrived for it"
             }
             Self::ReadSinkGone => {
-                "the memory region of the sink of an RDMA Read or atomic operation was deregistered before all of them came"
+                "the memory region for the result of an RDMA Read or atomic operation was deregistered before the result was complete"
             }
             Self::PayloadGone => {
                 "the memory region of a posted work request was deregistered before it was sent"
@@ -75,7 +75,7 @@ impl fmt::Display for LocalProblem {
             Self::NoReads => {
                 "an RDMA Read or atomic operation was posted, but none were negotiated for this connection (ORD is 0)"
             }
-            Self::RtrRead => "there is no place for the Read that is the RTR indication",
+            Self::RtrRead => "there is no place for the Read that serves as the RTR indication",
             Self::MovedToTerminate => "this program moved the queue pair to TERMINATE",
             Self::QpReset => "the queue pair was reset",
             Self::QpDropped => "the queue pair was dropped",
@@ -92,14 +92,14 @@ impl LocalProblem {
                     .status(Status::LocalProtection)
                     .against(requirement)
                     .hint(
-                        "deregister or invalidate memory only after the completion of what uses it",
+                        "deregister or invalidate memory only after the completion of the work requests that use it",
                     )
             }
             Self::Element(_) => Account::new("local protection error", Who::Program, Layer::Verbs)
                 .status(Status::LocalProtection)
                 .against(requirement)
                 .hint(
-                    "use the lkey of a region of this protection domain and a range inside it; what one request registers for another has to be valid until that one is sent",
+                    "use the lkey of a region of this protection domain and a range inside it; memory that one request registers for another must stay valid until the other is sent",
                 ),
             Self::Memory { verb, fault } => {
                 let (title, status) = match verb {
@@ -117,7 +117,7 @@ impl LocalProblem {
                 .status(Status::LocalQpOperation)
                 .against(requirement)
                 .hint(
-                    "connect and accept with an ord above 0, towards a peer whose IRD is above 0",
+                    "connect and accept with an ord above 0, to a peer whose IRD is above 0",
                 ),
             Self::RtrRead => {
                 let code = TerminateCode {
@@ -128,14 +128,14 @@ impl LocalProblem {
                 Account::new("startup failed", Who::Library, Layer::Mpa)
                     .terminate(Some(code))
                     .against(code.requirement())
-                    .hint("let Sends or Writes be the RTR indication (Settings::rtr)")
+                    .hint("use Sends or Writes as the RTR indication (Settings::rtr)")
             }
             Self::MovedToTerminate => Account::new("", Who::Program, Layer::Verbs)
                 .against(requirement)
                 .hint("move it to CLOSING (disconnect) for a graceful end"),
             Self::QpReset | Self::QpDropped => Account::new("", Who::Program, Layer::Verbs)
                 .status(Status::WrFlush)
-                .hint("wait for the completion of what is posted before that, if it matters"),
+                .hint("if the results matter, wait for the completions before that"),
         }
     }
 }
@@ -150,27 +150,27 @@ fn memory_hint(fault: SlotFault) -> &'static str {
             "take the STag from `FastRegion`, and keep the region until the work request is complete"
         }
         SlotFault::WrongKind { .. } => {
-            "bind it in the way of its type, or allocate one of the other"
+            "bind the window in the way of its type, or allocate one of the other type"
         }
         SlotFault::NotAssociated { .. } => {
-            "use a window or region of the protection domain of this queue pair, and that no other queue pair has bound"
+            "use a window or region of this queue pair's protection domain that no other queue pair has bound"
         }
         SlotFault::StillValid { .. } => "invalidate it first",
-        SlotFault::SameKey { .. } => "take the next key (`inc_rkey`)",
+        SlotFault::SameKey { .. } => "use the next key (`inc_rkey`)",
         SlotFault::NoRegion { .. } => {
-            "bind to a region that is registered in this protection domain, by its lkey, and keep it registered"
+            "bind to a region of this protection domain by its lkey, and keep the region registered"
         }
         SlotFault::NoBindRight { .. } => "register the region with WINDOW_BIND",
         SlotFault::Rights { .. } => {
-            "ask for remote rights alone, and register the region with LOCAL_WRITE where the window is for remote write or atomics"
+            "request only remote rights, and register the region with LOCAL_WRITE if the window allows remote write or atomics"
         }
         SlotFault::OutOfBounds { .. } => "compare address and length with those of the memory",
         SlotFault::NoOctets => {
-            "invalidate the window instead: so are those of types 2A and 2B unbound"
+            "invalidate the window instead, which unbinds windows of types 2A and 2B"
         }
-        SlotFault::Register(_) => "look at the rights and the range of the registration",
+        SlotFault::Register(_) => "check the rights and the range of the registration",
         SlotFault::NotValid { .. } => {
-            "invalidate an STag once, after what made it valid is complete"
+            "invalidate an STag only once, after the request that made it valid is complete"
         }
         SlotFault::Type1 { .. } => "bind it to 0 bytes (`Qp::bind_mw`)",
         SlotFault::WindowsBound { .. } => "invalidate the windows first",

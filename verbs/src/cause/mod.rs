@@ -60,7 +60,7 @@ pub(crate) use terminate_report::{Asked, TerminateReport, Work};
 /// assert_eq!(
 ///     cause.to_string(),
 ///     "the connection was closed by the peer; \
-///      if that was too early, look at the peer's program: it ended, or closed"
+///      if that was too early, check the peer's program: it ended or closed the connection"
 /// );
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

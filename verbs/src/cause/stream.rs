@@ -41,14 +41,14 @@ impl From<StreamError> for Broken {
 
 /// The peer's stack is to blame, whatever the program there does.
 const STACK: &str =
-    "report it to the maker of the peer's iWARP stack, with a capture (`--pcap`) of the connection";
-const CREDITS: &str = "post receives before the peer sends: agree with it on how many there are";
-const HOLD: &str = "post receives earlier, or let messages wait for longer (`OnNoReceive::Hold` in the settings or of the queue pair)";
+    "report it to the vendor of the peer's iWARP stack, with a capture (`--pcap`) of the connection";
+const CREDITS: &str = "post receives before the peer sends, and agree with it on their number";
+const HOLD: &str = "post receives earlier, or let messages wait longer (`OnNoReceive::Hold` in the settings or for the queue pair)";
 const EARLIER: &str = "post receives earlier: before the peer sends, or at least before it closes";
-const LENGTHS: &str = "post receives of the longest message that the peer sends";
-const READS: &str = "the peer's ORD is above what was agreed; see the IRD that both sides stated";
-const NEGOTIATE: &str = "raise max_ird in the settings of this device, or ask for a smaller ORD at the peer (where this side is too small); else let both name a common RTR kind";
-const MEMORY: &str = "compare address, length and rkey that the peer uses with what it was told";
+const LENGTHS: &str = "post receives that are as long as the peer's longest message";
+const READS: &str = "the peer's ORD exceeds the agreed value; compare the IRD that both sides stated";
+const NEGOTIATE: &str = "if the IRD is too small, raise max_ird in the settings of this device or set a smaller ORD at the peer; otherwise enable a common RTR kind on both sides";
+const MEMORY: &str = "compare the peer's address, length and rkey with those that it was given";
 
 impl Broken {
     pub(super) fn account(&self) -> Account {
@@ -88,7 +88,7 @@ impl Broken {
                 Who::PeerStack,
                 Layer::Rdmap,
                 Some(
-                    "let the peer do with the messages of RFC 5040 and RFC 7306: this side has no others",
+                    "let the peer use only the messages of RFC 5040 and RFC 7306, because this side knows no others",
                 ),
             ),
             StreamError::Protection(_) | StreamError::CannotInvalidate(_) => (
@@ -108,7 +108,7 @@ impl Broken {
                 Who::PeerProgram,
                 Layer::Rdmap,
                 Some(
-                    "atomic operations need memory at a multiple of 8; register it from such an address on, and let the peer count in steps of 8 from there",
+                    "atomic operations need an address that is a multiple of 8: register memory from such an address on, and let the peer use offsets that are multiples of 8",
                 ),
             ),
             StreamError::IrdExceeded { .. } => {
@@ -168,7 +168,7 @@ fn mpa(code: u8) -> (&'static str, Who, Layer, Option<&'static str>) {
         Some(MpaErrorCode::ConnectionLost) => (
             "connection lost",
             Who::Network,
-            "look whether the peer's program still runs",
+            "check whether the peer's program still runs",
         ),
         Some(MpaErrorCode::Crc) => ("damaged stream", Who::Peer, WRONG_CRC),
         Some(MpaErrorCode::MarkerMismatch) => ("damaged stream", Who::Network, DAMAGE),
@@ -176,7 +176,7 @@ fn mpa(code: u8) -> (&'static str, Who, Layer, Option<&'static str>) {
         Some(MpaErrorCode::LocalCatastrophic) => (
             "startup failed",
             Who::Library,
-            "connect again; if it stays, report it with a capture (`--pcap`)",
+            "connect again; if the error remains, report it with a capture (`--pcap`)",
         ),
         Some(MpaErrorCode::InsufficientIrd | MpaErrorCode::NoMatchingRtr) => {
             ("startup failed", Who::PeerStack, NEGOTIATE)
@@ -187,10 +187,10 @@ fn mpa(code: u8) -> (&'static str, Who, Layer, Option<&'static str>) {
 }
 
 const DAMAGE: &str =
-    "look for a middlebox or adapter that changes TCP payload; connect again to go on";
+    "look for a middlebox or adapter that changes TCP payload; connect again to continue";
 
 /// TCP has a checksum of its own, so damage on the way is rarer than a sender that reads its memory twice.
-const WRONG_CRC: &str = "ask first whether the peer's program writes to memory that is being sent: Linux siw, and uwarp with `send_in_place`, read it once for the CRC and once for TCP; if not, look for a middlebox or adapter that changes TCP payload; connect again to go on";
+const WRONG_CRC: &str = "check first whether the peer's program writes to memory that is being sent: Linux siw, and uwarp with `send_in_place`, read it once for the CRC and once for TCP; otherwise look for a middlebox or adapter that changes TCP payload; connect again to continue";
 
 /// What cannot be taken apart into FPDUs: damaged on the way, or never well formed.
 pub(super) fn framing(error: &DeframeError) -> Account {
@@ -233,20 +233,20 @@ fn untagged(f: &mut fmt::Formatter<'_>, fault: &UntaggedFault, receive: Receive)
         ),
         (UntaggedFault::NoBuffer { msn, .. }, Receive::NoneAfterClose(waited)) => write!(
             f,
-            "the peer's Send number {msn} was held for {waited} ms, in which the peer closed the connection, and no receive was posted for it"
+            "the peer's Send number {msn} was held for {waited} ms, the peer closed the connection meanwhile, and no receive was posted for it"
         ),
         (UntaggedFault::NoBuffer { qn, msn }, _) if *qn == QN_SEND => {
             write!(
                 f,
-                "the peer's Send number {msn} came, and no receive is posted for it"
+                "the peer's Send number {msn} arrived, and no receive is posted for it"
             )
         }
         (UntaggedFault::NoBuffer { qn, .. }, _) if *qn == QN_TERMINATE => {
-            write!(f, "a second Terminate came")
+            write!(f, "a second Terminate arrived")
         }
         (UntaggedFault::MessageTooLong { end, .. }, Receive::Takes(posted)) => write!(
             f,
-            "the peer's Send has at least {end} bytes, and the receive posted for it takes {posted}"
+            "the peer's Send has at least {end} bytes, but the receive posted for it takes {posted}"
         ),
         (fault, _) => write!(f, "{fault}"),
     }

@@ -120,7 +120,7 @@ impl TerminateReport {
             _ => Layer::Mpa,
         };
         let hint = if self.if_siw.is_some() {
-            "if the peer is Linux siw, say so in the settings (`Peer::Siw`, `--peer siw`): its codes mean something else"
+            "if the peer is Linux siw, select it in the settings (`Peer::Siw`, `--peer siw`), because its codes have other meanings"
         } else {
             hint
         };
@@ -153,14 +153,14 @@ impl TerminateReport {
         const OPERATION: &str = "remote operation error";
         const REPORT: &str = "report it, with a capture (`--pcap`) of the connection";
         const CODE_ONLY: &str =
-            "the code says no more than that: look at the peer, at its error and its log";
+            "the code has no details: check the peer's error and its log";
         let TerminateCode { layer, etype, code } = self.meant;
         match (layer, etype, code) {
             (0, 1, 0x00) | (1, 1, 0x00) => (ACCESS, Who::Program, self.invalid_stag_hint()),
             (0, 1, 0x01) | (1, 1, 0x01) | (0, 1, 0x04) | (1, 1, 0x03) => (
                 ACCESS,
                 Who::Program,
-                "compare address and length with what the peer said of its region",
+                "compare address and length with those that the peer gave for its region",
             ),
             (0, 1, 0x02) => (ACCESS, Who::Program, self.rights_hint()),
             (0, 1, 0x03) | (1, 1, 0x02) => (
@@ -171,17 +171,17 @@ impl TerminateReport {
             (0, 1 | 2, 0x09) => (
                 ACCESS,
                 Who::Program,
-                "ask the peer to register that region for this connection alone, and invalidate it once",
+                "ask the peer to register that region for this connection alone, and invalidate it only once",
             ),
             (0, 2, 0x06) => (
                 OPERATION,
                 Who::PeerStack,
-                "do without this operation towards that peer: its stack does not know it (atomics and immediate data are RFC 7306, which siw lacks)",
+                "do not use this operation with that peer, whose stack does not know it (atomics and Immediate Data are RFC 7306, which siw lacks)",
             ),
             (0, 2, 0x07) if self.is_misaligned() => (
                 OPERATION,
                 Who::Program,
-                "ask the peer where its region begins in its memory: the word has to be at a multiple of 8 there, whatever its TO is",
+                "ask the peer at which memory address its region begins: the word's address there must be a multiple of 8, whatever its TO is",
             ),
             // Nothing is said of what happened there, and whose doing it was: a stack sends it when its own program
             // took memory away, when it has moved the QP, or when it is out of something.
@@ -189,7 +189,7 @@ impl TerminateReport {
             (1, 2, 0x02) if self.is_ird() => (
                 OPERATION,
                 Who::Library,
-                "ask for a smaller ORD than the peer's IRD when connecting",
+                "connect with an ORD of at most the peer's IRD",
             ),
             (1, 2, 0x02) => (
                 OPERATION,
@@ -199,7 +199,7 @@ impl TerminateReport {
             (1, 2, 0x05) => (
                 OPERATION,
                 Who::Program,
-                "send no more than the peer's receives take, or ask it to post longer ones",
+                "send messages that fit the peer's receives, or ask the peer to post longer ones",
             ),
             (2, 0, 0x02) if self.read_twice => (
                 "damaged stream",
@@ -209,17 +209,17 @@ impl TerminateReport {
             (2, 0, 0x01..=0x03) => (
                 "damaged stream",
                 Who::Network,
-                "look for a middlebox or adapter that changes TCP payload; connect again to go on",
+                "look for a middlebox or adapter that changes TCP payload; connect again to continue",
             ),
             (2, 0, 0x06) => (
                 "startup failed",
                 Who::PeerStack,
-                "connect with a smaller ord, or raise the peer's limit of IRD",
+                "connect with a smaller ord, or raise the peer's limit on IRD",
             ),
             (2, 0, 0x05 | 0x07) => (
                 "startup failed",
                 Who::PeerStack,
-                "see the log of the peer; let both sides name a common RTR kind",
+                "check the peer's log; enable a common RTR kind on both sides",
             ),
             (0, 1, 0xFF) => (ACCESS, Who::Program, CODE_ONLY),
             (0, 2, 0xFF) => (OPERATION, Who::Peer, CODE_ONLY),
@@ -231,7 +231,7 @@ impl TerminateReport {
             _ => (
                 OPERATION,
                 Who::PeerStack,
-                "ask the maker of the peer's iWARP stack what it means by that code",
+                "ask the vendor of the peer's iWARP stack what that code means",
             ),
         }
     }
@@ -240,7 +240,7 @@ impl TerminateReport {
     const fn invalid_stag_hint(&self) -> &'static str {
         match (self.act, self.meant.layer) {
             (Some(Act::Write), _) => {
-                "compare the rkey with the one the peer gave; ask the peer to keep the region registered, and to register it with REMOTE_WRITE: a missing right has the same code"
+                "compare the rkey with the one the peer gave; ask the peer to keep the region registered and to allow REMOTE_WRITE, because a missing right has the same code"
             }
             (Some(Act::Read), _) => {
                 "compare the rkey with the one the peer gave; ask the peer to keep the region registered, with REMOTE_READ"
@@ -252,11 +252,11 @@ impl TerminateReport {
                 "the STag is the one that the peer itself named in its Read: ask it to keep its region registered until the Read is done"
             }
             (Some(Act::Send | Act::Invalidate), _) => {
-                "compare the STag to be invalidated with the rkey that the peer gave, and invalidate it once"
+                "compare the STag to be invalidated with the rkey that the peer gave, and invalidate it only once"
             }
             // What is about no message, or about one that names no STag.
             (Some(Act::Terminate | Act::Immediate | Act::AtomicResponse) | None, 1) => {
-                "compare the rkeys with those that the peer gave; ask the peer to keep its regions registered, with REMOTE_WRITE for a Write: a missing right has the same code"
+                "compare the rkeys with those that the peer gave; ask the peer to keep its regions registered, with REMOTE_WRITE for a Write, because a missing right has the same code"
             }
             (Some(Act::Terminate | Act::Immediate | Act::AtomicResponse) | None, _) => {
                 "compare the rkeys with those that the peer gave; ask the peer to keep its regions registered, with REMOTE_READ for a Read"
@@ -279,7 +279,7 @@ impl TerminateReport {
                 | Act::AtomicResponse,
             )
             | None => {
-                "ask the peer to register its region with the right that this needs: REMOTE_READ for a Read, REMOTE_ATOMIC for an atomic operation"
+                "ask the peer to register its region with the required right: REMOTE_READ for a Read, REMOTE_ATOMIC for an atomic operation"
             }
         }
     }
@@ -309,7 +309,7 @@ impl TerminateReport {
         }
         match self.work {
             Work::Unknown | Work::This => Ok(()),
-            Work::Complete => write!(f, " (complete already, if this side sent it)"),
+            Work::Complete => write!(f, " (already complete, if this side sent it)"),
         }
     }
 }
@@ -320,7 +320,7 @@ impl fmt::Display for TerminateReport {
         let name = if self.is_ird() {
             "more Reads are outstanding than it has places for"
         } else if self.is_misaligned() {
-            "its memory there has an address that is not a multiple of 8"
+            "the memory address at the peer is not a multiple of 8"
         } else {
             self.meant.name()
         };

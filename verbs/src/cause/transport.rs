@@ -32,9 +32,9 @@ pub(super) fn startup_fact(error: &StartupError) -> String {
 }
 
 fn startup_row(error: &StartupError) -> (Who, Requirement, &'static str) {
-    const PORT: &str = "check the address and the port: another kind of server has it, or the peer is no iWARP endpoint";
+    const PORT: &str = "check the address and the port: another kind of server may use it, or the peer is not an iWARP endpoint";
     const STACK: &str =
-        "report it to the maker of the peer's iWARP stack, with a capture (`--pcap`)";
+        "report it to the vendor of the peer's iWARP stack, with a capture (`--pcap`)";
     const KEY: Requirement = Requirement::new(
         "5044-7.1.1-04",
         "each side checks the Key of the other's frame",
@@ -43,10 +43,10 @@ fn startup_row(error: &StartupError) -> (Who, Requirement, &'static str) {
         Requirement::new("5044-7.1.1-14", "both sides speak a common MPA revision");
     const LENGTH: Requirement = Requirement::new(
         "5044-7.1.1-16",
-        "PD_Length is that of the private data, and at most 512",
+        "PD_Length is the length of the private data, and at most 512",
     );
     const IN_TIME: Requirement =
-        Requirement::new("5044-7.1.2-22", "the startup frames come in time");
+        Requirement::new("5044-7.1.2-22", "the startup frames arrive in time");
     const UNWANTED: Requirement = Requirement::new(
         "5044-7.1.2-05",
         "a responder that does not want the connection answers with R = 1",
@@ -61,11 +61,11 @@ fn startup_row(error: &StartupError) -> (Who, Requirement, &'static str) {
     );
     const ANSWER: Requirement = Requirement::new(
         "6581-10-01",
-        "an enhanced Request gets an enhanced Reply, another Request another Reply",
+        "an enhanced Request gets an enhanced Reply, and any other Request gets a Reply that is not enhanced",
     );
     const FIRST: Requirement = Requirement::new(
         "6581-9.2-09",
-        "the initiator sends an RTR indication when it has the Reply",
+        "the initiator sends an RTR indication after it has received the Reply",
     );
     const CLOSED: Requirement = Requirement::new(
         "5044-8-01",
@@ -73,7 +73,7 @@ fn startup_row(error: &StartupError) -> (Who, Requirement, &'static str) {
     );
     const CLOSED_ENHANCED: Requirement = Requirement::new(
         "6581-10-05",
-        "an initiator may try once more without what RFC 6581 added",
+        "an initiator may try once more without the additions of RFC 6581",
     );
     match error {
         StartupError::NotMpa { .. } => (Who::PeerProgram, KEY, PORT),
@@ -85,20 +85,20 @@ fn startup_row(error: &StartupError) -> (Who, Requirement, &'static str) {
         StartupError::UnsupportedRevision { .. } => (
             Who::PeerStack,
             REVISION,
-            "choose the MPA revision that both speak (Settings::revision, `--mpa 1`)",
+            "choose an MPA revision that both sides support (Settings::revision, `--mpa 1`)",
         ),
         StartupError::PrivateDataTooLong { .. } => (Who::PeerStack, LENGTH, STACK),
         StartupError::EnhancedDataMissing { .. } => (Who::PeerStack, ENHANCED, STACK),
         StartupError::EnhancedMismatch { .. } => (
             Who::PeerStack,
             ANSWER,
-            "connect with MPA revision 1 (Settings::revision, `--mpa 1`), and report it to the maker of the peer's iWARP stack",
+            "connect with MPA revision 1 (Settings::revision, `--mpa 1`), and report it to the vendor of the peer's iWARP stack",
         ),
         StartupError::TrailingOctets { .. } => (Who::PeerStack, LENGTH, STACK),
         StartupError::RtrMissing => (
             Who::PeerStack,
             FIRST,
-            "look whether the peer's program hangs; the time limit is a setting (timeouts.rtr, timeouts.first_fpdu)",
+            "check whether the peer's program hangs; the time limit is a setting (timeouts.rtr, timeouts.first_fpdu)",
         ),
         StartupError::NoPlace { of_peer: true, .. } => (
             Who::PeerProgram,
@@ -115,14 +115,14 @@ fn startup_row(error: &StartupError) -> (Who, Requirement, &'static str) {
         } => (
             Who::PeerProgram,
             IN_TIME,
-            "look for peers that connect and say nothing, or raise the limit in the settings (limits.max_startup)",
+            "look for peers that connect and send nothing, or raise the limit in the settings (limits.max_startup)",
         ),
         StartupError::Displaced {
             of_listener: false, ..
         } => (
             Who::PeerProgram,
             IN_TIME,
-            "look for peers that connect and say nothing, or raise the limit in the settings (limits.max_half_open)",
+            "look for peers that connect and send nothing, or raise the limit in the settings (limits.max_half_open)",
         ),
         StartupError::TooManyConnections { of_peer: true, .. } => (
             Who::PeerProgram,
@@ -142,13 +142,13 @@ fn startup_row(error: &StartupError) -> (Who, Requirement, &'static str) {
         StartupError::Closed { .. } => (
             Who::PeerProgram,
             CLOSED,
-            "look at the peer's program: it ended, or gave the connection up",
+            "check the peer's program: it ended, or gave up the connection",
         ),
         StartupError::TimedOut { received: 0, .. } => (Who::PeerProgram, IN_TIME, PORT),
         StartupError::TimedOut { .. } => (
             Who::PeerProgram,
             IN_TIME,
-            "look whether the host there is up, and whether its program hangs; the time limit is a setting (timeouts.reply, timeouts.request)",
+            "check whether the host is up, and whether its program hangs; the time limit is a setting (timeouts.reply, timeouts.request)",
         ),
     }
 }
@@ -197,12 +197,12 @@ pub(super) fn llp(error: &LlpError) -> Account {
         LlpError::TimedOut { .. } => (
             "the peer vanished",
             Who::Network,
-            "look whether the host there is up, and whether a firewall drops the packets",
+            "check whether the host is up, and whether a firewall drops the packets",
         ),
         LlpError::Reset { .. } => (
             LOST,
             Who::PeerProgram,
-            "look at the peer's program, and at its log",
+            "check the peer's program and its log",
         ),
         LlpError::Broken { .. } => (
             LOST,
@@ -212,12 +212,12 @@ pub(super) fn llp(error: &LlpError) -> Account {
         LlpError::AddressInUse { .. } => (
             NETWORK,
             Who::Program,
-            "choose another port, stop the program that has it, or wait a minute",
+            "choose another port, stop the program that uses it, or wait a minute",
         ),
         LlpError::AddressUnavailable { .. } => (
             NETWORK,
             Who::Program,
-            "use one it has (for a listener also 0.0.0.0 or [::])",
+            "use an address of this machine (a listener may also use 0.0.0.0 or [::])",
         ),
         LlpError::FamilyMismatch { .. } => {
             (NETWORK, Who::Program, "use two addresses of one family")
@@ -230,24 +230,24 @@ pub(super) fn llp(error: &LlpError) -> Account {
         LlpError::PermissionDenied { .. } => (
             NETWORK,
             Who::Program,
-            "choose a port from 1024 on, or ask for the privilege",
+            "choose a port of 1024 or above, or run with the privilege",
         ),
         LlpError::Exhausted { .. } => (NETWORK, Who::Program, "close some, or raise the limit"),
         LlpError::Misuse { .. } => (
             NETWORK,
             Who::Program,
-            "look at the settings of the device, and at the call that this came from",
+            "check the settings of the device and the call that failed",
         ),
         LlpError::Attach(_) => return Account::new(NETWORK, Who::Program, Layer::Tcp),
         LlpError::LinkDown { .. } => (
             NETWORK,
             Who::Network,
-            "bring it back, then open the device again",
+            "bring the link up, then open the device again",
         ),
         LlpError::KernelHasAddress { .. } => (
             NETWORK,
             Who::Network,
-            "take the address away from the kernel (`ip addr del`), or give this device one of its own",
+            "remove the address from the kernel (`ip addr del`), or give this device another address",
         ),
         LlpError::DuplicateAddress { .. } => {
             (NETWORK, Who::Network, "give one of the two another address")
@@ -255,7 +255,7 @@ pub(super) fn llp(error: &LlpError) -> Account {
         LlpError::Io { .. } => (
             NETWORK,
             Who::Network,
-            "look the error number up in errno(3), and in the system's log",
+            "look up the error number in errno(3), and check the system's log",
         ),
     };
     let account = Account::new(title, who, Layer::Tcp).hint(hint);

@@ -114,7 +114,7 @@ impl Status {
             Self::WindowBind => {
                 "check that the region may have windows, and that window and range fit it"
             }
-            Self::BadResponse => "report it to the maker of the peer's iWARP stack, with a capture",
+            Self::BadResponse => "report it to the vendor of the peer's iWARP stack, with a capture",
             Self::LocalAccess => {
                 "register the memory with the right that the peer needs, and tell it the right address, length and rkey"
             }

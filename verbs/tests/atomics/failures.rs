@@ -125,7 +125,7 @@ fn memory_that_is_not_at_a_multiple_of_8_is_refused_by_the_peer_and_unchanged() 
         );
         assert!(words.contains(&place), "{words}");
         assert!(
-            words.contains("its memory there has an address that is not a multiple of 8"),
+            words.contains("the memory address at the peer is not a multiple of 8"),
             "{words}"
         );
         assert_eq!((word(&cell, 0), word(&cell, 1)), (0, 0));

@@ -32,8 +32,8 @@ fn a_write_without_the_right_in_the_words_of_both_sides() {
     assert_eq!(
         owner.cause().to_string(),
         format!(
-            "remote access error, access rights violation: region {rkey:#010x} of 4096 bytes allows Read, and this \
-             was a Write of 64 bytes at offset 0 (TO {addr:#x}); register it with REMOTE_WRITE, if the peer is meant \
+            "remote access error, access rights violation: region {rkey:#010x} of 4096 bytes allows Read, but the \
+             peer attempted a Write of 64 bytes at offset 0 (TO {addr:#x}); register it with REMOTE_WRITE, if the peer is meant \
              to write it"
         )
     );
@@ -43,10 +43,10 @@ fn a_write_without_the_right_in_the_words_of_both_sides() {
     assert_eq!(
         cause.to_string(),
         format!(
-            "remote access error: the peer refused a Write of 64 bytes to STag {rkey:#010x}, TO {addr:#x} (complete \
-             already, if this side sent it): invalid STag (DDP tagged buffer error, 1/1/00); compare the rkey with \
-             the one the peer gave; ask the peer to keep the region registered, and to register it with REMOTE_WRITE: \
-             a missing right has the same code"
+            "remote access error: the peer refused a Write of 64 bytes to STag {rkey:#010x}, TO {addr:#x} (already \
+             complete, if this side sent it): invalid STag (DDP tagged buffer error, 1/1/00); compare the rkey with \
+             the one the peer gave; ask the peer to keep the region registered and to \
+             allow REMOTE_WRITE, because a missing right has the same code"
         )
     );
     assert_eq!(cause.who(), Who::Program);
@@ -63,7 +63,7 @@ fn a_read_without_the_right_in_the_words_of_both_sides() {
         owner.cause().to_string(),
         format!(
             "remote access error, access rights violation: region {rkey:#010x} of 4096 bytes allows no remote \
-             access, and this was a Read of 64 bytes at offset 0 (TO {addr:#x}); register it with REMOTE_READ, if \
+             access, but the peer attempted a Read of 64 bytes at offset 0 (TO {addr:#x}); register it with REMOTE_READ, if \
              the peer is meant to read it"
         )
     );
@@ -94,8 +94,8 @@ fn an_atomic_without_the_right_in_the_words_of_both_sides() {
     assert_eq!(
         owner.cause().to_string(),
         format!(
-            "remote access error, access rights violation: region {rkey:#010x} of 4096 bytes allows Read, and this \
-             was an atomic operation of 8 bytes at offset 0 (TO {addr:#x}); register it with REMOTE_ATOMIC, if the \
+            "remote access error, access rights violation: region {rkey:#010x} of 4096 bytes allows Read, but the \
+             peer attempted an atomic operation of 8 bytes at offset 0 (TO {addr:#x}); register it with REMOTE_ATOMIC, if the \
              peer is meant to do atomic operations on it"
         )
     );

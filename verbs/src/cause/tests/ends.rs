@@ -201,7 +201,7 @@ fn errors_of_connection_management_have_the_cause_of_what_is_in_them() {
     });
     let no_address = LlpError::Misuse {
         op: "resolve the address",
-        why: "the name gives none",
+        why: "the name has no address",
     };
     let meant = [
         Cause::from(error),

@@ -331,22 +331,23 @@ fn a_terminate_of_siw_is_told_in_the_right_words() {
             Peer::Siw,
             &[0x20, 0x06, 0x00, 0][..],
             "remote operation error: the peer ended the connection: unexpected opcode (RDMAP remote operation error, \
-             0/2/06); sent in the layout of Linux siw; do without this operation towards that peer: its stack does not \
-             know it (atomics and immediate data are RFC 7306, which siw lacks)",
+             0/2/06); sent in the layout of Linux siw; do not use this operation with that peer, \
+             whose stack does not know it (atomics and Immediate Data are RFC 7306, which siw lacks)",
         ),
         (
             Peer::Rfc,
             &[0x20, 0x06, 0x00, 0],
             "startup failed: the peer ended the connection: IRD too small for what the other side wants (LLP error, \
              MPA, 2/0/06); from Linux siw it would mean: unexpected opcode (RDMAP remote operation error, 0/2/06); if \
-             the peer is Linux siw, say so in the settings (`Peer::Siw`, `--peer siw`): its codes mean something else",
+             the peer is Linux siw, select it in the settings (`Peer::Siw`, `--peer siw`), because its codes have \
+             other meanings",
         ),
         // Certain without a profile.
         (
             Peer::Rfc,
             &[0x02, 0x02, 0x00, 0],
             "damaged stream: the peer ended the connection: CRC error (LLP error, MPA, 2/0/02); sent in the layout of \
-             Linux siw; look for a middlebox or adapter that changes TCP payload; connect again to go on",
+             Linux siw; look for a middlebox or adapter that changes TCP payload; connect again to continue",
         ),
     ] {
         let settings = Settings {

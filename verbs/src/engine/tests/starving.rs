@@ -109,7 +109,7 @@ fn without_a_receive_in_time_the_connection_ends_as_without_a_hold() {
     assert_eq!(
         cause.to_string(),
         "no receive posted: the peer's Send number 1 was held for 100 ms, and no receive was posted for it in that \
-         time; post receives earlier, or let messages wait for longer (`OnNoReceive::Hold` in the settings or of the \
+         time; post receives earlier, or let messages wait longer (`OnNoReceive::Hold` in the settings or for the \
          queue pair)"
     );
     let terminate = terminate.as_ref().unwrap();
@@ -178,7 +178,7 @@ fn when_the_peer_has_closed_a_message_waits_for_a_while_more_and_the_cause_says_
     let cause = server.conn.end.as_ref().unwrap().cause();
     assert_eq!(
         cause.to_string(),
-        "no receive posted: the peer's Send number 1 was held for 50 ms, in which the peer closed the connection, and \
+        "no receive posted: the peer's Send number 1 was held for 50 ms, the peer closed the connection meanwhile, and \
          no receive was posted for it; post receives earlier: before the peer sends, or at least before it closes"
     );
 }
@@ -196,8 +196,8 @@ fn a_hold_of_no_time_is_no_hold() {
     let cause = server.conn.end.as_ref().unwrap().cause();
     assert_eq!(
         cause.to_string(),
-        "no receive posted: the peer's Send number 1 came, and no receive is posted for it; post receives before the \
-         peer sends: agree with it on how many there are"
+        "no receive posted: the peer's Send number 1 arrived, and no receive is posted for it; post receives before the \
+         peer sends, and agree with it on their number"
     );
 }
 
