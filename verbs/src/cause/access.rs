@@ -1,4 +1,5 @@
-//! The peer named memory here that it may not use so. This side knows all about that memory.
+//! Causes for accesses of the peer that were refused here. This side knows all facts about the
+//! memory.
 
 use std::fmt;
 
@@ -8,7 +9,8 @@ use uwarp_rdmap::{AtomicFault, ReadRequestHeader, StreamError};
 use super::parts::{Account, Act, Layer, Who};
 use crate::mem::{Access, Named, StagFacts};
 
-/// An access of the peer that was refused here. The fields of [`StagFacts`] are spread out, which keeps it small.
+/// A refused access of the peer. It holds the fields of [`StagFacts`] directly, which keeps it
+/// small.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Refusal {
     fault: TaggedFault,
@@ -23,7 +25,8 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    /// `act` on `len` bytes at `to` of `stag`, which names what `facts` say.
+    /// Creates the refusal of `act` on `len` bytes at `to` of `stag`. `facts` describe what the
+    /// STag names.
     pub(crate) const fn new(
         fault: TaggedFault,
         act: Act,
@@ -49,7 +52,7 @@ impl Refusal {
         }
     }
 
-    /// The source of a Read of the peer has gone after `sent` of its bytes were sent.
+    /// The source of the peer's Read was withdrawn after `sent` of its bytes were sent.
     pub(crate) fn source_gone(header: &ReadRequestHeader, sent: u32) -> Self {
         let left = header.advance(sent);
         let facts = StagFacts::without_region(Named::Withdrawn);
@@ -57,7 +60,7 @@ impl Refusal {
         Refusal::new(TaggedFault::InvalidSTag, Act::Read, place, facts)
     }
 
-    /// As the layers below have it.
+    /// Returns the error as the lower layers report it.
     fn error(&self) -> StreamError {
         match self.act {
             Act::Read => StreamError::Protection(self.fault),
@@ -72,7 +75,7 @@ impl Refusal {
         }
     }
 
-    /// The right that the access needs.
+    /// Returns the right that the access needs.
     fn right(&self) -> Access {
         match self.act {
             Act::Read => Access::REMOTE_READ,
@@ -87,7 +90,7 @@ impl Refusal {
         }
     }
 
-    /// Whether the region would allow it, so that it is the QP that does not.
+    /// Returns true if the region allows the access, so that the QP forbids it.
     fn qp_forbids(&self) -> bool {
         self.fault == TaggedFault::AccessRights && self.access.contains(self.right())
     }
@@ -118,7 +121,7 @@ impl Refusal {
             .hint(self.hint())
     }
 
-    /// The kind of error with the check that failed, as the RFCs call it.
+    /// Returns the kind of error with the failed check, in the terms of the RFCs.
     fn title(&self) -> &'static str {
         match (self.act, self.fault) {
             (Act::Invalidate, _) => "remote access error, the STag cannot be invalidated",
@@ -162,7 +165,7 @@ impl Refusal {
         }
     }
 
-    /// `a Write of 64 at offset 0`.
+    /// Writes the access: `a Write of 64 bytes at offset 0`.
     fn attempt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Refusal { act, to, len, .. } = self;
         let article = act.article();
@@ -187,7 +190,7 @@ impl Refusal {
         write!(f, "{what} {stag:#010x} of {size} bytes")
     }
 
-    /// A Send names an STag and nothing else.
+    /// Writes the sentence of a Send with Invalidate, which names only an STag.
     fn invalidation(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let stag = self.stag;
         write!(f, "the peer's Send would invalidate STag {stag:#010x}, ")?;
@@ -260,7 +263,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// The rights that matter to a peer.
+/// Rights that matter to a peer.
 struct RemoteRights(Access);
 
 impl fmt::Display for RemoteRights {

@@ -1,4 +1,4 @@
-//! How a connection came to its end, where no other source says it; and refusals of connection
+//! Causes at the end of a connection that no other source covers, and refusals of connection
 //! management.
 
 use std::fmt;
@@ -16,34 +16,35 @@ use crate::event::EndReason;
 use crate::limits::LimitReached;
 use crate::qp::state::QpState;
 
-/// An end of a connection, or of the attempt to make one.
+/// End of a connection, or of the attempt to make one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum EndKind {
     LocalDisconnect,
     PeerDisconnect,
     Aborted,
-    /// In the middle of this message, or of an FPDU of which no more is known.
+    /// In the middle of this message; `None`: in the middle of an FPDU.
     ClosedMidway(Option<Opcode>),
     ConnectTimedOut,
     CloseTimedOut {
         /// Bytes that the peer has not acknowledged.
         undelivered: u64,
     },
-    /// TCP makes no progress; `sending`: in our direction, otherwise within an FPDU of the peer.
+    /// TCP makes no progress. `sending`: in the direction of this side's data; otherwise within an
+    /// FPDU of the peer.
     Stalled {
         sending: bool,
     },
     Rejected {
-        /// Of private data that came with it.
+        /// Length of the private data in the Reply, in bytes.
         octets: u16,
-        /// The Reads that the peer needs to have outstanding, if it says so.
+        /// Reads that the peer needs to have outstanding, if it reports that.
         ord_needed: Option<u16>,
     },
-    /// The Reply cannot be lived with (RFC 6581 sections 9.1 and 9.2).
+    /// The Reply is not acceptable (RFC 6581 sections 9.1 and 9.2).
     ReplyRefused(MpaErrorCode),
-    /// The peer knows no message of RFC 7306; it refused this one.
+    /// The peer does not know RFC 7306 and refused this message.
     PeerLacksRfc7306(Opcode),
-    /// The object belongs to the process that this one was forked from.
+    /// The object belongs to the parent process.
     Inherited,
     /// The program drives the device itself, and the call can only wait.
     WouldWait,
@@ -322,7 +323,7 @@ impl From<&ConnectError> for Cause {
     fn from(error: &ConnectError) -> Self {
         match error {
             ConnectError::Llp { error } => Cause::from(*error),
-            // That of the last address.
+            // The cause of the last address.
             ConnectError::NoneConnected { tried } => match tried.last() {
                 Some(attempt) => Cause::from(&*attempt.error),
                 None => Cause::from(no_address()),

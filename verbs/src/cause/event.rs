@@ -1,4 +1,4 @@
-//! Events of the device that end no connection.
+//! Causes of device events that end no connection.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use super::Cause;
 use super::parts::{Account, Layer, Who};
 use crate::event::AsyncEvent;
 
-/// What happened.
+/// Event of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Happening {
     Established {
@@ -68,7 +68,7 @@ impl Happening {
     }
 }
 
-/// What to try when a CQ overflows.
+/// Hint for a CQ that overflows.
 pub(super) const DEEPER: &str =
     "poll the completion queue more often, or make it as deep as all queues together that complete to it";
 

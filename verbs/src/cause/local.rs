@@ -1,4 +1,5 @@
-//! A work request of this side that cannot be carried out: the connection ends with a Terminate.
+//! Causes at work requests of this side that cannot be carried out. The connection ends with a
+//! Terminate.
 
 use std::fmt;
 
@@ -8,7 +9,7 @@ use super::parts::{Account, Layer, Who};
 use crate::completion::Status;
 use crate::mem::{LocalFault, SlotFault};
 
-/// What a work request on an STag of this side was to do.
+/// Operation of a work request on an STag of this side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LocalVerb {
     Bind,
@@ -29,28 +30,28 @@ impl fmt::Display for LocalVerb {
     }
 }
 
-/// What is wrong.
+/// Reason why the work request cannot be carried out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LocalProblem {
-    /// The memory of the receive at the head has gone.
+    /// The memory of the receive at the head of the queue was deregistered.
     ReceiveGone,
-    /// The memory that a Read puts its bytes into has gone.
+    /// The memory for the result of a Read was deregistered.
     ReadSinkGone,
-    /// The memory of a Send or Write has gone.
+    /// The memory of a Send or Write was deregistered.
     PayloadGone,
-    /// Memory that was to be registered before, when its turn came.
+    /// A preceding work request should have registered the memory, which is not usable now.
     Element(LocalFault),
-    /// A Read, and no Reads were negotiated.
+    /// A Read was posted, but no Reads were negotiated.
     NoReads,
-    /// The Read of the RTR indication has no place.
+    /// There is no place for the Read that serves as the RTR indication.
     RtrRead,
-    /// A memory window, a fast registration or a local invalidation.
+    /// A memory window, a fast registration or a local invalidation failed.
     Memory { verb: LocalVerb, fault: SlotFault },
-    /// The consumer has moved the QP to TERMINATE.
+    /// The consumer moved the QP to TERMINATE.
     MovedToTerminate,
-    /// The consumer has reset the QP.
+    /// The consumer reset the QP.
     QpReset,
-    /// The consumer has dropped the QP.
+    /// The consumer dropped the QP.
     QpDropped,
 }
 
@@ -140,7 +141,7 @@ impl LocalProblem {
     }
 }
 
-/// What to try where a window, a fast region or an invalidation is not possible.
+/// Returns the hint for a window, a fast region or an invalidation that is not possible.
 fn memory_hint(fault: SlotFault) -> &'static str {
     match fault {
         SlotFault::NoWindow { .. } => {

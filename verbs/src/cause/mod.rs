@@ -1,19 +1,19 @@
-//! Why something failed, in numbers for programs and in a sentence with a hint for people.
+//! Causes of failures: values for programs, and a sentence with a hint for people.
 //!
-//! Every completion in error, every end of a connection, every event of a device and of connection
-//! management and every Terminate Message maps to one [`Cause`]. There is one total function per
-//! source, so that no error is without words; `tests.rs` prints them all.
+//! Every completion in error, every end of a connection, every event of a device or of connection
+//! management and every Terminate Message maps to one [`Cause`]. Each source has one total
+//! function, so that every error has words; `tests.rs` prints them all.
 //!
 //! | source | file |
 //! |---|---|
-//! | an access by STag that was refused here | `access.rs` |
-//! | any other rule that the peer broke | `stream.rs` |
-//! | the peer's Terminate Message | `told.rs` |
-//! | a work request of ours that cannot be carried out | `local.rs` |
+//! | refused access of the peer by STag | `access.rs` |
+//! | any other rule that the peer violated | `stream.rs` |
+//! | Terminate Message of the peer | `terminate_report.rs` |
+//! | work request of this side that cannot be carried out | `local.rs` |
 //! | TCP and MPA startup | `transport.rs` |
-//! | how a connection came to its end, connection management | `end.rs` |
+//! | end of a connection, connection management | `end.rs` |
 //! | events of the device | `event.rs` |
-//! | a completion status of which no more is known | `status.rs` |
+//! | completion status without further information | `status.rs` |
 
 mod access;
 mod end;
@@ -47,11 +47,10 @@ pub use parts::{CauseCode, Layer, Who};
 pub(crate) use stream::{Broken, Receive};
 pub(crate) use terminate_report::{Asked, TerminateReport, Work};
 
-/// Why something failed (of this API alone: the verbs have a status or an `errno`): who, in which layer, by which code,
-/// against which demand of the RFCs.
+/// Cause of a failure: originator, layer, code, and the violated requirement of the RFCs.
 ///
-/// It displays as one sentence with a hint what to try. It is a plain value of at most 56 bytes, so
-/// that a completion can carry one.
+/// It displays as one sentence with a hint about what to try. It is a plain value of at most 56
+/// bytes, so that a completion can carry one. The verbs have only a status or an `errno`.
 ///
 /// ```
 /// use uwarp_verbs::{Cause, EndReason, Layer, Who};
@@ -66,18 +65,18 @@ pub(crate) use terminate_report::{Asked, TerminateReport, Work};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cause {
     reason: Reason,
-    /// A work request was not to blame: it was flushed because of this.
+    /// The work request did not cause the failure: it was flushed because of this.
     flushed: bool,
 }
 
-/// What is known, by source.
+/// Facts about the failure, by source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Reason {
-    /// The peer named memory that it may not use so.
+    /// The peer accessed memory without permission.
     Access(Refusal),
-    /// The peer broke another rule of DDP or RDMAP.
+    /// The peer violated another rule of DDP or RDMAP.
     Broken(Broken),
-    /// What the peer sent cannot be taken apart into FPDUs.
+    /// The peer's stream cannot be split into FPDUs.
     Framing(DeframeError),
     /// The peer's Terminate Message.
     TerminateReport(TerminateReport),
@@ -85,21 +84,21 @@ enum Reason {
     Local(LocalProblem),
     /// MPA startup failed.
     Startup(StartupError),
-    /// What TCP, or the link under it, said.
+    /// Error of TCP or its link.
     Llp(LlpError),
     /// Another end of a connection.
     End(EndKind),
-    /// An option that cannot be put on the wire.
+    /// An option that has no representation on the wire.
     Config(ConfigError),
     /// Private data that the peer cannot take.
     PrivateData(PrivateDataLimit),
     /// A limit of this device, or of one peer.
     Limit(LimitReached),
-    /// The QP is not in the state that the call needs.
+    /// The QP is not in the state that the call requires.
     QpInUse(QpState),
     /// An event that ends no connection.
     Event(Happening),
-    /// Nothing but the status is known.
+    /// Only the status is known.
     Status(Status),
 }
 
@@ -127,7 +126,7 @@ impl Cause {
         Self::new(Reason::TerminateReport(told))
     }
 
-    /// A work request of this side that cannot be carried out.
+    /// Creates the cause of a work request of this side that cannot be carried out.
     pub(crate) const fn local(problem: LocalProblem) -> Self {
         Self::new(Reason::Local(problem))
     }
@@ -140,56 +139,58 @@ impl Cause {
         Self::new(Reason::Event(happening))
     }
 
-    /// What can be said of a completion when nothing is known but its status (`ibv_wc_status`). `None` for success.
+    /// Returns the cause of a completion of which only the status is known (`ibv_wc_status`).
+    /// `None` for success.
     #[must_use]
     pub fn of_status(status: Status) -> Option<Cause> {
         (!status.is_success()).then_some(Self::new(Reason::Status(status)))
     }
 
-    /// The cause of a work request that was flushed because of this.
+    /// Marks a work request that was flushed because of this.
     pub(crate) const fn flushed(mut self) -> Self {
         self.flushed = true;
         self
     }
 
-    /// Whose doing it is, as far as this side can tell.
+    /// Returns the originator, as far as this side can tell.
     #[must_use]
     pub fn who(&self) -> Who {
         self.account().who
     }
 
-    /// The layer in which it was found.
+    /// Returns the layer that detected the failure.
     #[must_use]
     pub fn layer(&self) -> Layer {
         self.account().layer
     }
 
-    /// The number that goes with it, where there is one.
+    /// Returns the number of the error, if it has one.
     #[must_use]
     pub fn code(&self) -> Option<CauseCode> {
         self.account().code
     }
 
-    /// What the RFCs demand that was not kept, where a sentence of theirs covers it.
+    /// Returns the violated requirement of the RFCs, if there is one.
     #[must_use]
     pub fn requirement(&self) -> Option<Requirement> {
         self.account().requirement
     }
 
-    /// What to try. `None` where nothing is wrong, and where the sentence says all there is.
+    /// Returns the hint about what to try. `None` if nothing is wrong, or if the sentence contains
+    /// it.
     #[must_use]
     pub fn hint(&self) -> Option<&'static str> {
         self.account().hint
     }
 
-    /// Whether the work request with this cause was flushed (`IBV_WC_WR_FLUSH_ERR`): another one, or none at all, was
-    /// to blame.
+    /// Returns true if the work request was flushed (`IBV_WC_WR_FLUSH_ERR`) and did not cause the
+    /// failure.
     #[must_use]
     pub const fn is_flush(&self) -> bool {
         self.flushed
     }
 
-    /// The sentence without the hint.
+    /// Returns the sentence without the hint.
     #[must_use]
     pub fn sentence(&self) -> String {
         Sentence(self).to_string()
@@ -245,21 +246,21 @@ impl From<LimitReached> for Cause {
     }
 }
 
-/// As far as the message itself tells.
+/// Interprets the message by itself.
 impl From<Terminate> for Cause {
     fn from(terminate: Terminate) -> Self {
         Cause::told(TerminateReport::new(&terminate, Work::Unknown))
     }
 }
 
-/// A call that needs the QP in another state than this one.
+/// A call that requires the QP in a state other than this one.
 impl From<QpState> for Cause {
     fn from(state: QpState) -> Self {
         Cause::new(Reason::QpInUse(state))
     }
 }
 
-/// The sentence alone.
+/// The sentence without the hint.
 struct Sentence<'a>(&'a Cause);
 
 impl fmt::Display for Sentence<'_> {

@@ -1,4 +1,4 @@
-//! What every cause answers: who, layer, code, requirement, hint.
+//! Parts of every cause: originator, layer, code, requirement, hint.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use uwarp_rdmap::{Opcode, Requirement, TerminateCode};
 
 use crate::completion::Status;
 
-/// Whose doing something is (of this API alone: the verbs have only a status).
+/// Originator of a failure, as far as this side can tell.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Who {
@@ -14,13 +14,13 @@ pub enum Who {
     Program,
     /// This library.
     Library,
-    /// The other end, which does not say whether its program or its iWARP stack.
+    /// The other end, if it is unknown whether its program or its iWARP stack.
     Peer,
     /// The program at the other end.
     PeerProgram,
-    /// What speaks iWARP at the other end: a library, a driver, an adapter.
+    /// The implementation of iWARP at the other end: a library, a driver, an adapter.
     PeerStack,
-    /// What lies between the two ends, or the machine there.
+    /// The path between the two ends, or the machine of the peer.
     Network,
 }
 
@@ -37,11 +37,11 @@ impl fmt::Display for Who {
     }
 }
 
-/// A layer of the software RNIC (RFC 5040 section 1.3).
+/// Layer of the software RNIC (RFC 5040 section 1.3).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[non_exhaustive]
 pub enum Layer {
-    /// TCP and what it runs over.
+    /// TCP and the layers below it.
     Tcp,
     /// MPA (RFC 5044, RFC 6581): startup, FPDUs.
     Mpa,
@@ -65,15 +65,15 @@ impl fmt::Display for Layer {
     }
 }
 
-/// The number that goes with a cause (`ibv_wc_status`, `errno`, or RFC 5040 section 4.8).
+/// Number of a cause (`ibv_wc_status`, `errno`, or RFC 5040 section 4.8).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum CauseCode {
-    /// Layer, type and code as a Terminate Message has them; also where none could be sent.
+    /// Layer, type and code of a Terminate Message, even if none could be sent.
     Terminate(TerminateCode),
     /// The status of the completion.
     Status(Status),
-    /// The number that the system gave, as in `errno.h`.
+    /// Error number of the system, as in `errno.h`.
     System(i32),
 }
 
@@ -87,9 +87,9 @@ impl fmt::Display for CauseCode {
     }
 }
 
-/// The answers of one cause, and the words before its sentence.
+/// The parts of one cause, and the title of its sentence.
 pub(super) struct Account {
-    /// What kind of error it is; empty where it is none.
+    /// Kind of error; empty if it is no error.
     pub(super) title: &'static str,
     pub(super) who: Who,
     pub(super) layer: Layer,
@@ -134,16 +134,16 @@ impl Account {
     }
 }
 
-/// What one side tries at the other.
+/// Operation that one side attempts at the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Act {
     /// A Send of any kind.
     Send,
     /// An RDMA Write.
     Write,
-    /// An RDMA Read, seen from its Request.
+    /// An RDMA Read, which its Request stands for.
     Read,
-    /// The answer to an RDMA Read.
+    /// The response to an RDMA Read.
     ReadResponse,
     /// Invalidating an STag by a Send.
     Invalidate,
@@ -151,14 +151,14 @@ pub(crate) enum Act {
     Terminate,
     /// Immediate Data.
     Immediate,
-    /// An Atomic Operation, seen from its Request.
+    /// An Atomic Operation, which its Request stands for.
     Atomic,
-    /// The answer to an Atomic Operation.
+    /// The response to an Atomic Operation.
     AtomicResponse,
 }
 
 impl Act {
-    /// What stands before it in a sentence.
+    /// Returns the article of the name.
     pub(super) const fn article(self) -> &'static str {
         match self {
             Act::Atomic | Act::AtomicResponse => "an",

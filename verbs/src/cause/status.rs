@@ -1,9 +1,9 @@
-//! What a completion status says by itself, when nothing more is known.
+//! Causes for a completion status without further information.
 
 use super::parts::{Account, Layer, Who};
 use crate::completion::Status;
 
-/// The status in a sentence, without what comes before its colon: that is the title.
+/// Returns the status in words, without the title before the colon.
 pub(super) fn sentence(status: Status) -> &'static str {
     let words = status.as_str();
     words

@@ -1,4 +1,4 @@
-//! The peer broke a rule of DDP, RDMAP or MPA that has nothing to do with memory it named.
+//! Causes for rules of DDP, RDMAP or MPA that the peer violated, other than accesses to memory.
 
 use std::fmt;
 
@@ -10,23 +10,23 @@ use uwarp_rdmap::{
 
 use super::parts::{Account, Layer, Who};
 
-/// What the peer sent, and the receive that it would have gone to.
+/// Error in the peer's stream, and the receive concerned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Broken {
     pub(crate) error: StreamError,
     pub(crate) receive: Receive,
 }
 
-/// The receive that a message of the peer would have gone to.
+/// Receive for which a message of the peer was meant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Receive {
-    /// None is meant, or it does not matter.
+    /// None, or it does not matter.
     Any,
-    /// The one at the head of the queue takes so many bytes.
+    /// The one at the head of the queue, with this length in bytes.
     Takes(u32),
-    /// None was posted, and the message had waited for one for so many milliseconds.
+    /// None was posted while the message waited for this many milliseconds.
     NoneAfter(u32),
-    /// The same, and it had not waited for as long as it might have: the peer had closed.
+    /// As `NoneAfter`, but the wait was cut short because the peer had closed.
     NoneAfterClose(u32),
 }
 
@@ -39,7 +39,7 @@ impl From<StreamError> for Broken {
     }
 }
 
-/// The peer's stack is to blame, whatever the program there does.
+/// Hint for faults of the peer's stack, whatever its program does.
 const STACK: &str =
     "report it to the vendor of the peer's iWARP stack, with a capture (`--pcap`) of the connection";
 const CREDITS: &str = "post receives before the peer sends, and agree with it on their number";
@@ -162,7 +162,7 @@ fn ddp(error: &DdpError) -> (&'static str, Who, Layer, Option<&'static str>) {
     (title, who, Layer::Ddp, Some(hint))
 }
 
-/// By the numbers of RFC 5044 section 8 and RFC 6581 section 8.
+/// Classifies the error codes of RFC 5044 section 8 and RFC 6581 section 8.
 fn mpa(code: u8) -> (&'static str, Who, Layer, Option<&'static str>) {
     let (title, who, hint) = match MpaErrorCode::from_code(code) {
         Some(MpaErrorCode::ConnectionLost) => (
@@ -189,10 +189,11 @@ fn mpa(code: u8) -> (&'static str, Who, Layer, Option<&'static str>) {
 const DAMAGE: &str =
     "look for a middlebox or adapter that changes TCP payload; connect again to continue";
 
-/// TCP has a checksum of its own, so damage on the way is rarer than a sender that reads its memory twice.
+/// TCP has a checksum of its own, so damage in transit is rarer than a sender that reads its memory
+/// twice.
 const WRONG_CRC: &str = "check first whether the peer's program writes to memory that is being sent: Linux siw, and uwarp with `send_in_place`, read it once for the CRC and once for TCP; otherwise look for a middlebox or adapter that changes TCP payload; connect again to continue";
 
-/// What cannot be taken apart into FPDUs: damaged on the way, or never well formed.
+/// Classifies a stream that cannot be split into FPDUs: damaged in transit, or never well formed.
 pub(super) fn framing(error: &DeframeError) -> Account {
     let (who, hint) = match error {
         DeframeError::BadCrc { .. } => (Who::Peer, WRONG_CRC),
@@ -224,7 +225,7 @@ impl fmt::Display for Broken {
     }
 }
 
-/// The queues have names for people.
+/// Writes the fault with names of queues that people know.
 fn untagged(f: &mut fmt::Formatter<'_>, fault: &UntaggedFault, receive: Receive) -> fmt::Result {
     match (fault, receive) {
         (UntaggedFault::NoBuffer { msn, .. }, Receive::NoneAfter(waited)) => write!(

@@ -1,5 +1,7 @@
-//! The peer's Terminate Message: it says which check failed, and names memory or message by the
-//! headers in it. This side adds what it knows of the work request.
+//! Meaning of the peer's Terminate Message.
+//!
+//! The message names the check that failed, and memory or a message by the headers that it quotes.
+//! This side adds its knowledge of the work request.
 
 use std::fmt;
 
@@ -8,39 +10,39 @@ use uwarp_rdmap::{Peer, Requirement, StreamError, Terminate, TerminateCode};
 
 use super::parts::{Account, Act, Layer, Who};
 
-/// The work request that a Terminate Message speaks of.
+/// Relation of a Terminate Message to a work request of this side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Work {
-    /// It cannot be told.
+    /// Unknown.
     Unknown,
-    /// The one whose completion carries this cause, or would if it had failed alone.
+    /// The work request whose completion carries this cause, or would if it had failed alone.
     This,
-    /// It was complete already: TCP had taken it.
+    /// A work request that was complete already, because TCP had taken it.
     Complete,
 }
 
-/// What a Terminate Message says, and what it is about.
+/// Contents of a Terminate Message, and the work request concerned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct TerminateReport {
     code: TerminateCode,
-    /// The same error by the numbers of the RFCs.
+    /// The same error in the numbers of the RFCs.
     meant: TerminateCode,
     if_siw: Option<TerminateCode>,
-    /// It was read by the layout of Linux siw.
+    /// The message was read in the layout of Linux siw.
     siw: bool,
     act: Option<Act>,
-    /// The STag; for a Send its number on the connection.
+    /// STag; for a Send, its number on the connection.
     stag: u32,
     /// Bytes of the work request, or else of the segment's payload; `None` if neither is known.
     len: Option<u32>,
-    /// Where; for a Send the offset in the message.
+    /// Tagged offset; for a Send, the offset in the message.
     to: u64,
     work: Work,
-    /// This side reads large payloads twice, for the CRC and for TCP (`Settings::send_in_place`).
+    /// This side reads large payloads twice: for the CRC and for TCP (`Settings::send_in_place`).
     read_twice: bool,
 }
 
-/// A work request of this side: what it did, where to (STag and TO), and its bytes.
+/// A work request of this side: operation, target (STag and TO) and length in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Asked {
     pub(crate) act: Act,
@@ -50,7 +52,7 @@ pub(crate) struct Asked {
 }
 
 impl TerminateReport {
-    /// As far as the message itself tells. `work`: whether it is known which work request is meant.
+    /// Interprets the message by itself. `work`: whether the work request concerned is known.
     pub(crate) fn new(terminate: &Terminate, work: Work) -> Self {
         let mut told = TerminateReport {
             code: terminate.reason(),
@@ -77,7 +79,7 @@ impl TerminateReport {
         }
         let header_len = terminate.ddp_octets().map_or(0, <[u8]>::len);
         let payload = terminate.segment_len().map(usize::from);
-        // siw counts the payload alone.
+        // siw counts only the payload.
         let payload = if told.siw {
             payload
         } else {
@@ -94,13 +96,15 @@ impl TerminateReport {
         told
     }
 
-    /// Notes whether this side reads large payloads twice, so that a wrong CRC may be its program's doing.
+    /// Records whether this side reads large payloads twice. Then a change by the program may have
+    /// made the CRC wrong.
     pub(crate) fn read_twice(mut self, read_twice: bool) -> Self {
         self.read_twice = read_twice;
         self
     }
 
-    /// The cause of the very work request that was refused: `asked` is what this side knows of it.
+    /// Interprets the message for the refused work request. `asked`: facts that this side knows
+    /// about it.
     pub(crate) fn about(terminate: &Terminate, asked: Asked) -> Self {
         let mut told = TerminateReport::new(terminate, Work::This);
         if matches!(asked.act, Act::Write | Act::Read | Act::Atomic) {
@@ -130,12 +134,14 @@ impl TerminateReport {
             .hint(hint)
     }
 
-    /// Whether a Read was one too many: the code is that of a missing receive.
+    /// Returns true if the peer had no place for another Read: the code is that of a missing
+    /// receive.
     fn is_ird(&self) -> bool {
         matches!(self.act, Some(Act::Read | Act::Atomic)) && is(self.meant, (1, 2, 0x02))
     }
 
-    /// Whether the memory of an atomic was not aligned: the only thing that RFC 7306 section 8.2 has this code for.
+    /// Returns true if the memory of an atomic was not aligned, the only use of this code in RFC
+    /// 7306 section 8.2.
     fn is_misaligned(&self) -> bool {
         self.act == Some(Act::Atomic) && is(self.meant, (0, 2, 0x07))
     }
@@ -147,7 +153,7 @@ impl TerminateReport {
         self.meant.requirement()
     }
 
-    /// Title, whose doing, and hint.
+    /// Returns title, originator and hint.
     fn row(&self) -> (&'static str, Who, &'static str) {
         const ACCESS: &str = "remote access error";
         const OPERATION: &str = "remote operation error";
@@ -183,8 +189,8 @@ impl TerminateReport {
                 Who::Program,
                 "ask the peer at which memory address its region begins: the word's address there must be a multiple of 8, whatever its TO is",
             ),
-            // Nothing is said of what happened there, and whose doing it was: a stack sends it when its own program
-            // took memory away, when it has moved the QP, or when it is out of something.
+            // The code does not say what happened or who caused it. A stack sends it when its
+            // program took memory away or moved the QP, or when it lacks a resource.
             (0 | 1, 0, _) | (0, 2, 0x07 | 0x08) => (OPERATION, Who::Peer, CODE_ONLY),
             (1, 2, 0x02) if self.is_ird() => (
                 OPERATION,
@@ -223,11 +229,12 @@ impl TerminateReport {
             ),
             (0, 1, 0xFF) => (ACCESS, Who::Program, CODE_ONLY),
             (0, 2, 0xFF) => (OPERATION, Who::Peer, CODE_ONLY),
-            // Versions, opcodes, queues, sequence numbers, offsets, startup frames: this library made them.
+            // Versions, opcodes, queues, sequence numbers, offsets and startup frames: this library
+            // produced them.
             (0, 2, 0x05) | (1, 1, 0x04) | (1, 2, 0x01 | 0x03 | 0x04 | 0x06) | (2, 0, 0x04) => {
                 (OPERATION, Who::Library, REPORT)
             }
-            // No RFC has it, so that nothing can be said of what it means there.
+            // No RFC defines the code, so its meaning at the peer is unknown.
             _ => (
                 OPERATION,
                 Who::PeerStack,
@@ -236,7 +243,8 @@ impl TerminateReport {
         }
     }
 
-    /// What to try where the STag is invalid. DDP has no code for a missing right, so that this may mean one.
+    /// Returns the hint for an invalid STag. DDP has no code for a missing right, so this may mean
+    /// one.
     const fn invalid_stag_hint(&self) -> &'static str {
         match (self.act, self.meant.layer) {
             (Some(Act::Write), _) => {
@@ -254,7 +262,7 @@ impl TerminateReport {
             (Some(Act::Send | Act::Invalidate), _) => {
                 "compare the STag to be invalidated with the rkey that the peer gave, and invalidate it only once"
             }
-            // What is about no message, or about one that names no STag.
+            // The code concerns no message, or one that names no STag.
             (Some(Act::Terminate | Act::Immediate | Act::AtomicResponse) | None, 1) => {
                 "compare the rkeys with those that the peer gave; ask the peer to keep its regions registered, with REMOTE_WRITE for a Write, because a missing right has the same code"
             }
@@ -264,7 +272,7 @@ impl TerminateReport {
         }
     }
 
-    /// What to try where a right is missing.
+    /// Returns the hint for a missing right.
     const fn rights_hint(&self) -> &'static str {
         match self.act {
             Some(Act::Read) => "ask the peer to register it with REMOTE_READ",

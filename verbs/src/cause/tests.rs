@@ -1,4 +1,4 @@
-//! The words of every cause, to be read as a user would: one table per source, with a row for every variant.
+//! Snapshots of the words of every cause: one table per source, with a row for every variant.
 
 use super::*;
 
@@ -7,8 +7,8 @@ mod local;
 mod peer;
 mod transport;
 
-/// Samples of every variant of an enum. A variant without one does not compile: the patterns are also the arms of a
-/// `match`.
+/// Samples of every variant of an enum. A variant without a sample does not compile, because the
+/// patterns are also the arms of a `match`.
 macro_rules! every {
     ($type:ty { $($variant:pat => [$($sample:expr),+ $(,)?]),+ $(,)? }) => {{
         let _ = |value: &$type| match value { $($variant => (),)+ };
@@ -29,7 +29,7 @@ fn a_cause_is_small_enough_for_every_completion() {
     assert!(size_of::<Option<Cause>>() <= 56);
 }
 
-/// One cause with all that it answers.
+/// Formats one cause with all its parts.
 fn row(cause: &Cause) -> String {
     let code = cause
         .code()
@@ -46,7 +46,8 @@ fn row(cause: &Cause) -> String {
     )
 }
 
-/// Every one of them as a row under a title. Each has a hint, but for `without_hint`, and tells it once.
+/// Formats causes as rows under a title. Each must have a hint, except those that contain a text of
+/// `without_hint`, and must tell it once.
 fn table<T>(title: &str, causes: impl IntoIterator<Item = T>, without_hint: &[&str]) -> String
 where
     T: Into<Cause>,

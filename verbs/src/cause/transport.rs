@@ -1,4 +1,4 @@
-//! What TCP, the link under it and MPA startup say. Their sentences are their own.
+//! Causes from TCP, its link and MPA startup, in the sentences of their own crates.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use uwarp_rdmap::{Requirement, TerminateCode};
 
 use super::parts::{Account, CauseCode, Layer, Who};
 
-/// MPA startup that failed. The codes are those of RFC 5044 section 8 and never go on the wire.
+/// Classifies a failed MPA startup. The codes are those of RFC 5044 section 8, and are never sent.
 pub(super) fn startup(error: &StartupError) -> Account {
     let (who, requirement, hint) = startup_row(error);
     let code = TerminateCode {
@@ -22,7 +22,7 @@ pub(super) fn startup(error: &StartupError) -> Account {
         .hint(hint)
 }
 
-/// What happened, without what to try.
+/// Returns the fact without the advice.
 pub(super) fn startup_fact(error: &StartupError) -> String {
     let words = error.to_string();
     match words.split_once(": try again") {
@@ -153,12 +153,12 @@ fn startup_row(error: &StartupError) -> (Who, Requirement, &'static str) {
     }
 }
 
-/// What TCP said, as far as it says what happened. What to try stands behind the last semicolon of its own words,
+/// Writes the fact of a TCP error. The advice follows the last semicolon of the error's own text,
 /// and has to be a hint here.
 pub(super) fn llp_fact(error: &LlpError, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let words = error.to_string();
     let fact = match error {
-        // What to try names interface and commands.
+        // The advice names the interface and commands.
         LlpError::Attach(_) => None,
         LlpError::TimedOut { addr } => {
             return write!(f, "no answer from {addr} for as long as TCP waits");
@@ -182,7 +182,7 @@ pub(super) fn llp_fact(error: &LlpError, f: &mut fmt::Formatter<'_>) -> fmt::Res
     f.write_str(fact.unwrap_or(&words))
 }
 
-/// Who, and what to try.
+/// Returns originator and hint.
 pub(super) fn llp(error: &LlpError) -> Account {
     const LOST: &str = "connection lost";
     const CANNOT: &str = "cannot connect";

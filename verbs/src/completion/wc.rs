@@ -131,7 +131,7 @@ impl Status {
             Self::ReceiverNotReady => "let the peer post receives before this side sends",
             Self::RemoteAbort => "look at the error on the peer's side",
             Self::Fatal => "make a new queue pair, or a new device",
-            Self::ResponseTimeout => "look whether the peer's program or host hangs",
+            Self::ResponseTimeout => "check whether the peer's program or host hangs",
             Self::General => "look at `Qp::end_reason`, or at the device's events",
         })
     }

@@ -153,10 +153,10 @@ impl LimitReached {
                 "end some connections, accept with a smaller ird, or raise it in the settings (limits.per_peer.max_ird_total)"
             }
             (What::ReceiveMemory, false) => {
-                "look for peers that begin messages and do not end them, or raise it in the settings (limits.max_receive_memory)"
+                "look for peers that begin messages and do not finish them, or raise it in the settings (limits.max_receive_memory)"
             }
             (What::ReceiveMemory, true) => {
-                "look whether this peer begins messages and does not end them, or raise it in the settings (limits.per_peer.max_receive_memory)"
+                "check whether this peer begins messages and does not finish them, or raise it in the settings (limits.per_peer.max_receive_memory)"
             }
         }
     }

@@ -323,7 +323,7 @@ fn a_queue_pair_without_the_right_refuses_what_the_region_would_allow() {
     assert!(qp.wait_closed(crate::common::LIMIT));
     let reason = qp.end_reason().unwrap().to_string();
     assert!(
-        reason.contains("would allow it, but the QP does not"),
+        reason.contains("allows this access, but the QP does not"),
         "{reason}"
     );
     assert_eq!(word(&cell, 0), 1);

@@ -208,7 +208,7 @@ fn a_right_that_is_taken_away_is_missed_by_an_atomic_that_waits_behind_a_message
     assert_eq!((done.wr_id, done.status), (2, Status::RemoteAccess));
     let words = b.wait_end().to_string();
     assert!(
-        words.contains("would allow it, but the QP does not"),
+        words.contains("allows this access, but the QP does not"),
         "{words}"
     );
     assert_eq!(content(&word), [0; 8]);

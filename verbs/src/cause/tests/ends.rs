@@ -49,7 +49,7 @@ fn kinds() -> Vec<EndKind> {
     })
 }
 
-/// Every reason, and every one of those that stand in it.
+/// Every reason, and every reason that is nested in one.
 fn reasons() -> Vec<EndReason> {
     let terminate = Terminate::parse(&[0x11, 0, 0, 0]).unwrap();
     let error = StreamError::LocalCatastrophic;
@@ -106,7 +106,7 @@ fn reasons() -> Vec<EndReason> {
     reasons
 }
 
-/// What a `LocalDisconnect` and a connection that is open have no hint for.
+/// Causes without a hint: a `LocalDisconnect` and an open connection.
 const NOTHING_WRONG: &[&str] = &["closed by this side", "open in both directions"];
 
 #[test]
@@ -147,7 +147,7 @@ fn events_of_the_device_in_words() {
     insta::assert_snapshot!(table("events of the device", causes, NOTHING_WRONG));
 }
 
-/// The kind and the status of the event that an id gets, and the words of [`CmReason`] with it.
+/// Kind and status of the event that an id gets, and the words of its [`CmReason`].
 #[test]
 fn failures_of_connection_management_in_words() {
     let mut text = String::from("# events of an id whose connection does not come about\n");
@@ -163,7 +163,7 @@ fn failures_of_connection_management_in_words() {
     insta::assert_snapshot!(text);
 }
 
-/// Every other error of connection management has the cause of what stands in it.
+/// Every other error of connection management has the cause of the error that it contains.
 #[test]
 fn errors_of_connection_management_have_the_cause_of_what_is_in_them() {
     let (addr, error) = (addr(), LlpError::Reset { addr: addr() });

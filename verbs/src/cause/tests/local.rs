@@ -1,4 +1,4 @@
-//! What this program did: work requests, options, states, limits.
+//! Causes at this program: work requests, options, states, limits.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,8 @@ use super::*;
 use crate::limits::What;
 use crate::mem::{Access, LocalFault, LocalFaultKind, RegisterError, SlotFault, WindowKind};
 
-/// Every fault of a window, a fast registration or an invalidation, with a work request that can have it.
+/// Every fault of a window, a fast registration or an invalidation, with a work request that can
+/// have it.
 fn memory() -> Vec<LocalProblem> {
     let (stag, lkey) = (0x0000_1a2b, 0x0000_1a2c);
     let (access, region) = (Access::REMOTE_WRITE, Access::REMOTE_READ);
@@ -56,7 +57,7 @@ fn memory() -> Vec<LocalProblem> {
         .collect()
 }
 
-/// Every fault of an element whose memory another work request was to register.
+/// Every fault of an element whose memory another work request should have registered.
 fn elements() -> impl Iterator<Item = LocalProblem> {
     let lkey = 0x0000_1a2c;
     let kinds = every!(LocalFaultKind {

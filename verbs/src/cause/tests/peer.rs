@@ -1,4 +1,4 @@
-//! What the peer did, and what it says of us.
+//! Causes at the peer, and causes that the peer reports.
 
 use uwarp_ddp::{DdpError, Msn, Qn, STag, TaggedFault, TaggedOffset, UntaggedFault};
 use uwarp_rdmap::{AtomicFault, Opcode, Peer, ReadResponseFault, StreamError};
@@ -6,13 +6,13 @@ use uwarp_rdmap::{AtomicFault, Opcode, Peer, ReadResponseFault, StreamError};
 use super::*;
 use crate::mem::{Access, Named, StagFacts};
 
-/// Every Terminate of which the numbers mean something, and some that mean nothing.
+/// Every Terminate with defined numbers, and some with undefined ones.
 fn terminates() -> impl Iterator<Item = Cause> {
     let codes = [(0_u8, 0_u8), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (2, 0)];
     codes.into_iter().flat_map(|(layer, etype)| {
         [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0xFF]
             .into_iter()
-            // The code of a local error says nothing.
+            // The code of a local error has no meaning.
             .filter(move |code| etype != 0 || layer == 2 || *code == 0)
             .filter_map(move |code| {
                 Terminate::parse(&[layer << 4 | etype, code, 0, 0]).map(Cause::from)
@@ -28,7 +28,8 @@ fn terminates_in_words() {
     insta::assert_snapshot!(table(title, terminates().chain([in_place]), &[]));
 }
 
-/// A Terminate that goes with a work request of ours: the completion says which it was, and what to ask the peer for.
+/// A Terminate about a work request of this side: the completion names the request, and what to ask
+/// of the peer.
 #[test]
 fn terminates_about_a_work_request_in_words() {
     let acts = every!(Act {
@@ -82,7 +83,7 @@ fn terminates_about_a_work_request_in_words() {
         Act::Send => about(act, &[[0x12, 2], [0x12, 5], [0x00, 0]]),
         Act::Invalidate => about(act, &[[0x01, 0], [0x01, 9]]),
         Act::Immediate => about(act, &[[0x12, 2]]),
-        // No work request of ours is one of these.
+        // No work request of this side is one of these.
         Act::ReadResponse | Act::Terminate | Act::AtomicResponse => Vec::new(),
     });
     let title = "Terminate Messages of the peer about a work request of this side";
@@ -217,7 +218,7 @@ fn broken_rules_in_words() {
         })
     });
     let text = [
-        // It is no error, and is told to nobody.
+        // `Ended` is no error and is never reported.
         table(
             "rules that the peer broke",
             causes,

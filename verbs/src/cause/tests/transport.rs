@@ -80,7 +80,7 @@ pub(super) fn startup() -> Vec<StartupError> {
     })
 }
 
-/// As it is found: by a responder, of what is no Request.
+/// The error of a responder that reads something other than a Request.
 fn not_mpa() -> StartupError {
     let config = ResponderConfig {
         crc: true,
@@ -108,7 +108,7 @@ fn tcp_and_startup_in_words() {
         ],
     });
     let text = [
-        // What to try stands in the sentence, where it names interface and commands.
+        // The advice is in the sentence if it names the interface and commands.
         table("TCP and the link below", llp(), &["/dev/net/tun"]),
         table("MPA startup", startup(), &[]),
         table("FPDUs", framing.into_iter().map(Cause::framing), &[]),
