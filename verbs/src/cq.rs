@@ -359,8 +359,8 @@ impl Cq {
         self.shared.inner.num()
     }
 
-    /// Acknowledges events of this CQ that were taken with [`CqEvent::ack_later`](crate::CqEvent::ack_later)
-    /// (`ibv_ack_cq_events`).
+    /// Acknowledges events of this CQ that were taken with
+    /// [`CqEvent::ack_later`](crate::CqEvent::ack_later) (`ibv_ack_cq_events`).
     pub fn ack_events(&self, count: u64) {
         if !self.is_inherited() {
             self.shared.inner.ack_events(count);

@@ -520,7 +520,7 @@ impl Device {
     /// let settings = Settings::default().progress(Progress::Manual);
     /// let device = Device::open(std::sync::Arc::new(KernelNetwork::default()), settings)?;
     /// let _listener = device.listen("127.0.0.1:0".parse()?)?;
-    /// // In the event loop: when `device.progress_fd()` is readable, and when the next round is due.
+    /// // In the event loop: when `progress_fd` is readable, and when the next round is due.
     /// let next = device.progress();
     /// assert!(next.is_none(), "nobody has connected");
     /// # Ok(()) }

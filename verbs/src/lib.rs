@@ -35,7 +35,9 @@
 //! Both ends in one process. Normally the two halves are two programs.
 //! ```
 //! use std::time::Duration;
-//! use uwarp_verbs::{Access, AcceptOptions, ConnectOptions, Device, QpCaps, RecvWr, RemoteBuffer, SendWr, Status};
+//! use uwarp_verbs::{
+//!     AcceptOptions, Access, ConnectOptions, Device, QpCaps, RecvWr, RemoteBuffer, SendWr, Status,
+//! };
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let second = Some(Duration::from_secs(5));
@@ -43,15 +45,16 @@
 //! let listener = device.listen("127.0.0.1:0".parse()?)?;
 //! let addr = listener.local_addr();
 //!
-//! // The server lends a region to whoever connects, and tells where it is.
-//! let server = std::thread::spawn(move || -> Result<Vec<u8>, Box<dyn std::error::Error + Send + Sync>> {
+//! // The server lends a region to its client, and advertises the address.
+//! type Outcome = Result<Vec<u8>, Box<dyn std::error::Error + Send + Sync>>;
+//! let server = std::thread::spawn(move || -> Outcome {
 //!     let (pd, cq) = (device.alloc_pd()?, device.create_cq(16)?);
 //!     let region = pd.register(vec![0; 64], Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
 //!     let qp = pd.create_qp(&cq, &cq, QpCaps::default())?;
-//!     qp.post_recv(&RecvWr::new(1, &[]))?; // an empty Send will say "done"
+//!     qp.post_recv(&RecvWr::new(1, &[]))?; // an empty Send reports the end
 //!     let request = listener.wait_request(second)?;
 //!     request.accept(&qp, &AcceptOptions::default().private_data(region.remote().to_bytes()))?;
-//!     let done = cq.wait(second).ok_or("nobody wrote")?;
+//!     let done = cq.wait(second).ok_or("the client did not write")?;
 //!     assert_eq!((done.wr_id, done.status), (1, Status::Success));
 //!     let mut bytes = vec![0; 5];
 //!     region.read_at(0, &mut bytes)?;

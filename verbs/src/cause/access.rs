@@ -239,7 +239,10 @@ impl fmt::Display for Refusal {
             }
             (TaggedFault::AccessRights, Named::Region | Named::Window) if self.qp_forbids() => {
                 self.region(f)?;
-                write!(f, " allows this access, but the QP does not; the peer attempted ")?;
+                write!(
+                    f,
+                    " allows this access, but the QP does not; the peer attempted "
+                )?;
                 return self.attempt(f);
             }
             (TaggedFault::AccessRights, Named::Region | Named::Window) => {

@@ -242,7 +242,9 @@ pub(super) fn config(error: &ConfigError) -> Account {
             "choose MPA revision 2 (Settings::revision), or do without this option"
         }
         ConfigError::NoRtrKind => "choose one that the peer knows, too (Settings::rtr)",
-        ConfigError::NothingToAnswer => "accept or reject a request only once, and only after it has arrived",
+        ConfigError::NothingToAnswer => {
+            "accept or reject a request only once, and only after it has arrived"
+        }
     };
     Account::new("wrong option", Who::Program, Layer::Mpa).hint(hint)
 }

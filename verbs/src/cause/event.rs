@@ -69,8 +69,7 @@ impl Happening {
 }
 
 /// Hint for a CQ that overflows.
-pub(super) const DEEPER: &str =
-    "poll the completion queue more often, or make it as deep as all queues together that complete to it";
+pub(super) const DEEPER: &str = "poll the completion queue more often, or make it as deep as all queues together that complete to it";
 
 impl From<&AsyncEvent> for Cause {
     fn from(event: &AsyncEvent) -> Self {

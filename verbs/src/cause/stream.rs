@@ -40,13 +40,13 @@ impl From<StreamError> for Broken {
 }
 
 /// Hint for faults of the peer's stack, whatever its program does.
-const STACK: &str =
-    "report it to the vendor of the peer's iWARP stack, with a capture (`--pcap`) of the connection";
+const STACK: &str = "report it to the vendor of the peer's iWARP stack, with a capture (`--pcap`) of the connection";
 const CREDITS: &str = "post receives before the peer sends, and agree with it on their number";
 const HOLD: &str = "post receives earlier, or let messages wait longer (`OnNoReceive::Hold` in the settings or for the queue pair)";
 const EARLIER: &str = "post receives earlier: before the peer sends, or at least before it closes";
 const LENGTHS: &str = "post receives that are as long as the peer's longest message";
-const READS: &str = "the peer's ORD exceeds the agreed value; compare the IRD that both sides stated";
+const READS: &str =
+    "the peer's ORD exceeds the agreed value; compare the IRD that both sides stated";
 const NEGOTIATE: &str = "if the IRD is too small, raise max_ird in the settings of this device or set a smaller ORD at the peer; otherwise enable a common RTR kind on both sides";
 const MEMORY: &str = "compare the peer's address, length and rkey with those that it was given";
 

@@ -158,8 +158,7 @@ impl TerminateReport {
         const ACCESS: &str = "remote access error";
         const OPERATION: &str = "remote operation error";
         const REPORT: &str = "report it, with a capture (`--pcap`) of the connection";
-        const CODE_ONLY: &str =
-            "the code has no details: check the peer's error and its log";
+        const CODE_ONLY: &str = "the code has no details: check the peer's error and its log";
         let TerminateCode { layer, etype, code } = self.meant;
         match (layer, etype, code) {
             (0, 1, 0x00) | (1, 1, 0x00) => (ACCESS, Who::Program, self.invalid_stag_hint()),

@@ -1,4 +1,4 @@
-//! A QP on a stream that is in Full Operation already.
+//! Attaching a QP to a stream in Full Operation.
 
 use uwarp_llp::Llp;
 use uwarp_mpa::{Negotiated, Revision, Role, RtrKinds};
@@ -9,19 +9,20 @@ use crate::qp::Qp;
 use crate::qp::inner::Held;
 use crate::setters::setters;
 
-/// What two programs have agreed on for a stream, by an MPA startup of their own or in another way (RFC 5044 section
-/// 7.1). `Default`: the initiator, CRC, no Markers, 16 Reads in each direction.
+/// Parameters of a stream on which two programs have agreed, by an MPA startup of their own or in
+/// another way (RFC 5044 section 7.1). Default: initiator, CRC, no Markers, 16 Reads in each
+/// direction.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct StreamOptions {
-    /// This side may send the first FPDU. The other one has to wait for it (RFC 5044 section 7.1.2): exactly one
-    /// side is the initiator.
+    /// This side may send the first FPDU, and the other one has to wait for it (RFC 5044 section
+    /// 7.1.2). Exactly one side is the initiator.
     pub initiator: bool,
-    /// FPDUs carry a CRC32C that is checked, in both directions.
+    /// FPDUs in both directions carry a CRC32C, which is checked.
     pub crc: bool,
-    /// This side puts Markers into what it sends.
+    /// This side inserts Markers into what it sends.
     pub tx_markers: bool,
-    /// The peer puts Markers into what it sends.
+    /// The peer inserts Markers into what it sends.
     pub rx_markers: bool,
     /// IRD: RDMA Reads and atomic operations that the peer may have outstanding.
     pub ird: u16,
@@ -52,16 +53,17 @@ impl Default for StreamOptions {
 }
 
 impl Qp {
-    /// Puts the QP on a stream that is connected and of which MPA startup is done, as the iWARP verbs' Modify QP to RTS does with
-    /// the handle of a stream. `read` are bytes that the program has read from it and that belong to the first FPDUs. Returns at
-    /// once; the QP is in state RTS.
+    /// Attaches the QP to a connected stream whose MPA startup is done, as Modify QP to RTS of the
+    /// iWARP verbs does with the handle of a stream. `read` are bytes of the first FPDUs that the
+    /// program has already read from the stream. Returns at once; the QP is then in state RTS. The
+    /// limits of the device, of the peer and of the protection domain may lower IRD and ORD.
     ///
-    /// For streams without startup see [`Qp::connect_over`] and [`Device::request_over`](crate::Device::request_over), or
-    /// [`CmId`](crate::CmId) where nothing may wait.
+    /// For streams without startup see [`Qp::connect_over`] and
+    /// [`Device::request_over`](crate::Device::request_over), or [`CmId`](crate::CmId) if no call
+    /// may wait.
     ///
     /// # Errors
-    /// [`ConnectError::QpInUse`], or [`ConnectError::Llp`] when the stream cannot be watched. The limits of the device,
-    /// of the peer and of the protection domain lower IRD and ORD.
+    /// [`ConnectError::QpInUse`], or [`ConnectError::Llp`] if the stream cannot be watched.
     pub fn attach_stream(
         &self,
         stream: Box<dyn Llp>,

@@ -11,7 +11,7 @@ use crate::engine::Connection;
 use crate::event::EndReason;
 use crate::qp::inner::QpInner;
 
-/// Why a name gave no address to connect to.
+/// Error: a name has no address to connect to.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResolveError {
@@ -20,10 +20,10 @@ pub enum ResolveError {
         "the address cannot be resolved: {error}; check the spelling of the name and the resolver of this machine"
     )]
     System {
-        /// What it said.
+        /// Error of the resolver.
         error: Arc<io::Error>,
     },
-    /// It has no address at all.
+    /// The name has no address.
     #[error("the name has no address; give at least one")]
     NoAddress,
 }
@@ -40,13 +40,13 @@ pub(crate) fn resolve(to: impl ToSocketAddrs) -> Result<VecDeque<SocketAddr>, Re
     Ok(addrs)
 }
 
-/// An address that was tried, and why TCP did not connect to it.
+/// An address to which TCP did not connect.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Attempt {
     /// The address.
     pub addr: SocketAddr,
-    /// Why TCP did not connect.
+    /// Error of TCP.
     pub error: Box<ConnectError>,
 }
 
@@ -60,8 +60,9 @@ impl fmt::Display for Attempt {
     }
 }
 
-/// The attempts of one call. The next address is tried where TCP did not connect, and not where the peer answered.
-/// Work that was posted is kept from one attempt to the next. Dropped in between, it ends the QP with the last failure.
+/// The attempts of one call. The next address is tried only if TCP did not connect, and not if the
+/// peer answered. Posted work is kept from one attempt to the next. If dropped in between, the QP
+/// ends with the last failure.
 pub(crate) struct Attempts<'a> {
     qp: &'a Arc<QpInner>,
     options: &'a ConnectOptions,
@@ -83,7 +84,8 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// Begins to connect to the next address. [`connect_outcome`](super::connect_outcome) tells what has become of it.
+    /// Starts to connect to the next address. [`connect_outcome`](super::connect_outcome) has the
+    /// outcome.
     pub(crate) fn begin(&mut self) -> Result<SocketAddr, ConnectError> {
         let to = self.addrs.pop_front().ok_or(ResolveError::NoAddress)?;
         let (qp, options) = (self.qp, self.options);
@@ -97,7 +99,8 @@ impl<'a> Attempts<'a> {
         Ok(to)
     }
 
-    /// Takes the outcome of an attempt: the result of the call, or `None` where another address is to be tried.
+    /// Judges the outcome of an attempt. Returns the result of the call, or `None` if another
+    /// address is to be tried.
     pub(crate) fn judge(
         &mut self,
         addr: SocketAddr,
@@ -128,7 +131,7 @@ impl Drop for Attempts<'_> {
     }
 }
 
-/// Whether TCP did not connect.
+/// Returns true if TCP did not connect.
 fn is_unconnected(error: &ConnectError) -> bool {
     match error {
         ConnectError::Llp { .. } => true,
@@ -137,7 +140,7 @@ fn is_unconnected(error: &ConnectError) -> bool {
     }
 }
 
-/// The addresses that were tried, in words.
+/// Lists the failed attempts in words.
 pub(super) fn list(tried: &[Attempt]) -> String {
     let tried: Vec<String> = tried.iter().map(Attempt::to_string).collect();
     tried.join("; ")

@@ -1,4 +1,4 @@
-//! The calls of an id that make and end connections.
+//! Calls of an id that make and end connections.
 
 use std::sync::Arc;
 
@@ -15,16 +15,18 @@ use super::state::{CmInput, CmState};
 use crate::qp::Qp;
 
 impl CmId {
-    /// Listens for connections at the address of [`bind_addr`](Self::bind_addr), or at any with a port that is
-    /// chosen (`rdma_listen`). Each request comes as `ConnectRequest`, with a new id on the same channel.
+    /// Listens for connections at the address of [`bind_addr`](Self::bind_addr), or at any address
+    /// with a chosen port (`rdma_listen`). Each request arrives as `ConnectRequest`, with a new id
+    /// on the same channel.
     ///
-    /// At most `backlog` requests wait for a decision of the program (0: as many as
-    /// [`Limits::max_startup`](crate::Limits::max_startup) allows, which bounds it in any case). More of them
-    /// come when it has decided, and are neither refused nor rejected. Who does not decide within
-    /// [`Timeouts::decision`](crate::Timeouts::decision) rejects, also what waits behind.
+    /// At most `backlog` requests wait for a decision of the program (0: no limit besides
+    /// [`Limits::max_startup`](crate::Limits::max_startup), which always applies). Further requests
+    /// arrive after it has decided; they are neither refused nor rejected. A request without a
+    /// decision within [`Timeouts::decision`](crate::Timeouts::decision) is rejected, even if it
+    /// waits beyond the backlog.
     ///
     /// # Errors
-    /// [`CmError::WrongState`], or what the network or the settings have against it.
+    /// [`CmError::WrongState`], or the objection of the network or the settings.
     pub fn listen(&self, backlog: u32) -> Result<(), CmError> {
         let inner = self.inner();
         let mut id = self.locked()?;
@@ -47,14 +49,15 @@ impl CmId {
         Ok(())
     }
 
-    /// Connects `qp` to the resolved address (`rdma_connect`). `options.local` means nothing here.
+    /// Connects `qp` to the resolved address (`rdma_connect`). `options.local` has no effect here.
     ///
-    /// `Established` comes when the peer has accepted, else `Rejected`, `Unreachable` or `ConnectError`; then the id
-    /// may connect again, with a QP that is idle.
+    /// `Established` arrives when the peer has accepted. Otherwise `Rejected`, `Unreachable` or
+    /// `ConnectError` arrives, and the id may connect again, with an idle QP.
     ///
     /// # Errors
-    /// When nothing was begun: [`CmError::WrongState`], [`CmError::OtherDevice`], or [`CmError::Connect`] for a QP
-    /// in use and for options that cannot be put on the wire.
+    /// Nothing was started: [`CmError::WrongState`], [`CmError::OtherDevice`], or
+    /// [`CmError::Connect`] for a QP in use and for options that have no representation on the
+    /// wire.
     pub fn connect(&self, qp: &Qp, options: &ConnectOptions) -> Result<(), CmError> {
         let inner = self.check_device(qp)?;
         let (to, bound, mut port) = {
@@ -62,7 +65,7 @@ impl CmId {
             let next = id.state.next(CmInput::Connect)?;
             let to = id.peer.ok_or(id.wrong("connect", "a resolved address"))?;
             id.state = next;
-            // An attempt over a stream may have come before.
+            // A previous attempt may have used a stream.
             id.over_stream = false;
             id.qp = Arc::downgrade(qp.inner());
             (to, id.bound, id.port.take())
@@ -89,9 +92,10 @@ impl CmId {
         self.follow(qp, begun)
     }
 
-    /// As [`connect`](Self::connect), on a new id, over a stream that is connected already (RFC 5044 section 7.1.2).
-    /// The peer takes it with [`request_over`](Self::request_over). (No byte can have been read ahead: the peer sends
-    /// none before it has our Request. For a stream whose startup is done, see [`Qp::attach_stream`].)
+    /// As [`connect`](Self::connect), on a new id, over a stream that is already connected (RFC
+    /// 5044 section 7.1.2). The peer accepts it with [`request_over`](Self::request_over). There
+    /// are no bytes to pass that were read ahead, because the peer sends none before it has the
+    /// Request. For a stream whose startup is done, see [`Qp::attach_stream`].
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
@@ -118,12 +122,14 @@ impl CmId {
         self.follow(qp, begun)
     }
 
-    /// On a new id: waits for the MPA Request on a stream that is connected already (RFC 5044 section 7.1.2). `read`
-    /// are bytes that the program has read from it and that belong to the Request. It comes as `ConnectRequest`, with
-    /// an id of its own; or an event tells what came instead, and the id is as new.
+    /// Waits for the MPA Request on a stream that is already connected (RFC 5044 section 7.1.2), on
+    /// a new id. `read` are bytes of the Request that the program has already read from the stream.
+    /// It arrives as `ConnectRequest`, with an id of its own. If something else arrives, an event
+    /// reports it, and the id can be used again like a new one.
     ///
     /// # Errors
-    /// [`CmError::WrongState`], or [`CmError::Request`] when the stream cannot be watched or a limit is reached.
+    /// [`CmError::WrongState`], or [`CmError::Request`] if the stream cannot be watched or a limit
+    /// is reached.
     pub fn request_over(&self, stream: Box<dyn Llp>, read: &[u8]) -> Result<(), CmError> {
         let inner = self.inner();
         {
@@ -140,13 +146,14 @@ impl CmId {
         Ok(started?)
     }
 
-    /// Accepts the request (`rdma_accept`): the Reply goes out, and `qp` has the connection; post receives before this.
-    /// `Established` is in the channel before the Reply is sent, so that a `ConnectRequest` that the initiator
-    /// causes by its next step comes after it, whichever channels the two go to. An initiator of the client-server
-    /// model has to send first.
+    /// Accepts the request (`rdma_accept`): sends the Reply and hands the connection to `qp`. Post
+    /// receives before this. `Established` is queued before the Reply is sent. A `ConnectRequest`
+    /// that the initiator causes by its next step comes after it, even on another channel. An
+    /// initiator of the client-server model has to send first.
     ///
     /// # Errors
-    /// [`CmError::WrongState`], [`CmError::OtherDevice`], or [`CmError::Accept`]; with the latter the request is rejected.
+    /// [`CmError::WrongState`], [`CmError::OtherDevice`], or [`CmError::Accept`]. With the latter
+    /// the request is rejected.
     pub fn accept(&self, qp: &Qp, options: &AcceptOptions) -> Result<(), CmError> {
         let inner = self.check_device(qp)?;
         let request = {
@@ -166,8 +173,8 @@ impl CmId {
     /// Rejects the request (`rdma_reject`).
     ///
     /// # Errors
-    /// [`CmError::WrongState`], or [`CmError::Accept`] when the private data is too long; the request is rejected
-    /// without it then.
+    /// [`CmError::WrongState`], or [`CmError::Accept`] if the private data is too long. In the
+    /// latter case the request is rejected without it.
     pub fn reject(&self, options: &RejectOptions) -> Result<(), CmError> {
         let inner = self.inner();
         let request = self.locked()?.take_request(CmInput::Reject)?;
@@ -175,9 +182,10 @@ impl CmId {
         Ok(request.reject_with(options)?)
     }
 
-    /// Ends the connection gracefully (`rdma_disconnect`): what was posted is carried out, then FIN. `Disconnected`
-    /// tells when it is over and all work is flushed. An attempt to connect is given up, and ends with `ConnectError`.
-    /// Does nothing when the connection is over already.
+    /// Ends the connection gracefully (`rdma_disconnect`): posted work is carried out, then FIN is
+    /// sent. `Disconnected` arrives when the connection has ended and all work is flushed. An
+    /// attempt to connect is given up, and ends with `ConnectError`. Does nothing if the connection
+    /// has ended already.
     ///
     /// # Errors
     /// [`CmError::WrongState`] without a connection.
@@ -205,22 +213,22 @@ impl CmId {
         Ok(inner)
     }
 
-    /// The id, for the QP to report its connection to.
+    /// Returns the id as the observer of its QP.
     fn observer(&self) -> Option<Arc<dyn Observer>> {
         Some(Arc::<IdInner>::clone(self.inner()))
     }
 
-    /// A connection was begun, which the QP reports to the id: takes over the port that was chosen.
+    /// Completes a started connection, which the QP reports to the id: records the chosen port.
     fn follow<E: Into<CmError>>(&self, qp: &Qp, begun: Result<(), E>) -> Result<(), CmError> {
         begun.map_err(Into::into)?;
         let inner = self.inner();
         let addrs = qp.inner().lock().addrs();
         if let Some(addrs) = addrs {
-            // With the port that was chosen.
+            // The chosen port is known now.
             inner.state.lock().local = Some(addrs.local);
         }
         if inner.state.lock().state == CmState::Destroyed {
-            // By another thread, which may have come before the QP knew the id.
+            // Another thread destroyed the id, perhaps before the QP knew it.
             qp.inner().unobserve(&**inner);
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! Event channels: a file descriptor that is readable while events of CM ids wait.
+//! Event channels: a descriptor that is readable while events of CM ids wait.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,17 +17,17 @@ use crate::completion::EventFd;
 use crate::device::{Device, DeviceInner};
 use crate::fork_guard::{ForkGuard, Inherited};
 
-/// Why a channel gave no event (`errno` of `rdma_get_cm_event`).
+/// Error of waiting for an event (`errno` of `rdma_get_cm_event`).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CmWaitError {
-    /// There is none, and the program made the descriptor non-blocking.
+    /// No event is waiting, and the program made the descriptor non-blocking.
     #[error("no event of the connection manager is waiting")]
     WouldBlock,
-    /// There was none in time.
+    /// No event came within this time.
     #[error("no event of the connection manager came within {0:?}")]
     TimedOut(Duration),
-    /// The channel was made before a fork.
+    /// The channel was created before a fork.
     #[error(transparent)]
     Inherited(#[from] Inherited),
     /// The system refused to wait on the descriptor.
@@ -35,22 +35,22 @@ pub enum CmWaitError {
     Io(#[source] io::Error),
 }
 
-/// An event channel (`rdma_event_channel`): where the events of any number of [`CmId`]s come, of any
-/// devices, in the order in which they happened.
+/// An event channel (`rdma_event_channel`), which receives the events of any number of [`CmId`]s of
+/// any devices, in the order in which they happened.
 ///
 /// # Order
 ///
-/// * Connection requests come in the order in which their TCP connections were accepted, as far as their
-///   MPA Requests have arrived.
-/// * `Established` of an accepted connection is queued before its MPA Reply is sent. A request that the
-///   client makes after that Reply comes later, whichever channels the two events go to.
+/// * Connection requests arrive in the order in which their TCP connections were accepted, as far
+///   as their MPA Requests have arrived.
+/// * `Established` of an accepted connection is queued before its MPA Reply is sent. A request that
+///   the client makes after that Reply comes later, even on another channel.
 /// * An end that has arrived together with a newer connection is queued before the request of the
-///   latter, unless a thread that polls was about to handle that end, or more than 64 connections had
-///   something to report at once.
+///   latter. Exceptions: a polling thread was about to handle that end, or more than 64 connections
+///   had something to report at once.
 ///
-/// Its descriptor is real: it may be polled, put into an epoll set, and made non-blocking with `fcntl`. It is
-/// readable while events wait. The program must not read from it; [`get_event`](Self::get_event) does.
-/// Clones are the same channel.
+/// Its descriptor may be polled, put into an epoll set, and made non-blocking with `fcntl`. It is
+/// readable while events wait. The program must not read from it; use
+/// [`get_event`](Self::get_event). Clones are handles to the same channel.
 #[derive(Clone)]
 pub struct EventChannel {
     inner: Arc<Inner>,
@@ -59,24 +59,25 @@ pub struct EventChannel {
 struct Inner {
     fork_guard: ForkGuard,
     fd: EventFd,
-    /// While the lock is held, the descriptor's count is the number of waiting events: so no read of it
-    /// ever blocks.
+    /// While the lock is held, the descriptor's count equals the number of waiting events, so no
+    /// read of the descriptor blocks.
     waiting: Mutex<VecDeque<Waiting>>,
-    /// Something sends here whose device the program drives: nobody would while a call waits.
+    /// A device with manual progress sends here: it would make no progress while a call waits.
     manual: AtomicBool,
 }
 
-/// An event that nobody has fetched. The id takes its events back when it goes, so they do not keep it alive.
+/// An event that was not fetched. It does not keep the id alive, because a dropped id takes its
+/// events back.
 pub(super) struct Waiting {
     owner: Arc<IdInner>,
     data: CmEventData,
 }
 
 impl EventChannel {
-    /// A channel without events (`rdma_create_event_channel`).
+    /// Creates a channel without events (`rdma_create_event_channel`).
     ///
     /// # Errors
-    /// When the process has no descriptor left.
+    /// The process has no descriptor left.
     pub fn new() -> io::Result<Self> {
         let fd = EventFd::semaphore()?;
         Ok(EventChannel {
@@ -89,20 +90,23 @@ impl EventChannel {
         })
     }
 
-    /// An id whose events come here (`rdma_create_id`). `context` is a number of the program's.
+    /// Creates an id whose events go to this channel (`rdma_create_id`). `context` is a number of
+    /// the program's choice.
     #[must_use]
     pub fn create_id(&self, device: &Device, context: u64) -> CmId {
         self.sends_for(device.inner());
         CmId::new(device.inner(), self.clone(), context)
     }
 
-    /// The next event, waiting for one up to `timeout` (`None`: without end), as `rdma_get_cm_event` does. Does not
-    /// wait when the program made the descriptor non-blocking, or has an id here of a device that it drives itself
-    /// ([`Progress::Manual`](crate::Progress::Manual)).
+    /// Takes the next event, and waits for one until `timeout` has passed (`None`: without limit),
+    /// as `rdma_get_cm_event` does. Returns at once if the program made the descriptor
+    /// non-blocking, or if an id on this channel belongs to a device with
+    /// [`Progress::Manual`](crate::Progress::Manual).
     ///
     /// # Errors
-    /// [`CmWaitError::WouldBlock`] or [`CmWaitError::TimedOut`] when there is none, [`CmWaitError::Io`] when the
-    /// system refused to wait.
+    /// [`CmWaitError::WouldBlock`] or [`CmWaitError::TimedOut`] if there is no event,
+    /// [`CmWaitError::Io`] if the system refused to wait, [`CmWaitError::Inherited`] in the child
+    /// of a fork.
     pub fn get_event(&self, timeout: Option<Duration>) -> Result<CmEvent, CmWaitError> {
         let timeout = if self.inner.manual.load(Ordering::Relaxed) {
             Some(Duration::ZERO)
@@ -125,7 +129,7 @@ impl EventChannel {
         }
     }
 
-    /// The next event, if one is waiting (`rdma_get_cm_event` that does not wait).
+    /// Takes the next event, if one is waiting (`rdma_get_cm_event` without waiting).
     #[must_use]
     pub fn try_get_event(&self) -> Option<CmEvent> {
         self.inner.fork_guard.check().ok()?;
@@ -134,20 +138,20 @@ impl EventChannel {
                 let mut waiting = self.inner.waiting.lock();
                 let next = waiting.pop_front()?;
                 self.inner.fd.take();
-                // Counted before the lock goes: whoever destroys the id either takes the event back or waits
-                // for its acknowledgement.
+                // Counted before the lock is released: a thread that destroys the id either takes
+                // the event back or waits for its acknowledgement.
                 next.owner.delivered();
                 next
             };
             match owner.handle() {
                 Some(handle) => return Some(CmEvent::new(handle, data)),
-                // Its last handle is just going, and with it its events.
+                // The last handle of the id is being dropped, together with its events.
                 None => owner.acknowledged(1),
             }
         }
     }
 
-    /// Events that wait (librdmacm has no such count); none in the child of a fork.
+    /// Number of waiting events; 0 in the child of a fork.
     #[must_use]
     pub fn waiting(&self) -> usize {
         if !self.inner.fork_guard.is_here() {
@@ -156,12 +160,13 @@ impl EventChannel {
         self.inner.waiting.lock().len()
     }
 
-    /// Whether it was made in this process: an id of the child of a fork cannot use a channel of the parent.
+    /// Returns an error unless the channel was created in this process: an id in the child of a
+    /// fork cannot use a channel of the parent.
     pub(super) fn check(&self) -> Result<(), Inherited> {
         self.inner.fork_guard.check()
     }
 
-    /// Events of this device come here.
+    /// Records that events of this device arrive here.
     pub(super) fn sends_for(&self, device: &DeviceInner) {
         if device.background.is_manual() {
             self.inner.manual.store(true, Ordering::Relaxed);
@@ -177,8 +182,8 @@ impl EventChannel {
         self.inner.fd.add();
     }
 
-    /// Takes the events of an id back that nobody has fetched, from the queue and from the descriptor's
-    /// count. To be dropped without locks: requests among them are rejected.
+    /// Takes back the events of an id that were not fetched, from the queue and from the
+    /// descriptor's count. Drop the result without locks, which rejects requests among them.
     pub(super) fn take_back(&self, owner: &IdInner) -> VecDeque<Waiting> {
         if !self.inner.fork_guard.is_here() {
             return VecDeque::new();
@@ -194,7 +199,7 @@ impl EventChannel {
         taken
     }
 
-    /// Appends events that another channel had.
+    /// Appends events of another channel.
     pub(super) fn append(&self, events: VecDeque<Waiting>) {
         let mut waiting = self.inner.waiting.lock();
         for event in events {

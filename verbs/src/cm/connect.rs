@@ -1,4 +1,4 @@
-//! The active side: TCP, then the MPA Request, then the Reply.
+//! Active side: TCP, then the MPA Request, then the Reply.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
@@ -17,20 +17,23 @@ use crate::qp::inner::{Held, Locked, QpInner};
 use crate::qp::state::QpState;
 use crate::setters::setters;
 
-/// How to connect (`rdma_conn_param`). `Default`: no private data, 16 Reads in each direction, client-server model.
+/// Options of connecting (`rdma_conn_param`). Default: no private data, 16 Reads in each direction,
+/// client-server model.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ConnectOptions {
     /// Bytes for the peer's consumer: at most 512, or 508 with MPA revision 2.
     pub private_data: Vec<u8>,
-    /// IRD: RDMA Reads and atomic operations that the peer may have outstanding (`responder_resources`). The limits of the
-    /// device bound it and ORD; 0x3FFF leaves them to the two consumers (RFC 6581 section 9.1).
+    /// IRD: RDMA Reads and atomic operations that the peer may have outstanding
+    /// (`responder_resources`). The limits of the device bound IRD and ORD. 0x3FFF leaves them to
+    /// the two consumers (RFC 6581 section 9.1).
     pub ird: u16,
-    /// ORD: RDMA Reads and atomic operations that this side wants to have outstanding (`initiator_depth`).
+    /// ORD: RDMA Reads and atomic operations that this side wants to have outstanding
+    /// (`initiator_depth`).
     pub ord: u16,
-    /// Either side may send first (RFC 6581 section 9.2). Off: this side sends first.
+    /// Allows either side to send first (RFC 6581 section 9.2). False: this side sends first.
     pub peer_to_peer: bool,
-    /// Address to connect from; `None` lets the network choose.
+    /// Address to connect from; `None`: the network chooses.
     pub local: Option<SocketAddr>,
 }
 
@@ -63,26 +66,26 @@ impl Default for ConnectOptions {
     }
 }
 
-/// What the peer answered when it accepted (RFC 6581 section 9).
+/// Result of an accepted connection (RFC 6581 section 9).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Connected {
-    /// Its private data.
+    /// Private data of the Reply.
     pub private_data: Vec<u8>,
     /// RDMA Reads and atomic operations that the peer may have outstanding.
     pub ird: u16,
-    /// RDMA Reads and atomic operations that we may have outstanding.
+    /// RDMA Reads and atomic operations that this side may have outstanding.
     pub ord: u16,
 }
 
-/// Why there is no connection (of `rdma_connect`).
+/// Error of connecting (`rdma_connect`).
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
     /// TCP did not connect.
     #[error("{error}")]
     Llp {
-        /// What TCP said.
+        /// Error of TCP.
         error: LlpError,
     },
     /// TCP connected to none of several addresses.
@@ -94,53 +97,55 @@ pub enum ConnectError {
     /// There is no address to connect to.
     #[error(transparent)]
     Resolve(#[from] ResolveError),
-    /// MPA startup failed: the peer is not iWARP, speaks another revision, went silent ...
+    /// MPA startup failed, for example because the peer is not iWARP, speaks another revision, or
+    /// is silent.
     #[error("{addr}: {error}")]
     Startup {
         /// The peer.
         addr: SocketAddr,
-        /// What was wrong.
+        /// The error.
         error: StartupError,
     },
-    /// The peer's consumer said no.
+    /// The peer's consumer rejected the connection.
     #[error("{addr} rejected the connection{}", said(.private_data))]
     Rejected {
         /// The peer.
         addr: SocketAddr,
-        /// What it said.
+        /// Private data of the Reply.
         private_data: Vec<u8>,
-        /// Its IRD and ORD, where the Reply is an enhanced one (6581-9.1-09).
+        /// IRD of an enhanced Reply (6581-9.1-09).
         peer_ird: Option<u16>,
-        /// Likewise.
+        /// ORD of an enhanced Reply.
         peer_ord: Option<u16>,
-        /// The Reads that it needs to have outstanding, where its ORD says so and our IRD is too small for them: then
-        /// this is the reason (RFC 6581 section 9.1).
+        /// The peer's ORD, if the IRD of this side is too small for it: the number of Reads that
+        /// the peer needs to have outstanding. It is then the reason of the reject (RFC 6581
+        /// section 9.1).
         ord_needed: Option<u16>,
     },
     /// The QP already has a connection, or had one and was not reset.
     #[error("the QP is in state {state}; connect needs an idle one (reset it, or create another)")]
     QpInUse {
-        /// The state it is in.
+        /// State of the QP.
         state: QpState,
     },
-    /// The QP was made before a fork.
+    /// The QP was created before a fork.
     #[error(transparent)]
     Inherited(#[from] Inherited),
-    /// The program drives the device, and nobody would while this waits.
+    /// The program drives the device, which would make no progress during a wait.
     #[error(transparent)]
     WouldWait(#[from] WouldWait),
-    /// An option cannot be put on the wire.
+    /// An option has no representation on the wire.
     #[error("{0}")]
     Options(#[from] ConfigError),
-    /// The peer cannot take so much private data.
+    /// The peer cannot take this much private data.
     #[error("{0}")]
     PrivateData(#[from] PrivateDataLimit),
-    /// The connection ended while it was being made.
+    /// The connection ended during its startup.
     #[error("{addr}: {reason}")]
     Ended {
         /// The peer.
         addr: SocketAddr,
-        /// Why.
+        /// Reason of the end.
         reason: Box<EndReason>,
     },
 }
@@ -170,7 +175,8 @@ impl ConnectError {
     }
 }
 
-/// A depth within the device's limit. 0x3FFF is not a depth: it leaves the matter to the consumers.
+/// Limits a depth to the device's limit. 0x3FFF is not a depth: it leaves the number to the
+/// consumers.
 fn within(depth: u16, limit: u16) -> u16 {
     if depth == NO_AUTO {
         depth
@@ -206,7 +212,7 @@ pub(crate) fn connect(
     }
 }
 
-/// The same over a stream that is connected already.
+/// As [`connect`], over a stream that is already connected.
 pub(crate) fn connect_over(
     qp: &Arc<QpInner>,
     stream: Box<dyn Llp>,
@@ -221,17 +227,18 @@ pub(crate) fn connect_over(
     finish(qp, to)
 }
 
-/// Who begins a connection.
+/// Originator of a connection.
 pub(super) enum Starter {
     /// An id, to which the QP reports from the first step on.
     Id(Option<Arc<dyn Observer>>),
-    /// A call that returns the outcome. With `more_addresses`, work that was posted is kept for another address if TCP
-    /// does not connect to this one.
+    /// A call that returns the outcome. With `more_addresses`, posted work is kept for the next
+    /// address if TCP does not connect to this one.
     Call { more_addresses: bool },
 }
 
-/// Starts to connect. What becomes of it shows in the state of the connection, also when `open` fails; an error
-/// means that nothing has begun. Without a `target` there is no second try with revision 1.
+/// Starts to connect. The outcome shows in the state of the connection, even if `open` fails; an
+/// error means that nothing was started. Without a `target` there is no second attempt with
+/// revision 1.
 pub(super) fn start(
     qp: &Arc<QpInner>,
     to: SocketAddr,
@@ -244,8 +251,8 @@ pub(super) fn start(
     let settings = &qp.ctx.settings;
     let enhanced = settings.revision == Revision::Two;
     peer::check_private_data(settings.peer, enhanced, &options.private_data)?;
-    // The Reply may raise the IRD to the limit of the device; what is not agreed upon goes back then. Nobody gets places
-    // for Reads but from the account (5042-7.2-01).
+    // The Reply may raise the IRD to the limit of the device. Places that are not agreed upon are
+    // returned then. All places for Reads come from the account (5042-7.2-01).
     let account = qp.device.accounts.peer(to);
     let places = ReadPlaces::up_to(settings.limits.max_ird, &account, qp.in_pd());
     let max_ird = places.amount();
@@ -287,7 +294,7 @@ pub(super) fn start(
     Ok(())
 }
 
-/// Waits for what becomes of it.
+/// Waits for the outcome.
 fn finish(qp: &QpInner, to: SocketAddr) -> Result<Connected, ConnectError> {
     let outcome = qp.wait_until(None, |locked| connect_outcome(locked, to));
     outcome.unwrap_or(Err(ConnectError::QpInUse {
@@ -295,7 +302,7 @@ fn finish(qp: &QpInner, to: SocketAddr) -> Result<Connected, ConnectError> {
     }))
 }
 
-/// What has become of connecting; `None` while it is under way.
+/// Returns the outcome of connecting; `None` while it is in progress.
 pub(crate) fn connect_outcome(
     locked: &Locked,
     to: SocketAddr,
@@ -305,7 +312,7 @@ pub(crate) fn connect_outcome(
         return Some(Err(ConnectError::new(to, reason.clone())));
     }
     match (&conn.negotiated, &conn.end) {
-        // Made, even if the peer has closed it by now: the QP tells that.
+        // Established, even if the peer has closed it by now: the QP reports that.
         (Some(negotiated), _) if conn.established => Some(Ok(Connected {
             private_data: negotiated.private_data.clone(),
             ird: negotiated.ird,

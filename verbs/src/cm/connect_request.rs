@@ -1,4 +1,4 @@
-//! A connection request that waits for a decision: accept, reject.
+//! Connection request that waits for a decision: accept or reject.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -24,16 +24,18 @@ use crate::qp::state::QpState;
 use crate::setters::setters;
 use crate::wait::after;
 
-/// How to accept (`rdma_conn_param`). `Default`: no private data, up to 16 Reads in each direction.
+/// Options of accepting (`rdma_conn_param`). Default: no private data, up to 16 Reads in each
+/// direction.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct AcceptOptions {
     /// Bytes for the peer's consumer: at most 512, or 508 with an enhanced Request.
     pub private_data: Vec<u8>,
-    /// IRD: RDMA Reads and atomic operations that the peer may have outstanding. An enhanced Request may raise it up to the
-    /// device's limit.
+    /// IRD: RDMA Reads and atomic operations that the peer may have outstanding. An enhanced
+    /// Request may raise it up to the device's limit.
     pub ird: u16,
-    /// ORD: RDMA Reads and atomic operations that this side wants to have outstanding; the peer's IRD bounds it.
+    /// ORD: RDMA Reads and atomic operations that this side wants to have outstanding. The peer's
+    /// IRD bounds it.
     pub ord: u16,
 }
 
@@ -62,14 +64,14 @@ impl Default for AcceptOptions {
     }
 }
 
-/// How to reject (`rdma_reject`). `Default`: without a word.
+/// Options of rejecting (`rdma_reject`). Default: no private data.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct RejectOptions {
     /// Bytes for the peer's consumer: at most 512, or 508 with an enhanced Request.
     pub private_data: Vec<u8>,
-    /// The IRD of the peer is too small: so many Reads this side needs to have outstanding (its ORD).
-    /// Only an enhanced Request gets to know (RFC 6581 section 9.1).
+    /// Number of Reads that this side needs to have outstanding (its ORD), if the peer's IRD is too
+    /// small for it. Only the Reply to an enhanced Request carries it (RFC 6581 section 9.1).
     pub ord_needed: Option<u16>,
 }
 
@@ -87,28 +89,28 @@ impl RejectOptions {
     }
 }
 
-/// Why a request could not be accepted or rejected (of `rdma_accept`).
+/// Error of accepting or rejecting a request (`rdma_accept`).
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcceptError {
-    /// The decision came too late; the peer has given up or is about to.
+    /// The decision came too late: the peer has given up or is about to.
     #[error(
         "the decision on the connection request of {peer} came too late; the time limit is a setting (timeouts.decision)"
     )]
     TooLate {
-        /// Who asked.
+        /// Address of the peer.
         peer: SocketAddr,
     },
     /// The QP already has a connection, or had one and was not reset.
     #[error("the QP is in state {state}; accept needs an idle one (reset it, or create another)")]
     QpInUse {
-        /// The state it is in.
+        /// State of the QP.
         state: QpState,
     },
-    /// An option cannot be put on the wire.
+    /// An option has no representation on the wire.
     #[error("{0}")]
     Options(#[from] ConfigError),
-    /// The peer cannot take so much private data.
+    /// The peer cannot take this much private data.
     #[error("{0}")]
     PrivateData(#[from] PrivateDataLimit),
     /// The request arrived before a fork.
@@ -130,9 +132,10 @@ pub struct ConnectRequest {
     local: SocketAddr,
     pub(super) deadline: Instant,
     device: Arc<DeviceInner>,
-    /// Its place among the undecided connections of a listener, until it goes.
+    /// Place among the undecided connections of a listener, until this is dropped.
     slot: Option<Slot>,
-    /// Its place among the half-open connections of its peer, until TCP is gone or a QP has it.
+    /// Charge among the half-open connections of the peer, until TCP is closed or a QP has the
+    /// connection.
     place: Option<Charge>,
 }
 
@@ -156,26 +159,26 @@ impl ConnectRequest {
         }
     }
 
-    /// The program gets it, so that it counts as one that waits for a decision.
+    /// Records that the program gets the request, so that it counts as undecided.
     pub(super) fn given(&mut self) {
         if let Some(slot) = &mut self.slot {
             slot.given = true;
         }
     }
 
-    /// Who asks (`rdma_get_peer_addr`).
+    /// Address of the peer (`rdma_get_peer_addr`).
     #[must_use]
     pub fn peer_addr(&self) -> SocketAddr {
         self.peer
     }
 
-    /// The address it was asked at (`rdma_get_local_addr`).
+    /// Local address of the connection (`rdma_get_local_addr`).
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.local
     }
 
-    /// What its consumer says (RFC 5044 section 7.1.4).
+    /// Private data from the peer's consumer (RFC 5044 section 7.1.4).
     #[must_use]
     pub fn private_data(&self) -> &[u8] {
         &self.request.private_data
@@ -187,8 +190,8 @@ impl ConnectRequest {
         self.request.revision
     }
 
-    /// IRD and ORD as the peer stated them (enhanced Requests only, RFC 6581 section 9): it can serve so many Reads,
-    /// and wants so many outstanding.
+    /// IRD and ORD that the peer stated, in this order (only enhanced Requests, RFC 6581 section
+    /// 9): the number of Reads that it can serve, and that it wants to have outstanding.
     #[must_use]
     pub fn ird_ord(&self) -> Option<(u16, u16)> {
         self.request
@@ -196,7 +199,7 @@ impl ConnectRequest {
             .map(|Enhanced { ird, ord, .. }| (ird, ord))
     }
 
-    /// Whether either side may send first (RFC 6581 section 9.2).
+    /// Returns true if either side may send first (RFC 6581 section 9.2).
     #[must_use]
     pub fn is_peer_to_peer(&self) -> bool {
         matches!(
@@ -208,16 +211,18 @@ impl ConnectRequest {
         )
     }
 
-    /// Accepts (`rdma_accept`): the Reply goes out, and `qp` has the connection. Post receives before this.
+    /// Accepts the request (`rdma_accept`): sends the Reply and hands the connection to `qp`. Post
+    /// receives before this.
     ///
     /// # Errors
-    /// See [`AcceptError`]. The request is then rejected, or closed where TCP does not allow that any more.
+    /// See [`AcceptError`]. The request is then rejected, or closed if TCP no longer allows a
+    /// reject.
     pub fn accept(self, qp: &Qp, options: &AcceptOptions) -> Result<(), AcceptError> {
         self.accept_observed(qp, options, None)
     }
 
-    /// Accepts, and reports the connection to `observer` from its establishment on: before the Reply
-    /// goes to TCP, so that nothing that the Reply causes is reported first.
+    /// Accepts, and reports the connection to `observer`. The establishment is reported before the
+    /// Reply goes to TCP, so that no consequence of the Reply is reported first.
     pub(super) fn accept_observed(
         mut self,
         qp: &Qp,
@@ -276,11 +281,11 @@ impl ConnectRequest {
         Ok(())
     }
 
-    /// Rejects, with bytes for the peer's consumer (`rdma_reject`).
+    /// Rejects the request, with private data for the peer's consumer (`rdma_reject`).
     ///
     /// # Errors
-    /// [`AcceptError::Options`] or [`AcceptError::PrivateData`] when the private data is too long; the request is then rejected
-    /// without it.
+    /// [`AcceptError::Options`] or [`AcceptError::PrivateData`] if the private data is too long.
+    /// The request is then rejected without it.
     pub fn reject(self, private_data: &[u8]) -> Result<(), AcceptError> {
         self.reject_with(&RejectOptions {
             private_data: private_data.to_vec(),
@@ -288,7 +293,7 @@ impl ConnectRequest {
         })
     }
 
-    /// Rejects, and says more about why (RFC 6581 section 9.1).
+    /// Rejects the request, with a reason (RFC 6581 section 9.1).
     ///
     /// # Errors
     /// As [`ConnectRequest::reject`].
@@ -301,7 +306,7 @@ impl ConnectRequest {
             return Ok(());
         };
         if let Err(inherited) = self.device.fork_guard.check() {
-            // The parent decides; not even closing is ours.
+            // The parent decides. This process must not even close the connection.
             std::mem::forget(llp);
             return Err(inherited.into());
         }
@@ -326,8 +331,8 @@ impl ConnectRequest {
     }
 }
 
-/// Takes as many places for the peer's Reads as the Reply may grant: our own IRD, raised by the ORD of an
-/// enhanced Request. Where fewer are left, the Reply grants fewer, and the peer lowers its ORD.
+/// Takes the places for the peer's Reads that the Reply may grant: the own IRD, raised by the ORD
+/// of an enhanced Request. If fewer are left, the Reply grants fewer, and the peer lowers its ORD.
 fn places_for_reads(
     account: &Arc<PeerAccount>,
     qp: &QpInner,
@@ -335,9 +340,9 @@ fn places_for_reads(
     enhanced: Option<Enhanced>,
 ) -> ReadPlaces {
     let wished = match enhanced {
-        // 0x3FFF leaves it to the two consumers, so our own counts.
+        // 0x3FFF leaves the number to the consumers, so the own one counts.
         Some(Enhanced { ord: NO_AUTO, .. }) | None => 0,
-        // An RTR indication that is a Read needs a place even if no other will come.
+        // An RTR indication that is a Read needs a place, even if no other Read follows.
         Some(Enhanced { ord, .. }) => ord.max(1),
     };
     let wanted = ird.max(wished).min(qp.ctx.settings.limits.max_ird);
@@ -365,7 +370,7 @@ impl fmt::Debug for ConnectRequest {
     }
 }
 
-/// The frame that the request came in, reserved bits aside.
+/// The frame of the request, without reserved bits.
 fn as_frame(request: &Request) -> StartupFrame {
     StartupFrame {
         kind: FrameKind::Request,

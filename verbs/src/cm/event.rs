@@ -10,59 +10,60 @@ use super::id::CmId;
 use crate::cause::Cause;
 use crate::event::EndReason;
 
-/// What happened to an id: the names of `rdma_cm_event_type`.
+/// Kind of an event of an id, with the names of `rdma_cm_event_type`.
 ///
 /// As on every iWARP device there is no ConnectResponse (both sides get `Established`) and no
 /// TimewaitExit (after `Disconnected` the QP may be reset or dropped).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[non_exhaustive]
 pub enum CmEventKind {
-    /// `resolve_addr` has found the own address.
+    /// `resolve_addr` has found the local address.
     AddrResolved,
-    /// It has not.
+    /// `resolve_addr` has found no local address.
     AddrError,
     /// `resolve_route` is done.
     RouteResolved,
-    /// There is no way any more.
+    /// There is no route any more.
     RouteError,
-    /// Somebody wants a connection: [`CmEvent::id`] is a new id, [`CmEvent::listen_id`] the one that
-    /// listens.
+    /// A peer requests a connection: [`CmEvent::id`] is a new id, and [`CmEvent::listen_id`] is the
+    /// listening one.
     ConnectRequest,
-    /// There is no connection, for another reason than those of `Unreachable` and `Rejected`.
+    /// The connection was not established, for reasons other than those of `Unreachable` and
+    /// `Rejected`.
     ConnectError,
-    /// No answer, or no way to the peer.
+    /// The peer did not answer, or there is no route to it.
     Unreachable,
-    /// Refused by the peer's TCP, closed by it, or rejected by its program.
+    /// The peer's TCP refused or closed the connection, or the peer's program rejected it.
     Rejected,
-    /// The connection stands. The initiator gets it with the peer's Reply, the responder when its own has
-    /// been handed to TCP, as with Linux siw: what it posts then waits for the first FPDU of the initiator
-    /// (RFC 5044 section 7.1.2).
+    /// The connection is established. The initiator gets this with the peer's Reply. The responder
+    /// gets it when its own Reply has been handed to TCP, as with Linux siw: requests that it posts
+    /// then wait for the first FPDU of the initiator (RFC 5044 section 7.1.2).
     Established,
-    /// The connection is over, whoever ended it: all work was flushed.
+    /// The connection has ended, by either side. All work was flushed.
     Disconnected,
-    /// The network of the device has failed for good; every id of the device gets it once.
+    /// The network of the device has failed permanently. Every id of the device gets this once.
     DeviceRemoval,
 }
 
-/// Why, in words (librdmacm has but the number, `status` of `rdma_cm_event`).
+/// Reason of an event, in words (librdmacm has only the number, `status` of `rdma_cm_event`).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum CmReason {
-    /// What the network said to an address, or what happened to it.
+    /// The network refused an address, or failed.
     Network {
-        /// Its words.
+        /// Error of the network.
         error: LlpError,
     },
-    /// How the connection, or the attempt, ended.
+    /// The connection, or the attempt to connect, ended.
     Connection {
-        /// Why.
+        /// Reason of the end.
         reason: EndReason,
     },
-    /// What came over a stream ([`CmId::request_over`]) is no MPA Request.
+    /// No MPA Request arrived over a stream ([`CmId::request_over`]).
     Startup {
-        /// The other end.
+        /// Address of the peer.
         peer: SocketAddr,
-        /// What was wrong.
+        /// The error.
         error: StartupError,
     },
 }
@@ -78,7 +79,8 @@ impl fmt::Display for CmReason {
 }
 
 impl CmReason {
-    /// Who, which layer, which code, which demand of the RFCs; and a sentence with a hint.
+    /// Returns the cause: originator, layer, code, violated requirement, and a sentence with a
+    /// hint.
     #[must_use]
     pub fn cause(&self) -> Cause {
         match self {
@@ -89,7 +91,7 @@ impl CmReason {
     }
 }
 
-/// What an event carries.
+/// Contents of an event.
 pub(super) struct CmEventData {
     pub(super) kind: CmEventKind,
     pub(super) status: i32,
@@ -98,7 +100,7 @@ pub(super) struct CmEventData {
     pub(super) initiator_depth: u16,
     pub(super) peer_to_peer: bool,
     pub(super) reason: Option<CmReason>,
-    /// The new id of a request.
+    /// New id of a request.
     pub(super) child: Option<CmId>,
 }
 
@@ -116,7 +118,7 @@ impl CmEventData {
         }
     }
 
-    /// What the network said instead.
+    /// Creates the event of a network error.
     pub(super) fn failure(kind: CmEventKind, error: LlpError) -> Self {
         CmEventData {
             status: super::status::of_llp(&error),
@@ -126,11 +128,11 @@ impl CmEventData {
     }
 }
 
-/// An event of an id, taken from its channel (`rdma_cm_event`). Dropping it acknowledges it; destroying the id waits for
-/// that.
+/// An event of an id, taken from its channel (`rdma_cm_event`). Dropping it acknowledges it.
+/// Destroying the id waits for that.
 ///
-/// Of a [`ConnectRequest`](CmEventKind::ConnectRequest) nothing is left when it is dropped: clone
-/// [`id`](Self::id) to keep the request, else it is rejected.
+/// Dropping a [`ConnectRequest`](CmEventKind::ConnectRequest) event rejects the request, unless
+/// [`id`](Self::id) was cloned.
 #[must_use = "dropping the event acknowledges it"]
 pub struct CmEvent {
     owner: CmId,
@@ -147,75 +149,77 @@ impl CmEvent {
         }
     }
 
-    /// What happened (`rdma_cm_event.event`).
+    /// Kind of the event (`rdma_cm_event.event`).
     #[must_use]
     pub fn kind(&self) -> CmEventKind {
         self.data.kind
     }
 
-    /// To which id (`rdma_cm_event.id`); for a request, the new one.
+    /// Id of the event (`rdma_cm_event.id`); for a request, the new one.
     #[must_use]
     pub fn id(&self) -> &CmId {
         self.data.child.as_ref().unwrap_or(&self.owner)
     }
 
-    /// The id that listens, for a request (`rdma_cm_event.listen_id`). The acknowledgement of the event counts for it.
+    /// The listening id of a request (`rdma_cm_event.listen_id`). The acknowledgement of the event
+    /// counts for it.
     #[must_use]
     pub fn listen_id(&self) -> Option<&CmId> {
         self.data.child.is_some().then_some(&self.owner)
     }
 
-    /// 0, or why not, as a negative number of `errno.h` (`status` of `rdma_cm_event`): -ECONNREFUSED, -ECONNRESET,
-    /// -ETIMEDOUT ...
+    /// 0, or the failure as a negative number of `errno.h` (`status` of `rdma_cm_event`):
+    /// -ECONNREFUSED, -ECONNRESET, -ETIMEDOUT ...
     #[must_use]
     pub fn status(&self) -> i32 {
         self.data.status
     }
 
-    /// Why not, in words; also why a connection is over.
+    /// Reason of the failure, or of the end of a connection.
     #[must_use]
     pub fn reason(&self) -> Option<&CmReason> {
         self.data.reason.as_ref()
     }
 
-    /// Why not, or why it is over: who, which layer, which code; and a sentence with a hint. `None` where there is no
-    /// [`reason`](Self::reason).
+    /// Cause of the [`reason`](Self::reason): originator, layer, code, and a sentence with a hint.
+    /// `None` if there is no reason.
     #[must_use]
     pub fn cause(&self) -> Option<Cause> {
         self.reason().map(CmReason::cause)
     }
 
-    /// What the peer's program says (`rdma_conn_param.private_data`; RFC 5044 section 7.1.4): with a request, with the
-    /// answer to ours, with a reject.
+    /// Private data of the peer's program (`rdma_conn_param.private_data`; RFC 5044 section 7.1.4):
+    /// that of a request, of the Reply, or of a reject.
     #[must_use]
     pub fn private_data(&self) -> &[u8] {
         &self.data.private_data
     }
 
-    /// RDMA Reads and Atomics that the peer wants to have outstanding (`ConnectRequest`), or may have (`Established`):
-    /// our IRD (`responder_resources` of `rdma_conn_param`). A peer that does not say is taken to want what the device
-    /// allows.
+    /// IRD of this side (`responder_resources` of `rdma_conn_param`): RDMA Reads and atomics that
+    /// the peer wants to have outstanding (`ConnectRequest`), or may have (`Established`). If the
+    /// peer does not state it, the device's limit.
     #[must_use]
     pub fn responder_resources(&self) -> u16 {
         self.data.responder_resources
     }
 
-    /// RDMA Reads and Atomics that the peer can take from us (`ConnectRequest`), or that we may have outstanding
-    /// (`Established`): our ORD (`initiator_depth` of `rdma_conn_param`). A peer that does not say is taken to allow
-    /// what the device does.
+    /// ORD of this side (`initiator_depth` of `rdma_conn_param`): RDMA Reads and atomics that the
+    /// peer can serve (`ConnectRequest`), or that this side may have outstanding (`Established`).
+    /// If the peer does not state it, the device's limit.
     #[must_use]
     pub fn initiator_depth(&self) -> u16 {
         self.data.initiator_depth
     }
 
-    /// Whether the initiator lets either side send first (`ConnectRequest`, RFC 6581 section 9.2).
+    /// Returns true if the initiator lets either side send first (`ConnectRequest`, RFC 6581
+    /// section 9.2).
     #[must_use]
     pub fn is_peer_to_peer(&self) -> bool {
         self.data.peer_to_peer
     }
 
-    /// Leaves the event unacknowledged (`rdma_ack_cm_event`); [`CmId::ack_events`] does it later (of
-    /// [`listen_id`](Self::listen_id) for a request).
+    /// Leaves the event unacknowledged. Acknowledge it later with [`CmId::ack_events`]
+    /// (`rdma_ack_cm_event`); for a request, with that of [`listen_id`](Self::listen_id).
     pub fn ack_later(mut self) {
         self.ack = false;
     }

@@ -1,14 +1,14 @@
-//! Connections that did not get as far as a request, for a program that wants to look.
+//! Failed startups of a listener, kept for the program.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use uwarp_mpa::StartupError;
 
-/// Failed startups that a listener remembers.
+/// Maximum number of failed startups that a listener keeps.
 const FAILURES: usize = 64;
 
-/// The last failures of a listener. However many there are, they need no more memory than this.
+/// The last failures of a listener, in bounded memory.
 #[derive(Default)]
 pub(super) struct Failures {
     kept: VecDeque<(SocketAddr, StartupError)>,
@@ -16,7 +16,7 @@ pub(super) struct Failures {
 }
 
 impl Failures {
-    /// One more; the oldest goes where there is no place.
+    /// Adds a failure; drops the oldest one if there is no room.
     pub(super) fn push(&mut self, peer: SocketAddr, error: StartupError) {
         if self.kept.len() == FAILURES {
             self.kept.pop_front();
@@ -25,12 +25,12 @@ impl Failures {
         self.kept.push_back((peer, error));
     }
 
-    /// The oldest.
+    /// Takes the oldest failure.
     pub(super) fn pop(&mut self) -> Option<(SocketAddr, StartupError)> {
         self.kept.pop_front()
     }
 
-    /// How many went without being looked at.
+    /// Number of failures that were dropped.
     pub(super) fn lost(&self) -> u64 {
         self.lost
     }

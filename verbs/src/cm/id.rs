@@ -1,4 +1,4 @@
-//! CM ids: handles, context, channel, acknowledgement, end.
+//! CM ids: handles, context, channel, acknowledgements, destruction.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,64 +19,66 @@ use super::state::{CmState, WrongState};
 use crate::device::{DeviceError, DeviceInner};
 use crate::fork_guard::Inherited;
 
-/// Why a call of the connection manager was refused (`errno` of librdmacm). What it began and then failed comes as an
-/// event instead.
+/// Error of a call of the connection manager (`errno` of librdmacm). Failures after the call has
+/// returned arrive as events.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CmError {
-    /// The id is not in a state for this call.
+    /// The id is not in a state that allows this call.
     #[error(transparent)]
     WrongState(#[from] WrongState),
-    /// The name gave no address.
+    /// The name has no address.
     #[error(transparent)]
     Resolve(#[from] ResolveError),
-    /// The network refused the address, or to listen.
+    /// The network refused the address or the listening.
     #[error(transparent)]
     Network(#[from] LlpError),
     /// The device refused to listen.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// Connecting was not begun.
+    /// Connecting was not started.
     #[error(transparent)]
     Connect(#[from] ConnectError),
     /// The request could not be accepted or rejected.
     #[error(transparent)]
     Accept(#[from] AcceptError),
-    /// The stream could not be taken.
+    /// The stream cannot be used.
     #[error(transparent)]
     Request(#[from] RequestError),
-    /// An option cannot be put on the wire.
+    /// An option has no representation on the wire.
     #[error(transparent)]
     Options(#[from] ConfigError),
-    /// The id, or its channel, was made before a fork.
+    /// The id or its channel was created before a fork.
     #[error(transparent)]
     Inherited(#[from] Inherited),
-    /// The QP is of another device than the id.
+    /// The QP belongs to another device than the id.
     #[error("the queue pair belongs to another device than the id")]
     OtherDevice,
     /// Events were fetched and not acknowledged.
     #[error("{events} events of the id are not acknowledged; drop them, or call ack_events")]
     Unacknowledged {
-        /// How many.
+        /// Number of events.
         events: u64,
     },
 }
 
 /// An id of the connection manager (`rdma_cm_id`): one connection, or one listener.
 ///
-/// No call waits. What comes of it is told by events on the id's [`EventChannel`]; the device's background
-/// thread drives meanwhile. [`Qp::connect`](crate::Qp::connect) and [`Listener`](crate::Listener) do the same for programs that
-/// prefer to wait.
+/// No call waits. Results arrive as events on the id's [`EventChannel`]; the device's background
+/// thread drives meanwhile. [`Qp::connect`](crate::Qp::connect) and [`Listener`](crate::Listener)
+/// do the same with blocking calls.
 ///
-/// | who | calls | events |
-/// |---|---|---|
-/// | initiator | [`resolve_addr`](Self::resolve_addr), [`resolve_route`](Self::resolve_route), [`connect`](Self::connect) | `AddrResolved`, `RouteResolved`, then `Established`, `Rejected`, `Unreachable` or `ConnectError` |
-/// | responder | [`bind_addr`](Self::bind_addr), [`listen`](Self::listen); on each request's id [`accept`](Self::accept) or [`reject`](Self::reject) | `ConnectRequest`; `Established` |
-/// | both | [`disconnect`](Self::disconnect) | `Disconnected` |
+/// * The initiator calls [`resolve_addr`](Self::resolve_addr),
+///   [`resolve_route`](Self::resolve_route) and [`connect`](Self::connect). Events: `AddrResolved`,
+///   `RouteResolved`, then `Established`, `Rejected`, `Unreachable` or `ConnectError`.
+/// * The responder calls [`bind_addr`](Self::bind_addr) and [`listen`](Self::listen), and on the id
+///   of each request [`accept`](Self::accept) or [`reject`](Self::reject). Events:
+///   `ConnectRequest`, then `Established`.
+/// * Both call [`disconnect`](Self::disconnect). Event: `Disconnected`.
 ///
-/// Clones are the same id. When the last one goes, so does what the id does: it stops to listen, rejects a request,
-/// gives up an attempt to connect, and its events that wait disappear. A connection that stands is the QP's, and
-/// stays; only its events end.
+/// Clones are handles to the same id. When the last one is dropped, the id ends: it stops
+/// listening, rejects its request, gives up an attempt to connect, and removes its waiting events.
+/// An established connection belongs to the QP and stays, but reports no more events to the id.
 ///
 /// ```
 /// use uwarp_verbs::{AcceptOptions, CmEventKind, ConnectOptions, Device, EventChannel, QpCaps};
@@ -118,7 +120,7 @@ pub struct CmId {
     handle: Arc<Handle>,
 }
 
-/// What all clones of a `CmId` share. Its drop is the end of the id.
+/// State that all clones of a `CmId` share. Dropping it ends the id.
 pub(super) struct Handle {
     inner: Arc<IdInner>,
 }
@@ -136,7 +138,7 @@ impl CmId {
         Self::of(IdInner::new(device, channel, context, None))
     }
 
-    /// The id of a request.
+    /// Creates the id of a request.
     pub(super) fn requested(
         device: &Arc<DeviceInner>,
         channel: EventChannel,
@@ -149,7 +151,7 @@ impl CmId {
     fn of(inner: Arc<IdInner>) -> Self {
         let handle = Arc::new(Handle { inner });
         let weak = Arc::downgrade(&handle);
-        // It is new, so the cell is empty.
+        // The handle is new, so the cell is empty.
         let _ = handle.inner.handle.set(weak);
         CmId { handle }
     }
@@ -162,26 +164,26 @@ impl CmId {
         &self.handle.inner
     }
 
-    /// The number that was given when the id was made (`rdma_cm_id.context`). The id of a request begins with that of
-    /// the one that listens.
+    /// The number that was given when the id was created (`rdma_cm_id.context`). The id of a
+    /// request starts with that of the listening id.
     #[must_use]
     pub fn context(&self) -> u64 {
         self.inner().context.load(Ordering::Acquire)
     }
 
-    /// Sets another number for [`context`](Self::context) (`context` of `rdma_cm_id`). If it is an address, a thread that
-    /// reads it sees what was written there before this call.
+    /// Sets the [`context`](Self::context) (`context` of `rdma_cm_id`). If it is an address, a
+    /// thread that reads it sees all writes to the memory there before this call.
     pub fn set_context(&self, context: u64) {
         self.inner().context.store(context, Ordering::Release);
     }
 
-    /// The state it is in; in the child of a fork that is `Destroyed`.
+    /// State of the id; `Destroyed` in the child of a fork.
     #[must_use]
     pub fn state(&self) -> CmState {
         self.locked().map_or(CmState::Destroyed, |id| id.state)
     }
 
-    /// The channel that its events come to (`channel` of `rdma_cm_id`).
+    /// Channel that receives its events (`channel` of `rdma_cm_id`).
     ///
     /// # Errors
     /// [`CmError::Inherited`] in the child of a fork.
@@ -189,7 +191,8 @@ impl CmId {
         Ok(self.locked()?.channel.clone())
     }
 
-    /// Our address, as far as it is known (`rdma_get_local_addr`): port 0 until one was chosen.
+    /// Local address, as far as it is known (`rdma_get_local_addr`). The port is 0 until one is
+    /// chosen.
     #[must_use]
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.locked().ok()?.local
@@ -201,43 +204,45 @@ impl CmId {
         self.locked().ok()?.peer
     }
 
-    /// The number of the QP that it connects or has connected (`qp` of `rdma_cm_id`); `None` also when that QP is gone.
+    /// Number of the QP that it connects or has connected (`qp` of `rdma_cm_id`); `None` if that QP
+    /// no longer exists.
     #[must_use]
     pub fn qp_num(&self) -> Option<u32> {
         let qp = self.locked().ok()?.qp.upgrade()?;
         Some(qp.ctx.qp_num)
     }
 
-    /// Of an id that listens: the oldest connection that came to no request and was not looked at, because it
-    /// is no iWARP, or because a limit is reached ([`StartupError::NoPlace`], [`StartupError::TooManyConnections`]):
-    /// who it was, and what was wrong. There is no event for it, as librdmacm has none. The last 64 are kept.
+    /// Takes the oldest failed startup of a listening id: the peer's address and the error. The
+    /// peer is not iWARP, or a limit is reached ([`StartupError::NoPlace`],
+    /// [`StartupError::TooManyConnections`]). There is no event for it, as in librdmacm. The last
+    /// 64 are kept.
     #[must_use]
     pub fn poll_failure(&self) -> Option<(SocketAddr, StartupError)> {
         self.locked().ok()?.failures.pop()
     }
 
-    /// How many of these were dropped, the oldest first, because nobody looked (librdmacm has no such count).
+    /// Number of failures that were dropped, oldest first, because the program did not take them.
     #[must_use]
     pub fn lost_failures(&self) -> u64 {
         self.locked().map_or(0, |id| id.failures.lost())
     }
 
-    /// Whether both are handles of one id (the same `rdma_cm_id`).
+    /// Returns true if both are handles to one id (the same `rdma_cm_id`).
     #[must_use]
     pub fn is(&self, other: &CmId) -> bool {
         Arc::ptr_eq(&self.handle, &other.handle)
     }
 
-    /// Lets the events of this id come to another channel, those that wait among them. Events that were fetched
-    /// before may still be acknowledged afterwards; `rdma_migrate_id` waits for that, and so does
-    /// [`wait_acknowledged`](Self::wait_acknowledged).
+    /// Moves the id to another channel, together with its waiting events. Events that were fetched
+    /// before may be acknowledged afterwards. `rdma_migrate_id` waits for that;
+    /// [`wait_acknowledged`](Self::wait_acknowledged) does so, too.
     ///
     /// # Errors
-    /// [`CmError::WrongState`] when it was destroyed.
+    /// [`CmError::WrongState`] if the id was destroyed.
     pub fn migrate(&self, to: &EventChannel) -> Result<(), CmError> {
         let inner = self.inner();
         to.check()?;
-        // No event is sent meanwhile: that takes the lock of the id.
+        // No event is sent meanwhile, because that takes the lock of the id.
         let mut id = self.locked()?;
         if id.state == CmState::Destroyed {
             return Err(id.wrong("migrate", "an id that was not destroyed").into());
@@ -256,10 +261,10 @@ impl CmId {
         }
     }
 
-    /// Waits until every event that was fetched is acknowledged (as `rdma_destroy_id` does).
+    /// Waits until all fetched events are acknowledged (as `rdma_destroy_id` does).
     ///
     /// # Errors
-    /// [`CmError::Unacknowledged`] when `timeout` passed first; `None` waits without end.
+    /// [`CmError::Unacknowledged`] if `timeout` passed first; `None` waits without limit.
     pub fn wait_acknowledged(&self, timeout: Option<Duration>) -> Result<(), CmError> {
         self.inner().device.fork_guard.check()?;
         match self.inner().wait_acknowledged(timeout) {
@@ -268,20 +273,22 @@ impl CmId {
         }
     }
 
-    /// Ends the id for all its handles (as the drop of the last one does), and waits until every event that was fetched is
-    /// acknowledged (which a drop does not), as `rdma_destroy_id` does.
+    /// Ends the id for all its handles, as dropping the last one does. Then waits until all fetched
+    /// events are acknowledged, as `rdma_destroy_id` does; a drop does not wait.
     ///
     /// # Errors
-    /// [`CmError::Unacknowledged`] when `timeout` passed first; the id is destroyed all the same, and the call
-    /// may be repeated.
+    /// [`CmError::Unacknowledged`] if `timeout` passed first. The id is destroyed nevertheless, and
+    /// the call may be repeated.
     pub fn destroy(&self, timeout: Option<Duration>) -> Result<(), CmError> {
         self.inner().device.fork_guard.check()?;
         self.inner().shut_down();
         self.wait_acknowledged(timeout)
     }
 
+    /// Locks the id.
+    ///
     /// # Errors
-    /// In the child of a fork, where a thread that is no more may hold the lock.
+    /// [`Inherited`] in the child of a fork, where a thread that does not exist may hold the lock.
     pub(super) fn locked(&self) -> Result<MutexGuard<'_, IdLocked>, Inherited> {
         let inner = self.inner();
         inner.device.fork_guard.check()?;

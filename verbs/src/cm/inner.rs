@@ -1,7 +1,7 @@
-//! An id behind its lock: what becomes of it, and the events that tell so.
+//! State of an id behind its lock, and the events that report it.
 //!
-//! Locks, in order: QP, id, channel or acknowledgements. The network may be called under the lock of an id,
-//! a QP may not.
+//! Lock order: QP, id, channel or acknowledgements. The network may be called under the lock of an
+//! id, a QP may not.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,42 +29,42 @@ use crate::progress::background::{Source, Token, Verdict};
 use crate::qp::inner::{Addrs, QpInner};
 use crate::wait::after;
 
-/// What the handles of an id share with whoever tells it something.
+/// State that the handles of an id share with the sources of its events.
 pub(crate) struct IdInner {
     this: Weak<IdInner>,
     pub(super) handle: OnceLock<Weak<Handle>>,
     pub(super) device: Arc<DeviceInner>,
-    /// For the timer of a request.
+    /// For the time limit of a request.
     token: Token,
     pub(super) context: AtomicU64,
     pub(super) state: Mutex<IdLocked>,
-    /// Events that were fetched, less acknowledgements.
+    /// Number of events that were fetched, minus the number of acknowledgements.
     unacked: Mutex<i64>,
     acked: Condvar,
 }
 
-/// What the lock of an id protects.
+/// State of an id under its lock.
 pub(super) struct IdLocked {
     pub(super) state: CmState,
     pub(super) channel: EventChannel,
     pub(super) local: Option<SocketAddr>,
     pub(super) peer: Option<SocketAddr>,
-    /// The address that `bind_addr` has taken, and its hold until it is used.
+    /// Address bound by `bind_addr`.
     pub(super) bound: Option<SocketAddr>,
     pub(super) port: Option<Box<dyn BoundPort>>,
     pub(super) listening: Option<Listening>,
-    /// Who came to it and did not get as far as a request.
+    /// Connections that failed before they became requests.
     pub(super) failures: Failures,
-    /// Requests or the connection come over a stream of the program's.
+    /// The request or the connection uses a stream of the program.
     pub(super) over_stream: bool,
     pub(super) request: Option<ConnectRequest>,
-    /// Nobody decided on the request in time.
+    /// The request was not decided in time.
     pub(super) late: bool,
     pub(super) qp: Weak<QpInner>,
 }
 
 impl IdLocked {
-    /// Moves on, where the state allows it: another thread may have destroyed the id.
+    /// Changes the state, if the current one allows it: another thread may have destroyed the id.
     pub(super) fn advance(&mut self, input: CmInput) {
         if let Ok(next) = self.state.next(input) {
             self.state = next;
@@ -129,7 +129,7 @@ impl IdInner {
             acked: Condvar::new(),
         });
         if !device.fork_guard.is_here() {
-            // Every call of it will say so.
+            // Every call on it returns the error.
             return id;
         }
         device.ids.add(token, &id);
@@ -150,7 +150,7 @@ impl IdInner {
         let id = self.state.lock();
         let refused = self.tell_locked(&id, data);
         drop(id);
-        // A request among it is rejected, which takes other locks.
+        // Rejects a request among them, which takes other locks.
         drop(refused);
     }
 
@@ -165,18 +165,18 @@ impl IdInner {
         }
     }
 
-    /// The network of the device has failed.
+    /// Reports that the network of the device has failed.
     pub(super) fn removed(&self, error: LlpError) {
         self.tell(CmEventData::failure(CmEventKind::DeviceRemoval, error));
     }
 
-    /// The decision on the request is made.
+    /// Ends the time limit of the request, because the program has decided.
     pub(super) fn decided(&self) {
         self.device.background.forget(self.token);
     }
 
-    /// Ends all that the id does, and takes back the events that nobody has fetched. A connection that stands is
-    /// left to its QP; one that is being made ends.
+    /// Ends all activities of the id, and takes back the events that were not fetched. An
+    /// established connection stays with its QP; an unfinished one ends.
     pub(super) fn shut_down(&self) {
         let mut id = self.state.lock();
         let before = id.state;
@@ -188,7 +188,7 @@ impl IdInner {
         let events = id.channel.take_back(self);
         let qp = std::mem::take(&mut id.qp).upgrade();
         drop(id);
-        // All of these take locks of their own.
+        // These take locks of their own.
         drop(held);
         drop(events);
         self.device.background.forget(self.token);
@@ -200,7 +200,7 @@ impl IdInner {
         }
     }
 
-    /// An event goes to the program.
+    /// Counts an event that goes to the program.
     pub(super) fn delivered(&self) {
         *self.unacked.lock() += 1;
     }
@@ -213,7 +213,7 @@ impl IdInner {
         }
     }
 
-    /// Waits until all events are acknowledged; gives the number of those that are not.
+    /// Waits until all events are acknowledged. Returns the number of those that are not.
     pub(super) fn wait_acknowledged(&self, timeout: Option<Duration>) -> u64 {
         let deadline = (self.device.patience(timeout)).map(|timeout| after(machine_now(), timeout));
         let mut unacked = self.unacked.lock();
@@ -230,7 +230,7 @@ impl IdInner {
         u64::try_from(*unacked).unwrap_or(0)
     }
 
-    /// A depth that the peer has stated, or what the device allows where it has not.
+    /// Returns the depth that the peer has stated, or else the device's limit.
     fn stated(depth: Option<u16>, limit: u16) -> u16 {
         depth.filter(|depth| *depth != NO_AUTO).unwrap_or(limit)
     }
@@ -241,7 +241,7 @@ impl Drop for IdInner {
         if self.device.fork_guard.is_here() {
             self.device.ids.forget(self.token);
         } else {
-            // To give it back takes locks of the network; the parent has it still.
+            // Returning it takes locks of the network, and the parent still uses it.
             std::mem::forget(self.state.get_mut().port.take());
         }
     }
@@ -277,8 +277,8 @@ impl RequestSink for IdInner {
     fn failed(&self, peer: SocketAddr, error: StartupError) {
         let mut id = self.state.lock();
         if !id.over_stream {
-            // As with any listener: who does not get as far as a request is nobody's event. Programs for
-            // librdmacm expect only requests here, and a flood of events would need memory without bound.
+            // As with any listener, a failed startup raises no event. Programs for librdmacm expect
+            // only requests here, and a flood of events would need unbounded memory.
             id.failures.push(peer, error);
             return;
         }
@@ -305,7 +305,7 @@ impl Observer for IdInner {
         }
         let private_data = match negotiated.role {
             Role::Initiator => negotiated.private_data.clone(),
-            // It came with the request.
+            // It arrived with the request.
             Role::Responder => Vec::new(),
         };
         let _ = self.tell_locked(
@@ -357,7 +357,7 @@ impl Observer for IdInner {
     }
 }
 
-/// The time limit of a request that waits for its decision.
+/// Time limit of a request that waits for its decision.
 impl Source for IdInner {
     fn attend(&self, now: Instant) -> Verdict {
         let mut id = self.state.lock();

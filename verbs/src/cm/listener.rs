@@ -1,4 +1,4 @@
-//! Listening for connections: takes them from TCP, lets them bring their MPA Request, and hands those on.
+//! Listening port: accepts TCP connections, waits for their MPA Requests, and passes these on.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -16,14 +16,14 @@ use crate::device::{DeviceError, DeviceInner};
 use crate::event::AsyncEvent;
 use crate::progress::background::{Interest, Source, Token, Verdict};
 
-/// How long a listener that ran into a limit of the system waits before it tries again.
+/// Pause of a listener that reached a limit of the system, before it tries again.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How long it says nothing more of that.
+/// Interval between reports of this.
 const SILENCE: Duration = Duration::from_secs(60);
-/// Connections taken in one go, so that other sources get their turn.
+/// Connections accepted in one turn, so that other sources get theirs.
 const ACCEPTS: u32 = 64;
 
-/// A listening port, in the care of the background thread, until it is dropped.
+/// A listening port that the background thread serves until this is dropped.
 pub(super) struct Listening {
     inner: Arc<ListenerInner>,
 }
@@ -33,11 +33,11 @@ pub(super) struct ListenerInner {
     device: Arc<DeviceInner>,
     token: Token,
     local: SocketAddr,
-    /// Requests that the program may have before it decides.
+    /// Maximum number of requests that the program holds undecided.
     backlog: u32,
-    /// Connections that there may be at once, from TCP's accept to the decision.
+    /// Maximum number of connections from TCP's accept to the decision.
     places: u32,
-    /// Those of them whose Requests have not come whole.
+    /// The connections among them whose Requests are incomplete.
     startups: Arc<StartupQueue>,
     sink: Weak<dyn RequestSink>,
     state: Mutex<State>,
@@ -45,25 +45,26 @@ pub(super) struct ListenerInner {
 
 struct State {
     llp: Option<Box<dyn LlpListener>>,
-    /// Connections from TCP's accept to the decision.
+    /// Number of connections from TCP's accept to the decision.
     open: u32,
-    /// Those of them that the program has.
+    /// Number of requests that the program holds undecided.
     undecided: u32,
     /// Requests beyond the backlog, until the program has decided on others.
     waiting: VecDeque<ConnectRequest>,
-    /// When it said last that it ran into a limit of the system.
+    /// Time of the last report that a limit of the system was reached.
     told: Option<Instant>,
 }
 
-/// A place among the connections of a listener that are in startup or undecided; given back by its drop.
+/// Place among the connections of a listener that are in startup or undecided. Dropping it returns
+/// it.
 pub(super) struct Slot {
     listener: Weak<ListenerInner>,
-    /// The program has its Request.
+    /// The program has the Request.
     pub(super) given: bool,
 }
 
 impl Slot {
-    /// The connections in startup that it is one of.
+    /// Returns the queue of pending startups of the listener.
     pub(super) fn startups(&self) -> Option<Arc<StartupQueue>> {
         let listener = self.listener.upgrade()?;
         Some(Arc::clone(&listener.startups))
@@ -81,16 +82,16 @@ impl Drop for Slot {
 }
 
 impl Listening {
-    /// Begins to listen. At most `backlog` Requests are undecided at once, and as many connections as the device's
-    /// limit allows in startup or undecided: so who says nothing takes no place of a small backlog. What is more waits,
-    /// at last in TCP.
+    /// Starts to listen. At most `backlog` Requests are undecided at once. The device's limit
+    /// bounds the connections in startup or undecided, so silent peers take no place of a small
+    /// backlog. Further connections wait, finally in TCP.
     pub(super) fn open(
         device: &Arc<DeviceInner>,
         port: Box<dyn BoundPort>,
         backlog: u32,
         sink: Weak<dyn RequestSink>,
     ) -> Result<Listening, DeviceError> {
-        // Settings that no connection could be answered with are refused now, not at each of them.
+        // Settings that cannot answer any connection are refused here, and not at each connection.
         responder(&device.settings)?;
         let places = device.settings.limits.max_startup.max(1);
         let llp = port.listen(places)?;
@@ -128,12 +129,12 @@ impl Listening {
         Ok(Listening { inner })
     }
 
-    /// Whose it is.
+    /// Device of the listener.
     pub(super) fn device(&self) -> &DeviceInner {
         &self.inner.device
     }
 
-    /// Where it listens.
+    /// Address of the listener.
     pub(super) fn local_addr(&self) -> SocketAddr {
         self.inner.local
     }
@@ -142,7 +143,7 @@ impl Listening {
 impl Drop for Listening {
     fn drop(&mut self) {
         if !self.inner.device.fork_guard.is_here() {
-            // The parent listens on.
+            // The parent continues to listen.
             std::mem::forget(Arc::clone(&self.inner));
             return;
         }
@@ -165,7 +166,7 @@ impl RequestSink for ListenerInner {
         let mut state = self.state.lock();
         if state.llp.is_none() {
             drop(state);
-            // A listener that is gone rejects: the request is dropped.
+            // The listener is gone: dropping the request rejects it.
             return;
         }
         if state.undecided >= self.backlog || !state.waiting.is_empty() {
@@ -186,7 +187,7 @@ impl RequestSink for ListenerInner {
 }
 
 impl ListenerInner {
-    /// One connection less; the program has decided on it, if it was given to it.
+    /// Removes one connection. If the program held its request, the program has decided on it.
     fn decided(&self, given: bool) {
         let mut state = self.state.lock();
         let was_full = state.open >= self.places;
@@ -201,17 +202,18 @@ impl ListenerInner {
         }
     }
 
-    /// The program gets a Request, which is counted as undecided. Without a lock.
+    /// Passes a Request to the program, which is already counted as undecided. Called without a
+    /// lock.
     fn give(&self, mut request: ConnectRequest) {
         request.given();
-        // Who has dropped the listener rejects.
+        // If the program has dropped the listener, dropping the request rejects it.
         if let Some(sink) = self.sink.upgrade() {
             sink.request(request);
         }
     }
 
-    /// Requests beyond the backlog: those that are too late are rejected, and the program gets as many of the
-    /// others as there is room for.
+    /// Handles requests beyond the backlog: rejects late ones, and passes others to the program
+    /// while there is room.
     fn give_waiting(&self, now: Instant) {
         loop {
             let mut state = self.state.lock();
@@ -227,15 +229,15 @@ impl ListenerInner {
                 state.undecided += 1;
             }
             drop(state);
-            // One that is late goes by its drop.
+            // A late request is rejected by its drop.
             if let Some(request) = request.filter(|_| !late) {
                 self.give(request);
             }
         }
     }
 
-    /// Whether one more may be taken from TCP, given that all places are taken: if one of those in startup can give
-    /// way. Otherwise it is asked again when that may be so.
+    /// Returns true if one more connection may be taken from TCP although all places are taken,
+    /// because one in startup can be displaced. Otherwise schedules the next attempt.
     fn can_displace(&self) -> bool {
         match self.startups.next() {
             Some(when) if when <= self.device.now() => true,
@@ -243,12 +245,12 @@ impl ListenerInner {
                 self.device.background.at(self.token, when);
                 false
             }
-            // The end of any of them asks again.
+            // The end of any of them triggers the next attempt.
             None => false,
         }
     }
 
-    /// Takes what TCP has, as far as the limit allows.
+    /// Accepts the connections that TCP has, as far as the limit allows.
     fn accept_all(&self) {
         let mut turn = 0;
         let down = loop {
@@ -259,7 +261,8 @@ impl ListenerInner {
                     return;
                 };
                 if full && !self.can_displace() {
-                    // Not armed again until there may be a place: TCP's own backlog holds the rest.
+                    // Armed again when there may be a place. Until then TCP's own backlog holds the
+                    // rest.
                     return;
                 }
                 if turn == ACCEPTS {
@@ -300,9 +303,9 @@ impl ListenerInner {
         }
     }
 
-    /// Begins the startup of a connection that was just accepted, where need be in the place of another.
+    /// Starts the startup of an accepted connection, if necessary by displacing another one.
     fn admit(&self, llp: Box<dyn Llp>, full: bool) {
-        // Given back when the connection has failed or is decided.
+        // Returned when the connection has failed or is decided.
         let slot = Slot {
             listener: Weak::clone(&self.this),
             given: false,
@@ -313,7 +316,8 @@ impl ListenerInner {
                 limit: self.places,
                 of_listener: true,
             };
-            // The one that could have given way may just have become a request, which keeps its place.
+            // The connection that could be displaced may just have become a request, which keeps
+            // its place.
             if !self.startups.displace(self.device.now(), error) {
                 refuse(llp);
                 drop(slot);
@@ -332,8 +336,8 @@ impl ListenerInner {
         }
     }
 
-    /// The system is short of something: says so, once in a while, and tries again later. The descriptor is not
-    /// armed until all that waits was taken, so nothing spins.
+    /// Reports, at intervals, that the system lacks a resource, and schedules the next attempt. The
+    /// descriptor is not armed until all waiting connections were taken, so nothing spins.
     fn short(&self, state: &mut State, error: LlpError) {
         let now = self.device.now();
         tracing::debug!(%error, "accept failed");

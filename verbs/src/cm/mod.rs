@@ -1,11 +1,11 @@
-//! Connection management: connect, listen, accept, reject; as calls that wait, and as calls that do not, with events.
+//! Connection management: connect, listen, accept and reject, as blocking calls or by events.
 //!
 //! ```text
 //!   Qp::connect ──────────────┐                        ┌──► waits for the state of the connection
 //!   CmId::connect ────────────┴─► connect::start ─► QP ┴──► Observer: the id ─► EventChannel
 //!
-//!   Listener ─┐                                              ┌──► a queue to wait at (requests.rs)
-//!   CmId ─────┴─► Listening ─► Incoming ─► ConnectRequest ───┴──► RequestSink: the id ─► EventChannel
+//!   Listener ─┐                                                ┌──► RequestQueue
+//!   CmId ─────┴─► Listening ─► PendingStartup ─► ConnectRequest ─┴──► the id ─► EventChannel
 //!                 (TCP)        (MPA Request)
 //! ```
 

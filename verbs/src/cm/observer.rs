@@ -1,4 +1,4 @@
-//! How a QP tells whoever connected it what becomes of the connection.
+//! Interface by which a QP reports its connection to the object that started it.
 
 use std::sync::Arc;
 
@@ -9,17 +9,17 @@ use crate::event::EndReason;
 use crate::qp::inner::Addrs;
 use crate::qp::state::QpState;
 
-/// Who wants to know. Called under the lock of the QP: an implementation only queues, and calls
-/// neither the QP nor the program.
+/// Receiver of the reports. Called under the lock of the QP: an implementation only queues, and
+/// calls neither the QP nor the program.
 pub(crate) trait Observer: Send + Sync {
     /// MPA startup is done.
     fn established(&self, negotiated: &Negotiated, addrs: Option<Addrs>);
 
-    /// The connection is over, with all work flushed. Nothing is told after this.
+    /// The connection has ended, with all work flushed. This is the last report.
     fn over(&self, reason: &EndReason);
 }
 
-/// An observer, and what it was told.
+/// An observer, and the reports that it has received.
 pub(crate) struct Observed {
     observer: Arc<dyn Observer>,
     told: bool,
@@ -33,13 +33,13 @@ impl Observed {
         }
     }
 
-    /// Whether this is the one who is told.
+    /// Returns true if this is the observer at that address.
     pub(crate) fn is(&self, observer: *const ()) -> bool {
         std::ptr::eq(Arc::as_ptr(&self.observer).cast(), observer)
     }
 
-    /// Tells what is new about the connection; true when nothing more can come. `gone`: the LLP stream was given up,
-    /// so that its addresses are free again.
+    /// Reports changes of the connection. Returns true if no further report can follow. `gone`: the
+    /// LLP stream was given up, so that its addresses are free again.
     #[inline]
     pub(crate) fn look(&mut self, conn: &Connection, addrs: Option<Addrs>, gone: bool) -> bool {
         if !self.told

@@ -1,4 +1,4 @@
-//! The passive side of one connection, from TCP's accept to the whole MPA Request.
+//! Passive side of one connection, from TCP's accept to the complete MPA Request.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -21,28 +21,28 @@ use crate::progress::linger::linger;
 use crate::settings::Settings;
 use crate::wait::after;
 
-/// Who takes MPA Requests. Called without any lock of the CM.
+/// Receiver of MPA Requests. Called without any lock of the CM.
 pub(super) trait RequestSink: Send + Sync {
-    /// A Request has come whole. To drop it is to reject it.
+    /// Takes a complete Request. Dropping it rejects it.
     fn request(&self, request: ConnectRequest);
 
-    /// What came is no MPA Request, or none came in time; or a limit is reached.
+    /// Reports a failed startup: no valid MPA Request arrived, or a limit is reached.
     fn failed(&self, peer: SocketAddr, error: StartupError);
 
-    /// The listener takes no connection any more. Never told for a single stream.
+    /// Reports that the listener takes no more connections. Not called for a single stream.
     fn down(&self, _error: LlpError) {}
 
-    /// Requests that wait for a decision since before `now` are to be rejected. Never told for a single
+    /// Rejects the requests whose time for a decision has passed by `now`. Not called for a single
     /// stream.
     fn expire(&self, _now: Instant) {}
 }
 
-/// A connection whose MPA Request has not come whole.
+/// A connection whose MPA Request is incomplete.
 pub(super) struct PendingStartup {
     sink: Weak<dyn RequestSink>,
     device: Arc<DeviceInner>,
     token: Token,
-    /// Those of the same listener.
+    /// Pending startups of the same listener.
     neighbours: Option<Arc<StartupQueue>>,
     state: Mutex<Option<Awaiting>>,
 }
@@ -52,11 +52,11 @@ struct Awaiting {
     responder: Responder,
     deadline: Instant,
     slot: Option<Slot>,
-    /// Its place among the half-open connections of its peer.
+    /// Charge among the half-open connections of its peer.
     place: Charge,
 }
 
-/// How an MPA Request came out.
+/// Result of reading the MPA Request.
 enum Step {
     More,
     Whole(Request),
@@ -64,7 +64,8 @@ enum Step {
 }
 
 impl PendingStartup {
-    /// Starts to wait for the Request on a stream that stands. `read` are bytes that were read from it before.
+    /// Starts to wait for the Request on a connected stream. `read` are bytes that were already
+    /// read from it.
     pub(super) fn start(
         sink: Weak<dyn RequestSink>,
         device: &Arc<DeviceInner>,
@@ -96,7 +97,8 @@ impl PendingStartup {
             slot,
             place,
         };
-        // The Request may be here already, or its sender gone: then there is nothing to watch.
+        // The Request may have arrived already, or its sender may be gone. Then the background need
+        // not watch it.
         let step = awaiting
             .take(read)
             .unwrap_or_else(|| awaiting.turn(device.now()));
@@ -118,7 +120,7 @@ impl PendingStartup {
         Ok(())
     }
 
-    /// Has the background look after it from now on.
+    /// Hands the connection to the background thread.
     fn watch(self: Arc<Self>, awaiting: Awaiting) -> Result<(), LlpError> {
         let (background, token) = (&self.device.background, self.token);
         let weak: Weak<PendingStartup> = Arc::downgrade(&self);
@@ -140,13 +142,13 @@ impl PendingStartup {
         Ok(())
     }
 
-    /// The lists that it is in while it is watched.
+    /// Queues that contain it while the background watches it.
     fn lists(&self) -> impl Iterator<Item = &StartupQueue> {
         let device = std::iter::once(&self.device.startups);
         device.chain(self.neighbours.as_deref())
     }
 
-    /// Nobody watches it any more.
+    /// Takes the connection back from the background thread.
     fn unwatch(&self, awaiting: &Awaiting) {
         self.device.background.forget_fd(awaiting.llp.fd());
         self.device.background.forget(self.token);
@@ -155,8 +157,9 @@ impl PendingStartup {
         }
     }
 
-    /// Gives its place to a newer connection, and tells `error`; at once, so by a reset. False when it has come out
-    /// meanwhile: a Request that is here is never given up.
+    /// Gives its place to a newer connection by a reset, which takes effect at once, and reports
+    /// `error`. Returns false if the startup has ended meanwhile: a complete Request is never given
+    /// up.
     pub(super) fn give_way(&self, now: Instant, error: StartupError) -> bool {
         let Some(mut awaiting) = self.state.lock().take() else {
             return false;
@@ -176,7 +179,7 @@ impl PendingStartup {
         let peer = awaiting.llp.peer_addr();
         tracing::info!(%peer, %error, "MPA startup gave its place away");
         refuse(awaiting.llp);
-        // The places are free before anybody is told.
+        // The places are free before the sink learns of it.
         drop((awaiting.slot, awaiting.place));
         if let Some(sink) = self.sink.upgrade() {
             sink.failed(peer, error);
@@ -184,7 +187,7 @@ impl PendingStartup {
         true
     }
 
-    /// Asks for its next turn.
+    /// Asks the background for the next turn.
     fn arm(&self, awaiting: &Awaiting) {
         let background = &self.device.background;
         background.arm(self.token, awaiting.llp.fd(), Interest::Read);
@@ -193,7 +196,7 @@ impl PendingStartup {
         }
     }
 
-    /// It came out, and nobody watches it (any more).
+    /// Reports the result. The background no longer watches the connection.
     fn end(&self, awaiting: Awaiting, result: Result<Request, StartupError>) {
         let background = &self.device.background;
         let Awaiting {
@@ -214,7 +217,8 @@ impl PendingStartup {
                 match account.look(What::Connections) {
                     Ok(()) => sink.request(request),
                     Err(limit) => {
-                        // The program need not make a QP to learn that accept would refuse; the drop rejects.
+                        // Otherwise the program would have to create a QP to learn that accept
+                        // fails. The drop rejects.
                         tracing::info!(peer = %request.peer_addr(), %limit, "rejected");
                         sink.failed(request.peer_addr(), limit.into());
                     }
@@ -235,12 +239,12 @@ impl PendingStartup {
 }
 
 impl Awaiting {
-    /// Takes bytes of the Request. `None`: it is not whole yet.
+    /// Takes bytes of the Request. Returns `None` while it is incomplete.
     fn take(&mut self, octets: &[u8]) -> Option<Step> {
         let count = octets.len();
         match self.responder.receive(octets) {
-            // 5044-7.1.1-16: bytes behind the Private Data mean that PD_Length is wrong (an
-            // initiator sends nothing more before it has the Reply).
+            // 5044-7.1.1-16: bytes after the Private Data mean that PD_Length is wrong, because an
+            // initiator sends nothing more before it has the Reply.
             Ok((taken, Some(_))) if mutate!(taken < count, TrailingOctetsTaken => false) => {
                 let count = count - taken;
                 Some(Step::Failed(StartupError::TrailingOctets { count }))
@@ -267,7 +271,7 @@ impl Awaiting {
                 Err(LlpError::Reset { .. } | LlpError::Broken { .. }) => {
                     return Step::Failed(self.responder.closed(true));
                 }
-                // The peer was silent for as long as TCP waits: it has reset nothing.
+                // The peer was silent for TCP's time limit, but has reset nothing.
                 Err(error) => {
                     tracing::debug!(peer = %self.llp.peer_addr(), %error, "lost before the MPA Request");
                     return Step::Failed(self.responder.timed_out());
@@ -275,7 +279,7 @@ impl Awaiting {
             }
         }
         if self.deadline <= now {
-            // 5044-7.1.2-18: two responders facing each other would wait for ever.
+            // 5044-7.1.2-18: two responders that face each other would wait forever.
             return Step::Failed(self.responder.timed_out());
         }
         Step::More
@@ -296,7 +300,8 @@ impl Source for PendingStartup {
 }
 
 impl PendingStartup {
-    /// Takes what has come. `None`: it goes on waiting, or had come out before.
+    /// Reads what has arrived. Returns `None` if the Request is still incomplete, or if the startup
+    /// ended before.
     fn look(&self, now: Instant) -> Option<(Awaiting, Result<Request, StartupError>)> {
         let mut state = self.state.lock();
         let awaiting = state.as_mut()?;
@@ -311,7 +316,8 @@ impl PendingStartup {
         state.take().map(|ended| (ended, result))
     }
 
-    /// A Request is about to be told: those of older connections that have come go first.
+    /// Handles the older connections of the listener first, because a Request is about to be
+    /// reported.
     fn attend_older(&self, now: Instant) {
         let Some(neighbours) = &self.neighbours else {
             return;
@@ -325,28 +331,28 @@ impl PendingStartup {
     }
 }
 
-/// Why there is no MPA Request on a stream (RFC 5044 section 7.1.2).
+/// Error of waiting for an MPA Request on a stream (RFC 5044 section 7.1.2).
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
-    /// What came is not an MPA Request, or none came in time.
+    /// No MPA Request arrived in time, or something else arrived.
     #[error("{peer}: {error}")]
     Startup {
-        /// The other end.
+        /// Address of the peer.
         peer: SocketAddr,
-        /// What was wrong.
+        /// The error.
         error: StartupError,
     },
-    /// A setting of the device cannot be put on the wire.
+    /// A setting of the device has no representation on the wire.
     #[error("{0}")]
     Settings(#[from] ConfigError),
     /// The device was opened before a fork.
     #[error(transparent)]
     Inherited(#[from] Inherited),
-    /// The program drives the device, and nobody would while this waits.
+    /// The program drives the device, which would make no progress during a wait.
     #[error(transparent)]
     WouldWait(#[from] WouldWait),
-    /// The stream cannot be watched.
+    /// The background cannot watch the stream.
     #[error("{0}")]
     Llp(#[from] LlpError),
     /// The peer, or all peers together, have too many connections in startup.
@@ -354,24 +360,24 @@ pub enum RequestError {
     Limit(#[from] LimitReached),
 }
 
-/// One connection too many is reset: to close it gracefully would be to keep it for as long as the peer likes.
+/// Resets a surplus connection. A graceful close would keep it for as long as the peer likes.
 pub(super) fn refuse(mut llp: Box<dyn Llp>) {
     llp.abort();
 }
 
-/// A responder with the settings of a device.
+/// Creates a responder with the settings of a device.
 pub(super) fn responder(settings: &Settings) -> Result<Responder, ConfigError> {
     Responder::new(ResponderConfig {
         crc: settings.crc,
         markers: settings.markers,
-        // Revision 1 makes this an endpoint that does not know RFC 6581.
+        // With revision 1 this is an endpoint that does not know RFC 6581.
         max_revision: settings.accept_revision,
         max_ird: settings.limits.max_ird,
         rtr: settings.rtr,
     })
 }
 
-/// A sink for one Request, which somebody waits for.
+/// Sink for a single Request, for which a call waits.
 #[derive(Default)]
 struct One {
     came: Mutex<Option<Result<ConnectRequest, RequestError>>>,
@@ -395,7 +401,7 @@ impl RequestSink for One {
     }
 }
 
-/// Waits for the MPA Request on a stream that a program has connected itself.
+/// Waits for the MPA Request on a stream that the program has connected itself.
 pub(crate) fn request_over(
     device: &Arc<DeviceInner>,
     llp: Box<dyn Llp>,
@@ -408,7 +414,7 @@ pub(crate) fn request_over(
     PendingStartup::start(sink, device, llp, read, None)?;
     let mut came = one.came.lock();
     loop {
-        // The time limit for requests ends this, if nothing else does.
+        // At the latest, the time limit for requests ends this.
         match came.take() {
             Some(result) => return result,
             None => one.changed.wait(&mut came),

@@ -1,4 +1,4 @@
-//! The CM ids of a device, to be told when its network fails.
+//! CM ids of a device, which are notified when the network fails.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -10,9 +10,10 @@ use uwarp_llp::LlpError;
 use super::inner::IdInner;
 use crate::progress::background::{Background, Source, Token, Verdict};
 
-/// The ids of one device.
+/// Ids of one device.
 pub(crate) struct Ids {
-    /// The background thread tells them: whoever finds out about the network may hold any lock.
+    /// The background thread notifies the ids, because the thread that detects the failure may hold
+    /// any lock.
     token: Token,
     state: Mutex<State>,
 }
@@ -20,7 +21,7 @@ pub(crate) struct Ids {
 #[derive(Default)]
 struct State {
     known: BTreeMap<Token, Weak<IdInner>>,
-    /// Why the network has failed, until they have been told.
+    /// Error of the network, until the ids are notified.
     untold: Option<LlpError>,
 }
 
@@ -43,7 +44,7 @@ impl Ids {
         self.state.lock().known.remove(&token);
     }
 
-    /// The network has failed for good.
+    /// Records that the network has failed permanently.
     pub(crate) fn network_down(&self, error: LlpError, background: &Background) {
         self.state.lock().untold = Some(error);
         background.at(self.token, background.now());

@@ -1,4 +1,4 @@
-//! The listener as a queue: requests to fetch, one after the other.
+//! Listener with a queue of connection requests.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -22,66 +22,67 @@ use crate::device::{DeviceError, DeviceInner};
 use crate::fork_guard::{ForkGuard, Inherited};
 use crate::wait::after;
 
-/// A listener (`rdma_listen`; RFC 5044 section 7.1): takes TCP connections, waits for their MPA Requests, and hands
-/// those to the consumer.
+/// A listener (`rdma_listen`; RFC 5044 section 7.1). It accepts TCP connections, waits for their
+/// MPA Requests and passes these to the consumer.
 ///
-/// Its descriptor is readable while a request waits, and for good once the network below has failed
-/// ([`fault`](Self::fault)). Non-blocking programs may prefer a [`CmId`](crate::CmId) that listens: its
-/// requests come with all other events of the connection manager on one descriptor.
+/// Its descriptor is readable while a request waits, and permanently after the network has failed
+/// ([`fault`](Self::fault)). Non-blocking programs may prefer a listening [`CmId`](crate::CmId):
+/// its requests arrive with all other events of the connection manager on one descriptor.
 pub struct Listener {
-    // Dropped first: then no more requests come, and those that wait are rejected.
+    // Dropped first: no more requests arrive then, and waiting ones are rejected.
     listening: Listening,
     requests: Arc<RequestQueue>,
 }
 
-/// Why a wait for a connection request ended without one (of `rdma_listen`).
+/// Error of waiting for a connection request (`rdma_listen`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ListenError {
-    /// None came in time.
+    /// No request arrived in time.
     #[error("no connection request came within {waited:?}")]
     TimedOut {
-        /// How long was waited.
+        /// Duration of the wait.
         waited: Duration,
     },
-    /// The listener was made before a fork.
+    /// The listener was created before a fork.
     #[error(transparent)]
     Inherited(#[from] Inherited),
-    /// None will come any more: the network below has failed.
+    /// No more requests will arrive, because the network has failed.
     #[error("the listener takes no more connections: {error}")]
     Down {
-        /// What happened to the network.
+        /// Error of the network.
         error: LlpError,
     },
 }
 
-/// What came to a listener (RFC 5044 section 7.1.2).
+/// Event at a listener (RFC 5044 section 7.1.2).
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Arrival {
     /// An MPA Request, to be accepted or rejected.
     Request(Box<ConnectRequest>),
-    /// A connection that did not get so far, or was rejected because of a limit ([`Limits`](crate::Limits)); it is
-    /// closed.
+    /// A connection whose startup failed, or that was rejected because of a limit
+    /// ([`Limits`](crate::Limits)). It is closed.
     Failed {
-        /// Who it was.
+        /// Address of the peer.
         peer: SocketAddr,
-        /// What was wrong.
+        /// The error.
         error: StartupError,
     },
 }
 
 struct RequestQueue {
     fork_guard: ForkGuard,
-    /// While the lock of `state` is held, its count is that of the requests that wait, and 1 more when
+    /// While the lock of `state` is held, its count is the number of waiting requests, plus 1 if
     /// the network is down.
     fd: EventFd,
     state: Mutex<State>,
-    /// There is a request, or the network is down.
+    /// Notified when a request arrives or the network is down.
     requested: Condvar,
-    /// The same for tasks.
+    /// As `requested`, for async tasks.
     tasks: Wakers,
-    /// The same, and for failures too: whoever waits for requests alone is not woken by a flood of those.
+    /// As `requested`, and also notified of failures. A flood of failures therefore wakes no thread
+    /// that waits only for requests.
     arrived: Condvar,
 }
 
@@ -118,13 +119,13 @@ impl Listener {
         })
     }
 
-    /// Where it listens, with the port that was chosen (`rdma_get_local_addr`).
+    /// Address of the listener, with the chosen port (`rdma_get_local_addr`).
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.listening.local_addr()
     }
 
-    /// The next request, if one waits (`rdma_get_request`, without waiting).
+    /// Takes the next request, if one waits (`rdma_get_request` without waiting).
     #[must_use]
     pub fn poll_request(&self) -> Option<ConnectRequest> {
         self.requests.fork_guard.check().ok()?;
@@ -132,12 +133,12 @@ impl Listener {
         self.requests.next_request(&mut state)
     }
 
-    /// Waits for the next request (`rdma_get_request`). Startups that fail meanwhile are kept for
+    /// Waits for the next request (`rdma_get_request`). Failed startups are kept for
     /// [`poll_failure`](Self::poll_failure).
     ///
     /// # Errors
-    /// [`ListenError::TimedOut`] when `timeout` passed first (`None` waits for ever), [`ListenError::Down`]
-    /// when the network below has failed.
+    /// [`ListenError::TimedOut`] if `timeout` passed first (`None` waits without limit),
+    /// [`ListenError::Down`] if the network has failed.
     pub fn wait_request(&self, timeout: Option<Duration>) -> Result<ConnectRequest, ListenError> {
         let timeout = self.listening.device().patience(timeout);
         self.requests.wait(
@@ -147,7 +148,7 @@ impl Listener {
         )
     }
 
-    /// The next request, if one waits; otherwise the task is woken when one comes.
+    /// Takes the next request, if one waits. Otherwise the task is woken when one arrives.
     pub(crate) fn poll_next(&self, waker: &Waker) -> Option<Result<ConnectRequest, ListenError>> {
         if let Err(inherited) = self.requests.fork_guard.check() {
             return Some(Err(inherited.into()));
@@ -164,7 +165,7 @@ impl Listener {
         request.or_else(|| Some(Err(ListenError::Down { error: state.down? })))
     }
 
-    /// Waits for whatever comes next, a request or a connection that failed in startup (RFC 5044 section 7.1.2).
+    /// Waits for the next request or failed startup (RFC 5044 section 7.1.2).
     ///
     /// # Errors
     /// As [`Listener::wait_request`].
@@ -180,9 +181,9 @@ impl Listener {
             })
     }
 
-    /// The oldest startup that failed and was not looked at (RFC 5044 section 7.1.2): who it was, and what was wrong.
-    /// What was refused or rejected because of a limit is among them ([`StartupError::NoPlace`],
-    /// [`StartupError::TooManyConnections`]), and what gave its place to a newer connection
+    /// Takes the oldest failed startup: the peer's address and the error (RFC 5044 section 7.1.2).
+    /// Includes connections that a limit refused or rejected ([`StartupError::NoPlace`],
+    /// [`StartupError::TooManyConnections`]), and those that a newer connection displaced
     /// ([`StartupError::Displaced`]). The last 64 are kept.
     #[must_use]
     pub fn poll_failure(&self) -> Option<(SocketAddr, StartupError)> {
@@ -190,7 +191,7 @@ impl Listener {
         self.requests.state.lock().failures.pop()
     }
 
-    /// How many failures were dropped, the oldest first, because nobody looked (librdmacm has no such count).
+    /// Number of failures that were dropped, oldest first, because the program did not take them.
     #[must_use]
     pub fn lost_failures(&self) -> u64 {
         match self.requests.fork_guard.check() {
@@ -199,8 +200,8 @@ impl Listener {
         }
     }
 
-    /// Why no connection comes any more, if the network below has failed (librdmacm's nearest is
-    /// `RDMA_CM_EVENT_DEVICE_REMOVAL`).
+    /// Error of the network, if it has failed and no more connections arrive. The nearest in
+    /// librdmacm is `RDMA_CM_EVENT_DEVICE_REMOVAL`.
     #[must_use]
     pub fn fault(&self) -> Option<LlpError> {
         self.requests.fork_guard.check().ok()?;
@@ -229,9 +230,9 @@ impl RequestQueue {
         Some(request)
     }
 
-    /// Wakes who waits for requests. Called without a lock.
+    /// Wakes the threads and tasks that wait for requests. Called without a lock.
     fn wake(&self) {
-        // All of them: one may wait for more than requests.
+        // All of them, because one may wait for more than requests.
         self.requested.notify_all();
         self.arrived.notify_all();
         self.tasks.wake();

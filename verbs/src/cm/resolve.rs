@@ -1,4 +1,4 @@
-//! Addresses of an id: its own, the peer's, and the way between them.
+//! Addresses of an id: the local one, the peer's, and the route between them.
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV6, ToSocketAddrs};
 
@@ -11,21 +11,22 @@ use super::inner::IdLocked;
 use super::state::CmInput;
 use crate::device::DeviceInner;
 
-/// How a network gives a port.
+/// Function that reserves a port of a network.
 type Reserve = fn(&(dyn Network + 'static), SocketAddr) -> Result<Box<dyn BoundPort>, LlpError>;
 
 impl CmId {
-    /// Takes a local address, to listen at or to connect from (`rdma_bind_addr`). Port 0 takes a free one; it is known
-    /// when this returns, and nobody else's as long as the id has it. An unspecified address (`0.0.0.0`, `::`) means
-    /// all of them.
+    /// Binds a local address, to listen at or to connect from (`rdma_bind_addr`). Port 0 selects a
+    /// free port, which is known on return and reserved while the id has it. An unspecified address
+    /// (`0.0.0.0`, `::`) means all addresses.
     ///
     /// # Errors
-    /// [`CmError::WrongState`], or [`CmError::Network`] that says what is in the way.
+    /// [`CmError::WrongState`], or [`CmError::Network`] with the obstacle.
     pub fn bind_addr(&self, addr: SocketAddr) -> Result<(), CmError> {
         self.bind(addr, Network::reserve)
     }
 
-    /// As [`bind_addr`](Self::bind_addr), but `::` means the addresses of IPv6 alone (`RDMA_OPTION_ID_AFONLY`).
+    /// As [`bind_addr`](Self::bind_addr), but `::` means only IPv6 addresses
+    /// (`RDMA_OPTION_ID_AFONLY`).
     ///
     /// # Errors
     /// As [`bind_addr`](Self::bind_addr).
@@ -42,14 +43,15 @@ impl CmId {
         Ok(())
     }
 
-    /// Finds the own address for connections to `to` (`rdma_resolve_addr`): that of [`bind_addr`](Self::bind_addr), or
-    /// `from` (which is then taken as by `bind_addr`), or what the network chooses. It asks nobody, so it needs no
-    /// timeout; `AddrResolved` or `AddrError` waits when this returns. Of several addresses in `to` the first one to which
-    /// there is a way is taken; the error of `AddrError` is that of the last one. A host name blocks until the system has
+    /// Finds the local address for connections to `to` (`rdma_resolve_addr`). It is the address of
+    /// [`bind_addr`](Self::bind_addr), or `from` (which is then bound as by `bind_addr`), or one
+    /// that the network chooses. No packet is sent, so there is no timeout: `AddrResolved` or
+    /// `AddrError` waits on return. Of several addresses in `to` the first with a route is used. If
+    /// none has one, `AddrError` has the error of the last. A host name blocks until the system has
     /// resolved it.
     ///
     /// # Errors
-    /// [`CmError::WrongState`], or [`CmError::Resolve`] where a name gives no address.
+    /// [`CmError::WrongState`], or [`CmError::Resolve`] if a name has no address.
     pub fn resolve_addr(
         &self,
         from: Option<SocketAddr>,
@@ -80,8 +82,9 @@ impl CmId {
         Ok(())
     }
 
-    /// Confirms that there is a way to the resolved address (`rdma_resolve_route`). TCP finds it packet by packet, so
-    /// this is for programs that know the order of the calls. `RouteResolved` or `RouteError` waits when this returns.
+    /// Confirms that there is a route to the resolved address (`rdma_resolve_route`). TCP finds the
+    /// route for each packet, so this is only for programs that follow the order of librdmacm's
+    /// calls. `RouteResolved` or `RouteError` waits on return.
     ///
     /// # Errors
     /// [`CmError::WrongState`].
@@ -104,7 +107,8 @@ impl CmId {
     }
 }
 
-/// Our address on the way to `to`. A link-local one is on the link of that address (RFC 4007 section 6).
+/// Returns the local address for connections to `to`. A link-local address is on the link of `to`
+/// (RFC 4007 section 6).
 fn local_on_the_way(source: IpAddr, port: u16, to: SocketAddr) -> SocketAddr {
     match (source, to) {
         (IpAddr::V6(source), SocketAddr::V6(to)) if source.is_unicast_link_local() => {

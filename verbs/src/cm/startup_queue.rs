@@ -1,19 +1,21 @@
-//! Connections whose MPA Request has not come whole, the oldest first: who gives way when all places are taken.
+//! Connections whose MPA Request is incomplete, oldest first, and their displacement when all
+//! places are taken.
 //!
-//! An attacker can take all places by connections that say nothing. An honest peer sends its Request right behind the
-//! handshake, so it is done in milliseconds, and of many in startup the oldest is hardly an honest one: it is reset, and
-//! the newcomer has its place, as a SYN cache does it. So all that is needed is their order, and no count for each
-//! address: an address has a limit of its own (`per_peer.max_half_open`), and an attacker with many addresses would
-//! defeat a count anyway.
+//! An attacker can occupy all places with silent connections. An honest peer sends its Request
+//! right after the handshake, so its startup takes milliseconds. Of many connections in startup,
+//! the oldest is therefore probably not honest. It is reset, and the new one takes its place, as in
+//! a SYN cache. This needs only their order, and no count per address: an address has a limit of
+//! its own (`per_peer.max_half_open`), and an attacker with many addresses would defeat a count.
 //!
-//! Requests are told in the order in which their connections were accepted, as far as they have come: between TCP's accept and the
-//! first look at a connection the Request of an older one may come, and programs count on the order (perftest numbers its queue
-//! pairs by it). So before a Request is told, the older ones are looked at, but for those that have been silent for long.
+//! Requests are reported in the order in which their connections were accepted, as far as they have
+//! arrived. Programs rely on the order: perftest numbers its queue pairs by it. Between TCP's
+//! accept and the first read of a connection, the Request of an older one may arrive. Therefore the
+//! older connections are read before a Request is reported, except those that were silent for long.
 //!
 //! ```text
-//!   accepted by TCP ──► in startup ──► Request whole: never given up from here on
-//!                          │ not for YOUNG; then, where all places are taken and a newer one comes
-//!                          └──────────► reset, told as a failed startup
+//!   accepted by TCP ──► in startup ──► Request complete: never given up from here on
+//!                          │ older than YOUNG, all places taken, and a newer one arrives
+//!                          └──────────► reset, reported as a failed startup
 //! ```
 
 use std::collections::BTreeMap;
@@ -27,22 +29,22 @@ use uwarp_mpa::StartupError;
 use super::pending_startup::PendingStartup;
 use crate::progress::background::Token;
 
-/// For so long nobody has to give way: honest peers that come all at once to few places must not reset each other, but wait
-/// in TCP. An attacker gets no more of it than that with 4,096 places, and 40,960 connections a second, the others
-/// come late.
+/// Age below which a connection is not displaced. Honest peers that arrive together at few places
+/// must not reset each other, but wait in TCP. With 4,096 places the protection helps an attacker
+/// only above 40,960 connections a second; the other connections are then late.
 pub(crate) const YOUNG: Duration = Duration::from_millis(100);
 
-/// Connections that are looked at before a younger one is told, at most: so many system calls for each Request are all that silent
-/// ones can cost.
+/// Maximum number of older connections that are read before a younger one is reported. It bounds
+/// the system calls that silent connections cost each Request.
 const LOOKS: usize = 32;
-/// Who has been silent for longer is not looked at. A thread that had no processor for a while may find many that are no longer
-/// young.
+/// Age above which a silent connection is not read. It is generous, because a thread that got no
+/// processor for a while may find many connections past `YOUNG`.
 const LOOK_BACK: Duration = Duration::from_secs(5);
 
-/// The connections in startup of a listener, or of a device.
+/// Connections in startup of a listener or of a device.
 #[derive(Default)]
 pub(crate) struct StartupQueue {
-    /// In the order in which they came, for tokens are given in that order.
+    /// Ordered by arrival, because tokens are given in that order.
     waiting: Mutex<BTreeMap<Token, (Instant, Weak<PendingStartup>)>>,
     displaced: AtomicU64,
 }
@@ -56,7 +58,7 @@ impl StartupQueue {
         self.waiting.lock().remove(&token);
     }
 
-    /// Those that came before `token` and have not been silent for long, the oldest first.
+    /// Returns the connections before `token` that were not silent for long, oldest first.
     pub(super) fn before(&self, token: Token, now: Instant) -> Vec<Arc<PendingStartup>> {
         let waiting = self.waiting.lock();
         let older = waiting.range(..token).rev().take(LOOKS);
@@ -66,7 +68,7 @@ impl StartupQueue {
         found
     }
 
-    /// When the oldest may have to give way; `None` when there are none.
+    /// Returns when the oldest may be displaced; `None` if there are none.
     pub(super) fn next(&self) -> Option<Instant> {
         let waiting = self.waiting.lock();
         waiting
@@ -74,8 +76,8 @@ impl StartupQueue {
             .map(|(_, (since, _))| *since + YOUNG)
     }
 
-    /// The oldest one that is not young any more gives its place away, which is told as `error`. False when there
-    /// is none.
+    /// Displaces the oldest connection that is old enough, and reports `error` for it. Returns
+    /// false if there is none.
     pub(super) fn displace(&self, now: Instant, error: StartupError) -> bool {
         while let Some(incoming) = self.pop(now) {
             if let Some(incoming) = incoming.upgrade()
@@ -87,7 +89,8 @@ impl StartupQueue {
         false
     }
 
-    /// Takes out the oldest one. Without the lock when this returns: to give way takes others.
+    /// Removes the oldest connection, if it is old enough. The lock is released on return, because
+    /// displacing takes other locks.
     fn pop(&self, now: Instant) -> Option<Weak<PendingStartup>> {
         let mut waiting = self.waiting.lock();
         let oldest = waiting.first_entry()?;
@@ -95,12 +98,12 @@ impl StartupQueue {
         ripe.then(|| oldest.remove().1)
     }
 
-    /// One was displaced.
+    /// Counts a displaced connection.
     pub(super) fn count(&self) {
         self.displaced.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many were displaced.
+    /// Number of displaced connections.
     pub(crate) fn displaced(&self) -> u64 {
         self.displaced.load(Ordering::Relaxed)
     }
@@ -115,7 +118,7 @@ mod tests {
         let startups = StartupQueue::default();
         let start = crate::clock::machine_now();
         assert_eq!(startups.next(), None);
-        // Nobody has them any more, so none of them can give way.
+        // The connections are gone, so none of them can be displaced.
         startups.insert(7, start + YOUNG, Weak::new());
         startups.insert(3, start, Weak::new());
         startups.insert(5, start, Weak::new());

@@ -1,8 +1,8 @@
-//! The states of a CM id, and what moves it from one to the next.
+//! States of a CM id, and the transitions between them.
 
 use std::fmt;
 
-/// The state of a [`CmId`](crate::CmId) (`rdma_cm_id` has the like inside).
+/// The state of a [`CmId`](crate::CmId).
 ///
 /// ```text
 ///            bind            resolve_addr              resolve_route
@@ -13,12 +13,12 @@ use std::fmt;
 ///    │             │ LISTENING                                     CONNECTING
 ///    │             └────────────────────────────────────────────►   │  │
 ///    │ ◄──────────────── the same, over a stream ───────────────────┘  │
-///    │ (also from LISTENING to it, when no request comes)              │
-///                                                                      │ established
-///   (a request comes)     accept                established            ▼
-///       REQUESTED ─────────────────► ACCEPTING ──────────────────► CONNECTED ──── over ────► DISCONNECTED
-///           │                            │ failed
-///           └── reject, too late ────────┴────► REJECTED              DESTROYED: from every state
+///    │ (also from LISTENING, if no request arrives)                    │ established
+///                                                                      │
+///   (request arrives)    accept               established              ▼   ended
+///       REQUESTED ───────────────► ACCEPTING ───────────────────► CONNECTED ─────► DISCONNECTED
+///           │                          │ failed
+///           └── reject, too late ──────┴────► REJECTED        DESTROYED: from every state
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[non_exhaustive]
@@ -27,13 +27,13 @@ pub enum CmState {
     Idle,
     /// It has a local address.
     Bound,
-    /// It knows the peer's address, and its own.
+    /// The peer's address and the local address are known.
     AddrResolved,
     /// Ready to connect.
     RouteResolved,
-    /// It takes connection requests.
+    /// It accepts connection requests.
     Listening,
-    /// A connection request, which waits for a decision.
+    /// A connection request that waits for a decision.
     Requested,
     /// The request is being accepted.
     Accepting,
@@ -41,7 +41,7 @@ pub enum CmState {
     Connecting,
     /// The connection was established.
     Connected,
-    /// The connection is over.
+    /// The connection has ended.
     Disconnected,
     /// The request was rejected, or could not be accepted.
     Rejected,
@@ -49,7 +49,7 @@ pub enum CmState {
     Destroyed,
 }
 
-/// What happens to an id.
+/// Input of the state machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub(super) enum CmInput {
     Bind,
@@ -57,14 +57,14 @@ pub(super) enum CmInput {
     ResolveRoute,
     Listen,
     Connect,
-    /// Over a stream of the program's.
+    /// Over a stream of the program.
     ConnectOver,
-    /// There is no connection.
+    /// The connection was not established.
     Failed,
-    /// The same over a stream of the program's; or no request came over it.
+    /// As `Failed`, over a stream of the program; or no request arrived over it.
     FailedOver,
     Accept,
-    /// By this side, or because nobody decided in time.
+    /// By this side, or because the decision came too late.
     Reject,
     Established,
     Over,
@@ -72,7 +72,7 @@ pub(super) enum CmInput {
 }
 
 impl CmInput {
-    /// The call, as a message names it.
+    /// Name of the call in messages.
     fn call(self) -> &'static str {
         match self {
             CmInput::Bind => "bind_addr",
@@ -90,7 +90,7 @@ impl CmInput {
         }
     }
 
-    /// What has to be done before.
+    /// Precondition of the call, in words.
     fn needs(self) -> &'static str {
         match self {
             CmInput::Bind | CmInput::ConnectOver => "a new id",
@@ -99,9 +99,7 @@ impl CmInput {
             CmInput::Connect => {
                 "an id with a resolved route: call resolve_addr and resolve_route first"
             }
-            CmInput::Accept | CmInput::Reject => {
-                "the id of a connection request that nobody has decided on"
-            }
+            CmInput::Accept | CmInput::Reject => "the id of an undecided connection request",
             CmInput::Established | CmInput::Failed | CmInput::FailedOver => {
                 "a connection that is being made"
             }
@@ -111,20 +109,20 @@ impl CmInput {
     }
 }
 
-/// A call that the state of the id does not allow (`EINVAL` of librdmacm).
+/// Error: the state of the id does not allow the call (`EINVAL` of librdmacm).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{call}: the id is in state {state}, and this needs {needs}")]
+#[error("{call}: the id is in state {state}, but the call needs {needs}")]
 pub struct WrongState {
     /// The call.
     pub call: &'static str,
-    /// The state that the id is in.
+    /// State of the id.
     pub state: CmState,
-    /// What the call needs.
+    /// Precondition of the call.
     pub needs: &'static str,
 }
 
 impl CmState {
-    /// The state after `input`.
+    /// Returns the state after `input`.
     pub(super) fn next(self, input: CmInput) -> Result<CmState, WrongState> {
         use CmInput as I;
         use CmState as S;
@@ -224,7 +222,7 @@ mod tests {
         let error = CmState::Idle.next(CmInput::Connect).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "connect: the id is in state IDLE, and this needs an id with a resolved route: call \
+            "connect: the id is in state IDLE, but the call needs an id with a resolved route: call \
              resolve_addr and resolve_route first"
         );
     }

@@ -1,4 +1,4 @@
-//! From why there is no connection to the event and the number that programs know.
+//! Mapping from the reason of a failure to the event and the error number that programs know.
 
 use rustix::io::Errno;
 use uwarp_llp::LlpError;
@@ -7,7 +7,7 @@ use uwarp_mpa::StartupError;
 use super::event::CmEventKind;
 use crate::event::EndReason;
 
-/// The number of `errno.h` that says it best, negative as in `rdma_cm_event.status`.
+/// Returns the most fitting number of `errno.h`, negative as in `rdma_cm_event.status`.
 pub(super) fn of_llp(error: &LlpError) -> i32 {
     let errno = match error {
         LlpError::Refused { .. } => Errno::CONNREFUSED,
@@ -30,8 +30,8 @@ pub(super) fn of_llp(error: &LlpError) -> i32 {
     -errno.raw_os_error()
 }
 
-/// The event that tells that no connection came about: what refused it or reset it is `Rejected`,
-/// silence and no way there are `Unreachable`, everything else is `ConnectError`.
+/// Returns the event of a connection that was not established. A refusal or reset is `Rejected`.
+/// Silence or a missing route is `Unreachable`. Everything else is `ConnectError`.
 pub(crate) fn of_failure(reason: &EndReason) -> (CmEventKind, i32) {
     let known = |kind, errno: Errno| (kind, -errno.raw_os_error());
     match reason {
@@ -92,8 +92,8 @@ pub(crate) fn of_failure(reason: &EndReason) -> (CmEventKind, i32) {
     }
 }
 
-/// The status of the event that tells that a connection is over. As drivers of adapters do it: an error only where TCP was
-/// lost, so that what was sent may not have arrived.
+/// Returns the status of the event of an ended connection. As with drivers of adapters, it is an
+/// error only if TCP was lost, so that sent data may not have arrived.
 pub(super) fn of_end(reason: &EndReason) -> i32 {
     match reason {
         EndReason::LlpLost { error } | EndReason::ConnectFailed { error } => of_llp(error),

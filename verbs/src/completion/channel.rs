@@ -1,4 +1,4 @@
-//! Completion channels: a file descriptor that becomes readable when a CQ that was armed gets a completion.
+//! Completion channels: a descriptor that becomes readable when an armed CQ gets a completion.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,17 +14,17 @@ use super::eventfd::EventFd;
 use crate::clock::machine_now;
 use crate::fork_guard::{ForkGuard, Inherited};
 
-/// Why a channel gave no event (of `ibv_get_cq_event`).
+/// Error of waiting for a completion event (`ibv_get_cq_event`).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChannelError {
-    /// There is none, and the program made the descriptor non-blocking.
+    /// No event is waiting, and the program made the descriptor non-blocking.
     #[error("no completion event is waiting")]
     WouldBlock,
-    /// There was none in time.
+    /// No event came within this time.
     #[error("no completion event came within {0:?}")]
     TimedOut(Duration),
-    /// The channel was made before a fork.
+    /// The channel was created before a fork.
     #[error(transparent)]
     Inherited(#[from] Inherited),
     /// The system refused to wait on the descriptor.
@@ -32,11 +32,12 @@ pub enum ChannelError {
     Io(#[source] io::Error),
 }
 
-/// A completion channel (`ibv_comp_channel`): CQs send an event to it when they were armed and got a completion.
+/// A completion channel (`ibv_comp_channel`), to which armed CQs send an event when they get a
+/// completion.
 ///
-/// Its descriptor is real: it may be polled, put into an epoll set, and made non-blocking with `fcntl`. It is readable
-/// while events wait. The program must not read from it; [`get_event`](Self::get_event) does. Clones are the same
-/// channel.
+/// Its descriptor may be polled, put into an epoll set, and made non-blocking with `fcntl`. It is
+/// readable while events wait. The program must not read from it; use
+/// [`get_event`](Self::get_event). Clones are handles to the same channel.
 #[derive(Clone, Debug)]
 pub struct CompletionChannel {
     inner: Arc<Inner>,
@@ -47,16 +48,18 @@ struct Inner {
     fork_guard: ForkGuard,
     fd: EventFd,
     queue: Mutex<Queue>,
-    /// Something sends here whose device the program drives: nobody would while a call waits.
+    /// A device with manual progress sends here: it would make no progress while a call waits.
     manual: AtomicBool,
 }
 
-/// While the lock is held, the descriptor's count is the number of waiting events: so no read of it ever blocks.
+/// While the lock is held, the descriptor's count equals the number of waiting events, so no read
+/// of the descriptor blocks.
 #[derive(Default)]
 struct Queue {
-    /// Weak, so that a CQ does not live on in events that nobody fetches; it takes them back when it goes.
+    /// Weak references, so that events that are not fetched do not keep a CQ alive. A dropped CQ
+    /// takes its events back.
     waiting: VecDeque<Weak<CqInner>>,
-    /// CQs that send here.
+    /// Number of CQs that send here.
     cqs: usize,
 }
 
@@ -67,10 +70,10 @@ impl core::fmt::Debug for Queue {
 }
 
 impl CompletionChannel {
-    /// A channel without events (`ibv_create_comp_channel`).
+    /// Creates a channel without events (`ibv_create_comp_channel`).
     ///
     /// # Errors
-    /// When the process has no descriptor left.
+    /// The process has no descriptor left.
     pub fn new() -> io::Result<Self> {
         let fd = EventFd::semaphore()?;
         Ok(Self {
@@ -83,15 +86,17 @@ impl CompletionChannel {
         })
     }
 
-    /// The next event, waiting for one up to `timeout` (`None`: without end), as `ibv_get_cq_event` does. Does not wait
-    /// when the program made the descriptor non-blocking.
+    /// Takes the next event, and waits for one until `timeout` has passed (`None`: without limit),
+    /// as `ibv_get_cq_event` does. Returns at once if the program made the descriptor non-blocking.
     ///
-    /// Waiting here drives no connection; the device's background thread does meanwhile. Where the program drives the
-    /// device of a CQ that sends here ([`Progress::Manual`](crate::Progress::Manual)), this does not wait.
+    /// Waiting here drives no connection; the device's background thread does. If a CQ that sends
+    /// here belongs to a device with [`Progress::Manual`](crate::Progress::Manual), this does not
+    /// wait.
     ///
     /// # Errors
-    /// [`ChannelError::WouldBlock`] or [`ChannelError::TimedOut`] when there is none, [`ChannelError::Io`] when the
-    /// system refused to wait.
+    /// [`ChannelError::WouldBlock`] or [`ChannelError::TimedOut`] if there is no event,
+    /// [`ChannelError::Io`] if the system refused to wait, [`ChannelError::Inherited`] in the child
+    /// of a fork.
     pub fn get_event(&self, timeout: Option<Duration>) -> Result<CqEvent, ChannelError> {
         let timeout = if self.inner.manual.load(Ordering::Relaxed) {
             Some(Duration::ZERO)
@@ -115,7 +120,7 @@ impl CompletionChannel {
         }
     }
 
-    /// The next event, if one is waiting (`ibv_get_cq_event` that does not wait).
+    /// Takes the next event, if one is waiting (`ibv_get_cq_event` without waiting).
     #[must_use]
     pub fn try_get_event(&self) -> Option<CqEvent> {
         self.inner.fork_guard.check().ok()?;
@@ -123,10 +128,10 @@ impl CompletionChannel {
         loop {
             let cq = queue.waiting.pop_front()?;
             self.inner.fd.take();
-            // A CQ that is just being dropped has no events any more.
+            // A CQ that is being dropped has no events any more.
             if let Some(cq) = cq.upgrade() {
-                // Counted before the lock goes: whoever destroys the CQ either takes the event back
-                // or waits for its acknowledgement.
+                // Counted before the lock is released: a thread that destroys the CQ either takes
+                // the event back or waits for its acknowledgement.
                 cq.delivered();
                 return Some(CqEvent {
                     cq,
@@ -137,20 +142,20 @@ impl CompletionChannel {
         }
     }
 
-    /// Events that wait (the verbs have no such count); none in the child of a fork.
+    /// Number of waiting events; 0 in the child of a fork.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.look(|queue| queue.waiting.len())
     }
 
-    /// CQs that send to this channel (`refcnt` of `ibv_comp_channel`); while there are any, it must not be destroyed.
-    /// None in the child of a fork.
+    /// Number of CQs that send to this channel (`refcnt` of `ibv_comp_channel`). It must not be
+    /// destroyed while there are any. 0 in the child of a fork.
     #[must_use]
     pub fn cq_count(&self) -> usize {
         self.look(|queue| queue.cqs)
     }
 
-    /// 0 where a thread that is no more may hold the lock.
+    /// Returns 0 in the child of a fork, where a thread that does not exist may hold the lock.
     fn look(&self, count: impl FnOnce(&Queue) -> usize) -> usize {
         if !self.inner.fork_guard.is_here() {
             return 0;
@@ -158,12 +163,12 @@ impl CompletionChannel {
         count(&self.inner.queue.lock())
     }
 
-    /// Whether it was made in this process.
+    /// Returns an error unless the channel was created in this process.
     pub(crate) fn check(&self) -> Result<(), Inherited> {
         self.inner.fork_guard.check()
     }
 
-    /// A CQ is to send here whose device the program drives itself.
+    /// Records that a CQ of a device with manual progress sends here.
     pub(crate) fn mark_manual(&self) {
         self.inner.manual.store(true, Ordering::Relaxed);
     }
@@ -178,12 +183,13 @@ impl CompletionChannel {
         self.inner.fd.add();
     }
 
-    /// Takes the CQ's undelivered events back, from the queue and from the descriptor's count.
+    /// Takes back the CQ's events that were not fetched, from the queue and from the descriptor's
+    /// count.
     pub(super) fn take_back(&self, cq: &CqInner) {
         self.inner.take_back(&mut self.inner.queue.lock(), cq);
     }
 
-    /// The end of a CQ.
+    /// Removes a CQ.
     pub(super) fn detach(&self, cq: &CqInner) {
         let mut queue = self.inner.queue.lock();
         self.inner.take_back(&mut queue, cq);
@@ -210,7 +216,8 @@ impl AsFd for CompletionChannel {
     }
 }
 
-/// An event of a CQ (`ibv_get_cq_event`). Dropping it acknowledges it; destroying the CQ waits for that.
+/// An event of a CQ (`ibv_get_cq_event`). Dropping it acknowledges it. Destroying the CQ waits for
+/// that.
 #[must_use = "dropping the event acknowledges it"]
 pub struct CqEvent {
     cq: Arc<CqInner>,
@@ -219,19 +226,20 @@ pub struct CqEvent {
 }
 
 impl CqEvent {
-    /// Number of the CQ (the verbs give the `ibv_cq` itself).
+    /// Number of the CQ.
     #[must_use]
     pub fn cq_num(&self) -> u32 {
         self.cq.num()
     }
 
-    /// The value that was given when the CQ was made (`ibv_cq.cq_context`).
+    /// The value given when the CQ was created (`ibv_cq.cq_context`).
     #[must_use]
     pub fn context(&self) -> u64 {
         self.cq.context()
     }
 
-    /// Leaves the event unacknowledged; the CQ's `ack_events` does it later (`ibv_ack_cq_events`).
+    /// Leaves the event unacknowledged. Acknowledge it later with
+    /// [`Cq::ack_events`](crate::Cq::ack_events) (`ibv_ack_cq_events`).
     pub fn ack_later(mut self) {
         self.ack = false;
     }

@@ -1,4 +1,4 @@
-//! Completion queues.
+//! Ring, arming and events of a completion queue.
 
 use std::collections::{TryReserveError, VecDeque};
 use std::io;
@@ -17,16 +17,16 @@ use crate::clock::machine_now;
 use crate::event::AsyncEvent;
 use crate::fork_guard::Inherited;
 
-/// Which completions send an event (`solicited_only` of `ibv_req_notify_cq`).
+/// Completions that send an event (`solicited_only` of `ibv_req_notify_cq`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Notify {
-    /// Receives for which the peer asked for an event, and every completion in error.
+    /// Receives for which the peer requested an event, and every completion in error.
     Solicited,
     /// Every completion.
     Any,
 }
 
-/// The CQ was full, now or before: the completion is lost.
+/// Error: the CQ was full, now or before, and the completion is lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "completion queue {cq_num} is full with {capacity} entries; the completion of work request {wr_id} is lost"
@@ -35,12 +35,13 @@ pub(crate) struct CqOverflow {
     pub(crate) cq_num: u32,
     pub(crate) capacity: usize,
     pub(crate) wr_id: u64,
-    /// The CQ had not overflowed before.
+    /// True for the first completion that this CQ lost.
     pub(crate) first: bool,
 }
 
 impl CqOverflow {
-    /// Adds the device's asynchronous event, if this is the first completion that this CQ lost: one of `qp_num`.
+    /// Adds the device's asynchronous event if this is the first completion that this CQ lost.
+    /// `qp_num` is the QP of that completion.
     pub(crate) fn tell(self, qp_num: u32, events: &mut Vec<AsyncEvent>) -> Self {
         if self.first {
             events.push(AsyncEvent::CqOverflow {
@@ -53,85 +54,86 @@ impl CqOverflow {
     }
 }
 
-/// Why a CQ has not the depth that was asked for (`ibv_resize_cq`); it is as it was.
+/// Error of resizing a CQ (`ibv_resize_cq`). The CQ is unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResizeCqError {
-    /// More completions are in it than it shall hold.
+    /// The CQ holds more completions than the new depth.
     #[error(
         "completion queue {cq_num} has {entries} completions and cannot be made for {depth}; poll it first"
     )]
     TooSmall {
         /// The CQ.
         cq_num: u32,
-        /// Completions in it.
+        /// Completions that it holds.
         entries: usize,
-        /// The depth asked for.
+        /// The requested depth.
         depth: u32,
     },
-    /// The device does not allow such a depth.
+    /// The device does not allow the depth.
     #[error(
         "the depth of completion queue {cq_num} is {got}, but this device allows 1 to {max} (Limits::max_cqe)"
     )]
     Size {
         /// The CQ.
         cq_num: u32,
-        /// The depth asked for.
+        /// The requested depth.
         got: u32,
-        /// The most allowed.
+        /// The largest allowed depth.
         max: u32,
     },
-    /// There is no memory for so many completions. The queue is as it was.
+    /// There is no memory for so many completions.
     #[error(
         "there is no memory to make completion queue {cq_num} for {depth} completions; ask for fewer"
     )]
     OutOfMemory {
         /// The CQ.
         cq_num: u32,
-        /// The depth asked for.
+        /// The requested depth.
         depth: u32,
     },
-    /// It has lost a completion, and takes no more whatever its depth.
+    /// The CQ has lost a completion, and takes no more whatever its depth.
     #[error("completion queue {cq_num} has lost a completion and takes no more; make another one")]
     Overflowed {
         /// The CQ.
         cq_num: u32,
     },
-    /// It was made before a fork.
+    /// The CQ was created before a fork.
     #[error(transparent)]
     Inherited(#[from] Inherited),
 }
 
-/// A completion queue: a ring of limited capacity, its arming, and its events. Dropping it takes the events back that
-/// wait in the channel.
+/// A completion queue: a ring of limited capacity, its arming, and its events. Dropping it takes
+/// back its events that wait in the channel.
 ///
-/// When a completion finds it full, that one is lost, and so is every later one, also when there is room again: what
-/// the program polls is all that happened up to some moment, with no gap in between (a CQ in error, as
-/// `IBV_EVENT_CQ_ERR` means it).
+/// A completion that finds the queue full is lost, and so is every later one, even when there is
+/// room again. The program therefore polls everything that happened up to some moment, without a
+/// gap (a CQ in error in the sense of `IBV_EVENT_CQ_ERR`).
 ///
-/// Locks, in the order they are taken: `state`, the channel's queue, `events`.
+/// Lock order: `state`, the channel's queue, `events`.
 pub(crate) struct CqInner {
     num: u32,
     context: u64,
-    /// This CQ, as its events hold it.
+    /// Reference to itself, which its events hold.
     this: Weak<CqInner>,
     channel: Option<CompletionChannel>,
     state: Mutex<State>,
-    /// Entries, so that polling an empty CQ takes no lock.
+    /// Number of entries, so that polling an empty CQ takes no lock.
     len: AtomicUsize,
-    /// How often completions were taken, modulo 2^32.
+    /// Number of polls that took completions, modulo 2^32.
     polls: AtomicU32,
-    /// Whether `armed` of the state is set, for those who look without the lock.
+    /// True if `armed` of the state is set, for readers without the lock.
     is_armed: AtomicBool,
-    /// Threads between [`CqInner::wait_guard`] and the drop of what it gave.
+    /// Threads between [`CqInner::wait_guard`] and the drop of the guard.
     waiters: AtomicUsize,
-    /// `wake` was signalled and not cleared since: one system call wakes for any number of completions.
+    /// `wake` was signalled and not cleared since: one system call wakes for any number of
+    /// completions.
     woken: AtomicBool,
-    /// Made when a thread waits for the first time.
+    /// Created when a thread waits for the first time.
     wake: OnceLock<EventFd>,
     events: Mutex<Events>,
     acked: Condvar,
-    /// It sends to no channel any more: it was destroyed. (Connections that are being closed keep it in memory.)
+    /// The CQ was destroyed and sends no more events. Closing connections may keep it in memory.
     left: AtomicBool,
 }
 
@@ -140,7 +142,7 @@ struct State {
     capacity: usize,
     armed: Option<Notify>,
     overflowed: bool,
-    /// The work queues that complete here.
+    /// Work queues that complete here.
     queues: Queues,
 }
 
@@ -148,31 +150,33 @@ struct State {
 struct Entry {
     completion: Completion,
     queue: QueueId,
-    /// Places of the queue that the poll frees.
+    /// Places of the queue that polling the completion frees.
     places: u32,
 }
 
-/// Events that the program took from the channel, and events that it acknowledged.
+/// Numbers of events that the program took from the channel, and that it acknowledged.
 #[derive(Default)]
 struct Events {
     delivered: u64,
     acked: u64,
 }
 
-/// The arming of a CQ after the program asked for a notification: the wider wish stays.
+/// Returns the arming after a request for a notification: the wider request stays.
 ///
 /// ```text
 ///              arm(Solicited)              arm(Any)
 ///   unarmed ─────────────────► Solicited ───────────► Any
 ///      ▲  └──────────────────────── arm(Any) ─────────▲│
 ///      └──── a completion that it is armed for: one event ┘
-///            (from `Any` also a Write that nothing can complete behind: `Settings::event_on_write`)
 /// ```
+///
+/// An event for a Write without a completion (`Settings::event_on_write`) also leads from `Any` to
+/// unarmed.
 fn after_arming(armed: Option<Notify>, notify: Notify) -> Option<Notify> {
     armed.max(Some(notify))
 }
 
-/// The arming after a completion, and whether that completion sends an event.
+/// Returns the arming after a completion, and whether that completion sends an event.
 fn after_completion(armed: Option<Notify>, completion: &Completion) -> (Option<Notify>, bool) {
     let fires = match armed {
         None => false,
@@ -183,8 +187,8 @@ fn after_completion(armed: Option<Notify>, completion: &Completion) -> (Option<N
 }
 
 impl CqInner {
-    /// An empty CQ that holds `capacity` completions. `num` is unique in the device; `context` is what events of it
-    /// carry.
+    /// Creates an empty CQ that holds `capacity` completions. `num` is unique in the device. Events
+    /// carry `context`.
     pub(crate) fn new(
         num: u32,
         context: u64,
@@ -230,12 +234,12 @@ impl CqInner {
         self.context
     }
 
-    /// Completions it holds at most.
+    /// Maximum number of completions.
     pub(crate) fn capacity(&self) -> usize {
         self.state.lock().capacity
     }
 
-    /// Whether a notification is asked for; takes no lock.
+    /// Returns true if a notification is requested. Takes no lock.
     pub(crate) fn is_armed(&self) -> bool {
         self.is_armed.load(Ordering::Relaxed)
     }
@@ -247,12 +251,13 @@ impl CqInner {
         }
     }
 
-    /// Whether a completion was lost.
+    /// Returns true if a completion was lost.
     pub(crate) fn has_overflowed(&self) -> bool {
         self.state.lock().overflowed
     }
 
-    /// Makes it hold `depth` completions, at most `max`. Those in it stay, in order, and so does the arming.
+    /// Changes the capacity to `depth`, at most `max`. The completions, their order and the arming
+    /// stay.
     pub(crate) fn resize(&self, depth: u32, max: u32) -> Result<(), ResizeCqError> {
         let cq_num = self.num;
         if !(1..=max).contains(&depth) {
@@ -271,7 +276,7 @@ impl CqInner {
                 depth,
             });
         }
-        // So that no push allocates.
+        // Reserved now, so that no push allocates.
         let reserved = state.ring.try_reserve_exact(capacity - entries);
         reserved.map_err(|_| ResizeCqError::OutOfMemory { cq_num, depth })?;
         state.ring.shrink_to(capacity);
@@ -279,36 +284,36 @@ impl CqInner {
         Ok(())
     }
 
-    /// Completions in the queue; 0 without taking a lock.
+    /// Number of completions in the queue. Takes no lock.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.len.load(Ordering::SeqCst)
     }
 
-    /// A number that is another one after completions were taken.
+    /// A count that changes when completions are taken.
     #[inline]
     pub(crate) fn polls(&self) -> u32 {
         self.polls.load(Ordering::Relaxed)
     }
 
-    /// True when there is no completion.
+    /// Returns true if there is no completion.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Appends a completion, and sends the event when the CQ is armed for it.
+    /// Appends a completion, and sends the event if the CQ is armed for it.
     ///
     /// # Errors
-    /// When the queue is full, or was when an earlier completion came: the completion is lost, everything before
-    /// stays.
+    /// The queue is full, or was full at an earlier completion: the completion is lost, and the
+    /// earlier ones stay.
     #[cfg(test)]
     pub(crate) fn push(&self, completion: Completion) -> Result<(), CqOverflow> {
         self.pushing_of(QueueId::NONE).push(completion, 0)
     }
 
-    /// Appends completions of a queue, one after the other: the lock is taken once for all of them, and those who
-    /// wait are woken once, when this is dropped.
+    /// Appends several completions of a queue. The lock is taken once for all of them, and waiters
+    /// are woken once, when the result is dropped.
     #[inline]
     pub(super) fn pushing_of(&self, queue: QueueId) -> Pushing<'_> {
         Pushing {
@@ -324,12 +329,12 @@ impl CqInner {
         queues.attach(freed, ring.iter().map(|entry| entry.queue))
     }
 
-    /// Removes a work queue, which completes nothing any more.
+    /// Removes a work queue, which completes nothing more.
     pub(super) fn detach(&self, queue: QueueId) {
         self.state.lock().queues.detach(queue);
     }
 
-    /// A completion that somebody has to be told of: it finds no room, or the CQ is armed.
+    /// Appends a completion that needs further action: it finds no room, or the CQ is armed.
     #[cold]
     fn push_noticed(&self, state: &mut State, entry: Entry) -> Result<(), CqOverflow> {
         let completion = entry.completion;
@@ -342,11 +347,12 @@ impl CqInner {
         let wr_id = entry.completion.wr_id;
         if state.ring.len() < state.capacity && !state.overflowed {
             state.ring.push_back(entry);
-            // Who gets the event finds the completion.
+            // A thread that gets the event then finds the completion.
             self.len.store(state.ring.len(), Ordering::SeqCst);
             return Ok(());
         }
-        // Nobody can poll it. An SRQ has other QPs, whose CQs may be well.
+        // The completion can never be polled, so its places are freed now. If they belong to an
+        // SRQ, other QPs with intact CQs need them.
         state.queues.free(entry.queue, entry.places);
         let first = !state.overflowed;
         state.overflowed = true;
@@ -359,8 +365,8 @@ impl CqInner {
         })
     }
 
-    /// One event for one arming, and only for a completion that comes after it. A lost completion counts too: the
-    /// program that sleeps must wake up to find the full queue.
+    /// Sends one event for one arming, and only for a completion after it. A lost completion counts
+    /// too, because a sleeping program must wake up to find the full queue.
     fn notify(&self, state: &mut State, completion: &Completion) {
         let (armed, fires) = after_completion(state.armed, completion);
         self.set_armed(state, armed);
@@ -369,7 +375,7 @@ impl CqInner {
         }
     }
 
-    /// To be called under the lock of the state, under which the CQ leaves its channel.
+    /// Called under the lock of the state, under which the CQ also leaves its channel.
     fn send_event(&self) {
         if let Some(channel) = &self.channel
             && !self.left.load(Ordering::Relaxed)
@@ -378,12 +384,13 @@ impl CqInner {
         }
     }
 
-    /// Whether its events go anywhere.
+    /// Returns true if its events go to a channel.
     pub(crate) fn has_channel(&self) -> bool {
         self.channel.is_some()
     }
 
-    /// One event without a completion, for a program that waits for any and has something else to look at.
+    /// Sends one event without a completion, if the program waits for any event and has something
+    /// else to look at.
     pub(crate) fn event_without_completion(&self) {
         if !self.is_armed() {
             return;
@@ -395,7 +402,8 @@ impl CqInner {
         }
     }
 
-    /// Moves the oldest completions to `out`; returns how many. An empty queue costs one load.
+    /// Moves the oldest completions to `out` and returns their number. An empty queue costs one
+    /// load.
     pub(crate) fn poll(&self, out: &mut [Completion]) -> usize {
         if self.is_empty() || out.is_empty() {
             return 0;
@@ -404,7 +412,7 @@ impl CqInner {
         let State { ring, queues, .. } = &mut *state;
         let count = ring.len().min(out.len());
         if let ([slot, ..], 1) = (&mut *out, count) {
-            // To drain a queue of one costs several times as much.
+            // Draining a queue of one entry costs several times as much.
             if let Some(entry) = ring.front() {
                 *slot = entry.completion;
                 queues.free(entry.queue, entry.places);
@@ -412,7 +420,7 @@ impl CqInner {
             ring.pop_front();
         } else {
             let mut run = Run::new();
-            // Read where they lie: to drain them would copy each of them twice.
+            // The entries are read in place: draining would copy each of them twice.
             for (slot, entry) in out.iter_mut().zip(ring.iter()) {
                 *slot = entry.completion;
                 run.add(queues, entry.queue, entry.places);
@@ -424,14 +432,15 @@ impl CqInner {
         count
     }
 
-    /// The oldest completion.
+    /// Takes the oldest completion.
     #[cfg(test)]
     pub(crate) fn poll_one(&self) -> Option<Completion> {
         let mut one = [Completion::default()];
         (self.poll(&mut one) == 1).then_some(one[0])
     }
 
-    /// Removes the completions of one QP, which nobody is to poll any more, and frees their places.
+    /// Removes the completions of one QP, which must not be polled any more, and frees their
+    /// places.
     pub(crate) fn purge(&self, qp_num: u32) {
         let mut state = self.state.lock();
         let State { ring, queues, .. } = &mut *state;
@@ -445,35 +454,37 @@ impl CqInner {
         self.len.store(ring.len(), Ordering::Release);
     }
 
-    /// The program has taken completions.
+    /// Records that the program took completions.
     fn taken(&self, state: &State) {
         self.len.store(state.ring.len(), Ordering::Release);
-        // Under the lock, so no count is lost.
+        // The lock is held, so no count is lost.
         let polls = self.polls.load(Ordering::Relaxed).wrapping_add(1);
         self.polls.store(polls, Ordering::Relaxed);
     }
 
-    /// Asks for one event, for the next completion of this kind that comes after this call. Arming for any is not
-    /// taken back by a later arming for solicited ones. Returns true when completions are in the queue already: they
-    /// send no event, so the program polls once more before it sleeps.
+    /// Requests one event, for the next completion of this kind after this call. An arming for any
+    /// completion is not narrowed by a later one for solicited ones. Returns true if completions
+    /// are in the queue already: they send no event, so the program polls once more before it
+    /// sleeps.
     pub(crate) fn arm(&self, notify: Notify) -> bool {
         let mut state = self.state.lock();
         let armed = after_arming(state.armed, notify);
         self.set_armed(&mut state, armed);
-        // Before the program looks at memory that a peer writes: see `Connection::tell_of_write`.
+        // Ordered before the program reads memory that a peer writes: see
+        // `Connection::tell_of_write`.
         fence(Ordering::SeqCst);
         !state.ring.is_empty()
     }
 
-    /// Acknowledges events that the program took from the channel. The totals count, as in libibverbs: a program that
-    /// acknowledges too many at first may acknowledge fewer later.
+    /// Acknowledges events that the program took from the channel. Only the totals count, as in
+    /// libibverbs: a program that acknowledges too many at first may acknowledge fewer later.
     pub(crate) fn ack_events(&self, count: u64) {
         let mut events = self.events.lock();
         events.acked = events.acked.saturating_add(count);
         self.acked.notify_all();
     }
 
-    /// Events taken from the channel and not acknowledged yet.
+    /// Number of events that were taken from the channel and not acknowledged yet.
     pub(crate) fn unacked(&self) -> u64 {
         let events = self.events.lock();
         events.delivered.saturating_sub(events.acked)
@@ -483,9 +494,9 @@ impl CqInner {
         self.events.lock().delivered += 1;
     }
 
-    /// Ends the events of this CQ, as destroying it must: disarms it, takes those back that wait in the channel, and
-    /// waits until every one that the program took is acknowledged. `false` when the time was over first; `None`
-    /// waits without end.
+    /// Ends the events of this CQ before it is destroyed: disarms it, takes back its waiting
+    /// events, and waits until all taken ones are acknowledged. Returns false if the timeout passed
+    /// first; `None` waits without limit.
     pub(crate) fn end_events(&self, timeout: Option<Duration>) -> bool {
         self.set_armed(&mut self.state.lock(), None);
         if let Some(channel) = &self.channel {
@@ -506,9 +517,9 @@ impl CqInner {
         true
     }
 
-    /// The channel is not used by this CQ any more.
+    /// Detaches the CQ from its channel.
     pub(crate) fn leave_channel(&self) {
-        // Under the lock that a completion sends its event under: none is sent after this.
+        // Completions send their events under this lock: none is sent after this.
         let state = self.state.lock();
         let left = self.left.swap(true, Ordering::Relaxed);
         drop(state);
@@ -519,12 +530,12 @@ impl CqInner {
         }
     }
 
-    /// Counts the calling thread as one that is about to sleep: from now on a push makes the descriptor of the guard
-    /// readable. The order is: take the guard, poll the CQ, sleep, [`clear`](WaitGuard::clear), poll the CQ, and so on;
-    /// then drop the guard.
+    /// Counts the calling thread as a waiter: from now on a push makes the guard's descriptor
+    /// readable. The order is: take the guard, poll the CQ, sleep, [`clear`](WaitGuard::clear),
+    /// poll the CQ, and so on; then drop the guard.
     ///
     /// # Errors
-    /// When the process has no descriptor left (the first time).
+    /// The process has no descriptor left (only at the first wait).
     pub(crate) fn wait_guard(&self) -> io::Result<WaitGuard<'_>> {
         let wake = match self.wake.get() {
             Some(wake) => wake,
@@ -533,21 +544,22 @@ impl CqInner {
                 self.wake.get_or_init(|| made)
             }
         };
-        // Under the lock that completions are pushed under: either the poll after this sees a completion, or its push sees the waiter.
+        // Completions are pushed under this lock. Either the next poll sees a completion, or its
+        // push sees the waiter.
         let state = self.state.lock();
         self.waiters.fetch_add(1, Ordering::SeqCst);
         drop(state);
         Ok(WaitGuard { cq: self, wake })
     }
 
-    /// Threads that are about to sleep, or do.
+    /// Number of threads that sleep or are about to.
     #[cfg(test)]
     pub(crate) fn waiters(&self) -> usize {
         self.waiters.load(Ordering::SeqCst)
     }
 
-    /// Wakes a thread that waits, also without a completion (something else it waits for has happened). Of several
-    /// threads this may reach only one: the first that clears the descriptor.
+    /// Wakes a waiting thread, even without a completion, because something else happened for which
+    /// it waits. Of several threads it may reach only one: the first that clears the descriptor.
     pub(crate) fn wake_waiters(&self) {
         if self.waiters.load(Ordering::SeqCst) > 0
             && !self.woken.swap(true, Ordering::SeqCst)
@@ -561,7 +573,8 @@ impl CqInner {
 impl Drop for CqInner {
     fn drop(&mut self) {
         self.leave_channel();
-        // An SRQ outlives the CQ. Nobody can poll these completions any more.
+        // The places may belong to an SRQ, which outlives the CQ. These completions can never be
+        // polled.
         let State { ring, queues, .. } = self.state.get_mut();
         for entry in ring.iter() {
             queues.free(entry.queue, entry.places);
@@ -579,21 +592,22 @@ impl core::fmt::Debug for CqInner {
     }
 }
 
-/// Completions on their way into a CQ. Its lock is held from the first one on.
+/// Completions on their way into a CQ. The lock is held from the first one on.
 pub(crate) struct Pushing<'a> {
     cq: &'a CqInner,
-    /// The queue that they are of.
+    /// Queue of the completions.
     queue: QueueId,
     state: Option<MutexGuard<'a, State>>,
 }
 
 impl Pushing<'_> {
-    /// Appends a completion, whose poll frees `places` places of the queue, and sends the event when the CQ is armed
-    /// for it. Inlined on purpose: a completion is then made where it stays, in the ring, and not copied there.
+    /// Appends a completion, and sends the event if the CQ is armed for it. Polling the completion
+    /// frees `places` places of the queue. Inlined on purpose: the completion is then built in the
+    /// ring, and not copied there.
     ///
     /// # Errors
-    /// When the CQ is full, or was when an earlier completion came: the completion is lost, everything before stays,
-    /// and the places are free.
+    /// The CQ is full, or was full at an earlier completion: the completion is lost, the earlier
+    /// ones stay, and the places are freed.
     #[inline(always)]
     pub(crate) fn push(&mut self, completion: Completion, places: u32) -> Result<(), CqOverflow> {
         let (cq, queue) = (self.cq, self.queue);
@@ -618,7 +632,7 @@ impl Drop for Pushing<'_> {
             return;
         };
         self.cq.len.store(state.ring.len(), Ordering::Release);
-        // Waiters are counted under the lock, so that no order between the two has to be paid for with each push.
+        // Waiters are counted under the lock, so that a push needs no ordering between the two.
         let waited = self.cq.waiters.load(Ordering::Relaxed) > 0;
         drop(state);
         if waited {
@@ -627,7 +641,7 @@ impl Drop for Pushing<'_> {
     }
 }
 
-/// A thread that waits for completions itself.
+/// A thread that waits for completions by itself.
 pub(crate) struct WaitGuard<'a> {
     cq: &'a CqInner,
     wake: &'a EventFd,
@@ -639,12 +653,13 @@ impl WaitGuard<'_> {
         self.wake.as_fd()
     }
 
-    /// Makes the descriptor unreadable again; to be called before polling the CQ, not after.
+    /// Makes the descriptor unreadable again. Call it before polling the CQ.
     pub(crate) fn clear(&self) {
-        // First the descriptor, then the flag: the other way round, a push in between would set the flag, its signal
-        // would be taken here, and no later push would signal again. A push in between this way does not signal; its
-        // completion is seen by this thread's next poll, or by the check when the guard is dropped: the flag is cleared under the lock, and a
-        // push that finds it set was under the lock before.
+        // The descriptor is cleared before the flag. In the other order, a push in between would
+        // set the flag, this call would take its signal, and no later push would signal again. In
+        // this order, a push in between does not signal. Its completion is seen by the next poll of
+        // this thread, or by the check when the guard is dropped: the flag is cleared under the
+        // lock, and a push that found it set held the lock before.
         self.wake.take();
         let state = self.cq.state.lock();
         self.cq.woken.store(false, Ordering::SeqCst);
@@ -654,7 +669,7 @@ impl WaitGuard<'_> {
 
 impl Drop for WaitGuard<'_> {
     fn drop(&mut self) {
-        // What this thread cleared may have been meant for another one too.
+        // The signal that this thread cleared may have been meant for another waiter, too.
         if self.cq.waiters.fetch_sub(1, Ordering::SeqCst) > 1 && !self.cq.is_empty() {
             self.cq.wake_waiters();
         }

@@ -1,4 +1,4 @@
-//! A counter that can be waited on with `poll(2)`.
+//! Counter for which `poll(2)` can wait.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,8 +14,8 @@ use crate::wait::timespec;
 pub(crate) struct EventFd(OwnedFd);
 
 impl EventFd {
-    /// Reading takes 1; used as one unit an event. Blocking, until the program that got the descriptor makes it
-    /// non-blocking.
+    /// Creates a counter whose read takes 1, used with one unit per event. Reads block until the
+    /// program makes the descriptor non-blocking.
     pub(crate) fn semaphore() -> io::Result<Self> {
         Ok(Self(eventfd(
             0,
@@ -23,7 +23,7 @@ impl EventFd {
         )?))
     }
 
-    /// Reading takes all; never blocks.
+    /// Creates a flag whose read takes everything and never blocks.
     pub(crate) fn flag() -> io::Result<Self> {
         Ok(Self(eventfd(
             0,
@@ -31,12 +31,13 @@ impl EventFd {
         )?))
     }
 
-    /// Adds 1. It cannot overflow here: nobody has 2^64 events.
+    /// Adds 1. The counter cannot overflow, because 2^64 events never exist.
     pub(crate) fn add(&self) {
         while let Err(Errno::INTR) = rustix::io::write(&self.0, &1_u64.to_ne_bytes()) {}
     }
 
-    /// Takes 1 (semaphore) or all (flag); `false` when there was nothing to take and the descriptor does not block.
+    /// Takes 1 (semaphore) or everything (flag). Returns false if there was nothing to take and the
+    /// descriptor does not block.
     pub(crate) fn take(&self) -> bool {
         let mut count = [0; 8];
         loop {
@@ -47,19 +48,20 @@ impl EventFd {
         }
     }
 
-    /// True when the program made the descriptor non-blocking.
+    /// Returns true if the program made the descriptor non-blocking.
     pub(crate) fn is_nonblocking(&self) -> bool {
         let flags = rustix::fs::fcntl_getfl(&self.0);
         flags.is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK))
     }
 
-    /// Waits until there is something to take; `false` when the time is over. `None` waits without end.
+    /// Waits until the counter is not 0. Returns false if the time passed first; `None` waits
+    /// without limit.
     pub(crate) fn wait(&self, timeout: Option<Duration>) -> io::Result<bool> {
         let timeout = timeout.map(timespec);
         let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
         match poll(&mut fds, timeout.as_ref()) {
             Ok(ready) => Ok(ready > 0),
-            // The caller looks again and computes what is left of the time.
+            // The caller checks again and computes the remaining time.
             Err(Errno::INTR) => Ok(true),
             Err(error) => Err(error.into()),
         }

@@ -1,4 +1,5 @@
-//! Completions: the queues that work requests end in, and the channels that wake a sleeping program.
+//! Completions: the queues in which work requests complete, and the channels that wake a sleeping
+//! program.
 
 mod channel;
 mod cq;

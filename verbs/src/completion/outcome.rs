@@ -1,13 +1,13 @@
-//! A completion as a `Result`.
+//! Conversion of a completion to a `Result`.
 
 use super::wc::{Completion, Status};
 
-/// A work request that ended with an error, with its completion (`ibv_wc` in error).
+/// A work request that failed, with its completion (`ibv_wc` in error).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("work request {} of QP {} failed: {}", .0.wr_id, .0.qp_num, why(.0))]
 pub struct WorkError(pub Completion);
 
-/// The cause, which says more than the status.
+/// Returns the cause, which has more details than the status.
 fn why(completion: &Completion) -> String {
     match completion.cause {
         Some(cause) => cause.to_string(),
@@ -16,8 +16,8 @@ fn why(completion: &Completion) -> String {
 }
 
 impl WorkError {
-    /// It was not done because the connection ended or was closed before (`IBV_WC_WR_FLUSH_ERR`).
-    /// [`Qp::end_reason`](crate::Qp::end_reason) says why.
+    /// Returns true if the request was not executed because the connection ended before
+    /// (`IBV_WC_WR_FLUSH_ERR`). [`Qp::end_reason`](crate::Qp::end_reason) has the reason.
     #[must_use]
     pub fn is_flush(&self) -> bool {
         self.0.status == Status::WrFlush
@@ -25,10 +25,11 @@ impl WorkError {
 }
 
 impl Completion {
-    /// The completion if the work request was done, for use with `?` (the `status` of `ibv_wc`).
+    /// Returns the completion if the work request succeeded, for use with `?` (the `status` of
+    /// `ibv_wc`).
     ///
     /// # Errors
-    /// [`WorkError`] with every status but [`Status::Success`].
+    /// [`WorkError`] for every status except [`Status::Success`].
     ///
     /// ```
     /// use uwarp_verbs::{Completion, Status};

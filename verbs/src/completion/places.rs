@@ -1,4 +1,4 @@
-//! Places of work queues: a post takes one, and the poll of a completion frees it.
+//! Places of work queues: a post takes one, and polling the completion frees it.
 //!
 //! ```text
 //!          post                      completion                   poll
@@ -7,8 +7,8 @@
 //!                       └─ succeeded, unsignaled ─────┘ freed with the next entry of its queue
 //! ```
 //!
-//! A queue therefore never has more entries in a CQ than it has places, and a CQ as deep as all its queues together
-//! never overflows (`create_cq` of the verbs asks for no more).
+//! A queue therefore never has more entries in a CQ than it has places. A CQ that is as deep as all
+//! its queues together never overflows, as `create_cq` of the verbs demands.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -16,35 +16,36 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::cq::{CqInner, Pushing};
 
-/// Number of places of one work queue that were freed since it was made.
+/// Number of places of one work queue that were freed since it was created.
 #[derive(Default, Debug)]
 pub(crate) struct FreedPlaces(AtomicU64);
 
 impl FreedPlaces {
-    /// The number of places freed so far. The queue has taken this many less than it has posted.
+    /// Number of places freed so far. The queue takes this many less than it has posted.
     #[inline]
     pub(crate) fn count(&self) -> u64 {
-        // No memory depends on it. A completion that follows a post takes the lock of the CQ, which the poll held.
+        // No memory access depends on the count. A completion after a post takes the lock of the
+        // CQ, which the poll held.
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Frees `places`.
+    /// Frees `places` places.
     #[inline]
     pub(crate) fn add(&self, places: u32) {
         self.0.fetch_add(places.into(), Ordering::Relaxed);
     }
 }
 
-/// Number of a work queue in the CQ that it completes to.
+/// Number of a work queue in its CQ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct QueueId(u32);
 
 impl QueueId {
-    /// No queue has this number.
+    /// Number that no queue has.
     pub(super) const NONE: QueueId = QueueId(u32::MAX);
 }
 
-/// The work queues that complete to one CQ.
+/// Work queues that complete to one CQ.
 #[derive(Default)]
 pub(super) struct Queues {
     slots: Vec<Slot>,
@@ -57,12 +58,12 @@ pub(super) struct Queues {
 enum Slot {
     Free,
     Attached(Arc<FreedPlaces>),
-    /// The queue is gone. Entries of it may be in the CQ, so the number is not used again yet.
+    /// The queue is gone. Entries of it may be in the CQ, so the number is not reused yet.
     Left(Arc<FreedPlaces>),
 }
 
 impl Queues {
-    /// Frees `places` of a queue.
+    /// Frees `places` places of a queue.
     #[inline]
     pub(super) fn free(&self, queue: QueueId, places: u32) {
         if let Some(Slot::Attached(freed) | Slot::Left(freed)) = self.slots.get(queue.0 as usize) {
@@ -70,7 +71,7 @@ impl Queues {
         }
     }
 
-    /// Adds a queue. `entries` gives the queues of all entries in the CQ.
+    /// Adds a queue. `entries` yields the queues of all entries in the CQ.
     pub(super) fn attach(
         &mut self,
         freed: Arc<FreedPlaces>,
@@ -102,7 +103,7 @@ impl Queues {
         }
     }
 
-    /// Makes the slots of queues free that are gone and have no entry in the CQ any more.
+    /// Frees the slots of queues that are gone and have no entry in the CQ any more.
     fn collect(&mut self, entries: impl Iterator<Item = QueueId>) {
         let mut has_entries = vec![false; self.slots.len()];
         for queue in entries {
@@ -125,7 +126,8 @@ impl Queues {
     }
 }
 
-/// Places to free, collected over neighbouring entries of one queue: one atomic operation for all of them.
+/// Collects the places of adjacent entries of one queue, so that one atomic operation frees them
+/// all.
 pub(super) struct Run {
     queue: QueueId,
     places: u32,
@@ -150,14 +152,14 @@ impl Run {
         }
     }
 
-    /// Frees what is left.
+    /// Frees the collected places.
     #[inline]
     pub(super) fn end(self, queues: &Queues) {
         queues.free(self.queue, self.places);
     }
 }
 
-/// The CQ of a work queue, which knows the queue as long as this exists.
+/// The CQ of a work queue. The CQ knows the queue while this exists.
 pub(crate) struct CqOfQueue {
     cq: Arc<CqInner>,
     queue: QueueId,
@@ -165,7 +167,8 @@ pub(crate) struct CqOfQueue {
 }
 
 impl CqOfQueue {
-    /// The CQ of the queue whose freed places `freed` counts. Several QPs have the `freed` of their SRQ in common.
+    /// Attaches the queue whose freed places `freed` counts. QPs with a common SRQ share its
+    /// `freed`.
     pub(crate) fn new(cq: &Arc<CqInner>, freed: Arc<FreedPlaces>) -> Self {
         CqOfQueue {
             cq: Arc::clone(cq),
@@ -178,12 +181,12 @@ impl CqOfQueue {
         &self.cq
     }
 
-    /// The places of the queue that were freed.
+    /// Number of freed places of the queue.
     pub(crate) fn freed(&self) -> &Arc<FreedPlaces> {
         &self.freed
     }
 
-    /// Appends completions of the queue to the CQ, one after the other: see [`CqInner::pushing_of`].
+    /// Appends several completions of the queue to the CQ: see [`CqInner::pushing_of`].
     #[inline]
     pub(crate) fn pushing(&self) -> Pushing<'_> {
         self.cq.pushing_of(self.queue)
@@ -222,7 +225,7 @@ mod tests {
         drop(first);
         let second = CqOfQueue::new(&cq, Arc::clone(&freed[1]));
         second.pushing().push(Completion::default(), 1).unwrap();
-        // The first queue is gone, and its entries still are those of its own places.
+        // The first queue is gone, but its entries still free its own places.
         cq.poll(&mut [Completion::default(); 2]);
         assert_eq!(counts(), [6, 0, 0]);
         let third = CqOfQueue::new(&cq, Arc::clone(&freed[2]));

@@ -1,4 +1,4 @@
-//! The rules of completion queues and channels, one test each.
+//! Rules of completion queues and channels, one test each.
 
 use super::cq::{CqOverflow, ResizeCqError};
 use std::os::fd::AsFd;
@@ -96,7 +96,7 @@ fn a_full_queue_loses_the_new_completion_and_all_after_it_and_says_so_once() {
     );
     assert!(!cq.push(completion(4)).unwrap_err().first);
     assert_eq!(cq.poll_one().map(|completion| completion.wr_id), Some(1));
-    // There is room, but no gap in what is polled.
+    // There is room, but the polled completions must have no gap.
     assert!(cq.has_overflowed());
     assert!(!cq.push(completion(5)).unwrap_err().first);
     assert_eq!(cq.poll_one().map(|completion| completion.wr_id), Some(2));
@@ -114,7 +114,7 @@ fn a_resized_queue_keeps_its_completions_in_order_and_its_arming() {
         cq.push(completion(wr_id)).unwrap();
     }
     cq.arm(Notify::Any);
-    // From the middle of the ring, so that it wraps.
+    // Starts in the middle of the ring, so that it wraps.
     assert_eq!(cq.poll_one().map(|completion| completion.wr_id), Some(0));
     cq.resize(3, 100).unwrap();
     assert_eq!((cq.len(), cq.capacity(), cq.is_armed()), (3, 3, true));
@@ -158,7 +158,7 @@ fn nothing_is_lost_or_reordered_while_a_queue_is_resized() {
     thread::scope(|scope| {
         scope.spawn(|| {
             for wr_id in 0..total {
-                // As many as its smallest size are under way at most.
+                // At most as many as the smallest size are in the queue at once.
                 while cq.len() >= 64 {
                     thread::yield_now();
                 }
@@ -184,16 +184,16 @@ fn nothing_is_lost_or_reordered_while_a_queue_is_resized() {
     });
 }
 
-/// What the two threads of the model below do next.
+/// Next step of the model below.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
     Producer,
     Consumer,
 }
 
-/// Runs a consumer that polls until nothing is left, arms, and sleeps unless the arming says that there are
-/// completions, against a producer of `total`, in the order that `choose` says. Returns what was polled when
-/// neither can go on.
+/// Runs a consumer against a producer of `total` completions, in the order that `choose` gives. The
+/// consumer polls until the queue is empty, arms it, and sleeps unless the arming reports
+/// completions. Returns the number of polled completions when neither can continue.
 fn armed_consumer(total: u64, mut choose: impl FnMut() -> Step) -> u64 {
     let channel = CompletionChannel::new().unwrap();
     let cq = make(1, 0, 16, Some(&channel));
@@ -216,7 +216,7 @@ fn armed_consumer(total: u64, mut choose: impl FnMut() -> Step) -> u64 {
                 sleeping = false;
             }
             Step::Consumer if cq.poll_one().is_some() => polled += 1,
-            // Between this poll and the arming the producer may have its step.
+            // The producer may have its step between this poll and the arming.
             Step::Consumer => {
                 if pushed < total && choose() == Step::Producer {
                     cq.push(completion(pushed)).unwrap();
@@ -240,7 +240,7 @@ fn in_no_order_of_steps_does_a_completion_fall_between_the_last_poll_and_the_arm
                 Step::Consumer
             };
             left >>= 1;
-            // When the choices are used up the producer comes to its end.
+            // After the last choice the producer runs to its end.
             if left == 0 { Step::Producer } else { step }
         });
         assert_eq!(polled, 4, "slept on a completion in order {order:#b}");
@@ -510,7 +510,7 @@ fn a_thread_that_stops_waiting_passes_the_wake_up_on() {
     assert!(is_readable(two.fd()));
 }
 
-/// Sleeps as the library's own wait call does, but with one guard for many sleeps.
+/// Sleeps as the library's own wait does, but with one guard for many sleeps.
 fn wait_for_completions(cq: &CqInner, count: u64) -> u64 {
     let guard = cq.wait_guard().unwrap();
     let (mut sum, mut left) = (0, count);
@@ -580,7 +580,7 @@ fn an_armed_program_never_sleeps_on_a_completion() {
         let mut next = 0;
         while next < total {
             cq.arm(Notify::Any);
-            // What came before the arming is polled; what comes after it sends the event.
+            // Completions before the arming are polled; those after it send the event.
             let mut polled = 0;
             while let Some(completion) = cq.poll_one() {
                 assert_eq!(completion.wr_id, next);

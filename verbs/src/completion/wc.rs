@@ -1,48 +1,48 @@
-//! What became of one work request.
+//! Completion entries: status, opcode and data of one work request.
 
 use core::fmt;
 
 use crate::cause::Cause;
 
-/// How a work request ended; the numeric values are those of `ibv_wc_status`.
+/// Status of a work request. The numeric values are those of `ibv_wc_status`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u32)]
 #[non_exhaustive]
 pub enum Status {
-    /// Done as asked.
+    /// The request succeeded.
     #[default]
     Success = 0,
-    /// A message did not fit the receive posted for it, or a local length is more than a message can have.
+    /// A message did not fit the posted receive, or a local length exceeds that of a message.
     LocalLength = 1,
-    /// The QP could not do what the work request asks.
+    /// The QP cannot execute this work request.
     LocalQpOperation = 2,
     /// An SGE names memory that this work request may not use.
     LocalProtection = 4,
-    /// Not done, because the QP went into the error state (or was disconnected) before.
+    /// Not executed, because the QP entered the error state or was disconnected before.
     WrFlush = 5,
     /// A memory window could not be bound.
     WindowBind = 6,
-    /// The peer answered what was not asked.
+    /// The peer sent a response that was not requested.
     BadResponse = 7,
-    /// An incoming message was refused by the rights of the local memory.
+    /// The rights of the local memory did not allow an incoming message.
     LocalAccess = 8,
-    /// The peer called the request invalid.
+    /// The peer reported the request as invalid.
     RemoteInvalidRequest = 9,
     /// The peer refused access to its memory.
     RemoteAccess = 10,
-    /// The peer could not do the operation.
+    /// The peer could not execute the operation.
     RemoteOperation = 11,
-    /// The peer could not be reached any more.
+    /// The peer is no longer reachable.
     RetryExceeded = 12,
     /// The peer had no receive posted for too long.
     ReceiverNotReady = 13,
-    /// The peer gave up the request.
+    /// The peer aborted the request.
     RemoteAbort = 16,
-    /// The QP cannot go on at all.
+    /// The QP is unusable.
     Fatal = 19,
-    /// The peer did not answer in time.
+    /// The peer did not respond in time.
     ResponseTimeout = 20,
-    /// Another error; the event of the QP says more.
+    /// Another error; the event of the QP has details.
     General = 21,
 }
 
@@ -59,7 +59,7 @@ impl Status {
         matches!(self, Self::Success)
     }
 
-    /// The status in words (`ibv_wc_status_str`).
+    /// Description of the status (`ibv_wc_status_str`).
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -75,12 +75,12 @@ impl Status {
                 "flushed: the queue pair failed or was disconnected before this was done"
             }
             Self::WindowBind => "memory window bind error",
-            Self::BadResponse => "bad response: the peer answered what was not asked",
+            Self::BadResponse => "bad response: the peer sent a response that was not requested",
             Self::LocalAccess => {
-                "local access error: the peer asked for memory it has no right to here"
+                "local access error: the peer tried to access memory here without the right to"
             }
             Self::RemoteInvalidRequest => {
-                "remote invalid request: the peer calls the message invalid"
+                "remote invalid request: the peer reported the message as invalid"
             }
             Self::RemoteAccess => {
                 "remote access error: the peer refused access to its memory (STag, rights or bounds)"
@@ -95,8 +95,8 @@ impl Status {
         }
     }
 
-    /// What to try when nothing more is known than the status (the verbs have no hints); [`Completion::cause`] knows
-    /// more. `None` for success.
+    /// Hint about what to try, if only the status is known. [`Completion::cause`] has more. `None`
+    /// for success.
     #[must_use]
     pub const fn hint(self) -> Option<&'static str> {
         Some(match self {
@@ -109,30 +109,32 @@ impl Status {
                 "keep memory registered, with LOCAL_WRITE where bytes arrive, until the completion"
             }
             Self::WrFlush => {
-                "look for the first completion in error, or at `Qp::end_reason`, for the cause"
+                "find the cause in the first completion in error, or in `Qp::end_reason`"
             }
             Self::WindowBind => {
-                "check that the region may have windows, and that window and range fit it"
+                "check that the region allows windows, and that the window and its range fit the region"
             }
-            Self::BadResponse => "report it to the vendor of the peer's iWARP stack, with a capture",
+            Self::BadResponse => {
+                "report it to the vendor of the peer's iWARP stack, with a capture"
+            }
             Self::LocalAccess => {
-                "register the memory with the right that the peer needs, and tell it the right address, length and rkey"
+                "register the memory with the right that the peer needs, and give the peer the correct address, length and rkey"
             }
             Self::RemoteInvalidRequest => {
-                "check the length against what the peer takes, and that the STag may be invalidated"
+                "check that the peer accepts this length, and that the STag may be invalidated"
             }
             Self::RemoteAccess => {
-                "compare address, length and rkey with what the peer said, and ask it for the right that this needs"
+                "compare address, length and rkey with those that the peer gave, and ask the peer for the required right"
             }
             Self::RemoteOperation => {
-                "look at the error on the peer's side; it may not know this operation, or have no receive posted"
+                "check the error on the peer's side; it may not know this operation, or have no receive posted"
             }
             Self::RetryExceeded => "check the network and whether the peer's host is up",
             Self::ReceiverNotReady => "let the peer post receives before this side sends",
-            Self::RemoteAbort => "look at the error on the peer's side",
-            Self::Fatal => "make a new queue pair, or a new device",
+            Self::RemoteAbort => "check the error on the peer's side",
+            Self::Fatal => "create a new queue pair, or a new device",
             Self::ResponseTimeout => "check whether the peer's program or host hangs",
-            Self::General => "look at `Qp::end_reason`, or at the device's events",
+            Self::General => "check `Qp::end_reason` and the device's events",
         })
     }
 }
@@ -143,8 +145,8 @@ impl fmt::Display for Status {
     }
 }
 
-/// What kind of work request ended; the numeric values are those of `ibv_wc_opcode`. Not meaningful for the program
-/// when the status is an error, though it is filled in here.
+/// Kind of a completed work request. The numeric values are those of `ibv_wc_opcode`. In `ibv_wc`
+/// it has no meaning if the status is an error; here it is always set.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u32)]
 #[non_exhaustive]
@@ -164,11 +166,11 @@ pub enum WcOpcode {
     BindWindow = 5,
     /// Invalidating a local STag.
     LocalInvalidate = 6,
-    /// Fast registration; `ibv_wc_opcode` has no number for it, only the kernel has.
+    /// Fast registration. `ibv_wc_opcode` has no number for it; only the kernel's has.
     Register = 0x100,
     /// A receive.
     Recv = 128,
-    /// A receive that Immediate Data (RFC 7306) ended.
+    /// A receive that Immediate Data (RFC 7306) completed.
     RecvImmediate = 129,
 }
 
@@ -179,7 +181,7 @@ impl WcOpcode {
         self as u32
     }
 
-    /// True for work requests of the receive queue (the bit `IBV_WC_RECV`).
+    /// Returns true for work requests of the receive queue (the bit `IBV_WC_RECV`).
     #[must_use]
     pub const fn is_recv(self) -> bool {
         matches!(self, Self::Recv | Self::RecvImmediate)
@@ -190,29 +192,29 @@ impl WcOpcode {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Completion {
-    /// The number that the program gave the work request.
+    /// Number that the program gave to the work request.
     pub wr_id: u64,
-    /// How it ended.
+    /// Status of the request.
     pub status: Status,
-    /// What it was.
+    /// Kind of the request.
     pub opcode: WcOpcode,
-    /// Bytes received into the receive's memory, or read; 8 for an atomic; 0 where nothing is, as with
-    /// Immediate Data, also behind a Write ([`written`](Self::written)).
+    /// Bytes received into the memory of the receive, or read; 8 for an atomic. 0 for Immediate
+    /// Data, even after a Write (see [`written`](Self::written)).
     pub byte_len: u32,
-    /// The QP it was posted to.
+    /// QP to which the request was posted.
     pub qp_num: u32,
-    /// The STag that this invalidated on this side: the peer's Send (RFC 5040 section 5.3), or an RDMA Read, the one of
-    /// its sink ([`SendWr::invalidate_sink`](crate::SendWr::invalidate_sink)).
+    /// STag that was invalidated on this side: by the peer's Send (RFC 5040 section 5.3), or by an
+    /// RDMA Read for its sink ([`SendWr::invalidate_sink`](crate::SendWr::invalidate_sink)).
     pub invalidated: Option<u32>,
-    /// The peer asked for a solicited event.
+    /// The peer requested a solicited event.
     pub solicited: bool,
-    /// The 8 bytes of Immediate Data, of a [`WcOpcode::RecvImmediate`] (RFC 7306 section 6), in the order of
-    /// the wire.
+    /// The 8 bytes of Immediate Data of a [`WcOpcode::RecvImmediate`], in wire order (RFC 7306
+    /// section 6).
     pub immediate: Option<[u8; 8]>,
-    /// Bytes of the Write that this Immediate Data came behind (`ibv_wc.byte_len` has them there); 0 where nothing came behind a
-    /// Write, or something else between the two that took a receive.
+    /// Bytes of the Write that preceded this Immediate Data (in `byte_len` of `ibv_wc`). 0 if no
+    /// Write preceded it, or if a message in between took a receive.
     pub written: u32,
-    /// Why it failed, or was flushed; `None` for success.
+    /// Cause of the failure or flush; `None` for success.
     pub cause: Option<Cause>,
 }
 

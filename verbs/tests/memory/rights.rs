@@ -12,9 +12,15 @@ fn a_qp_without_the_right_refuses_what_its_regions_allow() {
         let setup = Setup::new(Wire::Kernel);
         let mut ends = setup.unconnected();
         let (left, words) = if read {
-            (Access::REMOTE_WRITE, "allows this access, but the QP does not")
+            (
+                Access::REMOTE_WRITE,
+                "allows this access, but the QP does not",
+            )
         } else {
-            (Access::REMOTE_READ, "allows this access, but the QP does not")
+            (
+                Access::REMOTE_READ,
+                "allows this access, but the QP does not",
+            )
         };
         let qp = ends
             .b
