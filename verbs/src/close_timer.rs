@@ -103,7 +103,7 @@ mod tests {
     fn a_peer_that_has_everything_has_the_limit_for_its_own_close() {
         assert_eq!(given_up_after(0, |_| 0), Some(LIMIT));
         assert_eq!(given_up_after(1000, |_| 1000), Some(LIMIT));
-        // The last bytes were acknowledged between two looks.
+        // The last bytes were acknowledged between two checks.
         let late = given_up_after(1000, |passed| if passed > LIMIT / 2 { 1000 } else { 0 });
         let late = late.unwrap();
         assert!(

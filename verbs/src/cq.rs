@@ -183,7 +183,7 @@ impl CqShared {
     }
 
     /// Records a poll that found completions.
-    fn hit(&self) {
+    fn record_hit(&self) {
         if self.members.have_crowds()
             && self.hits.fetch_add(1, Ordering::Relaxed) % HITS == HITS - 1
         {
@@ -269,7 +269,7 @@ impl Cq {
         let unseen = shared.reply.unseen();
         let mut taken = shared.inner.poll(out);
         if taken > 0 {
-            shared.hit();
+            shared.record_hit();
         } else if out.is_empty() {
             return 0;
         } else {

@@ -147,7 +147,7 @@ pub(crate) struct DeviceInner {
     pub(crate) pool: BufferPool,
     pub(crate) accounts: Arc<Accounts>,
     /// Connections in startup that a listener or the program waits for.
-    pub(crate) startups: StartupQueue,
+    pub(crate) startup_queue: StartupQueue,
     /// Events of the device itself, and of objects created through handles without a queue of their
     /// own.
     pub(crate) events: Arc<EventQueue>,
@@ -195,7 +195,7 @@ impl DeviceInner {
     }
 
     /// Raises an event in the queues of all handles.
-    pub(crate) fn tell_all(&self, event: AsyncEvent) {
+    pub(crate) fn raise_for_all(&self, event: AsyncEvent) {
         let mut others = self.other_events.lock();
         others.retain(|queue| queue.strong_count() > 0);
         for queue in others.iter().filter_map(Weak::upgrade) {
@@ -229,11 +229,11 @@ impl NetworkWatcher for DeviceInner {
     fn network_event(&self, event: NetworkEvent) {
         match event {
             NetworkEvent::Down(error) => {
-                self.tell_all(AsyncEvent::DeviceFatal { error });
+                self.raise_for_all(AsyncEvent::DeviceFatal { error });
                 self.ids.network_down(error, &self.background);
             }
             NetworkEvent::AddressConflict(error) => {
-                self.tell_all(AsyncEvent::AddressConflict { error });
+                self.raise_for_all(AsyncEvent::AddressConflict { error });
             }
             other => tracing::warn!(event = ?other, "unknown event of the network"),
         }
@@ -297,7 +297,7 @@ impl Device {
             table: Arc::new(table),
             pool: BufferPool::default(),
             accounts: Accounts::new(&settings.limits),
-            startups: StartupQueue::default(),
+            startup_queue: StartupQueue::default(),
             events: Arc::clone(&events),
             other_events: Mutex::default(),
             ids: Ids::new(&background),
@@ -567,7 +567,7 @@ impl std::fmt::Debug for Device {
 }
 
 fn event_queue(wanted: fn(&AsyncEvent) -> bool) -> Result<EventQueue, DeviceError> {
-    EventQueue::of(wanted).map_err(|error| DeviceError::System {
+    EventQueue::with_filter(wanted).map_err(|error| DeviceError::System {
         op: "make an event descriptor",
         error,
     })

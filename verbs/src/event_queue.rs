@@ -77,11 +77,11 @@ impl EventQueue {
     /// Creates a queue of all events.
     #[cfg(test)]
     pub(crate) fn new() -> std::io::Result<Self> {
-        Self::of(|_| true)
+        Self::with_filter(|_| true)
     }
 
     /// Creates a queue of the events for which `wanted` returns true.
-    pub(crate) fn of(wanted: fn(&AsyncEvent) -> bool) -> std::io::Result<Self> {
+    pub(crate) fn with_filter(wanted: fn(&AsyncEvent) -> bool) -> std::io::Result<Self> {
         Ok(EventQueue {
             fork_guard: ForkGuard::here(),
             wanted,

@@ -177,9 +177,9 @@ pub use usage::DeviceUsage;
 
 pub use uwarp_llp::Keepalive;
 
-/// Captures of what passes on the wire.
+/// Captures of the traffic on the wire.
 pub use uwarp_capture as capture;
-/// The network below: kernel TCP, or smoltcp over a link in memory or an Ethernet.
+/// Networks: kernel TCP, or smoltcp over a link in memory or an Ethernet.
 pub use uwarp_llp as llp;
 pub use uwarp_mpa::{FpduSegments, FpduSegmentsError, Revision, RtrKinds, StartupError};
 pub use uwarp_rdmap::{Opcode, Peer, Requirement, StreamError, Terminate, TerminateCode};

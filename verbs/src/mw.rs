@@ -34,7 +34,7 @@ pub fn inc_rkey(rkey: u32) -> u32 {
 /// let window = pd.alloc_window(WindowKind::Type2B)?;
 /// let bind = region.window(0, 1024, Access::REMOTE_WRITE).zero_based();
 /// let rkey = inc_rkey(window.rkey());
-/// let wr = SendWr::bind_window(1, rkey, &bind); // to be posted; then tell the peer `rkey`
+/// let wr = SendWr::bind_window(1, rkey, &bind); // post it, then send `rkey` to the peer
 /// # let _ = wr; Ok(()) }
 /// ```
 pub struct MemoryWindow {

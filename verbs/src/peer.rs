@@ -139,15 +139,15 @@ mod tests {
 
     #[test]
     fn private_data_is_refused_only_where_it_cannot_work() {
-        let octets = [0; 512];
+        let bytes = [0; 512];
         for (peer, enhanced, max) in [
             (Peer::Siw, true, 252),
             (Peer::Siw, false, 255),
             (Peer::Rfc, true, 512),
         ] {
-            assert_eq!(check_private_data(peer, enhanced, &octets[..max]), Ok(()));
+            assert_eq!(check_private_data(peer, enhanced, &bytes[..max]), Ok(()));
             if max < 512 {
-                let refused = check_private_data(peer, enhanced, &octets[..=max]);
+                let refused = check_private_data(peer, enhanced, &bytes[..=max]);
                 assert_eq!(
                     refused.unwrap_err().to_string(),
                     format!(

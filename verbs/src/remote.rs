@@ -30,19 +30,19 @@ impl RemoteBuffer {
     /// ```
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::BYTES] {
-        let mut octets = [0; Self::BYTES];
-        octets[..8].copy_from_slice(&self.addr.to_be_bytes());
-        octets[8..16].copy_from_slice(&self.len.to_be_bytes());
-        octets[16..].copy_from_slice(&self.rkey.to_be_bytes());
-        octets
+        let mut bytes = [0; Self::BYTES];
+        bytes[..8].copy_from_slice(&self.addr.to_be_bytes());
+        bytes[8..16].copy_from_slice(&self.len.to_be_bytes());
+        bytes[16..].copy_from_slice(&self.rkey.to_be_bytes());
+        bytes
     }
 
     /// Reads the form of [`to_bytes`](Self::to_bytes) from the start of a message; `None` if the
     /// message is shorter than [`BYTES`](Self::BYTES). The values come from the peer and may be
     /// wrong. The peer's side checks every access.
     #[must_use]
-    pub fn from_bytes(octets: &[u8]) -> Option<RemoteBuffer> {
-        let (addr, rest) = octets.split_first_chunk()?;
+    pub fn from_bytes(bytes: &[u8]) -> Option<RemoteBuffer> {
+        let (addr, rest) = bytes.split_first_chunk()?;
         let (len, rest) = rest.split_first_chunk()?;
         let (rkey, _) = rest.split_first_chunk()?;
         Some(RemoteBuffer {
@@ -84,14 +84,14 @@ mod tests {
     };
 
     #[test]
-    fn a_remote_buffer_travels_as_20_octets_in_network_order() {
-        let octets = LENT.to_bytes();
-        assert_eq!(octets[..8], [1, 2, 3, 4, 5, 6, 7, 8]);
-        assert_eq!(octets[8..], [0, 0, 0, 0, 0, 0, 0, 100, 9, 10, 11, 12]);
-        assert_eq!(RemoteBuffer::from_bytes(&octets), Some(LENT));
-        let longer = [&octets[..], b"and more"].concat();
+    fn a_remote_buffer_travels_as_20_bytes_in_network_order() {
+        let bytes = LENT.to_bytes();
+        assert_eq!(bytes[..8], [1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(bytes[8..], [0, 0, 0, 0, 0, 0, 0, 100, 9, 10, 11, 12]);
+        assert_eq!(RemoteBuffer::from_bytes(&bytes), Some(LENT));
+        let longer = [&bytes[..], b"and more"].concat();
         assert_eq!(RemoteBuffer::from_bytes(&longer), Some(LENT));
-        assert_eq!(RemoteBuffer::from_bytes(&octets[..19]), None);
+        assert_eq!(RemoteBuffer::from_bytes(&bytes[..19]), None);
     }
 
     #[test]

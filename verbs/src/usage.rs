@@ -36,7 +36,7 @@ impl Device {
     /// ([`StartupError::Displaced`](crate::StartupError::Displaced)).
     #[must_use]
     pub fn displaced_startups(&self) -> u64 {
-        self.inner().startups.displaced()
+        self.inner().startup_queue.displaced()
     }
 
     /// Resources that the device holds now. All numbers are 0 in the child of a fork.

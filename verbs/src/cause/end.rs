@@ -36,7 +36,7 @@ pub(crate) enum EndKind {
     },
     Rejected {
         /// Length of the private data in the Reply, in bytes.
-        octets: u16,
+        private_data_len: u16,
         /// Reads that the peer needs to have outstanding, if it reports that.
         ord_needed: Option<u16>,
     },
@@ -54,7 +54,7 @@ pub(crate) enum EndKind {
         depth: u32,
         wr_id: u64,
     },
-    /// The consumer decided too late.
+    /// The decision came too late.
     DecisionTooLate,
 }
 
@@ -96,14 +96,14 @@ impl EndKind {
                 )))
                 .hint("connect with an ird of that number, if this is why the peer rejects; its private data may say more"),
             Self::Rejected {
-                octets,
+                private_data_len,
                 ord_needed: None,
             } => Account::new("", Who::PeerProgram, Layer::Mpa)
                 .against(Some(Requirement::new(
                     "5044-7.1.2-05",
                     "a responder that does not want the connection answers with R = 1",
                 )))
-                .hint(if octets == 0 {
+                .hint(if private_data_len == 0 {
                     "check the peer: its program does not want this connection or decided too late, or its device has reached a limit"
                 } else {
                     "read its private data, which may say why"
@@ -184,7 +184,7 @@ impl fmt::Display for EndKind {
             Self::Stalled { sending: false } => {
                 "the peer began an FPDU and did not finish it for too long, and the connection was reset"
             }
-            Self::Rejected { octets, ord_needed } => return rejection(f, *octets, *ord_needed),
+            Self::Rejected { private_data_len, ord_needed } => return rejection(f, *private_data_len, *ord_needed),
             Self::ReplyRefused(MpaErrorCode::InsufficientIrd) => {
                 "the peer wants more RDMA Reads outstanding than max_ird allows"
             }
@@ -216,14 +216,18 @@ impl fmt::Display for EndKind {
     }
 }
 
-fn rejection(f: &mut fmt::Formatter<'_>, octets: u16, ord_needed: Option<u16>) -> fmt::Result {
+fn rejection(
+    f: &mut fmt::Formatter<'_>,
+    private_data_len: u16,
+    ord_needed: Option<u16>,
+) -> fmt::Result {
     f.write_str("the peer rejected the connection")?;
     if let Some(ord) = ord_needed {
         write!(f, ", and reports that it needs {ord} Reads outstanding")?;
     }
-    match octets {
+    match private_data_len {
         0 => Ok(()),
-        octets => write!(f, ", with {octets} bytes of private data"),
+        private_data_len => write!(f, ", with {private_data_len} bytes of private data"),
     }
 }
 
@@ -309,7 +313,7 @@ impl From<&EndReason> for Cause {
 
 fn rejected(private_data: &[u8], ord_needed: Option<u16>) -> EndKind {
     EndKind::Rejected {
-        octets: u16::try_from(private_data.len()).unwrap_or(u16::MAX),
+        private_data_len: u16::try_from(private_data.len()).unwrap_or(u16::MAX),
         ord_needed,
     }
 }

@@ -122,8 +122,8 @@ impl Cause {
         Self::new(Reason::Framing(error))
     }
 
-    pub(crate) const fn told(told: TerminateReport) -> Self {
-        Self::new(Reason::TerminateReport(told))
+    pub(crate) const fn told(report: TerminateReport) -> Self {
+        Self::new(Reason::TerminateReport(report))
     }
 
     /// Creates the cause of a work request of this side that cannot be carried out.
@@ -201,7 +201,7 @@ impl Cause {
             Reason::Access(refusal) => refusal.account(),
             Reason::Broken(broken) => broken.account(),
             Reason::Framing(error) => stream::framing(error),
-            Reason::TerminateReport(told) => told.account(),
+            Reason::TerminateReport(report) => report.account(),
             Reason::Local(problem) => problem.account(),
             Reason::Startup(error) => transport::startup(error),
             Reason::Llp(error) => transport::llp(error),
@@ -276,7 +276,7 @@ impl fmt::Display for Sentence<'_> {
             Reason::Access(refusal) => fmt::Display::fmt(refusal, f),
             Reason::Broken(broken) => fmt::Display::fmt(broken, f),
             Reason::Framing(error) => fmt::Display::fmt(error, f),
-            Reason::TerminateReport(told) => fmt::Display::fmt(told, f),
+            Reason::TerminateReport(report) => fmt::Display::fmt(report, f),
             Reason::Local(problem) => fmt::Display::fmt(problem, f),
             Reason::Startup(error) => f.write_str(&transport::startup_fact(error)),
             Reason::Llp(error) => transport::llp_fact(error, f),

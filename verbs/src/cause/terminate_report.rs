@@ -54,7 +54,7 @@ pub(crate) struct Asked {
 impl TerminateReport {
     /// Interprets the message by itself. `work`: whether the work request concerned is known.
     pub(crate) fn new(terminate: &Terminate, work: Work) -> Self {
-        let mut told = TerminateReport {
+        let mut report = TerminateReport {
             code: terminate.reason(),
             meant: terminate.rfc_reason(),
             if_siw: terminate.if_siw(),
@@ -67,33 +67,33 @@ impl TerminateReport {
             read_twice: false,
         };
         if !terminate.headers_fit() {
-            return told;
+            return report;
         }
-        told.act = terminate.opcode().map(Act::from);
-        told.work = work;
+        report.act = terminate.opcode().map(Act::from);
+        report.work = work;
         if let Some(request) = terminate.rdma_header() {
-            told.stag = request.source_stag.0;
-            told.to = request.source_to.0;
-            told.len = Some(request.len);
-            return told;
+            report.stag = request.source_stag.0;
+            report.to = request.source_to.0;
+            report.len = Some(request.len);
+            return report;
         }
         let header_len = terminate.ddp_octets().map_or(0, <[u8]>::len);
         let payload = terminate.segment_len().map(usize::from);
         // siw counts only the payload.
-        let payload = if told.siw {
+        let payload = if report.siw {
             payload
         } else {
             payload.and_then(|len| len.checked_sub(header_len))
         };
-        told.len = payload.and_then(|len| u32::try_from(len).ok());
+        report.len = payload.and_then(|len| u32::try_from(len).ok());
         match terminate.ddp_header() {
-            Some(Header::Tagged(header)) => (told.stag, told.to) = (header.stag.0, header.to.0),
+            Some(Header::Tagged(header)) => (report.stag, report.to) = (header.stag.0, header.to.0),
             Some(Header::Untagged(header)) => {
-                (told.stag, told.to) = (header.msn.0, header.mo.into());
+                (report.stag, report.to) = (header.msn.0, header.mo.into());
             }
-            None => told.act = None,
+            None => report.act = None,
         }
-        told
+        report
     }
 
     /// Records whether this side reads large payloads twice. Then a change by the program may have
@@ -106,14 +106,14 @@ impl TerminateReport {
     /// Interprets the message for the refused work request. `asked`: facts that this side knows
     /// about it.
     pub(crate) fn about(terminate: &Terminate, asked: Asked) -> Self {
-        let mut told = TerminateReport::new(terminate, Work::This);
+        let mut report = TerminateReport::new(terminate, Work::This);
         if matches!(asked.act, Act::Write | Act::Read | Act::Atomic) {
-            (told.stag, told.to) = (asked.stag, asked.to);
+            (report.stag, report.to) = (asked.stag, asked.to);
         }
-        told.act = Some(asked.act);
-        told.len = Some(asked.len);
-        told.work = Work::This;
-        told
+        report.act = Some(asked.act);
+        report.len = Some(asked.len);
+        report.work = Work::This;
+        report
     }
 
     pub(super) fn account(&self) -> Account {

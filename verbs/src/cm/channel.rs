@@ -140,13 +140,13 @@ impl EventChannel {
                 self.inner.fd.take();
                 // Counted before the lock is released: a thread that destroys the id either takes
                 // the event back or waits for its acknowledgement.
-                next.owner.delivered();
+                next.owner.count_delivered();
                 next
             };
             match owner.handle() {
                 Some(handle) => return Some(CmEvent::new(handle, data)),
                 // The last handle of the id is being dropped, together with its events.
-                None => owner.acknowledged(1),
+                None => owner.acknowledge(1),
             }
         }
     }

@@ -160,9 +160,9 @@ impl ConnectRequest {
     }
 
     /// Records that the program gets the request, so that it counts as undecided.
-    pub(super) fn given(&mut self) {
+    pub(super) fn mark_delivered(&mut self) {
         if let Some(slot) = &mut self.slot {
-            slot.given = true;
+            slot.delivered = true;
         }
     }
 
@@ -313,10 +313,10 @@ impl ConnectRequest {
         let enhanced = self.request.enhanced.is_some();
         let peer = self.device.settings.peer;
         let private_data = &options.private_data;
-        let told = peer::check_private_data(peer, enhanced, private_data)
+        let encoded = peer::check_private_data(peer, enhanced, private_data)
             .map_err(AcceptError::from)
             .and_then(|()| Ok(responder.reject(private_data, options.ord_needed)?));
-        let (reply, result) = match told {
+        let (reply, result) = match encoded {
             Ok(reply) => (reply, Ok(())),
             Err(error) => (responder.reject(&[], None).unwrap_or_default(), Err(error)),
         };

@@ -257,7 +257,7 @@ impl CmId {
     /// Acknowledges events that were left unacknowledged (`rdma_ack_cm_event`).
     pub fn ack_events(&self, events: u32) {
         if self.inner().device.fork_guard.is_here() {
-            self.inner().acknowledged(events.into());
+            self.inner().acknowledge(events.into());
         }
     }
 

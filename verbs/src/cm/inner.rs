@@ -146,15 +146,19 @@ impl IdInner {
     }
 
     /// Queues an event, unless the id was destroyed.
-    pub(super) fn tell(&self, data: CmEventData) {
+    pub(super) fn queue_event(&self, data: CmEventData) {
         let id = self.state.lock();
-        let refused = self.tell_locked(&id, data);
+        let refused = self.queue_event_locked(&id, data);
         drop(id);
         // Rejects a request among them, which takes other locks.
         drop(refused);
     }
 
-    pub(super) fn tell_locked(&self, id: &IdLocked, data: CmEventData) -> Option<CmEventData> {
+    pub(super) fn queue_event_locked(
+        &self,
+        id: &IdLocked,
+        data: CmEventData,
+    ) -> Option<CmEventData> {
         match self.this.upgrade() {
             Some(owner) if id.state != CmState::Destroyed => {
                 tracing::debug!(kind = ?data.kind, status = data.status, "CM event");
@@ -166,8 +170,8 @@ impl IdInner {
     }
 
     /// Reports that the network of the device has failed.
-    pub(super) fn removed(&self, error: LlpError) {
-        self.tell(CmEventData::failure(CmEventKind::DeviceRemoval, error));
+    pub(super) fn report_removal(&self, error: LlpError) {
+        self.queue_event(CmEventData::failure(CmEventKind::DeviceRemoval, error));
     }
 
     /// Ends the time limit of the request, because the program has decided.
@@ -201,11 +205,11 @@ impl IdInner {
     }
 
     /// Counts an event that goes to the program.
-    pub(super) fn delivered(&self) {
+    pub(super) fn count_delivered(&self) {
         *self.unacked.lock() += 1;
     }
 
-    pub(super) fn acknowledged(&self, events: u64) {
+    pub(super) fn acknowledge(&self, events: u64) {
         let mut unacked = self.unacked.lock();
         *unacked = unacked.saturating_sub_unsigned(events);
         if *unacked <= 0 {
@@ -249,11 +253,11 @@ impl Drop for IdInner {
 
 impl RequestSink for IdInner {
     fn request(&self, request: ConnectRequest) {
-        let (listens, channel) = {
+        let (is_listening, channel) = {
             let id = self.state.lock();
             (id.state == CmState::Listening, id.channel.clone())
         };
-        if !listens {
+        if !is_listening {
             return;
         }
         let limits = &self.device.settings.limits;
@@ -268,7 +272,7 @@ impl RequestSink for IdInner {
         };
         let context = self.context.load(Ordering::Acquire);
         let child = CmId::requested(&self.device, channel, context, request);
-        self.tell(CmEventData {
+        self.queue_event(CmEventData {
             child: Some(child),
             ..data
         });
@@ -285,7 +289,7 @@ impl RequestSink for IdInner {
         id.advance(CmInput::FailedOver);
         drop(id);
         let (kind, status) = status::of_failure(&EndReason::StartupFailed { error });
-        self.tell(CmEventData {
+        self.queue_event(CmEventData {
             status,
             reason: Some(CmReason::Startup { peer, error }),
             ..CmEventData::new(kind)
@@ -308,7 +312,7 @@ impl Observer for IdInner {
             // It arrived with the request.
             Role::Responder => Vec::new(),
         };
-        let _ = self.tell_locked(
+        let _ = self.queue_event_locked(
             &id,
             CmEventData {
                 private_data,
@@ -345,7 +349,7 @@ impl Observer for IdInner {
         let reason = Some(CmReason::Connection {
             reason: reason.clone(),
         });
-        let _ = self.tell_locked(
+        let _ = self.queue_event_locked(
             &id,
             CmEventData {
                 status,

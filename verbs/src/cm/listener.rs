@@ -38,7 +38,7 @@ pub(super) struct ListenerInner {
     /// Maximum number of connections from TCP's accept to the decision.
     places: u32,
     /// The connections among them whose Requests are incomplete.
-    startups: Arc<StartupQueue>,
+    startup_queue: Arc<StartupQueue>,
     sink: Weak<dyn RequestSink>,
     state: Mutex<State>,
 }
@@ -52,7 +52,7 @@ struct State {
     /// Requests beyond the backlog, until the program has decided on others.
     waiting: VecDeque<ConnectRequest>,
     /// Time of the last report that a limit of the system was reached.
-    told: Option<Instant>,
+    last_report: Option<Instant>,
 }
 
 /// Place among the connections of a listener that are in startup or undecided. Dropping it returns
@@ -60,14 +60,14 @@ struct State {
 pub(super) struct Slot {
     listener: Weak<ListenerInner>,
     /// The program has the Request.
-    pub(super) given: bool,
+    pub(super) delivered: bool,
 }
 
 impl Slot {
     /// Returns the queue of pending startups of the listener.
-    pub(super) fn startups(&self) -> Option<Arc<StartupQueue>> {
+    pub(super) fn startup_queue(&self) -> Option<Arc<StartupQueue>> {
         let listener = self.listener.upgrade()?;
-        Some(Arc::clone(&listener.startups))
+        Some(Arc::clone(&listener.startup_queue))
     }
 }
 
@@ -76,7 +76,7 @@ impl Drop for Slot {
         if let Some(listener) = self.listener.upgrade()
             && listener.device.fork_guard.is_here()
         {
-            listener.decided(self.given);
+            listener.decided(self.delivered);
         }
     }
 }
@@ -103,14 +103,14 @@ impl Listening {
             local: llp.local_addr(),
             backlog: backlog.clamp(1, places),
             places,
-            startups: Arc::default(),
+            startup_queue: Arc::default(),
             sink,
             state: Mutex::new(State {
                 llp: Some(llp),
                 open: 0,
                 undecided: 0,
                 waiting: VecDeque::new(),
-                told: None,
+                last_report: None,
             }),
         });
         let weak: Weak<ListenerInner> = Arc::downgrade(&inner);
@@ -174,7 +174,7 @@ impl RequestSink for ListenerInner {
         } else {
             state.undecided += 1;
             drop(state);
-            self.give(request);
+            self.deliver(request);
         }
         self.device.background.at(self.token, deadline);
     }
@@ -188,14 +188,14 @@ impl RequestSink for ListenerInner {
 
 impl ListenerInner {
     /// Removes one connection. If the program held its request, the program has decided on it.
-    fn decided(&self, given: bool) {
+    fn decided(&self, delivered: bool) {
         let mut state = self.state.lock();
         let was_full = state.open >= self.places;
         state.open = state.open.saturating_sub(1);
-        if given {
+        if delivered {
             state.undecided = state.undecided.saturating_sub(1);
         }
-        let next = was_full || given && !state.waiting.is_empty();
+        let next = was_full || delivered && !state.waiting.is_empty();
         drop(state);
         if next {
             self.device.background.at(self.token, self.device.now());
@@ -204,8 +204,8 @@ impl ListenerInner {
 
     /// Passes a Request to the program, which is already counted as undecided. Called without a
     /// lock.
-    fn give(&self, mut request: ConnectRequest) {
-        request.given();
+    fn deliver(&self, mut request: ConnectRequest) {
+        request.mark_delivered();
         // If the program has dropped the listener, dropping the request rejects it.
         if let Some(sink) = self.sink.upgrade() {
             sink.request(request);
@@ -214,7 +214,7 @@ impl ListenerInner {
 
     /// Handles requests beyond the backlog: rejects late ones, and passes others to the program
     /// while there is room.
-    fn give_waiting(&self, now: Instant) {
+    fn deliver_waiting(&self, now: Instant) {
         loop {
             let mut state = self.state.lock();
             let Some(first) = state.waiting.front() else {
@@ -231,7 +231,7 @@ impl ListenerInner {
             drop(state);
             // A late request is rejected by its drop.
             if let Some(request) = request.filter(|_| !late) {
-                self.give(request);
+                self.deliver(request);
             }
         }
     }
@@ -239,7 +239,7 @@ impl ListenerInner {
     /// Returns true if one more connection may be taken from TCP although all places are taken,
     /// because one in startup can be displaced. Otherwise schedules the next attempt.
     fn can_displace(&self) -> bool {
-        match self.startups.next() {
+        match self.startup_queue.next() {
             Some(when) if when <= self.device.now() => true,
             Some(when) => {
                 self.device.background.at(self.token, when);
@@ -308,7 +308,7 @@ impl ListenerInner {
         // Returned when the connection has failed or is decided.
         let slot = Slot {
             listener: Weak::clone(&self.this),
-            given: false,
+            delivered: false,
         };
         let peer = llp.peer_addr();
         if full {
@@ -318,7 +318,7 @@ impl ListenerInner {
             };
             // The connection that could be displaced may just have become a request, which keeps
             // its place.
-            if !self.startups.displace(self.device.now(), error) {
+            if !self.startup_queue.displace(self.device.now(), error) {
                 refuse(llp);
                 drop(slot);
                 if let Some(sink) = self.sink.upgrade() {
@@ -341,12 +341,15 @@ impl ListenerInner {
     fn short(&self, state: &mut State, error: LlpError) {
         let now = self.device.now();
         tracing::debug!(%error, "accept failed");
-        if state.told.is_none_or(|told| now >= told + SILENCE) {
-            state.told = Some(now);
+        if state
+            .last_report
+            .is_none_or(|last_report| now >= last_report + SILENCE)
+        {
+            state.last_report = Some(now);
             tracing::warn!(%error, local = %self.local, "a listener cannot take connections");
             let local = self.local;
             self.device
-                .tell_all(AsyncEvent::ListenerShort { local, error });
+                .raise_for_all(AsyncEvent::ListenerShort { local, error });
         }
         self.device.background.at(self.token, now + PAUSE);
     }
@@ -357,7 +360,7 @@ impl Source for ListenerInner {
         if let Some(sink) = self.sink.upgrade() {
             sink.expire(now);
         }
-        self.give_waiting(now);
+        self.deliver_waiting(now);
         self.accept_all();
         Verdict::Settled
     }

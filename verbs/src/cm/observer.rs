@@ -22,14 +22,14 @@ pub(crate) trait Observer: Send + Sync {
 /// An observer, and the reports that it has received.
 pub(crate) struct Observed {
     observer: Arc<dyn Observer>,
-    told: bool,
+    has_reported: bool,
 }
 
 impl Observed {
     pub(crate) fn new(observer: Arc<dyn Observer>) -> Self {
         Observed {
             observer,
-            told: false,
+            has_reported: false,
         }
     }
 
@@ -42,11 +42,11 @@ impl Observed {
     /// LLP stream was given up, so that its addresses are free again.
     #[inline]
     pub(crate) fn look(&mut self, conn: &Connection, addrs: Option<Addrs>, gone: bool) -> bool {
-        if !self.told
+        if !self.has_reported
             && let Some(negotiated) = &conn.negotiated
             && (conn.established || negotiated.role == Role::Responder)
         {
-            self.told = true;
+            self.has_reported = true;
             self.observer.established(negotiated, addrs);
         }
         if conn.state != QpState::Error || !gone {

@@ -43,7 +43,7 @@ pub(super) struct PendingStartup {
     device: Arc<DeviceInner>,
     token: Token,
     /// Pending startups of the same listener.
-    neighbours: Option<Arc<StartupQueue>>,
+    listener_queue: Option<Arc<StartupQueue>>,
     state: Mutex<Option<Awaiting>>,
 }
 
@@ -77,7 +77,9 @@ impl PendingStartup {
         let mut place = account.take(What::HalfOpen, 1);
         if let Err(limit) = &place
             && limit.peer().is_none()
-            && device.startups.displace(device.now(), limit.displaced())
+            && device
+                .startup_queue
+                .displace(device.now(), limit.displaced())
         {
             place = account.take(What::HalfOpen, 1);
         }
@@ -102,20 +104,20 @@ impl PendingStartup {
         let step = awaiting
             .take(read)
             .unwrap_or_else(|| awaiting.turn(device.now()));
-        let incoming = Arc::new(PendingStartup {
+        let pending = Arc::new(PendingStartup {
             sink,
             device: Arc::clone(device),
             token,
-            neighbours: awaiting.slot.as_ref().and_then(Slot::startups),
+            listener_queue: awaiting.slot.as_ref().and_then(Slot::startup_queue),
             state: Mutex::new(None),
         });
         match step {
             Step::Whole(request) => {
-                incoming.attend_older(device.now());
-                incoming.end(awaiting, Ok(request));
+                pending.attend_older(device.now());
+                pending.end(awaiting, Ok(request));
             }
-            Step::Failed(error) => incoming.end(awaiting, Err(error)),
-            Step::More => incoming.watch(awaiting)?,
+            Step::Failed(error) => pending.end(awaiting, Err(error)),
+            Step::More => pending.watch(awaiting)?,
         }
         Ok(())
     }
@@ -134,8 +136,8 @@ impl PendingStartup {
         let kept: Arc<PendingStartup> = Arc::clone(&self);
         background.keep(token, kept);
         let now = background.now();
-        for startups in self.lists() {
-            startups.insert(token, now, Arc::downgrade(&self));
+        for startup_queue in self.queues() {
+            startup_queue.insert(token, now, Arc::downgrade(&self));
         }
         background.at(token, awaiting.deadline);
         self.arm(state.insert(awaiting));
@@ -143,24 +145,24 @@ impl PendingStartup {
     }
 
     /// Queues that contain it while the background watches it.
-    fn lists(&self) -> impl Iterator<Item = &StartupQueue> {
-        let device = std::iter::once(&self.device.startups);
-        device.chain(self.neighbours.as_deref())
+    fn queues(&self) -> impl Iterator<Item = &StartupQueue> {
+        let device = std::iter::once(&self.device.startup_queue);
+        device.chain(self.listener_queue.as_deref())
     }
 
     /// Takes the connection back from the background thread.
     fn unwatch(&self, awaiting: &Awaiting) {
         self.device.background.forget_fd(awaiting.llp.fd());
         self.device.background.forget(self.token);
-        for startups in self.lists() {
-            startups.remove(self.token);
+        for startup_queue in self.queues() {
+            startup_queue.remove(self.token);
         }
     }
 
     /// Gives its place to a newer connection by a reset, which takes effect at once, and reports
     /// `error`. Returns false if the startup has ended meanwhile: a complete Request is never given
     /// up.
-    pub(super) fn give_way(&self, now: Instant, error: StartupError) -> bool {
+    pub(super) fn make_room(&self, now: Instant, error: StartupError) -> bool {
         let Some(mut awaiting) = self.state.lock().take() else {
             return false;
         };
@@ -172,7 +174,7 @@ impl PendingStartup {
             }
             Step::Failed(error) => error,
             Step::More => {
-                self.device.startups.count();
+                self.device.startup_queue.count_displaced();
                 error
             }
         };
@@ -214,7 +216,7 @@ impl PendingStartup {
                     return;
                 };
                 let account = self.device.accounts.peer(request.peer_addr());
-                match account.look(What::Connections) {
+                match account.check(What::Connections) {
                     Ok(()) => sink.request(request),
                     Err(limit) => {
                         // Otherwise the program would have to create a QP to learn that accept
@@ -240,9 +242,9 @@ impl PendingStartup {
 
 impl Awaiting {
     /// Takes bytes of the Request. Returns `None` while it is incomplete.
-    fn take(&mut self, octets: &[u8]) -> Option<Step> {
-        let count = octets.len();
-        match self.responder.receive(octets) {
+    fn take(&mut self, bytes: &[u8]) -> Option<Step> {
+        let count = bytes.len();
+        match self.responder.receive(bytes) {
             // 5044-7.1.1-16: bytes after the Private Data mean that PD_Length is wrong, because an
             // initiator sends nothing more before it has the Reply.
             Ok((taken, Some(_))) if mutate!(taken < count, TrailingOctetsTaken => false) => {
@@ -258,11 +260,11 @@ impl Awaiting {
     fn turn(&mut self, now: Instant) -> Step {
         self.llp.clear_readiness();
         self.llp.drive();
-        let mut octets = [0; 600];
+        let mut bytes = [0; 600];
         loop {
-            match self.llp.try_recv(&mut octets) {
+            match self.llp.try_recv(&mut bytes) {
                 Ok(Recv::Data(count)) => {
-                    if let Some(step) = self.take(&octets[..count]) {
+                    if let Some(step) = self.take(&bytes[..count]) {
                         return step;
                     }
                 }
@@ -288,7 +290,7 @@ impl Awaiting {
 
 impl Source for PendingStartup {
     fn attend(&self, now: Instant) -> Verdict {
-        if let Some((awaiting, result)) = self.look(now) {
+        if let Some((awaiting, result)) = self.read_request(now) {
             self.unwatch(&awaiting);
             if result.is_ok() {
                 self.attend_older(now);
@@ -302,7 +304,7 @@ impl Source for PendingStartup {
 impl PendingStartup {
     /// Reads what has arrived. Returns `None` if the Request is still incomplete, or if the startup
     /// ended before.
-    fn look(&self, now: Instant) -> Option<(Awaiting, Result<Request, StartupError>)> {
+    fn read_request(&self, now: Instant) -> Option<(Awaiting, Result<Request, StartupError>)> {
         let mut state = self.state.lock();
         let awaiting = state.as_mut()?;
         let result = match awaiting.turn(now) {
@@ -319,11 +321,11 @@ impl PendingStartup {
     /// Handles the older connections of the listener first, because a Request is about to be
     /// reported.
     fn attend_older(&self, now: Instant) {
-        let Some(neighbours) = &self.neighbours else {
+        let Some(listener_queue) = &self.listener_queue else {
             return;
         };
-        for older in neighbours.before(self.token, now) {
-            if let Some((awaiting, result)) = older.look(now) {
+        for older in listener_queue.before(self.token, now) {
+            if let Some((awaiting, result)) = older.read_request(now) {
                 older.unwatch(&awaiting);
                 older.end(awaiting, result);
             }
@@ -379,19 +381,19 @@ pub(super) fn responder(settings: &Settings) -> Result<Responder, ConfigError> {
 
 /// Sink for a single Request, for which a call waits.
 #[derive(Default)]
-struct One {
-    came: Mutex<Option<Result<ConnectRequest, RequestError>>>,
+struct SingleRequest {
+    result: Mutex<Option<Result<ConnectRequest, RequestError>>>,
     changed: Condvar,
 }
 
-impl One {
+impl SingleRequest {
     fn put(&self, result: Result<ConnectRequest, RequestError>) {
-        *self.came.lock() = Some(result);
+        *self.result.lock() = Some(result);
         self.changed.notify_one();
     }
 }
 
-impl RequestSink for One {
+impl RequestSink for SingleRequest {
     fn request(&self, request: ConnectRequest) {
         self.put(Ok(request));
     }
@@ -409,15 +411,15 @@ pub(crate) fn request_over(
 ) -> Result<ConnectRequest, RequestError> {
     device.fork_guard.check()?;
     WouldWait::check(device)?;
-    let one = Arc::new(One::default());
-    let sink: Weak<One> = Arc::downgrade(&one);
+    let single = Arc::new(SingleRequest::default());
+    let sink: Weak<SingleRequest> = Arc::downgrade(&single);
     PendingStartup::start(sink, device, llp, read, None)?;
-    let mut came = one.came.lock();
+    let mut result = single.result.lock();
     loop {
         // At the latest, the time limit for requests ends this.
-        match came.take() {
+        match result.take() {
             Some(result) => return result,
-            None => one.changed.wait(&mut came),
+            None => single.changed.wait(&mut result),
         }
     }
 }

@@ -22,7 +22,7 @@ pub(crate) struct Ids {
 struct State {
     known: BTreeMap<Token, Weak<IdInner>>,
     /// Error of the network, until the ids are notified.
-    untold: Option<LlpError>,
+    unreported: Option<LlpError>,
 }
 
 impl Ids {
@@ -46,7 +46,7 @@ impl Ids {
 
     /// Records that the network has failed permanently.
     pub(crate) fn network_down(&self, error: LlpError, background: &Background) {
-        self.state.lock().untold = Some(error);
+        self.state.lock().unreported = Some(error);
         background.at(self.token, background.now());
     }
 }
@@ -56,11 +56,11 @@ impl Source for Ids {
         let (error, ids) = {
             let mut state = self.state.lock();
             let ids: Vec<_> = state.known.values().filter_map(Weak::upgrade).collect();
-            (state.untold.take(), ids)
+            (state.unreported.take(), ids)
         };
         if let Some(error) = error {
             for id in ids {
-                id.removed(error);
+                id.report_removal(error);
             }
         }
         Verdict::Settled

@@ -31,7 +31,7 @@ use crate::wait::after;
 pub struct Listener {
     // Dropped first: no more requests arrive then, and waiting ones are rejected.
     listening: Listening,
-    requests: Arc<RequestQueue>,
+    queue: Arc<RequestQueue>,
 }
 
 /// Error of waiting for a connection request (`rdma_listen`).
@@ -102,7 +102,7 @@ impl Listener {
             op: "make an event descriptor",
             error,
         })?;
-        let requests = Arc::new(RequestQueue {
+        let queue = Arc::new(RequestQueue {
             fork_guard: ForkGuard::here(),
             fd,
             state: Mutex::default(),
@@ -110,12 +110,12 @@ impl Listener {
             tasks: Wakers::default(),
             arrived: Condvar::new(),
         });
-        let sink: Weak<RequestQueue> = Arc::downgrade(&requests);
+        let sink: Weak<RequestQueue> = Arc::downgrade(&queue);
         let port = device.network.reserve(addr)?;
         let backlog = device.settings.limits.max_startup;
         Ok(Listener {
             listening: Listening::open(device, port, backlog, sink)?,
-            requests,
+            queue,
         })
     }
 
@@ -128,9 +128,9 @@ impl Listener {
     /// Takes the next request, if one waits (`rdma_get_request` without waiting).
     #[must_use]
     pub fn poll_request(&self) -> Option<ConnectRequest> {
-        self.requests.fork_guard.check().ok()?;
-        let mut state = self.requests.state.lock();
-        self.requests.next_request(&mut state)
+        self.queue.fork_guard.check().ok()?;
+        let mut state = self.queue.state.lock();
+        self.queue.next_request(&mut state)
     }
 
     /// Waits for the next request (`rdma_get_request`). Failed startups are kept for
@@ -141,27 +141,24 @@ impl Listener {
     /// [`ListenError::Down`] if the network has failed.
     pub fn wait_request(&self, timeout: Option<Duration>) -> Result<ConnectRequest, ListenError> {
         let timeout = self.listening.device().patience(timeout);
-        self.requests.wait(
-            &self.requests.requested,
-            timeout,
-            RequestQueue::next_request,
-        )
+        self.queue
+            .wait(&self.queue.requested, timeout, RequestQueue::next_request)
     }
 
     /// Takes the next request, if one waits. Otherwise the task is woken when one arrives.
     pub(crate) fn poll_next(&self, waker: &Waker) -> Option<Result<ConnectRequest, ListenError>> {
-        if let Err(inherited) = self.requests.fork_guard.check() {
+        if let Err(inherited) = self.queue.fork_guard.check() {
             return Some(Err(inherited.into()));
         }
         self.try_next().or_else(|| {
-            self.requests.tasks.register(waker);
+            self.queue.tasks.register(waker);
             self.try_next()
         })
     }
 
     fn try_next(&self) -> Option<Result<ConnectRequest, ListenError>> {
-        let mut state = self.requests.state.lock();
-        let request = self.requests.next_request(&mut state).map(Ok);
+        let mut state = self.queue.state.lock();
+        let request = self.queue.next_request(&mut state).map(Ok);
         request.or_else(|| Some(Err(ListenError::Down { error: state.down? })))
     }
 
@@ -171,12 +168,12 @@ impl Listener {
     /// As [`Listener::wait_request`].
     pub fn wait_arrival(&self, timeout: Option<Duration>) -> Result<Arrival, ListenError> {
         let timeout = self.listening.device().patience(timeout);
-        self.requests
-            .wait(&self.requests.arrived, timeout, |requests, state| {
+        self.queue
+            .wait(&self.queue.arrived, timeout, |queue, state| {
                 if let Some((peer, error)) = state.failures.pop() {
                     return Some(Arrival::Failed { peer, error });
                 }
-                let request = requests.next_request(state)?;
+                let request = queue.next_request(state)?;
                 Some(Arrival::Request(Box::new(request)))
             })
     }
@@ -187,15 +184,15 @@ impl Listener {
     /// ([`StartupError::Displaced`]). The last 64 are kept.
     #[must_use]
     pub fn poll_failure(&self) -> Option<(SocketAddr, StartupError)> {
-        self.requests.fork_guard.check().ok()?;
-        self.requests.state.lock().failures.pop()
+        self.queue.fork_guard.check().ok()?;
+        self.queue.state.lock().failures.pop()
     }
 
     /// Number of failures that were dropped, oldest first, because the program did not take them.
     #[must_use]
     pub fn lost_failures(&self) -> u64 {
-        match self.requests.fork_guard.check() {
-            Ok(()) => self.requests.state.lock().failures.lost(),
+        match self.queue.fork_guard.check() {
+            Ok(()) => self.queue.state.lock().failures.lost(),
             Err(_) => 0,
         }
     }
@@ -204,14 +201,14 @@ impl Listener {
     /// librdmacm is `RDMA_CM_EVENT_DEVICE_REMOVAL`.
     #[must_use]
     pub fn fault(&self) -> Option<LlpError> {
-        self.requests.fork_guard.check().ok()?;
-        self.requests.state.lock().down
+        self.queue.fork_guard.check().ok()?;
+        self.queue.state.lock().down
     }
 }
 
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.requests.fd.as_fd()
+        self.queue.fd.as_fd()
     }
 }
 

@@ -78,7 +78,7 @@ impl CmId {
             }
             Err(error) => CmEventData::failure(CmEventKind::AddrError, error),
         };
-        let _ = inner.tell_locked(&id, data);
+        let _ = inner.queue_event_locked(&id, data);
         Ok(())
     }
 
@@ -102,7 +102,7 @@ impl CmId {
             }
             Err(error) => CmEventData::failure(CmEventKind::RouteError, error),
         };
-        let _ = inner.tell_locked(&id, data);
+        let _ = inner.queue_event_locked(&id, data);
         Ok(())
     }
 }

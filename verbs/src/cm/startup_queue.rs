@@ -50,8 +50,8 @@ pub(crate) struct StartupQueue {
 }
 
 impl StartupQueue {
-    pub(super) fn insert(&self, token: Token, since: Instant, incoming: Weak<PendingStartup>) {
-        self.waiting.lock().insert(token, (since, incoming));
+    pub(super) fn insert(&self, token: Token, since: Instant, pending: Weak<PendingStartup>) {
+        self.waiting.lock().insert(token, (since, pending));
     }
 
     pub(super) fn remove(&self, token: Token) {
@@ -79,9 +79,9 @@ impl StartupQueue {
     /// Displaces the oldest connection that is old enough, and reports `error` for it. Returns
     /// false if there is none.
     pub(super) fn displace(&self, now: Instant, error: StartupError) -> bool {
-        while let Some(incoming) = self.pop(now) {
-            if let Some(incoming) = incoming.upgrade()
-                && incoming.give_way(now, error)
+        while let Some(pending) = self.pop(now) {
+            if let Some(pending) = pending.upgrade()
+                && pending.make_room(now, error)
             {
                 return true;
             }
@@ -99,7 +99,7 @@ impl StartupQueue {
     }
 
     /// Counts a displaced connection.
-    pub(super) fn count(&self) {
+    pub(super) fn count_displaced(&self) {
         self.displaced.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -115,21 +115,21 @@ mod tests {
 
     #[test]
     fn the_oldest_goes_first_and_a_young_one_does_not() {
-        let startups = StartupQueue::default();
+        let startup_queue = StartupQueue::default();
         let start = crate::clock::machine_now();
-        assert_eq!(startups.next(), None);
+        assert_eq!(startup_queue.next(), None);
         // The connections are gone, so none of them can be displaced.
-        startups.insert(7, start + YOUNG, Weak::new());
-        startups.insert(3, start, Weak::new());
-        startups.insert(5, start, Weak::new());
-        startups.remove(3);
-        assert_eq!(startups.next(), Some(start + YOUNG));
-        assert!(startups.pop(start).is_none());
-        assert!(startups.pop(start + YOUNG).is_some());
-        assert!(startups.pop(start + YOUNG).is_none());
-        assert_eq!(startups.next(), Some(start + 2 * YOUNG));
+        startup_queue.insert(7, start + YOUNG, Weak::new());
+        startup_queue.insert(3, start, Weak::new());
+        startup_queue.insert(5, start, Weak::new());
+        startup_queue.remove(3);
+        assert_eq!(startup_queue.next(), Some(start + YOUNG));
+        assert!(startup_queue.pop(start).is_none());
+        assert!(startup_queue.pop(start + YOUNG).is_some());
+        assert!(startup_queue.pop(start + YOUNG).is_none());
+        assert_eq!(startup_queue.next(), Some(start + 2 * YOUNG));
         let error = StartupError::RtrMissing;
-        assert!(!startups.displace(start + 2 * YOUNG, error));
-        assert_eq!((startups.next(), startups.displaced()), (None, 0));
+        assert!(!startup_queue.displace(start + 2 * YOUNG, error));
+        assert_eq!((startup_queue.next(), startup_queue.displaced()), (None, 0));
     }
 }

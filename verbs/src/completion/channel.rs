@@ -132,7 +132,7 @@ impl CompletionChannel {
             if let Some(cq) = cq.upgrade() {
                 // Counted before the lock is released: a thread that destroys the CQ either takes
                 // the event back or waits for its acknowledgement.
-                cq.delivered();
+                cq.count_delivered();
                 return Some(CqEvent {
                     cq,
                     ack: true,
@@ -145,18 +145,18 @@ impl CompletionChannel {
     /// Number of waiting events; 0 in the child of a fork.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.look(|queue| queue.waiting.len())
+        self.count(|queue| queue.waiting.len())
     }
 
     /// Number of CQs that send to this channel (`refcnt` of `ibv_comp_channel`). It must not be
     /// destroyed while there are any. 0 in the child of a fork.
     #[must_use]
     pub fn cq_count(&self) -> usize {
-        self.look(|queue| queue.cqs)
+        self.count(|queue| queue.cqs)
     }
 
     /// Returns 0 in the child of a fork, where a thread that does not exist may hold the lock.
-    fn look(&self, count: impl FnOnce(&Queue) -> usize) -> usize {
+    fn count(&self, count: impl FnOnce(&Queue) -> usize) -> usize {
         if !self.inner.fork_guard.is_here() {
             return 0;
         }

@@ -428,7 +428,7 @@ impl CqInner {
             run.end(queues);
             ring.drain(..count);
         }
-        self.taken(&state);
+        self.count_poll(&state);
         count
     }
 
@@ -455,7 +455,7 @@ impl CqInner {
     }
 
     /// Records that the program took completions.
-    fn taken(&self, state: &State) {
+    fn count_poll(&self, state: &State) {
         self.len.store(state.ring.len(), Ordering::Release);
         // The lock is held, so no count is lost.
         let polls = self.polls.load(Ordering::Relaxed).wrapping_add(1);
@@ -490,7 +490,7 @@ impl CqInner {
         events.delivered.saturating_sub(events.acked)
     }
 
-    pub(super) fn delivered(&self) {
+    pub(super) fn count_delivered(&self) {
         self.events.lock().delivered += 1;
     }
 

@@ -282,7 +282,7 @@ impl PeerAccount {
 
     /// Checks whether one more would be granted. Another thread may be faster: only
     /// [`take`](Self::take) decides.
-    pub(crate) fn look(&self, what: What) -> Result<(), LimitReached> {
+    pub(crate) fn check(&self, what: What) -> Result<(), LimitReached> {
         let limits = what.limits(&self.accounts.limits);
         let shares = [(&self.accounts.device, None), (&self.share, Some(self.key))];
         for ((share, peer), limit) in shares.into_iter().zip(limits).rev() {

@@ -94,8 +94,8 @@ impl RegionBuilder {
     ///
     /// # Errors
     /// [`RegisterError`]: an empty region, contradictory rights, or too many regions.
-    pub fn vec(self, octets: Vec<u8>) -> Result<MemoryRegion, RegisterError> {
-        self.buffer(Buffer::from(octets))
+    pub fn vec(self, bytes: Vec<u8>) -> Result<MemoryRegion, RegisterError> {
+        self.buffer(Buffer::from(bytes))
     }
 
     /// Registers a buffer, which the program or other regions may share (`ibv_reg_mr`).

@@ -85,8 +85,8 @@ impl FastRegion {
     ///
     /// # Errors
     /// [`OutOfRange`] if they do not fit.
-    pub fn write_at(&self, offset: usize, octets: &[u8]) -> Result<(), OutOfRange> {
-        self.buffer.write_at(offset, octets)
+    pub fn write_at(&self, offset: usize, bytes: &[u8]) -> Result<(), OutOfRange> {
+        self.buffer.write_at(offset, bytes)
     }
 
     /// Describes a registration for [`SendWr::register`](crate::SendWr::register) (`ib_reg_wr` of

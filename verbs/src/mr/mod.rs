@@ -144,15 +144,15 @@ impl MemoryRegion {
     ///
     /// # Errors
     /// [`OutOfRange`] if they do not fit into the region.
-    pub fn write_at(&self, offset: usize, octets: &[u8]) -> Result<(), OutOfRange> {
-        let len = octets.len();
+    pub fn write_at(&self, offset: usize, bytes: &[u8]) -> Result<(), OutOfRange> {
+        let len = bytes.len();
         self.region().map_or(
             Err(OutOfRange {
                 offset,
                 len,
                 size: 0,
             }),
-            |region| region.write_at(offset, octets),
+            |region| region.write_at(offset, bytes),
         )
     }
 

@@ -31,8 +31,8 @@ fn kinds() -> Vec<EndKind> {
             EndKind::Stalled { sending: false },
         ],
         EndKind::Rejected { .. } => [
-            EndKind::Rejected { octets: 0, ord_needed: None },
-            EndKind::Rejected { octets: 7, ord_needed: Some(4) },
+            EndKind::Rejected { private_data_len: 0, ord_needed: None },
+            EndKind::Rejected { private_data_len: 7, ord_needed: Some(4) },
         ],
         EndKind::ReplyRefused(_) => [
             EndKind::ReplyRefused(MpaErrorCode::InsufficientIrd),
