@@ -90,10 +90,10 @@ pub struct Settings {
     /// it ([`QpBuilder::on_no_receive`](crate::QpBuilder::on_no_receive)). Default:
     /// [`OnNoReceive::Terminate`].
     pub on_no_receive: OnNoReceive,
-    /// Raises a completion event when the peer writes to memory while the program can be waiting
-    /// for nothing else. For programs that sleep until a Write of the peer lets them continue. Such
-    /// a program takes the event, polls without finding a completion, looks at its memory and arms
-    /// the CQ again.
+    /// Raises a completion event for a Write of the peer if no completion of the QP is pending.
+    ///
+    /// For programs that sleep until a Write of the peer lets them continue. Such a program takes
+    /// the event, polls without finding a completion, looks at its memory and arms the CQ again.
     ///
     /// The event goes to the send CQ of the QP, if all of these hold:
     /// * The CQ has a channel and is armed for any completion.
