@@ -156,7 +156,7 @@ pub(crate) fn a_message_is_held_for_a_time_that_has_an_end(prefix: &Prefix) -> R
 pub(crate) fn the_end_of_the_peer_is_noticed_while_a_message_is_held(
     prefix: &Prefix,
 ) -> Result<(), String> {
-    let closed = "in which the peer closed the connection, and no receive was posted";
+    let closed = "the peer closed the connection meanwhile, and no receive was posted";
     for (what, told) in [("abort", "connection lost"), ("close", closed)] {
         let [server, client] = pair(prefix, LONG, None, what)?.end()?;
         says(&client, &["sent"])?;

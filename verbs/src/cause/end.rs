@@ -122,7 +122,7 @@ impl EndKind {
             Self::Inherited => Account::new("wrong process", Who::Program, Layer::Verbs)
                 .hint("open a separate device in the child process"),
             Self::WouldWait => Account::new("would wait", Who::Program, Layer::Verbs).hint(
-                "connect with a CmId or the async API, and call Device::progress until the result is there",
+                "connect with a CmId or the async API, and call Device::progress until the result is reported",
             ),
             Self::CqOverflow { .. } => Account::new("completion lost", Who::Program, Layer::Verbs)
                 .hint(DEEPER),
@@ -197,7 +197,7 @@ impl fmt::Display for EndKind {
             }
             Self::Inherited => "the device was opened before a fork, by the parent process",
             Self::WouldWait => {
-                "the program drives the device itself (Progress::Manual), and cannot do so while this call waits"
+                "the program drives the device itself (Progress::Manual), so no thread would drive it while this call waits"
             }
             Self::CqOverflow {
                 cq_num,

@@ -148,7 +148,7 @@ fn s6_4_4_peer_that_reads_nothing_of_a_write() {
     assert!(s.qp.wait_closed(PATIENCE));
     big.deregister().unwrap();
     s.peer.expect_reset();
-    s.ends(Sees::Nothing, "read nothing");
+    s.ends(Sees::Nothing, "did not read");
 }
 
 /// The same for Reads whose Responses the peer does not read.
@@ -180,7 +180,7 @@ fn s6_4_4_peer_that_reads_nothing_of_what_it_asked_for() {
     assert!(s.qp.wait_closed(PATIENCE));
     big.deregister().unwrap();
     s.peer.expect_reset();
-    s.ends(Sees::Nothing, "read nothing");
+    s.ends(Sees::Nothing, "did not read");
 }
 
 /// A peer that does not close after a Terminate is given up after the timeout, too.

@@ -29,7 +29,10 @@ fn a_lost_completion_ends_its_qp_and_the_event_names_the_cq_once() {
             "{reason}"
         );
         let words = reason.to_string();
-        assert!(words.contains("full with 2 completions") && words.contains("poll it more often"));
+        assert!(
+            words.contains("full (2 completions)")
+                && words.contains("poll the completion queue more often")
+        );
         assert!(matches!(a.wait_end(), EndReason::TerminateReceived { .. }));
         let mut overflows = 0;
         while let Some(event) = b.device.poll_event() {

@@ -328,7 +328,7 @@ fn a_peer_that_closes_behind_a_message_that_waits_is_not_waited_for_as_long() {
         assert!(matches!(reason, EndReason::TerminateSent { .. }));
         let said = reason.to_string();
         assert!(
-            said.contains("in which the peer closed the connection, and no receive was posted"),
+            said.contains("the peer closed the connection meanwhile, and no receive was posted"),
             "{said}"
         );
         assert!(a.qp.wait_closed(LIMIT));

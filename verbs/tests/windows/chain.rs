@@ -147,7 +147,7 @@ fn an_stag_that_is_invalidated_before_the_turn_comes_is_an_error_of_the_request(
     assert_eq!((failed.wr_id, failed.status), (3, Status::LocalProtection));
     let cause = failed.cause.unwrap().to_string();
     assert!(
-        cause.contains("now that its turn has come: element 0")
+        cause.contains("when its turn came: element 0")
             && cause.contains("names no valid memory region"),
         "{cause}"
     );

@@ -86,11 +86,7 @@ fn a_bind_to_a_region_without_the_right() {
 #[test]
 fn a_bind_with_remote_write_to_a_region_without_local_write() {
     let constant = |side: &Side| side.pd.register(vec![0; 100], Access::WINDOW_BIND).unwrap();
-    bind_to_fails(
-        WindowKind::Type2A,
-        constant,
-        "needs local write on its region",
-    );
+    bind_to_fails(WindowKind::Type2A, constant, "its region needs local write");
 }
 
 #[test]
@@ -139,7 +135,7 @@ fn a_bind_with_the_key_of_the_last_one() {
     s.binds(1, s.rkey);
     let wr = SendWr::local_invalidate(2, s.rkey);
     done(&s.b, &wr, WcOpcode::LocalInvalidate);
-    s.bind_fails(3, s.rkey, "take the next key");
+    s.bind_fails(3, s.rkey, "use the next key");
 }
 
 #[test]

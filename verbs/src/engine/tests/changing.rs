@@ -138,7 +138,7 @@ fn with_send_in_place_a_wrong_crc_is_blamed_on_the_program_that_changed_its_memo
         assert!(hint.starts_with(begin), "{words}; {hint}");
         let hint = cause(&server).hint().unwrap();
         assert!(
-            hint.starts_with("ask first whether the peer's program writes to memory"),
+            hint.starts_with("check first whether the peer's program writes to memory"),
             "{hint}"
         );
     }

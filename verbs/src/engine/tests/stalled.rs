@@ -155,7 +155,7 @@ fn a_peer_that_takes_octets_slowly_is_kept_and_one_that_takes_none_is_cut() {
     }
     let last = server.now;
     server.passes(3 * LIMIT);
-    server.was_cut("read nothing");
+    server.was_cut("did not read");
     let after = server.now - last;
     assert!(after >= LIMIT && after <= 2 * LIMIT, "{after:?}");
     let done = server.cq.poll_one().unwrap();
@@ -259,7 +259,7 @@ fn what_the_peer_does_not_take_counts_also_while_its_message_waits() {
     assert!(server.driven.conn.is_starving());
     owes(&mut server);
     server.passes(3 * LIMIT);
-    server.was_cut("read nothing");
+    server.was_cut("did not read");
 }
 
 /// The account of a peer that may have this many bytes waiting.
