@@ -227,7 +227,7 @@ pub enum DestroyCqError {
 /// polled. A destroyed queue counts until its completions have been polled.
 ///
 /// A completion that finds the CQ full is lost, and the CQ is then in error. An
-/// [`AsyncEvent::CqOverflow`](crate::AsyncEvent::CqOverflow) names it, once. It takes no more
+/// [`AsyncEvent::CqOverflow`] names it, once. It takes no more
 /// completions, so that there is no gap in the polled ones. Its completions can still be polled. A
 /// QP that has something to complete to it ends with
 /// [`EndReason::CqOverflow`](crate::EndReason::CqOverflow).

@@ -500,7 +500,7 @@ impl Device {
         self.events.lost()
     }
 
-    /// Makes one round of progress, with [`Progress::Manual`](crate::Progress::Manual) (comparable
+    /// Makes one round of progress, with [`Progress::Manual`] (comparable
     /// to `ucp_worker_progress` of UCX). Connections and listeners with a ready descriptor or an
     /// expired timer get their turn.
     ///

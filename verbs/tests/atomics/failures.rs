@@ -268,7 +268,7 @@ fn memory_without_the_right_is_a_remote_access_error() {
         let reason = b.wait_end().to_string();
         assert!(reason.contains("access rights violation"), "{reason}");
         assert!(
-            reason.contains("this was an atomic operation of 8 bytes at offset 0"),
+            reason.contains("the peer attempted an atomic operation of 8 bytes at offset 0"),
             "{reason}"
         );
     }
