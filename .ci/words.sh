@@ -1,9 +1,8 @@
 # Language of comments and docs, as ./ci.sh words checks it; sourced by ci.sh.
 
-# Crates that were rewritten in plain English. A crate joins the list when it passes. This shows
-# the work left in another one: WORDS_CRATES=llp ./ci.sh words
-WORDS_CRATES=${WORDS_CRATES:-mpa ddp rdmap llp capture agent perf conformance cli dropin sim shim fuzz
-    mutant interop bench examples}
+# Directories to check. One at a time: WORDS_CRATES=llp/src ./ci.sh words
+WORDS_CRATES=${WORDS_CRATES:-mpa ddp rdmap llp verbs capture agent perf conformance cli dropin
+    sim shim fuzz mutant interop bench examples}
 
 # Widest comment line, in columns.
 WORDS_WIDTH=100
