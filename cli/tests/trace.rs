@@ -137,7 +137,7 @@ fn nothing_is_shown_unless_asked_for() {
 fn a_value_that_means_nothing_is_told_once() {
     let ended = client(Some("all"), no_receive()).expect(1);
     ended
-        .says("UWARP_TRACE=all: \"all\" is not known")
+        .says("UWARP_TRACE=all: \"all\" is unknown")
         .says("\"errors\"");
     assert_eq!(
         ended.stderr.matches("UWARP_TRACE").count(),
