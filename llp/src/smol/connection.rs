@@ -19,6 +19,7 @@ use smoltcp::socket::tcp::{self, CongestionControl, State};
 use smoltcp::wire::{HardwareAddress, IpCidr, IpListenEndpoint};
 
 use super::align::Aligner;
+use super::challenge::Expected;
 use super::device::Device;
 use super::mailbox::{Bounds, Mailbox, Notice};
 use super::segment::FlowKey;
@@ -26,12 +27,16 @@ use super::settings::{Congestion, KEEPALIVE_PROBES};
 use super::signal::Signal;
 use super::stack::{Route, Stack};
 use super::user::User;
+use super::window::after;
 use crate::{Keepalive, Llp, LlpError, Piece, Recv, SendHints};
 use keepalive::KeepaliveState;
 use nagle::Nagle;
 use recovery::Recovery;
 use stage::{Cause, Event, Stage};
 use standstill::FinAgain;
+
+#[cfg(test)]
+pub(crate) use sending::tests::Scene;
 
 /// A TCP connection of a stack in user space.
 pub(crate) struct SmolConnection {
@@ -184,6 +189,28 @@ impl SmolConnection {
         self.read + socket.recv_queue() as u64 + u64::from(has_fin(socket.state()))
     }
 
+    /// Numbers that the peer's next segment must have, once its SYN has arrived.
+    pub(crate) fn expected(&self) -> Option<Expected> {
+        let (socket, peer) = (self.socket(), &self.device.peer);
+        let acks = match socket.state() {
+            State::Closed | State::Listen | State::SynSent => return None,
+            State::SynReceived => None,
+            _ => self
+                .device
+                .acceptable_acks(self.handed, socket.send_queue()),
+        };
+        let room = socket.recv_capacity() - socket.recv_queue();
+        Some(Expected {
+            receive_next: after(peer.syn?, self.received()),
+            receive_window: if peer.scales {
+                room
+            } else {
+                room.min(usize::from(u16::MAX))
+            },
+            acks,
+        })
+    }
+
     /// Inbox, for the listener.
     pub(crate) fn mailbox(&self) -> &Arc<Mailbox> {
         &self.mailbox
@@ -261,11 +288,13 @@ impl SmolConnection {
             let (before, queued) = (socket.state(), socket.send_queue());
             // Only the FIN is left to be acknowledged.
             let closing = matches!(before, State::FinWait1 | State::Closing | State::LastAck);
-            self.device.stands = self.stage == Stage::Open;
+            self.device.expected = self.expected();
             self.device.skip_repeats = (closing && queued == 0).then_some(self.handed);
             let (device, sockets) = (&mut self.device, &mut self.sockets);
             match self.interface.poll_ingress_single(now, device, sockets) {
-                PollIngressSingleResult::None => break self.device.answer_challenge(&self.key),
+                PollIngressSingleResult::None => {
+                    break self.device.answer_challenge(&self.key, now);
+                }
                 _ => {
                     let socket = self.sockets.get::<tcp::Socket<'_>>(self.handle);
                     let states = (before, socket.state());

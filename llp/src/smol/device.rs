@@ -10,11 +10,12 @@ use smoltcp::time::Instant;
 use smoltcp::wire::TcpSeqNumber;
 
 use super::burst::{BURST_MTU, allow_fragments, name_own_mss, raise_mss_of_peer, tcp_at};
+use super::challenge::{ChallengeLimit, Expected, Verdict};
 use super::dataless::{DatalessSegment, part_fin};
 use super::join::{Joiner, data_of};
 use super::mailbox::Mailbox;
 use super::packet::{Packet, Spares};
-use super::segment::FlowKey;
+use super::segment::{self, FlowKey};
 use super::stack::{Route, Stack};
 use super::window::{Peer, after};
 use super::window_fixup::WindowFixup;
@@ -43,12 +44,12 @@ pub(crate) struct Device {
     /// nothing, and stops the timer that would have sent the FIN again. If the FIN was lost, both
     /// ends would wait forever.
     pub(crate) skip_repeats: Option<u64>,
-    /// The connection stands, so a segment that acknowledges unsent bytes is answered and dropped
-    /// (RFC 9293 section 3.10.7.4). smoltcp 0.14 checks against its send buffer, sent or not. It
-    /// would treat the unsent bytes as received, and never send them.
-    pub(crate) stands: bool,
-    /// Such a segment was dropped and not answered yet.
+    /// Numbers that the next segment of the peer must have. `None` before the peer's SYN and after
+    /// the end.
+    pub(crate) expected: Option<Expected>,
+    /// A segment with other numbers was dropped and not answered yet.
     challenged: bool,
+    challenges: ChallengeLimit,
     /// Send even if the inbox is full, because the connection ends and cannot try again.
     pub(crate) urgent: bool,
     mailbox: Arc<Mailbox>,
@@ -135,8 +136,9 @@ impl Device {
             mtu,
             held_back: false,
             skip_repeats: None,
-            stands: false,
+            expected: None,
             challenged: false,
+            challenges: ChallengeLimit::default(),
             urgent: false,
             mailbox,
         }
@@ -233,17 +235,26 @@ impl Device {
     pub(crate) fn request_ack(&mut self, key: &FlowKey, handed: u64, queued: usize) {
         let WindowFixup { syn, .. } = self.transmitter.window_fixup;
         let start = syn.map(|syn| after(syn, handed.wrapping_sub(queued as u64)));
-        self.send_dataless(key, start.map(|start| start - 1), false);
+        let last = self.transmitter.window_fixup.last_ack();
+        self.send_dataless(key, start.map(|start| start - 1), last, false);
     }
 
     /// Sends the FIN again, which was sent last.
     pub(crate) fn repeat_fin(&mut self, key: &FlowKey) {
-        self.send_dataless(key, self.transmitter.window_fixup.last_left(), true);
+        let window_fixup = &self.transmitter.window_fixup;
+        let (seq, last) = (window_fixup.last_left(), window_fixup.last_ack());
+        self.send_dataless(key, seq, last, true);
     }
 
-    fn send_dataless(&mut self, key: &FlowKey, seq: Option<TcpSeqNumber>, fin: bool) {
-        let Transmitter { window_fixup, .. } = &self.transmitter;
-        let (Some(seq), Some((ack, window))) = (seq, window_fixup.last_ack()) else {
+    /// Sends a segment without data, with this acknowledgement number and window field.
+    fn send_dataless(
+        &mut self,
+        key: &FlowKey,
+        seq: Option<TcpSeqNumber>,
+        ack: Option<(TcpSeqNumber, u16)>,
+        fin: bool,
+    ) {
+        let (Some(seq), Some((ack, window))) = (seq, ack) else {
             return;
         };
         let segment = DatalessSegment {
@@ -261,7 +272,8 @@ impl Device {
     }
 
     /// Prepares for packets that smoltcp sends by itself. `queued` of the `handed` bytes are
-    /// unacknowledged. Finds out whether a probe of the peer's window would carry no data.
+    /// unacknowledged. Finds out whether a probe of the peer's window would carry no data, and
+    /// where that window ends.
     pub(crate) fn before_egress(&mut self, handed: u64, queued: usize) {
         let probes = self.peer.window == 0 && queued > 0 && self.all_sent_once(handed);
         let window_fixup = &mut self.transmitter.window_fixup;
@@ -269,11 +281,13 @@ impl Device {
             .syn
             .map(|syn| after(syn, handed.wrapping_sub(queued as u64)));
         window_fixup.empty_probe = start.filter(|_| probes).map(|start| start - 1);
+        window_fixup.peer_window_end = start.map(|start| start + self.peer.window);
     }
 
     /// Ends the preparation: later packets are answers to arrivals.
     pub(crate) fn after_egress(&mut self) {
         self.transmitter.window_fixup.empty_probe = None;
+        self.transmitter.window_fixup.peer_window_end = None;
     }
 
     /// Rebuilds the last acknowledgement of the peer, with its window. `queued` of the `handed`
@@ -302,17 +316,47 @@ impl Device {
         self.inbox.push_back(packet);
     }
 
-    /// Returns true if the arriving segment acknowledges bytes that were not sent.
-    fn acknowledges_unsent(&self) -> bool {
-        let next = self.transmitter.window_fixup.send_next();
-        next.is_some_and(|next| self.peer.acknowledges_beyond(next))
+    /// Acceptable acknowledgement numbers (RFC 5961 section 5.2). `queued` of the `handed` bytes
+    /// are unacknowledged.
+    pub(crate) fn acceptable_acks(
+        &self,
+        handed: u64,
+        queued: usize,
+    ) -> Option<(TcpSeqNumber, TcpSeqNumber)> {
+        let window_fixup = &self.transmitter.window_fixup;
+        let start = after(window_fixup.syn?, handed.wrapping_sub(queued as u64));
+        Some((start - self.peer.largest_window, window_fixup.send_next()?))
     }
 
-    /// Answers segments that acknowledged unsent bytes with the current position. Sends one answer
-    /// to all that arrived together.
-    pub(crate) fn answer_challenge(&mut self, key: &FlowKey) {
-        if mem::take(&mut self.challenged) {
-            self.send_dataless(key, self.transmitter.window_fixup.send_next(), false);
+    /// Judges an arriving segment, and notes that it needs an answer. Returns true if it has to be
+    /// dropped.
+    fn rejects(&mut self, packet: &Packet) -> bool {
+        let Some(expected) = &self.expected else {
+            return false;
+        };
+        let verdict = expected.judge(packet.octets());
+        // A damaged segment is dropped without an answer.
+        self.challenged |= verdict == Verdict::Challenge
+            && (!self.checksums.tcp.rx() || segment::is_intact(packet.octets()));
+        verdict != Verdict::Pass
+    }
+
+    /// Sends a challenge ACK for segments that were dropped: one for all that arrived together, and
+    /// none beyond the limit.
+    pub(crate) fn answer_challenge(&mut self, key: &FlowKey, now: Instant) {
+        if !mem::take(&mut self.challenged) {
+            return;
+        }
+        let Some(Expected { receive_next, .. }) = self.expected else {
+            return;
+        };
+        let window_fixup = &self.transmitter.window_fixup;
+        // Without a window, smoltcp has not acknowledged the peer's SYN yet, and soon does.
+        let window = window_fixup.window_from(receive_next, self.peer.scales);
+        let seq = window_fixup.send_next();
+        if window.is_some() && self.challenges.take(now) {
+            let ack = window.map(|window| (receive_next, window));
+            self.send_dataless(key, seq, ack, false);
         }
     }
 
@@ -341,17 +385,15 @@ impl phy::Device for Device {
                 fin.write(&mut second, &self.checksums);
                 self.inbox.push_front(second);
             }
+            if self.rejects(&packet) {
+                self.used.push(packet);
+                continue;
+            }
             let acknowledged = self.transmitter.window_fixup.acknowledged();
             self.peer.arrives(packet.octets(), acknowledged);
             if self.transmitter.stack.settings.bursts {
                 let octets = packet.octets_mut();
                 raise_mss_of_peer(octets, BURST_MTU - tcp_at(octets) - TCP_HEADER);
-            }
-            if self.stands && self.acknowledges_unsent() {
-                self.challenged = true;
-                self.peer.forget_segment();
-                self.used.push(packet);
-                continue;
             }
             match self.skip_repeats {
                 Some(octets) if self.only_repeats(octets) => self.used.push(packet),

@@ -83,6 +83,7 @@
 mod align;
 mod backlog;
 mod burst;
+mod challenge;
 mod clock;
 mod connection;
 mod dataless;

@@ -141,7 +141,7 @@ impl Segment {
 }
 
 /// Values of the MSS and window scale options of a SYN.
-fn syn_options(mut options: &[u8]) -> (Option<u16>, Option<u8>) {
+pub(crate) fn syn_options(mut options: &[u8]) -> (Option<u16>, Option<u8>) {
     let mut found = (None, None);
     while let Ok((rest, option)) = TcpOption::parse(options) {
         match option {

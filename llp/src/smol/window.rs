@@ -14,7 +14,6 @@ use super::segment::Segment;
 const MAX_SHIFT: u8 = 14;
 
 const SYN: u8 = 2;
-const RST: u8 = 4;
 const ACK: u8 = 16;
 
 /// State of the peer, according to its headers.
@@ -23,6 +22,8 @@ pub(crate) struct Peer {
     /// MSS option of the peer's SYN: `Some(None)` for a SYN without it.
     pub(crate) mss: Option<Option<u16>>,
     shift: u8,
+    /// The peer's SYN had the window scale option, so this side's windows are scaled as well.
+    pub(crate) scales: bool,
     /// Window of the peer, from the first unacknowledged byte.
     pub(crate) window: usize,
     /// Largest window that the peer ever offered.
@@ -44,7 +45,6 @@ struct Heard {
     window: u16,
     /// MSS and window scale options of a SYN.
     syn: Option<(Option<u16>, Option<u8>)>,
-    flags: u8,
     /// The segment has no data, and no flag except ACK.
     pure_ack: bool,
     /// The segment has options: with SACK, they report bytes beyond a gap.
@@ -72,7 +72,6 @@ impl Heard {
             ack: TcpSeqNumber(i32::from_be_bytes([a, b, c, d])),
             window: u16::from_be_bytes([high, low]),
             syn,
-            flags,
             pure_ack: flags & 0x3f == ACK && header == packet.len(),
             options: offset >> 4 > 5,
         })
@@ -99,20 +98,6 @@ impl Peer {
             .is_some_and(|heard| heard.pure_ack && heard.ack == ack)
     }
 
-    /// Returns true if the segment acknowledges bytes after `next`, and is neither a SYN nor a
-    /// reset.
-    pub(crate) fn acknowledges_beyond(&self, next: TcpSeqNumber) -> bool {
-        self.heard.is_some_and(|heard| {
-            let plain = heard.flags & (ACK | SYN | RST) == ACK;
-            plain && heard.ack > next
-        })
-    }
-
-    /// Forgets the segment, because smoltcp will not process it.
-    pub(crate) fn forget_segment(&mut self) {
-        self.heard = None;
-    }
-
     /// Records the segment's fields if smoltcp accepted it. smoltcp's state changed from the first
     /// to the second of `states`. `our_syn` is the sequence number of this side's SYN. `handed`
     /// bytes were ever put into the send buffer, and `queued` are in it now.
@@ -133,6 +118,7 @@ impl Peer {
                 self.mss = Some(mss);
                 self.syn = Some(heard.seq);
                 self.shift = shift.unwrap_or(0).min(MAX_SHIFT);
+                self.scales = shift.is_some();
                 // The window of a SYN is not scaled.
                 self.offered(usize::from(heard.window));
             }

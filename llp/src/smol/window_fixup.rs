@@ -16,11 +16,16 @@
 //! themselves forever. So these segments get the number after everything sent, including a FIN:
 //! SND.NXT.
 //!
+//! A RST that ends a connection gets that number as well, but none after the peer's window. It then
+//! has exactly the number that the peer expects, unless bytes were lost (RFC 5961 section 3.2).
+//!
 //! One exception is the probe of a closed window when all bytes were sent, so that smoltcp has no
 //! byte to probe with. It gets the number of an acknowledged byte, because only an unacceptable
 //! segment is answered.
 
 use smoltcp::wire::{IpAddress, IpProtocol, Ipv4Packet, Ipv6Packet, TcpPacket, TcpSeqNumber};
+
+use super::segment::syn_options;
 
 /// Windows that the two ends last offered each other.
 #[derive(Debug, Default)]
@@ -29,6 +34,9 @@ pub(crate) struct WindowFixup {
     last: Option<(TcpSeqNumber, u16)>,
     /// Acknowledgement number of this side's SYN, if it answered the peer's SYN.
     answered: Option<TcpSeqNumber>,
+    /// Window that this side's SYN offered, and the shift that it announced for later windows.
+    syn_window: u16,
+    shift: u8,
     /// The peer's last segment closed its window.
     peer_closed_window: bool,
     /// Sequence number of this side's SYN.
@@ -39,6 +47,8 @@ pub(crate) struct WindowFixup {
     next: Option<TcpSeqNumber>,
     /// Sequence number before the first unacknowledged byte, while a probe has no byte to carry.
     pub(crate) empty_probe: Option<TcpSeqNumber>,
+    /// Sequence number after the peer's window, while smoltcp sends by itself.
+    pub(crate) peer_window_end: Option<TcpSeqNumber>,
     /// Bytes of the stream were sent again.
     pub(crate) resent: bool,
 }
@@ -88,6 +98,21 @@ impl WindowFixup {
         self.last.or(self.answered.map(|ack| (ack, 1)))
     }
 
+    /// Window field for a segment that acknowledges `ack`, which may be later than the last
+    /// acknowledgement. The end of the window stays, up to one unit of the scale, for which there
+    /// is room. `scales`: the peer's SYN had the window scale option. `None` if nothing was
+    /// acknowledged yet.
+    pub(crate) fn window_from(&self, ack: TcpSeqNumber, scales: bool) -> Option<u16> {
+        let shift = if scales { self.shift } else { 0 };
+        let end = match (self.last, self.answered) {
+            (Some((last, window)), _) => last + (usize::from(window) << shift),
+            (None, Some(answered)) => answered + usize::from(self.syn_window),
+            (None, None) => return None,
+        };
+        let room = if end > ack { end - ack } else { 0 };
+        Some(u16::try_from(room.div_ceil(1 << shift)).unwrap_or(u16::MAX))
+    }
+
     /// Sequence number after everything that was ever sent: SND.NXT.
     pub(crate) fn send_next(&self) -> Option<TcpSeqNumber> {
         self.next.or(self.syn.map(|syn| syn + 1))
@@ -112,7 +137,9 @@ impl WindowFixup {
     /// Corrected sequence number of a segment without data, if it needs one.
     fn seq_of_dataless(&self, tcp: &TcpPacket<&mut [u8]>) -> Option<TcpSeqNumber> {
         if tcp.rst() {
-            return None;
+            let end = self.peer_window_end?;
+            let next = self.next.map(|next| next.min(end));
+            return next.filter(|next| tcp.seq_number() < *next);
         }
         let says = (tcp.ack_number(), tcp.window_len().saturating_sub(1));
         if self.last == Some(says) && self.empty_probe.is_some() {
@@ -161,6 +188,9 @@ impl WindowFixup {
                 self.last = None;
                 self.answered = tcp.ack().then(|| tcp.ack_number());
                 self.syn = Some(tcp.seq_number());
+                self.syn_window = tcp.window_len();
+                let (_, shift) = syn_options(tcp.options_mut());
+                self.shift = shift.unwrap_or(0);
             }
             _ => {
                 let old = tcp.window_len();
@@ -281,6 +311,68 @@ mod tests {
             let mut again = segment(b"", 110, 50, v6);
             window_fixup.fix_outgoing(&mut again, true);
             assert_eq!(sequence(&again), TcpSeqNumber(17));
+        }
+    }
+
+    fn reset(seq: i32, v6: bool) -> Vec<u8> {
+        let mut packet = segment(b"", 100, 50, v6);
+        let (source, destination, mut tcp) = split(&mut packet).unwrap();
+        tcp.set_rst(true);
+        tcp.set_seq_number(TcpSeqNumber(seq));
+        tcp.fill_checksum(&source, &destination);
+        packet
+    }
+
+    #[test]
+    fn rfc_5961_3_2_a_reset_has_the_number_that_the_peer_expects() {
+        for v6 in [false, true] {
+            let mut window_fixup = WindowFixup::default();
+            window_fixup.fix_outgoing(&mut segment(b"0123456789", 100, 50, v6), true);
+            // A number that smoltcp rewound, a correct one, and two ends of the peer's window.
+            for (seq, window_end, right) in [
+                (7, 1000, 17),
+                (17, 1000, 17),
+                (7, 17, 17),
+                (7, 16, 16),
+                (17, 7, 17),
+            ] {
+                window_fixup.peer_window_end = Some(TcpSeqNumber(window_end));
+                let mut packet = reset(seq, v6);
+                window_fixup.fix_outgoing(&mut packet, true);
+                assert_eq!(sequence(&packet), TcpSeqNumber(right));
+                promised(&packet);
+            }
+            // The answer to a segment has the number that the segment acknowledges.
+            window_fixup.peer_window_end = None;
+            let mut answer = reset(9, v6);
+            window_fixup.fix_outgoing(&mut answer, true);
+            assert_eq!(sequence(&answer), TcpSeqNumber(9));
+        }
+    }
+
+    #[test]
+    fn rfc_5961_3_2_a_challenge_moves_the_end_of_the_window_by_less_than_a_unit() {
+        let mut window_fixup = WindowFixup::default();
+        assert_eq!(window_fixup.window_from(TcpSeqNumber(7), true), None);
+        (window_fixup.answered, window_fixup.shift) = (Some(TcpSeqNumber(100)), 3);
+        window_fixup.syn_window = 65_535;
+        let window = |window_fixup: &WindowFixup, ack: i32, scales| {
+            window_fixup.window_from(TcpSeqNumber(ack), scales)
+        };
+        assert_eq!(window(&window_fixup, 100, true), Some(8192));
+        assert_eq!(window(&window_fixup, 110, false), Some(65_525));
+        window_fixup.last = Some((TcpSeqNumber(100), 50));
+        for (ack, scales, right) in [
+            (100, true, 50),
+            (101, true, 50),
+            (107, true, 50),
+            (108, true, 49),
+            (499, true, 1),
+            (500, true, 0),
+            (503, true, 0),
+            (103, false, 47),
+        ] {
+            assert_eq!(window(&window_fixup, ack, scales), Some(right), "{ack}");
         }
     }
 
