@@ -54,10 +54,10 @@ usage: ./ci.sh PART...
            target/reports/robustness.md; not in `all`, whose `test` has small loads
   bench    uwarp beside raw TCP and other programs, about 5 minutes; writes
            target/reports/performance.md; not in `all`. --install-peers installs the other programs
-           when root. More sections of the same report: `bench scale` (many connections and regions),
+           when root. More sections of that report: `bench scale` (many connections and regions),
            `bench smol` (TCP in user space beside a bare smoltcp), `bench dropin` (unmodified RDMA
-           programs beside `uwarp perf`, MPI beside MPI over TCP). `bench whole` runs all of these and
-           bench-siw, about 25 minutes, or 5 with --rounds 1, which shows no spread
+           programs beside `uwarp perf`, MPI beside MPI over TCP). `bench whole` runs all of these
+           and bench-siw, about 25 minutes, or 5 with --rounds 1, which shows no spread
   bench-siw  uwarp beside Linux siw in a virtual machine; a section of the same report; not in `all`
   bench-micro  single steps of the data path, by criterion; not in `all`
   instructions  instructions of the data path by callgrind, against bench/instructions.txt
