@@ -57,7 +57,7 @@ pub(crate) struct Options {
     /// Also check recommendations (SHOULD) and permissions (MAY)
     #[arg(long)]
     strict: bool,
-    /// Also play the cases that crash or wedge some targets; they come last
+    /// Also play the cases that may crash or block the target; they come last
     #[arg(long)]
     dangerous: bool,
     /// Known deviations of the target (TOML)
