@@ -1,8 +1,9 @@
 # Language of comments and docs, as ./ci.sh words checks it; sourced by ci.sh.
 
-# Directories to check. One at a time: WORDS_CRATES=llp/src ./ci.sh words
+# Directories and files to check. Some alone: WORDS_CRATES=llp/src ./ci.sh words
 WORDS_CRATES=${WORDS_CRATES:-mpa ddp rdmap llp verbs capture agent perf conformance cli dropin
-    sim shim fuzz mutant interop bench examples}
+    sim shim fuzz mutant interop bench examples docs
+    README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md SECURITY.md}
 
 # Widest comment line, in columns.
 WORDS_WIDTH=100
@@ -17,7 +18,7 @@ looks after=handles'
 # on banned phrases.
 part_words() {
     local files=() crates=()
-    read -ra crates <<<"$WORDS_CRATES"
+    read -ra crates <<<"${WORDS_CRATES//$'\n'/ }"
     mapfile -t files < <(find "${crates[@]}" -name target -prune -o \
         -type f \( -name '*.rs' -o -name '*.md' \) -print | sort)
     if [ ${#files[@]} = 0 ]; then
@@ -26,7 +27,7 @@ part_words() {
     fi
     LC_ALL=C WORDS_BANNED=$WORDS_BANNED WORDS_WIDTH=$WORDS_WIDTH awk "$WORDS_CHECK" "${files[@]}" ||
         return 1
-    echo "${#files[@]} files of $WORDS_CRATES"
+    echo "${#files[@]} files"
 }
 
 # Prints FILE:LINE: RULE for each line that breaks a rule. A phrase may continue on the next line of

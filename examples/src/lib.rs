@@ -158,7 +158,7 @@ pub fn load(file: Option<String>) -> Result<Vec<u8>> {
     }
 }
 
-/// Runs the example of the README as a test.
+/// Runs the first program of the library as a test.
 #[cfg(doctest)]
-#[doc = include_str!("../../README.md")]
-struct Readme;
+#[doc = include_str!("../../verbs/README.md")]
+struct FirstProgram;

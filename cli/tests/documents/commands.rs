@@ -6,7 +6,7 @@ use std::io::Write as _;
 
 use crate::named;
 use crate::pages::{Block, blocks, pages, spans, text};
-use crate::shell::{Home, has_library, has_program, way_in};
+use crate::shell::{Home, has_example, has_library, has_program, way_in};
 
 /// Treatment of a block.
 enum How {
@@ -28,6 +28,8 @@ struct Run {
     but: &'static [&'static str],
     /// Programs of the distribution.
     programs: &'static [&'static str],
+    /// Programs of `examples/`, which a build of the workspace leaves beside the command.
+    examples: &'static [&'static str],
     /// Device nodes.
     devices: &'static [&'static str],
     /// It runs unmodified programs on the drop-in library.
@@ -41,6 +43,7 @@ const RUN: Run = Run {
     servers: 0,
     but: &[],
     programs: &[],
+    examples: &[],
     devices: &[],
     dropin: false,
     mostly: &[],
@@ -73,6 +76,7 @@ const BLOCKS: &[(&str, &str, How)] = &[
         ..RUN
     })),
     ("README.md", "uwarp agent", How::Run(RUN)),
+    ("README.md", "cargo example", How::Run(Run { examples: &["rpc"], ..RUN })),
     ("README.md", "cargo test", How::Named),
     ("CONTRIBUTING.md", "./ci.sh", How::Named),
     ("CONTRIBUTING.md", "grep", How::Reader("it lists the places of an example")),
@@ -91,6 +95,7 @@ const BLOCKS: &[(&str, &str, How)] = &[
     ("docs/conformance.md", "uwarp conformance --list", How::Run(Run { before: TARGET, ..RUN })),
     ("docs/conformance.md", "uwarp conformance --target 192.0.2.2:7174 --deviations", How::Reader("the file is the reader's own")),
     ("docs/dump.md", "uwarp rping", How::Run(Run { before: SERVER, but: &["tcpdump", "zcat"], ..RUN })),
+    ("docs/errors.md", "UWARP_TRACE", How::Reader("the program is the reader's own")),
     ("docs/links.md", "uwarp rping -s --device tcp:192.0.2.1", How::Reader("both are servers; the blocks after it run them with clients")),
     ("docs/links.md", "unshare", How::Reader("it opens a shell; the other blocks of the page run in such a namespace")),
     ("docs/links.md", "uwarp rping -s --device tap:uw0", How::Run(Run { devices: &["/dev/net/tun"], ..RUN })),
@@ -306,6 +311,11 @@ impl Run {
         if let Some(program) = self.programs.iter().find(|program| !has_program(program)) {
             return Some(format!("{program} is not installed"));
         }
+        if let Some(example) = self.examples.iter().find(|example| !has_example(example)) {
+            return Some(format!(
+                "the example {example} is not built: cargo build -p uwarp-examples"
+            ));
+        }
         let is_closed = |path: &&&str| {
             let mut options = std::fs::OpenOptions::new();
             options.read(true).write(true).open(path).is_err()
@@ -323,6 +333,7 @@ impl Run {
             // Sockets of other runs would be in the way.
             let command = command
                 .replace("target/release/uwarp", "uwarp")
+                .replace("cargo example ", "")
                 .replace("/tmp/", "./");
             if self.but.iter().any(|but| command.starts_with(but)) || command.starts_with("cargo ")
             {

@@ -67,7 +67,11 @@ impl Home {
             .env("HOME", &self.0)
             .env(
                 "PATH",
-                format!("{}:{path}:/usr/sbin:/sbin", self.0.join("bin").display()),
+                format!(
+                    "{}:{path}:/usr/sbin:/sbin:{}",
+                    self.0.join("bin").display(),
+                    built().display()
+                ),
             )
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -99,6 +103,18 @@ impl Drop for Home {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
+}
+
+/// Folder of the programs that this build made.
+fn built() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_uwarp"))
+        .parent()
+        .expect("the command is in a folder")
+}
+
+/// Returns true if a program of `examples/` is built.
+pub(crate) fn has_example(name: &str) -> bool {
+    built().join(name).exists()
 }
 
 /// The command under test; `UWARP_BIN` names another one, which has its library beside it.
