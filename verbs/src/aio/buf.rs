@@ -12,8 +12,8 @@ use crate::mr::MemoryRegion;
 
 /// A pool of equally sized buffers in one registered region.
 ///
-/// The pool is one `ibv_mr` in pieces; the verbs API has neither pools nor owned buffers. Clones
-/// are handles to the same pool.
+/// The pool is one `ibv_mr` divided into pieces; the verbs API has neither pools nor owned buffers.
+/// Clones are handles to the same pool.
 ///
 /// Peers have no access right to the memory. They see its STag only as the sink of a Read that this
 /// side requests.
@@ -38,8 +38,8 @@ pub struct RegisteredBuf {
     region: Arc<MemoryRegion>,
 }
 
-/// A buffer that a posted work request names. It is lost to its pool if
-/// [`reclaim`](Self::reclaim) is never called.
+/// A buffer that a posted work request names. It returns to its pool only after
+/// [`reclaim`](Self::reclaim).
 pub(super) struct InFlightBuf {
     memory: InFlight,
     len: usize,
@@ -121,7 +121,7 @@ impl RegisteredBuf {
         len
     }
 
-    /// Returns true if the pool has no free buffer left.
+    /// Returns true if the pool has no other free buffer left.
     pub(super) fn is_last(&self) -> bool {
         self.piece.is_last()
     }

@@ -33,11 +33,12 @@ use crate::{ConnectError, ConnectOptions, Connected};
 /// Dropping the connection ends it: gracefully if no operation is in progress, by a reset
 /// otherwise. Buffers that are still in flight return to their pools.
 pub struct Connection {
-    // Dropped first: dropping it flushes the operations in progress, and `ops` takes their buffers.
+    // Declared first, so dropped first: dropping the QP flushes the operations in progress, and
+    // `ops` reclaims their buffers.
     pub(super) qp: Qp,
     pub(super) ops: Arc<Ops>,
     pub(super) domain: Domain,
-    /// Buffers for the results of atomic operations; allocated by the first one.
+    /// Buffers for the results of atomic operations. The first atomic operation allocates them.
     pub(super) cells: OnceLock<BufferPool>,
 }
 
@@ -45,7 +46,7 @@ pub struct Connection {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Received {
-    /// Length in bytes; the length of the returned buffer is the same.
+    /// Length in bytes, which is also the length of the returned buffer.
     pub len: usize,
     /// STag of this side that the message invalidated.
     pub invalidated: Option<u32>,
@@ -224,7 +225,8 @@ impl Connection {
         self.plain().read(buf, remote).await
     }
 
-    /// Runs a work request that places up to `len` bytes into a buffer.
+    /// Runs a work request that places up to `len` bytes into a buffer, and waits for its
+    /// completion.
     pub(super) async fn sink(
         &self,
         buf: RegisteredBuf,
@@ -243,7 +245,7 @@ impl Connection {
         .await
     }
 
-    /// Runs a work request that takes its data from a buffer.
+    /// Runs a work request that takes its data from a buffer, and waits for its completion.
     pub(super) async fn source(
         &self,
         buf: RegisteredBuf,
@@ -261,7 +263,7 @@ impl Connection {
         .await
     }
 
-    /// Posts a work request that uses a buffer, and waits for the completion.
+    /// Posts the work request of a slot, and waits for its completion.
     async fn run(
         &self,
         slot: u32,
@@ -277,7 +279,7 @@ impl Connection {
         }
     }
 
-    /// Runs a work request without a buffer.
+    /// Runs a work request without a buffer, and waits for its completion.
     pub(super) async fn bare(
         &self,
         request: impl FnOnce(u64) -> Result<(), PostError>,
@@ -334,16 +336,16 @@ impl Connection {
 
     /// Posts `buf` and returns the next message with its buffer (RFC 5040 section 5.3).
     ///
-    /// The returned buffer is `buf` or one that was posted earlier. Messages are returned in order,
-    /// and each goes to one of the tasks that receive. If the receive queue is full, `buf` is
-    /// posted in the place that the message frees.
+    /// The returned buffer is `buf` or one that was posted earlier. Messages are returned in order.
+    /// If several tasks receive, each message goes to one of them. If the receive queue is full,
+    /// `buf` is posted in the place that the message frees.
     ///
     /// Dropping the future loses no message and no buffer: posted buffers stay posted, and the next
     /// call returns the message.
     ///
     /// # Errors
-    /// See [`Error`]. A buffer is always returned: after the connection has ended, one for each
-    /// call.
+    /// See [`Error`]. A buffer is always returned. After the connection has ended, each call still
+    /// returns one buffer: its own, or one posted earlier.
     pub async fn recv(&self, buf: RegisteredBuf) -> (Result<Received, Error>, RegisteredBuf) {
         let waiting = match self.post_recv(buf) {
             Ok(()) => None,
@@ -367,7 +369,7 @@ impl Connection {
     /// Returns the next message of a connection [with a shared receive queue](Self::with_srq).
     ///
     /// The returned buffer is the one that the message took from the queue (RFC 5040 section 5.3).
-    /// Messages are returned in order, and each goes to one of the tasks that receive.
+    /// Messages are returned in order. If several tasks receive, each message goes to one of them.
     ///
     /// Dropping the future loses no message.
     ///
@@ -399,7 +401,7 @@ impl Connection {
         Ok((Received::new(received), owned(buf)))
     }
 
-    /// Error of an operation that started after the connection had ended.
+    /// Returns the error of an operation that started after the connection had ended.
     fn ended(&self) -> Error {
         let flushed = Completion {
             status: Status::WrFlush,
@@ -415,11 +417,11 @@ impl Connection {
 
     /// Closes the connection gracefully (RFC 5040 section 6.2).
     ///
-    /// Posted operations are executed, and then both sides close. Completes when both have closed,
+    /// Both sides close after the posted operations were executed. Completes when both have closed,
     /// or when the device's close timeout expires.
     ///
     /// # Errors
-    /// The reason, if the connection ended in any other way than by a close of one side.
+    /// The reason, if the connection did not end by a close of either side.
     pub async fn close(&self) -> Result<(), EndReason> {
         self.qp.disconnect();
         match self.closed().await {
@@ -430,8 +432,8 @@ impl Connection {
 
     /// Waits until the connection has ended, and returns the reason (RFC 5040 section 6.2).
     ///
-    /// An end that was never connected counts as closed by this side. The same holds for every
-    /// connection in the child of a fork.
+    /// If this end was never connected, it returns [`EndReason::LocalDisconnect`] at once. The same
+    /// holds for every connection in the child of a fork.
     pub async fn closed(&self) -> EndReason {
         poll_fn(|cx| {
             if self.qp.is_inherited() {
@@ -498,7 +500,7 @@ fn is_full(error: &PostError) -> bool {
     matches!(error.kind, PostErrorKind::RecvQueueFull { .. })
 }
 
-/// Buffer of an operation that was posted with one.
+/// Unwraps the buffer of an operation that was posted with one.
 fn owned(buf: Option<RegisteredBuf>) -> RegisteredBuf {
     buf.unwrap_or_else(|| unreachable!("a slot keeps its buffer until it is taken"))
 }

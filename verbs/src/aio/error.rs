@@ -14,7 +14,7 @@ pub enum Error {
     /// access right or a buffer of another domain. The connection stays up.
     #[error(transparent)]
     Refused(#[from] PostError),
-    /// The remote memory and the local buffer do not fit each other. The connection stays up.
+    /// The bytes to transfer do not fit into their destination. The connection stays up.
     #[error("{len} bytes do not fit into {room}: {which} is too small")]
     TooSmall {
         /// Number of bytes to transfer.

@@ -10,21 +10,21 @@ use crate::qp::wr::SendWr;
 /// Length of the operand of an atomic operation, in bytes.
 const WORD: usize = 8;
 
-/// An operand of which only the bits set in `mask` count (RFC 7306 section 5.1.2).
+/// An operand, and the bits of it that an operation uses (RFC 7306 section 5.1.2).
 ///
 /// Used by [`masked_compare_swap`](Connection::masked_compare_swap).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Masked {
     /// The operand.
     pub value: u64,
-    /// The bits of `value` that count.
+    /// The bits of `value` that the operation uses.
     pub mask: u64,
 }
 
 /// Atomic operations (RFC 7306 section 5).
 ///
-/// Each works on the first 8 bytes of `remote`: a word in the byte order of the peer's host, at an
-/// address that is a multiple of 8. The result is the previous value of the word. See
+/// Each operates on the first 8 bytes of `remote`: a word in the byte order of the peer's host, at
+/// an address that is a multiple of 8. The result is the previous value of the word. See
 /// [`SendWr::fetch_add`].
 impl Connection {
     /// Adds `add` to the word (RFC 7306 section 5.1.1). A carry out of bit 63 is lost.
@@ -35,7 +35,7 @@ impl Connection {
         self.plain().fetch_add(remote, add).await
     }
 
-    /// Adds `add` field by field (RFC 7306 section 5.1.1).
+    /// Adds `add` to the word field by field (RFC 7306 section 5.1.1).
     ///
     /// Every bit set in `carries_end_at` is the most significant bit of a field; no carry leaves
     /// the field. See [`SendWr::mask`].
@@ -71,8 +71,8 @@ impl Connection {
     /// Compares and replaces only the bits under the masks (RFC 7306 section 5.1.2).
     ///
     /// If the word matches `compare` in the bits of its mask, the bits under the mask of `swap` are
-    /// replaced. The comparison succeeded if the result matches `compare` in those bits. See
-    /// [`SendWr::compare_mask`] and [`SendWr::swap_mask`].
+    /// replaced. The bits were replaced if the result matches `compare` in the bits of its mask.
+    /// See [`SendWr::compare_mask`] and [`SendWr::swap_mask`].
     ///
     /// # Errors
     /// As [`fetch_add`](Self::fetch_add).
@@ -95,7 +95,7 @@ impl Connection {
         self.plain().swap(remote, swap).await
     }
 
-    /// Pool with one word for each place in the send queue.
+    /// Returns a pool with one word for each place in the send queue. The first call allocates it.
     fn cells(&self) -> Result<&BufferPool, PoolError> {
         if let Some(cells) = self.cells.get() {
             return Ok(cells);

@@ -1,4 +1,4 @@
-//! Operations with flags. Operations without flags call these with none set.
+//! Operations with flags. The operations of [`Connection`] call these without flags.
 
 use super::buf::RegisteredBuf;
 use super::connection::Connection;
@@ -41,7 +41,7 @@ impl Connection {
         self.plain().solicited()
     }
 
-    /// Sets no flags.
+    /// Wraps the connection without flags.
     pub(super) fn plain(&self) -> Flagged<'_> {
         Flagged {
             connection: self,
@@ -151,7 +151,7 @@ impl Flagged<'_> {
         (result.map(|_| ()), buf)
     }
 
-    /// Runs a work request without a buffer.
+    /// Runs a work request without a buffer, and waits for its completion.
     pub(super) async fn bare<'w>(
         self,
         request: impl FnOnce(u64) -> SendWr<'w>,

@@ -7,16 +7,16 @@ use std::task::Waker;
 
 /// A counter whose units are granted to waiting tasks in the order of arrival.
 ///
-/// It has no lock and calls no waker. It returns the wakers that the caller has to call after it
-/// has released its own lock.
+/// The gate has no lock and calls no waker. It returns the wakers that the caller has to call after
+/// releasing its own lock.
 ///
 /// ```text
 ///   waiters:  granted │ granted │ waiting │ waiting │ ...
 ///                               ▲ `put` grants to the first that waits
 /// ```
 ///
-/// A granted unit belongs to its waiter. A waiter that leaves without taking its unit passes it on,
-/// so no unit is lost when a woken task is dropped.
+/// A granted unit is reserved for its waiter. A waiter that leaves without taking its unit passes
+/// it on, so no unit is lost when a woken task is dropped.
 #[derive(Default)]
 pub(super) struct Gate {
     /// Units that are granted to no waiter.
@@ -76,8 +76,8 @@ impl Gate {
         ticket
     }
 
-    /// Returns true if the waiter has a unit; the caller takes it and is removed from the queue.
-    /// Otherwise stores `waker` and leaves the previous one in its place.
+    /// If the waiter was granted a unit, takes the unit, removes the waiter from the queue and
+    /// returns true. Otherwise swaps `waker` with the stored waker and returns false.
     pub(super) fn poll(&mut self, ticket: Ticket, waker: &mut Option<Waker>) -> bool {
         let Some(at) = self.place(ticket) else {
             return false;
@@ -91,8 +91,8 @@ impl Gate {
         false
     }
 
-    /// Removes a waiter that takes no unit. Returns a waker to call and a waker to drop, both after
-    /// the caller has released its lock.
+    /// Removes a waiter, which passes on a unit it was granted. Returns a waker to call and a waker
+    /// to drop, both after the caller has released its lock.
     #[must_use]
     pub(super) fn leave(&mut self, ticket: Ticket) -> [Option<Waker>; 2] {
         let Some(at) = self.place(ticket) else {

@@ -37,7 +37,7 @@ impl Listener {
         })
     }
 
-    /// Address it listens on, with the port that was chosen (`rdma_get_local_addr`).
+    /// Address of the listener, with the port that was chosen (`rdma_get_local_addr`).
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.inner.local_addr()
@@ -94,7 +94,7 @@ impl Request {
         Ok(connection)
     }
 
-    /// Accepts with an existing connection (`rdma_accept`). Completes when the MPA Reply was
+    /// Accepts with an existing connection (`rdma_accept`). Completes as soon as the MPA Reply is
     /// queued.
     ///
     /// # Errors

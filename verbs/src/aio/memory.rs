@@ -34,8 +34,8 @@ impl Domain {
 
 /// Operations that grant and revoke the peer's access to memory.
 ///
-/// Each takes a place in the send queue, in order with the messages. An error of one of them ends
-/// the connection.
+/// Each takes a place in the send queue, and executes in order with the messages there. An
+/// operation that completes with an error ends the connection.
 impl Connection {
     /// Binds a window of any kind under its next STag (`ibv_bind_mw`, `IBV_WR_BIND_MW`).
     ///

@@ -1,10 +1,11 @@
 //! The async API: operations are futures that any runtime can drive.
 //!
 //! The module has no runtime and starts no thread of its own. The thread that finds a completion
-//! wakes the waiting task, after it has released every lock. That is either the posting thread (a
-//! Send often completes before its post returns, so its future is ready at the first poll) or the
-//! device's background thread, which sleeps in `epoll_wait`. A message therefore takes at most two
-//! thread switches: from the socket to that thread, and from there to the task.
+//! wakes the waiting task, after it has released every lock. Often that is the posting thread: a
+//! Send mostly completes before its post returns, so its future is ready at the first poll.
+//! Otherwise it is the device's background thread, which sleeps in `epoll_wait`. A message
+//! therefore takes at most two thread switches: from the socket to the background thread, and from
+//! there to the task.
 //!
 //! # Buffers
 //! An operation takes a [`RegisteredBuf`] by value and returns it with the result. Safe code cannot
@@ -31,16 +32,16 @@
 //!   call returns the message that arrives in it.
 //!
 //! # Order
-//! An operation is posted when its future is first polled and has a place in the send queue. Places
-//! are granted in the order of the requests for them. So `a.await; b.await` keeps its order, and
-//! futures that are polled together are posted in the order of the polls. [`Connection::fence`]
-//! makes an operation wait for the Reads posted before it.
+//! A future asks for a place in the send queue when it is first polled, and posts its operation
+//! when it gets the place. Places are granted in the order of the requests. So `a.await; b.await`
+//! keeps its order, and futures that are polled together are posted in the order of their first
+//! polls. [`Connection::fence`] makes an operation wait for the Reads posted before it.
 //!
 //! # Not covered
 //! The async API has no Reads that invalidate their sink, because the sink is a pool buffer whose
 //! STag must stay valid. It has no [`CmId`](crate::CmId) either. A synchronous [`Qp`](crate::Qp)
-//! offers both, and works on the same device as async connections. The channel of its CQ, and the
-//! device, have descriptors that a runtime can watch.
+//! offers both, and works on the same device as async connections. A runtime can watch the
+//! descriptors of the device and of the completion channel.
 //!
 //! # Shared receives and unsignaled requests
 //! Several connections can take their receives from one [`Srq`]. Operations through

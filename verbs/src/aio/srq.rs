@@ -16,18 +16,17 @@ use crate::qp::PostError;
 use crate::qp::wr::RecvWr;
 use crate::srq::{ModifySrqError, SrqAttr, SrqModify};
 
-/// Bit that marks the `wr_id` of a shared receive. The `wr_id` of other requests is their slot
-/// number.
+/// Bit that marks the `wr_id` of a shared receive. The `wr_id` of any other request is only its
+/// slot number.
 const SHARED: u64 = 1 << 32;
 
-/// A shared receive queue of a [`Domain`] (`ibv_srq`): buffers for messages of any of its
+/// A shared receive queue of a [`Domain`] (`ibv_srq`): buffers for the messages of several
 /// connections.
 ///
 /// A connection made by [`Connection::with_srq`](super::Connection::with_srq) takes its receives
-/// from the queue. Its messages come from
-/// [`Connection::recv_shared`](super::Connection::recv_shared). The queue owns a buffer until a
-/// message takes it. Unused buffers return to their pool after the queue and all its connections
-/// are dropped. Clones are handles to the same queue.
+/// from the queue. [`Connection::recv_shared`](super::Connection::recv_shared) returns its
+/// messages. The queue owns a buffer until a message takes it. Unused buffers return to their pool
+/// after the queue and all its connections are dropped. Clones are handles to the same queue.
 ///
 /// ```
 /// # use uwarp_verbs::aio::{Connection, Domain, Error, RegisteredBuf, Srq};
@@ -50,7 +49,7 @@ pub struct Srq {
     pub(super) shared: Arc<Shared>,
 }
 
-/// The queue and the buffers in it. Each connection keeps a reference until its QP is gone.
+/// The queue and its buffers. Each connection keeps a reference until its QP is gone.
 pub(super) struct Shared {
     pub(super) srq: crate::Srq,
     domain: Domain,
@@ -126,7 +125,7 @@ impl Srq {
     /// Arms the limit (`IBV_SRQ_LIMIT`), a number of receives; 0 disarms it.
     ///
     /// The device reports [`AsyncEvent::SrqLimitReached`](crate::AsyncEvent::SrqLimitReached) once,
-    /// when fewer receives are left.
+    /// when fewer than `limit` receives are left.
     ///
     /// # Errors
     /// As [`Srq::modify`](crate::Srq::modify).
@@ -174,8 +173,9 @@ impl Shared {
         slots.free.push(slot);
         drop(slots);
         let buf = {
-            // SAFETY: the contract of this function, which only this file calls, says that the only
-            // receive that names the buffer is over.
+            // SAFETY: only this file calls this function, under the contract above. So the only
+            // receive that names the buffer has completed or was refused, or no connection can take
+            // it any more.
             #[expect(unsafe_code, reason = "this is where the flight of a buffer ends")]
             unsafe {
                 in_flight.reclaim(brought)
@@ -192,7 +192,7 @@ impl Drop for Shared {
             return;
         }
         // Every QP that uses the queue keeps a reference to it through its operations. So no QP is
-        // left.
+        // left that could take a receive.
         let count = self.slots.get_mut().bufs.len();
         for slot in 0..u32::try_from(count).unwrap_or(u32::MAX) {
             drop(self.take(slot, None));

@@ -15,9 +15,9 @@
 //! ```
 //!
 //! An unsignaled request is complete when a request posted after it completes, because a send queue
-//! completes in order. Two posts are known to be in order if one returned before the other began;
-//! `begun` and `posted` are timestamps of one counter. The order of posts that overlap need not be
-//! known: a later request frees the slot.
+//! completes in order. A post is known to be earlier than another if it returned before the other
+//! began; `begun` and `posted` are timestamps of one counter. If two posts overlap, their order is
+//! unknown, and a request posted after both frees the slot.
 //!
 //! The thread that completed the work requests delivers the completions here, after it has released
 //! the lock of the QP. It is the posting thread, or the device's background thread after its turn.
@@ -41,7 +41,7 @@ use crate::completion::Completion;
 use crate::cq::Cq;
 use crate::qp::guard::Watcher;
 
-/// Maximum number of completions moved under one lock.
+/// Maximum number of completions delivered before the lock is released.
 const BATCH: usize = 8;
 
 /// All operations of a connection, and the tasks that wait for them.
@@ -60,11 +60,13 @@ struct Table {
     sends: u32,
     free_sends: Vec<u32>,
     free_recvs: Vec<u32>,
-    /// Tasks that wait for a place in the send queue. Its units correspond to `free_sends`.
+    /// Tasks that wait for a place in the send queue. Each unit of the gate is a slot in
+    /// `free_sends`.
     room: Gate,
     /// Completed receives that no task has taken yet, oldest first.
     arrived: VecDeque<u32>,
-    /// The same for receives of a shared queue, for which the connection has no slots.
+    /// Completed receives of a shared queue that no task has taken yet, oldest first. The
+    /// connection has no slots for them.
     arrived_shared: VecDeque<Outcome>,
     /// Counts the posts that have begun, and the unsignaled posts that have returned.
     clock: u64,
@@ -72,7 +74,8 @@ struct Table {
     unsignaled: VecDeque<Unsignaled>,
     /// Number of slots in state `Unsignaled`.
     unsignaled_slots: u32,
-    /// Tasks that wait for a message. Its units correspond to `arrived` and `arrived_shared`.
+    /// Tasks that wait for a message. Each unit of the gate is an entry of `arrived` or
+    /// `arrived_shared`.
     messages: Gate,
 }
 
@@ -92,7 +95,7 @@ struct Unsignaled {
     posted: u64,
 }
 
-/// Pseudo slot number that [`Ops::message`] returns for a message from a shared queue.
+/// Slot number that [`Ops::message`] returns for a message from a shared queue, which has no slot.
 const IN_SHARED: u32 = u32::MAX;
 
 /// A buffer to drop and a waker to call after the lock was released.
@@ -178,9 +181,9 @@ impl Ops {
     /// Posts the work request of a slot without waiting for it. Buffer and slot become free when
     /// the request is complete.
     ///
-    /// The second argument of `post` is true if the request has to be signaled. That is so if the
-    /// caller needs the completion (`needed`), and if half of the queue is unsignaled, because
-    /// places become free only when a signaled request completes.
+    /// The second argument of `post` is true if the request has to be signaled. It has to be if the
+    /// caller needs the completion (`needed`), or if half of the queue is unsignaled: places become
+    /// free only when a signaled request completes.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -265,7 +268,7 @@ impl Ops {
     pub(super) fn deliver(&self) {
         let inner = &self.cq.shared().inner;
         let mut batch = [Completion::default(); BATCH];
-        // Allocates only if there are unsignaled requests.
+        // The vector allocates only if there are unsignaled requests.
         let mut freed: Vec<Freed> = Vec::new();
         loop {
             let mut wakers: [Option<Waker>; BATCH] = Default::default();
@@ -297,9 +300,9 @@ impl Ops {
 
 impl Drop for Ops {
     fn drop(&mut self) {
-        // The QP keeps a reference to its operations until it is gone, so no transfer is in
-        // progress any more. Buffers of unsignaled requests that no later completion freed return
-        // to their pools.
+        // The QP kept a reference to its operations until it was gone, so no transfer is in
+        // progress any more. Return the buffers of unsignaled requests that no later completion
+        // freed.
         let table = self.table.get_mut();
         let count = u32::try_from(table.slots.len()).unwrap_or(u32::MAX);
         for slot in 0..count {
@@ -368,8 +371,8 @@ impl Table {
         self.messages.put()
     }
 
-    /// Records the completion of a work request. Returns the buffer of an abandoned request and the
-    /// waker to call. Adds the same for earlier unsignaled requests to `freed`.
+    /// Records the completion of a work request. Returns the waker to call and, for an abandoned
+    /// request, the buffer to drop. Adds those of earlier unsignaled requests to `freed`.
     fn complete(&mut self, completion: Completion, freed: &mut Vec<Freed>) -> Freed {
         let slot = u32::try_from(completion.wr_id).unwrap_or(u32::MAX);
         let Some(place) = self.slots.get_mut(slot as usize) else {
@@ -399,8 +402,9 @@ impl Table {
         Some(((completion, buf), next))
     }
 
-    /// Frees a slot whose work request has completed with `completion`, or was refused (`None`).
-    /// Returns its buffer and the waker of the next task to send.
+    /// Frees a slot whose work request has completed with `completion`. `None` if the request was
+    /// refused, or if an unsignaled request completed without a completion. Returns the buffer of
+    /// the slot, and the waker of the task that gets the place in the send queue.
     fn free(
         &mut self,
         slot: u32,
@@ -469,7 +473,7 @@ impl Table {
         }
     }
 
-    /// Slot that belongs to a unit of the gate.
+    /// Takes the slot that belongs to a unit of the gate.
     fn unit(&mut self, kind: GateKind) -> Option<u32> {
         match kind {
             GateKind::Room => self.free_sends.pop(),
@@ -539,7 +543,8 @@ pub(super) struct CompletionFuture<'a> {
 }
 
 impl CompletionFuture<'_> {
-    /// Stops waiting: the completion is queued with the other messages.
+    /// Consumes the future of a receive without abandoning it. [`Ops::message`] returns its slot
+    /// after the completion.
     pub(super) fn detach(mut self) {
         self.slot = None;
     }
@@ -567,7 +572,7 @@ impl Future for CompletionFuture<'_> {
             return Poll::Pending;
         }
         drop(table);
-        // It completed between `take` and the lock.
+        // The request completed between `take` and the lock.
         this.slot = None;
         this.ops.take(slot).map_or(Poll::Pending, Poll::Ready)
     }

@@ -11,12 +11,13 @@ use crate::qp::wr::SendWr;
 ///
 /// The future of such an operation is ready when the operation is posted; see
 /// [`SendWr::unsignaled`]. Its buffer returns to the pool when a later signaled operation
-/// completes, or when the connection is dropped and has ended. A program therefore posts a signaled
-/// operation after a number of unsignaled ones. An operation that fails ends the connection, and
-/// [`Connection::end_reason`] gives the reason.
+/// completes, or, after the connection was dropped, when it has ended. A program therefore posts a
+/// signaled operation after a number of unsignaled ones. An operation that fails ends the
+/// connection, and [`Connection::end_reason`] gives the reason.
 ///
-/// In two cases the library requests a completion anyway, because the program could wait forever:
-/// when unsignaled operations occupy half of the send queue, and for the last buffer of a pool.
+/// In two cases the library requests a completion anyway: when unsignaled operations occupy half of
+/// the send queue, and for the last buffer of a pool. Without it, the program could wait forever
+/// for a place or a buffer.
 ///
 /// ```
 /// # use uwarp_verbs::RemoteBuffer;
@@ -35,7 +36,8 @@ use crate::qp::wr::SendWr;
 pub struct Unsignaled<'a>(Flagged<'a>);
 
 impl Connection {
-    /// For operations that create no completion on success (no `IBV_SEND_SIGNALED`).
+    /// Clears the signaled flag: operations create no completion on success (no
+    /// `IBV_SEND_SIGNALED`).
     #[must_use]
     pub fn unsignaled(&self) -> Unsignaled<'_> {
         self.plain().unsignaled()
@@ -43,15 +45,15 @@ impl Connection {
 }
 
 impl<'a> Flagged<'a> {
-    /// Removes the completion (no `IBV_SEND_SIGNALED`): [`Connection::unsignaled`].
+    /// Clears the signaled flag (no `IBV_SEND_SIGNALED`): [`Connection::unsignaled`].
     #[must_use]
     pub fn unsignaled(self) -> Unsignaled<'a> {
         Unsignaled(self)
     }
 }
 
-/// Each operation is ready when it is posted. An error means that it was not posted, and returns
-/// the buffer.
+/// The future of each operation is ready when the operation is posted. An error means that it was
+/// not posted, and returns the buffer.
 impl Unsignaled<'_> {
     /// [`Connection::send`] without a completion (RFC 5040 section 5.3).
     ///
@@ -152,7 +154,7 @@ impl Unsignaled<'_> {
     }
 }
 
-/// Removes the completion of a request, unless the queue needs one.
+/// Makes a request unsignaled, unless `signaled` is set.
 fn unsignaled_unless(wr: SendWr<'_>, signaled: bool) -> SendWr<'_> {
     if signaled { wr } else { wr.unsignaled() }
 }

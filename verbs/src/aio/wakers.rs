@@ -5,7 +5,8 @@ use std::task::Waker;
 
 use parking_lot::Mutex;
 
-/// Wakers of tasks that check again after a change. Each is called once and then removed.
+/// Wakers of tasks that check a state again after each change. A waker is called once and then
+/// removed.
 #[derive(Default)]
 pub(crate) struct Wakers {
     list: Mutex<Vec<Waker>>,
@@ -15,8 +16,8 @@ pub(crate) struct Wakers {
 }
 
 impl Wakers {
-    /// Wakes this task after the next change. Register before checking the state, or a change is
-    /// missed.
+    /// Registers a task to be woken after the next change. Register before checking the state, or a
+    /// change in between is missed.
     pub(crate) fn register(&self, waker: &Waker) {
         // Wakers are cloned and dropped outside the lock, because they run foreign code.
         let waker = waker.clone();

@@ -1,9 +1,9 @@
 //! Atomic Operations on registered memory (RFC 7306 section 5.1).
 //!
 //! They use the atomic instructions of the CPU on a word in host byte order. So they are atomic
-//! with respect to each other (7306-5-01), on all connections of all devices of this machine
+//! with respect to each other (7306-5-01), on all connections of all devices of this host
 //! (7306-5.3-01). They are also atomic with respect to programs that access the same word by atomic
-//! instructions, which is more than the RFC requires.
+//! instructions, which the RFC does not require.
 
 use uwarp_ddp::{STag, TaggedFault};
 use uwarp_rdmap::{AtomicFault, AtomicOp};
@@ -75,9 +75,9 @@ impl Target {
 }
 
 impl Use<'_> {
-    /// Executes an operation on the word at `offset` and returns its previous value. Returns `None`
-    /// and does nothing if the word is outside the region or misaligned, or if the region does not
-    /// grant the right.
+    /// Executes an operation on the word at `offset` and returns the previous value of the word.
+    /// Returns `None` and does nothing if the word is outside the region or misaligned, or if the
+    /// region does not grant the right.
     fn atomic(&self, offset: usize, op: AtomicOp) -> Option<u64> {
         let region = self.region();
         let offset = mutate!(offset, MisalignedAtomicDone => offset & !7);

@@ -19,7 +19,7 @@ pub(crate) struct Backing {
 /// Keeps the memory of a region alive.
 #[derive(Clone)]
 pub(super) enum Owner {
-    /// The program, by its promise in [`Backing::in_place`].
+    /// The program keeps the memory alive, as [`Backing::in_place`] requires.
     Program,
     Buffer(Arc<Buffer>),
     /// A memory window: the region that it is bound to. Using the window uses that region.
@@ -37,7 +37,7 @@ impl Backing {
         }
     }
 
-    /// Part of an owned buffer; `None` if the range is not inside it.
+    /// Part of an owned buffer; `None` if the range is not inside the buffer.
     pub(crate) fn part(buffer: Arc<Buffer>, offset: u64, len: u64) -> Option<Self> {
         let whole = Self::buffer(buffer);
         let (offset, len) = (usize::try_from(offset).ok()?, usize::try_from(len).ok()?);
@@ -67,11 +67,11 @@ impl Backing {
     /// The program's own memory, used in place. `writable`: it may be registered for local write.
     ///
     /// # Safety
-    /// The range `base..base + len` must stay mapped, readable and, if `writable`, writable. During
-    /// that time the program may access it only in ways that allow concurrent reads and writes by
-    /// others: no Rust reference exists while a transfer may use it.
+    /// The range `base..base + len` must stay mapped, readable and, if `writable`, writable. The
+    /// program may access it only in ways that allow concurrent reads and writes by others: no Rust
+    /// reference to it exists while a transfer may use it.
     ///
-    /// Both hold from the registration until one of these events:
+    /// Both conditions apply from the registration until one of these events:
     /// * [`RegionTable::remove`](super::RegionTable::remove) has returned `Ok` for the region.
     /// * [`RegionTable::revoke`](super::RegionTable::revoke) has returned, or the table was
     ///   dropped, and every [`PinnedRun`](super::PinnedRun) of the region was dropped.
@@ -94,7 +94,7 @@ impl Backing {
         debug_assert!(offset.checked_add(len).is_some_and(|end| end <= self.len));
         let start = self.base.as_ptr().wrapping_add(offset);
         Self {
-            // Never null: the range lies inside existing memory.
+            // `start` is never null, because the range lies inside existing memory.
             base: NonNull::new(start).unwrap_or(self.base),
             len,
             ..self
@@ -109,7 +109,7 @@ pub(crate) struct RegionSpec {
     pub(crate) to_base: Option<u64>,
     /// Protection domain.
     pub(crate) pd: u32,
-    /// The only QP that may use it; `None` allows every QP of the PD.
+    /// The only QP that may use the region; `None` allows every QP of the PD.
     pub(crate) qp: Option<u32>,
     /// Access rights.
     pub(crate) access: Access,

@@ -33,7 +33,7 @@ pub struct Buffer {
     origin: Origin,
 }
 
-/// How the memory is freed.
+/// Source of the memory, which determines how it is freed.
 enum Origin {
     Pages(Layout),
     Vec { capacity: usize },
@@ -109,8 +109,8 @@ impl Buffer {
         self.len == 0
     }
 
-    /// Address of the first byte (`addr` of `ibv_mr`), which SGEs and, by default, TOs are based
-    /// on.
+    /// Address of the first byte (`addr` of `ibv_mr`). Addresses in SGEs and, by default, TOs count
+    /// from there.
     #[must_use]
     pub fn addr(&self) -> u64 {
         self.base.as_ptr().expose_provenance() as u64
@@ -118,7 +118,8 @@ impl Buffer {
 
     /// Copies bytes out of the buffer.
     ///
-    /// Bytes that a peer placed before a byte read here are visible to later reads.
+    /// After a read that returns a byte placed by a peer, later reads see all bytes that the peer
+    /// placed before it.
     ///
     /// # Errors
     /// [`OutOfRange`] if the range is not inside the buffer; nothing is copied.
@@ -154,9 +155,8 @@ impl Buffer {
         match self.origin {
             Origin::Vec { capacity } => {
                 let this = ManuallyDrop::new(self);
-                // SAFETY: these are the parts that `from` took the vector apart into. `self` is
-                // consumed without being dropped, so they are assembled once. All bytes are
-                // initialized.
+                // SAFETY: `from` took these parts from a vector. `self` is consumed without being
+                // dropped, so a vector is made from them only once. All bytes are initialized.
                 unsafe { Vec::from_raw_parts(this.base.as_ptr(), this.len, capacity) }
             }
             Origin::Pages(_) | Origin::Mapped(_) | Origin::Nothing => {
@@ -208,7 +208,7 @@ impl Drop for Buffer {
                 std::alloc::dealloc(self.base.as_ptr(), layout);
             },
             Origin::Vec { capacity } => {
-                // SAFETY: the parts that `from` took the vector apart into. They are assembled only
+                // SAFETY: `from` took these parts from a vector. A vector is made from them either
                 // here or in `into_vec`, which does not drop `self`.
                 drop(unsafe { Vec::from_raw_parts(self.base.as_ptr(), self.len, capacity) });
             }

@@ -1,4 +1,4 @@
-//! Facts about an STag, for the report of a refused access.
+//! Facts about an STag, for the report of an access that was refused.
 
 use super::Access;
 
@@ -33,7 +33,7 @@ pub(crate) struct StagFacts {
 }
 
 impl StagFacts {
-    /// Facts of an STag without a region.
+    /// Returns the facts of an STag that names no region: no bounds and no rights.
     pub(crate) const fn without_region(named: Named) -> Self {
         StagFacts {
             named,

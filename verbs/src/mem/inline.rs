@@ -1,9 +1,10 @@
 //! Inline data of a work request.
 
-/// Bytes that are copied when the work request is posted.
+/// Copy of the data of a work request, made when the request is posted.
 ///
-/// The program may reuse its memory at once. This object is reused: clearing it keeps the
-/// allocation. Only the owner writes the bytes, so a slice of them serves as the payload.
+/// The program may reuse its own memory as soon as the post returns. This object serves one request
+/// after another: clearing it keeps the allocation. It is not registered memory, so a slice of the
+/// bytes serves as the payload.
 #[derive(Default, Debug)]
 pub(crate) struct InlineData {
     bytes: Vec<u8>,

@@ -38,8 +38,8 @@ pub(crate) struct Piece {
     index: u32,
 }
 
-/// A piece that transfers may use. Dropping it leaks the piece, because the end of those transfers
-/// is then unknown.
+/// A piece that transfers may use. Dropping it leaks the piece, because a transfer may still use
+/// it.
 pub(crate) struct InFlight {
     of: Arc<Pieces>,
     index: u32,
@@ -84,8 +84,8 @@ impl Pieces {
         })
     }
 
-    /// Takes a free piece, or registers `waker` to be called when one is returned. In the child of
-    /// a fork it is never called.
+    /// Takes a free piece, or registers `waker`, which is called when a piece is returned. In the
+    /// child of a fork the waker is never called.
     pub(crate) fn take_or_wait(self: &Arc<Self>, waker: &Waker) -> Option<Piece> {
         self.fork_guard.check().ok()?;
         // Cloned before the lock, because a waker runs foreign code.
@@ -141,7 +141,7 @@ impl Piece {
         unsafe { std::slice::from_raw_parts_mut(self.of.buffer.base().as_ptr().add(start), len) }
     }
 
-    /// Hands the bytes to transfers. They have no slices until the transfers have ended.
+    /// Converts the piece into one that transfers may use, and that has no slices.
     pub(crate) fn start_transfer(self) -> InFlight {
         let this = std::mem::ManuallyDrop::new(self);
         // SAFETY: `this` is never used or dropped again, so the `Arc` is moved, not copied.
@@ -164,7 +164,7 @@ impl Drop for Piece {
 }
 
 impl InFlight {
-    /// Element of a work request for the bytes `offset..offset + len`, limited to the piece.
+    /// Returns the SGE of the bytes `offset..offset + len`, limited to the piece.
     pub(crate) fn sge(&self, lkey: u32, offset: usize, len: usize) -> Sge {
         let offset = offset.min(self.of.size);
         let len = len.min(self.of.size - offset);

@@ -70,8 +70,7 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: mapped in `new` with this length, unmapped only here. The buffer that owned the
-        // mapping is gone, and with it every user of the memory. An error would mean that it was
-        // not mapped.
+        // mapping is gone, and with it every user of the memory.
         let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
         debug_assert_eq!(unmapped, Ok(()));
     }
@@ -86,10 +85,10 @@ impl Buffer {
     /// `offset` must be a multiple of the page size. A file that is open only for reading gives a
     /// buffer that cannot be registered for local write. The file may be closed after this call.
     ///
-    /// **The file must not become shorter** while the buffer lives. A process that accesses a
-    /// mapped byte after the end of the file is killed by SIGBUS, also when this library makes the
-    /// access. Map only files that no other program truncates, or memory that is sealed against it,
-    /// as [`Buffer::shared`] is.
+    /// **The file must not become shorter** while the buffer lives. SIGBUS kills a process that
+    /// accesses a mapped byte after the end of the file, also when this library makes the access.
+    /// Map only files that no other program truncates, or memory whose size is sealed, as that of
+    /// [`Buffer::shared`] is.
     ///
     /// # Errors
     /// See [`MapError`].
@@ -117,10 +116,10 @@ impl Buffer {
 
     /// Allocates `len` zero bytes of memory that other processes can map too.
     ///
-    /// They need the descriptor of [`Buffer::as_fd`] (by inheritance, over a Unix socket, or as
-    /// `/proc/PID/fd/N`), and pass it to [`Buffer::map_file`] or `mmap`. The size is sealed: no
-    /// process can truncate the memory and cause a SIGBUS in another one. `/proc/PID/maps` shows
-    /// `name`.
+    /// Another process gets the descriptor of [`Buffer::as_fd`] by inheritance, over a Unix socket,
+    /// or by opening `/proc/PID/fd/N`. It passes the descriptor to [`Buffer::map_file`] or `mmap`.
+    /// The size is sealed: no process can truncate the memory and cause a SIGBUS in another one.
+    /// `/proc/PID/maps` shows `name`.
     ///
     /// # Errors
     /// [`MapError`], if `len` is 0 or the system has no memory or descriptor left.
@@ -158,7 +157,7 @@ mod tests {
     use super::*;
     use crate::mem::OutOfRange;
 
-    /// A file without a directory entry, with this content.
+    /// Creates a file without a directory entry that contains `content`.
     fn file(content: &[u8]) -> File {
         let flags = MemfdFlags::CLOEXEC;
         let mut file = File::from(rustix::fs::memfd_create("uwarp test", flags).unwrap());
@@ -166,7 +165,7 @@ mod tests {
         file
     }
 
-    /// The same file, opened in another mode.
+    /// Opens the same file again, for writing only or for reading only.
     fn reopened(file: &File, write: bool) -> File {
         use std::os::fd::AsRawFd;
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());

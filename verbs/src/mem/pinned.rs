@@ -1,9 +1,9 @@
-//! The regions that the requests of a queue name. Each is referenced once, however many requests
-//! name it.
+//! The regions that the requests of a queue name. The queue holds one reference to each region,
+//! however many requests name it.
 //!
-//! Consecutive requests mostly name one region. Counting a reference for each request takes two
-//! atomic operations, and each of them costs as much as all other checks together. Here the count
-//! is a plain number under the lock of the queue.
+//! Consecutive requests mostly name the same region. A reference for each request would take two
+//! atomic operations, each as expensive as all other checks together. Here the number of requests
+//! of a region is a plain number under the lock of the queue.
 
 use std::sync::{Arc, Weak};
 
@@ -14,7 +14,7 @@ use super::sge::Sge;
 use super::table::{RegionTable, check_sge};
 use super::target::TargetSource;
 
-/// The only element of a request, resolved to source bytes of a region that the queue references.
+/// Source bytes of a request with a single element, in a region that the queue references.
 ///
 /// The default has no bytes. An element with bytes belongs to one request, and is
 /// [released](PinnedRegions::release) with that request.
@@ -27,20 +27,20 @@ pub(crate) struct Spot {
 }
 
 impl Spot {
-    /// Returns true if it has no bytes, and so no region.
+    /// Returns true if the element has no bytes, and therefore no region.
     #[inline]
     pub(crate) fn is_empty(self) -> bool {
         self.len == 0
     }
 }
 
-/// A region and the number of requests that name it. A place without a region is free.
+/// A region and the number of requests that name it. A place of the list without a region is free.
 struct PinnedRegion {
     region: Option<Arc<Region>>,
     uses: u32,
 }
 
-/// The regions of one queue.
+/// The regions of one queue, in a list of reusable places.
 #[derive(Default)]
 pub(crate) struct PinnedRegions {
     places: Vec<PinnedRegion>,
@@ -50,10 +50,10 @@ pub(crate) struct PinnedRegions {
     latest: LastUsed,
 }
 
-/// A region that was looked up at least twice in a row.
+/// The last region that the table was searched for, cached from the second search in a row on.
 ///
-/// A program that waits for each request names the region again after the queue was empty. The
-/// reference is weak, so it does not keep the memory alive.
+/// A program that waits for each request empties the queue, and then names the same region again.
+/// The reference is weak, so it does not keep the memory alive.
 #[derive(Default)]
 struct LastUsed {
     lkey: u32,
@@ -72,8 +72,8 @@ impl LastUsed {
         (region.stag().0 == lkey && region.is_valid()).then_some(region)
     }
 
-    /// Records a lookup in the table. The region is cached at the second lookup: if each request
-    /// names another region, caching it would be wasted.
+    /// Records a lookup in the table. The region is cached at the second lookup in a row, because a
+    /// cache is wasted on requests that each name another region.
     fn found(&mut self, lkey: u32, region: &Arc<Region>) {
         self.region = match self.lkey == lkey {
             true => Arc::downgrade(region),
@@ -131,7 +131,7 @@ impl PinnedRegions {
         self.places.get_mut(spot.place as usize)
     }
 
-    /// Adds a region with one use. `None` if there are 2^32 places already.
+    /// Adds a region with one use and returns its place. `None` if there are 2^32 places already.
     fn hold(&mut self, region: Arc<Region>) -> Option<u32> {
         let held = PinnedRegion {
             region: Some(region),
@@ -146,7 +146,7 @@ impl PinnedRegions {
         Some(place)
     }
 
-    /// Ends the use of a request. Its region stays referenced at least until the next
+    /// Ends the use of a region by a request. The region stays referenced at least until the next
     /// [`sweep`](Self::sweep).
     #[inline]
     pub(crate) fn release(&mut self, spot: Spot) {
@@ -177,8 +177,8 @@ impl PinnedRegions {
         self.places.get(spot.place as usize)?.region.as_ref()
     }
 
-    /// The bytes as a payload, for framing. Deregistration waits until the guard is dropped. `None`
-    /// if the region was revoked.
+    /// Returns the bytes as a payload, for framing. Deregistration waits until the guard is
+    /// dropped. `None` if the region was revoked.
     pub(crate) fn source(&self, spot: Spot) -> Option<TargetSource<'_>> {
         let used = self.region(spot)?.enter()?;
         Some(TargetSource::new(used, spot.offset, spot.len as usize))
@@ -196,7 +196,7 @@ impl PinnedRegions {
         pinned.then(|| PinnedRun::adopt(Arc::clone(region), spot.offset + offset, len))
     }
 
-    /// Guard for framing several requests in a row.
+    /// Returns a guard for framing several requests in a row.
     #[inline]
     pub(crate) fn sources(&self) -> Sources<'_> {
         Sources {
@@ -208,9 +208,8 @@ impl PinnedRegions {
 
 /// Gives the bytes of one request after the other, for framing.
 ///
-/// The use of a region continues while requests name the same region, instead of ending and
-/// starting for each request. So the guard must not be held across a wait, or during anything but
-/// framing.
+/// A use of a region continues as long as requests name that region, instead of ending with each
+/// request. So the guard must be dropped after framing, and before the thread waits.
 pub(crate) struct Sources<'a> {
     held: &'a PinnedRegions,
     /// The place of the region in use, and its guard.
@@ -225,8 +224,8 @@ impl<'a> Sources<'a> {
             *place == spot.place && !spot.is_empty() && source.is_valid()
         };
         if !self.entered.as_ref().is_some_and(goes_on) {
-            // One use at a time: a thread that ends a region must not wait for the use of another
-            // region.
+            // End the old use first, so that a thread that ends its region does not wait for the
+            // use of another region.
             self.entered = None;
             self.entered = Some((spot.place, self.held.source(spot)?));
         }

@@ -1,8 +1,8 @@
 //! The only instructions that access registered memory.
 //!
-//! The other side of a copy, if there is one, is a private slice. The registered side may be read
-//! and written at the same time by the application, by a program that shares the pages, or by
-//! another connection. This module guarantees:
+//! A copy has a registered side and a private side. The private side is an ordinary slice. The
+//! registered side may be read and written at the same time by the application, by a program that
+//! shares the pages, or by another connection. This module guarantees:
 //!
 //! * [`store`] writes the last byte with the last store, which has release ordering. A program that
 //!   polls on the last byte and then reads the rest (with acquire) sees all of it. On x86-64 the
@@ -161,7 +161,7 @@ pub(super) unsafe fn fetch_update(word: *mut u64, update: impl Fn(u64) -> u64) -
     // SAFETY: guaranteed by the caller.
     let mut seen = unsafe { word::load_u64(word) };
     loop {
-        // Stored even if the value is the same, to order this operation with all others on it.
+        // Stores even an unchanged value, to order this operation with all others on the word.
         // SAFETY: guaranteed by the caller.
         let before = unsafe { word::compare_exchange(word, seen, update(seen)) };
         if before == seen {
@@ -223,7 +223,7 @@ mod word {
         value
     }
 
-    /// Stores `new` if the word equals `expected`; returns the previous value.
+    /// Stores `new` if the word equals `expected`. Returns the previous value in both cases.
     ///
     /// # Safety
     /// As [`super::fetch_add`].
@@ -245,7 +245,8 @@ mod word {
 
     macro_rules! access {
         ($word:ty, $atomic:ty, $load:ident, $store:ident) => {
-            /// The last store of a run is a release of all stores before it.
+            /// If `is_last`, the store is a release: it makes all earlier stores of the run
+            /// visible.
             ///
             /// # Safety
             /// `to` is aligned, mapped and writable, and no live Rust reference points to it.

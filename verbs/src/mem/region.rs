@@ -42,16 +42,16 @@ pub(crate) struct Region {
     stag: STag,
     /// Number of memory windows bound to the region.
     windows: Mutex<u32>,
-    /// `RETIRED | INVALID | pins (30 bits) | short users (32 bits)`. Uses and pins are only added
-    /// while neither flag is set (local uses by the program: while `RETIRED` is not set). So both
-    /// counts only fall once a flag is set.
+    /// `RETIRED | INVALID | pins (30 bits) | short users (32 bits)`. New uses and pins are refused
+    /// once a flag is set; local uses by the program only once `RETIRED` is set. A refused use is
+    /// counted for a moment.
     state: AtomicU64,
     owner: Owner,
 }
 
 // SAFETY: the memory is only accessed through the copies of `raw`, which allow for racing accesses.
-// That happens only between `enter` or `pin` and the matching leave, or while an owner keeps the
-// memory alive. `state` is atomic, the rest constant.
+// A copy runs only between `enter` and `leave`, between `add_pin` and `remove_pin`, or while an
+// owner keeps the memory alive. `state` is atomic, `windows` has a lock, and the rest is constant.
 unsafe impl Send for Region {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Region {}
@@ -144,7 +144,7 @@ impl Region {
         self.placeable
     }
 
-    /// The same memory, for another registration.
+    /// Returns the memory of the region, for registering it again.
     pub(crate) fn backing(&self) -> Backing {
         Backing::again(self.base, self.len, self.writable, self.owner.clone())
     }
@@ -181,7 +181,8 @@ impl Region {
         self.pd == pd && self.qp.is_none_or(|only| only == qp)
     }
 
-    /// Offset of `to` (a TO or address) in the region, if all `len` bytes from there on are inside.
+    /// Returns the offset of `to` (a TO or address) in the region, if the `len` bytes from `to` on
+    /// are inside the region.
     #[inline]
     pub(super) fn offset_of(&self, to: u64, len: u64) -> Option<usize> {
         let offset = to.checked_sub(self.to_base)?;
@@ -198,9 +199,8 @@ impl Region {
 
     #[inline]
     fn enter_unless(&self, flags: u64) -> Option<Use<'_>> {
-        // Adding first and checking the previous value takes only one atomic operation. A use that
-        // comes too late is counted for a moment, and a thread that waits for the users waits that
-        // moment longer.
+        // Adding first and checking the previous value takes only one atomic operation. A refused
+        // use is counted for a moment, and a thread in `wait_for_users` waits that moment longer.
         let before = self.state.fetch_add(1, Ordering::Acquire);
         let entered = before & flags == 0
             && match &self.owner {
@@ -230,8 +230,8 @@ impl Region {
         self.state.fetch_sub(PIN, Ordering::Release);
     }
 
-    /// Ends all use of the STag by transfers: none starts any more, and no copy is in progress when
-    /// this returns (RFC 5042 section 6.2.2). Returns the number of pins; their bytes may still be
+    /// Ends all use of the STag by transfers (RFC 5042 section 6.2.2). When this returns, no copy
+    /// is in progress and none can start. Returns the number of pins; pinned bytes may still be
     /// sent.
     pub(super) fn invalidate(&self) -> u32 {
         let state = self.state.fetch_or(INVALID, Ordering::AcqRel);
@@ -275,8 +275,8 @@ impl Region {
         }
     }
 
-    /// Ends all use of the memory except by existing pins, because the owner or the device goes
-    /// away.
+    /// Ends all use of the memory except by existing pins. Cannot fail; used when the owner or the
+    /// device goes away.
     pub(super) fn retire_at_once(&self) {
         self.state.fetch_or(RETIRED | INVALID, Ordering::AcqRel);
         self.wait_for_users();
@@ -284,26 +284,25 @@ impl Region {
 
     /// Waits until no copy and no call of the LLP uses the memory.
     ///
-    /// Both are bounded and wait for nothing, so this takes a short time (except if a capture is
-    /// written into a pipe that no program reads). A thread that is itself in such a use must not
-    /// call this. For that reason guards leave this module only for framing, and a
-    /// [`LentRun`](super::LentRun) is dropped before anything is invalidated.
+    /// Both are short and do not block, except a capture that is written into a pipe which no
+    /// program reads. A thread that uses the memory must not call this, because it would wait for
+    /// itself. So guards leave this module only for framing, and a [`LentRun`](super::LentRun) is
+    /// dropped before anything is invalidated.
     fn wait_for_users(&self) {
         let mut spins = 0_u32;
         while self.state.load(Ordering::Acquire) & USERS != 0 {
             match spins {
                 0..64 => core::hint::spin_loop(),
                 64..1024 => thread::yield_now(),
-                // Yielding does not help a thread of lower priority that was interrupted in its
-                // copy.
+                // The copying thread may have a lower priority. It runs only if this thread sleeps.
                 _ => thread::sleep(Duration::from_micros(50)),
             }
             spins = spins.saturating_add(1);
         }
     }
 
-    /// Copies bytes out for the program that owns the memory, also after the STag was invalidated
-    /// (RFC 5042 section 6.2.2: a program first revokes the STag, then reads the bytes).
+    /// Copies bytes out for the program that owns the memory. Works after the STag was invalidated,
+    /// too: a program first revokes the STag, then reads the bytes (RFC 5042 section 6.2.2).
     pub(crate) fn read_at(&self, offset: usize, out: &mut [u8]) -> Result<(), OutOfRange> {
         let _use = self.enter_local(offset, out.len())?;
         // SAFETY: the range was checked. The memory exists: it is owned, or in use and not
@@ -315,8 +314,8 @@ impl Region {
 
     /// Copies bytes in for the program that owns the memory.
     ///
-    /// Refused with a size of 0 if it is the program's own memory without local write, or a
-    /// read-only mapping.
+    /// Returns an error with a size of 0 if the memory is the program's own and not registered for
+    /// local write, or if it is a read-only mapping.
     pub(crate) fn write_at(&self, offset: usize, bytes: &[u8]) -> Result<(), OutOfRange> {
         let _use = self.enter_local(offset, bytes.len())?;
         let ours = self.buffer().is_some_and(|buffer| buffer.is_writable());
@@ -409,7 +408,8 @@ impl fmt::Debug for Region {
     }
 }
 
-/// A short use of a region. The memory exists while it lives. Held for a copy, never across a wait.
+/// A short use of a region, which keeps the memory alive. Held for a copy, never while the thread
+/// waits.
 pub(super) struct Use<'a> {
     region: &'a Region,
 }
@@ -435,8 +435,8 @@ impl Use<'_> {
         true
     }
 
-    /// Copies bytes from `offset` on and adds them to the CRC, if there is one. Returns false and
-    /// does nothing if the range is outside the region.
+    /// Fills `out` with the bytes from `offset` on and adds them to `crc`, if given. Returns false
+    /// and does nothing if the range is outside the region.
     #[inline]
     pub(super) fn copy_out(&self, offset: usize, out: &mut [u8], crc: Option<&mut Crc32c>) -> bool {
         let Some(from) = self.region.pointer(offset, out.len()) else {
@@ -490,8 +490,8 @@ impl Region {
         self.state.fetch_sub(1, Ordering::Release);
     }
 
-    /// Address of the byte at `offset`; `None` if the range is outside the region. The memory
-    /// exists only while the region is in use or pinned.
+    /// Returns the address of the byte at `offset`; `None` if the range is outside the region. The
+    /// pointer is valid only while the region is in use or pinned.
     pub(super) fn pointer(&self, offset: usize, len: usize) -> Option<*const u8> {
         let inside = offset.checked_add(len).is_some_and(|end| end <= self.len);
         inside.then(|| self.base.as_ptr().wrapping_add(offset).cast_const())

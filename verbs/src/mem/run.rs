@@ -21,14 +21,13 @@ impl Run {
         self.len
     }
 
-    /// The run without its first `skip` bytes, for a gathering send.
+    /// Returns the run without its first `skip` bytes, for a gathering send.
     pub(crate) fn piece(&self, skip: usize) -> Piece<'_> {
         let skip = skip.min(self.len);
         match self.region.pointer(self.offset + skip, self.len - skip) {
             // SAFETY: the range lies in the region. Its memory stays mapped and readable from any
-            // thread while the region is pinned or in use. It is, as long as the run exists, hence
-            // while `self` is borrowed, which is the lifetime of the piece. A region has at most
-            // `isize::MAX` bytes.
+            // thread while the region is pinned or in use. A run keeps it pinned or in use, and the
+            // piece borrows `self`. A region has at most `isize::MAX` bytes.
             Some(pointer) => unsafe { Piece::from_raw(pointer, self.len - skip) },
             None => Piece::from(&[]),
         }
@@ -55,7 +54,8 @@ impl fmt::Debug for Run {
     }
 }
 
-/// A run that this side sends. While it lives the memory stays, and deregistration reports `Busy`.
+/// A run that this side sends. It keeps the memory alive; deregistration reports `Busy` until it is
+/// dropped.
 #[derive(Debug)]
 pub(crate) struct PinnedRun(Run);
 
@@ -84,7 +84,7 @@ impl Drop for PinnedRun {
     }
 }
 
-/// A run that a peer reads. While it lives the memory stays, and deregistration waits for it.
+/// A run that a peer reads. It keeps the memory alive; deregistration waits until it is dropped.
 ///
 /// A peer must not make deregistration fail with `Busy`. So the run lives only during one call of
 /// the LLP, and its thread must not invalidate the STag meanwhile.

@@ -12,7 +12,7 @@ use super::target::copied;
 
 /// A scatter/gather element (`ibv_sge`): a run of registered memory.
 ///
-/// It has the layout of `ibv_sge`, so a list of one type is a list of the other.
+/// It has the layout of `ibv_sge`, so a C array of `ibv_sge` can be read as a slice of this type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(C)]
 pub struct Sge {
@@ -37,7 +37,8 @@ struct Entry {
     index: u32,
 }
 
-/// The registered memory of one work request. Reused: clearing it keeps the allocation.
+/// The registered memory of one work request. Clearing the list keeps its allocation for the next
+/// request.
 #[derive(Default)]
 pub(crate) struct SgList {
     entries: Vec<Entry>,
@@ -68,8 +69,9 @@ impl SgList {
         self.resolve_behind(None, table, (pd, qp), sges, need_local_write)
     }
 
-    /// As [`Self::resolve`]. `before` is the list of the previous request in the queue: consecutive
-    /// requests mostly name one region, and the region of its last element is not looked up again.
+    /// As [`Self::resolve`]. `before` is the list of the previous request in the queue. Consecutive
+    /// requests mostly name the same region, so the region of its last element is not looked up
+    /// again.
     #[inline]
     pub(crate) fn resolve_behind(
         &mut self,
@@ -135,8 +137,8 @@ impl SgList {
     /// Places bytes at an offset of the message, in address order, the last byte last.
     ///
     /// # Errors
-    /// A fault if a region was revoked, if the list is too short (nothing is placed), or if it is
-    /// not writable.
+    /// A fault if a region was revoked, if the list is too short (nothing is placed), or if the
+    /// list was resolved as a source.
     #[inline]
     pub(crate) fn place(&self, message_offset: usize, bytes: &[u8]) -> Result<(), LocalFault> {
         self.check_range(message_offset, bytes.len())?;
@@ -155,7 +157,7 @@ impl SgList {
         Ok(())
     }
 
-    /// Places bytes at an offset of an element that has room for them.
+    /// Places bytes at offset `at` of an element. The caller has checked that they fit.
     #[inline]
     fn place_in(&self, entry: &Entry, at: usize, bytes: &[u8]) -> Result<(), LocalFault> {
         let lkey = entry.region.stag().0;
@@ -191,9 +193,9 @@ impl SgList {
         Ok(source)
     }
 
-    /// Pins the memory of a range for sending it in place. Passes its runs to `each` in order, each
-    /// with its own pin. Returns false and pins nothing if a region was revoked or the list is too
-    /// short.
+    /// Pins the memory of a range for sending it in place. Passes one [`PinnedRun`] for each
+    /// element to `each`, in the order of the message. Returns false and pins nothing if a region
+    /// was revoked or the list is too short.
     pub(crate) fn pin(&self, offset: usize, len: usize, each: impl FnMut(PinnedRun)) -> bool {
         if self.check_range(offset, len).is_err() {
             return false;
@@ -232,7 +234,7 @@ impl SgList {
         })
     }
 
-    /// The parts of elements that form a range; none is empty.
+    /// Returns the parts of the elements that together form a range of the message; none is empty.
     #[inline]
     fn parts(&self, offset: usize, len: usize) -> impl Iterator<Item = Part<'_>> {
         let end = offset.saturating_add(len);
@@ -275,7 +277,7 @@ impl Entry {
 /// Part of an element.
 struct Part<'a> {
     entry: &'a Entry,
-    /// Offset of its first byte in the element.
+    /// Offset of the part's first byte in the element.
     at: usize,
     len: usize,
 }
@@ -291,7 +293,8 @@ impl core::fmt::Debug for SgList {
     }
 }
 
-/// A range of an [`SgList`], readable while this lives. Must not be held across a wait.
+/// A range of an [`SgList`], readable while this guard lives. Must not be held while the thread
+/// waits.
 pub(crate) struct SgSource<'a> {
     list: &'a SgList,
     offset: usize,

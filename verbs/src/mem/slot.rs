@@ -1,8 +1,8 @@
 //! STags that work requests make valid and invalid: memory windows and fast-registered regions.
 //!
 //! Such an STag has a fixed index, with a *slot* in the table, and a key that changes with every
-//! use. Each time it becomes valid, the work request creates a new [`Region`]; invalidation drops
-//! that region. So a peer's access is checked, entered and waited for as with any other region.
+//! use. Each work request that makes it valid creates a new [`Region`]; invalidation drops that
+//! region. So the checks and guards of all other regions apply to it, too.
 //!
 //! ```text
 //!                 bind, register (key k)
@@ -32,9 +32,12 @@ pub enum WindowKind {
     ///
     /// A new bind ends the old one. Only the local program can end a binding, never a peer.
     Type1,
-    /// Bound by a work request, for the QP that it was posted to, whatever the domain of that QP.
+    /// Bound by a work request, for the QP that the request was posted to.
     Type2A,
-    /// Bound by a work request, for the QP that it was posted to within its protection domain.
+    /// Bound by a work request, for the QP that the request was posted to and its protection
+    /// domain.
+    ///
+    /// This library treats both types 2 alike: QP, window and region belong to one domain.
     Type2B,
 }
 
@@ -77,25 +80,26 @@ impl WindowBind {
 /// Parameters of a fast registration (`ib_reg_wr` in the kernel).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FastRegister {
-    /// The new STag: the index of the fast region, and a key other than the previous one.
+    /// The new STag: the index of the fast region with a key that differs from the previous key.
     pub stag: u32,
     /// Offset of the first byte in the memory of the fast region.
     pub offset: u64,
     /// Length in bytes, at least 1.
     pub len: u64,
-    /// TO of the first byte, and its address in SGEs.
+    /// TO of the first byte, and the address of that byte in SGEs.
     pub iova: u64,
     /// Access rights.
     pub access: Access,
-    /// True if all QPs of the domain may use it, false if only the QP that the request is posted to
-    /// may.
+    /// True if all QPs of the domain may use the registration. False if only the QP may that the
+    /// request is posted to.
     ///
     /// A peer may invalidate only a registration for a single QP (5040-8.1.1-04).
     pub for_pd: bool,
 }
 
 impl FastRegister {
-    /// Checks whether a non-empty SGE may use the memory after this registration.
+    /// Checks whether this registration will allow a non-empty SGE. `write`: the request places
+    /// data there.
     pub(crate) fn check_sge(&self, sge: &Sge, write: bool) -> Result<(), LocalFaultKind> {
         let &Sge { addr, len, lkey } = sge;
         if write && !self.access.contains(Access::LOCAL_WRITE) {
@@ -121,13 +125,14 @@ pub(crate) enum Purpose {
 pub(super) struct Slot {
     purpose: Purpose,
     pd: u32,
-    /// The current key, or the previous one if the STag is not valid. Initially the key that the
-    /// STag was reserved with.
+    /// Current key, or the last one if the STag is not valid. Initially the key chosen by
+    /// [`RegionTable::reserve`].
     key: u8,
-    /// True if the STag was valid with this key. The next key must differ, or the old STag, which
-    /// peers may know, would become valid again.
+    /// True if the STag was ever valid with `key`. Then the next key must differ: otherwise the old
+    /// STag, which peers may know, would become valid again.
     used: bool,
-    /// The QP that the STag was made valid for; the end of that QP's stream makes it invalid.
+    /// The QP that the STag was made valid for, if only one. The end of that QP's stream
+    /// invalidates the STag.
     qp: Option<u32>,
 }
 
@@ -177,11 +182,13 @@ pub(crate) enum SlotFault {
     WindowsBound { stag: u32, count: u32 },
 }
 
-/// The previous region of a slot, to be ended without holding a lock.
+/// Previous region of a slot. It is ended after the lock of the table is released, because ending
+/// it waits for its users.
 struct Former(Option<Arc<Region>>);
 
 impl Former {
-    /// Ends it: nothing is placed or read through it any more.
+    /// Ends all access through the region, and removes a window from the count of the region that
+    /// it is bound to.
     fn end(self) {
         if let Some(region) = self.0 {
             region.retire_at_once();
@@ -215,7 +222,7 @@ impl Slot {
         }
     }
 
-    /// Checks the rules for the next STag.
+    /// Checks whether the slot may become valid under `stag`, for the asking QP.
     fn check_next(&self, stag: u32, asker: &Asker) -> Result<(), SlotFault> {
         if self.pd != asker.pd {
             return Err(SlotFault::NotAssociated { stag });
@@ -226,7 +233,8 @@ impl Slot {
         Ok(())
     }
 
-    /// Sets the STag of the slot. Returns true if it is for one QP, which did not have it before.
+    /// Sets the key of the slot and the only QP that may use it. Returns true if that is a single
+    /// QP, other than before.
     fn rotate(&mut self, stag: u32, qp: Option<u32>) -> bool {
         self.key = stag as u8;
         self.used = true;
@@ -249,7 +257,7 @@ fn check_bind(region: &Region, bind: &WindowBind, asker: &Asker) -> Result<usize
         return Err(SlotFault::NoBindRight { lkey });
     }
     let local = access.contains(Access::LOCAL_WRITE) || access.contains(Access::WINDOW_BIND);
-    // True for remote write and remote atomic.
+    // The peer may change the memory: remote write or remote atomic.
     let writes = access.lacks_local_write();
     if local || (writes && !own.contains(Access::LOCAL_WRITE)) {
         let region = own;
@@ -273,7 +281,7 @@ impl RegionTable {
         })
     }
 
-    /// The current or the previous STag of a slot.
+    /// Returns the current STag of a slot, or the last one if the slot is not valid.
     pub(crate) fn slot_stag(&self, index: u32) -> STag {
         self.with_entry(index, |entry| {
             let slot = entry.slot.as_ref();
@@ -293,8 +301,8 @@ impl RegionTable {
         self.with_entry(index, valid).unwrap_or(false)
     }
 
-    /// Deallocates a slot, valid or not. When this returns, nothing is accessed through it any
-    /// more.
+    /// Deallocates a slot, valid or not. When this returns, no memory is accessed through its STag
+    /// any more.
     pub(crate) fn free(&self, index: u32) {
         if !self.is_here() {
             return;
@@ -307,8 +315,8 @@ impl RegionTable {
     /// Binds a window, or unbinds one of type 1. `by_call` is true for a request from
     /// `Qp::bind_mw`.
     ///
-    /// Returns true if the STag is now for the asking QP only and was not before. The end of that
-    /// QP's stream then has to end it.
+    /// Returns true if the STag is now valid for the asking QP only, and was not assigned to that
+    /// QP before. The caller must then call [`end_for`](Self::end_for) when that QP's stream ends.
     pub(crate) fn bind(
         &self,
         stag: u32,
@@ -371,7 +379,7 @@ impl RegionTable {
         .unwrap_or(false)
     }
 
-    /// Makes part of a fast region valid. The result is as for [`bind`](Self::bind).
+    /// Registers part of a fast region. The result is that of [`bind`](Self::bind).
     pub(crate) fn register_fast(
         &self,
         register: &FastRegister,
@@ -448,8 +456,8 @@ impl RegionTable {
         self.with_entry(index, own).unwrap_or(false)
     }
 
-    /// Ends a slot that was made valid for `qp` only, because the stream of `qp` has ended. It is
-    /// not valid even for the next stream of the same QP (5040-8.1.1-02, 5041-8.2-02).
+    /// Invalidates a slot that was made valid for `qp` only, because the stream of `qp` has ended.
+    /// The STag is invalid even for the next stream of the same QP (5040-8.1.1-02, 5041-8.2-02).
     pub(crate) fn end_for(&self, index: u32, qp: u32) {
         let former = self.with_entry(index, |entry| {
             let slot = entry.slot.as_mut().filter(|slot| slot.qp == Some(qp))?;
@@ -469,11 +477,12 @@ fn window(
     region: Arc<Region>,
     offset: usize,
 ) -> Result<Region, SlotFault> {
-    // Checked again under the lock that deregistration takes.
+    // The region may have been revoked since it was found. This checks it again under the lock that
+    // deregistration takes.
     if !region.add_window() {
         return Err(SlotFault::NoRegion { lkey: bind.lkey });
     }
-    // Inside the region, whose length is a `usize`.
+    // The range is inside the region, whose length is a `usize`.
     let len = usize::try_from(bind.len).unwrap_or(0);
     let spec = RegionSpec {
         memory: Backing::window(region, offset, len),

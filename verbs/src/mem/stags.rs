@@ -1,4 +1,4 @@
-//! Chooses STags that are hard to guess and reused as late as possible.
+//! Chooses STags that are hard to guess and are reused as late as possible.
 //!
 //! An STag has a 24-bit index and an 8-bit key. The indices follow a keyed permutation of all 2^24
 //! values: they look random, but none repeats before all others were used (RFC 5042 section 6.1.1).
@@ -30,7 +30,7 @@ pub(super) struct STagSource {
 /// Source of random bytes.
 enum RandomBytes {
     System,
-    /// Deterministic, for simulation. `asked` counts the blocks generated.
+    /// Deterministic, for simulation. `asked` counts the blocks of 8 bytes generated so far.
     Seeded {
         seed: u64,
         asked: u64,
@@ -38,8 +38,8 @@ enum RandomBytes {
 }
 
 impl STagSource {
-    /// A generator with its own secret. With a seed the sequence is reproducible (for simulation
-    /// only).
+    /// Creates a generator with its own secret. With a seed the sequence is reproducible (for
+    /// simulation only).
     pub(super) fn new(seed: Option<u64>) -> Result<Self, RegisterError> {
         let mut bytes = seed.map_or(RandomBytes::System, |seed| RandomBytes::Seeded {
             seed,
@@ -58,7 +58,7 @@ impl STagSource {
         })
     }
 
-    /// The next index, 1 to 2^24 - 1. Index 0 is never used, so no STag is 0.
+    /// Returns the next index, 1 to 2^24 - 1. Index 0 is never used, so no STag is 0.
     pub(super) fn next_index(&mut self) -> u32 {
         loop {
             self.position = self.position.wrapping_add(1);
@@ -69,7 +69,7 @@ impl STagSource {
         }
     }
 
-    /// A random key.
+    /// Returns a random key.
     pub(super) fn next_key(&mut self) -> Result<u8, RegisterError> {
         if self.left == 0 {
             self.bytes.fill(&mut self.pool)?;
@@ -80,7 +80,8 @@ impl STagSource {
         Ok(self.pool.get(self.left).copied().unwrap_or_default())
     }
 
-    /// A Feistel network over the two halves of the index: a permutation for every round function.
+    /// Permutes the indices by a Feistel network over their two halves. Such a network is a
+    /// permutation whatever its round function is.
     fn permute(&self, value: u32) -> u32 {
         let (mut left, mut right) = (value >> (INDEX_BITS / 2), value & HALF);
         for round in 0..ROUNDS {

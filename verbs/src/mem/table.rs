@@ -34,7 +34,7 @@ pub(crate) enum Need {
     RemoteAtomic,
 }
 
-/// The QP that requests an access, for its program or its peer.
+/// The QP that requests an access, for the local program or the peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Asker {
     /// Protection domain of the QP.
@@ -62,9 +62,9 @@ const SHARDS: usize = 64;
 /// index is found quickly.
 const MOST: usize = 1 << (INDEX_BITS - 1);
 
-/// Object with a given index.
+/// Object that an index names.
 pub(super) struct Entry {
-    /// Protection domain whose limit it counts for.
+    /// Protection domain whose limit includes this entry.
     pub(super) pd: u32,
     /// Region that the STag names now. Always present unless there is a slot.
     pub(super) region: Option<Arc<Region>>,
@@ -91,11 +91,11 @@ pub(crate) struct RegionTable {
     fork_guard: ForkGuard,
 }
 
-/// State shared by all registrations.
+/// Generator of STags and the numbers of live entries, under one lock.
 struct StagAllocator {
     stags: STagSource,
     live: usize,
-    /// Number of live regions by protection domain; only domains that have any.
+    /// Number of live regions by protection domain. Domains without regions have no entry.
     live_in_pd: HashMap<u32, usize>,
 }
 
@@ -126,8 +126,8 @@ impl StagAllocator {
 }
 
 impl RegionTable {
-    /// An empty table for up to `limit` regions, and up to `limit_per_pd` of each protection
-    /// domain. With a `seed` the STags are predictable (for simulation only).
+    /// Creates an empty table for up to `limit` regions, and up to `limit_per_pd` for each
+    /// protection domain. With a `seed` the STags are predictable (for simulation only).
     pub(crate) fn new(
         limit: usize,
         limit_per_pd: usize,
@@ -155,7 +155,7 @@ impl RegionTable {
             region: Some(Arc::clone(added.insert(Arc::new(Region::new(spec, stag))))),
             slot: None,
         })?;
-        // Without an error it was added.
+        // `add` succeeded, so `added` is set.
         added.ok_or(RegisterError::TooMany { limit: self.limit })
     }
 
@@ -178,7 +178,7 @@ impl RegionTable {
         Ok(stag)
     }
 
-    /// An STag with a free index.
+    /// Returns an STag with a free index.
     fn new_stag(&self, allocator: &mut StagAllocator) -> Result<STag, RegisterError> {
         let key = allocator.stags.next_key()?;
         // Terminates: there are more indices than regions.
@@ -245,7 +245,7 @@ impl RegionTable {
         self.shard(index).write().get_mut(&index).map(act)
     }
 
-    /// Removes an entry; its index becomes free.
+    /// Removes the entry of an index and frees the index. Returns the entry, if there was one.
     pub(super) fn take_entry(&self, index: u32) -> Option<Entry> {
         let entry = self.shard(index).write().remove(&index)?;
         self.allocator.lock().removed(entry.pd);
@@ -268,8 +268,8 @@ impl RegionTable {
         Ok(())
     }
 
-    /// Ends all use of an STag whose owner is about to deregister it; existing pins stay. An
-    /// unknown STag is no error.
+    /// Ends all use of an STag except by existing pins, before its owner deregisters it. Fails
+    /// without any change if windows are bound to it. An unknown STag is no error.
     pub(crate) fn revoke_use(&self, stag: STag) -> Result<(), DeregisterError> {
         if !self.fork_guard.is_here() {
             return Ok(());
@@ -281,8 +281,8 @@ impl RegionTable {
         bound.map_err(|count| DeregisterError::WindowsBound { count })
     }
 
-    /// Deregisters even a pinned region, because its owner goes away. Only transfers with a pin
-    /// still use the memory. An unknown STag is no error.
+    /// Deregisters a region even if it is pinned or windows are bound to it, because its owner goes
+    /// away. Only transfers with a pin still use the memory. An unknown STag is no error.
     pub(crate) fn revoke(&self, stag: STag) {
         if !self.fork_guard.is_here() {
             return;
@@ -293,7 +293,7 @@ impl RegionTable {
         }
     }
 
-    /// Facts about an STag, for the report of a refused access.
+    /// Returns facts about an STag, for the report of an access that was refused.
     pub(crate) fn facts(&self, stag: STag) -> StagFacts {
         let index = stag.0 >> 8;
         let map = self.shard(index).read();
@@ -317,7 +317,7 @@ impl RegionTable {
         }
     }
 
-    /// Description of an STag for the log.
+    /// Describes an STag for the log.
     pub(crate) fn describe(&self, stag: STag) -> String {
         let index = stag.0 >> 8;
         let map = self.shard(index).read();
@@ -337,7 +337,7 @@ impl RegionTable {
         }
     }
 
-    /// The region of an STag, valid or not; `None` if no region has this index and key.
+    /// Returns the region of an STag, valid or not; `None` if no region has this index and key.
     #[inline]
     pub(super) fn find(&self, stag: STag) -> Option<Arc<Region>> {
         let index = stag.0 >> 8;
@@ -350,7 +350,7 @@ impl RegionTable {
 
     /// Checks whether the peer of `asker` may access `len` bytes (not 0) from `to` on.
     ///
-    /// The checks follow the order of the contract between the layers: validity, key, PD and QP,
+    /// The order of the checks determines which error the peer gets: key and validity, PD and QP,
     /// right, wrap of the TO, bounds.
     #[inline]
     pub(crate) fn check(
@@ -384,7 +384,7 @@ impl RegionTable {
     }
 
     /// Checks whether the peer of `qp` may invalidate this STag. It may not if other QPs may use
-    /// the STag too (5040-8.1.1-04), because one peer would take the memory from the others.
+    /// the STag too (5040-8.1.1-04), because the peer would take the memory away from them.
     pub(crate) fn check_invalidate(&self, stag: STag, pd: u32, qp: u32) -> Result<(), TaggedFault> {
         let region = self.find(stag).filter(|region| region.is_valid());
         let region = region.ok_or(TaggedFault::InvalidSTag)?; // 5040-7.2-04
@@ -410,7 +410,8 @@ impl RegionTable {
         Some(pins)
     }
 
-    /// Region of an SGE, and the offset of its first byte.
+    /// Checks an SGE. Returns its region and the offset of its first byte in the region. `write`:
+    /// the request places data there.
     #[inline]
     pub(crate) fn check_local(
         &self,
@@ -516,8 +517,9 @@ pub(super) fn check_sge(
         .ok_or(LocalFaultKind::OutOfBounds { lkey, addr, len })
 }
 
-/// Indices are random already. The hash only has to fill the high bits, which the map uses first.
-/// Peers choose the STags of lookups but not those of entries, so they cannot cause collisions.
+/// Hasher of the indices. They are random already, so it only has to fill the high bits, which the
+/// map uses too. Peers choose the STags of lookups but not those of entries, so they cannot cause
+/// collisions.
 #[derive(Default)]
 struct IndexHasher(u64);
 

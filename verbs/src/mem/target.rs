@@ -1,4 +1,4 @@
-//! Results of a successful check of a remote access: they give access to the memory.
+//! Memory that passed the check of a remote access.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use super::table::Need;
 /// Memory that a peer may access; created only by the checks of a
 /// [`RegionTable`](super::RegionTable).
 ///
-/// It may be kept (a Read Request waits for its turn). Each use checks again whether the region is
-/// still valid.
+/// It may be kept, for example while a Read Request waits for its turn. Each use checks again
+/// whether the region is still valid.
 ///
-/// It is moved several times for each segment. Its fields fill whole words: with padding, the
-/// copies would overlap and each would wait for the previous one.
+/// A target is moved several times for each segment. Its fields fill whole words without padding.
+/// With padding, a move would be several overlapping copies, each waiting for the one before.
 #[derive(Clone)]
 pub(crate) struct Target {
     region: Arc<Region>,
@@ -44,14 +44,14 @@ impl Target {
         self.offset
     }
 
-    /// Access that it was checked for.
+    /// Access that the check granted.
     pub(super) fn need(&self) -> Need {
         self.need
     }
 
-    /// Places bytes at offset `at` of the target, in address order, the last byte last. It does in
-    /// one step what [`WriteTargetCache`](super::WriteTargetCache) does for many segments; the
-    /// tests compare them.
+    /// Places bytes at offset `at` of the target, in address order, the last byte last. The tests
+    /// compare it with [`WriteTargetCache`](super::WriteTargetCache), which places the segments of
+    /// peers.
     ///
     /// # Errors
     /// * `InvalidSTag`: the STag was revoked after the check.
@@ -95,8 +95,8 @@ impl Target {
         })
     }
 
-    /// Bytes of the target that the LLP reads in place. `None` if the STag was revoked, or if the
-    /// check was not for a Read of these bytes.
+    /// Lends bytes of the target to the LLP, which reads them in place. `None` if the STag was
+    /// revoked, or if the check was not for a Read of these bytes.
     pub(crate) fn lend(&self, offset: usize, len: usize) -> Option<LentRun> {
         let inside = offset.checked_add(len)? <= self.len as usize;
         if self.need != Need::RemoteRead || !inside {
@@ -122,7 +122,8 @@ impl core::fmt::Debug for Target {
     }
 }
 
-/// The bytes of a [`Target`], readable while this lives. Must not be held across a wait.
+/// The bytes of a [`Target`], readable while this guard lives. Must not be held while the thread
+/// waits.
 pub(crate) struct TargetSource<'a> {
     region: Use<'a>,
     offset: usize,
@@ -138,13 +139,13 @@ impl<'a> TargetSource<'a> {
         }
     }
 
-    /// Moves it to other bytes of the same region.
+    /// Makes the guard give other bytes of the same region.
     #[inline]
     pub(super) fn aim(&mut self, offset: usize, len: usize) {
         (self.offset, self.len) = (offset, len);
     }
 
-    /// Returns true if a new use could begin now.
+    /// Returns true if the region is still valid.
     #[inline]
     pub(super) fn is_valid(&self) -> bool {
         self.region.region().is_valid()
@@ -152,7 +153,8 @@ impl<'a> TargetSource<'a> {
 }
 
 impl TargetSource<'_> {
-    /// Offset in the region of bytes of the target.
+    /// Converts an offset in the source to one in the region. `None` if the `len` bytes from there
+    /// on are not inside the source.
     #[inline]
     fn offset_of(&self, offset: usize, len: usize) -> Option<usize> {
         let inside = offset.checked_add(len).is_some_and(|end| end <= self.len);
@@ -176,8 +178,8 @@ impl Payload for TargetSource<'_> {
     }
 }
 
-/// Fills `out` by `copy`, which returns false if the range is outside the source (no caller in this
-/// crate requests that). Then `out` is filled with zeros instead of old content, and the CRC is
+/// Fills `out` by `copy`. If `copy` returns false, the range is outside the source, which no caller
+/// in this crate requests. Then `out` is filled with zeros instead of old content, and the CRC is
 /// that of zeros.
 #[inline]
 pub(super) fn copied(

@@ -9,7 +9,8 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 /// Size of the mapping: the kernel maps and wipes whole pages.
 const LEN: usize = 4096;
 
-/// A word of this process that is 0 until it is set, and 0 again in every child of a fork.
+/// Returns a static word that is 0 until this process sets it, and 0 again in every child of a
+/// fork.
 ///
 /// Uses MADV_WIPEONFORK of `madvise(2)`. `None` if the kernel does not support it.
 pub(crate) fn wiped_on_fork() -> Option<&'static AtomicU32> {
@@ -25,7 +26,7 @@ fn map() -> Option<&'static AtomicU32> {
     let rights = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a new mapping at an address that the kernel chooses affects no existing memory.
     let page = unsafe { mmap_anonymous(ptr::null_mut(), LEN, rights, MapFlags::PRIVATE) }.ok()?;
-    // SAFETY: the page was just mapped here, and no other code knows of it.
+    // SAFETY: the page was just mapped here, and no other code refers to it.
     if unsafe { madvise(page, LEN, Advice::LinuxWipeOnFork) }.is_err() {
         // SAFETY: as above; nothing refers to the page.
         let _ = unsafe { rustix::mm::munmap(page, LEN) };

@@ -1,9 +1,9 @@
 //! Cache of the region that the peer wrote to last.
 //!
-//! Segments that arrive together mostly go to one region. Looking it up, counting a reference and a
-//! use of it, and undoing that takes six atomic operations. With the cache only the first segment
-//! needs them. All checks are made for each segment, including the one whether the region is still
-//! valid.
+//! Segments that arrive together mostly go to one region. Without the cache, each segment takes six
+//! atomic operations: they lock the table, count a reference and a use, and undo all three. With
+//! the cache only the first segment needs them. All checks are still made for each segment,
+//! including whether the region is valid.
 
 use std::sync::Arc;
 
@@ -20,11 +20,11 @@ pub(crate) struct Landing {
     len: u32,
 }
 
-/// The region that was found last, and whether it is in use.
+/// The region that was found last, with a use that may continue over many segments.
 ///
-/// Must not be held across a wait. While it is in use, no thread can end the region. Call
-/// [`leave`](Self::leave) before any other step than placing Writes, and drop the cache with the
-/// turn.
+/// While the use continues, every thread that ends the region waits for it. So call
+/// [`leave`](Self::leave) before any step other than placing Writes, and drop the cache at the end
+/// of the turn.
 #[derive(Default)]
 pub(crate) struct WriteTargetCache {
     region: Option<Arc<Region>>,
@@ -32,8 +32,8 @@ pub(crate) struct WriteTargetCache {
 }
 
 impl WriteTargetCache {
-    /// As [`RegionTable::check`] for a Write; the memory is then accessed by
-    /// [`place`](Self::place).
+    /// Checks a Write as [`RegionTable::check`] does. [`place`](Self::place) then accesses the
+    /// memory.
     #[inline]
     pub(crate) fn check_write(
         &mut self,

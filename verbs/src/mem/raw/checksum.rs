@@ -1,8 +1,8 @@
 //! CRC32C of registered memory, with and without copying it.
 //!
-//! Where the processor supports it, a single pass over the memory does both
-//! ([`fold`](super::fold)). The other functions work by steps on every processor. The tests compare
-//! both.
+//! If the processor supports it, one pass over the memory computes the CRC and copies the bytes
+//! ([`fold`](super::fold)). All other processors copy a step, then compute its CRC. The tests
+//! compare the two ways.
 
 use uwarp_mpa::Crc32c;
 
@@ -10,8 +10,8 @@ use uwarp_mpa::Crc32c;
 use super::fold;
 use super::load;
 
-/// Number of bytes copied before their CRC is computed, if one pass cannot do both. They are still
-/// in the first-level cache then.
+/// Number of bytes in a step. After the copy they are still in the first-level cache, where their
+/// CRC is computed.
 const STEP: usize = 8192;
 
 /// Copies as [`load`] does and adds the bytes of `out` to the CRC. The source is not read a second
@@ -55,7 +55,7 @@ pub(in crate::mem) unsafe fn checksum(from: *const u8, len: usize, crc: &mut Crc
             let done = head + blocks * fold::BLOCK;
             return checksum_by_copy::<{ fold::BLOCK }>(from.add(done), len - done, crc);
         }
-        // Clearing the larger buffer takes longer than the CRC of a short element.
+        // A short element gets a smaller buffer: clearing the larger one takes longer than its CRC.
         if len <= 1024 {
             return checksum_by_copy::<1024>(from, len, crc);
         }
@@ -63,12 +63,12 @@ pub(in crate::mem) unsafe fn checksum(from: *const u8, len: usize, crc: &mut Crc
     }
 }
 
-/// Number of bytes before the first cache line, and of the blocks after them. `None` if folding
-/// does not pay off or this processor cannot fold.
+/// Returns the number of bytes before the first cache line boundary, and the number of blocks after
+/// it. `None` if the range is too short or this processor cannot fold.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
 fn foldable(from: *const u8, len: usize) -> Option<(usize, usize)> {
-    /// From this length on, folding is no slower than the other ways.
+    /// Length in bytes from which on folding is at least as fast as the steps.
     const FROM: usize = 4 * fold::BLOCK;
     if len < FROM || !fold::is_supported() {
         return None;
@@ -129,8 +129,8 @@ mod tests {
             .collect()
     }
 
-    /// The same bytes in memory without any reference to it, as registered memory is. `begin`
-    /// points to it.
+    /// The same bytes twice: in `bytes`, and at `begin`. No reference to the memory at `begin` is
+    /// used, as with registered memory.
     struct Memory {
         bytes: Vec<u8>,
         begin: *mut u8,
@@ -163,7 +163,7 @@ mod tests {
     fn both_crcs_are_those_of_the_octets_wherever_they_begin() {
         let longest = lengths().max().unwrap_or_default();
         let source = Memory::of(longest + 128);
-        // Index of a cache line, where the head is empty.
+        // Index of the first byte of a cache line. A run from there has no head.
         let line = source.begin.align_offset(64);
         let mut out = vec![0; longest + 256];
         for len in lengths() {
@@ -194,7 +194,8 @@ mod tests {
 
     #[test]
     fn the_plain_ways_give_the_same() {
-        // Two steps and a rest; Miri interprets every byte.
+        // The longest runs have whole steps and a rest. Miri interprets every byte and gets short
+        // runs.
         let lens: &[usize] = if cfg!(miri) {
             &[0, 1, 255, 8193]
         } else {

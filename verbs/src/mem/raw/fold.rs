@@ -1,14 +1,14 @@
 //! CRC32C of memory that others may write concurrently, computed by folding.
 //!
-//! Each byte is read once, by a load of this module. Its CRC is that of the loaded value, also if
-//! the bytes are copied in the same pass.
+//! Each byte is read once, by a load of this module. The CRC and the copy, if any, use the loaded
+//! value. So they match even if the memory changes meanwhile.
 //!
 //! Four accumulators of 64 bytes process the run together. One step multiplies them by x^2048
 //! modulo the polynomial, without carries, and adds the next 256 bytes. The final 256 bytes have
 //! the same remainder as the whole run. Their CRC is computed as for any other bytes.
 //!
 //! This needs a processor with AVX-512 and its carry-less multiplication. On all others
-//! [`mod@super::checksum`] computes the CRC in other ways.
+//! [`mod@super::checksum`] computes the CRC step by step.
 
 use core::arch::asm;
 use core::arch::x86_64::{
@@ -18,14 +18,14 @@ use core::arch::x86_64::{
 
 use uwarp_mpa::Crc32c;
 
-/// Number of bytes processed by a step.
+/// Number of bytes that one step processes.
 pub(super) const BLOCK: usize = 256;
 
 /// The polynomial of CRC32C without its highest term, most significant bit first.
 const POLYNOMIAL: u32 = 0x1EDC_6F41;
 
-/// x^`power` modulo the polynomial, bit-reflected like the bytes of the run (lowest bit first) and
-/// shifted so that x^0 is bit 32.
+/// Returns x^`power` modulo the polynomial. It is bit-reflected like the bytes of the run (lowest
+/// bit first) and shifted so that x^0 is bit 32.
 const fn factor(power: u32) -> i64 {
     let mut rest: u32 = 1;
     let mut done = 0;
@@ -39,9 +39,9 @@ const fn factor(power: u32) -> i64 {
 
 /// Factors that advance the lower and the upper half of 128 bits by one block.
 ///
-/// The lower half has the earlier bytes, so its exponent is larger by 64. A reflected factor stands
-/// for x^31 times its value, and a reflected product for x times more, so both exponents are
-/// smaller by 32.
+/// The lower half has the earlier bytes, so its exponent is larger by 64. Reflection multiplies
+/// each factor by x^31 and each product by another x. Both exponents are smaller by 32 to
+/// compensate.
 const FACTORS: [i64; 2] = {
     let bits = 8 * BLOCK as u32;
     [factor(bits + 32), factor(bits - 32)]
@@ -99,8 +99,8 @@ pub(super) unsafe fn run<const COPY: bool>(
             _mm512_storeu_si512(part.as_mut_ptr().cast(), bytes);
         }
     }
-    // The register of a new CRC starts as all ones, which are added to the first four bytes.
-    // Inverting them cancels that, because the state of the run's own CRC is included already.
+    // A new CRC starts with a state of all ones, which inverts the first four bytes. Invert them
+    // here to cancel that, because `left` already includes the state of `crc`.
     for byte in &mut left[..4] {
         *byte = !*byte;
     }

@@ -65,7 +65,7 @@ proptest! {
         }
         prop_assert_eq!(&found, &message);
 
-        // Any range is read as it was written: as a copy, as a CRC, and as runs of memory.
+        // Every range reads back as written: as a copy, as a CRC, and as runs of memory.
         for (from, to) in ranges {
             let (from, to) = (from.index(total + 1), to.index(total + 1));
             let (from, to) = (from.min(to), from.max(to));
@@ -172,7 +172,7 @@ fn the_fault_names_the_element_and_what_is_wrong_with_it() {
 #[test]
 fn more_octets_than_a_message_has_are_refused() {
     let table = table();
-    // Registered but never accessed.
+    // The memory is registered but never accessed, so its address may be dangling.
     let base = core::ptr::NonNull::<u8>::dangling();
     // SAFETY: no byte is read or written; resolving only uses addresses.
     let memory = unsafe { Backing::in_place(base, 1 << 32, true) };
@@ -318,7 +318,7 @@ fn a_region_that_was_named_before_is_checked_as_if_it_was_looked_up() {
         sge(0, 8, other),
         sge(0, 8, unwritable),
     ];
-    // Every fifth under Miri, so that each case appears with some domain and right.
+    // Miri runs every fifth combination, so that each case appears with some domain and right.
     let ways = in_every_way(&cases).step_by(if cfg!(miri) { 5 } else { 1 });
     for (before, pd, write) in ways {
         for sge in cases {
@@ -329,7 +329,7 @@ fn a_region_that_was_named_before_is_checked_as_if_it_was_looked_up() {
             assert_eq!(found, expected, "{before:?}, then {sge:?}");
         }
     }
-    // Deregistration ends it as well.
+    // Deregistration revokes the list as well.
     let first = resolve(&table, &[cases[0]], false).ok();
     let again = || {
         let mut second = SgList::default();
@@ -342,7 +342,7 @@ fn a_region_that_was_named_before_is_checked_as_if_it_was_looked_up() {
     assert_eq!(again(), Err(LocalFaultKind::InvalidKey { lkey }));
 }
 
-/// Every case with every domain and right.
+/// Combines every case with every domain and right.
 fn in_every_way(cases: &[Sge]) -> impl Iterator<Item = (Sge, u32, bool)> {
     let with = |sge: &Sge| [(*sge, 1, true), (*sge, 1, false), (*sge, 2, true)];
     cases.iter().flat_map(with)

@@ -149,7 +149,7 @@ fn a_deregistered_stag_is_unknown_to_everyone() {
         write_target(&table, stag, 0, 8).unwrap_err(),
         TaggedFault::InvalidSTag
     );
-    // A target from before cannot be used either.
+    // A target checked before the revocation cannot be used either.
     assert_eq!(old.place(0, &[1; 8]), Err(TaggedFault::InvalidSTag));
     assert_eq!(contents(&memory), [0; 8]);
 }
@@ -339,7 +339,7 @@ fn an_owners_buffer_outlives_its_pins() {
     let run = pin(&list(&table, region.stag(), 8), 0, 8)
         .unwrap()
         .remove(0);
-    // The program, the region handle and even the device go away.
+    // Drop the program's buffer, the region handle and the table of the device.
     drop((memory, region, table));
     let mut out = [0; 8];
     assert_eq!(run.piece(0).copy_to(0, &mut out), 8);

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::*;
 
-/// Number of rounds or cases; reduced under Miri, which interprets.
+/// Number of rounds or cases; reduced under Miri, which interprets the code.
 fn rounds(native: u32) -> u32 {
     if cfg!(miri) {
         (native / 100).clamp(3, 100)

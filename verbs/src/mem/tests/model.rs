@@ -22,7 +22,8 @@ struct Plan {
 fn plan() -> impl Strategy<Value = Plan> {
     let len = 1..200_usize;
     let access = prop_oneof![Just(1), Just(3), Just(4), Just(5), Just(7), Just(0)];
-    // At TO 0, in the middle, and so that the TO after the last byte may be the largest TO.
+    // Base TOs at 0, in the middle, and so high that the TO after the last byte may be the largest
+    // TO.
     (
         len,
         0..4_u8,

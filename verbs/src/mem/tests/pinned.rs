@@ -156,7 +156,7 @@ fn deregistration_waits_for_the_sources_of_a_queue_and_no_other_begins() {
     });
     let mut sources = held.sources();
     assert!(sources.source(one).is_some());
-    // The use of the first region ends where that of the second begins.
+    // The use of the first region ends when that of the second begins.
     assert!(sources.source(other).is_some());
     table.remove(first.stag()).unwrap();
     assert!(sources.source(one).is_none());

@@ -10,11 +10,11 @@ use uwarp_mpa::Payload;
 use super::super::{Purpose, WindowBind, WindowKind};
 use super::*;
 
-/// Long enough for the copy to be in progress when the other thread acts. Shorter under Miri, which
+/// Length of a copy that is still in progress when the other thread acts. Shorter under Miri, which
 /// is slow.
 const LONG: usize = if cfg!(miri) { 64 } else { 64 * 1024 };
 const MIDDLE: usize = if cfg!(miri) { 64 } else { 16 * 1024 };
-/// Long enough for blocks and a tail; Miri has no blocks.
+/// Number of words in a copy that has blocks and a tail. Under Miri there are no blocks.
 const WORDS: usize = if cfg!(miri) { 96 } else { 1024 };
 
 #[test]
@@ -50,7 +50,7 @@ fn nothing_is_placed_after_deregistration_returned() {
             } else {
                 table.remove(stag).unwrap();
             }
-            // The memory now belongs to the program alone.
+            // No transfer accesses the memory any more.
             memory.write_at(0, &vec![2; LONG]).unwrap();
             for _ in 0..20 {
                 thread::yield_now();
@@ -91,7 +91,7 @@ fn nothing_is_placed_through_a_window_once_its_invalidation_returned() {
             for _ in 0..2 {
                 scope.spawn(|| {
                     let ones = vec![1; MIDDLE];
-                    // Starts before the bind, and ends with the invalidation.
+                    // Places bytes from before the bind until the invalidation.
                     loop {
                         let Ok(target) =
                             write_target(&table, uwarp_ddp::STag(stag), 0, MIDDLE as u32)
@@ -156,7 +156,7 @@ fn a_bind_and_a_deregistration_at_once_are_one_after_the_other() {
             let removed = table.remove(uwarp_ddp::STag(lkey));
             (binding.join().unwrap(), removed)
         });
-        // One of the two came first, and the other was refused.
+        // Whichever of the two was first succeeded, and the other was refused.
         assert_eq!(bound, removed.is_err(), "{removed:?}");
         assert_eq!(
             write_target(&table, uwarp_ddp::STag(stag), 0, 8).is_ok(),

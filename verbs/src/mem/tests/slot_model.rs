@@ -52,7 +52,7 @@ struct Plain {
     removed: bool,
 }
 
-/// A window (of a kind) or a fast region in the model.
+/// A window or a fast region in the model.
 struct PlainSlot {
     stag: u32,
     kind: Option<WindowKind>,
@@ -326,7 +326,7 @@ impl World {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        // Each step checks every byte of a world, which takes Miri a minute.
+        // Each step checks every STag with every QP, so Miri takes a minute for one case.
         cases: if cfg!(miri) { 1 } else { rounds(300) },
         failure_persistence: None,
         ..ProptestConfig::default()

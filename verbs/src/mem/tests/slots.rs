@@ -9,7 +9,7 @@ use super::*;
 const PD: u32 = 1;
 const QP: u32 = 7;
 
-/// Rights of a region that windows of all types may be bound to.
+/// Rights of a region over which windows of all types may be bound.
 fn lending() -> Access {
     Access::LOCAL_WRITE | Access::WINDOW_BIND
 }
@@ -24,7 +24,7 @@ fn lender(table: &RegionTable, memory: &Arc<Buffer>, access: Access) -> Arc<Regi
     table.insert(spec).unwrap()
 }
 
-/// A bind to bytes 16 to 32 of the lender, with remote read and write.
+/// A bind over bytes 16 to 32 of the lender, with remote read and write.
 fn bind(region: &Region) -> WindowBind {
     WindowBind {
         lkey: region.stag().0,
@@ -246,7 +246,7 @@ fn a_window_of_type_2_is_bound_again_only_after_invalidation_and_with_another_ke
         Err(TaggedFault::InvalidSTag)
     );
     assert_eq!(write(&table, second, 0x1010, 1, QP), Ok(()));
-    // Invalidated by the peer.
+    // The peer invalidates the window.
     table.check_invalidate(STag(second), PD, QP).unwrap();
     assert_eq!(table.invalidate(STag(second)), Some(0));
     assert_eq!(again(next(second)), Ok(false));
@@ -384,7 +384,7 @@ fn what_is_for_a_qp_alone_ends_with_its_stream() {
     );
     assert_eq!(write(&table, fast, 0, 1, QP), Err(TaggedFault::InvalidSTag));
     assert_eq!(write(&table, shared, 0x1010, 1, QP), Ok(()));
-    // Then another QP may use it.
+    // After that, another QP may use the slot.
     assert_eq!(
         table.bind(next(own), &bind(&region), false, &asker(PD, QP + 1)),
         Ok(true)
@@ -468,7 +468,8 @@ fn fast_registration_makes_a_part_valid_until_it_is_invalidated() {
     assert_eq!(table.len(), 0);
 }
 
-/// A request may be posted after one whose registration has ended meanwhile.
+/// The list of a request may be resolved with the help of an earlier list whose registration has
+/// ended meanwhile.
 #[test]
 fn an_stag_that_was_registered_again_reaches_the_new_registration_alone() {
     let table = table();

@@ -32,7 +32,7 @@ fn a_region_that_is_gone_is_found_no_more() {
         assert_eq!(refused, Err(TaggedFault::InvalidSTag));
         let found = check(&mut cache, &table, &region).unwrap_err();
         assert_eq!(found, TaggedFault::InvalidSTag);
-        // Only this test and the table (unless deregistered) reference it.
+        // Only this test and the table (unless deregistered) reference the region.
         assert_eq!(Arc::strong_count(&region), 2 - usize::from(deregistered));
     }
 }
@@ -45,7 +45,7 @@ fn another_region_takes_its_place_and_it_is_free_to_go() {
     let landing = check(&mut cache, &table, &first).unwrap();
     cache.place(landing, 0, &[1; 8]).unwrap();
     let landing = check(&mut cache, &table, &second).unwrap();
-    // This would wait for a use of the first region.
+    // This would wait forever if the first region were still in use.
     table.remove(first.stag()).unwrap();
     cache.place(landing, 0, &[2; 8]).unwrap();
     drop(cache);
