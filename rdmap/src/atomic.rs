@@ -10,8 +10,8 @@ use crate::mutants::mutate;
 /// Length in bytes of the header of an Atomic Request.
 pub const ATOMIC_REQUEST_HEADER: usize = 52;
 
-/// Length in bytes of the header of an Atomic Response: 12 by Figure 6 (the text of section 4 has
-/// 32).
+/// Length in bytes of the header of an Atomic Response: 12, as in Figure 6. (The text of section 4
+/// says 32.)
 pub const ATOMIC_RESPONSE_HEADER: usize = 12;
 
 /// AOpCode of FetchAdd.
@@ -22,11 +22,11 @@ const COMPARE_SWAP: u8 = 2;
 /// Operation on a 64-bit word of the peer's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum AtomicOp {
-    /// FetchAdd: adds, field by field (RFC 7306 section 5.1.1).
+    /// FetchAdd: adds a value to the word, field by field (RFC 7306 section 5.1.1).
     FetchAdd {
         /// Value to add.
         add: u64,
-        /// Add Mask: each 1 marks the most significant bit of a field, out of which no carry goes.
+        /// Add Mask: each bit set is the most significant bit of a field. No carry leaves a field.
         /// With 0 the whole word is one field.
         mask: u64,
     },
@@ -54,8 +54,8 @@ impl AtomicOp {
     #[must_use]
     pub const fn apply(&self, original: u64) -> u64 {
         match *self {
-            // 7306-5.1.1-i01: without their top bits no field can carry into the next one. The top
-            // bits are then added without a carry.
+            // 7306-5.1.1-i01: the addition without the top bit of each field cannot carry into the
+            // next field. The exclusive-or then adds the top bits without a carry.
             AtomicOp::FetchAdd { add, mask } => {
                 let below = (original & !mask).wrapping_add(add & !mask);
                 below ^ ((original ^ add) & mask)
@@ -76,7 +76,7 @@ impl AtomicOp {
         }
     }
 
-    /// Returns the AOpCode.
+    /// Returns the AOpCode of the operation.
     #[must_use]
     pub const fn code(&self) -> u8 {
         match self {
@@ -95,7 +95,7 @@ impl fmt::Display for AtomicOp {
     }
 }
 
-/// Header of an Atomic Request: asks for an operation on 8 bytes of the memory of the receiver.
+/// Header of an Atomic Request, which requests an operation on 8 bytes of the receiver's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AtomicRequestHeader {
     /// Request Identifier: returned in the Response, without meaning to the responder.
@@ -117,7 +117,7 @@ pub struct AtomicRequestHeader {
 }
 
 impl AtomicRequestHeader {
-    /// Creates the header that asks for `op`.
+    /// Creates the header of a request for `op`.
     #[must_use]
     pub const fn new(id: u32, stag: STag, to: TaggedOffset, op: AtomicOp) -> Self {
         let (data, mask, compare, compare_mask) = match op {
@@ -188,7 +188,7 @@ impl AtomicRequestHeader {
         })
     }
 
-    /// Returns the header as bytes of the wire.
+    /// Returns the header in wire format.
     #[must_use]
     pub fn emit(&self) -> [u8; ATOMIC_REQUEST_HEADER] {
         let mut out = [0; ATOMIC_REQUEST_HEADER];
@@ -226,7 +226,7 @@ impl AtomicResponseHeader {
         })
     }
 
-    /// Returns the header as bytes of the wire.
+    /// Returns the header in wire format.
     #[must_use]
     pub fn emit(&self) -> [u8; ATOMIC_RESPONSE_HEADER] {
         let mut out = [0; ATOMIC_RESPONSE_HEADER];

@@ -6,13 +6,13 @@ use core::fmt;
 use crate::error::Blame;
 use crate::requirement::{self as demand, Requirement};
 
-/// Reason why a stream was terminated, as numbers. Any numbers can arrive; those of the RFCs have
-/// names.
+/// Reason why a stream was terminated, as numbers. A peer can send any numbers;
+/// [`name`](Self::name) knows those of the RFCs.
 ///
 /// It displays as `layer/type/code` in hexadecimal: `1/1/01`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct TerminateCode {
-    /// Layer that found the error, 4 bits: 0 RDMAP, 1 DDP, 2 LLP.
+    /// Layer that found the error, 4 bits. 0 is RDMAP, 1 is DDP, 2 is the LLP.
     pub layer: u8,
     /// Error Type, 4 bits.
     pub etype: u8,
@@ -68,7 +68,7 @@ impl TerminateCode {
             (0, 1, 0x02) => "access rights violation",
             (0, 1, 0x03) => "STag not associated with the RDMAP stream",
             (0, 1, 0x04) => "TO wrap",
-            // 5040-5.3-12: Figure 9 has it under both types.
+            // 5040-5.3-12: Figure 9 lists this code under both types.
             (0, 1 | 2, 0x09) => "STag cannot be invalidated",
             (0, 1 | 2, 0xFF) => "unspecified error",
             (0, 2, 0x05) => "invalid RDMAP version",
@@ -134,8 +134,8 @@ impl TerminateCode {
         })
     }
 
-    /// Side at fault, from the view of the side that receives the code in a Terminate Message.
-    /// [`Blame::Local`] is that side: it sent the refused segment.
+    /// Returns the side at fault, as seen by the side that receives the code in a Terminate
+    /// Message. [`Blame::Local`] is the receiving side: it sent the refused segment.
     #[must_use]
     pub const fn blame(&self) -> Blame {
         match (self.layer, self.etype, self.code) {

@@ -32,7 +32,7 @@ pub enum StreamError {
         /// The message.
         opcode: Opcode,
     },
-    /// The message arrived on a queue of other messages.
+    /// The message arrived on the queue of another kind of message.
     #[error(
         "{opcode} on Queue Number {got}; it belongs on {}",
         .opcode.queue().unwrap_or_default()
@@ -54,7 +54,7 @@ pub enum StreamError {
     /// The peer may not read the memory named by its Read Request.
     #[error("a Read Request cannot be answered: {0}")]
     Protection(TaggedFault),
-    /// The peer may not do the Atomic Operation that it requests.
+    /// The peer may not execute the Atomic Operation that it requests.
     #[error("an Atomic Request cannot be carried out: {0}")]
     Atomic(AtomicFault),
     /// No RFC defines an Atomic Operation with this code (AOpCode).
@@ -73,19 +73,20 @@ pub enum StreamError {
     /// The peer may not invalidate the STag that its Send names.
     #[error("a Send names an STag that cannot be invalidated: {0}")]
     CannotInvalidate(TaggedFault),
-    /// The peer has more Reads and Atomic Operations outstanding than were negotiated.
+    /// The peer has more Reads and Atomic Operations outstanding than the negotiated IRD.
     #[error("one more Read or Atomic Request than the {ird} that may be outstanding (IRD)")]
     IrdExceeded {
-        /// Negotiated number.
+        /// The negotiated IRD.
         ird: u16,
     },
-    /// A Read Response arrived although no Read is outstanding, or an Atomic Operation is older.
+    /// A Read Response arrived, but the oldest outstanding request is no Read, or there is none.
     #[error("a Read Response arrived, but no RDMA Read is next to be answered")]
     ReadResponseUnexpected,
     /// A Read Response does not match the oldest outstanding Read.
     #[error("a Read Response does not match the oldest outstanding RDMA Read: {0}")]
     ReadResponseMismatch(ReadResponseFault),
-    /// An Atomic Response arrived although no Atomic Operation is outstanding, or a Read is older.
+    /// An Atomic Response arrived, but the oldest outstanding request is no Atomic Operation, or
+    /// there is none.
     #[error("an Atomic Response arrived, but no Atomic Operation is next to be answered")]
     AtomicResponseUnexpected,
     /// An Atomic Response does not match the oldest outstanding Atomic Operation.
@@ -106,20 +107,19 @@ pub enum StreamError {
         /// Length of its headers in bytes.
         needed: usize,
     },
-    /// A message that has only one segment announces another one.
+    /// A message of a kind that has only one segment lacks the Last flag.
     #[error("{opcode} without the Last flag; it has exactly one segment")]
     NotLast {
         /// The message.
         opcode: Opcode,
     },
-    /// The LLP found an error; the number is that of RFC 5044 section 8.
+    /// The LLP found an error, with this error code of RFC 5044 section 8.
     #[error("the LLP reports: {}", TerminateCode::new(2, 0, *.0).name())]
     Mpa(u8),
     /// This side cannot continue.
     #[error("this side cannot go on (local catastrophic error)")]
     LocalCatastrophic,
-    /// The stream has ended before, so nothing is received on it any more. This is no error by
-    /// itself.
+    /// The stream had already ended, so the segment is dropped. The peer did nothing wrong.
     #[error("the stream has ended; what arrives on it is dropped")]
     Ended,
 }
@@ -135,7 +135,7 @@ pub enum ReadResponseFault {
         /// Received STag.
         got: STag,
     },
-    /// The payload does not continue where the previous segment ended.
+    /// The payload does not start where the payload of the previous segment ended.
     #[error("Tagged Offset {got}, expected {expected}")]
     WrongOffset {
         /// TO of the next byte.
@@ -172,12 +172,12 @@ pub enum AtomicFault {
     Misaligned,
 }
 
-/// As many Reads and Atomic Operations are outstanding as were negotiated; wait until one is
-/// answered.
+/// The number of outstanding Reads and Atomic Operations has reached the negotiated ORD. Wait until
+/// one is answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("as many RDMA Reads and Atomic Operations are outstanding as were negotiated, {ord} (ORD)")]
 pub struct OrdExhausted {
-    /// Negotiated number.
+    /// The negotiated ORD.
     pub ord: u16,
 }
 
@@ -188,7 +188,7 @@ pub enum Blame {
     Local,
     /// The peer broke a rule.
     Peer,
-    /// The layer below: bytes were lost or damaged on the way, or its peer broke one of its rules.
+    /// The LLP: bytes were lost or damaged on the way, or the peer broke a rule of the LLP.
     Lower,
 }
 
@@ -208,30 +208,31 @@ impl StreamError {
     /// Returns the code for the Terminate Message (RFC 5040 Figure 9). `None` only for
     /// [`Ended`](Self::Ended), which is not reported to the peer.
     ///
-    /// No RFC has a number for some of the errors. Their codes were chosen as follows:
+    /// No RFC assigns a code to some of the errors. Their codes were chosen as follows
+    /// (layer/type/code):
     ///
-    /// * A ULPDU shorter than its headers: 2/0/03. Its ULPDU Length is wrong, and there is no
-    ///   header to put into the message. Linux siw does the same.
-    /// * A Read or Atomic Request, Atomic Response, Immediate Data or Terminate without L: 0/2/ff.
-    ///   None of the named codes describes it.
-    /// * A message on the queue of another: 1/2/01. The Queue Number is wrong.
-    /// * More Reads and Atomics than IRD: 1/2/02. Queue 1 has as many buffers as IRD says (RFC 5040
-    ///   section 5.2.2).
-    /// * A Read Response without a Read: 0/2/06. This opcode was not expected. The STag may not be
-    ///   blamed, because perhaps it should not even be checked.
+    /// * A ULPDU shorter than its headers: 2/0/03. Its ULPDU Length is wrong, and it has no
+    ///   complete header to report. Linux siw sends the same code.
+    /// * A Read Request, Atomic Request, Atomic Response, Immediate Data or Terminate without the
+    ///   Last flag: 0/2/ff. None of the named codes describes it.
+    /// * A message on the queue of another kind of message: 1/2/01. The Queue Number is wrong.
+    /// * More Reads and Atomics than the IRD: 1/2/02. Queue 1 has as many buffers as the IRD (RFC
+    ///   5040 section 5.2.2).
+    /// * A Read Response without a Read: 0/2/06. This opcode was not expected. A code for the STag
+    ///   would not do, because the STag of an empty Response is not checked.
     /// * A Read Response that does not match: 1/1/00, 1/1/01. The STag of the sink or its bounds
     ///   are wrong, as for any tagged segment.
-    /// * An Atomic Request without the right to its memory: 0/1/00 to 0/1/04. RFC 7306 addresses
-    ///   memory as Reads do (section 5), so their codes apply. The only code that it names is that
-    ///   for alignment, 0/2/07 (section 8.2).
+    /// * An Atomic Request without the right to its memory: 0/1/00 to 0/1/04. Atomics address
+    ///   memory as Reads do (RFC 7306 section 5), so the codes of Reads apply. The only code that
+    ///   RFC 7306 names is that for alignment, 0/2/07 (section 8.2).
     /// * An Atomic Request with another operation code: 0/2/06. Section 1.1 of RFC 7306 uses it for
     ///   unsupported operations.
-    /// * An Atomic Response without an Atomic Operation: 0/2/06. The reason is that for a Read
+    /// * An Atomic Response without an Atomic Operation: 0/2/06, for the same reason as with a Read
     ///   Response.
     /// * An Atomic Response with another Request Identifier: 0/2/ff. None of the named codes
     ///   describes it.
-    /// * Immediate Data that is not 8 bytes long: 0/2/ff. None of the named codes describes it,
-    ///   because the receive has no part in its length.
+    /// * Immediate Data that is not 8 bytes long: 0/2/ff. None of the named codes describes it:
+    ///   1/2/05 concerns the length of the receive, which does not matter here.
     #[must_use]
     pub const fn terminate_code(&self) -> Option<TerminateCode> {
         let (layer, etype, code) = match self {
@@ -265,12 +266,13 @@ impl StreamError {
         Some(TerminateCode::new(layer, etype, code))
     }
 
-    /// Returns the requirement of the RFCs that was violated; `None` if no sentence of theirs
-    /// covers it.
+    /// Returns the requirement of the RFCs that was violated; `None` if no requirement covers the
+    /// error.
     #[must_use]
     pub fn requirement(&self) -> Option<Requirement> {
         Some(match self {
-            // One code stands for an unknown STag and for an STag without the right.
+            // DDP has one code for an unknown STag and for an STag without the right. The
+            // requirements differ.
             StreamError::Ddp(DdpError::Tagged(TaggedFault::AccessRights)) => demand::STAG_WRITABLE,
             StreamError::Ddp(DdpError::TooShort { .. }) | StreamError::TooShort { .. } => {
                 demand::HEADER_VALID
@@ -301,11 +303,11 @@ impl StreamError {
     }
 }
 
-/// MPA: Marker and ULPDU Length do not agree.
+/// Code for a ULPDU that is shorter than its headers (MPA: Marker and ULPDU Length do not agree).
 const SHORT: (u8, u8, u8) = (2, 0, 0x03);
 
-/// RDMAP's codes for the source of a Read and the target of an Atomic. They differ from DDP's
-/// (5040-7.2-06 to 5040-7.2-10).
+/// Returns RDMAP's code for a fault in the source of a Read or the target of an Atomic. RDMAP's
+/// codes differ from DDP's (5040-7.2-06 to 5040-7.2-10).
 const fn protection(fault: TaggedFault) -> u8 {
     match fault {
         TaggedFault::InvalidSTag => 0x00,

@@ -6,7 +6,7 @@ use crate::terminate::Terminate;
 
 /// A segment that passed all checks, and the action that the caller has to take.
 ///
-/// `payload_at` is the offset of the payload in the ULPDU, in bytes; `len` is its length in bytes.
+/// All offsets and lengths are in bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Inbound<T> {
     /// A segment of an RDMA Write. Place the payload. The ULP is not informed (5040-5.1-02).
@@ -17,7 +17,7 @@ pub enum Inbound<T> {
         payload_at: usize,
         /// Length of the payload in bytes.
         len: u32,
-        /// The segment is the last one of the message.
+        /// True if this is the last segment of the message.
         last: bool,
     },
     /// A segment of a Send. Place the payload in the receive at the head of the queue.
@@ -28,7 +28,7 @@ pub enum Inbound<T> {
         offset: u32,
         /// Length of the payload in bytes.
         len: u32,
-        /// Set if the message is complete once this segment is placed: take the receive off the
+        /// Set if this segment completes the message. After placing it, take the receive off the
         /// queue.
         delivered: Option<SendDelivered>,
     },
@@ -43,21 +43,21 @@ pub enum Inbound<T> {
         offset: u32,
         /// Length of the payload in bytes.
         len: u32,
-        /// The Read is complete, and no longer outstanding, once this segment is placed.
+        /// True if this segment completes the Read, which is then no longer outstanding.
         complete: bool,
     },
     /// Immediate Data. It takes the receive at the head of the queue, whose memory stays unchanged.
     Immediate {
-        /// The 8 bytes, in the order of the wire.
+        /// The 8 bytes in wire order.
         data: [u8; 8],
-        /// The peer asks for an event.
+        /// True if the peer requests a solicited event.
         solicited: bool,
     },
     /// An Atomic Request. The stream queued it;
     /// [`Stream::next_request`](crate::Stream::next_request) returns it.
     AtomicRequest,
-    /// The Response to the oldest outstanding request, which is an Atomic Operation. The operation
-    /// is complete and no longer outstanding.
+    /// The Response to the oldest outstanding request of this side, an Atomic Operation. The
+    /// operation is complete and no longer outstanding.
     AtomicResponse {
         /// Value of the peer's word before the operation.
         original: u64,
@@ -71,8 +71,9 @@ pub enum Inbound<T> {
 pub struct SendDelivered {
     /// Length of the message in bytes.
     pub len: u32,
-    /// The peer asks for an event.
+    /// True if the peer requests a solicited event.
     pub solicited: bool,
-    /// STag to invalidate. It was checked. Invalidate it before the Send is reported (5040-5.3-11).
+    /// STag to invalidate. The stream has checked it. Invalidate it before the Send is reported
+    /// (5040-5.3-11).
     pub invalidated: Option<STag>,
 }

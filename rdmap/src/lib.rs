@@ -6,11 +6,11 @@
 //! A [`Stream`] is one RDMAP stream in both directions. It owns no socket, no clock, no thread, no
 //! payload and no buffers:
 //!
-//! * **Receiving:** the caller passes the first bytes of each ULPDU, in order, with its length
+//! * **Receiving:** the caller passes the first bytes and the length of each ULPDU, in order
 //!   ([`Stream::receive`]). The stream checks the segment, asks the owner of memory through
-//!   [`Memory`], and answers with an [`Inbound`]. It names the kind of the segment, the bytes to
-//!   place and their destination, and the message that was delivered, if any. The caller places the
-//!   bytes before it passes the next ULPDU.
+//!   [`Memory`], and returns an [`Inbound`]. The result names the kind of the segment, the bytes to
+//!   place and their destination, and the message that is thereby delivered, if any. The caller
+//!   places the bytes before it passes the next ULPDU.
 //! * **Sending:** [`Stream::begin_send`], [`begin_write`](Stream::begin_write),
 //!   [`begin_read`](Stream::begin_read), [`begin_immediate`](Stream::begin_immediate) and
 //!   [`begin_atomic`](Stream::begin_atomic) start a message.
@@ -18,11 +18,11 @@
 //!   [`begin_atomic_response`](Stream::begin_atomic_response) start the answer to a request of the
 //!   peer; [`next_request`](Stream::next_request) returns these requests in the order of arrival.
 //!   The [`OutMessage`] then yields one segment after the other. The order of the `begin_*` calls
-//!   is the order on the wire: finish one message before the next one.
+//!   must be the order on the wire: send all segments of one message before those of the next.
 //! * **Errors:** the first [`StreamError`] ends the stream. [`Stream::terminate_for`] creates the
 //!   Terminate Message for the peer, [`Stream::begin_terminate`] sends it, and nothing can be sent
 //!   after it. A Terminate Message of the peer arrives as [`Inbound::Terminate`]; its `Display`
-//!   says in words which error the peer reports.
+//!   explains the error that the peer reports.
 //!
 //! The LLP must be reliable and in order, as MPA over TCP is. Memory is allocated when a stream is
 //! created (for IRD and ORD), not per message. Nothing that a peer can send causes a panic.
@@ -132,8 +132,8 @@ pub use stream::{
 };
 pub use terminate::{MAX_TERMINATE_HEADER, Terminate};
 
-/// Length in bytes of the longest headers of a segment, DDP's and RDMAP's. They are those of a
-/// Terminate Message that carries the headers of a Read Request. An Atomic Request takes as many.
+/// Maximum length in bytes of the DDP and RDMAP headers of a segment. Two messages reach it: an
+/// Atomic Request, and a Terminate Message that carries the headers of a Read Request.
 pub const MAX_HEADER: usize = uwarp_ddp::UNTAGGED_HEADER + MAX_TERMINATE_HEADER;
 
 /// Number of bytes of a ULPDU that [`Stream::receive`] reads. Pass this many, or the whole ULPDU if

@@ -4,13 +4,12 @@ use uwarp_ddp::{STag, TaggedFault};
 
 use crate::error::AtomicFault;
 
-/// Memory and receive queue that one stream may access.
+/// Interface of a stream to registered memory and to the receive queue.
 ///
 /// The checks are made in the order that [`TaggedFault`] describes. They are never called for a
 /// length of 0, for which neither STag nor TO may be checked (5041-5.2-11, 5040-5.2.1-13).
 pub trait Memory {
-    /// Proof that an access is allowed, and the access to the bytes. Only a successful check
-    /// creates one.
+    /// Access to the bytes that a check allowed. Only a successful check creates one.
     type Target;
 
     /// Checks whether the peer may write `len` bytes at `to`.
@@ -31,7 +30,7 @@ pub trait Memory {
     /// `to` itself does not matter (7306-5.2.1-01, 7306-8.2-04).
     ///
     /// # Errors
-    /// The first check that fails. The alignment comes last, because only a valid STag has one.
+    /// The first check that fails. The alignment is checked last, because it needs a valid STag.
     fn check_atomic(&self, stag: STag, to: u64) -> Result<Self::Target, AtomicFault>;
 
     /// Checks whether the peer may invalidate this STag. The caller of

@@ -1,4 +1,4 @@
-//! An outgoing message: from its length to the headers of its segments.
+//! Outgoing messages: divides a message into segments and writes their headers.
 
 use core::ops::Range;
 
@@ -13,13 +13,14 @@ use crate::opcode::{Opcode, control};
 use crate::read_request::ReadRequestHeader;
 use crate::terminate::MAX_TERMINATE_HEADER;
 
-/// A message that was begun. It is plain data: it holds no payload, only its position.
+/// An outgoing message in progress. It holds the headers and the position of the next segment, but
+/// no payload.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OutMessage {
     control: u8,
     kind: Kind,
     segmenter: Segmenter,
-    /// Bytes before the segment that was returned last.
+    /// Offset in the message of the segment that was returned last.
     last_offset: u32,
 }
 
@@ -30,7 +31,7 @@ impl Default for OutMessage {
     }
 }
 
-/// Content of the headers.
+/// Content of the headers, by kind of message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Kind {
     Tagged {
@@ -44,7 +45,7 @@ enum Kind {
         msn: Msn,
         ulp_word: u32,
     },
-    /// An RDMAP header in place of the payload; takes one segment.
+    /// A message of one segment that has an RDMAP header and no payload.
     Headed {
         qn: Qn,
         msn: Msn,
@@ -55,16 +56,16 @@ enum Kind {
     Nothing,
 }
 
-/// One segment of a message. Its headers are written; the caller adds the payload.
+/// One segment of a message. Its headers are already written; the caller appends the payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OutSegment {
-    /// Length of the headers in bytes, DDP's and RDMAP's.
+    /// Length in bytes of the DDP and RDMAP headers together.
     pub header_len: usize,
-    /// Bytes of the message's payload before this segment.
+    /// Offset of this segment's payload in the payload of the message.
     pub offset: u32,
     /// Length of the payload in bytes.
     pub len: u32,
-    /// The segment is the last one of the message.
+    /// True if this is the last segment of the message.
     pub last: bool,
 }
 
@@ -97,7 +98,7 @@ impl OutMessage {
     }
 
     pub(crate) const fn read_response(request: ReadRequestHeader) -> Self {
-        // 5040-4.4-02, 5040-4.4-i01: the sink is returned as it was received.
+        // 5040-4.4-02, 5040-4.4-i01: STag and TO of the sink are returned as they were received.
         let kind = Kind::Tagged {
             stag: request.sink_stag,
             to: request.sink_to,
@@ -212,8 +213,8 @@ impl OutMessage {
         self.segmenter.is_done() || matches!(self.kind, Kind::Nothing)
     }
 
-    /// For a Read Response: returns the request, and the number of bytes that were answered before
-    /// the segment returned last. This is the progress of the Read if that segment cannot be sent
+    /// For a Read Response: returns the request, and the number of payload bytes before the segment
+    /// that was returned last. This is the progress of the Read if that segment cannot be sent
     /// because its source is gone; see
     /// [`Terminate::for_read_under_way`](crate::Terminate::for_read_under_way).
     #[must_use]

@@ -18,7 +18,7 @@ pub const RDMAP_VERSION: u8 = 1;
 
 /// Messages of RFC 5040 (Figure 4) and RFC 7306 (Figure 2).
 ///
-/// An opcode that is not listed is an unexpected one. Its raw value survives in
+/// A segment with any other opcode is refused, and the error keeps the raw value:
 /// [`StreamError::UnexpectedOpcode`](crate::StreamError::UnexpectedOpcode).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]

@@ -1,15 +1,15 @@
-//! Peer profiles, for peers that need special handling.
+//! Profiles of peers that need special handling.
 
 use core::fmt;
 
-/// Peer profile: the departures from the RFCs that this side accepts.
+/// Peer profile: selects the departures from the RFCs that this side accepts.
 ///
 /// With every profile, this side sends only messages that follow the RFCs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 #[non_exhaustive]
 pub enum Peer {
-    /// A peer that follows the RFCs. The Terminate Message of Linux siw is still recognized if no
-    /// RFC allows another meaning.
+    /// A peer that follows the RFCs. Terminate Messages in the layout of Linux siw are still
+    /// recognized if no RFC allows their bytes.
     #[default]
     Rfc,
     /// Linux siw (Soft-iWARP, measured with Linux 6.1). A Terminate Message is read in siw's

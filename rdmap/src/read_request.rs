@@ -13,11 +13,11 @@ pub struct ReadRequestHeader {
     pub sink_stag: STag,
     /// `SinkTO`: TO of the first byte of the Response.
     pub sink_to: TaggedOffset,
-    /// RDMARDSZ: number of bytes to read, 0 to 2^32 - 1.
+    /// `RDMARDSZ`: number of bytes to read, 0 to 2^32 - 1.
     pub len: u32,
-    /// `SrcSTag`: memory to read from.
+    /// `SrcSTag`: STag of the memory to read from.
     pub source_stag: STag,
-    /// `SrcTO`: offset to start at.
+    /// `SrcTO`: TO of the first byte to read.
     pub source_to: TaggedOffset,
 }
 
@@ -39,7 +39,7 @@ impl ReadRequestHeader {
         })
     }
 
-    /// Returns the header as bytes of the wire.
+    /// Returns the header in wire format.
     #[must_use]
     pub fn emit(&self) -> [u8; READ_REQUEST_HEADER] {
         let mut out = [0; READ_REQUEST_HEADER];
@@ -51,9 +51,9 @@ impl ReadRequestHeader {
         out
     }
 
-    /// Returns the header for the rest of the Read after `done` bytes were answered. Both offsets
-    /// are increased, the length is decreased (RFC 5040 section 4.8, the header in a Terminate
-    /// Message).
+    /// Returns the header for the rest of the Read after `done` bytes were answered: both offsets
+    /// are increased, and the length is decreased. A Terminate Message carries such a header (RFC
+    /// 5040 section 4.8).
     #[must_use]
     pub const fn advance(&self, done: u32) -> ReadRequestHeader {
         ReadRequestHeader {

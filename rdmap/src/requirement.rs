@@ -33,7 +33,7 @@ impl Requirement {
         self.id
     }
 
-    /// Returns the requirement in words.
+    /// Returns the text of the requirement.
     #[must_use]
     pub const fn text(&self) -> &'static str {
         self.text

@@ -24,7 +24,7 @@ pub enum StreamState {
     Operational,
     /// This side closed its half: nothing may be sent, the peer's messages still arrive.
     Closing,
-    /// The peer closed its half: nothing arrives, messages may still be sent.
+    /// The peer closed its half: nothing arrives any more, but messages may still be sent.
     PeerClosed,
     /// An error was found. Incoming segments are dropped, and only the Terminate Message may be
     /// sent.
@@ -55,8 +55,8 @@ pub enum StreamEvent {
 }
 
 impl StreamState {
-    /// Returns the state after `event`; `None` if the event has no meaning in this state, which
-    /// then stays.
+    /// Returns the state after `event`; `None` if the event does not apply in this state, which
+    /// then remains.
     #[must_use]
     pub const fn next(self, event: StreamEvent) -> Option<StreamState> {
         use StreamEvent as E;
@@ -72,7 +72,7 @@ impl StreamState {
             (S::Failed | S::Terminating | S::Terminated, E::Error) => return None,
 
             (S::Operational | S::PeerClosed | S::Failed, E::TerminateSent) => S::Terminating,
-            // 5040-5.4-07: it is sent once, and nothing after it.
+            // 5040-5.4-07: a Terminate is sent at most once, and nothing after it.
             (S::Closing | S::Terminating | S::Terminated, E::TerminateSent) => return None,
 
             (S::Operational | S::Closing, E::TerminateReceived) => S::Terminated,
@@ -88,7 +88,8 @@ impl StreamState {
             (S::Operational, E::PeerClose) => S::PeerClosed,
             (S::Closing, E::PeerClose) => S::Closed,
             (S::PeerClosed, E::PeerClose) => return None,
-            // Nothing was received in these states; the rule for sending stays the same.
+            // These states already drop all incoming segments; the close does not change what may
+            // be sent.
             (S::Failed | S::Terminating | S::Terminated, E::PeerClose) => self,
         })
     }

@@ -24,18 +24,18 @@ pub use sends::SendSegment;
 /// Negotiated parameters of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StreamConfig {
-    /// IRD: number of Read and Atomic Requests of the peer that may be unanswered at a time.
+    /// IRD: maximum number of unanswered Read and Atomic Requests of the peer.
     pub ird: u16,
-    /// ORD: number of Reads and Atomic Operations of this side that may be outstanding at a time.
+    /// ORD: maximum number of outstanding Reads and Atomic Operations of this side.
     pub ord: u16,
 }
 
-/// Kind of a Send message, one of four.
+/// Kind of a Send message. There are four.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct SendKind {
-    /// Asks for an event at the receiver.
+    /// Requests a solicited event at the receiver.
     pub solicited: bool,
-    /// Makes the receiver invalidate this STag, which it had advertised.
+    /// STag that the receiver had advertised and now invalidates.
     pub invalidate: Option<STag>,
 }
 
@@ -53,7 +53,7 @@ impl SendKind {
 }
 
 impl SendKind {
-    /// Returns the parts of this kind that go on the wire.
+    /// Returns the opcode and the STag that are sent for this kind.
     #[inline]
     fn parts(&self) -> (Opcode, Option<STag>) {
         let opcode = mutate!(self.opcode(), SolicitedLost => SendKind { solicited: false, ..*self }.opcode());
@@ -75,14 +75,14 @@ impl ReadJob {
     }
 }
 
-/// A request of the peer, returned by [`Stream::next_request`]. It has to be answered before the
-/// next answer is begun.
+/// A request of the peer, returned by [`Stream::next_request`]. Requests are answered in the order
+/// in which they are returned.
 #[derive(PartialEq, Eq, Debug)]
 #[must_use = "a request that was taken has to be answered, in its turn"]
 pub enum Job {
-    /// To be answered by [`Stream::begin_read_response`].
+    /// A Read, to be answered by [`Stream::begin_read_response`].
     Read(ReadJob),
-    /// To be carried out, and then answered by [`Stream::begin_atomic_response`].
+    /// An Atomic Operation, to be executed and then answered by [`Stream::begin_atomic_response`].
     Atomic(AtomicJob),
 }
 
@@ -94,7 +94,8 @@ enum Request {
 }
 
 impl Request {
-    /// Bytes of the Response, as far as the peer chooses their number.
+    /// Number of bytes that the request reads; 0 for an Atomic Request, whose Response has a fixed
+    /// length.
     fn octets(&self) -> u64 {
         match self {
             Self::Read(header) => header.len.into(),
@@ -123,12 +124,12 @@ pub struct Stream {
     config: StreamConfig,
     peer: Peer,
     state: StreamState,
-    /// Error that ended the stream; the first one stays (5040-7.1-05).
+    /// First error, which ended the stream. Later errors do not replace it (5040-7.1-05).
     error: Option<StreamError>,
 
     // State of the sending side.
     send_msn: Msn,
-    /// Of queue 1: Read Requests and Atomic Requests.
+    /// Next MSN on queue 1, which Read Requests and Atomic Requests share.
     request_msn: Msn,
     atomic_response_msn: Msn,
     /// Request Identifier of the next Atomic Request.
@@ -143,14 +144,15 @@ pub struct Stream {
     atomic_responses: UntaggedReceiver,
     /// Opcode of the Send in progress.
     send_opcode: Option<Opcode>,
-    /// A Write is in progress.
+    /// True if a segment of a Write has arrived, but not its last one.
     write_begun: bool,
-    /// Part of the Response to this side's oldest Read has arrived, which may be an empty part.
+    /// True if a segment of the Response to this side's oldest Read has arrived, but not its last
+    /// one.
     response_begun: bool,
     /// Requests that the caller has not taken yet, oldest first.
     unanswered: VecDeque<Request>,
     /// Number of requests that were taken and whose Response is not completely sent. Together with
-    /// `unanswered` at most IRD.
+    /// the requests in `unanswered` there are at most IRD.
     answering: usize,
 }
 
@@ -175,13 +177,13 @@ impl Stream {
             send_opcode: None,
             write_begun: false,
             response_begun: false,
-            // 5040-6.1-02; 5040-8.1.2-07: each stream has places of its own.
+            // 5040-6.1-02; 5040-8.1.2-07: each stream has its own queue of IRD places.
             unanswered: VecDeque::with_capacity(usize::from(config.ird)),
             answering: 0,
         }
     }
 
-    /// Sets the peer profile of the stream, by which it reads the peer's Terminate Message.
+    /// Sets the peer profile, which affects how the stream reads the peer's Terminate Message.
     #[must_use]
     pub fn with_peer(self, peer: Peer) -> Self {
         Stream { peer, ..self }
@@ -201,7 +203,7 @@ impl Stream {
 
     /// Begins a Send of `len` bytes.
     ///
-    /// As with all `begin_*`, the message has no segments if nothing may be sent any more (see
+    /// As with every `begin_*`, the message has no segments if nothing may be sent any more (see
     /// [`StreamState::sends`]).
     #[must_use]
     pub fn begin_send(&mut self, kind: SendKind, len: u32) -> OutMessage {
@@ -223,10 +225,10 @@ impl Stream {
         OutMessage::write(stag, to, len)
     }
 
-    /// Returns the headers of an RDMA Write that has one segment, for a caller with many small
-    /// messages that frames them itself. The bytes are those of [`begin_write`](Self::begin_write)
-    /// and the only [`next_segment`](OutMessage::next_segment) of its message. `None` if nothing
-    /// may be sent any more.
+    /// Returns the headers of an RDMA Write that has one segment, for a caller that frames many
+    /// small messages itself. They equal those of the only
+    /// [`next_segment`](OutMessage::next_segment) of a message from
+    /// [`begin_write`](Self::begin_write). `None` if nothing may be sent any more.
     #[inline]
     #[must_use]
     pub fn whole_write(&self, stag: STag, to: TaggedOffset) -> Option<[u8; TAGGED_HEADER]> {
@@ -234,10 +236,10 @@ impl Stream {
         self.state.sends().then(|| message::whole_write(stag, to))
     }
 
-    /// Returns the headers of a Send that has one segment. The bytes are those of
-    /// [`begin_send`](Self::begin_send) and the only [`next_segment`](OutMessage::next_segment) of
-    /// its message. The Send counts as begun after [`whole_send_framed`](Self::whole_send_framed).
-    /// `None` if nothing may be sent any more.
+    /// Returns the headers of a Send that has one segment. They equal those of the only
+    /// [`next_segment`](OutMessage::next_segment) of a message from
+    /// [`begin_send`](Self::begin_send). The stream does not change until
+    /// [`whole_send_framed`](Self::whole_send_framed). `None` if nothing may be sent any more.
     #[inline]
     #[must_use]
     pub fn whole_send(&self, kind: SendKind) -> Option<[u8; UNTAGGED_HEADER]> {
@@ -246,18 +248,19 @@ impl Stream {
         self.state.sends().then(header)
     }
 
-    /// Records that the Send with the headers of [`whole_send`](Self::whole_send) was framed.
+    /// Records that the Send with the headers of [`whole_send`](Self::whole_send) was framed: the
+    /// next Send gets the next MSN.
     #[inline]
     pub fn whole_send_framed(&mut self) {
         self.send_msn = self.send_msn.next();
     }
 
     /// Begins an RDMA Read. It is outstanding until an
-    /// [`Inbound::ReadResponse`](crate::Inbound::ReadResponse) says `complete`.
+    /// [`Inbound::ReadResponse`](crate::Inbound::ReadResponse) has `complete` set.
     ///
     /// # Errors
-    /// [`OrdExhausted`] if as many Reads and Atomic Operations are outstanding as were negotiated.
-    /// Nothing changes on error.
+    /// [`OrdExhausted`] if ORD Reads and Atomic Operations are outstanding. Nothing changes on
+    /// error.
     pub fn begin_read(&mut self, header: ReadRequestHeader) -> Result<OutMessage, OrdExhausted> {
         if !self.state.sends() {
             return Ok(OutMessage::nothing());
@@ -274,7 +277,7 @@ impl Stream {
         ))
     }
 
-    /// Makes a request outstanding. Returns its MSN on queue 1, which Reads and Atomics share.
+    /// Records an outstanding request. Returns its MSN on queue 1, which Reads and Atomics share.
     fn begin_request(&mut self, request: Outstanding) -> Result<Msn, OrdExhausted> {
         if !self.ord_available() {
             return Err(OrdExhausted {
@@ -287,22 +290,22 @@ impl Stream {
         Ok(msn)
     }
 
-    /// Number of outstanding Reads and Atomic Operations of this side.
+    /// Returns the number of outstanding Reads and Atomic Operations of this side.
     #[must_use]
     pub fn requests_outstanding(&self) -> usize {
         self.outstanding.len()
     }
 
-    /// Number of Reads and Atomic Operations of the peer that are not completely answered. Each
-    /// takes a place of IRD.
+    /// Returns the number of Reads and Atomic Operations of the peer that are not completely
+    /// answered. The IRD limits it.
     #[must_use]
     pub fn requests_unanswered(&self) -> usize {
         self.unanswered.len() + self.answering
     }
 
     /// Returns the number of outstanding requests that are older than the one with this MSN on
-    /// queue 1; `None` if that one is not outstanding. The DDP header in a Terminate Message has
-    /// such an MSN.
+    /// queue 1; `None` if that request is not outstanding. The DDP header in a Terminate Message
+    /// contains the MSN of the refused request.
     #[must_use]
     pub fn outstanding_before(&self, msn: Msn) -> Option<usize> {
         let newer = usize::try_from(self.request_msn.0.wrapping_sub(msn.0)).ok()?;
@@ -319,10 +322,10 @@ impl Stream {
         mutate!(available, OrdExceeded => true)
     }
 
-    /// Returns the peer's message that was begun and whose last segment has not arrived. An LLP
-    /// stream that ends at this point was not torn down gracefully, whatever the LLP reports
-    /// (5041-6.2.1-01). If there are several, which only a peer that breaks the order causes, it
-    /// returns one of them.
+    /// Returns the opcode of a peer's message whose last segment has not arrived yet. An LLP stream
+    /// that ends at this point did not end gracefully, whatever the LLP reports (5041-6.2.1-01).
+    /// Only a peer that mixes the segments of messages has several such messages; then this returns
+    /// one of them.
     #[must_use]
     pub fn message_under_way(&self) -> Option<Opcode> {
         let tagged = [
@@ -333,9 +336,9 @@ impl Stream {
         self.send_opcode.or(tagged.map(|(_, opcode)| opcode))
     }
 
-    /// Takes the oldest Read or Atomic Request that was not taken yet. The caller carries out and
-    /// answers them in this order (5040-5.2.2-04, 7306-5.2.1-08, 7306-5.2.2-04). The memory was
-    /// checked when the request arrived, and may be gone since.
+    /// Takes the oldest Read or Atomic Request that was not taken yet. The caller executes and
+    /// answers the requests in this order (5040-5.2.2-04, 7306-5.2.1-08, 7306-5.2.2-04). The memory
+    /// was checked when the request arrived, and may have been revoked since.
     pub fn next_request(&mut self) -> Option<Job> {
         if !self.state.sends() {
             return None;
@@ -355,19 +358,19 @@ impl Stream {
         !self.unanswered.is_empty()
     }
 
-    /// Number of bytes of the Responses to all Read Requests that wait to be taken.
+    /// Returns the number of bytes that all Read Requests not yet taken ask for.
     #[must_use]
     pub fn octets_asked(&self) -> u64 {
         self.unanswered.iter().map(Request::octets).sum()
     }
 
-    /// Number of bytes of the Response to the next request to be taken, if it is a Read.
+    /// Returns the number of bytes that the next request to be taken asks for; 0 if it is no Read.
     #[must_use]
     pub fn octets_asked_next(&self) -> u64 {
         self.unanswered.front().map_or(0, Request::octets)
     }
 
-    /// Begins the Response to a Read Request. It is empty if the request asks for no bytes
+    /// Begins the Response to a Read Request. A request for 0 bytes gets an empty Response
     /// (5040-5.2.1-14). Call [`response_sent`](Self::response_sent) after its last segment.
     #[must_use]
     #[expect(clippy::needless_pass_by_value, reason = "a request is answered once")]
@@ -381,14 +384,14 @@ impl Stream {
         OutMessage::read_response(header)
     }
 
-    /// Records that the last segment of the oldest begun Response was produced. The peer may have
+    /// Records that the last segment of the oldest begun Response was produced. The peer may send
     /// another request in its place.
     pub fn response_sent(&mut self) {
         self.answering = self.answering.saturating_sub(1);
     }
 
-    /// Begins the Terminate Message. `None` if there was one in either direction, or if this side
-    /// closed its half: then nothing may be sent.
+    /// Begins the Terminate Message. `None` if a Terminate Message was sent or received before, or
+    /// if this side closed its half: then nothing may be sent.
     pub fn begin_terminate(&mut self, terminate: &Terminate) -> Option<OutMessage> {
         self.state = self.state.next(StreamEvent::TerminateSent)?;
         let mut octets = [0; MAX_TERMINATE_HEADER];
@@ -415,9 +418,9 @@ impl Stream {
         Terminate::for_error(error, offending)
     }
 
-    /// Records an error that the caller found: one of the LLP, or a local one. Nothing is received
-    /// any more, and only the Terminate Message may be sent. An error that
-    /// [`receive`](Self::receive) returned is already recorded.
+    /// Records an error that the caller found, in the LLP or on this side. Nothing is received any
+    /// more, and only the Terminate Message may be sent. Errors that [`receive`](Self::receive)
+    /// returns are already recorded.
     pub fn fail(&mut self, error: StreamError) {
         self.event(StreamEvent::Error);
         self.error.get_or_insert(error);

@@ -26,10 +26,10 @@ const SEGMENT_LEN_VALID: u8 = 0x80;
 const DDP_HEADER: u8 = 0x40;
 const RDMA_HEADER: u8 = 0x20;
 
-/// A Terminate Message: the last one on a stream, with the reason for its end.
+/// A Terminate Message: the last message on a stream, with the reason why the stream ends.
 ///
-/// Its `Display` says in words what was refused and why. For a message of Linux siw it also says
-/// where siw gives the code another meaning than the RFCs do.
+/// Its `Display` explains which message was refused and why. For a message of Linux siw it also
+/// explains a code that siw uses with another meaning than the RFCs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Terminate {
     reading: Reading,
@@ -39,7 +39,7 @@ pub struct Terminate {
     rdma_header: Option<ReadRequestHeader>,
 }
 
-/// The bytes of a DDP header as they arrived, perhaps of another version.
+/// The bytes of a DDP header as received. Its DDP version may be unknown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct DdpOctets {
     octets: [u8; UNTAGGED_HEADER],
@@ -47,7 +47,7 @@ struct DdpOctets {
 }
 
 impl DdpOctets {
-    /// Takes the header at the start of `ulpdu`, whose T bit determines its length.
+    /// Copies the header from the start of `ulpdu`. The T bit determines its length.
     fn take(ulpdu: &[u8]) -> Option<DdpOctets> {
         let len = Self::len_of(*ulpdu.first()?);
         let mut octets = [0; UNTAGGED_HEADER];
@@ -69,7 +69,7 @@ impl DdpOctets {
 }
 
 impl Terminate {
-    /// Creates the message for an error that is not in a segment of the peer.
+    /// Creates the message for an error that was not found in a segment of the peer.
     #[must_use]
     pub const fn new(code: TerminateCode) -> Self {
         Terminate {
@@ -102,8 +102,8 @@ impl Terminate {
             let len = mutate!(len, TerminateLengthOfPayload => len - octets.len);
             terminate.segment_len = u16::try_from(len).ok(); // 5040-4.8-09
         }
-        // 5040-7.1-04, 5040-4.8-i02: RDMAP has read the request, and it was a Read Request.
-        // Messages of RFC 7306 have no such header (7306-8.1-02).
+        // 5040-7.1-04, 5040-4.8-i02: only an error in a Read Request that RDMAP has read is
+        // reported with its header. Messages of RFC 7306 have no such header (7306-8.1-02).
         let about_read = matches!(error, StreamError::Protection(_));
         if mutate!(about_read, TerminateWithoutReadHeader => false) {
             terminate.rdma_header = head
@@ -113,11 +113,10 @@ impl Terminate {
         Some(terminate)
     }
 
-    /// Creates the message for a Read whose source was lost while it was answered. `sent` bytes of
-    /// `request` were sent before. The header in the message tells the progress of the Read
-    /// (5040-4.8-i03).
+    /// Creates the message for a Read whose source was lost while it was answered, after `sent`
+    /// bytes were sent. The header in the message describes the rest of the Read (5040-4.8-i03).
     ///
-    /// An error that ends nothing ([`StreamError::Ended`]) counts as a local catastrophic one.
+    /// [`StreamError::Ended`], which has no code, is reported as a local catastrophic error.
     #[must_use]
     pub fn for_read_under_way(error: &StreamError, request: &ReadRequestHeader, sent: u32) -> Self {
         let code = error
@@ -129,10 +128,10 @@ impl Terminate {
         }
     }
 
-    /// Creates the message for an Atomic Request whose memory was lost before it was carried out.
-    /// It has the request's DDP header, and no RDMA header (RFC 7306 section 8.1).
+    /// Creates the message for an Atomic Request whose memory was lost before the operation was
+    /// executed. It has the request's DDP header, and no RDMA header (RFC 7306 section 8.1).
     ///
-    /// An error that ends nothing ([`StreamError::Ended`]) counts as a local catastrophic one.
+    /// [`StreamError::Ended`], which has no code, is reported as a local catastrophic error.
     #[must_use]
     pub fn for_atomic(error: &StreamError, job: &AtomicJob) -> Self {
         let mut octets = [0; uwarp_ddp::MAX_HEADER];
@@ -152,10 +151,10 @@ impl Terminate {
     /// Reads the Terminate Header, which starts right after the DDP header.
     ///
     /// In RFC 5040's layout, bytes after the announced headers are ignored, as are the reserved
-    /// bits (5040-4.8-08); `None` if the message ends too early. Bytes that Linux siw sends and
-    /// that no RFC allows are read in siw's layout with every profile. With [`Peer::Siw`], all
-    /// bytes that have a meaning in siw's layout are read in it, and incomplete headers are left
-    /// out.
+    /// bits (5040-4.8-08). Returns `None` if an announced header is incomplete. A message that
+    /// Linux siw sends and no RFC allows is read in siw's layout with every profile. With
+    /// [`Peer::Siw`], every message that has a meaning in siw's layout is read in that layout.
+    /// Incomplete headers are left out there.
     #[must_use]
     pub fn parse_from(peer: Peer, octets: &[u8]) -> Option<Terminate> {
         let (control, rest) = octets.split_first_chunk()?;
@@ -175,7 +174,7 @@ impl Terminate {
         let [_, _, present, _] = control;
         if present & (SEGMENT_LEN_VALID | DDP_HEADER) != 0 {
             let (len, after) = rest.split_first_chunk()?;
-            // 5040-4.8-10: with D the length is present, but only M makes it valid.
+            // 5040-4.8-10: D alone also implies the length field, but only M makes it valid.
             terminate.segment_len =
                 (present & SEGMENT_LEN_VALID != 0).then(|| u16::from_be_bytes(*len));
             rest = after;
@@ -191,8 +190,8 @@ impl Terminate {
         Some(terminate)
     }
 
-    /// Reads the rest of a message in siw's layout. siw also sets R for some Sends, which have no
-    /// RDMA header.
+    /// Reads a message in siw's layout. `rest`: the bytes after `control`. siw also sets R for some
+    /// Sends, which have no RDMA header.
     fn parse_siw(control: [u8; 4], rest: &[u8]) -> Terminate {
         let mut terminate = Terminate {
             reading: Reading::Siw,
@@ -219,7 +218,7 @@ impl Terminate {
         terminate
     }
 
-    /// Returns the length in bytes of the Terminate Header whose first bytes are `octets`.
+    /// Returns the length in bytes that the Terminate Header at the start of `octets` should have.
     pub(crate) fn octets_needed(octets: &[u8]) -> usize {
         let present = octets.get(2).copied().unwrap_or(0);
         let mut needed = 4;
@@ -274,8 +273,8 @@ impl Terminate {
         self.code
     }
 
-    /// Returns the reason by the numbers of the RFCs. It differs from [`reason`](Self::reason) if
-    /// Linux siw uses another code for an error to which the RFCs assign one.
+    /// Returns the reason as the RFCs number it. It differs from [`reason`](Self::reason) if Linux
+    /// siw uses another code for the error than the RFCs assign.
     #[must_use]
     pub fn rfc_reason(&self) -> TerminateCode {
         siw::departure(self)
@@ -292,16 +291,16 @@ impl Terminate {
         }
     }
 
-    /// Returns the reason that the message would have from Linux siw. `None` if siw's layout gives
-    /// it no other meaning, or if the peer was known to be siw.
+    /// Returns the reason that the message would have if Linux siw had sent it. `None` if siw's
+    /// layout gives it no other meaning, or if it was read in siw's layout.
     #[must_use]
     pub fn if_siw(&self) -> Option<TerminateCode> {
         let TerminateCode { layer, etype, code } = self.code;
         (self.reading == Reading::RfcOrSiw).then_some(TerminateCode::new(etype, layer, code))
     }
 
-    /// Returns the meaning of the code for Linux siw, in words. `None` if it is that of the RFCs,
-    /// and for a message that was not read in siw's layout.
+    /// Returns the meaning that Linux siw gives the code, in words. `None` if the RFCs give the
+    /// same meaning, or if the message was not read in siw's layout.
     #[must_use]
     pub fn siw_means(&self) -> Option<&'static str> {
         siw::departure(self).map(|departure| departure.means)
@@ -332,15 +331,17 @@ impl Terminate {
         self.code.code
     }
 
-    /// Length in bytes of the segment in which the error was found, if the message has it (M).
+    /// Returns the length in bytes of the segment in which the error was found, if the message
+    /// contains it (M).
     ///
-    /// RFC 5040 means the whole ULPDU; Linux siw counts only the payload.
+    /// In RFC 5040 this is the length of the whole ULPDU; Linux siw counts only the payload.
     #[must_use]
     pub const fn segment_len(&self) -> Option<u16> {
         self.segment_len
     }
 
-    /// Side at fault, if the peer is right. [`Blame::Local`] is the side that received the message.
+    /// Returns the side at fault according to the peer. [`Blame::Local`] is the side that received
+    /// the message.
     #[must_use]
     pub fn blame(&self) -> Blame {
         if self.is_about_request() && self.rfc_reason() == TerminateCode::new(1, 2, 0x02) {
@@ -360,15 +361,16 @@ impl Terminate {
         self.rfc_reason().requirement()
     }
 
-    /// DDP header of the segment in which the error was found, if the message has it (D): 14 or 18
-    /// bytes, as the peer received them.
+    /// Returns the DDP header of the segment in which the error was found, if the message contains
+    /// it (D). These are 14 or 18 bytes, as the peer received them.
     #[must_use]
     pub fn ddp_octets(&self) -> Option<&[u8]> {
         self.ddp_header.as_ref().map(DdpOctets::as_slice)
     }
 
-    /// DDP header of the segment, parsed; also `None` if it is not of DDP version 1. If Linux siw
-    /// had begun to answer a Read Request, the MSN in its header is the length of the Read.
+    /// Returns the parsed [`ddp_octets`](Self::ddp_octets); also `None` if the DDP version is not
+    /// 1. If Linux siw had begun to answer a Read Request, the MSN in the header is the length of
+    /// the Read.
     #[must_use]
     pub fn ddp_header(&self) -> Option<Header> {
         Header::parse(self.ddp_octets()?)
@@ -376,8 +378,8 @@ impl Terminate {
             .map(|(header, _)| header)
     }
 
-    /// Header of the refused Read Request, if the message has it (R). If the Read was in progress,
-    /// it tells the rest of the Read.
+    /// Returns the header of the refused Read Request, if the message contains it (R). If the Read
+    /// was in progress, the header describes the rest of the Read.
     #[must_use]
     pub const fn rdma_header(&self) -> Option<&ReadRequestHeader> {
         self.rdma_header.as_ref()
@@ -407,7 +409,8 @@ impl Terminate {
     }
 
     /// Returns true if the error was found in a tagged segment: a Write or a Read Response. The DDP
-    /// header tells this, or else the Error Type, which DDP defines for tagged segments only.
+    /// header determines this. Without one, the Error Type does: DDP has a type for tagged
+    /// segments.
     #[must_use]
     pub fn is_about_tagged(&self) -> bool {
         match self.ddp_octets() {

@@ -41,7 +41,7 @@ impl AtomicJob {
         self.to
     }
 
-    /// Operation to carry out on the 8 bytes.
+    /// Operation to execute on the 8 bytes.
     pub const fn op(&self) -> AtomicOp {
         self.op
     }
@@ -52,7 +52,7 @@ impl AtomicJob {
     }
 }
 
-/// Sending.
+/// Sending Immediate Data, Atomic Requests and Atomic Responses.
 impl Stream {
     /// Begins Immediate Data: 8 bytes that take one receive of the peer, in order with the Sends.
     /// The message has one segment, and the caller adds no payload to it.
@@ -75,8 +75,8 @@ impl Stream {
     /// outstanding until an [`Inbound::AtomicResponse`] arrives.
     ///
     /// # Errors
-    /// [`OrdExhausted`] if as many Reads and Atomic Operations are outstanding as were negotiated.
-    /// Nothing changes on error.
+    /// [`OrdExhausted`] if ORD Reads and Atomic Operations are outstanding. Nothing changes on
+    /// error.
     pub fn begin_atomic(
         &mut self,
         stag: STag,
@@ -98,8 +98,8 @@ impl Stream {
         ))
     }
 
-    /// Begins the Response to an Atomic Request that was carried out. `original` is the value of
-    /// the word before the operation. Call [`response_sent`](Self::response_sent) after its
+    /// Begins the Response to an Atomic Request that was executed. `original` is the value of the
+    /// word before the operation. Call [`response_sent`](Self::response_sent) after the only
     /// segment.
     #[must_use]
     #[expect(clippy::needless_pass_by_value, reason = "a request is answered once")]
@@ -122,7 +122,7 @@ impl Stream {
     }
 }
 
-/// Receiving.
+/// Receiving Immediate Data, Atomic Requests and Atomic Responses.
 impl Stream {
     pub(super) fn immediate<M: Memory>(
         &mut self,
@@ -131,8 +131,8 @@ impl Stream {
         header: &UntaggedHeader,
         body: &Body<'_>,
     ) -> Result<Inbound<M::Target>, StreamError> {
-        // 7306-6.3-02: Immediate Data needs a receive of any length, because nothing is placed into
-        // its memory.
+        // 7306-6.3-02: Immediate Data needs a receive, whose length does not matter because nothing
+        // is placed there.
         let buffer = memory.receive_buffer().map(|_| u32::MAX);
         self.sends.accept(header, body.len, buffer).map_err(ddp)?;
         if let Some(first) = self.send_opcode {
@@ -172,8 +172,8 @@ impl Stream {
         let op =
             mutate!(op, UnknownAtomicDone => op.or(Some(AtomicOp::FetchAdd { add: 0, mask: 0 })))
                 .ok_or(StreamError::UnexpectedAtomicOp(header.code))?; // 7306-5.2.1-06
-        // 7306-5.4-02: the check is made now, at delivery, and again when the request is carried
-        // out.
+        // 7306-5.4-02: the check is made now, at delivery, and again when the operation is
+        // executed.
         memory
             .check_atomic(header.stag, header.to.0)
             .map_err(StreamError::Atomic)?;
@@ -194,7 +194,8 @@ impl Stream {
     ) -> Result<Inbound<T>, StreamError> {
         let opcode = Opcode::AtomicResponse;
         // All Responses arrive in the order of the requests (RFC 7306 section 7), so this MSN
-        // belongs to the oldest one (7306-5.2.2-i01). 7306-5.2.2-02: it has a buffer.
+        // belongs to the oldest request (7306-5.2.2-i01). 7306-5.2.2-02: each outstanding Atomic
+        // Operation has a buffer for its Response.
         let expected = match self.outstanding.front() {
             Some(Outstanding::Atomic { id }) => Some(*id),
             Some(Outstanding::Read { .. }) | None => None,

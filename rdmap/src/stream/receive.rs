@@ -1,4 +1,4 @@
-//! Receiving side of a stream: takes one segment at a time and checks it from the bottom layer up.
+//! Receiving side of a stream: takes one segment at a time and checks it from the lowest layer up.
 
 use uwarp_ddp::{
     DDP_VERSION, DdpError, Header, STag, TAGGED_HEADER, TaggedHeader, TaggedOffset,
@@ -18,7 +18,7 @@ use crate::read_request::{READ_REQUEST_HEADER, ReadRequestHeader};
 use crate::state::StreamEvent;
 use crate::terminate::{MAX_TERMINATE_HEADER, Terminate};
 
-/// A segment of a Write, as [`Stream::write_segment`] reads it.
+/// A segment of a Write with payload, as [`Stream::write_segment`] reads it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WriteSegment {
     /// STag of this side's region.
@@ -27,7 +27,7 @@ pub struct WriteSegment {
     pub to: TaggedOffset,
     /// Length of the payload in bytes: everything after the header, at least one byte.
     pub len: u32,
-    /// The segment is the last one of the message.
+    /// True if this is the last segment of the message.
     pub last: bool,
 }
 
@@ -45,10 +45,10 @@ impl Stream {
     /// Receives the next ULPDU. `head` holds its first bytes ([`HEAD_LEN`], or all if there are
     /// fewer), `len` is its whole length.
     ///
-    /// The checks go from the bottom up. They cover DDP's version and header, the Queue Number,
-    /// RDMAP's version, and the opcode, which must exist, be in the right kind of segment and on
-    /// its queue. The checks of the message itself follow. If a check fails, nothing of the segment
-    /// may be placed.
+    /// The checks go from the lowest layer up: DDP version and header, Queue Number, RDMAP version,
+    /// opcode. The opcode must exist and be in the right kind of segment and on the right queue.
+    /// The checks of the message itself follow. If a check fails, nothing of the segment may be
+    /// placed.
     ///
     /// # Errors
     /// The first check that fails. It ends the stream, and every later call returns it again
@@ -72,17 +72,19 @@ impl Stream {
         inbound
     }
 
-    /// Reads a ULPDU of `len` bytes if it is a segment of a Write that may be received now, with
-    /// payload and without a reserved bit. Nothing changes.
+    /// Reads a ULPDU of `len` bytes that starts with `head`. Returns `None` unless it is a segment
+    /// of a Write that may be received now, with payload and no reserved bit set. The stream does
+    /// not change.
     ///
-    /// If the Write is allowed, the caller places the payload and calls
+    /// If the memory allows the Write, the caller places the payload and calls
     /// [`write_received`](Self::write_received). The effect is that of [`receive`](Self::receive),
-    /// in less time. Every other ULPDU (`None`), and a Write that is refused, must go to `receive`.
+    /// in less time. Pass every other ULPDU to `receive`: those for which this returns `None`, and
+    /// Writes that the memory refuses.
     #[inline]
     #[must_use]
     pub fn write_segment(&self, head: &[u8; TAGGED_HEADER], len: usize) -> Option<WriteSegment> {
         const LAST: u8 = 0x40;
-        /// T and DV; RV, and the opcode of a Write, which is 0.
+        /// First byte: T is set and DV is 1. Second byte: RV is 1 and the opcode is 0, a Write.
         const WRITE: [u8; 2] = [0x80 | DDP_VERSION, RDMAP_VERSION << 6];
         let [control, ulp, s0, s1, s2, s3, to @ ..] = *head;
         let len = u32::try_from(len.checked_sub(TAGGED_HEADER)?).ok()?;
@@ -102,10 +104,10 @@ impl Stream {
         self.write_begun = !segment.last;
     }
 
-    /// Returns true if the ULPDU that begins with `head` is the first one of a message that takes a
-    /// receive off the queue. Nothing changes: a caller without a receive may leave the ULPDU in
-    /// place until one is posted. A ULPDU that [`receive`](Self::receive) refuses before it looks
-    /// for a receive takes none.
+    /// Returns true if the ULPDU that starts with `head` is the first of a message that takes a
+    /// receive off the queue. The stream does not change, so a caller without a receive may hold
+    /// the ULPDU back until one is posted. Returns false for a ULPDU that
+    /// [`receive`](Self::receive) refuses before it looks for a receive.
     #[must_use]
     pub fn takes_receive(&self, head: &[u8]) -> bool {
         // A tagged segment, which most are, never takes a receive.
@@ -132,7 +134,7 @@ impl Stream {
         let head = head
             .get(..len.min(HEAD_LEN))
             .ok_or(StreamError::LocalCatastrophic)?;
-        // By reference, because moving a header costs more than reading one.
+        // Use a reference, because moving a header costs more than reading its fields.
         let parsed = &Header::parse(head);
         let (header, at) = match parsed {
             Ok((header, at)) => (header, *at),
@@ -294,7 +296,7 @@ impl Stream {
         Ok(Inbound::ReadRequest)
     }
 
-    /// Handles the common part of the two requests of queue 1.
+    /// Checks a Read or Atomic Request against queue 1 and the IRD, and advances the queue.
     pub(super) fn accept_request(
         &mut self,
         opcode: Opcode,
@@ -302,8 +304,7 @@ impl Stream {
         body: &Body<'_>,
         header_len: usize,
     ) -> Result<(), StreamError> {
-        // 5040-5.2.2-02, 7306-5.2.2-01: queue 1 has as many buffers, each of the size of a header,
-        // as IRD.
+        // 5040-5.2.2-02, 7306-5.2.2-01: queue 1 has IRD buffers, each of the size of a header.
         let free = self.requests_unanswered() < usize::from(self.config.ird);
         let free = mutate!(free, IrdNotEnforced => true);
         let buffer = free.then_some(header_len as u32);
@@ -324,8 +325,9 @@ impl Stream {
         body: &Body<'_>,
     ) -> Result<Inbound<T>, StreamError> {
         let opcode = Opcode::Terminate;
-        // 5040-5.4-04: it always has a buffer. 5040-5.4-03: one is enough, because the stream ends
-        // with it. 5040-5.4-05: it is for this layer, which passes it on.
+        // 5040-5.4-04: a Terminate always has a buffer. 5040-5.4-03: one buffer is enough, because
+        // the stream ends with the message. 5040-5.4-05: the message is addressed to this layer,
+        // which passes it on.
         let buffer = mutate!(Some(MAX_TERMINATE_HEADER as u32), TerminateNeedsBuffer => None);
         self.terminates
             .accept(header, body.len, buffer)
@@ -342,7 +344,7 @@ impl Stream {
         header: &TaggedHeader,
         body: &Body<'_>,
     ) -> Result<Inbound<T>, StreamError> {
-        // 5040-5.2.2-04: Responses come in the order of the Requests.
+        // 5040-5.2.2-04: Responses arrive in the order of the Requests.
         let Some(Outstanding::Read {
             header: read,
             received: so_far,
@@ -353,7 +355,7 @@ impl Stream {
         let mismatch = |fault| Err(StreamError::ReadResponseMismatch(fault)); // 5040-5.2.2-05
         let (offset, expected) = (*so_far, read.len);
         if body.len > 0 {
-            // 5041-5.2-11: STag and TO count only if there is payload.
+            // 5041-5.2-11: STag and TO are checked only if there is payload.
             let sink = read.sink_stag;
             if mutate!(header.stag != sink, ResponseStagNotChecked => false) {
                 return mismatch(ReadResponseFault::WrongSTag {
@@ -394,8 +396,8 @@ impl Stream {
     }
 }
 
-/// Replaces the error of a segment that is too short for its header, as if it was dropped: returns
-/// an empty Write.
+/// Simulates dropping a segment that is too short for its header: returns an empty Write instead of
+/// the error.
 #[cfg(uwarp_mutants)]
 fn dropped<T>(error: StreamError) -> Result<Inbound<T>, StreamError> {
     match error {
@@ -409,7 +411,7 @@ fn dropped<T>(error: StreamError) -> Result<Inbound<T>, StreamError> {
     }
 }
 
-/// Checks that a message of a kind with only one segment has no second one.
+/// Checks the Last flag of a message of a kind that has only one segment.
 pub(super) fn is_whole(opcode: Opcode, header: &UntaggedHeader) -> Result<(), StreamError> {
     if header.last {
         Ok(())

@@ -1,32 +1,32 @@
-//! Sends of one segment, the most frequent messages on queue 0: each is read and received in one
-//! step.
+//! Fast path for received Sends of one segment, the most frequent messages on queue 0.
 
 use uwarp_ddp::{DDP_VERSION, Msn, UNTAGGED_HEADER};
 
 use super::Stream;
 use crate::opcode::{Opcode, QN_SEND, RDMAP_VERSION};
 
-/// A Send that is one segment, as [`Stream::send_segment`] reads it.
+/// A Send that consists of one segment, as [`Stream::send_segment`] reads it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SendSegment {
     /// Length of the payload in bytes: everything after the header, at least one byte.
     pub len: u32,
-    /// The peer asks for a solicited event.
+    /// True if the peer requests a solicited event.
     pub solicited: bool,
 }
 
 impl Stream {
-    /// Reads a ULPDU of `len` bytes if it is the only segment of the next Send and may be received
-    /// now. It must have payload, nothing to invalidate and no reserved bit. Nothing changes.
+    /// Reads a ULPDU of `len` bytes that starts with `head`. Returns `None` unless it is the only
+    /// segment of the next Send and may be received now. It must have payload, no STag to
+    /// invalidate and no reserved bit set. The stream does not change.
     ///
-    /// If the receive at the head of the queue has at least that many bytes, the caller places the
-    /// payload there and calls [`send_received`](Self::send_received). The effect is that of
-    /// [`receive`](Self::receive), in less time. Every other ULPDU (`None`), and a Send without a
-    /// receive that is long enough, must go to `receive`.
+    /// If the receive at the head of the queue has room for the payload, the caller places it there
+    /// and calls [`send_received`](Self::send_received). The effect is that of
+    /// [`receive`](Self::receive), in less time. Pass every other ULPDU to `receive`: those for
+    /// which this returns `None`, and Sends for which no receive is long enough.
     #[inline]
     #[must_use]
     pub fn send_segment(&self, head: &[u8; UNTAGGED_HEADER], len: usize) -> Option<SendSegment> {
-        /// L and DV; T is not set.
+        /// L is set, T is not, and DV is 1.
         const WHOLE: u8 = 0x40 | DDP_VERSION;
         const SEND: u8 = RDMAP_VERSION << 6 | Opcode::Send as u8;
         const SOLICITED: u8 = RDMAP_VERSION << 6 | Opcode::SendSolicited as u8;

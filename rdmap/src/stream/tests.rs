@@ -24,7 +24,7 @@ pub(super) struct Region {
     remote_write: bool,
     remote_read: bool,
     remote_atomic: bool,
-    /// Belongs to the stream under test.
+    /// True if the region belongs to the stream under test.
     associated: bool,
 }
 
@@ -91,7 +91,7 @@ impl Memory for ModelMemory {
 
     fn check_atomic(&self, stag: STag, to: u64) -> Result<Place, AtomicFault> {
         let place = self.check(stag, to, 8, |region| region.remote_atomic)?;
-        // The memory of the model starts at an address that is a multiple of 8.
+        // Each region of the model starts at an address that is a multiple of 8.
         if place.1 % 8 == 0 {
             Ok(place)
         } else {
@@ -189,9 +189,10 @@ pub(super) fn receive(
     inbound
 }
 
-/// Compares the fast path for a Send with the general one, which must accept the same segment or
-/// refuse it because of the receive. The fast path must not skip any single-segment Send that has
-/// payload and no reserved bit. `between`: no Send was in progress.
+/// Compares the fast path for a Send with `receive`. If the fast path takes a segment, `receive`
+/// must accept it too, or refuse it only because of the receive. The fast path must take every
+/// single-segment Send that has payload and no reserved bit set. `between`: no Send was in
+/// progress.
 fn same_send(
     memory: &ModelMemory,
     ulpdu: &[u8],
@@ -229,9 +230,9 @@ fn same_send(
     }
 }
 
-/// Compares the fast path for a Write with the general one, which must accept the same segment or
-/// refuse it because of the memory. The fast path must not skip any Write that has payload and no
-/// reserved bit.
+/// Compares the fast path for a Write with `receive`. If the fast path takes a segment, `receive`
+/// must accept it too, or refuse it only because of the memory. The fast path must take every Write
+/// that has payload and no reserved bit set.
 fn same_write(
     stream: &Stream,
     memory: &ModelMemory,
@@ -553,7 +554,7 @@ fn no_more_reads_than_ord_are_outstanding() {
     let job = read_job(&mut theirs);
     let response = single(theirs.begin_read_response(job));
     receive(&mut ours, &memory, &response).unwrap();
-    // MSN 3 on queue 1: the refused request has left no gap.
+    // The request has MSN 3 on queue 1: the refused request used no MSN.
     assert_eq!(
         single(ours.begin_read(read_request(0)).unwrap())[10..14],
         [0, 0, 0, 3]
@@ -690,7 +691,7 @@ fn only_the_first_segment_of_a_message_for_the_receive_queue_takes_a_receive() {
     receive(&mut b, &memory, &read).unwrap();
     let send = ulpdus(a.begin_send(SendKind::default(), 100), &[7; 100], 64);
     assert_eq!(send.len(), 3);
-    // The query changes nothing.
+    // Asking twice gives the same answer, because the query does not change the stream.
     for _ in 0..2 {
         assert!(b.takes_receive(&head(&send[0])));
     }
@@ -701,7 +702,8 @@ fn only_the_first_segment_of_a_message_for_the_receive_queue_takes_a_receive() {
     }
     let send = single(a.begin_send(SendKind::default(), 0));
     assert!(b.takes_receive(&head(&send)), "one of no bytes, too");
-    // Segments that are refused before a receive is looked for: version, opcode, queue, MSN.
+    // Segments that are refused before the receive is considered, because of version, opcode, queue
+    // or MSN.
     for (octet, value) in [(0, 0x40), (1, 0x03), (1, 0x4F), (9, 1), (13, 9)] {
         let mut wrong = send.clone();
         wrong[octet] = value;

@@ -12,10 +12,11 @@
 //! ```
 //!
 //! The messages of siw were measured with Linux 6.1; other versions may differ. The code therefore
-//! keeps two sets apart. The messages that siw was [seen to send](siw_sends) are a narrow set. The
-//! messages that [have a meaning in its layout](fits_siw) are a wide set. Without a profile, siw is
-//! recognized by the narrow set, less everything that an RFC allows. With siw's profile, the RFC's
-//! layout is chosen only for messages outside the wide set.
+//! uses two sets. The narrow set has the messages that siw [sends](siw_sends) in the measured
+//! version. The wide set has all messages that [have a meaning in its layout](fits_siw). Without
+//! siw's profile, siw's layout is chosen only for messages of the narrow set that no RFC allows.
+//! With siw's profile, RFC 5040's layout is chosen only for messages that an RFC allows and that
+//! are outside the wide set.
 
 use uwarp_ddp::{TAGGED_HEADER, UNTAGGED_HEADER};
 
@@ -35,8 +36,8 @@ pub(super) const SIW_RDMA_HEADER: u8 = 0x04;
 pub(super) enum Reading {
     /// RFC 5040's layout.
     Rfc,
-    /// RFC 5040's layout. From siw the bytes would have another meaning, and no profile identifies
-    /// the peer.
+    /// RFC 5040's layout. The bytes would have another meaning if siw had sent them, and the
+    /// profile does not exclude that.
     RfcOrSiw,
     /// siw's layout.
     Siw,
@@ -86,14 +87,14 @@ const fn fits_siw(control: [u8; 4]) -> bool {
         && siw_code(control).is_defined()
 }
 
-/// Returns true if siw sends a Terminate Header that matches this one in every byte.
+/// Returns true if siw sends Terminate Headers with this code, these bits and this length.
 fn siw_sends(control: [u8; 4], octets: &[u8]) -> bool {
     const NONE: u8 = 0;
     const DDP: u8 = SIW_SEGMENT_LEN_VALID | SIW_DDP_HEADER;
     const ALL: u8 = DDP | SIW_RDMA_HEADER;
     let code = siw_code(control);
     let headers = match (code.layer, code.etype, code.code) {
-        // The layout of the segment is not known, or the error is not about a segment.
+        // siw sends no headers if it cannot parse the segment, or if the error concerns no segment.
         (0, 0, _) | (0, 2, 5 | 6) | (1, 1, 4) | (1, 2, 6) | (2, 0, _) => NONE,
         (0, 1, _) => ALL,
         (1, 3, _) => return false,
@@ -106,8 +107,8 @@ fn siw_sends(control: [u8; 4], octets: &[u8]) -> bool {
     if headers == NONE {
         return true;
     }
-    // A segment length and a DDP header follow, and the header of a Read Request if the error is
-    // about one. Nothing else may follow.
+    // The segment length and the DDP header follow, then the header of a Read Request if the error
+    // concerns one. Nothing may follow after that.
     let Some(ddp) = octets.get(4 + 2..).and_then(DdpOctets::take) else {
         return false;
     };

@@ -8,13 +8,13 @@ use crate::opcode::Opcode;
 /// An error code of siw that needs an explanation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Departure {
-    /// Meaning of the code for siw.
+    /// Meaning that siw gives the code.
     pub(super) means: &'static str,
-    /// Counterpart of this meaning in the RFCs.
+    /// How the RFCs treat this error.
     pub(super) rfc: &'static str,
-    /// Code of the RFCs, if there is exactly one that differs.
+    /// Code that the RFCs assign to this error, if it is another one.
     pub(super) code: Option<TerminateCode>,
-    /// The headers in the message are those of the segment that was wrong.
+    /// True if the headers in the message are those of the refused segment.
     pub(super) headers_fit: bool,
 }
 

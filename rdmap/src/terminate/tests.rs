@@ -49,8 +49,8 @@ fn messages() -> impl Strategy<Value = Terminate> {
         })
 }
 
-/// Reads a message without a profile. The other meaning that it might have from siw is the subject
-/// of another test.
+/// Reads a message without a profile. Marks it as read in RFC 5040's layout even if it might come
+/// from siw, which other tests cover.
 fn rfc(octets: &[u8]) -> Option<Terminate> {
     let message = Terminate::parse(octets)?;
     assert_ne!(message.reading, Reading::Siw);
@@ -101,7 +101,8 @@ proptest! {
     }
 }
 
-/// ULPDU of an untagged message: header, then the header of a Read Request, or zeros.
+/// Builds the ULPDU of an untagged message: the DDP header, then the header of a Read Request, or
+/// zeros.
 fn ulpdu(control: u8, word: u32, qn: u32, request: Option<ReadRequestHeader>) -> Vec<u8> {
     let mut octets = [0x41, control].to_vec();
     for field in [word, qn, 1, 0] {

@@ -55,7 +55,7 @@ impl Terminate {
         }
     }
 
-    /// Writes the additional meaning if the peer is Linux siw, or may be.
+    /// Writes the meaning that Linux siw gives the code, if the peer is siw or may be.
     fn siw(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(code) = self.if_siw() {
             let (name, kind) = (code.name(), code.kind());

@@ -9,7 +9,7 @@ use alloc::string::{String, ToString};
 use core::fmt::Write as _;
 use uwarp_ddp::DdpError;
 
-/// An untagged ULPDU.
+/// Builds an untagged ULPDU.
 fn untagged(control: u8, ulp: u8, qn: u32, msn: u32, mo: u32, payload: &[u8]) -> Vec<u8> {
     let mut octets = vec![control, ulp];
     for field in [0, qn, msn, mo] {
@@ -19,7 +19,7 @@ fn untagged(control: u8, ulp: u8, qn: u32, msn: u32, mo: u32, payload: &[u8]) ->
     octets
 }
 
-/// A tagged ULPDU.
+/// Builds a tagged ULPDU.
 fn tagged(control: u8, ulp: u8, stag: STag, to: u64, payload: &[u8]) -> Vec<u8> {
     let mut octets = vec![control, ulp];
     octets.extend(stag.0.to_be_bytes());
@@ -28,7 +28,7 @@ fn tagged(control: u8, ulp: u8, stag: STag, to: u64, payload: &[u8]) -> Vec<u8> 
     octets
 }
 
-/// A Read Request for the given source.
+/// Builds a Read Request for the given source.
 fn request(msn: u32, source_stag: STag, source_to: u64, len: u32) -> Vec<u8> {
     let source_to = TaggedOffset(source_to);
     let header = ReadRequestHeader {
@@ -39,7 +39,7 @@ fn request(msn: u32, source_stag: STag, source_to: u64, len: u32) -> Vec<u8> {
     untagged(0x41, 0x41, 1, msn, 0, &header.emit())
 }
 
-/// A Send with Invalidate.
+/// Builds a Send with Invalidate.
 fn invalidate(stag: STag) -> Vec<u8> {
     let mut octets = untagged(0x41, 0x44, 0, 1, 0, &[1]);
     octets[2..6].copy_from_slice(&stag.0.to_be_bytes());
@@ -248,7 +248,7 @@ fn rdmap_cases() -> Vec<Case> {
     cases
 }
 
-/// An Atomic Request, FetchAdd.
+/// Builds an Atomic Request for a FetchAdd.
 fn atomic(msn: u32, stag: STag, to: u64) -> Vec<u8> {
     let header = AtomicRequestHeader::new(7, stag, TaggedOffset(to), ADD_ONE);
     untagged(0x41, 0x4A, 1, msn, 0, &header.emit())
@@ -324,7 +324,7 @@ fn atomic_cases() -> Vec<Case> {
         atomics: outstanding,
         ..case(name, vec![untagged(0x41, 0x4B, 3, msn, 0, octets)])
     };
-    // Identifier 1 is the first one; the value is 5.
+    // The correct Response: Request Identifier 1, the first one, and the value 5.
     let right = [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 5];
     vec![
         case("Atomic, short by one byte", vec![whole[..69].to_vec()]),
@@ -578,9 +578,9 @@ fn a_segment_shorter_than_its_headers_is_refused_whatever_its_opcode() {
     let memory = memory();
     for whole in wrong {
         let ddp_header = if whole[0] & 0x80 != 0 { 14 } else { 18 };
-        // A message without a header of its own may end with that of DDP.
+        // A message without an RDMAP header may end after the DDP header.
         let is_short = |len: &usize| *len < ddp_header || whole.len() > ddp_header;
-        // Interpreted, all lengths would take minutes: the longest ones show most.
+        // Miri would take minutes for all lengths. It runs only those that are one byte too short.
         let is_played = |len: &usize| !cfg!(miri) || [ddp_header, whole.len()].contains(&(len + 1));
         for len in (0..whole.len()).filter(is_short).filter(is_played) {
             let refused = stream().receive(&memory, &whole[..len], len);

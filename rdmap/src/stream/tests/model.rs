@@ -67,7 +67,7 @@ struct Current {
     response: bool,
 }
 
-/// Message that took a receive.
+/// A message that took a receive.
 #[derive(PartialEq, Eq, Debug)]
 struct Delivered {
     octets: Vec<u8>,
@@ -327,7 +327,7 @@ impl Side {
     }
 }
 
-/// Effect that one side's operations must have at the other side.
+/// Effects that one side's operations must have at the other side.
 struct Model {
     written: Vec<u8>,
     source: Vec<u8>,
@@ -370,7 +370,8 @@ proptest! {
             };
             quiet = if progress { 0 } else { quiet + 1 };
             if quiet > schedule.len() {
-                // The schedule may lack an action, so each action is tried here.
+                // The schedule may leave actions undone, so each action is tried here until none is
+                // left.
                 let mut any = false;
                 for side in 0..2 {
                     any |= sides[side].send(*mulpdu, &mut models[side]);

@@ -3,9 +3,8 @@
 use super::*;
 use uwarp_ddp::{DdpError, Qn, UntaggedFault};
 
-/// Starts from a Send with many faults and corrects one after the other. It is of another DDP
-/// version, on a queue that does not exist, with an RDMAP version and an opcode that do not exist,
-/// of a message out of order, and too long.
+/// Starts from a Send with many faults and corrects one after the other. The faults are DDP
+/// version, Queue Number, RDMAP version, opcode, MSN, Message Offset and length.
 #[test]
 fn checks_go_from_the_bottom_up() {
     let memory = ModelMemory {

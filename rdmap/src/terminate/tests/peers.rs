@@ -5,7 +5,7 @@ use crate::terminate::layout::decide;
 use alloc::vec;
 
 /// Terminate Headers of Linux siw (6.1) by cause: the first three bytes, and the opcode of the
-/// segment whose header it puts into the message. All were measured, unless noted otherwise.
+/// segment whose header siw puts into the message. All were measured, unless noted otherwise.
 #[rustfmt::skip]
 const SIW: [(&str, [u8; 3], Option<Opcode>); 28] = [
     ("DDP version, tagged", [0x11, 0x04, 0x00], None),
@@ -94,7 +94,7 @@ fn siw_is_recognized_without_a_profile_except_for_four_bare_codes() {
         if message.read_as() == Peer::Siw {
             assert_eq!(message, told, "{cause}");
         } else if message.reason() != told.reason() {
-            // The message tells the meaning that it would have from siw.
+            // The message reports the meaning that siw would give it.
             assert_eq!(message.if_siw(), Some(told.reason()), "{cause}");
             unrecognized.push(wire);
         }
@@ -116,7 +116,7 @@ fn rfc_sends() -> Vec<bool> {
     let mut set = vec![false; 1 << 24];
     for (layer, etype, codes) in DEFINED {
         let any: Vec<u8> = (0..=0xFF).collect();
-        // 5040 Figure 9: a local catastrophic error of RDMAP takes any value.
+        // RFC 5040 Figure 9: a local catastrophic error of RDMAP may have any code.
         let codes = if (layer, etype) == (0, 0) {
             &any
         } else {
@@ -137,7 +137,8 @@ fn rfc_sends() -> Vec<bool> {
     set
 }
 
-/// Returns everything that siw sends: its codes with the headers that it puts after each.
+/// Returns everything that siw sends, as a set of the first three bytes: each code with the headers
+/// that siw puts after it.
 fn siw_sends() -> Vec<bool> {
     let mut set = vec![false; 1 << 24];
     for code in 0..=0xFF {
@@ -221,7 +222,7 @@ fn certain_and_ambiguous_over_all_combinations() {
                     }
                 };
                 assert_eq!(reading, expected, "{kind:02x} {code:02x} {present:02x}");
-                // Bytes that can only come from siw have bits where no RFC has any, or are bare.
+                // Messages that only siw sends have bits set that the RFCs reserve, or no headers.
                 if reading == Reading::Siw {
                     assert!(present & 0xF8 == 0, "{present:02x}");
                 }
@@ -242,7 +243,7 @@ fn certain_and_ambiguous_over_all_combinations() {
 #[cfg_attr(miri, ignore = "exhaustive, and nothing but arithmetic")]
 fn the_profile_of_siw_yields_only_to_what_siw_cannot_mean() {
     let rfc = rfc_sends();
-    // In siw's layout: any of the codes, with any of its three bits.
+    // Messages that have a meaning in siw's layout: every code with all values of its three bits.
     let mut fits = vec![false; 1 << 24];
     for (at, &allowed) in rfc.iter().enumerate() {
         let [_, kind, code, present] = (at as u32).to_be_bytes();
@@ -269,7 +270,7 @@ fn the_profile_of_siw_yields_only_to_what_siw_cannot_mean() {
 
 #[test]
 fn what_this_side_sends_is_read_back_with_either_profile() {
-    // With headers, the message is unambiguous; only bare ones are not.
+    // Messages with headers are unambiguous; only those without headers are not.
     let bounds = StreamError::Ddp(DdpError::Tagged(TaggedFault::BaseOrBounds));
     let protection = StreamError::Protection(TaggedFault::AccessRights);
     let (tagged, read) = (tagged(), ulpdu(0x41, 0, 1, Some(request())));
@@ -298,7 +299,7 @@ fn a_message_of_siw_is_passed_on_in_the_layout_of_the_rfc() {
 
 #[test]
 fn reserved_bits_alone_do_not_make_it_siws() {
-    // 5040-4.8-08: the length does not match siw's layout, so the bits are ignored.
+    // 5040-4.8-08: the lengths do not match siw's layout, so the reserved bits are ignored.
     for octets in [
         &[0x10, 0x01, 0x07, 0][..],
         &[0x21, 0x02, 0x03, 0, 0, 4],
