@@ -1,11 +1,11 @@
-//! CRC32C (Castagnoli) as RFC 5044 section 4.4 requires it: the CRC of iSCSI digests. It is also
-//! the weakest check that DDP accepts (5041-3-04).
+//! CRC32C (Castagnoli), which RFC 5044 section 4.4 requires and iSCSI digests use too. DDP accepts
+//! no weaker check (5041-3-04).
 //!
 //! This file is the only place that chooses the implementation:
 //!
 //! * With the feature `std`, [`crc_fast`] computes long runs with the instructions of the CPU,
 //!   which it detects at run time.
-//! * Without it, and for runs too short to repay the call, the table in [`table`] is used.
+//! * Without it, and for short runs, the table in [`table`] is used.
 //!
 //! The tests compare the fast path with the table.
 
@@ -68,9 +68,9 @@ pub fn crc32c(octets: &[u8]) -> u32 {
     crc.finish()
 }
 
-/// Longest run in bytes that goes through the table. The table finishes such a run before the
-/// dispatch to the CPU's instructions would be over. Miri has none of these instructions, so all
-/// runs use the table there.
+/// Longest run in bytes that uses the table. The dispatch to the CPU's instructions alone takes
+/// longer than the table takes for such a run. Miri has none of these instructions, so all runs use
+/// the table there.
 #[cfg(feature = "std")]
 const TABLE_UP_TO: usize = if cfg!(miri) { usize::MAX } else { 16 };
 
@@ -83,8 +83,9 @@ fn advance(state: u32, octets: &[u8]) -> u32 {
     accelerated(state, octets)
 }
 
-/// Adds a run of bytes by [`crc_fast`]. Inlined on purpose: the compiler then sees that nothing
-/// reads the 250 bytes of parameters in a digest, and does not copy them for every run.
+/// Adds a run of bytes with [`crc_fast`]. The function is always inlined, so that the compiler
+/// omits the 250 bytes of parameters in a digest, which no code reads. Otherwise it would copy them
+/// for every run.
 #[cfg(feature = "std")]
 #[inline(always)]
 fn accelerated(state: u32, octets: &[u8]) -> u32 {
@@ -131,8 +132,8 @@ mod tests {
     #[test]
     fn table_and_fast_path_agree_with_the_definition_at_every_length_and_alignment() {
         let octets: [u8; 1100] = core::array::from_fn(|i| (i * 31 + (i >> 3)) as u8);
-        // Under Miri every start and length would take an hour. It also has none of the
-        // instructions that long runs begin with.
+        // Miri would take an hour for every start and length. It also has none of the instructions
+        // that long runs use.
         let (starts, lens, long): (_, _, &[usize]) = if cfg!(miri) {
             (1, 6, &[17, 33])
         } else {

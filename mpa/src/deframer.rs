@@ -1,4 +1,4 @@
-//! Receive side: the TCP byte stream becomes ULPDUs (RFC 5044 section 6).
+//! Receive side: extracts ULPDUs from the TCP byte stream (RFC 5044 section 6).
 
 use thiserror::Error;
 
@@ -51,11 +51,11 @@ pub enum DeframeError {
 }
 
 impl DeframeError {
-    /// Error code for the Terminate.
+    /// Returns the error code for the Terminate.
     ///
-    /// No RFC names a code for a length field above 64768. No sender can have written such a field,
-    /// so an FPDU does not start where the lengths say, and code 3 reports exactly that. Waiting
-    /// for that many bytes, and for a CRC that cannot match them, would only hang the connection.
+    /// No RFC names a code for a length field above 64768. A correct sender never writes such a
+    /// field, so the bytes there are not the start of an FPDU. That is the meaning of code 3.
+    /// Waiting for that many bytes and then checking their CRC would only delay the error.
     #[must_use]
     pub fn code(&self) -> MpaErrorCode {
         match self {
@@ -70,18 +70,18 @@ impl DeframeError {
 /// Result of [`Deframer::next`].
 #[derive(Clone, Copy, Debug)]
 pub enum Step<'a> {
-    /// The input holds no whole FPDU yet. It must hold at least this many bytes, counted from
-    /// [`Deframer::position`], before the next call can make progress.
+    /// The input holds no complete FPDU yet. The next call needs at least this many bytes, counted
+    /// from [`Deframer::position`].
     Need(usize),
-    /// A verified FPDU. It uses up [`Ulpdu::wire_len`] bytes of the input.
+    /// A verified FPDU, which takes the first [`Ulpdu::wire_len`] bytes of the input.
     Fpdu(Ulpdu<'a>),
 }
 
 /// Extracts the FPDUs from one direction of one connection.
 ///
-/// The caller owns the buffer. It passes its bytes from [`position`](Self::position) on, and drops
-/// [`Ulpdu::wire_len`] bytes after each FPDU. The sizes of the pieces in which the stream arrived
-/// make no difference (5044-5.1-05).
+/// The caller owns the receive buffer. It passes the buffered bytes from
+/// [`position`](Self::position) on, and drops [`Ulpdu::wire_len`] bytes after each FPDU. The stream
+/// may arrive in pieces of any size (5044-5.1-05).
 #[derive(Clone, Debug)]
 pub struct Deframer {
     crc: bool,
@@ -108,7 +108,7 @@ impl Deframer {
         }
     }
 
-    /// Stream offset of the first byte of the next FPDU, or of the Marker before it.
+    /// Returns the stream offset of the next FPDU, or of the Marker before it.
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.position
@@ -117,8 +117,8 @@ impl Deframer {
     /// Looks for an FPDU at the start of `input`, whose first byte is at
     /// [`position`](Self::position).
     ///
-    /// Returns only whole FPDUs (5044-6-04), after it has checked first their CRC and then their
-    /// Markers (5044-4.4-15, 5044-8-03).
+    /// Returns only complete FPDUs (5044-6-04). It checks their CRC first, then their Markers
+    /// (5044-4.4-15, 5044-8-03).
     ///
     /// # Errors
     /// The peer's stream is broken. Every later call returns the same error.
@@ -137,14 +137,13 @@ impl Deframer {
     }
 
     /// Takes back the FPDU that [`next`](Self::next) returned last; the next call returns it again.
-    /// It is for a caller that cannot use the FPDU yet and leaves its bytes in the buffer.
+    /// This is for a caller that cannot process the FPDU yet and leaves its bytes in the buffer.
     pub fn put_back(&mut self, ulpdu: &Ulpdu<'_>) {
         self.position = self.position.saturating_sub(ulpdu.wire_len() as u64);
     }
 
-    /// Returns the FPDU at the start of `input` without advancing. An FPDU starts where the
-    /// previous one ends by its `ULPDU_Length`, and only if all previous ones were valid
-    /// (5044-6-03).
+    /// Returns the FPDU at the start of `input` without advancing. The `ULPDU_Length` of each FPDU
+    /// determines where the next one starts, as long as all previous ones were valid (5044-6-03).
     #[inline]
     fn look<'a>(&self, input: &'a [u8]) -> Result<Step<'a>, DeframeError> {
         let markers = Markers::of(self.markers, self.position);
@@ -227,7 +226,7 @@ impl Deframer {
 /// A ULPDU from a verified FPDU, borrowed from the caller's buffer. Only the [`Deframer`] creates
 /// one.
 ///
-/// It is the same with and without CRCs, so that nothing above MPA can tell the difference
+/// It does not show whether CRCs are in use, so the layers above MPA cannot depend on that
 /// (5044-4.4-06).
 #[derive(Clone, Copy, Debug)]
 pub struct Ulpdu<'a> {
@@ -239,26 +238,27 @@ pub struct Ulpdu<'a> {
 }
 
 impl<'a> Ulpdu<'a> {
-    /// Length of the ULPDU in bytes.
+    /// Returns the length of the ULPDU in bytes.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// Returns true if the ULPDU has no bytes. No sender may send one; DDP reports its header as
-    /// missing.
+    /// Returns true if the ULPDU has no bytes. No sender may send such a ULPDU; DDP refuses it
+    /// because it lacks a header.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Bytes that the FPDU takes in the input, including length, PAD, CRC and Markers.
+    /// Returns the length of the FPDU in the input in bytes, including length field, PAD, CRC and
+    /// Markers.
     #[must_use]
     pub const fn wire_len(&self) -> usize {
         self.fpdu.len()
     }
 
-    /// Stream offset of the FPDU, or of the Marker before it if there is one.
+    /// Returns the stream offset of the FPDU, or of the Marker before it if there is one.
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.position
@@ -267,8 +267,8 @@ impl<'a> Ulpdu<'a> {
     /// Returns the first bytes of the ULPDU as one slice: as many as `scratch` holds, at most all
     /// of them.
     ///
-    /// They are borrowed from the input. Only if a Marker lies between them are they copied to
-    /// `scratch`.
+    /// The slice borrows from the input. The bytes are copied to `scratch` only if a Marker lies
+    /// between them.
     #[inline]
     #[must_use]
     pub fn head<'s>(&self, scratch: &'s mut [u8]) -> &'s [u8]
@@ -329,9 +329,9 @@ impl<'a> Ulpdu<'a> {
 pub struct Pieces<'a> {
     fpdu: &'a [u8],
     markers: Markers,
-    /// Next byte, as an offset in the content of the FPDU.
+    /// Offset of the next byte in the content of the FPDU.
     content: usize,
-    /// Bytes that remain to be returned.
+    /// Number of bytes that remain to be returned.
     left: usize,
 }
 

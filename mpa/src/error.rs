@@ -1,4 +1,4 @@
-//! Error codes that MPA passes to its Consumer.
+//! Error codes that MPA reports to the layers above.
 
 use core::fmt;
 

@@ -1,4 +1,4 @@
-//! Send side: ULPDUs become FPDUs (RFC 5044 section 4).
+//! Send side: frames ULPDUs as FPDUs (RFC 5044 section 4).
 
 use alloc::vec::Vec;
 
@@ -26,7 +26,8 @@ pub enum FrameError {
     /// Header and payload are both empty; a ULPDU has at least one byte (5044-3-06).
     #[error("a ULPDU needs at least one byte; header and payload are both empty")]
     Empty,
-    /// The payload was to be sent in place, but this stream needs Markers inside the payload.
+    /// Framing in place was requested on a stream with Markers, which may have to lie inside the
+    /// payload.
     #[error("an FPDU with Markers cannot leave its payload in place: it has to be staged")]
     InPlaceWithMarkers,
     /// The slice is too short for the FPDU.
@@ -41,13 +42,15 @@ pub enum FrameError {
 
 /// Turns ULPDUs into FPDUs, for one direction of one connection.
 ///
-/// A ULPDU consists of its `header` (the headers of the layers above) and a range of a [`Payload`].
-/// The framer sends nothing: it returns the bytes to the caller, who sends them in order.
+/// A ULPDU consists of a `header` (the headers of the layers above) and a range of a [`Payload`].
+/// The framer sends nothing: it writes the FPDUs to memory of the caller, which sends them in
+/// order.
 #[derive(Clone, Debug)]
 pub struct Framer {
     crc: bool,
     markers: bool,
-    /// Stream offset of the next FPDU; a multiple of four, because the length of every FPDU is one.
+    /// Stream offset of the next FPDU. It is a multiple of four, because the length of every FPDU
+    /// is.
     position: u64,
 }
 
@@ -65,15 +68,15 @@ impl Framer {
         }
     }
 
-    /// Bytes of Full Operation framed so far. This is the stream offset of the next FPDU, or of the
-    /// Marker before it.
+    /// Returns the number of bytes framed so far in Full Operation. This is the stream offset of
+    /// the next FPDU, or of the Marker before it.
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.position
     }
 
-    /// Goes back to `position`. The FPDUs framed after it are forgotten; the caller must not have
-    /// sent them.
+    /// Goes back to `position` and discards the FPDUs framed after it, which the caller must not
+    /// have sent.
     ///
     /// `position` must be a value that [`position`](Self::position) returned before; a later one is
     /// ignored.
@@ -81,15 +84,15 @@ impl Framer {
         self.position = self.position.min(position);
     }
 
-    /// Returns the length on the wire of the next FPDU in bytes, Markers included, for a ULPDU of
-    /// `ulpdu_len`.
+    /// Returns the length on the wire in bytes, Markers included, of the next FPDU if its ULPDU has
+    /// `ulpdu_len` bytes.
     #[inline]
     #[must_use]
     pub const fn fpdu_len(&self, ulpdu_len: usize) -> usize {
         Markers::of(self.markers, self.position).wire_len(ulpdu_len)
     }
 
-    /// Stages a whole FPDU: appends it to `out`, including payload and CRC.
+    /// Writes a complete FPDU to the end of `out`, including payload and CRC.
     ///
     /// The payload is the `len` bytes of `payload` from `offset` on. The CRC is computed over the
     /// copy, so the source may change meanwhile.
@@ -114,8 +117,8 @@ impl Framer {
         Ok(())
     }
 
-    /// Stages a whole FPDU like [`frame`](Self::frame), but at the start of a slice. Returns its
-    /// length in bytes. The previous content of the slice does not matter.
+    /// Writes a complete FPDU as [`frame`](Self::frame) does, but to the start of a slice. Returns
+    /// the length of the FPDU in bytes. The previous content of the slice does not matter.
     ///
     /// For long FPDUs this is cheaper than `frame`, which has to clear the memory that it appends.
     ///
@@ -219,7 +222,7 @@ impl Framer {
     }
 }
 
-/// Returns the length of a ULPDU as its length field holds it.
+/// Checks the length of a ULPDU and returns it as the value of the length field.
 #[inline]
 fn ulpdu_len(header: &[u8], payload: usize) -> Result<u16, FrameError> {
     let len = header.len().saturating_add(payload);
@@ -261,8 +264,8 @@ fn write_plain<P: Payload + ?Sized>(
     Some(crc.finish())
 }
 
-/// Copies a header. DDP headers have 14 or 18 bytes. A copy whose length the compiler knows takes a
-/// few instructions, any other copy is a call.
+/// Copies a header. DDP headers have 14 or 18 bytes. For these lengths the compiler generates a few
+/// instructions, for other lengths a call.
 #[inline]
 fn copy_header(to: &mut [u8], header: &[u8]) {
     fn exactly<const N: usize>(to: &mut [u8], header: &[u8]) -> Option<()> {
@@ -289,7 +292,7 @@ fn write_marked<P: Payload + ?Sized>(
     len: usize,
     body: &mut [u8],
 ) {
-    // A Marker between PAD and CRC lies at the end of `body` and is one of these (5044-4.4-12).
+    // These include a Marker between PAD and CRC, at the end of `body` (5044-4.4-12).
     for (at, fpduptr) in markers.each(body.len()) {
         if let Some(marker) = body.get_mut(at..at + MARKER) {
             let [high, low] = mutate!(fpduptr, MarkerPointerOff => fpduptr + 4).to_be_bytes();
@@ -322,7 +325,7 @@ fn write_marked<P: Payload + ?Sized>(
     put(pad_len(usize::from(ulpdu)), &mut |_, place| place.fill(0));
 }
 
-/// PAD and CRC, which follow the payload of an FPDU framed in place: 4 to 7 bytes.
+/// PAD and CRC of an FPDU framed in place, 4 to 7 bytes, which are sent after the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trailer {
     octets: [u8; 7],

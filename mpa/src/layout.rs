@@ -1,4 +1,4 @@
-//! Position of the bytes of an FPDU in the stream: the arithmetic that framer and deframer share.
+//! Positions of content and Markers in an FPDU, as both framer and deframer compute them.
 //!
 //! "Content" is the FPDU without its Markers: `ULPDU_Length | ULPDU | PAD | CRC` (RFC 5044
 //! section 4.1). A Marker starts at every stream offset that is a multiple of 512 (section 4.3), so
@@ -16,7 +16,7 @@ pub(crate) const INTERVAL: usize = 512;
 /// Bytes of content between two Markers.
 pub(crate) const RUN: usize = INTERVAL - MARKER;
 
-/// Length in bytes of the PAD after a ULPDU of `ulpdu` bytes.
+/// Returns the length in bytes of the PAD after a ULPDU of `ulpdu` bytes.
 pub(crate) const fn pad_len(ulpdu: usize) -> usize {
     // 5044-4.1-i02
     (LENGTH_FIELD + ulpdu).wrapping_neg() % 4
@@ -30,8 +30,8 @@ pub(crate) struct Markers {
 }
 
 impl Markers {
-    /// Markers of an FPDU whose first byte has stream offset `position`. If a Marker precedes the
-    /// FPDU, that Marker's first byte counts.
+    /// Returns the Markers of the FPDU at stream offset `position`. A Marker directly before the
+    /// length field belongs to the FPDU, which then starts at the Marker.
     pub(crate) const fn of(enabled: bool, position: u64) -> Self {
         let first = if enabled {
             (INTERVAL - (position % INTERVAL as u64) as usize) % INTERVAL
@@ -46,28 +46,29 @@ impl Markers {
         self.first == usize::MAX
     }
 
-    /// Length in bytes of the Marker directly before the length field: 0 or 4.
+    /// Returns the length in bytes of the Marker directly before the length field: 4, or 0 if there
+    /// is none.
     pub(crate) const fn leading(self) -> usize {
         if self.first == 0 { MARKER } else { 0 }
     }
 
-    /// Number of Markers before or among the first `content` bytes of content.
+    /// Returns the number of Markers before or among the first `content` bytes of content.
     const fn count(self, content: usize) -> usize {
         content.saturating_sub(self.first).div_ceil(RUN)
     }
 
-    /// Length on the wire of an FPDU with a ULPDU of `ulpdu` bytes, Markers included.
+    /// Returns the length on the wire of an FPDU with a ULPDU of `ulpdu` bytes, Markers included.
     pub(crate) const fn wire_len(self, ulpdu: usize) -> usize {
         let content = LENGTH_FIELD + ulpdu + pad_len(ulpdu) + CRC_FIELD;
         content + MARKER * self.count(content)
     }
 
-    /// Offset of byte `content` of the content, in bytes from the first byte of the FPDU.
+    /// Converts an offset in the content to an offset in the FPDU, both in bytes.
     pub(crate) const fn wire_offset(self, content: usize) -> usize {
         content + MARKER * self.count(content.saturating_add(1))
     }
 
-    /// Number of bytes of content from byte `content` up to the next Marker.
+    /// Returns the number of bytes of content from offset `content` to the next Marker.
     pub(crate) const fn run(self, content: usize) -> usize {
         if content < self.first {
             self.first - content

@@ -4,8 +4,8 @@
 //! # Contract
 //! This crate is sans-IO. It opens no socket, reads no clock, starts no thread, and knows nothing
 //! of the layer above (DDP). Bytes come in as slices and go out as slices and vectors. The caller
-//! reports a time limit that ran out, or the end of the connection, by a call. The crate has no
-//! `unsafe` code, and nothing that a peer can send makes it panic.
+//! calls a method to report that a time limit ran out or that the connection ended. The crate has
+//! no `unsafe` code, and nothing that a peer can send makes it panic.
 //!
 //! A connection goes through two phases:
 //!
@@ -13,10 +13,10 @@
 //!    the Request, shows it to the ULP, and produces the Reply. Both end with the same
 //!    [`Negotiated`] parameters.
 //! 2. **Full Operation.** A [`Framer`] turns outgoing ULPDUs into FPDUs. A [`Deframer`] extracts
-//!    verified [`Ulpdu`]s from incoming bytes. The responder's [`SendGate`] stays shut until the
-//!    first verified FPDU.
+//!    verified [`Ulpdu`]s from incoming bytes. The responder's [`SendGate`] stays closed until the
+//!    first verified FPDU arrives.
 //!
-//! Every error of the peer maps to the [`MpaErrorCode`] that a Terminate or a local report names.
+//! Every error caused by the peer maps to an [`MpaErrorCode`], for a Terminate or a local report.
 //!
 //! # Example
 //! ```

@@ -8,7 +8,7 @@ use thiserror::Error;
 /// Length in bytes of the longest ULPDU that an FPDU may carry (RFC 5044 section 3).
 pub const MAX_ULPDU: usize = 64_768;
 
-/// Lower limit of MULPDU in bytes, which holds for any TCP segment size.
+/// Lower limit of MULPDU in bytes, whatever the TCP segment size is.
 pub const MIN_MULPDU: usize = 128;
 
 /// Length in bytes of the FPDU of a [`MAX_ULPDU`], without Markers.
@@ -19,9 +19,9 @@ const LONGEST_FPDU: usize = 2 + MAX_ULPDU + 2 + 4;
 ///
 /// The layer above is given this value as the limit of what it may send (5044-3-02).
 ///
-/// `markers`: this side sends Markers; room for the largest possible number of them is set aside.
-/// The result lies between [`MIN_MULPDU`] and [`MAX_ULPDU`] for every `emss`. Source: RFC 5044
-/// section 4.5.
+/// `markers`: this side sends Markers, and the result leaves room for the largest possible number
+/// of them. For every `emss`, the result lies between [`MIN_MULPDU`] and [`MAX_ULPDU`]. Source: RFC
+/// 5044 section 4.5.
 ///
 /// ```
 /// use uwarp_mpa::mulpdu;
@@ -50,20 +50,20 @@ pub const fn mulpdu(emss: usize, markers: bool) -> usize {
 ///
 /// [`ONE`](Self::ONE) is the default and the rule of RFC 5044: an FPDU fits into one segment.
 ///
-/// More than one gives up FPDU alignment on purpose. MULPDU is then computed by the formulas of
-/// section 4.5 from the bytes of that many segments (against 5044-4.5-01 and 5044-4.5-02, and
-/// 5044-5.1-01). Segments begin and end within FPDUs (5044-5.1-03).
+/// A larger number gives up FPDU alignment on purpose. MULPDU is then computed by the formulas of
+/// section 4.5 from the bytes of that many segments. This deviates from 5044-4.5-01, 5044-4.5-02
+/// and 5044-5.1-01. Segments then begin and end within FPDUs (5044-5.1-03).
 ///
-/// This is for senders whose segments are cut from something longer by another component
-/// (segmentation offload): a long FPDU then costs them as much as a short one. A receiver has to
-/// take FPDUs whose alignment was lost (5044-5.1-05). No receiver is obliged to take ULPDUs above
-/// the MULPDU of section 4.5, and some adapters do not.
+/// This is for senders with segmentation offload, which divides long runs of bytes into segments:
+/// there a long FPDU costs as much as a short one. Every receiver must accept FPDUs that are not
+/// aligned (5044-5.1-05). A receiver need not accept ULPDUs above the MULPDU of section 4.5, and
+/// some adapters do not.
 ///
 /// ```
 /// use uwarp_mpa::FpduSegments;
 /// assert_eq!(FpduSegments::ONE.mulpdu(1460, false), 1454);
 /// assert_eq!(FpduSegments::new(4).unwrap().mulpdu(1460, false), 5834);
-/// // As many as an FPDU can have: 44 segments of 1460 bytes.
+/// // The longest FPDU fills 44 whole segments of 1460 bytes.
 /// assert_eq!(FpduSegments::MOST.mulpdu(1460, false), 64_234);
 /// assert_eq!("45".parse(), Ok(FpduSegments::new(45).unwrap()));
 /// ```
@@ -94,11 +94,10 @@ pub enum FpduSegmentsError {
 }
 
 impl FpduSegments {
-    /// Every FPDU fits into one segment, if segments have 134 bytes or more.
+    /// One segment. Every FPDU fits into it, if segments have at least 134 bytes.
     pub const ONE: Self = Self(1);
 
-    /// Largest number of segments that the longest FPDU can span, with segments of more than 128
-    /// bytes.
+    /// Largest allowed number: the longest FPDU fills this many segments of [`MIN_MULPDU`] bytes.
     #[expect(clippy::cast_possible_truncation, reason = "it is 506")]
     pub const MOST: Self = Self((MAX_ULPDU / MIN_MULPDU) as u16);
 
@@ -112,7 +111,7 @@ impl FpduSegments {
         }
     }
 
-    /// Number of segments.
+    /// Returns the number of segments.
     #[must_use]
     pub const fn get(self) -> u16 {
         self.0
@@ -127,7 +126,7 @@ impl FpduSegments {
     #[must_use]
     pub const fn mulpdu(self, emss: usize, markers: bool) -> usize {
         let wanted = self.0 as usize;
-        // No whole segment fits: it is longer than any FPDU, or `emss` is 0.
+        // The first case: a segment is longer than any FPDU, or `emss` is 0.
         match LONGEST_FPDU.checked_div(emss) {
             None | Some(0) => mulpdu(emss, markers),
             Some(whole) if whole < wanted => mulpdu(whole * emss, markers),
@@ -158,7 +157,7 @@ impl FromStr for FpduSegments {
         }
         match text.parse() {
             Ok(0) => Err(FpduSegmentsError::Zero),
-            // A number that does not parse has too many digits.
+            // Only digits are left here, so a number that does not parse has too many of them.
             number => number
                 .ok()
                 .and_then(Self::new)
@@ -218,8 +217,8 @@ mod tests {
                 let room = whole * emss;
                 let plain = Framer::new(true, false).fpdu_len(allowed.mulpdu(emss, false));
                 assert!(plain <= room, "{emss} x {segments}: {plain}");
-                // The ULPDU fills whole words, and no further word fits, unless a single segment is
-                // longer than any FPDU.
+                // The FPDU has whole words of 4 bytes, and no further word fits, unless a segment
+                // is longer than any FPDU.
                 assert!(
                     plain + 4 > room || room > LONGEST_FPDU,
                     "{emss} x {segments}: {plain}"

@@ -1,10 +1,10 @@
 //! Sites of deliberate faults. Tests of the conformance suite, the simulator and the fuzz targets
 //! switch them on.
 //!
-//! They exist only in a build with `--cfg uwarp_mutants` in `RUSTFLAGS`. Without it a site is its
-//! right expression.
+//! They exist only in a build with `--cfg uwarp_mutants` in `RUSTFLAGS`. Without it, each site
+//! evaluates to its correct expression.
 
-/// `mutate!(right, Name => wrong)` is `right`, unless the fault `Name` is switched on.
+/// `mutate!(right, Name => wrong)` evaluates to `right`, or to `wrong` while the fault `Name` is on.
 #[cfg(uwarp_mutants)]
 macro_rules! mutate {
     ($right:expr, $name:ident => $wrong:expr) => {
@@ -16,7 +16,7 @@ macro_rules! mutate {
     };
 }
 
-/// `mutate!(right, Name => wrong)` is `right`.
+/// `mutate!(right, Name => wrong)` evaluates to `right`.
 #[cfg(not(uwarp_mutants))]
 macro_rules! mutate {
     ($right:expr, $name:ident => $wrong:expr) => {
@@ -55,7 +55,7 @@ mod switch {
         ACTIVE.load(Ordering::Relaxed) == id
     }
 
-    /// Id of a fault: FNV-1a of its name.
+    /// Returns the id of a fault: the FNV-1a hash of its name.
     #[must_use]
     pub const fn id(name: &str) -> u64 {
         let (bytes, mut id, mut at) = (name.as_bytes(), 0xCBF2_9CE4_8422_2325_u64, 0);

@@ -2,20 +2,20 @@
 
 use crate::crc::Crc32c;
 
-/// Number of bytes that are copied and then checksummed at a time, while they are still in the
-/// first-level cache.
+/// Number of bytes copied before their CRC is computed. They are still in the first-level cache
+/// then.
 const BLOCK: usize = 8 * 1024;
 
 /// Payload bytes of an outgoing message, implemented by the owner of their memory.
 ///
-/// The framer never sees that memory as a slice, so other threads may write to it, as they may to
-/// registered memory. Plain slices and arrays implement the trait too.
+/// The framer never gets a slice of that memory. So it may be registered memory, which other
+/// threads write at the same time. Slices and arrays of bytes implement the trait too.
 ///
-/// The framer asks only for non-empty ranges within the offset and length that it was given. Its
-/// caller ensures that these lie within the payload.
+/// The framer requests only non-empty ranges inside the range that its caller passed. The caller
+/// ensures that this range lies inside the payload.
 pub trait Payload {
-    /// Copies `out.len()` bytes from `offset` on to `out`. With `crc`, also updates it with the
-    /// bytes that are now in `out`, without a second read of the source.
+    /// Fills `out` with the bytes from `offset` on. Updates `crc`, if given, with the bytes in
+    /// `out`, without a second read of the source.
     fn copy(&self, offset: usize, out: &mut [u8], crc: Option<&mut Crc32c>);
 
     /// Updates `crc` with the `len` bytes from `offset` on, without copying them.

@@ -34,8 +34,8 @@ pub(crate) fn send_header(msn: u8) -> [u8; 18] {
     header
 }
 
-/// Length of a ULPDU that brings a fresh stream with Markers to offset 0x1EC, where Figure 6
-/// starts. Its FPDU has 488 bytes after the first Marker.
+/// Length of a first ULPDU after which the next FPDU starts at offset 0x1EC, as in Figure 6. Its
+/// FPDU has 488 bytes after the first Marker.
 pub(crate) const BEFORE_FIGURE_6: usize = 482;
 
 /// Test data of `len` bytes that depends on `seed` and resembles no header or Marker.

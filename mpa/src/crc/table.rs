@@ -32,7 +32,7 @@ const fn tables() -> [[u32; 256]; 8] {
     tables
 }
 
-/// Runs `octets` through the register `state`.
+/// Adds `octets` to the CRC register `state` and returns the new value.
 pub(super) fn advance(mut state: u32, octets: &[u8]) -> u32 {
     let (eights, rest) = octets.as_chunks::<8>();
     for eight in eights {

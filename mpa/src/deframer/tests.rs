@@ -154,7 +154,7 @@ fn a_wrong_marker_behind_a_valid_crc_is_a_mismatch() {
     for (marker, pointer, expected) in [(0, 4, 0), (512, 0, 508), (1024, 1024, 1020)] {
         let mut stream = good.clone();
         stream[marker + 2..marker + 4].copy_from_slice(&u16::to_be_bytes(pointer));
-        // The CRC is the first check that fails here.
+        // Both CRC and Marker are wrong here. The CRC is checked first.
         let error = Deframer::new(true, true).next(&stream).unwrap_err();
         assert!(matches!(error, DeframeError::BadCrc { .. }));
         seal(&mut stream);
@@ -224,8 +224,8 @@ fn every_error_has_its_code_and_words() {
     insta::assert_snapshot!(table.join("\n"));
 }
 
-/// Length in bytes of the longest ULPDU that is cut, and of random streams. Under Miri the former
-/// has one Marker and the latter none.
+/// Maximum lengths in bytes of a ULPDU in the tests with cut streams, and of a random stream. Under
+/// Miri the former has one Marker and the latter none.
 const CUT: usize = if cfg!(miri) { 600 } else { 2000 };
 const RANDOM: usize = if cfg!(miri) { 30 } else { 5000 };
 

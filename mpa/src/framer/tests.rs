@@ -132,7 +132,8 @@ fn errors_say_what_was_expected() {
     insta::assert_snapshot!(text.join("\n"));
 }
 
-/// Longest payload in bytes. Miri interprets each byte.
+/// Maximum payload lengths in bytes, without and with Markers. They are smaller under Miri, which
+/// interprets each byte.
 const LONGEST: usize = if cfg!(miri) { 2500 } else { MAX_ULPDU - 70 };
 const MARKED: usize = if cfg!(miri) { 1100 } else { 3000 };
 

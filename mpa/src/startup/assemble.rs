@@ -16,7 +16,7 @@ pub(super) struct Assembler {
     kind: FrameKind,
     /// Highest revision that this side accepts.
     highest: Revision,
-    /// Bytes received so far; never more than the frame, so at most 532.
+    /// Bytes of the frame received so far, at most 532.
     octets: Vec<u8>,
 }
 
@@ -56,9 +56,9 @@ impl Assembler {
         }
     }
 
-    /// Returns the frame, or the number of bytes that it needs. `rest` holds the bytes after those
-    /// already taken; they only make the error message about a peer that is not MPA more
-    /// informative.
+    /// Returns the frame, or the number of bytes that it needs (`Ok(Err(..))`). `rest` holds the
+    /// bytes after those already taken. They are used only in the error about a peer that does not
+    /// speak MPA.
     fn parse(&self, rest: &[u8]) -> Result<Result<(StartupFrame, Revision), usize>, StartupError> {
         let parsed = StartupFrame::parse(self.kind, &self.octets);
         if let Err(StartupError::NotMpa { peer, .. }) = parsed {

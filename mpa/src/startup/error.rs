@@ -1,5 +1,5 @@
-//! Startup errors, by blame: [`ConfigError`] is caused by the local caller, [`StartupError`] by the
-//! peer or the connection.
+//! Startup errors. The local caller causes a [`ConfigError`], the peer or the connection a
+//! [`StartupError`].
 
 use core::fmt;
 
@@ -10,7 +10,7 @@ use super::negotiated::Role;
 use super::options::NO_AUTO;
 use crate::error::MpaErrorCode;
 
-/// Startup parameters that cannot be put on the wire.
+/// Startup parameters that are invalid or cannot be sent in a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ConfigError {
     /// The Private Data is too long.
@@ -21,7 +21,7 @@ pub enum ConfigError {
         /// Limit in bytes: 512, or 508 after enhanced connection data (6581-6-i02).
         max: usize,
     },
-    /// An IRD, ORD or limit does not fit its 14-bit field.
+    /// An IRD, ORD or limit is too large for the 14-bit field of a frame.
     #[error("{value} is too deep an RDMA Read queue: the limit is {max}")]
     DepthTooLarge {
         /// The rejected value.
@@ -88,7 +88,7 @@ pub(super) fn check_limit(value: u16) -> Result<(), ConfigError> {
     }
 }
 
-/// First bytes from a peer that does not speak MPA, kept so that an error message can show them.
+/// First bytes from a peer that does not speak MPA, for the error message.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct FirstOctets {
     octets: [u8; Self::MAX],
@@ -99,7 +99,7 @@ impl FirstOctets {
     /// Largest number of bytes that are kept.
     pub const MAX: usize = 24;
 
-    /// Keeps the first bytes of `before` followed by `after`.
+    /// Copies the first bytes of `before` followed by `after`.
     pub(super) fn of(before: &[u8], after: &[u8]) -> Self {
         let mut octets = [0; Self::MAX];
         let mut len = 0;
@@ -117,7 +117,8 @@ impl FirstOctets {
     }
 }
 
-/// Displays a line of text in quotes if the bytes start as one, otherwise hexadecimal.
+/// Displays the bytes as text in quotes if they start with a line of text, otherwise in
+/// hexadecimal.
 impl fmt::Display for FirstOctets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let octets = self.as_slice();
@@ -128,7 +129,7 @@ impl fmt::Display for FirstOctets {
         let line_end = octets
             .get(printable)
             .is_none_or(|o| matches!(o, b'\r' | b'\n' | b'\t'));
-        // A single letter may be the start of anything; the byte after it decides.
+        // Fewer than four printable bytes count as text only if the line ends after them.
         if printable > 0 && (line_end || printable >= 4) {
             let text = octets.get(..printable).unwrap_or_default();
             return write!(f, "'{}'", core::str::from_utf8(text).unwrap_or_default());
@@ -146,8 +147,8 @@ impl fmt::Debug for FirstOctets {
     }
 }
 
-/// Startup failed. The TCP connection is of no more use and has to be closed at once (5044-8-09).
-/// No Terminate can be sent.
+/// Reason why startup failed. The TCP connection has to be closed at once, without a Terminate
+/// (5044-8-09).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum StartupError {
     /// The received bytes do not begin with an MPA key (5044-7.1.1-02, -04).
@@ -158,12 +159,12 @@ pub enum StartupError {
         /// Role that the peer should have.
         peer: Role,
     },
-    /// The peer sent a Request where its Reply is due: both sides are initiators (5044-7.1.2-17).
+    /// The peer sent a Request instead of a Reply: both sides are initiators (5044-7.1.2-17).
     #[error(
         "the peer sent an MPA Request, not an MPA Reply: both sides are connecting (initiators), and one has to listen"
     )]
     RequestInsteadOfReply,
-    /// The peer sent a Reply where its Request is due.
+    /// The peer sent a Reply instead of a Request.
     #[error(
         "the peer sent an MPA Reply, not an MPA Request: it takes itself for the accepting side (responder)"
     )]
@@ -201,17 +202,18 @@ pub enum StartupError {
         if *.reply_enhanced { "had none" } else { "had them" }
     )]
     EnhancedMismatch {
-        /// The Reply had enhanced connection data.
+        /// True if the Reply had enhanced connection data and the Request did not; false for the
+        /// opposite.
         reply_enhanced: bool,
     },
-    /// Bytes arrived after the Request, although the initiator has no Reply yet. `PD_Length` does
-    /// not match the Private Data (5044-7.1.1-16, 5044-7.1.2-11). The owner of the stream raises
-    /// this error.
+    /// Bytes arrived after the Request, although the initiator has no Reply yet. Either `PD_Length`
+    /// does not match the Private Data (5044-7.1.1-16), or the initiator did not wait for the Reply
+    /// (5044-7.1.2-11). The owner of the stream raises this error.
     #[error(
         "the peer sent {count} bytes behind its MPA Request and before our Reply: the length of its private data is wrong, or it does not wait for the Reply"
     )]
     TrailingOctets {
-        /// Number of these bytes.
+        /// Number of bytes after the Request.
         count: usize,
     },
     /// The initiator sent no first FPDU: neither its RTR indication (RFC 6581 section 9.2) nor
@@ -220,26 +222,27 @@ pub enum StartupError {
         "the peer has its MPA Reply, but sent no first message (an RTR indication, or data) for too long"
     )]
     RtrMissing,
-    /// This side has no place for the connection. The owner of the listener raises this error.
+    /// Too many connections are in startup, so this one was refused. The owner of the listener
+    /// raises this error.
     #[error("refused before the first byte: too many connections in startup ({limit} {})",
         if *.of_peer { "of this peer" } else { "of all peers" }
     )]
     NoPlace {
-        /// Largest number of connections in startup.
+        /// Maximum number of connections in startup.
         limit: u32,
-        /// The limit applies to one peer.
+        /// True if the limit applies to each peer, false if it applies to all peers together.
         of_peer: bool,
     },
-    /// A newer connection took the place of this one. All places were taken, and this was the
-    /// oldest connection in startup. The owner of the listener raises this error.
+    /// A newer connection took the place of this one, which was the oldest in startup, because all
+    /// places were taken. The owner of the listener raises this error.
     #[error(
         "reset before the peer's MPA Request was whole: a newer connection needed its place, one of {limit} {}",
         if *.of_listener { "of the listener" } else { "for all peers together" }
     )]
     Displaced {
-        /// Number of places.
+        /// Number of places for connections in startup.
         limit: u32,
-        /// The limit applies to one listener, not to all peers together.
+        /// True if the limit applies to one listener, false if it applies to all peers together.
         of_listener: bool,
     },
     /// The peer has reached its limit of connections, so its Request was answered with a reject.
@@ -249,9 +252,9 @@ pub enum StartupError {
         if *.of_peer { "has" } else { "have" }
     )]
     TooManyConnections {
-        /// Largest number of connections.
+        /// Maximum number of connections.
         limit: u32,
-        /// The limit applies to one peer.
+        /// True if the limit applies to each peer, false if it applies to all peers together.
         of_peer: bool,
     },
     /// The connection ended during startup.
@@ -264,11 +267,11 @@ pub enum StartupError {
         } else { "" }
     )]
     Closed {
-        /// The connection ended by RST, not by FIN.
+        /// True if the connection ended by RST, false if by FIN.
         reset: bool,
-        /// Bytes of the peer's startup frame received so far.
+        /// Number of bytes received of the peer's startup frame.
         received: usize,
-        /// This side's Request was an enhanced one.
+        /// True if this side sent an enhanced Request.
         enhanced: bool,
         /// Role that the peer should have.
         peer: Role,
@@ -281,7 +284,7 @@ pub enum StartupError {
         } else { "" }
     )]
     TimedOut {
-        /// Bytes of the peer's startup frame received so far.
+        /// Number of bytes received of the peer's startup frame.
         received: usize,
         /// Role that the peer should have.
         peer: Role,
@@ -289,7 +292,7 @@ pub enum StartupError {
 }
 
 impl StartupError {
-    /// Returns the code for the local report (RFC 5044 section 8). It never goes on the wire.
+    /// Returns the code for the local report (RFC 5044 section 8). It is never sent to the peer.
     #[must_use]
     pub const fn code(&self) -> MpaErrorCode {
         match self {
@@ -310,8 +313,8 @@ impl StartupError {
         }
     }
 
-    /// Returns true if the peer closed the connection on an enhanced Request without any answer. A
-    /// peer that knows only RFC 5044 does this. A new connection with
+    /// Returns true if the peer closed the connection after an enhanced Request, without any
+    /// answer. A peer that knows only RFC 5044 may do this. A new connection with
     /// [`Revision::One`](super::Revision::One) may succeed (6581-10-05).
     #[must_use]
     pub const fn may_retry_with_revision_1(&self) -> bool {

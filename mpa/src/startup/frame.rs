@@ -8,8 +8,9 @@ use super::negotiated::Role;
 use super::options::{Model, NO_AUTO, RtrKinds};
 use crate::mutants::mutate;
 
-/// Longest Private Data of a frame in bytes, enhanced connection data included. The receiver has
-/// room for all of it (5044-7.1.2-19), because it reads a frame until it is complete.
+/// Maximum length in bytes of the Private Data of a frame, enhanced connection data included. A
+/// receiver buffers a frame until it is complete, so it has room for all Private Data
+/// (5044-7.1.2-19).
 pub const MAX_PRIVATE_DATA: usize = 512;
 
 /// Length in bytes of the part before the Private Data.
@@ -47,7 +48,7 @@ impl FrameKind {
         }
     }
 
-    /// Returns the Key to send.
+    /// Returns the key to send.
     fn key_sent(self) -> [u8; 16] {
         match self {
             Self::Request => mutate!(REQUEST_KEY, RequestKeyWrong => REPLY_KEY),
@@ -69,9 +70,9 @@ impl FrameKind {
 pub struct Enhanced {
     /// The connection model (flags A to D).
     pub model: Model,
-    /// The sender's inbound RDMA Read queue depth; [`NO_AUTO`] if it is not negotiated.
+    /// Depth of the sender's inbound RDMA Read queue; [`NO_AUTO`] if it is not negotiated.
     pub ird: u16,
-    /// The sender's outbound RDMA Read queue depth; [`NO_AUTO`] if it is not negotiated.
+    /// Depth of the sender's outbound RDMA Read queue; [`NO_AUTO`] if it is not negotiated.
     pub ord: u16,
 }
 
@@ -115,20 +116,20 @@ impl Enhanced {
     }
 }
 
-/// A startup frame. Reserved bits are not kept (5044-7.1.1-10, -11).
+/// A startup frame, without its reserved bits, which are ignored (5044-7.1.1-10, -11).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartupFrame {
     /// Request or Reply.
     pub kind: FrameKind,
-    /// M: the sender wants Markers in what it receives.
+    /// M: true if the sender wants to receive Markers.
     pub markers: bool,
-    /// C: the sender wants CRCs.
+    /// C: true if the sender wants CRCs.
     pub crc: bool,
-    /// R: the sender rejects the connection. It has no meaning in a Request.
+    /// R: true if the sender rejects the connection. It has no meaning in a Request.
     pub rejected: bool,
-    /// Rev, with any value.
+    /// Value of the Rev field, which may be any number.
     pub revision: u8,
-    /// Enhanced connection data (S, and the four bytes).
+    /// Enhanced connection data; present if S is set.
     pub enhanced: Option<Enhanced>,
     /// The ULP's Private Data.
     pub private_data: Vec<u8>,
@@ -137,17 +138,18 @@ pub struct StartupFrame {
 /// Result of [`StartupFrame::parse`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Parsed {
-    /// The frame is incomplete. At least this many bytes are needed, counted from its first one.
+    /// The frame is incomplete. It has at least this many bytes.
     Need(usize),
-    /// A frame, and its length in bytes.
+    /// A complete frame, and its length in bytes.
     Frame(StartupFrame, usize),
 }
 
 impl StartupFrame {
-    /// Parses the frame at the start of `octets`, which has to be of the given kind.
+    /// Parses a frame of the given kind at the start of `octets`.
     ///
-    /// Bytes that cannot become such a frame are refused as soon as the first wrong byte is there.
-    /// The Rev field is not checked here, but S is ignored below revision 2.
+    /// Bytes that cannot be the start of such a frame are refused at the first wrong byte, even if
+    /// the frame is incomplete. The Rev field is not checked here, but S is ignored below revision
+    /// 2.
     ///
     /// # Errors
     /// The bytes are not the start of such a frame.
@@ -247,8 +249,8 @@ fn check_key(kind: FrameKind, octets: &[u8]) -> Result<(), StartupError> {
         FrameKind::Reply => (REQUEST_KEY, StartupError::RequestInsteadOfReply),
         FrameKind::Request => (REPLY_KEY, StartupError::ReplyInsteadOfRequest),
     };
-    // The two keys differ in one letter. A peer that sends this letter of the other key is taken to
-    // send the other frame (5044-7.1.2-17).
+    // The two keys differ in one letter. If the bytes match the other key up to this letter, the
+    // peer is sending the other kind of frame (5044-7.1.2-17).
     if octets.starts_with(&other[..=at]) {
         return Err(error);
     }

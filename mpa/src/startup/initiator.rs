@@ -13,13 +13,13 @@ use crate::mutants::mutate;
 /// Parameters that an [`Initiator`] requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InitiatorConfig {
-    /// [`Revision::Two`] sends enhanced connection data (IRD, ORD and model), [`Revision::One`]
-    /// none.
+    /// Revision of the Request. [`Revision::Two`] sends enhanced connection data (IRD, ORD and
+    /// model), [`Revision::One`] does not.
     pub revision: Revision,
-    /// This side wants CRCs (the default of RFC 5044 section 4.4). They are used if either side
-    /// wants them.
+    /// True if this side wants CRCs (the default of RFC 5044 section 4.4). They are used if either
+    /// side wants them.
     pub crc: bool,
-    /// This side wants Markers in what it receives.
+    /// True if this side wants to receive Markers.
     pub markers: bool,
     /// Number of inbound RDMA Reads that this side has room for. [`NO_AUTO`] leaves it to the ULPs;
     /// the local depth is then `max_ird`.
@@ -84,14 +84,14 @@ impl InitiatorConfig {
     /// Derives the outcome from the Reply.
     fn settle(&self, reply: StartupFrame, revision: Revision) -> Result<Outcome, StartupError> {
         if mutate!(reply.rejected, RejectNotHeeded => false) {
-            // A rejecting peer need not have understood the enhanced data, so its Reply may have
-            // any shape.
+            // A peer that rejects may not understand the enhanced data, so its Reply need not have
+            // them.
             let peer_ord = reply.enhanced.map(|e| e.ord);
             return Ok(Outcome::Rejected(Rejection {
                 peer_ird: reply.enhanced.map(|e| e.ird),
                 peer_ord,
-                // NO_AUTO is the largest value, so an IRD that is left to the ULPs is never too
-                // small.
+                // `NO_AUTO` is the largest value, so no ORD is above an IRD that is left to the
+                // ULPs.
                 ord_needed: peer_ord.filter(|ord| *ord != NO_AUTO && *ord > self.ird),
                 private_data: reply.private_data,
             }));
@@ -210,7 +210,7 @@ enum Event {
     TimedOut,
 }
 
-/// Returns the next state; `None` if startup no longer handles the event.
+/// Returns the next state; `None` if startup is over, which no event changes.
 const fn next(state: State, event: Event) -> Option<State> {
     match (state, event) {
         (State::AwaitReply, Event::PartOfReply) => Some(State::AwaitReply),
@@ -248,11 +248,11 @@ impl Initiator {
     /// Creates an initiator that has not sent its Request yet.
     ///
     /// # Errors
-    /// The configuration cannot be put on the wire.
+    /// The configuration cannot be sent in a Request; see [`ConfigError`].
     pub fn new(config: InitiatorConfig) -> Result<Self, ConfigError> {
         config.check()?;
         let request = config.request()?;
-        // A Reply of revision 2 without enhanced data is the same as one of revision 1. Both are
+        // A Reply of revision 2 without enhanced data means the same as one of revision 1. Both are
         // accepted, whatever the revision of the Request.
         let reply = Assembler::new(FrameKind::Reply, Revision::Two);
         Ok(Self {
@@ -274,11 +274,12 @@ impl Initiator {
     /// Takes the next bytes of the stream, in pieces of any size.
     ///
     /// Returns the number of bytes that belonged to the Reply, and the outcome once it is known.
-    /// The bytes after the Reply are the first FPDU and stay with the caller. After the outcome it
-    /// takes nothing more.
+    /// The bytes after the Reply belong to the first FPDU, and are not taken. After the outcome no
+    /// more bytes are taken.
     ///
     /// # Errors
-    /// The connection has to be closed. Every later call returns the same error.
+    /// The Reply is invalid, and the connection has to be closed. Every later call returns the same
+    /// error.
     pub fn receive(&mut self, octets: &[u8]) -> Result<(usize, Option<Outcome>), StartupError> {
         match self.state {
             State::AwaitReply => {}
@@ -299,8 +300,8 @@ impl Initiator {
         Ok((taken, outcome))
     }
 
-    /// Records that the connection ended: by RST (`reset`) or by FIN. Returns the error to report,
-    /// which is the first one if startup had failed before.
+    /// Records that the connection ended: by RST if `reset` is true, otherwise by FIN. Returns the
+    /// error to report. If startup had already failed, that is the first error.
     pub fn closed(&mut self, reset: bool) -> StartupError {
         let received = self.reply.received();
         let enhanced = self.config.is_enhanced();
@@ -316,8 +317,8 @@ impl Initiator {
         )
     }
 
-    /// Records that the caller's time limit for startup ran out. Returns the error to report, which
-    /// is the first one if startup had failed before.
+    /// Records that the caller's time limit for startup ran out. Returns the error to report. If
+    /// startup had already failed, that is the first error.
     pub fn timed_out(&mut self) -> StartupError {
         let received = self.reply.received();
         self.fail(

@@ -8,9 +8,9 @@ use crate::error::MpaErrorCode;
 /// The two sides of MPA startup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// Sends the Request; usually the side whose TCP connected.
+    /// The side that sends the Request, usually the one that opened the TCP connection.
     Initiator,
-    /// Sends the Reply; usually the side whose TCP listened.
+    /// The side that sends the Reply, usually the one that accepted the TCP connection.
     Responder,
 }
 
@@ -19,21 +19,22 @@ pub enum Role {
 pub struct Negotiated {
     /// Role of this side.
     pub role: Role,
-    /// Revision of the Reply. The layers above are informed (5044-3-12); both have one version for
-    /// all revisions.
+    /// Revision of the Reply, reported to the layers above (5044-3-12). DDP and RDMAP have the same
+    /// version for all revisions.
     pub revision: Revision,
-    /// IRD, ORD and the connection model were negotiated (RFC 6581).
+    /// True if IRD, ORD and the connection model were negotiated (RFC 6581).
     pub enhanced: bool,
-    /// CRCs are generated and checked, both ways.
+    /// True if CRCs are generated and checked in both directions.
     pub crc: bool,
-    /// This side puts Markers into what it sends.
+    /// True if this side sends Markers.
     pub tx_markers: bool,
-    /// The peer puts Markers into what it sends.
+    /// True if the peer sends Markers.
     pub rx_markers: bool,
     /// Number of inbound RDMA Reads that this side must have room for.
     pub ird: u16,
     /// Number of RDMA Reads that this side may have outstanding. [`NO_AUTO`](super::NO_AUTO) if
-    /// that was this side's own value and the ULPs keep the limit themselves.
+    /// this side requested that value and the peer set no limit; the ULPs then agree on a limit
+    /// themselves.
     pub ord: u16,
     /// The IRD field of the peer's frame, for the ULP (6581-9.1-01).
     pub peer_ird: Option<u16>,
@@ -50,7 +51,7 @@ pub struct Negotiated {
 }
 
 impl Negotiated {
-    /// Returns the gate that this side's first FPDU has to pass.
+    /// Returns the gate that decides when this side may send its first FPDU.
     #[must_use]
     pub const fn send_gate(&self) -> SendGate {
         match self.role {
@@ -72,7 +73,8 @@ pub struct Rejection {
     /// IRD is too small, this is the ORD that it needs (6581-9.1-05).
     pub peer_ord: Option<u16>,
     /// The responder's ORD, if it is above the IRD that this side offered. It is then the reason
-    /// for the rejection, as far as one is given. Any other ORD in such a Reply has no meaning.
+    /// for the rejection, unless the Private Data gives another one. Any other ORD in such a Reply
+    /// has no meaning.
     pub ord_needed: Option<u16>,
 }
 

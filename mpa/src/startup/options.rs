@@ -8,7 +8,7 @@ pub const NO_AUTO: u16 = 0x3FFF;
 
 /// MPA revision that a startup frame declares.
 ///
-/// Revision 0 (the RDMA Consortium's) and those above 2 are refused (5044-7.1.1-14).
+/// Revision 0 (of the RDMA Consortium) and revisions above 2 are refused (5044-7.1.1-14).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Revision {
     /// RFC 5044: no negotiation of IRD, ORD and RTR.
@@ -18,7 +18,7 @@ pub enum Revision {
 }
 
 impl Revision {
-    /// Returns the Rev field.
+    /// Returns the value of the Rev field.
     #[must_use]
     pub const fn code(self) -> u8 {
         self as u8
@@ -39,7 +39,7 @@ impl Revision {
 /// model, which allows the responder to send (RFC 6581 section 9.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rtr {
-    /// A Send of length zero; the RFC's "FULPDU" (flag B).
+    /// A Send of length zero, which the RFC calls "FULPDU" (flag B).
     Send,
     /// An RDMA Write of length zero (flag C).
     Write,
@@ -130,13 +130,14 @@ impl From<Rtr> for RtrKinds {
     }
 }
 
-/// Connection model: the side that sends first after startup (RFC 6581 section 9.2).
+/// Connection model, which determines the side that may send first after startup (RFC 6581 section
+/// 9.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Model {
-    /// The initiator's ULP sends first; nothing is negotiated (flag A is 0).
+    /// The initiator's ULP sends first, so no RTR indication is negotiated (flag A is 0).
     ClientServer,
     /// Either ULP may send first. The initiator's provider therefore sends an RTR indication before
-    /// anything else (flag A is 1). The set holds the kinds that the declaring side can generate
-    /// (initiator) or accept (responder).
+    /// anything else (flag A is 1). In a Request, the set holds the kinds that the initiator can
+    /// generate; in a Reply, the kinds that the responder accepts.
     PeerToPeer(RtrKinds),
 }

@@ -12,15 +12,15 @@ use crate::mutants::mutate;
 /// Parameters that a [`Responder`] offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponderConfig {
-    /// This side wants CRCs (the default of RFC 5044 section 4.4). They are used if either side
-    /// wants them.
+    /// True if this side wants CRCs (the default of RFC 5044 section 4.4). They are used if either
+    /// side wants them.
     pub crc: bool,
-    /// This side wants Markers in what it receives.
+    /// True if this side wants to receive Markers.
     pub markers: bool,
-    /// [`Revision::One`] makes this a responder that does not know RFC 6581: it refuses any higher
-    /// revision.
+    /// Highest revision that this side accepts. With [`Revision::One`] it behaves like a responder
+    /// that does not know RFC 6581.
     pub max_revision: Revision,
-    /// Deepest inbound RDMA Read queue that a connection may have.
+    /// Maximum depth of a connection's inbound RDMA Read queue.
     pub max_ird: u16,
     /// RTR kinds that this side can accept; at least one unless `max_revision` is [`Revision::One`]
     /// (6581-9.2-03).
@@ -32,12 +32,12 @@ pub struct ResponderConfig {
 pub struct Request {
     /// Revision of the Request, which the Reply repeats.
     pub revision: Revision,
-    /// IRD, ORD and connection model, if the Request was an enhanced one. Its `ird` limits the ORD
-    /// of this side; its `ord` is the IRD that the initiator wishes this side to have.
+    /// IRD, ORD and connection model, if the Request was an enhanced one. The initiator's `ird`
+    /// limits the ORD of this side. Its `ord` is the IRD that it would like this side to have.
     pub enhanced: Option<Enhanced>,
-    /// The initiator wants CRCs.
+    /// True if the initiator wants CRCs.
     pub crc: bool,
-    /// The initiator wants Markers in what this side sends.
+    /// True if the initiator wants to receive Markers.
     pub markers: bool,
     /// Private Data from the initiator's ULP.
     pub private_data: Vec<u8>,
@@ -46,9 +46,9 @@ pub struct Request {
 /// The ULP's acceptance of a [`Request`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accept<'a> {
-    /// Smallest number of inbound RDMA Reads to have room for. An enhanced Request may raise it to
-    /// the number that the initiator wants to have outstanding. [`ResponderConfig::max_ird`] is the
-    /// limit in any case.
+    /// Number of inbound RDMA Reads to have room for. An enhanced Request may raise it to the
+    /// number that the initiator wants to have outstanding. It never exceeds
+    /// [`ResponderConfig::max_ird`].
     pub ird: u16,
     /// Number of outbound RDMA Reads that this side would like to have outstanding. An enhanced
     /// Request lowers it to the initiator's IRD.
@@ -77,11 +77,11 @@ impl ResponderConfig {
         let mut local_ird = ird.min(self.max_ird);
         let mut local_ord = ord;
         if mutate!(theirs.ord != NO_AUTO, NoAutoIsANumber => true) {
-            // 6581-9.1-i02: as deep as the initiator wishes, up to the limit of this side. If that
-            // is not enough, the initiator lowers its ORD.
+            // 6581-9.1-i02: raise the IRD to the initiator's ORD, up to the limit of this side. If
+            // the IRD is still lower, the initiator lowers its ORD.
             local_ird = local_ird.max(theirs.ord.min(self.max_ird));
             if matches!(model, Model::PeerToPeer(kinds) if kinds.read) {
-                // 6581-9.1-03: an RTR Read needs a place even if no other Read will come.
+                // 6581-9.1-03: an RTR Read needs a place even if the initiator requested none.
                 local_ird = local_ird.max(self.max_ird.min(1));
             }
             ours.ird = local_ird;
@@ -142,8 +142,8 @@ enum Event {
     TimedOut,
 }
 
-/// Returns the next state. `None` if the event changes nothing, or if it is the ULP's answer at the
-/// wrong time.
+/// Returns the next state; `None` if the event does not apply in this state. For an answer of the
+/// ULP that is an error; other events are ignored.
 const fn next(state: State, event: Event) -> Option<State> {
     match (state, event) {
         (State::AwaitRequest, Event::PartOfRequest) => Some(State::AwaitRequest),
@@ -185,7 +185,7 @@ impl Responder {
     /// Creates a responder that has received nothing yet.
     ///
     /// # Errors
-    /// The configuration cannot be put on the wire.
+    /// The configuration is invalid; see [`ConfigError`].
     pub fn new(config: ResponderConfig) -> Result<Self, ConfigError> {
         config.check()?;
         let assembler = Assembler::new(FrameKind::Request, config.max_revision);
@@ -201,10 +201,11 @@ impl Responder {
     /// Takes the next bytes of the stream, in pieces of any size.
     ///
     /// Returns the number of bytes that belonged to the Request, and the Request once it is
-    /// complete. The bytes after it stay with the caller. After the Request it takes nothing more.
+    /// complete. No bytes after the Request are taken, in this and later calls.
     ///
     /// # Errors
-    /// The connection has to be closed. Every later call returns the same error.
+    /// The Request is invalid, and the connection has to be closed. Every later call returns the
+    /// same error.
     pub fn receive(&mut self, octets: &[u8]) -> Result<(usize, Option<Request>), StartupError> {
         match self.state {
             State::AwaitRequest => {}
@@ -244,7 +245,7 @@ impl Responder {
     /// Full Operation begins after the Reply in both directions; see [`Negotiated::send_gate`].
     ///
     /// # Errors
-    /// There is no Request to answer, or the answer cannot be put on the wire. In the latter case
+    /// There is no Request to answer, or the answer cannot be sent in a Reply. In the latter case
     /// the caller may try another answer.
     pub fn accept(&mut self, accept: Accept<'_>) -> Result<(Vec<u8>, Negotiated), ConfigError> {
         let (request, accepted) = self.answerable(Event::Accept)?;
@@ -282,7 +283,7 @@ impl Responder {
         Ok((reply, negotiated))
     }
 
-    /// Lowers [`ResponderConfig::max_ird`] for this connection, if there are no resources for more.
+    /// Lowers [`ResponderConfig::max_ird`] for this connection, for a caller that lacks resources.
     /// A higher value changes nothing.
     pub fn limit_ird(&mut self, max_ird: u16) {
         self.config.max_ird = self.config.max_ird.min(max_ird);
@@ -295,7 +296,7 @@ impl Responder {
     /// needs (6581-9.1-05). It is sent only if the Request was an enhanced one.
     ///
     /// # Errors
-    /// There is no Request to answer, or the answer cannot be put on the wire. In the latter case
+    /// There is no Request to answer, or the answer cannot be sent in a Reply. In the latter case
     /// the caller may try another answer.
     pub fn reject(
         &mut self,
@@ -306,9 +307,9 @@ impl Responder {
         check_depth(ord_needed.unwrap_or(0))?;
         let enhanced = request.enhanced.map(|theirs| {
             let (ours, ..) = self.config.settle(theirs, 0, 0);
-            // The Reply names the needed ORD, not the allowed one, because that is the reason for
-            // the rejection. Where the initiator leaves its IRD to the ULPs, so does this side
-            // (6581-9.1-12).
+            // The ORD field contains the needed ORD, not the allowed one, because it is the reason
+            // for the rejection. If the initiator leaves its IRD to the ULPs, this side leaves its
+            // ORD to them (6581-9.1-12).
             let ord = match ord_needed {
                 Some(ord) if theirs.ird != NO_AUTO => ord,
                 _ => ours.ord,
@@ -322,8 +323,8 @@ impl Responder {
         Ok(octets)
     }
 
-    /// Records that the connection ended: by RST (`reset`) or by FIN. Returns the error to report,
-    /// which is the first one if startup had failed before.
+    /// Records that the connection ended: by RST if `reset` is true, otherwise by FIN. Returns the
+    /// error to report. If startup had already failed, that is the first error.
     pub fn closed(&mut self, reset: bool) -> StartupError {
         let received = self.assembler.received();
         let peer = Role::Initiator;
@@ -336,8 +337,8 @@ impl Responder {
         self.fail(Event::Closed, error)
     }
 
-    /// Records that the caller's time limit for startup ran out. Returns the error to report, which
-    /// is the first one if startup had failed before.
+    /// Records that the caller's time limit for startup ran out. Returns the error to report. If
+    /// startup had already failed, that is the first error.
     pub fn timed_out(&mut self) -> StartupError {
         let received = self.assembler.received();
         self.fail(
@@ -349,7 +350,7 @@ impl Responder {
         )
     }
 
-    /// Returns the Request, and the state after this answer to it.
+    /// Returns the Request, and the state after this answer.
     fn answerable(&self, answer: Event) -> Result<(&Request, State), ConfigError> {
         match (&self.request, next(self.state, answer)) {
             (Some(request), Some(state)) => Ok((request, state)),
@@ -371,8 +372,8 @@ impl Responder {
         StartupFrame {
             kind: FrameKind::Reply,
             markers: self.config.markers,
-            // The Reply carries the outcome, not only the wish of this side. The result is the
-            // same, and a peer that reads only the Reply is right too.
+            // The Reply states whether CRCs are used, not only whether this side wants them. Both
+            // sides compute the same result from it, and so does a peer that reads only the Reply.
             crc: self.crc(request),
             rejected: false,
             revision: mutate!(request.revision.code(), ReplyAlwaysRevisionTwo => 2),

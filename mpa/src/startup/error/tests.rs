@@ -2,7 +2,7 @@ use alloc::vec::Vec;
 
 use super::*;
 
-/// One error of each kind, and of each wording.
+/// Returns one error for each variant and each wording of its message.
 fn all() -> Vec<StartupError> {
     let not_mpa = |first: &[u8], peer| StartupError::NotMpa {
         first: FirstOctets::of(first, &[]),

@@ -243,7 +243,8 @@ fn enhanced() -> impl Strategy<Value = Enhanced> {
     (model, 0..=NO_AUTO, 0..=NO_AUTO).prop_map(|(model, ird, ord)| Enhanced { model, ird, ord })
 }
 
-/// Longest Private Data and longest random input in bytes. Miri takes long to generate them.
+/// Maximum lengths in bytes of Private Data and of random input. They are smaller under Miri, which
+/// takes long to generate them.
 const PRIVATE: usize = if cfg!(miri) { 20 } else { 512 };
 const RANDOM: usize = if cfg!(miri) { 30 } else { 600 };
 

@@ -244,7 +244,7 @@ fn the_rtr_is_a_write_then_a_read_then_a_send() {
         let negotiated = accepted(config, &reply);
         assert_eq!(negotiated.rtr, expected, "{ours:?} {theirs:?}");
         assert_eq!(negotiated.rtr_offered, kinds(theirs));
-        // An RTR Read needs one place of the ORD, although this side had asked for none.
+        // An RTR Read raises the ORD to 1, although this side requested 0.
         assert_eq!(negotiated.ord, u16::from(expected == Some(Read)));
     }
 }
@@ -391,7 +391,7 @@ fn another_protocol_is_quoted() {
         std::format!("{error}"),
         "the peer answered 'HTTP/1.1 400 Bad Request', not an MPA Reply"
     );
-    // The first byte already shows it, and earlier bytes are not lost.
+    // The first wrong byte causes the error, which also shows the bytes before it.
     let mut initiator = Initiator::new(config()).unwrap();
     assert_eq!(initiator.receive(b"MPA"), Ok((3, None)));
     let error = initiator.receive(b"CT").unwrap_err();

@@ -255,7 +255,7 @@ fn an_rtr_read_always_finds_a_place() {
         1
     );
     assert_eq!(settled(config(), client_server(0, 0), 0, 0).1, 0);
-    // Without room for Reads, Read is not offered beside the other kinds.
+    // If the IRD is 0, the Reply does not name Read together with other kinds.
     let none = ResponderConfig {
         max_ird: 0,
         ..config()
