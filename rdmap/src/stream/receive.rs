@@ -43,7 +43,7 @@ pub(super) struct Body<'a> {
 
 impl Stream {
     /// Receives the next ULPDU. `head` holds its first bytes ([`HEAD_LEN`], or all if there are
-    /// fewer), `len` is its whole length.
+    /// fewer); `len` is the length in bytes of the whole ULPDU.
     ///
     /// The checks go from the lowest layer up: DDP version and header, Queue Number, RDMAP version,
     /// opcode. The opcode must exist and be in the right kind of segment and on the right queue.

@@ -69,11 +69,11 @@ impl Received {
 }
 
 impl Connection {
-    /// Creates an end that is not connected yet (`ibv_create_cq`, `ibv_create_qp`). Receives may be
-    /// posted.
+    /// Creates an end that is not connected yet (`ibv_create_cq`, `ibv_create_qp`). Receives may
+    /// already be posted.
     ///
     /// # Errors
-    /// As [`Pd::create_qp`](crate::Pd::create_qp).
+    /// See [`Pd::create_qp`](crate::Pd::create_qp).
     pub fn new(domain: &Domain, caps: QpCaps) -> Result<Connection, DeviceError> {
         Self::made(domain, caps, None)
     }
@@ -84,7 +84,7 @@ impl Connection {
     /// messages. `max_recv_wr` and `max_recv_sge` of `caps` have no effect.
     ///
     /// # Errors
-    /// As [`Pd::create_qp`](crate::Pd::create_qp).
+    /// See [`Pd::create_qp`](crate::Pd::create_qp).
     pub fn with_srq(domain: &Domain, caps: QpCaps, srq: &Srq) -> Result<Connection, DeviceError> {
         Self::made(domain, caps, Some(srq))
     }
@@ -122,7 +122,7 @@ impl Connection {
     /// the addresses.
     ///
     /// # Errors
-    /// As [`Qp::connect`](crate::Qp::connect).
+    /// See [`Qp::connect`](crate::Qp::connect).
     pub fn connect(
         &self,
         to: impl ToSocketAddrs,

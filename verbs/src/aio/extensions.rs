@@ -41,7 +41,7 @@ impl Connection {
     /// the field. See [`SendWr::mask`].
     ///
     /// # Errors
-    /// As [`fetch_add`](Self::fetch_add).
+    /// See [`fetch_add`](Self::fetch_add).
     pub async fn masked_fetch_add(
         &self,
         remote: RemoteBuffer,
@@ -58,7 +58,7 @@ impl Connection {
     /// The word was replaced if the result equals `compare`.
     ///
     /// # Errors
-    /// As [`fetch_add`](Self::fetch_add).
+    /// See [`fetch_add`](Self::fetch_add).
     pub async fn compare_swap(
         &self,
         remote: RemoteBuffer,
@@ -75,7 +75,7 @@ impl Connection {
     /// See [`SendWr::compare_mask`] and [`SendWr::swap_mask`].
     ///
     /// # Errors
-    /// As [`fetch_add`](Self::fetch_add).
+    /// See [`fetch_add`](Self::fetch_add).
     pub async fn masked_compare_swap(
         &self,
         remote: RemoteBuffer,
@@ -90,7 +90,7 @@ impl Connection {
     /// Stores `swap` unconditionally (RFC 7306 section 5.1.2).
     ///
     /// # Errors
-    /// As [`fetch_add`](Self::fetch_add).
+    /// See [`fetch_add`](Self::fetch_add).
     pub async fn swap(&self, remote: RemoteBuffer, swap: u64) -> Result<u64, Error> {
         self.plain().swap(remote, swap).await
     }
@@ -112,7 +112,7 @@ impl Flagged<'_> {
     /// [`Connection::fetch_add`] with these flags (RFC 7306 section 5.1.1).
     ///
     /// # Errors
-    /// As [`Connection::fetch_add`].
+    /// See [`Connection::fetch_add`].
     pub async fn fetch_add(self, remote: RemoteBuffer, add: u64) -> Result<u64, Error> {
         self.masked_fetch_add(remote, add, 0).await
     }
@@ -120,7 +120,7 @@ impl Flagged<'_> {
     /// [`Connection::masked_fetch_add`] with these flags (RFC 7306 section 5.1.1).
     ///
     /// # Errors
-    /// As [`Connection::masked_fetch_add`].
+    /// See [`Connection::masked_fetch_add`].
     pub async fn masked_fetch_add(
         self,
         remote: RemoteBuffer,
@@ -136,7 +136,7 @@ impl Flagged<'_> {
     /// [`Connection::compare_swap`] with these flags (RFC 7306 section 5.1.2).
     ///
     /// # Errors
-    /// As [`Connection::compare_swap`].
+    /// See [`Connection::compare_swap`].
     pub async fn compare_swap(
         self,
         remote: RemoteBuffer,
@@ -153,7 +153,7 @@ impl Flagged<'_> {
     /// [`Connection::masked_compare_swap`] with these flags (RFC 7306 section 5.1.2).
     ///
     /// # Errors
-    /// As [`Connection::masked_compare_swap`].
+    /// See [`Connection::masked_compare_swap`].
     pub async fn masked_compare_swap(
         self,
         remote: RemoteBuffer,
@@ -171,7 +171,7 @@ impl Flagged<'_> {
     /// [`Connection::swap`] with these flags (RFC 7306 section 5.1.2).
     ///
     /// # Errors
-    /// As [`Connection::swap`].
+    /// See [`Connection::swap`].
     pub async fn swap(self, remote: RemoteBuffer, swap: u64) -> Result<u64, Error> {
         self.atomic(remote, |id, sink| SendWr::swap(id, sink, remote, swap))
             .await
@@ -205,7 +205,7 @@ impl Connection {
     /// The peer gets `immediate` after the bytes were placed (RFC 7306 section 6).
     ///
     /// # Errors
-    /// As [`write`](Self::write).
+    /// See [`write`](Self::write).
     pub async fn write_with_immediate(
         &self,
         buf: RegisteredBuf,
@@ -231,7 +231,7 @@ impl Flagged<'_> {
     /// [`Connection::write_with_immediate`] with these flags (RFC 7306 section 6).
     ///
     /// # Errors
-    /// As [`Connection::write_with_immediate`].
+    /// See [`Connection::write_with_immediate`].
     pub async fn write_with_immediate(
         self,
         buf: RegisteredBuf,
@@ -253,7 +253,7 @@ impl Flagged<'_> {
     /// [`Connection::send_immediate`] with these flags (RFC 7306 section 6).
     ///
     /// # Errors
-    /// As [`Connection::send_immediate`].
+    /// See [`Connection::send_immediate`].
     pub async fn send_immediate(self, immediate: [u8; 8]) -> Result<(), Error> {
         self.bare(|wr_id| SendWr::immediate(wr_id, immediate)).await
     }

@@ -115,7 +115,7 @@ impl Flagged<'_> {
     /// [`Connection::write`] with these flags (RFC 5040 section 5.1).
     ///
     /// # Errors
-    /// As [`Connection::write`]. The buffer is always returned.
+    /// See [`Connection::write`]. The buffer is always returned.
     pub async fn write(
         self,
         buf: RegisteredBuf,
@@ -134,7 +134,7 @@ impl Flagged<'_> {
     /// [`Connection::read`] with these flags (RFC 5040 section 5.2).
     ///
     /// # Errors
-    /// As [`Connection::read`]. The buffer is always returned.
+    /// See [`Connection::read`]. The buffer is always returned.
     pub async fn read(
         self,
         buf: RegisteredBuf,

@@ -29,7 +29,7 @@ impl Listener {
     /// Listens for iWARP connections on `addr` (`rdma_listen`). Port 0 chooses a free port.
     ///
     /// # Errors
-    /// As [`Device::listen`](crate::Device::listen).
+    /// See [`Device::listen`](crate::Device::listen).
     pub fn bind(domain: &Domain, addr: SocketAddr) -> Result<Listener, DeviceError> {
         Ok(Listener {
             inner: domain.device().listen(addr)?,
@@ -110,7 +110,7 @@ impl Request {
     /// Rejects the request, with private data for the peer's consumer (`rdma_reject`).
     ///
     /// # Errors
-    /// As [`ConnectRequest::reject`].
+    /// See [`ConnectRequest::reject`].
     pub fn reject(self, private_data: &[u8]) -> Result<(), AcceptError> {
         self.inner.reject(private_data)
     }

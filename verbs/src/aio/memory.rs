@@ -14,7 +14,7 @@ impl Domain {
     /// [`Connection::bind_window`] binds it to memory from [`Domain::register`].
     ///
     /// # Errors
-    /// As [`Pd::alloc_window`](crate::Pd::alloc_window).
+    /// See [`Pd::alloc_window`](crate::Pd::alloc_window).
     pub fn alloc_window(&self, kind: WindowKind) -> Result<MemoryWindow, RegisterError> {
         self.pd().alloc_window(kind)
     }
@@ -26,7 +26,7 @@ impl Domain {
     /// on their own, it only copies bytes in and out.
     ///
     /// # Errors
-    /// As [`Pd::alloc_fast_region`](crate::Pd::alloc_fast_region).
+    /// See [`Pd::alloc_fast_region`](crate::Pd::alloc_fast_region).
     pub fn alloc_fast_region(&self, memory: Buffer) -> Result<FastRegion, RegisterError> {
         self.pd().alloc_fast_region(memory)
     }
@@ -39,8 +39,8 @@ impl Domain {
 impl Connection {
     /// Binds a window of any kind under its next STag (`ibv_bind_mw`, `IBV_WR_BIND_MW`).
     ///
-    /// Returns the address, length and STag to tell the peer. A window of type 2 must not be bound
-    /// already. See [`SendWr::bind_window`] and [`Qp::post_bind`](crate::Qp::post_bind).
+    /// Returns the address, length and STag, to be sent to the peer. A window of type 2 must not be
+    /// bound already. See [`SendWr::bind_window`] and [`Qp::post_bind`](crate::Qp::post_bind).
     ///
     /// If the future is dropped after its first poll, a window of type 2 is bound or about to be
     /// bound.
@@ -88,7 +88,7 @@ impl Connection {
 
     /// Registers part of a fast region ([`FastRegion::register`]; `IB_WR_REG_MR` in the kernel).
     ///
-    /// Returns the address, length and STag to tell the peer. See [`SendWr::register`].
+    /// Returns the address, length and STag, to be sent to the peer. See [`SendWr::register`].
     ///
     /// # Errors
     /// See [`Error`].

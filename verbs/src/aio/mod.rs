@@ -147,7 +147,7 @@ impl Domain {
     /// Allocates a domain on `device` (`ibv_alloc_pd`).
     ///
     /// # Errors
-    /// As [`Device::alloc_pd`].
+    /// See [`Device::alloc_pd`].
     pub fn new(device: &Device) -> Result<Domain, DeviceError> {
         Ok(Domain {
             device: device.clone(),
@@ -183,7 +183,7 @@ impl Domain {
     /// `data` is the initial content, and its length in bytes is the length of the region.
     ///
     /// # Errors
-    /// As [`Pd::register`].
+    /// See [`Pd::register`].
     pub fn register(&self, data: Vec<u8>, access: Access) -> Result<MemoryRegion, RegisterError> {
         self.pd.register(data, access)
     }

@@ -67,7 +67,7 @@ impl Srq {
     /// A receive uses one buffer, so [`SrqAttr::max_sge`] may be 1.
     ///
     /// # Errors
-    /// As [`Pd::create_srq`](crate::Pd::create_srq).
+    /// See [`Pd::create_srq`](crate::Pd::create_srq).
     pub fn new(domain: &Domain, attr: SrqAttr) -> Result<Srq, DeviceError> {
         let srq = domain.pd().create_srq(attr)?;
         let slots = attr.max_wr;
@@ -128,7 +128,7 @@ impl Srq {
     /// when fewer than `limit` receives are left.
     ///
     /// # Errors
-    /// As [`Srq::modify`](crate::Srq::modify).
+    /// See [`Srq::modify`](crate::Srq::modify).
     pub fn arm_limit(&self, limit: u32) -> Result<(), ModifySrqError> {
         let change = SrqModify {
             limit: Some(limit),

@@ -186,7 +186,7 @@ impl Ops {
     /// free only when a signaled request completes.
     ///
     /// # Errors
-    /// As [`start`](Self::start).
+    /// See [`start`](Self::start).
     pub(super) fn start_unsignaled<E>(
         &self,
         slot: u32,

@@ -74,7 +74,7 @@ impl Unsignaled<'_> {
     /// [`Connection::write`] without a completion (RFC 5040 section 5.1).
     ///
     /// # Errors
-    /// As [`Connection::write`].
+    /// See [`Connection::write`].
     pub async fn write(
         self,
         buf: RegisteredBuf,
@@ -90,7 +90,7 @@ impl Unsignaled<'_> {
     /// [`Connection::write_with_immediate`] without a local completion (RFC 7306 section 6).
     ///
     /// # Errors
-    /// As [`Connection::write`].
+    /// See [`Connection::write`].
     pub async fn write_with_immediate(
         self,
         buf: RegisteredBuf,

@@ -27,7 +27,7 @@ pub(super) enum Owner {
 }
 
 impl Backing {
-    /// All of an owned buffer.
+    /// Returns the memory of a whole owned buffer.
     pub(crate) fn buffer(buffer: Arc<Buffer>) -> Self {
         Self {
             base: buffer.base(),
@@ -37,7 +37,7 @@ impl Backing {
         }
     }
 
-    /// Part of an owned buffer; `None` if the range is not inside the buffer.
+    /// Returns part of an owned buffer; `None` if the range is not inside the buffer.
     pub(crate) fn part(buffer: Arc<Buffer>, offset: u64, len: u64) -> Option<Self> {
         let whole = Self::buffer(buffer);
         let (offset, len) = (usize::try_from(offset).ok()?, usize::try_from(len).ok()?);
@@ -45,7 +45,8 @@ impl Backing {
         inside.then(|| whole.cut(offset, len))
     }
 
-    /// `len` bytes of a region from `offset` on, for a window. The caller has checked the range.
+    /// Returns `len` bytes of a region from `offset` on, for a window. The caller has checked the
+    /// range.
     pub(super) fn window(region: Arc<Region>, offset: usize, len: usize) -> Self {
         let whole = region.backing();
         Self {
@@ -54,7 +55,7 @@ impl Backing {
         }
     }
 
-    /// Memory of an existing region, for registering it again.
+    /// Returns the memory of an existing region, for registering it again.
     pub(super) fn again(base: NonNull<u8>, len: usize, writable: bool, owner: Owner) -> Self {
         Self {
             base,
@@ -64,7 +65,8 @@ impl Backing {
         }
     }
 
-    /// The program's own memory, used in place. `writable`: it may be registered for local write.
+    /// Returns the program's own memory, which is used in place. `writable`: it may be registered
+    /// for local write.
     ///
     /// # Safety
     /// The range `base..base + len` must stay mapped, readable and, if `writable`, writable. The
@@ -84,12 +86,12 @@ impl Backing {
         }
     }
 
-    /// Returns true if it may be registered for local write.
+    /// Returns true if the memory may be registered for local write.
     pub(super) fn is_writable(&self) -> bool {
         self.writable
     }
 
-    /// Part of the memory. The caller has checked the range.
+    /// Returns part of the memory. The caller has checked the range.
     fn cut(self, offset: usize, len: usize) -> Self {
         debug_assert!(offset.checked_add(len).is_some_and(|end| end <= self.len));
         let start = self.base.as_ptr().wrapping_add(offset);

@@ -184,7 +184,7 @@ impl PinnedRegions {
         Some(TargetSource::new(used, spot.offset, spot.len as usize))
     }
 
-    /// Pins a range of the bytes for sending them in place. Returns `None` and pins nothing if the
+    /// Pins a range of the bytes for sending it in place. Returns `None` and pins nothing if the
     /// region was revoked, or if the range is not inside the bytes.
     pub(crate) fn pin(&self, spot: Spot, offset: usize, len: usize) -> Option<PinnedRun> {
         let end = offset.checked_add(len)?;
@@ -217,7 +217,7 @@ pub(crate) struct Sources<'a> {
 }
 
 impl<'a> Sources<'a> {
-    /// As [`PinnedRegions::source`].
+    /// Returns the bytes of a request as [`PinnedRegions::source`] does.
     #[inline]
     pub(crate) fn source(&mut self, spot: Spot) -> Option<&TargetSource<'a>> {
         let goes_on = |(place, source): &(u32, TargetSource<'a>)| {

@@ -155,7 +155,7 @@ pub(super) unsafe fn fetch_add(word: *mut u64, add: u64) -> u64 {
 /// `update` again if the word changed meanwhile.
 ///
 /// # Safety
-/// As for [`fetch_add`].
+/// The same as for [`fetch_add`].
 #[inline]
 pub(super) unsafe fn fetch_update(word: *mut u64, update: impl Fn(u64) -> u64) -> u64 {
     // SAFETY: guaranteed by the caller.
@@ -211,7 +211,7 @@ mod word {
     access!(u64, reg, ":r", load_u64, store_u64);
 
     /// # Safety
-    /// As [`super::fetch_add`].
+    /// The same as for [`super::fetch_add`].
     #[inline(always)]
     pub(super) unsafe fn fetch_add(word: *mut u64, add: u64) -> u64 {
         let mut value = add;
@@ -226,7 +226,7 @@ mod word {
     /// Stores `new` if the word equals `expected`. Returns the previous value in both cases.
     ///
     /// # Safety
-    /// As [`super::fetch_add`].
+    /// The same as for [`super::fetch_add`].
     #[inline(always)]
     pub(super) unsafe fn compare_exchange(word: *mut u64, expected: u64, new: u64) -> u64 {
         let before;
@@ -277,7 +277,7 @@ mod word {
     access!(u64, AtomicU64, load_u64, store_u64);
 
     /// # Safety
-    /// As [`super::fetch_add`].
+    /// The same as for [`super::fetch_add`].
     #[inline(always)]
     pub(super) unsafe fn fetch_add(word: *mut u64, add: u64) -> u64 {
         // SAFETY: guaranteed by the caller.
@@ -287,7 +287,7 @@ mod word {
     /// Stores `new` if the word equals `expected`; returns the previous value.
     ///
     /// # Safety
-    /// As [`super::fetch_add`].
+    /// The same as for [`super::fetch_add`].
     #[inline(always)]
     pub(super) unsafe fn compare_exchange(word: *mut u64, expected: u64, new: u64) -> u64 {
         // SAFETY: guaranteed by the caller.

@@ -86,7 +86,7 @@ impl Region {
         }
     }
 
-    /// The STag, which is both lkey and rkey.
+    /// STag of the region, which is both lkey and rkey.
     pub(crate) fn stag(&self) -> STag {
         self.stag
     }
@@ -239,8 +239,8 @@ impl Region {
         pins(state)
     }
 
-    /// As [`invalidate`](Self::invalidate), unless windows are bound here. In that case nothing
-    /// changes, and the error is their number.
+    /// Does the same as [`invalidate`](Self::invalidate), unless windows are bound here. In that
+    /// case nothing changes, and the error is the number of windows.
     pub(super) fn invalidate_unless_bound(&self) -> Result<(), u32> {
         let windows = self.windows.lock();
         if *windows > 0 {
@@ -252,8 +252,8 @@ impl Region {
         Ok(())
     }
 
-    /// Ends all use of the memory. Fails without any change if it is pinned or windows are bound to
-    /// it.
+    /// Ends all use of the memory. Fails without any change if the region is pinned or windows are
+    /// bound to it.
     pub(super) fn retire(&self) -> Result<(), DeregisterError> {
         // `add_window` checks the state under the same lock, so no window is bound between this
         // check and the end.

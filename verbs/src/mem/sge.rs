@@ -69,9 +69,9 @@ impl SgList {
         self.resolve_behind(None, table, (pd, qp), sges, need_local_write)
     }
 
-    /// As [`Self::resolve`]. `before` is the list of the previous request in the queue. Consecutive
-    /// requests mostly name the same region, so the region of its last element is not looked up
-    /// again.
+    /// Does the same as [`Self::resolve`]. `before` is the list of the previous request in the
+    /// queue. Consecutive requests mostly name the same region, so the region of its last element
+    /// is not looked up again.
     #[inline]
     pub(crate) fn resolve_behind(
         &mut self,
@@ -170,8 +170,8 @@ impl SgList {
         Err(entry.fault(LocalFaultKind::NotWritable { lkey }))
     }
 
-    /// A range of the message as a payload, for framing. Deregistration waits until the guard is
-    /// dropped. Offsets count from the start of the message.
+    /// Returns a range of the message as a payload, for framing. Deregistration waits until the
+    /// guard is dropped. Offsets count from the start of the message.
     ///
     /// # Errors
     /// A fault if a region of the range was revoked, or if the list is too short.

@@ -46,7 +46,7 @@ pub(crate) struct Asker {
 }
 
 impl Need {
-    /// Right that the access needs.
+    /// Returns the right that the access needs.
     pub(crate) fn access(self) -> Access {
         match self {
             Self::RemoteRead => Access::REMOTE_READ,
@@ -365,7 +365,8 @@ impl RegionTable {
         Ok(Target::new(region, offset, len, need))
     }
 
-    /// As [`check`](Self::check); returns the region and the offset of the first byte.
+    /// Makes the same checks as [`check`](Self::check), and returns the region and the offset of
+    /// the first byte.
     #[inline]
     pub(super) fn check_region(
         &self,

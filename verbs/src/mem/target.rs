@@ -77,8 +77,8 @@ impl Target {
         }
     }
 
-    /// The bytes of the target as a payload, for framing. Deregistration waits until the guard is
-    /// dropped.
+    /// Returns the bytes of the target as a payload, for framing. Deregistration waits until the
+    /// guard is dropped.
     ///
     /// # Errors
     /// `InvalidSTag` if the STag was revoked after the check, `AccessRights` if the check was not

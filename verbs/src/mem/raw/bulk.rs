@@ -9,7 +9,7 @@ pub(super) const BLOCK: usize = 128;
 /// piece.
 ///
 /// # Safety
-/// As [`super::store`] for `blocks * BLOCK` bytes, which must be readable at `from`.
+/// The same as for [`super::store`] of `blocks * BLOCK` bytes, which must be readable at `from`.
 pub(super) unsafe fn store(to: *mut u8, from: *const u8, blocks: usize) {
     // SAFETY: guaranteed by the caller.
     unsafe { copy(to, from, blocks) }
@@ -19,13 +19,13 @@ pub(super) unsafe fn store(to: *mut u8, from: *const u8, blocks: usize) {
 /// piece.
 ///
 /// # Safety
-/// As [`super::load`] for `blocks * BLOCK` bytes, which must be writable at `to`.
+/// The same as for [`super::load`] of `blocks * BLOCK` bytes, which must be writable at `to`.
 pub(super) unsafe fn load(from: *const u8, to: *mut u8, blocks: usize) {
     // SAFETY: guaranteed by the caller.
     unsafe { copy(to, from, blocks) }
 }
 
-/// Copies in address order.
+/// Copies `blocks` blocks in address order.
 ///
 /// # Safety
 /// `blocks * BLOCK` bytes are mapped, readable at `from` and writable at `to`. The ranges do not
@@ -70,12 +70,12 @@ unsafe fn copy(to: *mut u8, from: *const u8, blocks: usize) {
     }
 }
 
-/// Copies by pairs of general registers. The architecture guarantees that each half of such a pair
-/// is moved in one piece if the address is a multiple of 8. For vector registers that depends on
-/// the processor.
+/// Copies `blocks` blocks in address order, by pairs of general registers. The architecture
+/// guarantees that each half of such a pair is moved in one piece if the address is aligned to 8
+/// bytes. For vector registers that depends on the processor.
 ///
 /// # Safety
-/// As on x86-64.
+/// The same as on x86-64.
 #[cfg(target_arch = "aarch64")]
 #[inline]
 unsafe fn copy(to: *mut u8, from: *const u8, blocks: usize) {

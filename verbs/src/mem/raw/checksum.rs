@@ -18,7 +18,7 @@ const STEP: usize = 8192;
 /// time: others may write it meanwhile, and the CRC must match the bytes on the wire.
 ///
 /// # Safety
-/// As for [`load`].
+/// The same as for [`load`].
 #[inline]
 pub(in crate::mem) unsafe fn load_with_crc(from: *const u8, out: &mut [u8], crc: &mut Crc32c) {
     // SAFETY: guaranteed by the caller. The head, the blocks and the tail together are the bytes of
@@ -41,7 +41,7 @@ pub(in crate::mem) unsafe fn load_with_crc(from: *const u8, out: &mut [u8], crc:
 /// Adds `len` bytes from `from` on to the CRC.
 ///
 /// # Safety
-/// As for [`load`] of `len` bytes.
+/// The same as for [`load`], for `len` bytes.
 #[inline]
 pub(in crate::mem) unsafe fn checksum(from: *const u8, len: usize, crc: &mut Crc32c) {
     // SAFETY: guaranteed by the caller. The head, the blocks and the tail together have `len`
@@ -81,7 +81,7 @@ fn foldable(from: *const u8, len: usize) -> Option<(usize, usize)> {
 /// [`load_with_crc`] for every processor.
 ///
 /// # Safety
-/// As for [`load`].
+/// The same as for [`load`].
 #[inline]
 unsafe fn load_by_steps(from: *const u8, out: &mut [u8], crc: &mut Crc32c) {
     let mut at = from;
@@ -100,7 +100,7 @@ unsafe fn load_by_steps(from: *const u8, out: &mut [u8], crc: &mut Crc32c) {
 /// registered memory must not be borrowed as a slice.
 ///
 /// # Safety
-/// As for [`load`] of `len` bytes.
+/// The same as for [`load`], for `len` bytes.
 unsafe fn checksum_by_copy<const N: usize>(from: *const u8, len: usize, crc: &mut Crc32c) {
     if len == 0 {
         return;

@@ -118,7 +118,7 @@ fn step(held: __m512i, factors: __m512i, bytes: __m512i) -> __m512i {
 }
 
 /// # Safety
-/// As [`super::load`] of 64 bytes.
+/// The same as for [`super::load`], for 64 bytes.
 #[inline]
 #[target_feature(enable = "avx512f")]
 unsafe fn load(from: *const u8) -> __m512i {
