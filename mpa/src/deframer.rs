@@ -55,7 +55,8 @@ impl DeframeError {
     ///
     /// No RFC names a code for a length field above 64768. A correct sender never writes such a
     /// field, so the bytes there are not the start of an FPDU. That is the meaning of code 3.
-    /// Waiting for that many bytes and then checking their CRC would only delay the error.
+    /// Waiting for that many bytes, and for a CRC that cannot match them, would only hang the
+    /// connection.
     #[must_use]
     pub fn code(&self) -> MpaErrorCode {
         match self {

@@ -1,9 +1,10 @@
 //! Positions of content and Markers in an FPDU, as both framer and deframer compute them.
 //!
-//! "Content" is the FPDU without its Markers: `ULPDU_Length | ULPDU | PAD | CRC` (RFC 5044
-//! section 4.1). A Marker starts at every stream offset that is a multiple of 512 (section 4.3), so
-//! 508 bytes of content lie between two Markers. The length of every FPDU and the Marker interval
-//! are multiples of four. No Marker therefore cuts the length field, the CRC or another Marker.
+//! The content of an FPDU is the FPDU without its Markers: `ULPDU_Length | ULPDU | PAD | CRC` (RFC
+//! 5044 section 4.1). A Marker starts at every stream offset that is a multiple of 512 (section
+//! 4.3), so 508 bytes of content lie between two Markers. The length of every FPDU and the Marker
+//! interval are multiples of four. No Marker therefore cuts the length field, the CRC or another
+//! Marker.
 
 /// Length of the `ULPDU_Length` field in bytes.
 pub(crate) const LENGTH_FIELD: usize = 2;

@@ -4,7 +4,7 @@
 //! They exist only in a build with `--cfg uwarp_mutants` in `RUSTFLAGS`. Without it, each site
 //! evaluates to its correct expression.
 
-/// `mutate!(right, Name => wrong)` evaluates to `right`, or to `wrong` while the fault `Name` is on.
+/// `mutate!(right, Name => wrong)` evaluates to `right`, or to `wrong` while fault `Name` is on.
 #[cfg(uwarp_mutants)]
 macro_rules! mutate {
     ($right:expr, $name:ident => $wrong:expr) => {

@@ -210,7 +210,7 @@ enum Event {
     TimedOut,
 }
 
-/// Returns the next state; `None` if startup is over, which no event changes.
+/// Returns the next state; `None` once startup is over, because no event changes the state then.
 const fn next(state: State, event: Event) -> Option<State> {
     match (state, event) {
         (State::AwaitReply, Event::PartOfReply) => Some(State::AwaitReply),

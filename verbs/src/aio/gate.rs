@@ -19,10 +19,10 @@ use std::task::Waker;
 /// it on, so no unit is lost when a woken task is dropped.
 #[derive(Default)]
 pub(super) struct Gate {
-    /// Units that are granted to no waiter.
+    /// Number of units that are not granted to a waiter.
     free: usize,
     waiters: VecDeque<Waiter>,
-    /// Number of waiters, from the front, that have been granted a unit.
+    /// Number of waiters at the front of the queue that have been granted a unit.
     granted: usize,
     next: Ticket,
 }

@@ -17,7 +17,7 @@ pub(crate) enum Named {
     Unbound,
     /// A region or window that was invalidated.
     Invalidated,
-    /// A region that was withdrawn while it was in use.
+    /// A region that was revoked while the peer was reading it.
     Withdrawn,
 }
 
