@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use uwarp_llp::smol::Clock;
 
-/// Source of a device's time, by which all its timeouts count. A network has a clock of its own,
-/// which drives the retransmissions of TCP: give both the same one.
+/// Source of a device's time, which measures all its timeouts. A network has its own clock, which
+/// drives the retransmissions of TCP. Both should use the same clock.
 #[derive(Clone, Default)]
 pub enum TimeSource {
     /// The monotonic clock of the machine.
@@ -29,9 +29,9 @@ impl TimeSource {
     }
 }
 
-/// Returns the time of the machine, for calls that sleep. A thread can sleep by no other clock:
-/// with a given clock, no call sleeps (`DeviceInner::patience`). All other code asks the device for
-/// the time.
+/// Returns the time of the machine, for calls that sleep. A thread cannot sleep by another clock,
+/// so with a given clock no call sleeps (`DeviceInner::patience`). All other code asks the device
+/// for the time.
 #[inline]
 #[expect(
     clippy::disallowed_methods,
@@ -41,8 +41,8 @@ pub(crate) fn machine_now() -> Instant {
     Instant::now()
 }
 
-/// Repeats `is_so` until it returns true. A test that would hang fails here, and its backtrace says
-/// where.
+/// Calls `is_so` until it returns true. Panics after 60 s, so that a test fails here instead of
+/// hanging.
 #[cfg(test)]
 #[track_caller]
 pub(crate) fn until(mut is_so: impl FnMut() -> bool) {

@@ -50,14 +50,14 @@ struct Sleeper {
     set: Vec<PollFd<'static>>,
 }
 
-/// Polls with completions after which a CQ with groups drives its connections again. A program that
-/// always finds completions would otherwise leave the other connections to the background.
+/// A CQ with groups drives its connections once in this many polls that find completions. Otherwise
+/// a program that always finds completions would leave the other connections to the background.
 const HITS: u32 = 8;
 
 impl Drop for CqShared {
     fn drop(&mut self) {
         if !self.device.fork_guard.is_here() {
-            // Dropping it would take events back from a channel that the parent reads.
+            // Dropping `inner` would remove events from a channel that the parent reads.
             std::mem::forget(Arc::clone(&self.inner));
         }
     }
@@ -91,7 +91,7 @@ impl CqShared {
     }
 
     /// Gives a turn to every connection of this CQ, or to those of its groups that are ready.
-    /// Returns the time, or `None` if there is no connection.
+    /// Returns the current time, or `None` if there is no connection.
     fn drive(&self) -> Option<Instant> {
         if let Some(few) = self.members.few() {
             if few.iter().all(Option::is_none) {
@@ -132,14 +132,15 @@ impl CqShared {
         }
     }
 
-    /// Returns true if polls wait for bytes in memory.
+    /// Returns true if polls wait briefly for the peer's reply.
     #[cfg(test)]
     pub(crate) fn expects_reply(&self) -> bool {
         self.reply.is_expected()
     }
 
     /// Waits briefly for bytes of the peer: the program has its completion and probably reads
-    /// memory next. Also ends if another thread has received some since the count was `unseen`.
+    /// memory next. Also ends if another thread receives some: the count then differs from
+    /// `unseen`.
     #[cold]
     fn await_reply(&self, unseen: u32) {
         let Driven::Each(qps) = self.members.driven() else {
@@ -182,7 +183,8 @@ impl CqShared {
         self.events.push(event);
     }
 
-    /// Records a poll that found completions.
+    /// Counts a poll that found completions. With groups, every `HITS`-th one drives the
+    /// connections.
     fn record_hit(&self) {
         if self.members.have_crowds()
             && self.hits.fetch_add(1, Ordering::Relaxed) % HITS == HITS - 1
@@ -226,11 +228,10 @@ pub enum DestroyCqError {
 /// takes no more requests than it has places, and a place is free when the completion has been
 /// polled. A destroyed queue counts until its completions have been polled.
 ///
-/// A completion that finds the CQ full is lost, and the CQ is then in error. An
-/// [`AsyncEvent::CqOverflow`] names it, once. It takes no more
-/// completions, so that there is no gap in the polled ones. Its completions can still be polled. A
-/// QP that has something to complete to it ends with
-/// [`EndReason::CqOverflow`](crate::EndReason::CqOverflow).
+/// A completion that finds the CQ full is lost, and the CQ is then in error. One
+/// [`AsyncEvent::CqOverflow`] reports this. The CQ accepts no further completions, so that the
+/// polled ones have no gap. Those it already holds can still be polled. A QP that has something to
+/// complete to it ends with [`EndReason::CqOverflow`](crate::EndReason::CqOverflow).
 ///
 /// Clones are handles to the same queue.
 #[derive(Clone)]
@@ -260,7 +261,8 @@ impl Cq {
         self.poll_as(out, true)
     }
 
-    /// `stays`: the thread will poll again, and is not about to sleep.
+    /// Polls as [`Cq::poll`] describes. `stays`: the thread will poll again, and is not about to
+    /// sleep.
     fn poll_as(&self, out: &mut [Completion], stays: bool) -> usize {
         if self.is_inherited() {
             return 0;
@@ -288,8 +290,8 @@ impl Cq {
         taken
     }
 
-    /// As [`Cq::poll`], but gives no connection a turn. For more completions after a poll that
-    /// found some.
+    /// Takes completions like [`Cq::poll`], but gives no connection a turn. Use it for more
+    /// completions after a poll that found some.
     pub fn poll_more(&self, out: &mut [Completion]) -> usize {
         if self.is_inherited() {
             return 0;
@@ -297,7 +299,7 @@ impl Cq {
         self.shared.inner.poll(out)
     }
 
-    /// Takes one completion, if there is one (`ibv_poll_cq` with one entry); see [`Cq::poll`].
+    /// Takes one completion, if there is one, like [`Cq::poll`] with one entry.
     #[must_use]
     pub fn poll_one(&self) -> Option<Completion> {
         let mut one = [Completion::default()];
@@ -367,9 +369,9 @@ impl Cq {
         }
     }
 
-    /// Destroys the CQ as `ibv_destroy_cq` does. No QP may use it. Waits until all its events that
-    /// were taken from the channel or the device are acknowledged. Dropping the last handle has
-    /// neither condition.
+    /// Destroys the CQ as `ibv_destroy_cq` does. Fails if a QP uses the CQ. Waits until all its
+    /// events that were taken from the channel or the device are acknowledged. Dropping the last
+    /// handle neither fails nor waits.
     ///
     /// # Errors
     /// [`DestroyCqError`], together with the handle.
@@ -425,7 +427,8 @@ impl Cq {
         }
     }
 
-    /// Sleeps once on the descriptors of this CQ and of its connections.
+    /// Sleeps once on the descriptors of this CQ and of its connections. Returns the number of
+    /// completions taken.
     fn sleep(&self, out: &mut [Completion], deadline: Option<Instant>) -> usize {
         let Ok(guard) = self.shared.inner.wait_guard() else {
             // No descriptor is left: the background drives, and this thread checks again soon.
@@ -470,7 +473,8 @@ impl Cq {
             taken += self.shared.inner.poll(&mut out[taken..]);
         }
         fds.clear();
-        // This thread no longer sleeps. What its own turns complete must not wake its next sleep.
+        // The guard is dropped first, so that completions of this thread's own turns do not wake
+        // its next sleep.
         drop(guard);
         for qp in waiting.drain(..) {
             qp.wait_ends();
@@ -655,7 +659,7 @@ mod tests {
                 assert_eq!(taken, 2, "round {round}");
             });
             let guard = inner.wait_guard().unwrap();
-            // A pending wake-up would make it readable at once.
+            // A pending wake-up would make the descriptor readable at once.
             let soon = Some(after(machine_now(), Duration::from_millis(1)));
             assert!(!wait_readable(guard.fd(), soon), "round {round}");
             drop(guard);

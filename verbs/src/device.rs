@@ -37,7 +37,7 @@ pub enum DeviceError {
     Limit {
         /// Kind of the objects, in the plural.
         what: &'static str,
-        /// Maximum number of them.
+        /// Maximum number of these objects.
         limit: u32,
     },
     /// A limit of the protection domain is reached.
@@ -47,7 +47,7 @@ pub enum DeviceError {
     PdLimit {
         /// Kind of the objects, in the plural.
         what: &'static str,
-        /// Maximum number of them.
+        /// Maximum number of these objects.
         limit: u32,
     },
     /// A receive queue would exceed the number of receives that the protection domain may hold.
@@ -57,7 +57,7 @@ pub enum DeviceError {
     PdReceives {
         /// The requested size.
         asked: u32,
-        /// Receives that all queues of the domain together can hold.
+        /// Maximum number of receives in all queues of the domain together.
         limit: u32,
     },
     /// A size is out of range.
@@ -72,7 +72,7 @@ pub enum DeviceError {
         /// The largest allowed value.
         max: u64,
     },
-    /// The system refused a resource (a descriptor or a thread).
+    /// The system refused a resource (a descriptor, a thread or memory).
     #[error("the system refused to {op}: {error}")]
     System {
         /// The refused operation.
@@ -168,7 +168,7 @@ pub(crate) struct DeviceInner {
 }
 
 impl DeviceInner {
-    /// Returns the time by the clock of the device, by which all its timeouts count.
+    /// Returns the current time of the device's clock, which measures all timeouts of the device.
     #[inline]
     pub(crate) fn now(&self) -> Instant {
         self.settings.clock.now()
@@ -183,13 +183,13 @@ impl DeviceInner {
         }
     }
 
-    /// Nanoseconds since the device was opened; never 0.
+    /// Returns the nanoseconds from opening the device to `now`, at least 1.
     pub(crate) fn clock(&self, now: Instant) -> u64 {
         let since = now.saturating_duration_since(self.origin).as_nanos();
         u64::try_from(since).unwrap_or(u64::MAX).max(1)
     }
 
-    /// Takes a place and a number for a new QP.
+    /// Reserves a place and a number for a new QP.
     pub(crate) fn take_qp(&self) -> Result<(Place, Number), DeviceError> {
         self.qps.take(self.settings.limits.max_qp)
     }
@@ -205,12 +205,12 @@ impl DeviceInner {
         self.events.push(event);
     }
 
-    /// Numbers of live QPs, CQs, SRQs and protection domains.
+    /// Returns the numbers of existing QPs, CQs, SRQs and protection domains.
     pub(crate) fn objects(&self) -> [u32; 4] {
         [&self.qps, &self.cqs, &self.srqs, &self.pds].map(Objects::live)
     }
 
-    /// Takes a place and a number for a new SRQ.
+    /// Reserves a place and a number for a new SRQ.
     pub(crate) fn take_srq(&self) -> Result<(Place, Number), DeviceError> {
         self.srqs.take(self.settings.limits.max_srq)
     }
@@ -219,7 +219,8 @@ impl DeviceInner {
 impl Drop for DeviceInner {
     fn drop(&mut self) {
         if !self.fork_guard.is_here() {
-            // The network's link and its thread belong to the parent.
+            // The parent still uses the network's link and its thread, so the child must not drop
+            // them.
             std::mem::forget(Arc::clone(&self.network));
         }
     }
@@ -277,7 +278,7 @@ impl Device {
                 return Err(DeviceError::ClockNeedsManual);
             }
             (Progress::Automatic, TimeSource::System) => {}
-            // There is no thread that could take a connection over.
+            // A device with manual progress has no thread that could take a connection over.
             (Progress::Manual, _) => settings.takeover = Duration::ZERO,
         }
         let table = RegionTable::new(
@@ -306,8 +307,8 @@ impl Device {
             background: Arc::new(background),
             origin: settings.clock.now(),
             settings: Arc::new(settings),
-            // 24 bits as everywhere in RDMA. 0 and 1 are special on InfiniBand, so they are not
-            // used.
+            // QP numbers have 24 bits in RDMA. 0 and 1 have a special meaning on InfiniBand, so
+            // they are not used.
             qps: Objects::new("QPs", 2..=0x00FF_FFFF),
             cqs: Objects::new("CQs", 1..=u32::MAX),
             srqs: Objects::new("SRQs", 1..=0x00FF_FFFF),
@@ -324,9 +325,10 @@ impl Device {
         })
     }
 
-    /// Returns another handle to the device, with asynchronous events and a descriptor of its own
-    /// (a second `ibv_open_device` in the same program). It reports events of domains, CQs and QPs
-    /// created through it, and of the device itself, if `wanted` returns true for them.
+    /// Returns another handle to the device, with its own queue of asynchronous events and its own
+    /// descriptor (a second `ibv_open_device` in the same program). The queue receives events of
+    /// the device and of objects created through this handle, if `wanted` returns true for the
+    /// event.
     ///
     /// # Errors
     /// [`DeviceError::System`] if the system has no descriptor left.
@@ -346,13 +348,14 @@ impl Device {
         &self.inner
     }
 
-    /// Settings of the device, as it uses them.
+    /// Returns the settings in use. With manual progress, `takeover` is zero. `UWARP_TRACE` may
+    /// have set `trace_errors`.
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.inner.settings
     }
 
-    /// Properties of the network; empty in the child of a fork.
+    /// Returns the properties of the network; they are empty in the child of a fork.
     pub(crate) fn network_info(&self) -> NetworkInfo {
         if !self.inner.fork_guard.is_here() {
             return NetworkInfo {
@@ -459,7 +462,7 @@ impl Device {
     /// port.
     ///
     /// # Errors
-    /// [`DeviceError::Network`] with the obstacle.
+    /// [`DeviceError::Network`] with the reason.
     pub fn listen(&self, addr: SocketAddr) -> Result<Listener, DeviceError> {
         self.inner.fork_guard.check()?;
         Listener::open(&self.inner, addr)
@@ -480,8 +483,8 @@ impl Device {
     }
 
     /// Takes the next asynchronous event, which has to be acknowledged (`ibv_get_async_event`).
-    /// Waits up to `timeout` (`None`: without limit). `None` if no event came in time. If the
-    /// program made the descriptor non-blocking, returns at once.
+    /// Waits up to `timeout` (`None`: without limit), but returns at once if the program made the
+    /// descriptor non-blocking. Returns `None` if there was no event in that time.
     #[must_use]
     pub fn get_event(&self, timeout: Option<Duration>) -> Option<UnackedEvent> {
         self.events.get(self.inner.patience(timeout))
@@ -551,7 +554,7 @@ impl Device {
     }
 }
 
-/// Readable while asynchronous events are queued.
+/// The descriptor is readable while asynchronous events are queued.
 impl AsFd for Device {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.events.fd()
@@ -596,7 +599,8 @@ mod tests {
     use super::*;
     use crate::{QpCaps, SrqAttr};
 
-    /// The counters are just before their ends, and the first objects still exist.
+    /// The counters wrap around while the first objects still exist, so their numbers must be
+    /// skipped.
     #[test]
     fn no_number_is_given_twice_when_the_numbers_begin_anew() {
         let device = Device::tcp().unwrap();
@@ -623,7 +627,7 @@ mod tests {
         drop((qps, srqs));
     }
 
-    /// Otherwise an old region would admit a new QP with the same number.
+    /// If the number were free, a new QP with the same number could use the old region.
     #[test]
     fn the_number_of_a_qp_stays_in_use_while_a_region_is_for_it_alone() {
         let device = Device::tcp().unwrap();
@@ -649,7 +653,7 @@ mod tests {
         assert!(device.progress().is_none() && device.progress_fd().is_none());
     }
 
-    /// It holds the device, and no thread could drive it to its end.
+    /// The closing connection keeps the device alive, and no thread is left to complete its close.
     #[test]
     fn a_connection_that_is_closing_ends_with_the_last_handle_of_a_device_by_hand() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -732,7 +736,7 @@ mod tests {
         srq.destroy(None).unwrap();
     }
 
-    /// Otherwise a new domain with the same number would own an old region.
+    /// If the number were free, a new domain with the same number would own the old region.
     #[test]
     fn a_domain_exists_as_long_as_something_is_in_it() {
         let mut settings = Settings::default();

@@ -7,9 +7,10 @@ use uwarp_llp::NetworkInfo;
 
 use crate::device::Device;
 
-/// [`DeviceAttr::vendor_id`]: a locally administered OUI, because a software RNIC has no vendor.
+/// Value of [`DeviceAttr::vendor_id`]: a locally administered OUI, because a software RNIC has no
+/// vendor.
 const VENDOR_ID: u32 = 0x02_75_77;
-/// [`DeviceAttr::vendor_part_id`].
+/// Value of [`DeviceAttr::vendor_part_id`].
 const PART_ID: u32 = 1;
 
 /// Scope within which an operation of RFC 7306 is atomic.
@@ -47,9 +48,9 @@ pub struct DeviceAttr {
     pub sys_image_guid: [u8; 8],
     /// An OUI that is locally administered.
     pub vendor_id: u32,
-    /// Number of this kind of device.
+    /// Part number of this kind of device.
     pub vendor_part_id: u32,
-    /// The version of the device.
+    /// Hardware version: 0, because there is no hardware.
     pub hw_ver: u32,
     /// The largest region, in bytes.
     pub max_mr_size: u64,
@@ -91,7 +92,7 @@ pub struct DeviceAttr {
     pub max_qp_init_rd_atom: u32,
     /// Scope within which atomic operations (RFC 7306) are atomic.
     pub atomic_cap: AtomicCap,
-    /// Number of partitions: 0, because iWARP has no P_Keys.
+    /// Maximum number of partition keys (P_Keys): 0, because iWARP has none.
     pub max_pkeys: u16,
     /// Delay of an acknowledgement, as the exponent of 4.096 us: 0, because TCP acknowledges.
     pub local_ca_ack_delay: u8,
@@ -147,13 +148,13 @@ pub struct PortAttr {
     pub pkey_tbl_len: u16,
     /// The longest message, in bytes (RFC 5041 section 5.2).
     pub max_msg_sz: u32,
-    /// `IBV_LINK_LAYER_ETHERNET`.
+    /// Link layer: `IBV_LINK_LAYER_ETHERNET`.
     pub link_layer: u8,
     /// Nominal width: 2, which is 4 lanes.
     pub active_width: u8,
     /// Nominal speed: 8 (FDR10), which is 10 Gbit/s a lane. The actual speed is that of TCP.
     pub active_speed: u8,
-    /// 5 (`LinkUp`) or 3 (`Disabled`).
+    /// Physical state: 5 (`LinkUp`) or 3 (`Disabled`).
     pub phys_state: u8,
 }
 
@@ -161,7 +162,7 @@ pub struct PortAttr {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueryError {
-    /// The device has one port.
+    /// The port does not exist. A device has one port, number 1.
     #[error("there is no port {port}: a device has one, number 1")]
     NoPort {
         /// The requested number.
@@ -185,8 +186,8 @@ impl Device {
         "uwarp0"
     }
 
-    /// Capabilities and limits of the device (`ibv_query_device`). The limits are those of its
-    /// settings; the number of regions is bounded by the number of STags, too.
+    /// Returns the capabilities and limits of the device (`ibv_query_device`). The limits are those
+    /// of its settings; the number of regions is bounded by the number of STags, too.
     #[must_use]
     pub fn query(&self) -> DeviceAttr {
         let limits = &self.settings().limits;
@@ -227,7 +228,8 @@ impl Device {
         }
     }
 
-    /// Attributes of the port (`ibv_query_port`). In the child of a fork the port is down.
+    /// Returns the attributes of the port (`ibv_query_port`). In the child of a fork the port is
+    /// down.
     ///
     /// # Errors
     /// [`QueryError::NoPort`] unless `port` is 1.
@@ -257,7 +259,7 @@ impl Device {
         })
     }
 
-    /// An entry of the port's GID table (`ibv_query_gid`).
+    /// Returns an entry of the port's GID table (`ibv_query_gid`).
     ///
     /// Entry 0 holds the MAC address in its first 6 bytes, followed by zeros. Drivers of iWARP
     /// devices on Linux have no other entry. The entries after it are the current addresses of the
@@ -272,9 +274,9 @@ impl Device {
         entry.ok_or(QueryError::NoGid { index, len })
     }
 
-    /// Interface index of an entry of the GID table (`ndev_ifindex` of `ibv_gid_entry`). 0 if the
-    /// network does not belong to the kernel. Entry 0 belongs to the interface of the first
-    /// address.
+    /// Returns the interface index of an entry of the GID table (`ndev_ifindex` of
+    /// `ibv_gid_entry`), or 0 if the network does not belong to the kernel. Entry 0 belongs to the
+    /// interface of the first address.
     ///
     /// # Errors
     /// [`QueryError::NoGid`] past the end of the table.
@@ -320,8 +322,8 @@ fn mac_like(info: &NetworkInfo) -> [u8; 6] {
     [0x02, a, b, c, d, e]
 }
 
-/// Converts a MAC address to an EUI-64 (RFC 4291, appendix A). The bit that the appendix inverts
-/// stays, because this is a GUID and not an address.
+/// Converts a MAC address to an EUI-64 (RFC 4291, appendix A). The universal/local bit, which the
+/// appendix inverts, is kept, because this is a GUID and not an address.
 fn eui64([a, b, c, d, e, f]: [u8; 6]) -> [u8; 8] {
     [a, b, c, 0xff, 0xfe, d, e, f]
 }

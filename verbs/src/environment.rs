@@ -1,8 +1,8 @@
 //! Environment variables that uwarp reads (`UWARP_...`), to report misspelled ones.
 //!
-//! This module reads no variable. The command reads its own through its options. The drop-in
-//! library reads all that concern a device. `UWARP_TRACE` is read where the trace is written. All
-//! accept the words of [`flag`] for a switch.
+//! This module reads only the names of the variables. The command reads its own through its
+//! options. The drop-in library reads all that concern a device. `UWARP_TRACE` is read where the
+//! trace is written. All accept the words of [`flag`] for a switch.
 
 use std::ffi::OsString;
 use std::fmt;

@@ -18,14 +18,14 @@ pub enum AsyncEvent {
     /// The connection is open in both directions. Raised for an initiator when the peer has
     /// accepted, and for a responder when the peer's first FPDU has arrived.
     Established {
-        /// The QP.
+        /// Number of the QP.
         qp_num: u32,
     },
     /// A connection began to end or has ended. Raised once for each connection. Raised a second
     /// time if the first reason [is orderly](EndReason::is_orderly) and the close then fails,
     /// because something that was sent did not arrive.
     Ended {
-        /// The QP.
+        /// Number of the QP.
         qp_num: u32,
         /// Reason of the end.
         reason: EndReason,
@@ -34,24 +34,24 @@ pub enum AsyncEvent {
     /// CQ, which takes no more completions from then on. Its completions can still be polled. Every
     /// QP that has something to complete to it ends with [`EndReason::CqOverflow`].
     CqOverflow {
-        /// The CQ.
+        /// Number of the CQ.
         cq_num: u32,
         /// Maximum number of completions that the CQ holds.
         depth: usize,
-        /// The QP whose completion was the first to be lost.
+        /// Number of the QP whose completion was the first to be lost.
         qp_num: u32,
     },
     /// A shared receive queue has fewer receives left than its limit
     /// (`IBV_EVENT_SRQ_LIMIT_REACHED`). Raised once for each arming;
     /// [`Srq::modify`](crate::Srq::modify) arms the limit again.
     SrqLimitReached {
-        /// The SRQ.
+        /// Number of the SRQ.
         srq_num: u32,
     },
     /// A QP with a shared receive queue has failed and takes no more receives from it
     /// (`IBV_EVENT_QP_LAST_WQE_REACHED`). The receives that it took have completed or were flushed.
     LastWqeReached {
-        /// The QP.
+        /// Number of the QP.
         qp_num: u32,
     },
     /// The network has failed permanently (`IBV_EVENT_DEVICE_FATAL`). Raised once. Every connection
@@ -65,7 +65,7 @@ pub enum AsyncEvent {
     /// continues, but connections may fail until the conflict is resolved. Raised once for each
     /// address.
     AddressConflict {
-        /// The conflicting user of the address, and what to do.
+        /// Description of the conflicting user of the address, and what to do.
         error: LlpError,
     },
     /// A listener cannot take connections that have arrived, because this process or machine lacks
@@ -133,18 +133,18 @@ pub enum EndReason {
     },
     /// A completion found no place in its CQ and is lost; this side sent a Terminate Message.
     CqOverflow {
-        /// The CQ.
+        /// Number of the CQ.
         cq_num: u32,
         /// Maximum number of completions that the CQ holds.
         depth: usize,
-        /// The work request whose completion was lost.
+        /// `wr_id` of the work request whose completion was lost.
         wr_id: u64,
     },
     /// The peer refused something that this side sent, by a Terminate Message.
     TerminateReceived {
         /// The peer's message.
         terminate: Terminate,
-        /// Its meaning, with the work request concerned.
+        /// Meaning of the Terminate Message, with the work request concerned.
         cause: Cause,
     },
     /// The peer does not know RFC 7306 (Atomic Operations and Immediate Data) and ended the stream
@@ -219,7 +219,7 @@ impl EndReason {
         Cause::from(self)
     }
 
-    /// Returns true if one of the two programs ended the connection intentionally (RFC 5040 section
+    /// Returns true if one of the two programs closed the connection gracefully (RFC 5040 section
     /// 6.2).
     #[must_use]
     pub const fn is_orderly(&self) -> bool {
@@ -243,7 +243,7 @@ impl EndReason {
     }
 }
 
-/// The sentence of its [`cause`](EndReason::cause), details, and the hint.
+/// Writes the sentence of the [`cause`](EndReason::cause), details, and the hint.
 impl fmt::Display for EndReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let cause = self.cause();

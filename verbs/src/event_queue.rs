@@ -45,13 +45,13 @@ pub(crate) struct EventQueue {
     acked: Condvar,
 }
 
-/// While the lock is held, the descriptor's count equals the number of waiting events, so no read
-/// of the descriptor blocks.
+/// State under the lock. While the lock is held, the descriptor's count equals the number of
+/// waiting events, so no read of the descriptor blocks.
 #[derive(Default)]
 struct State {
     waiting: VecDeque<AsyncEvent>,
-    /// Number of events that were taken, minus the number of acknowledgements. No entry is 0.
-    /// Negative if there were more acknowledgements.
+    /// For each object: number of events that were taken, minus the number of acknowledgements. It
+    /// is negative if there were more acknowledgements. Entries of 0 are removed.
     unacked: HashMap<EventObject, i64>,
     lost: u64,
 }
@@ -112,13 +112,13 @@ impl EventQueue {
         self.take(&mut self.state.lock())
     }
 
-    /// As [`Self::pop`], but waits until the timeout has passed.
+    /// Waits up to `timeout` for an event and takes it, as [`Self::pop`] does.
     pub(crate) fn wait(&self, timeout: Option<Duration>) -> Option<AsyncEvent> {
         self.wait_for(timeout, || self.pop())
     }
 
-    /// Takes the next event, which has to be acknowledged. Does not wait if the program made the
-    /// descriptor non-blocking.
+    /// Waits up to `timeout` for an event and takes it. The event has to be acknowledged. Does not
+    /// wait if the program made the descriptor non-blocking.
     pub(crate) fn get(self: &Arc<Self>, timeout: Option<Duration>) -> Option<UnackedEvent> {
         let get = || {
             self.fork_guard.check().ok()?;

@@ -29,8 +29,8 @@ pub(crate) struct ForkGuard {
     number: u32,
 }
 
-/// Last number given to a process. Each process has a larger number than its ancestors, because a
-/// fork copies this.
+/// Last number given to a process. A fork copies it, so each process has a larger number than its
+/// ancestors.
 static LAST: AtomicU32 = AtomicU32::new(0);
 
 impl ForkGuard {
@@ -68,7 +68,7 @@ impl ForkGuard {
     }
 
     /// # Errors
-    /// [`Inherited`] in the child of a fork.
+    /// [`Inherited`] in a child process that was forked after the guard was created.
     #[inline]
     pub(crate) fn check(&self) -> Result<(), Inherited> {
         if self.is_here() {

@@ -1,9 +1,8 @@
 //! Software RNIC: RDMA verbs over iWARP (RFC 5040 to 5044, 6581 and 7306) in user space.
 //!
-//! One-sided Writes, Reads and atomics, Sends and Immediate Data between any two machines with
-//! plain TCP. It needs no RDMA hardware, no kernel module and no root. The bytes on the wire are
-//! those of the RFCs. The peer may be another uwarp, the Linux `siw` driver or a hardware iWARP
-//! RNIC.
+//! Two machines with plain TCP exchange one-sided Writes, Reads and atomics, Sends and Immediate
+//! Data. It needs no RDMA hardware, no kernel module and no root. The bytes on the wire are those
+//! of the RFCs. The peer may be another uwarp, the Linux `siw` driver or a hardware iWARP RNIC.
 //!
 //! # The objects
 //! A [`Device`] is one software RNIC over one network. It creates protection domains ([`Pd`]),
@@ -17,7 +16,7 @@
 //! * [`CmId`] and [`EventChannel`]: connection management by events, for programs that may not
 //!   block.
 //! * [`aio`]: an async API.
-//! * [`Limits`]: bounds on the resources that peers, and the parts of a program, may hold.
+//! * [`Limits`]: bounds on the resources that peers and the parts of a program may hold.
 //!
 //! # Atomics and Immediate Data
 //! [`SendWr::fetch_add`], [`SendWr::compare_swap`] and [`SendWr::swap`] change a word of 8 bytes in
@@ -26,13 +25,13 @@
 //! bytes with it. A peer that does not know RFC 7306 ends the connection:
 //! [`EndReason::PeerLacksRfc7306`].
 //!
-//! Other interfaces carry 4 bytes of Immediate Data; these travel as the first 4 of the 8, and the
-//! rest is zero. Here the application uses all 8. Other interfaces also report the length of the
-//! preceding Write in the completion of the receive. Here [`Completion::byte_len`] is 0, because
-//! Immediate Data is a message of its own that places no byte.
+//! Other RDMA interfaces have 4 bytes of Immediate Data. On the wire these are the first 4 of the 8
+//! bytes, followed by zeros. A uwarp program may use all 8. Other interfaces also report the length
+//! of the preceding Write in the completion of the receive. In uwarp [`Completion::byte_len`] is 0,
+//! because Immediate Data is a separate message that places no byte in memory.
 //!
 //! # Example
-//! Both ends in one process. Normally the two halves are two programs.
+//! The example runs both ends in one process. Usually they are two programs.
 //! ```
 //! use std::time::Duration;
 //! use uwarp_verbs::{
@@ -79,8 +78,8 @@
 //! ```
 //!
 //! # Rules that matter
-//! * **Progress**: any thread drives. Polling an empty CQ drives the connections of that CQ. When
-//!   no thread polls, a background thread takes over, so one-sided operations complete while the
+//! * **Progress**: a thread that polls an empty CQ drives the connections of that CQ. When no
+//!   thread polls, a background thread takes over, so one-sided operations complete while the
 //!   target sleeps.
 //! * **Memory** that a work request names must stay unchanged until its completion.
 //! * **A fork** leaves all objects to the parent. In the child, calls on them fail with

@@ -1,8 +1,8 @@
 //! Deliberate faults that tests of the conformance suite, the simulator and the fuzz targets switch
 //! on.
 //!
-//! They exist only in a build with `--cfg uwarp_mutants` in `RUSTFLAGS`. Without it, a site is its
-//! correct expression.
+//! They exist only in a build with `--cfg uwarp_mutants` in `RUSTFLAGS`. Without it, every
+//! `mutate!` evaluates to the correct expression.
 
 /// `mutate!(right, Name => wrong)` evaluates to `right`, unless the fault `Name` is switched on.
 #[cfg(uwarp_mutants)]
@@ -24,7 +24,7 @@ macro_rules! mutate {
     };
 }
 
-/// Returns its argument. The call keeps lints from simplifying the expression around a site.
+/// Returns its argument. The call keeps lints from simplifying the expression around a `mutate!`.
 #[cfg(not(uwarp_mutants))]
 #[inline(always)]
 pub(crate) const fn right<T>(right: T) -> T {

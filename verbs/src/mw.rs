@@ -18,9 +18,10 @@ pub fn inc_rkey(rkey: u32) -> u32 {
 /// memory region to peers, for a limited time and with its own rights. Its STag follows RFC 5040
 /// section 8.1.1.
 ///
-/// Binding is quicker than registration. A binding ends without a change to the region:
+/// Binding is faster than registration. A binding ends without a change to the region in one of
+/// these ways:
 /// * by dropping the window,
-/// * type 1: by a new bind, or one of 0 bytes,
+/// * type 1: by another bind, which may have 0 bytes,
 /// * type 2: by [`SendWr::local_invalidate`](crate::SendWr::local_invalidate), by the peer's Send
 ///   with Invalidate, or with the QP.
 ///
@@ -41,7 +42,8 @@ pub struct MemoryWindow {
     device: Arc<DeviceInner>,
     index: u32,
     kind: WindowKind,
-    /// The STag that `Qp::bind_mw` last returned.
+    /// STag that `Qp::bind_mw` last returned; before the first call, the STag reserved for the
+    /// window.
     by_call: u32,
     _pd: Arc<PdAccount>,
 }
@@ -117,9 +119,10 @@ impl std::fmt::Debug for MemoryWindow {
 }
 
 impl MemoryRegion {
-    /// Describes a binding (`ibv_mw_bind_info`): `len` bytes of this region, from `offset` on. The
-    /// range is checked when the window is bound. `access` are remote rights. The region needs
-    /// [`Access::WINDOW_BIND`], and [`Access::LOCAL_WRITE`] for remote write and remote atomic.
+    /// Describes a binding (`ibv_mw_bind_info`) of the `len` bytes of this region that start at
+    /// `offset`. The range is checked when the window is bound. `access` are remote rights. The
+    /// region needs [`Access::WINDOW_BIND`], and [`Access::LOCAL_WRITE`] for remote write and
+    /// remote atomic.
     #[must_use]
     pub fn window(&self, offset: u64, len: u64, access: Access) -> WindowBind {
         WindowBind {

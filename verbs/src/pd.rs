@@ -64,7 +64,7 @@ impl Pd {
     /// As [`Pd::register`].
     ///
     /// # Safety
-    /// The requirements hold until [`MemoryRegion::deregister`] has returned `Ok`, or until the
+    /// The following must hold until [`MemoryRegion::deregister`] has returned `Ok`, or until the
     /// region was dropped *and* every QP of the domain is gone. `base..base + len` stays mapped,
     /// readable and (with [`Access::LOCAL_WRITE`]) writable. The program holds no Rust reference to
     /// bytes that a transfer may use at the same time: this side and, with remote rights, the peer
@@ -79,12 +79,12 @@ impl Pd {
         len: usize,
         access: Access,
     ) -> Result<MemoryRegion, RegisterError> {
-        // SAFETY: the same contract.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.region().access(access).in_place(base, len) }
     }
 
-    /// Registers memory that only `qp` reaches, which belongs to this domain. Only such a region
-    /// may be invalidated by that QP's peer with a Send with Invalidate (RFC 5040 section 8.1.1).
+    /// Registers memory for one QP of this domain; only `qp` can access it. Of all regions, the
+    /// peer can invalidate only such a one by a Send with Invalidate (RFC 5040 section 8.1.1).
     ///
     /// # Errors
     /// As [`Pd::register`].
@@ -97,7 +97,7 @@ impl Pd {
         self.region().access(access).for_qp(qp).vec(data)
     }
 
-    /// Registers a buffer that has other owners, too.
+    /// Registers a buffer that the caller shares with other owners.
     pub(crate) fn register_shared(
         &self,
         buffer: &Arc<Buffer>,
@@ -171,17 +171,17 @@ impl Pd {
         self.account.id()
     }
 
-    /// Queue for the events of the objects in the domain.
+    /// Returns the queue for the events of the objects in the domain.
     pub(crate) fn events(&self) -> &Arc<EventQueue> {
         &self.events
     }
 
-    /// Account that each object in the domain holds.
+    /// Returns the account, which each object in the domain keeps alive.
     pub(crate) fn account(&self) -> &Arc<PdAccount> {
         &self.account
     }
 
-    /// Charges `amount` to the domain, within its limit.
+    /// Charges `amount` to the domain. Returns an error if that would exceed its limit.
     pub(crate) fn take(&self, what: OfPd, amount: u32) -> Result<PdCharge, DeviceError> {
         let limit = what.limit(&self.device.settings.limits.per_pd);
         let taken = self.account.take(what, amount, limit);

@@ -8,7 +8,7 @@ use uwarp_rdmap::Peer;
 
 use crate::settings::{SIW_FIRST_FPDU_DELAY, Settings};
 
-/// Bytes of Private Data that siw accepts, enhanced connection data included.
+/// Maximum number of bytes of Private Data that siw accepts, including enhanced connection data.
 const SIW_PRIVATE_DATA: usize = 256;
 
 /// Error: the peer cannot take this much Private Data (RFC 5044 section 7.1.1).
@@ -68,8 +68,8 @@ pub(crate) fn check_private_data(
 }
 
 /// Returns the IRD to advertise to the peer. siw rounds its ORD up to a power of two and keeps that
-/// many Reads outstanding. So siw gets a power of two: the next above `ird` if `limit` allows it,
-/// else the last below.
+/// many Reads outstanding. So siw gets a power of two: the smallest one not below `ird`, or if that
+/// exceeds `limit`, the largest one within both.
 pub(crate) fn ird(peer: Peer, ird: u16, limit: u16) -> u16 {
     if peer != Peer::Siw || ird == NO_AUTO || ird == 0 {
         return ird;
@@ -80,8 +80,8 @@ pub(crate) fn ird(peer: Peer, ird: u16, limit: u16) -> u16 {
     }
 }
 
-/// Returns the IRD that a responder advertises. An enhanced Request that asks for more Reads (its
-/// ORD) raises it for siw.
+/// Returns the IRD that a responder advertises. For siw, an enhanced Request that asks for more
+/// Reads (`wished`, its ORD) raises the IRD.
 pub(crate) fn responder_ird(settings: &Settings, own: u16, wished: Option<u16>) -> u16 {
     let limit = settings.limits.max_ird;
     match (settings.peer, wished) {

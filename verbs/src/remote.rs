@@ -4,9 +4,9 @@ use crate::mem::OutOfRange;
 use crate::mr::RemoteBuffer;
 
 impl RemoteBuffer {
-    /// Memory of unknown length that starts at this address (`remote_addr` and `rkey` of
-    /// `ibv_send_wr`). For programs whose own protocol does not carry the length. Only the peer
-    /// checks requests for it.
+    /// Describes memory of unknown length that starts at this address (`remote_addr` and `rkey` of
+    /// `ibv_send_wr`). It is for programs whose own protocol does not carry the length. Only the
+    /// peer then checks that requests stay within the memory.
     #[must_use]
     pub const fn at(addr: u64, rkey: u32) -> RemoteBuffer {
         RemoteBuffer {

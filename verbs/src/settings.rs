@@ -33,9 +33,9 @@ pub struct Settings {
     /// More than one gives up FPDU alignment. A ULPDU is longer than RFC 5044 section 4.5 allows
     /// (5044-4.5-01, 5044-4.5-02, 5044-5.1-01, and so 5041-5.2-02), and a segment may begin within
     /// an FPDU (5044-5.1-03). No RFC promises that a peer accepts this: uwarp does, but some
-    /// adapters end the connection (docs/links.md). At the peer, `Timeouts::stalled` then bounds
-    /// the time for an FPDU of up to 64 KiB, and after a loss more data must arrive before any can
-    /// be placed.
+    /// adapters end the connection (docs/links.md). A uwarp peer then receives FPDUs of up to 64
+    /// KiB within the limit [`Timeouts::stalled`]. After a loss, it can place nothing until more
+    /// data has arrived.
     ///
     /// Received FPDUs are not affected. On a loopback device one segment already holds the longest
     /// FPDU. Default: [`FpduSegments::ONE`], as the RFC demands. [`FpduSegments::MOST`] makes FPDUs
@@ -78,13 +78,15 @@ pub struct Settings {
     /// for this long after the first sent FPDU. It wakes a responder that overlooked the first
     /// FPDU, as Linux siw sometimes does; other peers ignore it. It is not sent if the first FPDU
     /// was delayed by [`first_fpdu_delay`](Self::first_fpdu_delay), or while other data is waiting
-    /// to be sent. `None`: never. Default: 200 ms, after which siw overlooked none of 25.
+    /// to be sent. `None`: never. Default: 200 ms. After a delay of this length, siw overlooked the
+    /// first FPDU on none of 25 connections.
     pub wake_up: Option<Duration>,
     /// Responder: sends once [`first_fpdu_delay`](Self::first_fpdu_delay) has passed after its MPA
-    /// Reply, without waiting for the initiator's first FPDU. RFC 5044 section 7.1.2 makes it wait
-    /// without limit. A program whose server speaks first then never starts, unless the initiator
-    /// requests the peer-to-peer model of RFC 6581, which Linux siw cannot. Only for initiators
-    /// that are known to be ready by then. Default: off.
+    /// Reply, without waiting for the initiator's first FPDU. RFC 5044 section 7.1.2 makes a
+    /// responder wait for that FPDU without limit. A program whose server sends first then never
+    /// starts, unless the initiator requests the peer-to-peer model of RFC 6581, which Linux siw
+    /// does not support. Use this setting only with initiators that are known to be ready after the
+    /// delay. Default: off.
     pub send_first: bool,
     /// Behaviour when a message of the peer needs a receive and none is posted. A QP may override
     /// it ([`QpBuilder::on_no_receive`](crate::QpBuilder::on_no_receive)). Default:
@@ -92,8 +94,9 @@ pub struct Settings {
     pub on_no_receive: OnNoReceive,
     /// Raises a completion event for a Write of the peer if no completion of the QP is pending.
     ///
-    /// For programs that sleep until a Write of the peer lets them continue. Such a program takes
-    /// the event, polls without finding a completion, looks at its memory and arms the CQ again.
+    /// This setting is for programs that sleep until a Write of the peer lets them continue. Such a
+    /// program takes the event, polls without finding a completion, looks at its memory and arms
+    /// the CQ again.
     ///
     /// The event goes to the send CQ of the QP, if all of these hold:
     /// * The CQ has a channel and is armed for any completion.
@@ -101,9 +104,9 @@ pub struct Settings {
     ///   when none is left, unless a completion came first.
     /// * If the CQ is the receive CQ too, no receive is posted.
     ///
-    /// On a transport whose Sends complete when the peer has acknowledged them, the Write mostly
-    /// arrives before that completion. Here a Send completes when TCP has taken it, which RFC 5040
-    /// section 5.5 allows. Default: off.
+    /// On other transports a Send completes when the peer has acknowledged it. The peer's Write
+    /// usually arrives before that completion, whose event then wakes the program. Here a Send
+    /// completes when TCP has taken it, which RFC 5040 section 5.5 allows. Default: off.
     pub event_on_write: bool,
     /// Limits on resources.
     pub limits: Limits,
@@ -120,10 +123,11 @@ pub struct Settings {
     /// `UWARP_TRACE=errors` does so for all devices. Default: off.
     pub trace_errors: bool,
     /// Time after the last poll of a CQ until the background thread drives its connections again
-    /// and sends the requests that posts left to a poll. The thread checks periodically, so this
-    /// may take twice as long. It checks less often while the program polls continuously: then it
-    /// may take an additional eighth of the polling time, at most ten times `takeover`. If the last
-    /// bytes were not received by a poll, the thread receives at once. Default: 50 us.
+    /// and sends staged requests ([`Qp::post_send`](crate::Qp::post_send)). The thread checks
+    /// periodically, so this may take twice as long. It checks less often while the program polls
+    /// continuously: then it may take an additional eighth of the polling time, at most ten times
+    /// `takeover`. If the last bytes were not received by a poll, the thread receives at once.
+    /// Default: 50 us.
     pub takeover: Duration,
     /// Driver of connections while no call of the program drives them. Default: a thread of the
     /// device.
@@ -174,8 +178,8 @@ pub enum Progress {
     /// device has no thread.
     ///
     /// **No call on the device sleeps**, because the device would make no progress meanwhile. A
-    /// call with any timeout checks once, as with a timeout of zero, and reports that nothing came
-    /// in time. The calls that can only wait return an error: [`Qp::connect`](crate::Qp::connect),
+    /// call with a timeout checks once, as if the timeout were zero. The calls that can only wait
+    /// return an error: [`Qp::connect`](crate::Qp::connect),
     /// [`Qp::connect_over`](crate::Qp::connect_over) and
     /// [`Device::request_over`](crate::Device::request_over). A [`CmId`](crate::CmId) and the
     /// [async API](crate::aio) connect without waiting. Posting and polling still drive the
@@ -346,24 +350,26 @@ setters! { const PeerLimits {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Timeouts {
-    /// From `connect` until TCP is connected. Default: 10 s.
+    /// Maximum time from `connect` until TCP is connected. Default: 10 s.
     pub connect: Duration,
     /// Initiator: time during which a `connect` by address is retried every 50 ms while the peer's
     /// TCP refuses. A client may then start before its server listens. Programs expect this if they
-    /// were written for networks that repeat such requests. Default: zero, a refusal is reported at
-    /// once.
+    /// were written for networks that repeat such requests. Default: zero, so a refusal is reported
+    /// at once.
     pub refused: Duration,
-    /// Initiator: from the MPA Request until the Reply is complete. Default: 10 s.
+    /// Initiator: maximum time from the MPA Request until the Reply is complete. Default: 10 s.
     pub reply: Duration,
-    /// Responder: from TCP's accept until the MPA Request is complete (5044-7.1.2-18). Default: 5
-    /// s.
+    /// Responder: maximum time from TCP's accept until the MPA Request is complete (5044-7.1.2-18).
+    /// Default: 5 s.
     pub request: Duration,
-    /// Responder: from the Request until the consumer accepts or rejects. Default: 30 s.
+    /// Responder: maximum time from the Request until the consumer accepts or rejects. Default: 30
+    /// s.
     pub decision: Duration,
-    /// Responder in peer-to-peer mode: from the Reply until the RTR indication. Default: 10 s.
+    /// Responder in peer-to-peer mode: maximum time from the Reply until the RTR indication.
+    /// Default: 10 s.
     pub rtr: Duration,
-    /// Responder in the client-server model: from the Reply until the first FPDU. Default: none,
-    /// because a client may have nothing to send for a long time.
+    /// Responder in the client-server model: maximum time from the Reply until the first FPDU.
+    /// Default: none, because a client may have nothing to send for a long time.
     pub first_fpdu: Option<Duration>,
     /// After a graceful close or a Terminate: time without progress until the connection is given
     /// up. Progress is work that completes, and bytes that the peer's TCP acknowledges: at least 4

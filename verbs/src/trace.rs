@@ -40,7 +40,8 @@ fn read(value: &str) -> (bool, Option<&str>) {
     (wanted, words().find(|word| *word != "errors"))
 }
 
-/// Text about a connection that ended in error: how it ended, and its last frames.
+/// Describes how a connection ended in error, and lists its last frames. Returns `None` if it has
+/// not ended or ended gracefully.
 pub(crate) fn end(conn: &Connection, addrs: Option<Addrs>) -> Option<String> {
     let reason = conn.end.as_ref().filter(|reason| !reason.is_orderly())?;
     let cause = reason.cause();
@@ -67,8 +68,8 @@ pub(crate) fn end(conn: &Connection, addrs: Option<Addrs>) -> Option<String> {
 /// Number of bytes that a writable pipe takes without blocking.
 const AT_ONCE: usize = 4096;
 
-/// Writes as much as standard error takes without blocking. Returns the rest, for [`say`] when no
-/// lock is held.
+/// Writes as much as standard error takes without blocking. Returns the rest, which is to be
+/// written by [`say`] when no lock is held.
 pub(crate) fn say_at_once(text: String) -> Option<String> {
     write_at_once(std::io::stderr(), text)
 }
@@ -88,14 +89,14 @@ fn write_at_once(to: impl AsFd, mut text: String) -> Option<String> {
             Ok(written) => text = String::from_utf8_lossy(&part[written..]).into_owned(),
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => return Some(text),
-            // The reader is gone.
+            // The text cannot be written, for example because the reader is gone.
             Err(_) => return None,
         }
     }
     None
 }
 
-/// Writes to standard error. A missing reader is not an error of the connection.
+/// Writes to standard error. Errors are ignored, because they are not errors of the connection.
 pub(crate) fn say(text: &str) {
     let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }
@@ -116,7 +117,7 @@ mod tests {
     #[test]
     fn what_is_written_at_once_never_blocks_and_the_rest_is_kept() {
         use std::io::{Read, Write, pipe};
-        // A pipe holds 64 KiB.
+        // A pipe holds 64 KiB, which is less than the text.
         let (mut reader, mut writer) = pipe().unwrap();
         let text = "0123456789".repeat(10_000);
         let rest = write_at_once(&writer, text.clone()).unwrap();

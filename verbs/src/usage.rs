@@ -8,38 +8,38 @@ use crate::limits::What;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct DeviceUsage {
-    /// QPs, including dropped ones whose connection has not ended yet.
+    /// Number of QPs, including dropped ones whose connection has not ended yet.
     pub qps: u32,
-    /// CQs.
+    /// Number of CQs.
     pub cqs: u32,
-    /// Shared receive queues.
+    /// Number of shared receive queues.
     pub srqs: u32,
-    /// Protection domains that have a handle or contain an object.
+    /// Number of protection domains that have a handle or contain an object.
     pub pds: u32,
-    /// STags: regions, fast regions and memory windows, bound or not.
+    /// Number of STags: regions, fast regions and memory windows, bound or not.
     pub stags: usize,
-    /// Connections that peers have opened and the program has not accepted, or that are being
-    /// closed after that.
+    /// Number of connections opened by peers that are in startup, wait for a decision, or are being
+    /// closed after a rejection.
     pub half_open: u64,
-    /// Connections that peers have opened and the program accepted, until TCP is closed.
+    /// Number of connections opened by peers that the program accepted. They count until TCP is
+    /// closed.
     pub connections: u64,
-    /// Reads and atomic operations that all peers together may have outstanding: the sum of the
-    /// IRDs.
+    /// Number of Reads and atomic operations that all peers together may have outstanding: the sum
+    /// of the IRDs.
     pub ird: u64,
-    /// Bytes of buffers for FPDUs that are partly received.
+    /// Number of bytes of buffers for FPDUs that are partly received.
     pub receive_memory: u64,
 }
 
 impl Device {
-    /// Number of connections that were reset in startup, since the device was opened, because all
-    /// places were taken and a newer one arrived
-    /// ([`StartupError::Displaced`](crate::StartupError::Displaced)).
+    /// Number of connections that were reset in startup since the device was opened, because a
+    /// newer one needed their place ([`StartupError::Displaced`](crate::StartupError::Displaced)).
     #[must_use]
     pub fn displaced_startups(&self) -> u64 {
         self.inner().startup_queue.displaced()
     }
 
-    /// Resources that the device holds now. All numbers are 0 in the child of a fork.
+    /// Returns the resources that the device holds now. All numbers are 0 in the child of a fork.
     #[must_use]
     pub fn usage(&self) -> DeviceUsage {
         let inner = self.inner();

@@ -53,13 +53,13 @@ pub(crate) unsafe fn sleep_on(
     ready.is_ok() && first
 }
 
-/// The time `limit` after `from`, at most 100 years.
+/// Returns the time `limit` after `from`. A longer limit counts as 100 years.
 pub(crate) fn after(from: Instant, limit: Duration) -> Instant {
     const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
     from + limit.min(NEVER)
 }
 
-/// The earlier of two times that may be absent.
+/// Returns the earlier of the two times, or the one that is present.
 #[inline]
 pub(crate) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     match (one, other) {

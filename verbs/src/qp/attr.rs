@@ -58,7 +58,7 @@ pub struct QpInit {
     pub access: Access,
     /// Whether every request of the send queue makes a completion (`sq_sig_all`).
     pub signal_all: bool,
-    /// Number of the program's own (`qp_context`).
+    /// Number chosen by the program (`qp_context`).
     pub context: u64,
 }
 

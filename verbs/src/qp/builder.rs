@@ -85,7 +85,7 @@ impl QpBuilder {
         self
     }
 
-    /// Sets a number of the program's own, returned by [`Qp::context`]
+    /// Sets a number of the program's choice, which [`Qp::context`] returns
     /// (`ibv_qp_init_attr.qp_context`). Default: 0.
     pub fn context(mut self, context: u64) -> Self {
         self.context = context;
@@ -99,9 +99,9 @@ impl QpBuilder {
         self
     }
 
-    /// Takes receives from a shared receive queue instead of one of its own
-    /// (`ibv_qp_init_attr.srq`). `max_recv_wr` and `max_recv_sge` are then ignored. The SRQ may
-    /// belong to another protection domain; its receives name memory of that domain.
+    /// Makes the QP take its receives from a shared receive queue (`ibv_qp_init_attr.srq`).
+    /// `max_recv_wr` and `max_recv_sge` are then ignored. The SRQ may belong to another protection
+    /// domain; its receives name memory of that domain.
     pub fn srq(mut self, srq: &Srq) -> Self {
         self.srq = Some(srq.clone());
         self
@@ -114,12 +114,12 @@ impl QpBuilder {
         self
     }
 
-    /// Accepts requests whose elements name memory that may not be used, as RNICs do. Default: no,
-    /// and posting such a request fails.
+    /// With `true`, posting accepts a request whose scatter/gather elements name memory that it may
+    /// not use, as RNICs do. By default, posting such a request fails.
     ///
     /// Such a request completes with [`Status::LocalProtection`](crate::Status::LocalProtection),
     /// which ends the connection. A request of the send queue does so after all requests before it
-    /// have completed, a receive when a message reaches the memory.
+    /// have completed. A receive does so when a message reaches the memory.
     pub fn late_faults(mut self, late: bool) -> Self {
         self.late_faults = late;
         self

@@ -80,7 +80,7 @@ pub(crate) struct QpGuard<'a> {
     _after_unlock: AfterUnlock<'a>,
 }
 
-/// Runs the notifications when it is dropped after the lock.
+/// Runs the notifications when it is dropped, which follows the release of the lock.
 struct AfterUnlock<'a>(&'a Notifications);
 
 impl<'a> QpGuard<'a> {

@@ -197,7 +197,7 @@ impl QpInner {
         self.member.get()
     }
 
-    /// Membership, while the group handles the descriptor.
+    /// Returns the membership while the group handles the QP's descriptor, otherwise `None`.
     #[inline]
     pub(super) fn grouped_member(&self, locked: &Locked) -> Option<&Member> {
         match locked.registration.owner {
@@ -206,7 +206,7 @@ impl QpInner {
         }
     }
 
-    /// Runs `act` on the connection, then sends the resulting bytes.
+    /// Sends staged requests, runs `act` on the connection, and sends the resulting bytes.
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Connection) -> T) -> T {
         let mut locked = self.lock();
         locked.driven.conn.set_now(self.device.now());
@@ -247,7 +247,8 @@ impl QpInner {
         let events = &locked.driven.conn.events;
         let ended = |event: &AsyncEvent| matches!(event, AsyncEvent::Ended { .. });
         if self.ctx.settings.trace_errors && events.iter().any(ended) {
-            // Before the program learns of the end, because it may exit then.
+            // The trace is written before the event is raised, because the program may exit at the
+            // event.
             let text = trace::end(&locked.driven.conn, locked.addrs);
             self.notifications
                 .say_after_unlock(text.and_then(trace::say_at_once));
@@ -343,8 +344,8 @@ impl QpInner {
         }
     }
 
-    /// Waits until all asynchronous events of the QP are acknowledged, and raises none from then
-    /// on.
+    /// Waits until the asynchronous events of the QP that were taken are acknowledged. Then
+    /// discards the waiting ones, and makes the QP raise no further events.
     ///
     /// # Errors
     /// Number of unacknowledged events, if `timeout` passed first.
@@ -354,8 +355,8 @@ impl QpInner {
         loop {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(machine_now()));
             self.events.acknowledged(object, left)?;
-            // No thread raises an event under this lock. An event raised and taken since the last
-            // check is waited for.
+            // While this lock is held, no other thread raises an event of the QP. If the program
+            // has taken an event since the check above, the loop waits for its acknowledgement.
             let _locked = self.state.lock();
             if self.events.retire(object, Some(Duration::ZERO)).is_ok() {
                 self.muted.store(true, Ordering::Relaxed);
@@ -403,7 +404,7 @@ impl QpInner {
         }
     }
 
-    /// Continues a message of the peer that waits for a receive, after receives were posted.
+    /// After receives were posted, continues a message of the peer that waits for one.
     pub(crate) fn go_on(&self, locked: &mut Locked) {
         if locked.driven.conn.is_starving() {
             let outcome = locked.driven.turn(&self.device.pool, self.device.now());
@@ -428,7 +429,7 @@ impl QpInner {
         conn.give_up_own();
         conn.rq.leave();
         let outcome = if conn.is_starving() {
-            // No receive will come for the waiting message.
+            // No receive will be posted for the waiting message.
             locked.driven.turn(&self.device.pool, self.device.now())
         } else {
             locked.driven.push(&self.device.pool)
@@ -447,7 +448,7 @@ impl QpInner {
 }
 
 impl Locked {
-    /// Sets the observer of the connection that begins.
+    /// Sets the observer of the new connection.
     pub(crate) fn set_observer(&mut self, observer: Option<Arc<dyn Observer>>) {
         self.observed = observer.map(Observed::new);
     }

@@ -170,7 +170,7 @@ impl Qp {
     }
 
     /// # Errors
-    /// In the child of a fork, where posting is not possible.
+    /// [`Inherited`] in the child of a fork, where posting is not possible.
     #[inline]
     pub(crate) fn check(&self) -> Result<(), PostError> {
         let kind = |inherited: Inherited| PostError {
@@ -233,11 +233,12 @@ impl Qp {
     /// Posts one request to the send queue (`ibv_post_send`; RFC 5040 section 5).
     ///
     /// The request is sent at once if TCP takes it, no earlier request is waiting, and the program
-    /// does not poll or posts one request between two polls. If a program polls and posts several
-    /// requests between two polls, they are staged and sent together. Staged requests are sent with
-    /// the next poll that finds no completion, or when they make a full batch. If the program stops
-    /// polling, they are sent within 2 x [`Settings::takeover`](crate::Settings::takeover), or
-    /// within 11 x `takeover` after it polled continuously for a long time.
+    /// either does not poll or posts only one request between two polls. If a program polls and
+    /// posts several requests between two polls, they are staged and sent together. Staged requests
+    /// are sent with the next poll that finds no completion, or when they make a full batch. If the
+    /// program stops polling, they are sent within 2 x
+    /// [`Settings::takeover`](crate::Settings::takeover), or within 11 x `takeover` after it polled
+    /// continuously for a long time.
     ///
     /// # Errors
     /// See [`PostErrorKind`]. A request posted to a connection that has ended is accepted and
@@ -247,11 +248,12 @@ impl Qp {
     }
 
     /// Posts requests to the send queue in order (a list of `ibv_post_send`), and sends them
-    /// together at the time that [`Qp::post_send`] describes. There a list of 16 or more requests
-    /// counts as several posts.
+    /// together at the time that [`Qp::post_send`] describes. For that decision a list of 16 or
+    /// more requests counts as several posts.
     ///
     /// # Errors
-    /// The first request that was refused; none after it was posted.
+    /// [`PostError`] names the first request that was refused. Those before it were posted, and
+    /// those after it were not.
     pub fn post_send_list(&self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
         self.check()?;
         self.inner
@@ -263,7 +265,7 @@ impl Qp {
     /// the same list registers.
     ///
     /// # Errors
-    /// The first request that would be refused; none was posted.
+    /// [`PostError`] names the first request that would be refused. None was posted.
     pub fn post_send_all(&self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
         self.check()?;
         self.inner.post(|conn| {
@@ -274,8 +276,8 @@ impl Qp {
         })
     }
 
-    /// Number of requests that the send queue would accept now: its free slots, see
-    /// [`QpCaps::max_send_wr`]. 0 in the child of a fork. (The verbs leave this count to the
+    /// Number of requests that the send queue would accept now: its free slots (see
+    /// [`QpCaps::max_send_wr`]). It is 0 in the child of a fork. (The verbs leave this count to the
     /// program.)
     #[must_use]
     pub fn send_room(&self) -> usize {
@@ -302,8 +304,9 @@ impl Qp {
     /// Posts a request that binds a memory window of type 1 (`ibv_bind_mw`), and returns the new
     /// STag.
     ///
-    /// The window has this STag from the completion on, and requests posted after this one find it
-    /// bound. The old binding ends at that point. A length of 0 bytes only ends the old binding.
+    /// When the request completes, the window is bound to this STag, and the old binding has ended.
+    /// Requests posted to this QP after this one find the window bound. A length of 0 bytes only
+    /// ends the old binding.
     ///
     /// # Errors
     /// [`PostErrorKind::WindowKind`] for a window of type 2, and the errors of [`Qp::post_send`].
@@ -329,7 +332,8 @@ impl Qp {
     /// `ibv_post_recv`).
     ///
     /// # Errors
-    /// The first request that was refused; none after it was posted.
+    /// [`PostError`] names the first request that was refused. Those before it were posted, and
+    /// those after it were not.
     pub fn post_recv_list(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
         self.check()?;
         let mut locked = self.inner.lock();
@@ -343,7 +347,7 @@ impl Qp {
     /// startup. Blocks until both are done.
     ///
     /// If `to` resolves to several addresses, as a host name may, they are tried in order until TCP
-    /// connects to one. Work requests posted before stay posted meanwhile.
+    /// connects to one. Receives posted before the call stay posted.
     ///
     /// # Errors
     /// See [`ConnectError`]: it names the step that failed, the side at fault, and the addresses
@@ -491,8 +495,8 @@ impl Qp {
     ///
     /// Waits until all asynchronous events of this QP that were taken with
     /// [`Device::get_event`](crate::Device::get_event) are acknowledged, and discards those that
-    /// were not taken. The connection then ends as when the QP is dropped. (Dropping does neither
-    /// of these.) Completions in its CQs stay there until they are polled.
+    /// were not taken. The connection then ends as it does when the QP is dropped. Dropping the QP
+    /// neither waits nor discards events. Completions in its CQs stay there until they are polled.
     ///
     /// # Errors
     /// [`DestroyQpError`] if `timeout` passed first (`None` waits for ever); the unchanged QP is

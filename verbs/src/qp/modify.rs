@@ -26,9 +26,9 @@ use crate::mem::Access;
 ///
 /// On iWARP the connection manager makes a QP ready: connect and accept do what INIT, RTR and RTS
 /// do on InfiniBand. A program that asks for these states in addition changes nothing. Only a
-/// connection leads to `RTR` or `RTS`, so they are refused in `Idle`. `SQD` is the graceful close
-/// (it does not lead back to `RTS`; nothing does on iWARP), and `ERR` the abortive one. `SQE` is
-/// reported, and cannot be requested.
+/// connection leads to `RTR` or `RTS`, so they are refused in `Idle`. `SQD` starts a graceful
+/// close, which cannot be undone, and `ERR` is the abortive close. `SQE` is reported, and cannot be
+/// requested.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum IbvQpState {
     /// `IBV_QPS_RESET`: newly created or reset.
@@ -207,7 +207,7 @@ fn hint(from: QpState, to: WantedState) -> &'static str {
 /// Effect of a legal transition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Move {
-    /// Nothing: the QP is in that state, or the connection manager brings it there.
+    /// No effect: the QP is in that state, or the connection manager brings it there.
     Stay,
     /// Records only that INIT was requested.
     Init,
@@ -353,7 +353,7 @@ impl Qp {
         self.inner().device.fork_guard.check()?;
         let step = self.inner().with(|conn| modify.apply(conn))?;
         if step == Move::AbortAndReset {
-            // Only possible now that the LLP is gone.
+            // The reset is possible only now that the LLP is gone.
             self.inner().with(|conn| {
                 conn.reset();
                 if let Some(access) = modify.access {

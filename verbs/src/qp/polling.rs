@@ -15,7 +15,7 @@ use crate::qp::inner::{Driver, Locked, QpInner};
 /// not matter.
 const SHORT_TURN: u64 = 4096;
 
-/// Turns by polls.
+/// Turns given by polling threads.
 impl QpInner {
     /// Gives the QP a turn by a polling thread, unless another thread has the lock. `stays`: the
     /// thread will poll again and is not about to sleep. Returns true if bytes were received.
@@ -30,7 +30,8 @@ impl QpInner {
         locked.driven.llp.is_some() && self.turn_by_poll(&mut locked, now, at, stays)
     }
 
-    /// Takes the lock if it is free.
+    /// Takes the lock if it is free. Otherwise counts the miss; after too many, marks a yield as
+    /// due.
     fn try_lock_to_poll(&self) -> Option<QpGuard<'_>> {
         let locked = self.try_lock();
         match locked {
@@ -151,7 +152,7 @@ impl QpInner {
         let owner = locked.registration.owner;
         if !owner.is_grouped() || locked.driven.doorbell.is_staged() {
             let driver = match owner {
-                // The background's set already has it armed.
+                // The descriptor is already armed in the background's epoll set.
                 PollOwner::Armed { .. } => Driver::Consumer,
                 _ => Driver::Background,
             };
@@ -167,7 +168,8 @@ impl QpInner {
         }
     }
 
-    /// Returns true if the program is about to sleep until a request completes here.
+    /// Returns true if a CQ of the QP is armed: the program is about to sleep until a request
+    /// completes.
     fn is_armed(&self) -> bool {
         self.ctx.send_cq.is_armed() || self.ctx.recv_cq.is_armed()
     }
@@ -190,10 +192,11 @@ impl QpInner {
     }
 }
 
-/// Waits of [`crate::Cq::wait`].
+/// Sleeping threads of [`crate::Cq::wait`].
 impl QpInner {
-    /// Prepares for a wait of the calling thread on the descriptor. Calls `add` with the descriptor
-    /// and the time by which a turn is due. Returns false if there is nothing to wait for.
+    /// Gives the QP a turn, and prepares for a wait of the calling thread on its descriptor. Calls
+    /// `add` with the descriptor and the time by which a turn is due. Returns false if there is
+    /// nothing to wait for.
     pub(crate) fn wait_begins(&self, mut add: impl FnMut(RawFd, Option<Instant>)) -> bool {
         let mut locked = self.lock();
         let outcome = locked.driven.turn(&self.device.pool, self.device.now());

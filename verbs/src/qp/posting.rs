@@ -65,8 +65,8 @@ impl QpInner {
         value
     }
 
-    /// Stages the posted requests, and makes sure that they are sent soon. Returns false if they
-    /// have to be sent now.
+    /// Arranges that a turn soon sends the posted requests. Returns false if they have to be sent
+    /// now.
     fn stage_if_polling(&self, locked: &mut Locked, now: Instant) -> bool {
         if let Some(member) = self.grouped_member(locked) {
             return member.mark_dirty();
@@ -88,7 +88,7 @@ impl QpInner {
                 .is_some_and(|member| member.group().is_polled(posted.now))
     }
 
-    /// Decides whether the posted requests are sent at once.
+    /// Records the post for the doorbell, and returns true if the requests are to be sent at once.
     fn leaves_now(&self, locked: &mut Locked, posted: &Posted) -> bool {
         let QpContext {
             send_cq, recv_cq, ..
@@ -117,7 +117,7 @@ impl QpInner {
             && !self.device.background.is_manual()
     }
 
-    /// Sends staged requests first, because the next operation must find them sent.
+    /// Sends staged requests, because the operation that follows must find them sent.
     pub(super) fn flush_staged(&self, locked: &mut Locked) {
         if locked.driven.doorbell.is_staged() {
             let outcome = locked.driven.push(&self.device.pool);

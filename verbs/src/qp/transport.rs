@@ -37,9 +37,9 @@ impl QpInner {
         locked.driven.peer = Some(Arc::clone(&held.peer));
         locked.held = Some(held);
         locked.driven.llp = Some(llp);
-        // The passive side is established before the peer can act on the Reply.
+        // On the passive side, reports the establishment before the peer can act on the Reply.
         self.publish(locked);
-        // A Reply is sent before bytes are handled that the peer may have sent too early.
+        // Sends a Reply before handling bytes that the peer may have sent too early.
         locked.driven.push(&self.device.pool);
         let outcome = locked.driven.turn(&self.device.pool, self.device.now());
         self.settle(locked, outcome, Driver::Background);
@@ -64,7 +64,7 @@ impl QpInner {
         self.changed();
     }
 
-    /// Detaches the LLP, which then ends in the background, or when the threads that wait on it
+    /// Detaches the LLP and closes it. If threads wait on its descriptor, it is closed after they
     /// have left.
     fn retire(&self, locked: &mut Locked, place: Option<Charge>) {
         let Some(llp) = locked.driven.llp.take() else {
@@ -106,8 +106,8 @@ impl QpInner {
         let Some((local, to)) = locked.target else {
             return;
         };
-        // Uses the same local port if it is free. The first connection may still occupy it if the
-        // peer wants MPA revision 1.
+        // Uses the same local port if it is free. In a retry with MPA revision 1 the first
+        // connection may still occupy it.
         let connect = |local| self.device.network.connect(local, to);
         let connected = connect(local).or_else(|error| match (error, local) {
             (

@@ -128,7 +128,7 @@ impl<'a> SendWr<'a> {
         }
     }
 
-    /// A Send of the bytes of `sges`, concatenated (`IBV_WR_SEND`, RFC 5040 section 5.3).
+    /// Creates a Send of the concatenated bytes of `sges` (`IBV_WR_SEND`, RFC 5040 section 5.3).
     #[must_use]
     pub fn send(wr_id: u64, sges: &'a [Sge]) -> Self {
         let op = SendOp::Send {
@@ -138,8 +138,8 @@ impl<'a> SendWr<'a> {
         Self::new(wr_id, op, Source::Sges(sges))
     }
 
-    /// A Send of `data` (`IBV_WR_SEND` with `IBV_SEND_INLINE`). The bytes are copied when the
-    /// request is posted.
+    /// Creates a Send of `data` (`IBV_WR_SEND` with `IBV_SEND_INLINE`). The bytes are copied when
+    /// the request is posted.
     #[must_use]
     pub fn send_inline(wr_id: u64, data: &'a [u8]) -> Self {
         let op = SendOp::Send {
@@ -149,8 +149,8 @@ impl<'a> SendWr<'a> {
         Self::new(wr_id, op, Source::Inline(data))
     }
 
-    /// An RDMA Write of the bytes of `sges` to the start of `remote` (`IBV_WR_RDMA_WRITE`, RFC 5040
-    /// section 5.1).
+    /// Creates an RDMA Write of the bytes of `sges` to the start of `remote` (`IBV_WR_RDMA_WRITE`,
+    /// RFC 5040 section 5.1).
     ///
     /// Posting fails with [`PostErrorKind::BeyondRemote`](crate::PostErrorKind::BeyondRemote) if
     /// the payload is longer than `remote`.
@@ -160,21 +160,20 @@ impl<'a> SendWr<'a> {
         Self::with_remote(wr_id, op, Source::Sges(sges), remote)
     }
 
-    /// An RDMA Write of `data` (`IBV_WR_RDMA_WRITE` with `IBV_SEND_INLINE`). The bytes are copied
-    /// when the request is posted.
+    /// Creates an RDMA Write of `data` (`IBV_WR_RDMA_WRITE` with `IBV_SEND_INLINE`). The bytes are
+    /// copied when the request is posted.
     #[must_use]
     pub fn write_inline(wr_id: u64, data: &'a [u8], remote: RemoteBuffer) -> Self {
         let op = |rkey, remote_addr| SendOp::Write { rkey, remote_addr };
         Self::with_remote(wr_id, op, Source::Inline(data), remote)
     }
 
-    /// An RDMA Read from the start of `remote` into `sges` (`IBV_WR_RDMA_READ`, RFC 5040 section
-    /// 5.2).
+    /// Creates an RDMA Read from the start of `remote` into `sges` (`IBV_WR_RDMA_READ`, RFC 5040
+    /// section 5.2).
     ///
-    /// On iWARP `sges` has at most one element, because a Read Request names one sink. Reads as
-    /// many bytes as the element has. Posting fails with
-    /// [`PostErrorKind::BeyondRemote`](crate::PostErrorKind::BeyondRemote) if that is more than
-    /// `remote` has.
+    /// On iWARP `sges` has at most one element, because a Read Request names one sink. The length
+    /// of the element is the number of bytes to read. Posting fails with
+    /// [`PostErrorKind::BeyondRemote`](crate::PostErrorKind::BeyondRemote) if `remote` is shorter.
     #[must_use]
     pub fn read(wr_id: u64, sges: &'a [Sge], remote: RemoteBuffer) -> Self {
         let op = |rkey, remote_addr| SendOp::Read { rkey, remote_addr };
@@ -259,8 +258,8 @@ pub struct RecvWr<'a> {
 }
 
 impl<'a> RecvWr<'a> {
-    /// A receive into `sges`, which are filled in order (`ibv_recv_wr`). A receive without elements
-    /// takes a zero-length Send, or Immediate Data, which is not placed into memory.
+    /// Creates a receive into `sges`, which are filled in order (`ibv_recv_wr`). A receive without
+    /// elements takes a zero-length Send, or Immediate Data, which is not placed into memory.
     #[must_use]
     pub fn new(wr_id: u64, sges: &'a [Sge]) -> Self {
         RecvWr { wr_id, sges }

@@ -130,9 +130,9 @@ impl<'a> SendWr<'a> {
 /// `ibv_wc`). Here that length is 0, even after a Write. A program that needs the length puts it
 /// into the 8 bytes.
 impl<'a> SendWr<'a> {
-    /// An RDMA Write followed by Immediate Data (`IBV_WR_RDMA_WRITE_WITH_IMM`): one request with
-    /// one completion, which has the opcode of a Write. The peer sees the bytes of the Write no
-    /// later than the Immediate Data.
+    /// Creates an RDMA Write followed by Immediate Data (`IBV_WR_RDMA_WRITE_WITH_IMM`): one request
+    /// with one completion, which has the opcode of a Write. The peer sees the bytes of the Write
+    /// no later than the Immediate Data.
     #[must_use]
     pub fn write_with_immediate(
         wr_id: u64,
@@ -143,8 +143,8 @@ impl<'a> SendWr<'a> {
         Self::write(wr_id, sges, remote).with_immediate(immediate)
     }
 
-    /// [`write_with_immediate`](Self::write_with_immediate) of `data`, which is copied when the
-    /// request is posted (`IBV_WR_RDMA_WRITE_WITH_IMM` with `IBV_SEND_INLINE`).
+    /// Creates a [`write_with_immediate`](Self::write_with_immediate) of `data`, which is copied
+    /// when the request is posted (`IBV_WR_RDMA_WRITE_WITH_IMM` with `IBV_SEND_INLINE`).
     #[must_use]
     pub fn write_with_immediate_inline(
         wr_id: u64,
@@ -155,7 +155,7 @@ impl<'a> SendWr<'a> {
         Self::write_inline(wr_id, data, remote).with_immediate(immediate)
     }
 
-    /// Immediate Data alone. Its completion has the opcode of a Send.
+    /// Creates a request that sends only Immediate Data. Its completion has the opcode of a Send.
     ///
     /// libibverbs has no such request: its `IBV_WR_SEND_WITH_IMM`, a Send and the data in one
     /// message, does not exist on iWARP.
