@@ -27,8 +27,9 @@
 //!
 //! Other RDMA interfaces have 4 bytes of Immediate Data. On the wire these are the first 4 of the 8
 //! bytes, followed by zeros. A uwarp program may use all 8. Other interfaces also report the length
-//! of the preceding Write in the completion of the receive. In uwarp [`Completion::byte_len`] is 0,
+//! of the preceding Write as `byte_len` of the receive. In uwarp [`Completion::byte_len`] is 0,
 //! because Immediate Data is a separate message that places no byte in memory.
+//! [`Completion::written`] has the length of the Write.
 //!
 //! # Example
 //! The example runs both ends in one process. Usually they are two programs.

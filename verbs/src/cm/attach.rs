@@ -15,14 +15,14 @@ use crate::setters::setters;
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct StreamOptions {
-    /// This side may send the first FPDU, and the other one has to wait for it (RFC 5044 section
-    /// 7.1.2). Exactly one side is the initiator.
+    /// True if this side may send the first FPDU. The other side has to wait for it (RFC 5044
+    /// section 7.1.2). Exactly one side is the initiator.
     pub initiator: bool,
-    /// FPDUs in both directions carry a CRC32C, which is checked.
+    /// True if FPDUs in both directions carry a CRC32C, which is checked.
     pub crc: bool,
-    /// This side inserts Markers into what it sends.
+    /// True if this side inserts Markers into what it sends.
     pub tx_markers: bool,
-    /// The peer inserts Markers into what it sends.
+    /// True if the peer inserts Markers into what it sends.
     pub rx_markers: bool,
     /// IRD: RDMA Reads and atomic operations that the peer may have outstanding.
     pub ird: u16,

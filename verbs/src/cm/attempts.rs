@@ -44,7 +44,7 @@ pub(crate) fn resolve(to: impl ToSocketAddrs) -> Result<VecDeque<SocketAddr>, Re
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Attempt {
-    /// The address.
+    /// Address that was tried.
     pub addr: SocketAddr,
     /// Error of TCP.
     pub error: Box<ConnectError>,
@@ -60,9 +60,9 @@ impl fmt::Display for Attempt {
     }
 }
 
-/// The attempts of one call. The next address is tried only if TCP did not connect, and not if the
-/// peer answered. Posted work is kept from one attempt to the next. If dropped in between, the QP
-/// ends with the last failure.
+/// Attempts of one call to connect to several addresses. The next address is tried only if TCP did
+/// not connect to the previous one. Posted work is kept from one attempt to the next. If this is
+/// dropped between two attempts, the QP ends with the last failure.
 pub(crate) struct Attempts<'a> {
     qp: &'a Arc<QpInner>,
     options: &'a ConnectOptions,
@@ -84,8 +84,8 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// Starts to connect to the next address. [`connect_outcome`](super::connect_outcome) has the
-    /// outcome.
+    /// Starts to connect to the next address. [`connect_outcome`](super::connect_outcome) reports
+    /// the outcome.
     pub(crate) fn begin(&mut self) -> Result<SocketAddr, ConnectError> {
         let to = self.addrs.pop_front().ok_or(ResolveError::NoAddress)?;
         let (qp, options) = (self.qp, self.options);
@@ -99,7 +99,7 @@ impl<'a> Attempts<'a> {
         Ok(to)
     }
 
-    /// Judges the outcome of an attempt. Returns the result of the call, or `None` if another
+    /// Evaluates the outcome of an attempt. Returns the result of the call, or `None` if another
     /// address is to be tried.
     pub(crate) fn judge(
         &mut self,

@@ -15,9 +15,9 @@ use super::state::{CmInput, CmState};
 use crate::qp::Qp;
 
 impl CmId {
-    /// Listens for connections at the address of [`bind_addr`](Self::bind_addr), or at any address
-    /// with a chosen port (`rdma_listen`). Each request arrives as `ConnectRequest`, with a new id
-    /// on the same channel.
+    /// Listens for connections at the address of [`bind_addr`](Self::bind_addr), or at all
+    /// addresses with a free port (`rdma_listen`). Each request arrives as `ConnectRequest`, with a
+    /// new id on the same channel.
     ///
     /// At most `backlog` requests wait for a decision of the program (0: no limit besides
     /// [`Limits::max_startup`](crate::Limits::max_startup), which always applies). Further requests
@@ -26,7 +26,7 @@ impl CmId {
     /// waits beyond the backlog.
     ///
     /// # Errors
-    /// [`CmError::WrongState`], or the objection of the network or the settings.
+    /// [`CmError::WrongState`], or the error of the network or of the settings.
     pub fn listen(&self, backlog: u32) -> Result<(), CmError> {
         let inner = self.inner();
         let mut id = self.locked()?;
@@ -93,9 +93,9 @@ impl CmId {
     }
 
     /// As [`connect`](Self::connect), on a new id, over a stream that is already connected (RFC
-    /// 5044 section 7.1.2). The peer accepts it with [`request_over`](Self::request_over). There
-    /// are no bytes to pass that were read ahead, because the peer sends none before it has the
-    /// Request. For a stream whose startup is done, see [`Qp::attach_stream`].
+    /// 5044 section 7.1.2). The peer accepts it with [`request_over`](Self::request_over). It has
+    /// no parameter for bytes already read from the stream, because the peer sends none before it
+    /// has the Request. For a stream whose startup is done, see [`Qp::attach_stream`].
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
@@ -124,8 +124,8 @@ impl CmId {
 
     /// Waits for the MPA Request on a stream that is already connected (RFC 5044 section 7.1.2), on
     /// a new id. `read` are bytes of the Request that the program has already read from the stream.
-    /// It arrives as `ConnectRequest`, with an id of its own. If something else arrives, an event
-    /// reports it, and the id can be used again like a new one.
+    /// The Request arrives as `ConnectRequest`, with an id of its own. If something else arrives,
+    /// an event reports it, and the id can be used again like a new one.
     ///
     /// # Errors
     /// [`CmError::WrongState`], or [`CmError::Request`] if the stream cannot be watched or a limit
@@ -147,8 +147,8 @@ impl CmId {
     }
 
     /// Accepts the request (`rdma_accept`): sends the Reply and hands the connection to `qp`. Post
-    /// receives before this. `Established` is queued before the Reply is sent. A `ConnectRequest`
-    /// that the initiator causes by its next step comes after it, even on another channel. An
+    /// receives before this. `Established` is queued before the Reply is sent. A connection request
+    /// that the initiator makes after the Reply is queued later, even on another channel. An
     /// initiator of the client-server model has to send first.
     ///
     /// # Errors
@@ -218,13 +218,13 @@ impl CmId {
         Some(Arc::<IdInner>::clone(self.inner()))
     }
 
-    /// Completes a started connection, which the QP reports to the id: records the chosen port.
+    /// Finishes a call that has started a connection: records the local address with the chosen
+    /// port. If the id was destroyed meanwhile, stops the QP's reports to it.
     fn follow<E: Into<CmError>>(&self, qp: &Qp, begun: Result<(), E>) -> Result<(), CmError> {
         begun.map_err(Into::into)?;
         let inner = self.inner();
         let addrs = qp.inner().lock().addrs();
         if let Some(addrs) = addrs {
-            // The chosen port is known now.
             inner.state.lock().local = Some(addrs.local);
         }
         if inner.state.lock().state == CmState::Destroyed {

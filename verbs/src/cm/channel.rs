@@ -44,9 +44,9 @@ pub enum CmWaitError {
 ///   as their MPA Requests have arrived.
 /// * `Established` of an accepted connection is queued before its MPA Reply is sent. A request that
 ///   the client makes after that Reply comes later, even on another channel.
-/// * An end that has arrived together with a newer connection is queued before the request of the
-///   latter. Exceptions: a polling thread was about to handle that end, or more than 64 connections
-///   had something to report at once.
+/// * If a connection has ended when a newer one arrives, the end is queued before the request of
+///   the newer one. Exceptions: a polling thread was about to handle the end, or more than 64
+///   connections had something to report at once.
 ///
 /// Its descriptor may be polled, put into an epoll set, and made non-blocking with `fcntl`. It is
 /// readable while events wait. The program must not read from it; use
@@ -62,12 +62,13 @@ struct Inner {
     /// While the lock is held, the descriptor's count equals the number of waiting events, so no
     /// read of the descriptor blocks.
     waiting: Mutex<VecDeque<Waiting>>,
-    /// A device with manual progress sends here: it would make no progress while a call waits.
+    /// True if a device with manual progress sends events here. Calls then do not wait, because the
+    /// device would make no progress meanwhile.
     manual: AtomicBool,
 }
 
-/// An event that was not fetched. It does not keep the id alive, because a dropped id takes its
-/// events back.
+/// An event that was not fetched yet. It holds no handle of the id, so dropping the last handle
+/// ends the id and removes the event.
 pub(super) struct Waiting {
     owner: Arc<IdInner>,
     data: CmEventData,
@@ -77,7 +78,7 @@ impl EventChannel {
     /// Creates a channel without events (`rdma_create_event_channel`).
     ///
     /// # Errors
-    /// The process has no descriptor left.
+    /// Fails if the process has no descriptor left.
     pub fn new() -> io::Result<Self> {
         let fd = EventFd::semaphore()?;
         Ok(EventChannel {
@@ -98,8 +99,8 @@ impl EventChannel {
         CmId::new(device.inner(), self.clone(), context)
     }
 
-    /// Takes the next event, and waits for one until `timeout` has passed (`None`: without limit),
-    /// as `rdma_get_cm_event` does. Returns at once if the program made the descriptor
+    /// Takes the next event, as `rdma_get_cm_event` does. If there is none, waits for one up to
+    /// `timeout` (`None`: without limit). Returns at once if the program made the descriptor
     /// non-blocking, or if an id on this channel belongs to a device with
     /// [`Progress::Manual`](crate::Progress::Manual).
     ///
@@ -183,7 +184,8 @@ impl EventChannel {
     }
 
     /// Takes back the events of an id that were not fetched, from the queue and from the
-    /// descriptor's count. Drop the result without locks, which rejects requests among them.
+    /// descriptor's count. The caller drops the result without holding a lock, because that rejects
+    /// the requests among them.
     pub(super) fn take_back(&self, owner: &IdInner) -> VecDeque<Waiting> {
         if !self.inner.fork_guard.is_here() {
             return VecDeque::new();
@@ -210,7 +212,7 @@ impl EventChannel {
 }
 
 impl AsFd for EventChannel {
-    /// Readable while events wait.
+    /// The descriptor is readable while events wait.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inner.fd.as_fd()
     }

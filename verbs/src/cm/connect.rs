@@ -1,4 +1,4 @@
-//! Active side: TCP, then the MPA Request, then the Reply.
+//! Active side of a connection: TCP, then the MPA Request, then the Reply.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
@@ -101,15 +101,15 @@ pub enum ConnectError {
     /// is silent.
     #[error("{addr}: {error}")]
     Startup {
-        /// The peer.
+        /// Address of the peer.
         addr: SocketAddr,
-        /// The error.
+        /// Error of MPA startup.
         error: StartupError,
     },
     /// The peer's consumer rejected the connection.
     #[error("{addr} rejected the connection{}", said(.private_data))]
     Rejected {
-        /// The peer.
+        /// Address of the peer.
         addr: SocketAddr,
         /// Private data of the Reply.
         private_data: Vec<u8>,
@@ -143,7 +143,7 @@ pub enum ConnectError {
     /// The connection ended during its startup.
     #[error("{addr}: {reason}")]
     Ended {
-        /// The peer.
+        /// Address of the peer.
         addr: SocketAddr,
         /// Reason of the end.
         reason: Box<EndReason>,
@@ -236,9 +236,8 @@ pub(super) enum Starter {
     Call { more_addresses: bool },
 }
 
-/// Starts to connect. The outcome shows in the state of the connection, even if `open` fails; an
-/// error means that nothing was started. Without a `target` there is no second attempt with
-/// revision 1.
+/// Starts to connect. [`connect_outcome`] reports the outcome, even if `open` fails. An error here
+/// means that nothing was started. Without a `target` there is no second attempt with revision 1.
 pub(super) fn start(
     qp: &Arc<QpInner>,
     to: SocketAddr,
@@ -251,8 +250,8 @@ pub(super) fn start(
     let settings = &qp.ctx.settings;
     let enhanced = settings.revision == Revision::Two;
     peer::check_private_data(settings.peer, enhanced, &options.private_data)?;
-    // The Reply may raise the IRD to the limit of the device. Places that are not agreed upon are
-    // returned then. All places for Reads come from the account (5042-7.2-01).
+    // The Reply may raise the IRD to the limit of the device. Places that exceed the negotiated IRD
+    // are returned then. All places for Reads come from the account (5042-7.2-01).
     let account = qp.device.accounts.peer(to);
     let places = ReadPlaces::up_to(settings.limits.max_ird, &account, qp.in_pd());
     let max_ird = places.amount();
@@ -312,7 +311,7 @@ pub(crate) fn connect_outcome(
         return Some(Err(ConnectError::new(to, reason.clone())));
     }
     match (&conn.negotiated, &conn.end) {
-        // Established, even if the peer has closed it by now: the QP reports that.
+        // The connection was established. If the peer has closed it since, the QP reports that.
         (Some(negotiated), _) if conn.established => Some(Ok(Connected {
             private_data: negotiated.private_data.clone(),
             ird: negotiated.ird,

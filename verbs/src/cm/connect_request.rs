@@ -116,7 +116,7 @@ pub enum AcceptError {
     /// The request arrived before a fork.
     #[error(transparent)]
     Inherited(#[from] Inherited),
-    /// TCP is gone.
+    /// The TCP connection is lost.
     #[error("{0}")]
     Llp(#[from] LlpError),
     /// The peer has as many connections as the settings allow.
@@ -159,7 +159,7 @@ impl ConnectRequest {
         }
     }
 
-    /// Records that the program gets the request, so that it counts as undecided.
+    /// Marks the request as delivered to the program. From then on it counts as undecided.
     pub(super) fn mark_delivered(&mut self) {
         if let Some(slot) = &mut self.slot {
             slot.delivered = true;
@@ -331,8 +331,9 @@ impl ConnectRequest {
     }
 }
 
-/// Takes the places for the peer's Reads that the Reply may grant: the own IRD, raised by the ORD
-/// of an enhanced Request. If fewer are left, the Reply grants fewer, and the peer lowers its ORD.
+/// Takes the places for the peer's Reads that the Reply may grant: this side's IRD, raised by the
+/// ORD of an enhanced Request. If fewer are left, the Reply grants fewer, and the peer lowers its
+/// ORD.
 fn places_for_reads(
     account: &Arc<PeerAccount>,
     qp: &QpInner,
@@ -340,7 +341,7 @@ fn places_for_reads(
     enhanced: Option<Enhanced>,
 ) -> ReadPlaces {
     let wished = match enhanced {
-        // 0x3FFF leaves the number to the consumers, so the own one counts.
+        // 0x3FFF leaves the number to the consumers, so only this side's IRD counts.
         Some(Enhanced { ord: NO_AUTO, .. }) | None => 0,
         // An RTR indication that is a Read needs a place, even if no other Read follows.
         Some(Enhanced { ord, .. }) => ord.max(1),
@@ -370,7 +371,7 @@ impl fmt::Debug for ConnectRequest {
     }
 }
 
-/// The frame of the request, without reserved bits.
+/// Returns the frame of the request, without reserved bits.
 fn as_frame(request: &Request) -> StartupFrame {
     StartupFrame {
         kind: FrameKind::Request,

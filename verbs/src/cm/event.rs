@@ -39,7 +39,7 @@ pub enum CmEventKind {
     /// gets it when its own Reply has been handed to TCP, as with Linux siw: requests that it posts
     /// then wait for the first FPDU of the initiator (RFC 5044 section 7.1.2).
     Established,
-    /// The connection has ended, by either side. All work was flushed.
+    /// The connection was ended by either side or has failed. All work was flushed.
     Disconnected,
     /// The network of the device has failed permanently. Every id of the device gets this once.
     DeviceRemoval,
@@ -63,7 +63,7 @@ pub enum CmReason {
     Startup {
         /// Address of the peer.
         peer: SocketAddr,
-        /// The error.
+        /// Error of MPA startup.
         error: StartupError,
     },
 }
@@ -161,8 +161,8 @@ impl CmEvent {
         self.data.child.as_ref().unwrap_or(&self.owner)
     }
 
-    /// The listening id of a request (`rdma_cm_event.listen_id`). The acknowledgement of the event
-    /// counts for it.
+    /// The listening id of a request (`rdma_cm_event.listen_id`). The event counts as an event of
+    /// this id when it is acknowledged.
     #[must_use]
     pub fn listen_id(&self) -> Option<&CmId> {
         self.data.child.is_some().then_some(&self.owner)
@@ -196,8 +196,8 @@ impl CmEvent {
     }
 
     /// IRD of this side (`responder_resources` of `rdma_conn_param`): RDMA Reads and atomics that
-    /// the peer wants to have outstanding (`ConnectRequest`), or may have (`Established`). If the
-    /// peer does not state it, the device's limit.
+    /// the peer wants to have outstanding (`ConnectRequest`), or may have (`Established`). It is
+    /// the device's limit if the peer states no number.
     #[must_use]
     pub fn responder_resources(&self) -> u16 {
         self.data.responder_resources
@@ -205,7 +205,7 @@ impl CmEvent {
 
     /// ORD of this side (`initiator_depth` of `rdma_conn_param`): RDMA Reads and atomics that the
     /// peer can serve (`ConnectRequest`), or that this side may have outstanding (`Established`).
-    /// If the peer does not state it, the device's limit.
+    /// It is the device's limit if the peer states no number.
     #[must_use]
     pub fn initiator_depth(&self) -> u16 {
         self.data.initiator_depth
@@ -218,8 +218,9 @@ impl CmEvent {
         self.data.peer_to_peer
     }
 
-    /// Leaves the event unacknowledged. Acknowledge it later with [`CmId::ack_events`]
-    /// (`rdma_ack_cm_event`); for a request, with that of [`listen_id`](Self::listen_id).
+    /// Leaves the event unacknowledged. Acknowledge it later with [`CmId::ack_events`] of
+    /// [`id`](Self::id) (`rdma_ack_cm_event`), or of [`listen_id`](Self::listen_id) if it is a
+    /// request.
     pub fn ack_later(mut self) {
         self.ack = false;
     }

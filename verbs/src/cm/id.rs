@@ -30,13 +30,13 @@ pub enum CmError {
     /// The name has no address.
     #[error(transparent)]
     Resolve(#[from] ResolveError),
-    /// The network refused the address or the listening.
+    /// The network refused the address, or refused to listen.
     #[error(transparent)]
     Network(#[from] LlpError),
     /// The device refused to listen.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// Connecting was not started.
+    /// The connection was not started.
     #[error(transparent)]
     Connect(#[from] ConnectError),
     /// The request could not be accepted or rejected.
@@ -64,9 +64,10 @@ pub enum CmError {
 
 /// An id of the connection manager (`rdma_cm_id`): one connection, or one listener.
 ///
-/// No call waits. Results arrive as events on the id's [`EventChannel`]; the device's background
-/// thread drives meanwhile. [`Qp::connect`](crate::Qp::connect) and [`Listener`](crate::Listener)
-/// do the same with blocking calls.
+/// The calls that make and end connections do not wait. Results arrive as events on the id's
+/// [`EventChannel`], and the device's background thread drives the connections.
+/// [`Qp::connect`](crate::Qp::connect) and [`Listener`](crate::Listener) do the same with blocking
+/// calls.
 ///
 /// * The initiator calls [`resolve_addr`](Self::resolve_addr),
 ///   [`resolve_route`](Self::resolve_route) and [`connect`](Self::connect). Events: `AddrResolved`,
@@ -164,8 +165,8 @@ impl CmId {
         &self.handle.inner
     }
 
-    /// The number that was given when the id was created (`rdma_cm_id.context`). The id of a
-    /// request starts with that of the listening id.
+    /// Number that was given when the id was created (`rdma_cm_id.context`). The id of a request
+    /// starts with the number of the listening id.
     #[must_use]
     pub fn context(&self) -> u64 {
         self.inner().context.load(Ordering::Acquire)
@@ -204,18 +205,18 @@ impl CmId {
         self.locked().ok()?.peer
     }
 
-    /// Number of the QP that it connects or has connected (`qp` of `rdma_cm_id`); `None` if that QP
-    /// no longer exists.
+    /// Number of the QP that the id connects or has connected (`qp` of `rdma_cm_id`); `None` if
+    /// that QP no longer exists.
     #[must_use]
     pub fn qp_num(&self) -> Option<u32> {
         let qp = self.locked().ok()?.qp.upgrade()?;
         Some(qp.ctx.qp_num)
     }
 
-    /// Takes the oldest failed startup of a listening id: the peer's address and the error. The
-    /// peer is not iWARP, or a limit is reached ([`StartupError::NoPlace`],
-    /// [`StartupError::TooManyConnections`]). There is no event for it, as in librdmacm. The last
-    /// 64 are kept.
+    /// Takes the oldest failed startup of a listening id: the peer's address and the error. For
+    /// example, the peer is not iWARP, or a limit is reached ([`StartupError::NoPlace`],
+    /// [`StartupError::TooManyConnections`]). A failed startup raises no event, as in librdmacm.
+    /// The last 64 are kept.
     #[must_use]
     pub fn poll_failure(&self) -> Option<(SocketAddr, StartupError)> {
         self.locked().ok()?.failures.pop()
@@ -234,8 +235,8 @@ impl CmId {
     }
 
     /// Moves the id to another channel, together with its waiting events. Events that were fetched
-    /// before may be acknowledged afterwards. `rdma_migrate_id` waits for that;
-    /// [`wait_acknowledged`](Self::wait_acknowledged) does so, too.
+    /// before may be acknowledged afterwards. Unlike `rdma_migrate_id` this does not wait for that;
+    /// [`wait_acknowledged`](Self::wait_acknowledged) does.
     ///
     /// # Errors
     /// [`CmError::WrongState`] if the id was destroyed.

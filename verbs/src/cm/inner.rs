@@ -1,4 +1,4 @@
-//! State of an id behind its lock, and the events that report it.
+//! State of an id under its lock, and the events that report it.
 //!
 //! Lock order: QP, id, channel or acknowledgements. The network may be called under the lock of an
 //! id, a QP may not.
@@ -34,7 +34,7 @@ pub(crate) struct IdInner {
     this: Weak<IdInner>,
     pub(super) handle: OnceLock<Weak<Handle>>,
     pub(super) device: Arc<DeviceInner>,
-    /// For the time limit of a request.
+    /// Timer token for the time limit of a request.
     token: Token,
     pub(super) context: AtomicU64,
     pub(super) state: Mutex<IdLocked>,
@@ -55,10 +55,10 @@ pub(super) struct IdLocked {
     pub(super) listening: Option<Listening>,
     /// Connections that failed before they became requests.
     pub(super) failures: Failures,
-    /// The request or the connection uses a stream of the program.
+    /// True if the request or the connection uses a stream of the program.
     pub(super) over_stream: bool,
     pub(super) request: Option<ConnectRequest>,
-    /// The request was not decided in time.
+    /// True if the request was not decided in time.
     pub(super) late: bool,
     pub(super) qp: Weak<QpInner>,
 }
@@ -129,7 +129,7 @@ impl IdInner {
             acked: Condvar::new(),
         });
         if !device.fork_guard.is_here() {
-            // Every call on it returns the error.
+            // In the child of a fork, every call on the id returns the error.
             return id;
         }
         device.ids.add(token, &id);
@@ -150,7 +150,7 @@ impl IdInner {
         let id = self.state.lock();
         let refused = self.queue_event_locked(&id, data);
         drop(id);
-        // Rejects a request among them, which takes other locks.
+        // Dropping a refused `ConnectRequest` rejects it, which takes other locks.
         drop(refused);
     }
 
@@ -192,7 +192,7 @@ impl IdInner {
         let events = id.channel.take_back(self);
         let qp = std::mem::take(&mut id.qp).upgrade();
         drop(id);
-        // These take locks of their own.
+        // Dropping these takes other locks.
         drop(held);
         drop(events);
         self.device.background.forget(self.token);
@@ -204,7 +204,7 @@ impl IdInner {
         }
     }
 
-    /// Counts an event that goes to the program.
+    /// Counts an event that the program fetches.
     pub(super) fn count_delivered(&self) {
         *self.unacked.lock() += 1;
     }
@@ -217,7 +217,8 @@ impl IdInner {
         }
     }
 
-    /// Waits until all events are acknowledged. Returns the number of those that are not.
+    /// Waits up to `timeout` until all events are acknowledged. Returns the number of those that
+    /// are not acknowledged then.
     pub(super) fn wait_acknowledged(&self, timeout: Option<Duration>) -> u64 {
         let deadline = (self.device.patience(timeout)).map(|timeout| after(machine_now(), timeout));
         let mut unacked = self.unacked.lock();
@@ -245,7 +246,7 @@ impl Drop for IdInner {
         if self.device.fork_guard.is_here() {
             self.device.ids.forget(self.token);
         } else {
-            // Returning it takes locks of the network, and the parent still uses it.
+            // The parent still uses the port, and returning it would take locks of the network.
             std::mem::forget(self.state.get_mut().port.take());
         }
     }
@@ -309,7 +310,7 @@ impl Observer for IdInner {
         }
         let private_data = match negotiated.role {
             Role::Initiator => negotiated.private_data.clone(),
-            // It arrived with the request.
+            // The private data of a responder's peer arrived with the request.
             Role::Responder => Vec::new(),
         };
         let _ = self.queue_event_locked(

@@ -18,7 +18,7 @@ use crate::progress::background::{Interest, Source, Token, Verdict};
 
 /// Pause of a listener that reached a limit of the system, before it tries again.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Interval between reports of this.
+/// Interval between reports that a limit of the system was reached.
 const SILENCE: Duration = Duration::from_secs(60);
 /// Connections accepted in one turn, so that other sources get theirs.
 const ACCEPTS: u32 = 64;
@@ -37,7 +37,7 @@ pub(super) struct ListenerInner {
     backlog: u32,
     /// Maximum number of connections from TCP's accept to the decision.
     places: u32,
-    /// The connections among them whose Requests are incomplete.
+    /// Connections of this listener whose Requests are incomplete.
     startup_queue: Arc<StartupQueue>,
     sink: Weak<dyn RequestSink>,
     state: Mutex<State>,
@@ -55,11 +55,11 @@ struct State {
     last_report: Option<Instant>,
 }
 
-/// Place among the connections of a listener that are in startup or undecided. Dropping it returns
-/// it.
+/// Place among the connections of a listener that are in startup or undecided. Dropping it frees
+/// the place.
 pub(super) struct Slot {
     listener: Weak<ListenerInner>,
-    /// The program has the Request.
+    /// True if the program has the Request.
     pub(super) delivered: bool,
 }
 
@@ -84,7 +84,7 @@ impl Drop for Slot {
 impl Listening {
     /// Starts to listen. At most `backlog` Requests are undecided at once. The device's limit
     /// bounds the connections in startup or undecided, so silent peers take no place of a small
-    /// backlog. Further connections wait, finally in TCP.
+    /// backlog. Further Requests wait here, and further connections in TCP's own queue.
     pub(super) fn open(
         device: &Arc<DeviceInner>,
         port: Box<dyn BoundPort>,
@@ -154,7 +154,7 @@ impl Drop for Listening {
         if let Some(llp) = llp {
             self.inner.device.background.forget_fd(llp.fd());
         }
-        // Rejects them, which takes other locks.
+        // Dropping the waiting requests rejects them, which takes other locks.
         drop(waiting);
         self.inner.device.background.forget(self.inner.token);
     }
@@ -245,7 +245,7 @@ impl ListenerInner {
                 self.device.background.at(self.token, when);
                 false
             }
-            // The end of any of them triggers the next attempt.
+            // The next attempt follows when one of the connections ends or is decided.
             None => false,
         }
     }
@@ -261,8 +261,8 @@ impl ListenerInner {
                     return;
                 };
                 if full && !self.can_displace() {
-                    // Armed again when there may be a place. Until then TCP's own backlog holds the
-                    // rest.
+                    // The listener is armed again when there may be a place. Until then TCP's own
+                    // queue holds the other connections.
                     return;
                 }
                 if turn == ACCEPTS {
@@ -305,7 +305,7 @@ impl ListenerInner {
 
     /// Starts the startup of an accepted connection, if necessary by displacing another one.
     fn admit(&self, llp: Box<dyn Llp>, full: bool) {
-        // Returned when the connection has failed or is decided.
+        // The slot is freed when the connection fails or is decided.
         let slot = Slot {
             listener: Weak::clone(&self.this),
             delivered: false,
@@ -337,7 +337,8 @@ impl ListenerInner {
     }
 
     /// Reports, at intervals, that the system lacks a resource, and schedules the next attempt. The
-    /// descriptor is not armed until all waiting connections were taken, so nothing spins.
+    /// descriptor is not armed until all waiting connections were taken, so the thread does not
+    /// spin.
     fn short(&self, state: &mut State, error: LlpError) {
         let now = self.device.now();
         tracing::debug!(%error, "accept failed");

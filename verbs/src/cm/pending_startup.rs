@@ -100,7 +100,7 @@ impl PendingStartup {
             place,
         };
         // The Request may have arrived already, or its sender may be gone. Then the background need
-        // not watch it.
+        // not watch the connection.
         let step = awaiting
             .take(read)
             .unwrap_or_else(|| awaiting.turn(device.now()));
@@ -144,7 +144,7 @@ impl PendingStartup {
         Ok(())
     }
 
-    /// Queues that contain it while the background watches it.
+    /// Returns the queues that contain this startup while the background watches it.
     fn queues(&self) -> impl Iterator<Item = &StartupQueue> {
         let device = std::iter::once(&self.device.startup_queue);
         device.chain(self.listener_queue.as_deref())
@@ -159,9 +159,9 @@ impl PendingStartup {
         }
     }
 
-    /// Gives its place to a newer connection by a reset, which takes effect at once, and reports
-    /// `error`. Returns false if the startup has ended meanwhile: a complete Request is never given
-    /// up.
+    /// Resets this connection, so that a newer one can take its place at once, and reports `error`.
+    /// Returns false if the startup has ended meanwhile: a connection with a complete Request is
+    /// not reset.
     pub(super) fn make_room(&self, now: Instant, error: StartupError) -> bool {
         let Some(mut awaiting) = self.state.lock().take() else {
             return false;
@@ -181,7 +181,7 @@ impl PendingStartup {
         let peer = awaiting.llp.peer_addr();
         tracing::info!(%peer, %error, "MPA startup gave its place away");
         refuse(awaiting.llp);
-        // The places are free before the sink learns of it.
+        // Frees the places before the sink is notified.
         drop((awaiting.slot, awaiting.place));
         if let Some(sink) = self.sink.upgrade() {
             sink.failed(peer, error);
@@ -198,7 +198,7 @@ impl PendingStartup {
         }
     }
 
-    /// Reports the result. The background no longer watches the connection.
+    /// Reports the result. Called when the background no longer watches the connection.
     fn end(&self, awaiting: Awaiting, result: Result<Request, StartupError>) {
         let background = &self.device.background;
         let Awaiting {
@@ -219,8 +219,8 @@ impl PendingStartup {
                 match account.check(What::Connections) {
                     Ok(()) => sink.request(request),
                     Err(limit) => {
-                        // Otherwise the program would have to create a QP to learn that accept
-                        // fails. The drop rejects.
+                        // The drop rejects the request here. Otherwise the program would create a
+                        // QP only to learn that accept fails.
                         tracing::info!(peer = %request.peer_addr(), %limit, "rejected");
                         sink.failed(request.peer_addr(), limit.into());
                     }
@@ -342,7 +342,7 @@ pub enum RequestError {
     Startup {
         /// Address of the peer.
         peer: SocketAddr,
-        /// The error.
+        /// Error of MPA startup.
         error: StartupError,
     },
     /// A setting of the device has no representation on the wire.
@@ -416,7 +416,7 @@ pub(crate) fn request_over(
     PendingStartup::start(sink, device, llp, read, None)?;
     let mut result = single.result.lock();
     loop {
-        // At the latest, the time limit for requests ends this.
+        // The time limit for requests ends this loop at the latest.
         match result.take() {
             Some(result) => return result,
             None => single.changed.wait(&mut result),

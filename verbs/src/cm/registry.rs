@@ -44,7 +44,7 @@ impl Ids {
         self.state.lock().known.remove(&token);
     }
 
-    /// Records that the network has failed permanently.
+    /// Records that the network has failed permanently, and schedules the notification of the ids.
     pub(crate) fn network_down(&self, error: LlpError, background: &Background) {
         self.state.lock().unreported = Some(error);
         background.at(self.token, background.now());

@@ -66,7 +66,7 @@ pub enum Arrival {
     Failed {
         /// Address of the peer.
         peer: SocketAddr,
-        /// The error.
+        /// Reason of the failure.
         error: StartupError,
     },
 }
@@ -145,7 +145,8 @@ impl Listener {
             .wait(&self.queue.requested, timeout, RequestQueue::next_request)
     }
 
-    /// Takes the next request, if one waits. Otherwise the task is woken when one arrives.
+    /// Takes the next request, if one waits. Otherwise registers `waker`, which is woken when one
+    /// arrives.
     pub(crate) fn poll_next(&self, waker: &Waker) -> Option<Result<ConnectRequest, ListenError>> {
         if let Err(inherited) = self.queue.fork_guard.check() {
             return Some(Err(inherited.into()));
@@ -197,8 +198,8 @@ impl Listener {
         }
     }
 
-    /// Error of the network, if it has failed and no more connections arrive. The nearest in
-    /// librdmacm is `RDMA_CM_EVENT_DEVICE_REMOVAL`.
+    /// Error of the network, if it has failed and no more connections arrive. The closest
+    /// equivalent in librdmacm is `RDMA_CM_EVENT_DEVICE_REMOVAL`.
     #[must_use]
     pub fn fault(&self) -> Option<LlpError> {
         self.queue.fork_guard.check().ok()?;
@@ -268,7 +269,7 @@ impl RequestSink for RequestQueue {
     fn request(&self, request: ConnectRequest) {
         let mut state = self.state.lock();
         state.requests.push_back(request);
-        // Under the lock, so that the count is never behind the queue.
+        // Called under the lock, so that the count always matches the queue.
         self.fd.add();
         drop(state);
         self.wake();
@@ -302,7 +303,7 @@ impl RequestSink for RequestQueue {
                 late.extend(self.next_request(&mut state));
             }
         }
-        // Rejects them, which takes other locks.
+        // Dropping the late requests rejects them, which takes other locks.
         drop(late);
     }
 }

@@ -20,7 +20,7 @@ impl CmId {
     /// (`0.0.0.0`, `::`) means all addresses.
     ///
     /// # Errors
-    /// [`CmError::WrongState`], or [`CmError::Network`] with the obstacle.
+    /// [`CmError::WrongState`], or [`CmError::Network`] with the reason.
     pub fn bind_addr(&self, addr: SocketAddr) -> Result<(), CmError> {
         self.bind(addr, Network::reserve)
     }

@@ -29,13 +29,14 @@ use uwarp_mpa::StartupError;
 use super::pending_startup::PendingStartup;
 use crate::progress::background::Token;
 
-/// Age below which a connection is not displaced. Honest peers that arrive together at few places
-/// must not reset each other, but wait in TCP. With 4,096 places the protection helps an attacker
-/// only above 40,960 connections a second; the other connections are then late.
+/// Age below which a connection is not displaced. When few places are free, honest peers that
+/// arrive together must not reset each other; they wait in TCP. With 4,096 places, an attacker
+/// profits from this minimum age only above 40,960 connections a second. Honest connections are
+/// then delayed.
 pub(crate) const YOUNG: Duration = Duration::from_millis(100);
 
 /// Maximum number of older connections that are read before a younger one is reported. It bounds
-/// the system calls that silent connections cost each Request.
+/// the system calls that each Request spends on silent connections.
 const LOOKS: usize = 32;
 /// Age above which a silent connection is not read. It is generous, because a thread that got no
 /// processor for a while may find many connections past `YOUNG`.

@@ -23,17 +23,17 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[non_exhaustive]
 pub enum CmState {
-    /// New.
+    /// Newly created.
     Idle,
-    /// It has a local address.
+    /// The id has a local address.
     Bound,
     /// The peer's address and the local address are known.
     AddrResolved,
     /// Ready to connect.
     RouteResolved,
-    /// It accepts connection requests.
+    /// The id listens for connection requests.
     Listening,
-    /// A connection request that waits for a decision.
+    /// The id belongs to a connection request that waits for a decision.
     Requested,
     /// The request is being accepted.
     Accepting,
@@ -45,7 +45,7 @@ pub enum CmState {
     Disconnected,
     /// The request was rejected, or could not be accepted.
     Rejected,
-    /// It was destroyed.
+    /// The id was destroyed.
     Destroyed,
 }
 
@@ -57,14 +57,14 @@ pub(super) enum CmInput {
     ResolveRoute,
     Listen,
     Connect,
-    /// Over a stream of the program.
+    /// Connects over a stream of the program.
     ConnectOver,
     /// The connection was not established.
     Failed,
     /// As `Failed`, over a stream of the program; or no request arrived over it.
     FailedOver,
     Accept,
-    /// By this side, or because the decision came too late.
+    /// Rejected by this side, or because the decision came too late.
     Reject,
     Established,
     Over,
@@ -113,7 +113,7 @@ impl CmInput {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{call}: the id is in state {state}, but the call needs {needs}")]
 pub struct WrongState {
-    /// The call.
+    /// Name of the call.
     pub call: &'static str,
     /// State of the id.
     pub state: CmState,

@@ -30,8 +30,8 @@ pub(super) fn of_llp(error: &LlpError) -> i32 {
     -errno.raw_os_error()
 }
 
-/// Returns the event of a connection that was not established. A refusal or reset is `Rejected`.
-/// Silence or a missing route is `Unreachable`. Everything else is `ConnectError`.
+/// Returns the event and the status of a connection that was not established. A refusal or reset is
+/// `Rejected`. Silence or a missing route is `Unreachable`. Everything else is `ConnectError`.
 pub(crate) fn of_failure(reason: &EndReason) -> (CmEventKind, i32) {
     let known = |kind, errno: Errno| (kind, -errno.raw_os_error());
     match reason {

@@ -48,12 +48,13 @@ struct Inner {
     fork_guard: ForkGuard,
     fd: EventFd,
     queue: Mutex<Queue>,
-    /// A device with manual progress sends here: it would make no progress while a call waits.
+    /// True if a device with manual progress sends events here. Calls then do not wait, because the
+    /// device would make no progress meanwhile.
     manual: AtomicBool,
 }
 
-/// While the lock is held, the descriptor's count equals the number of waiting events, so no read
-/// of the descriptor blocks.
+/// State under the lock. While the lock is held, the descriptor's count equals the number of
+/// waiting events, so no read of the descriptor blocks.
 #[derive(Default)]
 struct Queue {
     /// Weak references, so that events that are not fetched do not keep a CQ alive. A dropped CQ
@@ -73,7 +74,7 @@ impl CompletionChannel {
     /// Creates a channel without events (`ibv_create_comp_channel`).
     ///
     /// # Errors
-    /// The process has no descriptor left.
+    /// Fails if the process has no descriptor left.
     pub fn new() -> io::Result<Self> {
         let fd = EventFd::semaphore()?;
         Ok(Self {
@@ -86,8 +87,9 @@ impl CompletionChannel {
         })
     }
 
-    /// Takes the next event, and waits for one until `timeout` has passed (`None`: without limit),
-    /// as `ibv_get_cq_event` does. Returns at once if the program made the descriptor non-blocking.
+    /// Takes the next event, as `ibv_get_cq_event` does. If there is none, waits for one up to
+    /// `timeout` (`None`: without limit). Returns at once if the program made the descriptor
+    /// non-blocking.
     ///
     /// Waiting here drives no connection; the device's background thread does. If a CQ that sends
     /// here belongs to a device with [`Progress::Manual`](crate::Progress::Manual), this does not
@@ -148,8 +150,8 @@ impl CompletionChannel {
         self.count(|queue| queue.waiting.len())
     }
 
-    /// Number of CQs that send to this channel (`refcnt` of `ibv_comp_channel`). It must not be
-    /// destroyed while there are any. 0 in the child of a fork.
+    /// Number of CQs that send to this channel (`refcnt` of `ibv_comp_channel`). The channel must
+    /// not be destroyed while there are any. The number is 0 in the child of a fork.
     #[must_use]
     pub fn cq_count(&self) -> usize {
         self.count(|queue| queue.cqs)
@@ -189,7 +191,7 @@ impl CompletionChannel {
         self.inner.take_back(&mut self.inner.queue.lock(), cq);
     }
 
-    /// Removes a CQ.
+    /// Removes a CQ and its waiting events.
     pub(super) fn detach(&self, cq: &CqInner) {
         let mut queue = self.inner.queue.lock();
         self.inner.take_back(&mut queue, cq);
@@ -210,7 +212,7 @@ impl Inner {
 }
 
 impl AsFd for CompletionChannel {
-    /// Readable while events wait.
+    /// The descriptor is readable while events wait.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inner.fd.as_fd()
     }

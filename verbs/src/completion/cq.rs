@@ -63,9 +63,9 @@ pub enum ResizeCqError {
         "completion queue {cq_num} has {entries} completions and cannot be made for {depth}; poll it first"
     )]
     TooSmall {
-        /// The CQ.
+        /// Number of the CQ.
         cq_num: u32,
-        /// Completions that it holds.
+        /// Number of completions that it holds.
         entries: usize,
         /// The requested depth.
         depth: u32,
@@ -75,7 +75,7 @@ pub enum ResizeCqError {
         "the depth of completion queue {cq_num} is {got}, but this device allows 1 to {max} (Limits::max_cqe)"
     )]
     Size {
-        /// The CQ.
+        /// Number of the CQ.
         cq_num: u32,
         /// The requested depth.
         got: u32,
@@ -87,7 +87,7 @@ pub enum ResizeCqError {
         "there is no memory to make completion queue {cq_num} for {depth} completions; ask for fewer"
     )]
     OutOfMemory {
-        /// The CQ.
+        /// Number of the CQ.
         cq_num: u32,
         /// The requested depth.
         depth: u32,
@@ -95,7 +95,7 @@ pub enum ResizeCqError {
     /// The CQ has lost a completion, and takes no more whatever its depth.
     #[error("completion queue {cq_num} has lost a completion and takes no more; make another one")]
     Overflowed {
-        /// The CQ.
+        /// Number of the CQ.
         cq_num: u32,
     },
     /// The CQ was created before a fork.
@@ -107,8 +107,8 @@ pub enum ResizeCqError {
 /// back its events that wait in the channel.
 ///
 /// A completion that finds the queue full is lost, and so is every later one, even when there is
-/// room again. The program therefore polls everything that happened up to some moment, without a
-/// gap (a CQ in error in the sense of `IBV_EVENT_CQ_ERR`).
+/// room again. The program therefore polls all completions up to the first lost one, without a gap.
+/// Such a CQ is in error in the sense of `IBV_EVENT_CQ_ERR`.
 ///
 /// Lock order: `state`, the channel's queue, `events`.
 pub(crate) struct CqInner {
@@ -126,14 +126,15 @@ pub(crate) struct CqInner {
     is_armed: AtomicBool,
     /// Threads between [`CqInner::wait_guard`] and the drop of the guard.
     waiters: AtomicUsize,
-    /// `wake` was signalled and not cleared since: one system call wakes for any number of
-    /// completions.
+    /// True if `wake` was signalled and not cleared since. One system call thus wakes a thread for
+    /// any number of completions.
     woken: AtomicBool,
     /// Created when a thread waits for the first time.
     wake: OnceLock<EventFd>,
     events: Mutex<Events>,
     acked: Condvar,
-    /// The CQ was destroyed and sends no more events. Closing connections may keep it in memory.
+    /// True if the CQ was destroyed and sends no more events. Closing connections may keep it in
+    /// memory.
     left: AtomicBool,
 }
 
@@ -229,7 +230,7 @@ impl CqInner {
         self.num
     }
 
-    /// The program's value.
+    /// Value chosen by the program (`cq_context`).
     pub(crate) fn context(&self) -> u64 {
         self.context
     }
@@ -347,7 +348,8 @@ impl CqInner {
         let wr_id = entry.completion.wr_id;
         if state.ring.len() < state.capacity && !state.overflowed {
             state.ring.push_back(entry);
-            // A thread that gets the event then finds the completion.
+            // Stored before the event is sent, so that a thread that gets the event finds the
+            // completion.
             self.len.store(state.ring.len(), Ordering::SeqCst);
             return Ok(());
         }
@@ -365,8 +367,8 @@ impl CqInner {
         })
     }
 
-    /// Sends one event for one arming, and only for a completion after it. A lost completion counts
-    /// too, because a sleeping program must wake up to find the full queue.
+    /// Sends an event and disarms the CQ, if it is armed for this completion. A lost completion
+    /// counts too, because a sleeping program must wake up to find the full queue.
     fn notify(&self, state: &mut State, completion: &Completion) {
         let (armed, fires) = after_completion(state.armed, completion);
         self.set_armed(state, armed);
@@ -375,7 +377,8 @@ impl CqInner {
         }
     }
 
-    /// Called under the lock of the state, under which the CQ also leaves its channel.
+    /// Sends one event to the channel, unless the CQ was destroyed. Called under the lock of the
+    /// state, under which the CQ also leaves its channel.
     fn send_event(&self) {
         if let Some(channel) = &self.channel
             && !self.left.load(Ordering::Relaxed)
@@ -389,8 +392,7 @@ impl CqInner {
         self.channel.is_some()
     }
 
-    /// Sends one event without a completion, if the program waits for any event and has something
-    /// else to look at.
+    /// Sends one event without a completion, if the CQ is armed for any completion.
     pub(crate) fn event_without_completion(&self) {
         if !self.is_armed() {
             return;
@@ -412,7 +414,7 @@ impl CqInner {
         let State { ring, queues, .. } = &mut *state;
         let count = ring.len().min(out.len());
         if let ([slot, ..], 1) = (&mut *out, count) {
-            // Draining a queue of one entry costs several times as much.
+            // Draining one entry costs several times as much.
             if let Some(entry) = ring.front() {
                 *slot = entry.completion;
                 queues.free(entry.queue, entry.places);
@@ -454,7 +456,7 @@ impl CqInner {
         self.len.store(ring.len(), Ordering::Release);
     }
 
-    /// Records that the program took completions.
+    /// Counts a poll that took completions, and records the number of those left.
     fn count_poll(&self, state: &State) {
         self.len.store(state.ring.len(), Ordering::Release);
         // The lock is held, so no count is lost.
@@ -470,7 +472,7 @@ impl CqInner {
         let mut state = self.state.lock();
         let armed = after_arming(state.armed, notify);
         self.set_armed(&mut state, armed);
-        // Ordered before the program reads memory that a peer writes: see
+        // The arming is ordered before the program's reads of memory that a peer writes: see
         // `Connection::tell_of_write`.
         fence(Ordering::SeqCst);
         !state.ring.is_empty()
@@ -592,7 +594,7 @@ impl core::fmt::Debug for CqInner {
     }
 }
 
-/// Completions on their way into a CQ. The lock is held from the first one on.
+/// Appends completions of one queue to a CQ. Holds the lock from the first one until it is dropped.
 pub(crate) struct Pushing<'a> {
     cq: &'a CqInner,
     /// Queue of the completions.
@@ -632,7 +634,7 @@ impl Drop for Pushing<'_> {
             return;
         };
         self.cq.len.store(state.ring.len(), Ordering::Release);
-        // Waiters are counted under the lock, so that a push needs no ordering between the two.
+        // Waiters are counted under the same lock, so a relaxed load suffices.
         let waited = self.cq.waiters.load(Ordering::Relaxed) > 0;
         drop(state);
         if waited {
@@ -641,14 +643,14 @@ impl Drop for Pushing<'_> {
     }
 }
 
-/// A thread that waits for completions by itself.
+/// Registration of a thread that waits for completions on a descriptor.
 pub(crate) struct WaitGuard<'a> {
     cq: &'a CqInner,
     wake: &'a EventFd,
 }
 
 impl WaitGuard<'_> {
-    /// Readable after a push.
+    /// Returns the descriptor, which is readable after a push.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use crate::wait::timespec;
 
-/// An eventfd.
+/// Owned descriptor of an eventfd.
 #[derive(Debug)]
 pub(crate) struct EventFd(OwnedFd);
 
@@ -54,8 +54,8 @@ impl EventFd {
         flags.is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK))
     }
 
-    /// Waits until the counter is not 0. Returns false if the time passed first; `None` waits
-    /// without limit.
+    /// Waits until the counter is not 0. Returns false if `timeout` passed first (`None` waits
+    /// without limit). Returns true after a signal as well.
     pub(crate) fn wait(&self, timeout: Option<Duration>) -> io::Result<bool> {
         let timeout = timeout.map(timespec);
         let mut fds = [PollFd::new(&self.0, PollFlags::IN)];

@@ -21,7 +21,8 @@ use super::cq::{CqInner, Pushing};
 pub(crate) struct FreedPlaces(AtomicU64);
 
 impl FreedPlaces {
-    /// Number of places freed so far. The queue takes this many less than it has posted.
+    /// Number of places freed so far. The queue occupies as many places as it has posted, less this
+    /// count.
     #[inline]
     pub(crate) fn count(&self) -> u64 {
         // No memory access depends on the count. A completion after a post takes the lock of the
@@ -159,7 +160,7 @@ impl Run {
     }
 }
 
-/// The CQ of a work queue. The CQ knows the queue while this exists.
+/// Attachment of a work queue to its CQ, which lasts until this is dropped.
 pub(crate) struct CqOfQueue {
     cq: Arc<CqInner>,
     queue: QueueId,

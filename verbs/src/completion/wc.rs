@@ -12,7 +12,7 @@ pub enum Status {
     /// The request succeeded.
     #[default]
     Success = 0,
-    /// A message did not fit the posted receive, or a local length exceeds that of a message.
+    /// A message did not fit the posted receive, or was too long to send.
     LocalLength = 1,
     /// The QP cannot execute this work request.
     LocalQpOperation = 2,
@@ -53,7 +53,7 @@ impl Status {
         self as u32
     }
 
-    /// True for [`Status::Success`] (`IBV_WC_SUCCESS`).
+    /// Returns true for [`Status::Success`] (`IBV_WC_SUCCESS`).
     #[must_use]
     pub const fn is_success(self) -> bool {
         matches!(self, Self::Success)
@@ -198,21 +198,21 @@ pub struct Completion {
     pub status: Status,
     /// Kind of the request.
     pub opcode: WcOpcode,
-    /// Bytes received into the memory of the receive, or read; 8 for an atomic. 0 for Immediate
-    /// Data, even after a Write (see [`written`](Self::written)).
+    /// Number of bytes received into the memory of the receive, or read; 8 for an atomic operation.
+    /// It is 0 for Immediate Data, even after a Write (see [`written`](Self::written)).
     pub byte_len: u32,
     /// QP to which the request was posted.
     pub qp_num: u32,
     /// STag that was invalidated on this side: by the peer's Send (RFC 5040 section 5.3), or by an
     /// RDMA Read for its sink ([`SendWr::invalidate_sink`](crate::SendWr::invalidate_sink)).
     pub invalidated: Option<u32>,
-    /// The peer requested a solicited event.
+    /// True if the peer requested a solicited event.
     pub solicited: bool,
     /// The 8 bytes of Immediate Data of a [`WcOpcode::RecvImmediate`], in wire order (RFC 7306
     /// section 6).
     pub immediate: Option<[u8; 8]>,
-    /// Bytes of the Write that preceded this Immediate Data (in `byte_len` of `ibv_wc`). 0 if no
-    /// Write preceded it, or if a message in between took a receive.
+    /// Number of bytes of the Write that preceded this Immediate Data (`byte_len` of `ibv_wc`). It
+    /// is 0 if no Write preceded it, or if a message in between took a receive.
     pub written: u32,
     /// Cause of the failure or flush; `None` for success.
     pub cause: Option<Cause>,

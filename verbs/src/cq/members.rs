@@ -19,7 +19,7 @@ pub(super) enum Driven {
     Groups(Arc<[Arc<EpollGroup>]>),
 }
 
-/// The QPs of a CQ.
+/// QPs of a CQ, and the way in which they are driven.
 ///
 /// ```text
 ///           more than `FEW` QPs
@@ -34,8 +34,8 @@ pub(super) struct Members {
     have_crowds: AtomicBool,
 }
 
-/// A map that is cheap to change, and a list that is cheap to read. The first reader after a change
-/// rebuilds the list.
+/// `qps` is a map that is cheap to change, and `driven` is a list that is cheap to read. The first
+/// reader after a change rebuilds the list.
 #[derive(Default)]
 struct State {
     qps: BTreeMap<u32, Member>,
@@ -48,7 +48,7 @@ struct State {
 
 struct Member {
     qp: Weak<QpInner>,
-    /// The QP is counted in `groups`.
+    /// True if the QP is counted in `groups`.
     sits: bool,
 }
 
@@ -111,7 +111,7 @@ impl Members {
         }
         state.qps.insert(qp.ctx.qp_num, member);
         state.driven = None;
-        // With manual progress each poll must do all that is due, in an order that repeats.
+        // With manual progress each poll drives all QPs, in a reproducible order.
         let many = state.qps.len() > FEW || !state.groups.is_empty();
         if many && !device.background.is_manual() {
             let result = match state.groups.is_empty() {
@@ -156,7 +156,8 @@ impl State {
         Ok(())
     }
 
-    /// Adds a QP to a group of this CQ, unless it is in one already (that of its other CQ).
+    /// Puts a QP into a group of this CQ. If it already belongs to a group through its other CQ,
+    /// counts it there.
     fn sit(&mut self, device: &Arc<DeviceInner>, qp: &Arc<QpInner>) -> rustix::io::Result<()> {
         let seat = match (qp.member(), self.groups.first()) {
             (Some(seat), _) => seat,

@@ -11,8 +11,8 @@ use crate::mem::{Access, Backing, Buffer, MapError, OutOfRange, RegionSpec, Regi
 use crate::pd::Pd;
 use crate::qp::Qp;
 
-/// Builder of a registration (the arguments of `ibv_reg_mr`), from [`Pd::region`]. The last call
-/// names the memory and registers it.
+/// Builder of a registration (the arguments of `ibv_reg_mr`), created by [`Pd::region`]. The last
+/// call names the memory and registers it.
 ///
 /// ```
 /// use uwarp_verbs::{Access, Buffer, Device};
@@ -79,9 +79,9 @@ impl RegionBuilder {
         self.iova(0)
     }
 
-    /// Restricts the region to `qp`, a QP of the same domain (5042-6.1.1-01). Only such a region
-    /// may be invalidated by that QP's peer with a Send with Invalidate (RFC 5040 section 8.1.1).
-    /// The same holds for windows of type 2 and for fast registrations for one QP.
+    /// Restricts the region to `qp`, a QP of the same domain (5042-6.1.1-01). The peer of `qp` can
+    /// then invalidate the region by a Send with Invalidate (RFC 5040 section 8.1.1). Apart from
+    /// such regions, it can invalidate only windows of type 2 and fast registrations for this QP.
     pub fn for_qp(mut self, qp: &Qp) -> Self {
         self.qp = Some(ForQp {
             pd: qp.pd().id(),
@@ -167,13 +167,13 @@ impl RegionBuilder {
         len: usize,
     ) -> Result<MemoryRegion, RegisterError> {
         let writable = self.access.contains(Access::LOCAL_WRITE);
-        // SAFETY: the same contract.
+        // SAFETY: the caller upholds the contract of `Pd::register_in_place`.
         let memory = unsafe { Backing::in_place(base, len, writable) };
         self.register(memory)
     }
 
-    /// 5040-8.1.2-04: safe code can only name memory that it owns or may map. The caller of
-    /// `in_place` guarantees the same.
+    /// Registers `memory`. 5040-8.1.2-04: safe code can only name memory that it owns or may map.
+    /// The caller of `in_place` guarantees the same.
     fn register(self, memory: Backing) -> Result<MemoryRegion, RegisterError> {
         if let Some(ForQp { pd, num }) = &self.qp
             && *pd != self.pd.id()

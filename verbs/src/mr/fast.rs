@@ -1,4 +1,4 @@
-//! Fast registration: memory of which work requests register parts.
+//! Fast registration: memory whose parts are registered by work requests.
 
 use std::sync::Arc;
 
@@ -54,7 +54,8 @@ impl FastRegion {
         })
     }
 
-    /// The current STag, or the last one (RFC 5040 section 8.1.1).
+    /// STag of the current registration, or else of the last one (RFC 5040 section 8.1.1). Before
+    /// the first registration it is the reserved STag.
     #[must_use]
     pub fn stag(&self) -> u32 {
         self.device.table.slot_stag(self.index).0
@@ -90,8 +91,9 @@ impl FastRegion {
     }
 
     /// Describes a registration for [`SendWr::register`](crate::SendWr::register) (`ib_reg_wr` of
-    /// the kernel): `len` bytes from `offset` on under `stag`, usable only by the QP to which it is
-    /// posted. Their address is that in memory.
+    /// the kernel): `len` bytes from `offset` on under `stag`. Only the QP to which it is posted
+    /// can use the registration. The address of the bytes for peers and in SGEs is their address in
+    /// memory.
     #[must_use]
     pub fn register(&self, stag: u32, offset: u64, len: u64, access: Access) -> FastRegister {
         FastRegister {
@@ -129,8 +131,8 @@ impl FastRegister {
         self
     }
 
-    /// Allows all QPs of the protection domain to use it (a shared STag, RFC 5040 section 8.1.1).
-    /// No peer may then invalidate it (5040-8.1.1-04).
+    /// Allows all QPs of the protection domain to use the registration (a shared STag, RFC 5040
+    /// section 8.1.1). No peer may then invalidate it (5040-8.1.1-04).
     #[must_use]
     pub fn for_pd(mut self) -> Self {
         self.for_pd = true;

@@ -42,7 +42,7 @@ pub struct RemoteBuffer {
     pub addr: u64,
     /// Length in bytes.
     pub len: u64,
-    /// The STag.
+    /// STag of the memory.
     pub rkey: u32,
 }
 
@@ -83,7 +83,7 @@ impl MemoryRegion {
         self.region().map_or(0, |region| region.len())
     }
 
-    /// False: a region has at least one byte.
+    /// Returns false, because a region has at least one byte.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -111,7 +111,7 @@ impl MemoryRegion {
         }
     }
 
-    /// The buffer that the region owns; `None` for memory of the program.
+    /// Returns the buffer that the region owns, or `None` for memory of the program.
     #[must_use]
     pub fn buffer(&self) -> Option<&Buffer> {
         let buffer = self.region()?.buffer()?;
@@ -175,7 +175,7 @@ impl MemoryRegion {
     /// Revokes the STag, and waits for copies that are in progress (`ibv_dereg_mr`).
     ///
     /// # Errors
-    /// [`DeregisterError::Busy`] while the network has bytes of the region,
+    /// [`DeregisterError::Busy`] while bytes of the region wait to be sent,
     /// [`DeregisterError::WindowsBound`] while memory windows are bound to it. The region is
     /// returned, to be deregistered later.
     pub fn deregister(mut self) -> Result<(), (MemoryRegion, DeregisterError)> {

@@ -7,7 +7,7 @@ use super::MemoryRegion;
 use crate::mem::{Access, Backing, Buffer, RegionSpec, ReregisterError};
 use crate::pd::Pd;
 
-/// Builder of a re-registration (the arguments of `ibv_rereg_mr`), from
+/// Builder of a re-registration (the arguments of `ibv_rereg_mr`), created by
 /// [`MemoryRegion::reregister`].
 ///
 /// ```
@@ -52,8 +52,8 @@ impl<'a> Reregister<'a> {
         self
     }
 
-    /// Sets another address of the first byte (`iova` of `ibv_reg_mr_iova`). Default: the address
-    /// is kept, or is that of the new memory.
+    /// Sets another address of the first byte (`iova` of `ibv_reg_mr_iova`). Default: the current
+    /// address for the same memory, and the address in memory for other memory.
     pub fn iova(mut self, iova: u64) -> Self {
         self.to_base = Some(iova);
         self
@@ -67,9 +67,9 @@ impl<'a> Reregister<'a> {
     /// Registers the same memory again (`ibv_rereg_mr`).
     ///
     /// # Errors
-    /// [`ReregisterError`]: a fault of the new registration, or an obstacle to the end of the old
-    /// one (a bound window, or bytes that the network has not sent yet). Nothing has changed then:
-    /// the old registration stays valid.
+    /// [`ReregisterError`]: the new registration is not possible, or the old one cannot end (a
+    /// window is bound to it, or some of its bytes wait to be sent). Nothing has changed then: the
+    /// old registration stays valid.
     pub fn apply(self) -> Result<(), ReregisterError> {
         let same = self
             .region
@@ -108,7 +108,7 @@ impl<'a> Reregister<'a> {
         let own = self.region.region().map(|old| old.access());
         let access = self.access.or(own).unwrap_or_default();
         let writable = access.contains(Access::LOCAL_WRITE);
-        // SAFETY: the same contract.
+        // SAFETY: the caller upholds the contract of `Pd::register_in_place`.
         let memory = unsafe { Backing::in_place(base, len, writable) };
         let to_base = self.to_base;
         self.replace(memory, to_base)

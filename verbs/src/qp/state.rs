@@ -119,7 +119,8 @@ impl QpState {
         }
     }
 
-    /// Returns true if work posted in this state completes at once as flushed.
+    /// Returns true if work posted in this state completes at once as flushed. Receives in
+    /// `Closing` are flushed only after the peer's FIN.
     pub(crate) fn flushes(self) -> bool {
         matches!(self, QpState::Closing | QpState::Terminate | QpState::Error)
     }

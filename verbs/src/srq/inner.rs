@@ -76,11 +76,11 @@ impl Limit {
 /// Result of taking a receive for a new message.
 pub(crate) struct Taken {
     pub(crate) wqe: Option<RecvWqe>,
-    /// Fewer receives than the limit are left: the event is due.
+    /// True if fewer receives than the limit are left, so that the event is due.
     pub(crate) limit_reached: bool,
 }
 
-/// Snapshot of an SRQ's numbers.
+/// Sizes and counts of an SRQ at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Counts {
     pub(super) max_wr: usize,
@@ -92,7 +92,7 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// Numbers of an SRQ in the child of a fork.
+    /// Values for an SRQ in the child of a fork.
     pub(super) const NOTHING: Counts = Counts {
         max_wr: 0,
         posted: 0,
@@ -195,9 +195,9 @@ impl SrqInner {
         }
     }
 
-    /// Takes the oldest receive. `spent` is the list of a completed one, for reuse. If the queue is
-    /// empty, `waiter` is notified at the next post. No post is missed: either this call finds a
-    /// receive, or the post finds the waiter.
+    /// Takes the oldest receive. `spent` is the scatter/gather list of a completed one, for reuse.
+    /// If the queue is empty, `waiter` is notified at the next post. No post is missed: either this
+    /// call finds a receive, or the post finds the waiter.
     pub(crate) fn take(
         &self,
         spent: Option<SgList>,
@@ -235,7 +235,7 @@ impl SrqInner {
         self.state.lock().store.front().map(|wqe| wqe.len)
     }
 
-    /// Returns the list of a completed receive for reuse.
+    /// Takes back the scatter/gather list of a completed receive for reuse.
     pub(crate) fn give(&self, list: SgList) {
         self.state.lock().store.give(list);
     }

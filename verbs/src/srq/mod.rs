@@ -97,7 +97,7 @@ pub enum ModifySrqError {
     PdReceives {
         /// The requested size.
         max_wr: u32,
-        /// Receives that all queues of the domain together can hold.
+        /// Maximum number of receives in all queues of the domain together.
         limit: u32,
     },
     /// The limit exceeds the size of the SRQ, so it would always be reached.
@@ -149,9 +149,10 @@ pub(crate) struct SrqShared {
 /// A shared receive queue (`ibv_srq`, `ibv_create_srq`): each posted receive is taken by the first
 /// of its QPs that gets a message. RFC 5042 section 6.4.3.1 lists the risks.
 ///
-/// The first segment of a message takes a receive. It completes to the receive CQ of that QP, with
-/// that QP's number. If that QP fails in between, the receive is flushed; all others stay. A
-/// message that finds the queue empty is handled as [`OnNoReceive`](crate::OnNoReceive) says.
+/// The first segment of a message takes a receive. The receive completes to the receive CQ of the
+/// QP that took it, with that QP's number. If the QP fails before that, the receive is flushed; all
+/// other receives stay. A message that finds the queue empty is handled as
+/// [`OnNoReceive`](crate::OnNoReceive) says.
 ///
 /// Clones are handles to the same queue. Any thread may post. The queue lives at least as long as
 /// its QPs.
@@ -245,7 +246,7 @@ impl Srq {
         &self.shared.inner
     }
 
-    /// Counts one more QP.
+    /// Returns a guard that counts one more QP until it is dropped.
     pub(crate) fn user(&self) -> SrqUser {
         self.shared.inner.qps().fetch_add(1, Ordering::AcqRel);
         SrqUser {
@@ -277,7 +278,8 @@ impl Srq {
     /// `ibv_post_srq_recv`).
     ///
     /// # Errors
-    /// Names the first request that was not accepted. The requests after it were not posted either.
+    /// [`PostError`] names the first request that was refused. Those before it were posted, and
+    /// those after it were not.
     pub fn post_recv_list(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
         self.shared
             .device
@@ -302,7 +304,8 @@ impl Srq {
         self.inner().counts()
     }
 
-    /// Sizes, and the limit if it is armed (`ibv_query_srq`). In the child of a fork `max_wr` is 0.
+    /// Returns the sizes, and the limit if it is armed (`ibv_query_srq`). In the child of a fork
+    /// `max_wr` is 0.
     #[must_use]
     pub fn query(&self) -> SrqAttr {
         let Counts { max_wr, limit, .. } = self.counts();
@@ -324,7 +327,7 @@ impl Srq {
 
     /// Changes the size or arms the limit (`ibv_modify_srq`), or both, completely or not at all.
     /// Each arming raises one event. If fewer receives than the limit are posted, the event is
-    /// raised at once, so none is missed between a query and the arming.
+    /// raised at once, so a program cannot miss it.
     ///
     /// # Errors
     /// See [`ModifySrqError`].
@@ -354,13 +357,13 @@ impl Srq {
         Ok(())
     }
 
-    /// Destroys the SRQ as `ibv_destroy_srq` does. No QP may use it. Waits until all its taken
-    /// events are acknowledged. Dropping the last handle has neither condition. Posted receives are
-    /// discarded without a completion.
+    /// Destroys the SRQ as `ibv_destroy_srq` does. Fails if a QP uses it. Waits until all its
+    /// events that were taken are acknowledged. Dropping the last handle neither fails nor waits.
+    /// Posted receives are discarded without a completion.
     ///
     /// # Errors
-    /// [`DestroySrqError`], together with the handle. Also if `timeout` passed first (`None` waits
-    /// without limit).
+    /// [`DestroySrqError`], together with the handle: a QP uses the SRQ, or `timeout` passed first
+    /// (`None` waits without limit).
     pub fn destroy(self, timeout: Option<Duration>) -> Result<(), (Srq, DestroySrqError)> {
         if self.is_inherited() {
             return Ok(());

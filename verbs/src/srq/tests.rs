@@ -296,7 +296,8 @@ impl ReceiveWaiter for Hungry {
     }
 }
 
-/// Waiters that found the SRQ empty, in this order. Each takes as many receives as `takes` has.
+/// Creates waiters that found the SRQ empty in this order. Each number in `takes` is how many
+/// receives a waiter takes at each notification.
 fn hungry(srq: &Srq, takes: &[usize]) -> (Vec<Arc<Hungry>>, Arc<Mutex<Vec<u32>>>) {
     let log: Arc<Mutex<Vec<u32>>> = Arc::default();
     let waiters = takes

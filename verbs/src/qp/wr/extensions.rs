@@ -127,8 +127,8 @@ impl<'a> SendWr<'a> {
 /// On the wire, Immediate Data is a separate message. By convention the 4 bytes of other RDMA
 /// interfaces are the first 4 of the 8, followed by zeros; uwarp does not interpret them. Those
 /// interfaces report the length of the Write in the completion of the receive (`byte_len` of
-/// `ibv_wc`). Here that length is 0, even after a Write. A program that needs the length puts it
-/// into the 8 bytes.
+/// `ibv_wc`). Here `byte_len` is 0, and [`Completion::written`](crate::Completion::written) has the
+/// length of the Write.
 impl<'a> SendWr<'a> {
     /// Creates an RDMA Write followed by Immediate Data (`IBV_WR_RDMA_WRITE_WITH_IMM`): one request
     /// with one completion, which has the opcode of a Write. The peer sees the bytes of the Write
