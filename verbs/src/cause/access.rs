@@ -52,7 +52,8 @@ impl Refusal {
         }
     }
 
-    /// The source of the peer's Read was withdrawn after `sent` of its bytes were sent.
+    /// Creates the refusal of a Read of the peer whose source was withdrawn after `sent` bytes of
+    /// it were sent.
     pub(crate) fn source_gone(header: &ReadRequestHeader, sent: u32) -> Self {
         let left = header.advance(sent);
         let facts = StagFacts::without_region(Named::Withdrawn);
@@ -90,7 +91,7 @@ impl Refusal {
         }
     }
 
-    /// Returns true if the region allows the access, so that the QP forbids it.
+    /// Returns true if the QP forbids the access although the region allows it.
     fn qp_forbids(&self) -> bool {
         self.fault == TaggedFault::AccessRights && self.access.contains(self.right())
     }
@@ -266,7 +267,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Rights that matter to a peer.
+/// Displays the rights that concern a peer.
 struct RemoteRights(Access);
 
 impl fmt::Display for RemoteRights {

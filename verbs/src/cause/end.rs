@@ -22,15 +22,15 @@ pub(crate) enum EndKind {
     LocalDisconnect,
     PeerDisconnect,
     Aborted,
-    /// In the middle of this message; `None`: in the middle of an FPDU.
+    /// The peer closed TCP in the middle of this message; `None`: in the middle of an FPDU.
     ClosedMidway(Option<Opcode>),
     ConnectTimedOut,
     CloseTimedOut {
         /// Bytes that the peer has not acknowledged.
         undelivered: u64,
     },
-    /// TCP makes no progress. `sending`: in the direction of this side's data; otherwise within an
-    /// FPDU of the peer.
+    /// TCP makes no progress. `sending`: the peer does not take this side's data. Otherwise it does
+    /// not finish an FPDU that it began.
     Stalled {
         sending: bool,
     },
@@ -329,7 +329,7 @@ impl From<&ConnectError> for Cause {
     fn from(error: &ConnectError) -> Self {
         match error {
             ConnectError::Llp { error } => Cause::from(*error),
-            // The cause of the last address.
+            // Returns the cause of the last attempt.
             ConnectError::NoneConnected { tried } => match tried.last() {
                 Some(attempt) => Cause::from(&*attempt.error),
                 None => Cause::from(no_address()),

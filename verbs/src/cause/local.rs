@@ -1,4 +1,4 @@
-//! Causes at work requests of this side that cannot be carried out. The connection ends with a
+//! Causes for work requests of this side that cannot be carried out. The connection ends with a
 //! Terminate.
 
 use std::fmt;
@@ -15,7 +15,7 @@ pub(crate) enum LocalVerb {
     Bind,
     Register,
     Invalidate,
-    /// With the last byte of an RDMA Read.
+    /// Invalidates the sink of an RDMA Read after its last byte.
     InvalidateSink,
 }
 

@@ -65,7 +65,7 @@ pub(crate) use terminate_report::{Asked, TerminateReport, Work};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cause {
     reason: Reason,
-    /// The work request did not cause the failure: it was flushed because of this.
+    /// True if the work request did not cause the failure, but was flushed because of it.
     flushed: bool,
 }
 
@@ -86,7 +86,7 @@ enum Reason {
     Startup(StartupError),
     /// Error of TCP or its link.
     Llp(LlpError),
-    /// Another end of a connection.
+    /// The connection ended for another reason.
     End(EndKind),
     /// An option that has no representation on the wire.
     Config(ConfigError),
@@ -139,14 +139,14 @@ impl Cause {
         Self::new(Reason::Event(happening))
     }
 
-    /// Returns the cause of a completion of which only the status is known (`ibv_wc_status`).
-    /// `None` for success.
+    /// Returns the cause for a completion if only its status is known (`ibv_wc_status`). `None` for
+    /// success.
     #[must_use]
     pub fn of_status(status: Status) -> Option<Cause> {
         (!status.is_success()).then_some(Self::new(Reason::Status(status)))
     }
 
-    /// Marks a work request that was flushed because of this.
+    /// Returns the cause for a work request that was flushed because of this failure.
     pub(crate) const fn flushed(mut self) -> Self {
         self.flushed = true;
         self
@@ -246,21 +246,21 @@ impl From<LimitReached> for Cause {
     }
 }
 
-/// Interprets the message by itself.
+/// Interprets the message without facts about a work request.
 impl From<Terminate> for Cause {
     fn from(terminate: Terminate) -> Self {
         Cause::told(TerminateReport::new(&terminate, Work::Unknown))
     }
 }
 
-/// A call that requires the QP in a state other than this one.
+/// Creates the cause of a call that this state of the QP does not allow.
 impl From<QpState> for Cause {
     fn from(state: QpState) -> Self {
         Cause::new(Reason::QpInUse(state))
     }
 }
 
-/// The sentence without the hint.
+/// Displays the sentence without the hint.
 struct Sentence<'a>(&'a Cause);
 
 impl fmt::Display for Sentence<'_> {

@@ -141,7 +141,7 @@ pub(crate) enum Act {
     Send,
     /// An RDMA Write.
     Write,
-    /// An RDMA Read, which its Request stands for.
+    /// An RDMA Read, including its Request.
     Read,
     /// The response to an RDMA Read.
     ReadResponse,
@@ -151,14 +151,14 @@ pub(crate) enum Act {
     Terminate,
     /// Immediate Data.
     Immediate,
-    /// An Atomic Operation, which its Request stands for.
+    /// An Atomic Operation, including its Request.
     Atomic,
     /// The response to an Atomic Operation.
     AtomicResponse,
 }
 
 impl Act {
-    /// Returns the article of the name.
+    /// Returns the indefinite article for the name.
     pub(super) const fn article(self) -> &'static str {
         match self {
             Act::Atomic | Act::AtomicResponse => "an",

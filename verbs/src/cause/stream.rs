@@ -20,11 +20,11 @@ pub(crate) struct Broken {
 /// Receive for which a message of the peer was meant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Receive {
-    /// None, or it does not matter.
+    /// No receive was concerned, or it does not matter which.
     Any,
-    /// The one at the head of the queue, with this length in bytes.
+    /// The receive at the head of the queue, with this length in bytes.
     Takes(u32),
-    /// None was posted while the message waited for this many milliseconds.
+    /// No receive was posted while the message waited for this many milliseconds.
     NoneAfter(u32),
     /// As `NoneAfter`, but the wait was cut short because the peer had closed.
     NoneAfterClose(u32),
@@ -189,8 +189,8 @@ fn mpa(code: u8) -> (&'static str, Who, Layer, Option<&'static str>) {
 const DAMAGE: &str =
     "look for a middlebox or adapter that changes TCP payload; connect again to continue";
 
-/// TCP has a checksum of its own, so damage in transit is rarer than a sender that reads its memory
-/// twice.
+/// Hint for a wrong CRC. TCP has its own checksum, so damage in transit is rarer than a sender that
+/// reads its memory twice.
 const WRONG_CRC: &str = "check first whether the peer's program writes to memory that is being sent: Linux siw, and uwarp with `send_in_place`, read it once for the CRC and once for TCP; otherwise look for a middlebox or adapter that changes TCP payload; connect again to continue";
 
 /// Classifies a stream that cannot be split into FPDUs: damaged in transit, or never well formed.
@@ -225,7 +225,7 @@ impl fmt::Display for Broken {
     }
 }
 
-/// Writes the fault with names of queues that people know.
+/// Writes the fault with the common names of the queues.
 fn untagged(f: &mut fmt::Formatter<'_>, fault: &UntaggedFault, receive: Receive) -> fmt::Result {
     match (fault, receive) {
         (UntaggedFault::NoBuffer { msn, .. }, Receive::NoneAfter(waited)) => write!(

@@ -1,7 +1,7 @@
 //! Meaning of the peer's Terminate Message.
 //!
-//! The message names the check that failed, and memory or a message by the headers that it quotes.
-//! This side adds its knowledge of the work request.
+//! The message contains the code of the failed check. The headers that it quotes identify the
+//! memory or the message concerned. This side adds its knowledge of the work request.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use super::parts::{Account, Act, Layer, Who};
 /// Relation of a Terminate Message to a work request of this side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Work {
-    /// Unknown.
+    /// The relation is unknown.
     Unknown,
     /// The work request whose completion carries this cause, or would if it had failed alone.
     This,
@@ -28,7 +28,7 @@ pub(crate) struct TerminateReport {
     /// The same error in the numbers of the RFCs.
     meant: TerminateCode,
     if_siw: Option<TerminateCode>,
-    /// The message was read in the layout of Linux siw.
+    /// True if the message was read in the layout of Linux siw.
     siw: bool,
     act: Option<Act>,
     /// STag; for a Send, its number on the connection.
@@ -38,7 +38,8 @@ pub(crate) struct TerminateReport {
     /// Tagged offset; for a Send, the offset in the message.
     to: u64,
     work: Work,
-    /// This side reads large payloads twice: for the CRC and for TCP (`Settings::send_in_place`).
+    /// True if this side reads large payloads twice: for the CRC and for TCP
+    /// (`Settings::send_in_place`).
     read_twice: bool,
 }
 
@@ -52,7 +53,7 @@ pub(crate) struct Asked {
 }
 
 impl TerminateReport {
-    /// Interprets the message by itself. `work`: whether the work request concerned is known.
+    /// Interprets the message without facts about a work request. `work`: its relation to one.
     pub(crate) fn new(terminate: &Terminate, work: Work) -> Self {
         let mut report = TerminateReport {
             code: terminate.reason(),
@@ -79,7 +80,7 @@ impl TerminateReport {
         }
         let header_len = terminate.ddp_octets().map_or(0, <[u8]>::len);
         let payload = terminate.segment_len().map(usize::from);
-        // siw counts only the payload.
+        // The segment length of siw counts only the payload.
         let payload = if report.siw {
             payload
         } else {
@@ -96,8 +97,8 @@ impl TerminateReport {
         report
     }
 
-    /// Records whether this side reads large payloads twice. Then a change by the program may have
-    /// made the CRC wrong.
+    /// Records whether this side reads large payloads twice. If it does, the program may have
+    /// changed the memory in between and so made the CRC wrong.
     pub(crate) fn read_twice(mut self, read_twice: bool) -> Self {
         self.read_twice = read_twice;
         self
@@ -134,8 +135,8 @@ impl TerminateReport {
             .hint(hint)
     }
 
-    /// Returns true if the peer had no place for another Read: the code is that of a missing
-    /// receive.
+    /// Returns true if the peer had no place for another Read. The code is the same as for a
+    /// missing receive.
     fn is_ird(&self) -> bool {
         matches!(self.act, Some(Act::Read | Act::Atomic)) && is(self.meant, (1, 2, 0x02))
     }

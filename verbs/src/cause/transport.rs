@@ -153,12 +153,12 @@ fn startup_row(error: &StartupError) -> (Who, Requirement, &'static str) {
     }
 }
 
-/// Writes the fact of a TCP error. The advice follows the last semicolon of the error's own text,
-/// and has to be a hint here.
+/// Writes the fact of a TCP error. Omits the advice after the last semicolon of the error's own
+/// text, because it is the hint of the cause.
 pub(super) fn llp_fact(error: &LlpError, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let words = error.to_string();
     let fact = match error {
-        // The advice names the interface and commands.
+        // The whole text is kept, because its advice names the interface and commands.
         LlpError::Attach(_) => None,
         LlpError::TimedOut { addr } => {
             return write!(f, "no answer from {addr} for as long as TCP waits");

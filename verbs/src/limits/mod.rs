@@ -2,10 +2,9 @@
 //!
 //! [`Accounts`] belongs to a device. For the device and for each peer address, it counts what peers
 //! can make this side hold: connections in startup, connections, places for Reads (IRD), and bytes
-//! of incomplete FPDUs. Each counted amount is a [`Charge`], which is returned on drop, so none is
-//! forgotten on the many ways in which a connection can end. Resources that only the local program
-//! can request (objects of the device or of a protection domain) are counted where they are
-//! created.
+//! of incomplete FPDUs. Each counted amount is a [`Charge`], which is returned on drop, however the
+//! connection ends. Resources that only the local program can request (objects of the device or of
+//! a protection domain) are counted where they are created.
 //!
 //! ```text
 //!   TCP accepted     MPA Request complete     accepted             TCP closed
@@ -66,7 +65,7 @@ pub(crate) enum What {
 const KINDS: usize = 4;
 
 impl What {
-    /// The limits of the device and of one peer, in this order.
+    /// Returns the limits of the device and of one peer, in this order.
     fn limits(self, limits: &Limits) -> [u64; 2] {
         let peer = &limits.per_peer;
         match self {
@@ -89,8 +88,8 @@ impl fmt::Display for What {
     }
 }
 
-/// Error: peers have reached a limit (RFC 5042 section 6.4). Either they wait, or the settings
-/// raise the limit.
+/// Error: one peer, or all peers together, have reached a limit of the settings (RFC 5042 section
+/// 6.4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub struct LimitReached {
     what: What,
@@ -111,13 +110,13 @@ impl LimitReached {
         self.peer
     }
 
-    /// Maximum number.
+    /// Limit that was reached.
     #[must_use]
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// The error of a connection that was reset because a newer one needed its place.
+    /// Returns the error for a connection that was reset because a newer one needed its place.
     pub(crate) fn displaced(&self) -> StartupError {
         StartupError::Displaced {
             limit: u32::try_from(self.limit).unwrap_or(u32::MAX),
@@ -133,7 +132,7 @@ impl LimitReached {
         write!(f, "{whose} already {have} {limit} {what}, the limit")
     }
 
-    /// The remedy, for a person.
+    /// Returns the advice for the user.
     pub(crate) fn advice(&self) -> &'static str {
         match (self.what, self.peer.is_some()) {
             (What::HalfOpen, false) => {
@@ -169,7 +168,7 @@ impl fmt::Display for LimitReached {
     }
 }
 
-/// The error that a listener reports beside the peer's address.
+/// Converts to the error that a listener reports together with the peer's address.
 impl From<LimitReached> for StartupError {
     fn from(reached: LimitReached) -> Self {
         let limit = u32::try_from(reached.limit).unwrap_or(u32::MAX);
@@ -195,7 +194,7 @@ impl fmt::Display for Whose {
     }
 }
 
-/// Amounts of each kind that one holder has: a peer or the device.
+/// Amount of each kind that is charged to one peer or to the device.
 #[derive(Default)]
 struct Share([AtomicU64; KINDS]);
 
@@ -227,7 +226,7 @@ impl Share {
     }
 }
 
-/// The accounts of a device.
+/// Accounts of a device and of its peers.
 pub(crate) struct Accounts {
     fork_guard: ForkGuard,
     limits: Limits,
@@ -245,7 +244,7 @@ impl Accounts {
         })
     }
 
-    /// Amount that all peers together have.
+    /// Returns the amount that is charged to all peers together.
     pub(crate) fn used(&self, what: What) -> u64 {
         self.device.used(what)
     }
@@ -280,8 +279,8 @@ impl PeerAccount {
         self.charge(what, amount, amount)
     }
 
-    /// Checks whether one more would be granted. Another thread may be faster: only
-    /// [`take`](Self::take) decides.
+    /// Checks whether one more would be granted. Another thread may take it first, so only
+    /// [`take`](Self::take) is reliable.
     pub(crate) fn check(&self, what: What) -> Result<(), LimitReached> {
         let limits = what.limits(&self.accounts.limits);
         let shares = [(&self.accounts.device, None), (&self.share, Some(self.key))];
@@ -293,7 +292,7 @@ impl PeerAccount {
         Ok(())
     }
 
-    /// Charges up to `wanted`: the rest of the limit, which may be 0.
+    /// Charges `wanted`, or as much of it as the limits leave, which may be 0.
     pub(crate) fn take_up_to(self: &Arc<Self>, what: What, wanted: u64) -> Charge {
         let nothing = Charge {
             peer: Arc::clone(self),

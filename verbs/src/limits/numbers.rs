@@ -21,7 +21,7 @@ struct State {
 }
 
 impl Numbers {
-    /// The first number is the smallest of `range`.
+    /// Creates the numbers of `range`. The first one given is the smallest.
     pub(crate) fn new(range: RangeInclusive<u32>) -> Arc<Self> {
         Arc::new(Numbers {
             fork_guard: ForkGuard::here(),
@@ -59,7 +59,7 @@ impl Numbers {
     }
 }
 
-/// A number that is in use until it is dropped.
+/// Number that is in use until this is dropped.
 pub(crate) struct Number {
     numbers: Arc<Numbers>,
     value: u32,
@@ -91,7 +91,7 @@ mod tests {
         let (two, three, four) = (take(), take(), take());
         assert_eq!([two.get(), three.get(), four.get()], [2, 3, 4]);
         drop(three);
-        // A number that became free waits for its turn.
+        // A freed number is given again only when the count reaches it.
         let (five, six) = (take(), take());
         assert_eq!([five.get(), six.get()], [5, 6]);
         let three = take();

@@ -1,4 +1,4 @@
-//! Number of objects of a kind on a device, and their numbers.
+//! Limit on the objects of one kind on a device, and their numbers.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::{Number, Numbers};
 use crate::device::DeviceError;
 
-/// Objects of one kind on a device.
+/// Counts the objects of one kind on a device, and gives them numbers.
 pub(crate) struct Objects {
     what: &'static str,
     live: Arc<AtomicU32>,
@@ -53,7 +53,7 @@ impl Objects {
     }
 }
 
-/// Place of an object among those of its kind, until it is dropped.
+/// Counts as one object of its kind until it is dropped.
 pub(crate) struct Place {
     live: Arc<AtomicU32>,
 }

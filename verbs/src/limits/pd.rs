@@ -1,5 +1,6 @@
-//! Accounting of the resources of one protection domain. It is the share of one part of the local
-//! program (RFC 5042 section 6.4.1), and none needs to get more than is fair (5040-8.1.2-06).
+//! Accounting of the resources of one protection domain. A domain represents one part of the local
+//! program (RFC 5042 section 6.4.1), and its limits keep it from taking more than a fair share
+//! (5040-8.1.2-06).
 
 use std::fmt;
 use std::sync::Arc;
@@ -65,7 +66,7 @@ impl PdAccount {
         })
     }
 
-    /// Charges up to `most`: the rest of the limit, which may be 0.
+    /// Charges `most`, or as much of it as the limit leaves, which may be 0.
     pub(crate) fn take_up_to(self: &Arc<Self>, what: OfPd, most: u32, limit: u32) -> PdCharge {
         let left = |used: u32| limit.saturating_sub(used).min(most);
         let (Ok(before) | Err(before)) =

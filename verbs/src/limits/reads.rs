@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::{Charge, OfPd, PdAccount, PdCharge, PeerAccount, What};
 
-/// Places of one connection. They count for the device, for the peer and for the protection domain
-/// of the QP.
+/// Places for Reads of one connection. They count for the device, for the peer and for the
+/// protection domain of the QP.
 #[derive(Debug)]
 pub(crate) struct ReadPlaces {
     of_peer: Charge,
@@ -25,7 +25,7 @@ impl ReadPlaces {
 
     /// Number of places.
     pub(crate) fn amount(&self) -> u16 {
-        // At most the wanted number, which is 16 bits.
+        // The amount is at most the wanted number, which has 16 bits.
         u16::try_from(self.of_peer.amount()).unwrap_or(u16::MAX)
     }
 

@@ -38,7 +38,7 @@ fn a_peer_at_its_limit_leaves_the_rest_to_others() {
         refused.to_string(),
         "all peers together already have 5 connections in startup, the limit; wait until some are accepted or gone, or raise it in the settings (limits.max_half_open)"
     );
-    // The refused amount is not withheld from the device.
+    // The refused amount does not stay charged to the device.
     held.remove(0);
     other.take(What::HalfOpen, 1).unwrap();
 }
@@ -194,7 +194,7 @@ fn places_for_reads_are_what_device_peer_and_domain_have_left() {
     // 10 are left for the peer, then 10 for the domain, then all 30, then 20 for the device, and
     // then none for the domain.
     assert_eq!(held.each_ref().map(ReadPlaces::amount), [10, 10, 30, 20, 0]);
-    // An amount that one refused is not withheld from the others.
+    // An amount that one account refused does not stay charged to the others.
     first.shrink_to(4);
     assert_eq!(take(2, 0).amount(), 20);
     drop((first, held));
@@ -208,7 +208,7 @@ fn a_device_has_no_more_objects_than_its_limit_and_tells_them_apart() {
     let objects = Objects::new("things", 5..=6);
     let (first, second) = (objects.take(3).unwrap(), objects.take(3).unwrap());
     assert_eq!((first.1.get(), second.1.get()), (5, 6));
-    // A place without a number is returned.
+    // If no number is free, the place is returned.
     for _ in 0..5 {
         assert!(objects.take(3).is_err());
     }

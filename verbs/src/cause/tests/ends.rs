@@ -1,4 +1,4 @@
-//! Ends of a connection, connection management, events of the device.
+//! Causes for ends of a connection, connection management, and events of the device.
 
 use uwarp_mpa::MpaErrorCode;
 use uwarp_rdmap::{Opcode, StreamError};

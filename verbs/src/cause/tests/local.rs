@@ -1,4 +1,4 @@
-//! Causes at this program: work requests, options, states, limits.
+//! Causes on this side: work requests, options, states, limits.
 
 use std::net::IpAddr;
 

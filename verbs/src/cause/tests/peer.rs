@@ -1,4 +1,4 @@
-//! Causes at the peer, and causes that the peer reports.
+//! Causes for errors of the peer, and for errors that the peer reports.
 
 use uwarp_ddp::{DdpError, Msn, Qn, STag, TaggedFault, TaggedOffset, UntaggedFault};
 use uwarp_rdmap::{AtomicFault, Opcode, Peer, ReadResponseFault, StreamError};

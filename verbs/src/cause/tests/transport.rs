@@ -1,4 +1,4 @@
-//! TCP and MPA.
+//! Causes of TCP, its link, MPA startup and FPDUs.
 
 use std::net::IpAddr;
 
@@ -80,7 +80,7 @@ pub(super) fn startup() -> Vec<StartupError> {
     })
 }
 
-/// The error of a responder that reads something other than a Request.
+/// Returns the error of a responder that reads something other than a Request.
 fn not_mpa() -> StartupError {
     let config = ResponderConfig {
         crc: true,
