@@ -10,7 +10,7 @@ use uwarp_llp::smol::Clock;
 /// drives the retransmissions of TCP. Both should use the same clock.
 #[derive(Clone, Default)]
 pub enum TimeSource {
-    /// The monotonic clock of the machine.
+    /// The monotonic clock of the system.
     #[default]
     System,
     /// A clock that the program advances, for simulation. Only with
@@ -29,9 +29,9 @@ impl TimeSource {
     }
 }
 
-/// Returns the time of the machine, for calls that sleep. A thread cannot sleep by another clock,
-/// so with a given clock no call sleeps (`DeviceInner::patience`). All other code asks the device
-/// for the time.
+/// Returns the time of the system clock, for calls that sleep. A thread cannot sleep by another
+/// clock, so with a given clock no call sleeps (`DeviceInner::patience`). All other code asks the
+/// device for the time.
 #[inline]
 #[expect(
     clippy::disallowed_methods,

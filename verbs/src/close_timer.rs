@@ -45,8 +45,8 @@ impl CloseTimer {
     }
 
     /// Records the position that the peer has acknowledged. `goal` is the end of the bytes that
-    /// have to arrive. Returns when the next check is due, or `None` if the close is to be given
-    /// up.
+    /// must be acknowledged. Returns when the next check is due, or `None` if the close has to end
+    /// without success.
     pub(crate) fn look(&mut self, now: Instant, acknowledged: u64, goal: u64) -> Option<Instant> {
         let acknowledged = acknowledged.min(goal);
         let before = *self.acknowledged.get_or_insert(acknowledged);

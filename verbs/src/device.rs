@@ -254,7 +254,7 @@ impl Device {
     /// records all traffic.
     ///
     /// # Errors
-    /// As [`Device::tcp`].
+    /// See [`Device::tcp`].
     pub fn tcp_with(settings: Settings, capture: Option<&Capture>) -> Result<Device, DeviceError> {
         Device::open(
             Arc::new(KernelNetwork::new(KernelSettings::default(), capture)),
@@ -408,7 +408,7 @@ impl Device {
     /// `context` is a number of the consumer's choice.
     ///
     /// # Errors
-    /// As [`Device::create_cq`].
+    /// See [`Device::create_cq`].
     pub fn create_cq_on(
         &self,
         depth: u32,

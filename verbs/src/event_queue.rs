@@ -34,7 +34,8 @@ pub enum EventObject {
 /// dropped and counted.
 const KEEP: usize = 4096;
 
-/// Events of a device, in order, with a descriptor that is readable while any are queued.
+/// Events of a device in the order in which they were raised, with a descriptor that is readable
+/// while any are queued.
 pub(crate) struct EventQueue {
     fork_guard: ForkGuard,
     /// Returns true for events that the reader wants.
@@ -191,7 +192,7 @@ impl EventQueue {
     /// Waits until the taken events of an object are acknowledged.
     ///
     /// # Errors
-    /// As [`retire`](Self::retire).
+    /// See [`retire`](Self::retire).
     pub(crate) fn acknowledged(
         &self,
         object: EventObject,

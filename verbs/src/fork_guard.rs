@@ -67,6 +67,8 @@ impl ForkGuard {
         }
     }
 
+    /// Checks that the guard was created in the current process.
+    ///
     /// # Errors
     /// [`Inherited`] in a child process that was forked after the guard was created.
     #[inline]

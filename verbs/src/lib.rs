@@ -45,13 +45,13 @@
 //! let listener = device.listen("127.0.0.1:0".parse()?)?;
 //! let addr = listener.local_addr();
 //!
-//! // The server lends a region to its client, and advertises the address.
+//! // The server registers a region for its client and advertises it in the private data.
 //! type Outcome = Result<Vec<u8>, Box<dyn std::error::Error + Send + Sync>>;
 //! let server = std::thread::spawn(move || -> Outcome {
 //!     let (pd, cq) = (device.alloc_pd()?, device.create_cq(16)?);
 //!     let region = pd.register(vec![0; 64], Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
 //!     let qp = pd.create_qp(&cq, &cq, QpCaps::default())?;
-//!     qp.post_recv(&RecvWr::new(1, &[]))?; // an empty Send reports the end
+//!     qp.post_recv(&RecvWr::new(1, &[]))?; // for the empty Send after the Write
 //!     let request = listener.wait_request(second)?;
 //!     request.accept(&qp, &AcceptOptions::default().private_data(region.remote().to_bytes()))?;
 //!     let done = cq.wait(second).ok_or("the client did not write")?;
@@ -61,7 +61,7 @@
 //!     Ok(bytes)
 //! });
 //!
-//! // The client writes into it, one-sided.
+//! // The client writes into the region with a one-sided Write.
 //! let device = Device::tcp()?;
 //! let (pd, cq) = (device.alloc_pd()?, device.create_cq(16)?);
 //! let qp = pd.create_qp(&cq, &cq, QpCaps::default())?;

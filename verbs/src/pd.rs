@@ -49,7 +49,7 @@ impl Pd {
     /// Registers a buffer that the region owns (`ibv_reg_mr`).
     ///
     /// # Errors
-    /// As [`Pd::register`].
+    /// See [`Pd::register`].
     pub fn register_buffer(
         &self,
         buffer: Buffer,
@@ -61,7 +61,7 @@ impl Pd {
     /// Registers memory of the program in place, as `ibv_reg_mr` does.
     ///
     /// # Errors
-    /// As [`Pd::register`].
+    /// See [`Pd::register`].
     ///
     /// # Safety
     /// The following must hold until [`MemoryRegion::deregister`] has returned `Ok`, or until the
@@ -87,7 +87,7 @@ impl Pd {
     /// peer can invalidate only such a one by a Send with Invalidate (RFC 5040 section 8.1.1).
     ///
     /// # Errors
-    /// As [`Pd::register`].
+    /// See [`Pd::register`].
     pub fn register_for(
         &self,
         qp: &Qp,

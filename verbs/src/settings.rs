@@ -95,13 +95,13 @@ pub struct Settings {
     /// Raises a completion event for a Write of the peer if no completion of the QP is pending.
     ///
     /// This setting is for programs that sleep until a Write of the peer lets them continue. Such a
-    /// program takes the event, polls without finding a completion, looks at its memory and arms
-    /// the CQ again.
+    /// program takes the event, polls without finding a completion, reads its memory and arms the
+    /// CQ again.
     ///
     /// The event goes to the send CQ of the QP, if all of these hold:
     /// * The CQ has a channel and is armed for any completion.
-    /// * The QP has posted a request before, and none is outstanding. If one is, the event comes
-    ///   when none is left, unless a completion came first.
+    /// * The QP has posted a request before, and none is outstanding. If one is outstanding, the
+    ///   event is raised when none is left, unless a completion raises one first.
     /// * If the CQ is the receive CQ too, no receive is posted.
     ///
     /// On other transports a Send completes when the peer has acknowledged it. The peer's Write
@@ -132,7 +132,7 @@ pub struct Settings {
     /// Driver of connections while no call of the program drives them. Default: a thread of the
     /// device.
     pub progress: Progress,
-    /// Source of the device's time. Default: the clock of the machine.
+    /// Source of the device's time. Default: the monotonic clock of the system.
     pub clock: TimeSource,
     /// Seed of everything random in the device, **for simulation only**. With a seed, a peer can
     /// compute the STags of regions that were never advertised to it; RFC 5042 section 6.1.1 wants
@@ -174,8 +174,8 @@ pub enum Progress {
     Automatic,
     /// The program calls [`Device::progress`](crate::Device::progress) when
     /// [`Device::progress_fd`](crate::Device::progress_fd) is readable, and at the time that the
-    /// last call returned. For programs with an event loop of their own, and for simulation. The
-    /// device has no thread.
+    /// last call returned. This is for programs with an event loop of their own, and for
+    /// simulation. The device has no thread.
     ///
     /// **No call on the device sleeps**, because the device would make no progress meanwhile. A
     /// call with a timeout checks once, as if the timeout were zero. The calls that can only wait
@@ -307,8 +307,8 @@ pub struct PdLimits {
     /// Receives that all queues of the domain together can hold: the sum of the sizes with which
     /// the receive queues of QPs and the SRQs were created. Default: 4,294,967,295.
     pub max_recv_wr: u32,
-    /// As [`Limits::max_ird_total`], for the connections of the domain's QPs. Default: no limit
-    /// besides that of the device.
+    /// Same as [`Limits::max_ird_total`], but for the connections of the domain's QPs. Default: no
+    /// limit besides that of the device.
     pub max_ird_total: u32,
 }
 
@@ -323,7 +323,7 @@ setters! { const PdLimits {
 /// Limits on the resources that one peer may hold at this side (RFC 5042 sections 6.4.1 to 6.4.3).
 ///
 /// A peer is an IPv4 address, or an IPv6 network of 64 bits, because a host may own all addresses
-/// of such a network. A link-local address stands for itself. Peers that share an address
+/// of such a network. Each link-local address counts as one peer. Peers that share an address
 /// translator count as one peer.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
@@ -331,11 +331,11 @@ pub struct PeerLimits {
     /// Connections that the peer opened and the program accepted. One more is rejected. Default:
     /// 32,768.
     pub max_qp: u32,
-    /// As [`Limits::max_half_open`], for one peer. One more is reset. Default: 2,048.
+    /// Same as [`Limits::max_half_open`], but for one peer. One more is reset. Default: 2,048.
     pub max_half_open: u32,
-    /// As [`Limits::max_ird_total`], for one peer. Default: 2,097,152.
+    /// Same as [`Limits::max_ird_total`], but for one peer. Default: 2,097,152.
     pub max_ird_total: u32,
-    /// As [`Limits::max_receive_memory`], for one peer. Default: 512 MiB.
+    /// Same as [`Limits::max_receive_memory`], but for one peer. Default: 512 MiB.
     pub max_receive_memory: u64,
 }
 

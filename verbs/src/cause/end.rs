@@ -54,7 +54,7 @@ pub(crate) enum EndKind {
         depth: u32,
         wr_id: u64,
     },
-    /// The decision came too late.
+    /// The program decided on a connection request too late.
     DecisionTooLate,
 }
 

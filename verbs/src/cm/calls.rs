@@ -92,13 +92,14 @@ impl CmId {
         self.follow(qp, begun)
     }
 
-    /// As [`connect`](Self::connect), on a new id, over a stream that is already connected (RFC
-    /// 5044 section 7.1.2). The peer accepts it with [`request_over`](Self::request_over). It has
-    /// no parameter for bytes already read from the stream, because the peer sends none before it
-    /// has the Request. For a stream whose startup is done, see [`Qp::attach_stream`].
+    /// Connects like [`connect`](Self::connect), on a new id and over a stream that is already
+    /// connected (RFC 5044 section 7.1.2). The peer accepts it with
+    /// [`request_over`](Self::request_over). It has no parameter for bytes already read from the
+    /// stream, because the peer sends none before it has the Request. For a stream whose startup is
+    /// done, see [`Qp::attach_stream`].
     ///
     /// # Errors
-    /// As [`connect`](Self::connect).
+    /// See [`connect`](Self::connect).
     pub fn connect_over(
         &self,
         qp: &Qp,

@@ -24,7 +24,7 @@ pub enum CmWaitError {
     /// No event is waiting, and the program made the descriptor non-blocking.
     #[error("no event of the connection manager is waiting")]
     WouldBlock,
-    /// No event came within this time.
+    /// No event arrived within this time.
     #[error("no event of the connection manager came within {0:?}")]
     TimedOut(Duration),
     /// The channel was created before a fork.

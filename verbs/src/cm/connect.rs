@@ -212,7 +212,7 @@ pub(crate) fn connect(
     }
 }
 
-/// As [`connect`], over a stream that is already connected.
+/// Connects like [`connect`], over a stream that is already connected.
 pub(crate) fn connect_over(
     qp: &Arc<QpInner>,
     stream: Box<dyn Llp>,

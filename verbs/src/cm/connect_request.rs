@@ -93,7 +93,7 @@ impl RejectOptions {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcceptError {
-    /// The decision came too late: the peer has given up or is about to.
+    /// The program decided too late: the peer has given up or is about to.
     #[error(
         "the decision on the connection request of {peer} came too late; the time limit is a setting (timeouts.decision)"
     )]
@@ -296,7 +296,7 @@ impl ConnectRequest {
     /// Rejects the request, with a reason (RFC 6581 section 9.1).
     ///
     /// # Errors
-    /// As [`ConnectRequest::reject`].
+    /// See [`ConnectRequest::reject`].
     pub fn reject_with(mut self, options: &RejectOptions) -> Result<(), AcceptError> {
         self.send_reject(options)
     }

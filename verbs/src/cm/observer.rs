@@ -39,7 +39,7 @@ impl Observed {
     }
 
     /// Reports changes of the connection. Returns true if no further report can follow. `gone`: the
-    /// LLP stream was given up, so that its addresses are free again.
+    /// LLP stream was released, so its addresses are free again.
     #[inline]
     pub(crate) fn look(&mut self, conn: &Connection, addrs: Option<Addrs>, gone: bool) -> bool {
         if !self.has_reported

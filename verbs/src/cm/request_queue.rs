@@ -79,10 +79,10 @@ struct RequestQueue {
     state: Mutex<State>,
     /// Notified when a request arrives or the network is down.
     requested: Condvar,
-    /// As `requested`, for async tasks.
+    /// Async tasks that are woken like the threads of `requested`.
     tasks: Wakers,
-    /// As `requested`, and also notified of failures. A flood of failures therefore wakes no thread
-    /// that waits only for requests.
+    /// Notified like `requested`, and also of failures. `requested` is separate, so that a flood of
+    /// failures wakes no thread that waits only for requests.
     arrived: Condvar,
 }
 
@@ -166,7 +166,7 @@ impl Listener {
     /// Waits for the next request or failed startup (RFC 5044 section 7.1.2).
     ///
     /// # Errors
-    /// As [`Listener::wait_request`].
+    /// See [`Listener::wait_request`].
     pub fn wait_arrival(&self, timeout: Option<Duration>) -> Result<Arrival, ListenError> {
         let timeout = self.listening.device().patience(timeout);
         self.queue
@@ -230,7 +230,8 @@ impl RequestQueue {
 
     /// Wakes the threads and tasks that wait for requests. Called without a lock.
     fn wake(&self) {
-        // All of them, because one may wait for more than requests.
+        // Notifies all of them: a thread in `wait_arrival` may take a failure, and leave the
+        // request to another thread.
         self.requested.notify_all();
         self.arrived.notify_all();
         self.tasks.wake();

@@ -25,11 +25,11 @@ impl CmId {
         self.bind(addr, Network::reserve)
     }
 
-    /// As [`bind_addr`](Self::bind_addr), but `::` means only IPv6 addresses
+    /// Binds like [`bind_addr`](Self::bind_addr), but `::` means only IPv6 addresses
     /// (`RDMA_OPTION_ID_AFONLY`).
     ///
     /// # Errors
-    /// As [`bind_addr`](Self::bind_addr).
+    /// See [`bind_addr`](Self::bind_addr).
     pub fn bind_addr_of_one_family(&self, addr: SocketAddr) -> Result<(), CmError> {
         self.bind(addr, Network::reserve_one_family)
     }

@@ -64,7 +64,7 @@ pub(super) enum CmInput {
     /// As `Failed`, over a stream of the program; or no request arrived over it.
     FailedOver,
     Accept,
-    /// Rejected by this side, or because the decision came too late.
+    /// This side rejected the request, or the program decided too late.
     Reject,
     Established,
     Over,

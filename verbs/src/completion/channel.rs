@@ -21,7 +21,7 @@ pub enum ChannelError {
     /// No event is waiting, and the program made the descriptor non-blocking.
     #[error("no completion event is waiting")]
     WouldBlock,
-    /// No event came within this time.
+    /// No event arrived within this time.
     #[error("no completion event came within {0:?}")]
     TimedOut(Duration),
     /// The channel was created before a fork.

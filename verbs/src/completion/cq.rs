@@ -82,7 +82,7 @@ pub enum ResizeCqError {
         /// The largest allowed depth.
         max: u32,
     },
-    /// There is no memory for so many completions.
+    /// There is no memory for that many completions.
     #[error(
         "there is no memory to make completion queue {cq_num} for {depth} completions; ask for fewer"
     )]
@@ -92,7 +92,7 @@ pub enum ResizeCqError {
         /// The requested depth.
         depth: u32,
     },
-    /// The CQ has lost a completion, and takes no more whatever its depth.
+    /// The CQ has lost a completion, and accepts no more at any depth.
     #[error("completion queue {cq_num} has lost a completion and takes no more; make another one")]
     Overflowed {
         /// Number of the CQ.
@@ -103,8 +103,8 @@ pub enum ResizeCqError {
     Inherited(#[from] Inherited),
 }
 
-/// A completion queue: a ring of limited capacity, its arming, and its events. Dropping it takes
-/// back its events that wait in the channel.
+/// A completion queue: a ring of limited capacity, its arming, and its events. Dropping it removes
+/// its waiting events from the channel.
 ///
 /// A completion that finds the queue full is lost, and so is every later one, even when there is
 /// room again. The program therefore polls all completions up to the first lost one, without a gap.
@@ -162,7 +162,7 @@ struct Events {
     acked: u64,
 }
 
-/// Returns the arming after a request for a notification: the wider request stays.
+/// Returns the arming after a request for a notification: the wider of the two requests.
 ///
 /// ```text
 ///              arm(Solicited)              arm(Any)
@@ -575,8 +575,8 @@ impl CqInner {
 impl Drop for CqInner {
     fn drop(&mut self) {
         self.leave_channel();
-        // The places may belong to an SRQ, which outlives the CQ. These completions can never be
-        // polled.
+        // The completions left here can never be polled. Their places are freed, because they may
+        // belong to an SRQ, which outlives the CQ.
         let State { ring, queues, .. } = self.state.get_mut();
         for entry in ring.iter() {
             queues.free(entry.queue, entry.places);

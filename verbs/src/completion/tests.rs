@@ -158,7 +158,7 @@ fn nothing_is_lost_or_reordered_while_a_queue_is_resized() {
     thread::scope(|scope| {
         scope.spawn(|| {
             for wr_id in 0..total {
-                // At most as many as the smallest size are in the queue at once.
+                // The queue never holds more entries than its smallest size.
                 while cq.len() >= 64 {
                     thread::yield_now();
                 }

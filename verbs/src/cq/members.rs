@@ -13,9 +13,9 @@ use crate::qp::inner::QpInner;
 /// Way in which the QPs of a CQ are driven.
 #[derive(Clone)]
 pub(super) enum Driven {
-    /// One by one.
+    /// Each QP is driven by itself.
     Each(Arc<[Weak<QpInner>]>),
-    /// By the groups to which they belong.
+    /// The QPs are driven by their groups.
     Groups(Arc<[Arc<EpollGroup>]>),
 }
 

@@ -13,15 +13,15 @@
 //!                      └────► half-open until TCP is closed   └► connection until TCP is closed
 //! ```
 //!
-//! **Peer**: an IPv4 address, or an IPv6 network of 64 bits, because a host may own all addresses
-//! of such a network. A link-local address stands for itself, because all hosts of a link share
-//! that network. IPv4 addresses mapped to IPv6 count as IPv4. Loopback addresses are ordinary
-//! peers.
+//! **Peer**: a peer is an IPv4 address, or an IPv6 network of 64 bits, because a host may own all
+//! addresses of such a network. Each link-local address counts as one peer, because all hosts of a
+//! link share that network. IPv4 addresses mapped to IPv6 count as IPv4. Loopback addresses are
+//! ordinary peers.
 //!
 //! **Trust**: no stream is assumed to trust another (5040-8.1.2-03, 5042-3-01). Every stream has
 //! its own places. An SRQ, a CQ or a region is shared only where the program shares it. All scarce
-//! resources are requested here or where objects are counted, and granted only within the limits
-//! (5040-8.1.2-02).
+//! resources are requested here or where objects are counted. They are granted only within the
+//! limits (5040-8.1.2-02).
 //!
 //! The table has an entry for a peer only while something is charged to it, so the limits of the
 //! device bound its size.

@@ -101,8 +101,8 @@ impl RegionBuilder {
     /// Registers a buffer, which the program or other regions may share (`ibv_reg_mr`).
     ///
     /// # Errors
-    /// As [`RegionBuilder::vec`], and [`RegisterError::ReadOnly`] for local write to a file that is
-    /// open only for reading.
+    /// Errors of [`RegionBuilder::vec`], and [`RegisterError::ReadOnly`] for local write to a file
+    /// that is open only for reading.
     pub fn buffer(self, buffer: impl Into<Arc<Buffer>>) -> Result<MemoryRegion, RegisterError> {
         self.register(Backing::buffer(buffer.into()))
     }
@@ -110,7 +110,7 @@ impl RegionBuilder {
     /// Registers a part of a buffer (`ibv_reg_mr`).
     ///
     /// # Errors
-    /// As [`RegionBuilder::buffer`], and [`RegisterError::OutOfRange`].
+    /// Errors of [`RegionBuilder::buffer`], and [`RegisterError::OutOfRange`].
     pub fn part(
         self,
         buffer: impl Into<Arc<Buffer>>,
@@ -127,10 +127,10 @@ impl RegionBuilder {
     }
 
     /// Registers bytes of a file, mapped as shared memory (`ibv_reg_mr` after `mmap`).
-    /// [`Buffer::map_file`] lists the restrictions on the file meanwhile.
+    /// [`Buffer::map_file`] lists the restrictions on the file while it is mapped.
     ///
     /// # Errors
-    /// As [`RegionBuilder::buffer`], and [`RegisterError::Map`].
+    /// Errors of [`RegionBuilder::buffer`], and [`RegisterError::Map`].
     pub fn file(self, file: &File, range: Range<u64>) -> Result<MemoryRegion, RegisterError> {
         let len = range.end.saturating_sub(range.start);
         let offset = range.start;
@@ -145,7 +145,7 @@ impl RegionBuilder {
     /// [`Buffer::shared`].
     ///
     /// # Errors
-    /// As [`RegionBuilder::buffer`], and [`RegisterError::Map`].
+    /// Errors of [`RegionBuilder::buffer`], and [`RegisterError::Map`].
     pub fn shared(self, name: &str, len: usize) -> Result<MemoryRegion, RegisterError> {
         self.buffer(Buffer::shared(name, len)?)
     }
@@ -153,10 +153,10 @@ impl RegionBuilder {
     /// Registers memory of the program in place, as `ibv_reg_mr` and `ibv_reg_mr_iova` do.
     ///
     /// # Errors
-    /// As [`RegionBuilder::vec`].
+    /// See [`RegionBuilder::vec`].
     ///
     /// # Safety
-    /// As [`Pd::register_in_place`].
+    /// See [`Pd::register_in_place`].
     #[expect(
         unsafe_code,
         reason = "the caller's contract is passed on to the memory module"

@@ -23,7 +23,7 @@ use crate::mem::{Access, Buffer, FastRegister, OutOfRange, Purpose, RegisterErro
 /// let fast = pd.alloc_fast_region(Buffer::zeroed(1 << 16)?)?;
 /// let stag = inc_rkey(fast.stag());
 /// let part = fast.register(stag, 4096, 100, Access::LOCAL_WRITE | Access::REMOTE_WRITE);
-/// // Posted in this order: the Send advertises an STag that is valid by then.
+/// // The Send is posted after the registration, so the STag that it advertises is valid.
 /// let tell = part.remote().to_bytes();
 /// let wrs = [SendWr::register(1, &part), SendWr::send_inline(2, &tell)];
 /// # let _ = wrs; Ok(()) }

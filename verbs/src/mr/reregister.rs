@@ -87,7 +87,7 @@ impl<'a> Reregister<'a> {
     /// Registers other memory instead (`IBV_REREG_MR_CHANGE_TRANSLATION`).
     ///
     /// # Errors
-    /// As [`Reregister::apply`].
+    /// See [`Reregister::apply`].
     pub fn buffer(self, buffer: impl Into<Arc<Buffer>>) -> Result<(), ReregisterError> {
         let to_base = self.to_base;
         self.replace(Backing::buffer(buffer.into()), to_base)
@@ -96,7 +96,7 @@ impl<'a> Reregister<'a> {
     /// Registers other memory of the program instead, in place.
     ///
     /// # Errors
-    /// As [`Reregister::apply`].
+    /// See [`Reregister::apply`].
     ///
     /// # Safety
     /// As [`Pd::register_in_place`], for the rights that the region has afterwards.

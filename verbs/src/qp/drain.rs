@@ -8,8 +8,8 @@ impl Qp {
     /// Waits until every request that is now in the send queue has completed (`ib_drain_sq`),
     /// successfully or not, signaled or not.
     ///
-    /// Requests posted meanwhile are not waited for. When this returns true, the completions are in
-    /// the send CQ.
+    /// Does not wait for requests that are posted later. When this returns true, the completions
+    /// are in the send CQ.
     ///
     /// This call does not make requests fail. On an open connection they complete as the network
     /// accepts them; after a disconnect or an error they are flushed. Returns false if `timeout`

@@ -26,8 +26,8 @@ pub(crate) trait Watcher: Send + Sync {
 pub(super) struct Notifications {
     watcher: OnceLock<Arc<dyn Watcher>>,
     changed: AtomicBool,
-    /// Part of a trace that standard error did not take at once. At most one, because a connection
-    /// ends once.
+    /// Part of a trace that standard error did not take at once. There is at most one, because a
+    /// connection ends once.
     trace_text: Mutex<Option<String>>,
     has_trace_text: AtomicBool,
 }

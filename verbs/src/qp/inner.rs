@@ -382,7 +382,7 @@ impl QpInner {
         timeout: Option<Duration>,
         mut done: impl FnMut(&mut Locked) -> Option<T>,
     ) -> Option<T> {
-        // By the machine's clock, because threads sleep by it.
+        // The deadline uses the system clock, because threads sleep by that clock.
         let deadline = (self.device.patience(timeout)).map(|timeout| after(machine_now(), timeout));
         let mut locked = self.lock();
         loop {
@@ -489,7 +489,7 @@ impl Source for QpInner {
         // The polls of a group are recorded in the group; for its members only a timer leads here.
         let is_grouped = locked.registration.owner.is_grouped();
         if polls_drive && !is_grouped && self.polled_alone(now) {
-            // A polling thread handles the event. It is not lost, because the background looks
+            // A polling thread handles the event. It is not lost, because the background checks
             // again.
             let Locked {
                 driven,

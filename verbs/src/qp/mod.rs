@@ -169,6 +169,8 @@ impl Qp {
         &self.inner
     }
 
+    /// Checks that the QP was created in the current process.
+    ///
     /// # Errors
     /// [`Inherited`] in the child of a fork, where posting is not possible.
     #[inline]

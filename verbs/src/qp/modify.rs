@@ -143,7 +143,7 @@ impl QpModify {
     ///
     /// Each segment of a Write is checked against them as it arrives. A Read or an Atomic Operation
     /// is checked as it arrives and again before it is carried out. Therefore no forbidden
-    /// operation starts after [`Qp::modify`] has returned, even if it was waiting by then: it ends
+    /// operation starts after [`Qp::modify`] has returned, even if it was already waiting: it ends
     /// the connection like any violation of access rights. A Read that is already being answered is
     /// finished. A reset restores the rights set at creation.
     pub fn access(mut self, access: Access) -> Self {

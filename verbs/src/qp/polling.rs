@@ -142,8 +142,8 @@ impl QpInner {
     /// the consumer is about to sleep.
     ///
     /// Receives the bytes that have arrived, except for members of a group, for two reasons. The
-    /// program may look at memory before it sleeps. And while it posts and polls without a pause,
-    /// the background gets neither the processor nor the lock for many milliseconds.
+    /// program may read memory before it sleeps. While it posts and polls without a pause, the
+    /// background gets neither the processor nor the lock for many milliseconds.
     pub(crate) fn hand_over(&self) {
         self.polled_at.store(0, Ordering::Relaxed);
         let mut locked = self.lock();
@@ -212,8 +212,7 @@ impl QpInner {
         };
         let wanted = driven.interest(outcome);
         if !wanted.has_read() {
-            // Nothing more will arrive. Only room to send is left to wait for, which the background
-            // does.
+            // Nothing more will arrive. The background waits for room to send.
             return false;
         }
         if !registration.wait_begins(&self.device.background, llp.fd()) {

@@ -35,7 +35,7 @@ impl QpInner {
     ///
     /// They are sent at once if no earlier request waits and the program does not post several in a
     /// row. Otherwise they are staged. Staged requests are sent with the next turn (of a poll, for
-    /// example), when they make a full batch, or by the background if no poll came for
+    /// example), when they make a full batch, or by the background if there was no poll for
     /// [`Settings::takeover`](crate::Settings::takeover).
     pub(crate) fn post<T>(&self, act: impl FnOnce(&mut Connection) -> T) -> T {
         let mut locked = self.lock();
@@ -71,7 +71,7 @@ impl QpInner {
         if let Some(member) = self.grouped_member(locked) {
             return member.mark_dirty();
         }
-        // The background looks at a watched connection regularly.
+        // The background checks a watched connection regularly.
         if locked.registration.owner != PollOwner::Watched {
             let due = after(now, self.ctx.settings.takeover);
             locked

@@ -200,12 +200,12 @@ impl Pd {
         self.make_srq(attr, false)
     }
 
-    /// As [`create_srq`](Self::create_srq), but a post accepts receives that name unusable memory.
-    /// Such a receive fails when a message reaches that memory, as with
+    /// Creates an SRQ like [`create_srq`](Self::create_srq), but posting accepts receives that name
+    /// unusable memory. Such a receive fails when a message reaches that memory, as with
     /// [`QpBuilder::late_faults`](crate::QpBuilder::late_faults).
     ///
     /// # Errors
-    /// As [`create_srq`](Self::create_srq).
+    /// See [`create_srq`](Self::create_srq).
     pub fn create_srq_with_late_faults(&self, attr: SrqAttr) -> Result<Srq, DeviceError> {
         self.make_srq(attr, true)
     }
