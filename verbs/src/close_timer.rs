@@ -6,8 +6,8 @@ use crate::wait::after;
 
 /// Number of bytes that must be acknowledged within the limit for a close to continue, unless fewer
 /// are left. Otherwise a peer that takes one byte at a time would hold a full send buffer for
-/// months. With the default limit of 5 s this is 0.8 kB/s, so a close with the 4 MiB that Linux
-/// lets TCP queue (`tcp_wmem`) ends within an hour and a half.
+/// months. With the default limit of 5 s this is 0.8 kB/s. A close with the 4 MiB that Linux lets
+/// TCP queue (`tcp_wmem`) then ends within an hour and a half.
 pub(crate) const LEAST: u64 = 4 * 1024;
 /// Number of checks of TCP's queue within one limit: the close ends at most an eighth too late.
 const LOOKS: u32 = 8;

@@ -44,7 +44,7 @@ pub(crate) struct CqShared {
 struct Sleeper {
     /// Connections that the thread waits for.
     waiting: Vec<Arc<QpInner>>,
-    /// Their descriptors, and that of the CQ.
+    /// Descriptors of the CQ and of these connections.
     fds: Vec<RawFd>,
     /// The same descriptors, in the kernel's form.
     set: Vec<PollFd<'static>>,

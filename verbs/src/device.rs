@@ -503,9 +503,9 @@ impl Device {
         self.events.lost()
     }
 
-    /// Makes one round of progress, with [`Progress::Manual`] (comparable
-    /// to `ucp_worker_progress` of UCX). Connections and listeners with a ready descriptor or an
-    /// expired timer get their turn.
+    /// Makes one round of progress, with [`Progress::Manual`] (comparable to `ucp_worker_progress`
+    /// of UCX). Each connection or listener with a ready descriptor or an expired timer gets a
+    /// turn.
     ///
     /// Returns when the next round is due, or `None` if no timer is running. A time that has
     /// already come means that something was done and more may be pending: a program without other

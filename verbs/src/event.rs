@@ -87,8 +87,8 @@ impl AsyncEvent {
         Cause::from(self)
     }
 
-    /// Returns the object concerned (`element` of `ibv_async_event`). Its destruction waits until
-    /// the event is acknowledged.
+    /// Returns the object that the event concerns (`element` of `ibv_async_event`). Its destruction
+    /// waits until the event is acknowledged.
     #[must_use]
     pub fn object(&self) -> EventObject {
         match self {

@@ -252,7 +252,7 @@ impl EventQueue {
 
 /// An asynchronous event that was taken with [`Device::get_event`](crate::Device::get_event).
 ///
-/// Dropping it acknowledges it (`ibv_ack_async_event`). Destroying the object concerned
+/// Dropping it acknowledges it (`ibv_ack_async_event`). Destroying the event's object
 /// ([`Qp::destroy`](crate::Qp::destroy)) waits for that, so that no event outlives its object.
 #[must_use = "dropping the event acknowledges it"]
 pub struct UnackedEvent {

@@ -1,7 +1,7 @@
 //! Software RNIC: RDMA verbs over iWARP (RFC 5040 to 5044, 6581 and 7306) in user space.
 //!
 //! Two machines with plain TCP exchange one-sided Writes, Reads and atomics, Sends and Immediate
-//! Data. It needs no RDMA hardware, no kernel module and no root. The bytes on the wire are those
+//! Data. They need no RDMA hardware, no kernel module and no root. The bytes on the wire are those
 //! of the RFCs. The peer may be another uwarp, the Linux `siw` driver or a hardware iWARP RNIC.
 //!
 //! # The objects

@@ -67,8 +67,8 @@ impl Pd {
     /// The following must hold until [`MemoryRegion::deregister`] has returned `Ok`, or until the
     /// region was dropped *and* every QP of the domain is gone. `base..base + len` stays mapped,
     /// readable and (with [`Access::LOCAL_WRITE`]) writable. The program holds no Rust reference to
-    /// bytes that a transfer may use at the same time: this side and, with remote rights, the peer
-    /// write them at any moment.
+    /// bytes that a transfer may use at the same time: this side may write them at any moment, and
+    /// so may the peer if it has remote rights.
     #[expect(
         unsafe_code,
         reason = "the caller's contract is passed on to the memory module"
@@ -83,8 +83,9 @@ impl Pd {
         unsafe { self.region().access(access).in_place(base, len) }
     }
 
-    /// Registers memory for one QP of this domain; only `qp` can access it. Of all regions, the
-    /// peer can invalidate only such a one by a Send with Invalidate (RFC 5040 section 8.1.1).
+    /// Registers memory for one QP of this domain; only `qp` can access it. By a Send with
+    /// Invalidate, a peer can invalidate only regions that were registered for its QP (RFC 5040
+    /// section 8.1.1).
     ///
     /// # Errors
     /// See [`Pd::register`].

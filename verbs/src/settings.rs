@@ -26,16 +26,16 @@ pub struct Settings {
     /// peer asks for them, regardless of this setting. Default: off.
     pub markers: bool,
     /// Number of TCP segments that a sent FPDU may span. With more than one, large messages become
-    /// fewer and longer FPDUs. That costs less where a lower layer cuts the segments: the kernel or
+    /// fewer and longer FPDUs. This is cheaper if a lower layer cuts the segments: the kernel or
     /// network card below a `tap` or `raw` device with offload, or the kernel's TCP over an
     /// Ethernet.
     ///
     /// More than one gives up FPDU alignment. A ULPDU is longer than RFC 5044 section 4.5 allows
     /// (5044-4.5-01, 5044-4.5-02, 5044-5.1-01, and so 5041-5.2-02), and a segment may begin within
     /// an FPDU (5044-5.1-03). No RFC promises that a peer accepts this: uwarp does, but some
-    /// adapters end the connection (docs/links.md). A uwarp peer then receives FPDUs of up to 64
-    /// KiB within the limit [`Timeouts::stalled`]. After a loss, it can place nothing until more
-    /// data has arrived.
+    /// adapters end the connection (docs/links.md). At a uwarp peer, [`Timeouts::stalled`] then
+    /// limits the time for an FPDU of up to 64 KiB. After a loss, more data must arrive before the
+    /// peer can place any.
     ///
     /// Received FPDUs are not affected. On a loopback device one segment already holds the longest
     /// FPDU. Default: [`FpduSegments::ONE`], as the RFC demands. [`FpduSegments::MOST`] makes FPDUs

@@ -15,9 +15,10 @@ use super::parts::{Account, Act, Layer, Who};
 pub(crate) enum Work {
     /// The relation is unknown.
     Unknown,
-    /// The work request whose completion carries this cause, or would if it had failed alone.
+    /// The Terminate is about the work request whose completion carries this cause, or would carry
+    /// it if only that request had failed.
     This,
-    /// A work request that was complete already, because TCP had taken it.
+    /// The Terminate is about a work request that was already complete, because TCP had taken it.
     Complete,
 }
 

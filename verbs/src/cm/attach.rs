@@ -53,8 +53,8 @@ impl Default for StreamOptions {
 }
 
 impl Qp {
-    /// Attaches the QP to a connected stream whose MPA startup is done, as Modify QP to RTS of the
-    /// iWARP verbs does with the handle of a stream. `read` are bytes of the first FPDUs that the
+    /// Attaches the QP to a connected stream whose MPA startup is done. In the iWARP verbs this is
+    /// Modify QP to RTS with the handle of a stream. `read` are bytes of the first FPDUs that the
     /// program has already read from the stream. Returns at once; the QP is then in state RTS. The
     /// limits of the device, of the peer and of the protection domain may lower IRD and ORD.
     ///

@@ -94,9 +94,9 @@ impl CmId {
 
     /// Connects like [`connect`](Self::connect), on a new id and over a stream that is already
     /// connected (RFC 5044 section 7.1.2). The peer accepts it with
-    /// [`request_over`](Self::request_over). It has no parameter for bytes already read from the
-    /// stream, because the peer sends none before it has the Request. For a stream whose startup is
-    /// done, see [`Qp::attach_stream`].
+    /// [`request_over`](Self::request_over). This call has no parameter for bytes already read from
+    /// the stream, because the peer sends none before it has the Request. For a stream whose
+    /// startup is done, see [`Qp::attach_stream`].
     ///
     /// # Errors
     /// See [`connect`](Self::connect).

@@ -40,8 +40,8 @@ pub enum CmWaitError {
 ///
 /// # Order
 ///
-/// * Connection requests arrive in the order in which their TCP connections were accepted, as far
-///   as their MPA Requests have arrived.
+/// * Requests whose MPA Requests have arrived are queued in the order in which their TCP
+///   connections were accepted.
 /// * `Established` of an accepted connection is queued before its MPA Reply is sent. A request that
 ///   the client makes after that Reply comes later, even on another channel.
 /// * If a connection has ended when a newer one arrives, the end is queued before the request of

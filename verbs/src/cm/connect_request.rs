@@ -190,8 +190,9 @@ impl ConnectRequest {
         self.request.revision
     }
 
-    /// IRD and ORD that the peer stated, in this order (only enhanced Requests, RFC 6581 section
-    /// 9): the number of Reads that it can serve, and that it wants to have outstanding.
+    /// IRD and ORD that the peer stated, in this order: the number of Reads that it can serve, and
+    /// the number that it wants to have outstanding. `None` unless the Request is enhanced (RFC
+    /// 6581 section 9).
     #[must_use]
     pub fn ird_ord(&self) -> Option<(u16, u16)> {
         self.request

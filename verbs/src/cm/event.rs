@@ -188,8 +188,8 @@ impl CmEvent {
         self.reason().map(CmReason::cause)
     }
 
-    /// Private data of the peer's program (`rdma_conn_param.private_data`; RFC 5044 section 7.1.4):
-    /// that of a request, of the Reply, or of a reject.
+    /// Private data of the peer's program (`rdma_conn_param.private_data`; RFC 5044 section 7.1.4),
+    /// from a request, a Reply or a reject.
     #[must_use]
     pub fn private_data(&self) -> &[u8] {
         &self.data.private_data

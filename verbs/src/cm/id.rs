@@ -213,10 +213,10 @@ impl CmId {
         Some(qp.ctx.qp_num)
     }
 
-    /// Takes the oldest failed startup of a listening id: the peer's address and the error. For
-    /// example, the peer is not iWARP, or a limit is reached ([`StartupError::NoPlace`],
-    /// [`StartupError::TooManyConnections`]). A failed startup raises no event, as in librdmacm.
-    /// The last 64 are kept.
+    /// Takes the oldest failed startup of a listening id: the peer's address and the error. A
+    /// startup fails, for example, if the peer is not iWARP or if a limit is reached
+    /// ([`StartupError::NoPlace`], [`StartupError::TooManyConnections`]). A failed startup raises
+    /// no event, as in librdmacm. The last 64 are kept.
     #[must_use]
     pub fn poll_failure(&self) -> Option<(SocketAddr, StartupError)> {
         self.locked().ok()?.failures.pop()

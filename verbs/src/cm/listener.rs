@@ -20,7 +20,7 @@ use crate::progress::background::{Interest, Source, Token, Verdict};
 const PAUSE: Duration = Duration::from_millis(50);
 /// Interval between reports that a limit of the system was reached.
 const SILENCE: Duration = Duration::from_secs(60);
-/// Connections accepted in one turn, so that other sources get theirs.
+/// Maximum number of connections accepted in one turn, so that other sources get turns, too.
 const ACCEPTS: u32 = 64;
 
 /// A listening port that the background thread serves until this is dropped.
@@ -250,7 +250,7 @@ impl ListenerInner {
         }
     }
 
-    /// Accepts the connections that TCP has, as far as the limit allows.
+    /// Accepts the connections that wait in TCP, up to the limit.
     fn accept_all(&self) {
         let mut turn = 0;
         let down = loop {

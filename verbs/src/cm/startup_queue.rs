@@ -4,13 +4,14 @@
 //! An attacker can occupy all places with silent connections. An honest peer sends its Request
 //! right after the handshake, so its startup takes milliseconds. Of many connections in startup,
 //! the oldest is therefore probably not honest. It is reset, and the new one takes its place, as in
-//! a SYN cache. This needs only their order, and no count per address: an address has a limit of
-//! its own (`per_peer.max_half_open`), and an attacker with many addresses would defeat a count.
+//! a SYN cache. This needs only the order of the connections. A count per address is not needed:
+//! each address has its own limit (`per_peer.max_half_open`), and an attacker with many addresses
+//! would defeat a count.
 //!
-//! Requests are reported in the order in which their connections were accepted, as far as they have
-//! arrived. Programs rely on the order: perftest numbers its queue pairs by it. Between TCP's
-//! accept and the first read of a connection, the Request of an older one may arrive. Therefore the
-//! older connections are read before a Request is reported, except those that were silent for long.
+//! Requests that have arrived are reported in the order in which their connections were accepted.
+//! Programs rely on the order: perftest numbers its queue pairs by it. Between TCP's accept and the
+//! first read of a connection, the Request of an older one may arrive. Therefore the older
+//! connections are read before a Request is reported, except those that were silent for long.
 //!
 //! ```text
 //!   accepted by TCP ──► in startup ──► Request complete: never given up from here on

@@ -114,7 +114,7 @@ pub enum ResizeCqError {
 pub(crate) struct CqInner {
     num: u32,
     context: u64,
-    /// Reference to itself, which its events hold.
+    /// Weak reference to itself, for its events.
     this: Weak<CqInner>,
     channel: Option<CompletionChannel>,
     state: Mutex<State>,
@@ -330,7 +330,7 @@ impl CqInner {
         queues.attach(freed, ring.iter().map(|entry| entry.queue))
     }
 
-    /// Removes a work queue, which completes nothing more.
+    /// Removes a work queue that completes nothing more.
     pub(super) fn detach(&self, queue: QueueId) {
         self.state.lock().queues.detach(queue);
     }
@@ -456,7 +456,7 @@ impl CqInner {
         self.len.store(ring.len(), Ordering::Release);
     }
 
-    /// Counts a poll that took completions, and records the number of those left.
+    /// Counts a poll that took completions, and records how many are left.
     fn count_poll(&self, state: &State) {
         self.len.store(state.ring.len(), Ordering::Release);
         // The lock is held, so no count is lost.
@@ -560,8 +560,8 @@ impl CqInner {
         self.waiters.load(Ordering::SeqCst)
     }
 
-    /// Wakes a waiting thread, even without a completion, because something else happened for which
-    /// it waits. Of several threads it may reach only one: the first that clears the descriptor.
+    /// Wakes a waiting thread, after a completion or after another event that it waits for. If
+    /// several threads wait, it may wake only one: the first that clears the descriptor.
     pub(crate) fn wake_waiters(&self) {
         if self.waiters.load(Ordering::SeqCst) > 0
             && !self.woken.swap(true, Ordering::SeqCst)
@@ -657,11 +657,11 @@ impl WaitGuard<'_> {
 
     /// Makes the descriptor unreadable again. Call it before polling the CQ.
     pub(crate) fn clear(&self) {
-        // The descriptor is cleared before the flag. In the other order, a push in between would
-        // set the flag, this call would take its signal, and no later push would signal again. In
-        // this order, a push in between does not signal. Its completion is seen by the next poll of
-        // this thread, or by the check when the guard is dropped: the flag is cleared under the
-        // lock, and a push that found it set held the lock before.
+        // The descriptor is cleared before the flag. In the other order, a push between the two
+        // steps would set the flag, this call would consume its signal, and no later push would
+        // signal again. In this order, a push between the two steps does not signal. The next poll
+        // of this thread finds its completion, or the check when the guard is dropped: the flag is
+        // cleared under the lock, and a push that found it set held the lock before.
         self.wake.take();
         let state = self.cq.state.lock();
         self.cq.woken.store(false, Ordering::SeqCst);

@@ -21,8 +21,8 @@ use super::cq::{CqInner, Pushing};
 pub(crate) struct FreedPlaces(AtomicU64);
 
 impl FreedPlaces {
-    /// Number of places freed so far. The queue occupies as many places as it has posted, less this
-    /// count.
+    /// Number of places freed so far. The number of occupied places is the number of posted
+    /// requests minus this count.
     #[inline]
     pub(crate) fn count(&self) -> u64 {
         // No memory access depends on the count. A completion after a post takes the lock of the

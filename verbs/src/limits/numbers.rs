@@ -91,7 +91,7 @@ mod tests {
         let (two, three, four) = (take(), take(), take());
         assert_eq!([two.get(), three.get(), four.get()], [2, 3, 4]);
         drop(three);
-        // A freed number is given again only when the count reaches it.
+        // A freed number is given again only when the counter reaches it.
         let (five, six) = (take(), take());
         assert_eq!([five.get(), six.get()], [5, 6]);
         let three = take();

@@ -15,7 +15,7 @@ use crate::settings::PdLimits;
 pub(crate) enum OfPd {
     Qps,
     Srqs,
-    /// Capacity of receive queues: those of QPs without an SRQ, and SRQs.
+    /// Capacity of SRQs, and of the receive queues of QPs without an SRQ.
     Receives,
     /// Places for Reads of peers (IRD), of all connections in the domain.
     Reads,

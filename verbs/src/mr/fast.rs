@@ -67,7 +67,7 @@ impl FastRegion {
         self.device.table.slot_is_valid(self.index)
     }
 
-    /// The memory. It may be read and written at any time, like that of a
+    /// Returns the memory. The program may read and write it at any time, like the memory of a
     /// [`MemoryRegion`](crate::MemoryRegion).
     #[must_use]
     pub fn buffer(&self) -> &Buffer {

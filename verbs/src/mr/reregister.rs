@@ -53,7 +53,7 @@ impl<'a> Reregister<'a> {
     }
 
     /// Sets another address of the first byte (`iova` of `ibv_reg_mr_iova`). Default: the current
-    /// address for the same memory, and the address in memory for other memory.
+    /// address if the memory stays the same, otherwise the new memory's own address.
     pub fn iova(mut self, iova: u64) -> Self {
         self.to_base = Some(iova);
         self

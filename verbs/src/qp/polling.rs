@@ -11,8 +11,8 @@ use crate::progress::poll_owner::PollOwner;
 use crate::qp::guard::QpGuard;
 use crate::qp::inner::{Driver, Locked, QpInner};
 
-/// Turns that moved at most this many bytes skip the clock read after them; the few microseconds do
-/// not matter.
+/// Turns that moved at most this many bytes skip the clock read after them, because they took only
+/// a few microseconds.
 const SHORT_TURN: u64 = 4096;
 
 /// Turns given by polling threads.
@@ -192,7 +192,7 @@ impl QpInner {
     }
 }
 
-/// Sleeping threads of [`crate::Cq::wait`].
+/// Turns for threads that sleep in [`crate::Cq::wait`].
 impl QpInner {
     /// Gives the QP a turn, and prepares for a wait of the calling thread on its descriptor. Calls
     /// `add` with the descriptor and the time by which a turn is due. Returns false if there is

@@ -22,8 +22,8 @@ use core::fmt;
 ///
 /// * `Connecting` lies between their Idle and RTS, because here connect and accept are operations
 ///   of the QP.
-/// * After the end of a connection the QP is in `Error`, even after a graceful close (there: Idle),
-///   so that no receive is posted for the next connection by mistake.
+/// * After the end of a connection the QP is in `Error`, even after a graceful close, which leads
+///   to Idle in the verbs. So no receive is posted for the next connection by mistake.
 ///   [`Qp::reset`](crate::Qp::reset) leads back to `Idle`.
 ///
 /// | here | `ibv_qp_state` | receives posted in this state | sends posted in this state |

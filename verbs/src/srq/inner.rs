@@ -15,7 +15,7 @@ use crate::qp::wr::RecvWr;
 
 /// Receives of an SRQ, its limit, and the connections that wait for a receive.
 ///
-/// Its lock comes after that of a QP and before that of a CQ. Waiters are notified without it.
+/// Lock order: QP, SRQ, CQ. Waiters are notified without the lock.
 pub(crate) struct SrqInner {
     num: u32,
     pd: u32,

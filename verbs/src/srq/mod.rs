@@ -140,7 +140,7 @@ pub(crate) struct SrqShared {
     device: Arc<DeviceInner>,
     /// Receives the events of the SRQ.
     events: Arc<EventQueue>,
-    /// Charge for its capacity. Its lock comes before that of the SRQ.
+    /// Charge for its capacity. This lock is taken before that of the SRQ.
     receives: Mutex<PdCharge>,
     _in_pd: PdCharge,
     _place: (Place, Number),
@@ -274,7 +274,7 @@ impl Srq {
         self.post_recv_list(std::slice::from_ref(wr))
     }
 
-    /// Posts receives to be taken in this order, with no others in between (a list of
+    /// Posts receives that are taken in this order, with no other receives in between (a list of
     /// `ibv_post_srq_recv`).
     ///
     /// # Errors

@@ -29,9 +29,9 @@ impl SendWr<'_> {
     /// to the peer or name it as lkey.
     ///
     /// An SGE may name the STag of a registration that has not been carried out yet. It is checked
-    /// twice: when it is posted, against the rights and bounds of that registration, and when it is
-    /// carried out, against the region as it is then. If the region is not valid by then, because a
-    /// request in between invalidated it, the request completes with
+    /// against the rights and bounds of that registration when it is posted, and against the region
+    /// when it is carried out. If the region is not valid then, because a request in between
+    /// invalidated it, the request completes with
     /// [`Status::LocalProtection`](crate::Status::LocalProtection). Other queues, including receive
     /// queues, have no order with this one. They may use the STag as lkey once this request has
     /// completed.
@@ -45,8 +45,8 @@ impl SendWr<'_> {
         SendWr::new(wr_id, SendOp::Local(op), Source::Sges(&[]))
     }
 
-    /// Invalidates a local STag (`IBV_WR_LOCAL_INV`): of a window of type 2 that is bound for this
-    /// QP, of a fast region, or of a region of the domain.
+    /// Invalidates a local STag (`IBV_WR_LOCAL_INV`). It may belong to a window of type 2 that is
+    /// bound for this QP, to a fast region, or to a region of the domain.
     ///
     /// A region of the domain can then only be deregistered or registered again. After the
     /// completion no peer can access memory through the STag (RFC 5041 section 8.3). An outstanding
