@@ -217,50 +217,51 @@ pub enum OnNoReceive {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Limits {
-    /// QPs that exist at once. Default: 65,536.
+    /// Maximum number of QPs that exist at once. Default: 65,536.
     pub max_qp: u32,
-    /// CQs that exist at once. Default: 65,536.
+    /// Maximum number of CQs that exist at once. Default: 65,536.
     pub max_cq: u32,
-    /// Registered regions and memory windows that exist at once. Default: 1,048,576.
+    /// Maximum number of registered regions and memory windows that exist at once. Default:
+    /// 1,048,576.
     pub max_mr: u32,
-    /// SRQs that exist at once. Default: 65,536.
+    /// Maximum number of SRQs that exist at once. Default: 65,536.
     pub max_srq: u32,
-    /// Protection domains that exist at once. A domain exists while it has a handle or contains an
-    /// object. Default: 65,536.
+    /// Maximum number of protection domains that exist at once. A domain exists while it has a
+    /// handle or contains an object. Default: 65,536.
     pub max_pd: u32,
-    /// Work requests in one send or receive queue. Default: 32,768.
+    /// Maximum number of work requests in one send or receive queue. Default: 32,768.
     pub max_wr: u32,
-    /// Receives in one SRQ. Default: 262,144.
+    /// Maximum number of receives in one SRQ. Default: 262,144.
     pub max_srq_wr: u32,
-    /// Scatter/gather elements in one work request. Default: 16.
+    /// Maximum number of scatter/gather elements in one work request. Default: 16.
     pub max_sge: u32,
-    /// Bytes of inline data in one work request. Default: 512.
+    /// Maximum number of bytes of inline data in one work request. Default: 512.
     pub max_inline_data: u32,
-    /// Entries in one CQ. A CQ that several QPs share needs room for all their queues, and for the
-    /// receives that they take from SRQs. A QP that loses a completion ends ([`Cq`](crate::Cq)).
-    /// Default: 4,194,304.
+    /// Maximum number of entries in one CQ. A CQ that several QPs share needs room for all their
+    /// queues, and for the receives that they take from SRQs. A QP that loses a completion ends
+    /// ([`Cq`](crate::Cq)). Default: 4,194,304.
     pub max_cqe: u32,
-    /// RDMA Reads and atomic operations that a peer may have outstanding on one connection.
-    /// Default: 128.
+    /// Maximum number of RDMA Reads and atomic operations that a peer may have outstanding on one
+    /// connection. Default: 128.
     pub max_ird: u16,
-    /// RDMA Reads and atomic operations that this side may have outstanding on one connection.
-    /// Default: 128.
+    /// Maximum number of RDMA Reads and atomic operations that this side may have outstanding on
+    /// one connection. Default: 128.
     pub max_ord: u16,
-    /// Connections of one listener that are in startup or wait for a decision. When one more
-    /// arrives, the oldest whose Request is incomplete after 100 ms is reset
+    /// Maximum number of connections of one listener that are in startup or wait for a decision.
+    /// When one more arrives, the oldest whose Request is incomplete after 100 ms is reset
     /// ([`StartupError::Displaced`](crate::StartupError::Displaced)). If there is none, the new
     /// connection waits in TCP's own queue. Default: 4,096.
     pub max_startup: u32,
-    /// Connections of the device that peers opened and that are in startup, wait for a decision, or
-    /// are being closed after a rejection. One more displaces another as with `max_startup`, or is
-    /// reset. Default: 16,384.
+    /// Maximum number of connections of the device that peers opened and that are in startup, wait
+    /// for a decision, or are being closed after a rejection. One more displaces another as with
+    /// `max_startup`, or is reset. Default: 16,384.
     pub max_half_open: u32,
-    /// RDMA Reads and atomic operations that all peers together may have outstanding: the sum of
-    /// the IRDs of all connections. When little is left, a new connection gets a smaller IRD.
-    /// Default: 4,194,304.
+    /// Maximum number of RDMA Reads and atomic operations that all peers together may have
+    /// outstanding: the sum of the IRDs of all connections. When little is left, a new connection
+    /// gets a smaller IRD. Default: 4,194,304.
     pub max_ird_total: u32,
-    /// Bytes of buffers for FPDUs that are partly received. While that much is in use, nothing is
-    /// read from connections that are between FPDUs. Default: 1 GiB.
+    /// Maximum number of bytes of buffers for FPDUs that are partly received. While that much is in
+    /// use, nothing is read from connections that are between FPDUs. Default: 1 GiB.
     pub max_receive_memory: u64,
     /// Limits on each protection domain.
     pub per_pd: PdLimits,
@@ -297,15 +298,16 @@ setters! { const Limits {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct PdLimits {
-    /// QPs that exist at once. Default: no limit besides that of the device.
+    /// Maximum number of QPs that exist at once. Default: no limit besides that of the device.
     pub max_qp: u32,
-    /// Registered regions and memory windows that exist at once. Default: no limit besides that of
-    /// the device.
+    /// Maximum number of registered regions and memory windows that exist at once. Default: no
+    /// limit besides that of the device.
     pub max_mr: u32,
-    /// SRQs that exist at once. Default: no limit besides that of the device.
+    /// Maximum number of SRQs that exist at once. Default: no limit besides that of the device.
     pub max_srq: u32,
-    /// Receives that all queues of the domain together can hold: the sum of the sizes with which
-    /// the receive queues of QPs and the SRQs were created. Default: 4,294,967,295.
+    /// Maximum number of receives that all queues of the domain together can hold: the sum of the
+    /// sizes with which the receive queues of QPs and the SRQs were created. Default:
+    /// 4,294,967,295.
     pub max_recv_wr: u32,
     /// Same as [`Limits::max_ird_total`], but for the connections of the domain's QPs. Default: no
     /// limit besides that of the device.
@@ -328,8 +330,8 @@ setters! { const PdLimits {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct PeerLimits {
-    /// Connections that the peer opened and the program accepted. One more is rejected. Default:
-    /// 32,768.
+    /// Maximum number of connections that the peer opened and the program accepted. One more is
+    /// rejected. Default: 32,768.
     pub max_qp: u32,
     /// Same as [`Limits::max_half_open`], but for one peer. One more is reset. Default: 2,048.
     pub max_half_open: u32,
