@@ -9,8 +9,8 @@ use crate::event::{AsyncEvent, EndReason};
 use crate::qp::state::{QpEvent, QpState};
 use crate::wait::after;
 
-/// Interval at which the acknowledgement of the last bytes is checked after both FINs. The LLP no
-/// longer reports anything then.
+/// Interval at which, after both FINs, the connection checks whether its last bytes were
+/// acknowledged. The LLP raises no event for that.
 const ACKNOWLEDGED_AGAIN: Duration = Duration::from_millis(10);
 
 /// A close that is under way.
@@ -18,28 +18,29 @@ pub(super) struct Close {
     timer: CloseTimer,
     /// Stream position up to which everything must be acknowledged.
     ///
-    /// It is the end of our own framed work and of the answers in `owed`, or of a Terminate
-    /// Message. Other answers lie beyond it, so that a peer that goes on asking does not hold up
-    /// the close.
+    /// It is the end of this side's own framed work and of the answers in `owed`, or of a Terminate
+    /// Message. Other answers lie after it, so that a peer that keeps sending requests does not
+    /// delay the close.
     goal: u64,
-    /// Number of answers that must be sent whole: those to the requests that had arrived when the
-    /// close began, or before the peer's FIN.
+    /// Number of answers that still have to be sent: those to requests that arrived before the
+    /// close began or before the peer's FIN.
     owed: usize,
-    /// Bytes of Read Responses since they last counted as progress.
+    /// Bytes of Read Responses received since they last counted as progress.
     answered: u64,
 }
 
 impl Close {
-    /// Moves the stream position up to which everything must be acknowledged.
+    /// Sets the stream position up to which everything must be acknowledged.
     pub(super) fn waits_for(&mut self, goal: u64) {
         self.goal = goal;
     }
 }
 
 impl Connection {
-    /// Closes gracefully on behalf of the consumer: sends the posted work, then a FIN.
+    /// Closes gracefully on behalf of the consumer: sends the posted work, then a FIN. A connection
+    /// that is still being set up ends at once.
     ///
-    /// Returns true if there was a connection to close.
+    /// Returns true if there is a connection, also if it is already being closed.
     pub(crate) fn disconnect(&mut self) -> bool {
         match self.state {
             QpState::Rts => {
@@ -65,7 +66,7 @@ impl Connection {
     /// under way is reset.
     pub(crate) fn orphan(&mut self) {
         self.orphaned = true;
-        // In Terminate, all that is left to send is the Terminate Message.
+        // In state Terminate, only the Terminate Message remains to be sent.
         if self.is_idle() || self.state == QpState::Terminate {
             self.disconnect();
         } else {
@@ -97,7 +98,8 @@ impl Connection {
         }
     }
 
-    /// Starts the wait for the peer's close, or restarts it after progress.
+    /// Starts the time limit of the close, or restarts it after progress. Everything framed so far
+    /// must be acknowledged.
     pub(super) fn start_close_timer(&mut self) {
         let from = self.hold.map_or(self.now, |hold| hold.max(self.now));
         let limit = self.ctx.settings.timeouts.close;
@@ -113,7 +115,7 @@ impl Connection {
         self.deadline = Some(close.timer.first_look(from));
     }
 
-    /// Counts the peer's requests that have arrived and are not answered.
+    /// Records how many received requests of the peer are not answered.
     ///
     /// The close waits for these answers, and not for those to requests that arrive later.
     pub(super) fn owe_answers(&mut self) {
@@ -149,7 +151,7 @@ impl Connection {
 
     /// Records that a part of the answer to a local request was placed.
     ///
-    /// A close goes on while the requests before it are answered at the pace of [`CloseTimer`] or
+    /// A close continues while the peer answers earlier requests at the pace of [`CloseTimer`] or
     /// faster.
     pub(super) fn answered_in_close(&mut self, bytes: u64, complete: bool) {
         let now = self.now;
@@ -163,13 +165,13 @@ impl Connection {
         }
     }
 
-    /// Returns true if the driver has to report how much is unacknowledged, before it reports the
-    /// deadline, a FIN or a loss.
+    /// Returns true while a close is under way. The driver then reports the number of
+    /// unacknowledged bytes before it reports the deadline, a FIN or a loss.
     pub(crate) fn is_closing(&self) -> bool {
         self.close.is_some()
     }
 
-    /// Checks the progress of the close.
+    /// Checks the progress of the close, and ends the connection if there was none for too long.
     pub(super) fn look_at_close(&mut self) {
         let acknowledged = self.acknowledged();
         let Some(close) = &mut self.close else {
@@ -188,11 +190,12 @@ impl Connection {
     fn give_close_up(&mut self) {
         let undelivered = self.undelivered();
         self.fin.abort = if self.orphaned {
-            // The process no longer needs the connection: TCP may go on with the bytes it has.
+            // The program no longer needs the connection. TCP may continue with the bytes that it
+            // has taken.
             !self.tx.is_empty()
         } else {
-            // A peer that has everything and only does not close gets no reset, which could arrive
-            // before it has read everything.
+            // A peer that has acknowledged everything and only fails to close gets no reset: the
+            // reset could arrive before it has read everything.
             !self.fin.sent || self.loses_work()
         };
         if self.loses_work() {
@@ -201,26 +204,26 @@ impl Connection {
         self.detach(QpEvent::LlpLost);
     }
 
-    /// Stream position that the peer has acknowledged.
+    /// Stream position up to which the peer has acknowledged bytes.
     fn acknowledged(&self) -> u64 {
         self.tx.taken_to().saturating_sub(self.unacknowledged)
     }
 
-    /// Number of bytes that must arrive and were not acknowledged.
+    /// Number of bytes that must be acknowledged and are not yet.
     fn undelivered(&self) -> u64 {
         let acknowledged = self.acknowledged();
         (self.close.as_ref()).map_or(0, |close| close.goal.saturating_sub(acknowledged))
     }
 
-    /// Returns true if work is lost when the connection ends now.
+    /// Returns true if work would be lost if the connection ended now.
     fn loses_work(&self) -> bool {
         let owes = self.close.as_ref().is_some_and(|close| close.owed > 0);
         self.undelivered() > 0 || !self.sq.is_empty() || owes
     }
 
-    /// Records the end of a connection whose TCP is lost, as [`Self::end`].
+    /// Records the end of a connection whose TCP is lost, with [`Self::end`].
     ///
-    /// A graceful close has failed if work is lost by it.
+    /// If work is lost, a graceful close has failed, and `reason` replaces its reason.
     pub(super) fn end_in_loss(&mut self, reason: EndReason) {
         if self.loses_work() {
             self.retract_orderly_end();
@@ -228,11 +231,12 @@ impl Connection {
         self.end(reason);
     }
 
-    /// Records the end of a connection in an error, as [`Self::end`].
+    /// Records the end of a connection in an error, with [`Self::end`].
     ///
-    /// `reported`: a Terminate Message in either direction reports the error, so both ends report
-    /// it, even during a graceful close. After our FIN there is no Terminate and all work is done:
-    /// bytes that were sent still arrive.
+    /// `reported`: a Terminate Message in either direction reports the error. Both sides then
+    /// report it to their programs, even during a graceful close. After our FIN there is no
+    /// Terminate and all work is done: bytes that were sent still arrive, so the close stays
+    /// graceful.
     pub(super) fn end_in_terminate(&mut self, reason: EndReason, reported: bool) {
         if reported || !self.sq.is_empty() {
             self.retract_orderly_end();
@@ -240,7 +244,8 @@ impl Connection {
         self.end(reason);
     }
 
-    /// Lets the next [`Self::end`] replace the reason of a graceful close, which has failed.
+    /// Removes the reason of a graceful close that has failed, so that [`Self::end`] can record
+    /// another one.
     fn retract_orderly_end(&mut self) {
         self.end.take_if(|end| end.is_orderly());
     }

@@ -1,4 +1,4 @@
-//! The connection object: its parts, its state, and the questions of the driver.
+//! The connection object: its parts, its state, and the queries of the driver.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -41,19 +41,19 @@ pub(crate) struct QpContext {
     pub(crate) srq: Option<Arc<SrqInner>>,
     /// Policy for a message that arrives while no receive is posted.
     pub(crate) on_no_receive: OnNoReceive,
-    /// Rights of the peer through the QP when the QP is made; [`Connection::access`] has the
-    /// current ones.
+    /// Access rights of the peer when the QP is created. [`Connection::access`] has the current
+    /// ones.
     pub(crate) access: Access,
-    /// Every request makes a completion, signaled or not.
+    /// Every send request produces a completion, signaled or not.
     pub(crate) signal_all: bool,
-    /// A request with unusable elements is accepted by the post, and fails when its turn comes.
+    /// Posting accepts a request with unusable elements. The request fails when its turn comes.
     pub(crate) late_faults: bool,
-    /// Time after which a silent peer counts as dead, where the network does not decide.
+    /// Limits after which a silent peer counts as dead. `None` leaves the detection to the network.
     pub(crate) keepalive: Option<Keepalive>,
 }
 
 impl QpContext {
-    /// The QP as the region table identifies it.
+    /// Identifies the QP to the region table. `access`: rights that the peer has through the QP.
     pub(crate) fn asker(&self, access: Access) -> Asker {
         Asker {
             pd: self.pd,
@@ -78,7 +78,7 @@ impl QpContext {
 pub(crate) enum Stage {
     /// No LLP stream.
     Detached,
-    /// TCP is being connected. The MPA Request is sent once it is.
+    /// TCP is being connected. The MPA Request is sent as soon as TCP is connected.
     TcpConnect(Box<Initiator>),
     /// The MPA Request was sent.
     AwaitReply(Box<Initiator>),
@@ -93,22 +93,23 @@ pub(crate) struct OpenStream {
     pub(crate) rdmap: Stream,
     pub(crate) gate: SendGate,
     pub(crate) negotiated: Negotiated,
-    /// Largest ULPDU that is sent now.
+    /// Current MULPDU: maximum length of a ULPDU to send, in bytes.
     pub(crate) mulpdu: usize,
-    /// Markers are sent. Payload is gathered in place only if they are not.
+    /// This side sends Markers. Payload is sent in place only without them.
     pub(crate) markers: bool,
     /// Owner of the message that is being framed; `None` between messages.
     pub(crate) current: Option<Current>,
-    /// Message of `current`. It is reused in place: moving one costs as much as framing a small
-    /// one.
+    /// Message of `current`. It is overwritten in place, because moving an `OutMessage` costs as
+    /// much as framing a small message.
     pub(crate) message: OutMessage,
     /// The last message was a Read or Atomic Response, so the send queue has the next turn.
     pub(crate) answered_last: bool,
     /// Responder: the first FPDU has not arrived yet.
     pub(crate) first_awaited: bool,
-    /// First message of RFC 7306 that was begun. The peer may not support it.
+    /// First RFC 7306 message that this side began to send. The peer may not support RFC 7306.
     pub(crate) extension: Option<Opcode>,
-    /// Initiator: an RTR Read is outstanding, which belongs to no work request.
+    /// Initiator: the Read that serves as RTR indication is outstanding. It belongs to no work
+    /// request.
     pub(crate) rtr_read: bool,
 }
 
@@ -126,7 +127,7 @@ pub(crate) enum Current {
 /// Action that the driver must take on the LLP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LlpOrder {
-    /// Nothing special: receive, send.
+    /// Keep the LLP stream: receive and send as usual.
     Keep,
     /// Send a FIN, then keep receiving; call `Connection::fin_sent`.
     Fin,
@@ -142,11 +143,12 @@ pub(crate) enum LlpOrder {
 pub(crate) struct Connection {
     pub(crate) ctx: Arc<QpContext>,
     pub(crate) state: QpState,
-    /// Idle, and the program has asked for IBV_QPS_INIT.
+    /// The QP is Idle, and the program has moved it to IBV_QPS_INIT.
     pub(crate) initialized: bool,
     /// Current rights of the peer through the QP.
     pub(crate) access: Access,
-    /// Indices of STags that work requests made valid for this QP alone. They end with its stream.
+    /// Indices of STags that work requests made valid for this QP alone. They are invalidated when
+    /// its stream ends.
     pub(crate) own_stags: Vec<u32>,
     pub(crate) sq: SendQueue,
     pub(crate) rq: ReceiveQueue,
@@ -163,19 +165,23 @@ pub(crate) struct Connection {
     pub(crate) deadline: Option<Instant>,
     /// No FPDU is sent before this time.
     ///
-    /// On an initiator it is `Settings::first_fpdu_delay`; a Terminate is exempt. On a responder
-    /// that may send first (`Settings::send_first`), it ends early when the first FPDU arrives.
+    /// An initiator waits for `Settings::first_fpdu_delay`; a Terminate is exempt. A responder that
+    /// may send first (`Settings::send_first`) waits until this time or until the first FPDU
+    /// arrives.
     pub(crate) hold: Option<Instant>,
-    /// Initiator: action if the first FPDU brings nothing back.
+    /// Initiator: state of the second FPDU, which is sent if the peer does not answer the first
+    /// one.
     pub(super) wake_up: WakeUp,
-    /// End of the wait of the peer's next message for a receive. Nothing is received until then
-    /// ([`OnNoReceive::Hold`]).
+    /// Time at which the peer's next message stops waiting for a receive ([`OnNoReceive::Hold`]).
+    /// The LLP is not read while it waits. `None`: no message waits.
     pub(crate) starving: Option<Instant>,
-    /// Total wait of that message if the peer has closed after it. Shorter than the configured one.
+    /// Time that the message may wait in all, once the peer has closed. It is shorter than the
+    /// configured time.
     pub(crate) shortened_hold: Option<Duration>,
     /// [`AsyncEvent::LastWqeReached`] was raised.
     pub(crate) raised_last_wqe: bool,
-    /// Overflow that lost a completion of this QP, until the connection is ended because of it.
+    /// CQ overflow that lost a completion of this QP. The connection still has to be ended because
+    /// of it.
     pub(crate) lost: Option<CqOverflow>,
     /// The QP is being destroyed: flushed work makes no completions.
     pub(crate) discards: bool,
@@ -191,21 +197,21 @@ pub(crate) struct Connection {
     pub(crate) negotiated: Option<Negotiated>,
     /// Current time, as last set by the driver.
     pub(crate) now: Instant,
-    /// Number of bytes in a TCP segment of the LLP.
+    /// EMSS: payload bytes of a TCP segment, as last reported by the LLP.
     pub(crate) emss: usize,
     /// Stream position from which the EMSS is queried again.
     pub(crate) emss_due: u64,
-    /// Startup has reached Full Operation, whatever happened later.
+    /// Initiator: startup has reached Full Operation. Stays true when the connection ends.
     pub(crate) established: bool,
     /// Configuration of the MPA Request, for the retry with revision 1.
     pub(crate) retry: Option<InitiatorConfig>,
-    /// A new LLP stream to the same address is wanted.
+    /// The driver must open a new LLP stream to the same address.
     pub(crate) reconnect: bool,
     /// Other addresses remain to be tried if TCP does not connect to this one.
     pub(crate) more_addresses: bool,
-    /// Reason why TCP did not connect to an address, until the next one is tried.
+    /// Reason why TCP did not connect to the last address. Cleared when the next address is tried.
     pub(crate) failed_attempt: Option<EndReason>,
-    /// End of the retries after the peer's TCP has refused.
+    /// Time until which a connect that the peer's TCP refused is tried again.
     pub(super) retry_until: Option<Instant>,
     /// Time of the next retry after a refusal. There is no LLP stream until then.
     pub(crate) ask_again: Option<Instant>,
@@ -219,14 +225,14 @@ pub(crate) struct Connection {
     pub(crate) span: Span,
 }
 
-/// FINs that were sent and received.
+/// Progress of closing the LLP stream.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct FinState {
     /// A FIN is to be sent once everything is drained.
     pub(crate) wanted: bool,
     pub(crate) sent: bool,
     pub(crate) received: bool,
-    /// The LLP is to be reset.
+    /// The LLP stream is to be reset instead.
     pub(crate) abort: bool,
 }
 
@@ -284,7 +290,7 @@ impl Connection {
         }
     }
 
-    /// Begins a connection, with a span and a flight record of its own.
+    /// Starts the flight record and the tracing span of a new connection.
     pub(super) fn begin(&mut self) {
         self.recorder.begin(self.now);
         self.span = tracing::debug_span!(
@@ -301,7 +307,8 @@ impl Connection {
             .record(self.tx.taken_to(), self.ctx.settings.peer)
     }
 
-    /// Returns true if neither the peer nor the consumer waits for anything.
+    /// Returns true if there is no connection, or an open one with nothing left to send, answer or
+    /// complete.
     pub(crate) fn is_idle(&self) -> bool {
         match &self.stage {
             Stage::Open(_) => self.sq.is_empty() && self.tx.is_empty() && self.drained(),
@@ -310,7 +317,8 @@ impl Connection {
         }
     }
 
-    /// Returns the places of IRD and of ORD that are in use.
+    /// Returns the numbers of Reads and atomics in progress: those of the peer, which count towards
+    /// IRD, and those of this side, which count towards ORD.
     pub(crate) fn places_used(&self) -> (u16, u16) {
         let Stage::Open(stream) = &self.stage else {
             return (0, 0);
@@ -343,8 +351,8 @@ impl Connection {
         true
     }
 
-    /// Moves the state machine. An event that the state does not allow changes nothing and returns
-    /// false.
+    /// Applies an event to the state of the QP. Returns false, with no effect, if the state does
+    /// not allow the event.
     pub(crate) fn event(&mut self, event: QpEvent) -> bool {
         match self.state.next(event) {
             Ok(next) => {
@@ -358,16 +366,17 @@ impl Connection {
         }
     }
 
-    /// Returns the time at which something is due even if nothing arrives.
+    /// Returns the time at which the connection needs a turn even if nothing arrives.
     ///
-    /// The driver then calls `set_now`. If the deadline has still passed, it calls
-    /// `deadline_passed`.
+    /// In that turn the driver calls `set_now`, which ends some of the waits. If a deadline that
+    /// has passed remains, the driver calls `deadline_passed`.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let waits = earlier(self.hold, self.starving);
         earlier(earlier(self.deadline, self.wake_up_due()), waits)
     }
 
-    /// Returns the time at which a direction that is now half done counts as stalled.
+    /// Returns the time at which the connection counts as stalled if an unfinished transfer makes
+    /// no progress from now on. `None`: there is no such limit.
     pub(crate) fn stall_due(&self) -> Option<Instant> {
         let limit = self.ctx.settings.timeouts.stalled?;
         Some(after(self.now, limit))
@@ -424,7 +433,8 @@ impl Connection {
         }
     }
 
-    /// Returns true if nothing of the posted work remains to be sent or answered.
+    /// Returns true if no posted work and no request of the peer is unfinished. In Terminate,
+    /// always returns true.
     fn drained(&self) -> bool {
         if self.state == QpState::Terminate {
             return true;
@@ -437,7 +447,8 @@ impl Connection {
         }
     }
 
-    /// Adds a completion to the send CQ, with the number of places that polling it frees.
+    /// Adds a completion to the send CQ. `places`: number of send queue places that polling it
+    /// frees.
     #[inline]
     pub(crate) fn complete_send(
         ctx: &QpContext,
@@ -465,7 +476,8 @@ impl Connection {
         }
     }
 
-    /// Completes the requests that the LLP has taken.
+    /// Completes, in order, the send requests that are done. Ends the connection if the CQ lost a
+    /// completion.
     pub(crate) fn retire(&mut self) {
         if self.sq.is_empty() {
             return self.end_on_lost_completion();
@@ -492,7 +504,7 @@ impl Connection {
         self.end_on_lost_completion();
     }
 
-    /// Returns the cause that a work request flushed now is completed with.
+    /// Returns the cause for the completions of work requests that are flushed now.
     pub(super) fn flush_cause(&self) -> Cause {
         flush_cause(self.cause)
     }
@@ -502,7 +514,8 @@ impl Connection {
         self.tx.taken(octets);
         self.time_wake_up();
         self.retire();
-        // A request that was outstanding when the Write arrived may have made no completion.
+        // The event of a Write waits for outstanding requests. The last one may have been
+        // unsignaled.
         if self.unreported_write && self.sq.is_empty() {
             self.raise_write_event();
         }
@@ -510,16 +523,17 @@ impl Connection {
 
     /// Returns true if the EMSS of the LLP should be queried before the next batch is framed.
     ///
-    /// That is every batch, or once per `EMSS_INTERVAL` bytes if the query is a system call
-    /// (`costly`). An FPDU that was framed is never split anew (5041-3-02).
+    /// That is before every batch, or once per `EMSS_INTERVAL` bytes if the query is a system call
+    /// (`costly`). A framed FPDU is never split again (5041-3-02).
     pub(crate) fn wants_emss(&self, costly: bool) -> bool {
         self.tx.is_empty() && (!costly || self.tx.taken_to() >= self.emss_due)
     }
 
-    /// Returns hints for the unsent bytes: where FPDUs end, whether one may span segments, and
-    /// whether they ask for a single answer.
+    /// Returns hints for the unsent bytes: where FPDUs end, whether an FPDU may span TCP segments,
+    /// and whether the bytes end with the only outstanding Read or atomic.
     pub(crate) fn fpdu_ends(&self) -> SendHints<'_> {
-        // Only the last call of a batch contains the request; earlier calls do not ask.
+        // The request is at the end of the batch, so only the last call of the batch gets this
+        // hint.
         let asks = self.tx.ends_with_request()
             && self.sq.one_request_pending()
             && !self.has_unsent()
@@ -544,7 +558,8 @@ impl Connection {
 }
 
 fn flush_cause(cause: Option<Cause>) -> Cause {
-    // A QP without a connection flushes only when its handle is dropped.
+    // Without a cause, the QP never had a connection: its handle is dropped, or the program moves
+    // it to Error.
     cause
         .unwrap_or(Cause::local(LocalProblem::QpDropped))
         .flushed()

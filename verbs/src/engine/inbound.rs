@@ -1,4 +1,4 @@
-//! Receive side: from bytes of the LLP to placed data, completions and answers.
+//! Receive side: turns bytes of the LLP into placed data, completions and answers.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ use crate::qp::state::QpState;
 use crate::settings::OnNoReceive;
 use crate::wait::after;
 
-/// The memory and receive queue of a QP, as RDMAP checks a segment against them.
+/// The memory and receive queue of a QP, against which RDMAP checks a segment.
 struct View<'a> {
     ctx: &'a QpContext,
     asker: Asker,
@@ -33,7 +33,7 @@ struct View<'a> {
 }
 
 impl Memory for View<'_> {
-    /// Only a Write is placed at once.
+    /// Memory of a Write, which is placed right after its check. Other checks return `None`.
     type Target = Option<Landing>;
 
     #[inline]
@@ -73,9 +73,8 @@ impl Memory for View<'_> {
 impl Connection {
     /// Handles the bytes that the LLP has delivered.
     ///
-    /// The rest in `rx` is the beginning of a frame that has not arrived whole. While the
-    /// connection [is starving](Self::is_starving), it is a message without a receive and the bytes
-    /// after it.
+    /// Bytes left in `rx` are the beginning of an incomplete frame. While the connection [is
+    /// starving](Self::is_starving), they are a message without a receive and the bytes after it.
     pub(crate) fn receive(&mut self, rx: &mut ReceiveBuffer) {
         if matches!(self.stage, Stage::AwaitReply(_)) {
             self.receive_reply(rx);
@@ -105,7 +104,7 @@ impl Connection {
             let Stage::Open(stream) = &mut self.stage else {
                 break;
             };
-            // By reference, here and below: moving the result costs as much as finding it.
+            // By reference, here and below: moving the result costs as much as computing it.
             match &stream.deframer.next(&rx.filled()[at..]) {
                 Ok(Step::Need(_)) => break,
                 Ok(Step::Fpdu(ulpdu)) => {
@@ -146,7 +145,7 @@ impl Connection {
             head,
             ulpdu.len(),
             &mut self.events,
-            // Once a close has begun, the timer belongs to the close.
+            // Once a close has begun, `deadline` belongs to the close.
             (!self.fin.wanted).then_some(&mut self.deadline),
             self.ctx.qp_num,
         );
@@ -185,7 +184,7 @@ impl Connection {
                 }
             }
             Ok(inbound) => {
-                // The message may end a region.
+                // The message may invalidate an STag, which waits until its region is not in use.
                 targets.leave();
                 self.inbound(inbound, ulpdu, rtr_send);
             }
@@ -198,8 +197,8 @@ impl Connection {
         true
     }
 
-    /// Returns true if arrived bytes may be handled: the message at their head does not wait for a
-    /// receive, or no longer has to.
+    /// Returns true if received bytes may be handled. Returns false while the message at their head
+    /// waits for a receive; the SRQ then notifies this connection of the next one.
     fn may_go_on(&mut self) -> bool {
         self.starving.is_none_or(|until| {
             until <= self.now || self.rq.has_left() || self.rq.find_or_await_receive()
@@ -209,12 +208,12 @@ impl Connection {
     /// Takes a receive for the message that begins. Returns false if the message has to wait for
     /// one.
     ///
-    /// Returns true also if there is no receive and the message does not wait, or no longer.
-    /// `rdmap` then reports the error.
+    /// Also returns true if there is no receive but the message may not wait, or has waited long
+    /// enough. `rdmap` then reports the error.
     ///
-    /// A message without a receive is a fault of this system, not of the message (5041-7.1-06). It
-    /// ends the stream at once, or after the time that the program allows, so that the fault cannot
-    /// repeat there (5041-7.1-08).
+    /// A missing receive is a fault of this host, not of the message (5041-7.1-06). It ends the
+    /// stream, so that the fault cannot repeat on it (5041-7.1-08): at once, or after the time that
+    /// the program allows.
     fn take_receive(&mut self) -> bool {
         let until = match (self.starving, self.ctx.on_no_receive) {
             (Some(until), _) => Some(until),
@@ -245,8 +244,8 @@ impl Connection {
         let sooner = after(self.now, more);
         if sooner < until {
             tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, "the peer has closed while a message waits for a receive");
-            // `until` minus now is what is left of the full wait; the difference has already
-            // passed.
+            // The full wait ends at `until`. A full wait that began now would end later, by the
+            // time that has already passed.
             let waited = after(self.now, bound).saturating_duration_since(until);
             self.shortened_hold = Some(waited + more);
             self.starving = Some(sooner);
@@ -272,8 +271,8 @@ impl Connection {
                 if let Some(delivered) = delivered {
                     self.last_write = (0, false);
                     let invalidated = delivered.invalidated.map(|stag| {
-                        // The STag was checked. A local deregistration in between has the same
-                        // effect.
+                        // The STag was checked before. If it was deregistered since, it is invalid
+                        // already.
                         let _ = mutate!(self.ctx.table.invalidate(stag), InvalidateNotDone => None);
                         stag.0
                     });
@@ -322,7 +321,8 @@ impl Connection {
             return;
         };
         if stream.rtr_read {
-            // The zero-length Read of the RTR indication is the first Read of the connection.
+            // The empty Read of the RTR indication is the first Read of the connection, so this is
+            // its Response.
             stream.rtr_read = !complete;
             return;
         }
@@ -409,7 +409,8 @@ impl Connection {
             StreamError::Ddp(DdpError::Untagged(UntaggedFault::NoBuffer { .. }))
         );
         match self.ctx.on_no_receive {
-            // On a connection that holds messages, a message gets here only after it has waited.
+            // On a connection that holds messages, a message without a receive is an error only
+            // after it has waited.
             OnNoReceive::Hold(bound) if starved && !bound.is_zero() && !self.rq.has_left() => {
                 match self.shortened_hold {
                     None => Receive::NoneAfter(milliseconds(bound)),
@@ -422,10 +423,11 @@ impl Connection {
         }
     }
 
-    /// Returns the status of the receive at the head when the peer's Send could not be accepted.
+    /// Returns the status with which the oldest receive fails, if `error` is about the Send that it
+    /// was for.
     ///
-    /// Only queue 0 consumes receives. A Read Request or Terminate that is too long does not affect
-    /// them.
+    /// Only messages on queue 0 consume receives. A Read Request or Terminate that is too long does
+    /// not affect them.
     pub(super) fn blame_receive(
         error: &StreamError,
         segment: Option<(&[u8], usize)>,
@@ -446,8 +448,8 @@ impl Connection {
 
 /// Handles the first FPDU that a responder receives.
 ///
-/// Returns true if it is a zero-length Send that serves as the RTR indication. That one belongs to
-/// no receive (RFC 6581 section 4.4.2).
+/// Returns true if it is an empty Send that serves as RTR indication, which takes no receive (RFC
+/// 6581 section 4.4.2). Returns false for all later FPDUs.
 fn first_fpdu(
     stream: &mut OpenStream,
     head: &[u8],

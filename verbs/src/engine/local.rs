@@ -1,8 +1,8 @@
 //! Local work requests: binding a memory window, fast registration, local invalidation.
 //!
-//! They run in the send queue, in order: after all earlier requests are framed, and after all
-//! earlier Reads if fenced. They send nothing, so they need neither the peer's first FPDU nor room
-//! in the batch.
+//! They run in the order of the send queue: after all earlier requests are framed and, if fenced,
+//! after all earlier Reads and atomics are answered. They send nothing, so they need neither the
+//! peer's first FPDU nor room in the batch.
 
 use super::connection::{Connection, Stage};
 use super::work::{Progress, SendWqe};
@@ -19,7 +19,7 @@ pub(crate) enum LocalOp {
         /// STag that the window will have.
         rkey: u32,
         bind: WindowBind,
-        /// For a window of type 1.
+        /// The request is from `Qp::bind_mw`, which binds windows of type 1.
         by_call: bool,
     },
     Register(FastRegister),
@@ -53,7 +53,7 @@ impl LocalOp {
         }
     }
 
-    /// Returns the operation for a message.
+    /// Returns the name of the operation for error messages.
     fn verb(self) -> LocalVerb {
         match self {
             Self::Bind { .. } => LocalVerb::Bind,
@@ -64,8 +64,8 @@ impl LocalOp {
 }
 
 impl Connection {
-    /// Runs the next work request if it is a local one whose turn has come. Returns false
-    /// otherwise.
+    /// Runs the next work request if it is a local one whose turn has come, and ends the connection
+    /// if it fails. Returns false if there is no such request.
     pub(super) fn run_local(&mut self) -> bool {
         let Stage::Open(stream) = &self.stage else {
             return false;
@@ -83,7 +83,8 @@ impl Connection {
         if wqe.fence && self.sq.requests_pending() {
             return false;
         }
-        // An invalidation waits until no thread uses the memory, and this one may have lent it.
+        // Invalidation waits until the memory is not in use. Ends this connection's own loans
+        // first, so that it does not wait for itself.
         self.tx.reclaim();
         match self.local(op) {
             Ok(()) => {
@@ -122,10 +123,10 @@ impl Connection {
         Ok(())
     }
 
-    /// Invalidates the STag of a Read's sink, if the program asked for that, after the Response was
-    /// placed whole.
+    /// Invalidates the STag of a Read's sink if the program requested that. Call it when the
+    /// Response was placed completely.
     ///
-    /// Returns false if that failed; the connection has then ended.
+    /// Returns false if the invalidation failed; the connection has then ended.
     pub(super) fn invalidate_sink(&mut self, sequence: u64) -> bool {
         let wqe = self.sq.get(sequence);
         let Some(stag) = wqe.and_then(SendWqe::invalidates) else {
@@ -146,14 +147,16 @@ impl Connection {
     /// Records an STag that belongs to this QP alone and ends with its stream.
     fn record_own_stag(&mut self, index: u32) {
         if self.own_stags.len() == self.own_stags.capacity() {
-            // Drops STags that were freed since, so that the list does not grow without need.
+            // Removes STags that are no longer valid for this QP, so that the list does not grow
+            // without need.
             let (table, qp) = (&self.ctx.table, self.ctx.qp_num);
             self.own_stags.retain(|index| table.is_for(*index, qp));
         }
         self.own_stags.push(index);
     }
 
-    /// Invalidates the STags that work requests made valid for this QP alone. The stream is over.
+    /// Invalidates the STags that work requests made valid for this QP alone, because its stream
+    /// has ended.
     pub(crate) fn give_up_own(&mut self) {
         for index in self.own_stags.drain(..) {
             self.ctx.table.end_for(index, self.ctx.qp_num);

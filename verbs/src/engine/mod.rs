@@ -1,5 +1,5 @@
-//! One connection of the software RNIC, sans-IO: bytes in; a gather list, completions and events
-//! out.
+//! One connection of the software RNIC, sans-IO. Received bytes go in; a gather list, completions
+//! and events come out.
 //!
 //! [`Connection`] is the one place where MPA, DDP, RDMAP and the queues of a QP meet. It owns no
 //! socket, clock or thread. The holder of the QP's lock drives it (see `progress`).
@@ -12,9 +12,9 @@
 //!                                  │
 //!                                  └─► mem::Target: one copy into place
 //! ```
-//! \* [`receive_queue::ReceiveQueue`]: its own, or a part of an SRQ.
+//! \* [`receive_queue::ReceiveQueue`]: the QP's own receive queue, or its share of an SRQ.
 //!
-//! Rule for the driver: after every call that takes something in (`receive`, `post_*`,
+//! Rule for the driver: after every call that changes the connection (`receive`, `post_*`,
 //! `disconnect`, `lost` ...), call [`Connection::fill`] and hand the batch to the LLP. Then read
 //! [`Connection::llp_order`].
 

@@ -1,4 +1,4 @@
-//! Send side: from work requests and the peer's requests to FPDUs in the batch.
+//! Send side: turns work requests and the peer's requests into FPDUs of the batch.
 
 use uwarp_ddp::{STag, TaggedFault, TaggedOffset};
 use uwarp_mpa::{Framer, Payload};
@@ -17,13 +17,13 @@ use crate::mutants::mutate;
 use crate::qp::state::QpState;
 use crate::qp::wr::SendOp;
 
-/// Smallest payload of an FPDU that is sent in place, where [`OpenStream::sends_in_place`] allows
-/// it.
+/// Minimum number of payload bytes of an FPDU that is sent in place, where
+/// [`OpenStream::sends_in_place`] allows it.
 ///
 /// Staging a smaller payload is faster and needs no pin.
 pub(super) const IN_PLACE: usize = 8 * 1024;
 
-/// The next thing to frame.
+/// Next message to frame.
 enum Choice {
     Response,
     Work(u64),
@@ -31,7 +31,8 @@ enum Choice {
 }
 
 impl Connection {
-    /// Frames what is due into the batch, if the LLP has taken the last batch whole.
+    /// Frames the next batch: responses to the peer, and work requests. Does nothing until the LLP
+    /// has taken the whole last batch.
     pub(crate) fn fill(&mut self) {
         if !self.tx.is_empty() {
             return;
@@ -54,8 +55,8 @@ impl Connection {
             && stream.mulpdu > IN_PLACE
             && !stream.sends_in_place(self.ctx.settings.send_in_place)
         {
-            // Staged payload gets the size limit of a batch in place: no peer waits for a part of
-            // it.
+            // Staged payload may fill a batch as large as one that is sent in place: the peer does
+            // not wait for a part of it.
             let large = self.sq.large_payload(IN_PLACE as u32, BATCH_LIMIT as u64);
             self.tx.raise_limit(large, 0);
         }
@@ -68,7 +69,7 @@ impl Connection {
         }
     }
 
-    /// Returns true if a large payload is read twice: for the CRC, and again by TCP.
+    /// Returns true if large payload is read twice: for the CRC, and again by TCP.
     ///
     /// A program that changes the payload in between makes the CRC wrong.
     pub(super) fn reads_payload_twice(&self) -> bool {
@@ -121,11 +122,12 @@ impl Connection {
         };
         let work = self.sq.next_to_send().and_then(|(sequence, wqe)| {
             let is_request = wqe.op.awaits_response();
-            // 5040-6.1-04: at most ORD Reads and atomics are outstanding. Later requests wait as
-            // well, which keeps the order.
+            // 5040-6.1-04: at most ORD Reads and atomics are outstanding. Requests after the
+            // waiting one wait as well, which keeps the order.
             let waits = (is_request && stream.negotiated.ord > 0 && !stream.rdmap.ord_available())
                 || (wqe.fence && self.sq.requests_pending())
-                // Local requests run before a message is chosen. One that is still here waits.
+                // Local requests run before a message is chosen. One that is still queued has to
+                // wait.
                 || matches!(wqe.op, SendOp::Local(_))
                 || self.waits_to_fail(sequence, wqe);
             (!waits).then_some(sequence)
@@ -205,7 +207,8 @@ impl Connection {
         let asker = self.ctx.asker(self.access);
         let target = self.ctx.table.check_atomic(job.stag(), job.to().0, &asker);
         if target.is_ok() {
-            // An earlier Read is answered with the value from before this operation.
+            // The batch may contain lent memory for an earlier Read Response. Copies it now, so
+            // that the Response has the value from before this operation.
             self.tx.reclaim();
         }
         match target.and_then(|target| target.atomic(job.op())) {
@@ -266,7 +269,7 @@ impl Connection {
                 match stream.rdmap.begin_read(header) {
                     Ok(message) => stream.message = message,
                     Err(_exhausted) => {
-                        // Only with ORD 0, for a Read that was posted before ORD was known.
+                        // Happens only if ORD is 0 and the Read was posted before ORD was known.
                         self.fail_locally(
                             Some((sequence, Status::LocalQpOperation)),
                             None,
@@ -309,7 +312,8 @@ impl Connection {
         let Stage::Open(stream) = &mut self.stage else {
             return false;
         };
-        // The `send_in_place` setting covers what this program posts, not what a peer reads.
+        // The `send_in_place` setting applies to payload that this program posts, not to memory
+        // that the peer reads.
         let posted = matches!(stream.current, Some(Current::Work { .. }));
         let answer = matches!(stream.current, Some(Current::Response { .. }));
         let in_place = stream.sends_in_place(posted && self.ctx.settings.send_in_place);
@@ -374,7 +378,7 @@ impl Connection {
             return;
         };
         match stream.current.take() {
-            // The Immediate Data follows its Write directly.
+            // The Immediate Data directly follows its Write.
             Some(Current::Work {
                 then: Some(immediate),
             }) => {
@@ -400,15 +404,15 @@ impl Connection {
         }
     }
 
-    /// Ends the connection: memory of the current message was deregistered before it was sent.
+    /// Ends the connection, because memory of the current message was deregistered before it was
+    /// sent.
     fn payload_gone(&mut self) {
         let Stage::Open(stream) = &mut self.stage else {
             return;
         };
         match stream.current.take() {
             Some(Current::Response { .. }) => {
-                // 5040-4.8-i03: the header of the Terminate reports how far the Read Response had
-                // come.
+                // 5040-4.8-i03: the Terminate reports how much of the Read Response was sent.
                 if let Some((header, sent)) = stream.message.read_response_progress() {
                     self.source_gone(&header, sent, TaggedFault::InvalidSTag);
                 }
@@ -428,16 +432,16 @@ impl Connection {
 impl OpenStream {
     /// Returns true if large payload may be sent in place.
     ///
-    /// With a CRC this takes the program's promise (`still`) not to write to the payload until the
-    /// request is complete: the CRC reads the memory first, and TCP reads it again. Without a CRC,
-    /// every FPDU is valid whatever the program writes. Markers exclude it, because they lie within
-    /// the payload.
+    /// With a CRC, the program must promise (`still`) not to write to the payload until the request
+    /// is complete, because the memory is read twice: for the CRC, and by TCP. Without a CRC, every
+    /// FPDU is valid whatever the program writes. Markers lie within the payload, so they exclude
+    /// sending in place.
     fn sends_in_place(&self, still: bool) -> bool {
         !self.markers && (still || !self.framer.has_crc())
     }
 
-    /// Returns the number of bytes left in the current Read Response, without the segment framed
-    /// last.
+    /// Returns the number of bytes left in the current Read Response. The segment framed last still
+    /// counts as left. Returns 0 for other messages.
     fn response_left(&self) -> u64 {
         let progress = self.message.read_response_progress();
         progress.map_or(0, |(request, answered)| (request.len - answered).into())
@@ -468,7 +472,7 @@ struct Frame<'a> {
 }
 
 impl Frame<'_> {
-    /// Frames payload of a work request.
+    /// Frames a segment with payload of a work request. Returns false if its memory is gone.
     fn work(&mut self, data: &SendData, pinned: &PinnedRegions) -> bool {
         let (offset, len) = (self.offset, self.len);
         if !data.inline.is_empty() {
@@ -500,14 +504,14 @@ impl Frame<'_> {
         }
     }
 
-    /// Frames payload of a Read Response.
+    /// Frames a segment with payload of a Read Response. Returns false if its memory is gone.
     fn response(&mut self, source: &Target) -> bool {
         let (offset, len) = (self.offset, self.len);
         if !self.in_place {
             return source.source().is_ok_and(|payload| self.stage(&payload));
         }
-        // Before the header is framed: if the region disappeared after that, the peer would take
-        // the Terminate that follows for payload.
+        // The memory is lent before the header is framed. If it were gone after that, the peer
+        // would take the Terminate that follows for payload.
         let Some(run) = source.lend(offset, len) else {
             return false;
         };
@@ -518,7 +522,7 @@ impl Frame<'_> {
         })
     }
 
-    /// Copies payload into staging, with the CRC over the copy.
+    /// Copies the payload into staging, with the CRC over the copy. Returns false if that fails.
     fn stage<P: Payload + ?Sized>(&mut self, payload: &P) -> bool {
         let (offset, len) = (self.offset, self.len);
         let (framer, head) = (&mut *self.framer, self.head);
@@ -530,9 +534,10 @@ impl Frame<'_> {
             .is_ok()
     }
 
-    /// Sends payload in place.
+    /// Frames the segment with its payload in place.
     ///
-    /// `pin` adds its runs to the batch, pinned or lent. It returns false if it could not.
+    /// `pin` adds the memory of the payload to the batch, pinned or lent. It returns false if the
+    /// memory is gone.
     fn gather<P: Payload + ?Sized>(
         &mut self,
         source: &P,
@@ -546,7 +551,7 @@ impl Frame<'_> {
         let Ok(trailer) = framed else {
             return false;
         };
-        // The pins take over from the guard of `source`.
+        // From here on the pins keep the memory registered, in place of the guard of `source`.
         let complete = pin(self.tx);
         self.tx
             .stage(|staged| staged.extend_from_slice(trailer.as_ref()));

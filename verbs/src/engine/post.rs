@@ -26,7 +26,8 @@ pub(crate) struct QueueCaps {
 }
 
 impl Connection {
-    /// Posts one request to the send queue. In a state that flushes, it completes at once.
+    /// Posts one request to the send queue. If the state of the QP flushes, the request completes
+    /// as flushed in its turn.
     pub(crate) fn post_send(&mut self, wr: &SendWr<'_>) -> Result<(), PostErrorKind> {
         if self.state == QpState::Idle {
             return Err(PostErrorKind::NotConnected { state: self.state });
@@ -72,7 +73,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Puts the payload of a request into the next place of the queue, and returns its length in
+    /// Stores the payload of a request in the next place of the send queue. Returns its length in
     /// bytes.
     #[inline]
     fn resolve_send(&mut self, wr: &SendWr<'_>) -> Result<u32, PostErrorKind> {
@@ -92,7 +93,8 @@ impl Connection {
                 self.sq.next_data().inline.push(octets);
                 Ok(len)
             }
-            // The common case. The checks below are for several elements, and for other requests.
+            // The common case: one element of a Write or Send. Other requests need the checks
+            // below.
             Source::Sges([sge])
                 if !is_request
                     && sge.len > 0
@@ -137,7 +139,7 @@ impl Connection {
         }
     }
 
-    /// Checks whether a request would be accepted after `before` others, and posts nothing.
+    /// Checks whether a request would be accepted after `before` others, without posting it.
     pub(crate) fn check_send(
         &mut self,
         wr: &SendWr<'_>,
@@ -157,7 +159,8 @@ impl Connection {
         check_remote(wr, resolved?)
     }
 
-    /// Handles unusable elements of a request: it fails now, or when its turn comes.
+    /// Handles a request with unusable elements. With `late_faults` it is accepted, and fails when
+    /// its turn comes. Otherwise the post fails.
     #[cold]
     fn defer_or_fail(&mut self, wr: &SendWr<'_>, fault: LocalFault) -> Result<u32, PostErrorKind> {
         let Source::Sges(sges) = wr.source else {
@@ -177,7 +180,8 @@ impl Connection {
         }
     }
 
-    /// Posts one request to the receive queue. In a state that flushes, it completes at once.
+    /// Posts one request to the receive queue. If the state of the QP flushes receives, the request
+    /// completes at once.
     pub(crate) fn post_recv(&mut self, wr: &RecvWr<'_>) -> Result<(), PostErrorKind> {
         let QpContext {
             table,
@@ -203,8 +207,8 @@ impl Connection {
     /// Completes the whole send queue with an error: `blamed` with its own status, the rest as
     /// flushed (5040-6.2.1-02).
     ///
-    /// A request that was already complete succeeds, such as a Read whose Response arrived just
-    /// before the error.
+    /// Requests that are already done succeed, such as a Read whose Response arrived just before
+    /// the error.
     pub(crate) fn flush_sends(&mut self, blamed: Option<Blamed>) {
         let flushed = self.flush_cause();
         let Connection {
@@ -245,7 +249,7 @@ impl Connection {
         });
     }
 
-    /// Completes the receive of the current message with the delivered message.
+    /// Completes the receive of the current message, which was delivered.
     pub(crate) fn complete_receive(
         &mut self,
         byte_len: u32,
@@ -265,7 +269,7 @@ impl Connection {
 
     /// Completes the receive at the head with Immediate Data.
     ///
-    /// If the Immediate Data follows a Write, the completion also has the bytes of that Write.
+    /// If the Immediate Data follows a Write, the completion also reports the length of that Write.
     pub(crate) fn complete_immediate(&mut self, data: [u8; 8], solicited: bool) {
         let (written, _) = core::mem::take(&mut self.last_write);
         self.complete_receive_with(|wr_id, qp_num| Completion {
@@ -279,8 +283,8 @@ impl Connection {
         });
     }
 
-    /// Completes the receive of the current message. `make` builds the completion, in place, from
-    /// the `wr_id` and the QP number.
+    /// Completes the receive of the current message. `make` builds the completion from the `wr_id`
+    /// and the QP number.
     #[inline(always)]
     fn complete_receive_with(&mut self, make: impl FnOnce(u64, u32) -> Completion) {
         let Connection {
@@ -358,7 +362,7 @@ fn check_extras(wr: &SendWr<'_>) -> Result<(), PostErrorKind> {
     Ok(())
 }
 
-/// Returns the sum of the lengths, in bytes. Fails if a message cannot carry that many.
+/// Returns the sum of the lengths in bytes. Fails if it exceeds the maximum length of a message.
 pub(super) fn check_length(sges: &[crate::mem::Sge]) -> Result<u32, PostErrorKind> {
     let got: u64 = sges.iter().map(|sge| u64::from(sge.len)).sum();
     u32::try_from(got).map_err(|_| PostErrorKind::MessageTooLong { got })

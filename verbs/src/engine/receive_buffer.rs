@@ -1,14 +1,14 @@
-//! The receive buffer of a connection: taken from a pool when bytes arrive, returned when none are
-//! left.
+//! The receive buffer of a connection. It is taken from a pool when bytes arrive, and returned when
+//! all are handled.
 //!
-//! Between two turns a connection holds a buffer only for a frame that has not arrived whole, or
-//! for bytes that wait because a message has no receive. The first is at most one FPDU, the second
-//! at most the buffer. Either is charged to the peer. While memory is plentiful, the whole buffer
-//! is kept, because it is about to be used again. Once half of the limit of the peer or the device
-//! is in use, the bytes are moved to a buffer of their size.
+//! Between two turns a connection keeps a buffer only for an incomplete frame, which is at most one
+//! FPDU, or for bytes that wait because a message has no receive, which are at most the buffer.
+//! Either is charged to the peer. While less than half of the memory limits of the peer and the
+//! device is in use, the whole buffer is kept, because it is about to be used again. Beyond that,
+//! the bytes are moved to a buffer of their size.
 //!
-//! A connection that fills its buffer in one read gets a larger one from the next read on, until it
-//! has not needed it for a while.
+//! A connection that fills its buffer gets a larger one from the next read on, until it has not
+//! filled a normal one for a while.
 
 use std::sync::Arc;
 
@@ -16,14 +16,15 @@ use super::buffer_pool::{BUFFER, BufferPool, LARGE};
 use super::page_offset_buffer::PageOffsetBuffer;
 use crate::limits::{Charge, PeerAccount, What};
 
-/// Least charge for an FPDU that has begun to arrive: the size of the largest one.
+/// Minimum charge in bytes for an FPDU that has begun to arrive: the size of the largest FPDU.
 ///
 /// The rest may then arrive without another check of the limits.
 const FPDU: u64 = 68 * 1024;
-/// Number of consecutive reads that fit a smaller buffer, after which no large one is used any
-/// more.
+/// A connection stops using a large buffer after this many consecutive reads that would have fit a
+/// normal one.
 ///
-/// A receiver that is faster than its peer has a few such reads between those that need it.
+/// If a receiver is faster than its peer, short reads occur between those that need the large
+/// buffer.
 const SMALL_READS: u16 = 1024;
 /// Largest staging, in bytes, that an idle connection keeps. A larger one returns to the pool.
 pub(super) const SMALL_STAGING: usize = 16 * 1024;
@@ -37,9 +38,9 @@ pub(crate) struct ReceiveBuffer {
     /// Number of further reads that use a large buffer. A read that fills its buffer restarts the
     /// count.
     large_for: u16,
-    /// The peer's account had room for a large buffer when this turn began.
+    /// The account of the peer had room for a large buffer when this turn began.
     may_be_large: bool,
-    /// Bytes consumed in all.
+    /// Number of bytes consumed since the connection was made.
     consumed: u64,
     /// Charge to the peer while bytes are left over.
     charge: Option<Charge>,
@@ -48,8 +49,9 @@ pub(crate) struct ReceiveBuffer {
 impl ReceiveBuffer {
     /// Returns true if this peer's bytes may be read.
     ///
-    /// A frame that was begun may always be finished. None is begun while the limits of the peer
-    /// and the device leave no room for it. Every turn begins with this call.
+    /// A frame that was begun may always be finished. A new one may begin only if the limits of the
+    /// peer and the device leave room for it. Every turn begins with this call, which also decides
+    /// whether the turn may use a large buffer.
     pub(crate) fn may_read(&mut self, peer: Option<&Arc<PeerAccount>>) -> bool {
         let large = LARGE as u64;
         self.may_be_large = peer.is_none_or(|peer| peer.has_room(What::ReceiveMemory, large, 2));

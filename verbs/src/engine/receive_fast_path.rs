@@ -1,5 +1,5 @@
-//! Fast path for Sends of the peer that are one segment: from a verified FPDU to the receive and
-//! its completion.
+//! Fast path for Sends of the peer that have one segment: places the payload of a verified FPDU and
+//! completes the receive.
 
 use uwarp_ddp::UNTAGGED_HEADER;
 use uwarp_mpa::Ulpdu;
@@ -8,10 +8,11 @@ use super::connection::{Connection, Stage};
 use crate::mem::WriteTargetCache;
 
 impl Connection {
-    /// Handles a Send of one segment if the next receive of the own queue is long enough.
+    /// Handles a Send of one segment if the QP's own receive queue has a receive that is long
+    /// enough.
     ///
-    /// Returns false, with no effect, for everything else, including a Send that is refused or has
-    /// to wait. The general path then finds out why. Tests send the same messages through both
+    /// Returns false, with no effect, for all other segments, including a Send that is refused or
+    /// has to wait. The general path then handles them. Tests send the same messages through both
     /// paths.
     #[inline]
     pub(super) fn try_fast_send(

@@ -1,4 +1,4 @@
-//! Source of a connection's receives: its own queue, or a queue that it shares with others.
+//! Source of a connection's receives: its own queue, or an SRQ that it shares with others.
 //!
 //! ```text
 //!                    take (a message begins)          complete_taken (it was delivered)
@@ -7,8 +7,8 @@
 //!                                                └── flush ──────────────────────────────► CQ
 //! ```
 //!
-//! A message has its receive from its first segment on. A taken receive belongs to this QP alone:
-//! it ends in this QP's CQ, delivered or flushed. Receives that are still in an SRQ belong to all
+//! A message takes its receive with its first segment. A taken receive belongs to this QP alone: it
+//! completes in this QP's CQ, delivered or flushed. Receives that are still in an SRQ belong to all
 //! its QPs, and no flush touches them.
 
 use std::collections::VecDeque;
@@ -22,7 +22,7 @@ use crate::mem::{LocalFault, RegionTable, SgList};
 use crate::qp::wr::RecvWr;
 use crate::srq::SrqInner;
 
-/// A receive: a buffer for one message of a peer.
+/// A posted receive: a buffer for one message of a peer.
 pub(crate) struct RecvWqe {
     pub(crate) wr_id: u64,
     pub(crate) data: SgList,
@@ -37,14 +37,14 @@ pub(crate) struct RecvWqe {
 pub(crate) struct PostRules<'a> {
     pub(crate) table: &'a RegionTable,
     pub(crate) pd: u32,
-    /// The QP that alone will use the receive; [`NO_QP`] in an SRQ.
+    /// Number of the QP that will use the receive; [`NO_QP`] in an SRQ.
     pub(crate) qp_num: u32,
     pub(crate) max_sge: u32,
     /// A receive with unusable memory is accepted, and fails when a message reaches that memory.
     pub(crate) late: bool,
 }
 
-/// Number that no QP has, so that a region registered for a single QP never fits.
+/// Number that no QP has, so that a region that belongs to a single QP is never accepted.
 pub(crate) const NO_QP: u32 = 0;
 
 /// Receives that are posted and not taken, oldest first.
@@ -53,9 +53,9 @@ pub(crate) const NO_QP: u32 = 0;
 #[derive(Default)]
 pub(crate) struct RecvStore {
     depth: usize,
-    /// Receives posted since the store was made.
+    /// Number of receives posted since the store was created.
     posted: u64,
-    /// Places that polls have freed, and their number when it was last read.
+    /// Count of places that polls have freed, and its value when it was last read.
     freed: Arc<FreedPlaces>,
     freed_seen: u64,
     wqes: VecDeque<RecvWqe>,
@@ -73,12 +73,12 @@ impl RecvStore {
         }
     }
 
-    /// Number of places.
+    /// Returns the capacity of the store in receives.
     pub(crate) fn depth(&self) -> usize {
         self.depth
     }
 
-    /// Number of receives posted since the store was made.
+    /// Returns the number of receives posted since the store was created.
     pub(crate) fn posted(&self) -> u64 {
         self.posted
     }
@@ -146,8 +146,8 @@ impl RecvStore {
         let fault = match resolved {
             Ok(_) => None,
             Err(fault) if late => {
-                // The elements before the fault were valid a moment ago. If they are not any more,
-                // the receive accepts fewer bytes.
+                // The elements before the fault have just been valid. If they no longer are, the
+                // receive has room for fewer bytes.
                 let good = wr.sges.get(..fault.index).unwrap_or_default();
                 let _ = data.resolve_behind(None, table, (pd, qp_num), good, true);
                 Some(Box::new(fault))
@@ -178,7 +178,7 @@ impl RecvStore {
         self.wqes.pop_front()
     }
 
-    /// Returns the list of a completed receive.
+    /// Takes back the list of a completed receive, for reuse.
     pub(crate) fn give(&mut self, list: SgList) {
         self.spare.push(list);
         // Cleared at its destination: clearing it before the move would cost more.
@@ -188,9 +188,9 @@ impl RecvStore {
     }
 }
 
-/// A connection whose peer sends, and that found no receive in the SRQ.
+/// A connection with a message that waits for a receive of the SRQ.
 pub(crate) trait ReceiveWaiter: Send + Sync {
-    /// A receive was posted: try again. Called without any lock.
+    /// Notifies the connection that a receive was posted. Called without any lock.
     fn receive_posted(&self);
 }
 
@@ -210,24 +210,25 @@ enum Source {
     Left,
 }
 
-/// The part of an SRQ that belongs to one QP.
+/// State of one QP that uses an SRQ.
 struct Shared {
     srq: Arc<SrqInner>,
     waiter: (u32, Option<Weak<dyn ReceiveWaiter>>),
     /// The waiter is in the list of the SRQ, or the SRQ has just removed it to notify it.
     enlisted: bool,
-    /// List of the last receive. It is returned when the next receive is taken, under the same
-    /// lock.
+    /// List of the last completed receive. It goes back to the SRQ when the next receive is taken,
+    /// under the same lock.
     spent: Option<SgList>,
 }
 
 impl ReceiveQueue {
-    /// Creates a queue of its own with `depth` places. Polls free them in `freed`.
+    /// Creates the QP's own queue with `depth` places. `freed` counts the places that polls have
+    /// freed.
     pub(crate) fn own(depth: usize, freed: Arc<FreedPlaces>) -> Self {
         Self::from(Source::Own(RecvStore::new(depth, freed)))
     }
 
-    /// Creates the part of an SRQ that belongs to this QP.
+    /// Creates a queue that takes its receives from an SRQ.
     pub(crate) fn shared(srq: Arc<SrqInner>, qp_num: u32) -> Self {
         Self::from(Source::Shared(Shared {
             srq,
@@ -257,8 +258,8 @@ impl ReceiveQueue {
         matches!(self.source, Source::Shared(_))
     }
 
-    /// Takes no more receives, because the QP is gone. Other QPs may use its SRQ. Call it after a
-    /// flush.
+    /// Detaches from the source of receives, because the QP is gone. Other QPs may continue to use
+    /// its SRQ. Call it after a flush.
     pub(crate) fn leave(&mut self) {
         self.source = Source::Left;
     }
@@ -289,9 +290,10 @@ impl ReceiveQueue {
         }
     }
 
-    /// Takes a receive for the message that begins. Returns false if there is none.
+    /// Takes a receive for the message that begins, unless it has one. Returns false if there is
+    /// none.
     ///
-    /// With `wait`, the SRQ then notifies the waiter when a receive is posted.
+    /// If `wait` is true, an empty SRQ notifies the waiter when a receive is posted.
     pub(crate) fn take(&mut self, wait: bool, events: &mut Vec<AsyncEvent>) -> bool {
         if self.taken.is_none() {
             self.taken = match &mut self.source {
@@ -303,7 +305,8 @@ impl ReceiveQueue {
         self.taken.is_some()
     }
 
-    /// Takes a receive of the own queue for a message of `octets` bytes that has only one segment.
+    /// Takes a receive of the QP's own queue for a message that has `octets` bytes and only one
+    /// segment.
     ///
     /// Returns false, with no effect, if there is none, if the next one is too short, or if the
     /// receives come from an SRQ.
@@ -324,8 +327,8 @@ impl ReceiveQueue {
         self.taken.as_ref()
     }
 
-    /// Length of the receive of the current message. Between messages, that of the receive that the
-    /// next message would take.
+    /// Returns the length of the current message's receive or, between messages, of the receive
+    /// that the next message would take.
     pub(crate) fn next_len(&self) -> Option<u32> {
         match (&self.taken, &self.source) {
             (Some(wqe), _) => Some(wqe.len),
@@ -335,10 +338,11 @@ impl ReceiveQueue {
         }
     }
 
-    /// Returns true if a waiting message would find a receive now.
+    /// Returns true if a waiting message would find a receive now. Otherwise makes sure that the
+    /// SRQ notifies the waiter.
     ///
-    /// If the SRQ has notified the waiter but another connection took the receive, the waiter is
-    /// enlisted again.
+    /// The waiter is enlisted again if the SRQ had notified it, but another connection took the
+    /// receive.
     pub(crate) fn find_or_await_receive(&mut self) -> bool {
         match &mut self.source {
             Source::Own(store) => store.len() > 0,
@@ -356,8 +360,8 @@ impl ReceiveQueue {
 
     /// Completes the receive of the current message. Returns false if there is none.
     ///
-    /// `complete` gets its `wr_id`, after its memory is released: the receiver of the completion
-    /// may then hold the only reference to that memory.
+    /// `complete` gets its `wr_id`. It is called after the memory is released, so that the program
+    /// may hold the only reference to that memory when it polls the completion.
     #[inline]
     pub(crate) fn complete_taken(&mut self, complete: impl FnOnce(u64)) -> bool {
         let Some(wqe) = self.taken.take() else {
@@ -412,14 +416,16 @@ impl ReceiveQueue {
         }
     }
 
-    /// Number of receives completed since the QP was made.
+    /// Returns the number of receives completed since the QP was created.
     pub(crate) fn completed(&self) -> u64 {
         self.completed
     }
 
-    /// Value of [`completed`](Self::completed) once all receives that this QP has now are complete.
+    /// Returns the value that [`completed`](Self::completed) will have when all receives that this
+    /// QP has now are complete.
     ///
-    /// These are the receives of its own queue, and the one of a current message.
+    /// These are the receives of its own queue and the receive of the current message. Receives in
+    /// an SRQ do not count.
     pub(crate) fn completed_when_drained(&self) -> u64 {
         match &self.source {
             Source::Own(store) => store.posted(),
@@ -429,8 +435,8 @@ impl ReceiveQueue {
 }
 
 impl Shared {
-    /// Enlists the waiter in the SRQ, unless it is enlisted. Returns true if a receive is there
-    /// after all.
+    /// Enlists the waiter in the SRQ, unless it is enlisted already. Returns true if the SRQ has a
+    /// receive, and so did not enlist it.
     fn enlist(&mut self) -> bool {
         let (qp_num, Some(waiter)) = &self.waiter else {
             return false;

@@ -1,9 +1,9 @@
-//! The flight recorder: headers of the last frames of a connection, in both directions, for the
-//! report of an error.
+//! The flight recorder: headers of the last frames of a connection, in both directions, for error
+//! reports.
 //!
-//! It is one ring of fixed size, allocated when startup begins. A frame costs a copy of its
-//! headers. Payload is never kept. The time is the one that the driver set last, so that a frame
-//! reads no clock.
+//! It is a ring of fixed size, allocated when startup begins. Recording a frame copies its headers,
+//! and never its payload. It reads no clock: the time of a frame is the time that the driver set
+//! last.
 
 mod words;
 
@@ -22,7 +22,7 @@ const STARTUP_HEAD: usize = 24;
 /// Bytes kept of a frame that could not be parsed: the length field and the longest DDP header.
 const DAMAGED_HEAD: usize = 2 + UNTAGGED_HEADER;
 
-/// Direction of a recorded frame (of this API alone, as [`FlightRecord`]).
+/// Direction of a recorded frame. The verbs have no counterpart, as for [`FlightRecord`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Direction {
     /// To the peer.
@@ -42,7 +42,7 @@ enum FrameKind {
     Damaged,
 }
 
-/// One frame of a [`FlightRecord`] (of this API alone).
+/// One frame of a [`FlightRecord`]. The verbs have no counterpart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecordedFrame {
     at: Duration,
@@ -51,7 +51,7 @@ pub struct RecordedFrame {
     len: u32,
     head: [u8; MAX_HEADER],
     head_len: u8,
-    /// Offset of its end in the sent stream; 0 once the LLP's progress no longer matters.
+    /// Stream offset at which a sent frame ends. 0 if `unsent` is final, and for received frames.
     end: u64,
     unsent: bool,
 }
@@ -98,18 +98,18 @@ impl RecordedFrame {
             .unwrap_or_default()
     }
 
-    /// Returns false if TCP has not taken all of the frame.
+    /// Returns false for a sent frame of which TCP has not taken all bytes.
     ///
-    /// The connection ended before that, or has not ended yet.
+    /// Either the connection ended first, or the bytes are still waiting to be sent.
     #[must_use]
     pub const fn is_whole(&self) -> bool {
         !self.unsent
     }
 }
 
-/// The last frames of a connection, oldest first (the verbs have no counterpart).
+/// The last frames of a connection, oldest first. The verbs have no counterpart.
 ///
-/// It displays as a table, with one frame a line.
+/// Its `Display` output is a table with one frame per line.
 ///
 /// ```
 /// # fn show(qp: &uwarp_verbs::Qp) {
@@ -125,13 +125,14 @@ pub struct FlightRecord {
 }
 
 impl FlightRecord {
-    /// The kept frames: the last 32.
+    /// Returns the kept frames, oldest first: the last 32 or fewer.
     #[must_use]
     pub fn frames(&self) -> &[RecordedFrame] {
         &self.frames
     }
 
-    /// Number of frames that the connection has sent and received, including those no longer kept.
+    /// Returns the number of frames that the connection has sent and received, including those no
+    /// longer kept.
     #[must_use]
     pub const fn seen(&self) -> u64 {
         self.seen
@@ -165,10 +166,11 @@ impl fmt::Display for FlightRecord {
 /// The ring of one connection.
 pub(crate) struct Recorder {
     began: Instant,
-    /// Time of the last frame, absolute and relative. Many frames have the same.
+    /// Time of the last frame, absolute and since `began`. Many frames have the same time, so the
+    /// difference is computed only when it changes.
     last: (Instant, Duration),
     ring: Option<Box<[RecordedFrame; FRAMES]>>,
-    /// Number of frames so far. The next one goes to this index modulo the size.
+    /// Number of frames so far. The next one is stored at this index modulo the size of the ring.
     seen: u64,
 }
 
@@ -224,9 +226,9 @@ impl Recorder {
         self.sent_headers(now, headers(head), len, end);
     }
 
-    /// Records a framed FPDU as [`sent`](Self::sent), from the headers alone.
+    /// Records a framed FPDU like [`sent`](Self::sent). `head` contains exactly the headers.
     ///
-    /// That saves the search for their end.
+    /// This saves the search for the end of the headers.
     #[inline]
     pub(super) fn sent_headers(&mut self, now: Instant, head: &[u8], len: usize, end: u64) {
         if let Some(frame) = self.add(now, (Direction::Sent, FrameKind::Ulpdu), head, len) {
@@ -240,20 +242,21 @@ impl Recorder {
         if let Some(tagged) = head.first_chunk::<TAGGED_HEADER>()
             && tagged[0] & 0x80 != 0
         {
-            // A copy of a length that the compiler knows: most frames are of this kind.
+            // Most frames are tagged. Their constant length makes the copy cheap.
             self.add(now, what, tagged, len);
             return;
         }
         self.add(now, what, headers(head), len);
     }
 
-    /// Records an untagged segment as [`received`](Self::received), from the headers alone.
+    /// Records an untagged segment like [`received`](Self::received). `head` contains exactly the
+    /// headers.
     #[inline]
     pub(super) fn received_headers(&mut self, now: Instant, head: &[u8], len: usize) {
         self.add(now, (Direction::Received, FrameKind::Ulpdu), head, len);
     }
 
-    /// Records bytes that are no FPDU.
+    /// Records received bytes that are not a valid FPDU.
     pub(super) fn damaged(&mut self, now: Instant, octets: &[u8]) {
         let head = octets.get(..DAMAGED_HEAD).unwrap_or(octets);
         self.add(
@@ -264,7 +267,7 @@ impl Recorder {
         );
     }
 
-    /// Marks the frames that end after stream offset `end` as dropped.
+    /// Marks the sent frames that end after stream offset `end` as not sent completely.
     pub(super) fn drop_after(&mut self, end: u64) {
         for frame in self.frames_mut().iter_mut().filter(|frame| frame.end > end) {
             frame.unsent = true;
@@ -272,7 +275,8 @@ impl Recorder {
         }
     }
 
-    /// Settles all frames at the end of the stream, of which TCP has taken `taken_to` bytes.
+    /// Records the end of the stream, of which TCP has taken `taken_to` bytes. Whether a frame was
+    /// sent no longer changes.
     pub(super) fn stream_over(&mut self, taken_to: u64) {
         self.drop_after(taken_to);
         for frame in self.frames_mut() {
@@ -280,7 +284,7 @@ impl Recorder {
         }
     }
 
-    /// Returns the kept frames. TCP has taken `taken_to` bytes of the stream.
+    /// Returns the kept frames. `taken_to`: number of bytes of the stream that TCP has taken.
     pub(super) fn record(&self, taken_to: u64, peer: Peer) -> FlightRecord {
         let Some(ring) = &self.ring else {
             return FlightRecord::default();
@@ -302,7 +306,7 @@ impl Recorder {
         self.ring.as_deref_mut().map_or(&mut [], |ring| ring)
     }
 
-    /// Adds a frame and returns it, so that the caller can set where it ends.
+    /// Adds a frame and returns it, so that the caller can set its end.
     #[inline]
     fn add(
         &mut self,

@@ -1,9 +1,9 @@
 //! Fast path for small Writes and Sends, framed one after the other.
 //!
 //! Most messages fit one segment, and many are posted together. The general path in `outbound.rs`
-//! makes its checks for each segment; here they are made once for all of them. No message is stored
-//! between its beginning and its only segment. The bytes on the wire are the same: a test frames
-//! the same requests both ways.
+//! makes its checks for each segment; the fast path makes them once for a series of requests. It
+//! also keeps no state of a message, because each has a single segment. The bytes on the wire are
+//! the same: a test frames the same requests on both paths.
 
 use uwarp_ddp::{STag, TAGGED_HEADER, TaggedOffset, UNTAGGED_HEADER};
 use uwarp_mpa::{Framer, MAX_ULPDU, Payload};
@@ -20,8 +20,8 @@ use crate::qp::wr::SendOp;
 impl Connection {
     /// Frames the plain requests that are next in the queue, while the batch has room.
     ///
-    /// Returns false if there is none, if nothing may be framed now, or if something else has its
-    /// turn first. The general path then finds out which.
+    /// Returns false if it framed none: the next request is not plain, nothing may be framed now,
+    /// or another message comes first. The general path then decides.
     pub(super) fn frame_plain(&mut self) -> bool {
         let Connection {
             state,
@@ -56,7 +56,7 @@ impl Connection {
         if !may {
             return false;
         }
-        // One segment each, and small enough to be staged.
+        // Each message must fit one segment and be small enough to be staged.
         let most = (*mulpdu).min(MAX_ULPDU).saturating_sub(UNTAGGED_HEADER);
         let most = u32::try_from(most.min(IN_PLACE - 1)).unwrap_or(0);
         let framed = sq.frame_plain(most, |wqe, sources| {

@@ -21,15 +21,17 @@ use crate::wait::after;
 
 /// STag of the frames that serve as RTR indication.
 ///
-/// They are empty, so nothing checks it, but some RNICs refuse STag 0.
+/// The frames are empty, so a peer has no reason to check it. Some RNICs refuse STag 0 all the
+/// same.
 const RTR_STAG: STag = STag(1);
-/// Delay before TCP is tried again after a refusal (`Timeouts::refused`).
+/// Delay before TCP is connected again after a refusal (`Timeouts::refused`).
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 impl Connection {
     /// Starts an initiator: the MPA Request is sent once TCP is connected.
     ///
-    /// `again`: the LLP can open a new stream for a second try with revision 1.
+    /// `again`: the driver can open another LLP stream, for a retry after a refusal or with
+    /// revision 1. Returns false if the QP is already in use.
     pub(crate) fn start_initiator(
         &mut self,
         config: InitiatorConfig,
@@ -37,7 +39,7 @@ impl Connection {
     ) -> Result<bool, ConfigError> {
         let initiator = Initiator::new(config.clone())?;
         if self.failed_attempt.take().is_some() {
-            // Another address: the same attempt of the QP goes on.
+            // The next address of the same connect call.
             self.fin = FinState::default();
         } else if self.state == QpState::Idle {
             self.begin();
@@ -57,7 +59,8 @@ impl Connection {
         Ok(true)
     }
 
-    /// Handles a refusal of TCP. Returns true if the connect will be tried again.
+    /// Schedules another connect after the peer's TCP refused one. Returns false if the time for
+    /// retries is over.
     pub(super) fn refused(&mut self) -> bool {
         let next = after(self.now, ASK_AGAIN);
         let asks = self.retry_until.is_some_and(|until| next <= until);
@@ -68,9 +71,9 @@ impl Connection {
         asks
     }
 
-    /// Handles an address to which TCP does not connect.
+    /// Ends the attempt to connect to one address, which has failed.
     ///
-    /// Returns true if other addresses are to be tried. Posted work is kept for them.
+    /// Returns true if other addresses remain. Posted work then stays queued.
     pub(super) fn attempt_failed(&mut self, reason: &EndReason) -> bool {
         if !self.more_addresses {
             return false;
@@ -92,13 +95,13 @@ impl Connection {
         }
     }
 
-    /// Begins the next retry after a refusal.
+    /// Starts a retry after a refusal: the driver has opened the next LLP stream.
     pub(crate) fn ask_again(&mut self) {
         self.ask_again = None;
         self.deadline = Some(after(self.now, self.ctx.settings.timeouts.connect));
     }
 
-    /// Gives up, because no LLP stream can be opened at all.
+    /// Ends the connection, because no LLP stream can be opened. A refusal is not retried.
     pub(crate) fn not_connected(&mut self, error: LlpError) {
         self.retry_until = None;
         self.lost(error);
@@ -124,7 +127,7 @@ impl Connection {
 
     /// Starts a responder: the consumer has accepted the peer's `request`.
     ///
-    /// `reply` is sent, and FPDUs may arrive.
+    /// Sends `reply`; from then on FPDUs may arrive. Returns false if the QP is already in use.
     pub(crate) fn start_responder(
         &mut self,
         request: &[u8],
@@ -148,22 +151,24 @@ impl Connection {
         let limit = if negotiated.rtr_offered.is_empty() {
             timeouts.first_fpdu
         } else {
-            // RFC 6581 section 9.2: the RTR indication comes without any ULP, so it is due now.
+            // RFC 6581 section 9.2: the RTR indication does not depend on the ULP, so its time
+            // limit starts now.
             Some(timeouts.rtr)
         };
         self.deadline = limit.map(|limit| after(self.now, limit));
         let client_server = negotiated.rtr_offered.is_empty();
         self.open(negotiated, emss);
         if self.ctx.settings.send_first && client_server {
-            // The gate opens with the first FPDU of the initiator, or at this time at the latest.
+            // The gate opens when the initiator's first FPDU arrives, and at this time at the
+            // latest.
             self.hold = Some(after(self.now, first_fpdu_delay(&self.ctx.settings)));
         }
-        // The event follows with the first FPDU: nothing may be sent before.
+        // `AsyncEvent::Established` is raised when the first FPDU arrives.
         self.event(QpEvent::Established)
     }
 
-    /// Starts a connection whose MPA startup was done by the program. FPDUs may be sent and
-    /// received.
+    /// Starts a connection whose MPA startup was done by the program. Returns false if the QP is
+    /// already in use.
     pub(crate) fn start_open(&mut self, negotiated: Negotiated, emss: usize) -> bool {
         if self.state != QpState::Idle {
             return false;
@@ -186,7 +191,7 @@ impl Connection {
         self.event(QpEvent::Established)
     }
 
-    /// Handles bytes while the MPA Reply is awaited. Bytes after the Reply stay in `rx`.
+    /// Handles bytes received while the MPA Reply is awaited. Bytes after the Reply stay in `rx`.
     pub(super) fn receive_reply(&mut self, rx: &mut ReceiveBuffer) {
         let Stage::AwaitReply(initiator) = &mut self.stage else {
             return;
@@ -251,10 +256,10 @@ impl Connection {
             parent: &self.span, qp = self.ctx.qp_num, revision = ?negotiated.revision, crc = negotiated.crc,
             ird = negotiated.ird, ord = negotiated.ord, "MPA startup is done"
         );
-        // 0x3FFF leaves IRD and ORD to the ULPs, and revision 1 does not negotiate them. The local
-        // limits apply in any case.
+        // The local limits apply even if IRD and ORD were not negotiated: 0x3FFF leaves them to the
+        // ULPs, and revision 1 does not have them.
         let limits = &self.ctx.settings.limits;
-        // The RTR indication may be a Read, which must have its place on both sides.
+        // The RTR indication may be a Read. IRD and ORD must then be at least 1.
         let rtr_ird = u16::from(negotiated.rtr_offered.read && role == Role::Responder);
         let rtr_ord = u16::from(negotiated.rtr == Some(Rtr::Read) && role == Role::Initiator);
         negotiated.ird = negotiated.ird.min(limits.max_ird).max(rtr_ird);
@@ -287,7 +292,8 @@ impl Connection {
 
     /// Begins an RTR indication (6581-5-01), which belongs to no work request.
     ///
-    /// It is the first message of the connection, or a later one that only has to arrive.
+    /// It is the first message of the connection, or a later empty Write that only wakes the peer
+    /// ([`WakeUp`](super::wake_up::WakeUp)).
     pub(super) fn begin_rtr(&mut self, rtr: Rtr) {
         let Stage::Open(stream) = &mut self.stage else {
             return;
@@ -309,9 +315,9 @@ impl Connection {
                         message
                     }
                     Err(_) => {
-                        // 6581-9.3-01: any other local error of enhanced setup is code 5. There is
-                        // no other one: nothing else happens locally between the Reply and the RTR
-                        // indication, and a responder may send no FPDU at that time.
+                        // 6581-9.3-01: any other local error of enhanced setup has code 5. This is
+                        // the only such error: nothing else happens locally between the Reply and
+                        // the RTR indication, and a responder may send no FPDU in that time.
                         let code = MpaErrorCode::LocalCatastrophic.code();
                         let cause = Cause::local(LocalProblem::RtrRead);
                         return self.end_in_violation(StreamError::Mpa(code), cause, None);
@@ -345,7 +351,7 @@ impl Connection {
     }
 
     fn startup_failed(&mut self, error: StartupError) {
-        // 6581-10-05: once more with revision 1, if the consumer wants that.
+        // 6581-10-05: tries once more with revision 1, if the settings allow it.
         if error.may_retry_with_revision_1()
             && self.ctx.settings.retry_with_revision_1
             && let Some(config) = &mut self.retry
@@ -368,17 +374,18 @@ impl Connection {
         self.detach(QpEvent::LlpLost);
     }
 
-    /// Sets the current time.
+    /// Sets the current time, and ends a hold that is over by then.
     pub(crate) fn set_now(&mut self, now: Instant) {
         self.now = now;
         if self.hold.is_some_and(|hold| hold <= now) {
             self.hold = None;
-            // `Settings::send_first` on a responder; the gate of an initiator is open.
+            // The gate is closed only on a responder with `Settings::send_first`.
             if let Stage::Open(stream) = &mut self.stage
                 && !stream.gate.may_send()
             {
                 stream.gate = uwarp_mpa::SendGate::Open;
-                // An initiator that receives first may have nothing to send.
+                // The initiator may have nothing to send until it has received, so its first FPDU
+                // is not due any more.
                 self.deadline = None;
             }
         }

@@ -46,8 +46,9 @@ impl Connection {
 
     /// Ends the connection because a local work request cannot be carried out.
     ///
-    /// A Terminate is sent instead (5040-7.1-02). `send` is the request in the send queue, by its
-    /// sequence number; `receive` is the status of the receive at the head.
+    /// Sends a Terminate in its place (5040-7.1-02). `send`: sequence number and status of the
+    /// request that failed, if it is in the send queue. `receive`: status of the oldest receive, if
+    /// that has failed.
     pub(super) fn fail_locally(
         &mut self,
         send: Option<(u64, Status)>,
@@ -76,7 +77,8 @@ impl Connection {
     ) {
         let error = StreamError::Protection(fault);
         let terminate = Terminate::for_read_under_way(&error, header, sent);
-        // The part of the Response that was framed is still sent: the Terminate reports its length.
+        // Segments of the Response that are already framed are still sent: the Terminate reports
+        // their length.
         self.tx.copy_registered();
         let said = self.frame_terminate(&terminate);
         let cause = Cause::access(Refusal::source_gone(header, sent));
@@ -115,7 +117,7 @@ impl Connection {
 
     /// Ends the connection because the receive of the current message has no usable memory.
     ///
-    /// Its region was deregistered, or an element was unusable from the beginning.
+    /// Its region was deregistered, or one of its elements was already unusable when it was posted.
     pub(super) fn receive_buffer_gone(&mut self) {
         let fault = self.rq.taken().and_then(|wqe| wqe.fault.as_deref());
         let problem = fault.map_or(LocalProblem::ReceiveGone, |fault| {
@@ -163,17 +165,18 @@ impl Connection {
             Some(message) => EndReason::PeerLacksRfc7306 { message, terminate },
             None => EndReason::TerminateReceived { terminate, cause },
         };
-        // Work that completed before a close did not have the effect that its completions report.
+        // The Terminate replaces the reason of a graceful close: work that had completed before the
+        // close may have failed at the peer.
         self.end_in_terminate(reason, true);
         self.finish_in_error(QpEvent::TerminateReceived, blamed, None);
     }
 
-    /// Handles the peer's FIN. `midway`: bytes of an incomplete FPDU or startup frame are left.
+    /// Handles the peer's FIN. `midway`: the stream ends within an FPDU or startup frame.
     ///
-    /// Stream and connection are one, and the FIN reports their graceful end (5044-3-11,
-    /// 5044-7.2-01, 5041-3-07, 5041-3-08). A FIN within a message, even between two FPDUs, is not
-    /// graceful. A graceful close sends every begun message first (5041-6.2.1-01), so the stream
-    /// was lost (5041-6.2.2-01).
+    /// The DDP stream and the connection are one, and the FIN reports their graceful end
+    /// (5044-3-11, 5044-7.2-01, 5041-3-07, 5041-3-08). A graceful close first sends every message
+    /// that was begun (5041-6.2.1-01). A FIN within a message, even between two of its FPDUs,
+    /// therefore means that the stream was lost (5041-6.2.2-01).
     pub(crate) fn peer_fin(&mut self, midway: bool) {
         if self.fin.received {
             return;
@@ -194,7 +197,7 @@ impl Connection {
         }
     }
 
-    /// Handles a FIN between two messages.
+    /// Handles a FIN at the end of a message.
     ///
     /// Earlier requests are still sent (5041-6.2.1-04), unless they wait for an answer that can no
     /// longer arrive.
@@ -218,10 +221,11 @@ impl Connection {
         self.check_closed();
     }
 
-    /// Handles the loss of TCP without a FIN between two messages.
+    /// Handles the loss of TCP: the stream ended in another way than by a FIN at the end of a
+    /// message.
     ///
-    /// Requests that TCP has not taken, and so will not transfer, are flushed (5041-3-03). The
-    /// error of TCP is reported unchanged (5041-7-01).
+    /// Flushes the requests that TCP has not taken and will not transfer (5041-3-03). Reports the
+    /// error of TCP unchanged (5041-7-01).
     pub(crate) fn lost(&mut self, error: LlpError) {
         match &self.stage {
             Stage::Detached => return,
@@ -235,8 +239,8 @@ impl Connection {
                 }
                 self.end(reason);
             }
-            // 6581-10-05: a peer that resets may not understand our Request. A silent peer has said
-            // nothing about it.
+            // 6581-10-05: a peer that resets may not understand our Request. A peer that is silent
+            // does not show that.
             Stage::AwaitReply(_)
                 if matches!(error, LlpError::Reset { .. } | LlpError::Broken { .. }) =>
             {
@@ -251,7 +255,8 @@ impl Connection {
 
     /// Resets the connection on behalf of the consumer.
     pub(crate) fn abort(&mut self) {
-        // Between two addresses the stage is `Detached`, but the connection is still being set up.
+        // The stage is `Detached` also between the attempts for two addresses, while the connection
+        // is still being set up.
         self.more_addresses = false;
         let is_between = self.failed_attempt.take().is_some();
         if !is_between && matches!(self.stage, Stage::Detached) {
@@ -275,7 +280,7 @@ impl Connection {
         self.fail_locally(None, None, LocalProblem::MovedToTerminate);
     }
 
-    /// Handles a `deadline` that has passed.
+    /// Handles `deadline`, which has passed.
     pub(crate) fn deadline_passed(&mut self) {
         self.deadline = None;
         match &self.stage {
@@ -298,8 +303,8 @@ impl Connection {
 
     /// Ends the connection because the peer stalled for `timeouts.stalled`.
     ///
-    /// The peer has not read the bytes it was sent (`sending`), or not finished an FPDU that it
-    /// began.
+    /// `sending`: the peer has not read the bytes that this side sent. Otherwise it has not
+    /// finished an FPDU that it began.
     pub(crate) fn stalled(&mut self, sending: bool) {
         if matches!(self.stage, Stage::Detached) {
             return;
@@ -328,9 +333,9 @@ impl Connection {
 
     /// Flushes everything after a Terminate in either direction, and begins a graceful close.
     ///
-    /// The close is graceful so that the message arrives (5040-6.2.1-04). The state records that
-    /// the stream has failed. From then on nothing else is sent on it, and bytes that arrive are
-    /// dropped (5041-3-05).
+    /// The close is graceful so that the Terminate arrives (5040-6.2.1-04). The state of the QP
+    /// records that the stream has failed. From then on nothing else is sent on it, and received
+    /// bytes are dropped (5041-3-05).
     fn finish_in_error(
         &mut self,
         event: QpEvent,
@@ -347,8 +352,8 @@ impl Connection {
         self.owe_no_answers();
     }
 
-    /// Raises [`AsyncEvent::LastWqeReached`], once, when a failed QP takes no more receives of its
-    /// SRQ.
+    /// Raises [`AsyncEvent::LastWqeReached`], at most once, if the QP has failed and so takes no
+    /// more receives from its SRQ.
     fn last_receive_taken(&mut self) {
         let fails = matches!(self.state, QpState::Terminate | QpState::Error);
         if fails && self.rq.is_shared() && !std::mem::replace(&mut self.raised_last_wqe, true) {
@@ -436,7 +441,7 @@ impl Connection {
         }
     }
 
-    /// Returns the Read or atomic that a wrong Response belongs to.
+    /// Returns the Read or atomic to blame if the error is a wrong Response to it.
     fn blame_read_response(&self, error: &StreamError, cause: Cause) -> Option<Blamed> {
         let mismatch = matches!(
             error,
@@ -468,7 +473,7 @@ impl Connection {
             return self.blamed(sequence, status, terminate);
         }
         // A Write or Send is complete when the LLP has taken it. If the oldest one is not complete,
-        // only a part of it was sent when the peer answered, so the Terminate is about it.
+        // the peer answered when only a part of it was sent, so the Terminate is about it.
         let (sequence, wqe) = self.sq.front()?;
         let tagged = terminate.is_about_tagged();
         let fits = match wqe.op {
@@ -491,7 +496,8 @@ impl Connection {
         })
     }
 
-    /// Returns true if the Terminate is about a Send or Write that has completed: TCP had taken it.
+    /// Returns true if the Terminate is about a Send or Write, which may already be complete,
+    /// because TCP had taken it.
     fn may_be_complete(&self, terminate: &Terminate) -> bool {
         terminate.headers_fit()
             && matches!(
@@ -500,10 +506,10 @@ impl Connection {
             )
     }
 
-    /// Returns the Read or atomic whose DDP header a Terminate contains, or the oldest one if it
-    /// has none.
+    /// Returns the sequence number of the Read or atomic whose DDP header the Terminate contains.
+    /// Without a header that can be trusted, returns the oldest one.
     ///
-    /// A Terminate of Linux siw may contain an arbitrary value as MSN.
+    /// The MSN in a Terminate of Linux siw may have any value, so it is not used.
     fn request_of(&self, terminate: &Terminate) -> Option<u64> {
         if let (Stage::Open(stream), Some(Header::Untagged(header)), Peer::Rfc) =
             (&self.stage, terminate.ddp_header(), terminate.read_as())
@@ -518,15 +524,16 @@ impl Connection {
 
     /// Returns the message of RFC 7306 that the peer refuses because it does not support it.
     ///
-    /// A Terminate of Linux siw does not say which message it was.
+    /// If the Terminate does not name the message, as one of Linux siw, returns the first such
+    /// message of this side.
     fn extension_refused(&self, terminate: &Terminate) -> Option<Opcode> {
         const UNEXPECTED: TerminateCode = TerminateCode {
             layer: 0,
             etype: 2,
             code: 6,
         };
-        // A code that may be siw's is read that way: read by the RFCs, it would report a failed MPA
-        // startup, which is over.
+        // A code that siw may have meant is read as siw's: by the RFCs it would report a failed MPA
+        // startup, and startup is over.
         if terminate.rfc_reason() != UNEXPECTED && terminate.if_siw() != Some(UNEXPECTED) {
             return None; // 7306-1.1-i01
         }

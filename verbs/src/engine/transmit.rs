@@ -9,38 +9,38 @@ use super::page_offset_buffer;
 use super::receive_buffer::SMALL_STAGING;
 use crate::mem::{LentRun, PinnedRun};
 
-/// Bytes of staged and lent payload after which a batch is handed to the LLP.
+/// A batch with this many staged and lent bytes is handed to the LLP.
 ///
-/// More if the peer has asked for much more ([`TxBatch::raise_limit`]).
+/// [`TxBatch::raise_limit`] raises the limit if the peer has asked for much more.
 const STAGED_LIMIT: usize = 256 * 1024;
-/// Bytes in all (staged and in place) after which a batch is handed to the LLP.
+/// A batch with this many bytes in all (staged, lent and in place) is handed to the LLP.
 pub(super) const BATCH_LIMIT: usize = 1024 * 1024;
-/// Bytes in all after which the first batch after a pause is handed to the LLP.
+/// The first batch after a pause is handed to the LLP when it has this many bytes in all.
 ///
-/// The peer begins to receive a large message while the rest is still checksummed. Later batches
-/// may have the full length. Within a host, a later call copies into memory that the other
-/// processor has just read, which is slower, so fewer calls are better.
+/// The peer then begins to receive a large message while the rest is still checksummed. Later
+/// batches may have the full length. Fewer calls are better within a host: each later call copies
+/// into memory that the other processor has just read, which is slower.
 ///
-/// Against batches of 128, 256 and 512 KiB, 1 MiB Writes went from 266 to 184 us and Sends from 256
-/// to 196 us, one way (`uwarp perf`, AMD EPYC of Zen 4).
+/// Compared with a series of batches of 128, 256 and 512 KiB, 1 MiB Writes went from 266 to 184 us
+/// and Sends from 256 to 196 us, one way (`uwarp perf`, AMD EPYC of Zen 4).
 const FIRST_BATCH: usize = 128 * 1024;
-/// Number of turns with nothing to send that count as a pause.
+/// This many turns with nothing to send count as a pause.
 ///
 /// A program that posts one message after another makes a few polls in between. One that polls for
 /// an answer makes hundreds. One that goes to sleep pauses at once ([`TxBatch::sleeps`]).
 pub(crate) const PAUSE: u32 = 64;
-/// Parts handed to the LLP in one call.
+/// Maximum number of parts handed to the LLP in one call.
 pub(crate) const PARTS_PER_CALL: usize = 64;
-/// Parts of one batch: several calls, one refill.
+/// Maximum number of parts of one batch. Such a batch takes several calls.
 const PARTS_LIMIT: usize = 4 * PARTS_PER_CALL;
-/// Capacity of staging that is kept.
+/// Maximum capacity, in bytes, of the staging buffer that a connection keeps between batches.
 ///
-/// A full batch and one more FPDU fit, so that nothing is allocated per message.
+/// A full batch and one more FPDU fit, so that no message causes an allocation.
 const KEEP: usize = BATCH_LIMIT + FPDU;
-/// Room for one FPDU, with Markers, beyond the limit of a batch.
+/// Room in bytes for one FPDU, with Markers, beyond the limit of a batch.
 const FPDU: usize = 128 * 1024;
 
-/// A run of bytes of the stream.
+/// Contiguous bytes of the stream.
 enum Part {
     /// `staged[range]`.
     Staged(Range<usize>),
@@ -62,11 +62,12 @@ impl Part {
 
 /// A batch of framed bytes on its way to the LLP.
 ///
-/// It is filled only when it is empty, so that staging never has to be moved. Any number of
-/// [`TxBatch::taken`] calls drain it. Offsets count from the first byte of the connection.
+/// It is filled only when it is empty, so that staged bytes never have to be moved. It is drained
+/// by calls of [`TxBatch::taken`]. Stream offsets count from the first byte of the connection.
 #[derive(Default)]
 pub(crate) struct TxBatch {
-    /// Staging. After `filled` it holds bytes of earlier batches, so that nothing is cleared again.
+    /// Staging buffer. Bytes after `filled` are left over from earlier batches, so that they need
+    /// not be zeroed again.
     staged: Vec<u8>,
     filled: usize,
     /// Index in `staged` at which this batch begins.
@@ -77,24 +78,24 @@ pub(crate) struct TxBatch {
     /// Bytes of staged and lent payload after which this batch is handed to the LLP. Lent payload
     /// counts because it is copied if the LLP takes nothing.
     limit: usize,
-    /// Index of the part that the LLP takes next, and the bytes of it that were taken.
+    /// Index of the part that the LLP takes next, and the number of its bytes that were taken.
     part: usize,
     within: usize,
-    /// Stream offsets of the next byte for the LLP, and of the end of the framed bytes.
+    /// Stream offset of the next byte that the LLP takes, and of the end of the framed bytes.
     taken: u64,
     framed: u64,
     /// Ends of the FPDUs of this batch, as stream offsets.
     ends: Vec<u64>,
-    /// Stream offset of the first byte of this batch, and whether it lies within an FPDU.
+    /// Stream offset of the first byte of this batch, and whether that byte lies within an FPDU.
     start: u64,
     mid_fpdu: bool,
     /// Stream offset after the startup frame.
     floor: u64,
     /// Stream offset after the last Read or Atomic Request of this side.
     request_end: u64,
-    /// A full batch was sent since the last pause: later batches may have the full length.
+    /// A full batch was sent since the last pause, so later batches may have the full length.
     past_first: bool,
-    /// Turns since the last batch that found nothing to send.
+    /// Number of turns without anything to send since the last batch.
     idle_turns: u32,
     /// This batch has reached its size limit.
     full: bool,
@@ -117,23 +118,24 @@ impl TxBatch {
         self.framed
     }
 
-    /// Returns true if more should be framed before the LLP is called.
+    /// Returns true if more FPDUs should be framed before the LLP is called.
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
         self.filled - self.lead + self.lent < self.limit
-            // Lent parts that one call does not offer would be copied. This bounds them, unless as
-            // many parts of other kinds precede the first one.
+            // Lent parts that do not fit into the next call would be copied. The check bounds the
+            // number of parts, unless the parts before the first lent one already exceed a call.
             && (self.lent == 0 || self.parts.len() + 2 <= PARTS_PER_CALL)
             && self.left() < if self.past_first { BATCH_LIMIT } else { FIRST_BATCH }
             && self.parts.len() < PARTS_LIMIT
     }
 
-    /// Raises the size limit of a new batch for payload that the peer has asked for.
+    /// Raises the size limit of a new batch, because the peer has asked for much payload.
     ///
     /// `next`: bytes left in the current Read Response; `behind`: bytes of the responses queued
-    /// after it. A longer call of the LLP takes less time in the kernel per byte. Several responses
-    /// are not sent all at once: after half of them the peer may ask for more while the others are
-    /// sent. A single response is of no use to the peer before it is whole.
+    /// after it. Longer calls of the LLP take less kernel time per byte. A single response is of no
+    /// use to the peer before it is complete, so the batch may contain all of it. Several responses
+    /// are sent in two batches: after the first, the peer may ask for more while the others are
+    /// sent.
     pub(crate) fn raise_limit(&mut self, next: u64, behind: u64) {
         let most = next.max((next + behind) / 2);
         let most = usize::try_from(most).unwrap_or(usize::MAX);
@@ -142,14 +144,14 @@ impl TxBatch {
 
     /// Records that a batch was framed.
     ///
-    /// The next one may be longer if this one is full. A short message does not begin a large one.
+    /// If it is full, the next batches may be longer. A batch that is not full has no such effect.
     pub(crate) fn note_framed(&mut self) {
         self.full = !self.has_room();
         self.idle_turns = 0;
         self.past_first |= self.full;
     }
 
-    /// Counts a turn that found nothing to send; enough of them are a pause.
+    /// Counts a turn that found nothing to send. A pause begins after [`PAUSE`] of them.
     pub(crate) fn count_idle_turn(&mut self) {
         self.idle_turns += 1;
         if self.idle_turns >= PAUSE {
@@ -167,7 +169,7 @@ impl TxBatch {
     /// Returns true if the rest of this batch needs another call of the LLP, or another batch
     /// follows.
     ///
-    /// `unsent`: there is more to frame.
+    /// `unsent`: more FPDUs remain to be framed.
     pub(crate) fn is_followed(&self, unsent: bool) -> bool {
         (self.full && unsent) || self.parts.len() - self.part > PARTS_PER_CALL
     }
@@ -177,10 +179,11 @@ impl TxBatch {
         usize::try_from(self.framed - self.taken).unwrap_or(usize::MAX)
     }
 
-    /// Releases the buffers of the last batch, once, because there is nothing to send or to frame.
+    /// Releases the buffers of the last batch, because nothing is left to send or to frame. Counts
+    /// the turn as idle.
     #[inline]
     pub(crate) fn rests(&mut self, pool: &BufferPool) {
-        // A batch that was lent and taken in one call has no parts left.
+        // A batch with lent parts that one call took completely has no parts left: see `reclaim`.
         if !self.parts.is_empty() || self.staged.capacity() > SMALL_STAGING {
             self.release();
             self.return_staging(pool);
@@ -190,7 +193,7 @@ impl TxBatch {
         }
     }
 
-    /// Starts a new batch. The old one must have been taken.
+    /// Starts a new batch. The LLP must have taken all of the old one.
     pub(crate) fn reset(&mut self) {
         debug_assert!(self.is_empty());
         self.parts.clear();
@@ -216,7 +219,7 @@ impl TxBatch {
         }
     }
 
-    /// Takes a large staging buffer from the pool for the next batch, if there is none.
+    /// Takes a large staging buffer from the pool, unless the batch has a buffer already.
     pub(crate) fn borrow_staging(&mut self, pool: &BufferPool) {
         if self.staged.capacity() == 0 {
             self.staged = pool.take_staging();
@@ -225,8 +228,8 @@ impl TxBatch {
 
     /// Returns a large staging buffer to the pool if nothing is left to send.
     ///
-    /// Otherwise a connection would keep the buffer after one large transfer, which a peer can
-    /// cause with Reads.
+    /// Otherwise a connection would keep it after one large transfer, which a peer can cause with
+    /// Reads.
     pub(crate) fn return_staging(&mut self, pool: &BufferPool) {
         if self.is_empty() && self.staged.capacity() > SMALL_STAGING {
             self.reset();
@@ -264,7 +267,7 @@ impl TxBatch {
         Ok(())
     }
 
-    /// Begins staging of `most` bytes at an address from which the kernel copies fast.
+    /// Places the next `most` staged bytes at an address from which the kernel copies fast.
     fn place(&mut self, most: usize) {
         self.make_room(most + page_offset_buffer::PAGE);
         self.lead = page_offset_buffer::lead(&self.staged);
@@ -273,9 +276,9 @@ impl TxBatch {
 
     /// Makes room for `len` bytes of staging.
     ///
-    /// A buffer that has to grow beyond a small one gets room for the whole batch at once. A vector
-    /// that grows by itself may exceed the kept capacity, would be shrunk when the connection
-    /// rests, and would grow again.
+    /// A buffer that exceeds [`SMALL_STAGING`] gets room for the whole batch at once. A vector that
+    /// grows by itself may exceed [`KEEP`]; it would then be shrunk when the connection rests, and
+    /// grow again.
     fn make_room(&mut self, len: usize) {
         if len > self.staged.capacity() && len > SMALL_STAGING {
             // A batch above the usual limit gets the largest buffer, because its length varies with
@@ -290,7 +293,7 @@ impl TxBatch {
         }
     }
 
-    /// Extends the batch to `end` of the staging buffer.
+    /// Adds the staged bytes up to index `end` to the batch.
     #[inline]
     fn staged_to(&mut self, end: usize) {
         let start = self.filled;
@@ -309,7 +312,8 @@ impl TxBatch {
         self.parts.push(Part::InPlace(run));
     }
 
-    /// Appends memory that a peer reads, to be gathered in place until [`Self::reclaim`].
+    /// Appends registered memory for a Read Response, to be gathered in place until
+    /// [`Self::reclaim`].
     pub(crate) fn lend(&mut self, run: LentRun) {
         self.framed += run.len() as u64;
         self.lent += run.len();
@@ -338,7 +342,7 @@ impl TxBatch {
         self.make_room(self.filled + lent);
         for (at, part) in self.parts.iter_mut().enumerate() {
             if let Part::Lent(run) = part {
-                // The LLP may have taken a part of the first run.
+                // The LLP may have taken some bytes of the first part.
                 let skip = if at == 0 {
                     std::mem::take(&mut self.within)
                 } else {
@@ -383,7 +387,7 @@ impl TxBatch {
 
     /// Returns all bytes for the LLP if they are one piece.
     ///
-    /// Staged bytes mostly are. Building an array of pieces costs as much as framing a small
+    /// A staged batch usually is. Building an array of pieces costs as much as framing a small
     /// message.
     #[inline]
     pub(crate) fn single_piece(&self) -> Option<Piece<'_>> {
@@ -544,7 +548,7 @@ mod tests {
     #[test]
     fn the_first_batch_after_a_pause_is_short() {
         let mut batch = TxBatch::default();
-        // A short message before it does not begin a large one.
+        // A short message does not count as the first batch of a large one.
         batch.reset();
         batch.framed += 32;
         batch.note_framed();
@@ -554,7 +558,8 @@ mod tests {
             batch.reset();
             let mut len = 0;
             while batch.has_room() {
-                // Counts as in place: staged bytes have a limit of their own.
+                // These bytes count as sent in place, because staged bytes have a limit of their
+                // own.
                 batch.framed += 32 * 1024;
                 len += 32;
             }
@@ -675,7 +680,7 @@ mod tests {
             assert!(within.is_none_or(|within| at % 4096 == within), "{octets}");
             batch.taken(octets);
         }
-        // The unused bytes before it do not count.
+        // The unused bytes at the start of the buffer do not count towards the limit.
         batch.reset();
         for (octets, room) in [(65_000, true), (STAGED_LIMIT - 65_001, true), (1, false)] {
             batch.past_first = true;

@@ -1,10 +1,10 @@
-//! A second FPDU for a responder that may have missed the first one.
+//! A second FPDU for a responder that may not have noticed the first one.
 //!
 //! Linux siw sends its MPA Reply before it watches the socket for FPDUs. An FPDU that arrives in
-//! between stays unread until another one follows it. A client that waits for an answer to its
-//! first message would wait for ever. MPA startup does not reveal whether the peer is siw. So an
-//! initiator whose first FPDU brings nothing back sends a second one: an RDMA Write of zero length.
-//! No peer checks it (5041-5.2-11), and no program notices it.
+//! between stays unread until the next one arrives. A client that waits for an answer to its first
+//! message would then wait for ever. MPA startup does not reveal whether the peer is siw. Therefore
+//! an initiator that receives nothing after its first FPDU sends a second one: an empty RDMA Write.
+//! No peer checks its STag (5041-5.2-11), and no program notices it.
 
 use std::time::Instant;
 
@@ -15,23 +15,23 @@ use crate::peer::first_fpdu_delay;
 use crate::qp::state::QpState;
 use crate::wait::after;
 
-/// State of the wake-up of the responder.
+/// State of the wake-up of the responder, which is the second FPDU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum WakeUp {
-    /// It was sent, or none is necessary.
+    /// The wake-up was sent, or is not necessary.
     #[default]
     Done,
-    /// The LLP has taken no FPDU yet: none ends at or before this stream position.
+    /// The LLP has not taken the first FPDU, which begins at this stream position.
     Armed(u64),
-    /// The first FPDU was sent. The wake-up is due at this time if no FPDU has come from the peer.
+    /// The first FPDU was sent. The wake-up is due at this time unless the peer has sent an FPDU.
     At(Instant),
 }
 
 impl Connection {
-    /// Initiator: prepares the wake-up, because startup is over and later FPDUs may be missed.
+    /// Initiator: prepares the wake-up at the end of startup.
     pub(super) fn arm_wake_up(&mut self) {
         let settings = &self.ctx.settings;
-        // An FPDU that waits for the responder is not missed.
+        // With `first_fpdu_delay`, the first FPDU waits until the responder watches its socket.
         let wanted = settings.wake_up.is_some() && first_fpdu_delay(settings).is_zero();
         self.wake_up = if wanted {
             WakeUp::Armed(self.tx.framed_to())
@@ -59,7 +59,7 @@ impl Connection {
         }
     }
 
-    /// Sends the wake-up if it is due and nothing of an FPDU has come from the peer.
+    /// Sends the wake-up if it is due and no byte of an FPDU has arrived from the peer.
     ///
     /// Call it after everything that arrived was handled. `has_part`: the first bytes of an FPDU
     /// have arrived.

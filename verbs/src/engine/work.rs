@@ -15,24 +15,26 @@ use crate::qp::wr::SendOp;
 /// Progress of a work request of the send queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Progress {
-    /// Nothing of it was framed yet.
+    /// Framing has not begun.
     Queued,
     /// Its message is being framed.
     Sending,
-    /// Framed whole. Complete when the LLP has taken the byte before `ends_at` (a stream offset).
+    /// The message is framed. It completes when the LLP has taken all bytes before stream offset
+    /// `ends_at`.
     Sent { ends_at: u64 },
-    /// A Read or atomic whose Response has not arrived whole.
+    /// A Read or atomic whose Response is not complete.
     AwaitingResponse,
-    /// A Read or atomic whose Response was placed whole, or a local request that was executed.
+    /// A Read or atomic whose Response was placed completely, or a local request that was executed.
     Answered,
-    /// Posted after the close had begun. It completes as flushed when its turn comes.
+    /// The request will not be sent: it was posted while the QP flushes, or its Response can no
+    /// longer arrive. It completes as flushed when its turn comes.
     Refused,
 }
 
-/// Payload of a request: memory, or bytes copied when it was posted. At most one of them has bytes.
+/// Payload of a request: memory, or bytes copied when it was posted. At most one field is in use.
 #[derive(Default)]
 pub(crate) struct SendData {
-    /// The only element of a source, which most requests have.
+    /// Source of a request with a single element, as most requests have.
     pub(crate) spot: Spot,
     pub(crate) list: SgList,
     pub(crate) inline: InlineData,
@@ -62,7 +64,7 @@ pub(crate) struct ImmediateData {
     pub(crate) solicited: bool,
 }
 
-/// One element of the send queue.
+/// A work request in the send queue.
 pub(crate) struct SendWqe {
     pub(crate) wr_id: u64,
     pub(crate) op: SendOp,
@@ -76,13 +78,14 @@ pub(crate) struct SendWqe {
     pub(crate) fence: bool,
     /// The STag of the sink is invalidated when this Read completes.
     pub(crate) invalidate_sink: bool,
-    /// A Write or Send with payload and nothing else: see [`SendQueue::frame_plain`].
+    /// A Write or Send with payload, without fence and Immediate Data. [`SendQueue::frame_plain`]
+    /// may frame it.
     pub(crate) plain: bool,
     pub(crate) progress: Progress,
 }
 
 impl SendWqe {
-    /// Returns an element for a place that has held no request yet.
+    /// Returns the initial content of a place.
     fn blank() -> Self {
         SendWqe {
             wr_id: 0,
@@ -99,22 +102,22 @@ impl SendWqe {
         }
     }
 
-    /// Returns true if it sends a message of RFC 7306, which not every peer supports.
+    /// Returns true if the request sends a message of RFC 7306, which not every peer supports.
     pub(crate) fn is_extension(&self) -> bool {
         self.imm.is_some() || matches!(self.op, SendOp::Atomic { .. })
     }
 
-    /// Returns true if any of its bytes may have reached the peer.
+    /// Returns true if bytes of the request may have reached the peer.
     pub(crate) fn was_begun(&self) -> bool {
         !matches!(self.progress, Progress::Queued | Progress::Refused)
     }
 
-    /// Returns the local STag that its success invalidates.
+    /// Returns the local STag that is invalidated when the request succeeds.
     pub(crate) fn invalidates(&self) -> Option<u32> {
         self.invalidate_sink.then_some(self.sink.0)
     }
 
-    /// Returns the operation that it asks of the peer.
+    /// Returns the operation that the request asks of the peer.
     pub(crate) fn asked(&self) -> Asked {
         let (act, stag, to) = match self.op {
             SendOp::Send {
@@ -130,14 +133,14 @@ impl SendWqe {
                 rkey, remote_addr, ..
             } => (Act::Atomic, rkey, remote_addr),
             SendOp::Immediate => (Act::Immediate, 0, 0),
-            // It asks nothing of the peer, so no Terminate Message is about it.
+            // A local request asks nothing of the peer, so no Terminate Message is about it.
             SendOp::Local(_) => (Act::Terminate, 0, 0),
         };
         let len = self.len;
         Asked { act, stag, to, len }
     }
 
-    /// Returns its completion after success.
+    /// Returns the completion of a successful request.
     ///
     /// Separate from [`Self::failed`], because writing a completion without a cause is cheaper.
     #[inline]
@@ -157,7 +160,7 @@ impl SendWqe {
         }
     }
 
-    /// Returns its completion after a failure.
+    /// Returns the completion of a failed request.
     fn failed(&self, qp_num: u32, status: Status, cause: Cause) -> Completion {
         Completion {
             wr_id: self.wr_id,
@@ -170,7 +173,7 @@ impl SendWqe {
     }
 }
 
-/// The one work request that an error belongs to.
+/// Work request that an error belongs to, with the status and cause of its completion.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Blamed {
     pub(crate) sequence: u64,
@@ -185,42 +188,42 @@ pub(crate) struct Blamed {
 ///   │ sent, or awaits Response │ sending │ queued … │
 /// ```
 ///
-/// Requests are numbered by `sequence`, so that a reference survives the completion of older ones.
-/// They do not move, and leave their allocations in place for later requests.
+/// Sequence numbers identify requests, and stay valid when older requests complete. Requests do not
+/// move, and their allocations are reused by later requests in the same place.
 ///
-/// A completed request keeps its place of the queue until the program has polled its completion. An
-/// unsignaled one that succeeded keeps it until a later completion is polled.
+/// A completed request occupies its place until the program has polled its completion. A successful
+/// unsignaled request occupies it until a later completion is polled.
 pub(crate) struct SendQueue {
     depth: usize,
-    /// Places that polls have freed, and their number when it was last read.
+    /// Count of places that polls have freed, and its value when it was last read.
     freed: Arc<FreedPlaces>,
     freed_seen: u64,
-    /// Requests that completed without an entry in the CQ since the last one with an entry.
+    /// Number of requests that completed without a CQ entry since the last CQ entry.
     silent: u32,
     /// Ring of places. It grows up to `depth` when all are taken.
     places: Vec<SendWqe>,
-    /// Index of the front in `places`, and the number of requests from there on.
+    /// Index of the oldest request in `places`, and the number of requests from there on.
     head: usize,
     len: usize,
-    /// Sequence number of the front.
+    /// Sequence number of the oldest request.
     front: u64,
-    /// Sequence number of the first request that was not framed whole.
+    /// Sequence number of the first request that is not completely framed.
     next: u64,
-    /// Bytes of all requests so far, as the doorbell counts them.
+    /// Bytes of all requests posted so far, as the doorbell counts them.
     octets: u64,
     /// Regions of [`SendData::spot`].
     pub(crate) pinned: PinnedRegions,
-    /// Reads and atomics whose Response has not been placed whole, oldest first.
+    /// Reads and atomics whose Response is not complete, oldest first.
     requests: VecDeque<u64>,
-    /// The newest fast registration that was posted.
+    /// Sequence number of the newest fast registration that was posted.
     registered: Option<u64>,
 }
 
-/// Places that a queue gets for its first request.
+/// Number of places that are allocated for the first request.
 const FIRST_PLACES: usize = 4;
 
 impl SendQueue {
-    /// Creates an empty queue. Polls free its places in `freed`.
+    /// Creates an empty queue. `freed` counts the places that polls have freed.
     pub(crate) fn new(depth: usize, freed: Arc<FreedPlaces>) -> Self {
         Self::beginning_at(depth, freed, 0)
     }
@@ -340,7 +343,7 @@ impl SendQueue {
         self.octets = self.octets.wrapping_add(octets);
     }
 
-    /// Returns the payload of the request that is posted next: empty, to be filled.
+    /// Returns the payload of the request that is posted next. It is empty; the caller fills it.
     ///
     /// If the request is not [appended](Self::append), its payload must be
     /// [dropped](Self::drop_data).
@@ -348,7 +351,8 @@ impl SendQueue {
         self.next_data_and_before().0
     }
 
-    /// Returns the ring index of the request that is posted next.
+    /// Returns the ring index of the request that is posted next. Allocates places if all are
+    /// taken.
     #[inline]
     fn next_place(&mut self) -> usize {
         if self.len == self.places.len() {
@@ -366,7 +370,8 @@ impl SendQueue {
         self.places.resize_with(more, SendWqe::blank);
     }
 
-    /// Returns [`Self::next_data`], and the list of the request before it if that is still queued.
+    /// Returns [`Self::next_data`], and the list of the previous request if that is still in the
+    /// queue.
     pub(crate) fn next_data_and_before(&mut self) -> (&mut SendData, Option<&SgList>) {
         let next = self.next_place();
         if self.len == 0 {
@@ -383,7 +388,8 @@ impl SendQueue {
         (&mut next.data, Some(&before.data.list))
     }
 
-    /// Resolves the only element of the next request, a source. `who`: PD and QP number.
+    /// Resolves the source of the next request, which has a single element. `who`: PD and QP
+    /// number.
     #[inline]
     pub(crate) fn resolve_spot(
         &mut self,
@@ -419,15 +425,16 @@ impl SendQueue {
         &mut self.places[place]
     }
 
-    /// Returns the first request that is not framed whole, with its sequence number.
+    /// Returns the first request that is not completely framed, with its sequence number. Returns
+    /// `None` if that request is [refused](Progress::Refused).
     pub(crate) fn next_to_send(&self) -> Option<(u64, &SendWqe)> {
         let index = usize::try_from(self.next - self.front).ok()?;
         let wqe = self.nth(index)?;
         (wqe.progress != Progress::Refused).then_some((self.next, wqe))
     }
 
-    /// Sums the payload of the next requests, up to the first one below `least` bytes, and to about
-    /// `most`.
+    /// Sums the payload bytes of the next requests to send. Stops before a Read, an atomic or a
+    /// request below `least` bytes, and once the sum reaches `most`.
     ///
     /// A message that is being framed counts with all of its bytes.
     pub(crate) fn large_payload(&self, least: u32, most: u64) -> u64 {
@@ -446,7 +453,8 @@ impl SendQueue {
         sum
     }
 
-    /// Returns the newest fast registration of this STag that runs before a request posted now.
+    /// Returns the newest queued fast registration of this STag. It will run before a request that
+    /// is posted now.
     #[inline]
     pub(crate) fn registration(&self, stag: u32) -> Option<&FastRegister> {
         let newest = self.registered.filter(|newest| *newest >= self.next)?;
@@ -484,7 +492,7 @@ impl SendQueue {
         self.nth(index)
     }
 
-    /// Records that the request at `next` was framed whole.
+    /// Records that the request at `next` is completely framed.
     pub(crate) fn framed(&mut self, progress: Progress) {
         let sequence = self.next;
         if let Some(wqe) = self.get_mut(sequence) {
@@ -531,7 +539,7 @@ impl SendQueue {
         self.next != begun
     }
 
-    /// Leaves all requests to the general path, which frames them as well.
+    /// Makes the general path frame all requests that are in the queue.
     #[cfg(test)]
     pub(crate) fn force_general_path(&mut self) {
         for index in 0..self.len {
@@ -562,7 +570,8 @@ impl SendQueue {
         self.requests.clear();
     }
 
-    /// Returns true if Reads or atomics have not completed, for the fence.
+    /// Returns true if a Read or atomic awaits its Response. A fenced request waits until none
+    /// does.
     pub(crate) fn requests_pending(&self) -> bool {
         !self.requests.is_empty()
     }
@@ -572,17 +581,19 @@ impl SendQueue {
         self.requests.len() == 1
     }
 
-    /// Returns the oldest Read or atomic whose Response is not complete.
+    /// Returns the sequence number of the oldest Read or atomic whose Response is not complete.
     pub(crate) fn oldest_request(&self) -> Option<u64> {
         self.requests.front().copied()
     }
 
-    /// Returns the Read or atomic that has `older` older ones before it.
+    /// Returns the sequence number of the unanswered Read or atomic that has `older` older ones
+    /// before it.
     pub(crate) fn request_after(&self, older: usize) -> Option<u64> {
         self.requests.get(older).copied()
     }
 
-    /// Returns the oldest request that was begun and has a message of RFC 7306.
+    /// Returns the sequence number of the oldest request that may have reached the peer with a
+    /// message of RFC 7306.
     pub(crate) fn oldest_extension(&self) -> Option<u64> {
         let found = (self.front..)
             .zip(self.iter())
@@ -590,7 +601,7 @@ impl SendQueue {
         found.map(|(sequence, _)| sequence)
     }
 
-    /// Records that the Response to the oldest Read or atomic was placed whole.
+    /// Records that the Response to the oldest Read or atomic was placed completely.
     pub(crate) fn request_answered(&mut self) {
         if let Some(sequence) = self.requests.pop_front()
             && let Some(wqe) = self.get_mut(sequence)
@@ -599,11 +610,11 @@ impl SendQueue {
         }
     }
 
-    /// Completes, in order, the requests that are complete once the LLP has taken the stream to
-    /// `taken`.
+    /// Completes, in order, the oldest requests that are done. `taken`: stream offset up to which
+    /// the LLP has taken bytes.
     ///
     /// Completion order is submission order (5040-5.5-07). `flushed` returns the cause for refused
-    /// requests. `complete` gets a completion, and the number of places that polling it frees.
+    /// requests. `complete` gets a completion and the number of places that polling it frees.
     pub(crate) fn retire(
         &mut self,
         taken: u64,
@@ -641,8 +652,8 @@ impl SendQueue {
 
     /// Completes everything in the queue with an error, in order.
     ///
-    /// `blamed` is the request that the error belongs to, with its status. All others are flushed
-    /// with the cause `flushed`. `complete` as in [`retire`](Self::retire).
+    /// `blamed` is the request that the error belongs to. All others are flushed with the cause
+    /// `flushed`. `complete` as in [`retire`](Self::retire).
     pub(crate) fn flush(
         &mut self,
         blamed: Option<Blamed>,
@@ -736,7 +747,8 @@ mod tests {
         let lkey = table.insert(spec()).unwrap().stag().0;
         let mut queue = SendQueue::new(21, Arc::default());
         let (mut posted, mut completed) = (0, Vec::new());
-        // Two requests forward, one back: the ring wraps in every size before it grows.
+        // Each round posts two requests and completes one, so the ring wraps in every size before
+        // it grows.
         while queue.room() > 1 {
             for _ in 0..2 {
                 post(&mut queue, posted, &table, lkey);
@@ -770,7 +782,7 @@ mod tests {
             send_one(&mut queue, &mut Vec::new());
         }
         assert_eq!(Arc::strong_count(&region), before);
-        // Nor does a queue whose only request was refused at the post.
+        // A request that is refused when it is posted keeps no memory either.
         let sge = |lkey| Sge {
             addr: 0,
             len: 8,

@@ -1,4 +1,4 @@
-//! Fast path for Writes of the peer: from a verified FPDU to memory.
+//! Fast path for Writes of the peer: places the payload of a verified FPDU in memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -14,8 +14,8 @@ use crate::mutants::mutate;
 impl Connection {
     /// Handles a segment of a Write that passes all checks, as most do.
     ///
-    /// Returns false, with no effect, for everything else, including a Write that is refused. The
-    /// general path then finds out why. A test sends the same segments through both paths.
+    /// Returns false, with no effect, for all other segments, including a Write that is refused.
+    /// The general path then handles them. A test sends the same segments through both paths.
     #[inline]
     pub(super) fn try_fast_write(
         &mut self,
@@ -50,7 +50,8 @@ impl Connection {
         true
     }
 
-    /// Counts the bytes of a Write, which the completion of Immediate Data after it reports.
+    /// Counts the bytes of a Write. If Immediate Data follows the Write, its completion reports
+    /// them.
     #[inline]
     pub(super) fn count_write(&mut self, len: u32, last: bool) {
         let before = match self.last_write {
@@ -62,12 +63,13 @@ impl Connection {
         self.unreported_write |= last && octets > 0;
     }
 
-    /// Raises an event for a completed Write of the peer, when no request is outstanding.
+    /// Raises an event on the send CQ for a completed Write of the peer, if the program may wait
+    /// for it. Call it when no request is outstanding.
     ///
-    /// The program must want such events
-    /// ([`Settings::event_on_write`](crate::Settings::event_on_write)) and be unable to wait for
-    /// anything else. A program that never posted a request is not waiting to post more, and gets
-    /// none.
+    /// The program must have enabled such events
+    /// ([`Settings::event_on_write`](crate::Settings::event_on_write)), and no posted receive may
+    /// complete on that CQ. A program that never posted a request is not waiting to post more, and
+    /// gets none.
     #[cold]
     pub(super) fn raise_write_event(&mut self) {
         self.unreported_write = false;
@@ -79,9 +81,9 @@ impl Connection {
         if receives_complete_there && self.rq.next_len().is_some() {
             return;
         }
-        // The placed bytes are in memory before this thread reads the arming. The program arms
-        // before it reads memory. So one of them sees the other's change. (A CQ with many QPs is
-        // armed without the locks of their connections.)
+        // This thread has placed the bytes and now reads whether the CQ is armed. The program arms
+        // the CQ and then reads memory. The fence ensures that at least one of them sees the
+        // other's change. (A CQ with many QPs is armed without the locks of their connections.)
         fence(Ordering::SeqCst);
         ctx.send_cq.event_without_completion();
     }
@@ -114,7 +116,8 @@ impl Connection {
         }
     }
 
-    /// Ends the connection: the region was deregistered between the check and the placement.
+    /// Ends the connection, because the region was deregistered between the check and the
+    /// placement.
     #[cold]
     fn write_target_gone(&mut self, fault: TaggedFault, ulpdu: &Ulpdu<'_>) {
         let error = StreamError::Ddp(DdpError::Tagged(fault));

@@ -1,4 +1,4 @@
-//! Reasons why a work request is not accepted.
+//! Reasons why a post does not accept a work request.
 
 use crate::fork_guard::Inherited;
 use crate::mem::{LocalFault, WindowKind};
@@ -10,8 +10,8 @@ use crate::qp::state::QpState;
 pub enum PostErrorKind {
     /// All places of the send queue are in use.
     ///
-    /// Polling a completion frees the place of its request, and those of the unsignaled requests
-    /// before it.
+    /// Polling a completion frees the place of its request and of the unsignaled requests before
+    /// it.
     #[error(
         "the send queue is full: its {depth} places are taken until completions are polled; poll the send CQ (an unsignaled request keeps its place until a later completion of the queue is polled), or create the QP with a larger max_send_wr"
     )]
@@ -69,7 +69,7 @@ pub enum PostErrorKind {
         /// Number of elements given.
         got: usize,
     },
-    /// `Qp::bind_mw` with a window that is not of type 1.
+    /// A window that is not of type 1 was passed to `Qp::bind_mw`.
     #[error(
         "a memory window of {kind} is bound with a work request (SendWr::bind_window); Qp::bind_mw is for type 1"
     )]
@@ -77,12 +77,12 @@ pub enum PostErrorKind {
         /// Kind of the window.
         kind: WindowKind,
     },
-    /// A Read on a connection without Reads.
+    /// A Read on a connection whose ORD is 0.
     #[error(
         "no RDMA Reads were negotiated for this connection (ORD is 0): connect or accept with an ord above 0, towards a peer whose IRD is above 0"
     )]
     NoReads,
-    /// An atomic operation on a connection without atomics.
+    /// An atomic operation on a connection whose ORD is 0.
     #[error(
         "no atomic operations were negotiated for this connection (ORD, which they share with Reads, is 0): connect or accept with an ord above 0, towards a peer whose IRD is above 0"
     )]
@@ -105,7 +105,7 @@ pub enum PostErrorKind {
         /// The operation that was posted.
         operation: &'static str,
     },
-    /// Invalidation of the sink of a request that has none.
+    /// Invalidation of the sink was requested for a request without a sink.
     #[error(
         "{operation} has no sink to invalidate: only an RDMA Read of at least one byte has one"
     )]

@@ -1,10 +1,11 @@
-//! Scatter/gather elements of the send queue: checked at the post, and when the request's turn
-//! comes.
+//! Scatter/gather elements of the send queue. They are checked when the request is posted, and
+//! again when its turn comes.
 //!
-//! Elements are checked at the post against the regions registered then. The later copy detects
-//! whether they are still valid. Memory that an earlier request of the same queue has yet to
-//! register is checked twice. At the post it is checked against that request, so that a mistake is
-//! reported at once. When the turn comes, it is checked against the region.
+//! The post checks elements against the regions registered at that time. They are validated again
+//! when their bytes are copied for sending. An element may also name memory that an earlier request
+//! of the same queue has yet to register. The post then checks it against that request, so that a
+//! mistake is reported at once. When the turn of the element's own request comes, it is checked
+//! against the region.
 
 use super::super::connection::{Connection, QpContext};
 use super::super::work::{SendData, SendWqe};
@@ -15,8 +16,8 @@ use crate::mem::{LocalFault, LocalFaultKind, Sge};
 impl Connection {
     /// Resolves the elements of a request, now or later, and returns their length in bytes.
     ///
-    /// The length is at most that of a message. The sink of a Read or atomic needs local write and
-    /// nothing else (`write`). Sources need no right.
+    /// The length fits into a message. `write`: the elements are the sink of a Read or atomic,
+    /// which needs the local write right. Sources need no right.
     pub(super) fn resolve_sges(&mut self, sges: &[Sge], write: bool) -> Result<u32, LocalFault> {
         if !sges.iter().any(|sge| self.is_for_later(sge)) {
             let QpContext {
@@ -40,8 +41,8 @@ impl Connection {
 
     /// Returns true if a queued request registers the memory of an element.
     ///
-    /// If the queue is flushed, that registration may have been flushed as well. A request posted
-    /// then is accepted, and flushed too.
+    /// In a state that flushes, the registration may have been flushed already. A request that is
+    /// posted then is accepted, and flushed too.
     #[inline]
     pub(super) fn is_for_later(&self, sge: &Sge) -> bool {
         sge.len > 0
@@ -66,7 +67,7 @@ impl Connection {
         table.check_local(sge, write, *pd, *qp_num).map(|_| ())
     }
 
-    /// Returns true if elements that were left for the request's turn are not usable.
+    /// Returns true if an element that was left for the request's turn is not usable now.
     pub(in crate::engine) fn has_late_fault(&self, wqe: &SendWqe) -> bool {
         let QpContext {
             table, pd, qp_num, ..
@@ -78,7 +79,7 @@ impl Connection {
 
     /// Resolves the elements that were left for the request's turn.
     ///
-    /// Returns false if its memory is not usable; the connection has then ended.
+    /// Returns false if one is not usable; the connection has then ended.
     pub(in crate::engine) fn resolve_later(&mut self, sequence: u64) -> bool {
         let Some(wqe) = self.sq.get_mut(sequence) else {
             return false;

@@ -1,4 +1,4 @@
-//! Text of a recorded frame, from its bytes.
+//! Text form of a recorded frame.
 
 use std::fmt::{Formatter, Result};
 
