@@ -1,19 +1,19 @@
-//! Back-off of the background while a thread of the program polls.
+//! Pauses of the background while threads of the program poll.
 
 use std::time::Duration;
 
-/// Upper limit of the pause, as a multiple of [`Settings::takeover`](crate::Settings::takeover).
+/// Maximum pause, as a multiple of [`Settings::takeover`](crate::Settings::takeover).
 ///
-/// On one of 100 connections an 8-byte Send takes 9.4 us with a look every 107 us, and 5.9 us
-/// without looks (Intel Xeon).
+/// On one of 100 connections an 8-byte Send takes 9.4 us if the background checks every 107 us, and
+/// 5.9 us if it never does (Intel Xeon).
 const MAX_FACTOR: u32 = 10;
 
-/// Pause between two looks of the background at polled connections.
+/// Pause between two checks of the background whether connections are still polled.
 ///
-/// Each look takes the processor from the polling thread if they share one, and a program that has
-/// polled for long is likely to go on. Each look therefore lengthens the pause by an eighth. The
-/// pause stays below `takeover` plus an eighth of the time spent polling, so that a program that
-/// stops polling without notice waits little compared with the time it polled.
+/// A check takes the processor from the polling thread if they share one, and a program that has
+/// polled for long is likely to continue. Therefore each check lengthens the pause by an eighth.
+/// The pause stays below `takeover` plus an eighth of the time spent polling. A program that stops
+/// polling without notice thus waits a short time compared with the time that it polled.
 ///
 /// ```text
 ///             a look finds all polled: longer by an eighth, up to MAX_FACTOR
@@ -37,13 +37,13 @@ impl BackOff {
         }
     }
 
-    /// Time until the next look.
+    /// Returns the pause until the next check.
     pub(super) fn get(self) -> Duration {
         self.current
     }
 
-    /// Updates the pause after a round. `quiet`: the round found all its sources polled, and had
-    /// nothing to do.
+    /// Updates the pause after a round. `quiet`: all sources of the round are polled by other
+    /// threads, so the round left them alone.
     pub(super) fn after_round(&mut self, quiet: bool) {
         self.current = if quiet {
             (self.current.saturating_add(self.current / 8)).min(self.min.saturating_mul(MAX_FACTOR))

@@ -1,5 +1,5 @@
-//! Readiness and timers of everything that no other thread drives. A parked thread runs the rounds,
-//! or the program does.
+//! Readiness and timers of connections, listeners and groups that no other thread drives. The
+//! rounds are run by a background thread or by the program.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
@@ -21,17 +21,17 @@ use crate::wait::{after, timespec};
 
 /// A connection, listener or group that the background drives.
 pub(crate) trait Source: Send + Sync {
-    /// Handles an event of the source: its descriptor is ready (which uses up the registration's
-    /// one shot), its timer expired, or it is watched and the next look is due.
+    /// Handles an event of the source. Its descriptor is ready (which uses up the registration's
+    /// one shot), its timer has expired, or its last verdict was [`Verdict::Watch`].
     fn attend(&self, now: Instant) -> Verdict;
 }
 
-/// Request of a source after it was attended to.
+/// Request of a source to the background after an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
-    /// Nothing to do: the source has armed what it needs.
+    /// Wait for the next event, for which the source is armed.
     Settled,
-    /// Look again soon, because another thread is busy with the source.
+    /// Attend to the source again soon, because another thread is handling its events now.
     Watch,
 }
 
@@ -41,17 +41,18 @@ pub(crate) type Token = u64;
 
 /// Token of the wake-up descriptor.
 const WAKE: Token = 0;
-/// Bit of listeners' tokens, which sorts listeners to the end of a round.
+/// Bit that is set in the tokens of listeners, so that a round attends to listeners last.
 const LISTENS: Token = 1 << 63;
 /// Maximum number of events taken from the kernel at a time.
 const EVENTS: usize = 64;
 
-/// Kind of readiness that is wanted.
+/// Readiness of a descriptor to wait for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Interest {
-    /// None: the descriptor stays registered without events.
+    /// Nothing, although the descriptor stays registered. The kernel still reports errors and
+    /// hang-ups.
     None,
-    /// Only the loss of the connection.
+    /// Only the loss of the connection, which the kernel reports as error or hang-up.
     Loss,
     /// Readable.
     Read,
@@ -62,7 +63,7 @@ pub(crate) enum Interest {
 }
 
 impl Interest {
-    /// Interest in received bytes, in room to send, or both.
+    /// Returns the interest in received bytes (`read`), in room to send (`write`), or in both.
     pub(crate) fn new(read: bool, write: bool) -> Self {
         match (read, write) {
             (false, false) => Interest::None,
@@ -84,10 +85,10 @@ impl Interest {
         self.readiness() | epoll::EventFlags::ONESHOT
     }
 
-    /// Flags for a level-triggered epoll set.
+    /// Returns the flags for a level-triggered epoll set.
     pub(super) fn readiness(self) -> epoll::EventFlags {
         match self {
-            // epoll reports a loss even if no flag is set.
+            // epoll reports errors and hang-ups even if no flag is set.
             Interest::None | Interest::Loss => epoll::EventFlags::empty(),
             Interest::Read => epoll::EventFlags::IN | epoll::EventFlags::RDHUP,
             Interest::ReadWrite => {
@@ -111,10 +112,12 @@ struct Shared {
 #[derive(Default)]
 struct State {
     sources: HashMap<Token, Weak<dyn Source>>,
-    /// Sources that live until they are done, although nothing else holds a reference to them.
+    /// Sources that the background keeps alive until they are done.
     kept: BTreeMap<Token, Arc<dyn Source>>,
     timers: BinaryHeap<Reverse<(Instant, Token)>>,
-    /// Time at which the next round begins without an event; set while no round is under way.
+    /// Time at which the next round begins even without an event; during a round, the time at which
+    /// it began. Setting an earlier timer wakes the thread. `None`: the thread sleeps until an
+    /// event.
     sleeps_until: Option<Instant>,
 }
 
@@ -125,7 +128,7 @@ pub(crate) struct Background {
     fork_guard: ForkGuard,
 }
 
-/// Runner of the rounds.
+/// Thread that runs the rounds.
 enum Runs {
     Thread(Option<JoinHandle<()>>),
     /// The program, by calls of [`Background::progress`].
@@ -151,8 +154,8 @@ impl Round {
 }
 
 impl Background {
-    /// Starts the thread, unless progress is manual. `takeover` is the shortest time between two
-    /// looks at a watched source.
+    /// Starts the thread, unless progress is manual. `takeover`: minimum time before a source with
+    /// [`Verdict::Watch`] is attended to again.
     pub(crate) fn start(
         takeover: Duration,
         progress: Progress,
@@ -184,16 +187,16 @@ impl Background {
         })
     }
 
-    /// Current time by the clock of the device.
+    /// Returns the current time of the device's clock.
     pub(crate) fn now(&self) -> Instant {
         self.shared.clock.now()
     }
 
-    /// Runs one round in the calling thread: sources that are ready or due get a turn.
+    /// Runs one round in the calling thread: attends to the sources that are ready or due.
     ///
-    /// Returns the time at which the next round is due even without an event. That time has already
-    /// passed if the round did something, because this may have produced more to do. Returns `None`
-    /// if a thread runs the rounds or if another call is running one.
+    /// Returns the time at which the next round is due even without an event, if there is one. A
+    /// time in the past means that the round did something, which may have produced more to do.
+    /// Returns `None` also if the background thread or another call runs the rounds.
     pub(crate) fn progress(&self) -> Option<Instant> {
         let Runs::Manual(round) = &self.runs else {
             return None;
@@ -208,7 +211,8 @@ impl Background {
         if busy { Some(before) } else { until }
     }
 
-    /// Descriptor that is readable if a round would find something to do.
+    /// Returns a descriptor that is readable if a source is ready. `None` if a thread runs the
+    /// rounds.
     pub(crate) fn progress_fd(&self) -> Option<BorrowedFd<'_>> {
         matches!(self.runs, Runs::Manual(_)).then(|| self.shared.epoll.as_fd())
     }
@@ -218,12 +222,12 @@ impl Background {
         matches!(self.runs, Runs::Manual(_))
     }
 
-    /// Drops the sources that live only until they are done, because no further round will run.
+    /// Drops the [kept](Self::keep) sources, because no further round will run.
     pub(crate) fn give_up(&self) {
         if !self.fork_guard.is_here() {
             return;
         }
-        // Dropped in the order of registration and without the lock, because their destructors may
+        // Dropped in the order of their tokens, and without the lock, because their destructors may
         // call the background.
         let kept = std::mem::take(&mut self.shared.state.lock().kept);
         drop(kept);
@@ -297,7 +301,7 @@ impl Background {
         drop(kept);
     }
 
-    /// Attends to the source at `when`, whether its descriptor is ready or not.
+    /// Sets a timer: the source is attended to at `when`, whether its descriptor is ready or not.
     pub(crate) fn at(&self, token: Token, when: Instant) {
         let wake = {
             let mut state = self.shared.state.lock();
@@ -313,7 +317,8 @@ impl Background {
 impl Drop for Background {
     fn drop(&mut self) {
         if !self.fork_guard.is_here() {
-            // The thread belongs to the parent, and so does the eventfd that would wake it.
+            // In the child of a fork: the thread exists only in the parent, and the eventfd would
+            // wake it there.
             if let Runs::Thread(thread) = &mut self.runs {
                 std::mem::forget(thread.take());
             }
@@ -342,8 +347,8 @@ impl Shared {
         }
     }
 
-    /// Waits up to `timeout` for readiness, and attends to the sources that are ready or due.
-    /// Returns false if there were none.
+    /// Waits up to `timeout` for readiness. Then attends to the sources that are ready, due or
+    /// watched. Returns false if there were none.
     fn round(&self, round: &mut Round, timeout: Option<Duration>) -> bool {
         let Round {
             due,
@@ -406,8 +411,8 @@ impl Shared {
 
     fn take_due_timers(&self, now: Instant, due: &mut Vec<Token>) {
         let mut state = self.state.lock();
-        // No wake-up is needed for a new timer during a round: the thread checks the timers before
-        // it sleeps.
+        // A timer that is set during a round need not wake the thread, which checks the timers
+        // before it sleeps. Only a timer before `now` would.
         state.sleeps_until = Some(now);
         while let Some(Reverse((when, token))) = state.timers.peek().copied() {
             if when > now {

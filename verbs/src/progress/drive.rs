@@ -1,4 +1,4 @@
-//! A turn of a connection under its lock: receive, place, answer, send.
+//! A turn of a connection: receives, places, answers and sends under the connection's lock.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,58 +11,60 @@ use crate::engine::{BufferPool, Connection, LlpOrder, PARTS_PER_CALL, ReceiveBuf
 use crate::limits::PeerAccount;
 use crate::wait::{after, earlier};
 
-/// Maximum number of bytes that one turn receives, and that it sends. Bounds the time for which
-/// other connections of the thread, and threads that need the lock, have to wait.
+/// Maximum number of bytes that one turn receives, and maximum that it sends.
+///
+/// The limit bounds the wait of the thread's other connections, and of threads that need the lock.
 const MAX_TURN_BYTES: usize = 4 * 1024 * 1024;
 
-/// Interval at which a connection retries after there was no memory for another FPDU of its peer.
+/// Interval at which a connection that may not receive, for lack of receive memory, tries again.
 const MEMORY_RETRY: Duration = Duration::from_millis(10);
-/// Interval at which a connection whose message waits for a receive checks whether the peer has
-/// closed. No event reports that, and each check is a system call.
+/// Interval at which a connection checks whether the peer has closed, while a message waits for a
+/// receive. No event reports that, and each check is a system call.
 const CLOSE_CHECK: Duration = Duration::from_millis(250);
 
 /// A connection with its LLP: the state that the lock of a QP protects.
 pub(crate) struct Driven {
     pub(crate) conn: Connection,
     pub(crate) llp: Option<Box<dyn Llp>>,
-    /// Resource accounts of the peer, while there is one.
+    /// Resource accounts of the peer, while there is a connection.
     pub(crate) peer: Option<Arc<PeerAccount>>,
     pub(crate) rx: ReceiveBuffer,
     pub(crate) waits: Waits,
     pub(crate) doorbell: Doorbell,
 }
 
-/// Deadlines for events that may never come.
+/// Times at which a turn is due without an event of the LLP.
 #[derive(Default)]
 pub(crate) struct Waits {
-    /// Time to retry after there was no memory for another FPDU of this peer.
+    /// Time to try again to receive, after the memory limits left no room for another FPDU of this
+    /// peer.
     memory_retry: Option<Instant>,
     /// Time to check whether the peer has closed, while a message waits for a receive.
     close_check: Option<Instant>,
-    /// Progress of an unfinished direction, and the time to check it.
+    /// Progress of unfinished transfers, and the time to check it.
     stall: Option<Stall>,
 }
 
-/// Snapshot of the directions that have unfinished work. It is checked only when it is due, so that
-/// a busy connection rarely sets this timer.
+/// Progress of the directions with an unfinished transfer, for detecting a peer that stalls. It is
+/// compared only when it is due, so that a busy connection rarely sets this timer.
 struct Stall {
     due: Instant,
-    /// Bytes that the LLP had taken, if some were still to be sent.
+    /// Stream position that the LLP had taken, if bytes were left to send.
     sent: Option<u64>,
-    /// Bytes that were consumed, if an incomplete FPDU was left over.
+    /// Number of received bytes that were consumed, if an incomplete FPDU was left.
     received: Option<u64>,
 }
 
 /// Work that remains after a turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Outcome {
-    /// The LLP did not take everything; wait until it is writable.
+    /// The LLP did not take all bytes. The next turn is due when it is writable.
     pub(crate) blocked: bool,
-    /// The turn reached its size limit; another one is due at once.
+    /// The turn reached its size limit. The next one is due at once.
     pub(crate) more: bool,
     /// The LLP connection has ended.
     pub(crate) over: bool,
-    /// A new LLP connection is needed (MPA revision 1).
+    /// The connection needs a new LLP connection to the same address.
     pub(crate) reconnect: bool,
 }
 
@@ -95,8 +97,8 @@ impl Driven {
         }
         self.finish_connect();
         if self.doorbell.is_staged() && self.conn.sq.requests_pending() {
-            // Sends requests first that were posted meanwhile: the peer works on them while this
-            // side receives its earlier answers.
+            // Sends the staged requests before receiving: the peer can work on them while this side
+            // receives its earlier answers.
             self.push_entered(pool);
         }
         let more = self.receive(pool);
@@ -106,12 +108,13 @@ impl Driven {
         outcome
     }
 
-    /// Number of bytes sent, and of bytes received. The values change in a turn that moved bytes.
+    /// Returns the numbers of bytes sent and of bytes received. They change in a turn that moved
+    /// bytes.
     pub(crate) fn moved(&self) -> (u64, u64) {
         (self.conn.tx.taken_to(), self.rx.consumed())
     }
 
-    /// Handles bytes that were already read from the stream.
+    /// Handles bytes that the program has already read from the stream.
     pub(crate) fn feed(&mut self, pool: &BufferPool, mut bytes: &[u8]) {
         while !bytes.is_empty() && self.conn.wants_octets() {
             let space = self.rx.space(pool);
@@ -121,11 +124,11 @@ impl Driven {
             self.rx.received(count);
             self.conn.receive(&mut self.rx);
         }
-        // The turn that follows charges the bytes left over to the peer's account.
+        // The next turn charges bytes that are left over to the peer's account.
         self.rx.release(pool, None);
     }
 
-    /// Sends what is due without receiving, as a post does.
+    /// Sends without receiving, as a post does.
     pub(crate) fn push(&mut self, pool: &BufferPool) -> Outcome {
         let span = self.conn.span.clone();
         let _entered = span.enter();
@@ -144,8 +147,10 @@ impl Driven {
         outcome
     }
 
-    /// Kind of readiness of the LLP to wait for. A kernel socket stays readable after the peer's
-    /// FIN, so reading is not asked for after it.
+    /// Returns the readiness of the LLP to wait for.
+    ///
+    /// After the peer's FIN this does not include reading, because a kernel socket then stays
+    /// readable.
     pub(crate) fn interest(&self, outcome: Outcome) -> Interest {
         let connecting = self.conn.is_connecting_tcp();
         match &self.llp {
@@ -162,7 +167,7 @@ impl Driven {
         }
     }
 
-    /// Time at which a turn is due even if nothing arrives.
+    /// Returns the time at which a turn is due even if nothing arrives.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let llp = self.llp.as_ref().and_then(Llp::deadline);
         let stall = self.waits.stall.as_ref().map(|stall| stall.due);
@@ -175,17 +180,20 @@ impl Driven {
         earlier(earlier(llp, self.conn.deadline()), own)
     }
 
-    /// Position of each direction that has unfinished work: bytes sent, bytes received.
+    /// Returns the positions of the directions with an unfinished transfer: bytes sent, bytes
+    /// received.
     fn half_done(&self) -> (Option<u64>, Option<u64>) {
         let tx = &self.conn.tx;
         let sent = (!tx.is_empty() && !self.conn.is_connecting_tcp()).then(|| tx.taken_to());
-        // A message that waits for a receive depends on this side, and has a time limit of its own.
+        // A message that waits for a receive does not count: it waits for this side, and has a time
+        // limit of its own.
         let receiving = !self.rx.is_empty() && !self.conn.is_starving();
         let received = receiving.then(|| self.rx.consumed());
         (sent, received)
     }
 
-    /// Ends a connection if a direction has not advanced since the snapshot that is now due.
+    /// Ends the connection if the recorded progress is due for a check and one of its directions
+    /// has not advanced.
     fn check_for_stall(&mut self, now: Instant) {
         let Some(Stall { sent, received, .. }) = self.waits.stall.take_if(|stall| stall.due <= now)
         else {
@@ -198,7 +206,7 @@ impl Driven {
         }
     }
 
-    /// Takes a snapshot for the stall check if a direction has unfinished work.
+    /// Records the progress for the stall check, if a direction has an unfinished transfer.
     fn watch_for_stall(&mut self) {
         if self.waits.stall.is_some() {
             return;
@@ -222,7 +230,8 @@ impl Driven {
         }
     }
 
-    /// Asks TCP for the number of unacknowledged bytes, which a graceful close waits for.
+    /// Reads the number of unacknowledged bytes from the LLP during a close, which waits for their
+    /// acknowledgement.
     fn read_unacknowledged(&mut self) {
         if self.conn.is_closing()
             && let Some(llp) = &mut self.llp
@@ -266,7 +275,7 @@ impl Driven {
         if self.conn.is_starving() {
             match self.llp.as_mut().and_then(Llp::lost) {
                 Some(error) => self.lost(error),
-                // A receive may be available now, or the time limit may have passed.
+                // A receive may be posted by now, or the time limit may have passed.
                 None => {
                     self.check_for_close();
                     self.conn.receive(&mut self.rx);
@@ -314,8 +323,8 @@ impl Driven {
         more
     }
 
-    /// Checks whether the peer closed after the message that waits for a receive, if the check is
-    /// due.
+    /// If the check is due, checks whether the peer has closed while its message waits for a
+    /// receive.
     fn check_for_close(&mut self) {
         let now = self.conn.now;
         if self.waits.close_check.take_if(|due| *due <= now).is_none() {
@@ -329,7 +338,8 @@ impl Driven {
     fn send(&mut self, pool: &BufferPool) -> Sent {
         let mut kept = false;
         let sent = self.send_batches(pool, &mut kept);
-        // An LLP that is full sends the rest by itself, or is offered more once it is writable.
+        // A blocked LLP needs no push: it sends the rest by itself, or gets more bytes once it is
+        // writable.
         if kept
             && sent != Sent::Blocked
             && let Some(llp) = &mut self.llp
@@ -339,8 +349,8 @@ impl Driven {
         sent
     }
 
-    /// Sends batch by batch. `kept` is set if the LLP was last told that more follows, so that it
-    /// may be holding back the end of its bytes.
+    /// Sends batch by batch. Sets `kept` if the last bytes were handed over with the hint that more
+    /// follow. The LLP may then be holding them back.
     fn send_batches(&mut self, pool: &BufferPool, kept: &mut bool) -> Sent {
         let mut sent = 0;
         loop {
@@ -348,14 +358,14 @@ impl Driven {
                 return Sent::All;
             };
             if self.conn.tx.is_empty() && !self.conn.has_unsent() {
-                // The case of most turns, and of the turn after the last batch.
+                // Most turns have nothing to send. A turn that sent its last batch also ends here.
                 self.conn.tx.rests(pool);
                 return Sent::All;
             }
             if sent >= MAX_TURN_BYTES {
                 return Sent::Enough;
             }
-            // A framed batch is sent as it is, so the EMSS is read before framing.
+            // A framed batch is never changed, so the EMSS is read before framing.
             if self.conn.wants_emss(llp.wants_write_event()) {
                 self.conn.set_emss(llp.emss());
             }
@@ -388,8 +398,8 @@ impl Driven {
         }
     }
 
-    /// Handles a failed send. Messages that arrived earlier, such as a Terminate Message, may still
-    /// be unread, and say more about the cause than the error of the send does.
+    /// Handles a failed send. First reads messages that arrived earlier, because they tell more
+    /// about the cause than the error of the send, such as a Terminate Message.
     fn send_failed(&mut self, error: LlpError, pool: &BufferPool) {
         while self.conn.wants_octets()
             && let Some(llp) = &mut self.llp
@@ -402,7 +412,7 @@ impl Driven {
         self.lost(error);
     }
 
-    /// Carries out the connection's request to the LLP: nothing, FIN, reconnect, close or abort.
+    /// Carries out [`Connection::llp_order`] on the LLP, or requests it in the outcome.
     fn carry_out_llp_order(&mut self) -> Outcome {
         let mut outcome = Outcome::default();
         let Some(llp) = &mut self.llp else {
@@ -434,8 +444,8 @@ impl Driven {
     }
 }
 
-/// Gives the framed bytes to the LLP; returns the number of bytes taken. `followed`: the next call
-/// follows at once.
+/// Offers the framed bytes to the LLP. Returns the number of bytes that it took. `followed`:
+/// another call follows at once.
 #[inline]
 fn offer(conn: &Connection, followed: bool, llp: &mut dyn Llp) -> Result<usize, LlpError> {
     match conn.tx.single_piece() {
@@ -444,8 +454,8 @@ fn offer(conn: &Connection, followed: bool, llp: &mut dyn Llp) -> Result<usize, 
     }
 }
 
-/// [`offer`] for a batch that lies partly in registered memory. A separate function because of the
-/// array on its stack.
+/// Does [`offer`] for a batch of several pieces. It is a separate function because its array would
+/// enlarge the stack frame of [`offer`].
 #[inline(never)]
 fn offer_many(conn: &Connection, followed: bool, llp: &mut dyn Llp) -> Result<usize, LlpError> {
     let mut pieces = [Piece::from(&[][..]); PARTS_PER_CALL];

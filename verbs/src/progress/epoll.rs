@@ -1,4 +1,4 @@
-//! Wait on an epoll set, with a timeout in nanoseconds if the kernel supports it.
+//! Waiting on an epoll set, with a timeout in nanoseconds if the kernel supports it.
 
 #![expect(
     unsafe_code,
@@ -41,7 +41,7 @@ pub(super) fn wait<'a>(
     wait_by_milliseconds(set, room, timeout)
 }
 
-/// [`wait`] by `epoll_pwait`, which every kernel has.
+/// Does [`wait`] with `epoll_pwait`, which every kernel has.
 fn wait_by_milliseconds<'a>(
     set: impl AsFd,
     room: &'a mut [MaybeUninit<Event>],
@@ -69,7 +69,7 @@ fn wait_by_milliseconds<'a>(
     }
 }
 
-/// The first `count` events of `room`.
+/// Returns the first `count` events of `room`.
 ///
 /// # Safety
 /// The first `count` elements exist and are initialized.
@@ -78,7 +78,8 @@ unsafe fn filled(room: &mut [MaybeUninit<Event>], count: usize) -> &mut [Event] 
     unsafe { std::slice::from_raw_parts_mut(room.as_mut_ptr().cast(), count) }
 }
 
-/// Timeout for `epoll_pwait`, rounded up: a wait that ends early has to be repeated.
+/// Returns the timeout for `epoll_pwait`. It is rounded up, because a wait that ends too early
+/// would have to be repeated.
 fn milliseconds(timeout: Option<&Timespec>) -> c_int {
     let Some(timeout) = timeout else {
         return -1;

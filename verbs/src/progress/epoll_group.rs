@@ -1,12 +1,12 @@
 //! Group of the connections of one CQ that share an epoll set.
 //!
-//! With many connections, a turn for each of them at every poll of their CQ would cost a system
-//! call per connection. A CQ with more than [`FEW`] QPs therefore has a *group*: an epoll set with
-//! the descriptors of all of them. A poll queries the set once. It gives turns to the connections
-//! that are ready, and to those that are *dirty*, which means that posts staged requests there. A
-//! waiting thread sleeps on the set. The background has the set as one descriptor in its own set:
-//! it leaves a group alone that is being polled, and takes over when polling stops, as for a single
-//! connection.
+//! If every poll of a CQ gave a turn to each of many connections, it would cost a system call per
+//! connection. A CQ with more than [`FEW`] QPs therefore has a *group*: an epoll set with the
+//! descriptors of all its connections. A poll queries the set once. It gives turns to the
+//! connections that are ready, and to *dirty* ones, which have staged requests. A waiting thread
+//! sleeps on the set. The background has the set as one descriptor in its own set. As with a single
+//! connection, it leaves the group alone while the program polls, and takes over when polling
+//! stops.
 //!
 //! ```text
 //!            Cq::poll ──┐                      ┌── socket of QP 1
@@ -14,22 +14,22 @@
 //!   set of background ──┘   (level-triggered)  └── ...
 //! ```
 //!
-//! While only one connection receives, polls try that one and query the set now and then: see
-//! [`last_active`].
+//! While only one connection receives, most polls try that connection alone, without a query of the
+//! set: see [`last_active`].
 //!
-//! A QP whose send CQ and receive CQ both have many QPs is in the group of one of them, and the
-//! other CQ drives that group as well. A QP stays in its first group as long as it exists. Its
-//! descriptor is in the set while there is a connection.
+//! If the send CQ and the receive CQ of a QP both have many QPs, the QP is in the group of one of
+//! them, and the other CQ drives that group as well. A QP stays in its first group as long as it
+//! exists. Its descriptor is in the set while it has a connection.
 //!
-//! **No event is lost**, because the set is level-triggered: a descriptor whose turn was refused
-//! (another thread has the lock) or ended early is ready at the next query. A descriptor must
-//! therefore leave the set if it is ready and not wanted (reading is paused, or both sides have
-//! closed): [`Member::change`] follows each turn. One query returns at most [`EVENTS`] descriptors,
-//! and the kernel moves these to the end of its ready list.
+//! **No event is lost**, because the set is level-triggered. If a turn was refused (another thread
+//! has the lock) or ended early, the next query reports the descriptor again. A descriptor must
+//! therefore leave the set while its readiness is of no use (reading is paused, or both sides have
+//! closed). [`Member::change`] does that after each turn. One query returns at most [`EVENTS`]
+//! descriptors, and the kernel moves these to the end of its ready list.
 //!
-//! A [`PollOwner`] records which thread watches a group, as for a
-//! single connection. Lock order: QP, then any lock of a group. Locks of a group are taken one at a
-//! time, and none is held while a connection has its turn.
+//! A [`PollOwner`] records which thread watches a group's set, as for a single connection. Lock
+//! order: QP, then any lock of a group. Locks of a group are taken one at a time, and none is held
+//! while a connection has its turn.
 
 mod dirty;
 mod last_active;
@@ -56,17 +56,17 @@ use crate::device::DeviceInner;
 use crate::qp::inner::QpInner;
 use crate::wait::after;
 
-/// A CQ with more QPs than this has a group. For up to this many, a turn for each costs about as
-/// much as a query of the set.
+/// A CQ with more QPs than this has a group. With up to this many, a turn for each QP costs about
+/// as much as a query of the set.
 pub(crate) const FEW: usize = 4;
 /// Maximum number of ready connections that one query returns.
 const EVENTS: usize = 64;
 /// A program counts as polling continuously after this many polls since the background last
-/// received something. A program that polls once per message and watches memory in between is to be
-/// served by the background at once.
+/// received something. A program that polls only once per message, and watches memory in between,
+/// does not reach this number, so the background serves it at once.
 const SPINS: u32 = 8;
 
-/// Connections that are polled and waited for together.
+/// Group of connections that are polled and waited for together.
 pub(crate) struct EpollGroup {
     device: Arc<DeviceInner>,
     /// The epoll set.
@@ -76,8 +76,8 @@ pub(crate) struct EpollGroup {
     last_active: LastActive,
     /// Time of the last query of the set by a polling thread, in nanoseconds of the device's clock.
     polled_at: AtomicU64,
-    /// Polls since the background received something, up to [`SPINS`]. A poll that received
-    /// something sets the maximum.
+    /// Number of polls since the background last received something, at most [`SPINS`]. A poll that
+    /// receives something sets the maximum.
     spins: AtomicU32,
     /// Registration of the set with the background.
     registration: Mutex<Registration>,
@@ -146,8 +146,8 @@ impl EpollGroup {
         Member::new(Arc::clone(self), index)
     }
 
-    /// Runs a round of a polling thread. `stays`: the thread will poll again and is not about to
-    /// sleep.
+    /// Runs a round on behalf of a polling thread. `stays`: the thread is expected to poll again,
+    /// and is not about to sleep.
     pub(crate) fn poll(&self, now: Instant, stays: bool) {
         self.note_poll(now, stays);
         let done = self.round_by_poll(now);
@@ -157,7 +157,8 @@ impl EpollGroup {
             self.spins.store(counted, Ordering::Relaxed);
         }
         if done.moved {
-            // The program could not poll during the round, so the time after it counts.
+            // The program could not poll during the round, so the end of the round counts as the
+            // time of the poll.
             self.note_poll(self.device.now(), stays);
         }
     }
@@ -179,8 +180,8 @@ impl EpollGroup {
 
     /// Makes the background take over at once, because a notification was requested.
     pub(crate) fn hand_over(&self) {
-        // Stored before the lock is taken: the background either sees this or has left the group to
-        // this thread.
+        // Stored before the lock is taken. The background then either sees that no thread polls, or
+        // has already set the owner to `Watched`, which is handled below.
         self.polled_at.store(0, Ordering::Relaxed);
         let was_polled = self.registration.lock().owner == PollOwner::Watched;
         let now = self.device.now();
@@ -193,8 +194,10 @@ impl EpollGroup {
         }
     }
 
-    /// Returns the descriptor on which the calling thread will sleep until [`Self::wait_ends`].
-    /// Sends all staged requests, and from now on none are staged.
+    /// Prepares the calling thread's sleep until [`Self::wait_ends`]. Returns the descriptor to
+    /// sleep on.
+    ///
+    /// Sends all staged requests. Until the sleep ends, no requests are staged.
     pub(crate) fn wait_begins(&self) -> RawFd {
         let mut registration = self.registration.lock();
         registration.wait_begins(&self.device.background, self.set.as_fd());
@@ -214,17 +217,18 @@ impl EpollGroup {
         registration.wait_ends(&self.device.background, fd, Interest::Read);
     }
 
-    /// Makes sure that a round follows soon even if the program does not poll again.
+    /// Makes sure that a round follows within `takeover` even if the program does not poll again.
     fn schedule_round(&self) {
         let mut registration = self.registration.lock();
-        // The background looks at a watched set regularly.
+        // A watched set needs no timer, because the background checks it regularly.
         if registration.owner != PollOwner::Watched {
             let due = after(self.device.now(), self.device.settings.takeover);
             registration.set_timer(&self.device.background, Some(due));
         }
     }
 
-    /// Gives turns to the dirty members, then to the last active member alone or to all ready ones.
+    /// Gives turns to the dirty members, and then either to the last active member alone or to all
+    /// ready members.
     fn round_by_poll(&self, now: Instant) -> TurnResult {
         let mut done = self.serve_dirty(now, Caller::Poll);
         let alone = self.last_active.poll_alone(self.device.clock(now));
@@ -241,21 +245,21 @@ impl EpollGroup {
         done
     }
 
-    /// Gives turns to the dirty members, then to the ready ones.
+    /// Gives turns to the dirty members, and then to the ready ones.
     fn round(&self, now: Instant, caller: Caller) -> TurnResult {
         let mut done = self.serve_dirty(now, caller);
         done |= self.serve_ready(now, caller);
         done
     }
 
-    /// Gives turns to the members that are dirty at the start.
+    /// Gives turns to the members that are dirty when it is called.
     fn serve_dirty(&self, now: Instant, caller: Caller) -> TurnResult {
         let mut done = TurnResult::default();
         let dirty = self.dirty.len();
         if dirty == 0 {
             return done;
         }
-        // Staged requests are sent even if another CQ is being polled.
+        // Staged requests must be sent even if the connection is polled through another CQ.
         let caller = match caller {
             Caller::Background => Caller::Sleeper,
             caller => caller,
@@ -273,14 +277,15 @@ impl EpollGroup {
             member.clear_dirty();
             let given = match qp.turn_in_group(now, caller) {
                 None if member.mark_dirty() => None,
-                // Another thread has the lock, and a third one is about to sleep.
+                // Another thread has the lock, and the list refuses the member because a third
+                // thread is about to sleep. This turn waits for the lock.
                 None => qp.turn_in_group(now, Caller::Sleeper),
                 given => given,
             };
             done |= given.unwrap_or_default();
         }
         if !self.dirty.is_empty() {
-            // These became dirty after the first of this round, so their posts scheduled no round.
+            // Members became dirty while the list was not empty, so their posts scheduled no round.
             self.schedule_round();
         }
         done
@@ -306,7 +311,7 @@ impl EpollGroup {
                     turn(u32::try_from(event.data.u64()).unwrap_or(u32::MAX));
                 }
             }
-            // A signal came first; the next poll queries again.
+            // A signal interrupted the query. The next poll queries again.
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => tracing::error!(%error, "epoll_wait failed"),
         }
@@ -325,8 +330,8 @@ impl Source for EpollGroup {
         let mut registration = self.registration.lock();
         registration.drop_expired_timers(now);
         if self.spins.load(Ordering::Relaxed) >= SPINS && self.is_polled(now) {
-            // A polling thread handles the event. It is not lost, because the background looks
-            // again.
+            // A polling thread handles the event. If polling stops first, the background handles it
+            // at a later check.
             registration.fired_while_polled(&self.device.background, self.set.as_fd());
             return Verdict::Watch;
         }
@@ -341,9 +346,9 @@ impl Source for EpollGroup {
         }
         let mut registration = self.registration.lock();
         if done.skipped || !self.dirty.is_empty() {
-            // Ready, but left to another thread: arming the set now would make the background spin.
-            // Or a member became dirty meanwhile, and `schedule_round` (under this lock) saw that
-            // the set is watched.
+            // Two cases need another round. A ready member was left to another thread, and arming
+            // the set now would make the background spin. Or a member became dirty meanwhile, and
+            // `schedule_round` (under this lock) set no timer because the set was watched.
             registration.fired_while_polled(&self.device.background, self.set.as_fd());
             return Verdict::Watch;
         }
@@ -354,7 +359,7 @@ impl Source for EpollGroup {
 
 impl Drop for EpollGroup {
     fn drop(&mut self) {
-        // In the child of a fork the set belongs to the parent.
+        // In the child of a fork the registration belongs to the parent.
         if self.device.fork_guard.is_here() {
             self.device.background.forget_fd(self.set.as_fd());
             self.device

@@ -1,8 +1,8 @@
-//! Closing an LLP connection so that the peer receives the last bytes.
+//! Closing of an LLP connection in the background, so that the peer receives the last bytes.
 //!
-//! After the time limit the connection is dropped. A kernel then continues with its buffered bytes,
-//! as after the end of a process. A TCP stack in user space resets the connection if bytes are
-//! unacknowledged.
+//! After the time limit the connection is dropped. The kernel then still sends the bytes that it
+//! has buffered, as after the end of a process. A TCP stack in user space resets the connection if
+//! bytes are unacknowledged.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -14,16 +14,17 @@ use super::background::{Background, Interest, Source, Token, Verdict};
 use crate::close_timer::CloseTimer;
 use crate::limits::Charge;
 
-/// A connection that is being closed: sends the rest, then FIN, and discards incoming bytes until
-/// the peer has closed too. (The kernel sends a reset if a socket is closed with unread bytes, and
-/// that reset can overtake the last message.)
+/// A connection that is being closed. It sends the remaining bytes and a FIN, and discards incoming
+/// bytes until the peer has closed too. (If a socket is closed with unread bytes, the kernel sends
+/// a reset, which can overtake the last message.)
 struct Lingering {
     background: Weak<Background>,
     token: Token,
     state: Mutex<State>,
 }
 
-/// Interval at which a closed connection is checked until its last bytes are acknowledged.
+/// Interval at which a connection is checked for the acknowledgement of its last bytes, when both
+/// sides have closed.
 const FLUSH_CHECK: Duration = Duration::from_millis(10);
 
 struct State {
@@ -34,18 +35,21 @@ struct State {
     sent: usize,
     fin_sent: bool,
     peer_closed: bool,
-    /// The peer keeps sending: look again at once.
+    /// The peer keeps sending, so another turn is due at once.
     more_to_drop: bool,
-    /// Unacknowledged bytes of TCP at the start, without `rest`.
+    /// Number of bytes that TCP had taken but the peer had not acknowledged at the start. Does not
+    /// include `rest`.
     queued: u64,
     timer: CloseTimer,
     /// Time of the next check for progress by the peer.
     next_check: Instant,
 }
 
-/// Closes `llp` in the background: sends `rest`, then FIN, and gives up after `limit` without
-/// progress. The charge is held until then, so that a peer cannot pile up connections by not
-/// closing them.
+/// Closes `llp` in the background: sends `rest` and a FIN, and gives up after `limit` without
+/// progress.
+///
+/// `charge` is held until the connection is closed, so that a peer cannot pile up connections by
+/// not closing them.
 pub(crate) fn linger(
     background: &Arc<Background>,
     mut llp: Box<dyn Llp>,
@@ -92,7 +96,8 @@ pub(crate) fn linger(
 }
 
 impl State {
-    /// Returns true if the connection has ended or failed.
+    /// Sends, receives and discards as far as possible. Returns true if the connection has ended or
+    /// failed.
     fn turn(&mut self) -> bool {
         let Some(llp) = &mut self.llp else {
             return true;
@@ -113,7 +118,8 @@ impl State {
             self.fin_sent = true;
         }
         let mut sink = [0; 4096];
-        // Bounded, so that a peer that keeps sending does not occupy the thread.
+        // The number of reads is bounded, so that a peer that keeps sending does not occupy the
+        // thread.
         self.more_to_drop = true;
         for _ in 0..256 {
             match llp.try_recv(&mut sink) {
@@ -133,7 +139,8 @@ impl State {
         self.peer_closed && self.fin_sent && llp.flushed()
     }
 
-    /// Returns true if the peer has made no progress for too long.
+    /// Checks the progress of the peer, if the check is due. Returns true if there was none for too
+    /// long.
     fn is_over(&mut self, now: Instant) -> bool {
         let Some(llp) = &mut self.llp else {
             return true;
@@ -162,8 +169,8 @@ impl State {
             next = Some(background.now());
         }
         if llp.wants_write_event() && self.peer_closed {
-            // A kernel socket whose halves are both closed is always ready. From now on a timer
-            // checks whether the last bytes were acknowledged.
+            // A kernel socket that the peer has closed is always ready, so it leaves the epoll set.
+            // From now on a timer checks whether the last bytes were acknowledged.
             background.forget_fd(llp.fd());
             next = Some(background.now() + FLUSH_CHECK);
         } else {

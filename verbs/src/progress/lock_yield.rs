@@ -1,18 +1,19 @@
 //! Yields the processor when polls keep finding the lock of a connection taken.
 //!
 //! If two threads share a processor, the holder of the lock may be preempted in the middle of a
-//! turn. It may also have been handed the lock while it waited for it. A polling thread then
-//! occupies the processor that the holder needs to release the lock, until the scheduler intervenes
-//! after some milliseconds. Therefore a poll that found nothing yields once after a connection was
-//! found locked many times in a row. (A thread with a real-time priority does not yield to threads
-//! below it, so it gains nothing.)
+//! turn, or may have been given the lock while it was asleep. A polling thread then occupies the
+//! processor that the holder needs to release the lock, until the scheduler intervenes after some
+//! milliseconds. Therefore, once many consecutive polls have found a connection locked, the next
+//! poll that finds nothing yields. (A thread with a real-time priority does not yield to threads of
+//! lower priority, so it gains nothing.)
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// Number of consecutive polls that find a connection locked before one yields: some microseconds.
+/// A poll yields after this many consecutive polls that found a connection locked, which take some
+/// microseconds.
 ///
-/// With it, and with polls that do not count a taken lock as idle (`OrphanTurn`), `ib_read_bw` of
-/// 1 MiB went from 4.6 to 5.8 GB/s (Intel Xeon).
+/// With this yield, and with orphan polling that does not count a locked connection as idle
+/// (`OrphanTurn`), `ib_read_bw` of 1 MiB went from 4.6 to 5.8 GB/s (Intel Xeon).
 const MISSES: u32 = 32;
 
 /// Number of consecutive polls that found the lock of a connection taken.
@@ -20,7 +21,7 @@ const MISSES: u32 = 32;
 pub(crate) struct LockMisses(AtomicU32);
 
 impl LockMisses {
-    /// Counts a poll that found the lock taken. Returns true at the limit, and starts again at 0.
+    /// Counts a poll that found the lock taken. At the limit, returns true and restarts the count.
     #[cold]
     pub(crate) fn count_miss(&self) -> bool {
         let polls = self.0.load(Ordering::Relaxed) + 1;
@@ -37,8 +38,8 @@ impl LockMisses {
     }
 }
 
-/// Whether the next poll of a device that finds nothing yields its processor. It yields at a point
-/// where it holds no lock and has no unfinished work.
+/// Decides whether the next poll of a device that finds nothing yields its processor. The poll
+/// yields when it holds no lock and has no unfinished work.
 #[derive(Default)]
 pub(crate) struct LockYield {
     due: AtomicBool,
@@ -53,7 +54,7 @@ impl LockYield {
         self.due.store(true, Ordering::Relaxed);
     }
 
-    /// Yields after a poll that found nothing, if that is due.
+    /// Yields the processor if that is due. Call it after a poll that found nothing.
     #[inline]
     pub(crate) fn yield_if_due(&self) {
         if self.due.load(Ordering::Relaxed) && self.due.swap(false, Ordering::Relaxed) {

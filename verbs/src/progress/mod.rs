@@ -1,23 +1,26 @@
-//! Progress of connections: which thread sends and receives for a connection, and when.
+//! Progress of connections: the threads that send and receive for a connection, and the occasions
+//! on which they do.
 //!
 //! A connection has no thread of its own. Any thread that holds its lock can give it a *turn*
-//! ([`drive::Driven::turn`]): receive, place, answer, send. These are the occasions:
+//! ([`drive::Driven::turn`]), which receives, places, answers and sends. Turns happen on these
+//! occasions:
 //!
 //! * **Posting** sends at once if the LLP takes the bytes, or stages the request for the next turn
 //!   ([`doorbell::Doorbell`]).
 //! * **Polling an empty CQ** gives each connection of that CQ a turn. A CQ with many connections
 //!   gives turns only to those that are ready or dirty ([`epoll_group::EpollGroup`]).
-//! * **A poll that finds nothing** also drives active connections of other CQs that no thread polls
-//!   ([`orphan_polling::OrphanPoller`]). It yields the processor if it kept finding a lock taken
-//!   ([`lock_yield::LockYield`]).
+//! * **A poll that finds nothing** also gives turns to active connections of other CQs that no
+//!   thread polls ([`orphan_polling::OrphanPoller`]). It yields the processor if polls keep finding
+//!   a connection locked ([`lock_yield::LockYield`]).
 //! * **A poll that takes a completion** waits briefly for the peer's answer if the program seems to
 //!   watch memory for it ([`reply_wait::ReplyWait`]).
-//! * **Waiting** ([`crate::Cq::wait`]) sleeps on the sockets of the CQ's connections directly: one
-//!   wake-up instead of two.
+//! * **Waiting** ([`crate::Cq::wait`]) sleeps on the sockets of the CQ's connections directly. This
+//!   needs one wake-up, where waiting for the background would need two.
 //! * **The background** ([`background::Background`]) sleeps in `epoll_wait`, never spins, and gives
-//!   turns to ready connections that no thread polls. It looks less often while polling goes on
-//!   ([`back_off::BackOff`]). With [`Progress::Manual`](crate::Progress::Manual) there is no
-//!   background thread, and the program runs the same rounds.
+//!   turns to ready connections that no thread polls. While polling continues, it checks for such
+//!   connections less and less often ([`back_off::BackOff`]). With
+//!   [`Progress::Manual`](crate::Progress::Manual) there is no background thread, and the program
+//!   runs the same rounds.
 //! * **Closing** an LLP connection finishes in the background ([`linger`]).
 //!
 //! [`poll_owner::PollOwner`] records which thread watches the descriptor of a connection while its
@@ -36,9 +39,10 @@
 //!
 //! * `Armed`: the descriptor is in the background's epoll set with `EPOLLONESHOT`.
 //! * `Watched`: the one shot was used up by an event that a polling thread handles. The background
-//!   looks again after `takeover`, and less often while polls go on. At the second such look the
-//!   descriptor is removed from the set until it is armed again.
-//! * `Waited`: a blocked thread of the consumer has the descriptor in its own epoll set.
+//!   checks again after `takeover`, and less often while polling continues. At the second such
+//!   check it removes the descriptor from its set until the descriptor is armed again.
+//! * `Waited`: a thread of the program that waits for a completion has the descriptor in its own
+//!   epoll set.
 //! * `Grouped`: the descriptor is in the set of an epoll group, which has a `PollOwner` of its own.
 //!
 //! Lock order: QP, then SRQ, then CQ; QP, then background. The background never holds its own lock
@@ -56,8 +60,9 @@ pub(crate) mod orphan_polling;
 pub(crate) mod poll_owner;
 pub(crate) mod reply_wait;
 
-/// Refusal of a blocking call on a device that the program drives itself
-/// ([`Progress::Manual`](crate::Progress::Manual)): no thread would drive the device meanwhile.
+/// Error of a blocking call on a device that the program drives itself
+/// ([`Progress::Manual`](crate::Progress::Manual)). No thread would drive the device during the
+/// call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "the program drives the device itself (Progress::Manual), so no thread would drive it while this call waits; connect with a CmId or the async API, and call Device::progress until the result is reported"
@@ -65,7 +70,7 @@ pub(crate) mod reply_wait;
 pub struct WouldWait;
 
 impl WouldWait {
-    /// Fails if calls of the device may not wait.
+    /// Fails if the program drives the device itself.
     pub(crate) fn check(device: &crate::device::DeviceInner) -> Result<(), WouldWait> {
         if device.background.is_manual() {
             return Err(WouldWait);

@@ -1,14 +1,14 @@
-//! Polling of orphans: active connections whose own CQ is not polled, while the program polls other
-//! CQs and finds nothing.
+//! Polling of orphans. An *orphan* is an active connection whose own CQ no thread polls, while the
+//! program polls other CQs and finds nothing.
 //!
-//! The servers of perftest wait in this way, each with a second connection. The background would
-//! have to take the processor from the program for each message, so the program's polls give these
-//! connections turns instead.
+//! The servers of perftest have a second connection and wait in this way. The background would have
+//! to take the processor from the program for each message. Therefore the program's polls give
+//! turns to these connections instead.
 //!
-//! A connection is an orphan only while no other thread handles it. It is none when its own CQ is
-//! polled (its time of the last poll then differs from the one noted here), when a notification is
-//! requested there, or when a thread waits for it. The lock of the list is held during these turns
-//! and the wake-ups that they cause; no thread ever waits for that lock.
+//! A connection stops being an orphan when another thread handles it: its own CQ is polled (the
+//! connection's time of the last poll then differs from the recorded one), a notification is
+//! requested on that CQ, or a thread waits for it. The lock of the list is held during the turns
+//! and the wake-ups that they cause, but no thread ever waits for that lock.
 
 use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,14 +21,15 @@ use crate::qp::inner::QpInner;
 
 /// Maximum number of orphans of a device.
 const MAX_ORPHANS: usize = 4;
-/// Number of turns without traffic after which an orphan is left to the background again.
+/// An orphan is left to the background again after this many consecutive turns without traffic.
 const IDLE_TURNS: u32 = 2000;
 /// A program that polled within this time is expected to poll again.
 const POLLED_WITHIN: Duration = Duration::from_millis(1);
 
 struct Orphan {
     qp: Weak<QpInner>,
-    /// Time of the last poll, as recorded by its last turn here; 0 before the first.
+    /// Time of the last poll of the connection, as its last turn as an orphan set it; 0 before the
+    /// first such turn.
     polled_at: u64,
     /// Consecutive turns that moved no bytes.
     idle_turns: u32,
@@ -36,8 +37,8 @@ struct Orphan {
 
 /// Result of polling an orphan.
 pub(crate) enum OrphanTurn {
-    /// Another thread has its lock. That may be the background, which shares the processor with the
-    /// polls, so this does not count as an idle turn.
+    /// Another thread has the lock of the connection. That may be the background, which needs the
+    /// processor that the polls occupy, so this does not count as an idle turn.
     Refused,
     /// The orphan had a turn.
     Given {
@@ -61,14 +62,14 @@ impl Default for OrphanPoller {
         OrphanPoller {
             polled_at: AtomicU64::new(0),
             has_orphans: AtomicBool::new(false),
-            // The maximum is allocated here, so that the data path allocates nothing.
+            // Allocated at full size, so that the data path allocates nothing.
             list: Mutex::new(Vec::with_capacity(MAX_ORPHANS)),
         }
     }
 }
 
 impl OrphanPoller {
-    /// Gives each orphan a turn, after a poll that found nothing.
+    /// Gives each orphan a turn. Call it after a poll that found nothing.
     pub(crate) fn poll(&self, device: &DeviceInner, now: Instant) {
         self.polled_at.store(device.clock(now), Ordering::Relaxed);
         if !self.has_orphans.load(Ordering::Relaxed) {
@@ -91,7 +92,8 @@ impl OrphanPoller {
         }
     }
 
-    /// Adds a connection for which the background received something, if the program is polling.
+    /// Adds a connection for which the background received something, if the program has polled
+    /// other CQs recently.
     pub(crate) fn add(&self, device: &DeviceInner, qp: &Weak<QpInner>, now: Instant) {
         let polled_at = self.polled_at.load(Ordering::Relaxed);
         let since = device.clock(now).saturating_sub(polled_at);
@@ -136,8 +138,8 @@ pub(super) mod tests {
         pd.create_qp(cq, cq, QpCaps::default()).unwrap()
     }
 
-    /// A connection between two devices. The background of the far one leaves polled connections
-    /// alone for an hour, and no thread polls `far_cq`.
+    /// A connection between two devices. The background of the far device leaves polled connections
+    /// alone for an hour. `idle` is a CQ of the far device without QPs.
     pub(in crate::progress) struct World {
         far: Device,
         pub(in crate::progress) near_cq: Cq,
@@ -187,8 +189,8 @@ pub(super) mod tests {
             self.far.inner().orphans.count()
         }
 
-        /// Writes to the far side, which completes nothing there, while the program polls another
-        /// CQ.
+        /// Writes to the far side, which completes nothing there, and polls `idle`, until the
+        /// connection is an orphan.
         fn until_it_is_an_orphan(&self) {
             let RemoteBuffer { addr, rkey, .. } = self.to.remote();
             let sges = [self.from.sge(0, 8)];
@@ -214,7 +216,8 @@ pub(super) mod tests {
         while world.far_qp.inner().ctx.recv_cq.is_empty() {
             let _ = world.near_cq.poll_one();
             assert_eq!(world.idle.poll_one(), None);
-            // Otherwise the background would handle the connection.
+            // The connection must stay an orphan: otherwise the background would receive the
+            // message.
             assert_eq!(world.orphans(), 1);
             assert!(began.elapsed() < HANGS);
         }
@@ -227,8 +230,7 @@ pub(super) mod tests {
         }
     }
 
-    /// The holder of the lock may be the background, which waits for the processor that the polls
-    /// occupy.
+    /// The background may hold the lock and wait for the processor that the polls occupy.
     #[test]
     fn polls_that_find_its_lock_taken_do_not_count_as_idle() {
         let world = World::new();

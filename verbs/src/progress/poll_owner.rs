@@ -1,4 +1,5 @@
-//! Owner of a connection's descriptor while no thread holds the connection's lock.
+//! Owner of a connection's descriptor: the thread that watches it while the connection's lock is
+//! free.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -6,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::background::{Background, Interest, Token};
 use super::epoll_group::Member;
 
-/// Interval at which a descriptor that could not be added to an epoll set is tried again.
+/// Time after which adding a descriptor to an epoll set is tried again, if that failed.
 const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Owner of a connection's descriptor; see the diagram in [`crate::progress`].
@@ -16,12 +17,12 @@ pub(crate) enum PollOwner {
     Off,
     /// Armed in the background's epoll set.
     Armed { interest: Interest },
-    /// The one shot was used up while the CQ was being polled; the background looks again soon.
+    /// The one shot was used up while the program polled the CQ. The background checks again soon.
     Watched,
-    /// This many threads of the consumer wait on the descriptor themselves.
+    /// This many threads of the program wait on the descriptor themselves.
     Waited { threads: u32 },
-    /// In the set of a group, which has an owner of its own. `threads` of the consumer wait on the
-    /// descriptor itself as well.
+    /// In the set of a group, which has an owner of its own. `threads` threads of the program also
+    /// wait on the descriptor itself.
     Grouped { threads: u32 },
 }
 
@@ -30,11 +31,11 @@ pub(crate) enum PollOwner {
 pub(crate) enum PollOwnerEvent {
     /// The background, or a post that found the LLP full, wants the descriptor armed.
     Arm { interest: Interest },
-    /// The one shot was used up while the CQ was being polled.
+    /// The one shot was used up while the program polled the CQ.
     FiredWhilePolled,
-    /// A thread of the consumer starts to wait on the descriptor.
+    /// A thread of the program starts to wait on the descriptor.
     WaitBegins,
-    /// A thread of the consumer stopped waiting.
+    /// A thread of the program has stopped waiting.
     WaitEnds,
     /// A group has added the descriptor to its set.
     Joined,
@@ -80,7 +81,7 @@ impl PollOwner {
         }
     }
 
-    /// Returns true if threads of the consumer have the descriptor in their own sets.
+    /// Returns true if threads of the program have the descriptor in their own sets.
     pub(crate) fn is_waited(self) -> bool {
         match self {
             PollOwner::Waited { .. } => true,
@@ -100,24 +101,25 @@ impl PollOwner {
 pub(crate) struct Registration {
     pub(crate) token: Token,
     pub(crate) owner: PollOwner,
-    /// Earliest timer that is set in the background.
+    /// Earliest timer of this registration that is set in the background.
     pub(crate) timer: Option<Instant>,
-    /// Timer after `timer`. Without it, the later timer would be set again each time an earlier one
-    /// expired, and timers would pile up.
+    /// The timer after `timer`. It is recorded so that it is not set again each time an earlier one
+    /// has expired, which would pile up timers.
     next_timer: Option<Instant>,
-    /// Readiness that the group's set reports while `Grouped`; `None`: not in the set now.
+    /// Readiness that the group's set reports while `Grouped`. [`Interest::None`]: the descriptor
+    /// is not in the set now.
     group_interest: Interest,
-    /// Whether the descriptor was removed from the background's set. This happens while a program
-    /// polls: for each segment the kernel notifies every set of a socket, armed or not, before a
+    /// The descriptor was removed from the background's set, because the program polls. For each
+    /// TCP segment the kernel notifies every set that contains the socket, armed or not, before a
     /// poll can read the bytes.
     is_removed: bool,
-    /// Whether the descriptor is an epoll set, which is never removed: to add it again the kernel
-    /// would visit its whole content under a system-wide lock.
+    /// The descriptor is an epoll set. It is never removed, because the kernel adds an epoll set
+    /// only after visiting its whole content under a system-wide lock.
     is_epoll_set: bool,
 }
 
 impl Registration {
-    /// Registration of a socket.
+    /// Creates the registration of a socket.
     pub(crate) fn new(token: Token) -> Self {
         Registration {
             token,
@@ -130,7 +132,7 @@ impl Registration {
         }
     }
 
-    /// Registration of an epoll set.
+    /// Creates the registration of an epoll set.
     pub(crate) fn of_set(token: Token) -> Self {
         Registration {
             is_epoll_set: true,
@@ -138,12 +140,13 @@ impl Registration {
         }
     }
 
-    /// Arms the descriptor after a turn of the background, and after the first turn.
+    /// Arms the descriptor in the background's set for `wanted`. While threads of the program wait
+    /// on it, arms it for writing only, if that is wanted.
     pub(crate) fn arm(&mut self, background: &Background, fd: BorrowedFd<'_>, wanted: Interest) {
         self.owner = self.owner.next(PollOwnerEvent::Arm { interest: wanted });
         let interest = match (self.owner.is_waited(), wanted.has_write()) {
-            // Errors and hang-ups are reported even if they were not asked for, and again at each
-            // arming.
+            // The kernel reports errors and hang-ups even to a descriptor armed for nothing, and
+            // again at each arming.
             (false, _) if wanted == Interest::None => return,
             (false, _) => wanted,
             // The waiting threads handle only incoming bytes.
@@ -153,8 +156,8 @@ impl Registration {
         if !self.is_removed {
             background.arm(self.token, fd, interest);
         } else if let Err(error) = background.add_fd(self.token, fd, interest) {
-            // The kernel has no memory or no watches left: a timer replaces the event, and tries
-            // again.
+            // The kernel has no memory or no watches left. A timer replaces the event: its turn
+            // arms the descriptor again.
             tracing::error!(token = self.token, %error, "epoll_ctl failed");
             let again = background.now() + RETRY_INTERVAL;
             self.set_timer(background, Some(again));
@@ -163,13 +166,13 @@ impl Registration {
         }
     }
 
-    /// Makes sure, after a turn of another thread, that a full LLP is noticed when it is writable
-    /// again.
+    /// Arms the descriptor after a turn of a thread other than the background, if it is not armed
+    /// for an event that is wanted.
     pub(crate) fn adjust(&mut self, background: &Background, fd: BorrowedFd<'_>, wanted: Interest) {
         let missing = match self.owner {
             PollOwner::Armed { interest } => {
                 (wanted.has_write() && !interest.has_write())
-                    // The connection was on hold, and the consumer's thread resumed it.
+                    // The turn has resumed a connection that was starving.
                     || (wanted.has_read() && interest == Interest::Loss)
             }
             PollOwner::Waited { .. } => wanted.has_write(),
@@ -180,8 +183,9 @@ impl Registration {
         }
     }
 
-    /// Adds or updates the descriptor in the group's set after a turn. Returns false if that is not
-    /// possible now: threads already wait on the descriptor, or the system lacks memory.
+    /// Adds the descriptor to the group's set after a turn, or updates it there. Returns false if
+    /// the descriptor is not in a group afterwards: threads already wait on it, or the system lacks
+    /// memory.
     pub(crate) fn join_group(
         &mut self,
         background: &Background,
@@ -195,7 +199,7 @@ impl Registration {
         if let Err(error) = member.change(fd, self.group_interest, wanted) {
             tracing::error!(token = self.token, %error, "epoll_ctl failed");
             if self.owner.is_grouped() {
-                // The set would not take the descriptor back: another turn tries again.
+                // The set could not be changed. A turn after the interval tries again.
                 let again = background.now() + RETRY_INTERVAL;
                 self.set_timer(background, Some(again));
             }
@@ -209,8 +213,8 @@ impl Registration {
         true
     }
 
-    /// Removes the descriptor from the group's set before it is closed. The background has already
-    /// removed it from its own.
+    /// Removes the descriptor from the group's set before it is closed. It is no longer in the
+    /// background's set.
     pub(crate) fn leave_group(&mut self, member: Option<&Member>, fd: BorrowedFd<'_>) {
         self.is_removed = false;
         if let Some(member) = member
@@ -222,8 +226,8 @@ impl Registration {
         }
     }
 
-    /// Leaves an event to the polling thread. If polls handled the event of the last look too, they
-    /// are likely to go on, so the descriptor is removed from the set.
+    /// Leaves an event to the polling thread. If the last event was left to it as well, polling is
+    /// likely to continue, so the descriptor is removed from the background's set.
     pub(crate) fn fired_while_polled(&mut self, background: &Background, fd: BorrowedFd<'_>) {
         if self.owner == PollOwner::Watched && !self.is_removed && !self.is_epoll_set {
             background.forget_fd(fd);
@@ -242,15 +246,15 @@ impl Registration {
         }
     }
 
-    /// Forgets timers that have expired by `now`.
+    /// Removes the timers that have expired by `now`.
     pub(crate) fn drop_expired_timers(&mut self, now: Instant) {
         while self.timer.is_some_and(|timer| timer <= now) {
             self.timer = self.next_timer.take();
         }
     }
 
-    /// Records that a thread of the consumer starts to wait on the descriptor. Returns false if
-    /// there is none.
+    /// Records that a thread of the program starts to wait on the descriptor. Returns false if the
+    /// owner is `Off`, so that there is nothing to wait on.
     pub(crate) fn wait_begins(&mut self, background: &Background, fd: BorrowedFd<'_>) -> bool {
         if matches!(self.owner, PollOwner::Armed { .. }) && !self.is_removed {
             background.arm(self.token, fd, Interest::None);
@@ -259,7 +263,7 @@ impl Registration {
         self.owner.is_waited()
     }
 
-    /// Records that a thread of the consumer stopped waiting. The last one hands the descriptor
+    /// Records that a thread of the program has stopped waiting. The last one hands the descriptor
     /// back to the background.
     pub(crate) fn wait_ends(
         &mut self,
@@ -362,7 +366,8 @@ mod tests {
         assert_eq!(turns(), 1, "it is still ready");
         assert_eq!(turns(), 0, "only one shot");
 
-        // A thread of the consumer waits on the descriptor, and the LLP is full: armed for writing.
+        // A thread of the program waits on the descriptor, and the LLP is full. The descriptor is
+        // armed for writing.
         registration.fired_while_polled(&background, fd);
         registration.fired_while_polled(&background, fd);
         assert!(registration.wait_begins(&background, fd));

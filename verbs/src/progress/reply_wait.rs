@@ -1,38 +1,40 @@
-//! Brief wait for the peer's reply, for programs that watch memory.
+//! Brief wait of a poll for the peer's reply, for programs that watch memory.
 //!
 //! Such a program polls until its own Write completes, and then reads memory until the peer's Write
-//! has arrived. That Write completes nothing here, and the program makes no call in between. Only
-//! another thread could place it, and that thread needs the processor on which the program spins.
-//! Therefore the poll that returns the completion waits briefly for the bytes that the program is
-//! about to look for.
+//! has arrived. The peer's Write produces no completion on this side, and the program makes no call
+//! while it reads memory. Only another thread could place the Write, but the program may occupy the
+//! processor that this thread needs. Therefore the poll that returns the completion waits briefly
+//! for the bytes of the reply.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Maximum wait of one poll, without the time in which other threads ran.
+/// Maximum wait of one poll. Does not include the time for which it yielded to other threads.
 pub(crate) const MOMENT: Duration = Duration::from_micros(20);
-/// Time after which a waiting poll lets other threads run between two attempts. The reply may
+/// A waiting poll yields to other threads each time it has tried for this long. The reply may
 /// depend on a thread that waits for this processor. Programs that watch memory never yield, and
 /// each occupies the processor for milliseconds at a time.
 ///
-/// Two pairs of `ib_write_lat` on two processors take 5.6 to 15 us a message with this, and took
-/// 16 us to 4 ms without.
+/// Two pairs of `ib_write_lat` on two processors take 5.6 to 15 us per message with these yields,
+/// and took 16 us to 4 ms without.
 pub(crate) const ALONE: Duration = Duration::from_micros(5);
 /// Maximum number of yields of one poll. Each may give the processor away for some milliseconds.
 pub(crate) const YIELDS: u32 = 8;
-/// Maximum number of attempts of one poll, because the clock may be stopped.
+/// Maximum number of attempts of one poll. It ends the wait even if the device's clock is stopped.
 pub(crate) const LOOKS: usize = 256;
-/// Number of signs that enable the wait at first.
+/// Number of signs that enable the wait for the first time.
 const SIGNS: u32 = 4;
-/// Upper limit of that number, which doubles each time the waits were useless.
+/// Maximum number of signs that are needed. The number doubles each time the wait is disabled after
+/// useless waits.
 const MOST_SIGNS: u32 = 4096;
 /// Number of consecutive waits without a reply that disable the wait.
 const MISSES: u32 = 4;
 
 /// Decides whether polls of a CQ wait briefly for the peer's reply.
 ///
-/// A sign: the background receives bytes that complete nothing, and the program has taken
-/// completions since the last sign. Several threads may count at once; a lost count does no harm.
+/// It counts *signs*. A sign is that the background receives bytes that complete nothing, while the
+/// program has taken completions since the last sign. If several threads count at once, a count may
+/// be lost, which does no harm.
 ///
 /// ```text
 ///                            `signs_needed` signs
@@ -44,7 +46,7 @@ const MISSES: u32 = 4;
 /// ```
 #[derive(Debug)]
 pub(crate) struct ReplyWait {
-    /// Waits without a reply that remain before the wait is disabled; 0: disabled.
+    /// Number of further waits without a reply that disable the wait; 0 if it is disabled.
     misses_left: AtomicU32,
     signs: AtomicU32,
     signs_needed: AtomicU32,
@@ -67,14 +69,13 @@ impl Default for ReplyWait {
 }
 
 impl ReplyWait {
-    /// Returns true if a poll with a completion waits briefly.
+    /// Returns true if the wait is enabled: a poll that returns a completion then waits briefly.
     #[inline]
     pub(crate) fn is_expected(&self) -> bool {
         self.misses_left.load(Ordering::Relaxed) > 0
     }
 
-    /// Count of the arrivals that completed nothing. It changes whenever the background receives
-    /// such bytes.
+    /// Returns a count that changes whenever the background receives bytes that complete nothing.
     pub(crate) fn unseen(&self) -> u32 {
         self.unseen.load(Ordering::Relaxed)
     }
@@ -95,8 +96,8 @@ impl ReplyWait {
         self.misses_left.store(MISSES, Ordering::Relaxed);
     }
 
-    /// Disables the wait, because the program asked for an event: it sleeps until then, and does
-    /// not watch memory.
+    /// Disables the wait, because the program has requested an event. It will sleep until the
+    /// event, and does not watch memory.
     pub(crate) fn disable(&self) {
         self.misses_left.store(0, Ordering::Relaxed);
         self.signs.store(0, Ordering::Relaxed);
@@ -141,7 +142,8 @@ mod tests {
         let (reply, mut polls) = (ReplyWait::default(), 0);
         signs(&reply, &mut polls, SIGNS - 1);
         assert!(!reply.is_expected());
-        // No completions were taken since, so these do not count as signs.
+        // The program took no completions since the last sign, so these arrivals do not count as
+        // signs.
         for _ in 0..100 {
             reply.sign(polls);
         }
@@ -163,7 +165,7 @@ mod tests {
         assert!(!reply.is_expected());
         signs(&reply, &mut polls, 1);
         assert!(reply.is_expected());
-        // One reply resets the number of misses and of signs.
+        // One reply resets the number of misses, and the number of signs that are needed.
         reply.missed();
         reply.answered();
         for _ in 0..MISSES {
@@ -174,7 +176,8 @@ mod tests {
         assert!(reply.is_expected());
     }
 
-    /// Exchanges one message that the far side completes; no reply follows.
+    /// Sends one message to the far side, and takes the completions of both sides. No reply
+    /// follows.
     fn one_message(world: &World) {
         let World {
             near_cq,
@@ -199,7 +202,7 @@ mod tests {
             shared.received_unseen(shared.inner.polls());
         }
         assert!(shared.expects_reply());
-        // Each of these polls waits its full time, and nothing comes.
+        // Each of these polls waits for its full time, and no reply arrives.
         for _ in 0..MISSES {
             assert!(shared.expects_reply());
             one_message(&world);

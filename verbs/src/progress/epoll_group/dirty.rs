@@ -1,25 +1,25 @@
-//! Members of a group that need a turn although nothing arrived, because posts staged requests
-//! there.
+//! List of the dirty members of a group: they need a turn although nothing arrived, because they
+//! have staged requests.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-/// Members whose turn is due, oldest first. Each is listed once, because its
-/// [`Member`](super::Member) has a flag for it.
+/// Dirty members, in the order in which they became dirty. Each is listed at most once, because a
+/// flag in its [`Member`](super::Member) records that it is listed.
 #[derive(Default)]
 pub(super) struct DirtyList {
     queue: Mutex<Queue>,
-    /// Number of members, for polls that look without the lock. Code that must not miss one takes
-    /// the lock.
+    /// Number of listed members, which polls read without the lock. Code that must not miss a
+    /// member takes the lock.
     len: AtomicUsize,
 }
 
 #[derive(Default)]
 struct Queue {
     members: VecDeque<u32>,
-    /// Threads that sleep on the group or are about to.
+    /// Number of threads that sleep on the group or are about to.
     sleepers: u32,
 }
 
@@ -30,12 +30,12 @@ pub(super) enum Marked {
     First,
     /// Listed after others.
     Queued,
-    /// A thread sleeps on the group, so no round would follow.
+    /// The member was not listed: a thread sleeps on the group, so no round would follow soon.
     Refused,
 }
 
 impl DirtyList {
-    /// Makes room for this many members, so that later calls do not allocate.
+    /// Allocates room for this many members, so that later calls do not allocate.
     pub(super) fn reserve(&self, members: usize) {
         let mut queue = self.queue.lock();
         let missing = members.saturating_sub(queue.members.len());
@@ -56,7 +56,7 @@ impl DirtyList {
         }
     }
 
-    /// Removes the member that has waited longest.
+    /// Removes and returns the member that has been listed longest.
     pub(super) fn pop(&self) -> Option<u32> {
         let mut queue = self.queue.lock();
         let member = queue.members.pop_front();
@@ -64,7 +64,7 @@ impl DirtyList {
         member
     }
 
-    /// Number of members, perhaps outdated.
+    /// Returns the number of listed members. Read without the lock, so it may be outdated.
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.len.load(Ordering::Relaxed)
@@ -75,8 +75,8 @@ impl DirtyList {
         self.queue.lock().members.is_empty()
     }
 
-    /// Refuses members from now on, because a thread is about to sleep. Returns the number that
-    /// must be served first; no member can be added after this count.
+    /// Refuses new members from now on, because a thread is about to sleep. Returns the number of
+    /// listed members, which must be served before the sleep.
     pub(super) fn sleep_begins(&self) -> usize {
         let mut queue = self.queue.lock();
         queue.sleepers += 1;

@@ -1,11 +1,11 @@
-//! Last active member of a group. While it is the only one that receives, polls try it alone.
+//! Last active member of a group. While no other member receives, polls try this one alone.
 //!
 //! A program that exchanges small messages with one peer of many waits for that peer. A query of
-//! the set and then of the connection costs two system calls and the kernel's upkeep of the set.
-//! Trying the connection alone costs one, as without a group. A query that finds no ready member
-//! therefore holds for a short time: [`POLLS`] polls or [`NANOSECONDS`], whichever ends first.
-//! After the connection has received, the next poll queries the set, so that no member waits for
-//! the second message of another.
+//! the set followed by a turn of the connection costs two system calls, and work of the kernel for
+//! the set. Trying the connection alone costs one call, as without a group. A query that finds no
+//! ready member is therefore valid for a short time: [`POLLS`] polls or [`NANOSECONDS`], whichever
+//! ends first. After the connection has received, the next poll queries the set, so that no other
+//! member waits until the connection has received again.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -13,19 +13,19 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 const POLLS: u32 = 16;
 /// The same limit as a time, for programs that poll rarely.
 const NANOSECONDS: u64 = 10_000;
-/// Value of `member` for none.
+/// Value of `member` if there is no such member.
 const NO_MEMBER: u32 = u32::MAX;
 /// Value of `queried_at` that makes the next poll query the set.
 const NEVER: u64 = 0;
 
-/// Hints only: threads that poll at the same time may overwrite each other's values. As a result
-/// the set is queried a poll too early or too late.
+/// Recent results of queries. They are only hints: threads that poll at the same time may overwrite
+/// each other's values. The set is then queried a poll too early or too late.
 pub(super) struct LastActive {
     /// Index of the last member that received while no other did.
     member: AtomicU32,
     /// Time of the last query without ready members, in nanoseconds of the device's clock.
     queried_at: AtomicU64,
-    /// Polls since then.
+    /// Number of polls since that query.
     polls: AtomicU32,
 }
 
@@ -40,7 +40,8 @@ impl Default for LastActive {
 }
 
 impl LastActive {
-    /// Returns the member that this poll tries instead of the set, and counts the poll.
+    /// Returns the member that this poll tries instead of a query, and counts the poll. Returns
+    /// `None` if the poll has to query the set.
     pub(super) fn poll_alone(&self, now: u64) -> Option<u32> {
         let member = self.member.load(Ordering::Relaxed);
         let queried_at = self.queried_at.load(Ordering::Relaxed);
@@ -59,7 +60,7 @@ impl LastActive {
         self.queried_at.store(NEVER, Ordering::Relaxed);
     }
 
-    /// Records a query of the set and the members that received.
+    /// Records a query of the set, and which members received in the turns after it.
     pub(super) fn note_query(&self, now: u64, received: Received) {
         match received {
             Received::None => {
@@ -87,7 +88,7 @@ pub(super) enum Received {
 }
 
 impl Received {
-    /// Adds a member.
+    /// Returns this value with one more member that received.
     pub(super) fn with(self, member: u32) -> Self {
         match self {
             Received::None => Received::One(member),

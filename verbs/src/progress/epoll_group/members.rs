@@ -11,8 +11,8 @@ use super::dirty::Marked;
 use crate::progress::background::Interest;
 use crate::qp::inner::QpInner;
 
-/// QPs by index. An index is reused: an event for the previous member gives the next one an extra
-/// turn, which is harmless.
+/// QPs by index. Indices are reused. An event for the previous member with an index then gives the
+/// new one an extra turn, which is harmless.
 #[derive(Default)]
 pub(super) struct Members {
     qps: Vec<Weak<QpInner>>,
@@ -49,7 +49,7 @@ impl Members {
 pub(crate) struct Member {
     group: Arc<EpollGroup>,
     index: u32,
-    /// Whether the member is in the list of dirty ones.
+    /// True while the member is in the group's dirty list.
     dirty: AtomicBool,
 }
 
@@ -62,7 +62,7 @@ impl Member {
         }
     }
 
-    /// Group of this member.
+    /// Returns the group of this member.
     #[inline]
     pub(crate) fn group(&self) -> &Arc<EpollGroup> {
         &self.group
@@ -85,14 +85,16 @@ impl Member {
         true
     }
 
-    /// Clears the flag before a turn. Called before the lock of the QP is taken: that turn sees
-    /// everything staged under the lock before, and whatever is staged later sets the flag again.
+    /// Clears the dirty flag for a turn. Call it before the lock of the QP is taken. The turn then
+    /// sends all requests that were staged before, and requests staged later set the flag again.
     pub(super) fn clear_dirty(&self) {
         self.dirty.store(false, Ordering::Release);
     }
 
-    /// Changes the readiness that the set reports for the descriptor. Without any, the descriptor
-    /// is removed, because a socket that both sides have closed would always be ready.
+    /// Changes the readiness that the set reports for the descriptor.
+    ///
+    /// For [`Interest::None`] the descriptor is removed, because a socket that both sides have
+    /// closed would always be ready.
     pub(crate) fn change(
         &self,
         fd: BorrowedFd<'_>,

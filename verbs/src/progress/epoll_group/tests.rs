@@ -4,7 +4,7 @@ use super::*;
 use crate::clock::{machine_now, until};
 use crate::{AcceptOptions, ConnectOptions, Cq, Device, Pd, Qp, QpCaps, RecvWr, SendWr, Settings};
 
-/// Device whose background leaves a polled connection alone for an hour.
+/// Opens a device whose background leaves a polled connection alone for an hour.
 fn device() -> Device {
     let settings = Settings {
         takeover: Duration::from_secs(3600),
@@ -75,7 +75,7 @@ impl World {
 
     fn ping(&self, from: &Qp, to: &Qp, side: usize) {
         to.post_recv(&RecvWr::new(1, &[])).unwrap();
-        // Its completion frees its slot of the send queue, so that any number of pings is possible.
+        // Takes the completion of the Send too, which frees its place in the send queue.
         from.post_send(&SendWr::send(1, &[])).unwrap();
         let (mut received, mut sent) = (false, false);
         until(|| {
@@ -85,8 +85,8 @@ impl World {
         });
     }
 
-    /// Returns true if a look of the background that begins now finds the group polled. An earlier
-    /// look may still be running, receive something, and reset the count of polls.
+    /// Returns true if a check of the background that begins now would find the group polled. An
+    /// earlier check may still be running, receive something, and reset the count of polls.
     fn is_left_to_polls(&self, side: usize) -> bool {
         let group = self.group(side);
         let now = group.device.now();
@@ -236,8 +236,8 @@ fn while_a_thread_sleeps_no_member_becomes_dirty_and_the_background_has_not_the_
     assert_eq!(group.dirty.len(), 0);
 }
 
-/// A member becomes dirty after the background has passed the dirty list, while it waits for the
-/// lock of another connection.
+/// The background has served the dirty list and waits for the lock of another connection. Then a
+/// member becomes dirty.
 #[test]
 fn a_member_that_becomes_dirty_after_the_look_of_the_background_gets_another_round() {
     let world = World::new();
