@@ -1,4 +1,4 @@
-//! Errors of a DDP Segment, with the codes that RFC 5041 section 7.2 assigns to them.
+//! Errors in received DDP Segments, with the codes that RFC 5041 section 7.2 assigns to them.
 
 use thiserror::Error;
 
@@ -31,20 +31,18 @@ pub enum DdpError {
     /// A tagged segment may not be placed at its STag and TO.
     #[error("{0}")]
     Tagged(#[from] TaggedFault),
-    /// An untagged segment fits no buffer of its queue.
+    /// An untagged segment may not be placed in a buffer of its queue.
     #[error("{0}")]
     Untagged(#[from] UntaggedFault),
-    /// This side cannot continue.
+    /// An error of this side prevents DDP from continuing.
     #[error("DDP on this side cannot go on (local catastrophic error)")]
     LocalCatastrophic,
 }
 
-/// Reason why the owner of memory refuses an access by STag.
+/// Reason why the owner of memory refuses an access that names an STag.
 ///
-/// It covers everything that names an STag: an RDMA Write, the source of an RDMA Read, the STag to
-/// invalidate. The checks are made in the order of the variants. They ask whether the STag is known
-/// and its key right, whether it belongs to this stream, whether it grants the right, whether TO +
-/// length wraps, and whether the range stays in bounds.
+/// Such accesses include an RDMA Write, the source of an RDMA Read and the invalidation of an STag.
+/// The checks are made in the order of the variants, and the first one that fails decides.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum TaggedFault {
     /// The STag does not exist, was invalidated, or has another key.
@@ -64,7 +62,7 @@ pub enum TaggedFault {
     BaseOrBounds,
 }
 
-/// Reason why an untagged segment fits no buffer.
+/// Reason why an untagged segment may not be placed in a buffer of its queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum UntaggedFault {
     /// The queue does not exist.
@@ -73,7 +71,7 @@ pub enum UntaggedFault {
     /// No buffer is posted for the message.
     #[error("no buffer is posted for message {msn} on Queue Number {qn}")]
     NoBuffer {
-        /// The queue.
+        /// Queue of the message.
         qn: Qn,
         /// Number of the message that needs a buffer.
         msn: Msn,
@@ -107,9 +105,9 @@ pub enum UntaggedFault {
 impl DdpError {
     /// Error Type of RFC 5041 section 7.2: 0 local catastrophic, 1 tagged, 2 untagged.
     ///
-    /// `None` for [`TooShort`](Self::TooShort), for which the RFC has no number: a missing header
-    /// belongs to no buffer model. The length that the LLP gives is wrong, so the ULP should report
-    /// the LLP's code for a bad length.
+    /// `None` for [`TooShort`](Self::TooShort), because the codes of RFC 5041 assume a complete
+    /// header. The LLP has delivered a ULPDU of a wrong length, so the ULP should report the LLP's
+    /// code for that.
     #[must_use]
     pub const fn etype(&self) -> Option<u8> {
         match self {
@@ -143,8 +141,8 @@ impl TaggedFault {
             TaggedFault::BaseOrBounds => 0x01,
             TaggedFault::NotAssociated => 0x02,
             TaggedFault::ToWrap => 0x03,
-            // 5041-7.1-11: DDP has no code for rights. For the peer, such an STag has no buffer for
-            // this kind of access.
+            // 5041-7.1-11: DDP has no code for a missing right. To the peer, the STag is invalid
+            // for this kind of access.
             TaggedFault::AccessRights => 0x00,
         }
     }

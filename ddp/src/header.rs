@@ -29,12 +29,12 @@ pub enum Header {
 /// Header of a tagged segment (RFC 5041 section 4.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TaggedHeader {
-    /// L: this is the last segment of its message.
+    /// Flag L: this is the last segment of its message.
     pub last: bool,
-    /// `RsvdULP`, the ULP's byte, passed to the ULP with every segment (5041-4.2-03). RDMAP puts
-    /// its control field here.
+    /// `RsvdULP`: a byte for the ULP, which gets it with every segment (5041-4.2-03). RDMAP uses it
+    /// for its control field.
     pub ulp: u8,
-    /// The Tagged Buffer, also passed to the ULP (5041-4.2-07).
+    /// STag of the Tagged Buffer, which the ULP also gets (5041-4.2-07).
     pub stag: STag,
     /// Destination of the first byte of the payload.
     pub to: TaggedOffset,
@@ -43,12 +43,12 @@ pub struct TaggedHeader {
 /// Header of an untagged segment (RFC 5041 section 4.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UntaggedHeader {
-    /// L: this is the last segment of its message.
+    /// Flag L: this is the last segment of its message.
     pub last: bool,
-    /// First byte of `RsvdULP`, passed to the ULP with every segment (5041-4.3-03). RDMAP puts its
-    /// control field here.
+    /// First byte of `RsvdULP`, which the ULP gets with every segment (5041-4.3-03). RDMAP uses it
+    /// for its control field.
     pub ulp: u8,
-    /// The other four bytes of `RsvdULP`. RDMAP puts the STag to invalidate here.
+    /// The other four bytes of `RsvdULP`. RDMAP uses them for the STag to invalidate.
     pub ulp_word: u32,
     /// Number of the queue.
     pub qn: Qn,
@@ -59,8 +59,8 @@ pub struct UntaggedHeader {
 }
 
 impl Header {
-    /// Reads the header at the start of a ULPDU. Returns it with its length, 14 or 18 bytes, which
-    /// is where the payload starts.
+    /// Reads the header at the start of a ULPDU. Returns it with its length in bytes, 14 or 18; the
+    /// payload follows it.
     ///
     /// The reserved bits are ignored (5041-4.1-09).
     ///
@@ -107,7 +107,7 @@ impl Header {
         }
     }
 
-    /// Reads the header of a ULPDU that ends within it, taking the missing bytes as zeros.
+    /// Reads a header of which the ULPDU has only a part. Missing bytes are zero.
     #[cfg(uwarp_mutants)]
     fn filled(ulpdu: &[u8]) -> Option<(Header, usize)> {
         let mut whole = [0; UNTAGGED_HEADER];
@@ -161,7 +161,7 @@ impl Header {
         }
     }
 
-    /// Returns L: true for the last segment of a message.
+    /// Returns the flag L: true for the last segment of a message.
     #[must_use]
     pub const fn last(&self) -> bool {
         match self {
@@ -170,7 +170,7 @@ impl Header {
         }
     }
 
-    /// Returns the ULP's byte: RDMAP's control field.
+    /// Returns the byte for the ULP, which has RDMAP's control field.
     #[must_use]
     pub const fn ulp(&self) -> u8 {
         match self {
@@ -210,7 +210,8 @@ impl UntaggedHeader {
     }
 }
 
-/// Returns the DDP Control byte without T: reserved bits zero (5041-4.1-08), DV 1 (5041-4.1-10).
+/// Returns the DDP Control byte with T = 0. The reserved bits are zero (5041-4.1-08), and DV is 1
+/// (5041-4.1-10).
 #[inline]
 fn control(last: bool) -> u8 {
     let last = mutate!(last, LastTooEarly => true);

@@ -2,22 +2,23 @@
 //!
 //! # Contract
 //!
-//! This crate owns no socket, no clock, no thread and no memory that a peer may name. It converts
-//! DDP headers to bytes and back, cuts messages into segments, and decides whether and where a
+//! This crate owns no socket, no clock, no thread and no memory that a peer may access. It converts
+//! DDP headers to bytes and back, cuts messages into segments, and checks whether and where a
 //! segment may be placed. The caller owns the payload:
 //!
 //! * **Sending:** a [`Segmenter`] selects the bytes of a message for the next segment, and
 //!   [`Header::emit`] writes the header before them.
 //! * **Receiving:** [`Header::parse`] takes the first bytes of one ULPDU. Untagged segments go to
-//!   the [`UntaggedReceiver`] of their queue. It enforces the rules for MSN and MO and answers with
-//!   an [`UntaggedPlacement`]. The owner of the memory checks tagged segments. It answers with a
-//!   [`TaggedFault`] if they may not be placed; [`TaggedRange`] does the arithmetic.
+//!   the [`UntaggedReceiver`] of their queue. It enforces the rules for MSN and MO, and returns an
+//!   [`UntaggedPlacement`]. Tagged segments are checked by the owner of the memory, with
+//!   [`TaggedRange`] for the arithmetic. It reports a [`TaggedFault`] if a segment may not be
+//!   placed.
 //! * **Errors** carry the type and code of RFC 5041 section 7.2: [`DdpError::etype`] and
-//!   [`DdpError::code`]. DDP only reports the error and never ends a stream. Its ULP does that
-//!   (5041-6.2-01), after it has told the peer the reason (5041-6.2.2-06).
+//!   [`DdpError::code`]. DDP only reports the error and never ends a stream. The ULP ends it
+//!   (5041-6.2-01) after it has sent the reason to the peer (5041-6.2.2-06).
 //!
-//! The LLP must be reliable and in order, as MPA over TCP is: segments arrive in the order in which
-//! they were sent.
+//! The LLP must be reliable and deliver segments in the order in which they were sent, as MPA over
+//! TCP does.
 //!
 //! This crate does not allocate, and nothing that a peer can send makes it panic.
 //!

@@ -1,8 +1,8 @@
-//! Sites of deliberate faults. Tests of the conformance suite, the simulator and the fuzz targets
-//! switch them on.
+//! Macro for sites of deliberate faults. Tests switch a fault on to check that the conformance
+//! suite, the simulator or a fuzz target finds it.
 //!
-//! They exist only in a build with `--cfg uwarp_mutants` in `RUSTFLAGS`. Without it a site is its
-//! right expression.
+//! The faults exist only in a build with `--cfg uwarp_mutants` in `RUSTFLAGS`. In other builds a
+//! site is its right expression.
 
 /// `mutate!(right, Name => wrong)` is `right`, unless the fault `Name` is switched on.
 #[cfg(uwarp_mutants)]
@@ -55,7 +55,7 @@ mod switch {
         ACTIVE.load(Ordering::Relaxed) == id
     }
 
-    /// Id of a fault: FNV-1a of its name.
+    /// Returns the id of a fault: FNV-1a of its name.
     #[must_use]
     pub const fn id(name: &str) -> u64 {
         let (bytes, mut id, mut at) = (name.as_bytes(), 0xCBF2_9CE4_8422_2325_u64, 0);

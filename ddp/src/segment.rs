@@ -8,11 +8,11 @@ pub const MAX_ULPDU: usize = 64768;
 /// Part of a message that goes into one segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Segment {
-    /// Bytes of the message before this part.
+    /// Offset of this part in the message, in bytes.
     pub offset: u32,
     /// Length of this part in bytes.
     pub len: u32,
-    /// The part ends the message, so its segment carries L.
+    /// The part is the last one of the message, so its segment has the flag L.
     pub last: bool,
 }
 
@@ -25,20 +25,21 @@ impl Segment {
     }
 }
 
-/// Cuts a message into segments, in increasing order (5041-5.3-02).
+/// Cuts a message into segments, in the order of their offsets (5041-5.3-02).
 ///
 /// It is not an iterator, because the MULPDU may change between two segments of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Segmenter {
     len: u32,
     at: u32,
-    /// The last segment was returned. This differs from `at == len`, because an empty message still
-    /// takes one segment.
+    /// The last segment was returned. `at == len` does not tell that for an empty message, which
+    /// has one segment.
     done: bool,
 }
 
 impl Segmenter {
-    /// Starts a message of `len` bytes. DDP has no longer messages (5041-5.2-03).
+    /// Starts a message of `len` bytes. Longer messages than `u32::MAX` do not exist in DDP
+    /// (5041-5.2-03).
     #[must_use]
     pub const fn new(len: u32) -> Self {
         Segmenter {
@@ -48,18 +49,19 @@ impl Segmenter {
         }
     }
 
-    /// Returns the next segment, as large as `mulpdu` allows with `header_len` bytes of headers
-    /// before the payload (5044-4.5-05). `None` after the last segment.
+    /// Returns the next segment, or `None` after the last one. The segment is as large as `mulpdu`
+    /// allows, with `header_len` bytes of headers before the payload (5044-4.5-05).
     ///
     /// An empty message has exactly one segment (5041-5.2-09). No ULPDU exceeds [`MAX_ULPDU`]. If
-    /// the MULPDU leaves no room for payload, each segment takes a single byte, so that every
-    /// message ends. No LLP of RFC 5044 has such an MULPDU; its minimum is 128.
+    /// `mulpdu` leaves no room for payload, each segment has a single byte of it, so that every
+    /// message ends. MPA never has such an MULPDU: its minimum is 128 (RFC 5044).
     #[must_use]
     pub fn next_segment(&mut self, header_len: usize, mulpdu: usize) -> Option<Segment> {
         if self.done {
             return None;
         }
-        // 5041-5.2-02, 5044-3-05. The value is at most 64768, so the conversion keeps it.
+        // 5041-5.2-02, 5044-3-05. The value is at most 64768, so the conversion does not truncate
+        // it.
         let room = mulpdu.min(MAX_ULPDU).saturating_sub(header_len).max(1) as u32;
         let offset = self.at;
         let left = self.len - offset;
@@ -73,13 +75,13 @@ impl Segmenter {
         }) // 5041-4.1-03, 5041-4.1-04
     }
 
-    /// Length of the message in bytes.
+    /// Returns the length of the message in bytes.
     #[must_use]
     pub const fn message_len(&self) -> u32 {
         self.len
     }
 
-    /// Bytes in the segments returned so far.
+    /// Returns the sum of the lengths of the segments returned so far.
     #[must_use]
     pub const fn position(&self) -> u32 {
         self.at

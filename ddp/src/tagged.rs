@@ -7,9 +7,9 @@ use crate::types::TaggedOffset;
 
 /// Range of Tagged Offsets that an STag covers.
 ///
-/// It makes the last two of the checks that the owner of memory makes for a tagged segment. The
-/// checks before them (the STag is valid, belongs to the stream and grants the right) need
-/// information that only the owner has. See [`TaggedFault`] for their order.
+/// It does the last two checks for a tagged segment. The checks before them (the STag is valid,
+/// belongs to the stream and grants the right) need information that only the owner of the memory
+/// has. See [`TaggedFault`] for their order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TaggedRange {
     /// TO of the first byte.
@@ -19,9 +19,9 @@ pub struct TaggedRange {
 }
 
 impl TaggedRange {
-    /// Returns the position of `len` bytes at `to`, as offsets from the first byte of the range.
+    /// Returns the offsets from `base` of the `len` bytes at `to`.
     ///
-    /// Do not call it for 0 bytes: a zero-length segment is not checked at all (5041-5.2-11).
+    /// Do not call it with a `len` of 0, because empty segments are not checked (5041-5.2-11).
     ///
     /// # Errors
     /// [`TaggedFault::ToWrap`] if `to + len` does not fit into 64 bits, else
@@ -30,8 +30,8 @@ impl TaggedRange {
         if to.0.checked_add(u64::from(len)).is_none() {
             return Err(TaggedFault::ToWrap); // 5041-7.1-14
         }
-        // The rest uses distances from the base. They cannot overflow, even if the range ends at
-        // the very top.
+        // Computed with distances from `base`, because `base + len` may be 2^64, which does not
+        // fit.
         let start =
             to.0.checked_sub(self.base.0)
                 .ok_or(TaggedFault::BaseOrBounds)?; // 5041-7.1-12

@@ -1,10 +1,10 @@
-//! Numbers of DDP, each with a type of its own so that they cannot be confused.
+//! Types for the numbers of DDP, one for each kind, so that they cannot be confused.
 
 use core::fmt;
 
 /// Steering Tag: names a Tagged Buffer (RFC 5041 section 4.2).
 ///
-/// Only the side that created it knows the meaning of its bits.
+/// The side that created the STag chooses the meaning of its bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Debug)]
 pub struct STag(
     /// Value on the wire.
@@ -27,7 +27,8 @@ pub struct Qn(
 
 /// Message Sequence Number: counts the messages of one queue (RFC 5041 section 4.3).
 ///
-/// The first message has 1, and 0 follows `0xFFFF_FFFF`, so these numbers have no order.
+/// The first message has number 1, and 0 follows `0xFFFF_FFFF`. Because the numbers wrap, the type
+/// has no order.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Msn(
     /// Value on the wire.
@@ -48,7 +49,7 @@ impl Msn {
 impl TaggedOffset {
     /// Returns the offset `octets` bytes after this one.
     ///
-    /// It wraps. The receiver has to refuse a message that ends beyond 2^64
+    /// The sum wraps at 2^64. The receiver refuses a segment that ends beyond 2^64
     /// ([`TaggedFault::ToWrap`](crate::TaggedFault::ToWrap)).
     #[must_use]
     pub const fn advance(self, octets: u32) -> TaggedOffset {

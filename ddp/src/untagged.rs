@@ -8,16 +8,17 @@ use crate::header::UntaggedHeader;
 use crate::mutants::mutate;
 use crate::types::{Msn, Qn};
 
-/// Tracks the messages of one queue, one after the other.
+/// Tracks the messages that arrive on one queue.
 ///
-/// An LLP that keeps order allows at most one message in progress. The next byte is therefore
-/// known, and every segment belongs to the buffer at the head of the queue.
+/// The LLP delivers segments in order, so at most one message of a queue is in progress. The offset
+/// of the next segment is therefore known, and every segment belongs to the buffer at the head of
+/// the queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UntaggedReceiver {
     qn: Qn,
-    /// Number of the message in progress, or of the next one.
+    /// Number of the message in progress or, between messages, of the next one.
     msn: Msn,
-    /// Bytes of this message that were accepted.
+    /// Number of bytes of this message that were accepted.
     received: u32,
 }
 
@@ -28,15 +29,16 @@ pub struct UntaggedPlacement {
     pub offset: u32,
     /// Length in bytes.
     pub len: u32,
-    /// The message is complete once these bytes are placed: deliver it, and take its buffer off the
-    /// queue.
+    /// These are the last bytes of the message. When they are placed, the caller delivers the
+    /// message and removes its buffer from the queue.
     pub last: bool,
-    /// Bytes of the message so far; of the whole message when `last` (5041-5.4-02).
+    /// Length of the message up to the end of this segment. With `last`, it is the length of the
+    /// whole message (5041-5.4-02).
     pub message_len: u32,
 }
 
 impl UntaggedPlacement {
-    /// Returns the bytes of the buffer as a range for slices.
+    /// Returns the position of the payload in the buffer, as a range for slices.
     #[must_use]
     pub const fn range(&self) -> Range<usize> {
         self.offset as usize..self.message_len as usize
@@ -44,7 +46,7 @@ impl UntaggedPlacement {
 }
 
 impl UntaggedReceiver {
-    /// Creates a queue on which nothing was received yet.
+    /// Creates the receiver of a queue on which nothing was received yet.
     #[must_use]
     pub const fn new(qn: Qn) -> Self {
         UntaggedReceiver {
@@ -54,33 +56,37 @@ impl UntaggedReceiver {
         }
     }
 
-    /// Number of the message in progress, or of the next one.
+    /// Returns the number of the message in progress or, between messages, of the next one.
     #[must_use]
     pub const fn msn(&self) -> Msn {
         self.msn
     }
 
-    /// Bytes accepted of the message in progress; 0 between messages.
+    /// Returns the number of bytes that were accepted of the message in progress; 0 between
+    /// messages.
     #[must_use]
     pub const fn received(&self) -> u32 {
         self.received
     }
 
-    /// Records that the next message arrived complete, in one segment. The caller must have made
-    /// the checks of [`accept`](Self::accept) for this segment.
+    /// Records that the next message arrived completely, in one segment.
+    ///
+    /// The caller must have made the checks of [`accept`](Self::accept) for this segment.
     #[inline]
     pub fn whole_received(&mut self) {
         self.msn = self.msn.next();
         self.received = 0;
     }
 
-    /// Checks a segment with `payload_len` bytes of payload. `buffer` is the length of the buffer
-    /// at the head of the queue, which is the one for this message; `None` if none is posted.
+    /// Checks a segment and returns the position of its payload, which has `payload_len` bytes.
     ///
-    /// An empty message needs a buffer, too: it consumes one (5040-5.3-08).
+    /// `buffer`: length of the buffer at the head of the queue, which is the one for this message;
+    /// `None` if no buffer is posted.
     ///
-    /// # Errors
-    /// Nothing changes, and nothing may be placed (5041-7.1-15). The checks are made in this order:
+    /// An empty message needs a buffer too, because it consumes one (5040-5.3-08).
+    ///
+    /// # Errors The receiver does not change, and the payload may not be placed (5041-7.1-15). The
+    /// checks are made in this order:
     /// * [`UntaggedFault::InvalidQn`]: the segment belongs to another queue.
     /// * [`UntaggedFault::MsnRange`]: it belongs to another message.
     /// * [`UntaggedFault::NoBuffer`]: no buffer is posted.

@@ -51,7 +51,7 @@ fn another_message_than_the_one_whose_turn_it_is_is_out_of_range() {
         };
         assert_eq!(queue.accept(&header(msn, 0, true), 1, Some(9)), Err(fault));
     }
-    // The message that was delivered before arrives again: at most once (5041-5.3-03).
+    // 5041-5.3-03: the message is accepted once, and refused when it arrives again.
     assert!(queue.accept(&header(1, 0, true), 1, Some(9)).is_ok());
     let fault = UntaggedFault::MsnRange {
         expected: Msn(2),
@@ -165,7 +165,7 @@ proptest! {
         }
     }
 
-    /// The model is a list of the (offset, bytes) accepted for the message in progress.
+    /// The model is the list of accepted segments of the message in progress: offset and length.
     #[test]
     fn whatever_arrives_nothing_is_placed_outside_of_the_buffer(
         segments in proptest::collection::vec(

@@ -1,5 +1,5 @@
-//! Two connection objects driven against each other without any I/O, and one fed with damaged
-//! bytes.
+//! Tests of connection objects without any I/O: two are driven against each other, or one is fed
+//! with damaged bytes.
 
 #![expect(
     unsafe_code,
@@ -50,12 +50,12 @@ mod wire;
 mod written;
 
 const PAGE: usize = 4096;
-/// Offsets of the region that the peer may write and read, and of the receives.
+/// Offset in [`Memory`] of the page that the peer may write and read.
 const OPEN: usize = PAGE;
 const RECEIVES: usize = 3 * PAGE;
 const CANARY: u8 = 0xC5;
 
-/// One end: a connection with memory of its own.
+/// One side of a test: a connection with memory of its own.
 struct End {
     conn: Connection,
     rx: ReceiveBuffer,
@@ -106,8 +106,8 @@ impl Memory {
         })
     }
 
-    /// Registers a region outside of the pages, at address 0, that a peer may read and that may be
-    /// a sink.
+    /// Registers `buffer` as a region at address 0. A peer may read it, and it may be the sink of a
+    /// Read.
     fn region(&self, buffer: &Arc<Buffer>) -> Arc<Region> {
         let spec = RegionSpec {
             memory: Backing::buffer(Arc::clone(buffer)),
@@ -119,7 +119,7 @@ impl Memory {
         self.table.insert(spec).unwrap()
     }
 
-    /// Memory for a receive of 256 bytes.
+    /// Returns an element of 256 bytes for the receive number `nth`.
     fn receive(&self, nth: u64) -> [Sge; 1] {
         [Sge {
             addr: self.receives.to_base() + nth * 256,
@@ -170,7 +170,7 @@ impl End {
         }
     }
 
-    /// Takes all due bytes, as the LLP would.
+    /// Takes all bytes that the connection has to send, as the LLP would.
     fn octets(&mut self) -> Vec<u8> {
         let mut out = Vec::new();
         loop {
@@ -208,7 +208,7 @@ impl End {
         }
     }
 
-    /// Replaces the receive queue by an SRQ of `depth`.
+    /// Makes the connection take its receives from a new SRQ with `depth` places.
     fn share(&mut self, depth: usize) -> Arc<SrqInner> {
         let table = Arc::clone(&self.memory.table);
         let srq = Arc::new(SrqInner::new(1, 1, table, depth, 4, false));
@@ -218,7 +218,7 @@ impl End {
         srq
     }
 
-    /// The first `len` bytes of the page that is open to the peer.
+    /// Returns an element with the first `len` bytes of the page that is open to the peer.
     fn source(&self, len: u32) -> [Sge; 1] {
         [Sge {
             addr: self.memory.open.to_base(),
@@ -227,7 +227,8 @@ impl End {
         }]
     }
 
-    /// Work requests that have completed since the last call, with their status.
+    /// Returns the ids of the work requests that have completed since the last call, with their
+    /// status.
     fn numbers(&self) -> Vec<(u64, Status)> {
         self.completions()
             .iter()
@@ -249,12 +250,12 @@ fn initiator_config(settings: &Settings) -> InitiatorConfig {
     }
 }
 
-/// Two ends in RTS, and the pool of both.
+/// Returns a client and a server in RTS, and the buffer pool of both.
 fn connected(settings: &Settings, server: &Arc<Memory>) -> (End, End, BufferPool) {
     connected_from(&Memory::new(), settings, server)
 }
 
-/// As [`connected`], with the client's memory.
+/// Does [`connected`] with the given memory for the client.
 fn connected_from(
     client: &Arc<Memory>,
     settings: &Settings,
@@ -263,7 +264,7 @@ fn connected_from(
     connected_of(client, [settings; 2], server)
 }
 
-/// As [`connected_from`], with settings for each end.
+/// Does [`connected_from`] with separate settings for client and server.
 fn connected_of(
     client: &Arc<Memory>,
     [ours, theirs]: [&Settings; 2],
@@ -291,7 +292,7 @@ fn connected_of(
     (client, server, pool)
 }
 
-/// A responder that has accepted `request`.
+/// Returns a responder that has accepted `request`.
 fn accept(settings: &Settings, memory: &Arc<Memory>, request: &[u8]) -> End {
     let mut end = End::new(memory, settings);
     let mut responder = Responder::new(ResponderConfig {
@@ -315,7 +316,7 @@ fn accept(settings: &Settings, memory: &Arc<Memory>, request: &[u8]) -> End {
     end
 }
 
-/// Posts the work of a test client: Sends, Writes and Reads, whole and segmented.
+/// Posts the work of a test client: Sends, Writes and Reads, of one segment and of several.
 fn post_work(client: &mut End, server: &Memory) {
     let (open, rkey) = (server.open.to_base(), server.open.stag().0);
     let lkey = client.memory.open.stag().0;
@@ -425,7 +426,7 @@ fn fpdus_go_over_as_many_segments_as_is_set_and_the_other_end_takes_them() {
             fpdu_segments: FpduSegments::new(segments).unwrap(),
             ..Settings::default()
         };
-        // The other end asks for Markers and has default settings.
+        // The other side requests Markers and has default settings.
         let theirs = Settings {
             markers,
             ..Settings::default()
@@ -445,7 +446,7 @@ fn fpdus_go_over_as_many_segments_as_is_set_and_the_other_end_takes_them() {
             let longest = lens.max().unwrap() as usize;
             let room = emss * usize::from(segments);
             assert!(longest <= room, "{longest} in {segments} of {emss}");
-            // The longest one is a Write of 4096 bytes.
+            // The longest message is a Write of 4096 bytes.
             let full = room.min(4096);
             assert!(longest + 64 > full, "{longest} in {segments} of {emss}");
             pump(&mut client, &mut server, &pool);
@@ -480,7 +481,7 @@ fn an_abort_between_two_addresses_ends_the_attempts() {
     assert!(!end.conn.start_initiator(config(), true).unwrap());
 }
 
-/// A connection in each stage, by name.
+/// Returns a connection in each stage, with the name of the stage.
 fn stages() -> Vec<(&'static str, End)> {
     let settings = Settings::default();
     let memory = Memory::new();
@@ -569,8 +570,8 @@ fn stage_table() {
     insta::assert_snapshot!(table);
 }
 
-/// Found by the simulator: a dead host has not reset the connection, and revision 1 does not revive
-/// it.
+/// Found by the simulator: a dead host does not reset the connection, so there is no reason to try
+/// revision 1.
 #[test]
 fn a_peer_that_vanishes_before_its_reply_has_not_refused_our_request() {
     let settings = Settings {
@@ -637,13 +638,13 @@ fn a_damaged_first_fpdu_ends_the_connection_without_a_terminate() {
     assert_eq!(server.conn.state, QpState::Terminate);
 }
 
-/// The bytes that a client sent: its MPA Request, and its FPDUs.
+/// Bytes that a client has sent: its MPA Request and its FPDUs.
 struct Recording {
     request: Vec<u8>,
     stream: Vec<u8>,
 }
 
-/// Records the bytes of a client against a server with this memory.
+/// Records the bytes that a client sends to a server with this memory.
 fn record(settings: &Settings, memory: &Arc<Memory>) -> Recording {
     let pool = BufferPool::default();
     let mut client = End::new(&Memory::new(), settings);

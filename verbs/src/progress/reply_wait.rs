@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// Maximum wait of one poll. Does not include the time for which it yielded to other threads.
 pub(crate) const MOMENT: Duration = Duration::from_micros(20);
-/// A waiting poll yields to other threads each time it has tried for this long. The reply may
+/// A poll that has waited for this long yields to other threads between its attempts. The reply may
 /// depend on a thread that waits for this processor. Programs that watch memory never yield, and
 /// each occupies the processor for milliseconds at a time.
 ///

@@ -1,4 +1,4 @@
-//! Lengths of the batches of a large message, and the hints that the LLP gets for them.
+//! Lengths of the batches of large messages, and the hints that the LLP gets with them.
 
 use super::line::over_line;
 use super::*;
@@ -7,7 +7,7 @@ use crate::engine::transmit::PAUSE;
 
 const KIB: u64 = 1024;
 
-/// Posts Writes of 32 KiB, each from eight pages.
+/// Posts Writes of 32 KiB, each with eight elements of one page.
 fn post_writes(client: &mut End, to: u64, rkey: u32, count: u64) {
     let page = Sge {
         addr: client.memory.open.to_base(),
@@ -32,7 +32,7 @@ fn next_batch(client: &mut End, pool: &BufferPool) -> u64 {
 
 #[test]
 fn the_first_batch_after_a_pause_is_short_and_those_behind_it_are_longer() {
-    // Copied, and sent in place.
+    // The payload is copied in the first round, and sent in place in the second.
     for send_in_place in [false, true] {
         let settings = Settings::default().send_in_place(send_in_place);
         let server = Memory::new();
@@ -59,7 +59,7 @@ fn a_batch_of_small_messages_stays_short_whatever_is_queued_behind_them() {
     let (to, rkey) = (server.open.to_base(), server.open.stag().0);
     let mut longest = 0;
     for round in 0..8 {
-        // 4 KiB each, followed by large ones in every other round.
+        // Writes of 4 KiB, followed by large ones in every other round.
         let sges = client.source(PAGE as u32);
         for wr_id in 0..48 {
             let write = SendWr::write(wr_id, &sges, RemoteBuffer::at(to, rkey));
@@ -74,7 +74,8 @@ fn a_batch_of_small_messages_stays_short_whatever_is_queued_behind_them() {
     assert!(longest < 300 * KIB, "{longest}");
 }
 
-/// The batches in which a server answers `reads` Reads of `len` bytes.
+/// Returns the lengths of the first four batches in which a server answers `reads` Reads of `len`
+/// bytes.
 fn response_batches(reads: u64, len: usize) -> [u64; 4] {
     let (mut client, mut server, pool) = connected(&Settings::default(), &Memory::new());
     server.conn.set_emss(65_483);
@@ -105,7 +106,7 @@ fn a_read_response_is_one_batch_behind_the_first_one() {
 fn of_several_read_responses_a_batch_has_a_half() {
     let batches = response_batches(4, 300 * 1024);
     assert!((128 * KIB..196 * KIB).contains(&batches[0]), "{batches:?}");
-    // Half of the remaining bytes, and an FPDU or two.
+    // The batch has half of the remaining bytes, and at most two FPDUs more.
     let half = (1200 * KIB - batches[0]) / 2;
     assert!(
         (half..half + 128 * KIB).contains(&batches[1]),
@@ -139,7 +140,7 @@ fn the_llp_is_told_when_a_single_answer_is_awaited() {
     let mut post = |wr: SendWr<'_>| {
         driven.conn.post_send(&wr).unwrap();
         driven.push(&pool);
-        // The answers to the peer's Read ask for nothing.
+        // The answers to the peer's Read need no response.
         line.lock()
             .arrived
             .extend(std::mem::take(&mut asked_by_the_peer));
@@ -148,7 +149,7 @@ fn the_llp_is_told_when_a_single_answer_is_awaited() {
     post(SendWr::read(2, &near, RemoteBuffer::at(to, rkey)));
     post(SendWr::write(3, &near, RemoteBuffer::at(to, rkey)));
     post(SendWr::read(4, &near, RemoteBuffer::at(to, rkey)));
-    // A Write asks for nothing, even after a Read. Two Reads ask for two answers.
+    // A Write awaits no response, even after a Read. Two Reads await two responses.
     assert_eq!(line.lock().asking, [true, false, false, false]);
 }
 
@@ -184,7 +185,7 @@ fn of_a_batch_in_several_calls_only_the_one_that_ends_with_the_request_asks() {
         len: 1024,
         lkey: client.memory.open.stag().0,
     };
-    // Each is sent in place, in eight parts.
+    // Each Write is sent in place, in eight parts.
     let parts = [part; 8];
     for wr_id in 0..8 {
         let write = SendWr::write(wr_id, &parts, RemoteBuffer::at(to, rkey)).unsignaled();
@@ -248,12 +249,12 @@ fn what_was_kept_for_a_request_that_is_held_back_is_sent() {
     let sges = [page];
     let read = SendWr::read(0, &sges, RemoteBuffer::at(to, rkey));
     client.conn.post_send(&read.unsignaled()).unwrap();
-    // The shortest batch, to the byte of its last FPDU.
+    // The last FPDU of these Writes makes the batch reach its shortest limit.
     for wr_id in 1..=32 {
         let write = SendWr::write(wr_id, &sges, RemoteBuffer::at(to, rkey));
         client.conn.post_send(&write.unsignaled()).unwrap();
     }
-    // It waits for the answer to the Read.
+    // The fenced Write waits for the answer to the Read.
     let fenced = SendWr::write(33, &sges, RemoteBuffer::at(to, rkey)).fence();
     client.conn.post_send(&fenced.unsignaled()).unwrap();
     let _memory = Arc::clone(&client.memory);

@@ -1,12 +1,12 @@
-//! A program that writes to memory between the framing of a request and the call that hands it to
-//! TCP.
+//! Tests with a program that changes the payload of a request after it is framed and before TCP
+//! takes it.
 
 use super::lent::{LEN, content, one_call, pattern, region};
 use super::*;
 use crate::RemoteBuffer;
 use crate::cause::Who;
 
-/// A message of 100,000 bytes.
+/// Kind of a message of 100,000 bytes.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Write,
@@ -26,9 +26,11 @@ const KINDS: [Kind; 4] = [
 /// Content of the memory after the program has changed it.
 static CHANGED: [u8; LEN] = [0xEE; LEN];
 
-/// Sends a message whose memory is right while it is framed and wrong in each call of the LLP.
+/// Sends a message whose memory has the right content while it is framed, and other content during
+/// each call of the LLP.
 ///
-/// The LLP takes `most` bytes a call. Returns `Err` if the connection ended before all was framed.
+/// The LLP takes `most` bytes per call. Returns `Err` if the connection ended before the whole
+/// message was framed.
 fn sent(settings: &Settings, kind: Kind, most: usize) -> Result<Sent, Box<(End, End)>> {
     let (mut client, mut server, pool) = connected(settings, &Memory::new());
     client.conn.set_emss(65_483);

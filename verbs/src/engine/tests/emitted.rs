@@ -1,5 +1,6 @@
-//! Whatever either side posts, in whatever order, the sent bytes keep the rules of [`super::wire`],
-//! and a responder sends nothing before it has a whole FPDU (5044-7.1.2-15).
+//! Property tests of the sent bytes. Whatever the two sides post, and in any order, the bytes obey
+//! the rules of [`super::wire`], and a responder sends nothing before it has received a complete
+//! FPDU (5044-7.1.2-15).
 
 use super::wire::{
     ENHANCED, IMMEDIATE, Segment, WRITE, check_segments, check_startup, segments, startup,
@@ -11,7 +12,7 @@ use crate::RemoteBuffer;
 #[derive(Clone, Copy, Debug)]
 enum Size {
     Octets(u32),
-    /// A number of full segments, and a few bytes more or less.
+    /// Capacity of a number of full segments, and a few bytes more or less.
     Segments(u32, i32),
 }
 
@@ -24,7 +25,7 @@ enum Kind {
         inline: bool,
     },
     Read,
-    /// On the nth word of the peer's region.
+    /// Atomic operation on the nth word of the peer's region.
     Atomic {
         nth: u8,
         swap: bool,
@@ -39,24 +40,24 @@ enum Kind {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// `empty`: bits 0 to 4 add an empty element at a place of the list; with bit 5 the list has
-    /// one element.
+    /// Posts a work request. `empty`: bits 0 to 4 each add an empty element at one position of the
+    /// list; bit 5 makes the list one element long.
     Post {
         kind: Kind,
         size: Size,
         empty: u8,
         fence: bool,
     },
-    /// The EMSS has changed.
+    /// Changes the EMSS.
     Emss(usize),
-    /// The LLP takes at most this many bytes.
+    /// Lets the LLP take at most this many bytes.
     Take(usize),
-    /// At most this many of the sent bytes arrive at the other side.
+    /// Delivers at most this many of the sent bytes to the other side.
     Arrive(usize),
-    /// The region that all payload comes from is invalidated.
+    /// Invalidates the region that has all payload.
     Revoke,
     Disconnect,
-    /// Bytes that no peer has sent arrive at this side.
+    /// Delivers bytes to this side that the peer has not sent.
     Garbage,
 }
 
@@ -94,7 +95,8 @@ fn steps() -> impl Strategy<Value = Vec<(bool, Step)>> {
     prop::collection::vec((any::<bool>(), step), 1..60)
 }
 
-/// One side, with all bytes that it has sent in Full Operation and the number that has arrived.
+/// One side, with all bytes that it has sent in Full Operation and the number of them that have
+/// arrived.
 struct Side {
     end: End,
     sent: Vec<u8>,
@@ -124,7 +126,7 @@ impl Side {
         }
     }
 
-    /// The LLP takes at most `limit` bytes.
+    /// Lets the LLP take at most `limit` bytes.
     fn take(&mut self, limit: usize, other: &Side) {
         self.end.conn.fill();
         let mut pieces = [uwarp_llp::Piece::from(&[][..]); PARTS_PER_CALL];
@@ -208,7 +210,7 @@ impl Side {
             }
         };
         let wr = if fence { wr.fence() } else { wr };
-        // Not accepted if the queue is full or the region is revoked.
+        // Posting fails if the queue is full or the region was invalidated.
         let _ = self.end.conn.post_send(&wr);
     }
 
@@ -264,7 +266,7 @@ impl Side {
     }
 }
 
-/// Two sides, connected in the client/server or the peer-to-peer model.
+/// Returns two sides that are connected in the client/server or the peer-to-peer model.
 fn sides(settings: &[Settings; 2], peer_to_peer: bool) -> (Side, Side, BufferPool) {
     let pool = BufferPool::default();
     let mut client = End::new(&Memory::new(), &settings[0]);
@@ -290,7 +292,7 @@ fn sides(settings: &[Settings; 2], peer_to_peer: bool) -> (Side, Side, BufferPoo
     (Side::new(client, false), Side::new(server, true), pool)
 }
 
-/// Runs the steps, then lets everything through. Returns the segments that each side has sent.
+/// Runs the steps, and then delivers all bytes. Returns the segments that each side has sent.
 fn play(settings: &[Settings; 2], peer_to_peer: bool, steps: &[(bool, Step)]) -> [Vec<Segment>; 2] {
     let (mut client, mut server, pool) = sides(settings, peer_to_peer);
     for (by_client, step) in steps {
@@ -300,7 +302,7 @@ fn play(settings: &[Settings; 2], peer_to_peer: bool, steps: &[(bool, Step)]) ->
             server.step(&mut client, step, &pool);
         }
     }
-    // Then everything is sent and arrives.
+    // All remaining bytes are sent and delivered.
     loop {
         let before = (client.sent.len(), server.sent.len());
         for step in [Step::Take(1 << 24), Step::Arrive(1 << 24)] {
@@ -370,7 +372,7 @@ proptest! {
             let accept = Accept { ird: depths.0, ord: depths.1, private_data: &private_data };
             responder.accept(accept).map(|(reply, _)| reply)
         };
-        // Only too much private data is refused.
+        // The only reason to refuse is too much private data.
         let Ok(reply) = answer else {
             prop_assert!(private_data.len() > 508);
             return Ok(());
@@ -383,8 +385,8 @@ proptest! {
     }
 }
 
-/// Exact multiples of a segment's capacity, lists with empty elements, empty messages: every
-/// combination, with and without Markers.
+/// Sends every combination of exact multiples of a segment's capacity, lists with empty elements
+/// and empty messages, with and without Markers.
 #[test]
 fn full_segments_and_empty_elements_make_no_empty_segment() {
     let kinds = [
@@ -423,8 +425,8 @@ fn full_segments_and_empty_elements_make_no_empty_segment() {
             }
             for segments in play(&settings, false, &script) {
                 let messages = segments.iter().filter(|segment| segment.last).count();
-                // Every message, the Immediate Data after ten Writes, and the Responses to the
-                // other side's five Reads.
+                // All posted messages, the Immediate Data after ten Writes, and the Responses to
+                // the other side's five Reads.
                 assert_eq!(messages, posted + 10 + 5);
                 assert!(
                     segments.len() > messages,

@@ -1,5 +1,5 @@
-//! The messages of RFC 7306 between two ends: the sent bytes, the completions, and an Atomic
-//! Operation whose memory disappears before its turn.
+//! Messages of RFC 7306 between two sides: the sent bytes, the completions, and an Atomic Operation
+//! whose memory is deregistered before its turn.
 
 use super::wire::{ATOMIC_REQUEST, ATOMIC_RESPONSE, IMMEDIATE, Segment, WRITE, segments};
 use super::*;
@@ -7,12 +7,12 @@ use crate::RemoteBuffer;
 use uwarp_ddp::TaggedFault;
 use uwarp_rdmap::{AtomicFault, StreamError};
 
-/// A region of `memory` for atomics.
+/// Adds a region for atomics to `memory`.
 fn words(memory: &Memory) -> Arc<Region> {
     region(memory, PAGE, Access::LOCAL_WRITE | Access::REMOTE_ATOMIC)
 }
 
-/// A region of `memory`, of `len` bytes.
+/// Adds a region of `len` bytes to `memory`.
 fn region(memory: &Memory, len: usize, access: Access) -> Arc<Region> {
     let backing = Backing::buffer(Arc::new(Buffer::zeroed(len).unwrap()));
     let spec = RegionSpec {
@@ -25,7 +25,7 @@ fn region(memory: &Memory, len: usize, access: Access) -> Arc<Region> {
     memory.table.insert(spec).unwrap()
 }
 
-/// A sink of 8 bytes in the client's memory.
+/// Returns an element of 8 bytes in the client's memory, for the result of an atomic.
 fn sink(client: &End, nth: u64) -> [Sge; 1] {
     [Sge {
         addr: client.memory.open.to_base() + 8 * nth,
@@ -52,7 +52,8 @@ fn immediate_data_follows_its_write_before_anything_else() {
         len: 4096,
         ..sink(&client, 0)[0]
     }];
-    // A Read of the server waits for its answer, which does not come in between either.
+    // The server has posted a Read too. The client's answer to it does not come between a Write and
+    // its Immediate Data either.
     let answer = {
         let (addr, rkey) = (client.memory.open.to_base(), client.memory.open.stag().0);
         let into = [Sge {
@@ -175,7 +176,7 @@ fn an_atomic_whose_memory_goes_before_its_turn_ends_with_its_ddp_header() {
     assert_eq!(done, [(1, Status::RemoteAccess)]);
 }
 
-/// Removes a right from the QP of a connection, as Modify QP does.
+/// Removes a right of the peer from the QP, as Modify QP does.
 fn without(end: &mut End, right: Access) {
     let left = [
         Access::REMOTE_READ,
@@ -192,7 +193,7 @@ fn an_atomic_that_waits_for_its_turn_is_not_done_when_the_qp_has_lost_the_right(
     let (mut client, mut server, pool) = connected(&Settings::default(), &memory);
     let region = words(&memory);
     let (to, rkey) = (region.to_base(), region.stag().0);
-    // Delivered while the right is there, and answered after a Read.
+    // The atomic is delivered while the peer has the right, and its turn comes after a Read.
     let (into, found) = (client.source(4000), sink(&client, 511));
     let open = (memory.open.to_base(), memory.open.stag().0);
     for wr in [
@@ -222,7 +223,7 @@ fn an_atomic_that_waits_for_its_turn_is_not_done_when_the_qp_has_lost_the_right(
 fn a_read_that_is_being_answered_is_finished_when_the_qp_has_lost_the_right() {
     let memory = Memory::new();
     let (mut client, mut server, pool) = connected(&Settings::default(), &memory);
-    // More than one batch has room for.
+    // Longer than one batch.
     const LEN: usize = 1 << 20;
     let source = region(&memory, LEN, Access::REMOTE_READ);
     let into = region(&client.memory, LEN, Access::LOCAL_WRITE);

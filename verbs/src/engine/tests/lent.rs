@@ -1,5 +1,5 @@
-//! Payload that a peer reads without a CRC is sent in place, for the duration of one call of the
-//! LLP.
+//! Tests of lent memory: without a CRC, the payload of a Read Response is sent in place, and lent
+//! for one call of the LLP.
 
 use crate::RemoteBuffer;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +10,7 @@ use crate::mem::Need;
 
 pub(super) const LEN: usize = 100_000;
 
-/// A region of `LEN` bytes outside of the pages.
+/// Adds a region of `LEN` bytes with its own buffer to `memory`.
 pub(super) fn region(memory: &Memory, fill: impl Fn(usize) -> u8) -> (Arc<Buffer>, Arc<Region>) {
     let buffer = Arc::new(Buffer::zeroed(LEN).unwrap());
     let octets: Vec<u8> = (0..LEN).map(fill).collect();
@@ -33,7 +33,7 @@ pub(super) fn pattern() -> Vec<u8> {
     (0..LEN).map(octet).collect()
 }
 
-/// A client that has asked for all of a region of the server.
+/// A client that reads all of a region of the server.
 struct Asked {
     client: End,
     server: End,
@@ -44,7 +44,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// Lets the client ask for all of the region.
+    /// Lets the client send a Read of the whole region.
     fn read(&mut self) {
         let sges = [Sge {
             addr: 0,
@@ -79,7 +79,7 @@ fn asked(crc: bool) -> Asked {
     asked
 }
 
-/// Returns the bytes that the LLP takes in one call, at most `most`, and ends the call.
+/// Lets the LLP take at most `most` bytes in one call, and ends the loans. Returns the bytes.
 pub(super) fn one_call(end: &mut End, most: usize) -> Vec<u8> {
     let mut pieces = [uwarp_llp::Piece::from(&[][..]); PARTS_PER_CALL];
     let count = end.conn.tx.pieces(&mut pieces);
@@ -112,7 +112,7 @@ fn what_the_llp_has_not_taken_is_what_was_there_in_the_call() {
             octets.extend(one_call(&mut server, usize::MAX));
         }
         client.deliver(&octets, &pool);
-        // All of it was framed in this batch.
+        // The whole Response was framed in this batch.
         assert_eq!(content(&sink), pattern(), "{most} bytes taken");
     }
 }
@@ -123,7 +123,7 @@ fn nothing_is_in_use_when_the_call_is_over() {
         let mut asked = asked(false);
         asked.server.conn.fill();
         one_call(&mut asked.server, most);
-        // It would wait for ever if the memory were in use.
+        // The removal would wait for ever if the memory were still in use.
         let stag = asked.source.1.stag();
         asked.server.memory.table.remove(stag).unwrap();
     }
@@ -140,7 +140,8 @@ fn a_local_invalidation_behind_a_response_does_not_wait_for_its_own_batch() {
         ..
     } = asked(false);
     client.post_receives(1);
-    // They take turns: the Response, the Send, and then the invalidation.
+    // Responses and work requests take turns: first the Response, then the Send, then the
+    // invalidation.
     let invalidate = SendWr::local_invalidate(2, region.stag().0);
     for wr in [SendWr::send_inline(1, b"between"), invalidate] {
         server.conn.post_send(&wr).unwrap();
@@ -174,7 +175,7 @@ fn with_a_crc_it_is_a_copy_from_the_beginning() {
     assert_eq!(content(&sink), pattern());
 }
 
-/// The source disappears at another moment in each round.
+/// The source is deregistered at another moment in each round.
 #[test]
 fn a_source_that_goes_while_it_is_framed_leaves_a_stream_that_ends_with_a_terminate() {
     for round in 0..500_u32 {
@@ -196,7 +197,7 @@ fn a_source_that_goes_while_it_is_framed_leaves_a_stream_that_ends_with_a_termin
                 (0..round % 400).for_each(|_| std::hint::spin_loop());
                 table.remove(stag).unwrap();
             });
-            // By then the other thread has mostly begun.
+            // By then the other thread has usually begun.
             std::thread::sleep(Duration::from_micros(60));
             framing.store(true, Ordering::Release);
             server.conn.fill();
@@ -243,13 +244,13 @@ fn a_read_is_answered_with_what_was_there_before_the_atomic_behind_it() {
     assert_ne!(content(&memory), pattern(), "the atomic changed the word");
 }
 
-/// Each FPDU has two parts, and a call takes a limited number. Parts that it does not offer would
-/// be copied.
+/// Each FPDU has two parts, and a call of the LLP takes a limited number of parts. Lent parts
+/// beyond it would be copied.
 #[test]
 fn all_that_is_lent_is_offered_in_one_call() {
     let mut asked = asked(false);
     asked.server.conn.set_emss(8948);
-    // As many as may be outstanding, again and again, so that batches are long.
+    // Several Reads are outstanding, so that batches are long.
     (0..3).for_each(|_| asked.read());
     let mut most = 0;
     for _ in 0..16 {

@@ -1,4 +1,4 @@
-//! An LLP without a network: a test decides which bytes arrive and how many are taken.
+//! An LLP without a network: the test decides which bytes arrive and how many are taken.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -12,23 +12,23 @@ use super::*;
 use crate::progress::doorbell::Doorbell;
 use crate::progress::drive::{Driven, Waits};
 
-/// The other side of an LLP.
+/// State of an LLP without a network, shared by the LLP and the test.
 pub(super) struct Line {
-    /// Bytes that the peer has sent and that were not read.
+    /// Bytes from the peer that the connection has not read.
     pub(super) arrived: VecDeque<u8>,
-    /// Number of bytes that are taken from now on.
+    /// Number of bytes that the LLP still takes.
     pub(super) room: usize,
-    /// The taken bytes, call by call, with the number of pieces.
+    /// Number of pieces and the taken bytes of each call that sends.
     pub(super) calls: Vec<(usize, Vec<u8>)>,
-    /// Number of arrived bytes that were not read, at each of those calls.
+    /// Length of `arrived` at each of those calls.
     pub(super) unread: Vec<usize>,
-    /// Hint of the last call: FPDUs may span segments.
+    /// Hint of the last call: FPDUs may span TCP segments.
     pub(super) over_segments: bool,
     /// Hint of each call: more follows.
     pub(super) followed: Vec<bool>,
-    /// Hint of each call: a single answer is awaited.
+    /// Hint of each call: a single response is awaited.
     pub(super) asking: Vec<bool>,
-    /// Number of pushes of bytes that were held back for a following call.
+    /// Number of calls of `push`, which sends bytes that were held back for a following call.
     pub(super) pushes: u32,
     /// Number of bytes that the peer has not acknowledged.
     pub(super) unacknowledged: usize,
@@ -38,11 +38,11 @@ pub(super) struct Line {
 
 struct LineLlp {
     line: Arc<Mutex<Line>>,
-    /// Never ready, and never polled.
+    /// Descriptor for the `Llp` trait. No test polls it.
     fd: File,
 }
 
-/// A connection over a line that takes `room` bytes.
+/// Returns `end` over a line that takes `room` bytes.
 pub(super) fn over_line(end: End, room: usize) -> (Driven, Arc<Mutex<Line>>) {
     let line = Arc::new(Mutex::new(Line {
         arrived: VecDeque::new(),

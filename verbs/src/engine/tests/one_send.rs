@@ -1,4 +1,4 @@
-//! A startup frame is handed to TCP whole, in one call.
+//! A startup frame is handed to TCP completely, in one call.
 //!
 //! Linux siw waits in its only worker for the rest of a frame that arrives in pieces, and other
 //! connections wait with it.
@@ -7,7 +7,8 @@ use super::line::over_line;
 use super::wire::startup;
 use super::*;
 
-/// Bytes that a connection hands to TCP in its first turn, call by call.
+/// Returns the bytes that a connection hands to TCP in its first turn, call by call, each with the
+/// number of pieces.
 fn first_turn(end: End) -> Vec<(usize, Vec<u8>)> {
     let (mut driven, line) = over_line(end, usize::MAX);
     driven.turn(&BufferPool::default(), Instant::now());
@@ -30,7 +31,8 @@ fn startup_frames_go_to_tcp_in_one_call() {
         assert_eq!(startup(&request).len, request.len());
 
         let mut server = accept(&settings, &Memory::new(), &request);
-        // Posted before the Reply is sent: none of it joins the Reply.
+        // This Send is posted before the Reply is sent. None of its bytes may be in the call of the
+        // Reply.
         server
             .conn
             .post_send(&SendWr::send_inline(1, b"early"))

@@ -1,4 +1,5 @@
-//! Sends of one segment have the same effects on the fast path as on the general path.
+//! Property test: Sends of one segment have the same effects on the fast path as on the general
+//! path.
 //!
 //! Sends whose receive comes from an SRQ take the general path.
 
@@ -15,9 +16,9 @@ struct Side {
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// The server posts a receive.
+    /// Lets the server post a receive.
     Receive,
-    /// The client sends this many bytes.
+    /// Lets the client send this many bytes.
     Send {
         len: u32,
         solicited: bool,
@@ -25,9 +26,9 @@ enum Step {
     Write {
         len: u32,
     },
-    /// The receives are invalidated.
+    /// Invalidates the memory of the receives.
     Revoke,
-    /// At most this many of the sent bytes arrive.
+    /// Delivers at most this many of the sent bytes.
     Arrive(usize),
 }
 
@@ -45,7 +46,7 @@ impl Side {
         }
     }
 
-    /// Runs a step. `way` has the bytes that were sent and have not arrived.
+    /// Runs a step. `way`: bytes that were sent and not yet delivered.
     fn step(&mut self, step: Step, posted: u64, way: &mut Vec<u8>) {
         let (region, sges) = (&self.server.memory.open, self.client.source(0));
         let (to, rkey) = (region.to_base(), region.stag().0);
@@ -54,7 +55,7 @@ impl Side {
             Step::Receive => {
                 let sges = self.server.memory.receive(posted % 16);
                 let wr = RecvWr::new(posted, &sges);
-                // Refused once the memory is revoked.
+                // Posting fails once the memory is invalidated.
                 let _ = match &self.srq {
                     Some(srq) => srq.post(&[wr]).is_ok(),
                     None => self.server.conn.post_recv(&wr).is_ok(),
@@ -132,7 +133,7 @@ proptest! {
             let [own, shared] = &sides;
             let outcomes = |side: &Side| -> Vec<_> {
                 let completions = side.server.completions().into_iter();
-                // Receives that would be flushed stay in an SRQ.
+                // Flushed receives are not compared, because an SRQ keeps its receives.
                 let done = completions.filter(|completion| completion.status != Status::WrFlush);
                 let rest = |it: &Completion| (it.opcode, it.written, it.immediate, it.invalidated);
                 done.map(|it| (it.wr_id, it.status, it.byte_len, it.solicited, rest(&it))).collect()
@@ -142,7 +143,7 @@ proptest! {
             let [own, shared] = [own, shared].map(|side| {
                 let mut octets = vec![0; 5 * PAGE];
                 side.server.memory.buffer.read_at(0, &mut octets).unwrap();
-                // STags and times differ.
+                // STags and times differ between the two sides.
                 let record = side.server.conn.flight_record();
                 let frames = record.frames().iter().map(|frame| {
                     let control = frame.head().get(..2).map(<[u8]>::to_vec);

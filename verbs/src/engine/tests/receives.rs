@@ -1,4 +1,4 @@
-//! Which receive a message takes and when, from the connection's own queue and from an SRQ.
+//! Receives that messages take from the connection's own queue and from an SRQ.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::OnNoReceive;
 use crate::engine::ReceiveWaiter;
 use crate::event::AsyncEvent;
 
-/// A client, and a server that takes its receives from an SRQ.
+/// Returns a client, and a server that takes its receives from an SRQ.
 fn pair() -> (End, End, BufferPool, Arc<SrqInner>) {
     let memory = Memory::new();
     let settings = Settings {
@@ -21,7 +21,8 @@ fn pair() -> (End, End, BufferPool, Arc<SrqInner>) {
 }
 
 impl End {
-    /// Delivers bytes until the current message has its receive. Returns the remaining ones.
+    /// Delivers bytes one by one until the current message has taken its receive. Returns the
+    /// remaining bytes.
     fn deliver_until_taken<'a>(&mut self, octets: &'a [u8], pool: &BufferPool) -> &'a [u8] {
         let begun = octets.iter().position(|octet| {
             self.deliver(&[*octet], pool);
@@ -31,7 +32,7 @@ impl End {
     }
 }
 
-/// The bytes of a Send of 256 bytes in several segments.
+/// Returns the FPDUs of a Send of 256 bytes in several segments.
 fn segmented(client: &mut End) -> Vec<u8> {
     client.conn.set_emss(100);
     let sges = client.source(256);
@@ -81,7 +82,7 @@ fn a_flush_returns_the_receive_that_was_taken_and_leaves_the_rest_in_the_srq() {
         "{:?}",
         server.conn.events
     );
-    // Raised once, whatever happens to the QP later.
+    // The event is raised only once, whatever happens to the QP later.
     server.conn.abort();
     assert_eq!(server.conn.events.len(), 2);
 }
@@ -92,7 +93,8 @@ fn a_segment_that_is_refused_for_its_headers_takes_no_receive() {
     srq.post(&[RecvWr::new(0, &[])]).unwrap();
     client.conn.post_send(&SendWr::send(1, &[])).unwrap();
     let mut octets = client.octets();
-    // Length 2, DDP and RDMAP control 2, invalidate STag 4, QN 4, MSN 4.
+    // The lowest byte of the MSN, after the length (2 bytes), the DDP and RDMAP control fields (2),
+    // the STag to invalidate (4), the QN (4) and the rest of the MSN (3).
     octets[2 + 2 + 4 + 4 + 3] = 7;
     server.deliver(&octets, &pool);
     assert_eq!(server.conn.state, QpState::Terminate);
@@ -124,7 +126,7 @@ fn a_receive_queue_of_its_own_is_as_deep_as_said_until_a_completion_was_polled()
     assert!(memory.canaries_are_alive());
 }
 
-/// Counts the notifications.
+/// A waiter that counts its notifications.
 #[derive(Default)]
 struct Counter(std::sync::atomic::AtomicU32);
 
@@ -163,7 +165,7 @@ fn who_was_told_of_a_receive_and_found_it_gone_is_told_of_the_next() {
         server.conn.rq.told();
         server.conn.receive(&mut server.rx);
         assert!(server.conn.is_starving());
-        // A call in between changes nothing.
+        // An additional call changes nothing.
         server.conn.receive(&mut server.rx);
     }
     srq.post(&[RecvWr::new(9, &[])]).unwrap();

@@ -1,4 +1,4 @@
-//! When Read Requests are sent that were posted while Responses arrive.
+//! Order of sending and receiving for Reads that are posted while Responses arrive.
 
 use super::line::over_line;
 use super::*;

@@ -1,4 +1,4 @@
-//! Small messages have the same bytes on the fast path as on the general path.
+//! Property test: small messages have the same bytes on the fast path as on the general path.
 
 use super::*;
 use crate::RemoteBuffer;
@@ -39,9 +39,9 @@ enum Step {
         signaled: bool,
     },
     Emss(usize),
-    /// The LLP takes at most this many bytes.
+    /// Lets the LLP take at most this many bytes.
     Take(usize),
-    /// One of the regions is invalidated.
+    /// Invalidates one of the regions.
     Revoke {
         other: bool,
     },
@@ -88,7 +88,7 @@ struct Side {
     end: End,
     sent: Vec<u8>,
     completed: Vec<Completion>,
-    /// It frames everything on the general path.
+    /// All messages of this client take the general path.
     general: bool,
 }
 
@@ -147,7 +147,7 @@ impl Side {
         };
         let wr = if fence { wr.fence() } else { wr };
         let wr = if signaled { wr } else { wr.unsignaled() };
-        // Not accepted if the queue is full or the region is revoked.
+        // Posting fails if the queue is full or the region was invalidated.
         let _ = self.end.conn.post_send(&wr);
         if self.general {
             self.end.conn.sq.force_general_path();
@@ -175,7 +175,7 @@ impl Side {
                 let taken = self.sent.len() - before;
                 self.end.conn.taken(taken);
             }
-            // Done for both sides at once.
+            // The caller does this once, because both sides use the same memory.
             Step::Revoke { .. } => {}
             Step::Disconnect => {
                 self.end.conn.disconnect();
@@ -185,7 +185,7 @@ impl Side {
     }
 }
 
-/// A client with this memory, connected to some server.
+/// Returns a client with this memory that is connected to a server.
 fn client(settings: &Settings, memory: &Arc<Memory>, general: bool) -> Side {
     let (end, _, _) = connected_from(memory, settings, &Memory::new());
     Side {

@@ -1,4 +1,5 @@
-//! Towards Linux siw: FPDUs right after its Reply, the FPDU that it misses, its Terminate Messages.
+//! Tests for peers that are Linux siw: FPDUs right after its Reply, the FPDU that it misses, and
+//! its Terminate Messages.
 
 use crate::RemoteBuffer;
 use std::time::Duration;
@@ -11,12 +12,12 @@ use uwarp_rdmap::Peer;
 
 const DELAY: Duration = Duration::from_millis(200);
 
-/// An initiator that awaits the Reply.
+/// Returns an initiator that awaits the Reply.
 fn initiator(settings: &Settings, model: Model) -> End {
     asking(settings, model).0
 }
 
-/// As [`initiator`], with its Request.
+/// Returns an initiator that awaits the Reply, and the bytes of its Request.
 fn asking(settings: &Settings, model: Model) -> (End, Vec<u8>) {
     let mut end = End::new(&Memory::new(), settings);
     let config = InitiatorConfig {
@@ -31,7 +32,7 @@ fn asking(settings: &Settings, model: Model) -> (End, Vec<u8>) {
     (end, request)
 }
 
-/// The Reply of siw: the flags of the Request, IRD and ORD from `depths`.
+/// Returns a Reply as siw sends it: with the flags of the Request, and IRD and ORD from `depths`.
 fn reply(crc: bool, depths: [u16; 2]) -> Vec<u8> {
     let flags = if crc { 0x50 } else { 0x10 };
     let mut octets = b"MPA ID Rep Frame".to_vec();
@@ -40,7 +41,7 @@ fn reply(crc: bool, depths: [u16; 2]) -> Vec<u8> {
     octets
 }
 
-/// CRC32C, byte by byte (RFC 5044 section 4.4), in its order on the wire.
+/// Returns the CRC32C (RFC 5044 section 4.4), in its byte order on the wire.
 fn crc32c(octets: &[u8]) -> [u8; 4] {
     let mut crc = !0u32;
     for octet in octets {
@@ -52,7 +53,7 @@ fn crc32c(octets: &[u8]) -> [u8; 4] {
     (!crc).to_le_bytes()
 }
 
-/// An FPDU as siw makes it: without CRC, the field is zero.
+/// Returns an FPDU as siw sends it. Without a CRC, the CRC field is zero.
 fn fpdu(ulpdu: &[u8], crc: bool) -> Vec<u8> {
     let mut octets = (ulpdu.len() as u16).to_be_bytes().to_vec();
     octets.extend(ulpdu);
@@ -86,7 +87,7 @@ fn established(end: &End) -> usize {
 
 #[test]
 fn fpdus_right_behind_the_reply_are_taken_however_they_are_cut() {
-    // siw does not wait for our first FPDU, as 5044-7.1.2-15 requires.
+    // 5044-7.1.2-15 requires a responder to wait for the initiator's first FPDU. siw does not.
     let pool = BufferPool::default();
     for crc in [false, true] {
         for peer in [Peer::Rfc, Peer::Siw] {
@@ -103,7 +104,7 @@ fn fpdus_right_behind_the_reply_are_taken_however_they_are_cut() {
                 }
                 octets.extend(fpdu(&send(1, b"early"), crc));
                 octets.extend(fpdu(&send(2, &[0x5A; 100]), crc));
-                // In one segment, in two, byte by byte.
+                // The bytes arrive in one part, in two parts or one by one.
                 let mut cuts: Vec<Vec<usize>> = (1..octets.len()).map(|cut| vec![cut]).collect();
                 cuts.push(Vec::new());
                 cuts.push((1..octets.len()).collect());
@@ -162,7 +163,7 @@ fn the_first_fpdu_waits_as_long_as_siw_needs() {
         let connected = end.conn.now + Duration::from_millis(5);
         end.conn.set_now(connected);
         end.deliver(&reply(true, [4, 4]), &pool);
-        // The consumer does not wait.
+        // The connection is reported as established at once.
         assert_eq!(established(&end), 1);
         end.conn.post_send(&SendWr::send_inline(1, b"one")).unwrap();
         if !delay.is_zero() {
@@ -186,7 +187,7 @@ fn the_first_fpdu_waits_as_long_as_siw_needs() {
 
 #[test]
 fn a_responder_does_not_wait() {
-    // As an initiator, siw is ready once it has sent its first FPDU.
+    // An initiator that is siw is ready once it has sent its first FPDU.
     let settings = Settings {
         peer: Peer::Siw,
         ..Settings::default()
@@ -207,7 +208,7 @@ fn a_responder_does_not_wait() {
     assert_eq!(segments(&server.octets(), false).0.len(), 1);
 }
 
-/// A responder whose client has not sent anything.
+/// Returns a client, and a responder that has received no FPDU from it.
 fn responder(settings: &Settings, model: Model) -> (End, End, BufferPool) {
     let (mut client, request) = asking(&Settings::default(), model);
     let mut server = accept(settings, &Memory::new(), &request);
@@ -222,7 +223,7 @@ fn a_responder_may_send_first_only_when_it_is_told_so_and_not_before_siw_is_read
     for (peer, send_first, delay) in [
         (Peer::Siw, true, Some(DELAY)),
         (Peer::Rfc, true, Some(Duration::ZERO)),
-        // 5044-7.1.2-15: it waits for the initiator's first FPDU, however long.
+        // 5044-7.1.2-15: the responder waits for the initiator's first FPDU without limit.
         (Peer::Siw, false, None),
         (Peer::Rfc, false, None),
     ] {
@@ -278,7 +279,8 @@ fn a_responder_that_may_send_first_does_not_wait_when_the_initiator_has_sent() {
 
 #[test]
 fn in_the_peer_to_peer_model_a_responder_waits_for_the_indication_in_any_case() {
-    // RFC 6581 section 9.2: it is sent without any program's doing.
+    // RFC 6581 section 9.2: the initiator sends the RTR indication without a request of its
+    // program.
     let settings = Settings {
         send_first: true,
         ..Settings::default()
@@ -342,7 +344,7 @@ fn a_terminate_of_siw_is_told_in_the_right_words() {
              the peer is Linux siw, select it in the settings (`Peer::Siw`, `--peer siw`), because its codes have \
              other meanings",
         ),
-        // Certain without a profile.
+        // Only siw sends this code, so it is read as siw's without a peer profile.
         (
             Peer::Rfc,
             &[0x02, 0x02, 0x00, 0],
@@ -364,7 +366,8 @@ fn a_terminate_of_siw_is_told_in_the_right_words() {
 
 #[test]
 fn the_read_that_siw_refuses_gets_the_blame_by_the_meaning_of_its_code() {
-    // More Reads than its IRD: 0/2/07 from siw, 1/2/02 by the RFCs.
+    // The peer received more Reads than its IRD. The code is 0/2/07 from siw, and 1/2/02 by the
+    // RFCs.
     let pool = BufferPool::default();
     let settings = Settings {
         crc: false,

@@ -1,6 +1,6 @@
-//! Peers that hold up one direction (`Timeouts::stalled`), in virtual time.
+//! Tests of peers that stall one direction (`Timeouts::stalled`), in virtual time.
 //!
-//! The tests show which peers are cut off, and the memory that a message costs while it waits for a
+//! They check which connections are ended, and how much memory a message costs while it waits for a
 //! receive.
 
 use crate::RemoteBuffer;
@@ -16,7 +16,7 @@ use crate::settings::{Limits, OnNoReceive, PeerLimits, Timeouts};
 
 const LIMIT: Duration = Duration::from_secs(120);
 const MOMENT: Duration = Duration::from_secs(1);
-/// Bytes that a connection may keep of the received ones.
+/// Maximum number of received bytes that a connection keeps.
 const BUFFER: usize = 256 * 1024;
 
 /// A connection with a scripted LLP and virtual time.
@@ -50,7 +50,7 @@ impl Timed {
         self.turn();
     }
 
-    /// Lets the peer take `octets` bytes more, and runs a turn.
+    /// Lets the LLP take `octets` bytes, and runs a turn.
     fn takes(&mut self, octets: usize) {
         self.line.lock().room = octets;
         self.turn();
@@ -60,7 +60,7 @@ impl Timed {
         self.driven.turn(&self.pool, self.now);
     }
 
-    /// Moves time on. Runs a turn whenever one is due; nothing arrives.
+    /// Advances the time, and runs a turn whenever one is due. Nothing arrives meanwhile.
     fn passes(&mut self, time: Duration) {
         let until = self.now + time;
         while let Some(due) = self.driven.deadline().filter(|due| *due <= until) {
@@ -80,7 +80,7 @@ impl Timed {
         self.driven.conn.end.is_some()
     }
 
-    /// The connection was reset because the peer held up this direction.
+    /// Checks that the connection was reset because the peer stalled this direction.
     #[track_caller]
     fn was_cut(&self, what: &str) {
         let Some(reason @ EndReason::Stalled { .. }) = &self.driven.conn.end else {
@@ -109,10 +109,10 @@ fn settings(on_no_receive: OnNoReceive) -> Settings {
     }
 }
 
-/// A client that produces bytes for a test, and a server in virtual time.
+/// Returns a client that produces bytes for a test, and a server in virtual time.
 fn pair(settings: &Settings, peer: Option<Arc<PeerAccount>>) -> (End, Timed) {
     let (mut client, mut server, pool) = connected(settings, &Memory::new());
-    // The first FPDU, so that the server may send.
+    // Delivers the first FPDU, so that the server may send.
     client
         .conn
         .post_send(&SendWr::write_inline(0, b"", RemoteBuffer::at(0, 0)))
@@ -122,7 +122,7 @@ fn pair(settings: &Settings, peer: Option<Arc<PeerAccount>>) -> (End, Timed) {
     (client, Timed::new(server, peer))
 }
 
-/// The bytes of a Send.
+/// Returns the bytes of a Send.
 fn send(client: &mut End) -> Vec<u8> {
     client
         .conn
@@ -131,7 +131,7 @@ fn send(client: &mut End) -> Vec<u8> {
     client.octets()
 }
 
-/// Posts a Write that the peer has to take.
+/// Posts a Write, whose bytes the peer has to read.
 fn owes(server: &mut Timed) {
     let sges = [Sge {
         addr: server.memory.open.to_base(),
@@ -147,7 +147,7 @@ fn owes(server: &mut Timed) {
 fn a_peer_that_takes_octets_slowly_is_kept_and_one_that_takes_none_is_cut() {
     let (_client, mut server) = pair(&settings(OnNoReceive::Terminate), None);
     owes(&mut server);
-    // One byte in almost the whole time limit, for an hour.
+    // For an hour, the peer reads one byte shortly before each time limit.
     for _ in 0..30 {
         server.passes(LIMIT - MOMENT);
         server.takes(1);
@@ -181,7 +181,7 @@ fn a_peer_whose_fpdus_come_slowly_is_kept_and_one_that_never_finishes_one_is_cut
     let (mut client, mut server) = pair(&settings(OnNoReceive::Terminate), None);
     for wr_id in 0..20 {
         server.post_receive(wr_id);
-        // In three parts; the next FPDU begins when this one ends.
+        // Each FPDU arrives in three parts, and the next one begins when it ends.
         let fpdu = send(&mut client);
         for part in fpdu.chunks(fpdu.len().div_ceil(3)) {
             server.arrives(part);
@@ -192,7 +192,7 @@ fn a_peer_whose_fpdus_come_slowly_is_kept_and_one_that_never_finishes_one_is_cut
     }
     let fpdu = send(&mut client);
     let (last, rest) = fpdu.split_last().unwrap();
-    // It may arrive byte by byte, but must be whole in time.
+    // The FPDU may arrive byte by byte, but must be complete in time.
     let begun = server.now;
     for octet in rest {
         server.arrives(&[*octet]);
@@ -230,7 +230,8 @@ fn a_message_that_waits_for_a_receive_is_no_stalled_peer() {
     for begun_before in [false, true] {
         let (mut client, mut server) = pair(&settings(OnNoReceive::Hold(hold)), None);
         let octets = [send(&mut client), send(&mut client)].concat();
-        // Half of an FPDU first, so that its time limit is checked while the message waits.
+        // A part of the FPDU arrives first, so that its time limit is checked while the message
+        // waits.
         let (first, rest) = octets.split_at(if begun_before { 10 } else { 0 });
         server.arrives(first);
         server.passes(LIMIT / 2);
@@ -240,7 +241,7 @@ fn a_message_that_waits_for_a_receive_is_no_stalled_peer() {
         assert!(!server.ended(), "{:?}", server.driven.conn.end);
         server.post_receive(1);
         assert_eq!(server.cq.poll_one().unwrap().wr_id, 1);
-        // The message after it has the whole time as well.
+        // The next message may wait for the whole time as well.
         server.passes(hold - MOMENT);
         assert!(server.driven.conn.is_starving() && !server.ended());
         server.passes(2 * MOMENT);
@@ -262,7 +263,7 @@ fn what_the_peer_does_not_take_counts_also_while_its_message_waits() {
     server.was_cut("did not read");
 }
 
-/// The account of a peer that may have this many bytes waiting.
+/// Returns the account of a peer that may use this many bytes of receive memory.
 fn peer(octets: u64) -> Arc<PeerAccount> {
     let accounts = Accounts::new(&Limits {
         per_peer: PeerLimits {
@@ -326,7 +327,8 @@ fn many_connections_on_hold_shrink_to_what_they_keep_and_stay_within_the_limit_o
     for (waits, (_, server)) in waits.iter().zip(&ends) {
         assert_eq!(server.line.lock().arrived.is_empty(), *waits);
     }
-    // With a receive for each, all go on; those that wait for memory do so as it is released.
+    // With a receive for each, all continue. Connections that wait for memory continue as it is
+    // released.
     for (_, server) in &mut ends {
         server.post_receive(1);
         server.passes(MOMENT);

@@ -1,7 +1,7 @@
-//! A message without a receive on a connection that holds it: it waits, in order, for a receive or
-//! for the end of its time.
+//! Tests of a message without a receive, on a connection that holds such messages. The message
+//! waits for a receive or for its time limit, and later messages wait with it.
 //!
-//! Time stands still unless a test moves it.
+//! Time advances only when a test advances it.
 
 use crate::RemoteBuffer;
 use std::time::Duration;
@@ -24,19 +24,19 @@ fn holding() -> Settings {
 }
 
 impl End {
-    /// Runs the part of a turn that matters when nothing has arrived.
+    /// Handles the waiting message again, as a turn without new bytes does.
     fn look_again(&mut self) {
         self.conn.receive(&mut self.rx);
     }
 
-    /// Moves time on.
+    /// Advances the time.
     fn later(&mut self, by: Duration) {
         let now = self.conn.now + by;
         self.conn.set_now(now);
     }
 }
 
-/// A client, and a server that holds messages, with a receive queue of its own.
+/// Returns a client, and a server that holds messages and has its own receive queue.
 fn pair(settings: &Settings) -> (End, End, BufferPool, Arc<Memory>) {
     let memory = Memory::new();
     let (client, server, pool) = connected(settings, &memory);
@@ -66,7 +66,7 @@ fn a_send_without_a_receive_waits_with_all_behind_it_and_goes_on_in_order() {
             before,
             "the message stays in the buffer"
         );
-        // One receive for each of the other two.
+        // Posts one receive for each of the other two messages.
         for _ in 0..2 {
             assert!(server.conn.is_starving());
             server.post_receives(1);
@@ -147,7 +147,7 @@ fn when_the_peer_has_closed_a_message_waits_for_a_while_more_and_the_cause_says_
         Some(until),
         "another check does not extend the wait"
     );
-    // The next message waits anew. When the close is seen again, its wait is limited again.
+    // The next message starts a new wait, which is limited again when the close is detected again.
     server.post_receives(1);
     server.look_again();
     assert_eq!(server.conn.deadline(), Some(server.conn.now + BOUND));
@@ -266,7 +266,7 @@ fn a_message_that_has_its_receive_does_not_wait_between_its_segments() {
         client.octets()
     };
     server.post_receives(1);
-    // Byte by byte, so that the connection is checked between any two.
+    // The bytes arrive one by one, so that the state can be checked between any two.
     for octet in octets.chunks(1) {
         assert!(!server.conn.is_starving());
         server.deliver(octet, &pool);
@@ -365,7 +365,7 @@ fn a_first_message_that_waits_establishes_the_connection_once() {
     ));
 }
 
-/// The requests that take a receive and carry Immediate Data.
+/// Returns requests with Immediate Data, which take a receive of the peer.
 fn immediates(server: &Memory) -> [SendWr<'static>; 4] {
     let (to, rkey) = (server.open.to_base(), server.open.stag().0);
     let with_write = |wr_id| {
@@ -384,7 +384,7 @@ fn immediates(server: &Memory) -> [SendWr<'static>; 4] {
     ]
 }
 
-/// 7306-6.3-02: Immediate Data takes a receive as a Send does, so it waits for one as a Send does.
+/// 7306-6.3-02: Immediate Data takes a receive like a Send, so it waits for one like a Send.
 #[test]
 fn immediate_data_without_a_receive_waits_and_is_delivered_when_one_is_posted() {
     for of_srq in [false, true] {
@@ -465,7 +465,7 @@ fn immediate_data_without_a_receive_in_time_ends_the_connection() {
                 code: 2,
             };
             assert_eq!(reason, Some(code));
-            // A receive posted now is too late, and an SRQ keeps it for other QPs.
+            // A receive that is posted now is too late. An SRQ keeps it for other QPs.
             let late = RecvWr::new(9, &[]);
             match &srq {
                 Some(srq) => srq.post(&[late]).unwrap(),

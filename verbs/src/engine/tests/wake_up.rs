@@ -1,5 +1,5 @@
-//! Wake-up of a responder that may have missed the first FPDU (`Settings::wake_up`), in virtual
-//! time.
+//! Tests of the wake-up of a responder that may have missed the first FPDU (`Settings::wake_up`),
+//! in virtual time.
 
 use std::time::Duration;
 
@@ -15,7 +15,8 @@ use crate::settings::SIW_FIRST_FPDU_DELAY as WAKE_UP;
 
 const MOMENT: Duration = Duration::from_nanos(1);
 
-/// An initiator after startup, with virtual time, and its responder, which a test feeds.
+/// An initiator after startup, in virtual time, and its responder, to which the test delivers
+/// bytes.
 struct Scene {
     client: Driven,
     line: Arc<Mutex<Line>>,
@@ -58,7 +59,7 @@ impl Scene {
         self.client.conn.post_send(wr).unwrap();
     }
 
-    /// Lets the server send a message, which the client finds in its next turn.
+    /// Lets the server send a message, which the client receives in its next turn.
     fn answers(&mut self) {
         let receive = RecvWr::new(9, &[]);
         self.client.conn.post_recv(&receive).unwrap();
@@ -104,12 +105,12 @@ fn a_peer_that_sends_nothing_is_woken_once() {
     assert!(is_wake_up(&scene.after(MOMENT)));
     scene.is_silent();
     assert_eq!(scene.client.deadline(), None);
-    // The peer's program has noticed nothing.
+    // The wake-up completes nothing at the peer.
     assert_eq!(scene.server.numbers(), [(0, Status::Success)]);
     assert_eq!(scene.server.conn.state, QpState::Rts);
 }
 
-/// An answer that arrives at the last moment is handled before the decision.
+/// An answer that arrives at the last moment is handled before the wake-up is decided.
 #[test]
 fn a_peer_that_has_sent_something_is_not_woken() {
     let mut scene = Scene::new(&Settings::default());
@@ -117,7 +118,7 @@ fn a_peer_that_has_sent_something_is_not_woken() {
     assert_eq!(scene.after(Duration::ZERO).len(), 1);
     scene.answers();
     scene.is_silent();
-    // Also if its FPDU came before our first one.
+    // The peer is not woken either if its FPDU arrived before our first one was sent.
     let settings = Settings {
         send_first: true,
         ..Settings::default()
@@ -142,14 +143,15 @@ fn nor_is_one_whose_first_fpdu_has_begun_to_arrive() {
     assert_eq!(scene.client.conn.state, QpState::Rts);
 }
 
-/// A Read that waits for another one, which the peer has missed, is not sent by itself.
+/// The peer has missed the Reads that were sent. Another one waits for them because of ORD, so it
+/// cannot wake the peer.
 #[test]
 fn requests_that_wait_for_the_peer_do_not_keep_it_from_being_woken() {
     let mut scene = Scene::new(&Settings::default());
     for wr_id in 0..5 {
         scene.post(&SendWr::read(wr_id, &[], RemoteBuffer::at(0, 0)));
     }
-    // As many as ORD allows.
+    // ORD allows this many Reads.
     assert_eq!(scene.after(Duration::ZERO).len(), 4);
     assert!(is_wake_up(&scene.after(WAKE_UP)));
 }
@@ -204,7 +206,7 @@ fn who_waits_for_the_peer_or_wants_none_sends_none() {
     }
 }
 
-/// The RTR indication is the first FPDU.
+/// The RTR indication is the initiator's first FPDU.
 #[test]
 fn an_rtr_indication_that_brings_nothing_back_is_followed_by_a_wake_up() {
     let settings = Settings::default();

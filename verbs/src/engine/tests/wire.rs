@@ -2,7 +2,7 @@
 //!
 //! It checks the rules whose violation ends a connection to Linux siw or crashes its kernel.
 
-/// A startup frame: RFC 5044 section 7.1, RFC 6581 section 6.
+/// Fields of a startup frame (RFC 5044 section 7.1, RFC 6581 section 6).
 #[derive(Debug)]
 pub(super) struct Startup {
     pub(super) reply: bool,
@@ -12,10 +12,10 @@ pub(super) struct Startup {
     pub(super) len: usize,
 }
 
-/// S: enhanced connection data at the head of the Private Data.
+/// Flag S: the Private Data begins with enhanced connection data.
 pub(super) const ENHANCED: u8 = 0x10;
 
-/// Parses the startup frame at the beginning of `octets`, which must be whole.
+/// Parses the startup frame at the beginning of `octets`, which must be complete.
 pub(super) fn startup(octets: &[u8]) -> Startup {
     let reply = match &octets[..16] {
         b"MPA ID Req Frame" => false,
@@ -47,8 +47,7 @@ pub(super) struct Segment {
     pub(super) last: bool,
     /// Bytes after the DDP header.
     pub(super) len: usize,
-    /// Tagged: STag and 0, with the TO in `offset`. Untagged: Queue Number and MSN, with the MO
-    /// there.
+    /// Tagged: STag and 0; `offset` is the TO. Untagged: Queue Number and MSN; `offset` is the MO.
     pub(super) stream: (u32, u32),
     pub(super) offset: u64,
 }
@@ -89,9 +88,11 @@ fn segment(ulpdu: &[u8]) -> Segment {
     }
 }
 
-/// Parses the segments of all whole FPDUs. Returns true as well if no bytes are left after them.
+/// Parses the segments of all complete FPDUs. The second value is true if no bytes are left after
+/// them.
 ///
-/// Markers lie at every 512th byte from the first on (RFC 5044 section 4.3).
+/// `markers`: the bytes contain Markers of 4 bytes, at stream offset 0 and at every multiple of 512
+/// (RFC 5044 section 4.3).
 pub(super) fn segments(fpdus: &[u8], markers: bool) -> (Vec<Segment>, bool) {
     let plain: Vec<u8> = if markers {
         let behind = fpdus.chunks(512).map(|chunk| chunk.get(4..).unwrap_or(&[]));
@@ -112,7 +113,8 @@ pub(super) fn segments(fpdus: &[u8], markers: bool) -> (Vec<Segment>, bool) {
     (out, at == plain.len())
 }
 
-/// Queue Number and length of the messages that have a fixed length and fit into one segment.
+/// Returns the Queue Number and the length of a message whose length is fixed. Such messages fit
+/// into one segment.
 fn of_one_size(opcode: u8) -> Option<(u32, usize)> {
     match opcode {
         READ_REQUEST => Some((1, 28)),
@@ -130,7 +132,7 @@ struct Numbers([u32; 4]);
 impl Numbers {
     /// Checks the MSN at the beginning of a message.
     ///
-    /// It is the next one of its queue (5041-4.3-07), and the first is 1 (5041-4.3-08). Different
+    /// It must be the next number of its queue (5041-4.3-07), from 1 on (5041-4.3-08). Different
     /// operations may share a queue.
     fn begin(&mut self, segment: &Segment) -> Result<(), String> {
         if matches!(segment.opcode, WRITE | READ_RESPONSE) {
@@ -147,7 +149,7 @@ impl Numbers {
     }
 }
 
-/// Checks the rules over all segments that one side has sent.
+/// Checks the rules for all segments that one side has sent, in order.
 pub(super) fn check_segments(segments: &[Segment]) -> Result<(), String> {
     let mut open: Option<Segment> = None;
     let mut terminated = false;
@@ -157,7 +159,7 @@ pub(super) fn check_segments(segments: &[Segment]) -> Result<(), String> {
             return Err(format!("{segment:?} behind a Terminate")); // 5040-5.4-07
         }
         if segment.len == 0 && !segment.last {
-            // 5041-5.2-09. As a Write it crashes Linux 6.1.
+            // 5041-5.2-09. An empty Write segment crashes Linux 6.1.
             return Err(format!("{segment:?}: empty, and not the last"));
         }
         if segment.opcode == TERMINATE {
@@ -165,7 +167,7 @@ pub(super) fn check_segments(segments: &[Segment]) -> Result<(), String> {
             continue;
         }
         if let Some(before) = open {
-            // 5041-5.3-01. Linux siw closes on it.
+            // 5041-5.3-01. Linux siw closes the connection on such a segment.
             let expected = (
                 before.opcode,
                 before.stream,
@@ -217,7 +219,7 @@ fn the_rules_find_what_they_are_for() {
         &[write(0, true, 0)][..],
         &[write(8, false, 0), write(8, true, 8), request],
         &[send(false, 0), with(TERMINATE, write(4, true, 0))],
-        // Shared queues.
+        // Different operations that share a queue.
         &[
             send(true, 0),
             untagged(IMMEDIATE, 8, (0, 2)),
@@ -231,7 +233,7 @@ fn the_rules_find_what_they_are_for() {
     for bad in [
         // Crashes Linux 6.1.
         &[write(0, false, 0), write(8, true, 0)][..],
-        // siw closes on these.
+        // siw closes the connection on these.
         &[send(false, 0), request, send(true, 10)],
         &[
             with(READ_RESPONSE, write(8, false, 0)),
@@ -241,7 +243,7 @@ fn the_rules_find_what_they_are_for() {
         &[write(8, false, 0), write(8, true, 9)],
         &[write(8, false, 0)],
         &[with(TERMINATE, write(4, true, 0)), write(0, true, 0)],
-        // A separate count, a skipped number, a wrong length.
+        // MSNs counted separately on a shared queue, a skipped MSN, and a wrong length.
         &[send(true, 0), untagged(IMMEDIATE, 8, (0, 1))],
         &[request, untagged(ATOMIC_REQUEST, 52, (1, 3))],
         &[untagged(IMMEDIATE_SE, 4, (0, 1))],

@@ -1,11 +1,11 @@
-//! Events for Writes (`Settings::event_on_write`): none while an outstanding request will have an
-//! event.
+//! Tests of events for Writes (`Settings::event_on_write`): none is raised while the completion of
+//! an outstanding request will raise one.
 
 use super::*;
 use crate::RemoteBuffer;
 use crate::completion::{CompletionChannel, Notify};
 
-/// Two ends, of which the server wants events for Writes on a channel.
+/// A client, and a server that has enabled events for Writes, on a channel.
 struct Watched {
     client: End,
     server: End,
@@ -35,7 +35,7 @@ fn watched() -> Watched {
 }
 
 impl Watched {
-    /// The client writes.
+    /// Lets the client write to the server.
     fn write(&mut self) {
         let open = &self.server.memory.open;
         let wr = SendWr::write_inline(1, b"leave", RemoteBuffer::at(open.to_base(), open.stag().0));
@@ -43,7 +43,7 @@ impl Watched {
         self.server.deliver(&self.client.octets(), &self.pool);
     }
 
-    /// Takes the server's due bytes. Returns true if there were any.
+    /// Takes the bytes that the server has to send. Returns true if there were any.
     fn take_due(&mut self) -> bool {
         !self.server.octets().is_empty()
     }
@@ -68,7 +68,7 @@ fn a_write_is_no_event_while_a_request_is_outstanding_that_will_complete() {
     assert_eq!(watched.channel.waiting(), 0, "{why}");
 }
 
-/// The Send makes no completion that would be the event.
+/// The unsignaled Send makes no completion, and so raises no event.
 #[test]
 fn a_write_beside_an_unsignaled_send_is_an_event_when_the_send_is_taken() {
     let mut watched = watched();
