@@ -1,8 +1,8 @@
 //! Macro for sites of deliberate faults. Tests switch a fault on to check that the conformance
 //! suite, the simulator or a fuzz target finds it.
 //!
-//! The faults exist only in a build with `--cfg uwarp_mutants` in `RUSTFLAGS`. In other builds a
-//! site is its right expression.
+//! The faults exist only in a build with `--cfg uwarp_mutants` in `RUSTFLAGS`. In other builds,
+//! each site evaluates to its right expression.
 
 /// `mutate!(right, Name => wrong)` is `right`, unless the fault `Name` is switched on.
 #[cfg(uwarp_mutants)]

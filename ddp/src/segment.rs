@@ -38,7 +38,7 @@ pub struct Segmenter {
 }
 
 impl Segmenter {
-    /// Starts a message of `len` bytes. Longer messages than `u32::MAX` do not exist in DDP
+    /// Starts a message of `len` bytes. DDP has no messages longer than `u32::MAX` bytes
     /// (5041-5.2-03).
     #[must_use]
     pub const fn new(len: u32) -> Self {

@@ -86,7 +86,7 @@ impl BufferPool {
         &self.shelves[thread_number() % SHELVES]
     }
 
-    /// Takes a buffer from the own shelf, or from another one that is not locked.
+    /// Takes a buffer from the calling thread's shelf, or from another shelf that is not locked.
     fn pop<T>(&self, kind: impl Fn(&Shelf) -> &Mutex<Vec<T>>) -> Option<T> {
         let own = kind(self.own_shelf()).lock().pop();
         let others = || {

@@ -27,7 +27,7 @@ use crate::wait::{after, earlier};
 /// Bytes sent between two queries of the LLP's EMSS.
 const EMSS_INTERVAL: u64 = 16 * 1024 * 1024;
 
-/// Facts about the QP and the device that a connection uses.
+/// Properties of the QP and its device that a connection uses.
 pub(crate) struct QpContext {
     pub(crate) qp_num: u32,
     pub(crate) pd: u32,
@@ -158,8 +158,8 @@ pub(crate) struct Connection {
     pub(crate) stage: Stage,
     pub(crate) tx: TxBatch,
     pub(crate) end: Option<EndReason>,
-    /// Reason with which work is flushed: why the connection ended, or what failed during a
-    /// graceful close.
+    /// Cause that flushed work reports: the end of the connection, or an error during a graceful
+    /// close.
     pub(crate) cause: Option<Cause>,
     pub(crate) events: Vec<AsyncEvent>,
     pub(crate) deadline: Option<Instant>,
@@ -191,7 +191,7 @@ pub(crate) struct Connection {
     /// Bytes that the LLP has taken and the peer has not acknowledged, as last reported by the
     /// driver.
     pub(crate) unacknowledged: u64,
-    /// The handle of the QP was dropped: the end of the connection is not reported.
+    /// The handle of the QP was dropped, so the program no longer needs the connection.
     pub(crate) orphaned: bool,
     /// Negotiated parameters, kept after the stream is gone.
     pub(crate) negotiated: Option<Negotiated>,
@@ -219,7 +219,7 @@ pub(crate) struct Connection {
     pub(super) last_write: (u32, bool),
     /// A non-empty Write from the peer completed and no event has been raised for it yet.
     pub(super) unreported_write: bool,
-    /// Headers of the last frames.
+    /// Flight recorder: headers of the last frames.
     pub(super) recorder: Recorder,
     /// Span of the connection for `tracing`. Disabled if there was no subscriber when it began.
     pub(crate) span: Span,
@@ -509,7 +509,8 @@ impl Connection {
         flush_cause(self.cause)
     }
 
-    /// Records that the driver handed `octets` bytes of the batch to the LLP.
+    /// Records that the LLP has taken `octets` bytes of the batch, and completes the requests that
+    /// are then done.
     pub(crate) fn taken(&mut self, octets: usize) {
         self.tx.taken(octets);
         self.time_wake_up();
@@ -546,8 +547,7 @@ impl Connection {
         }
     }
 
-    /// Sets the EMSS of the LLP, which may be unchanged. MULPDU follows it for later FPDUs
-    /// (5041-3-01).
+    /// Records the EMSS of the LLP, and sets the MULPDU of later FPDUs by it (5041-3-01).
     pub(crate) fn set_emss(&mut self, emss: usize) {
         self.emss_due = self.tx.taken_to() + EMSS_INTERVAL;
         self.emss = emss;

@@ -80,7 +80,7 @@ impl Connection {
         stream.framer.has_crc() && stream.sends_in_place(still)
     }
 
-    /// Frames one FPDU. Returns false if there is nothing to frame now.
+    /// Frames one FPDU, or runs one local request. Returns false if neither is possible now.
     fn frame_one(&mut self) -> bool {
         if !matches!(self.state, QpState::Rts | QpState::Closing) {
             return false;
@@ -432,10 +432,10 @@ impl Connection {
 impl OpenStream {
     /// Returns true if large payload may be sent in place.
     ///
-    /// With a CRC, the program must promise (`still`) not to write to the payload until the request
-    /// is complete, because the memory is read twice: for the CRC, and by TCP. Without a CRC, every
-    /// FPDU is valid whatever the program writes. Markers lie within the payload, so they exclude
-    /// sending in place.
+    /// With a CRC, the memory is read twice: for the CRC, and by TCP. The program must therefore
+    /// promise (`still`) not to write to the payload until the request is complete. Without a CRC,
+    /// every FPDU is valid whatever the program writes. Markers lie within the payload, so they
+    /// exclude sending in place.
     fn sends_in_place(&self, still: bool) -> bool {
         !self.markers && (still || !self.framer.has_crc())
     }

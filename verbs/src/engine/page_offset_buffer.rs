@@ -16,7 +16,7 @@
 
 use std::ops::{Deref, DerefMut, Range};
 
-/// Addresses are compared modulo this.
+/// Length of a page in bytes.
 pub(super) const PAGE: usize = 4096;
 
 /// Number of bytes to leave unused at the beginning of `buffer`, so that the rest begins in the
@@ -27,7 +27,7 @@ pub(super) fn lead(buffer: &[u8]) -> usize {
     (PAGE + PAGE / 2 - within) % PAGE
 }
 
-/// A buffer that begins in the middle of a page.
+/// A buffer that begins in the middle of a page, unless [`exact`](Self::exact) created it.
 pub(super) struct PageOffsetBuffer {
     octets: Box<[u8]>,
     used: Range<usize>,

@@ -1,4 +1,4 @@
-//! Posting work requests.
+//! Posting and flushing of work requests, and completion of receives.
 
 mod error;
 mod sges;
@@ -15,7 +15,7 @@ use crate::progress::doorbell::REQUEST_OCTETS;
 use crate::qp::state::QpState;
 use crate::qp::wr::{RecvWr, SendOp, SendWr, Source};
 
-/// Sizes of a QP's queues.
+/// Limits of a QP's queues: work requests, elements per request, and inline data in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QueueCaps {
     pub(crate) max_send_wr: u32,

@@ -1,11 +1,11 @@
 //! The receive buffer of a connection. It is taken from a pool when bytes arrive, and returned when
 //! all are handled.
 //!
-//! Between two turns a connection keeps a buffer only for an incomplete frame, which is at most one
-//! FPDU, or for bytes that wait because a message has no receive, which are at most the buffer.
-//! Either is charged to the peer. While less than half of the memory limits of the peer and the
-//! device is in use, the whole buffer is kept, because it is about to be used again. Beyond that,
-//! the bytes are moved to a buffer of their size.
+//! Between two turns a connection keeps a buffer only for an incomplete frame, or for bytes that
+//! wait because a message has no receive. The former is at most one FPDU, the latter at most the
+//! buffer. Either is charged to the peer. The whole buffer is kept while less than half of the
+//! memory limits of the peer and the device is in use, because it is about to be used again. Beyond
+//! that, the bytes are moved to a buffer of their size.
 //!
 //! A connection that fills its buffer gets a larger one from the next read on, until it has not
 //! filled a normal one for a while.
@@ -126,7 +126,8 @@ impl ReceiveBuffer {
         }
     }
 
-    /// Ends a turn: returns the buffer if it is empty, and charges the peer for remaining bytes.
+    /// Ends a turn. Returns an empty buffer to the pool; otherwise charges the remaining bytes to
+    /// the peer, and shrinks the buffer if the limits leave little room.
     pub(crate) fn release(&mut self, pool: &BufferPool, peer: Option<&Arc<PeerAccount>>) {
         if self.is_empty() {
             if let Some(buffer) = self.buffer.take() {

@@ -64,7 +64,7 @@ pub(crate) struct RecvStore {
 }
 
 impl RecvStore {
-    /// Creates an empty store of `depth` places. Polls free them in `freed`.
+    /// Creates an empty store of `depth` places. `freed` counts the places that polls have freed.
     pub(crate) fn new(depth: usize, freed: Arc<FreedPlaces>) -> Self {
         RecvStore {
             depth,
@@ -199,7 +199,7 @@ pub(crate) struct ReceiveQueue {
     source: Source,
     /// Receive of the current message.
     taken: Option<RecvWqe>,
-    /// Receives completed since the QP was made.
+    /// Number of receives completed since the QP was created.
     completed: u64,
 }
 
@@ -264,12 +264,12 @@ impl ReceiveQueue {
         self.source = Source::Left;
     }
 
-    /// Returns true if the QP is gone.
+    /// Returns true after [`leave`](Self::leave).
     pub(crate) fn has_left(&self) -> bool {
         matches!(self.source, Source::Left)
     }
 
-    /// Posts a receive to the own queue.
+    /// Posts a receive to the QP's own queue. Fails if the QP takes its receives from an SRQ.
     pub(crate) fn post(
         &mut self,
         wr: &RecvWr<'_>,

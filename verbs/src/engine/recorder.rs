@@ -25,20 +25,20 @@ const DAMAGED_HEAD: usize = 2 + UNTAGGED_HEADER;
 /// Direction of a recorded frame. The verbs have no counterpart, as for [`FlightRecord`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Direction {
-    /// To the peer.
+    /// The frame was sent to the peer.
     Sent,
-    /// From the peer.
+    /// The frame was received from the peer.
     Received,
 }
 
-/// Kind of a frame.
+/// Kind of a recorded frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum FrameKind {
     /// MPA Request or Reply.
     Startup,
     /// The ULPDU of an FPDU: DDP and RDMAP headers.
     Ulpdu,
-    /// Bytes of the stream that are no FPDU.
+    /// Received bytes that are not a valid FPDU.
     Damaged,
 }
 
@@ -68,27 +68,30 @@ impl RecordedFrame {
         unsent: false,
     };
 
-    /// Time since the connection began, with `connect` or with the acceptance of the request.
+    /// Returns the time from the beginning of the connection to the frame. A connection begins with
+    /// `connect` or with the acceptance of a request.
     #[must_use]
     pub const fn at(&self) -> Duration {
         self.at
     }
 
-    /// Direction of the frame.
+    /// Returns the direction of the frame.
     #[must_use]
     pub const fn direction(&self) -> Direction {
         self.direction
     }
 
-    /// Length in bytes of the ULPDU, or of the startup frame (RFC 5044 sections 4.1 and 7.1.1).
+    /// Returns the length in bytes of the ULPDU or of the startup frame (RFC 5044 sections 4.1 and
+    /// 7.1.1).
     ///
-    /// For a frame that could not be parsed: number of bytes that had arrived.
+    /// For received bytes that are not a valid FPDU, returns the number of bytes that had arrived.
     #[must_use]
     pub const fn octets(&self) -> u32 {
         self.len
     }
 
-    /// Headers as they were on the wire: DDP and RDMAP, or the beginning of a startup frame.
+    /// Returns the headers as they were on the wire: DDP and RDMAP, or the beginning of a startup
+    /// frame.
     ///
     /// See RFC 5041 section 4, RFC 5040 section 4 and RFC 5044 section 7.1.1.
     #[must_use]
@@ -120,7 +123,7 @@ impl RecordedFrame {
 pub struct FlightRecord {
     frames: Vec<RecordedFrame>,
     seen: u64,
-    /// Layout of the peer's Terminate.
+    /// Profile of the peer, which decides how a Terminate from it is read.
     peer: Peer,
 }
 

@@ -68,7 +68,8 @@ impl Connection {
         self.finish_in_error(QpEvent::TerminateSent, send, receive);
     }
 
-    /// Ends the connection because the source of a peer's Read disappeared after it was checked.
+    /// Ends the connection because the source of a peer's Read is no longer accessible, although it
+    /// was when the Read arrived.
     pub(super) fn source_gone(
         &mut self,
         header: &ReadRequestHeader,
@@ -91,8 +92,8 @@ impl Connection {
         self.finish_in_error(QpEvent::TerminateSent, None, None);
     }
 
-    /// Ends the connection because the memory of a peer's Atomic Operation disappeared after it was
-    /// checked.
+    /// Ends the connection because the memory of a peer's Atomic Operation is no longer accessible,
+    /// although it was when the request arrived.
     pub(super) fn atomic_gone(&mut self, job: &AtomicJob, fault: AtomicFault) {
         let error = StreamError::Atomic(fault);
         let terminate = Terminate::for_atomic(&error, job);
@@ -267,7 +268,8 @@ impl Connection {
         self.detach(QpEvent::Abort);
     }
 
-    /// Moves the QP to Error on behalf of the consumer, with or without a connection.
+    /// Moves the QP to Error on behalf of the consumer. Resets the connection, if there is one, and
+    /// flushes all work.
     pub(crate) fn fail(&mut self) {
         self.abort();
         self.event(QpEvent::Abort);
@@ -275,7 +277,7 @@ impl Connection {
         self.flush_receives(None);
     }
 
-    /// Moves an open QP to Terminate on behalf of the consumer.
+    /// Sends a Terminate and moves an open QP to Terminate on behalf of the consumer.
     pub(crate) fn terminate(&mut self) {
         self.fail_locally(None, None, LocalProblem::MovedToTerminate);
     }

@@ -764,7 +764,7 @@ proptest! {
         survives(&settings, &memory, &recording, &damaged);
     }
 
-    /// Damage in the headers of the first segments only, so that every field is hit.
+    /// Damages only the headers of the first segments, so that every field is hit.
     #[test]
     fn any_mutation_of_a_header_ends_in_a_typed_error_and_writes_nothing_outside(
         at in 0usize..180,

@@ -551,8 +551,8 @@ impl SendQueue {
 
     /// Refuses the requests that need a Response, because no Response can arrive any more.
     ///
-    /// These are Reads and atomics without a Response, and requests after the first of them that
-    /// were not begun. Requests posted before it are still sent.
+    /// This affects the first unanswered Read or atomic, and all later requests that are queued or
+    /// await a Response. Requests posted before it are still sent.
     pub(crate) fn refuse_requests(&mut self) {
         let mut behind_a_request = false;
         for index in 0..self.len {

@@ -54,11 +54,11 @@ pub(crate) enum Interest {
     None,
     /// Only the loss of the connection, which the kernel reports as error or hang-up.
     Loss,
-    /// Readable.
+    /// The descriptor is readable.
     Read,
-    /// Readable or writable.
+    /// The descriptor is readable or writable.
     ReadWrite,
-    /// Writable only.
+    /// The descriptor is writable.
     Write,
 }
 
@@ -290,7 +290,7 @@ impl Background {
         let _ = epoll::delete(&self.shared.epoll, fd);
     }
 
-    /// Removes a source.
+    /// Removes a source, and drops it if it was [kept](Self::keep).
     pub(crate) fn forget(&self, token: Token) {
         // Dropped outside the lock, because a source's destructor may call the background.
         let kept = {

@@ -98,7 +98,7 @@ impl Doorbell {
         (self.polled_at, self.seen_at) = (Some(now), Some(now));
     }
 
-    /// Records that the program is about to sleep.
+    /// Records that the program is about to sleep, so it no longer counts as polling.
     pub(crate) fn sleeps(&mut self) {
         (self.polled_at, self.seen_at) = (None, None);
     }
@@ -133,7 +133,7 @@ impl Doorbell {
         self.since = None;
     }
 
-    /// Records the start of a turn.
+    /// Records the start of a turn, which ends the current interval of posts.
     pub(crate) fn turn(&mut self) {
         self.burst_ends();
     }

@@ -17,8 +17,8 @@
 //! While only one connection receives, most polls try that connection alone, without a query of the
 //! set: see [`last_active`].
 //!
-//! If the send CQ and the receive CQ of a QP both have many QPs, the QP is in the group of one of
-//! them, and the other CQ drives that group as well. A QP stays in its first group as long as it
+//! The send CQ and the receive CQ of a QP may both have many QPs. The QP is then in the group of
+//! one CQ, and the other CQ drives that group as well. A QP stays in its first group as long as it
 //! exists. Its descriptor is in the set while it has a connection.
 //!
 //! **No event is lost**, because the set is level-triggered. If a turn was refused (another thread
@@ -69,7 +69,7 @@ const SPINS: u32 = 8;
 /// Group of connections that are polled and waited for together.
 pub(crate) struct EpollGroup {
     device: Arc<DeviceInner>,
-    /// The epoll set.
+    /// Epoll set with the descriptors of the members. It is level-triggered.
     set: OwnedFd,
     members: RwLock<Members>,
     dirty: DirtyList,
@@ -116,8 +116,7 @@ impl std::ops::BitOrAssign for TurnResult {
 impl EpollGroup {
     /// Creates an empty group.
     ///
-    /// # Errors
-    /// If the process has no descriptor left.
+    /// # Errors Fails if the process has no descriptor left.
     pub(crate) fn new(device: &Arc<DeviceInner>) -> rustix::io::Result<Arc<Self>> {
         let background = &device.background;
         let token = background.token();

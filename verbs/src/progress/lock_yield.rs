@@ -1,8 +1,8 @@
 //! Yields the processor when polls keep finding the lock of a connection taken.
 //!
-//! If two threads share a processor, the holder of the lock may be preempted in the middle of a
-//! turn, or may have been given the lock while it was asleep. A polling thread then occupies the
-//! processor that the holder needs to release the lock, until the scheduler intervenes after some
+//! Two threads may share a processor. The holder of a connection's lock can then be preempted in
+//! the middle of a turn, or get the lock while it sleeps. A polling thread occupies the processor
+//! that the holder needs to release the lock, until the scheduler intervenes after some
 //! milliseconds. Therefore, once many consecutive polls have found a connection locked, the next
 //! poll that finds nothing yields. (A thread with a real-time priority does not yield to threads of
 //! lower priority, so it gains nothing.)

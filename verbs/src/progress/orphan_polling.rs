@@ -5,10 +5,11 @@
 //! to take the processor from the program for each message. Therefore the program's polls give
 //! turns to these connections instead.
 //!
-//! A connection stops being an orphan when another thread handles it: its own CQ is polled (the
-//! connection's time of the last poll then differs from the recorded one), a notification is
-//! requested on that CQ, or a thread waits for it. The lock of the list is held during the turns
-//! and the wake-ups that they cause, but no thread ever waits for that lock.
+//! A connection stops being an orphan when another thread handles it. This is the case if a
+//! notification is requested on its own CQ, if a thread waits for it, or if its own CQ is polled. A
+//! poll of its own CQ is detected by the connection's time of the last poll, which then differs
+//! from the recorded one. The lock of the list is held during the turns and the wake-ups that they
+//! cause, but no thread ever waits for that lock.
 
 use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

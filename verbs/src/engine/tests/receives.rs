@@ -93,8 +93,8 @@ fn a_segment_that_is_refused_for_its_headers_takes_no_receive() {
     srq.post(&[RecvWr::new(0, &[])]).unwrap();
     client.conn.post_send(&SendWr::send(1, &[])).unwrap();
     let mut octets = client.octets();
-    // The lowest byte of the MSN, after the length (2 bytes), the DDP and RDMAP control fields (2),
-    // the STag to invalidate (4), the QN (4) and the rest of the MSN (3).
+    // Changes the lowest byte of the MSN. Before it are the length (2 bytes), the DDP and RDMAP
+    // control fields (2), the STag to invalidate (4), the QN (4) and the rest of the MSN (3).
     octets[2 + 2 + 4 + 4 + 3] = 7;
     server.deliver(&octets, &pool);
     assert_eq!(server.conn.state, QpState::Terminate);

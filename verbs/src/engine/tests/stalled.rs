@@ -305,7 +305,8 @@ fn a_connection_on_hold_keeps_one_buffer_and_leaves_the_rest_to_tcp() {
 
 #[test]
 fn many_connections_on_hold_shrink_to_what_they_keep_and_stay_within_the_limit_of_their_peer() {
-    // Half of it is for one whole buffer; the rest is three times the smallest charge, 68 KiB.
+    // Half of the limit is for one whole buffer. The rest is enough for three times the minimum
+    // charge of 68 KiB.
     let all = 2 * BUFFER as u64;
     let peer = peer(all);
     let mut ends: Vec<(End, Timed)> = (0..8)
