@@ -1,5 +1,5 @@
-//! Waiting in calls at which the program may cancel the thread (`pthread_cancel`). A cancellation
-//! unwinds the frames from within the system call (or `pthread_testcancel`). So these frames must
+//! Waits during which the program may cancel the calling thread (`pthread_cancel`). A cancellation
+//! unwinds the stack from within the system call (or `pthread_testcancel`). So these frames must
 //! hold nothing that needs a drop, and nothing that catches the unwinding (`panic_guard.rs`).
 #![expect(unsafe_code, reason = "a function of the C library")]
 
@@ -43,9 +43,9 @@ impl Drop for Deferred {
     }
 }
 
-/// Waits until the descriptor is readable. This is a cancellation point. Returns false and sets
-/// `errno`: `EINTR` after a signal whose handler may want that (`signals.rs`), `EBADF` if the
-/// descriptor does not exist.
+/// Waits until the descriptor is readable. This is a cancellation point. On error, returns false and
+/// sets `errno`: `EINTR` after a signal, unless all handlers restart system calls (`signals.rs`);
+/// `EBADF` if the descriptor does not exist.
 ///
 /// Call it outside of [`entry`](crate::panic_guard::entry), with nothing in the frame that needs a
 /// drop.
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn a_descriptor_that_is_not_there_is_no_endless_wait() {
-        // No process of this test has that many descriptors.
+        // The number is far above those of open descriptors.
         assert!(!wait_readable(1 << 30));
         let errno = std::io::Error::last_os_error();
         assert_eq!(errno.raw_os_error(), Some(libc::EBADF));

@@ -19,11 +19,11 @@ use crate::{cancel, cq, errno};
 
 type ChannelObject = Object<ibv_comp_channel, CompletionChannel>;
 
-/// Result of a look for an event.
+/// Result of one attempt to take an event, without waiting.
 enum Found {
-    /// The program got an event.
+    /// An event was written to the program's memory.
     Event,
-    /// No event yet: wait for one.
+    /// No event is available yet: wait for one.
     Nothing,
     /// Failed; `errno` has the reason.
     Error,
@@ -128,8 +128,8 @@ unsafe fn try_get(
         Ok(event) => event,
         Err(ChannelError::TimedOut(_)) => return Found::Nothing,
         Err(error) => {
-            // A parent's channel delivers nothing to a child, and its descriptor may stay readable
-            // forever.
+            // In a forked child this must fail: its parent's channel delivers no events to it, but
+            // the descriptor may stay readable forever.
             errno::set(match error {
                 ChannelError::WouldBlock => libc::EAGAIN,
                 _ => libc::EIO,
@@ -139,8 +139,8 @@ unsafe fn try_get(
     };
     let source = cq::from_event(event.context());
     event.ack_later();
-    // SAFETY: memory for two pointers. The queue exists, because its destruction waits until this
-    // event is acknowledged.
+    // SAFETY: the program passes memory for two pointers. The queue exists, because its destruction
+    // waits until this event is acknowledged.
     unsafe {
         cq.write(source);
         cq_context.write((*source).cq_context);

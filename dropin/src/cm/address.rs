@@ -42,7 +42,7 @@ pub(super) unsafe fn refresh(id: *mut rdma_cm_id) -> Result<(), c_int> {
     }
     // The kernel does not choose a device for an id that is bound to a loopback address
     // (`cma_any_addr`). libfabric relies on that: a server that names "localhost" listens on every
-    // address. With a peer the device is known.
+    // address. If the id has a peer, its device is known.
     let known = |local: SocketAddr| {
         let ip = local.ip().to_canonical();
         !ip.is_unspecified() && (!ip.is_loopback() || inner.id.peer_addr().is_some())
@@ -62,12 +62,12 @@ pub(super) unsafe fn refresh(id: *mut rdma_cm_id) -> Result<(), c_int> {
     Ok(())
 }
 
-/// Converts an address to the port numbers of the program.
+/// Converts an address that TCP uses to the one that the program sees (`UWARP_PORT_OFFSET`).
 fn to_program(addr: SocketAddr) -> SocketAddr {
     address::from_tcp(addr, rnic::port_offset())
 }
 
-/// Converts an address of the program to TCP's port numbers.
+/// Converts an address that the program passes to the one that TCP uses (`UWARP_PORT_OFFSET`).
 fn to_tcp(addr: SocketAddr) -> Result<SocketAddr, c_int> {
     address::into_tcp(addr, rnic::port_offset())
 }
@@ -135,7 +135,8 @@ unsafe fn resolve(
     let inner = unsafe { id::of(id) };
     // An unspecified address with port 0 means no source address.
     let from = from.filter(|from| !from.ip().is_unspecified() || from.port() != 0);
-    // The kernel binds an id that is not bound yet, and ignores the source otherwise.
+    // As in the kernel, the source address binds an id that is not bound yet, and is ignored
+    // otherwise.
     let from = from.filter(|_| inner.id.state() == CmState::Idle);
     let from = from.map(to_tcp).transpose()?;
     inner
@@ -147,7 +148,7 @@ unsafe fn resolve(
     Ok(())
 }
 
-/// `rdma_resolve_addr`: sends nothing, so that its event is there at once.
+/// `rdma_resolve_addr`: sends no packets, so its event is available immediately.
 pub(crate) unsafe extern "C-unwind" fn resolve_addr(
     id: *mut rdma_cm_id,
     from: *mut sockaddr,
@@ -174,7 +175,8 @@ pub(crate) unsafe extern "C-unwind" fn resolve_route(
     unsafe { sync::complete(id, begun) }
 }
 
-/// Port of an address in the C structure, in network byte order; 0 without an address.
+/// Returns the port of an address in the C structure, in network byte order. Returns 0 if there is
+/// no address.
 ///
 /// # Safety
 /// `addr` has the type that its family says.

@@ -1,4 +1,4 @@
-//! Names to addresses (`rdma_getaddrinfo`), by the C library's `getaddrinfo`.
+//! Address lookup (`rdma_getaddrinfo`), with the C library's `getaddrinfo`.
 #![expect(
     unsafe_code,
     reason = "C entry points: the program guarantees that its pointers are valid"
@@ -19,8 +19,8 @@ use crate::panic_guard::entry;
 /// `AF_IB`, which the C library does not define.
 const AF_IB: c_int = 27;
 
-/// Copies bytes to memory of the C library, because some programs free it or replace it by their
-/// own.
+/// Copies bytes to memory from `malloc`, because some programs free this memory, or replace it by
+/// their own. Returns NULL if there is no memory.
 unsafe fn copied(from: *const c_void, len: usize) -> *mut c_void {
     // SAFETY: takes a number.
     let to = unsafe { libc::malloc(len.max(1)) };
@@ -31,7 +31,7 @@ unsafe fn copied(from: *const c_void, len: usize) -> *mut c_void {
     to
 }
 
-/// Copies an address, if there is one.
+/// Copies an address to new memory. Does nothing if there is no address.
 ///
 /// # Safety
 /// `from` has `len` bytes.
@@ -64,7 +64,7 @@ fn asked(hints: &rdma_addrinfo) -> addrinfo {
     if flags & RAI_NUMERICHOST != 0 {
         out.ai_flags |= libc::AI_NUMERICHOST;
     }
-    // Addresses of InfiniBand's own family are found through IP addresses.
+    // `AF_IB` is InfiniBand's own family. IP addresses of any family are returned for it.
     out.ai_family = match hints.ai_family {
         AF_IB => libc::AF_UNSPEC,
         family => family,
@@ -82,7 +82,8 @@ fn asked(hints: &rdma_addrinfo) -> addrinfo {
     out
 }
 
-/// Stores the address that the C library found, and attributes that the hints leave open.
+/// Stores the address that the C library found, and the attributes: those of the hints where given,
+/// and otherwise those that follow from the type of the socket.
 ///
 /// # Safety
 /// `found` is a result of `getaddrinfo`.
@@ -124,10 +125,11 @@ unsafe fn take(
     }
 }
 
-/// Reason of a failed lookup, and how it is reported to the program.
+/// Reason of a failed call.
 enum Failed {
-    /// Error code of `getaddrinfo`.
+    /// Error code of the C library's `getaddrinfo`, which the call returns.
     Lookup(c_int),
+    /// Value for `errno`; the call returns -1.
     Errno(c_int),
 }
 
@@ -194,8 +196,8 @@ pub(crate) unsafe extern "C-unwind" fn getaddrinfo(
         let none: rdma_addrinfo = unsafe { mem::zeroed() };
         // SAFETY: hints of the program, if any.
         let given = unsafe { hints.as_ref() };
-        // SAFETY: takes numbers; the memory is zeroed, as a structure of numbers and pointers may
-        // be.
+        // SAFETY: the call takes numbers. The zeroed memory is a valid structure, which has only
+        // numbers and pointers.
         let made: *mut rdma_addrinfo =
             unsafe { libc::calloc(1, size_of::<rdma_addrinfo>()) }.cast();
         if made.is_null() {

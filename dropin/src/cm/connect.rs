@@ -24,9 +24,11 @@ use crate::rnic;
 /// Parameters of a connection (`rdma_conn_param`) that exist on iWARP.
 struct Param<'a> {
     private_data: &'a [u8],
-    /// `None`: as many as possible.
+    /// `None`: the program leaves the number open.
     responder_resources: Option<u8>,
+    /// `None`: the program leaves the number open.
     initiator_depth: Option<u8>,
+    /// Number of the queue pair, if the id has none.
     qp_num: u32,
 }
 
@@ -50,7 +52,7 @@ impl<'a> Param<'a> {
     }
 }
 
-/// Private data as a slice.
+/// Returns private data as a slice.
 ///
 /// # Safety
 /// `data` is NULL, or has `len` bytes, which exist during the lifetime `'a`.
@@ -62,19 +64,19 @@ unsafe fn octets<'a>(data: *const c_void, len: u8) -> &'a [u8] {
     unsafe { slice::from_raw_parts(data.cast(), len.into()) }
 }
 
-/// Most RDMA Reads that a connection of this device may have outstanding: as responder and as
-/// initiator.
+/// Returns the maximum numbers of outstanding RDMA Reads of a connection of this device: as
+/// responder, and as initiator.
 pub(super) fn most(device: &Device) -> (u8, u8) {
     let attr = device.query();
     let small = |number: u32| u8::try_from(number).unwrap_or(u8::MAX);
     (small(attr.max_qp_rd_atom), small(attr.max_qp_init_rd_atom))
 }
 
-/// Numbers of RDMA Reads of a connection, as responder and as initiator. `default` replaces numbers
-/// that the program leaves open.
+/// Returns the numbers of RDMA Reads for a connection, as responder and as initiator. `default`,
+/// limited to what the device supports, replaces numbers that the program leaves open.
 ///
 /// # Errors
-/// `EINVAL` if the program asks for more than the device supports.
+/// `EINVAL` if the program asks for more than the device supports, `ENODEV` without a device.
 fn depths(param: Option<&Param<'_>>, default: (u8, u8)) -> Result<(u8, u8), c_int> {
     let device = rnic::device().ok_or(libc::ENODEV)?;
     let most = most(&device);
@@ -91,7 +93,8 @@ fn depths(param: Option<&Param<'_>>, default: (u8, u8)) -> Result<(u8, u8), c_in
     ))
 }
 
-/// Calls `act` with the queue pair of an id, or with the one that the program names by number.
+/// Calls `act` with the queue pair of an id. If the id has none, the program names one by number in
+/// `param`. Also allows a new warning about the end of its connection.
 ///
 /// # Errors
 /// `EINVAL` without a queue pair, or the error of `act`.
@@ -140,13 +143,13 @@ unsafe fn connect_to(id: *mut rdma_cm_id, param: Option<&Param<'_>>) -> Result<(
         .private_data(private_data)
         .ird(responder_resources.into())
         .ord(initiator_depth.into())
-        // Lets the server send first, as on InfiniBand and on most RNICs. A siw server does not
-        // wait for the client anyhow.
+        // The peer-to-peer model allows the server to send first, as on InfiniBand and on most
+        // RNICs. A siw server does not wait for the client in any model.
         .peer_to_peer(settings.revision == Revision::Two && settings.peer == Peer::Rfc);
     // SAFETY: guaranteed by the caller.
     unsafe {
         with_qp(id, param, |qp| inner.id.connect(&qp.qp, &options))?;
-        // These bytes are for one connection only. Later connections have their own.
+        // The bytes of `ai_connect` are for one connection only.
         inner.state.lock().connect.clear();
         address::refresh(id)
     }
@@ -165,7 +168,7 @@ pub(crate) unsafe extern "C-unwind" fn connect(
     unsafe { sync::complete(id, begun) }
 }
 
-/// Accepts the request of an id.
+/// Accepts the connection request to which an id belongs.
 ///
 /// # Safety
 /// The id exists.
@@ -227,11 +230,11 @@ pub(crate) unsafe extern "C-unwind" fn establish(id: *mut rdma_cm_id) -> c_int {
     })
 }
 
-/// Events to wait for after a disconnect.
+/// Event to expect after a disconnect.
 enum Ending {
-    /// The event will come, or has come and was not taken yet.
+    /// An event will arrive, or has arrived and was not taken yet.
     Event,
-    /// The connection has already ended, and no event will come.
+    /// The connection has already ended, and no event will arrive.
     Nothing,
 }
 

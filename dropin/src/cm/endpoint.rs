@@ -14,7 +14,7 @@ use crate::abi::{
 use crate::errno;
 use crate::panic_guard::entry;
 
-/// Longer than any address resolution takes; nothing waits for it.
+/// Timeout for the resolution of address and route. Both end immediately and ignore it.
 const TIMEOUT_MS: c_int = 2000;
 
 /// Prepares an id that will listen.
@@ -42,7 +42,7 @@ unsafe fn passive(
     Ok(())
 }
 
-/// Prepares an id that will connect, after its address is resolved.
+/// Prepares an id that will connect and whose address is resolved.
 ///
 /// # Safety
 /// As for [`passive`].
@@ -75,11 +75,11 @@ pub(crate) unsafe extern "C-unwind" fn create_ep(
 ) -> c_int {
     let mut id = ptr::null_mut();
     let mut made = entry(-1, || {
-        // SAFETY: a result of `rdma_getaddrinfo`, or the like from the program.
+        // SAFETY: the program passes a result of `rdma_getaddrinfo`, or a structure of its own.
         let of = unsafe { &*of };
         let ps: rdma_port_space = of.ai_port_space.cast_unsigned();
         let qp_type: ibv_qp_type = of.ai_qp_type.cast_unsigned();
-        // SAFETY: no channel, which makes a synchronous id.
+        // SAFETY: the channel may be NULL; the id is then synchronous.
         let made = unsafe { id::create(ptr::null_mut(), ptr::null_mut(), ps, qp_type) };
         status(made.map(|made| id = made))
     });
@@ -116,8 +116,8 @@ pub(crate) unsafe extern "C-unwind" fn create_ep(
 pub(crate) unsafe extern "C-unwind" fn destroy_ep(id: *mut rdma_cm_id) {
     // SAFETY: an id and its objects.
     unsafe {
-        // Each call also destroys completion queues without users. A thread that was cancelled in
-        // this function may have left some.
+        // Call this even if the id has no queue pair, because it also destroys completion queues. A
+        // thread that was cancelled in this function may have left some.
         queues::destroy_qp(id);
         if !(*id).srq.is_null() {
             shared::destroy_srq(id);

@@ -1,4 +1,4 @@
-//! Events (`rdma_cm_event`): taking, acknowledging, and their names.
+//! Events (`rdma_cm_event`): functions that take, acknowledge and name them.
 #![expect(
     unsafe_code,
     reason = "C entry points: the program guarantees that its pointers are valid"
@@ -25,14 +25,14 @@ use crate::object::Object;
 use crate::panic_guard::entry;
 use crate::{cancel, errno, rnic, warnings};
 
-/// The private data of an event points into its `CmEvent`.
+/// Event of the program with the `CmEvent` into which its `private_data` points.
 type EventObject = Object<rdma_cm_event, CmEvent>;
 
-/// Result of a look for an event.
+/// Result of one attempt to take an event, without waiting.
 enum Found {
-    /// The program got an event.
+    /// An event was written to the program's memory.
     Event,
-    /// No event yet: wait for one.
+    /// No event is available yet: wait for one.
     Nothing,
     /// Failed; `errno` has the reason.
     Error,
@@ -50,13 +50,13 @@ fn number(kind: CmEventKind) -> rdma_cm_event_type {
         CmEventKind::Established => RDMA_CM_EVENT_ESTABLISHED,
         CmEventKind::Disconnected => RDMA_CM_EVENT_DISCONNECTED,
         CmEventKind::DeviceRemoval => RDMA_CM_EVENT_DEVICE_REMOVAL,
-        // Also for events that the verbs crate may add later.
+        // Includes events that the verbs crate may add later.
         _ => RDMA_CM_EVENT_CONNECT_ERROR,
     }
 }
 
-/// Numbers of RDMA Reads in an event: as responder and as initiator. They are limited to what the
-/// device supports, whatever the peer asks for, because programs pass them on to `rdma_accept`.
+/// Returns the numbers of RDMA Reads in an event: as responder, and as initiator. They are limited
+/// to what the device supports, because programs pass them on to `rdma_accept`.
 fn depths(event: &CmEvent) -> (u8, u8) {
     let most = rnic::device().map_or((u8::MAX, u8::MAX), |device| connect::most(&device));
     let small = |of: u16, most: u8| u8::try_from(of).unwrap_or(u8::MAX).min(most);
@@ -66,8 +66,8 @@ fn depths(event: &CmEvent) -> (u8, u8) {
     )
 }
 
-/// Prints the cause of an error, because the program gets only a number, or only the event that a
-/// connection has ended.
+/// Prints the cause of an error, because the program gets only an error number, or only the event
+/// `DISCONNECTED`.
 fn report_cause(event: &CmEvent) {
     if event.kind() == CmEventKind::Disconnected {
         if let Some(CmReason::Connection { reason }) = event.reason()
@@ -93,10 +93,11 @@ fn report_cause(event: &CmEvent) {
 /// Creates the event that the program sees.
 ///
 /// # Errors
-/// Returns an `errno` value; the event is then acknowledged, and a request rejected.
+/// Returns an `errno` value if the id of a connection request cannot be created. The event is then
+/// acknowledged, and the request rejected.
 ///
 /// # Safety
-/// Ids with events exist, because destroying an id waits for its events.
+/// The ids of the event exist. (Destroying an id waits until its events are acknowledged.)
 unsafe fn publish(event: CmEvent) -> Result<*mut rdma_cm_event, c_int> {
     report_cause(&event);
     // SAFETY: numbers and pointers, which may all be zero.
@@ -121,9 +122,9 @@ unsafe fn publish(event: CmEvent) -> Result<*mut rdma_cm_event, c_int> {
         }
     }
     let data = event.private_data();
-    // Cut at 255 bytes, the most that the field can say.
+    // The length field is a `u8`, so longer data is cut at 255 bytes.
     let len = u8::try_from(data.len()).unwrap_or(u8::MAX);
-    // SAFETY: a field of a union of numbers and pointers.
+    // SAFETY: the union has only numbers and pointers, so each of its fields may be used.
     let conn = unsafe { &mut shown.param.conn };
     conn.private_data_len = len;
     if len > 0 {

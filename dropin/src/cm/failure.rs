@@ -7,7 +7,8 @@ use uwarp_verbs::{AcceptError, CmError, ConnectError, RequestError};
 
 use crate::{errno, rnic};
 
-/// Returns the `errno`. Also prints the reason if a valid call fails because of a setting.
+/// Returns the `errno` value. If private data is longer than the settings allow, also prints that
+/// limit, because the call itself is valid.
 pub(super) fn errno(error: &CmError) -> c_int {
     if let CmError::Connect(ConnectError::PrivateData(limit))
     | CmError::Accept(AcceptError::PrivateData(limit)) = error

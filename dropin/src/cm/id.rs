@@ -21,27 +21,28 @@ use crate::panic_guard::entry;
 use crate::registry::QPS;
 use crate::{cancel, rnic};
 
-/// State of an `rdma_cm_id`.
+/// Internal state of an `rdma_cm_id`, which programs do not see.
 pub(crate) struct IdInner {
     pub(super) id: CmId,
     pub(super) state: Mutex<IdState>,
 }
 
-/// State of an id that only this library needs.
+/// Part of the state that changes during the life of an id.
 #[derive(Default)]
 pub(super) struct IdState {
     /// The id is synchronous: it has its own channel, and each of its calls waits for its event.
     pub(super) sync: bool,
-    /// Reads that the request of this id asked for.
+    /// Default for `rdma_accept`: number of RDMA Reads from this side, as its request proposed.
     pub(super) initiator_depth: u8,
+    /// Default for `rdma_accept`: number of RDMA Reads from the peer, as its request proposed.
     pub(super) responder_resources: u8,
-    /// Bytes before the private data of `rdma_connect` (`ai_connect`).
+    /// Bytes (`ai_connect`) that precede the private data from `rdma_connect`.
     pub(super) connect: Vec<u8>,
     /// Attributes of the queue pair that each request to this id gets (`rdma_create_ep`).
     pub(super) queue_pair: Option<ibv_qp_init_attr>,
-    /// A bound IPv6 address does not include IPv4 addresses (`RDMA_OPTION_ID_AFONLY`).
+    /// Binding the id to an IPv6 address excludes IPv4 (`RDMA_OPTION_ID_AFONLY`).
     pub(super) one_family: bool,
-    /// The id has tried to connect.
+    /// The program has called `rdma_connect`, successfully or not.
     pub(super) tried: bool,
 }
 
@@ -56,7 +57,7 @@ pub(super) unsafe fn of<'a>(id: *mut rdma_cm_id) -> &'a IdInner {
     unsafe { IdObject::inner(id) }
 }
 
-/// The program's pointer to an id.
+/// Returns the program's pointer to an id.
 pub(super) fn pointer(id: &CmId) -> *mut rdma_cm_id {
     core::ptr::with_exposed_provenance_mut(id.context() as usize)
 }
@@ -84,7 +85,7 @@ pub(super) fn publish(
     pointer
 }
 
-/// Creates an id. Without a channel it is synchronous, with its own channel.
+/// Creates an id. If `channel` is NULL, the id is synchronous and gets its own channel.
 ///
 /// # Errors
 /// Returns an `errno` value: `EPROTONOSUPPORT` for datagrams, which iWARP does not have.
@@ -123,14 +124,16 @@ unsafe fn start_destroy(id: *mut rdma_cm_id) {
     if inner.id.state() == CmState::Connected
         && let Some(number) = inner.id.qp_num()
     {
-        // The kernel does the same for iWARP. Posted requests are still sent.
+        // As the kernel does for iWARP, close the connection gracefully: posted requests are still
+        // sent.
         QPS.with(number, |_, qp| {
             if qp.qp.state() == QpState::Rts {
                 qp.qp.disconnect();
             }
         });
     }
-    // No further event comes. [`try_destroy`] waits for events that the program has taken.
+    // After this call the id gets no more events. [`try_destroy`] waits for events that the program
+    // has taken.
     let _ = inner.id.destroy(Some(Duration::ZERO));
     // SAFETY: guaranteed by the caller.
     unsafe { event::ack_held(id) };
@@ -158,7 +161,7 @@ unsafe fn try_destroy(id: *mut rdma_cm_id) -> bool {
     true
 }
 
-/// Destroys an id as soon as its events are acknowledged.
+/// Waits until the events of an id are acknowledged, and destroys it.
 ///
 /// # Safety
 /// The id exists, and is not used any more.
@@ -170,8 +173,8 @@ pub(super) unsafe fn destroy(id: *mut rdma_cm_id) {
     }
 }
 
-/// Moves an id to another channel. Without one it becomes synchronous, with its own channel. The
-/// program may still have events that it took from the old one.
+/// Moves an id to another channel. If `to` is NULL, the id becomes synchronous and gets its own
+/// channel. The program may still have events that it took from the old channel.
 ///
 /// # Errors
 /// Returns an `errno` value.

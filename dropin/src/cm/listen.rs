@@ -17,9 +17,9 @@ use crate::panic_guard::entry;
 
 /// `rdma_listen`. Ignores the backlog; the settings limit pending requests.
 ///
-/// The kernel's backlog counts requests that the program has not fetched. A backlog of uwarp counts
-/// requests that are not decided. With it, a program that fetches two requests before it accepts
-/// one could wait forever.
+/// The kernel's backlog counts requests that the program has not fetched. The backlog of the verbs
+/// crate counts requests that were neither accepted nor rejected. With it, a program that fetches
+/// two requests before it accepts one could wait forever.
 pub(crate) unsafe extern "C-unwind" fn listen(id: *mut rdma_cm_id, _backlog: c_int) -> c_int {
     entry(-1, || {
         // SAFETY: an id.
@@ -31,8 +31,8 @@ pub(crate) unsafe extern "C-unwind" fn listen(id: *mut rdma_cm_id, _backlog: c_i
     })
 }
 
-/// Creates the queue pair of a request, if each request is to have one, and stores the event in the
-/// request's id.
+/// Creates the queue pair of a request, if the endpoint was created with attributes for it, and
+/// stores the event in the request's id.
 ///
 /// # Errors
 /// Returns an `errno` value; the event is then stored in the listening id.

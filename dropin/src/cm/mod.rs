@@ -5,7 +5,7 @@
 //!   rdma_event_channel ► EventChannel ◄──────────────────┘
 //!        │ rdma_get_cm_event
 //!        ▼
-//!   rdma_cm_event ───► CmEvent: its drop, by rdma_ack_cm_event, acknowledges
+//!   rdma_cm_event ───► CmEvent: rdma_ack_cm_event drops it, which acknowledges the event
 //! ```
 //!
 //! Events and their status are those of the kernel for iWARP: there is no `CONNECT_RESPONSE`, and
@@ -35,7 +35,7 @@ use core::ffi::c_int;
 
 use crate::errno;
 
-/// Result of most functions of librdmacm: 0, or -1 with `errno`.
+/// Converts a result to that of most functions of librdmacm: 0, or -1 with `errno` set.
 fn status(result: Result<(), c_int>) -> c_int {
     match result {
         Ok(()) => 0,

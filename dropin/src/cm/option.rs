@@ -19,7 +19,8 @@ use crate::panic_guard::entry;
 /// * `REUSEADDR` has no effect: a port that only old connections use can always be bound.
 /// * Type of service and acknowledgement timeout are accepted without effect: TCP has its own.
 ///
-/// `ENOSYS` for options that librdmacm does not have, `EINVAL` for a value of another size.
+/// Sets `errno` to `ENOSYS` for options that librdmacm does not have, and to `EINVAL` for a value
+/// of the wrong size.
 pub(crate) unsafe extern "C-unwind" fn set_option(
     id: *mut rdma_cm_id,
     level: c_int,

@@ -1,4 +1,4 @@
-//! Queue pairs of ids, with completion queues if the program brings none.
+//! Queue pairs of ids. If the program passes no completion queues, they are created too.
 #![expect(
     unsafe_code,
     reason = "C entry points: the program guarantees that its pointers are valid"
@@ -15,8 +15,8 @@ use crate::abi::{
 use crate::panic_guard::entry;
 use crate::{cancel, channel, cq, qp};
 
-/// Destroys the completion queues of an id, and their channels. Returns false while events are not
-/// acknowledged; remaining objects then stay in the id.
+/// Destroys the completion queues of an id, and their channels. Returns false if events are not
+/// acknowledged in time; the remaining objects then stay in the id.
 ///
 /// # Safety
 /// The id exists, and nothing else writes it.
@@ -32,7 +32,7 @@ pub(super) unsafe fn try_destroy_cqs(id: *mut rdma_cm_id) -> bool {
         }
         for queue in [&raw mut (*id).recv_cq, &raw mut (*id).send_cq] {
             if !(*queue).is_null() {
-                // A queue that is still in use is left to the program.
+                // If other queue pairs use the queue, it is not destroyed, but the id forgets it.
                 if cq::try_destroy(*queue).is_none() {
                     return false;
                 }
@@ -52,7 +52,7 @@ pub(super) unsafe fn try_destroy_cqs(id: *mut rdma_cm_id) -> bool {
     true
 }
 
-/// Creates a completion queue with its channel.
+/// Creates a completion queue with its own channel.
 ///
 /// # Safety
 /// As for [`try_destroy_cqs`].
@@ -93,7 +93,7 @@ unsafe fn create_cqs(id: *mut rdma_cm_id, sends: u32, receives: u32) -> Result<(
     Ok(())
 }
 
-/// Completion queues of an id, with their channels.
+/// Pointers to the completion queues of an id, and to their channels.
 #[derive(Clone, Copy)]
 struct OwnCqs {
     recv: (*mut ibv_comp_channel, *mut ibv_cq),
@@ -115,7 +115,7 @@ impl OwnCqs {
     }
 }
 
-/// Destroys the completion queues of an id that it did not have `before`. The older ones stay,
+/// Destroys those completion queues of an id that it did not have `before`. The older ones are kept,
 /// because they may have events that are not acknowledged.
 ///
 /// # Safety
@@ -192,7 +192,7 @@ unsafe fn create(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result<
         });
         match made {
             Ok(qp) => {
-                // As rdma-core leaves it.
+                // rdma-core also returns a queue pair in the state INIT.
                 qp::modify::initialize(qp::of(qp));
                 (*qp).state = IBV_QPS_INIT;
                 (*id).pd = (*qp).pd;

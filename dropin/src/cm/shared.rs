@@ -1,4 +1,4 @@
-//! Shared receive queues of ids, from which their queue pairs take receives.
+//! Shared receive queues of ids. The queue pairs of an id take their receives from them.
 #![expect(
     unsafe_code,
     reason = "C entry points: the program guarantees that its pointers are valid"
@@ -80,7 +80,7 @@ pub(crate) unsafe extern "C-unwind" fn destroy_srq(id: *mut rdma_cm_id) {
             // stay there.
             unsafe {
                 if !(*id).srq.is_null() {
-                    // A queue that is still in use is left to the program.
+                    // If queue pairs use the queue, it is not destroyed, but the id forgets it.
                     let _ = srq::try_destroy((*id).srq)?;
                     (*id).srq = ptr::null_mut();
                 }
