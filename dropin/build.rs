@@ -23,7 +23,8 @@ const VERBS: [&str; 12] = [
 ];
 /// Version nodes of librdmacm, oldest first.
 const RDMACM: [&str; 4] = ["RDMACM_1.0", "RDMACM_1.1", "RDMACM_1.2", "RDMACM_1.3"];
-/// Version node of the private symbols that providers use, as the distribution's rdma-core names it.
+/// Version node of the private symbols that providers use, as the distribution's rdma-core names
+/// it.
 const PRIVATE: [&str; 1] = ["IBVERBS_PRIVATE_34"];
 
 fn main() -> std::io::Result<()> {
@@ -54,10 +55,10 @@ fn main() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Selects lld. rustc passes a version script of its own, which is anonymous. GNU ld does not accept
-/// an anonymous script together with named nodes ("anonymous version tag cannot be combined with
-/// other version tags"); lld does. It is rustc's default on x86-64, and the toolchain contains it on
-/// other processors too.
+/// Selects lld. rustc passes a version script of its own, which is anonymous. GNU ld does not
+/// accept an anonymous script together with named nodes ("anonymous version tag cannot be combined
+/// with other version tags"); lld does. It is rustc's default on x86-64, and the toolchain contains
+/// it on other processors too.
 fn link_with_lld() {
     println!("cargo::rustc-cdylib-link-arg=-fuse-ld=lld");
     let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());

@@ -29,7 +29,7 @@ pub(crate) struct Deferred(c_int);
 impl Deferred {
     pub(crate) fn new() -> Self {
         let mut before = 0;
-        // SAFETY: a pointer to a local number.
+        // SAFETY: the pointer is that of a local variable.
         unsafe { pthread_setcancelstate(DISABLE, &raw mut before) };
         Deferred(before)
     }
@@ -38,14 +38,14 @@ impl Deferred {
 impl Drop for Deferred {
     fn drop(&mut self) {
         let mut before = 0;
-        // SAFETY: a pointer to a local number.
+        // SAFETY: the pointer is that of a local variable.
         unsafe { pthread_setcancelstate(self.0, &raw mut before) };
     }
 }
 
-/// Waits until the descriptor is readable. This is a cancellation point. On error, returns false and
-/// sets `errno`: `EINTR` after a signal, unless all handlers restart system calls (`signals.rs`);
-/// `EBADF` if the descriptor does not exist.
+/// Waits until the descriptor is readable. This is a cancellation point. On error, returns false
+/// and sets `errno`: `EINTR` after a signal, unless all handlers restart system calls
+/// (`signals.rs`); `EBADF` if the descriptor does not exist.
 ///
 /// Call it outside of [`entry`](crate::panic_guard::entry), with nothing in the frame that needs a
 /// drop.
@@ -55,7 +55,7 @@ pub(crate) fn wait_readable(fd: c_int) -> bool {
         events: libc::POLLIN,
         revents: 0,
     };
-    // SAFETY: one entry, which lives in this frame.
+    // SAFETY: the pointer is that of one structure in this frame.
     while unsafe { poll(&raw mut one, 1, -1) } < 0 {
         if errno::get() != libc::EINTR || !signals::all_restart() {
             return false;
@@ -87,7 +87,7 @@ pub(crate) fn retry<R: Copy>(mut attempt: impl FnMut() -> Option<R>) -> R {
 /// Returns true if the program has made a descriptor non-blocking. Calls that would wait then
 /// return `EAGAIN`.
 pub(crate) fn is_nonblocking(fd: c_int) -> bool {
-    // SAFETY: takes numbers only.
+    // SAFETY: the call takes only numbers.
     let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
     flags >= 0 && flags & libc::O_NONBLOCK != 0
 }

@@ -81,7 +81,7 @@ pub(crate) unsafe extern "C-unwind" fn create_comp_channel(
     context: *mut ibv_context,
 ) -> *mut ibv_comp_channel {
     entry(ptr::null_mut(), || {
-        // SAFETY: an open context.
+        // SAFETY: the program passes an open context.
         errno::pointer(unsafe { create(context) })
     })
 }
@@ -91,7 +91,7 @@ pub(crate) unsafe extern "C-unwind" fn destroy_comp_channel(
     channel: *mut ibv_comp_channel,
 ) -> c_int {
     entry(libc::EIO, || {
-        // SAFETY: a channel from `ibv_create_comp_channel`.
+        // SAFETY: the program passes a channel from `ibv_create_comp_channel`.
         errno::status(unsafe { destroy(channel) })
     })
 }
@@ -104,13 +104,13 @@ pub(crate) unsafe extern "C-unwind" fn get_cq_event(
     cq_context: *mut *mut c_void,
 ) -> c_int {
     loop {
-        // SAFETY: a channel, and memory for two pointers.
+        // SAFETY: the program passes a channel, and memory for two pointers.
         match entry(Found::Error, || unsafe { try_get(channel, cq, cq_context) }) {
             Found::Event => return 0,
             Found::Error => return -1,
             Found::Nothing => {}
         }
-        // SAFETY: a channel; its descriptor number is never written.
+        // SAFETY: the program passes a channel; its descriptor number is never written.
         if !cancel::wait_readable(unsafe { (*channel).fd }) {
             return -1;
         }
@@ -151,7 +151,7 @@ unsafe fn try_get(
 /// `ibv_ack_cq_events`
 pub(crate) unsafe extern "C-unwind" fn ack_cq_events(cq: *mut ibv_cq, count: c_uint) {
     entry((), || {
-        // SAFETY: an existing queue.
+        // SAFETY: the program passes an existing queue.
         unsafe { cq::of(cq) }.cq.ack_events(count.into());
     });
 }

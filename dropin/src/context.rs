@@ -1,5 +1,5 @@
-//! Contexts (`ibv_context`): results of `ibv_open_device`, with the functions that programs call
-//! through memory.
+//! Contexts (`ibv_context`), which `ibv_open_device` returns. They contain pointers to the
+//! functions that programs call without a symbol.
 #![expect(
     unsafe_code,
     reason = "a program's pointer points into the middle of the structure"
@@ -23,9 +23,10 @@ use crate::{errno, events, operations};
 pub(crate) struct Context {
     shown: UnsafeCell<verbs_context>,
     device: Device,
-    /// Descriptor of asynchronous events. The program may close it on its own.
+    /// Descriptor of asynchronous events. It is a duplicate, so that a program which closes it does
+    /// not close that of the device.
     events: OwnedFd,
-    /// Process that opened the context. The child of a fork gets no events.
+    /// Process id of the process that opened the context. A forked child gets no events.
     process: u32,
 }
 
@@ -92,17 +93,17 @@ impl Context {
         unsafe { context.byte_sub(offset_of!(verbs_context, context)).cast() }
     }
 
-    /// The device, with the events of this context.
+    /// Returns the device. This handle delivers only the events of this context.
     pub(crate) fn device(&self) -> &Device {
         &self.device
     }
 
-    /// Returns true if another process has opened the context and this one is a fork of it.
+    /// Returns true in a forked child of the process that opened the context.
     pub(crate) fn is_inherited(&self) -> bool {
         self.process != std::process::id()
     }
 
-    /// Descriptor of asynchronous events.
+    /// Returns the descriptor of asynchronous events.
     pub(crate) fn events(&self) -> BorrowedFd<'_> {
         self.events.as_fd()
     }

@@ -17,16 +17,16 @@ use crate::panic_guard::{entry, quick};
 use crate::registry::CQS;
 use crate::{cancel, channel, errno, warnings, wc};
 
-/// State of an `ibv_cq`.
+/// Internal state of an `ibv_cq`, which programs do not see.
 pub(crate) struct CqInner {
     pub(crate) cq: Cq,
     pub(crate) poller: Poller,
 }
 
-/// Every queue has memory for an extended one, whose structure begins like the plain one.
+/// Every queue is allocated as an extended one, whose structure begins with that of a plain queue.
 type CqObject = Object<ibv_cq_ex, CqInner>;
 
-/// Number of completions that one call of `poll_more` takes.
+/// Maximum number of completions that one call of `poll_more` takes.
 const BATCH: usize = 16;
 
 /// Creates a queue for at least `cqe` completions, rounded up to a power of 2 as many devices do.
@@ -89,7 +89,7 @@ pub(crate) unsafe fn of<'a>(cq: *mut ibv_cq) -> &'a CqInner {
     unsafe { CqObject::inner(cq.cast()) }
 }
 
-/// The queue whose event has this number.
+/// Returns the queue from the number in its event. (The number is the queue's address.)
 pub(crate) fn from_event(number: u64) -> *mut ibv_cq {
     ptr::with_exposed_provenance_mut(number as usize)
 }
@@ -130,7 +130,7 @@ pub(crate) unsafe extern "C-unwind" fn create_cq(
 ) -> *mut ibv_cq {
     entry(ptr::null_mut(), || {
         let (cqe, vector) = (u32::try_from(cqe).unwrap_or(0), comp_vector.cast_unsigned());
-        // SAFETY: an open context, and a channel if any.
+        // SAFETY: the program passes an open context, and a channel if any.
         errno::pointer(unsafe { create(context, cqe, cq_context, channel, vector) })
     })
 }
@@ -139,7 +139,7 @@ pub(crate) unsafe extern "C-unwind" fn create_cq(
 pub(crate) unsafe extern "C-unwind" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
     cancel::retry(|| {
         entry(Some(libc::EIO), || {
-            // SAFETY: a queue from `ibv_create_cq`.
+            // SAFETY: the program passes a queue from `ibv_create_cq`.
             unsafe { try_destroy(cq) }.map(errno::status)
         })
     })
@@ -152,14 +152,14 @@ pub(crate) unsafe extern "C-unwind" fn poll_cq(
     out: *mut ibv_wc,
 ) -> c_int {
     quick(-libc::EIO, || {
-        // SAFETY: an existing queue.
+        // SAFETY: the program passes an existing queue.
         let cq = unsafe { &of(cq).cq };
         let room = usize::try_from(room).unwrap_or(0);
         if room == 0 {
             return 0;
         }
-        // Most polls of a program that spins find nothing. They prepare memory for one completion
-        // only.
+        // Most polls of a spinning program find nothing. So memory for only one completion is
+        // prepared first.
         let mut one = [Completion::default()];
         let mut got = cq.poll(&mut one);
         // SAFETY: `room` is at least 1.
@@ -168,12 +168,12 @@ pub(crate) unsafe extern "C-unwind" fn poll_cq(
             // SAFETY: `room - 1` places follow the first.
             got += unsafe { more(cq, room - 1, out.add(1)) };
         }
-        // At most `room`.
+        // The number is at most `room`.
         got as c_int
     })
 }
 
-/// Takes further completions that are already there.
+/// Takes up to `room` further completions that are already available, and returns their number.
 ///
 /// # Safety
 /// `out` has memory for `room` completions.
@@ -193,10 +193,10 @@ unsafe fn more(cq: &Cq, room: usize, out: *mut ibv_wc) -> usize {
     got
 }
 
-/// Writes completions to the program's memory.
+/// Writes completions to the program's memory. Also prints the cause of an error.
 ///
 /// # Safety
-/// `out` has memory for as many completions.
+/// `out` has memory for as many completions as `taken` has.
 unsafe fn write_completions(taken: &[Completion], out: *mut ibv_wc) {
     for (at, done) in taken.iter().enumerate() {
         if !done.status.is_success() {
@@ -210,7 +210,7 @@ unsafe fn write_completions(taken: &[Completion], out: *mut ibv_wc) {
 /// `ibv_resize_cq`
 pub(crate) unsafe extern "C-unwind" fn resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
     entry(libc::EIO, || {
-        // SAFETY: an existing queue.
+        // SAFETY: the program passes an existing queue.
         let inner = unsafe { of(cq) };
         let depth = u32::try_from(cqe).unwrap_or(0);
         let result = match depth.checked_next_power_of_two() {
@@ -219,7 +219,7 @@ pub(crate) unsafe extern "C-unwind" fn resize_cq(cq: *mut ibv_cq, cqe: c_int) ->
         };
         if result.is_ok() {
             let capacity = c_int::try_from(inner.cq.capacity()).unwrap_or(c_int::MAX);
-            // SAFETY: the queue's structure, which changes with its size.
+            // SAFETY: the program passes an existing queue, whose structure shows its size.
             unsafe { (*cq).cqe = capacity };
         }
         errno::status(result.map_err(|error| match error {
@@ -239,7 +239,7 @@ pub(crate) unsafe extern "C-unwind" fn req_notify_cq(
             0 => Notify::Any,
             _ => Notify::Solicited,
         };
-        // SAFETY: an existing queue.
+        // SAFETY: the program passes an existing queue.
         unsafe { of(cq) }.cq.req_notify(notify);
         0
     })

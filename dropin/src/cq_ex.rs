@@ -19,7 +19,7 @@ use crate::cq::{self, CqInner};
 use crate::panic_guard::{entry, quick};
 use crate::{errno, warnings, wc};
 
-/// Current completion. The lock is held from `start_poll` to `end_poll`.
+/// Completion that the program reads now. The lock is held from `start_poll` to `end_poll`.
 #[derive(Default)]
 pub(crate) struct Poller(Mutex<Completion>);
 
@@ -29,7 +29,7 @@ pub(crate) unsafe extern "C-unwind" fn create_cq_ex(
     attr: *mut ibv_cq_init_attr_ex,
 ) -> *mut ibv_cq_ex {
     entry(ptr::null_mut(), || {
-        // SAFETY: an open context, and a structure of the program.
+        // SAFETY: the program passes an open context, and a structure.
         errno::pointer(unsafe { create(context, &*attr) })
     })
 }
@@ -65,7 +65,7 @@ unsafe fn create(
     Ok(made)
 }
 
-/// Sets the functions that inline functions of `verbs.h` call.
+/// Sets the pointers to the functions that the inline functions of `verbs.h` call.
 fn fill(shown: &mut ibv_cq_ex) {
     shown.start_poll = Some(start_poll);
     shown.next_poll = Some(next_poll);
@@ -87,7 +87,7 @@ unsafe fn inner<'a>(cq: *mut ibv_cq_ex) -> &'a CqInner {
     unsafe { cq::of(cq.cast()) }
 }
 
-/// Takes the next completion. Returns `ENOENT` if there is none.
+/// Makes the next completion the current one and returns 0, or returns `ENOENT` if there is none.
 ///
 /// # Safety
 /// The calling thread holds the lock of the poller.
@@ -113,11 +113,11 @@ unsafe fn take(cq: *mut ibv_cq_ex) -> c_int {
 
 unsafe extern "C-unwind" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
     quick(libc::EIO, || {
-        // SAFETY: a structure of the program.
+        // SAFETY: the program passes a structure.
         if unsafe { attr.as_ref() }.is_some_and(|attr| attr.comp_mask != 0) {
             return libc::EINVAL;
         }
-        // SAFETY: an existing queue.
+        // SAFETY: the program passes an existing queue.
         let poller = unsafe { &inner(cq).poller };
         mem::forget(poller.0.lock());
         // SAFETY: the lock is held.
@@ -159,7 +159,7 @@ unsafe extern "C-unwind" fn read_byte_len(cq: *mut ibv_cq_ex) -> u32 {
     wc::byte_len(&unsafe { current(cq) })
 }
 
-/// Also returns the STag that was invalidated (`ibv_wc_read_invalidated_rkey`).
+/// Returns the Immediate Data, or the STag that was invalidated (`ibv_wc_read_invalidated_rkey`).
 unsafe extern "C-unwind" fn read_imm_data(cq: *mut ibv_cq_ex) -> u32 {
     // SAFETY: as above.
     wc::extra(&unsafe { current(cq) }).0

@@ -1,4 +1,4 @@
-//! Devices: list, names, opening and closing.
+//! Devices: functions that list, describe, open and close them.
 #![expect(
     unsafe_code,
     reason = "C entry points: the program guarantees that its pointers are valid"
@@ -44,12 +44,13 @@ const fn text<const N: usize>(words: &[u8]) -> [c_char; N] {
     out
 }
 
-/// Pointer to the device for programs, which do not write to it.
+/// Returns the pointer to the device that programs get. They do not write to it.
 pub(crate) fn the_device() -> *mut ibv_device {
     ptr::from_ref(&DEVICE.0).cast_mut()
 }
 
-/// `ibv_get_device_list`: one device, followed by NULL.
+/// `ibv_get_device_list`: one device, followed by NULL. The list is empty if the device cannot be
+/// opened.
 pub(crate) unsafe extern "C-unwind" fn get_device_list(number: *mut c_int) -> *mut *mut ibv_device {
     entry(ptr::null_mut(), || {
         let devices = if rnic::device().is_some() {
@@ -78,7 +79,7 @@ pub(crate) unsafe extern "C-unwind" fn free_device_list(list: *mut *mut ibv_devi
 
 /// `ibv_get_device_name`
 pub(crate) unsafe extern "C-unwind" fn get_device_name(device: *mut ibv_device) -> *const c_char {
-    // SAFETY: a device of the list.
+    // SAFETY: the program passes a device of the list.
     unsafe { (&raw const (*device).name).cast() }
 }
 
@@ -89,18 +90,18 @@ pub(crate) unsafe extern "C-unwind" fn get_device_guid(_device: *mut ibv_device)
     })
 }
 
-/// `ibv_get_device_index`: index in the kernel, which does not know this device.
+/// `ibv_get_device_index`: -1, because the kernel does not know this device.
 pub(crate) unsafe extern "C-unwind" fn get_device_index(_device: *mut ibv_device) -> c_int {
     -1
 }
 
-/// `ibv_get_sysfs_path`: directory where the kernel describes its devices. It has no entry for this
-/// one.
+/// `ibv_get_sysfs_path`: the directory where the kernel describes its devices. It has no entry for
+/// this device.
 pub(crate) unsafe extern "C-unwind" fn get_sysfs_path() -> *const c_char {
     c"/sys".as_ptr()
 }
 
-/// `ibv_read_sysfs_file`, for the files that programs ask for.
+/// `ibv_read_sysfs_file`: returns fixed contents for the files that programs are known to read.
 pub(crate) unsafe extern "C-unwind" fn read_sysfs_file(
     _dir: *const c_char,
     file: *const c_char,
@@ -153,7 +154,8 @@ pub(crate) unsafe extern "C-unwind" fn open_device(device: *mut ibv_device) -> *
 /// valid.
 pub(crate) unsafe extern "C-unwind" fn close_device(context: *mut ibv_context) -> c_int {
     entry(libc::EIO, || {
-        // SAFETY: a context from `ibv_open_device`, which the program does not use any more.
+        // SAFETY: the program passes a context from `ibv_open_device`, which the program does not
+        // use any more.
         unsafe { Context::close(context) };
         0
     })

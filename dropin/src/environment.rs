@@ -12,14 +12,14 @@ use uwarp_verbs::environment::{FLAG_VALUES, flag};
 use uwarp_verbs::llp::DeviceSpec;
 use uwarp_verbs::{OnNoReceive, Peer, Revision, Settings};
 
-/// Default time that a message of the peer waits for a receive (`UWARP_HOLD`). InfiniBand repeats
-/// such a message seven times or without limit, and iWARP has no counterpart. Most programs that
-/// rely on these retries post a receive within milliseconds.
+/// Default time that a message from the peer waits until the program posts a receive
+/// (`UWARP_HOLD`). InfiniBand retransmits such a message up to seven times, or without limit. iWARP
+/// has no counterpart. Most programs that rely on these retries post a receive within milliseconds.
 const HOLD: Duration = Duration::from_secs(10);
 
-/// Default time in which a refused TCP connection is tried again (`UWARP_CONNECT_RETRY`). Programs
-/// start a client and a server at the same time. InfiniBand's connection manager repeats a request
-/// then, but TCP refuses at once.
+/// Default time during which a refused TCP connection is tried again (`UWARP_CONNECT_RETRY`). A
+/// client and a server are often started at the same time. InfiniBand's connection manager repeats
+/// the request until the server listens, but TCP refuses the connection immediately.
 const CONNECT_RETRY: Duration = Duration::from_secs(3);
 
 /// Settings found in the environment.
@@ -28,7 +28,7 @@ pub(crate) struct Environment {
     pub(crate) device: DeviceSpec,
     pub(crate) pcap: Option<PathBuf>,
     pub(crate) settings: Settings,
-    /// Prints no messages on standard error.
+    /// True if the library prints no messages on standard error (`UWARP_QUIET`).
     pub(crate) quiet: bool,
     /// Number added to each port of a program (`UWARP_PORT_OFFSET`). RDMA ports are TCP ports here,
     /// so a program that uses one number for both would find it in use.
@@ -39,7 +39,7 @@ impl Environment {
     /// Reads the environment.
     ///
     /// # Errors
-    /// Names the variable with an invalid value, and the valid values.
+    /// Returns a message that names the variable with an invalid value, and the valid values.
     pub(crate) fn read() -> Result<Self, String> {
         Self::from(|name| env::var_os(name))
     }
@@ -61,8 +61,8 @@ impl Environment {
         }
         let peers = [("rfc", Peer::Rfc), ("siw", Peer::Siw)];
         settings.peer = choice(&var, "UWARP_PEER", &peers)?.unwrap_or(Peer::Rfc);
-        // Through these interfaces either side may send first. A siw client cannot ask for the MPA
-        // model in which the server may.
+        // Programs written for libibverbs expect that either side may send first. A siw client
+        // cannot request the MPA model that allows this to the server.
         settings.send_first = settings.peer == Peer::Siw;
         let strict = switch(&var, "UWARP_STRICT")?.unwrap_or(false);
         let hold = parse(&var, "UWARP_HOLD", "a number of milliseconds")?;
@@ -90,7 +90,7 @@ impl Environment {
     }
 }
 
-/// Reads a variable that is on or off, in the same words as on the command line.
+/// Reads a variable that is on or off. The values are the same as on the command line.
 fn switch(var: &impl Fn(&str) -> Option<OsString>, name: &str) -> Result<Option<bool>, String> {
     let Some(value) = var(name) else {
         return Ok(None);
@@ -111,7 +111,7 @@ fn choice<T: Copy>(
     };
     let found = choices.iter().find(|(word, _)| value == *word);
     let all: Vec<_> = choices.iter().map(|(word, _)| *word).collect();
-    // Bytes that are not UTF-8 are shown as replacement characters.
+    // The message shows replacement characters for bytes that are not UTF-8.
     found.map(|(_, choice)| Some(*choice)).ok_or_else(|| {
         format!(
             "{name} is '{}'; expected {}",
@@ -262,7 +262,7 @@ mod tests {
         for (name, expected) in ALL {
             let found = Environment::from(|asked| (asked == name).then(value));
             match found {
-                // File names are bytes.
+                // A file name need not be UTF-8.
                 Ok(found) => assert_eq!((name, found.pcap), ("UWARP_PCAP", Some(value().into()))),
                 Err(error) => {
                     let begin = format!("{name} is 'on\u{fffd}'; expected ");

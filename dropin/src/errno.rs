@@ -19,7 +19,7 @@ pub(crate) fn get() -> c_int {
     unsafe { *libc::__errno_location() }
 }
 
-/// Result of a function that returns 0 or an error number. Also sets `errno`.
+/// Converts a result to 0 or the error number. On error, also sets `errno`.
 pub(crate) fn status(result: Result<(), c_int>) -> c_int {
     match result {
         Ok(()) => 0,
@@ -30,7 +30,7 @@ pub(crate) fn status(result: Result<(), c_int>) -> c_int {
     }
 }
 
-/// Result of a function that returns an object, or NULL with `errno`.
+/// Converts a result to a pointer. On error, returns NULL and sets `errno`.
 pub(crate) fn pointer<T>(result: Result<*mut T, c_int>) -> *mut T {
     result.unwrap_or_else(|errno| {
         set(errno);
@@ -38,7 +38,7 @@ pub(crate) fn pointer<T>(result: Result<*mut T, c_int>) -> *mut T {
     })
 }
 
-/// Error number if an object could not be created.
+/// Returns the error number for an object that could not be created.
 pub(crate) fn of_device(error: &DeviceError) -> c_int {
     match error {
         DeviceError::Limit { .. }
@@ -51,7 +51,7 @@ pub(crate) fn of_device(error: &DeviceError) -> c_int {
     }
 }
 
-/// Error number if memory could not be registered.
+/// Returns the error number for memory that could not be registered.
 pub(crate) fn of_register(error: &RegisterError) -> c_int {
     match error {
         RegisterError::TooMany { .. } | RegisterError::TooManyInPd { .. } => libc::ENOMEM,
@@ -62,7 +62,7 @@ pub(crate) fn of_register(error: &RegisterError) -> c_int {
     }
 }
 
-/// Error number if a work request was refused.
+/// Returns the error number for a work request that was refused.
 pub(crate) fn of_post(error: PostErrorKind) -> c_int {
     match error {
         PostErrorKind::SendQueueFull { .. }

@@ -1,7 +1,8 @@
-//! Asynchronous events (`ibv_get_async_event`). Each context gets those of its own objects.
+//! Asynchronous events (`ibv_get_async_event`). Each context delivers the events of its own
+//! objects.
 //!
-//! The events are those of Linux's iWARP drivers. They include errors of a queue pair, but not the
-//! start of a connection, which the connection manager reports.
+//! The events are those that Linux's iWARP drivers report. They include errors of a queue pair, but
+//! not the start of a connection, which the connection manager reports.
 #![expect(
     unsafe_code,
     reason = "C entry points: the program guarantees that its pointers are valid"
@@ -26,8 +27,8 @@ use crate::{cancel, errno, registry};
 /// protection errors of RDMAP, and tagged buffer errors of DDP.
 const ACCESS: [(u8, u8); 2] = [(0, 1), (1, 1)];
 
-/// Returns true if an event is delivered to the program. Events without a number in libibverbs are
-/// printed once instead.
+/// Returns true if the event has a number in libibverbs, and is thus delivered to the program. Also
+/// prints the first shortage of listeners and the first address conflict, which have no number.
 pub(crate) fn is_delivered(event: &AsyncEvent) -> bool {
     static SHORT: OnceWarning = OnceWarning::new();
     static CONFLICT: OnceWarning = OnceWarning::new();
@@ -48,7 +49,7 @@ pub(crate) fn is_delivered(event: &AsyncEvent) -> bool {
     }
 }
 
-/// Number of the event in libibverbs, if it has one.
+/// Returns the number of the event in libibverbs, if it has one.
 fn number(event: &AsyncEvent) -> Option<ibv_event_type> {
     Some(match event {
         AsyncEvent::CqOverflow { .. } => abi::IBV_EVENT_CQ_ERR,
@@ -71,7 +72,7 @@ fn number(event: &AsyncEvent) -> Option<ibv_event_type> {
     })
 }
 
-/// Result of a look for an event.
+/// Result of one attempt to take an event, without waiting (as in `channel.rs`).
 enum Found {
     Event,
     Nothing,
@@ -85,13 +86,13 @@ pub(crate) unsafe extern "C-unwind" fn get_async_event(
     out: *mut ibv_async_event,
 ) -> c_int {
     loop {
-        // SAFETY: an open context, and memory for an event.
+        // SAFETY: the program passes an open context, and memory for an event.
         match entry(Found::Error, || unsafe { try_get(context, out) }) {
             Found::Event => return 0,
             Found::Error => return -1,
             Found::Nothing => {}
         }
-        // SAFETY: an open context; its descriptor number is never written.
+        // SAFETY: the program passes an open context; its descriptor number is never written.
         if !cancel::wait_readable(unsafe { (*context).async_fd }) {
             return -1;
         }
@@ -105,11 +106,12 @@ unsafe fn try_get(context: *mut ibv_context, out: *mut ibv_async_event) -> Found
         errno::set(libc::EIO);
         return Found::Error;
     }
-    // Prevents that an object is destroyed between the taking of its event and the lookup.
+    // While this lock is held, no queue pair can be destroyed between taking its event and looking
+    // up its pointer.
     let _ending = registry::ENDING.read();
     while let Some(event) = inner.device().get_event(Some(Duration::ZERO)) {
-        // An object that is destroyed takes its events back. Events of objects that C programs do
-        // not have are dropped.
+        // Drops events without a number, and events whose object is being destroyed or is of a kind
+        // that C programs do not have.
         let (Some(event_type), Some(element)) = (number(&event), element(event.object())) else {
             continue;
         };
@@ -119,7 +121,7 @@ unsafe fn try_get(context: *mut ibv_context, out: *mut ibv_async_event) -> Found
         if event.object() != EventObject::Device {
             event.ack_later();
         }
-        // SAFETY: memory for an event.
+        // SAFETY: the program passes memory for an event.
         unsafe {
             out.write(ibv_async_event {
                 element,
@@ -135,7 +137,8 @@ unsafe fn try_get(context: *mut ibv_context, out: *mut ibv_async_event) -> Found
     Found::Error
 }
 
-/// The object of an event as the program knows it; `None` if it is being destroyed.
+/// Returns the program's pointer to the object of an event. Returns `None` if the object is being
+/// destroyed, or is of a kind that C programs do not have.
 fn element(object: EventObject) -> Option<ibv_async_event__bindgen_ty_1> {
     Some(match object {
         EventObject::Device => ibv_async_event__bindgen_ty_1 { port_num: 1 },
@@ -155,17 +158,19 @@ fn element(object: EventObject) -> Option<ibv_async_event__bindgen_ty_1> {
 /// `ibv_ack_async_event`
 pub(crate) unsafe extern "C-unwind" fn ack_async_event(event: *mut ibv_async_event) {
     entry((), || {
-        // SAFETY: an event from `ibv_get_async_event`; its object exists until the acknowledgement.
+        // SAFETY: the program passes an event from `ibv_get_async_event`; its object exists until
+        // the acknowledgement.
         let found = unsafe { object(&*event) };
         if let Some((context, object)) = found {
-            // SAFETY: the context of that object.
+            // SAFETY: the context is that of the object.
             let device = unsafe { Context::of(context) }.device();
             device.ack_events(object, 1);
         }
     });
 }
 
-/// The context and the object of an event. Events of the device need no acknowledgement.
+/// Returns the context and the object of an event. Returns `None` for an event of the device, which
+/// needs no acknowledgement.
 unsafe fn object(event: &ibv_async_event) -> Option<(*mut ibv_context, EventObject)> {
     // SAFETY: the type says which field of the union is set.
     unsafe {

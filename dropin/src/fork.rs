@@ -1,5 +1,5 @@
-//! Forks. No hardware writes to memory here, so that no preparation is needed
-//! (`IBV_FORK_UNNEEDED`). Objects that a process made before it forked belong to the parent.
+//! Calls that prepare for a fork. They do nothing (`IBV_FORK_UNNEEDED`), because no hardware writes
+//! to the program's memory. Objects that exist at a fork belong to the parent.
 
 use core::ffi::{c_int, c_uint, c_void};
 
@@ -20,7 +20,7 @@ pub(crate) extern "C-unwind" fn range(_base: *mut c_void, _size: usize) -> c_int
     0
 }
 
-/// `ibv_query_qp_data_in_order`: bytes may become visible in any order.
+/// `ibv_query_qp_data_in_order`: 0, because bytes may become visible in any order.
 pub(crate) extern "C-unwind" fn data_in_order(
     _qp: *mut ibv_qp,
     _operation: c_uint,

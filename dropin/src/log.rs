@@ -7,10 +7,11 @@ use tracing_subscriber::EnvFilter;
 
 const VARIABLE: &str = "UWARP_LOG";
 
-/// Starts the log if the environment asks for one. If the process already has a log, it keeps that.
+/// Starts the log if `UWARP_LOG` is set and not empty. If the process already has a `tracing`
+/// subscriber, keeps that instead.
 ///
 /// # Errors
-/// The value is not a valid filter.
+/// Returns a message if the value is not a valid filter.
 pub(crate) fn start() -> Result<(), String> {
     let Some(value) = env::var_os(VARIABLE).filter(|value| !value.is_empty()) else {
         return Ok(());
@@ -19,7 +20,7 @@ pub(crate) fn start() -> Result<(), String> {
     let filter = EnvFilter::try_new(&*directives).map_err(|error| {
         format!("{VARIABLE} is '{directives}'; expected a filter such as debug or uwarp_verbs=trace: {error}")
     })?;
-    // Fails if a subscriber is already set, which then stays.
+    // This fails if a subscriber is already set.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(io::stderr().is_terminal())
@@ -28,8 +29,8 @@ pub(crate) fn start() -> Result<(), String> {
     Ok(())
 }
 
-/// Standard error for the log. The program may have closed it, and must not be cancelled while it
-/// is locked.
+/// Writes the log to standard error. Errors are ignored, because the program may have closed it. A
+/// cancellation is deferred, because a cancelled thread would leave standard error locked.
 struct Stderr;
 
 impl Write for Stderr {

@@ -24,7 +24,7 @@ use crate::panic_guard::entry;
 use crate::users::User;
 use crate::{errno, pd};
 
-/// State of an `ibv_mr`.
+/// Internal state of an `ibv_mr`, which programs do not see.
 pub(crate) struct MrInner {
     state: Mutex<State>,
 }
@@ -38,15 +38,15 @@ struct State {
 
 type MrObject = Object<ibv_mr, MrInner>;
 
-/// Time that deregistration waits for TCP to take bytes of the region, if the peer's window is
-/// full. (A network card does not wait: requests that are not sent yet fail.)
+/// Maximum time that deregistration waits until TCP has taken the region's bytes, for example while
+/// the peer's window is full. (A network card does not wait: requests that are not sent yet fail.)
 const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
-/// Interval between two attempts meanwhile.
+/// Interval between two attempts to deregister a busy region.
 const BUSY_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Value of `enum ibv_rereg_mr_err_code`: invalid arguments.
+/// Value of `enum ibv_rereg_mr_err_code`: the arguments are invalid.
 const IBV_REREG_MR_ERR_INPUT: c_int = -1;
-/// The device refused.
+/// Value of `enum ibv_rereg_mr_err_code`: the device refused the change.
 const IBV_REREG_MR_ERR_CMD: c_int = -4;
 
 /// Converts access flags; the second result is true for a zero-based region.
@@ -55,8 +55,8 @@ const IBV_REREG_MR_ERR_CMD: c_int = -4;
 /// `EOPNOTSUPP` for flags that this device does not support (on-demand paging, flushing), except
 /// those that any device may ignore.
 fn rights(access: c_uint) -> Result<(Access, bool), c_int> {
-    // Flags that any device may ignore (`IBV_ACCESS_OPTIONAL_RANGE`, bits 20 to 29). A hint about
-    // pages is ignored as well.
+    // Flags that any device may ignore (`IBV_ACCESS_OPTIONAL_RANGE`, bits 20 to 29). The check
+    // below also ignores `IBV_ACCESS_HUGETLB`, a hint about pages.
     const OPTIONAL: u32 = 0x3FF0_0000;
     const _: () = assert!(OPTIONAL & IBV_ACCESS_RELAXED_ORDERING == IBV_ACCESS_OPTIONAL_FIRST);
     let (rights, rest) = Access::from_bits(access);
@@ -91,7 +91,7 @@ pub(crate) unsafe fn register(
     let region = unsafe { region.in_place(base, length) };
     let region = region.map_err(|error| errno::of_register(&error))?;
     let shown = ibv_mr {
-        // SAFETY: the domain's structure, which the program does not write.
+        // SAFETY: the domain exists, and the program does not write this field.
         context: unsafe { (*pd).context },
         pd,
         addr,
@@ -117,7 +117,7 @@ pub(crate) unsafe fn register(
 /// # Errors
 /// `EFAULT`, as for `ibv_reg_mr`.
 fn check_mapped(base: NonNull<u8>, length: usize, writes: bool) -> Result<(), c_int> {
-    /// False on kernels before 5.14, which do not know the advice.
+    /// False on kernels before 5.14, which do not support `MADV_POPULATE_*`.
     static KNOWN: OnceLock<bool> = OnceLock::new();
     let advice = if writes {
         libc::MADV_POPULATE_WRITE
@@ -156,9 +156,9 @@ fn populate(base: NonNull<u8>, length: usize, advice: c_int) -> bool {
 /// Destroys a region.
 ///
 /// # Errors
-/// `EBUSY` while windows are bound to it, or if the network does not take its bytes in time. In the
-/// second case, peers can no longer access the region, but bytes that are being sent still come
-/// from it.
+/// `EBUSY` while windows are bound to it, or if TCP does not take its bytes in time. In the second
+/// case, peers can no longer access the region, but the connection still reads bytes from it to
+/// send them.
 ///
 /// # Safety
 /// `mr` is an existing region, and after `Ok` it is not used any more.
@@ -167,8 +167,8 @@ pub(crate) unsafe fn deregister(mr: *mut ibv_mr) -> Result<(), c_int> {
     let inner = unsafe { MrObject::inner(mr) };
     let mut state = inner.state.lock();
     let begun = Instant::now();
-    // Revoke first. A peer that continues to access the region then cannot delay the call, and has
-    // no access even if the program ignores EBUSY.
+    // Revoke the peers' access first. A peer that continues to access the region then cannot delay
+    // the call, and has no access even if the program ignores `EBUSY`.
     if let Some(region) = &state.region
         && region.revoke().is_err()
     {
@@ -190,31 +190,31 @@ pub(crate) unsafe fn deregister(mr: *mut ibv_mr) -> Result<(), c_int> {
     Ok(())
 }
 
-/// Returns true if memory in use is likely to become free soon.
+/// Returns true if the region is busy, and [`BUSY_TIMEOUT`] has not passed since `begun`.
 fn is_worth_waiting(error: DeregisterError, begun: Instant) -> bool {
     matches!(error, DeregisterError::Busy { .. }) && begun.elapsed() < BUSY_TIMEOUT
 }
 
-/// Attributes that [`reregister`] changes.
+/// Attributes that [`reregister`] changes; `None` keeps the old value.
 struct Change {
     pd: Option<*mut ibv_pd>,
     memory: Option<(NonNull<u8>, usize)>,
     access: Option<(Access, bool)>,
 }
 
-/// Registers a region again, with a new key.
+/// Changes attributes of a region. The region gets a new key.
 ///
 /// # Errors
 /// As for [`deregister`] and [`register`]; the region is then unchanged.
 ///
 /// # Safety
-/// As for both of them.
+/// As for [`deregister`] and [`register`].
 unsafe fn reregister(mr: *mut ibv_mr, change: &Change) -> Result<(), c_int> {
     // SAFETY: guaranteed by the caller.
     let inner = unsafe { MrObject::inner(mr) };
     let mut state = inner.state.lock();
     let access = change.access.map_or(state.access, |(access, _)| access);
-    // SAFETY: the region's structure, which only this call changes.
+    // SAFETY: the region exists, and only this call changes its structure.
     let (addr, length) = unsafe { ((*mr).addr, (*mr).length) };
     let old = NonNull::new(addr.cast::<u8>()).map(|base| (base, length));
     if let Some((base, length)) = change.memory.or(old) {
@@ -255,7 +255,7 @@ unsafe fn reregister(mr: *mut ibv_mr, change: &Change) -> Result<(), c_int> {
     if let Some(domain) = domain {
         state.in_pd = domain.users.add();
     }
-    // SAFETY: the region's structure, which only this call changes.
+    // SAFETY: the region exists, and only this call changes its structure.
     unsafe {
         ((*mr).handle, (*mr).lkey, (*mr).rkey) = (key >> 8, key, key);
         if let Some(pd) = change.pd {
@@ -268,8 +268,8 @@ unsafe fn reregister(mr: *mut ibv_mr, change: &Change) -> Result<(), c_int> {
     Ok(())
 }
 
-/// `ibv_rereg_mr`: 0, or a negative code that says how much was done. Here nothing has changed
-/// after an error.
+/// `ibv_rereg_mr`: returns 0, or a negative code that tells the program how far the change got. In
+/// this implementation the region is unchanged after every error.
 pub(crate) unsafe extern "C-unwind" fn rereg_mr(
     mr: *mut ibv_mr,
     flags: c_int,
@@ -308,7 +308,8 @@ pub(crate) unsafe extern "C-unwind" fn rereg_mr(
         if change.pd.is_some_and(<*mut ibv_pd>::is_null) {
             return bad(libc::EINVAL);
         }
-        // SAFETY: existing objects, and memory that stays mapped until `ibv_dereg_mr`.
+        // SAFETY: the program passes existing objects, and memory that stays mapped until
+        // `ibv_dereg_mr`.
         match unsafe { reregister(mr, &change) } {
             Ok(()) => 0,
             Err(errno) => {
@@ -352,7 +353,7 @@ pub(crate) unsafe extern "C-unwind" fn reg_mr_iova2(
     access: c_uint,
 ) -> *mut ibv_mr {
     entry(ptr::null_mut(), || {
-        // SAFETY: a domain, and memory that stays mapped until `ibv_dereg_mr`.
+        // SAFETY: the program passes a domain, and memory that stays mapped until `ibv_dereg_mr`.
         errno::pointer(unsafe { register(pd, addr, length, iova, access) })
     })
 }
@@ -360,7 +361,7 @@ pub(crate) unsafe extern "C-unwind" fn reg_mr_iova2(
 /// `ibv_dereg_mr`
 pub(crate) unsafe extern "C-unwind" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
     entry(libc::EIO, || {
-        // SAFETY: a region from one of the functions above.
+        // SAFETY: the program passes a region from one of the functions above.
         errno::status(unsafe { deregister(mr) })
     })
 }

@@ -20,7 +20,7 @@ use crate::qp::post;
 use crate::users::User;
 use crate::{errno, pd, qp};
 
-/// State of an `ibv_mw`.
+/// Internal state of an `ibv_mw`, which programs do not see.
 struct MwInner {
     window: Mutex<MemoryWindow>,
     _in_pd: User,
@@ -31,7 +31,7 @@ type MwObject = Object<ibv_mw, MwInner>;
 unsafe fn create(pd: *mut ibv_pd, kind: ibv_mw_type) -> Result<*mut ibv_mw, c_int> {
     let wanted = match kind {
         IBV_MW_TYPE_1 => WindowKind::Type1,
-        // As `ibv_query_device` reports.
+        // Of the two kinds of type 2, the device has type 2B, as `ibv_query_device` reports.
         IBV_MW_TYPE_2 => WindowKind::Type2B,
         _ => return Err(libc::EINVAL),
     };
@@ -40,7 +40,7 @@ unsafe fn create(pd: *mut ibv_pd, kind: ibv_mw_type) -> Result<*mut ibv_mw, c_in
     let window = domain.pd.alloc_window(wanted);
     let window = window.map_err(|error| errno::of_register(&error))?;
     let shown = ibv_mw {
-        // SAFETY: the domain's structure, which the program does not write.
+        // SAFETY: the domain exists, and the program does not write this field.
         context: unsafe { (*pd).context },
         pd,
         rkey: window.rkey(),
@@ -57,7 +57,7 @@ unsafe fn create(pd: *mut ibv_pd, kind: ibv_mw_type) -> Result<*mut ibv_mw, c_in
 /// `ibv_alloc_mw`
 pub(crate) unsafe extern "C-unwind" fn alloc_mw(pd: *mut ibv_pd, kind: ibv_mw_type) -> *mut ibv_mw {
     entry(ptr::null_mut(), || {
-        // SAFETY: an existing domain.
+        // SAFETY: the program passes an existing domain.
         errno::pointer(unsafe { create(pd, kind) })
     })
 }
@@ -65,7 +65,8 @@ pub(crate) unsafe extern "C-unwind" fn alloc_mw(pd: *mut ibv_pd, kind: ibv_mw_ty
 /// `ibv_dealloc_mw`: also unbinds a bound window.
 pub(crate) unsafe extern "C-unwind" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     entry(libc::EIO, || {
-        // SAFETY: a window from `ibv_alloc_mw`, which the program does not use any more.
+        // SAFETY: the program passes a window from `ibv_alloc_mw`, which the program does not use
+        // any more.
         drop(unsafe { MwObject::free(mw) });
         0
     })
@@ -78,10 +79,10 @@ pub(crate) unsafe extern "C-unwind" fn bind_mw(
     bind: *mut ibv_mw_bind,
 ) -> c_int {
     entry(libc::EIO, || {
-        // SAFETY: existing objects, and a structure of the program.
+        // SAFETY: the program passes existing objects, and a structure.
         let (inner, window, bind) =
             unsafe { (qp::of(pointer), MwObject::inner(mw), bind.read_unaligned()) };
-        // SAFETY: an existing region, if any.
+        // SAFETY: the program passes an existing region, if any.
         let mut request = BindWr::new(bind.wr_id, &unsafe { post::window(&bind.bind_info) });
         if bind.send_flags & IBV_SEND_FENCE != 0 {
             request = request.fence();
@@ -93,7 +94,7 @@ pub(crate) unsafe extern "C-unwind" fn bind_mw(
         errno::status(post::result(inner, result).map_or_else(
             |(_, errno)| Err(errno),
             |rkey| {
-                // SAFETY: the window's structure, which a bind changes.
+                // SAFETY: the program passes an existing window, whose key a bind changes.
                 unsafe { (*mw).rkey = rkey };
                 Ok(())
             },

@@ -6,7 +6,7 @@ use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 
 /// Object with its C structure at the start. The program may read the structure at any time, and
-/// write it where the interface says so. So no reference to it is ever created.
+/// write those fields that the interface allows. So no reference to the structure is ever created.
 #[repr(C)]
 pub(crate) struct Object<C, T> {
     public: UnsafeCell<C>,
@@ -23,7 +23,8 @@ impl<C, T> Object<C, T> {
         Box::into_raw(object).cast()
     }
 
-    /// Creates an object whose parts need its address. After an error there is none.
+    /// Creates an object whose parts need its address, which `make` gets. If `make` fails, frees
+    /// the memory.
     pub(crate) fn allocate_with<E>(
         make: impl FnOnce(*mut C) -> Result<(C, T), E>,
     ) -> Result<*mut C, E> {

@@ -1,5 +1,5 @@
-//! Functions that inline functions of `verbs.h` call through a context. A missing one is NULL; its
-//! inline function then returns `EOPNOTSUPP`.
+//! Functions that the inline functions of `verbs.h` call through a context. If a function is not
+//! implemented, its pointer is NULL, and the inline function returns `EOPNOTSUPP`.
 
 use crate::abi::verbs_context;
 use crate::qp::post;

@@ -6,8 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::cancel::Deferred;
 use crate::errno;
 
-/// Runs an entry point. A panic is a bug of this library; Rust has already printed it on standard
-/// error. The program then gets `failed`, and `EIO` as `errno`.
+/// Runs an entry point. After a panic, returns `failed` and sets `errno` to `EIO`. A panic is a bug
+/// of this library; Rust has already printed it on standard error.
 ///
 /// A cancellation of the thread (`pthread_cancel`) waits until `run` has returned, because it
 /// unwinds the frames and must not be caught. Calls that block do so outside of this function
@@ -17,9 +17,9 @@ pub(crate) fn entry<R>(failed: R, run: impl FnOnce() -> R) -> R {
     quick(failed, run)
 }
 
-/// As [`entry`], for the data path, where its two additional calls would cost too much. `run` must
-/// not make a system call of the C library at which a thread can be cancelled. `uncancelled.rs`
-/// replaces those that the standard library makes.
+/// As [`entry`], but does not defer a cancellation: on the data path, the two calls for that would
+/// cost too much. So `run` must not call functions of the C library that are cancellation points.
+/// `uncancelled.rs` replaces those that the standard library calls.
 pub(crate) fn quick<R>(failed: R, run: impl FnOnce() -> R) -> R {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
         errno::set(libc::EIO);

@@ -16,7 +16,7 @@ use crate::object::Object;
 use crate::panic_guard::entry;
 use crate::users::Users;
 
-/// State of an `ibv_pd`.
+/// Internal state of an `ibv_pd`, which programs do not see.
 pub(crate) struct PdInner {
     pub(crate) pd: Pd,
     /// Regions, windows and queues in this domain.
@@ -25,7 +25,7 @@ pub(crate) struct PdInner {
 
 type PdObject = Object<ibv_pd, PdInner>;
 
-/// Next number of a domain (`handle`), which programs do not use.
+/// Number (`handle`) of the next domain. Programs do not use these numbers.
 static HANDLE: AtomicU32 = AtomicU32::new(1);
 
 /// Creates a domain.
@@ -78,7 +78,7 @@ pub(crate) unsafe fn destroy(pd: *mut ibv_pd) -> Result<(), c_int> {
 /// `ibv_alloc_pd`
 pub(crate) unsafe extern "C-unwind" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
     entry(core::ptr::null_mut(), || {
-        // SAFETY: an open context.
+        // SAFETY: the program passes an open context.
         errno::pointer(unsafe { create(context) })
     })
 }
@@ -86,7 +86,7 @@ pub(crate) unsafe extern "C-unwind" fn alloc_pd(context: *mut ibv_context) -> *m
 /// `ibv_dealloc_pd`
 pub(crate) unsafe extern "C-unwind" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
     entry(libc::EIO, || {
-        // SAFETY: a domain from `ibv_alloc_pd`.
+        // SAFETY: the program passes a domain from `ibv_alloc_pd`.
         errno::status(unsafe { destroy(pd) })
     })
 }

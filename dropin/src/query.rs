@@ -27,7 +27,7 @@ fn int(value: u32) -> c_int {
 
 fn attributes(device: &Device) -> ibv_device_attr {
     let attr = device.query();
-    // SAFETY: numbers and characters, which may all be zero.
+    // SAFETY: all bytes may be zero: the structure has only numbers and characters.
     let mut out: ibv_device_attr = unsafe { mem::zeroed() };
     for (to, from) in out.fw_ver.iter_mut().zip(attr.fw_ver.bytes().take(63)) {
         *to = from as c_char;
@@ -68,13 +68,14 @@ pub(crate) unsafe extern "C-unwind" fn query_device(
     out: *mut ibv_device_attr,
 ) -> c_int {
     entry(libc::EIO, || {
-        // SAFETY: an open context, and memory for the attributes.
+        // SAFETY: the program passes an open context, and memory for the attributes.
         unsafe { out.write(attributes(Context::of(context).device())) };
         0
     })
 }
 
-/// `ibv_query_device_ex`. The program may know a shorter or a longer structure.
+/// `ibv_query_device_ex`. The program was compiled with a structure of `size` bytes, which may be
+/// shorter or longer than the one of this library.
 pub(crate) unsafe extern "C-unwind" fn query_device_ex(
     context: *mut ibv_context,
     input: *const ibv_query_device_ex_input,
@@ -82,15 +83,15 @@ pub(crate) unsafe extern "C-unwind" fn query_device_ex(
     size: usize,
 ) -> c_int {
     entry(libc::EIO, || {
-        // SAFETY: NULL, or a structure of the program.
+        // SAFETY: the program passes NULL, or a structure.
         if unsafe { input.as_ref() }.is_some_and(|input| input.comp_mask != 0)
             || size < size_of::<ibv_device_attr>()
         {
             return libc::EINVAL;
         }
-        // SAFETY: numbers, which may all be zero.
+        // SAFETY: all bytes may be zero: the structure has only numbers.
         let mut attr: ibv_device_attr_ex = unsafe { mem::zeroed() };
-        // SAFETY: an open context.
+        // SAFETY: the program passes an open context.
         let device = unsafe { Context::of(context) }.device();
         attr.orig_attr = attributes(device);
         attr.device_cap_flags_ex = attr.orig_attr.device_cap_flags.into();
@@ -101,10 +102,11 @@ pub(crate) unsafe extern "C-unwind" fn query_device_ex(
     })
 }
 
-/// Writes as much of `value` as `size` allows, and zeros after it.
+/// Writes `value` to `size` bytes at `out`. Cuts it if it is longer, and adds zeros if it is
+/// shorter.
 ///
 /// # Safety
-/// `size` bytes at `out` may be written; `T` has no padding that matters.
+/// `size` bytes at `out` may be written; the padding of `T` may be copied.
 unsafe fn give<T>(value: &T, out: *mut u8, size: usize) {
     let len = size.min(size_of::<T>());
     // SAFETY: guaranteed by the caller.
@@ -115,7 +117,7 @@ unsafe fn give<T>(value: &T, out: *mut u8, size: usize) {
 }
 
 fn port(attr: &PortAttr) -> ibv_port_attr {
-    // SAFETY: numbers, which may all be zero.
+    // SAFETY: all bytes may be zero: the structure has only numbers.
     let mut out: ibv_port_attr = unsafe { mem::zeroed() };
     out.state = attr.state as u32 as _;
     out.max_mtu = attr.max_mtu as _;
@@ -132,7 +134,8 @@ fn port(attr: &PortAttr) -> ibv_port_attr {
     out
 }
 
-/// `___ibv_query_port`, with the size of the structure that the program knows.
+/// Operation `query_port` of a context, which the inline function `___ibv_query_port` calls. `size`
+/// is that of the structure with which the program was compiled.
 pub(crate) unsafe extern "C-unwind" fn query_port_of(
     context: *mut ibv_context,
     number: u8,
@@ -140,7 +143,7 @@ pub(crate) unsafe extern "C-unwind" fn query_port_of(
     size: usize,
 ) -> c_int {
     entry(libc::EIO, || {
-        // SAFETY: an open context.
+        // SAFETY: the program passes an open context.
         let device = unsafe { Context::of(context) }.device();
         match device.query_port(number) {
             Ok(attr) => {
@@ -153,7 +156,7 @@ pub(crate) unsafe extern "C-unwind" fn query_port_of(
     })
 }
 
-/// `ibv_query_port` for programs that know the oldest structure.
+/// `ibv_query_port`, the symbol, for programs that were compiled with the oldest structure.
 pub(crate) unsafe extern "C-unwind" fn query_port(
     context: *mut ibv_context,
     number: u8,
@@ -176,7 +179,7 @@ pub(crate) unsafe extern "C-unwind" fn query_gid(
     out: *mut ibv_gid,
 ) -> c_int {
     entry(-1, || {
-        // SAFETY: an open context.
+        // SAFETY: the program passes an open context.
         let context = unsafe { Context::of(context) };
         let found = u32::try_from(index)
             .ok()
@@ -185,13 +188,13 @@ pub(crate) unsafe extern "C-unwind" fn query_gid(
             errno::set(libc::EINVAL);
             return -1;
         };
-        // SAFETY: memory for a GID.
+        // SAFETY: the program passes memory for a GID.
         unsafe { out.write(found) };
         0
     })
 }
 
-/// `_ibv_query_gid_ex`, with the size of an entry that the program knows.
+/// `_ibv_query_gid_ex`. `size` is that of an entry with which the program was compiled.
 pub(crate) unsafe extern "C-unwind" fn query_gid_ex(
     context: *mut ibv_context,
     number: u32,
@@ -204,7 +207,7 @@ pub(crate) unsafe extern "C-unwind" fn query_gid_ex(
         if flags != 0 {
             return libc::EOPNOTSUPP;
         }
-        // SAFETY: an open context.
+        // SAFETY: the program passes an open context.
         let context = unsafe { Context::of(context) };
         let Some(found) = gid_entry(context, number, index) else {
             return libc::ENODATA;
@@ -225,8 +228,8 @@ fn gid_entry(context: &Context, number: u32, index: u32) -> Option<ibv_gid_entry
     })
 }
 
-/// `_ibv_query_gid_table`: number of entries written, or a negative error number. Fails if the
-/// table has more than `room` entries.
+/// `_ibv_query_gid_table`: returns the number of entries written, or a negative error number. Fails
+/// if the table has more than `room` entries.
 pub(crate) unsafe extern "C-unwind" fn query_gid_table(
     context: *mut ibv_context,
     out: *mut ibv_gid_entry,
@@ -238,7 +241,7 @@ pub(crate) unsafe extern "C-unwind" fn query_gid_table(
         if flags != 0 {
             return -(libc::EOPNOTSUPP as isize);
         }
-        // SAFETY: an open context.
+        // SAFETY: the program passes an open context.
         let context = unsafe { Context::of(context) };
         let entries = (0..).map_while(|index| gid_entry(context, 1, index));
         let entries: Vec<_> = entries.collect();
@@ -253,7 +256,8 @@ pub(crate) unsafe extern "C-unwind" fn query_gid_table(
     })
 }
 
-/// `ibv_query_gid_type`, a private name that `ibv_devinfo` uses. iWARP has no GID types.
+/// `ibv_query_gid_type`, a private symbol that `ibv_devinfo` uses. iWARP has no GID types; the
+/// result is always `IBV_GID_TYPE_IB`.
 pub(crate) unsafe extern "C-unwind" fn query_gid_type(
     context: *mut ibv_context,
     number: u8,
@@ -261,18 +265,18 @@ pub(crate) unsafe extern "C-unwind" fn query_gid_type(
     out: *mut ibv_gid_type,
 ) -> c_int {
     entry(-1, || {
-        // SAFETY: an open context.
+        // SAFETY: the program passes an open context.
         if gid(unsafe { Context::of(context) }, number.into(), index).is_none() {
             errno::set(libc::EINVAL);
             return -1;
         }
-        // SAFETY: memory for a number.
+        // SAFETY: the program passes memory for a number.
         unsafe { out.write(IBV_GID_TYPE_IB) };
         0
     })
 }
 
-/// `ibv_query_pkey`: a table of one entry, which has no meaning on iWARP.
+/// `ibv_query_pkey`: the table has one entry, 0xFFFF, which has no meaning on iWARP.
 pub(crate) unsafe extern "C-unwind" fn query_pkey(
     _context: *mut ibv_context,
     number: u8,
@@ -284,7 +288,7 @@ pub(crate) unsafe extern "C-unwind" fn query_pkey(
             errno::set(libc::EINVAL);
             return -1;
         }
-        // SAFETY: memory for a number.
+        // SAFETY: the program passes memory for a number.
         unsafe { out.write(0xFFFF) };
         0
     })

@@ -1,5 +1,5 @@
-//! Objects by number. Completions and events carry numbers, and a program names a queue pair by
-//! number in `rdma_conn_param`.
+//! Maps from the numbers of objects to their pointers. Completions and events carry numbers, and a
+//! program names a queue pair by its number in `rdma_conn_param`.
 #![expect(
     unsafe_code,
     reason = "the maps hold pointers to objects that programs point to"
@@ -19,17 +19,18 @@ pub(crate) static QPS: Registry<ibv_qp_ex, QpInner> = Registry::new();
 pub(crate) static CQS: Registry<ibv_cq_ex, CqInner> = Registry::new();
 pub(crate) static SRQS: Registry<ibv_srq, SrqInner> = Registry::new();
 
-/// Locked for writing while an object is destroyed, and for reading while the object of an event is
-/// looked up. So the object of an event that was taken still exists, or the event is dropped.
+/// Locked for writing while a queue pair is destroyed, and for reading while an event is taken and
+/// its object is looked up. So either the queue pair of the event still exists, or the event is
+/// dropped.
 pub(crate) static ENDING: RwLock<()> = RwLock::new(());
 
-/// Existing objects of one kind.
+/// Pointers to all existing objects of one kind, by number.
 pub(crate) struct Registry<C, T>(RwLock<BTreeMap<u32, Pointer<C, T>>>);
 
 struct Pointer<C, T>(*mut C, core::marker::PhantomData<fn() -> T>);
 
-// SAFETY: a pointer is used only to read the shared state, from any thread, and only while it is in
-// the map.
+// SAFETY: the program passes a pointer is used only to read the object's `T`, which is `Sync`, and
+// only while the object is in the map.
 unsafe impl<C, T: Sync> Send for Pointer<C, T> {}
 // SAFETY: as above.
 unsafe impl<C, T: Sync> Sync for Pointer<C, T> {}
@@ -39,8 +40,8 @@ impl<C, T: Sync> Registry<C, T> {
         Registry(RwLock::new(BTreeMap::new()))
     }
 
-    /// Calls `look` with the object of this number, if it exists. The object cannot be destroyed
-    /// meanwhile, so `look` must not block.
+    /// Calls `look` with the object of this number, if it exists. The map stays locked during the
+    /// call, so that the object is not destroyed. So `look` must not block.
     pub(crate) fn with<R>(&self, number: u32, look: impl FnOnce(*mut C, &T) -> R) -> Option<R> {
         let all = self.0.read();
         let pointer = all.get(&number)?.0;
@@ -57,8 +58,8 @@ impl<C, T: Sync> Registry<C, T> {
         self.0.write().insert(number, pointer);
     }
 
-    /// Removes an object that is about to be destroyed. In the child of a fork, a new object may
-    /// have the number of an object of the parent; then the new one stays.
+    /// Removes an object that is about to be destroyed. In a forked child, a new object may have
+    /// replaced an inherited one with the same number. In that case the new object stays.
     pub(crate) fn remove(&self, number: u32, object: *mut C) {
         let mut all = self.0.write();
         if all.get(&number).is_some_and(|found| found.0 == object) {

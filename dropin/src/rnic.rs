@@ -12,11 +12,12 @@ use uwarp_verbs::llp::kernel::KernelSettings;
 
 use crate::environment::Environment;
 
-/// The device and the process that opened it. A forked child does not use its parent's device.
+/// Device, with the id of the process that opened it. A forked child does not use its parent's
+/// device.
 static DEVICE: Mutex<Option<(u32, Device)>> = Mutex::new(None);
-/// Set by `UWARP_PORT_OFFSET`.
+/// Value of `UWARP_PORT_OFFSET`, set when the device is opened.
 static PORT_OFFSET: AtomicU16 = AtomicU16::new(0);
-/// Set by `UWARP_QUIET`.
+/// Value of `UWARP_QUIET`, set when the device is opened.
 static QUIET: AtomicBool = AtomicBool::new(false);
 
 /// Returns the device of this process. If it cannot be opened, prints the reason and returns
@@ -31,7 +32,7 @@ pub(crate) fn device() -> Option<Device> {
     }
     match open(held.is_some()) {
         Ok(device) => {
-            // The device of the parent process is neither used nor dropped here.
+            // Forget the device of the parent process, because a child must not drop it.
             if let Some((_, inherited)) = held.replace((here, device.clone())) {
                 core::mem::forget(inherited);
             }
@@ -44,7 +45,8 @@ pub(crate) fn device() -> Option<Device> {
     }
 }
 
-/// Opens the device. In a child of a process with a device, `UWARP_PCAP` names the parent's file.
+/// Opens the device with the settings from the environment. `is_child`: the parent process has a
+/// device, so the log is already started, and the file in `UWARP_PCAP` is the parent's.
 fn open(is_child: bool) -> Result<Device, String> {
     let Environment {
         device,

@@ -1,6 +1,6 @@
 //! Effect of a signal on a call that waits. A handler with `SA_RESTART` lets the call continue, as
-//! the system calls of rdma-core would; any other handler ends it with `EINTR`. `poll` alone does
-//! not make this difference.
+//! it does with the system calls that rdma-core makes. Any other handler ends the call with
+//! `EINTR`. `poll`, which this library waits with, fails with `EINTR` in both cases.
 #![expect(unsafe_code, reason = "functions of the C library")]
 
 use core::ffi::c_int;
@@ -9,7 +9,7 @@ use core::ptr;
 
 use libc::sigaction;
 
-/// Signals that a thread raises itself, and not while it waits.
+/// Signals that result from an instruction of the thread itself, and so cannot interrupt a wait.
 const FAULTS: [c_int; 5] = [
     libc::SIGSEGV,
     libc::SIGBUS,
@@ -18,20 +18,20 @@ const FAULTS: [c_int; 5] = [
     libc::SIGTRAP,
 ];
 
-/// Returns true if every handler of the program has `SA_RESTART`. The system does not report which
-/// handler has just run.
+/// Returns true if every handler of the program has `SA_RESTART`. All handlers are checked, because
+/// the system does not report which one has just run.
 pub(crate) fn all_restart() -> bool {
     (1..=libc::SIGRTMAX())
         .filter(|signal| !FAULTS.contains(signal))
         .all(|signal| handler(signal).is_none_or(|action| restarts(&action)))
 }
 
-/// Handler of a signal; `None` if the program has set none.
+/// Returns the handler of a signal, or `None` if the program has set none.
 fn handler(signal: c_int) -> Option<sigaction> {
-    // SAFETY: numbers and pointers, which may all be zero.
+    // SAFETY: all bytes may be zero: the structure has only numbers and pointers.
     let mut action: sigaction = unsafe { mem::zeroed() };
-    // SAFETY: writes the structure and changes nothing. Signals that the C library reserves are
-    // refused.
+    // SAFETY: the call writes only the structure, and changes no handler. It refuses signals that
+    // the C library reserves.
     let known = unsafe { libc::sigaction(signal, ptr::null(), &raw mut action) } == 0;
     let own = !matches!(action.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN);
     (known && own).then_some(action)

@@ -23,10 +23,10 @@ use crate::users::User;
 use crate::warnings::OnceWarning;
 use crate::{cancel, errno, pd};
 
-/// State of an `ibv_srq`.
+/// Internal state of an `ibv_srq`, which programs do not see.
 pub(crate) struct SrqInner {
     pub(crate) srq: Srq,
-    /// Set when a refused receive was reported.
+    /// Warning about a refused receive, printed once.
     refusal_warning: OnceWarning,
     _in_pd: User,
 }
@@ -57,7 +57,7 @@ pub(crate) unsafe fn create(
     // SAFETY: all fields may be zero: numbers, pointers, and a mutex and a condition as their
     // initialisers set them.
     let mut shown: ibv_srq = unsafe { mem::zeroed() };
-    // SAFETY: the domain's structure, which the program does not write.
+    // SAFETY: the domain exists, and the program does not write this field.
     shown.context = unsafe { (*pd).context };
     shown.srq_context = srq_context;
     shown.pd = pd;
@@ -112,7 +112,7 @@ pub(crate) unsafe extern "C-unwind" fn create_srq(
     attr: *mut ibv_srq_init_attr,
 ) -> *mut ibv_srq {
     entry(ptr::null_mut(), || {
-        // SAFETY: a domain, and a structure of the program that nothing else uses meanwhile.
+        // SAFETY: the program passes a domain, and a structure that nothing else uses meanwhile.
         let made = unsafe {
             let attr = &mut *attr;
             create(pd, attr.srq_context, &mut attr.attr)
@@ -149,8 +149,8 @@ pub(crate) unsafe extern "C-unwind" fn create_srq_ex(
     attr: *mut ibv_srq_init_attr_ex,
 ) -> *mut ibv_srq {
     entry(ptr::null_mut(), || {
-        // SAFETY: existing objects, and a structure of the program that nothing else uses
-        // meanwhile.
+        // SAFETY: the program passes existing objects, and a structure that nothing else uses
+        // during the call.
         errno::pointer(unsafe { create_extended(&mut *attr) })
     })
 }
@@ -159,7 +159,8 @@ pub(crate) unsafe extern "C-unwind" fn create_srq_ex(
 pub(crate) unsafe extern "C-unwind" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
     cancel::retry(|| {
         entry(Some(libc::EIO), || {
-            // SAFETY: a queue from `ibv_create_srq`; after 0 it is not used any more.
+            // SAFETY: the program passes a queue from `ibv_create_srq`; after 0 it is not used any
+            // more.
             unsafe { try_destroy(srq) }.map(errno::status)
         })
     })
@@ -173,7 +174,7 @@ pub(crate) unsafe extern "C-unwind" fn modify_srq(
 ) -> c_int {
     entry(libc::EIO, || {
         let mask = mask.cast_unsigned();
-        // SAFETY: an existing queue, and a structure of the program.
+        // SAFETY: the program passes an existing queue, and a structure.
         let (inner, attr) = unsafe { (of(srq), &*attr) };
         if mask & !(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT) != 0 {
             return errno::status(Err(libc::EINVAL));
@@ -196,9 +197,9 @@ pub(crate) unsafe extern "C-unwind" fn query_srq(
     attr: *mut ibv_srq_attr,
 ) -> c_int {
     entry(libc::EIO, || {
-        // SAFETY: an existing queue.
+        // SAFETY: the program passes an existing queue.
         let now = unsafe { of(srq) }.srq.query();
-        // SAFETY: memory for a structure.
+        // SAFETY: the program passes memory for a structure.
         unsafe {
             attr.write(ibv_srq_attr {
                 max_wr: now.max_wr,
@@ -213,7 +214,7 @@ pub(crate) unsafe extern "C-unwind" fn query_srq(
 /// `ibv_get_srq_num`
 pub(crate) unsafe extern "C-unwind" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32) -> c_int {
     entry(libc::EIO, || {
-        // SAFETY: an existing queue, and memory for a number.
+        // SAFETY: the program passes an existing queue, and memory for a number.
         unsafe { number.write(of(srq).srq.srq_num()) };
         0
     })
@@ -239,9 +240,9 @@ pub(crate) unsafe extern "C-unwind" fn post_srq_recv(
     bad: *mut *mut ibv_recv_wr,
 ) -> c_int {
     quick(libc::EIO, || {
-        // SAFETY: an existing queue.
+        // SAFETY: the program passes an existing queue.
         let inner = unsafe { of(srq) };
-        // SAFETY: a list of the program, and memory for a pointer.
+        // SAFETY: the program passes a list, and memory for a pointer.
         unsafe { post::return_bad(post::receive(wr, |wrs| post_receives(inner, wrs)), bad) }
     })
 }

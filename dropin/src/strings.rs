@@ -1,4 +1,4 @@
-//! Names of numbers, and conversions of rates.
+//! Functions that return the name of a number, and functions that convert rates.
 
 use core::ffi::CStr;
 use core::ffi::{c_char, c_int};
@@ -94,8 +94,8 @@ pub(crate) extern "C-unwind" fn wc_status_str(number: c_int) -> *const c_char {
     word(WORDS, number)
 }
 
-/// Rates of `ibv_rate` and their Mbit/s. Up to number 10 they are multiples of 2.5 Gbit/s; later
-/// ones have the rates of their lanes.
+/// Values of `enum ibv_rate`, each with its rate in Mbit/s. Rates up to value 10 are multiples of
+/// 2.5 Gbit/s. Later ones follow from the number of lanes and the rate of a lane.
 const RATES: [(c_int, c_int); 22] = [
     (2, 2500),
     (3, 10000),

@@ -50,38 +50,38 @@ hidden! {
 // name. `syscall` sets `errno` in the same way, and is not a cancellation point.
 
 unsafe extern "C" fn close(fd: c_int) -> c_int {
-    // SAFETY: above. The result is 0 or -1.
+    // SAFETY: as argued above. The result is 0 or -1.
     (unsafe { libc::syscall(libc::SYS_close, fd) }) as c_int
 }
 
 unsafe extern "C" fn read(fd: c_int, to: *mut c_void, len: size_t) -> ssize_t {
-    // SAFETY: above.
+    // SAFETY: as argued above.
     sized(unsafe { libc::syscall(libc::SYS_read, fd, to, len) })
 }
 
 unsafe extern "C" fn write(fd: c_int, from: *const c_void, len: size_t) -> ssize_t {
-    // SAFETY: above.
+    // SAFETY: as argued above.
     sized(unsafe { libc::syscall(libc::SYS_write, fd, from, len) })
 }
 
 unsafe extern "C" fn writev(fd: c_int, from: *const iovec, count: c_int) -> ssize_t {
-    // SAFETY: above.
+    // SAFETY: as argued above.
     sized(unsafe { libc::syscall(libc::SYS_writev, fd, from, count) })
 }
 
 unsafe extern "C" fn send(fd: c_int, from: *const c_void, len: size_t, flags: c_int) -> ssize_t {
     let (nobody, none) = (core::ptr::null::<c_void>(), 0);
-    // SAFETY: above.
+    // SAFETY: as argued above.
     sized(unsafe { libc::syscall(libc::SYS_sendto, fd, from, len, flags, nobody, none) })
 }
 
 unsafe extern "C" fn sendmsg(fd: c_int, from: *const msghdr, flags: c_int) -> ssize_t {
-    // SAFETY: above.
+    // SAFETY: as argued above.
     sized(unsafe { libc::syscall(libc::SYS_sendmsg, fd, from, flags) })
 }
 
 unsafe extern "C" fn recvmsg(fd: c_int, to: *mut msghdr, flags: c_int) -> ssize_t {
-    // SAFETY: above.
+    // SAFETY: as argued above.
     sized(unsafe { libc::syscall(libc::SYS_recvmsg, fd, to, flags) })
 }
 

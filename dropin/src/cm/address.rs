@@ -112,7 +112,7 @@ pub(crate) unsafe extern "C-unwind" fn bind_addr(
     id: *mut rdma_cm_id,
     addr: *mut sockaddr,
 ) -> c_int {
-    // SAFETY: an id, and an address.
+    // SAFETY: the program passes an id, and an address.
     entry(-1, || status(unsafe { bind(id, addr) }))
 }
 
@@ -155,7 +155,7 @@ pub(crate) unsafe extern "C-unwind" fn resolve_addr(
     to: *mut sockaddr,
     _timeout_ms: c_int,
 ) -> c_int {
-    // SAFETY: an id, and addresses.
+    // SAFETY: the program passes an id, and addresses.
     let begun = entry(-1, || status(unsafe { resolve(id, from, to) }));
     // SAFETY: as above.
     unsafe { sync::complete(id, begun) }
@@ -167,7 +167,7 @@ pub(crate) unsafe extern "C-unwind" fn resolve_route(
     _timeout_ms: c_int,
 ) -> c_int {
     let begun = entry(-1, || {
-        // SAFETY: an id.
+        // SAFETY: the program passes an id.
         let route = unsafe { id::of(id) }.id.resolve_route();
         status(route.map_err(|error| failure::errno(&error)))
     });
@@ -187,7 +187,7 @@ unsafe fn port(addr: *const sockaddr) -> u16 {
 
 /// `rdma_get_src_port`
 pub(crate) unsafe extern "C-unwind" fn get_src_port(id: *mut rdma_cm_id) -> u16 {
-    // SAFETY: an id; the family of its address says its type, or is 0.
+    // SAFETY: the program passes an id; the family of its address says its type, or is 0.
     entry(0, || unsafe {
         port((&raw const (*id).route.addr.__bindgen_anon_1).cast())
     })
@@ -195,7 +195,7 @@ pub(crate) unsafe extern "C-unwind" fn get_src_port(id: *mut rdma_cm_id) -> u16 
 
 /// `rdma_get_dst_port`
 pub(crate) unsafe extern "C-unwind" fn get_dst_port(id: *mut rdma_cm_id) -> u16 {
-    // SAFETY: an id; the family of its address says its type, or is 0.
+    // SAFETY: the program passes an id; the family of its address says its type, or is 0.
     entry(0, || unsafe {
         port((&raw const (*id).route.addr.__bindgen_anon_2).cast())
     })

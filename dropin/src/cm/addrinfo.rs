@@ -22,7 +22,7 @@ const AF_IB: c_int = 27;
 /// Copies bytes to memory from `malloc`, because some programs free this memory, or replace it by
 /// their own. Returns NULL if there is no memory.
 unsafe fn copied(from: *const c_void, len: usize) -> *mut c_void {
-    // SAFETY: takes a number.
+    // SAFETY: the call takes only a number.
     let to = unsafe { libc::malloc(len.max(1)) };
     if !to.is_null() {
         // SAFETY: guaranteed by the caller for `from`; `to` was allocated with this length.
@@ -55,7 +55,7 @@ unsafe fn copy_addr(
 
 /// Converts the hints to those of the C library.
 fn asked(hints: &rdma_addrinfo) -> addrinfo {
-    // SAFETY: numbers and pointers, which may all be zero.
+    // SAFETY: all bytes may be zero: the structure has only numbers and pointers.
     let mut out: addrinfo = unsafe { mem::zeroed() };
     let flags = hints.ai_flags.cast_unsigned();
     if flags & RAI_PASSIVE != 0 {
@@ -192,9 +192,9 @@ pub(crate) unsafe extern "C-unwind" fn getaddrinfo(
         if node.is_null() && service.is_null() && hints.is_null() {
             return status(Err(libc::EINVAL));
         }
-        // SAFETY: numbers and pointers, which may all be zero.
+        // SAFETY: all bytes may be zero: the structure has only numbers and pointers.
         let none: rdma_addrinfo = unsafe { mem::zeroed() };
-        // SAFETY: hints of the program, if any.
+        // SAFETY: the program passes hints, if any.
         let given = unsafe { hints.as_ref() };
         // SAFETY: the call takes numbers. The zeroed memory is a valid structure, which has only
         // numbers and pointers.
@@ -207,7 +207,7 @@ pub(crate) unsafe extern "C-unwind" fn getaddrinfo(
         // SAFETY: the structure was just allocated; the names are the program's.
         match unsafe { look_up(node, service, hints, given.is_some(), &mut *made) } {
             Ok(()) => {
-                // SAFETY: memory for a pointer.
+                // SAFETY: the program passes memory for a pointer.
                 unsafe { out.write(made) };
                 0
             }
@@ -252,6 +252,6 @@ unsafe fn free(mut list: *mut rdma_addrinfo) {
 
 /// `rdma_freeaddrinfo`
 pub(crate) unsafe extern "C-unwind" fn freeaddrinfo(list: *mut rdma_addrinfo) {
-    // SAFETY: a result of `rdma_getaddrinfo`, or NULL.
+    // SAFETY: the program passes a result of `rdma_getaddrinfo`, or NULL.
     unsafe { free(list) };
 }

@@ -22,7 +22,8 @@ pub(crate) unsafe extern "C-unwind" fn init_qp_attr(
     mask: *mut c_int,
 ) -> c_int {
     entry(-1, || {
-        // SAFETY: a structure of the program, in which it sets the state, and memory for a number.
+        // SAFETY: the program passes a structure, in which it sets the state, and memory for a
+        // number.
         unsafe {
             let fields = match (*attr).qp_state {
                 IBV_QPS_INIT | IBV_QPS_RTR => {

@@ -58,7 +58,7 @@ pub(crate) unsafe extern "C-unwind" fn create_event_channel() -> *mut rdma_event
 pub(crate) unsafe extern "C-unwind" fn destroy_event_channel(channel: *mut rdma_event_channel) {
     entry((), || {
         if !channel.is_null() {
-            // SAFETY: a channel from `rdma_create_event_channel`.
+            // SAFETY: the program passes a channel from `rdma_create_event_channel`.
             unsafe { destroy(channel) };
         }
     });

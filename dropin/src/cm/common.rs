@@ -25,8 +25,8 @@ pub(super) struct Common {
 // SAFETY: these objects may be used by any number of threads, and are never freed.
 unsafe impl Send for Common {}
 
-/// Process id of the process that created the objects, with the objects. They live until the process
-/// ends; a forked child creates its own.
+/// Process id of the process that created the objects, with the objects. They live until the
+/// process ends; a forked child creates its own.
 static COMMON: Mutex<Option<(u32, Common)>> = Mutex::new(None);
 
 /// Returns the objects of this process, and creates them at the first call.
@@ -60,7 +60,7 @@ pub(super) fn get() -> Result<Common, c_int> {
 pub(crate) unsafe extern "C-unwind" fn get_devices(number: *mut c_int) -> *mut *mut ibv_context {
     entry(ptr::null_mut(), || {
         let list = get().and_then(|common| {
-            // SAFETY: takes numbers.
+            // SAFETY: the call takes only numbers.
             let list = unsafe { libc::calloc(2, mem::size_of::<*mut ibv_context>()) };
             let list: *mut *mut ibv_context = list.cast();
             if list.is_null() {
@@ -80,6 +80,6 @@ pub(crate) unsafe extern "C-unwind" fn get_devices(number: *mut c_int) -> *mut *
 
 /// `rdma_free_devices`: frees the list, but no contexts.
 pub(crate) unsafe extern "C-unwind" fn free_devices(list: *mut *mut ibv_context) {
-    // SAFETY: a result of `rdma_get_devices`, or NULL.
+    // SAFETY: the program passes a result of `rdma_get_devices`, or NULL.
     unsafe { libc::free(list.cast()) };
 }

@@ -161,7 +161,7 @@ pub(crate) unsafe extern "C-unwind" fn connect(
     param: *mut rdma_conn_param,
 ) -> c_int {
     let begun = entry(-1, || {
-        // SAFETY: an id, and a structure of the program or NULL.
+        // SAFETY: the program passes an id, and a structure or NULL.
         status(unsafe { connect_to(id, Param::read(param).as_ref()) })
     });
     // SAFETY: as above.
@@ -193,7 +193,7 @@ pub(crate) unsafe extern "C-unwind" fn accept(
     param: *mut rdma_conn_param,
 ) -> c_int {
     let begun = entry(-1, || {
-        // SAFETY: an id, and a structure of the program or NULL.
+        // SAFETY: the program passes an id, and a structure or NULL.
         status(unsafe { accept_request(id, Param::read(param).as_ref()) })
     });
     // SAFETY: as above.
@@ -207,7 +207,7 @@ pub(crate) unsafe extern "C-unwind" fn reject(
     len: u8,
 ) -> c_int {
     entry(-1, || {
-        // SAFETY: an id, and bytes of the program.
+        // SAFETY: the program passes an id, and bytes of the program.
         let (inner, private_data) = unsafe { (id::of(id), octets(private_data, len)) };
         let options = RejectOptions::default()
             .private_data(private_data.to_vec())
@@ -221,7 +221,7 @@ pub(crate) unsafe extern "C-unwind" fn reject(
 /// does not exist on iWARP, so the call only checks its arguments.
 pub(crate) unsafe extern "C-unwind" fn establish(id: *mut rdma_cm_id) -> c_int {
     entry(-1, || {
-        // SAFETY: an id.
+        // SAFETY: the program passes an id.
         let (inner, has_qp) = unsafe { (id::of(id), !(*id).qp.is_null()) };
         if has_qp || inner.id.state() != CmState::Connected {
             return status(Err(libc::EINVAL));
@@ -269,7 +269,7 @@ unsafe fn disconnect_id(id: *mut rdma_cm_id) -> Result<Ending, c_int> {
 
 /// `rdma_disconnect`: a graceful close, as on iWARP.
 pub(crate) unsafe extern "C-unwind" fn disconnect(id: *mut rdma_cm_id) -> c_int {
-    // SAFETY: an id.
+    // SAFETY: the program passes an id.
     let ended = entry(Err(libc::EIO), || unsafe { disconnect_id(id) });
     match ended {
         // SAFETY: as above.

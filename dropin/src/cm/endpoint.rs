@@ -114,7 +114,7 @@ pub(crate) unsafe extern "C-unwind" fn create_ep(
 
 /// `rdma_destroy_ep`
 pub(crate) unsafe extern "C-unwind" fn destroy_ep(id: *mut rdma_cm_id) {
-    // SAFETY: an id and its objects.
+    // SAFETY: the program passes an id and its objects.
     unsafe {
         // Call this even if the id has no queue pair, because it also destroys completion queues. A
         // thread that was cancelled in this function may have left some.

@@ -100,7 +100,7 @@ fn report_cause(event: &CmEvent) {
 /// The ids of the event exist. (Destroying an id waits until its events are acknowledged.)
 unsafe fn publish(event: CmEvent) -> Result<*mut rdma_cm_event, c_int> {
     report_cause(&event);
-    // SAFETY: numbers and pointers, which may all be zero.
+    // SAFETY: all bytes may be zero: the structure has only numbers and pointers.
     let mut shown: rdma_cm_event = unsafe { mem::zeroed() };
     shown.event = number(event.kind());
     shown.status = event.status();
@@ -211,13 +211,13 @@ pub(crate) unsafe extern "C-unwind" fn get_cm_event(
         return -1;
     }
     loop {
-        // SAFETY: a channel, and memory for a pointer.
+        // SAFETY: the program passes a channel, and memory for a pointer.
         match entry(Found::Error, || unsafe { take(channel, out) }) {
             Found::Event => return 0,
             Found::Error => return -1,
             Found::Nothing => {}
         }
-        // SAFETY: a channel; its descriptor number is never written.
+        // SAFETY: the program passes a channel; its descriptor number is never written.
         if !cancel::wait_readable(unsafe { (*channel).fd }) {
             return -1;
         }
@@ -253,7 +253,7 @@ pub(crate) unsafe extern "C-unwind" fn ack_cm_event(event: *mut rdma_cm_event) -
         if event.is_null() {
             return status(Err(libc::EINVAL));
         }
-        // SAFETY: an event that the program has taken.
+        // SAFETY: the program passes an event that the program has taken.
         unsafe { ack(event) };
         0
     })

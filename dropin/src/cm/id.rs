@@ -221,16 +221,16 @@ pub(crate) unsafe extern "C-unwind" fn create_id(
     ps: rdma_port_space,
 ) -> c_int {
     entry(-1, || {
-        // SAFETY: a channel or NULL.
+        // SAFETY: the program passes a channel or NULL.
         let made = unsafe { create(channel, context, ps, IBV_QPT_RC) };
-        // SAFETY: memory for a pointer.
+        // SAFETY: the program passes memory for a pointer.
         status(made.map(|id| unsafe { out.write(id) }))
     })
 }
 
 /// `rdma_destroy_id`
 pub(crate) unsafe extern "C-unwind" fn destroy_id(id: *mut rdma_cm_id) -> c_int {
-    // SAFETY: an id from this library.
+    // SAFETY: the program passes an id from this library.
     entry((), || unsafe { start_destroy(id) });
     // SAFETY: as above; after true it is not used any more.
     cancel::retry(|| entry(Some(-1), || unsafe { try_destroy(id) }.then_some(0)))
@@ -241,14 +241,14 @@ pub(crate) unsafe extern "C-unwind" fn migrate_id(
     id: *mut rdma_cm_id,
     channel: *mut rdma_event_channel,
 ) -> c_int {
-    // SAFETY: an id, and a channel or NULL.
+    // SAFETY: the program passes an id, and a channel or NULL.
     let migrated = entry(-1, || status(unsafe { migrate(id, channel) }));
     if migrated != 0 {
         return migrated;
     }
     cancel::retry(|| {
         entry(Some(-1), || {
-            // SAFETY: an id.
+            // SAFETY: the program passes an id.
             let waited = unsafe { of(id) }.id.wait_acknowledged(Some(cancel::SLICE));
             (!matches!(waited, Err(CmError::Unacknowledged { .. }))).then_some(0)
         })

@@ -22,7 +22,7 @@ use crate::panic_guard::entry;
 /// two requests before it accepts one could wait forever.
 pub(crate) unsafe extern "C-unwind" fn listen(id: *mut rdma_cm_id, _backlog: c_int) -> c_int {
     entry(-1, || {
-        // SAFETY: an id.
+        // SAFETY: the program passes an id.
         let inner = unsafe { id::of(id) };
         let listening = inner.id.listen(0);
         let listening = listening.map_err(|error| failure::errno(&error));
@@ -79,7 +79,7 @@ pub(crate) unsafe extern "C-unwind" fn get_request(
     listener: *mut rdma_cm_id,
     out: *mut *mut rdma_cm_id,
 ) -> c_int {
-    // SAFETY: an id.
+    // SAFETY: the program passes an id.
     let is_sync = entry(false, || unsafe {
         event::ack_held(listener);
         id::of(listener).state.lock().sync
@@ -89,13 +89,13 @@ pub(crate) unsafe extern "C-unwind" fn get_request(
         return -1;
     }
     let mut event = ptr::null_mut();
-    // SAFETY: the channel of the id, and a pointer in this frame.
+    // SAFETY: the channel is that of the id, and the pointer lives in this frame.
     let got = unsafe { event::get_cm_event((*listener).channel, &raw mut event) };
     if got != 0 {
         return got;
     }
     entry(-1, || {
-        // SAFETY: the event that was just taken, and memory for a pointer.
+        // SAFETY: the program passes the event that was just taken, and memory for a pointer.
         status(unsafe { requested(listener, event).map(|id| out.write(id)) })
     })
 }

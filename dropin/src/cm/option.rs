@@ -42,7 +42,7 @@ pub(crate) unsafe extern "C-unwind" fn set_option(
             return status(Err(libc::EINVAL));
         }
         if option == RDMA_OPTION_ID_AFONLY {
-            // SAFETY: an id, and a number whose size was checked above.
+            // SAFETY: the program passes an id, and a number whose size was checked above.
             unsafe {
                 let only = value.cast::<c_int>().read_unaligned() != 0;
                 id::of(id).state.lock().one_family = only;

@@ -115,8 +115,8 @@ impl OwnCqs {
     }
 }
 
-/// Destroys those completion queues of an id that it did not have `before`. The older ones are kept,
-/// because they may have events that are not acknowledged.
+/// Destroys those completion queues of an id that it did not have `before`. The older ones are
+/// kept, because they may have events that are not acknowledged.
 ///
 /// # Safety
 /// As for [`try_destroy_cqs`].
@@ -248,7 +248,7 @@ pub(crate) unsafe extern "C-unwind" fn create_qp(
     pd: *mut ibv_pd,
     attr: *mut ibv_qp_init_attr,
 ) -> c_int {
-    // SAFETY: an id, a domain or NULL, and a structure of the program.
+    // SAFETY: the program passes an id, a domain or NULL, and a structure.
     entry(-1, || status(unsafe { create_plain(id, pd, &mut *attr) }))
 }
 
@@ -257,7 +257,7 @@ pub(crate) unsafe extern "C-unwind" fn create_qp_ex(
     id: *mut rdma_cm_id,
     attr: *mut ibv_qp_init_attr_ex,
 ) -> c_int {
-    // SAFETY: an id, and a structure of the program.
+    // SAFETY: the program passes an id, and a structure.
     entry(-1, || status(unsafe { create(id, &mut *attr) }))
 }
 
@@ -265,8 +265,8 @@ pub(crate) unsafe extern "C-unwind" fn create_qp_ex(
 pub(crate) unsafe extern "C-unwind" fn destroy_qp(id: *mut rdma_cm_id) {
     cancel::retry(|| {
         entry(Some(()), || {
-            // SAFETY: an id, whose fields nothing else writes. Objects that are not destroyed yet
-            // stay there.
+            // SAFETY: the program passes an id, whose fields nothing else writes. Objects that are
+            // not destroyed yet stay there.
             unsafe {
                 if !(*id).qp.is_null() {
                     if !qp::try_destroy((*id).qp) {

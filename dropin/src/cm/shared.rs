@@ -36,7 +36,7 @@ pub(crate) unsafe extern "C-unwind" fn create_srq(
     attr: *mut ibv_srq_init_attr,
 ) -> c_int {
     entry(-1, || {
-        // SAFETY: an id, a domain or NULL, and a structure of the program.
+        // SAFETY: the program passes an id, a domain or NULL, and a structure.
         let made = unsafe {
             let pd = if pd.is_null() { (*id).pd } else { pd };
             if pd.is_null() || !(*id).srq.is_null() {
@@ -55,7 +55,7 @@ pub(crate) unsafe extern "C-unwind" fn create_srq_ex(
     attr: *mut ibv_srq_init_attr_ex,
 ) -> c_int {
     entry(-1, || {
-        // SAFETY: an id, and a structure of the program.
+        // SAFETY: the program passes an id, and a structure.
         let made = unsafe {
             let attr = &mut *attr;
             if attr.comp_mask & IBV_SRQ_INIT_ATTR_TYPE == 0 || !(*id).srq.is_null() {
@@ -76,8 +76,8 @@ pub(crate) unsafe extern "C-unwind" fn create_srq_ex(
 pub(crate) unsafe extern "C-unwind" fn destroy_srq(id: *mut rdma_cm_id) {
     cancel::retry(|| {
         entry(Some(()), || {
-            // SAFETY: an id, whose fields nothing else writes. Objects that are not destroyed yet
-            // stay there.
+            // SAFETY: the program passes an id, whose fields nothing else writes. Objects that are
+            // not destroyed yet stay there.
             unsafe {
                 if !(*id).srq.is_null() {
                     // If queue pairs use the queue, it is not destroyed, but the id forgets it.

@@ -1,4 +1,4 @@
-//! Conversion of C addresses.
+//! Conversion between socket addresses of C and `SocketAddr`.
 #![expect(unsafe_code, reason = "the first field of a `sockaddr` says its type")]
 
 use core::ffi::c_int;
@@ -40,14 +40,14 @@ pub(super) unsafe fn read(addr: *const sockaddr) -> Result<SocketAddr, c_int> {
     }
 }
 
-/// Converts an address for the program. Returns it with its length.
+/// Converts an address to its C structure. Returns the structure, and its length in bytes.
 pub(super) fn write(addr: SocketAddr) -> (sockaddr_storage, socklen_t) {
-    // SAFETY: numbers, which may all be zero.
+    // SAFETY: all bytes may be zero: the structure has only numbers.
     let mut storage: sockaddr_storage = unsafe { mem::zeroed() };
     let at = &raw mut storage;
     let len = match addr {
         SocketAddr::V4(addr) => {
-            // SAFETY: numbers, which may all be zero.
+            // SAFETY: all bytes may be zero: the structure has only numbers.
             let mut out: sockaddr_in = unsafe { mem::zeroed() };
             out.sin_family = libc::AF_INET as _;
             out.sin_port = addr.port().to_be();
@@ -57,7 +57,7 @@ pub(super) fn write(addr: SocketAddr) -> (sockaddr_storage, socklen_t) {
             size_of::<sockaddr_in>()
         }
         SocketAddr::V6(addr) => {
-            // SAFETY: numbers, which may all be zero.
+            // SAFETY: all bytes may be zero: the structure has only numbers.
             let mut out: sockaddr_in6 = unsafe { mem::zeroed() };
             out.sin6_family = libc::AF_INET6 as _;
             out.sin6_port = addr.port().to_be();
@@ -69,13 +69,13 @@ pub(super) fn write(addr: SocketAddr) -> (sockaddr_storage, socklen_t) {
             size_of::<sockaddr_in6>()
         }
     };
-    // At most 28.
+    // The length is at most 28.
     (storage, len as socklen_t)
 }
 
-/// Converts an address of the program to TCP's: adds `offset` to the port. The addition wraps
-/// around, so that each port that TCP chooses is a port of the program. Port 0, which lets TCP
-/// choose, is not changed.
+/// Converts an address that the program passes to the one that TCP uses: adds `offset` to the port.
+/// The addition wraps around, so that the program can name every port that TCP may choose. Port 0,
+/// which lets TCP choose, is not changed.
 ///
 /// # Errors
 /// `EADDRNOTAVAIL` if the result would be port 0.
@@ -90,8 +90,8 @@ pub(super) fn into_tcp(addr: SocketAddr, offset: u16) -> Result<SocketAddr, c_in
     Ok(addr)
 }
 
-/// Converts an address of TCP to the program's. Port `offset` is not changed, because the result
-/// would be port 0.
+/// Reverses [`into_tcp`]: subtracts `offset` from the port. Port `offset` is not changed, because
+/// the result would be port 0, and neither is port 0.
 pub(super) fn from_tcp(addr: SocketAddr, offset: u16) -> SocketAddr {
     let mut addr = addr;
     match addr.port().wrapping_sub(offset) {
@@ -112,7 +112,8 @@ pub(super) fn unmapped(addr: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Address to connect to: an unspecified address means this machine.
+/// Returns the address to connect to: for an unspecified address, the loopback address of the same
+/// family. IPv4-mapped addresses become IPv4.
 pub(super) fn destination(addr: SocketAddr) -> SocketAddr {
     let mut addr = unmapped(addr);
     match addr.ip() {
@@ -161,10 +162,10 @@ mod tests {
 
     #[test]
     fn another_family_is_invalid() {
-        // SAFETY: numbers.
+        // SAFETY: all bytes may be zero: the structure has only numbers.
         let mut storage: sockaddr_storage = unsafe { mem::zeroed() };
         storage.ss_family = libc::AF_UNIX as _;
-        // SAFETY: a structure of this function, and NULL.
+        // SAFETY: the test passes a structure of this function, and NULL.
         unsafe {
             assert_eq!(read((&raw const storage).cast()), Err(libc::EINVAL));
             assert_eq!(read(ptr::null()), Err(libc::EINVAL));

@@ -1,4 +1,4 @@
-//! Synchronous ids: each call waits for its event, which the id then holds in `event`.
+//! Synchronous ids: each call waits for its event and stores it in the `event` field of the id.
 #![expect(
     unsafe_code,
     reason = "waits with nothing to drop in the frame, because the thread may be cancelled"
@@ -11,8 +11,8 @@ use crate::abi::{RDMA_CM_EVENT_REJECTED, rdma_cm_id};
 use crate::errno;
 use crate::panic_guard::entry;
 
-/// Ends a call that has started an operation. `begun` is the result so far. For a synchronous id,
-/// waits for the event and returns its status.
+/// Completes a call whose operation was started with the result `begun`. If that is 0 and the id is
+/// synchronous, waits for the event. If the event has an error status, returns -1 and sets `errno`.
 ///
 /// # Safety
 /// The id exists.
@@ -32,7 +32,7 @@ pub(super) unsafe fn complete(id: *mut rdma_cm_id, begun: c_int) -> c_int {
     if got != 0 {
         return got;
     }
-    // SAFETY: the event that was just taken, which the id holds.
+    // SAFETY: the id holds the event that was just taken.
     let (kind, status) = unsafe { ((*(*id).event).event, (*(*id).event).status) };
     if status == 0 {
         return 0;

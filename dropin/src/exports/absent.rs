@@ -1,19 +1,20 @@
-//! Functions for names that are not implemented. They ignore their arguments, so that one function
-//! serves all signatures.
+//! Functions to which symbols that are not implemented refer. They ignore their arguments, so one
+//! function is enough for all signatures with the same result.
 
 use core::ffi::{c_int, c_void};
 use core::ptr;
 
 use crate::errno;
 
-/// Returns `EOPNOTSUPP`, as most functions of libibverbs return errors.
+/// Returns `EOPNOTSUPP` and sets `errno`, because most functions of libibverbs return error
+/// numbers.
 pub(super) extern "C-unwind" fn errno() -> c_int {
     errno::set(libc::EOPNOTSUPP);
     libc::EOPNOTSUPP
 }
 
-/// Returns -1 and sets `errno`, as functions of librdmacm do. The result has the width of `ssize_t`
-/// and `off_t`, which some of them return. A caller that expects an `int` reads the lower half.
+/// Returns -1 and sets `errno`, as functions of librdmacm do. Some of them return an `ssize_t` or
+/// an `off_t`, so the result has that width. A caller that expects an `int` reads its lower half.
 pub(super) extern "C-unwind" fn minus_one() -> isize {
     errno::set(libc::EOPNOTSUPP);
     -1
@@ -25,5 +26,5 @@ pub(super) extern "C-unwind" fn null() -> *mut c_void {
     ptr::null_mut()
 }
 
-/// Stands for a function without a result.
+/// Does nothing. For functions without a result.
 pub(super) extern "C-unwind" fn nothing() {}

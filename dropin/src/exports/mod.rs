@@ -16,8 +16,9 @@ mod rdmacm;
 mod rsockets;
 mod verbs;
 
-/// Defines symbols of one version: `"@@VERSION" name => path, ...`. A program that is linked today
-/// gets the version with `@@`. A version with `@` is for programs that were linked long ago.
+/// Defines symbols of one version: `"@@VERSION" name => path, ...`. `@@` marks the default version,
+/// to which the linker binds new programs. `@` marks an old version, which only programs that were
+/// linked long ago use.
 macro_rules! exports {
     ($version:literal $($name:ident => $function:path,)*) => {
         $(
@@ -36,9 +37,10 @@ macro_rules! exports {
     };
 }
 
-/// Instruction that jumps to a function and does not return. On aarch64 it begins with `bti c`,
-/// because programs may be built to jump to nothing else. It is written by number, because
-/// assemblers accept the name only for processors that have it.
+/// Mnemonic of the instruction that jumps to a function. On aarch64 the instruction `bti c`
+/// precedes it: with branch target identification, an indirect call must land on such an
+/// instruction. It is written as `hint #34`, because assemblers accept the name only for processors
+/// that have it.
 #[cfg(target_arch = "x86_64")]
 macro_rules! jump {
     () => {

@@ -1,5 +1,5 @@
-//! Posting by calls (`ibv_qp_ex`, `ibv_wr_start` to `ibv_wr_complete`). Requests are collected as
-//! drafts while the program builds them, and posted in one list.
+//! Requests that the program builds with function calls (`ibv_qp_ex`, `ibv_wr_start` to
+//! `ibv_wr_complete`). They are collected as drafts, and then posted in one list.
 #![expect(
     unsafe_code,
     reason = "C entry points: the program guarantees that its pointers are valid"
@@ -23,8 +23,8 @@ use crate::abi::{
 use crate::panic_guard::{entry, quick};
 use crate::{errno, qp, wc};
 
-/// Operations of such a queue pair: all except Sends with Immediate Data, which iWARP does not
-/// have, and operations of other transports.
+/// Operations that an extended queue pair supports: all except Sends with Immediate Data, which
+/// iWARP does not have, and operations of other transports.
 pub(crate) const SUPPORTED: u64 = (IBV_QP_EX_WITH_RDMA_WRITE
     | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
     | IBV_QP_EX_WITH_SEND
@@ -45,7 +45,7 @@ struct Drafts {
     drafts: Vec<Draft>,
     sges: Vec<Sge>,
     octets: Vec<u8>,
-    /// Empty; only its capacity is kept.
+    /// List of the last post, emptied. Its capacity is reused for the next list.
     list: Vec<SendWr<'static>>,
     /// The `errno` if the program asked for something that is not supported.
     failed: Option<c_int>,
@@ -94,7 +94,7 @@ enum Operation {
     },
 }
 
-/// Location of the data of a request: start index and number of elements or bytes.
+/// Location of a request's data in [`Drafts`]: start index and length in `sges`, or in `octets`.
 #[derive(Clone, Copy)]
 enum Data {
     Sges(usize, usize),
@@ -189,14 +189,14 @@ impl Drafts {
         }
         list.clear();
         let mut list = ManuallyDrop::new(list);
-        // SAFETY: the memory of a vector that is not dropped; it is empty, and the types differ
-        // only in a lifetime.
+        // SAFETY: the memory comes from a vector that is not dropped. The vector is empty, and the
+        // two types differ only in a lifetime.
         self.list = unsafe { Vec::from_raw_parts(list.as_mut_ptr().cast(), 0, list.capacity()) };
         result
     }
 }
 
-/// Sets the functions that inline functions of `verbs.h` call.
+/// Sets the pointers to the functions that the inline functions of `verbs.h` call.
 pub(super) fn fill(shown: &mut ibv_qp_ex) {
     shown.wr_start = Some(wr_start);
     shown.wr_complete = Some(wr_complete);
@@ -220,7 +220,7 @@ pub(super) fn fill(shown: &mut ibv_qp_ex) {
 /// `ibv_qp_to_qp_ex`: NULL for a queue pair that was created without this interface.
 pub(crate) unsafe extern "C-unwind" fn qp_to_qp_ex(pointer: *mut ibv_qp) -> *mut ibv_qp_ex {
     entry(ptr::null_mut(), || {
-        // SAFETY: an existing queue pair.
+        // SAFETY: the program passes an existing queue pair.
         match unsafe { qp::of(pointer) }.work {
             Some(_) => pointer.cast(),
             None => ptr::null_mut(),
@@ -230,7 +230,7 @@ pub(crate) unsafe extern "C-unwind" fn qp_to_qp_ex(pointer: *mut ibv_qp) -> *mut
 
 unsafe extern "C-unwind" fn wr_start(pointer: *mut ibv_qp_ex) {
     quick((), || {
-        // SAFETY: an existing queue pair.
+        // SAFETY: the program passes an existing queue pair.
         if let Some(work) = unsafe { &qp::of(pointer.cast()).work } {
             let mut drafts = work.0.lock();
             drafts.clear();
@@ -241,7 +241,7 @@ unsafe extern "C-unwind" fn wr_start(pointer: *mut ibv_qp_ex) {
 
 unsafe extern "C-unwind" fn wr_complete(pointer: *mut ibv_qp_ex) -> c_int {
     quick(libc::EIO, || {
-        // SAFETY: an existing queue pair.
+        // SAFETY: the program passes an existing queue pair.
         let inner = unsafe { qp::of(pointer.cast()) };
         // SAFETY: called after `wr_start`, by the same thread.
         let result = unsafe { with(pointer, |drafts| drafts.post(inner)) };
@@ -252,7 +252,7 @@ unsafe extern "C-unwind" fn wr_complete(pointer: *mut ibv_qp_ex) -> c_int {
 }
 
 unsafe extern "C-unwind" fn wr_abort(pointer: *mut ibv_qp_ex) {
-    // SAFETY: an existing queue pair, after `wr_start` by the same thread.
+    // SAFETY: the program passes an existing queue pair, after `wr_start` by the same thread.
     quick((), || unsafe { unlock(qp::of(pointer.cast())) });
 }
 
@@ -265,12 +265,12 @@ unsafe fn unlock(inner: &QpInner) {
     }
 }
 
-/// Calls `run` with the drafts, if the queue pair has any.
+/// Calls `run` with the drafts. Returns `None` if the queue pair has no interface for them.
 ///
 /// # Safety
 /// The calling thread holds the lock, and has no other reference to the drafts.
 unsafe fn with<R>(pointer: *mut ibv_qp_ex, run: impl FnOnce(&mut Drafts) -> R) -> Option<R> {
-    // SAFETY: an existing queue pair.
+    // SAFETY: the program passes an existing queue pair.
     let work = unsafe { qp::of(pointer.cast()) }.work.as_ref()?;
     // SAFETY: guaranteed by the caller.
     Some(run(unsafe { &mut *work.0.data_ptr() }))

@@ -31,22 +31,22 @@ use crate::users::User;
 use crate::warnings::OnceWarning;
 use crate::{cancel, cq, errno, pd, srq};
 
-/// State of an `ibv_qp`.
+/// Internal state of an `ibv_qp`, which programs do not see.
 pub(crate) struct QpInner {
-    /// Taken out only when the queue pair is destroyed.
+    /// Moved out when the queue pair is destroyed.
     pub(crate) qp: ManuallyDrop<Qp>,
-    /// Set when the cause of its end was reported.
+    /// Warning about the end of the connection, printed once per connection.
     pub(crate) end_warning: OnceWarning,
-    /// Set when a refused request was reported.
+    /// Warning about a refused request or change of state, printed once.
     refusal_warning: OnceWarning,
-    /// State that the program set last (`ibv_qp_state`).
+    /// State that the program requested last (`ibv_qp_state`).
     asked: AtomicU32,
-    /// Requests that the program builds by calls (`ibv_qp_ex`), if it asked for that.
+    /// Drafts of requests, if the program asked for the interface `ibv_qp_ex`.
     work: Option<Work>,
     _in_pd: User,
 }
 
-/// Every queue pair has memory for an extended one, whose structure begins with the plain one.
+/// Every queue pair is allocated as an extended one, whose structure begins with the plain one.
 type QpObject = Object<ibv_qp_ex, QpInner>;
 
 /// Smallest inline capacity of a queue pair in bytes, even if a program asks for less. Some
@@ -62,7 +62,7 @@ pub(crate) struct Wanted {
     pub(crate) srq: *mut ibv_srq,
     pub(crate) qp_type: ibv_qp_type,
     pub(crate) sq_sig_all: bool,
-    /// Requests can also be built by calls (`ibv_qp_ex`).
+    /// True if requests can also be built with function calls (`ibv_qp_ex`).
     pub(crate) by_calls: bool,
 }
 
@@ -144,7 +144,7 @@ pub(crate) unsafe fn create(
     // condition as their initialisers set them.
     let mut shown: ibv_qp_ex = unsafe { mem::zeroed() };
     let base = &mut shown.qp_base;
-    // SAFETY: the domain's structure, which the program does not write.
+    // SAFETY: the domain exists, and the program does not write this field.
     base.context = unsafe { (*pd).context };
     base.qp_context = wanted.qp_context;
     base.pd = pd;
@@ -182,10 +182,10 @@ pub(crate) unsafe fn of<'a>(qp: *mut ibv_qp) -> &'a QpInner {
     unsafe { QpObject::inner(qp.cast()) }
 }
 
-/// Destroys a queue pair after all its asynchronous events are acknowledged, and removes its
-/// completions from its queues. An open connection ends with it: gracefully if no request is
-/// outstanding. Returns false and changes nothing if events are still not acknowledged after
-/// [`cancel::SLICE`].
+/// Waits until all asynchronous events of a queue pair are acknowledged. Then destroys it, removes
+/// its completions from the completion queues, and returns true. An open connection is closed, and
+/// gracefully if no request is outstanding. Returns false and changes nothing if events are still
+/// not acknowledged after [`cancel::SLICE`].
 ///
 /// # Safety
 /// As for [`of`], and after true it is not used any more.
@@ -203,7 +203,7 @@ pub(crate) unsafe fn try_destroy(qp: *mut ibv_qp) -> bool {
     // otherwise the copy is forgotten.
     let taken = unsafe { ptr::read(&*inner.qp) };
     if let Err((same, _)) = taken.destroy_with_completions(Some(Duration::ZERO)) {
-        // An event was taken just now.
+        // The program has taken an event since the check above.
         mem::forget(same);
         // SAFETY: the queue pair still exists.
         unsafe { QPS.add(number, qp.cast()) };
@@ -221,10 +221,10 @@ pub(crate) unsafe extern "C-unwind" fn create_qp(
     attr: *mut ibv_qp_init_attr,
 ) -> *mut ibv_qp {
     entry(ptr::null_mut(), || {
-        // SAFETY: a structure of the program, which nothing else uses meanwhile.
+        // SAFETY: the program passes a structure, which nothing else uses meanwhile.
         let attr = unsafe { &mut *attr };
         let wanted = Wanted::plain(attr);
-        // SAFETY: existing objects.
+        // SAFETY: the program passes existing objects.
         errno::pointer(unsafe { create(pd, &wanted, &mut attr.cap) })
     })
 }
@@ -235,9 +235,9 @@ pub(crate) unsafe extern "C-unwind" fn create_qp_ex(
     attr: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {
     entry(ptr::null_mut(), || {
-        // SAFETY: a structure of the program, which nothing else uses meanwhile.
+        // SAFETY: the program passes a structure, which nothing else uses meanwhile.
         let attr = unsafe { &mut *attr };
-        // SAFETY: existing objects.
+        // SAFETY: the program passes existing objects.
         errno::pointer(unsafe { create_extended(attr) })
     })
 }
@@ -269,6 +269,7 @@ pub(crate) unsafe fn create_extended(attr: &mut ibv_qp_init_attr_ex) -> Result<*
 
 /// `ibv_destroy_qp`
 pub(crate) unsafe extern "C-unwind" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
-    // SAFETY: a queue pair from `ibv_create_qp`; after true it is not used any more.
+    // SAFETY: the program passes a queue pair from `ibv_create_qp`; after true it is not used any
+    // more.
     cancel::retry(|| entry(Some(libc::EIO), || unsafe { try_destroy(qp) }.then_some(0)))
 }

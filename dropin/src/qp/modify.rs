@@ -2,9 +2,9 @@
 //!
 //! On iWARP the connection manager makes a queue pair ready. Some programs create their own queue
 //! pair for `rdma_connect`, and request INIT, RTR and RTS themselves. This does not change the
-//! connection. Without a connection the steps must come in the order of InfiniBand's state machine,
-//! and queries return the last step. Each step may be repeated, and RESET and ERR can be reached
-//! from every state:
+//! connection. Without a connection these requests must follow the order of InfiniBand's state
+//! machine, and queries return the last requested state. A state may be requested again, and RESET
+//! and ERR can be reached from every state:
 //!
 //! ```text
 //!   RESET ──► INIT ──► RTR ──► RTS
@@ -58,8 +58,8 @@ pub(crate) fn modify(inner: &QpInner, attr: &ibv_qp_attr, mask: u32) -> Result<(
     }
     let wanted = (mask & IBV_QP_STATE != 0).then_some(attr.qp_state);
     if mask & IBV_QP_DEST_QPN != 0 && wanted == Some(IBV_QPS_RTR) {
-        // Without a message the program would wait for its first receive forever, and nothing would
-        // tell why.
+        // Without this message, such a program would wait forever for its first receive, without
+        // any hint at the reason.
         if inner.refusal_warning.claim() {
             warn(format_args!(
                 "this program connects queue pairs by number, which iWARP does not support; use its \
@@ -89,18 +89,18 @@ pub(crate) fn modify(inner: &QpInner, attr: &ibv_qp_attr, mask: u32) -> Result<(
     Ok(())
 }
 
-/// Takes the step to INIT, as `rdma_create_qp` does after creation.
+/// Records a step to INIT. `rdma_create_qp` does this for the program.
 pub(crate) fn initialize(inner: &QpInner) {
     inner.asked.store(IBV_QPS_INIT, Ordering::Relaxed);
 }
 
-/// Checks a step to a state that the connection manager handles.
+/// Checks a step to a state that the connection manager handles. Prints the first refusal.
 ///
 /// # Errors
 /// `EINVAL` if a step or an attribute is missing.
 fn check_step(inner: &QpInner, to: IbvQpState, mask: u32) -> Result<(), c_int> {
     if inner.qp.state() != QpState::Idle {
-        // The connection has taken all steps.
+        // The connection manager has already taken all steps.
         return Ok(());
     }
     let now = last_step(inner);
@@ -123,7 +123,8 @@ fn check_step(inner: &QpInner, to: IbvQpState, mask: u32) -> Result<(), c_int> {
     Err(libc::EINVAL)
 }
 
-/// Returns true if the connection manager handles this state. Requesting it then changes nothing.
+/// Returns true if the connection manager handles the wanted state. The program's request then
+/// changes nothing in the queue pair.
 fn is_for_the_manager(now: QpState, wanted: ibv_qp_state) -> bool {
     match now {
         QpState::Idle | QpState::Connecting | QpState::Rts => {
@@ -133,7 +134,7 @@ fn is_for_the_manager(now: QpState, wanted: ibv_qp_state) -> bool {
     }
 }
 
-/// State that the program sees.
+/// Returns the state that the program sees.
 pub(crate) fn shown_state(inner: &QpInner) -> ibv_qp_state {
     let now = inner.qp.query();
     match now.state {
@@ -143,7 +144,8 @@ pub(crate) fn shown_state(inner: &QpInner) -> ibv_qp_state {
     }
 }
 
-/// Last of RESET, INIT, RTR and RTS that the program requested.
+/// Returns the state that the program requested last, if that is INIT, RTR or RTS, and RESET
+/// otherwise.
 fn last_step(inner: &QpInner) -> ibv_qp_state {
     match inner.asked.load(Ordering::Relaxed) {
         asked @ (IBV_QPS_INIT | IBV_QPS_RTR | IBV_QPS_RTS) => asked,
@@ -154,7 +156,7 @@ fn last_step(inner: &QpInner) -> ibv_qp_state {
 fn attributes(inner: &QpInner) -> ibv_qp_attr {
     let now = inner.qp.query();
     let small = |number: u16| u8::try_from(number).unwrap_or(u8::MAX);
-    // SAFETY: numbers, which may all be zero.
+    // SAFETY: all bytes may be zero: the structure has only numbers.
     let mut attr: ibv_qp_attr = unsafe { mem::zeroed() };
     attr.qp_state = shown_state(inner);
     attr.cur_qp_state = attr.qp_state;
@@ -187,7 +189,7 @@ pub(crate) unsafe extern "C-unwind" fn modify_qp(
 ) -> c_int {
     entry(libc::EIO, || {
         let mask = mask.cast_unsigned();
-        // SAFETY: an existing queue pair, and a structure of the program.
+        // SAFETY: the program passes an existing queue pair, and a structure.
         let (inner, attr) = unsafe { (qp::of(pointer), &*attr) };
         let result = modify(inner, attr, mask);
         if result.is_ok() && mask & IBV_QP_STATE != 0 {
@@ -206,10 +208,10 @@ pub(crate) unsafe extern "C-unwind" fn query_qp(
     init: *mut ibv_qp_init_attr,
 ) -> c_int {
     entry(libc::EIO, || {
-        // SAFETY: an existing queue pair.
+        // SAFETY: the program passes an existing queue pair.
         let inner = unsafe { qp::of(pointer) };
         let now = attributes(inner);
-        // SAFETY: the queue pair's structure, and memory for two structures of the program.
+        // SAFETY: the program passes an existing queue pair, and memory for two structures.
         unsafe {
             (*pointer).state = now.qp_state;
             attr.write(now);

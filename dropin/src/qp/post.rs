@@ -1,5 +1,5 @@
-//! Posting lists of the program (`ibv_post_send`, `ibv_post_recv`) without an allocation.
-//! Scatter/gather elements are copied only if they are unaligned.
+//! Lists of requests that the program posts (`ibv_post_send`, `ibv_post_recv`). They are converted
+//! without an allocation. Scatter/gather elements are copied only if they are unaligned.
 #![expect(
     unsafe_code,
     reason = "C entry points: the program guarantees that its pointers are valid"
@@ -23,24 +23,24 @@ use crate::panic_guard::quick;
 use crate::rnic::warn;
 use crate::{errno, qp, wc};
 
-/// Largest number of requests that are posted at once.
+/// Maximum number of requests that are converted and posted at once.
 const BATCH: usize = 16;
 
-/// A refused request and the `errno`.
+/// Position of a refused request in the program's list, and the `errno` value.
 pub(crate) struct Refused<W> {
     pub(crate) at: *mut W,
     pub(crate) errno: c_int,
 }
 
-/// Rights that a peer may have through a window. Programs pass the flags of their regions here,
-/// too; adapters ignore the local ones.
+/// Access flags that apply to a window. Some programs pass all flags of their region. The others
+/// are ignored, as adapters do.
 const WINDOW_RIGHTS: c_uint =
     IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 
 /// Converts the attributes of a window bind.
 ///
 /// # Safety
-/// Its region exists, or is NULL.
+/// The region in `info` exists, or is NULL.
 pub(crate) unsafe fn window(info: &ibv_mw_bind_info) -> WindowBind {
     let flags = info.mw_access_flags;
     let (access, _) = Access::from_bits(flags & WINDOW_RIGHTS);
@@ -55,8 +55,8 @@ pub(crate) unsafe fn window(info: &ibv_mw_bind_info) -> WindowBind {
     }
 }
 
-/// Converts a request that concerns only local memory. It has no elements: those fields are
-/// ignored.
+/// Converts a request that concerns only local memory, and returns `None` for other requests. Its
+/// scatter/gather elements are ignored.
 ///
 /// # Safety
 /// Everything that `wr` points to exists.
@@ -82,7 +82,7 @@ unsafe fn local(wr: &ibv_send_wr) -> Option<SendWr<'static>> {
 /// elements.
 ///
 /// # Safety
-/// Everything that `wr` points to exists, and does not change meanwhile.
+/// Everything that `wr` points to exists, and does not change during the call.
 unsafe fn request<'a>(wr: &ibv_send_wr, room: &mut Room<'a>) -> Result<Option<SendWr<'a>>, c_int> {
     let id = wr.wr_id;
     // SAFETY: guaranteed by the caller.
@@ -161,7 +161,7 @@ pub(crate) fn flagged(mut request: SendWr<'_>, flags: c_uint) -> SendWr<'_> {
     request
 }
 
-/// Posts a list.
+/// Posts a list of requests, in batches.
 ///
 /// # Safety
 /// `wr` is a list or NULL, and everything that it points to exists.
@@ -234,7 +234,8 @@ unsafe fn send_some(
     }
 }
 
-/// Reports, once, a Send with Immediate Data, which iWARP does not have.
+/// If `errno` is that of a Send with Immediate Data, which iWARP does not have, prints a warning
+/// once.
 pub(crate) fn warn_unsupported(inner: &QpInner, errno: c_int) {
     if errno == libc::EOPNOTSUPP && inner.refusal_warning.claim() {
         warn(format_args!(
@@ -275,8 +276,8 @@ unsafe fn update_window_keys(mut wr: *mut ibv_send_wr, count: usize) {
     }
 }
 
-/// Converts the result of a post: index of the refused request, and `errno`. Prints the reason
-/// once, except for a full queue, which programs expect to see as an `errno` only.
+/// Converts the error of a post to the index of the refused request and the `errno` value. Prints
+/// the reason of the first refusal, except for a full queue, which programs expect and handle.
 pub(crate) fn result<T>(
     inner: &QpInner,
     result: Result<T, PostError>,
@@ -301,7 +302,7 @@ pub(crate) unsafe extern "C-unwind" fn post_send(
     bad: *mut *mut ibv_send_wr,
 ) -> c_int {
     quick(libc::EIO, || {
-        // SAFETY: an existing queue pair, a list of the program, and memory for a pointer.
+        // SAFETY: the program passes an existing queue pair, a list, and memory for a pointer.
         unsafe { return_bad(send(qp::of(pointer), wr), bad) }
     })
 }
@@ -340,7 +341,7 @@ pub(crate) unsafe fn receive(
             match unsafe { room.elements(one.sg_list, one.num_sge) } {
                 Ok(Some(sges)) => batch[count] = RecvWr::new(one.wr_id, sges),
                 Ok(None) if count > 0 => break,
-                // As for requests: no queue accepts that many elements.
+                // An empty `room` is too small: no queue accepts that many elements.
                 Ok(None) => {
                     bad = Some(Refused {
                         at: wr,
@@ -382,9 +383,9 @@ pub(crate) unsafe extern "C-unwind" fn post_recv(
     bad: *mut *mut ibv_recv_wr,
 ) -> c_int {
     quick(libc::EIO, || {
-        // SAFETY: an existing queue pair.
+        // SAFETY: the program passes an existing queue pair.
         let inner = unsafe { qp::of(pointer) };
-        // SAFETY: a list of the program, and memory for a pointer.
+        // SAFETY: the program passes a list, and memory for a pointer.
         unsafe { return_bad(receive(wr, |wrs| post_receives(inner, wrs)), bad) }
     })
 }

@@ -22,12 +22,12 @@ const _: () = assert!(
         && offset_of!(Sge, lkey) == offset_of!(ibv_sge, lkey)
 );
 
-/// Bytes of inline data: at least as many as one request may have.
+/// Bytes for inline data: at least the maximum of one request.
 const OCTETS: usize = 2048;
-/// Unaligned elements: at least as many as one request may have.
+/// Number of unaligned elements: at least the maximum of one request.
 const ELEMENTS: usize = 24;
 
-/// The memory.
+/// Memory for the copies of one batch.
 pub(super) struct Space {
     octets: [MaybeUninit<u8>; OCTETS],
     elements: [MaybeUninit<Sge>; ELEMENTS],
@@ -56,12 +56,15 @@ impl Space {
 }
 
 impl<'a> Room<'a> {
-    /// Returns the elements of a list: in place if they are aligned, copied if the program has them
-    /// in a packed structure (as libiscsi does). Returns `Ok(None)` if no memory is left for a
+    /// Returns the elements of a list: in place if they are aligned, and otherwise copied.
+    /// (libiscsi has them in a packed structure.) Returns `Ok(None)` if no memory is left for a
     /// copy.
     ///
+    /// # Errors
+    /// `EINVAL` if `count` is negative, or if `list` is NULL and `count` is not 0.
+    ///
     /// # Safety
-    /// `list` has `count` elements, and they do not change meanwhile.
+    /// `list` has `count` elements, and they do not change while the result is used.
     pub(super) unsafe fn elements(
         &mut self,
         list: *const ibv_sge,
@@ -114,11 +117,12 @@ impl<'a> Room<'a> {
     }
 }
 
-/// Returns a request in place if it is aligned, and otherwise a copy. Copying every request would
-/// be slow: the processor stalls when it reads recent writes in another width.
+/// Returns the request at `at` if it is aligned, and otherwise a copy. Copying every request would
+/// be slow: the program has just written it field by field, and a processor stalls when it reads
+/// recent writes in another width.
 ///
 /// # Safety
-/// `at` points to a request that does not change meanwhile.
+/// `at` points to a request that does not change while the result is used.
 pub(super) unsafe fn aligned<W: Copy>(at: *const W, copy: &mut MaybeUninit<W>) -> &W {
     // SAFETY: guaranteed by the caller.
     unsafe {
@@ -129,7 +133,7 @@ pub(super) unsafe fn aligned<W: Copy>(at: *const W, copy: &mut MaybeUninit<W>) -
     }
 }
 
-/// Removes the first `count` elements of `left`.
+/// Removes the first `count` elements from `left` and returns them. Returns `None` if it has fewer.
 fn take<'a, T>(left: &mut &'a mut [T], count: usize) -> Option<&'a mut [T]> {
     if count > left.len() {
         return None;

@@ -4,14 +4,14 @@ use super::*;
 
 fn get(side: &Side) -> (c_int, *mut ibv_cq, *mut c_void) {
     let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut());
-    // SAFETY: a channel, and memory for two pointers.
+    // SAFETY: the test passes a channel, and memory for two pointers.
     let result = unsafe { channel::get_cq_event(side.channel, &raw mut cq, &raw mut context) };
     (result, cq, context)
 }
 
 fn nonblocking(fd: c_int) {
     assert_eq!(
-        // SAFETY: numbers only.
+        // SAFETY: the call takes only numbers.
         unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK) },
         0
     );
@@ -27,7 +27,7 @@ fn an_event_names_the_queue_and_its_context_and_a_queue_ends_when_it_is_acknowle
     let (qp, peer) = (here.qp(), there.qp());
     post_recv(peer, 1, &mut []);
     connect(qp, peer);
-    // SAFETY: an existing queue.
+    // SAFETY: the test passes an existing queue.
     assert_eq!(unsafe { cq::req_notify_cq(there.cq, 0) }, 0);
     let mut wr = send_wr(1, IBV_WR_SEND, &mut []);
     assert_eq!(post_send(qp, &mut wr).0, 0);
@@ -37,7 +37,8 @@ fn an_event_names_the_queue_and_its_context_and_a_queue_ends_when_it_is_acknowle
     here.poll(1);
     end_qp(qp);
     end_qp(peer);
-    // Acknowledges more events than were taken, as fio does. SAFETY: an existing queue.
+    // Acknowledge more events than were taken, as fio does. SAFETY: the test passes an existing
+    // queue.
     unsafe { channel::ack_cq_events(there.cq, 5) };
     here.end();
     there.end();
@@ -46,14 +47,14 @@ fn an_event_names_the_queue_and_its_context_and_a_queue_ends_when_it_is_acknowle
 #[test]
 fn a_channel_that_was_made_non_blocking_says_eagain() {
     let side = Side::new();
-    // SAFETY: a channel.
+    // SAFETY: the test passes a channel.
     nonblocking(unsafe { (*side.channel).fd });
     assert_eq!((get(&side).0, errno()), (-1, Some(libc::EAGAIN)));
-    // SAFETY: an open context.
+    // SAFETY: the test passes an open context.
     nonblocking(unsafe { (*side.context).async_fd });
-    // SAFETY: numbers and pointers, which may all be zero.
+    // SAFETY: all bytes may be zero: the structure has only numbers and pointers.
     let mut event = unsafe { mem::zeroed() };
-    // SAFETY: an open context, and memory for an event.
+    // SAFETY: the test passes an open context, and memory for an event.
     let result = unsafe { crate::events::get_async_event(side.context, &raw mut event) };
     assert_eq!((result, errno()), (-1, Some(libc::EAGAIN)));
     side.end();
@@ -63,7 +64,7 @@ fn a_channel_that_was_made_non_blocking_says_eagain() {
 fn a_channel_and_a_domain_are_busy_while_something_uses_them() {
     let side = Side::new();
     let qp = side.qp();
-    // SAFETY: existing objects.
+    // SAFETY: the test passes existing objects.
     unsafe {
         assert_eq!(channel::destroy_comp_channel(side.channel), libc::EBUSY);
         assert_eq!(cq::destroy_cq(side.cq), libc::EBUSY);
@@ -72,7 +73,7 @@ fn a_channel_and_a_domain_are_busy_while_something_uses_them() {
     end_qp(qp);
     let mut memory = [0; 8];
     let mr = side.mr(&mut memory, 0);
-    // SAFETY: an existing domain.
+    // SAFETY: the test passes an existing domain.
     assert_eq!(unsafe { pd::dealloc_pd(side.pd) }, libc::EBUSY);
     end_mr(mr);
     side.end();
@@ -80,12 +81,12 @@ fn a_channel_and_a_domain_are_busy_while_something_uses_them() {
 
 unsafe extern "C-unwind" fn wait_for_ever(channel: *mut c_void) -> *mut c_void {
     let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut());
-    // SAFETY: a channel, and memory for two pointers.
+    // SAFETY: the test passes a channel, and memory for two pointers.
     unsafe { channel::get_cq_event(channel.cast(), &raw mut cq, &raw mut context) };
     ptr::null_mut()
 }
 
-/// rping cancels such a thread when it ends.
+/// When rping ends, it cancels a thread that waits for an event.
 #[test]
 fn a_thread_that_waits_for_an_event_can_be_cancelled() {
     let side = Side::new();
@@ -93,7 +94,7 @@ fn a_thread_that_waits_for_an_event_can_be_cancelled() {
     side.end();
 }
 
-/// fio does this: it acknowledges as many events as it has polled completions.
+/// fio acknowledges events in this way: as many as it has polled completions.
 #[test]
 fn a_queue_ends_when_as_many_events_are_acknowledged_as_were_taken_in_whatever_order() {
     let (here, there) = (Side::new(), Side::new());
@@ -101,19 +102,19 @@ fn a_queue_ends_when_as_many_events_are_acknowledged_as_were_taken_in_whatever_o
     connect(qp, peer);
     for (event, acknowledged) in [(1, 2), (2, 0), (3, 0)] {
         post_recv(peer, event, &mut []);
-        // SAFETY: an existing queue.
+        // SAFETY: the test passes an existing queue.
         assert_eq!(unsafe { cq::req_notify_cq(there.cq, 0) }, 0);
         let mut wr = send_wr(event, IBV_WR_SEND, &mut []);
         assert_eq!(post_send(qp, &mut wr).0, 0);
         assert_eq!(get(&there).0, 0);
-        // SAFETY: an existing queue.
+        // SAFETY: the test passes an existing queue.
         unsafe { channel::ack_cq_events(there.cq, acknowledged) };
         there.poll(1);
         here.poll(1);
     }
     end_qp(qp);
     end_qp(peer);
-    // SAFETY: an existing queue; one of its three events is not acknowledged.
+    // SAFETY: the test passes an existing queue; one of its three events is not acknowledged.
     let inner = unsafe { &cq::of(there.cq).cq };
     assert!(inner.clone().destroy(Some(Duration::ZERO)).is_err());
     // SAFETY: as above.
@@ -123,7 +124,7 @@ fn a_queue_ends_when_as_many_events_are_acknowledged_as_were_taken_in_whatever_o
 }
 
 unsafe extern "C-unwind" fn destroy_queue(cq: *mut c_void) -> *mut c_void {
-    // SAFETY: a queue with an event that is not acknowledged.
+    // SAFETY: the test passes a queue with an event that is not acknowledged.
     unsafe { cq::destroy_cq(cq.cast()) };
     ptr::null_mut()
 }
@@ -134,7 +135,7 @@ fn a_thread_that_waits_for_acknowledgements_can_be_cancelled() {
     let (qp, peer) = (here.qp(), there.qp());
     connect(qp, peer);
     post_recv(peer, 1, &mut []);
-    // SAFETY: an existing queue.
+    // SAFETY: the test passes an existing queue.
     assert_eq!(unsafe { cq::req_notify_cq(there.cq, 0) }, 0);
     let mut wr = send_wr(1, IBV_WR_SEND, &mut []);
     assert_eq!(post_send(qp, &mut wr).0, 0);
@@ -142,7 +143,7 @@ fn a_thread_that_waits_for_acknowledgements_can_be_cancelled() {
     end_qp(qp);
     end_qp(peer);
     cancelled(destroy_queue, there.cq.cast());
-    // SAFETY: a queue from which an event was taken.
+    // SAFETY: the test passes a queue from which an event was taken.
     unsafe { channel::ack_cq_events(there.cq, 1) };
     here.end();
     there.end();

@@ -1,4 +1,4 @@
-//! The data path: lists, inline data, one-sided requests, errors.
+//! Tests of the data path: lists, inline data, one-sided requests, errors.
 
 use core::array;
 
@@ -36,7 +36,7 @@ fn a_list_of_requests_arrives_in_order_with_inline_data_and_octets_of_several_el
     let recv = |wr_id| (IBV_WC_SUCCESS, IBV_WC_RECV, wr_id);
     let kinds: Vec<_> = got.iter().map(kind).collect();
     assert_eq!(kinds, [recv(0), recv(1), recv(2)]);
-    // SAFETY: an existing queue pair.
+    // SAFETY: the test passes an existing queue pair.
     assert!(got.iter().all(|wc| wc.qp_num == unsafe { (*peer).qp_num }));
     // The second request is unsignaled.
     let sent: Vec<_> = here.poll(2).iter().map(kind).collect();
@@ -66,7 +66,7 @@ fn a_list_that_is_longer_than_what_is_posted_at_once_arrives_whole() {
         receives[at].next = &raw mut receives[at + 1];
     }
     let mut bad = ptr::null_mut();
-    // SAFETY: an existing queue pair, and a list.
+    // SAFETY: the test passes an existing queue pair, and a list.
     let errno = unsafe { crate::qp::post::post_recv(peer, &raw mut receives[0], &raw mut bad) };
     assert_eq!(errno, 0);
     connect(qp, peer);
@@ -147,7 +147,7 @@ fn requests_and_elements_in_packed_structures_are_taken_as_any() {
     }
     let (receive, send) = (&raw mut receives[0].1, &raw mut sends[0].1);
     let mut bad = (ptr::null_mut(), ptr::null_mut());
-    // SAFETY: existing queue pairs, and lists.
+    // SAFETY: the test passes existing queue pairs, and lists.
     let errno = unsafe {
         let errno = crate::qp::post::post_recv(peer, receive, &raw mut bad.0);
         connect(qp, peer);
@@ -171,7 +171,7 @@ fn requests_and_elements_in_packed_structures_are_taken_as_any() {
     (refused.sg_list, refused.num_sge) = ((&raw mut many.1).cast(), 65);
     let mut first = recv_wr(0, &mut []);
     first.next = &raw mut refused;
-    // SAFETY: an existing queue pair, and a list.
+    // SAFETY: the test passes an existing queue pair, and a list.
     let errno = unsafe { crate::qp::post::post_recv(peer, &raw mut first, &raw mut bad.0) };
     assert_eq!((errno, bad.0), (libc::EINVAL, &raw mut refused));
     end_qp(qp);
@@ -210,7 +210,7 @@ fn one_sided_requests_move_octets_and_immediate_data_is_four_octets_in_network_o
     assert_eq!(done, [ok(IBV_WC_RDMA_WRITE, 1), ok(IBV_WC_RDMA_READ, 2)]);
     let mut list = [sge(local, 0, 8)];
     let mut add = rdma_wr(3, IBV_WR_ATOMIC_FETCH_AND_ADD, &mut list, remote);
-    // SAFETY: an existing region.
+    // SAFETY: the test passes an existing region.
     let there_is = unsafe { &*remote };
     add.wr.atomic.remote_addr = there_is.addr.addr() as u64 + 8;
     add.wr.atomic.rkey = there_is.rkey;
@@ -239,7 +239,7 @@ fn one_sided_requests_move_octets_and_immediate_data_is_four_octets_in_network_o
 }
 
 fn add_of(wr: &ibv_send_wr) -> ibv_send_wr__bindgen_ty_2__bindgen_ty_2 {
-    // SAFETY: an atomic request.
+    // SAFETY: the request is an atomic one, so this field of the union is set.
     unsafe { wr.wr.atomic }
 }
 
@@ -258,7 +258,7 @@ fn what_iwarp_has_not_and_what_is_wrong_is_refused_where_it_stands_in_the_list()
         first.next = at;
         let (errno, bad) = post_send(qp, &mut first);
         assert_eq!(bad, at);
-        // The request before it was posted.
+        // The request before the refused one was posted.
         assert_eq!(kind(&here.poll(1)[0]).2, 1);
         errno
     };
@@ -316,18 +316,18 @@ fn an_access_that_the_peer_refuses_completes_with_the_status_of_libibverbs() {
     assert_eq!(post_send(qp, &mut read).0, 0);
     assert_eq!(here.poll(1)[0].status, IBV_WC_REM_ACCESS_ERR);
     assert_eq!(there.poll(1)[0].status, IBV_WC_WR_FLUSH_ERR);
-    // SAFETY: existing queue pairs.
+    // Both sides have printed their warning. SAFETY: the queue pairs exist.
     assert!(unsafe { !qp::of(qp).end_warning.claim() && !qp::of(peer).end_warning.claim() });
     let mut event: ibv_async_event = unsafe_zeroed();
     assert_eq!(
-        // SAFETY: an open context, and memory for an event.
+        // SAFETY: the test passes an open context, and memory for an event.
         unsafe { crate::events::get_async_event(there.context, &raw mut event) },
         0
     );
     assert_eq!(event.event_type, IBV_EVENT_QP_ACCESS_ERR);
     // SAFETY: the type says that this field is set.
     assert_eq!(unsafe { event.element.qp }, peer);
-    // SAFETY: the event that was just taken.
+    // SAFETY: the test passes the event that was just taken.
     unsafe { crate::events::ack_async_event(&raw mut event) };
     end_qp(qp);
     end_qp(peer);
@@ -338,7 +338,7 @@ fn an_access_that_the_peer_refuses_completes_with_the_status_of_libibverbs() {
 }
 
 fn unsafe_zeroed() -> ibv_async_event {
-    // SAFETY: numbers and pointers, which may all be zero.
+    // SAFETY: all bytes may be zero: the structure has only numbers and pointers.
     unsafe { mem::zeroed() }
 }
 
@@ -358,7 +358,7 @@ fn a_wrong_key_or_range_is_taken_and_completes_in_error() {
         let mut last = rdma_wr(3, IBV_WR_RDMA_WRITE, &mut [], remote);
         let mut middle = rdma_wr(2, IBV_WR_RDMA_WRITE, &mut wrong, remote);
         let mut first = rdma_wr(1, IBV_WR_RDMA_WRITE, &mut right, remote);
-        // In one list: the request before the wrong one completes.
+        // All three are in one list: the request before the wrong one must complete.
         first.next = &raw mut middle;
         middle.next = &raw mut last;
         assert_eq!(post_send(qp, &mut first), (0, ptr::null_mut()));
@@ -401,10 +401,10 @@ fn a_receive_with_a_wrong_key_or_range_is_taken_and_fails_when_a_message_reaches
                 },
             };
             if shared {
-                // SAFETY: a domain, and a structure.
+                // SAFETY: the test passes a domain, and a structure.
                 attr.srq = unsafe { srq::create_srq(there.pd, &raw mut wanted) };
             }
-            // SAFETY: existing objects.
+            // SAFETY: the test passes existing objects.
             let peer = unsafe { qp::create_qp(there.pd, &raw mut attr) };
             let qp = here.qp();
             let (mut own, mut lent) = (*b"received", [0_u8; 8]);
@@ -416,7 +416,7 @@ fn a_receive_with_a_wrong_key_or_range_is_taken_and_fails_when_a_message_reaches
                     (list[1].lkey, list[1].length) = (lkey.unwrap_or(list[1].lkey), length);
                 }
                 let (mut wr, mut bad) = (recv_wr(wr_id, &mut list), ptr::null_mut());
-                // SAFETY: an existing queue, and a request.
+                // SAFETY: the test passes an existing queue, and a request.
                 let errno = unsafe {
                     match shared {
                         true => srq::post_srq_recv(attr.srq, &raw mut wr, &raw mut bad),
@@ -425,8 +425,8 @@ fn a_receive_with_a_wrong_key_or_range_is_taken_and_fails_when_a_message_reaches
                 };
                 assert_eq!((errno, bad), (0, ptr::null_mut()));
             }
-            // The receives: a valid one, a wrong one that the message does not reach, a wrong one
-            // that it reaches, and one without a message.
+            // Receive 1 is valid; the second element of the others is wrong. Message 2 does not
+            // reach that element, message 3 does, and receive 4 gets no message.
             for (wr_id, length) in [(1, 8), (2, 4), (3, 5)] {
                 let mut list = [sge(local, 0, length)];
                 let mut send = send_wr(wr_id, IBV_WR_SEND, &mut list);
@@ -446,7 +446,7 @@ fn a_receive_with_a_wrong_key_or_range_is_taken_and_fails_when_a_message_reaches
             end_qp(qp);
             end_qp(peer);
             if shared {
-                // SAFETY: a queue that is not used any more.
+                // SAFETY: the test passes a queue that is not used any more.
                 assert_eq!(unsafe { srq::destroy_srq(attr.srq) }, 0);
             }
             end_mr(local);
@@ -457,8 +457,8 @@ fn a_receive_with_a_wrong_key_or_range_is_taken_and_fails_when_a_message_reaches
     }
 }
 
-/// Drivers of RNICs remove them: a program frees with the queue pair the objects that its `wr_id`s
-/// stand for.
+/// Drivers of RNICs also remove them. Together with a queue pair, a program frees the objects to
+/// which its `wr_id`s refer, so it must not see these completions later.
 #[test]
 fn completions_of_a_queue_pair_that_was_destroyed_are_not_polled() {
     let (here, there) = (Side::new(), Side::new());
@@ -474,9 +474,9 @@ fn completions_of_a_queue_pair_that_was_destroyed_are_not_polled() {
     end_qp(qp);
     assert_eq!(kind(&here.poll(1)[0]).2, 2);
     end_qp(other);
-    // SAFETY: numbers, which may all be zero.
+    // SAFETY: all bytes may be zero: the structure has only numbers.
     let mut none: ibv_wc = unsafe { mem::zeroed() };
-    // SAFETY: memory for one completion.
+    // SAFETY: the test passes memory for one completion.
     assert_eq!(unsafe { cq::poll_cq(here.cq, 1, &raw mut none) }, 0);
     end_qp(peer);
     end_qp(far);

@@ -1,5 +1,5 @@
-//! Asynchronous events of queue pairs: which of them each side gets, and which calls wait until
-//! they are acknowledged.
+//! Tests of the asynchronous events that each side gets, and of the calls that wait until events
+//! are acknowledged.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -8,10 +8,10 @@ use crate::{events, qp::modify, srq};
 
 /// Waits for an event, and returns it with the queue pair that it names.
 fn next(side: &Side) -> (ibv_async_event, ibv_event_type, *mut ibv_qp) {
-    // SAFETY: numbers and pointers, which may all be zero.
+    // SAFETY: all bytes may be zero: the structure has only numbers and pointers.
     let mut event: ibv_async_event = unsafe { mem::zeroed() };
-    // SAFETY: an open context, and memory for an event; every event of these tests belongs to a
-    // queue pair.
+    // SAFETY: the test passes an open context, and memory for an event; every event of these tests
+    // belongs to a queue pair.
     unsafe {
         assert_eq!(events::get_async_event(side.context, &raw mut event), 0);
         (event, event.event_type, event.element.qp)
@@ -19,13 +19,13 @@ fn next(side: &Side) -> (ibv_async_event, ibv_event_type, *mut ibv_qp) {
 }
 
 fn ack(mut event: ibv_async_event) {
-    // SAFETY: an event that was taken and not acknowledged.
+    // SAFETY: the test passes an event that was taken and not acknowledged.
     unsafe { events::ack_async_event(&raw mut event) };
 }
 
-/// Asserts that no event is there.
+/// Asserts that no event is available.
 fn none(side: &Side) {
-    // SAFETY: numbers and pointers, which may all be zero.
+    // SAFETY: all bytes may be zero: the structure has only numbers and pointers.
     let mut event: ibv_async_event = unsafe { mem::zeroed() };
     // SAFETY: the descriptor of an open context, and memory for an event.
     unsafe {
@@ -39,12 +39,12 @@ fn none(side: &Side) {
     }
 }
 
-/// A queue pair with a shared receive queue that has `receives` receives.
+/// Creates a queue pair with a shared receive queue that has `receives` receives.
 fn sharing(side: &Side, receives: u64) -> (*mut ibv_qp, *mut ibv_srq) {
-    // SAFETY: numbers and pointers, which may all be zero.
+    // SAFETY: all bytes may be zero: the structure has only numbers and pointers.
     let mut attr: ibv_srq_init_attr = unsafe { mem::zeroed() };
     attr.attr.max_wr = 8;
-    // SAFETY: existing objects.
+    // SAFETY: the test passes existing objects.
     let shared = unsafe { srq::create_srq(side.pd, &raw mut attr) };
     assert!(!shared.is_null());
     for wr_id in 0..receives {
@@ -53,11 +53,11 @@ fn sharing(side: &Side, receives: u64) -> (*mut ibv_qp, *mut ibv_srq) {
     (taking(side, shared), shared)
 }
 
-/// A queue pair that takes its receives from `shared`.
+/// Creates a queue pair that takes its receives from `shared`.
 fn taking(side: &Side, shared: *mut ibv_srq) -> *mut ibv_qp {
     let mut with = side.attr();
     with.srq = shared;
-    // SAFETY: existing objects.
+    // SAFETY: the test passes existing objects.
     let qp = unsafe { qp::create_qp(side.pd, &raw mut with) };
     assert!(!qp.is_null());
     qp
@@ -65,26 +65,26 @@ fn taking(side: &Side, shared: *mut ibv_srq) -> *mut ibv_qp {
 
 fn post_shared(shared: *mut ibv_srq, wr_id: u64) {
     let (mut wr, mut bad) = (recv_wr(wr_id, &mut []), ptr::null_mut());
-    // SAFETY: an existing queue, and a request.
+    // SAFETY: the test passes an existing queue, and a request.
     let errno = unsafe { srq::post_srq_recv(shared, &raw mut wr, &raw mut bad) };
     assert_eq!(errno, 0);
 }
 
 fn end_srq(shared: *mut ibv_srq) {
-    // SAFETY: a queue that is not used any more.
+    // SAFETY: the test passes a queue that is not used any more.
     assert_eq!(unsafe { srq::destroy_srq(shared) }, 0);
 }
 
 fn to_error(qp: *mut ibv_qp) {
-    // SAFETY: numbers, which may all be zero.
+    // SAFETY: all bytes may be zero: the structure has only numbers.
     let mut attr: ibv_qp_attr = unsafe { mem::zeroed() };
     attr.qp_state = IBV_QPS_ERR;
     let mask = IBV_QP_STATE.cast_signed();
-    // SAFETY: an existing queue pair, and a structure.
+    // SAFETY: the test passes an existing queue pair, and a structure.
     assert_eq!(unsafe { modify::modify_qp(qp, &raw mut attr, mask) }, 0);
 }
 
-/// Posts a Read with an unknown key, which ends the connection with a Terminate of the peer.
+/// Posts a Read with an unknown key. The peer ends the connection with a Terminate.
 fn read_what_is_refused(here: &Side, qp: *mut ibv_qp) {
     let mut read = send_wr(1, IBV_WR_RDMA_READ, &mut []);
     let mut own = [0_u8; 8];
@@ -109,7 +109,7 @@ fn a_terminate_is_an_access_error_for_who_sends_it_and_fatal_for_who_gets_it() {
     let (event, kind, element) = next(&here);
     assert_eq!((kind, element), (IBV_EVENT_QP_FATAL, qp));
     ack(event);
-    // Each event comes once. A queue pair with its own receive queue has no LAST_WQE_REACHED event.
+    // No event is repeated. A queue pair with its own receive queue has no LAST_WQE_REACHED event.
     none(&here);
     none(&there);
     end_qp(qp);
@@ -118,14 +118,15 @@ fn a_terminate_is_an_access_error_for_who_sends_it_and_fatal_for_who_gets_it() {
     there.end();
 }
 
-/// The queue pair is then in error, as on every device.
+/// After a graceful close the queue pair is in Error, so it takes no more receives from the shared
+/// queue.
 #[test]
 fn a_connection_that_ends_in_order_has_no_event_but_that_of_a_shared_queue() {
     let (here, there) = (Side::new(), Side::new());
     let qp = here.qp();
     let (peer, shared) = sharing(&there, 1);
     connect(qp, peer);
-    // SAFETY: existing queue pairs.
+    // SAFETY: the test passes existing queue pairs.
     let (mine, theirs) = unsafe { (&qp::of(qp).qp, &qp::of(peer).qp) };
     mine.disconnect();
     while theirs.end_reason().is_none() || mine.end_reason().is_none() {
@@ -143,8 +144,8 @@ fn a_connection_that_ends_in_order_has_no_event_but_that_of_a_shared_queue() {
     there.end();
 }
 
-/// Receives that it took are flushed; the others stay for other queue pairs. The event tells the
-/// program that it takes no more.
+/// The event LAST_WQE_REACHED tells the program that the queue pair takes no more receives. The
+/// remaining receives stay in the shared queue for other queue pairs.
 #[test]
 fn a_queue_pair_moved_to_error_tells_that_it_takes_nothing_more_from_its_shared_queue() {
     let (here, there) = (Side::new(), Side::new());
@@ -159,7 +160,7 @@ fn a_queue_pair_moved_to_error_tells_that_it_takes_nothing_more_from_its_shared_
     to_error(peer);
     let (event, kind_of, element) = next(&there);
     assert_eq!((kind_of, element), (IBV_EVENT_QP_LAST_WQE_REACHED, peer));
-    // No further event: the program itself has moved the queue pair to error.
+    // There is no event for the error: the program itself has moved the queue pair to it.
     none(&there);
     to_error(peer);
     none(&there);
@@ -180,8 +181,8 @@ fn a_queue_pair_moved_to_error_tells_that_it_takes_nothing_more_from_its_shared_
     there.end();
 }
 
-/// A queue pair with two events that the program has not taken yet: an access error, and
-/// LAST_WQE_REACHED.
+/// Returns two queue pairs and a shared queue. The second queue pair, which uses the shared queue,
+/// has two events that the program has not taken yet: an access error, and LAST_WQE_REACHED.
 fn failed(here: &Side, there: &Side) -> (*mut ibv_qp, *mut ibv_qp, *mut ibv_srq) {
     let qp = here.qp();
     let (peer, shared) = sharing(there, 1);
@@ -206,8 +207,8 @@ fn a_queue_pair_ends_when_each_of_its_events_is_acknowledged() {
             end_qp(ptr::with_exposed_provenance_mut(address));
             assert!(acknowledged.load(Ordering::Acquire));
         });
-        // The queue pair exists as long as the program has an event of it. SAFETY: the test checks
-        // exactly this.
+        // The queue pair exists until its events are acknowledged. SAFETY: the test checks exactly
+        // this.
         assert_ne!(unsafe { (*peer).qp_num }, 0);
         acknowledged.store(true, Ordering::Release);
         ack(first);
@@ -227,7 +228,7 @@ fn sleeps(thread: libc::pid_t) -> bool {
         .is_some_and(|rest| rest.starts_with(" S "))
 }
 
-/// The program gets the event, and the queue pair exists until this event is acknowledged, too.
+/// The program gets the event. The queue pair exists until this event, too, is acknowledged.
 #[test]
 fn an_event_that_is_taken_while_its_queue_pair_is_being_destroyed_is_not_lost() {
     let (here, there) = (Side::new(), Side::new());
@@ -237,7 +238,7 @@ fn an_event_that_is_taken_while_its_queue_pair_is_being_destroyed_is_not_lost() 
     thread::scope(|scope| {
         let (tell, told) = std::sync::mpsc::channel();
         let destroying = scope.spawn(move || {
-            // SAFETY: no arguments, and cannot fail.
+            // SAFETY: the call takes no arguments and cannot fail.
             tell.send(unsafe { libc::gettid() }).unwrap();
             end_qp(ptr::with_exposed_provenance_mut(address));
         });
@@ -263,29 +264,29 @@ fn an_event_that_is_taken_while_its_queue_pair_is_being_destroyed_is_not_lost() 
 fn a_completion_queue_ends_when_its_asynchronous_event_is_acknowledged() {
     let side = Side::new();
     let none = ptr::null_mut();
-    // SAFETY: an open context.
+    // SAFETY: the test passes an open context.
     let small = unsafe { cq::create_cq(side.context, 1, none, none.cast(), 0) };
     let mut attr = side.attr();
     attr.recv_cq = small;
-    // SAFETY: existing objects.
+    // SAFETY: the test passes existing objects.
     let qp = unsafe { qp::create_qp(side.pd, &raw mut attr) };
-    // More than the completion queue holds.
+    // The completion queue has no room for so many completions.
     for wr_id in 0..3 {
         post_recv(qp, wr_id, &mut []);
     }
     to_error(qp);
-    // SAFETY: numbers and pointers, which may all be zero.
+    // SAFETY: all bytes may be zero: the structure has only numbers and pointers.
     let mut event: ibv_async_event = unsafe { mem::zeroed() };
-    // SAFETY: an open context, and memory for an event.
+    // SAFETY: the test passes an open context, and memory for an event.
     let got = unsafe { events::get_async_event(side.context, &raw mut event) };
     assert_eq!((got, event.event_type), (0, IBV_EVENT_CQ_ERR));
     // SAFETY: the type says that this field is set.
     assert_eq!(unsafe { event.element.cq }, small);
     end_qp(qp);
-    // SAFETY: a queue that only its event still uses.
+    // SAFETY: the queue exists until its event is acknowledged.
     assert_eq!(unsafe { cq::try_destroy(small) }, None, "it waits");
     ack(event);
-    // SAFETY: as above, without the event.
+    // SAFETY: the queue exists until this call.
     assert_eq!(unsafe { cq::try_destroy(small) }, Some(Ok(())));
     side.end();
 }
@@ -296,7 +297,7 @@ fn events_that_nobody_took_go_with_their_queue_pair() {
     let (qp, peer, shared) = failed(&here, &there);
     let (first, ..) = next(&there);
     ack(first);
-    // LAST_WQE_REACHED is not taken, and not waited for.
+    // Destroying the queue pair does not wait for LAST_WQE_REACHED, which was not taken.
     end_qp(peer);
     none(&there);
     end_qp(qp);
@@ -307,13 +308,13 @@ fn events_that_nobody_took_go_with_their_queue_pair() {
 }
 
 unsafe extern "C-unwind" fn destroy_queue_pair(qp: *mut c_void) -> *mut c_void {
-    // SAFETY: a queue pair with an event that is not acknowledged.
+    // SAFETY: the test passes a queue pair with an event that is not acknowledged.
     unsafe { qp::destroy_qp(qp.cast()) };
     ptr::null_mut()
 }
 
 unsafe extern "C-unwind" fn destroy_shared_queue(srq: *mut c_void) -> *mut c_void {
-    // SAFETY: a queue with an event that is not acknowledged.
+    // SAFETY: the test passes a queue with an event that is not acknowledged.
     unsafe { srq::destroy_srq(srq.cast()) };
     ptr::null_mut()
 }
@@ -324,7 +325,7 @@ fn a_queue_pair_whose_destroying_thread_was_cancelled_is_as_it_was() {
     let (qp, peer, shared) = failed(&here, &there);
     let (first, ..) = next(&there);
     cancelled(destroy_queue_pair, peer.cast());
-    // Its events still name it.
+    // The queue pair still exists, and its events name it.
     let (second, kind, element) = next(&there);
     assert_eq!((kind, element), (IBV_EVENT_QP_LAST_WQE_REACHED, peer));
     ack(first);
@@ -347,7 +348,7 @@ fn a_shared_queue_whose_destroying_thread_was_cancelled_is_as_it_was() {
         srq_limit: 2,
     };
     let limit = IBV_SRQ_LIMIT.cast_signed();
-    // SAFETY: an existing queue, with fewer receives than the new limit.
+    // SAFETY: the test passes an existing queue, with fewer receives than the new limit.
     let changed = unsafe { srq::modify_srq(shared, &raw mut change, limit) };
     assert_eq!(changed, 0);
     let (event, kind, _) = next(&there);
@@ -360,9 +361,9 @@ fn a_shared_queue_whose_destroying_thread_was_cancelled_is_as_it_was() {
 }
 
 unsafe extern "C-unwind" fn wait_for_event(context: *mut c_void) -> *mut c_void {
-    // SAFETY: numbers and pointers, which may all be zero.
+    // SAFETY: all bytes may be zero: the structure has only numbers and pointers.
     let mut event: ibv_async_event = unsafe { mem::zeroed() };
-    // SAFETY: an open context, and memory for an event.
+    // SAFETY: the test passes an open context, and memory for an event.
     unsafe { events::get_async_event(context.cast(), &raw mut event) };
     ptr::null_mut()
 }

@@ -9,7 +9,7 @@ const OPS: u32 = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WIT
 
 fn attr_ex(side: &Side, ops: u32) -> ibv_qp_init_attr_ex {
     let plain = side.attr();
-    // SAFETY: numbers and pointers, which may all be zero.
+    // SAFETY: all bytes may be zero: the structure has only numbers and pointers.
     let mut attr: ibv_qp_init_attr_ex = unsafe { mem::zeroed() };
     (attr.send_cq, attr.recv_cq) = (plain.send_cq, plain.recv_cq);
     (attr.cap, attr.qp_type) = (plain.cap, plain.qp_type);
@@ -20,7 +20,8 @@ fn attr_ex(side: &Side, ops: u32) -> ibv_qp_init_attr_ex {
 
 fn extended(side: &Side, ops: u32) -> *mut ibv_qp {
     let mut attr = attr_ex(side, ops);
-    // SAFETY: existing objects; the function that `verbs.h` calls through the context.
+    // SAFETY: the test passes existing objects; the function that `verbs.h` calls through the
+    // context.
     unsafe { qp::create_qp_ex(side.context, &raw mut attr) }
 }
 
@@ -32,7 +33,7 @@ fn errno() -> Option<i32> {
 fn requests_built_by_calls_leave_together_and_what_was_aborted_never() {
     let (here, there) = (Side::new(), Side::new());
     let (qp, peer) = (extended(&here, OPS), there.qp());
-    // SAFETY: existing queue pairs.
+    // SAFETY: the test passes existing queue pairs.
     let (plain, ex) = unsafe { (qp_to_qp_ex(peer), qp_to_qp_ex(qp)) };
     assert!(plain.is_null());
     let (mut own, mut lent, mut to) = (*b"abcdefgh", [0_u8; 8], [0_u8; 8]);
@@ -41,9 +42,9 @@ fn requests_built_by_calls_leave_together_and_what_was_aborted_never() {
     post_recv(peer, 10, &mut [sge(sink, 0, 8)]);
     connect(qp, peer);
     let element = sge(source, 0, 8);
-    // SAFETY: an existing region.
+    // SAFETY: the test passes an existing region.
     let (addr, rkey) = unsafe { ((*remote).addr.addr() as u64, (*remote).rkey) };
-    // SAFETY: calls in the order in which the inline functions of `verbs.h` make them.
+    // SAFETY: the test makes these calls in the same order as the inline functions of `verbs.h`.
     unsafe {
         let calls = &*ex;
         calls.wr_start.unwrap()(ex);
@@ -95,17 +96,17 @@ fn a_write_with_immediate_data_built_by_calls_arrives_with_its_octets_in_network
     let (here, there) = (Side::new(), Side::new());
     let ops = OPS | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
     let (qp, peer) = (extended(&here, ops), there.qp());
-    // SAFETY: an existing queue pair.
+    // SAFETY: the test passes an existing queue pair.
     let ex = unsafe { qp_to_qp_ex(qp) };
     let mut lent = [0_u8; 8];
     let remote = there.mr(&mut lent, ALL);
     post_recv(peer, 30, &mut []);
     post_recv(peer, 31, &mut []);
     connect(qp, peer);
-    // SAFETY: an existing region.
+    // SAFETY: the test passes an existing region.
     let (addr, rkey) = unsafe { ((*remote).addr.addr() as u64, (*remote).rkey) };
     let mut octets = *b"inlined";
-    // SAFETY: calls in the order in which the inline functions of `verbs.h` make them.
+    // SAFETY: the test makes these calls in the same order as the inline functions of `verbs.h`.
     unsafe {
         let calls = &*ex;
         calls.wr_start.unwrap()(ex);
@@ -140,10 +141,10 @@ fn a_write_with_immediate_data_built_by_calls_arrives_with_its_octets_in_network
 fn requests_that_do_not_all_fit_or_are_not_to_be_had_are_not_posted_at_all() {
     let (here, there) = (Side::new(), Side::new());
     let (qp, peer) = (extended(&here, OPS), there.qp());
-    // SAFETY: an existing queue pair.
+    // SAFETY: the test passes an existing queue pair.
     let ex = unsafe { qp_to_qp_ex(qp) };
     connect(qp, peer);
-    // SAFETY: calls in the order in which the inline functions of `verbs.h` make them.
+    // SAFETY: the test makes these calls in the same order as the inline functions of `verbs.h`.
     unsafe {
         let calls = &*ex;
         (*ex).wr_flags = IBV_SEND_SIGNALED;
@@ -183,7 +184,7 @@ fn an_extended_queue_pair_is_refused_for_what_iwarp_has_not() {
     }
     let mut attr = attr_ex(&side, 0);
     attr.comp_mask = 0;
-    // SAFETY: existing objects.
+    // SAFETY: the test passes existing objects.
     assert!(unsafe { qp::create_qp_ex(side.context, &raw mut attr) }.is_null());
     assert_eq!(errno(), Some(libc::EINVAL));
     side.end();
@@ -192,16 +193,16 @@ fn an_extended_queue_pair_is_refused_for_what_iwarp_has_not() {
 #[test]
 fn completions_are_read_one_by_one_between_start_and_end() {
     let (here, there) = (Side::new(), Side::new());
-    // SAFETY: numbers and pointers, which may all be zero.
+    // SAFETY: all bytes may be zero: the structure has only numbers and pointers.
     let mut attr: ibv_cq_init_attr_ex = unsafe { mem::zeroed() };
     attr.cqe = 8;
     attr.wc_flags = IBV_WC_STANDARD_FLAGS.into();
-    // SAFETY: an open context.
+    // SAFETY: the test passes an open context.
     let cq = unsafe { cq_ex::create_cq_ex(there.context, &raw mut attr) };
     assert!(!cq.is_null());
     let mut with = there.attr();
     with.recv_cq = cq.cast();
-    // SAFETY: existing objects.
+    // SAFETY: the test passes existing objects.
     let peer = unsafe { qp::create_qp(there.pd, &raw mut with) };
     let qp = here.qp();
     let (mut lent, mut own) = ([0_u8; 8], *b"12345678");
@@ -210,7 +211,7 @@ fn completions_are_read_one_by_one_between_start_and_end() {
     post_recv(peer, 11, &mut []);
     connect(qp, peer);
     let mut poll = ibv_poll_cq_attr { comp_mask: 0 };
-    // SAFETY: calls in the order in which the inline functions of `verbs.h` make them.
+    // SAFETY: the test makes these calls in the same order as the inline functions of `verbs.h`.
     unsafe {
         let calls = &*cq;
         assert_eq!(calls.start_poll.unwrap()(cq, &raw mut poll), libc::ENOENT);
@@ -240,7 +241,7 @@ fn completions_are_read_one_by_one_between_start_and_end() {
     end_qp(peer);
     end_mr(remote);
     end_mr(source);
-    // SAFETY: a queue that is not used any more.
+    // SAFETY: the test passes a queue that is not used any more.
     assert_eq!(unsafe { cq::destroy_cq(cq.cast()) }, 0);
     here.end();
     there.end();
@@ -249,11 +250,11 @@ fn completions_are_read_one_by_one_between_start_and_end() {
 #[test]
 fn a_completion_queue_with_timestamps_is_refused() {
     let side = Side::new();
-    // SAFETY: numbers and pointers, which may all be zero.
+    // SAFETY: all bytes may be zero: the structure has only numbers and pointers.
     let mut attr: ibv_cq_init_attr_ex = unsafe { mem::zeroed() };
     attr.cqe = 8;
     attr.wc_flags = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP.into();
-    // SAFETY: an open context.
+    // SAFETY: the test passes an open context.
     assert!(unsafe { cq_ex::create_cq_ex(side.context, &raw mut attr) }.is_null());
     assert_eq!(errno(), Some(libc::EOPNOTSUPP));
     side.end();
@@ -263,7 +264,7 @@ fn a_completion_queue_with_timestamps_is_refused() {
 fn of_requests_built_by_calls_all_are_taken_or_none() {
     let (here, there) = (Side::new(), Side::new());
     let (qp, peer) = (extended(&here, OPS), there.qp());
-    // SAFETY: an existing queue pair.
+    // SAFETY: the test passes an existing queue pair.
     let ex = unsafe { qp_to_qp_ex(qp) };
     connect(qp, peer);
     let mut own = *b"abcdefgh";
@@ -272,7 +273,8 @@ fn of_requests_built_by_calls_all_are_taken_or_none() {
     // One element more than a request of this queue pair may have.
     let elements = [element; 3];
     for (count, expected) in [(3, libc::EINVAL), (2, 0)] {
-        // SAFETY: calls in the order in which the inline functions of `verbs.h` make them.
+        // SAFETY: the test makes these calls in the same order as the inline functions of
+        // `verbs.h`.
         unsafe {
             let calls = &*ex;
             calls.wr_start.unwrap()(ex);

@@ -5,9 +5,9 @@ use super::*;
 use crate::{errno, query, srq};
 
 fn told(side: &Side) -> ibv_device_attr {
-    // SAFETY: numbers and characters, which may all be zero.
+    // SAFETY: all bytes may be zero: the structure has only numbers and characters.
     let mut attr: ibv_device_attr = unsafe { mem::zeroed() };
-    // SAFETY: an open context, and memory for a structure.
+    // SAFETY: the test passes an open context, and memory for a structure.
     let failed = unsafe { query::query_device(side.context, &raw mut attr) };
     assert_eq!(failed, 0);
     attr
@@ -15,7 +15,7 @@ fn told(side: &Side) -> ibv_device_attr {
 
 /// Limit of inline data, for which `ibv_device_attr` has no field.
 fn inline(side: &Side) -> u32 {
-    // SAFETY: an open context.
+    // SAFETY: the test passes an open context.
     let context = unsafe { Context::of(side.context) };
     context.device().query().max_inline_data
 }
@@ -53,7 +53,7 @@ fn queue_pairs_are_as_large_as_the_device_says_and_no_larger() {
         for (wanted, expected) in [(limit, true), (limit + 1, false)] {
             let mut with = side.attr();
             *field(&mut with.cap) = wanted;
-            // SAFETY: existing objects.
+            // SAFETY: the test passes existing objects.
             let qp = unsafe { qp::create_qp(side.pd, &raw mut with) };
             is_had(qp, expected, name);
             if expected {
@@ -72,7 +72,7 @@ fn a_request_takes_as_many_elements_and_inline_octets_as_the_device_says() {
     let inline = inline(&here);
     let mut with = here.attr();
     (with.cap.max_send_sge, with.cap.max_inline_data) = (elements, inline);
-    // SAFETY: existing objects.
+    // SAFETY: the test passes existing objects.
     let qp = unsafe { qp::create_qp(here.pd, &raw mut with) };
     let peer = there.qp();
     let (mut own, mut lent) = ([7_u8; 1024], [0_u8; 1024]);
@@ -106,11 +106,11 @@ fn completion_and_shared_receive_queues_are_as_large_as_the_device_says_and_no_l
     let attr = told(&side);
     let none = ptr::null_mut();
     for (wanted, expected) in [(attr.max_cqe, true), (attr.max_cqe + 1, false)] {
-        // SAFETY: an open context.
+        // SAFETY: the test passes an open context.
         let cq = unsafe { cq::create_cq(side.context, wanted, none, none.cast(), 0) };
         is_had(cq, expected, "max_cqe");
         if expected {
-            // SAFETY: a queue that is not used any more.
+            // SAFETY: the test passes a queue that is not used any more.
             assert_eq!(unsafe { ((*cq).cqe, cq::destroy_cq(cq)) }, (wanted, 0));
         }
     }
@@ -121,14 +121,14 @@ fn completion_and_shared_receive_queues_are_as_large_as_the_device_says_and_no_l
         (1, elements, true),
         (1, elements + 1, false),
     ] {
-        // SAFETY: numbers and pointers, which may all be zero.
+        // SAFETY: all bytes may be zero: the structure has only numbers and pointers.
         let mut with: ibv_srq_init_attr = unsafe { mem::zeroed() };
         (with.attr.max_wr, with.attr.max_sge) = (max_wr, max_sge);
-        // SAFETY: an existing domain.
+        // SAFETY: the test passes an existing domain.
         let shared = unsafe { srq::create_srq(side.pd, &raw mut with) };
         is_had(shared, expected, "max_srq_wr, max_srq_sge");
         if expected {
-            // SAFETY: a queue that is not used any more.
+            // SAFETY: the test passes a queue that is not used any more.
             assert_eq!(unsafe { srq::destroy_srq(shared) }, 0);
         }
     }
@@ -138,13 +138,13 @@ fn completion_and_shared_receive_queues_are_as_large_as_the_device_says_and_no_l
 #[test]
 fn each_entry_of_the_gid_table_names_the_interface_of_its_address() {
     let side = Side::new();
-    // SAFETY: numbers, which may all be zero.
+    // SAFETY: all bytes may be zero: the structure has only numbers.
     let mut table: [ibv_gid_entry; 80] = unsafe { mem::zeroed() };
     let (room, size) = (table.len(), size_of::<ibv_gid_entry>());
-    // SAFETY: an open context, and memory for this many entries.
+    // SAFETY: the test passes an open context, and memory for this many entries.
     let got = unsafe { query::query_gid_table(side.context, table.as_mut_ptr(), room, 0, size) };
     let table = &table[..usize::try_from(got).unwrap()];
-    // SAFETY: a C string.
+    // SAFETY: the name is a C string.
     let loopback = unsafe { libc::if_nametoindex(c"lo".as_ptr()) };
     let [mac, first, ..] = table else {
         panic!("{got} entries");
@@ -153,9 +153,9 @@ fn each_entry_of_the_gid_table_names_the_interface_of_its_address() {
     assert_eq!(mac.ndev_ifindex, first.ndev_ifindex);
     // Addresses of the loopback interface are the last.
     assert_eq!(table.last().unwrap().ndev_ifindex, loopback);
-    // SAFETY: numbers, which may all be zero.
+    // SAFETY: all bytes may be zero: the structure has only numbers.
     let mut one: ibv_gid_entry = unsafe { mem::zeroed() };
-    // SAFETY: an open context, and memory for an entry.
+    // SAFETY: the test passes an open context, and memory for an entry.
     let errno = unsafe { query::query_gid_ex(side.context, 1, 1, &raw mut one, 0, size) };
     assert_eq!((errno, one.ndev_ifindex), (0, first.ndev_ifindex));
     side.end();

@@ -8,20 +8,20 @@ fn errno() -> Option<i32> {
 }
 
 fn state_of(qp: *mut ibv_qp) -> (ibv_qp_state, ibv_qp_attr, ibv_qp_init_attr) {
-    // SAFETY: numbers and pointers, which may all be zero.
+    // SAFETY: all bytes may be zero: the structure has only numbers and pointers.
     let (mut attr, mut init): (ibv_qp_attr, ibv_qp_init_attr) = unsafe { mem::zeroed() };
-    // SAFETY: an existing queue pair, and memory for two structures.
+    // SAFETY: the test passes an existing queue pair, and memory for two structures.
     let errno = unsafe { modify::query_qp(qp, &raw mut attr, c_int::MAX, &raw mut init) };
     assert_eq!(errno, 0);
     (attr.qp_state, attr, init)
 }
 
 fn move_to(qp: *mut ibv_qp, state: ibv_qp_state, mask: ibv_qp_attr_mask) -> c_int {
-    // SAFETY: numbers, which may all be zero.
+    // SAFETY: all bytes may be zero: the structure has only numbers.
     let mut attr: ibv_qp_attr = unsafe { mem::zeroed() };
     (attr.qp_state, attr.port_num) = (state, 1);
     let mask = (mask | IBV_QP_STATE).cast_signed();
-    // SAFETY: an existing queue pair.
+    // SAFETY: the test passes an existing queue pair.
     unsafe { modify::modify_qp(qp, &raw mut attr, mask) }
 }
 
@@ -29,7 +29,7 @@ fn move_to(qp: *mut ibv_qp, state: ibv_qp_state, mask: ibv_qp_attr_mask) -> c_in
 fn a_queue_pair_has_at_least_the_inline_room_that_rsockets_need_and_tells_what_it_was_given() {
     let side = Side::new();
     let mut attr = side.attr();
-    // SAFETY: existing objects.
+    // SAFETY: the test passes existing objects.
     let qp = unsafe { qp::create_qp(side.pd, &raw mut attr) };
     assert!(attr.cap.max_inline_data >= 4);
     assert_eq!((attr.cap.max_send_wr, attr.cap.max_recv_sge), (20, 2));
@@ -38,7 +38,7 @@ fn a_queue_pair_has_at_least_the_inline_room_that_rsockets_need_and_tells_what_i
     assert_eq!((init.send_cq, init.recv_cq), (side.cq, side.cq));
     assert_eq!((init.qp_context.addr(), init.sq_sig_all), (9, 0));
     assert_eq!(
-        // SAFETY: an existing queue pair.
+        // SAFETY: the test passes an existing queue pair.
         unsafe { ((*qp).pd, (*qp).context) },
         (side.pd, side.context)
     );
@@ -51,17 +51,17 @@ fn other_transports_than_rc_and_sizes_beyond_the_device_are_refused() {
     let side = Side::new();
     let mut attr = side.attr();
     attr.qp_type = IBV_QPT_UD;
-    // SAFETY: existing objects.
+    // SAFETY: the test passes existing objects.
     assert!(unsafe { qp::create_qp(side.pd, &raw mut attr) }.is_null());
     assert_eq!(errno(), Some(libc::EOPNOTSUPP));
     let mut attr = side.attr();
     attr.cap.max_send_wr = 1 << 20;
-    // SAFETY: existing objects.
+    // SAFETY: the test passes existing objects.
     assert!(unsafe { qp::create_qp(side.pd, &raw mut attr) }.is_null());
     assert_eq!(errno(), Some(libc::EINVAL));
     for (cqe, vector) in [(0, 0), (-1, 0), (i32::MAX, 0), (1, 1), (1, -1)] {
         let none = ptr::null_mut();
-        // SAFETY: an open context.
+        // SAFETY: the test passes an open context.
         let cq = unsafe { cq::create_cq(side.context, cqe, none, none.cast(), vector) };
         assert!(cq.is_null());
         assert_eq!(errno(), Some(libc::EINVAL));
@@ -78,7 +78,7 @@ fn the_states_of_the_connection_manager_may_be_asked_for_and_are_shown() {
     for (state, mask) in [(IBV_QPS_INIT, FOR_INIT), (IBV_QPS_RTR, 0), (IBV_QPS_RTS, 0)] {
         assert_eq!(move_to(qp, state, mask), 0);
         assert_eq!(state_of(qp).0, state);
-        // SAFETY: an existing queue pair.
+        // SAFETY: the test passes an existing queue pair.
         assert_eq!(unsafe { (*qp).state }, state);
     }
     connect(qp, peer);
@@ -144,11 +144,11 @@ fn without_a_connection_no_step_and_no_attribute_of_a_step_may_be_left_out() {
 fn a_port_that_the_device_has_not_and_a_state_that_is_not_the_one_are_refused() {
     let side = Side::new();
     let qp = side.qp();
-    // SAFETY: numbers, which may all be zero.
+    // SAFETY: all bytes may be zero: the structure has only numbers.
     let mut attr: ibv_qp_attr = unsafe { mem::zeroed() };
     (attr.qp_state, attr.port_num) = (IBV_QPS_INIT, 2);
     let mask = (IBV_QP_STATE | FOR_INIT).cast_signed();
-    // SAFETY: an existing queue pair, and a structure.
+    // SAFETY: the test passes an existing queue pair, and a structure.
     let modify = |attr: &mut ibv_qp_attr, mask| unsafe { modify::modify_qp(qp, attr, mask) };
     assert_eq!(modify(&mut attr, mask), libc::EINVAL);
     (attr.port_num, attr.cur_qp_state) = (1, IBV_QPS_INIT);
@@ -174,26 +174,26 @@ fn a_connection_by_queue_pair_numbers_is_refused() {
 fn a_region_registered_anew_has_another_key_other_rights_and_another_domain() {
     let (side, mut memory, mut other) = (Side::new(), [0_u8; 64], [0_u8; 32]);
     let mr = side.mr(&mut memory, 1);
-    // SAFETY: an open context.
+    // SAFETY: the test passes an open context.
     let pd = unsafe { pd::alloc_pd(side.context) };
-    // SAFETY: existing objects.
+    // SAFETY: the test passes existing objects.
     let rereg = |flags: u32, memory: &mut [u8], access| unsafe {
         let at = memory.as_mut_ptr().cast();
         mr::rereg_mr(mr, flags.cast_signed(), pd, at, memory.len(), access)
     };
-    // SAFETY: an existing region.
+    // SAFETY: the test passes an existing region.
     let key = || unsafe { (*mr).lkey };
     let before = key();
     assert_eq!(rereg(IBV_REREG_MR_CHANGE_ACCESS, &mut [], 5), 0);
     assert_ne!(key(), before);
     assert_eq!(rereg(IBV_REREG_MR_CHANGE_PD, &mut [], 0), 0);
-    // SAFETY: existing domains: the old one is unused now, and the new one in use.
+    // SAFETY: the test passes existing domains: the old one is unused now, and the new one in use.
     unsafe {
         assert_eq!(pd::dealloc_pd(pd), libc::EBUSY);
         assert_eq!(pd::dealloc_pd(side.pd), 0);
     }
     assert_eq!(rereg(IBV_REREG_MR_CHANGE_TRANSLATION, &mut other, 0), 0);
-    // SAFETY: an existing region.
+    // SAFETY: the test passes an existing region.
     let (at, length) = unsafe { ((*mr).addr, (*mr).length) };
     assert_eq!((at.cast(), length), (other.as_mut_ptr(), 32));
     let now = key();
@@ -215,12 +215,12 @@ fn registration_refuses_no_memory_at_all_and_rights_that_contradict_each_other()
         (at, 8, 2, libc::EINVAL),
         (at, 8, 64, libc::EOPNOTSUPP),
     ] {
-        // SAFETY: an existing domain.
+        // SAFETY: the test passes an existing domain.
         let mr = unsafe { mr::reg_mr(side.pd, addr, length, access) };
         assert!(mr.is_null());
         assert_eq!(errno(), Some(number));
     }
-    // SAFETY: existing objects.
+    // SAFETY: the test passes existing objects.
     let mr = unsafe { mr::reg_mr_iova2(side.pd, at, 8, 0x1000, 1 | IBV_ACCESS_RELAXED_ORDERING) };
     end_mr(mr);
     side.end();
@@ -230,7 +230,7 @@ fn registration_refuses_no_memory_at_all_and_rights_that_contradict_each_other()
 fn two_contexts_have_numbers_of_their_own_for_nothing_but_their_events() {
     let (one, other) = (Side::new(), Side::new());
     let (here, there) = (one.qp(), other.qp());
-    // SAFETY: existing objects.
+    // SAFETY: the test passes existing objects.
     unsafe {
         assert_ne!((*here).qp_num, (*there).qp_num);
         assert_ne!((*one.context).async_fd, (*other.context).async_fd);
@@ -248,16 +248,16 @@ fn memory_that_is_not_there_or_not_for_writing_is_not_registered() {
     }
     const PAGE: usize = 4096;
     let side = Side::new();
-    // SAFETY: new memory of this test.
+    // SAFETY: the call maps new memory.
     let pages = unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         libc::mmap(ptr::null_mut(), 2 * PAGE, libc::PROT_READ, flags, -1, 0)
     };
     assert_ne!(pages, libc::MAP_FAILED);
-    // SAFETY: the second of the two pages, which is not used.
+    // SAFETY: the second of the two pages is not used.
     let gone = unsafe { libc::munmap(pages.wrapping_byte_add(PAGE), PAGE) };
     assert_eq!(gone, 0);
-    // SAFETY: an entry point; it checks the memory.
+    // SAFETY: the test passes an entry point; it checks the memory.
     let register = |length, access| unsafe { mr::reg_mr(side.pd, pages, length, access) };
     for (length, access) in [(PAGE, ALL), (PAGE + 1, 0)] {
         assert!(register(length, access).is_null());
@@ -275,11 +275,11 @@ fn memory_that_is_not_there_or_not_for_writing_is_not_registered() {
 fn the_error_of_a_completion_queue_is_told_on_its_own_context() {
     let (here, there, third) = (Side::new(), Side::new(), Side::new());
     let none = ptr::null_mut();
-    // SAFETY: an open context.
+    // SAFETY: the test passes an open context.
     let small = unsafe { cq::create_cq(third.context, 1, none, none.cast(), 0) };
     let mut attr = here.attr();
     attr.send_cq = small;
-    // SAFETY: existing objects.
+    // SAFETY: the test passes existing objects.
     let qp = unsafe { qp::create_qp(here.pd, &raw mut attr) };
     let peer = there.qp();
     connect(qp, peer);
@@ -287,10 +287,10 @@ fn the_error_of_a_completion_queue_is_told_on_its_own_context() {
     let mut first = send_wr(1, IBV_WR_RDMA_WRITE, &mut []);
     first.next = &raw mut second;
     assert_eq!(post_send(qp, &mut first).0, 0);
-    // SAFETY: numbers and pointers, which may all be zero.
+    // SAFETY: all bytes may be zero: the structure has only numbers and pointers.
     let mut event: ibv_async_event = unsafe { mem::zeroed() };
-    // SAFETY: an open context, and memory for an event, which was then taken; the type says which
-    // field is set.
+    // SAFETY: the test passes an open context, and memory for an event, which was then taken; the
+    // type says which field is set.
     unsafe {
         let mut told = libc::pollfd {
             fd: (*third.context).async_fd,
@@ -323,7 +323,7 @@ fn a_child_does_not_wait_for_events_of_its_parents_context() {
         return;
     }
     let side = Side::new();
-    // SAFETY: numbers and pointers, which may all be zero.
+    // SAFETY: all bytes may be zero: the structure has only numbers and pointers.
     let mut event: ibv_async_event = unsafe { mem::zeroed() };
     // SAFETY: the child calls only the tested function and ends, after 30 s by a signal.
     let child = unsafe { libc::fork() };
@@ -337,7 +337,7 @@ fn a_child_does_not_wait_for_events_of_its_parents_context() {
         }
     }
     let mut status = -1;
-    // SAFETY: the child, and memory for a number.
+    // SAFETY: the call waits for the child and writes one number.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0);
     side.end();

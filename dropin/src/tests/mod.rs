@@ -39,7 +39,7 @@ pub(super) struct Side {
 
 impl Side {
     pub(super) fn new() -> Self {
-        // SAFETY: functions of the interface, with their own results.
+        // SAFETY: the arguments are results of earlier calls.
         unsafe {
             let context = device::open_device(device::the_device());
             assert!(!context.is_null());
@@ -76,7 +76,7 @@ impl Side {
 
     pub(super) fn qp(&self) -> *mut ibv_qp {
         let mut attr = self.attr();
-        // SAFETY: functions of the interface, with their own results.
+        // SAFETY: the arguments are results of earlier calls.
         let qp = unsafe { qp::create_qp(self.pd, &raw mut attr) };
         assert!(!qp.is_null());
         qp
@@ -94,9 +94,9 @@ impl Side {
     pub(super) fn poll(&self, count: usize) -> Vec<ibv_wc> {
         let mut all = Vec::new();
         while all.len() < count {
-            // SAFETY: numbers, which may all be zero.
+            // SAFETY: all bytes may be zero: the structure has only numbers.
             let mut some: [ibv_wc; 20] = unsafe { mem::zeroed() };
-            // SAFETY: memory for 20 completions.
+            // SAFETY: the test passes memory for 20 completions.
             let got = unsafe { cq::poll_cq(self.cq, 20, some.as_mut_ptr()) };
             all.extend_from_slice(&some[..usize::try_from(got).unwrap()]);
         }
@@ -106,7 +106,7 @@ impl Side {
 
     /// Destroys everything. No other objects may be left in it.
     pub(super) fn end(self) {
-        // SAFETY: functions of the interface, with their own results.
+        // SAFETY: the arguments are results of earlier calls.
         unsafe {
             assert_eq!(cq::destroy_cq(self.cq), 0);
             assert_eq!(channel::destroy_comp_channel(self.channel), 0);
@@ -128,9 +128,9 @@ pub(super) fn madvise_is_emulated(advice: &str) -> bool {
 
 /// Connects two queue pairs.
 pub(super) fn connect(one: *mut ibv_qp, other: *mut ibv_qp) {
-    // SAFETY: existing queue pairs.
+    // SAFETY: the test passes existing queue pairs.
     let (here, there) = unsafe { (qp::of(one), qp::of(other)) };
-    // SAFETY: an open context.
+    // SAFETY: the test passes an open context.
     let device = unsafe { Context::of((*other).context) }.device();
     let listener = device.listen("127.0.0.1:0".parse().unwrap()).unwrap();
     let addr = listener.local_addr();
@@ -149,19 +149,19 @@ pub(super) fn connect(one: *mut ibv_qp, other: *mut ibv_qp) {
 
 /// Destroys a queue pair.
 pub(super) fn end_qp(qp: *mut ibv_qp) {
-    // SAFETY: a queue pair that is not used any more.
+    // SAFETY: the test passes a queue pair that is not used any more.
     assert_eq!(unsafe { qp::destroy_qp(qp) }, 0);
 }
 
 /// Deregisters a region.
 pub(super) fn end_mr(mr: *mut ibv_mr) {
-    // SAFETY: a region that is not used any more.
+    // SAFETY: the test passes a region that is not used any more.
     assert_eq!(unsafe { mr::dereg_mr(mr) }, 0);
 }
 
 /// A scatter/gather element in a region.
 pub(super) fn sge(mr: *mut ibv_mr, from: u64, length: u32) -> ibv_sge {
-    // SAFETY: an existing region.
+    // SAFETY: the test passes an existing region.
     let mr = unsafe { &*mr };
     ibv_sge {
         addr: mr.addr.addr() as u64 + from,
@@ -172,7 +172,7 @@ pub(super) fn sge(mr: *mut ibv_mr, from: u64, length: u32) -> ibv_sge {
 
 /// A signaled request.
 pub(super) fn send_wr(wr_id: u64, opcode: ibv_wr_opcode, list: &mut [ibv_sge]) -> ibv_send_wr {
-    // SAFETY: numbers and pointers, which may all be zero.
+    // SAFETY: all bytes may be zero: the structure has only numbers and pointers.
     let mut wr: ibv_send_wr = unsafe { mem::zeroed() };
     wr.wr_id = wr_id;
     wr.sg_list = list.as_mut_ptr();
@@ -190,7 +190,7 @@ pub(super) fn rdma_wr(
     to: *mut ibv_mr,
 ) -> ibv_send_wr {
     let mut wr = send_wr(wr_id, opcode, list);
-    // SAFETY: an existing region.
+    // SAFETY: the test passes an existing region.
     let to = unsafe { &*to };
     wr.wr.rdma.remote_addr = to.addr.addr() as u64;
     wr.wr.rdma.rkey = to.rkey;
@@ -201,7 +201,7 @@ pub(super) fn rdma_wr(
 /// refused request.
 pub(super) fn post_send(qp: *mut ibv_qp, wr: &mut ibv_send_wr) -> (c_int, *mut ibv_send_wr) {
     let mut bad = ptr::null_mut();
-    // SAFETY: an existing queue pair, and a list.
+    // SAFETY: the test passes an existing queue pair, and a list.
     let errno = unsafe {
         let post = (*(*qp).context).ops.post_send.unwrap();
         post(qp, wr, &raw mut bad)
@@ -213,7 +213,7 @@ pub(super) fn post_send(qp: *mut ibv_qp, wr: &mut ibv_send_wr) -> (c_int, *mut i
 pub(super) fn post_recv(qp: *mut ibv_qp, wr_id: u64, list: &mut [ibv_sge]) {
     let mut wr = recv_wr(wr_id, list);
     let mut bad = ptr::null_mut();
-    // SAFETY: an existing queue pair, and a list.
+    // SAFETY: the test passes an existing queue pair, and a list.
     let errno = unsafe {
         let post = (*(*qp).context).ops.post_recv.unwrap();
         post(qp, &raw mut wr, &raw mut bad)

@@ -13,7 +13,7 @@ fn shared(side: &Side, max_wr: u32) -> *mut ibv_srq {
             srq_limit: 0,
         },
     };
-    // SAFETY: existing objects.
+    // SAFETY: the test passes existing objects.
     let shared = unsafe { srq::create_srq(side.pd, &raw mut attr) };
     assert!(!shared.is_null());
     shared
@@ -22,27 +22,27 @@ fn shared(side: &Side, max_wr: u32) -> *mut ibv_srq {
 /// Posts an empty receive to a shared queue. Returns the `errno`.
 fn post_shared(shared: *mut ibv_srq) -> c_int {
     let (mut wr, mut bad) = (recv_wr(1, &mut []), ptr::null_mut());
-    // SAFETY: an existing queue, and a list.
+    // SAFETY: the test passes an existing queue, and a list.
     unsafe { srq::post_srq_recv(shared, &raw mut wr, &raw mut bad) }
 }
 
 /// Returns true if an event waits in the channel of a side.
 fn has_event(side: &Side) -> bool {
-    // SAFETY: a channel.
+    // SAFETY: the test passes a channel.
     let fd = unsafe { (*side.channel).fd };
     let mut fds = [libc::pollfd {
         fd,
         events: libc::POLLIN,
         revents: 0,
     }];
-    // SAFETY: one structure.
+    // SAFETY: the pointer is that of one structure.
     unsafe { libc::poll(fds.as_mut_ptr(), 1, 0) == 1 }
 }
 
 /// Waits for an event of a side's completion queue, and acknowledges it.
 fn pass_event(side: &Side) {
     let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut());
-    // SAFETY: a channel, memory for two pointers, and the queue of the event.
+    // SAFETY: the test passes a channel, memory for two pointers, and the queue of the event.
     unsafe {
         let failed = channel::get_cq_event(side.channel, &raw mut cq, &raw mut context);
         assert_eq!(failed, 0);
@@ -56,7 +56,7 @@ fn a_receive_of_a_shared_queue_has_its_place_until_its_completion_is_gone() {
     let shared = shared(&there, 2);
     let mut with = there.attr();
     with.srq = shared;
-    // SAFETY: existing objects.
+    // SAFETY: the test passes existing objects.
     let peer = unsafe { qp::create_qp(there.pd, &raw mut with) };
     let qp = here.qp();
     connect(qp, peer);
@@ -64,7 +64,7 @@ fn a_receive_of_a_shared_queue_has_its_place_until_its_completion_is_gone() {
     // First the completion is polled; then the queue pair is destroyed with its completion.
     for is_polled in [true, false] {
         while post_shared(shared) == 0 {}
-        // SAFETY: an existing queue.
+        // SAFETY: the test passes an existing queue.
         assert_eq!(unsafe { cq::req_notify_cq(there.cq, 0) }, 0);
         assert_eq!(post_send(qp, &mut send).0, 0);
         here.poll(1);
@@ -79,7 +79,7 @@ fn a_receive_of_a_shared_queue_has_its_place_until_its_completion_is_gone() {
         assert_eq!(post_shared(shared), libc::ENOMEM);
     }
     end_qp(qp);
-    // SAFETY: a queue that is not used any more.
+    // SAFETY: the test passes a queue that is not used any more.
     assert_eq!(unsafe { srq::destroy_srq(shared) }, 0);
     here.end();
     there.end();
@@ -91,7 +91,7 @@ fn a_queue_pair_that_is_destroyed_with_requests_outstanding_makes_no_event() {
     let (qp, peer) = (here.qp(), there.qp());
     connect(qp, peer);
     for side in [&here, &there] {
-        // SAFETY: an existing queue.
+        // SAFETY: the test passes an existing queue.
         assert_eq!(unsafe { cq::req_notify_cq(side.cq, 0) }, 0);
     }
     for wr_id in 0..20 {
@@ -115,14 +115,14 @@ fn a_queue_pair_with_more_outstanding_than_its_completion_queue_holds_is_destroy
     let (here, there) = (Side::new(), Side::new());
     let mut attr = there.attr();
     attr.cap.max_recv_wr = 100;
-    // SAFETY: existing objects.
+    // SAFETY: the test passes existing objects.
     let (qp, peer) = (here.qp(), unsafe { qp::create_qp(there.pd, &raw mut attr) });
     connect(qp, peer);
     for wr_id in 0..100 {
         post_recv(peer, wr_id, &mut []);
     }
     end_qp(peer);
-    // SAFETY: an existing queue.
+    // SAFETY: the test passes an existing queue.
     assert!(!unsafe { cq::of(there.cq) }.cq.has_overflowed());
     end_qp(qp);
     here.end();

@@ -18,12 +18,12 @@ fn srq_attr(max_wr: u32) -> ibv_srq_init_attr {
 fn queue_pairs_share_receives_and_the_limit_is_an_event_of_the_context() {
     let (here, there) = (Side::new(), Side::new());
     let mut attr = srq_attr(8);
-    // SAFETY: existing objects.
+    // SAFETY: the test passes existing objects.
     let shared = unsafe { srq::create_srq(there.pd, &raw mut attr) };
     assert!(!shared.is_null());
     let mut with = there.attr();
     with.srq = shared;
-    // SAFETY: existing objects.
+    // SAFETY: the test passes existing objects.
     let peer = unsafe { qp::create_qp(there.pd, &raw mut with) };
     assert_eq!(with.cap.max_recv_wr, 0);
     let mut to = [0_u8; 8];
@@ -34,7 +34,7 @@ fn queue_pairs_share_receives_and_the_limit_is_an_event_of_the_context() {
     let mut wr = recv_wr(20, first);
     wr.next = &raw mut last;
     let mut bad = ptr::null_mut();
-    // SAFETY: an existing queue, and a list.
+    // SAFETY: the test passes an existing queue, and a list.
     unsafe {
         assert_eq!(srq::post_srq_recv(shared, &raw mut wr, &raw mut bad), 0);
         assert_eq!(srq::destroy_srq(shared), libc::EBUSY);
@@ -45,7 +45,7 @@ fn queue_pairs_share_receives_and_the_limit_is_an_event_of_the_context() {
         srq_limit: 2,
     };
     let (limit, mut now) = (IBV_SRQ_LIMIT.cast_signed(), change);
-    // SAFETY: an existing queue.
+    // SAFETY: the test passes an existing queue.
     unsafe {
         assert_eq!(srq::modify_srq(shared, &raw mut change, limit), 0);
         assert_eq!(srq::query_srq(shared, &raw mut now), 0);
@@ -56,22 +56,22 @@ fn queue_pairs_share_receives_and_the_limit_is_an_event_of_the_context() {
     let mut wr = send_wr(1, IBV_WR_SEND, &mut []);
     assert_eq!(post_send(qp, &mut wr).0, 0);
     assert_eq!(kind(&there.poll(1)[0]).2, 20);
-    // SAFETY: numbers and pointers, which may all be zero.
+    // SAFETY: all bytes may be zero: the structure has only numbers and pointers.
     let mut event: ibv_async_event = unsafe { mem::zeroed() };
     assert_eq!(
-        // SAFETY: an open context.
+        // SAFETY: the test passes an open context.
         unsafe { events::get_async_event(there.context, &raw mut event) },
         0
     );
     assert_eq!(event.event_type, IBV_EVENT_SRQ_LIMIT_REACHED);
     // SAFETY: the type says that this field is set.
     assert_eq!(unsafe { event.element.srq }, shared);
-    // SAFETY: the event that was just taken.
+    // SAFETY: the test passes the event that was just taken.
     unsafe { events::ack_async_event(&raw mut event) };
     here.poll(1);
     end_qp(qp);
     end_qp(peer);
-    // SAFETY: a queue that is not used any more.
+    // SAFETY: the test passes a queue that is not used any more.
     assert_eq!(unsafe { srq::destroy_srq(shared) }, 0);
     end_mr(sink);
     here.end();
@@ -81,7 +81,7 @@ fn queue_pairs_share_receives_and_the_limit_is_an_event_of_the_context() {
 #[test]
 fn a_completion_queue_takes_another_size_and_says_which() {
     let side = Side::new();
-    // SAFETY: an existing queue.
+    // SAFETY: the test passes an existing queue.
     unsafe {
         assert_eq!((*side.cq).cqe, 64);
         assert_eq!(cq::resize_cq(side.cq, 100), 0);

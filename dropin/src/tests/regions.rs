@@ -34,7 +34,8 @@ fn region(side: &Side, memory: &mut [u8], from: From) -> (*mut ibv_mr, u64) {
         }
     };
     assert!(!made.0.is_null());
-    // SAFETY: an existing region. The program's structure has the real address of the memory.
+    // SAFETY: the test passes an existing region. The program's structure has the real address of
+    // the memory.
     let shown = unsafe { ((*made.0).addr, (*made.0).length) };
     assert_eq!(shown, (at, len));
     made
@@ -48,11 +49,11 @@ fn at(
     len: u32,
 ) -> (*mut ibv_qp, *mut ibv_qp, Side) {
     let there = Side::new();
-    // SAFETY: an existing region. The queue pair is created in its domain.
+    // SAFETY: the test passes an existing region. The queue pair is created in its domain.
     let pd = unsafe { (*to.1).pd };
     let mut attr = there.attr();
     let qp = here.qp();
-    // SAFETY: existing objects.
+    // SAFETY: the test passes existing objects.
     let peer = unsafe { qp::create_qp(pd, &raw mut attr) };
     connect(qp, peer);
     let mut list = [sge(local, 0, len)];
@@ -75,9 +76,10 @@ fn read(here: (&Side, *mut ibv_mr), from: u64, remote: *mut ibv_mr, len: u32) ->
 /// Posts a Write that is refused. The peer gets an event for it.
 fn refused_write(here: (&Side, *mut ibv_mr), side: &Side, to: u64, remote: *mut ibv_mr, len: u32) {
     let (qp, peer, there) = at(here, IBV_WR_RDMA_WRITE, (to, remote), len);
-    // SAFETY: numbers and pointers, which may all be zero.
+    // SAFETY: all bytes may be zero: the structure has only numbers and pointers.
     let mut event: ibv_async_event = unsafe { mem::zeroed() };
-    // SAFETY: an open context, and memory for an event, which belongs to a queue pair.
+    // SAFETY: the test passes an open context, and memory for an event, which belongs to a queue
+    // pair.
     unsafe {
         let got = crate::events::get_async_event(side.context, &raw mut event);
         assert_eq!((got, event.event_type), (0, IBV_EVENT_QP_ACCESS_ERR));
@@ -134,7 +136,7 @@ fn elements_of_requests_count_from_there_too() {
     let element = |mr: *mut ibv_mr, addr, length| ibv_sge {
         addr,
         length,
-        // SAFETY: an existing region.
+        // SAFETY: the test passes an existing region.
         lkey: unsafe { (*mr).lkey },
     };
     post_recv(peer, 7, &mut [element(sink, begin + 4, 4)]);
@@ -162,7 +164,7 @@ fn elements_of_requests_count_from_there_too() {
 fn addresses_that_go_beyond_the_last_there_is_are_refused() {
     let (side, mut memory) = (Side::new(), [0_u8; 16]);
     let at: *mut c_void = memory.as_mut_ptr().cast();
-    // SAFETY: an existing domain, and memory.
+    // SAFETY: the test passes an existing domain, and memory.
     let register = |iova| unsafe { mr::reg_mr_iova(side.pd, at, 16, iova, ALL) };
     assert!(register(u64::MAX - 7).is_null());
     assert_eq!(errno::get(), libc::EINVAL);
@@ -181,7 +183,7 @@ fn a_region_registered_anew_keeps_its_addresses_unless_it_gets_other_memory() {
     let ours = (&here, local);
     let rereg = |flags: ibv_rereg_mr_flags, at: *mut c_void, access| {
         let flags = flags.cast_signed();
-        // SAFETY: an existing region, and memory.
+        // SAFETY: the test passes an existing region, and memory.
         unsafe { mr::rereg_mr(remote, flags, ptr::null_mut(), at, 8, access) }
     };
     assert_eq!(rereg(IBV_REREG_MR_CHANGE_ACCESS, ptr::null_mut(), 5), 0);
@@ -207,7 +209,7 @@ fn a_region_over_memory_for_reading_does_not_become_one_for_writing() {
     }
     const PAGE: usize = 4096;
     let (side, mut memory) = (Side::new(), [0_u8; 8]);
-    // SAFETY: new memory of this test.
+    // SAFETY: the call maps new memory.
     let page = unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         libc::mmap(ptr::null_mut(), PAGE, libc::PROT_READ, flags, -1, 0)
@@ -215,7 +217,7 @@ fn a_region_over_memory_for_reading_does_not_become_one_for_writing() {
     assert_ne!(page, libc::MAP_FAILED);
     let rereg = |mr, flags: ibv_rereg_mr_flags, access| {
         let flags = flags.cast_signed();
-        // SAFETY: an existing region, and memory that the call checks.
+        // SAFETY: the test passes an existing region, and memory that the call checks.
         let failed = unsafe { mr::rereg_mr(mr, flags, ptr::null_mut(), page, 8, access) };
         assert_ne!(failed, 0);
         assert_eq!(errno::get(), libc::EFAULT);

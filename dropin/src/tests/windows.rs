@@ -6,7 +6,7 @@ use crate::mw;
 fn info(mr: *mut ibv_mr, from: u64, length: u64, rights: ibv_access_flags) -> ibv_mw_bind_info {
     ibv_mw_bind_info {
         mr,
-        // SAFETY: an existing region.
+        // SAFETY: the test passes an existing region.
         addr: unsafe { (*mr).addr }.addr() as u64 + from,
         length,
         mw_access_flags: rights,
@@ -22,7 +22,7 @@ fn windows_of_both_types_are_bound_written_through_and_busy_until_they_end() {
     let local = here.mr(&mut own, 0);
     let rights = (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND).cast_signed();
     let remote = there.mr(&mut lent, rights);
-    // SAFETY: an existing domain.
+    // SAFETY: the test passes an existing domain.
     let windows =
         [IBV_MW_TYPE_1, IBV_MW_TYPE_2].map(|kind| unsafe { mw::alloc_mw(there.pd, kind) });
     connect(qp, peer);
@@ -43,17 +43,17 @@ fn windows_of_both_types_are_bound_written_through_and_busy_until_they_end() {
             IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE,
         ),
     };
-    // SAFETY: existing objects.
+    // SAFETY: the test passes existing objects.
     let before = unsafe { (*windows[0]).rkey };
-    // SAFETY: existing objects.
+    // SAFETY: the test passes existing objects.
     assert_eq!(unsafe { mw::bind_mw(peer, windows[0], &raw mut bind) }, 0);
-    // SAFETY: an existing window.
+    // SAFETY: the test passes an existing window.
     assert_ne!(unsafe { (*windows[0]).rkey }, before);
     let mut wr = send_wr(3, IBV_WR_BIND_MW, &mut []);
     // A bind has no elements: this field is ignored.
     wr.num_sge = -1;
     wr.__bindgen_anon_2.bind_mw.mw = windows[1];
-    // SAFETY: an existing window.
+    // SAFETY: the test passes an existing window.
     let rkey = uwarp_verbs::inc_rkey(unsafe { (*windows[1]).rkey });
     wr.__bindgen_anon_2.bind_mw.rkey = rkey;
     wr.__bindgen_anon_2.bind_mw.bind_info = info(
@@ -63,17 +63,17 @@ fn windows_of_both_types_are_bound_written_through_and_busy_until_they_end() {
         IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND,
     );
     assert_eq!(post_send(peer, &mut wr).0, 0);
-    // SAFETY: an existing window.
+    // SAFETY: the test passes an existing window.
     assert_eq!(unsafe { (*windows[1]).rkey }, rkey);
     let bound: Vec<_> = there.poll(2).iter().map(kind).collect();
     let ok = |opcode, wr_id| (IBV_WC_SUCCESS, opcode, wr_id);
     assert_eq!(bound, [ok(IBV_WC_BIND_MW, 2), ok(IBV_WC_BIND_MW, 3)]);
-    // SAFETY: an existing region.
+    // SAFETY: the test passes an existing region.
     assert_eq!(unsafe { mr::dereg_mr(remote) }, libc::EBUSY);
     for (at, window) in windows.into_iter().enumerate() {
         let mut list = [sge(local, 0, 8)];
         let mut write = rdma_wr(4, IBV_WR_RDMA_WRITE, &mut list, remote);
-        // SAFETY: an existing window.
+        // SAFETY: the test passes an existing window.
         write.wr.rdma.rkey = unsafe { (*window).rkey };
         write.wr.rdma.remote_addr = info(remote, at as u64 * 8, 8, 0).addr;
         assert_eq!(post_send(qp, &mut write).0, 0);
@@ -90,7 +90,7 @@ fn windows_of_both_types_are_bound_written_through_and_busy_until_they_end() {
     assert_eq!(unsafe { got.__bindgen_anon_1.invalidated_rkey }, rkey);
     here.poll(1);
     for window in windows {
-        // SAFETY: a window that is not used any more.
+        // SAFETY: the test passes a window that is not used any more.
         assert_eq!(unsafe { mw::dealloc_mw(window) }, 0);
     }
     end_qp(qp);

@@ -16,7 +16,8 @@ fn a_connection_has_the_events_of_iwarp_with_the_private_data_alone() {
     let request = server.next(RDMA_CM_EVENT_CONNECT_REQUEST);
     assert_eq!(request.listener(), listener);
     assert_eq!(request.private_data(), b"please");
-    // Requests that one side may have outstanding are served by the other.
+    // `param` sets 3 and 5. The responder resources of one side are the initiator depth of the
+    // other.
     assert_eq!(request.conn().responder_resources, 5);
     assert_eq!(request.conn().initiator_depth, 3);
     let theirs = request.id();
@@ -42,7 +43,7 @@ fn a_connection_has_the_events_of_iwarp_with_the_private_data_alone() {
         let over = channel.next(RDMA_CM_EVENT_DISCONNECTED);
         assert_eq!((over.id(), over.status()), (id, 0));
         over.ack();
-        // Kernels return 0 as well if the peer has disconnected first.
+        // Linux also returns 0 if the peer has disconnected first.
         assert_eq!(id.disconnect(), 0);
         id.end();
     }
@@ -79,7 +80,7 @@ fn a_reject_brings_its_private_data_and_leaves_nothing_to_end() {
     let request = server.next(RDMA_CM_EVENT_CONNECT_REQUEST);
     let theirs = request.id();
     request.ack();
-    // SAFETY: an id, and bytes.
+    // SAFETY: the test passes an id, and bytes.
     unsafe {
         assert_eq!(connect::reject(theirs.0, b"no".as_ptr().cast(), 2), 0);
     }
@@ -99,12 +100,13 @@ fn a_reject_brings_its_private_data_and_leaves_nothing_to_end() {
 fn a_queue_pair_of_the_programs_own_is_named_by_its_number() {
     let (client, server) = (Channel::new(), Channel::new());
     let listener = listening(server);
-    // One id lends its queue pair to another.
+    // `ours` has no queue pair and connects with that of `owner`.
     let owner = ready(client, listener.local());
     let ours = client.id(CLIENT);
     assert_eq!(ours.resolve(listener.local()), 0);
     client.passes(RDMA_CM_EVENT_ADDR_RESOLVED);
-    // SAFETY: ids, structures and memory for results; the queue pair belongs to `owner`.
+    // SAFETY: the test passes ids, structures and memory for results; the queue pair belongs to
+    // `owner`.
     unsafe {
         assert_eq!(address::resolve_route(ours.0, 0), 0);
         client.passes(RDMA_CM_EVENT_ROUTE_RESOLVED);
@@ -133,7 +135,7 @@ fn a_queue_pair_of_the_programs_own_is_named_by_its_number() {
     assert_eq!(theirs.accept(b""), 0);
     server.passes(RDMA_CM_EVENT_ESTABLISHED);
     client.passes(RDMA_CM_EVENT_ESTABLISHED);
-    // SAFETY: an id. Nothing is left to establish.
+    // SAFETY: the test passes an id. The call succeeds: the connection is already established.
     assert_eq!(unsafe { connect::establish(ours.0) }, 0);
     assert_eq!(ours.disconnect(), 0);
     client.passes(RDMA_CM_EVENT_DISCONNECTED);
@@ -150,8 +152,8 @@ fn an_id_that_goes_with_its_connection_lets_the_peer_know() {
     let (client, server) = (Channel::new(), Channel::new());
     let (ours, theirs) = connected(client, server);
     let qp = ours.shown().qp;
-    // SAFETY: an id and a queue pair of the test, in the order of a program that does not
-    // disconnect.
+    // SAFETY: the test owns the id and the queue pair. A program that does not disconnect destroys
+    // them in this order.
     unsafe {
         assert_eq!(id::destroy_id(ours.0), 0);
         server.passes(RDMA_CM_EVENT_DISCONNECTED);
@@ -169,7 +171,7 @@ fn a_server_that_comes_late_is_waited_for() {
     assert_eq!(listener.bind("127.0.0.1:0"), 0);
     let ours = ready(client, listener.local());
     assert_eq!(ours.connect(b""), 0);
-    // The second call of a program that does not wait for events.
+    // A second `rdma_connect` while the first is in progress fails.
     assert_eq!(failed(ours.connect(b"")), libc::EINVAL);
     assert_eq!(listener.listen(), 0);
     let request = server.next(RDMA_CM_EVENT_CONNECT_REQUEST);
@@ -192,7 +194,7 @@ fn a_request_that_was_not_fetched_goes_where_the_one_that_listens_goes() {
     assert_eq!(here.connect(b""), 0);
     // The request has arrived, and the program has not fetched it.
     readable(from);
-    // SAFETY: an id, and a channel.
+    // SAFETY: the test passes an id, and a channel.
     assert_eq!(unsafe { id::migrate_id(listener.0, to.0) }, 0);
     from.end();
     readable(to);
@@ -203,7 +205,7 @@ fn a_request_that_was_not_fetched_goes_where_the_one_that_listens_goes() {
     assert_eq!(there.accept(b""), 0);
     request.ack();
     client.passes(RDMA_CM_EVENT_ESTABLISHED);
-    // If the id still had the old channel, the event would come there and never here.
+    // If the id still had the old channel, the event would arrive there and never here.
     readable(to);
     to.passes(RDMA_CM_EVENT_ESTABLISHED);
     assert_eq!(here.disconnect(), 0);
@@ -218,14 +220,14 @@ fn a_request_that_was_not_fetched_goes_where_the_one_that_listens_goes() {
 
 /// Waits until the channel has an event.
 fn readable(channel: Channel) {
-    // SAFETY: a channel.
+    // SAFETY: the test passes a channel.
     let fd = unsafe { (*channel.0).fd };
     let mut wanted = libc::pollfd {
         fd,
         events: libc::POLLIN,
         revents: 0,
     };
-    // SAFETY: one structure.
+    // SAFETY: the pointer is that of one structure.
     assert_eq!(unsafe { libc::poll(&raw mut wanted, 1, 60_000) }, 1);
 }
 
@@ -248,7 +250,7 @@ fn reads_that_a_peer_asks_for_are_told_as_far_as_the_device_can_have_them() {
     assert_eq!(theirs.create_qp(), 0);
     let mut same = param(b"");
     (same.responder_resources, same.initiator_depth) = most;
-    // SAFETY: an id, and a structure.
+    // SAFETY: the test passes an id, and a structure.
     assert_eq!(unsafe { connect::accept(theirs.0, &raw mut same) }, 0);
     server.passes(RDMA_CM_EVENT_ESTABLISHED);
     for id in [theirs, listener] {
@@ -257,7 +259,7 @@ fn reads_that_a_peer_asks_for_are_told_as_far_as_the_device_can_have_them() {
     server.end();
 }
 
-/// As many bytes as `private_data_len` can say.
+/// Returns private data of the maximum length of the field `private_data_len`: 255 bytes.
 fn most() -> Vec<u8> {
     (1..=u8::MAX).collect()
 }
@@ -286,7 +288,7 @@ fn private_data_of_any_length_that_its_field_can_say_arrives_as_it_is() {
         );
         event.ack();
         let len = u8::try_from(data.len()).unwrap();
-        // SAFETY: an id, and bytes.
+        // SAFETY: the test passes an id, and bytes.
         unsafe { assert_eq!(connect::reject(rejected.1.0, data.as_ptr().cast(), len), 0) };
         let event = client.next(RDMA_CM_EVENT_REJECTED);
         assert_eq!((event.id(), event.private_data()), (rejected.0, data));
@@ -300,14 +302,14 @@ fn private_data_of_any_length_that_its_field_can_say_arrives_as_it_is() {
     server.end();
 }
 
-/// With the bytes from `rdma_getaddrinfo` it would be 256 bytes, a length that the peer's event
-/// cannot hold.
+/// One byte from `rdma_getaddrinfo` (`ai_connect`) precedes 255 bytes of private data. That makes
+/// 256 bytes, more than the length field of the peer's event can hold.
 #[test]
 fn private_data_of_one_octet_more_is_refused_and_the_id_may_try_again() {
     let (client, server) = (Channel::new(), Channel::new());
     let listener = listening(server);
     let ours = ready(client, listener.local());
-    // SAFETY: an id.
+    // SAFETY: the test passes an id.
     unsafe { id::of(ours.0) }.state.lock().connect = b"+".to_vec();
     assert_eq!(failed(ours.connect(&most())), libc::EINVAL);
     assert_eq!(ours.connect(&most()[1..]), 0);
@@ -324,7 +326,8 @@ fn private_data_of_one_octet_more_is_refused_and_the_id_may_try_again() {
     server.end();
 }
 
-/// RFC 6581 section 9: these words precede the private data, and count for its length on the wire.
+/// RFC 6581 section 9: IRD and ORD precede the private data, and are included in its length on the
+/// wire.
 #[test]
 fn the_words_of_rfc_6581_are_on_the_wire_and_not_in_an_event() {
     use std::io::{Read as _, Write as _};
@@ -335,7 +338,8 @@ fn the_words_of_rfc_6581_are_on_the_wire_and_not_in_an_event() {
     let (mut stream, _) = peer.accept().unwrap();
     let mut request = [0; 20 + 4 + 255];
     stream.read_exact(&mut request).unwrap();
-    // Enhanced, revision 2, with a length of 259.
+    // The request is enhanced, has revision 2, and a length of 259 bytes: 4 for IRD and ORD, and
+    // 255.
     assert_eq!((request[16] & 0x10, request[17]), (0x10, 2));
     assert_eq!(request[18..20], 259_u16.to_be_bytes());
     assert_eq!(request[24..], most());
@@ -387,7 +391,7 @@ fn as_many_reads_as_the_device_says_can_be_asked_for_and_no_more() {
     let connect = |resources, depth| {
         let mut param = param(b"");
         (param.responder_resources, param.initiator_depth) = (resources, depth);
-        // SAFETY: an id, and a structure.
+        // SAFETY: the test passes an id, and a structure.
         unsafe { connect::connect(ours.0, &raw mut param) }
     };
     assert_eq!(failed(connect(most.0 + 1, most.1)), libc::EINVAL);
@@ -407,13 +411,13 @@ fn a_bound_id_asks_again_from_its_own_port() {
     let own = ours.local();
     assert_eq!(ours.resolve(listener.local()), 0);
     client.passes(RDMA_CM_EVENT_ADDR_RESOLVED);
-    // SAFETY: an id.
+    // SAFETY: the test passes an id.
     assert_eq!(unsafe { address::resolve_route(ours.0, 1000) }, 0);
     client.passes(RDMA_CM_EVENT_ROUTE_RESOLVED);
     assert_eq!(ours.create_qp(), 0);
     // The first attempt is refused at once, because the server does not listen yet.
     assert_eq!(ours.connect(b""), 0);
-    // SAFETY: an id.
+    // SAFETY: the test passes an id.
     let refused = || unsafe { id::of(ours.0) }.id.state() == uwarp_verbs::CmState::Connecting;
     assert!(refused());
     assert_eq!(listener.listen(), 0);
@@ -421,7 +425,7 @@ fn a_bound_id_asks_again_from_its_own_port() {
     let theirs = request.id();
     request.ack();
     let shown = &raw const theirs.shown().route.addr.__bindgen_anon_2;
-    // SAFETY: an address that the library has written.
+    // SAFETY: the test passes an address that the library has written.
     let from = unsafe { addresses::read(shown.cast()) };
     assert_eq!(from, Ok(own));
     theirs.end();

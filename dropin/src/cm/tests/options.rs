@@ -10,11 +10,11 @@ use crate::abi::{
 /// Sets an option of an id to the first `len` bytes of a value.
 fn set_octets(id: Id, (level, option): (u32, u32), value: &mut [u8; 16], len: usize) -> c_int {
     let (level, option) = (level.cast_signed(), option.cast_signed());
-    // SAFETY: an id, and at least `len` bytes.
+    // SAFETY: the test passes an id, and at least `len` bytes.
     unsafe { set_option(id.0, level, option, value.as_mut_ptr().cast(), len) }
 }
 
-/// Sets an option that is a number.
+/// Sets an option whose value is an `int`.
 fn set(id: Id, option: u32, value: c_int) -> c_int {
     let mut octets = [0; 16];
     octets[..4].copy_from_slice(&value.to_ne_bytes());
@@ -42,7 +42,7 @@ fn an_option_of_an_id_is_taken_with_its_own_size_alone() {
             }
         }
         let (level, option) = (RDMA_OPTION_ID.cast_signed(), option.cast_signed());
-        // SAFETY: an id; there is no value to read.
+        // SAFETY: the test passes an id; there is no value to read.
         let status = unsafe { set_option(id.0, level, option, ptr::null_mut(), size) };
         assert_eq!(failed(status), libc::EINVAL, "option {option}, NULL");
     }
@@ -79,7 +79,8 @@ fn an_id_of_one_family_leaves_the_port_of_the_other_and_no_other_id_does() {
     assert_eq!(four.bind("0.0.0.0:0"), 0);
     assert_eq!(four.listen(), 0);
     let addr = format!("[::]:{}", four.local().port());
-    // No option; the option set and cleared; the option refused; another option.
+    // In these cases the id is not limited to one family: the option is not set; it is set and then
+    // cleared; it is refused; another option is set.
     let plain: [fn(Id); 4] = [
         |_| (),
         |id| {

@@ -7,15 +7,15 @@ use super::*;
 use crate::abi::{RAI_NUMERICHOST, RAI_PASSIVE, rdma_addrinfo};
 use crate::cm::{addrinfo, endpoint};
 
-/// Result of `rdma_getaddrinfo` for a port of this host.
+/// Returns the result of `rdma_getaddrinfo` for a port of this host.
 fn resolved(port: u16, flags: u32) -> *mut rdma_addrinfo {
     let (host, service) = (c"127.0.0.1", CString::new(port.to_string()).unwrap());
-    // SAFETY: numbers and pointers.
+    // SAFETY: all bytes may be zero: the structure has only numbers and pointers.
     let mut hints: rdma_addrinfo = unsafe { mem::zeroed() };
     hints.ai_flags = (flags | RAI_NUMERICHOST).cast_signed();
     hints.ai_port_space = RDMA_PS_TCP.cast_signed();
     let mut out = ptr::null_mut();
-    // SAFETY: names, hints, and memory for a pointer.
+    // SAFETY: the test passes names, hints, and memory for a pointer.
     let failed = unsafe {
         addrinfo::getaddrinfo(
             host.as_ptr(),
@@ -28,11 +28,11 @@ fn resolved(port: u16, flags: u32) -> *mut rdma_addrinfo {
     out
 }
 
-/// An endpoint with a queue pair, or (`RAI_PASSIVE`) one whose requests each get a queue pair.
+/// Creates an endpoint with a queue pair. With `RAI_PASSIVE`, each request to it gets a queue pair.
 fn endpoint(port: u16, flags: u32) -> (c_int, Id) {
     let list = resolved(port, flags);
     let (mut made, mut attr) = (ptr::null_mut(), attributes());
-    // SAFETY: memory for a pointer, a list, and a structure.
+    // SAFETY: the test passes memory for a pointer, a list, and a structure.
     unsafe {
         let status = endpoint::create_ep(&raw mut made, list, ptr::null_mut(), &raw mut attr);
         addrinfo::freeaddrinfo(list);
@@ -43,13 +43,13 @@ fn endpoint(port: u16, flags: u32) -> (c_int, Id) {
 /// Waits for a request.
 fn request(listener: Id) -> Id {
     let mut out = ptr::null_mut();
-    // SAFETY: an id, and memory for a pointer.
+    // SAFETY: the test passes an id, and memory for a pointer.
     assert_eq!(unsafe { listen::get_request(listener.0, &raw mut out) }, 0);
     Id(out)
 }
 
 fn end(endpoint: Id) {
-    // SAFETY: it is not used any more.
+    // SAFETY: the object is not used any more.
     unsafe { endpoint::destroy_ep(endpoint.0) };
 }
 
@@ -66,7 +66,8 @@ fn endpoints_connect_with_calls_that_wait() {
         // The request's id has its own channel.
         assert_ne!(theirs.shown().channel, listener.shown().channel);
         assert!(!theirs.shown().qp.is_null());
-        // SAFETY: an id. Accepts with as many Reads as the request asked for.
+        // SAFETY: the test passes an id. Without parameters, the numbers of RDMA Reads are those of
+        // the request.
         assert_eq!(unsafe { connect::accept(theirs.0, ptr::null_mut()) }, 0);
         assert_eq!(theirs.disconnect(), 0);
         end(theirs);
@@ -77,7 +78,7 @@ fn endpoints_connect_with_calls_that_wait() {
     let conn = Event(ours.shown().event).conn();
     assert_eq!((conn.responder_resources, conn.initiator_depth), (3, 5));
     assert_eq!(ours.disconnect(), 0);
-    // The connection has ended, and its event was taken.
+    // A second disconnect returns 0 without an event: the connection has already ended.
     assert_eq!(ours.disconnect(), 0);
     serving.join().unwrap();
     end(ours);
@@ -92,7 +93,7 @@ fn a_synchronous_call_says_what_its_event_says() {
     let port = listener.local().port();
     let rejecting = thread::spawn(move || {
         let theirs = request(listener);
-        // SAFETY: an id, and bytes.
+        // SAFETY: the test passes an id, and bytes.
         unsafe { assert_eq!(connect::reject(theirs.0, b"no".as_ptr().cast(), 2), 0) };
         end(theirs);
     });
@@ -110,7 +111,7 @@ fn an_id_with_a_channel_waits_for_no_request() {
     let channel = Channel::new();
     let listener = listening(channel);
     let mut out = ptr::null_mut();
-    // SAFETY: an id, and memory for a pointer.
+    // SAFETY: the test passes an id, and memory for a pointer.
     let status = unsafe { listen::get_request(listener.0, &raw mut out) };
     assert_eq!(failed(status), libc::EINVAL);
     listener.end();
