@@ -131,7 +131,7 @@ unsafe extern "C-unwind" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_c
 }
 
 unsafe extern "C-unwind" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
-    // SAFETY: between `start_poll` and `end_poll`.
+    // SAFETY: the program makes this call between `start_poll` and `end_poll`.
     quick(libc::EIO, || unsafe { take(cq) })
 }
 
@@ -150,7 +150,8 @@ unsafe fn current(cq: *mut ibv_cq_ex) -> Completion {
 }
 
 unsafe extern "C-unwind" fn read_opcode(cq: *mut ibv_cq_ex) -> ibv_wc_opcode {
-    // SAFETY: called between `start_poll` and `end_poll`, as all functions below.
+    // SAFETY: the program makes this call, and the calls below, between `start_poll` and
+    // `end_poll`.
     wc::opcode(unsafe { current(cq) }.opcode)
 }
 

@@ -29,8 +29,8 @@ pub(crate) struct Registry<C, T>(RwLock<BTreeMap<u32, Pointer<C, T>>>);
 
 struct Pointer<C, T>(*mut C, core::marker::PhantomData<fn() -> T>);
 
-// SAFETY: the program passes a pointer is used only to read the object's `T`, which is `Sync`, and
-// only while the object is in the map.
+// SAFETY: each pointer is used only to read the object's `T`, which is `Sync`, and only while the
+// object is in the map.
 unsafe impl<C, T: Sync> Send for Pointer<C, T> {}
 // SAFETY: as above.
 unsafe impl<C, T: Sync> Sync for Pointer<C, T> {}
@@ -76,7 +76,7 @@ mod tests {
     fn an_object_that_ends_takes_none_with_it_that_has_its_number_now() {
         let registry: Registry<u64, ()> = Registry::new();
         let (parents, own) = (Object::allocate(1, ()), Object::allocate(2, ()));
-        // SAFETY: objects of these types, freed below after they were removed.
+        // SAFETY: the objects have these types. They are freed below, after they are removed.
         unsafe {
             registry.add(7, parents);
             registry.add(7, own);

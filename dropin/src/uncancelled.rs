@@ -1,13 +1,13 @@
-//! Replacements for calls of the C library at which a thread could be cancelled. They serve only
-//! the code of this library, where a thread must not be cancelled.
+//! Replacements for functions of the C library that are cancellation points. Only the code of this
+//! library calls them, because a thread must not be cancelled there.
 //!
-//! `pthread_cancel` unwinds the frames of the thread from within such a call, and that ends the
-//! process at the first Rust frame. Most of this library makes its system calls without the C
-//! library. But Rust's standard library closes descriptors and writes to files through it: on the
-//! data path when a connection ends, and for a capture. Deferring cancellation there would cost
-//! tens of nanoseconds for each post and each poll. So these functions are defined here again,
-//! hidden, and the linker prefers them to the C library's. Calls of the program itself are not
-//! affected. Blocking calls that may be cancelled are in `cancel.rs`.
+//! `pthread_cancel` unwinds the stack of a thread from within such a call. The process aborts when
+//! that reaches a Rust frame. Most of this library makes its system calls without the C library.
+//! But Rust's standard library uses it to close descriptors and to write to files. On the data path
+//! this happens when a connection ends, and with a capture. Deferring cancellation would cost tens
+//! of nanoseconds for each post and each poll. So this module defines these functions again, as
+//! hidden symbols, which the linker prefers to those of the C library. Calls of the program itself
+//! are not affected. Blocking calls that may be cancelled are in `cancel.rs`.
 #![expect(
     unsafe_code,
     reason = "system calls under names that the standard library calls"
@@ -46,8 +46,8 @@ hidden! {
     recvmsg => recvmsg,
 }
 
-// SAFETY (for all functions): the system call takes the arguments of the function with the same
-// name. `syscall` sets `errno` in the same way, and is not a cancellation point.
+// SAFETY (for all functions): the system call takes the arguments of the function that it replaces.
+// `syscall` sets `errno` in the same way, and is not a cancellation point.
 
 unsafe extern "C" fn close(fd: c_int) -> c_int {
     // SAFETY: as argued above. The result is 0 or -1.
@@ -85,7 +85,7 @@ unsafe extern "C" fn recvmsg(fd: c_int, to: *mut msghdr, flags: c_int) -> ssize_
     sized(unsafe { libc::syscall(libc::SYS_recvmsg, fd, to, flags) })
 }
 
-/// Converts a result: a `long` is as wide as a `ssize_t` on Linux.
+/// Converts the result of `syscall`. On Linux, a `long` is as wide as an `ssize_t`.
 const fn sized(result: c_long) -> ssize_t {
     result as ssize_t
 }

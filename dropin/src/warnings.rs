@@ -1,5 +1,5 @@
-//! Messages about errors on standard error, once for each connection: a program itself prints only
-//! something like "status 10".
+//! Messages about errors on standard error, at most one for each connection. Without them, a user
+//! would see only messages of the program, such as "status 10".
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,7 +9,7 @@ use crate::qp::QpInner;
 use crate::registry::QPS;
 use crate::rnic::warn;
 
-/// Reports a failed completion that the program is about to see.
+/// Prints the cause of a failed completion, before the program gets it.
 #[cold]
 pub(crate) fn completion(done: &Completion) {
     let number = done.qp_num;
@@ -20,7 +20,7 @@ pub(crate) fn completion(done: &Completion) {
     match words {
         Some(Some(words)) => warn(format_args!("{words}")),
         Some(None) => {}
-        // The queue pair is gone. Only the cause in the completion is known.
+        // The queue pair was destroyed. Only the cause in the completion is known.
         None => {
             if done.status != Status::WrFlush
                 && let Some(cause) = &done.cause
@@ -33,15 +33,15 @@ pub(crate) fn completion(done: &Completion) {
     }
 }
 
-/// Reports the end of a connection that the program is about to hear of.
+/// Prints the reason for the end of a connection, before the program gets the event.
 pub(crate) fn end(number: u32, reason: &EndReason) {
     if let Some(Some(words)) = QPS.with(number, |_, inner| end_message(inner, reason)) {
         warn(format_args!("{words}"));
     }
 }
 
-/// Message about an end, the first time. The caller prints it after the lock of all queue pairs is
-/// released, because standard error may be a pipe that is not read.
+/// Returns the message about the end of a connection, or `None` if it was returned before. The
+/// caller prints it after the registry is unlocked, because standard error may be a full pipe.
 fn end_message(inner: &QpInner, reason: &EndReason) -> Option<String> {
     if !is_reportable(reason) || !inner.end_warning.claim() {
         return None;
@@ -53,9 +53,9 @@ fn end_message(inner: &QpInner, reason: &EndReason) -> Option<String> {
     })
 }
 
-/// Returns true if an end is an error that the message should explain. An end that this program or
-/// the peer's program asked for is none. A failed connection attempt is reported by the event of
-/// the connection manager.
+/// Returns true if the end of a connection is an error that a message should explain. An end that
+/// either program requested is not an error. The event of the connection manager reports a failed
+/// connection attempt.
 pub(crate) fn is_reportable(reason: &EndReason) -> bool {
     !matches!(
         reason,
@@ -77,7 +77,7 @@ impl OnceWarning {
         OnceWarning(AtomicBool::new(false))
     }
 
-    /// Returns true the first time, and false afterwards.
+    /// Marks the warning as printed. Returns true if it was not marked before.
     pub(crate) fn claim(&self) -> bool {
         !self.0.swap(true, Ordering::Relaxed)
     }

@@ -25,13 +25,13 @@ pub(crate) fn status(status: Status) -> ibv_wc_status {
         Status::RemoteAbort => abi::IBV_WC_REM_ABORT_ERR,
         Status::Fatal => abi::IBV_WC_FATAL_ERR,
         Status::ResponseTimeout => abi::IBV_WC_RESP_TIMEOUT_ERR,
-        // Also for statuses that the verbs crate may add later.
+        // Includes statuses that the verbs crate may add later.
         Status::General | _ => abi::IBV_WC_GENERAL_ERR,
     }
 }
 
-/// Converts the opcode of the request. Fast registration, which programs cannot post here, has no
-/// number in libibverbs.
+/// Converts the opcode. Fast registration, which a program cannot post through libibverbs, has no
+/// number there.
 pub(crate) fn opcode(opcode: WcOpcode) -> ibv_wc_opcode {
     match opcode {
         WcOpcode::Send => abi::IBV_WC_SEND,
@@ -59,8 +59,8 @@ pub(crate) fn extra(done: &Completion) -> (u32, c_uint) {
     }
 }
 
-/// Number of bytes. If Immediate Data followed a Write, these are the bytes of the Write, although
-/// no receive holds them.
+/// Returns the number of bytes. For a Write with Immediate Data, this is the length of the Write,
+/// although the receive contains none of its bytes.
 pub(crate) fn byte_len(done: &Completion) -> u32 {
     match done.opcode {
         WcOpcode::RecvImmediate => done.written,

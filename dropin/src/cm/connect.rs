@@ -207,7 +207,7 @@ pub(crate) unsafe extern "C-unwind" fn reject(
     len: u8,
 ) -> c_int {
     entry(-1, || {
-        // SAFETY: the program passes an id, and bytes of the program.
+        // SAFETY: the program passes an id, and `len` bytes or NULL.
         let (inner, private_data) = unsafe { (id::of(id), octets(private_data, len)) };
         let options = RejectOptions::default()
             .private_data(private_data.to_vec())

@@ -165,7 +165,7 @@ mod tests {
         // SAFETY: all bytes may be zero: the structure has only numbers.
         let mut storage: sockaddr_storage = unsafe { mem::zeroed() };
         storage.ss_family = libc::AF_UNIX as _;
-        // SAFETY: the test passes a structure of this function, and NULL.
+        // SAFETY: the first pointer is that of a local variable, and the second is NULL.
         unsafe {
             assert_eq!(read((&raw const storage).cast()), Err(libc::EINVAL));
             assert_eq!(read(ptr::null()), Err(libc::EINVAL));

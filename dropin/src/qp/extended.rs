@@ -243,7 +243,7 @@ unsafe extern "C-unwind" fn wr_complete(pointer: *mut ibv_qp_ex) -> c_int {
     quick(libc::EIO, || {
         // SAFETY: the program passes an existing queue pair.
         let inner = unsafe { qp::of(pointer.cast()) };
-        // SAFETY: called after `wr_start`, by the same thread.
+        // SAFETY: the program makes this call after `wr_start`, in the same thread.
         let result = unsafe { with(pointer, |drafts| drafts.post(inner)) };
         // SAFETY: as above.
         unsafe { unlock(inner) };
@@ -299,7 +299,8 @@ unsafe fn begin(pointer: *mut ibv_qp_ex, operation: Operation) {
 }
 
 unsafe extern "C-unwind" fn wr_send(pointer: *mut ibv_qp_ex) {
-    // SAFETY: called after `wr_start` by the same thread, as all functions below.
+    // SAFETY: the program makes this call, and the calls below, after `wr_start` in the same
+    // thread.
     unsafe { begin(pointer, Operation::Send) };
 }
 
@@ -375,7 +376,7 @@ unsafe extern "C-unwind" fn wr_bind_mw(
     rkey: u32,
     info: *const ibv_mw_bind_info,
 ) {
-    // SAFETY: as above; an existing window, and a structure of the program.
+    // SAFETY: as above; the program passes an existing window, and a structure.
     unsafe {
         let bind = post::window(&info.read_unaligned());
         begin(pointer, Operation::Bind { rkey, bind });
@@ -387,7 +388,7 @@ unsafe extern "C-unwind" fn wr_bind_mw(
 
 unsafe extern "C-unwind" fn wr_set_sge(pointer: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
     let one = ibv_sge { addr, length, lkey };
-    // SAFETY: as above, with one element.
+    // SAFETY: as above; the list has one element.
     unsafe { wr_set_sge_list(pointer, 1, &raw const one) };
 }
 
@@ -422,7 +423,7 @@ unsafe extern "C-unwind" fn wr_set_inline_data(
     length: usize,
 ) {
     let one = ibv_data_buf { addr, length };
-    // SAFETY: as above; the program has one buffer.
+    // SAFETY: as above; the list has one buffer.
     unsafe { wr_set_inline_data_list(pointer, 1, &raw const one) };
 }
 

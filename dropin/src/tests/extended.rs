@@ -20,8 +20,7 @@ fn attr_ex(side: &Side, ops: u32) -> ibv_qp_init_attr_ex {
 
 fn extended(side: &Side, ops: u32) -> *mut ibv_qp {
     let mut attr = attr_ex(side, ops);
-    // SAFETY: the test passes existing objects; the function that `verbs.h` calls through the
-    // context.
+    // SAFETY: the test passes existing objects, as the inline function of `verbs.h` does.
     unsafe { qp::create_qp_ex(side.context, &raw mut attr) }
 }
 
@@ -113,7 +112,7 @@ fn a_write_with_immediate_data_built_by_calls_arrives_with_its_octets_in_network
         ((*ex).wr_id, (*ex).wr_flags) = (1, IBV_SEND_SIGNALED);
         calls.wr_rdma_write_imm.unwrap()(ex, rkey, addr, 0x0102_0304_u32.to_be());
         calls.wr_set_inline_data.unwrap()(ex, octets.as_mut_ptr().cast(), 7);
-        // An empty Write names no memory, so that its key is not checked.
+        // An empty Write accesses no memory, so its key is not checked.
         ((*ex).wr_id, (*ex).wr_flags) = (2, IBV_SEND_SIGNALED | IBV_SEND_SOLICITED);
         calls.wr_rdma_write_imm.unwrap()(ex, 0, 0, 0x0506_0708_u32.to_be());
         assert_eq!(calls.wr_complete.unwrap()(ex), 0);
@@ -270,7 +269,7 @@ fn of_requests_built_by_calls_all_are_taken_or_none() {
     let mut own = *b"abcdefgh";
     let source = here.mr(&mut own, 0);
     let element = sge(source, 0, 2);
-    // One element more than a request of this queue pair may have.
+    // Three elements are one more than a request of this queue pair may have.
     let elements = [element; 3];
     for (count, expected) in [(3, libc::EINVAL), (2, 0)] {
         // SAFETY: the test makes these calls in the same order as the inline functions of

@@ -13,7 +13,7 @@ fn told(side: &Side) -> ibv_device_attr {
     attr
 }
 
-/// Limit of inline data, for which `ibv_device_attr` has no field.
+/// Returns the limit of inline data in bytes, for which `ibv_device_attr` has no field.
 fn inline(side: &Side) -> u32 {
     // SAFETY: the test passes an open context.
     let context = unsafe { Context::of(side.context) };
@@ -24,7 +24,8 @@ fn number(limit: c_int) -> u32 {
     u32::try_from(limit).unwrap()
 }
 
-/// Asserts that a call returned an object, or failed with `EINVAL`.
+/// Asserts that a call returned an object if `expected` is true, and otherwise failed with
+/// `EINVAL`.
 #[track_caller]
 fn is_had<T>(pointer: *mut T, expected: bool, what: &str) {
     assert_eq!(!pointer.is_null(), expected, "{what}");
@@ -151,7 +152,7 @@ fn each_entry_of_the_gid_table_names_the_interface_of_its_address() {
     };
     assert_ne!(mac.ndev_ifindex, 0);
     assert_eq!(mac.ndev_ifindex, first.ndev_ifindex);
-    // Addresses of the loopback interface are the last.
+    // The last entries are the addresses of the loopback interface.
     assert_eq!(table.last().unwrap().ndev_ifindex, loopback);
     // SAFETY: all bytes may be zero: the structure has only numbers.
     let mut one: ibv_gid_entry = unsafe { mem::zeroed() };

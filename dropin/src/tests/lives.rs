@@ -1,4 +1,4 @@
-//! Creating, changing, querying and destroying objects.
+//! Tests that create, change, query and destroy objects.
 
 use super::*;
 use crate::qp::modify;
@@ -69,7 +69,7 @@ fn other_transports_than_rc_and_sizes_beyond_the_device_are_refused() {
     side.end();
 }
 
-/// Programs do this that bring their own queue pair to `rdma_connect` (rping -q).
+/// Programs that create their own queue pair for `rdma_connect` request these states (`rping -q`).
 #[test]
 fn the_states_of_the_connection_manager_may_be_asked_for_and_are_shown() {
     let (here, there) = (Side::new(), Side::new());
@@ -125,7 +125,7 @@ fn without_a_connection_no_step_and_no_attribute_of_a_step_may_be_left_out() {
     }
     assert_eq!(move_to(qp, IBV_QPS_RESET, 0), 0);
     assert_eq!(move_to(qp, IBV_QPS_INIT, FOR_INIT | IBV_QP_PKEY_INDEX), 0);
-    // The attributes have been set already.
+    // In the state INIT, a repeated request for it needs no attributes.
     assert_eq!(move_to(qp, IBV_QPS_INIT, 0), 0);
     refused(IBV_QPS_RTS, 0, libc::EINVAL);
     assert_eq!(move_to(qp, IBV_QPS_RTR, 0), 0);
@@ -198,7 +198,7 @@ fn a_region_registered_anew_has_another_key_other_rights_and_another_domain() {
     assert_eq!((at.cast(), length), (other.as_mut_ptr(), 32));
     let now = key();
     assert!(rereg(0, &mut [], 0) < 0 && rereg(8, &mut [], 0) < 0);
-    // Remote write without local write.
+    // Access 2 is remote write without local write, which is invalid.
     assert!(rereg(IBV_REREG_MR_CHANGE_ACCESS, &mut [], 2) < 0);
     assert_eq!(key(), now);
     end_mr(mr);
@@ -257,7 +257,7 @@ fn memory_that_is_not_there_or_not_for_writing_is_not_registered() {
     // SAFETY: the second of the two pages is not used.
     let gone = unsafe { libc::munmap(pages.wrapping_byte_add(PAGE), PAGE) };
     assert_eq!(gone, 0);
-    // SAFETY: the test passes an entry point; it checks the memory.
+    // SAFETY: the test passes an existing domain, and the call checks the memory.
     let register = |length, access| unsafe { mr::reg_mr(side.pd, pages, length, access) };
     for (length, access) in [(PAGE, ALL), (PAGE + 1, 0)] {
         assert!(register(length, access).is_null());
@@ -328,7 +328,7 @@ fn a_child_does_not_wait_for_events_of_its_parents_context() {
     // SAFETY: the child calls only the tested function and ends, after 30 s by a signal.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // SAFETY: as above; a context and memory for an event.
+        // SAFETY: as above; the test passes a context, and memory for an event.
         unsafe {
             libc::alarm(30);
             let got = crate::events::get_async_event(side.context, &raw mut event);

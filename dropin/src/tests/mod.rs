@@ -1,5 +1,5 @@
-//! Calls as programs make them, with two queue pairs in one process. Connections are made with the
-//! verbs crate: the connection manager has its own tests.
+//! Tests that call libibverbs's functions as a program does, with two queue pairs in one process.
+//! Connections are made with the verbs crate, because the connection manager has its own tests.
 #![expect(unsafe_code, reason = "functions of a C interface are called")]
 
 mod channels;
@@ -29,7 +29,8 @@ use crate::{channel, cq, device, mr, pd, qp};
 /// Access flags that allow everything except window binds.
 pub(super) const ALL: c_int = 15;
 
-/// A context with a domain, a channel, and a completion queue that uses it.
+/// Objects of one side: a context with a domain, a channel, and a completion queue that uses the
+/// channel.
 pub(super) struct Side {
     pub(super) context: *mut ibv_context,
     pub(super) pd: *mut ibv_pd,
@@ -55,7 +56,7 @@ impl Side {
         }
     }
 
-    /// Attributes of a queue pair of this side.
+    /// Returns attributes for a queue pair of this side.
     pub(super) fn attr(&self) -> ibv_qp_init_attr {
         ibv_qp_init_attr {
             qp_context: ptr::without_provenance_mut(9),
@@ -104,7 +105,7 @@ impl Side {
         all
     }
 
-    /// Destroys everything. No other objects may be left in it.
+    /// Destroys all four objects. No other objects may be left in the domain.
     pub(super) fn end(self) {
         // SAFETY: the arguments are results of earlier calls.
         unsafe {
@@ -116,8 +117,8 @@ impl Side {
     }
 }
 
-/// Returns true and says so if QEMU's user emulation runs this test (`./ci.sh aarch64`). Its
-/// `madvise` reports success for this advice, and does nothing.
+/// Returns true, and prints a message, if QEMU's user emulation runs this test (`./ci.sh aarch64`).
+/// Its `madvise` reports success for this advice, but does nothing.
 pub(super) fn madvise_is_emulated(advice: &str) -> bool {
     let emulated = std::env::var_os("QEMU_LD_PREFIX").is_some();
     if emulated {
@@ -159,7 +160,7 @@ pub(super) fn end_mr(mr: *mut ibv_mr) {
     assert_eq!(unsafe { mr::dereg_mr(mr) }, 0);
 }
 
-/// A scatter/gather element in a region.
+/// Returns a scatter/gather element with `length` bytes of a region, starting at offset `from`.
 pub(super) fn sge(mr: *mut ibv_mr, from: u64, length: u32) -> ibv_sge {
     // SAFETY: the test passes an existing region.
     let mr = unsafe { &*mr };
@@ -170,7 +171,7 @@ pub(super) fn sge(mr: *mut ibv_mr, from: u64, length: u32) -> ibv_sge {
     }
 }
 
-/// A signaled request.
+/// Returns a signaled request with these elements.
 pub(super) fn send_wr(wr_id: u64, opcode: ibv_wr_opcode, list: &mut [ibv_sge]) -> ibv_send_wr {
     // SAFETY: all bytes may be zero: the structure has only numbers and pointers.
     let mut wr: ibv_send_wr = unsafe { mem::zeroed() };
@@ -182,7 +183,7 @@ pub(super) fn send_wr(wr_id: u64, opcode: ibv_wr_opcode, list: &mut [ibv_sge]) -
     wr
 }
 
-/// A signaled request with the peer's memory.
+/// Returns a signaled request for the peer's region `to`, starting at its first byte.
 pub(super) fn rdma_wr(
     wr_id: u64,
     opcode: ibv_wr_opcode,
@@ -231,7 +232,8 @@ pub(super) fn recv_wr(wr_id: u64, list: &mut [ibv_sge]) -> ibv_recv_wr {
 }
 
 unsafe extern "C" {
-    // The `libc` crate declares one with a function that may not unwind, and lacks the other.
+    // In the `libc` crate, `pthread_create` takes a function that may not unwind. The crate has no
+    // `pthread_cancel`.
     fn pthread_create(
         thread: *mut libc::pthread_t,
         attr: *const c_void,
@@ -244,22 +246,23 @@ unsafe extern "C" {
 /// Function of a thread that may be cancelled.
 pub(super) type Start = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 
-/// Runs a thread and cancels it, which ends it: `start` waits for something that never comes.
+/// Runs `start` in a thread, cancels the thread, and checks that this has ended it. (`start` waits
+/// for something that never happens.)
 #[track_caller]
 pub(super) fn cancelled(start: Start, argument: *mut c_void) {
     let (mut thread, mut ended) = (0, ptr::null_mut());
-    // SAFETY: functions of the C library, with a thread that ends before this function returns.
+    // SAFETY: the thread ends before this function returns, so all pointers stay valid.
     unsafe {
         let made = pthread_create(&raw mut thread, ptr::null(), start, argument);
         assert_eq!(made, 0);
         assert_eq!(pthread_cancel(thread), 0);
         assert_eq!(libc::pthread_join(thread, &raw mut ended), 0);
     }
-    // PTHREAD_CANCELED
+    // The value is `PTHREAD_CANCELED`.
     assert_eq!(ended.addr(), usize::MAX);
 }
 
-/// Status, opcode and `wr_id` of a completion.
+/// Returns status, opcode and `wr_id` of a completion.
 pub(super) fn kind(wc: &ibv_wc) -> (ibv_wc_status, ibv_wc_opcode, u64) {
     (wc.status, wc.opcode, wc.wr_id)
 }

@@ -1,9 +1,9 @@
-//! Places of queues, and which of them are free again after a queue pair is destroyed.
+//! Tests of the places in queues: when they become free, also after a queue pair is destroyed.
 
 use super::*;
 use crate::srq;
 
-/// A shared queue for `max_wr` receives.
+/// Creates a shared receive queue for `max_wr` receives.
 fn shared(side: &Side, max_wr: u32) -> *mut ibv_srq {
     let mut attr = ibv_srq_init_attr {
         srq_context: ptr::null_mut(),
@@ -61,7 +61,8 @@ fn a_receive_of_a_shared_queue_has_its_place_until_its_completion_is_gone() {
     let qp = here.qp();
     connect(qp, peer);
     let mut send = send_wr(1, IBV_WR_SEND, &mut []);
-    // First the completion is polled; then the queue pair is destroyed with its completion.
+    // In the first round the completion is polled. In the second, the queue pair is destroyed,
+    // which removes the completion.
     for is_polled in [true, false] {
         while post_shared(shared) == 0 {}
         // SAFETY: the test passes an existing queue.
@@ -100,7 +101,7 @@ fn a_queue_pair_that_is_destroyed_with_requests_outstanding_makes_no_event() {
     }
     end_qp(qp);
     assert!(!has_event(&here));
-    // The other queue pair is flushed when it learns of the end, which makes an event.
+    // The end of the connection flushes the other queue pair, which raises an event.
     pass_event(&there);
     there.poll(20);
     end_qp(peer);

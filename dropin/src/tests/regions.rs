@@ -1,25 +1,26 @@
-//! Regions with a virtual address of their own (`ibv_reg_mr_iova`), which peers and elements use.
+//! Tests of regions that peers and scatter/gather elements address by other addresses than those of
+//! the memory (`ibv_reg_mr_iova`).
 
 use super::*;
 use crate::errno;
 
 const IOVA: u64 = 0x10_0000;
 
-/// Registration of a region.
+/// Call with which a region is registered.
 #[derive(Clone, Copy, Debug)]
 enum From {
     /// `ibv_reg_mr_iova`
     Iova,
-    /// `ibv_reg_mr_iova2`, as the macro of the headers calls it
+    /// `ibv_reg_mr_iova2`, with an optional access flag, as the macro in the headers calls it
     Iova2,
     /// `ibv_reg_mr` with `IBV_ACCESS_ZERO_BASED`
     Zero,
 }
 
-/// A region, and the address of its first byte for peers.
+/// Registers a region. Returns it with the address by which peers reach its first byte.
 fn region(side: &Side, memory: &mut [u8], from: From) -> (*mut ibv_mr, u64) {
     let (at, len) = (memory.as_mut_ptr().cast::<c_void>(), memory.len());
-    // SAFETY: functions of the interface, with memory that outlives the region.
+    // SAFETY: the test passes an existing domain, and memory that outlives the region.
     let made = unsafe {
         match from {
             From::Iova => (mr::reg_mr_iova(side.pd, at, len, IOVA, ALL), IOVA),
@@ -41,7 +42,8 @@ fn region(side: &Side, memory: &mut [u8], from: From) -> (*mut ibv_mr, u64) {
     made
 }
 
-/// Posts a request of `len` bytes at an address of the peer.
+/// Connects two new queue pairs, and posts a request for `len` bytes at an address `to.0` of the
+/// peer's region `to.1`. Returns both queue pairs and the peer's other objects.
 fn at(
     (here, local): (&Side, *mut ibv_mr),
     opcode: ibv_wr_opcode,
@@ -63,7 +65,7 @@ fn at(
     (qp, peer, there)
 }
 
-/// The status of a Read; each one has its own connection.
+/// Returns the status of a Read, which has its own connection.
 fn read(here: (&Side, *mut ibv_mr), from: u64, remote: *mut ibv_mr, len: u32) -> ibv_wc_status {
     let (qp, peer, there) = at(here, IBV_WR_RDMA_READ, (from, remote), len);
     let status = here.0.poll(1)[0].status;
@@ -73,7 +75,7 @@ fn read(here: (&Side, *mut ibv_mr), from: u64, remote: *mut ibv_mr, len: u32) ->
     status
 }
 
-/// Posts a Write that is refused. The peer gets an event for it.
+/// Posts a Write that the peer refuses, and checks the event that the peer gets.
 fn refused_write(here: (&Side, *mut ibv_mr), side: &Side, to: u64, remote: *mut ibv_mr, len: u32) {
     let (qp, peer, there) = at(here, IBV_WR_RDMA_WRITE, (to, remote), len);
     // SAFETY: all bytes may be zero: the structure has only numbers and pointers.
@@ -102,7 +104,7 @@ fn a_peer_reaches_a_region_by_the_addresses_that_it_was_given_and_by_no_others()
         let (remote, first) = region(&lender, &mut lent, from);
         let ours = (&here, local);
 
-        // The last 8 of 16 bytes, and no byte more.
+        // A Write reaches the last 8 of 16 bytes. Requests beyond them are refused below.
         let (qp, peer, there) = at(ours, IBV_WR_RDMA_WRITE, (first + 8, remote), 8);
         assert_eq!(here.poll(1)[0].status, IBV_WC_SUCCESS);
         end_qp(qp);
@@ -188,7 +190,7 @@ fn a_region_registered_anew_keeps_its_addresses_unless_it_gets_other_memory() {
     };
     assert_eq!(rereg(IBV_REREG_MR_CHANGE_ACCESS, ptr::null_mut(), 5), 0);
     assert_eq!(read(ours, first, remote, 8), IBV_WC_SUCCESS);
-    // As with the kernel's `ibv_rereg_mr`, the new memory has its real addresses.
+    // As with the kernel's `ibv_rereg_mr`, peers reach the new memory by its real addresses.
     let at = other.as_mut_ptr();
     let there = at.expose_provenance() as u64;
     assert_eq!(rereg(IBV_REREG_MR_CHANGE_TRANSLATION, at.cast(), 0), 0);

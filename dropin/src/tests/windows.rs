@@ -1,4 +1,4 @@
-//! Memory windows.
+//! Tests of memory windows.
 
 use super::*;
 use crate::mw;
@@ -13,7 +13,7 @@ fn info(mr: *mut ibv_mr, from: u64, length: u64, rights: ibv_access_flags) -> ib
     }
 }
 
-/// For both types, a peer can write to the bound memory with the key in the structure.
+/// With windows of both types, a peer can write to the bound memory with the key in `ibv_mw`.
 #[test]
 fn windows_of_both_types_are_bound_written_through_and_busy_until_they_end() {
     let (here, there) = (Side::new(), Side::new());
@@ -35,7 +35,7 @@ fn windows_of_both_types_are_bound_written_through_and_busy_until_they_end() {
     let mut bind = ibv_mw_bind {
         wr_id: 2,
         send_flags: IBV_SEND_SIGNALED,
-        // Includes a flag that adapters ignore.
+        // Adapters ignore the flag `IBV_ACCESS_LOCAL_WRITE` here.
         bind_info: info(
             remote,
             0,
@@ -79,7 +79,7 @@ fn windows_of_both_types_are_bound_written_through_and_busy_until_they_end() {
         assert_eq!(post_send(qp, &mut write).0, 0);
         here.poll(1);
     }
-    // This Send follows the Writes.
+    // This Send follows the Writes on the connection. When it arrives, they are placed.
     post_recv(peer, 5, &mut []);
     let mut done = send_wr(5, IBV_WR_SEND_WITH_INV, &mut []);
     done.__bindgen_anon_1.invalidate_rkey = rkey;

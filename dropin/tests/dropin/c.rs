@@ -1,4 +1,4 @@
-//! C programs, compiled with the headers of the machine and run on the library.
+//! Tests that compile C programs with the installed headers, and run them on the library.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -31,8 +31,8 @@ pub(crate) fn compile(
     Ok(program)
 }
 
-/// The C compiler makes the same assertions about layouts as the generated Rust file, with the
-/// headers of the machine. Needs headers of the same version.
+/// Checks that the C compiler, with the installed headers, confirms all layouts that the generated
+/// Rust file asserts. The headers must have the version from which the file was generated.
 pub(crate) fn layouts_are_those_of_the_headers(prefix: &Prefix) -> Result<(), String> {
     let unions: Vec<&str> = GENERATED
         .lines()
@@ -59,7 +59,7 @@ pub(crate) fn layouts_are_those_of_the_headers(prefix: &Prefix) -> Result<(), St
         let Some((what, rest)) = assertion.split_once("\"]") else {
             continue;
         };
-        // Types without a name in the headers have none in C.
+        // These types are anonymous in C.
         if what.contains("__bindgen") {
             continue;
         }
@@ -100,8 +100,8 @@ pub(crate) fn layouts_are_those_of_the_headers(prefix: &Prefix) -> Result<(), St
     .map(drop)
 }
 
-/// `dlvsym` finds every name with its version in the library, and no name with a version that it
-/// does not have.
+/// Checks that `dlvsym` finds every name with its version in the library, and finds no name with
+/// another version.
 pub(crate) fn dlvsym_finds_every_name(prefix: &Prefix) -> Result<(), String> {
     let program = compile(prefix, "cc", "versions.c", &["-ldl"])?;
     let functions = NAMES.lines().filter(|line| !line.ends_with(" object"));
@@ -138,8 +138,8 @@ pub(crate) fn dlvsym_finds_every_name(prefix: &Prefix) -> Result<(), String> {
     }
 }
 
-/// A program with the directory of rdma-core in `DT_RPATH` gets rdma-core, and with `--preload`
-/// this library.
+/// A program whose `DT_RPATH` names the directory of rdma-core loads rdma-core. With `--preload` it
+/// loads this library.
 pub(crate) fn preload_reaches_a_program_that_names_a_directory(
     prefix: &Prefix,
 ) -> Result<(), String> {
@@ -164,8 +164,8 @@ pub(crate) fn preload_reaches_a_program_that_names_a_directory(
     Ok(())
 }
 
-/// A thread that posts and polls may be cancelled, also with a capture, which is written to a file:
-/// these calls are no cancellation points.
+/// A thread that posts and polls may be cancelled. These calls are not cancellation points, even
+/// with a capture, which is written to a file.
 pub(crate) fn a_thread_that_posts_may_be_cancelled(prefix: &Prefix) -> Result<(), String> {
     let libraries = ["-lrdmacm", "-libverbs", "-lpthread"];
     let program = compile(prefix, "cc", "cancelled.c", &libraries)?;
@@ -181,7 +181,7 @@ pub(crate) fn a_thread_that_posts_may_be_cancelled(prefix: &Prefix) -> Result<()
     }
 }
 
-/// Threads are cancelled in calls that wait, and other threads go on with the same objects
+/// Threads are cancelled in calls that wait. Other threads can then use the same objects
 /// (`tests/c/blocked.c`).
 pub(crate) fn a_thread_that_waits_may_be_cancelled_and_keeps_no_lock(
     prefix: &Prefix,
@@ -199,8 +199,8 @@ pub(crate) fn a_thread_that_waits_may_be_cancelled_and_keeps_no_lock(
     }
 }
 
-/// Unsupported calls of every kind return `EOPNOTSUPP` in the type of their prototype, and the
-/// library prints nothing (`tests/c/absent.c`).
+/// Unsupported calls report `EOPNOTSUPP` as their prototypes allow: as a number, or in `errno` with
+/// -1 or NULL. The library prints nothing (`tests/c/absent.c`).
 pub(crate) fn what_is_not_supported_says_so_by_its_prototype(
     prefix: &Prefix,
 ) -> Result<(), String> {
@@ -214,7 +214,7 @@ pub(crate) fn what_is_not_supported_says_so_by_its_prototype(
     }
 }
 
-/// Queues take as many requests as they were created for, and more after completions were polled
+/// Queues accept as many requests as they were created for, and more after completions were polled
 /// (`tests/c/places.c`).
 pub(crate) fn a_place_is_free_when_the_completion_was_polled(
     prefix: &Prefix,
@@ -232,7 +232,7 @@ pub(crate) fn a_place_is_free_when_the_completion_was_polled(
     }
 }
 
-/// A program that is linked with both libraries finds them in the one file.
+/// A program that is linked with both libraries finds the functions of both in the same file.
 pub(crate) fn both_libraries_are_one_file(prefix: &Prefix) -> Result<(), String> {
     let program = compile(prefix, "cc", "linked.c", &["-lrdmacm", "-libverbs"])?;
     let program = program.to_str().ok_or("the path is not UTF-8")?;

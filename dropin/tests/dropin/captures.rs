@@ -1,18 +1,18 @@
-//! Captures of programs (`uwarp run --pcap`), read by `uwarp dump`: whether the two sides use CRCs
-//! (`--crc`).
+//! Tests that capture programs (`uwarp run --pcap`), and check with `uwarp dump` whether the two
+//! sides use CRCs (`--crc`).
 
 use std::process::Command;
 
 use crate::prefix::{Prefix, said};
 use crate::process::{Place, free_port};
 
-/// The bit C in the byte after the key of an MPA Request or Reply Frame (RFC 5044 section 7.1).
+/// Bit C in the byte that follows the key of an MPA Request or Reply Frame (RFC 5044 section 7.1).
 const C: u8 = 0x40;
-/// Number of pings of rping. Each has 64 bytes: the server takes them by an RDMA Read and returns
-/// them by an RDMA Write.
+/// Number of pings that rping sends. Each has 64 bytes, which the server fetches with an RDMA Read
+/// and returns with an RDMA Write.
 const PINGS: usize = 10;
 
-/// Bits C that a capture must show.
+/// Bits C of the two startup frames that a capture must show.
 struct Due {
     request: bool,
     reply: bool,
@@ -77,15 +77,16 @@ fn check(said: &str, due: &Due) -> Result<(), String> {
     }
 }
 
-/// RFC 5044 section 7.1: C in the MPA Request and the MPA Reply says that the sender wants CRCs.
-/// They are used if either has it; a responder that does not want them agrees to a request that
-/// does.
+/// RFC 5044 section 7.1: the bit C in the MPA Request or Reply says that the sender wants CRCs.
+/// They are used if either frame has it. A responder that does not want CRCs still sets C in the
+/// reply to a request with C.
 pub(crate) fn a_capture_shows_the_crc_that_each_side_asked_for(
     prefix: &Prefix,
 ) -> Result<(), String> {
     const OFF: &[&str] = &["--crc", "off"];
     const ON: &[&str] = &["--crc", "on"];
-    // Flags of the server and of the client, and C in the reply and in the request.
+    // Each row has the flags of the server, those of the client, and the bit C in the reply and in
+    // the request.
     let rows: [(&[&str], &[&str], bool, bool); 5] = [
         (&[], &[], true, true),
         (ON, ON, true, true),

@@ -1,11 +1,12 @@
-//! The device as the command's own tool and ibverbs-utils show it.
+//! Compares the device as `uwarp devinfo` and `ibv_devinfo` show it.
 
 use std::collections::BTreeMap;
 
 use crate::prefix::Prefix;
 use crate::process::{Place, unprivileged};
 
-/// Names and values of the lines, without GIDs, for which `ibv_devinfo` also prints types.
+/// Returns the names and values of the lines. Omits GIDs, because only `ibv_devinfo` prints their
+/// types.
 fn values(text: &str) -> BTreeMap<&str, &str> {
     let lines = text.lines().filter_map(|line| {
         let (name, value) = line.trim().split_once(':')?;
@@ -14,7 +15,7 @@ fn values(text: &str) -> BTreeMap<&str, &str> {
     lines.filter(|(name, _)| !name.starts_with("GID")).collect()
 }
 
-/// Each value that both tools show is the same.
+/// Checks that each value that both tools show is the same.
 pub(crate) fn both_tools_show_the_same_device(prefix: &Prefix) -> Result<(), String> {
     let place = Place { prefix, flags: &[] };
     let theirs = place.start(&["ibv_devinfo", "-v"])?.end()?;
@@ -30,7 +31,8 @@ pub(crate) fn both_tools_show_the_same_device(prefix: &Prefix) -> Result<(), Str
             None => {}
         }
     }
-    // All values of ours except network, max_inline_data, link_mtu and phys_state.
+    // `ibv_devinfo` shows all values of `uwarp devinfo` except network, max_inline_data, link_mtu
+    // and phys_state.
     if shared >= 41 {
         Ok(())
     } else {

@@ -11,9 +11,9 @@ pub(crate) struct Symbol {
     /// Name with version: `name@@VERSION` for the default version, which programs linked today get,
     /// and `name@VERSION` otherwise.
     pub(crate) name: String,
-    /// Defined in this file, not imported.
+    /// True if the symbol is defined in this file, and false if it is imported.
     pub(crate) defined: bool,
-    /// Data instead of a function.
+    /// True if the symbol is data, and not a function.
     pub(crate) object: bool,
 }
 
@@ -21,7 +21,7 @@ const DYNSYM: u32 = 11;
 const VERSYM: u32 = 0x6FFF_FFFF;
 const VERDEF: u32 = 0x6FFF_FFFD;
 const VERNEED: u32 = 0x6FFF_FFFE;
-/// Value in place of a section's index.
+/// Value in place of a section's index that marks an absolute symbol (`SHN_ABS`).
 const ABSOLUTE: usize = 0xFFF1;
 
 struct File(Vec<u8>);
@@ -42,7 +42,8 @@ impl File {
         String::from_utf8(from[..len].to_vec()).ok()
     }
 
-    /// The first section of this kind: offset, length, and offset of the section with its strings.
+    /// Finds the first section of this type. Returns its offset, its length, and the offset of its
+    /// string table.
     fn section(&self, kind: u32) -> Option<(usize, usize, usize)> {
         let (table, size) = (self.number(0x28, 8)?, self.number(0x3A, 2)?);
         let header = |index: usize| table + index * size;
@@ -58,7 +59,7 @@ impl File {
         ))
     }
 
-    /// Versions defined here or imported, by number.
+    /// Returns the names of the versions that the file defines or imports, by number.
     fn versions(&self) -> Option<BTreeMap<usize, String>> {
         let mut names = BTreeMap::new();
         if let Some((mut at, _, strings)) = self.section(VERDEF) {
@@ -123,10 +124,10 @@ impl File {
     }
 }
 
-/// Dynamic symbols with versions.
+/// Returns the dynamic symbols that have a version.
 ///
 /// # Errors
-/// The file cannot be read, or is no ELF file of this kind.
+/// Returns a message if the file cannot be read, or is not an ELF file of this kind.
 pub(crate) fn symbols(path: &Path) -> Result<Vec<Symbol>, String> {
     let octets = fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
     if !octets.starts_with(b"\x7FELF\x02\x01") {

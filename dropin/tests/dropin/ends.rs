@@ -1,5 +1,5 @@
-//! Connections that end in error, with the printed reason, and messages without a receive
-//! (`tests/c/ends.c`).
+//! Tests of connections that end in error, of the printed reason, and of messages that arrive
+//! before a receive is posted (`tests/c/ends.c`).
 
 use std::io::Read as _;
 use std::net::{TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use crate::prefix::Prefix;
 use crate::process::{Place, Running, free_port, unread};
 use crate::raw;
 
-/// Flags with a hold time that does not end during a test.
+/// Flags with a hold time that is longer than any test.
 const LONG: &[&str] = &["--hold", "600000"];
 
 /// A server and its client, both run with the same flags.
@@ -22,7 +22,8 @@ struct Pair {
     port: u16,
 }
 
-/// Starts both. The server posts a receive as soon as `file` exists; the client does `what`.
+/// Starts a server and its client. The server posts a receive as soon as `file` exists. The client
+/// does what the argument `what` says.
 fn pair(
     prefix: &Prefix,
     flags: &[&str],
@@ -46,7 +47,8 @@ fn pair(
 }
 
 impl Pair {
-    /// Waits until both have ended, with success. Returns what the server and the client printed.
+    /// Waits until both end, and fails unless both succeed. Returns the output of the server and of
+    /// the client.
     fn end(&mut self) -> Result<[String; 2], String> {
         let client = self.client.end();
         let client =
@@ -55,7 +57,7 @@ impl Pair {
     }
 }
 
-/// Lines that the library printed.
+/// Returns the lines that the library printed, without their prefix.
 fn words(said: &str) -> Vec<&str> {
     said.lines()
         .filter_map(|line| line.strip_prefix("uwarp: "))
@@ -78,7 +80,7 @@ fn says(said: &str, lines: &[&str]) -> Result<(), String> {
     }
 }
 
-/// Duration of the client's connection in milliseconds, as it printed it.
+/// Returns the duration of the connection in milliseconds, as the client printed it.
 fn stood(said: &str) -> Result<u64, String> {
     let line = said
         .lines()
@@ -87,8 +89,8 @@ fn stood(said: &str) -> Result<u64, String> {
     number.ok_or_else(|| format!("it was not disconnected:\n{said}"))
 }
 
-/// Three Reads with an unknown key end in "status 10" and flushed requests. Each side prints the
-/// reason once.
+/// Of three Reads with an unknown key, the first completes with status 10, and the others are
+/// flushed (status 5). Each side prints the reason once.
 pub(crate) fn the_cause_of_a_status_is_told_once_in_words(prefix: &Prefix) -> Result<(), String> {
     let [server, client] = pair(prefix, &[], None, "read")?.end()?;
     says(&client, &["1: status 10", "2: status 5", "3: status 5"])?;
@@ -96,7 +98,7 @@ pub(crate) fn the_cause_of_a_status_is_told_once_in_words(prefix: &Prefix) -> Re
     is_told(&server, &["the connection of queue pair", "STag"])
 }
 
-/// The same with `UWARP_QUIET=1`: nothing is printed.
+/// With `--quiet`, the library prints no reason.
 pub(crate) fn nothing_is_told_when_it_is_to_be_quiet(prefix: &Prefix) -> Result<(), String> {
     for said in pair(prefix, &["--quiet"], None, "read")?.end()? {
         if !words(&said).is_empty() {
@@ -118,7 +120,7 @@ pub(crate) fn strict_ends_a_connection_that_has_no_receive_posted(
     is_told(&client, &["no buffer available"])
 }
 
-/// By default a message waits for its receive.
+/// By default a message is held until a receive is posted for it.
 pub(crate) fn a_message_is_held_until_a_receive_is_posted(prefix: &Prefix) -> Result<(), String> {
     let file = prefix
         .scratch()
@@ -138,7 +140,7 @@ pub(crate) fn a_message_is_held_until_a_receive_is_posted(prefix: &Prefix) -> Re
     }
 }
 
-/// The message waits for the given time. Then the connection ends as with `--strict`.
+/// The message is held for the time in `--hold`. Then the connection ends as with `--strict`.
 pub(crate) fn a_message_is_held_for_a_time_that_has_an_end(prefix: &Prefix) -> Result<(), String> {
     const HOLD: u64 = 300;
     let flags = ["--hold", &HOLD.to_string()];
@@ -151,8 +153,8 @@ pub(crate) fn a_message_is_held_for_a_time_that_has_an_end(prefix: &Prefix) -> R
     }
 }
 
-/// The end of the peer shortens the wait: a reset is noticed at once, and after a close the message
-/// waits for two more seconds.
+/// A message is held for a shorter time if the peer ends the connection. A reset is noticed
+/// immediately. After a close, the message is held for two more seconds.
 pub(crate) fn the_end_of_the_peer_is_noticed_while_a_message_is_held(
     prefix: &Prefix,
 ) -> Result<(), String> {
@@ -166,8 +168,9 @@ pub(crate) fn the_end_of_the_peer_is_noticed_while_a_message_is_held(
     Ok(())
 }
 
-/// Runs `tests/c/closing.c`, whose 16 Writes of 64 KiB complete before it closes, against a peer
-/// that then calls `reads`. Returns what the program printed, and the result of the peer.
+/// Runs `tests/c/closing.c`, whose 16 Writes of 64 KiB complete before it closes the connection.
+/// The peer accepts the connection and calls `reads`. Returns the program's output and the peer's
+/// result.
 fn close_with<T: Send + 'static>(
     prefix: &Prefix,
     reads: impl FnOnce(TcpStream) -> T + Send + 'static,
@@ -184,7 +187,8 @@ fn close_with<T: Send + 'static>(
     Ok((said, read.map_err(|error| format!("the peer: {error}"))?))
 }
 
-/// At 128 kB/s the close takes 8 s. Without progress it would time out earlier.
+/// The peer reads 128 kB/s, so the close takes 8 s. If a peer reads nothing, the close times out
+/// earlier.
 pub(crate) fn a_slow_peer_gets_all_that_completed_before_the_close(
     prefix: &Prefix,
 ) -> Result<(), String> {
@@ -196,11 +200,11 @@ pub(crate) fn a_slow_peer_gets_all_that_completed_before_the_close(
     }
 }
 
-/// The event has `-ETIMEDOUT`, and the message has the number of bytes.
+/// The event has the status `-ETIMEDOUT`, and the message says that bytes may be lost.
 pub(crate) fn a_close_that_loses_data_is_disconnected_with_a_status(
     prefix: &Prefix,
 ) -> Result<(), String> {
-    // The peer reads only after it was reset.
+    // The peer reads only after the connection was reset.
     let reads = |mut stream: TcpStream| {
         let mut byte = [0];
         while stream.peek(&mut byte).is_ok() && stream.take_error().is_ok_and(|e| e.is_none()) {
@@ -216,9 +220,9 @@ pub(crate) fn a_close_that_loses_data_is_disconnected_with_a_status(
     )
 }
 
-/// RFC 7306 section 1.1: nothing in MPA startup says whether a peer supports it. A peer without it
-/// ends the connection. By then the Write with Immediate Data has completed, because TCP had taken
-/// it, so the reason is printed.
+/// RFC 7306 section 1.1: MPA startup does not tell whether a peer supports this RFC. A peer that
+/// does not support it ends the connection. By then the Write with Immediate Data has completed,
+/// because TCP had taken it. So the library prints the reason.
 pub(crate) fn immediate_data_that_the_peer_does_not_know_is_refused_in_words(
     prefix: &Prefix,
 ) -> Result<(), String> {
@@ -239,13 +243,13 @@ pub(crate) fn immediate_data_that_the_peer_does_not_know_is_refused_in_words(
             "refused the message Immediate Data",
         ],
     )?;
-    // The peer is done, because its connection has ended.
+    // The connection has ended, so the peer's thread ends as well.
     let refused = peer.join().map_err(|_| "the peer has panicked")?;
     refused.map_err(|error| format!("the peer: {error}"))
 }
 
-/// Linux siw accepts 256 bytes, of which four are IRD and ORD. With its profile, longer private
-/// data is refused, and the reason is printed.
+/// Linux siw accepts 256 bytes, of which four are IRD and ORD. So with `--peer siw`, private data
+/// of more than 252 bytes is refused, and the reason is printed.
 pub(crate) fn private_data_that_siw_cannot_take_is_refused_in_words(
     prefix: &Prefix,
 ) -> Result<(), String> {

@@ -1,4 +1,4 @@
-//! Implementation of each name according to the source: the blocks `exports!` and `absent!` of
+//! Reads from the source how each name is implemented: from the blocks `exports!` and `absent!` of
 //! `src/exports`.
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ const SOURCES: [(&str, &str); 4] = [
     ("private.rs", include_str!("../../src/exports/private.rs")),
 ];
 
-/// Implementation of a name.
+/// Kind of function to which a name refers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Implementation {
     /// A function of this library.
@@ -19,10 +19,10 @@ pub(crate) enum Implementation {
     Absent,
 }
 
-/// All functions with their versions (`name@@VERSION`) in the source.
+/// Returns all functions in the source, with their versions (`name@@VERSION`).
 ///
 /// # Errors
-/// A line of a block cannot be parsed.
+/// Returns a message if a line of a block cannot be parsed.
 pub(crate) fn names() -> Result<BTreeMap<String, Implementation>, String> {
     let mut names = BTreeMap::new();
     for (file, source) in SOURCES {

@@ -1,6 +1,6 @@
-//! The drop-in library with real programs. Every program is a separate test. If it is not
-//! installed, the test is reported as ignored, with the reason on stderr, and fails with
-//! `UWARP_REQUIRE_DROPIN=1`.
+//! Tests of the drop-in library with real programs. Every program is a separate test. If a program
+//! is not installed, its test is reported as ignored, with the reason on standard error. With
+//! `UWARP_REQUIRE_DROPIN=1`, the test fails instead.
 
 mod c;
 mod captures;
@@ -24,7 +24,8 @@ use std::sync::OnceLock;
 use libtest_mimic::{Arguments, Failed, Trial};
 use prefix::Prefix;
 
-/// Created when the first test needs it; removed when this process ends.
+/// Installed command and library. Created when the first test needs them, and removed when this
+/// process ends.
 static PREFIX: OnceLock<Result<Prefix, String>> = OnceLock::new();
 
 fn with_prefix(run: impl FnOnce(&Prefix) -> Result<(), String>) -> Result<(), Failed> {
@@ -40,8 +41,8 @@ fn required() -> bool {
     std::env::var_os("UWARP_REQUIRE_DROPIN").is_some_and(|value| value == "1")
 }
 
-/// Creates a test. If something is `missing`, the test is ignored, or fails if everything is
-/// required.
+/// Creates a test. If something is `missing`, the test is ignored, or fails if all programs are
+/// [`required`].
 fn trial(
     name: &str,
     missing: Option<String>,
@@ -56,7 +57,7 @@ fn trial(
 }
 
 type Check = fn(&Prefix) -> Result<(), String>;
-/// Tests that do not run programs of others, with the packages that they need.
+/// Tests that are not rows of the table in `programs`: name, packages that they need, and function.
 const CHECKS: &[(&str, &[&str], Check)] = &[
     (
         "names::the_library_has_every_name_with_its_version",
@@ -193,7 +194,7 @@ const CHECKS: &[(&str, &[&str], Check)] = &[
 /// Version of rdma-core whose names and layouts are committed.
 const RDMA_CORE: &str = "44.0";
 
-/// Reason why a check cannot run here.
+/// Returns the reason why a check cannot run here, if there is one.
 fn missing(packages: &[&str]) -> Option<String> {
     packages::missing(packages).or_else(|| {
         let versions = packages

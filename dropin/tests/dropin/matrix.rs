@@ -1,4 +1,4 @@
-//! `MATRIX.md`: implemented names with their users, and programs that run.
+//! Renders `MATRIX.md`: the programs that run, and the names with the programs that use them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -14,15 +14,15 @@ const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/MATRIX.md");
 const COMMITTED: &str = include_str!("../../MATRIX.md");
 const NAMES: &str = include_str!("../../names/rdma-core-44.txt");
 const VERSIONS: &str = "Packages: ";
-/// Markers of the part about programs against siw, which the tests with a virtual machine write and
-/// compare.
+/// Markers around the part about programs that talk to siw. The tests with a virtual machine write
+/// and compare that part.
 const SIW: [&str; 2] = [
     "<!-- siw: ./ci.sh interop writes this part -->\n",
     "<!-- siw: here it ends -->\n",
 ];
 
-/// Reason why the matrix cannot be compared here: a package is missing, or has another version than
-/// in the matrix.
+/// Returns the reason why the matrix cannot be compared here: a package is missing, or has another
+/// version than in the matrix.
 pub(crate) fn missing() -> Option<String> {
     let missing: BTreeSet<String> = programs::rows().iter().filter_map(Row::missing).collect();
     if !missing.is_empty() {
@@ -42,7 +42,7 @@ pub(crate) fn missing() -> Option<String> {
     other.then(|| format!("it has other versions ({there}; installed: {here})"))
 }
 
-/// Faults of programs with any device.
+/// Section of the matrix about faults of the programs themselves.
 const FAULTS: &str = "
 ## Faults of programs
 
@@ -89,7 +89,7 @@ fn writes() -> bool {
     std::env::var_os("UWARP_DROPIN_MATRIX").is_some_and(|value| value == "write")
 }
 
-/// Packages of all rows with their versions.
+/// Returns the packages of all rows, with their installed versions.
 fn versions() -> String {
     let rows = programs::rows();
     let all: BTreeSet<&str> = rows.iter().flat_map(|row| row.packages).copied().collect();
@@ -99,11 +99,12 @@ fn versions() -> String {
     all.collect::<Vec<_>>().join(", ")
 }
 
-/// ELF files of a row: programs by name, libraries by path or soname.
+/// Returns the name and the path of each ELF file of a row. A row has programs by name, and
+/// libraries by soname.
 fn elf_files(row: &Row) -> Vec<(String, PathBuf)> {
     let find = |file: &&str| {
         let path = match Path::new(file) {
-            // A script, or a directory of scripts.
+            // An absolute path is that of a script, or of a directory of scripts.
             path if path.is_absolute() => return None,
             _ if file.contains(".so") => packages::library(file).ok()?,
             _ => packages::program(file)?,
@@ -113,14 +114,15 @@ fn elf_files(row: &Row) -> Vec<(String, PathBuf)> {
     row.files.iter().filter_map(find).collect()
 }
 
-/// Directories with modules that programs load by name (`dlopen`), and the prefix of their names in
-/// the matrix.
+/// Directories with modules that programs load (`dlopen`), each with the prefix of the modules'
+/// names in the matrix.
 const MODULES: [(&str, &str); 2] = [
     ("/usr/lib/python3/dist-packages/pyverbs", "pyverbs/"),
     ("/usr/lib/x86_64-linux-gnu/openmpi/lib", "openmpi/"),
 ];
 
-/// Shared objects in a directory and its subdirectories, each once.
+/// Adds the shared objects in a directory and its subdirectories to `found`. Skips symbolic links,
+/// so that each file is added once.
 fn modules(dir: &Path, prefix: &str, found: &mut Vec<(String, PathBuf)>) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("{}: {error}", dir.display());
     for entry in std::fs::read_dir(dir).map_err(failed)? {
@@ -139,7 +141,7 @@ fn modules(dir: &Path, prefix: &str, found: &mut Vec<(String, PathBuf)>) -> Resu
     Ok(())
 }
 
-/// Names with versions, and the programs that import them.
+/// Returns all imported names with their versions, and the programs that import them.
 fn users(rows: &[Row]) -> Result<BTreeMap<String, BTreeSet<String>>, String> {
     let mut files: Vec<(String, PathBuf)> = rows.iter().flat_map(elf_files).collect();
     for (dir, prefix) in MODULES {
@@ -162,7 +164,7 @@ fn users(rows: &[Row]) -> Result<BTreeMap<String, BTreeSet<String>>, String> {
     Ok(users)
 }
 
-/// The committed part about siw, unchanged.
+/// Returns the committed part about siw, which these tests do not change.
 fn against_siw() -> Result<&'static str, String> {
     let [begin, end] = SIW.map(|mark| COMMITTED.find(mark).map(|at| (at, at + mark.len())));
     let part = begin

@@ -1,4 +1,4 @@
-//! Exported names and their versions, compared with the committed names of rdma-core (`names/`).
+//! Compares the exported names and their versions with the committed names of rdma-core (`names/`).
 
 use std::collections::BTreeSet;
 
@@ -8,8 +8,8 @@ use crate::prefix::Prefix;
 
 const EXPECTED: &str = include_str!("../../names/rdma-core-44.txt");
 
-/// Every name of rdma-core is exported with its version, as a function or as data, and no other
-/// name.
+/// Checks that the library exports every name of rdma-core with its version, as a function or as
+/// data, and that it exports no other name.
 pub(crate) fn the_library_has_every_name_with_its_version(prefix: &Prefix) -> Result<(), String> {
     let expected: BTreeSet<String> = EXPECTED.lines().map(str::to_owned).collect();
     let symbols = elf::symbols(&prefix.library())?;
@@ -25,9 +25,10 @@ pub(crate) fn the_library_has_every_name_with_its_version(prefix: &Prefix) -> Re
     Ok(())
 }
 
-/// Threads of a program may be cancelled while they post and poll, which must not unwind Rust
-/// frames (`src/uncancelled.rs`). Other cancellation points are called only where a cancellation is
-/// deferred, or wanted (`poll`).
+/// Checks that the library imports none of these cancellation points. A thread may be cancelled
+/// while it posts and polls, which must not unwind Rust frames (`src/uncancelled.rs`). Cancellation
+/// points that are not in this list are called only where a cancellation is deferred, or wanted
+/// (`poll`).
 pub(crate) fn the_data_path_calls_nothing_at_which_a_thread_is_cancelled(
     prefix: &Prefix,
 ) -> Result<(), String> {
@@ -65,7 +66,7 @@ pub(crate) fn the_data_path_calls_nothing_at_which_a_thread_is_cancelled(
     Err(format!("it calls {points:?} of the C library"))
 }
 
-/// The source says of every function whether it is implemented.
+/// Checks that the blocks in `src/exports` contain every function of rdma-core.
 pub(crate) fn the_source_has_every_name(_: &Prefix) -> Result<(), String> {
     let names: BTreeSet<String> = exports::names()?.into_keys().collect();
     let expected = EXPECTED.lines().filter(|line| !line.ends_with(" object"));
@@ -77,7 +78,7 @@ pub(crate) fn the_source_has_every_name(_: &Prefix) -> Result<(), String> {
     Ok(())
 }
 
-/// The committed list agrees with the installed rdma-core of the same version.
+/// Checks that the committed list agrees with the installed rdma-core, which has the same version.
 pub(crate) fn the_committed_names_are_those_of_rdma_core(_: &Prefix) -> Result<(), String> {
     let mut found = BTreeSet::new();
     for file in ["libibverbs.so.1", "librdmacm.so.1"] {

@@ -1,19 +1,19 @@
-//! Installed packages, programs and libraries.
+//! Finds installed packages, programs and libraries.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Path of a program in `PATH` or in a directory for the administrator.
+/// Returns the path of a program in `PATH`, `/usr/sbin` or `/sbin`.
 pub(crate) fn program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let dirs = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
     dirs.map(|dir| dir.join(name)).find(|path| path.is_file())
 }
 
-/// A shared library of the distribution, by its soname.
+/// Returns the path of a shared library of the distribution.
 ///
 /// # Errors
-/// The library is in none of the usual directories.
+/// Returns a message if the library is in none of the usual directories.
 pub(crate) fn library(soname: &str) -> Result<PathBuf, String> {
     let places = [
         "/usr/lib/x86_64-linux-gnu",
@@ -28,7 +28,7 @@ pub(crate) fn library(soname: &str) -> Result<PathBuf, String> {
         .ok_or_else(|| format!("{soname} was not found"))
 }
 
-/// Version of an installed Debian package, without Debian's own part.
+/// Returns the version of an installed Debian package, without epoch and Debian revision.
 pub(crate) fn version(package: &str) -> Option<String> {
     let asked = Command::new("dpkg-query")
         .args(["-W", "-f", "${db:Status-Status} ${Version}", package])
@@ -45,7 +45,7 @@ pub(crate) fn version(package: &str) -> Option<String> {
     )
 }
 
-/// Message that names the packages that are not installed.
+/// Returns a message that names the packages that are not installed, if there are any.
 pub(crate) fn missing(packages: &[&str]) -> Option<String> {
     let missing: Vec<_> = packages
         .iter()

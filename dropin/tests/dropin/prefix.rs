@@ -1,5 +1,5 @@
-//! The command and the library, built and installed by the command's own `run --install` where
-//! every user may read them.
+//! Builds the command and the library, and installs them (`uwarp run --install`) where every user
+//! may read them.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -7,19 +7,20 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Directory with the installed files. It is removed when this process ends, in whatever way.
+/// Directory with the installed files. It is removed when this process ends, even if it is killed.
 pub(crate) struct Prefix {
     path: PathBuf,
-    /// Waits for the end of its input, which this process holds open, and removes the directory.
+    /// Process that removes the directory when its standard input ends. Only this process holds the
+    /// other end open.
     remover: Child,
 }
 
 impl Prefix {
-    /// Builds both (unless `UWARP_BIN` names a command with the library beside it), and installs
-    /// them.
+    /// Builds and installs the command and the library. If `UWARP_BIN` names a command with the
+    /// library in the same directory, installs these.
     ///
     /// # Errors
-    /// A command failed; with its output.
+    /// Returns the output of a command that failed.
     pub(crate) fn new() -> Result<Prefix, String> {
         let built = match std::env::var_os("UWARP_BIN") {
             Some(built) => PathBuf::from(built),
@@ -48,17 +49,17 @@ impl Prefix {
         Ok(prefix)
     }
 
-    /// The installed command.
+    /// Returns the path of the installed command.
     pub(crate) fn uwarp(&self) -> PathBuf {
         self.path.join("bin/uwarp")
     }
 
-    /// The installed library.
+    /// Returns the path of the installed library.
     pub(crate) fn library(&self) -> PathBuf {
         self.path.join("lib/uwarp/libibverbs.so.1")
     }
 
-    /// Directory that every user may write to.
+    /// Returns a directory that every user may write to.
     pub(crate) fn scratch(&self) -> PathBuf {
         self.path.join("scratch")
     }
@@ -87,7 +88,8 @@ fn build() -> Result<PathBuf, String> {
         Some(name) => name,
     };
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-    // All members, so that their dependencies have the features that this test was built with.
+    // One command builds both packages, so that their dependencies are built with the same
+    // features.
     cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
     cargo.args([
         "build",

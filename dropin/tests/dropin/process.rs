@@ -1,5 +1,5 @@
-//! Programs under `uwarp run`: as an unprivileged user, with a time limit, and killed at the end of
-//! the test.
+//! Runs programs under `uwarp run`: as an unprivileged user, and with a time limit. Programs that
+//! still run at the end of the test are killed.
 
 use std::fs::File;
 use std::os::unix::process::CommandExt;
@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 use crate::packages;
 use crate::prefix::Prefix;
 
-/// A program that takes longer hangs. This is no speed limit: at a load of 13, `ib_read_lat -a`
-/// took more than a minute.
+/// Time after which a program is considered to hang. It does not limit the speed: at a load of 13,
+/// `ib_read_lat -a` took more than a minute.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(600);
-/// Interval for checking conditions that cannot be waited for.
+/// Interval between two checks of a condition, such as a line of output.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Environment of a program.
+/// Installation with which a program runs, and flags.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
     pub(crate) prefix: &'a Prefix,
@@ -26,7 +26,7 @@ pub(crate) struct Place<'a> {
     pub(crate) flags: &'a [&'a str],
 }
 
-/// A running program with its child processes. Drop kills its process group.
+/// A running program with its child processes. Dropping it kills its process group.
 pub(crate) struct Running {
     name: String,
     child: Child,
@@ -38,7 +38,8 @@ fn root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// A command that runs as `nobody` if this process is root.
+/// Returns a command for `program`. If this process is root, the program runs as user 65534
+/// (`nobody`).
 pub(crate) fn unprivileged(program: &Path) -> Command {
     if !root() {
         return Command::new(program);
@@ -55,7 +56,7 @@ pub(crate) fn unprivileged(program: &Path) -> Command {
     command
 }
 
-/// Reason why programs cannot run here, if any.
+/// Returns the reason why programs cannot run here, if there is one.
 pub(crate) fn unready() -> Option<String> {
     (root() && packages::program("setpriv").is_none()).then(|| {
         "setpriv, which takes the rights of root away, is not installed (util-linux)".to_owned()
@@ -71,7 +72,8 @@ impl Place<'_> {
         self.spawn(&mut command, name)
     }
 
-    /// Starts a command that finds the library in its own way.
+    /// Starts a command as it is, without `uwarp run`. Removes all variables `UWARP_*` from its
+    /// environment; its output goes into a file.
     pub(crate) fn spawn(&self, command: &mut Command, name: String) -> Result<Running, String> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -104,7 +106,7 @@ impl Place<'_> {
 }
 
 impl Running {
-    /// Output so far.
+    /// Returns the output so far.
     pub(crate) fn output(&self) -> String {
         let octets = std::fs::read(&self.output).unwrap_or_default();
         String::from_utf8_lossy(&octets).into_owned()
@@ -148,7 +150,7 @@ impl Running {
         self.child.try_wait().map_err(|error| error.to_string())
     }
 
-    /// Waits until the program ends, which must be with success. Returns its output.
+    /// Waits until the program ends, and returns its output. Fails unless it has succeeded.
     pub(crate) fn end(&mut self) -> Result<String, String> {
         let deadline = Instant::now() + TIMEOUT;
         let status = loop {
@@ -177,7 +179,7 @@ impl Running {
             && !said.contains(" failed")
     }
 
-    /// A sentence about the program, with its output.
+    /// Returns a sentence: the program's command line, `what`, and the output.
     pub(crate) fn words(&self, what: &str) -> String {
         format!("'{}' {what}. Output:\n{}", self.name, self.output())
     }
@@ -200,14 +202,16 @@ fn listens(port: u16) -> bool {
     sockets(port).iter().any(|(state, _)| state == "0A")
 }
 
-/// Bytes that connections of the port have sent and that were not read yet, in both directions.
+/// Returns the number of bytes in the queues of all connections of the port: bytes that were sent
+/// and not read yet, in both directions.
 pub(crate) fn unread(port: u16) -> u64 {
     let connected = sockets(port);
     let connected = connected.iter().filter(|(state, _)| state == "01");
     connected.map(|(_, octets)| octets).sum()
 }
 
-/// TCP sockets of this machine with the port at either end: state, and bytes in their queues.
+/// Returns the TCP sockets of this machine that have the port at either end: their state, and the
+/// number of bytes in their queues.
 fn sockets(port: u16) -> Vec<(String, u64)> {
     let has = |end: &str| {
         let number = end.rsplit_once(':').map(|(_, number)| number);
@@ -229,7 +233,8 @@ fn sockets(port: u16) -> Vec<(String, u64)> {
     lines.filter_map(socket).collect()
 }
 
-/// A free port that no other test of this process gets. It is below the kernel's ephemeral ports.
+/// Returns a free port that no other test of this process gets. It is below Linux's default range
+/// of ephemeral ports.
 pub(crate) fn free_port() -> Result<u16, String> {
     use std::net::TcpListener;
     use std::sync::atomic::AtomicU16;

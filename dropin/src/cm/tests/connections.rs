@@ -378,7 +378,7 @@ fn private_data_that_is_longer_than_its_field_is_cut() {
 fn as_many_reads_as_the_device_says_can_be_asked_for_and_no_more() {
     let client = Channel::new();
     let most = connect::most(&crate::rnic::device().unwrap());
-    // SAFETY: numbers and characters; an open context and memory for a structure.
+    // SAFETY: all bytes of the structure may be zero; the context is open.
     let told = unsafe {
         let mut attr = mem::zeroed::<crate::abi::ibv_device_attr>();
         let context = crate::cm::common::get().unwrap().verbs;

@@ -160,7 +160,8 @@ fn unacknowledged(client: Channel, server: Channel) -> (Id, Id) {
     let mut wr = send_wr(1, IBV_WR_SEND, &mut []);
     let (mut of, mut context) = (ptr::null_mut(), ptr::null_mut());
     post_recv(theirs.shown().qp, 2, &mut []);
-    // SAFETY: the queue of an id and its channel, and memory for two pointers.
+    // SAFETY: the queue and the channel belong to an existing id; the results go to local
+    // variables.
     unsafe {
         assert_eq!(cq::req_notify_cq(queue, 0), 0);
         assert_eq!(post_send(ours.shown().qp, &mut wr).0, 0);
@@ -295,7 +296,7 @@ fn what_getaddrinfo_has_for_a_connection_is_not_lost_with_a_call_that_fails() {
     client.passes(crate::abi::RDMA_CM_EVENT_ROUTE_RESOLVED);
     assert_eq!(ours.create_qp(), 0);
     let qp = ours.shown().qp;
-    // SAFETY: the queue pair of the id, which `rdma_create_qp` has made ready.
+    // SAFETY: the queue pair belongs to the id and exists.
     let states = unsafe {
         [
             (*qp).state,

@@ -1,5 +1,5 @@
-//! Addresses with a device after `rdma_bind_addr` (`tests/c/bound.c`). As in the kernel, a loopback
-//! address has none yet.
+//! Checks for which addresses an id has a device after `rdma_bind_addr` (`tests/c/bound.c`). As in
+//! the kernel, it has none if it is bound to a loopback address and has no peer.
 
 use super::{Row, Way, row};
 use crate::c;
@@ -15,7 +15,7 @@ const PACKAGES: &[&str] = &[
 
 pub(super) const ROWS: &[Row] = &[row("bound-addresses", PACKAGES, &[], Way::Apart(run))];
 
-/// `$1` is the command, `$2` the program.
+/// Script that runs in a new network namespace. `$1` is the command `uwarp`, and `$2` the program.
 const SCRIPT: &str = r#"set -e
 ip link set lo up
 ip link add uw0 type veth peer name uw1

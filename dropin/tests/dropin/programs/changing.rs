@@ -1,5 +1,5 @@
-//! C programs: memory that changes while it is sent, and a storage target with many Reads
-//! (`tests/c/changing.c`, `tests/c/storage.c`).
+//! Runs C programs: one changes memory while it is sent (`tests/c/changing.c`), and one is a
+//! storage target with many Reads (`tests/c/storage.c`).
 
 use super::{Row, Way, check, row};
 use crate::c;
@@ -14,7 +14,8 @@ pub(super) const ROWS: &[Row] = &[
     row("storage-target", PACKAGES, &[], Way::Own(storage)),
 ];
 
-/// Runs server and client of a program with these arguments. Returns the output of both.
+/// Runs server and client of a program with these arguments. Returns the output of the client, then
+/// that of the server.
 fn pair(place: Place<'_>, source: &str, words: &[&str]) -> Result<[String; 2], String> {
     let libraries = ["-lrdmacm", "-libverbs", "-lpthread"];
     let program = c::compile(place.prefix, "cc", source, &libraries)?;

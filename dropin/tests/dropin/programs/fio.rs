@@ -1,6 +1,7 @@
-//! fio's engine `rdma`, with forks and threads. fio itself checks the data of Sends (`--verify`).
-//! It cannot for a Write or a Read, because one of the two sides does nothing. There the buffers of
-//! both sides are files (`--mem=mmapshared`), which the test compares afterwards.
+//! fio's engine `rdma`, with processes and with threads. fio itself checks the data of Sends
+//! (`--verify`). It cannot check that of a Write or a Read, in which one of the two sides takes no
+//! part. There the buffers of both sides are files (`--mem=mmapshared`), and the test compares them
+//! afterwards.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -12,8 +13,9 @@ use crate::process::{Place, free_port};
 const PACKAGES: &[&str] = &["fio"];
 const FILES: &[&str] = &["fio"];
 
-/// Bytes of a message, and number of messages under way.
+/// Bytes of a message (`--bs`).
 const BLOCK: usize = 1 << 20;
+/// Number of outstanding messages (`--iodepth`), each with its own buffer.
 const DEPTH: usize = 8;
 
 pub(super) const ROWS: &[Row] = &[
@@ -31,14 +33,15 @@ const fn pair(name: &'static str, run: fn(Place<'_>) -> Result<String, String>) 
     row(name, PACKAGES, FILES, Way::Own(run))
 }
 
-/// Memory of a side. fio removes the file when it ends; a second name keeps the contents.
+/// File with the buffers of one side. fio removes it when it ends, but a second name (`kept`) keeps
+/// the contents.
 struct Memory {
     file: PathBuf,
     kept: PathBuf,
 }
 
 impl Memory {
-    /// Creates the file, with random bytes that differ between the two sides.
+    /// Creates the file, with pseudo-random bytes that differ between the two sides.
     fn new(place: &Place<'_>, port: u16, side: &str) -> Result<Self, String> {
         let at = |what: &str| {
             place
@@ -53,7 +56,7 @@ impl Memory {
             octet = octet.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             octet.to_be_bytes()[0]
         });
-        // One block more, because fio aligns its buffers.
+        // The file has one block more than needed, because fio aligns its buffers.
         let octets: Vec<u8> = octets.take((DEPTH + 1) * BLOCK).collect();
         let made = fs::write(&file, octets)
             .and_then(|()| fs::set_permissions(&file, Permissions::from_mode(0o666)))
@@ -62,7 +65,7 @@ impl Memory {
         Ok(Memory { file, kept })
     }
 
-    /// Blocks in the file.
+    /// Returns the first [`DEPTH`] blocks of the file.
     fn blocks(&self) -> Result<Vec<Vec<u8>>, String> {
         let octets = fs::read(&self.kept).map_err(|error| error.to_string())?;
         Ok(octets
@@ -77,8 +80,8 @@ impl Memory {
     }
 }
 
-/// For this engine, a side with `--rw=read` is a server and one with `--rw=write` a client, with
-/// any verb.
+/// Runs fio with this verb. (The engine runs a server with `--rw=read`, and a client with
+/// `--rw=write`, whatever the verb.)
 fn run(place: Place<'_>, verb: &str, flags: &[&str]) -> Result<String, String> {
     match verb {
         "send" => {
@@ -92,8 +95,8 @@ fn run(place: Place<'_>, verb: &str, flags: &[&str]) -> Result<String, String> {
     }
 }
 
-/// A Write or a Read: the changed blocks must be blocks of the other side. fio decides which buffer
-/// goes where.
+/// Runs fio with Writes or Reads, and checks that each changed block is a block of the other side.
+/// Which one it is, fio decides.
 fn compared(place: Place<'_>, verb: &str, flags: &[&str]) -> Result<String, String> {
     let port = free_port()?;
     let [served, called] = ["server", "client"].map(|side| Memory::new(&place, port, side));
@@ -106,7 +109,7 @@ fn compared(place: Place<'_>, verb: &str, flags: &[&str]) -> Result<String, Stri
     let [there, here] = [served.blocks()?, called.blocks()?];
     let (changed, from): (Vec<_>, _) = match verb {
         "read" if there != before => return Err("a Read has changed what it reads".to_owned()),
-        // Each buffer of the client is used.
+        // A Read fills each buffer of the client.
         "read" => (here.iter().collect(), &there),
         _ => {
             let changed = there.iter().zip(&before).filter(|(now, old)| now != old);

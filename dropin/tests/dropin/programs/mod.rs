@@ -1,4 +1,4 @@
-//! Programs that run, as rows of tables: commands and expected output.
+//! Tables of the programs that run. Each row has the commands and the expected output.
 
 mod bound;
 mod changing;
@@ -22,41 +22,42 @@ use crate::process::{Place, free_port, unprivileged};
 
 pub(crate) use pyverbs::KNOWN as PYVERBS;
 
-/// A program with its flags.
+/// Test of one program.
 #[derive(Clone)]
 pub(crate) struct Row {
     /// Name of the test, with hyphens; it begins with the program.
     pub(crate) name: &'static str,
-    /// Debian packages that it needs. The matrix has the version of the first.
+    /// Debian packages that the test needs. The matrix shows the version of the first.
     pub(crate) packages: &'static [&'static str],
-    /// Files whose imports from libibverbs and librdmacm the matrix lists: programs, or paths of
-    /// libraries.
+    /// Programs, sonames of libraries, or absolute paths of scripts. The matrix lists the functions
+    /// that the programs and libraries import. Absolute paths must exist.
     pub(crate) files: &'static [&'static str],
     /// Flags of `uwarp run`.
     pub(crate) flags: &'static [&'static str],
     pub(crate) way: Way,
 }
 
-/// How a program runs. In all commands `{port}` is a free port, and `{other}` another one.
+/// Commands of a test. In all of them `{port}` is a free port, and `{other}` another one.
 #[derive(Clone, Copy)]
 pub(crate) enum Way {
-    /// One process that succeeds and prints this.
+    /// One process that succeeds and prints all of `says`.
     Alone {
         words: &'static str,
         says: &'static [&'static str],
     },
-    /// One process that is killed after it has printed this.
+    /// One process that does not end by itself. It is killed after it has printed `says`.
     Stays {
         words: &'static str,
         says: &'static str,
     },
-    /// A server that listens on `{port}`, and a client; both succeed.
+    /// A server that listens on `{port}`, and a client that prints all of `says`. Both succeed.
     Pair {
         server: &'static str,
         client: &'static str,
         says: &'static [&'static str],
     },
-    /// A server that does not end by itself: it is killed after the client has succeeded.
+    /// As `Pair`, but the server does not end by itself. It is killed after the client has
+    /// succeeded.
     Service {
         server: &'static str,
         client: &'static str,
@@ -64,11 +65,11 @@ pub(crate) enum Way {
     },
     /// A function of the test, which returns the output.
     Own(fn(Place<'_>) -> Result<String, String>),
-    /// As `Own`, in new network namespaces.
+    /// As `Own`, for a test that needs new network namespaces.
     Apart(fn(Place<'_>) -> Result<String, String>),
 }
 
-/// A row without flags of `uwarp run`.
+/// Creates a row without flags of `uwarp run`.
 const fn row(
     name: &'static str,
     packages: &'static [&'static str],
@@ -84,7 +85,7 @@ const fn row(
     }
 }
 
-/// All rows.
+/// Returns the rows of all tables.
 pub(crate) fn rows() -> Vec<Row> {
     let suites = [
         verbs::ROWS,
@@ -105,10 +106,10 @@ pub(crate) fn rows() -> Vec<Row> {
 }
 
 impl Row {
-    /// Reason why the program cannot run here, if any.
+    /// Returns the reason why the program cannot run here, if there is one.
     pub(crate) fn missing(&self) -> Option<String> {
         let missing = packages::missing(self.packages).or_else(|| {
-            // Documentation of a package may have been left out.
+            // A package may be installed without its documentation, which contains the scripts.
             let mut paths = self.files.iter().filter(|file| file.starts_with('/'));
             let missing = paths.find(|file| !Path::new(file).exists());
             missing.map(|file| format!("there is no {file}"))
@@ -122,7 +123,7 @@ impl Row {
     /// Runs the program.
     ///
     /// # Errors
-    /// The reason of the failure, with the whole output.
+    /// Returns the reason of the failure, with the whole output.
     pub(crate) fn run(&self, prefix: &Prefix) -> Result<(), String> {
         let place = Place {
             prefix,
@@ -166,7 +167,8 @@ impl Row {
     }
 }
 
-/// Reason why unprivileged users of this machine get no network namespaces, if any.
+/// Returns the reason why an unprivileged user of this machine cannot create network namespaces, if
+/// there is one.
 pub(crate) fn no_namespaces() -> Option<String> {
     let words = [
         "-Urn",

@@ -21,9 +21,10 @@ pub(super) const ROWS: &[Row] = &[row(
     Way::Apart(run),
 )];
 
-/// Arguments: `$1` is the command, `$2` the program. A sleeping process keeps the second namespace
-/// alive. The namespace has its own host name, so that Open MPI takes it for another machine. A
-/// script in place of `ssh` enters it.
+/// Script that runs in a new network namespace and creates a second one. `$1` is the command
+/// `uwarp`, and `$2` the program. A sleeping process keeps the second namespace alive. That
+/// namespace has its own host name, so that Open MPI takes it for another machine. Open MPI enters
+/// it with a script that replaces `ssh`.
 const SCRIPT: &str = r#"set -e
 unshare -n -u sh -c 'hostname uwarp-other; exec sleep 120' &
 other=$!

@@ -2,8 +2,9 @@
 
 use super::{Row, Way, row};
 
-/// A row for a tool with flags. `$name` follows the tool's name in the matrix, and `$says` are
-/// bytes and messages in its result. `-a` ends with 8 MiB.
+/// Creates a row for a tool with flags. In the matrix, `$name` follows the tool's name. `$says` is
+/// the start of a line in its result: bytes per message, and number of messages. With `-a`, the
+/// last size is 8 MiB.
 macro_rules! tool {
     ($tool:literal, $name:literal, $flags:literal, $says:literal) => {
         row(
@@ -29,8 +30,8 @@ pub(super) const ROWS: &[Row] = &[
     tool!("ib_atomic_bw", "", "-n 1000", "8          1000"),
     tool!("ib_atomic_lat", "", "-n 1000", "8       1000"),
     tool!("ib_send_bw", "-e", "-n 1000 -e", "65536      1000"),
-    // TCP takes these messages as fast as they are posted. So the client waits for events with no
-    // request outstanding, until a Write of the server lets it send more.
+    // TCP takes these messages as fast as they are posted. So the client has no request outstanding
+    // while it waits for events, until a Write from the server allows it to send more.
     tool!(
         "ib_send_bw",
         "-e-s-64-r-32",

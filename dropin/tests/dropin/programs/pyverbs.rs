@@ -1,4 +1,4 @@
-//! pyverbs, with the tests of rdma-core's own suite that apply to an iWARP device.
+//! Runs an example of pyverbs, and rdma-core's own test suite for it.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,9 +12,9 @@ const PACKAGES: &[&str] = &["python3-pyverbs", "iproute2", "util-linux"];
 const EXAMPLE: &str = "/usr/share/doc/python3-pyverbs/examples/ib_devices.py";
 const SUITE: &str = "/usr/share/doc/rdma-core/tests";
 const RUNNER: &str = include_str!("../../py/suite.py");
-/// Tests of librdmacm identify their device by a bound address, which must not be a loopback
-/// address. So they run in a new network namespace. `$1` is the command, `$2` the runner, `$3` the
-/// suite.
+/// Script that runs in a new network namespace. The suite's tests of librdmacm identify their
+/// device by the address to which they bind, which must not be a loopback address. `$1` is the
+/// command `uwarp`, `$2` the runner, and `$3` the suite.
 const SCRIPT: &str = r#"set -e
 ip link set lo up
 ip addr add 192.0.2.1/32 dev lo
@@ -29,8 +29,9 @@ exec "$1" run -- /usr/bin/python3 -B "$2" "$3" 192.0.2.1
 /// * `external_qp` expects the event `CONNECT_RESPONSE`, which iWARP does not have, and `udp` needs
 ///   UD.
 ///
-/// `async_write` passes or fails by chance. Its target reads the memory when the Write is complete
-/// at the other side. That is when TCP has taken it (5040-5.5-06), not when it is placed.
+/// `async_write` passes or fails by chance. Its target reads the memory as soon as the Write has
+/// completed at the sender. A Write completes when TCP has taken it (5040-5.5-06), which may be
+/// before it is placed.
 pub(crate) const KNOWN: &str = include_str!("../../../names/pyverbs-44.txt");
 
 pub(super) const ROWS: &[Row] = &[
@@ -46,7 +47,7 @@ pub(super) const ROWS: &[Row] = &[
     row("pyverbs-suite", PACKAGES, &[SUITE], Way::Apart(suite)),
 ];
 
-/// Every test that should pass does, and no test fails unexpectedly.
+/// Runs the suite, and checks that the outcomes agree with [`KNOWN`].
 fn suite(place: Place<'_>) -> Result<String, String> {
     let scratch = place.prefix.scratch();
     let (tests, runner) = (scratch.join("tests"), scratch.join("suite.py"));
@@ -88,7 +89,7 @@ fn suite(place: Place<'_>) -> Result<String, String> {
     ))
 }
 
-/// Copies the suite, of which Debian compresses the longer files.
+/// Copies the suite, and decompresses its longer files, which Debian compresses.
 fn unpack(to: &Path) -> Result<(), String> {
     said(Command::new("cp").args(["-r", SUITE]).arg(to))?;
     let script = "gunzip -f \"$1\"/*.gz && chmod -R a+rX \"$1\"";
