@@ -28,7 +28,8 @@ use crate::{cancel, errno, registry};
 const ACCESS: [(u8, u8); 2] = [(0, 1), (1, 1)];
 
 /// Returns true if the event has a number in libibverbs, and is thus delivered to the program. Also
-/// prints the first shortage of listeners and the first address conflict, which have no number.
+/// prints the first event of a listener that lacks resources, and the first address conflict.
+/// libibverbs has no numbers for these two.
 pub(crate) fn is_delivered(event: &AsyncEvent) -> bool {
     static SHORT: OnceWarning = OnceWarning::new();
     static CONFLICT: OnceWarning = OnceWarning::new();

@@ -1,4 +1,4 @@
-//! Tests of the key-value store's slots, whole and torn.
+//! Tests of the key-value store's slots: valid ones, and torn ones.
 
 use super::*;
 

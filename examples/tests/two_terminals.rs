@@ -1,4 +1,4 @@
-//! Every example, run as two processes.
+//! Runs every example as two processes, a server and a client.
 
 mod common;
 
@@ -112,7 +112,7 @@ fn a_file_that_is_longer_than_the_server_takes_is_refused_with_both_lengths() {
         assert_eq!((ended.code, &ended.stdout[..]), (Some(1), ""));
         let told = "the file has 67108865 bytes, but the server accepts at most 67108864";
         assert!(ended.stderr.contains(told), "{}", ended.stderr);
-        // The server continues.
+        // The server still serves other clients.
         let said = client(program, &addr, &["/dev/null"]);
         assert!(said.starts_with("uploaded 0 bytes"), "{said}");
         drop(server);
@@ -120,7 +120,8 @@ fn a_file_that_is_longer_than_the_server_takes_is_refused_with_both_lengths() {
     std::fs::remove_file(path).unwrap();
 }
 
-/// Uploads an empty file, this program, and generated data.
+/// Uploads an empty file, the example itself, and generated data. Checks that the server prints the
+/// same length and checksum as the client.
 fn upload(program: &str, server: &Running, addr: &str, verb: &str) {
     for file in [Some("/dev/null"), Some(program), None] {
         let said = client(program, addr, file.as_slice());
@@ -162,15 +163,16 @@ fn a_key_value_store_is_read_while_its_server_sleeps() {
     assert_eq!(server.line(), "version 2 of apple");
     let said = client(program, &addr, &["apple"]);
     assert_eq!(said, "apple = a green one (version 2)\n");
-    // The first thread of a process has the process id. It sleeps, and clients that read do not
-    // even wake it: the kernel counts its voluntary context switches.
+    // The main thread sleeps, and clients that read do not wake it. Otherwise its number of
+    // voluntary context switches, which the kernel counts, would change.
     if let Some(before) = naps(&server) {
         client(program, &addr, &["apple,cherry,apple,cherry"]);
         assert_eq!(naps(&server), Some(before));
     }
 }
 
-/// Voluntary context switches of the main thread; `None` if the system does not report them.
+/// Returns the number of voluntary context switches of the main thread, or `None` if the system
+/// does not report it. (The id of the main thread is that of the process.)
 fn naps(server: &Running) -> Option<u64> {
     let id = server.id();
     let status = std::fs::read_to_string(format!("/proc/{id}/task/{id}/status")).ok()?;
@@ -180,8 +182,7 @@ fn naps(server: &Running) -> Option<u64> {
     line.rsplit('\t').next()?.parse().ok()
 }
 
-/// The test is the client, so it knows when the server is at rest. Threads that run after that run
-/// for its Reads.
+/// The test itself is the only client, so only its Reads could wake a thread of the server.
 #[test]
 fn no_thread_of_the_servers_program_runs_for_a_read() {
     let (server, addr) = Running::server(env!("CARGO_BIN_EXE_kv"));
@@ -199,13 +200,13 @@ fn no_thread_of_the_servers_program_runs_for_a_read() {
         cq.wait(None).unwrap().ok().unwrap();
     };
     read();
-    // A sleeping thread may still be on its way to its resting place, and wake once more. A thread
+    // A thread that sleeps may wake once more before it waits for a client or for input. A thread
     // that runs for Reads would wake in every round.
     for _ in 0..10 {
         let Some(before) = at_rest(&server) else {
             return;
         };
-        // Threads that read stdin, listen, and serve this client.
+        // One thread reads standard input, one listens, and one serves this client.
         assert_eq!(before.len(), 3, "{before:?}");
         for _ in 0..500 {
             read();
@@ -217,8 +218,8 @@ fn no_thread_of_the_servers_program_runs_for_a_read() {
     panic!("in each of ten times 500 Reads a thread of the server's program ran");
 }
 
-/// Waits until all threads sleep. Returns the voluntary context switches of each, without the
-/// library's own thread, which answers. `None` if the system does not report them.
+/// Waits until all threads sleep, except the library's own thread, which answers Reads. Returns the
+/// number of voluntary context switches of each, or `None` if the system does not report it.
 fn at_rest(server: &Running) -> Option<BTreeMap<u32, u64>> {
     let tasks = format!("/proc/{}/task", server.id());
     let deadline = Instant::now() + Duration::from_secs(60);

@@ -23,7 +23,7 @@
 #include "uw.h"
 
 enum {
-	LIMIT_MS = 20000, /* for anything that has to come */
+	LIMIT_MS = 20000, /* for each wait */
 	DEPTH = 64,	  /* receives posted at the server */
 	ROUNDS = 2000,	  /* messages in each of the two phases */
 	SLOT = 256,	  /* bytes of one message */
@@ -113,7 +113,7 @@ static void post_receives(struct end *end, int from, int count)
 	}
 }
 
-/* Polls until there is a completion. */
+/* Polls until there is a completion, and returns it. */
 static struct uw_wc next_completion(struct uw_cq *cq)
 {
 	struct uw_wc wc;
@@ -142,8 +142,8 @@ struct traffic {
 };
 
 /*
- * The server writes the number of messages that it has taken to this address. This is one-sided:
- * no thread of the client makes a call for it.
+ * Returns the address to which the server writes the number of messages that it has taken. The
+ * Write is one-sided: the client makes no call for it.
  */
 static _Atomic uint64_t *credits(struct end *client)
 {
@@ -269,7 +269,7 @@ static void connect_by_cm(struct end *client, struct end *server, struct uw_cm_i
 	CHECK(event.listen_context == 77 && event.private_data_len == 15);
 	CHECK(memcmp(event.private_data, "from the client", 15) == 0);
 	CHECK(uw_ack_cm_event(&event) == 0);
-	/* The new id moves to another channel, and later events arrive there. */
+	/* Move the new id to another channel. Later events arrive there. */
 	CHECK(uw_migrate_id(*passive, other) == 0);
 	CHECK(uw_accept(*passive, server->qp, "from the server", 15, 2, 2) == 0);
 	event = next_cm_event(other, UW_CM_ESTABLISHED);
@@ -299,7 +299,7 @@ static void disconnect_by_cm(struct end *client, struct end *server, struct uw_c
 	CHECK(uw_ack_cm_event(&event) == 0);
 	CHECK(uw_destroy_id(active) == 0);
 	CHECK(uw_destroy_id(passive) == 0);
-	for (int i = 0; i < DEPTH; i++) /* what was posted and not used comes back */
+	for (int i = 0; i < DEPTH; i++) /* unused receives are flushed */
 		CHECK(next_completion(server->recv_cq).status == UW_WC_WR_FLUSH_ERR);
 	CHECK(uw_modify_qp(client->qp, UW_QPS_RESET) == 0);
 	CHECK(uw_modify_qp(server->qp, UW_QPS_RESET) == 0);
@@ -368,7 +368,7 @@ static void atomics_and_immediates(struct end *client, struct end *server)
 	CHECK(send_and_wait(client, &wr).status == UW_WC_SUCCESS);
 	CHECK(*old == 42 && __atomic_load_n(counter, __ATOMIC_SEQ_CST) == 7);
 
-	/* A Write with Immediate Data takes a receive of the peer, and does not touch its memory. */
+	/* A Write with Immediate Data consumes a receive of the peer, but not the receive's memory. */
 	wr = (struct uw_send_wr){ .wr_id = 2, .sg_list = &sge, .num_sge = 1, .opcode = UW_WR_RDMA_WRITE_WITH_IMM, .flags = UW_SIGNALED,
 				  .imm_data = htonl(0xfeedbeef), .remote_addr = SERVER_IOVA + DEPTH * SLOT + 8, .rkey = uw_mr_key(server->mr) };
 	CHECK(send_and_wait(client, &wr).status == UW_WC_SUCCESS);
@@ -398,8 +398,8 @@ static void remote_invalidate(struct end *client, struct end *server)
 }
 
 /*
- * Writes with an unknown key, which ends the connection. Both devices report that on their own
- * descriptors.
+ * Writes with an unknown key, which ends the connection. Each device reports the end on its own
+ * descriptor.
  */
 static void provoke_an_error(struct end *client, struct end *server)
 {
@@ -437,8 +437,8 @@ static void next_async_event(struct end *end, int type, uint32_t number, struct 
 }
 
 /*
- * The server's queue pair takes receives from a shared queue, and a message waits for its
- * receive.
+ * The server's queue pair takes receives from a shared queue. A message is held until a receive is
+ * posted.
  */
 static void share_receives(struct end *client, struct end *server, struct uw_srq *srq)
 {
@@ -446,14 +446,14 @@ static void share_receives(struct end *client, struct end *server, struct uw_srq
 	struct uw_async_event event;
 	struct uw_wc wc;
 
-	CHECK(uw_post_recv(server->qp, 0, NULL, 0) != 0); /* its receives are the shared ones */
+	CHECK(uw_post_recv(server->qp, 0, NULL, 0) != 0); /* it has no receive queue of its own */
 	CHECK(send_and_wait(client, &wr).status == UW_WC_SUCCESS);
 	CHECK(uw_poll_cq(server->recv_cq, 1, &wc) == 0 && uw_qp_state(server->qp) == UW_QPS_RTS);
 	for (int i = 0; i < 4; i++)
 		CHECK(uw_post_srq_recv(srq, 100 + i, NULL, 0) == 0);
 	wc = next_completion(server->recv_cq);
 	CHECK(wc.wr_id == 100 && wc.qp_num == uw_qp_num(server->qp));
-	CHECK(uw_arm_srq_limit(srq, 3) == 0); /* three are left: one fewer tells */
+	CHECK(uw_arm_srq_limit(srq, 3) == 0); /* three are left; the next one used raises the event */
 	CHECK(send_and_wait(client, &wr).status == UW_WC_SUCCESS);
 	CHECK(next_completion(server->recv_cq).wr_id == 101);
 	next_async_event(server, UW_EVENT_SRQ_LIMIT, uw_srq_num(srq), &event);
@@ -478,7 +478,7 @@ static void write_through_a_window(struct end *client, struct end *server)
 	CHECK(send_and_wait(client, &wr).status == UW_WC_SUCCESS);
 	wc = next_completion(server->recv_cq);
 	CHECK(wc.wr_id == 102 && wc.opcode == UW_WC_RECV_RDMA_WITH_IMM);
-	CHECK(wc.byte_len == 0); /* the wire does not tell the length of the Write */
+	CHECK(wc.byte_len == 0); /* the wire does not contain the length of the Write */
 	CHECK(memcmp(server->memory + SLOT, &bytes, sizeof bytes) == 0);
 	uw_dealloc_mw(window);
 }
@@ -499,20 +499,20 @@ static void the_other_queues(void)
 
 	open_end(&client, (DEPTH + 1) * SLOT, 0);
 	open_end(&server, (DEPTH + 1) * SLOT, SERVER_IOVA);
-	CHECK(uw_qp_num(client.qp) == uw_qp_num(server.qp)); /* each device counts for itself */
+	CHECK(uw_qp_num(client.qp) == uw_qp_num(server.qp)); /* each device has its own numbers */
 	CHECK(uw_destroy_qp(server.qp, 0) == 0);
 	CHECK(srq = uw_create_srq(server.pd, 16, 1));
 	CHECK(server.qp = uw_create_qp_srq(server.pd, server.send_cq, server.recv_cq, srq, LIMIT_MS));
 	CHECK(uw_resize_cq(client.send_cq, 4 * DEPTH) == 0);
 
-	CHECK(uw_modify_qp(client.qp, UW_QPS_RTS) == EINVAL); /* only a connection leads there */
+	CHECK(uw_modify_qp(client.qp, UW_QPS_RTS) == EINVAL); /* only a connection reaches RTS */
 	CHECK(uw_modify_qp(client.qp, UW_QPS_INIT) == 0 && uw_qp_state(client.qp) == UW_QPS_INIT);
 	connect_by_stream(&client, &server);
 	CHECK(uw_modify_qp(client.qp, UW_QPS_RTR) == 0 && uw_modify_qp(client.qp, UW_QPS_RTS) == 0);
 	share_receives(&client, &server, srq);
 	write_through_a_window(&client, &server);
 
-	CHECK(uw_modify_qp(client.qp, UW_QPS_SQD) == 0); /* the graceful close */
+	CHECK(uw_modify_qp(client.qp, UW_QPS_SQD) == 0); /* closes the connection gracefully */
 	wait_for_state(client.qp, UW_QPS_ERR);
 	wait_for_state(server.qp, UW_QPS_ERR);
 	next_async_event(&server, UW_EVENT_LAST_WQE, uw_qp_num(server.qp), &event);
@@ -563,8 +563,8 @@ static int open_fds(void)
 }
 
 /*
- * Waits for descriptors that live a little longer than the objects: the last bytes of a
- * connection are still acknowledged.
+ * Waits until this many descriptors are open. A connection's descriptor is closed only after the
+ * peer has acknowledged the last bytes, which may be after its objects are destroyed.
  */
 static void wait_for_fds(int expected)
 {
@@ -601,7 +601,7 @@ int program_main(void)
 	open_end(&server, (DEPTH + 1) * SLOT, SERVER_IOVA);
 	check_attributes(&client, &server);
 	CHECK(uw_post_send(client.qp, &early) != 0); /* not connected yet */
-	post_receives(&server, 0, DEPTH);	     /* but this may be done */
+	post_receives(&server, 0, DEPTH);	     /* allowed before connecting */
 	CHECK(uw_req_notify_cq(server.recv_cq, 0) == 0);
 	connect_by_cm(&client, &server, &active, &passive);
 	CHECK(uw_qp_state(client.qp) == UW_QPS_RTS);
@@ -617,7 +617,7 @@ int program_main(void)
 	run_traffic(&client, &server, 2 * ROUNDS);
 	disconnect_by_cm(&client, &server, active, passive);
 
-	/* The same queue pairs again, over a stream of the program. */
+	/* Use the same queue pairs again, over a stream that the program has connected. */
 	post_receives(&server, 0, 8);
 	connect_by_stream(&client, &server);
 	atomics_and_immediates(&client, &server);

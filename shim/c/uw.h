@@ -1,8 +1,8 @@
 /*
- * The verbs of uwarp for C programs, similar to libibverbs and librdmacm. Only for tests: it has
- * what program.c needs. Numbers are those of libibverbs. Functions that return int return 0 or
- * an errno; those that return a pointer return NULL on error. uw_error() then returns a message,
- * for the calling thread.
+ * The verbs of uwarp for C programs, similar to libibverbs and librdmacm. The interface is only for
+ * tests, and has what program.c needs. Numbers are those of libibverbs. Functions that return int
+ * return 0 or an errno. Functions that return a pointer return NULL on error. After an error,
+ * uw_error() returns a message for the calling thread.
  */
 #ifndef UW_H
 #define UW_H
@@ -39,8 +39,8 @@ enum { UW_WC_RECV = 128, UW_WC_RECV_RDMA_WITH_IMM = 129 };
 enum { UW_WC_WITH_IMM = 2, UW_WC_WITH_INV = 8 };
 enum { UW_QPS_RESET, UW_QPS_INIT, UW_QPS_RTR, UW_QPS_RTS, UW_QPS_SQD, UW_QPS_SQE, UW_QPS_ERR };
 /*
- * Numbers of libibverbs, except UW_EVENT_NONE: an end that is no error, which the connection
- * manager reports.
+ * Numbers of libibverbs. UW_EVENT_NONE is not one: it reports that a connection has ended without
+ * an error. (With libibverbs, only the connection manager reports that.)
  */
 enum { UW_EVENT_NONE = -1, UW_EVENT_QP_FATAL = 1, UW_EVENT_COMM_EST = 4, UW_EVENT_SRQ_LIMIT = 15, UW_EVENT_LAST_WQE = 16 };
 /* Numbers of enum rdma_cm_event_type. */
@@ -67,7 +67,7 @@ struct uw_send_wr {
 	int flags;
 	uint32_t imm_data; /* network order, as in libibverbs */
 	uint64_t remote_addr;
-	uint32_t rkey; /* for *_INV the STag to invalidate */
+	uint32_t rkey; /* for *_INV: the STag to invalidate */
 	uint64_t compare_add;
 	uint64_t swap;
 };
@@ -77,7 +77,7 @@ struct uw_wc {
 	int status;
 	int opcode;
 	uint32_t byte_len;
-	uint32_t imm_data; /* with UW_WC_WITH_INV the STag that was invalidated */
+	uint32_t imm_data; /* with UW_WC_WITH_INV: the STag that was invalidated */
 	uint32_t qp_num;
 	int flags;
 };
@@ -96,12 +96,12 @@ struct uw_async_event {
 
 struct uw_cm_event {
 	int type;
-	struct uw_cm_id *id;	 /* the id that the event is about; a new one for a request */
-	uint64_t listen_context; /* of the id that listens, for a request */
+	struct uw_cm_id *id;	 /* for a request: its new id */
+	uint64_t listen_context; /* for a request: context of the listening id */
 	uint8_t private_data[64];
 	int private_data_len;
 	int responder_resources, initiator_depth;
-	void *event; /* the library's; uw_ack_cm_event needs it */
+	void *event; /* owned by the library, for uw_ack_cm_event */
 };
 
 const char *uw_error(void);
@@ -121,7 +121,7 @@ void uw_dealloc_pd(struct uw_pd *pd);
  * for its first byte.
  */
 struct uw_mr *uw_reg_mr_iova(struct uw_pd *pd, void *addr, size_t length, uint64_t iova, int access);
-/* The same for a single queue pair, whose peer may then invalidate the region. */
+/* Registers memory for a single queue pair, whose peer may then invalidate the region. */
 struct uw_mr *uw_reg_mr_for(struct uw_pd *pd, struct uw_qp *qp, void *addr, size_t length, int access);
 uint32_t uw_mr_key(const struct uw_mr *mr);
 int uw_dereg_mr(struct uw_mr *mr);
@@ -141,7 +141,7 @@ struct uw_qp *uw_create_qp(struct uw_pd *pd, struct uw_cq *send_cq, struct uw_cq
 uint32_t uw_qp_num(const struct uw_qp *qp);
 int uw_qp_state(const struct uw_qp *qp);
 int uw_modify_qp(struct uw_qp *qp, int state);
-int uw_destroy_qp(struct uw_qp *qp, uint32_t timeout_ms); /* EBUSY when an event is still not acknowledged then */
+int uw_destroy_qp(struct uw_qp *qp, uint32_t timeout_ms); /* EBUSY if an event is still not acknowledged after timeout_ms */
 int uw_post_send(struct uw_qp *qp, const struct uw_send_wr *wr);
 int uw_post_recv(struct uw_qp *qp, uint64_t wr_id, const struct uw_sge *sg_list, int num_sge);
 /*
@@ -157,12 +157,12 @@ int uw_post_srq_recv(struct uw_srq *srq, uint64_t wr_id, const struct uw_sge *sg
 int uw_arm_srq_limit(struct uw_srq *srq, uint32_t limit);
 int uw_destroy_srq(struct uw_srq *srq, uint32_t timeout_ms); /* EBUSY while queue pairs use it */
 /*
- * A queue pair that takes its receives from srq; a message without one waits for at most
- * hold_ms.
+ * Creates a queue pair that takes its receives from srq. A message without a receive is held for at
+ * most hold_ms.
  */
 struct uw_qp *uw_create_qp_srq(struct uw_pd *pd, struct uw_cq *send_cq, struct uw_cq *recv_cq, struct uw_srq *srq, uint32_t hold_ms);
 
-/* A memory window of type 1; *key is the key for the peer after the request has completed. */
+/* Memory windows of type 1. *key is the key that the peer uses after the bind has completed. */
 struct uw_mw *uw_alloc_mw(struct uw_pd *pd);
 int uw_bind_mw(struct uw_qp *qp, struct uw_mw *mw, uint64_t wr_id, struct uw_mr *mr, uint64_t offset, uint64_t length, uint32_t *key);
 void uw_dealloc_mw(struct uw_mw *mw);

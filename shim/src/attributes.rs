@@ -7,7 +7,7 @@ use uwarp_verbs::{Device, QueryError};
 
 use crate::error::status;
 
-/// `struct uw_device_attr`.
+/// Has the layout of `struct uw_device_attr`.
 #[repr(C)]
 struct DeviceAttr {
     node_guid: u64,

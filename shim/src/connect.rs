@@ -13,13 +13,14 @@ use uwarp_verbs::{
 
 use crate::error::{failed, handle, status};
 
-/// Object of a `struct uw_cm_id`. The library's id has the address of this object as its context.
+/// Object to which a `struct uw_cm_id *` points. The context of the inner id is this object's
+/// address.
 struct Id {
     id: CmId,
     context: u64,
 }
 
-/// `struct uw_cm_event`.
+/// Has the layout of `struct uw_cm_event`.
 #[repr(C)]
 struct Event {
     kind: c_int,
@@ -119,7 +120,7 @@ extern "C" fn uw_resolve_route(id: &Id) -> c_int {
     status(id.id.resolve_route(), Errno::INVAL)
 }
 
-/// Copies private data.
+/// Copies private data to a vector.
 ///
 /// # Safety
 /// `data` has `len` bytes.
@@ -205,7 +206,7 @@ extern "C" fn uw_get_cm_event(channel: &EventChannel, out: &mut Event) -> c_int 
         id,
         listen_context,
         private_data,
-        // At most 64.
+        // The length is at most 64.
         private_data_len: c_int::try_from(len).unwrap_or(0),
         responder_resources: event.responder_resources().into(),
         initiator_depth: event.initiator_depth().into(),
@@ -224,7 +225,7 @@ unsafe extern "C" fn uw_ack_cm_event(event: &mut Event) -> c_int {
     0
 }
 
-/// Adopts a socket as a transport.
+/// Takes a connected socket as the transport of a connection.
 ///
 /// # Safety
 /// `fd` is a connected stream socket that has no other user.

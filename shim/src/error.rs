@@ -1,4 +1,4 @@
-//! Errors for C: a number, and a message for the calling thread.
+//! Errors for C: functions return a number, and store a message for the calling thread.
 
 use core::ffi::{c_char, c_int};
 use std::cell::RefCell;
@@ -17,18 +17,18 @@ pub(crate) fn say(words: &dyn Display) {
     LAST.with_borrow_mut(|last| *last = words);
 }
 
-/// Stores the message of an error and returns its number.
+/// Stores the message of an error, and returns the number of `errno`.
 pub(crate) fn failed(errno: Errno, words: &dyn Display) -> c_int {
     say(words);
     errno.raw_os_error()
 }
 
-/// Returns 0, or the number of the error.
+/// Returns 0 on success. On error, stores its message and returns the number of `errno`.
 pub(crate) fn status<E: Display>(result: Result<(), E>, errno: Errno) -> c_int {
     result.map_or_else(|error| failed(errno, &error), |()| 0)
 }
 
-/// Returns a handle, or NULL.
+/// Returns a handle of the object. On error, stores its message and returns NULL.
 pub(crate) fn handle<T, E: Display>(result: Result<T, E>) -> *mut T {
     match result {
         Ok(object) => Box::into_raw(Box::new(object)),
@@ -39,7 +39,8 @@ pub(crate) fn handle<T, E: Display>(result: Result<T, E>) -> *mut T {
     }
 }
 
-/// Destroys the object of a handle. If that fails, with EBUSY, the handle stays valid.
+/// Destroys the object of a handle and returns 0. If that fails, stores the message and returns
+/// `EBUSY`; the handle then stays valid.
 ///
 /// # Safety
 /// `handle` is from [`handle`] and not in use by another thread; after a result of 0 it is invalid.

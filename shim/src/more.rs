@@ -82,7 +82,7 @@ extern "C" fn uw_alloc_mw(pd: &Pd) -> *mut MemoryWindow {
     handle(pd.alloc_window(WindowKind::Type1))
 }
 
-/// `*key` is the STag of the window after the request has completed.
+/// Sets `*key` to the STag that the window has when the request has completed.
 #[unsafe(no_mangle)]
 extern "C" fn uw_bind_mw(
     qp: &Qp,

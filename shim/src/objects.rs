@@ -10,14 +10,14 @@ use uwarp_verbs::{Access, AsyncEvent, Cq, Device, EndReason, EventObject, Memory
 
 use crate::error::{end, failed, handle, say};
 
-/// Not a number of libibverbs: an end that is no error.
+/// Kind of an event of a connection that ended without an error. libibverbs has no number for it.
 const EVENT_NONE: c_int = -1;
 const EVENT_QP_FATAL: c_int = 1;
 const EVENT_COMM_EST: c_int = 4;
 const EVENT_SRQ_LIMIT: c_int = 15;
 const EVENT_LAST_WQE: c_int = 16;
 
-/// `struct uw_async_event`.
+/// Has the layout of `struct uw_async_event`.
 #[repr(C)]
 struct Event {
     kind: c_int,

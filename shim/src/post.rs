@@ -1,4 +1,4 @@
-//! Work requests.
+//! Functions that post work requests.
 
 use core::ffi::c_int;
 
@@ -12,7 +12,7 @@ const SIGNALED: c_int = 2;
 const SOLICITED: c_int = 4;
 const INLINE: c_int = 8;
 
-/// `struct uw_sge`.
+/// Has the layout of `struct uw_sge`.
 #[repr(C)]
 pub(crate) struct CSge {
     addr: u64,
@@ -20,7 +20,7 @@ pub(crate) struct CSge {
     lkey: u32,
 }
 
-/// `struct uw_send_wr`.
+/// Has the layout of `struct uw_send_wr`.
 #[repr(C)]
 struct CSendWr {
     wr_id: u64,
@@ -69,8 +69,8 @@ unsafe fn gather(sges: &[Sge]) -> Vec<u8> {
     octets
 }
 
-/// Converts the four bytes of the ABI to the eight on the wire: the four as they are in memory
-/// (network byte order), then zeros.
+/// Converts the four bytes of Immediate Data in the ABI to the eight on the wire. The first four
+/// are the same, in the same order (network byte order). The others are zero.
 fn immediate(data: u32) -> [u8; 8] {
     let [a, b, c, d] = data.to_ne_bytes();
     [a, b, c, d, 0, 0, 0, 0]

@@ -11,7 +11,7 @@ use crate::error::{end, failed, handle};
 const WITH_IMM: c_int = 2;
 const WITH_INV: c_int = 8;
 
-/// `struct uw_wc`.
+/// Has the layout of `struct uw_wc`.
 #[repr(C)]
 struct Wc {
     wr_id: u64,
@@ -26,8 +26,8 @@ struct Wc {
 impl From<Completion> for Wc {
     fn from(done: Completion) -> Self {
         let (imm_data, flags) = match (done.immediate, done.invalidated) {
-            // The four bytes of the ABI are the first on the wire, as they are in memory; see
-            // `post`.
+            // The four bytes of the ABI are the first four on the wire, in the same order
+            // (`immediate` in `post.rs`).
             (Some([a, b, c, d, ..]), _) => (u32::from_ne_bytes([a, b, c, d]), WITH_IMM),
             (None, Some(stag)) => (stag, WITH_INV),
             (None, None) => (0, 0),
@@ -119,6 +119,6 @@ unsafe extern "C" fn uw_poll_cq(cq: &Cq, count: c_int, out: *mut Wc) -> c_int {
         // SAFETY: `at` is below `count`.
         unsafe { out.add(at).write(Wc::from(*done)) };
     }
-    // At most 16.
+    // The number is at most 16.
     c_int::try_from(got).unwrap_or(c_int::MAX)
 }

@@ -1,4 +1,4 @@
-//! A C program with two devices in one process; see `c/program.c`.
+//! Runs a C program that uses two devices in one process (`c/program.c`).
 
 fn main() {
     // SAFETY: the program is called once, by the main thread, before any other thread exists.

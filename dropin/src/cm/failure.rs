@@ -7,8 +7,8 @@ use uwarp_verbs::{AcceptError, CmError, ConnectError, RequestError};
 
 use crate::{errno, rnic};
 
-/// Returns the `errno` value. If private data is longer than the settings allow, also prints that
-/// limit, because the call itself is valid.
+/// Returns the `errno` value. If the private data is longer than the configured peer accepts, also
+/// prints that limit, because only a setting makes the call fail.
 pub(super) fn errno(error: &CmError) -> c_int {
     if let CmError::Connect(ConnectError::PrivateData(limit))
     | CmError::Accept(AcceptError::PrivateData(limit)) = error

@@ -1,6 +1,6 @@
 /*
- * Calls every unsupported function by its prototype. Each call must return EOPNOTSUPP in its own
- * way. Prints every other result, and the number of calls of each kind. The library itself must
+ * Calls every unsupported function by its prototype. Each call must report EOPNOTSUPP as its
+ * prototype allows. Prints every other result, and the number of calls of each kind. The library itself must
  * print nothing.
  */
 #define _GNU_SOURCE
@@ -18,7 +18,7 @@
 
 static int counts[4];
 
-/* Compares in the type of the function, so that a -1 of half the width does not match. */
+/* Compares with -1 in the type of the function, so that an int of -1 does not match a wider type. */
 #define ANSWERS(kind, call, due)                                                        \
 	do {                                                                            \
 		errno = 0;                                                              \
@@ -118,7 +118,7 @@ static void rsockets(void)
 }
 
 /*
- * Names that a program finds only by version: the old ABI (before 2007), and those for
+ * Names that a program finds only with their version: those of the ABI before 2007, and those for
  * providers.
  */
 static void versions(void)

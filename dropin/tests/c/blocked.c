@@ -1,6 +1,6 @@
 /*
- * Threads that are cancelled in a call that waits. The call does not return and keeps no lock,
- * and other threads go on with the same objects.
+ * Cancels threads in calls that wait. A cancelled call does not return and keeps no lock. Other
+ * threads then use the same objects.
  *
  *     blocked PORT
  */
@@ -30,7 +30,7 @@ static void want(int holds, const char *what)
 	}
 }
 
-/* A call, and the thread that makes it. */
+/* Call, and the id of the thread that makes it. */
 struct call {
 	void (*run)(void);
 	atomic_int thread;
@@ -111,7 +111,7 @@ static void pass(struct rdma_cm_id *id, enum rdma_cm_event_type type)
 	want(rdma_ack_cm_event(event) == 0, "rdma_ack_cm_event");
 }
 
-/* A limit above the number of posted receives raises an event of the SRQ at once. */
+/* A limit above the number of posted receives raises an event of the SRQ immediately. */
 static void an_event(struct ibv_context *context)
 {
 	struct ibv_srq_init_attr attr = { .attr = { .max_wr = 4, .max_sge = 1 } };
@@ -156,7 +156,7 @@ static void a_message(void)
 	want(ibv_dereg_mr(mr) == 0, "ibv_dereg_mr");
 }
 
-/* A client that sends only its MPA Request of revision 1, and does not close. */
+/* Connects a client that sends only an MPA Request of revision 1. Returns its open socket. */
 static int a_silent_client(const char *port)
 {
 	static const char request[] = "MPA ID Req Frame\x40\x01\x00\x00";

@@ -1,6 +1,6 @@
 /*
- * Prints which addresses have a device after binding. As in the kernel, a loopback address has
- * none, like the wildcard.
+ * Prints whether an id has a device after it is bound to an address. As in the kernel, it has none
+ * with a loopback address or with the wildcard.
  */
 #include <arpa/inet.h>
 #include <rdma/rdma_cma.h>

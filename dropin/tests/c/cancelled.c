@@ -1,6 +1,6 @@
 /*
- * A thread that is cancelled while it posts and polls, with a capture. Each call returns, and
- * the thread ends at its own cancellation point.
+ * Cancels a thread while it posts and polls, with a capture. Each call must return. The thread
+ * ends at its own cancellation point.
  */
 #include <pthread.h>
 #include <rdma/rdma_cma.h>

@@ -1,11 +1,11 @@
 /*
- * A program that continues to write to memory while it is sent, as live migration does. The
- * received data may be torn, but the connection must not end.
+ * Continues to write to memory while the memory is sent, as live migration does. The received
+ * data may be torn, but the connection must not end.
  *
  *     changing PORT KIND            server, for one client
  *     changing PORT KIND ADDRESS    client
  *
- * KIND: `write` and `send` (the client's memory changes), `read` (the server's does).
+ * KIND is `write` or `send` (the client changes its memory), or `read` (the server does).
  */
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,6 +1,6 @@
 /*
- * A client that closes gracefully while its peer has read nothing of the Writes that completed
- * with success.
+ * Client that closes gracefully after its Writes have completed. Its peer may not have read any of
+ * them yet.
  *
  *     closing PORT        connects to 127.0.0.1, writes 1 MiB, polls the completions, disconnects,
  *                         and waits for the end

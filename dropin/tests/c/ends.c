@@ -1,9 +1,9 @@
 /*
- * Connections that end in error, and messages without a receive. The server posts no receive
- * until a file exists.
+ * Ends connections in error, and sends messages before a receive is posted. The server posts no
+ * receive until a file exists.
  *
  *     ends PORT FILE              server, for one client; posts a receive when FILE exists,
- *                                 never if FILE is '-'
+ *                                 or never if FILE is '-'
  *     ends PORT ADDRESS send      client: sends a message, waits for the end of the connection
  *     ends PORT ADDRESS close     client: sends a message, closes
  *     ends PORT ADDRESS abort     client: sends a message, moves its queue pair to error

@@ -1,6 +1,6 @@
 /*
- * MPI: messages of many lengths in both directions with their data checked, a sum over all
- * ranks, and one-sided puts and gets.
+ * Checks MPI: messages of many lengths in both directions, a sum over all ranks, and one-sided
+ * puts and gets.
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@ static unsigned char byte(int at, int rank)
 	return (unsigned char)(at * 13 + (at >> 9) + rank);
 }
 
-/* Number of network namespaces of the ranks. */
+/* Returns the number of network namespaces in which the ranks run. */
 static int networks(int size)
 {
 	char own[64] = "", *all = calloc(size, sizeof own);

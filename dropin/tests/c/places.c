@@ -1,7 +1,6 @@
 /*
- * Prints how many requests the queues of a queue pair take, for any device: a place is free
- * after its completion was polled. librdmacm creates the completion queues, as deep as the
- * queues.
+ * Prints how many requests the queues of a queue pair accept, on any device. The place of a request
+ * is free after its completion was polled. librdmacm creates completion queues of the same depth.
  *
  *     places PORT    both ends, over 127.0.0.1
  */
@@ -122,7 +121,7 @@ int main(int argc, char **argv)
 		die("rdma_accept");
 	pthread_join(thread, NULL);
 
-	/* Each Send has arrived, and its receive completion is not polled. */
+	/* Each Send has arrived, but its receive completion was not polled. */
 	for (at = 0; at < DEPTH; at++) {
 		if (send_one(IBV_WR_SEND, IBV_SEND_SIGNALED))
 			die("ibv_post_send");

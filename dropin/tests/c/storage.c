@@ -1,7 +1,7 @@
 /*
- * A storage target and its initiator, like NVMe over RDMA (SPDK). Commands are Sends. The target
- * fetches data for the disk by RDMA Reads, up to 32 at once, and returns data by RDMA Writes.
- * Each command ends with a Send of the target. Both sides poll and never sleep.
+ * Storage target and its initiator, like NVMe over RDMA (SPDK). Commands are Sends. The target
+ * fetches data for the disk with RDMA Reads, up to 32 at the same time, and returns data with RDMA
+ * Writes. It ends each command with a Send. Both sides poll and never sleep.
  *
  *     storage PORT            target, for one initiator
  *     storage PORT ADDRESS    initiator: writes a disk, reads it back, compares
@@ -58,7 +58,7 @@ static struct ibv_mr *registered(void *memory, size_t length)
 	return mr;
 }
 
-/* Waits for the next completion. */
+/* Waits for the next completion, which must be a success. */
 static struct ibv_wc next(void)
 {
 	struct ibv_wc wc;
@@ -163,13 +163,13 @@ static uint8_t pattern(unsigned block, unsigned round, size_t at)
 	return (uint8_t)(block * 7 + round * 13 + at + (at >> 8));
 }
 
-/* Bytes of a block that are transferred: various lengths up to the whole block. */
+/* Returns how many bytes of a block are transferred. Lengths differ, up to the whole block. */
 static uint32_t length(unsigned block)
 {
 	return block % 3 ? BLOCK : 512 * (1 + block % 256);
 }
 
-/* Runs a command for each block, as many at once as there are slots. */
+/* Runs a command for each block. At most one command per slot is outstanding. */
 static void all(uint16_t op, unsigned round, uint8_t *buffers, struct ibv_mr *mr)
 {
 	unsigned begun = 0, ended = 0, of[DEPTH], free_slots[DEPTH], free_count = DEPTH;

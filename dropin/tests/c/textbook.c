@@ -1,5 +1,5 @@
 /*
- * The example of many tutorials, with the plain API of libibverbs and librdmacm, for any device.
+ * Example of many tutorials, with the plain API of libibverbs and librdmacm, on any device.
  * The server sends address and key of a region in the private data of its reply. The client
  * writes to the region, reads it back, compares, and sends a message. The server then checks its
  * memory.

@@ -72,7 +72,7 @@ impl Place<'_> {
         self.spawn(&mut command, name)
     }
 
-    /// Starts a command as it is, without `uwarp run`. Removes all variables `UWARP_*` from its
+    /// Starts a command without adding `uwarp run`. Removes all variables `UWARP_*` from its
     /// environment; its output goes into a file.
     pub(crate) fn spawn(&self, command: &mut Command, name: String) -> Result<Running, String> {
         static COUNT: AtomicU32 = AtomicU32::new(0);

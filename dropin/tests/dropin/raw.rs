@@ -1,4 +1,5 @@
-//! Peers that read and write bytes over TCP: one without RFC 7306, and one that reads slowly.
+//! Peers that exchange bytes over TCP without the stack: one does not support RFC 7306, and one
+//! reads slowly.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -6,14 +7,14 @@ use std::time::Duration;
 
 use crate::process::TIMEOUT;
 
-/// Accepts a connection of MPA revision 1 and reads FPDUs up to the first message of RFC 7306.
-/// Refuses that as in RFC 5040 section 4.8: by a Terminate (remote operation error, unexpected
-/// opcode) without the headers of the message, as Linux siw does.
+/// Accepts a connection of MPA revision 1, and reads FPDUs up to the first message of RFC 7306.
+/// Refuses that message with a Terminate (RFC 5040 section 4.8: remote operation error, unexpected
+/// opcode). As with Linux siw, the Terminate does not contain the headers of the message.
 pub(crate) fn refuse_extension(listener: &TcpListener) -> io::Result<()> {
     let mut stream = accept(listener)?;
     while !is_extension(&read_fpdu(&mut stream)?) {}
     let mut fpdu = vec![0, 22, 0x41, 0x47];
-    // Queue 2, message 1.
+    // DDP header: queue 2 (Terminate), message 1, offset 0.
     fpdu.extend([0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0]);
     fpdu.extend([0x02, 0x06, 0, 0]);
     fpdu.extend(crc32c(&fpdu).to_le_bytes());
@@ -34,7 +35,7 @@ pub(crate) fn accept(listener: &TcpListener) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Reads to the end at about 128 kB/s; returns the number of bytes.
+/// Reads to the end of the stream, at about 128 kB/s. Returns the number of bytes.
 pub(crate) fn read_slowly(mut stream: TcpStream) -> io::Result<usize> {
     let (mut total, mut part) = (0, [0; 16 * 1024]);
     loop {
@@ -62,7 +63,7 @@ fn is_extension(ulpdu: &[u8]) -> bool {
     ulpdu.get(1).is_some_and(|control| control & 0x0F >= 8)
 }
 
-/// CRC32C (RFC 5044 section 4.3), bit by bit.
+/// Computes a CRC32C (RFC 5044 section 4.3) bit by bit.
 fn crc32c(octets: &[u8]) -> u32 {
     let mut crc = !0;
     for octet in octets {

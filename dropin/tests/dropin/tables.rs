@@ -1,6 +1,6 @@
-//! Functions that programs call through memory: inline functions of `verbs.h` find them in tables
-//! of a context, a queue pair or a completion queue. The generated layouts have all of them; the
-//! source sets the implemented ones.
+//! Functions that programs call through pointers. Inline functions of `verbs.h` find the pointers
+//! in tables of a context, a queue pair or a completion queue. The generated layouts have a field
+//! for each of them, and the source sets the implemented ones.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ pub(crate) const TABLES: [Table; 4] = [
     },
 ];
 
-/// Functions that exist and fail (`src/qp/extended.rs`): `ibv_wr_complete` then returns
+/// Functions that are set, but always fail (`src/qp/extended.rs`): `ibv_wr_complete` then returns
 /// `EOPNOTSUPP`.
 const REFUSED: &[&str] = &["wr_send_imm"];
 /// Functions that return 0, for features that iWARP does not have.
@@ -46,15 +46,16 @@ const ZERO: &[&str] = &["zero", "zero_byte"];
 pub(crate) struct Entry {
     /// Name of the inline function that programs call.
     pub(crate) function: String,
-    /// Whether it is implemented.
+    /// Text in the matrix: `yes`, `no`, or `0` for a function that returns 0.
     pub(crate) here: &'static str,
 }
 
 impl Table {
-    /// Functions of the table in their order.
+    /// Returns the functions of the table, in the order of its fields.
     ///
     /// # Errors
-    /// The structure is not found, or the source sets a field that it does not have.
+    /// Returns a message if the structure is not found, or if the source sets a field that the
+    /// structure does not have.
     pub(crate) fn entries(&self) -> Result<Vec<Entry>, String> {
         let fields = self.fields()?;
         let filled = self.filled();
@@ -73,7 +74,7 @@ impl Table {
         Ok(fields.iter().map(entry).collect())
     }
 
-    /// Fields of the structure that are functions, without placeholders.
+    /// Returns the fields of the structure that are functions, without placeholders.
     fn fields(&self) -> Result<Vec<&'static str>, String> {
         let begin = format!("pub struct {} {{\n", self.structure);
         let body = LAYOUTS
@@ -89,7 +90,7 @@ impl Table {
         Ok(fields.collect())
     }
 
-    /// Fields that the source sets, with their values.
+    /// Returns the fields that the source sets, with their values.
     fn filled(&self) -> BTreeMap<&'static str, &'static str> {
         let filled = self.source.lines().filter_map(|line| {
             let (place, value) = line.trim().strip_suffix(");")?.split_once(" = Some(")?;
@@ -100,7 +101,7 @@ impl Table {
     }
 }
 
-/// Name of the inline function that calls a field.
+/// Returns the name of the inline function that calls the function in a field.
 fn called(field: &str) -> String {
     match field {
         "query_rt_values" => "ibv_query_rt_values_ex".to_owned(),

@@ -1,9 +1,9 @@
-//! Variables of the environment (`UWARP_...`) in unmodified programs.
+//! Tests of environment variables (`UWARP_...`) with unmodified programs.
 
 use crate::prefix::Prefix;
 use crate::process::Place;
 
-/// Runs a program with one variable set; returns what it printed.
+/// Runs a program with one variable set, and returns its output.
 fn with(prefix: &Prefix, variable: &str, words: &[&str]) -> Result<String, String> {
     let place = Place { prefix, flags: &[] };
     let mut running = place.start(&[&["env", variable], words].concat())?;
@@ -26,7 +26,7 @@ pub(crate) fn an_unknown_variable_is_reported_with_the_nearest_known_name(
     }
 }
 
-/// `UWARP_LOG` works as with the other subcommands.
+/// `UWARP_LOG` selects a log, an empty value selects none, and an invalid filter is reported.
 pub(crate) fn a_log_is_written_when_it_is_asked_for(prefix: &Prefix) -> Result<(), String> {
     // Nothing listens on port 1. The client logs its attempt until it fails.
     let client = [

@@ -1,8 +1,8 @@
 //! The async API on tokio: one thread, many clients, many requests at once.
 //!
 //! The other examples block a thread while they wait. Here waiting is `.await`, so that one thread
-//! serves any number of connections. The library needs no particular runtime: its own progress
-//! wakes the tasks. Of tokio this uses only the scheduler; even its I/O driver stays off.
+//! serves any number of connections. The library needs no particular runtime: its own thread wakes
+//! the tasks. This example uses only tokio's scheduler; even the I/O driver is off.
 //!
 //! **Owned buffers.** While an operation is under way, the network may read or write its memory at
 //! any moment. So a buffer is given away (`send(buf)`) and comes back with the result
@@ -19,7 +19,7 @@ use uwarp_verbs::{AcceptOptions, ConnectOptions, Device, QpCaps};
 
 /// Bytes of a message.
 const MESSAGE: usize = 256;
-/// Requests that a client has under way at once.
+/// Maximum number of requests of a client that wait for their answer.
 const AT_ONCE: usize = 8;
 /// Clients that the client program runs.
 const CLIENTS: usize = 20;
@@ -61,7 +61,7 @@ async fn serve(domain: &Domain, request: Request) -> Result {
     // buffers from another.
     let pool = domain.pool(AT_ONCE + 2, MESSAGE)?;
     let connection = Connection::new(domain, QpCaps::default())?;
-    // A message needs a posted buffer, and the client may send at once.
+    // A message needs a posted buffer, and the client may send as soon as it is accepted.
     for _ in 0..AT_ONCE {
         connection
             .post_recv(pool.get().await)
@@ -72,7 +72,7 @@ async fn serve(domain: &Domain, request: Request) -> Result {
         .await?;
     let mut served = 0;
     loop {
-        // Gives one buffer, and gets the next message, in the order of sending.
+        // Posts one more buffer, and waits for the next message. Messages arrive in order.
         let (received, mut message) = connection.recv(pool.get().await).await;
         match received {
             Ok(_) => message.reverse(), // a buffer is a slice while we own it

@@ -1,4 +1,4 @@
-//! A counter and a lock in the server's memory, used by atomic operations.
+//! A counter and a lock in the server's memory, which clients use with atomic operations.
 //!
 //! ```text
 //!  client A                       server                       client B
@@ -25,7 +25,7 @@ use uwarp_verbs::{
     AcceptOptions, Access, ConnectOptions, Device, MemoryRegion, Qp, QpCaps, RemoteBuffer, SendWr,
 };
 
-/// Number of counts without the argument `TIMES`.
+/// Default for the argument `TIMES`: how often a client counts.
 const TIMES: u64 = 100;
 /// Offsets of the three numbers. Atomics work on 8 bytes at a multiple of 8.
 const COUNTER: u64 = 0;
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
 /// A client's view of the numbers.
 struct Remote<'a> {
     qp: &'a Qp,
-    /// Results arrive here.
+    /// Memory of this client in which results arrive.
     sink: MemoryRegion,
     numbers: RemoteBuffer,
 }
@@ -54,13 +54,13 @@ impl Remote<'_> {
         Ok(u64::from_ne_bytes(octets))
     }
 
-    /// Adds, and returns the value before.
+    /// Adds to the number at offset `at`. Returns the old value.
     fn fetch_add(&self, at: u64, add: u64) -> Result<u64> {
         let (sink, to) = ([self.sink.sge(0, 8)], self.numbers.slice(at, 8)?);
         self.do_one(&SendWr::fetch_add(1, &sink, to, add))
     }
 
-    /// Stores `new` if the value is `old`. Returns the value before.
+    /// Stores `new` at offset `at` if the value there is `old`. Returns the old value in any case.
     fn compare_swap(&self, at: u64, old: u64, new: u64) -> Result<u64> {
         let (sink, to) = ([self.sink.sge(0, 8)], self.numbers.slice(at, 8)?);
         self.do_one(&SendWr::compare_swap(1, &sink, to, old, new))
@@ -106,7 +106,7 @@ fn client(server: SocketAddr, times: Option<String>) -> Result {
         }
         let sum = remote.read(SUM)?;
         remote.write(SUM, sum + 1)?;
-        // Unlock. This comes after the Write above, so the Write is placed before it.
+        // Unlock. The Write above precedes this on the connection, so it is placed first.
         if remote.compare_swap(LOCK, me, 0)? != me {
             return Err("another client has taken our lock".into());
         }

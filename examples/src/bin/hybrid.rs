@@ -47,10 +47,10 @@ fn client(server: SocketAddr, file: Option<String>) -> Result {
     let octets = load(file)?;
     for size in [0, 100, EAGER, EAGER + 1, 100_000, octets.len()] {
         let message = &octets[..size.min(octets.len())];
-        // Posted before the message goes, because the answer may be fast. (Send and receive share a
-        // completion queue here, and the two completions come in either order.)
+        // Post the receive before sending, because the answer may be fast. (Send and receive share
+        // a completion queue here, and the two completions arrive in any order.)
         qp.post_recv(&RecvWr::new(0, &[inbox.sge(0, 8)]))?;
-        // The memory is lent until this is dropped, which is after the answer.
+        // Dropping `lent` ends the server's access. This must happen after the answer.
         let lent = send(&pd, &qp, &outbox, message)?;
         done(&cq)?;
         done(&cq)?;
@@ -108,7 +108,7 @@ fn take_messages(device: &Device, request: ConnectRequest) -> Result {
             Some((b'M', message)) => ("message", message.to_vec()),
             Some((b'T', token)) => {
                 let theirs = RemoteBuffer::from_bytes(token).ok_or("this is not a token")?;
-                // Never allocate by a length that a peer states without a limit.
+                // Check a length from a peer against a limit before you allocate memory.
                 if theirs.len > LONGEST {
                     return Err(format!("{} bytes are too many", theirs.len).into());
                 }

@@ -14,8 +14,8 @@
 //! **Torn reads.** A Read is not atomic. While the server stores a new value, a Read may return
 //! half of the old and half of the new one. A lock at the server does not help, because the server
 //! does not know who reads. So each slot has a checksum, and a client that finds a wrong one reads
-//! again. A version at the front, or at each end, would not do: the order in which bytes are read
-//! and stored is undefined. The version tells two stores of the same value apart.
+//! again. A version at the front, or at each end, would not be enough: the order in which bytes are
+//! read and stored is undefined. The version distinguishes two stores of the same value.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -26,7 +26,7 @@ use uwarp_verbs::{
     AcceptOptions, Access, ConnectOptions, Device, MemoryRegion, Qp, QpCaps, RemoteBuffer, SendWr,
 };
 
-/// Checksum, version, key and value: 8 + 8 + 48 + 192 bytes.
+/// Bytes of a slot: checksum, version, key and value (8 + 8 + 48 + 192).
 const SLOT: usize = 256;
 const SLOTS: usize = 1024;
 
@@ -35,7 +35,7 @@ fn main() -> ExitCode {
     run(about, "KEY,KEY,...", server, client)
 }
 
-/// Version, key and value of a slot; `None` if the read was torn. An empty slot has version 0.
+/// Returns version, key and value of a slot, or `None` if it was torn. An empty slot has version 0.
 fn parse(slot: &[u8]) -> Option<(u64, &[u8], &[u8])> {
     let (sum, rest) = slot.split_first_chunk::<8>()?;
     let (version, text) = rest.split_first_chunk::<8>()?;
@@ -51,8 +51,8 @@ fn emit(version: u64, key: &str, value: &str) -> Vec<u8> {
     [&checksum(&rest).to_be_bytes(), &rest[..]].concat()
 }
 
-/// Offset of a key's slot. (Two keys with the same slot are an error of `put`; real tables probe
-/// on.)
+/// Returns the offset of a key's slot. (If another key has the slot, `put` fails. Real tables try
+/// another slot.)
 fn place(key: &str) -> usize {
     checksum(key.as_bytes()) as usize % SLOTS * SLOT
 }
@@ -97,13 +97,13 @@ fn get(qp: &Qp, sink: &MemoryRegion, table: &RemoteBuffer, key: &str) -> Result<
 fn server(addr: SocketAddr) -> Result {
     let device = Device::tcp()?;
     let pd = device.alloc_pd()?;
-    // Lent to every client, for Reads only.
+    // The table is lent to every client, for Reads only.
     let table = pd.register(vec![0; SLOT * SLOTS], Access::REMOTE_READ)?;
     put(&table, "apple", "a round fruit")?;
     put(&table, "cherry", "a small red one")?;
     let options = AcceptOptions::default().private_data(table.remote().to_bytes());
-    // Connections need a thread that accepts them, and one that waits for their end. Reads need
-    // none.
+    // One thread accepts connections, and one for each client waits until it disconnects. Reads
+    // need no thread here.
     std::thread::spawn(move || {
         serve(&device, addr, |device, request| {
             let cq = device.create_cq(1)?;

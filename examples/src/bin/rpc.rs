@@ -1,4 +1,4 @@
-//! RPC: the request goes by Send, and the answer comes by Write + Send.
+//! RPC: the request is a Send, and the answer is a Write followed by a Send.
 //!
 //! ```text
 //!  client                                                        server
@@ -9,9 +9,9 @@
 //!
 //! A **Send** is a message: it arrives in a buffer that the receiver has posted, and the receiver
 //! gets a completion. A **Write** puts bytes into memory that the other side lends, without a
-//! completion there. Together they carry an answer of any size without a copy, and need only small
-//! receive buffers; the server knows nothing of the client's buffers. This is correct because on
-//! one connection a Send is never delivered before the Writes that precede it are placed.
+//! completion there. Together they carry a large answer without a copy, and need only small receive
+//! buffers. The request names the memory for the answer. This is correct because on one connection
+//! a Send is never delivered before the Writes that precede it are placed.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -51,11 +51,11 @@ fn client(server: SocketAddr, limit: Option<String>) -> Result {
         vec![limit]
     });
     for limit in limits {
-        // First the buffer for the notice, then the request, because the server may be fast. We
+        // Post the buffer for the notice before the request, because the server may be fast. We
         // number each work request; its completion carries the number.
         qp.post_recv(&RecvWr::new(1, &[notice.sge(0, 4)]))?;
         let request = [&answer.remote().to_bytes(), limit.as_bytes()].concat();
-        // "inline": copied at once, so this small request needs no registered memory.
+        // "inline": the call copies this small request, so that it needs no registered memory.
         qp.post_send(&SendWr::send_inline(2, &request))?;
         done(&sent)?;
 
@@ -106,7 +106,7 @@ fn answer_requests(device: &Device, request: ConnectRequest) -> Result {
             SendWr::write(2, &[outbox.sge(0, len)], to).unsignaled(),
             SendWr::send_inline(3, &len.to_be_bytes()),
         ])?;
-        // Until then the outbox belongs to the network.
+        // Until this completes, the network may still read the outbox.
         done(&sent)?;
         println!("answered {limit} with {len} bytes");
     }

@@ -9,9 +9,9 @@
 //! ```
 //!
 //! The payload goes to its place in the server's memory, in order, without a receive buffer for
-//! each message. The ring limits what a client can have under way. **Credits** keep the client from
-//! overwriting slots that the server has not emptied: a busy server cannot refuse one-sided Writes,
-//! so both sides must count.
+//! each message. The size of the ring limits how far a client can be ahead of the server.
+//! **Credits** keep the client from overwriting slots that the server has not emptied: a busy
+//! server cannot refuse one-sided Writes, so both sides must count.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -25,7 +25,7 @@ use uwarp_verbs::{Access, ConnectOptions, ConnectRequest, Device, QpCaps, RecvWr
 const SLOT: u64 = 16 * 1024;
 /// Slots of the ring.
 const SLOTS: u64 = 16;
-/// Slots for which the server gives credit at once.
+/// Number of slots that one credit message reports as free.
 const CREDIT: u64 = 4;
 
 fn main() -> ExitCode {
@@ -44,7 +44,7 @@ fn client(server: SocketAddr, file: Option<String>) -> Result {
     // cannot be registered.
     let len = octets.len() as u64;
     let source = pd.register([octets, vec![0]].concat(), Access::NONE)?;
-    // A receive for each credit that can be under way, and one for the last message.
+    // A receive for each credit message that may arrive, and one for the last message.
     let inbox = pd.register(vec![0; 8], Access::LOCAL_WRITE)?;
     for _ in 0..=SLOTS / CREDIT {
         qp.post_recv(&RecvWr::new(0, &[inbox.sge(0, 8)]))?;
@@ -70,11 +70,11 @@ fn client(server: SocketAddr, file: Option<String>) -> Result {
             SendWr::write(1, &[source.sge(at, size)], to).unsignaled(),
             SendWr::send_inline(2, &size.to_be_bytes()),
         ])?;
-        // The completion means that the network has the bytes, not that the server has read them.
-        // So this does not wait for the server, and the ring fills while it works.
+        // The completion means that the network has taken the bytes, not that the server has read
+        // them. So this does not wait for the server, and the ring fills while the server works.
         done(&sent)?;
     }
-    // A length of 0 ends the file. The answer is its checksum; credits may come before it.
+    // A length of 0 ends the file. The answer is its checksum; credits may arrive before it.
     qp.post_send(&SendWr::send_inline(3, &0u32.to_be_bytes()))?;
     while done(&received)?.byte_len != 8 {
         qp.post_recv(&RecvWr::new(0, &[inbox.sge(0, 8)]))?;
@@ -92,10 +92,10 @@ fn take_upload(device: &Device, request: ConnectRequest) -> Result {
     let pd = device.alloc_pd()?;
     let (sent, received) = (device.create_cq(64)?, device.create_cq(64)?);
     let qp = pd.create_qp(&sent, &received, QpCaps::default())?;
-    // The ring: lent to this client, for Writes only.
+    // The ring is lent to this client, for Writes only.
     let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
     let ring = pd.register(vec![0; (SLOT * SLOTS) as usize], access)?;
-    // A receive for each notice that can be under way, each with its own four bytes.
+    // A receive for each notice that may arrive, each with its own four bytes.
     let inbox = pd.register(vec![0; 4 * (SLOTS as usize + 1)], Access::LOCAL_WRITE)?;
     for n in 0..=SLOTS {
         qp.post_recv(&RecvWr::new(n, &[inbox.sge(4 * n, 4)]))?;
@@ -117,7 +117,7 @@ fn take_upload(device: &Device, request: ConnectRequest) -> Result {
             file.clear();
             continue;
         }
-        // The Write was placed before its notice came. Copy it out, so that the slot is free again.
+        // The Write was placed before its notice arrived. Copy the bytes out, which frees the slot.
         if size as u64 > SLOT || (file.len() + size) as u64 > LONGEST {
             return Err("the client announces more bytes than a slot or a file may have".into());
         }

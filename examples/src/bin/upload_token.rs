@@ -9,9 +9,9 @@
 //! ```
 //!
 //! The server decides when, how much and in what order it reads. It needs memory only for the
-//! pieces under way, so a thousand clients may offer gigabytes. The price is one more round trip
-//! than a Send, so this suits large data. The client's program does nothing while its memory is
-//! read.
+//! pieces that it reads at the same time, so a thousand clients may offer gigabytes. This costs one
+//! more round trip than a Send, so it suits large data. The client's program does nothing while its
+//! memory is read.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -25,7 +25,7 @@ use uwarp_verbs::{
 
 /// Bytes that one Read fetches.
 const PIECE: u64 = 256 * 1024;
-/// Reads that the server has under way at once.
+/// Maximum number of outstanding Reads.
 const READS: u64 = 4;
 
 fn main() -> ExitCode {
@@ -40,8 +40,8 @@ fn client(server: SocketAddr, file: Option<String>) -> Result {
     let pd = device.alloc_pd()?;
     let (sent, received) = (device.create_cq(16)?, device.create_cq(16)?);
     let qp = pd.create_qp(&sent, &received, QpCaps::default())?;
-    // Lent for Reads only, and over this connection only, so that the server can invalidate the
-    // key. (One byte is added, because empty memory cannot be registered.)
+    // The file is lent for Reads only, and over this connection only, so that the server can
+    // invalidate the key. (One byte is added, because empty memory cannot be registered.)
     let len = octets.len() as u64;
     let source = pd.register_for(&qp, [octets, vec![0]].concat(), Access::REMOTE_READ)?;
     let answer = pd.register(vec![0; 8], Access::LOCAL_WRITE)?;
@@ -75,8 +75,8 @@ fn take_uploads(device: &Device, request: ConnectRequest) -> Result {
     // Target of the Reads: a quarter for each.
     let room = pd.register(vec![0; (PIECE * READS) as usize], Access::LOCAL_WRITE)?;
     qp.post_recv(&RecvWr::new(0, &[inbox.sge(0, token_len)]))?;
-    // The two sides negotiated the number of Reads under way when they connected ("ORD" and "IRD").
-    // The queue holds further ones back.
+    // When they connect, the two sides negotiate the number of outstanding Reads ("ORD" and "IRD").
+    // The send queue delays further Reads.
     request.accept(&qp, &offer(None))?;
 
     while next(&received)?.is_some() {

@@ -1,5 +1,5 @@
-//! Runs the examples like a person with two terminals, with a time limit, and ends every process it
-//! started.
+//! Runs the examples as a person with two terminals does. Programs have a time limit, and those
+//! that still run at the end of a test are killed.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -7,10 +7,10 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Longer than anything here takes, unless it hangs.
+/// Time after which a program is considered to hang.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// A running program. It is killed, by its handle, on drop.
+/// A running program. Dropping this kills it.
 pub(crate) struct Running {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -58,7 +58,7 @@ impl Running {
         }
     }
 
-    /// Starts a server on a free port. Returns its address, too.
+    /// Starts a server on a free port. Returns it with its address.
     pub(crate) fn server(program: &str) -> (Running, String) {
         let server = Running::start(program, &["server", "127.0.0.1:0"]);
         let line = server.line();
@@ -68,13 +68,13 @@ impl Running {
         (server, addr.to_owned())
     }
 
-    /// Reads the next line of its output.
+    /// Waits for the next line of the program's output.
     #[track_caller]
     pub(crate) fn line(&self) -> String {
         self.stdout.recv_timeout(PATIENCE).expect("no more lines")
     }
 
-    /// Types a line.
+    /// Writes a line to the program's standard input.
     pub(crate) fn type_line(&mut self, line: &str) {
         writeln!(self.stdin.as_mut().unwrap(), "{line}").unwrap();
     }
@@ -83,7 +83,7 @@ impl Running {
         self.child.id()
     }
 
-    /// Waits for the end of the program.
+    /// Closes the program's standard input, and waits until it ends.
     #[track_caller]
     pub(crate) fn end(mut self) -> Ended {
         self.stdin = None;
@@ -111,7 +111,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Fails if the process has ended, which is fine.
+        // This fails if the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -3,7 +3,7 @@
 use super::{Row, Way, row};
 
 /// Creates a row for a tool with flags. In the matrix, `$name` follows the tool's name. `$says` is
-/// the start of a line in its result: bytes per message, and number of messages. With `-a`, the
+/// part of a line in its result: bytes per message, and number of messages. With `-a`, the
 /// last size is 8 MiB.
 macro_rules! tool {
     ($tool:literal, $name:literal, $flags:literal, $says:literal) => {

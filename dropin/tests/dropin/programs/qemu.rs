@@ -1,5 +1,5 @@
-//! QEMU's live migration over `rdma:`. The guest continues to write to its memory while that is
-//! sent.
+//! QEMU's live migration over `rdma:`. The guest continues to write to its memory while QEMU sends
+//! the memory to the target.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -18,7 +18,7 @@ pub(super) const ROWS: &[Row] = &[row("qemu-migration", PACKAGES, FILES, Way::Ow
 
 /// Variable with the number of successive migrations; 1 by default.
 const MIGRATIONS: &str = "UWARP_MIGRATIONS";
-/// Interval for querying the state of a migration.
+/// Interval between two queries of the state of a machine.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Boot sector of the guest. It adds 1 to each byte from 0x20000 to 0x90000 in an endless loop.
@@ -153,7 +153,7 @@ impl Machine {
         if let Err(error) = self.control.get_mut().write_all(text.as_bytes()) {
             return failed(self, &error);
         }
-        // A greeting comes first, and events may come in between.
+        // QEMU sends a greeting first, and may send events before the answer. Skip both.
         loop {
             let mut line = String::new();
             match self.control.read_line(&mut line) {
@@ -166,7 +166,8 @@ impl Machine {
         }
     }
 
-    /// Memory where the boot sector is loaded.
+    /// Returns the contents of the memory where the boot sector is loaded. `file` is for QEMU,
+    /// which writes them there.
     fn boot_memory(&mut self, file: &Path) -> Result<Vec<u8>, String> {
         let path = file.display();
         let range = format!(r#"{{"val":31744,"size":512,"filename":"{path}"}}"#);

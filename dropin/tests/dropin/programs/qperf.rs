@@ -1,4 +1,4 @@
-//! qperf with `-cm 1`, which connects through librdmacm. `{port}` is its control port.
+//! qperf with `-cm 1`, which connects through librdmacm. `{port}` is qperf's control port.
 
 use super::{Row, Way, row};
 

@@ -1,4 +1,4 @@
-//! rdmacm-utils.
+//! Programs of rdmacm-utils, which use librdmacm.
 
 use super::{Row, Way, row};
 

@@ -1,4 +1,4 @@
-//! The example program of many RDMA tutorials, in C against the plain API (`tests/c/textbook.c`).
+//! C program that uses librdmacm and libibverbs as many RDMA tutorials do (`tests/c/textbook.c`).
 
 use super::{Row, Way, check, row};
 use crate::c;
@@ -17,7 +17,7 @@ fn run(place: Place<'_>) -> Result<String, String> {
     server.until_listening(number)?;
     let client = place.start(&[program, &port, "127.0.0.1"])?.end();
     let client = client.map_err(|error| format!("{error}\n{}", server.words("was the server")))?;
-    // The output is the same on every device.
+    // The program prints the same on every device.
     check(
         &client,
         &["wrote 88117dc5\nread  88117dc5\nthey are equal\n"],

@@ -15,9 +15,9 @@ const INITIATOR: &str = "iqn.2026-11.test:initiator";
 
 pub(super) const ROWS: &[Row] = &[row("tgt-libiscsi", PACKAGES, FILES, Way::Own(run))];
 
-/// Tests of libiscsi. `Verify10` reads data and sends it back, and the target compares it with its
-/// disk. The last test fills blocks with the byte [`WRITTEN`]. The target writes to the initiator's
-/// memory and reads from it.
+/// Tests of libiscsi, in which the target both writes to the initiator's memory and reads from it.
+/// `Verify10` reads data and sends it back, and the target compares it with its disk. The last test
+/// fills blocks with the byte [`WRITTEN`].
 const TESTS: [&str; 4] = [
     "SCSI.Read10.Simple",
     "SCSI.Verify10.Simple",
@@ -27,15 +27,16 @@ const TESTS: [&str; 4] = [
 const WRITTEN: u8 = 0xa6;
 const BLOCK: usize = 512;
 
-/// libiscsi (1.19) uses memory from `malloc` without clearing it, as the head of a list of
-/// connections. It ends with SIGSEGV if that memory is not zero, always with `MALLOC_PERTURB_=165`.
-/// With 255 the memory is zero (`mallopt(3)`, `M_PERTURB`: the complement), also for our library in
-/// that process.
+/// libiscsi (1.19) uses memory from `malloc` as the head of a list of connections, and does not
+/// clear it. If the memory is not zero, the program ends with SIGSEGV; with `MALLOC_PERTURB_=165`
+/// it always does. `malloc` fills memory with the complement of this variable (`mallopt(3)`,
+/// `M_PERTURB`), so 255 clears it. This also applies to memory that our library allocates in that
+/// process.
 const CLEARED: &str = "MALLOC_PERTURB_=255";
 
 fn run(place: Place<'_>) -> Result<String, String> {
-    // A separate port for iSCSI over TCP, which tgt serves too: by default both would use the same
-    // number.
+    // tgt also serves iSCSI over TCP. That needs a separate port: by default both would use the
+    // same number.
     let (tcp, port) = (free_port()?, free_port()?);
     let scratch = place.prefix.scratch();
     let disk = scratch.join(format!("disk-{port}"));
@@ -43,12 +44,12 @@ fn run(place: Place<'_>) -> Result<String, String> {
     let made = fs::write(&disk, octets)
         .and_then(|()| fs::set_permissions(&disk, Permissions::from_mode(0o666)));
     made.map_err(|error| format!("{}: {error}", disk.display()))?;
-    // Socket through which tgtadm reaches tgtd, which appends a number to the name.
+    // Socket on which tgtd takes commands from tgtadm. tgtd appends a number to the name.
     let socket = scratch.join(format!("tgtd-{port}"));
     let control = format!("TGT_IPC_SOCKET={}", socket.display());
 
     let portal = format!("portal=127.0.0.1:{tcp}");
-    // By default the pool has 1 GiB.
+    // The default size of the memory pool is 1 GiB.
     let iser = format!("port={port},pool_sz_mb=64");
     let [tgtd, tgtadm] = ["tgtd", "tgtadm"].map(|name| packages::program(name).unwrap_or_default());
     let [tgtd, tgtadm] = [&tgtd, &tgtadm].map(|path| path.to_str().unwrap_or_default());

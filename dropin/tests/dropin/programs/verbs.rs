@@ -1,4 +1,4 @@
-//! ibverbs-utils: lists of devices and their attributes.
+//! Programs of ibverbs-utils, which list devices, their attributes and their events.
 
 use super::{Row, Way, row};
 
