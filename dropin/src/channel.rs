@@ -50,7 +50,7 @@ pub(crate) unsafe fn create(context: *mut ibv_context) -> Result<*mut ibv_comp_c
     Ok(Object::allocate(shown, channel))
 }
 
-/// Returns the state of the object at the program's pointer.
+/// Returns the internal state of the object to which the program's pointer points.
 ///
 /// # Safety
 /// `channel` is a channel that exists during the lifetime of the reference.
@@ -65,7 +65,7 @@ pub(crate) unsafe fn of<'a>(channel: *mut ibv_comp_channel) -> &'a CompletionCha
 /// `EBUSY` while completion queues use it.
 ///
 /// # Safety
-/// As for [`of`], and after `Ok` it is not used any more.
+/// As for [`of`]. After `Ok` the channel is not used any more.
 pub(crate) unsafe fn destroy(channel: *mut ibv_comp_channel) -> Result<(), c_int> {
     // SAFETY: guaranteed by the caller.
     if unsafe { of(channel) }.cq_count() > 0 {

@@ -80,7 +80,7 @@ pub(crate) unsafe fn create(
     Ok(made)
 }
 
-/// Returns the state of the object at the program's pointer.
+/// Returns the internal state of the object to which the program's pointer points.
 ///
 /// # Safety
 /// `cq` is a queue that exists during the lifetime of the reference.
@@ -101,7 +101,7 @@ pub(crate) fn from_event(number: u64) -> *mut ibv_cq {
 /// `EBUSY` while queue pairs use it.
 ///
 /// # Safety
-/// As for [`of`], and after `Ok` it is not used any more.
+/// As for [`of`]. After `Some(Ok(()))` the queue is not used any more.
 pub(crate) unsafe fn try_destroy(cq: *mut ibv_cq) -> Option<Result<(), c_int>> {
     // SAFETY: guaranteed by the caller.
     let inner = unsafe { of(cq) };

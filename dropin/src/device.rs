@@ -154,8 +154,8 @@ pub(crate) unsafe extern "C-unwind" fn open_device(device: *mut ibv_device) -> *
 /// valid.
 pub(crate) unsafe extern "C-unwind" fn close_device(context: *mut ibv_context) -> c_int {
     entry(libc::EIO, || {
-        // SAFETY: the program passes a context from `ibv_open_device`, which the program does not
-        // use any more.
+        // SAFETY: the program passes a context from `ibv_open_device`, and does not use it any
+        // more.
         unsafe { Context::close(context) };
         0
     })

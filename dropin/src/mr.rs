@@ -161,7 +161,7 @@ fn populate(base: NonNull<u8>, length: usize, advice: c_int) -> bool {
 /// send them.
 ///
 /// # Safety
-/// `mr` is an existing region, and after `Ok` it is not used any more.
+/// `mr` is an existing region. After `Ok` it is not used any more.
 pub(crate) unsafe fn deregister(mr: *mut ibv_mr) -> Result<(), c_int> {
     // SAFETY: guaranteed by the caller.
     let inner = unsafe { MrObject::inner(mr) };

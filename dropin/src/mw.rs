@@ -65,8 +65,7 @@ pub(crate) unsafe extern "C-unwind" fn alloc_mw(pd: *mut ibv_pd, kind: ibv_mw_ty
 /// `ibv_dealloc_mw`: also unbinds a bound window.
 pub(crate) unsafe extern "C-unwind" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     entry(libc::EIO, || {
-        // SAFETY: the program passes a window from `ibv_alloc_mw`, which the program does not use
-        // any more.
+        // SAFETY: the program passes a window from `ibv_alloc_mw`, and does not use it any more.
         drop(unsafe { MwObject::free(mw) });
         0
     })

@@ -48,7 +48,7 @@ impl<C, T> Object<C, T> {
         }
     }
 
-    /// Returns the state of the object at the program's pointer.
+    /// Returns the internal state of the object to which the program's pointer points.
     ///
     /// # Safety
     /// `pointer` came from [`allocate`](Self::allocate) with the same types, and `free` is not

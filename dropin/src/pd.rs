@@ -49,7 +49,7 @@ pub(crate) unsafe fn create(context: *mut ibv_context) -> Result<*mut ibv_pd, c_
     Ok(Object::allocate(ibv_pd { context, handle }, inner))
 }
 
-/// Returns the state of the object at the program's pointer.
+/// Returns the internal state of the object to which the program's pointer points.
 ///
 /// # Safety
 /// `pd` is a domain that exists during the lifetime of the reference.
@@ -64,7 +64,7 @@ pub(crate) unsafe fn of<'a>(pd: *mut ibv_pd) -> &'a PdInner {
 /// `EBUSY` if it still contains objects.
 ///
 /// # Safety
-/// As for [`of`], and after `Ok` it is not used any more.
+/// As for [`of`]. After `Ok` the domain is not used any more.
 pub(crate) unsafe fn destroy(pd: *mut ibv_pd) -> Result<(), c_int> {
     // SAFETY: guaranteed by the caller.
     if unsafe { of(pd) }.users.any() {

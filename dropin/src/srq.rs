@@ -74,7 +74,7 @@ pub(crate) unsafe fn create(
     Ok(made)
 }
 
-/// Returns the state of the object at the program's pointer.
+/// Returns the internal state of the object to which the program's pointer points.
 ///
 /// # Safety
 /// `srq` is a queue that exists during the lifetime of the reference.
@@ -90,7 +90,7 @@ pub(crate) unsafe fn of<'a>(srq: *mut ibv_srq) -> &'a SrqInner {
 /// `EBUSY` while queue pairs use it.
 ///
 /// # Safety
-/// As for [`of`], and after `Ok` it is not used any more.
+/// As for [`of`]. After `Some(Ok(()))` the queue is not used any more.
 pub(crate) unsafe fn try_destroy(srq: *mut ibv_srq) -> Option<Result<(), c_int>> {
     // SAFETY: guaranteed by the caller.
     let inner = unsafe { of(srq) };
@@ -112,7 +112,8 @@ pub(crate) unsafe extern "C-unwind" fn create_srq(
     attr: *mut ibv_srq_init_attr,
 ) -> *mut ibv_srq {
     entry(ptr::null_mut(), || {
-        // SAFETY: the program passes a domain, and a structure that nothing else uses meanwhile.
+        // SAFETY: the program passes a domain, and a structure that nothing else uses during the
+        // call.
         let made = unsafe {
             let attr = &mut *attr;
             create(pd, attr.srq_context, &mut attr.attr)

@@ -368,7 +368,7 @@ static void atomics_and_immediates(struct end *client, struct end *server)
 	CHECK(send_and_wait(client, &wr).status == UW_WC_SUCCESS);
 	CHECK(*old == 42 && __atomic_load_n(counter, __ATOMIC_SEQ_CST) == 7);
 
-	/* A Write with Immediate Data consumes a receive of the peer, but not the receive's memory. */
+	/* A Write with Immediate Data uses up a receive of the peer, but does not write to its memory. */
 	wr = (struct uw_send_wr){ .wr_id = 2, .sg_list = &sge, .num_sge = 1, .opcode = UW_WR_RDMA_WRITE_WITH_IMM, .flags = UW_SIGNALED,
 				  .imm_data = htonl(0xfeedbeef), .remote_addr = SERVER_IOVA + DEPTH * SLOT + 8, .rkey = uw_mr_key(server->mr) };
 	CHECK(send_and_wait(client, &wr).status == UW_WC_SUCCESS);

@@ -31,7 +31,7 @@ pub(super) fn create() -> Result<*mut rdma_event_channel, c_int> {
     Ok(ChannelObject::allocate(rdma_event_channel { fd }, channel))
 }
 
-/// Returns the state of the object at the program's pointer.
+/// Returns the internal state of the object to which the program's pointer points.
 ///
 /// # Safety
 /// `channel` exists during the lifetime of the reference.
@@ -43,7 +43,7 @@ pub(super) unsafe fn of<'a>(channel: *mut rdma_event_channel) -> &'a EventChanne
 /// Frees a channel. Ids that still use it keep its descriptor open.
 ///
 /// # Safety
-/// As for [`of`], and it is not used any more.
+/// As for [`of`], and the channel is not used any more.
 pub(super) unsafe fn destroy(channel: *mut rdma_event_channel) {
     // SAFETY: guaranteed by the caller.
     drop(unsafe { ChannelObject::free(channel) });

@@ -48,7 +48,7 @@ pub(super) struct IdState {
 
 type IdObject = Object<rdma_cm_id, IdInner>;
 
-/// Returns the state of the object at the program's pointer.
+/// Returns the internal state of the object to which the program's pointer points.
 ///
 /// # Safety
 /// `id` exists during the lifetime of the reference.
@@ -232,7 +232,7 @@ pub(crate) unsafe extern "C-unwind" fn create_id(
 pub(crate) unsafe extern "C-unwind" fn destroy_id(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: the program passes an id from this library.
     entry((), || unsafe { start_destroy(id) });
-    // SAFETY: as above; after true it is not used any more.
+    // SAFETY: as above; after `Some` the id is not used any more.
     cancel::retry(|| entry(Some(-1), || unsafe { try_destroy(id) }.then_some(0)))
 }
 

@@ -173,7 +173,7 @@ pub(crate) unsafe fn create(
     Ok(made)
 }
 
-/// Returns the state of the object at the program's pointer.
+/// Returns the internal state of the object to which the program's pointer points.
 ///
 /// # Safety
 /// `qp` is a queue pair that exists during the lifetime of the reference.
@@ -188,7 +188,7 @@ pub(crate) unsafe fn of<'a>(qp: *mut ibv_qp) -> &'a QpInner {
 /// not acknowledged after [`cancel::SLICE`].
 ///
 /// # Safety
-/// As for [`of`], and after true it is not used any more.
+/// As for [`of`]. After true the queue pair is not used any more.
 pub(crate) unsafe fn try_destroy(qp: *mut ibv_qp) -> bool {
     // SAFETY: guaranteed by the caller.
     let inner = unsafe { of(qp) };
@@ -198,9 +198,9 @@ pub(crate) unsafe fn try_destroy(qp: *mut ibv_qp) -> bool {
     let ending = ENDING.write();
     let number = inner.qp.qp_num();
     QPS.remove(number, qp.cast());
-    // A thread that acknowledges events meanwhile reads only the C structure, which still exists,
-    // and not the part that is moved out here. SAFETY: after `Ok` the old value is not used again;
-    // otherwise the copy is forgotten.
+    // A thread that acknowledges events at the same time reads only the C structure, which still
+    // exists, and not the part that is moved out here. SAFETY: after `Ok` the old value is not used
+    // again; otherwise the copy is forgotten.
     let taken = unsafe { ptr::read(&*inner.qp) };
     if let Err((same, _)) = taken.destroy_with_completions(Some(Duration::ZERO)) {
         // The program has taken an event since the check above.
@@ -221,7 +221,7 @@ pub(crate) unsafe extern "C-unwind" fn create_qp(
     attr: *mut ibv_qp_init_attr,
 ) -> *mut ibv_qp {
     entry(ptr::null_mut(), || {
-        // SAFETY: the program passes a structure, which nothing else uses meanwhile.
+        // SAFETY: the program passes a structure that nothing else uses during the call.
         let attr = unsafe { &mut *attr };
         let wanted = Wanted::plain(attr);
         // SAFETY: the program passes existing objects.
@@ -235,7 +235,7 @@ pub(crate) unsafe extern "C-unwind" fn create_qp_ex(
     attr: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {
     entry(ptr::null_mut(), || {
-        // SAFETY: the program passes a structure, which nothing else uses meanwhile.
+        // SAFETY: the program passes a structure that nothing else uses during the call.
         let attr = unsafe { &mut *attr };
         // SAFETY: the program passes existing objects.
         errno::pointer(unsafe { create_extended(attr) })

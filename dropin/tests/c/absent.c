@@ -1,7 +1,7 @@
 /*
  * Calls every unsupported function by its prototype. Each call must report EOPNOTSUPP as its
- * prototype allows. Prints every other result, and the number of calls of each kind. The library itself must
- * print nothing.
+ * prototype allows. Prints every other result, and the number of calls of each kind. The library
+ * itself must print nothing.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

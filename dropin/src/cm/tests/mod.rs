@@ -143,7 +143,7 @@ pub(super) fn create(channel: *mut rdma_event_channel, context: usize) -> Id {
 impl Id {
     /// Returns the structure that the program sees.
     pub(super) fn shown(&self) -> &rdma_cm_id {
-        // SAFETY: the test writes nothing meanwhile.
+        // SAFETY: nothing writes the structure while the reference exists.
         unsafe { &*self.0 }
     }
 
