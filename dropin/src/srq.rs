@@ -160,8 +160,8 @@ pub(crate) unsafe extern "C-unwind" fn create_srq_ex(
 pub(crate) unsafe extern "C-unwind" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
     cancel::retry(|| {
         entry(Some(libc::EIO), || {
-            // SAFETY: the program passes a queue from `ibv_create_srq`; after 0 it is not used any
-            // more.
+            // SAFETY: the program passes a queue from `ibv_create_srq`; after `Some(0)` it is not
+            // used any more.
             unsafe { try_destroy(srq) }.map(errno::status)
         })
     })

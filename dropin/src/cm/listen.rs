@@ -95,7 +95,7 @@ pub(crate) unsafe extern "C-unwind" fn get_request(
         return got;
     }
     entry(-1, || {
-        // SAFETY: the program passes the event that was just taken, and memory for a pointer.
+        // SAFETY: the event was just taken, and the program passes memory for a pointer.
         status(unsafe { requested(listener, event).map(|id| out.write(id)) })
     })
 }

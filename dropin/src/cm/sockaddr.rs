@@ -90,8 +90,8 @@ pub(super) fn into_tcp(addr: SocketAddr, offset: u16) -> Result<SocketAddr, c_in
     Ok(addr)
 }
 
-/// Reverses [`into_tcp`]: subtracts `offset` from the port. Port `offset` is not changed, because
-/// the result would be port 0, and neither is port 0.
+/// Reverses [`into_tcp`]: subtracts `offset` from the port. Two ports are
+/// not changed: 0, and `offset`, because the result would be port 0.
 pub(super) fn from_tcp(addr: SocketAddr, offset: u16) -> SocketAddr {
     let mut addr = addr;
     match addr.port().wrapping_sub(offset) {

@@ -269,7 +269,7 @@ pub(crate) unsafe fn create_extended(attr: &mut ibv_qp_init_attr_ex) -> Result<*
 
 /// `ibv_destroy_qp`
 pub(crate) unsafe extern "C-unwind" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
-    // SAFETY: the program passes a queue pair from `ibv_create_qp`; after true it is not used any
+    // SAFETY: the program passes a queue pair from `ibv_create_qp`; after `Some` it is not used any
     // more.
     cancel::retry(|| entry(Some(libc::EIO), || unsafe { try_destroy(qp) }.then_some(0)))
 }
