@@ -32,8 +32,8 @@ pub(crate) struct Refused<W> {
     pub(crate) errno: c_int,
 }
 
-/// Access flags that apply to a window. Some programs pass all flags of their region. Other
-/// flags than these are ignored, as adapters do.
+/// Rights that a peer may have through a window. Some programs pass all rights of their region.
+/// Local rights are ignored, as adapters do.
 const WINDOW_RIGHTS: c_uint =
     IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 
