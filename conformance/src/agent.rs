@@ -1,5 +1,5 @@
-//! Client of the agent's control protocol (docs/agent.md): lines of JSON, each answered by a line,
-//! with events in between.
+//! Client of the control protocol of an agent (docs/agent.md). Each command is a line of JSON, and
+//! so is its answer. Events are lines between the answers.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -10,29 +10,31 @@ use serde_json::{Map, Value, json};
 
 use crate::transport::in_words;
 
-/// Longest time that the agent may take for a command.
+/// Time limit for the answer to a command.
 const COMMAND: Duration = Duration::from_secs(30);
 
-/// Limits for a broken agent, which must not fill the memory: bytes of a line (docs/agent.md), and
-/// events that no step has asked for.
+/// A broken agent must not exhaust memory. These limits bound the length of a line in bytes
+/// (docs/agent.md) and the number of events that no step has consumed yet.
 const MAX_LINE: usize = 65_535;
 const MAX_EVENTS: usize = 65_536;
 
-/// A connection to an agent: TCP, or something that leads to it.
+/// Byte stream to an agent. It is a TCP connection or any replacement for one.
 pub trait Channel: Send {
-    /// Sends these bytes.
+    /// Sends `bytes` to the agent.
     ///
     /// # Errors
-    /// If the agent is gone.
+    /// If the connection to the agent is lost.
     fn send(&mut self, bytes: &[u8]) -> io::Result<()>;
 
-    /// Receives bytes within `timeout`. Returns 0 if none came.
+    /// Receives bytes into `bytes` and returns their number. Returns 0 if none arrive within
+    /// `timeout`.
     ///
     /// # Errors
-    /// If the agent is gone.
+    /// If the connection to the agent is lost.
     fn receive(&mut self, bytes: &mut [u8], timeout: Duration) -> io::Result<usize>;
 
-    /// Time by which `timeout` counts: that of the machine, unless the channel has its own clock.
+    /// Returns the current time on the clock that measures timeouts. The default is the system
+    /// clock.
     fn now(&self) -> Instant {
         Instant::now()
     }
@@ -58,10 +60,10 @@ impl Channel for TcpStream {
     }
 }
 
-/// Error of the agent.
+/// Failure of a command, or of the connection to the agent.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// No agent accepts the connection.
+    /// The TCP connection to the agent could not be established.
     #[error("no agent answers at {0}: {1}")]
     Absent(SocketAddr, io::Error),
     /// The connection to the agent failed.
@@ -73,36 +75,36 @@ pub enum AgentError {
     /// The agent violated the protocol.
     #[error("the agent violated its protocol: {0}")]
     Nonsense(String),
-    /// The agent does not know this command, or not with these members.
+    /// The agent does not know this command, or does not accept these members in it.
     #[error("the agent cannot {command}: {answer}")]
     Cannot {
-        /// The command.
+        /// Name of the command.
         command: String,
-        /// The answer.
+        /// Answer of the agent.
         answer: String,
     },
-    /// A library refused the command.
+    /// The agent passed the command to its RDMA library, which returned an error.
     #[error("the agent refused {command}: {answer}")]
     Refused {
-        /// The command.
+        /// Name of the command.
         command: String,
-        /// The answer.
+        /// Answer of the agent.
         answer: String,
     },
 }
 
-/// Connection to an agent.
+/// Connection to an agent that has sent its greeting.
 pub(crate) struct Agent {
     channel: Box<dyn Channel>,
     pending: Vec<u8>,
-    /// Events and completions that no step has asked for yet.
+    /// Events and completions that no step has consumed yet.
     events: VecDeque<Value>,
     next_id: u64,
-    /// Answer to `query`.
+    /// Answer to the command `query`, which describes the target.
     pub(crate) query: Value,
 }
 
-/// A region that the agent registered.
+/// Memory region that the agent registered on the target.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Registered {
     pub(crate) number: u64,
@@ -120,7 +122,7 @@ impl Agent {
         Self::open(Box::new(stream), timeout)
     }
 
-    /// Waits for the greeting of the agent.
+    /// Waits for the greeting of the agent, and then queries the target.
     pub(crate) fn open(channel: Box<dyn Channel>, timeout: Duration) -> Result<Self, AgentError> {
         let mut agent = Agent {
             channel,
@@ -140,19 +142,20 @@ impl Agent {
         Ok(agent)
     }
 
-    /// Returns true if the target has a feature, according to `query`.
+    /// Returns true if the agent reports this feature in its answer to `query`.
     pub(crate) fn has(&self, feature: &str) -> bool {
         self.query[feature] == json!(true)
     }
 
-    /// Sends a command and returns its answer. A refusal is an error.
+    /// Sends a command and returns its answer. Returns an error if the agent refuses the command.
     pub(crate) fn command(&mut self, name: &str, members: Value) -> Result<Value, AgentError> {
         let answer = self.try_command(name, members)?;
         if answer["ok"] == json!(true) {
             return Ok(answer);
         }
         let command = name.to_owned();
-        // Only a refusal by a library has an `errno`.
+        // An answer with an `errno` reports an error of a library. Without it, the agent itself
+        // refused.
         match (answer.get("errno"), &answer["error"]) {
             (None, Value::String(why)) => Err(AgentError::Cannot {
                 command,
@@ -188,7 +191,8 @@ impl Agent {
         Err(AgentError::Silent(name.to_owned()))
     }
 
-    /// Returns the first event or completion that `wanted` accepts, within `timeout`.
+    /// Removes and returns the first event or completion that `wanted` accepts. Returns `None` if
+    /// none arrives within `timeout`. Other events remain queued.
     pub(crate) fn event(
         &mut self,
         timeout: Duration,
@@ -206,7 +210,7 @@ impl Agent {
         }
     }
 
-    /// Ends everything that the agent holds, and forgets the events.
+    /// Makes the agent release all its objects, and discards the queued events.
     pub(crate) fn reset(&mut self) -> Result<(), AgentError> {
         self.command("reset", json!({}))?;
         self.events.clear();
@@ -259,7 +263,7 @@ impl Agent {
     }
 }
 
-/// Numeric member of an answer.
+/// Returns a numeric member of an answer.
 pub(crate) fn number(answer: &Value, member: &str) -> Result<u64, AgentError> {
     answer[member]
         .as_u64()
@@ -270,7 +274,7 @@ pub(crate) fn number(answer: &Value, member: &str) -> Result<u64, AgentError> {
 mod tests {
     use super::*;
 
-    /// An agent that greets and then repeats a line endlessly.
+    /// Channel to an agent that sends its greeting once and then the same line forever.
     struct Chatty(Vec<u8>, &'static [u8]);
 
     impl Channel for Chatty {

@@ -1,33 +1,36 @@
-//! The requirements of the RFCs from the files in `data/`: one sentence each, with an id.
+//! Catalogue of the requirements of the RFCs, read from the files in `data/`. Each has an id and
+//! one sentence.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-/// One requirement.
+/// A requirement of an RFC.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Requirement {
-    /// RFC, section and running number, as `5044-7.1.2-03`. `i03` marks a requirement that an RFC
-    /// states without a keyword.
+    /// RFC, section and sequence number, such as `5044-7.1.2-03`. A number such as `i03` marks a
+    /// requirement that an RFC states without a keyword.
     pub id: String,
     /// MUST, MUST NOT, SHOULD, SHOULD NOT, MAY, or implied.
     pub level: String,
-    /// `mpa`, `mpa-startup`, `ddp`, `rdmap`, `rdmap-ext`, `security`, `local-interface` and so on.
+    /// Layer that has to meet the requirement: `mpa`, `mpa-startup`, `ddp`, `rdmap`, `rdmap-ext`,
+    /// `security`, `local-interface` and so on.
     pub layer: String,
-    /// Part of an endpoint that the requirement binds.
+    /// Part of an endpoint that the requirement applies to.
     pub role: String,
-    /// `wire`: a peer can judge it. `api`: it needs the completions and events of the endpoint.
-    /// `internal`: it is between layers. `n/a`: it does not concern an endpoint.
+    /// Where the requirement can be checked. `wire`: a peer can check it. `api`: a check needs the
+    /// completions and events of the endpoint. `internal`: it applies between the layers of an
+    /// endpoint. `n/a`: it does not apply to an endpoint.
     pub observable: String,
-    /// The requirement in one sentence.
+    /// The requirement as one sentence.
     pub text: String,
-    /// Reaction required of an endpoint whose peer breaks the requirement.
+    /// Reaction that the RFC requires from an endpoint if its peer violates the requirement.
     pub error: String,
 }
 
 impl Requirement {
-    /// Section of the requirement, as `5044-7.1.2`.
+    /// Returns the RFC and section of the requirement, such as `5044-7.1.2`.
     #[must_use]
     pub fn section(&self) -> &str {
         section_of(&self.id)
@@ -46,7 +49,7 @@ impl Requirement {
     }
 }
 
-/// Section of a requirement id.
+/// Returns the RFC and section in a requirement id.
 #[must_use]
 pub fn section_of(id: &str) -> &str {
     id.rsplit_once('-').map_or(id, |(section, _)| section)
@@ -57,10 +60,10 @@ const FILES: [&str; 2] = [
     include_str!("../data/requirements_implied.csv"),
 ];
 
-/// Returns all requirements, by id.
+/// Returns all requirements, keyed by id.
 ///
 /// # Panics
-/// Never: a test reads the files.
+/// Never in practice: the files are part of the program, and a test parses them.
 #[must_use]
 pub fn requirements() -> BTreeMap<String, Requirement> {
     FILES

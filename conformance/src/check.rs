@@ -1,5 +1,5 @@
-//! Rules that every FPDU of the target is checked against while a case runs. A breach counts only
-//! in the cases that watch its rule, so that one mistake of a sender does not fail every case.
+//! Rules that apply to every FPDU that the target sends. A case fails because of a breach only if
+//! it watches the rule. Otherwise one mistake of a sender would fail every case.
 
 use std::fmt;
 
@@ -9,12 +9,12 @@ use crate::wire::segment::{Address, Segment, opcode};
 use crate::wire::terminate::{self, Terminate, is_registered};
 use crate::words::many;
 
-/// A rule for senders.
+/// A rule for the sender of FPDUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Rule {
     /// PAD bytes are zero.
     PadZero,
-    /// The CRC field holds the CRC32C, if CRCs are in use.
+    /// The CRC field holds the correct CRC32C, if CRCs are in use.
     Crc,
     /// ULPDU_Length is at most 64768.
     UlpduLength,
@@ -22,7 +22,7 @@ pub(crate) enum Rule {
     MarkerReserved,
     /// The two low bits of FPDUPTR are zero.
     MarkerLowBits,
-    /// FPDUPTR is the distance to ULPDU_Length.
+    /// FPDUPTR is the distance from the Marker back to ULPDU_Length.
     MarkerPointer,
     /// The ULPDU is long enough for its DDP Header.
     DdpHeader,
@@ -38,7 +38,7 @@ pub(crate) enum Rule {
     Opcode,
     /// T has the value that the opcode requires.
     TaggedFlag,
-    /// QN is the queue of the opcode.
+    /// QN is the queue that the opcode uses.
     QueueNumber,
     /// Invalidate STag is zero in messages that invalidate nothing.
     InvalidateZero,
@@ -52,14 +52,14 @@ pub(crate) enum Rule {
     SameStag,
     /// All segments of a message have the same RDMAP Control and Invalidate STag.
     SameRsvdUlp,
-    /// Read Requests, Terminates, Atomic messages and Immediate Data are one segment of the right
-    /// length.
+    /// Read Requests, Terminates, Atomic messages and Immediate Data consist of one segment with
+    /// the length that the opcode requires.
     HeaderLength,
     /// Layer, EType and Error Code of a Terminate are registered.
     TerminateCode,
     /// The 13 reserved bits of the Terminate Header are zero.
     TerminateReserved,
-    /// A Terminate has exactly the headers that its M, D and R announce.
+    /// A Terminate contains exactly the headers that its bits M, D and R announce.
     TerminateHeaders,
     /// The 28 reserved bits of an Atomic Request are zero.
     AtomicReserved,
@@ -67,13 +67,13 @@ pub(crate) enum Rule {
     FetchAddCompare,
     /// Nothing follows a Terminate.
     SilentAfterTerminate,
-    /// No ULPDU is longer than MULPDU, if the suite knows the EMSS.
+    /// No ULPDU is longer than MULPDU. Checked only if the suite knows the EMSS.
     Mulpdu,
-    /// A message has about as many segments as MULPDU requires.
+    /// A message does not have many more segments than MULPDU requires.
     FewSegments,
 }
 
-/// Violation of a rule.
+/// Violation of a rule, with a description.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Breach {
     pub(crate) rule: Rule,
@@ -116,7 +116,7 @@ impl fmt::Display for Rule {
     }
 }
 
-/// The current message on a queue, or the current tagged message.
+/// Incomplete message of an untagged queue, or the incomplete tagged message.
 #[derive(Clone, Copy, Debug)]
 struct Open {
     rdmap: u8,
@@ -126,20 +126,20 @@ struct Open {
     next: u64,
 }
 
-/// Checks the segments that the target sends on one connection.
+/// State of the checks for one connection, updated with each segment of the target.
 #[derive(Debug, Default)]
 pub(crate) struct Follower {
-    /// Last MSN used, by QN.
+    /// MSN of the latest message, by QN.
     msns: [u32; 4],
     tagged: Option<Open>,
     untagged: [Option<Open>; 4],
     terminated: bool,
-    /// Lengths of its ULPDUs.
+    /// State of the checks of ULPDU lengths.
     pub(crate) sizes: Sizes,
 }
 
 impl Follower {
-    /// Returns the breaches in one FPDU.
+    /// Checks an FPDU and returns the breaches.
     pub(crate) fn follow(&mut self, fpdu: &OpenedFpdu, crc: bool) -> Vec<Breach> {
         let mut breaches = Breaches(Vec::new());
         check_fpdu(fpdu, crc, &mut breaches);
@@ -163,7 +163,7 @@ impl Follower {
         breaches.0
     }
 
-    /// Returns true if no message is incomplete and no Terminate was sent.
+    /// Returns true if all messages so far are complete and the target sent no Terminate.
     pub(crate) fn is_between_messages(&self) -> bool {
         let is_under_way = |queue: &Option<Open>| queue.is_some();
         !self.terminated && self.tagged.is_none() && !self.untagged.iter().any(is_under_way)
@@ -323,12 +323,13 @@ fn check_control(segment: &Segment, breaches: &mut Breaches) {
     }
 }
 
-/// Checks messages that consist only of a header.
+/// Checks the payload length of messages that consist of one segment with a fixed length.
 fn check_length(segment: &Segment, breaches: &mut Breaches) {
     let code = segment.opcode();
     let right = match code {
         opcode::READ_REQUEST => 28,
-        // Depends on the headers that it contains.
+        // The length of a Terminate depends on the headers that it contains; `check_terminate`
+        // checks it.
         opcode::TERMINATE => segment.payload.len(),
         opcode::IMMEDIATE | opcode::IMMEDIATE_SE => 8,
         opcode::ATOMIC_REQUEST => 52,
@@ -377,7 +378,8 @@ fn check_terminate(payload: &[u8], breaches: &mut Breaches) {
     }
 }
 
-/// Checks the fields of an Atomic Request that have no meaning (RFC 7306 section 5.2.1).
+/// Checks the reserved bits of an Atomic Request, and the compare fields that a FetchAdd does not
+/// use (RFC 7306 section 5.2.1).
 fn check_atomic(header: &[u8], breaches: &mut Breaches) {
     let (Some(first), Some(compare)) = (header.first_chunk::<4>(), header.get(36..52)) else {
         return;

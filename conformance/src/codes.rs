@@ -1,5 +1,5 @@
-//! Coverage of the registered Terminate codes: those that cases provoke, and those that no peer can
-//! provoke.
+//! Coverage of the registered Terminate codes: codes that a case provokes, and codes that no peer
+//! can provoke.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,30 +13,32 @@ use crate::wire::terminate::{describe, is_registered};
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CodeException {
-    /// Layer, EType and Error Code, as `0/1/ff`; `0/0` for the type without codes.
+    /// Layer, EType and Error Code in hexadecimal, such as `0/1/ff`. `0/0` is the local
+    /// catastrophic error of RDMAP, which has no codes.
     pub code: String,
-    /// The reason.
+    /// Explanation for readers.
     pub reason: String,
 }
 
-/// Coverage of the registered Terminate codes.
+/// Result of comparing the registered Terminate codes with all cases and exceptions.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Codes {
-    /// Cases that provoke the code, by code.
+    /// Ids of the cases that provoke a code, by code.
     pub cases: BTreeMap<String, Vec<String>>,
-    /// Reasons for codes without a case, by code.
+    /// Reasons for codes that no case provokes, by code.
     pub exceptions: BTreeMap<String, String>,
-    /// Names of registered codes that have neither.
+    /// Names of the registered codes without a case and without a reason.
     pub missing: Vec<String>,
-    /// Unregistered codes in cases or exceptions, and exceptions whose code is provoked.
+    /// Errors in the tables: unregistered codes in cases or exceptions, and exceptions for codes
+    /// that a case provokes.
     pub wrong: Vec<String>,
 }
 
-/// Collects the codes of all cases and exceptions.
+/// Compares the registered codes with all cases and exceptions.
 ///
 /// # Panics
-/// Never: a test reads `exceptions.toml`.
+/// Never in practice: a test reads `exceptions.toml`.
 #[must_use]
 pub fn codes() -> Codes {
     let mut by_code: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -51,7 +53,8 @@ pub fn codes() -> Codes {
                 continue;
             };
             for term in &ends.terminates {
-                // A term without a code counts only for the type that has no codes.
+                // A term without a code accepts any code. It counts only for the error type without
+                // codes.
                 let code = name(term.layer, term.etype, term.code.unwrap_or(0));
                 if term.code.is_some() || !code.ends_with("/00") {
                     by_code.entry(code).or_default().push(case.id.clone());
@@ -87,7 +90,7 @@ pub fn codes() -> Codes {
     }
 }
 
-/// A code in the form of `exceptions.toml`. The local catastrophic error of RDMAP has none.
+/// Formats a code as in `exceptions.toml`. The local catastrophic error of RDMAP has no Error Code.
 fn name(layer: u8, etype: u8, code: u8) -> String {
     match (layer, etype) {
         (0, 0) => "0/0".to_owned(),
@@ -95,7 +98,7 @@ fn name(layer: u8, etype: u8, code: u8) -> String {
     }
 }
 
-/// All registered codes and their names.
+/// Returns the names of all registered codes, by code.
 fn registered() -> BTreeMap<String, String> {
     let layers = 0..16;
     let types = layers.flat_map(|layer| (0..16).map(move |etype| (layer, etype)));
@@ -125,8 +128,8 @@ mod tests {
 
     #[test]
     fn the_registry_has_33_codes() {
-        // RFC 5040 Figure 9 (1 + 7 + 6), RFC 5041 section 7.2 (1 + 5 + 6), RFC 5044 and RFC 6581
-        // (7).
+        // RFC 5040 Figure 9 has 14 codes (1 + 7 + 6), RFC 5041 section 7.2 has 12 (1 + 5 + 6), and
+        // RFC 5044 and RFC 6581 together have 7.
         assert_eq!(registered().len(), 14 + 12 + 7);
     }
 }

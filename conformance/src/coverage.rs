@@ -1,5 +1,5 @@
-//! Coverage of the requirements: those with a case, those with a reason to have none, and those
-//! with neither.
+//! Coverage of the requirements: requirements with a case, requirements with a reason for having
+//! none, and requirements with neither.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,13 +9,13 @@ use crate::cases;
 use crate::catalogue::{Requirement, requirements};
 use crate::codes::CodeException;
 
-/// Reason why a requirement that a peer could judge has no case.
+/// Reason why a requirement that a peer could check has no case.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Exception {
     /// Id of the requirement.
     pub id: String,
-    /// Why no case can check it.
+    /// Explanation of why no case can check it.
     pub reason: String,
 }
 
@@ -24,37 +24,37 @@ pub struct Exception {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Exceptions {
     exception: Vec<Exception>,
-    /// Terminate codes that no case provokes.
+    /// Reasons for Terminate codes that no case provokes.
     pub(crate) code: Vec<CodeException>,
 }
 
-/// Reads `exceptions.toml`.
+/// Parses `exceptions.toml`, which is part of the program.
 ///
 /// # Panics
-/// Never: a test reads it.
+/// Never in practice: a test calls this function.
 pub(crate) fn exceptions() -> Exceptions {
     toml::from_str(include_str!("../exceptions.toml")).expect("exceptions.toml is valid")
 }
 
-/// Coverage of the requirements that a peer can judge.
+/// Result of comparing the requirements that a peer can check with all cases and exceptions.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Coverage {
-    /// Ids of the cases, by requirement.
+    /// Ids of the cases that check a requirement, by requirement id.
     pub cases: BTreeMap<String, Vec<String>>,
-    /// Reasons for requirements without a case, by requirement.
+    /// Reasons for requirements without a case, by requirement id.
     pub exceptions: BTreeMap<String, String>,
-    /// Requirements that have neither.
+    /// Requirements without a case and without a reason.
     pub missing: Vec<Requirement>,
-    /// Ids in cases or exceptions that the catalogue lacks, and exceptions whose requirement has a
-    /// case.
+    /// Errors in the tables: ids in cases or exceptions that are not in the catalogue, and
+    /// exceptions for requirements that a case checks.
     pub wrong: Vec<String>,
 }
 
 /// Compares all cases and exceptions with the catalogue.
 ///
 /// # Panics
-/// Never: a test reads `exceptions.toml`.
+/// Never in practice: a test reads `exceptions.toml`.
 #[must_use]
 pub fn coverage() -> Coverage {
     let catalogue = requirements();

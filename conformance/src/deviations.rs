@@ -1,4 +1,4 @@
-//! Known deviations of a target: cases that it does not pass, each with a reason.
+//! Known deviations of a target: cases that the target does not pass, with the reasons.
 
 use std::path::Path;
 
@@ -11,31 +11,32 @@ use crate::run_matches as matches;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Deviations {
-    /// Name of the target, for readers.
+    /// Name of the target. It is only for readers of the file.
     #[serde(default)]
     pub(crate) target: String,
     #[serde(default)]
     pub(crate) deviation: Vec<Deviation>,
 }
 
-/// Cases that fail for the same reason.
+/// Cases that the target fails for the same reason.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Deviation {
-    /// Case ids, or patterns.
+    /// Case ids, or patterns as in [`Selection`](crate::Selection).
     pub(crate) cases: Vec<String>,
     /// Why the target deviates from the rules.
     pub(crate) reason: String,
-    /// Role of the target in which it deviates. Matters only in cases for both roles.
+    /// Role of the target in which it deviates; absent for both. It matters only in cases that can
+    /// be played in both roles.
     pub(crate) role: Option<TargetRole>,
-    /// Applies only if the connection ended this way.
+    /// Ending of the connection to which the deviation is restricted; absent for any ending.
     pub(crate) ending: Option<Ending>,
-    /// The deviation does not show in every run.
+    /// True if the failure does not occur in every run. Then a pass is not unexpected.
     #[serde(default)]
     pub(crate) sometimes: bool,
 }
 
-/// Role of the target.
+/// MPA role of the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum TargetRole {
@@ -62,8 +63,8 @@ impl Deviations {
         }
     }
 
-    /// Turns a known failure into a deviation, and a pass that was expected to fail into an
-    /// unexpected one.
+    /// Replaces the verdict of a case that the file lists. A failure becomes a deviation, and a
+    /// pass becomes unexpected.
     pub(crate) fn apply(&self, outcome: &mut Outcome, target_initiates: bool) {
         let role = if target_initiates {
             TargetRole::Initiator

@@ -1,10 +1,10 @@
 //! Conformance suite for iWARP: MPA (RFC 5044, RFC 6581), DDP (RFC 5041) and RDMAP (RFC 5040, RFC
 //! 7306).
 //!
-//! The suite is a peer that can send anything. It builds the bytes and judges the answers itself,
-//! and shares no code with the stack of uwarp. So no mistake can hide on both sides. Its *cases*
-//! are data: a rule, the ids of the requirements that it covers, and steps. [`run`] plays them
-//! against a target and returns a verdict for each.
+//! The suite is a peer that can send any bytes. It builds its messages and judges the answers with
+//! its own code. It shares no code with the stack of uwarp, so that a mistake in the stack cannot
+//! hide itself. Its *cases* are data: a rule, the ids of the requirements that the case checks, and
+//! steps. [`run`] plays cases against a target and returns an [`Outcome`] for each.
 //!
 //! ```no_run
 //! use uwarp_conformance::{Config, Selection, Target, run};
@@ -16,9 +16,8 @@
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
-//!
-//! Some cases need an action of the application on the target: post a receive, register memory,
-//! issue a Read. An agent next to the application performs it, through the protocol in
+//! Some cases need the application on the target to act: to post a receive, register memory or
+//! issue a Read. An agent on the target does this on request of the suite, through the protocol in
 //! `docs/agent.md`. The other cases run against any server that accepts a connection.
 
 #![forbid(unsafe_code)]

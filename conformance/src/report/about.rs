@@ -1,8 +1,8 @@
-//! Identification of the run that a report describes.
+//! Header of a report: the target, the seed and the date of a run.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Header of the reports of a run.
+/// Target, seed and date of the run that a report describes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct About {
@@ -10,12 +10,12 @@ pub struct About {
     pub target: String,
     /// Seed of the run: see [`Config::seed`](crate::Config::seed).
     pub seed: u64,
-    /// Date of the run, as `2026-11-26 09:30 UTC`.
+    /// Date and time in UTC, such as `2026-11-26 09:30 UTC`.
     pub date: String,
 }
 
 impl About {
-    /// A run that ends now.
+    /// Creates the header of a run with the current date and time.
     #[must_use]
     pub fn now(target: &str, seed: u64) -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -30,8 +30,8 @@ impl About {
 /// Formats seconds since 1970 as date and time of day, to the minute.
 fn utc(seconds: u64) -> String {
     let (days, second) = (seconds / 86_400, seconds % 86_400);
-    // The years begin in March, so that a leap day is the last day of its year. An era has 400
-    // years.
+    // A year begins in March here, so that the leap day is the last day of a year. An era is a
+    // cycle of 400 years, in which leap days repeat.
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;

@@ -1,4 +1,4 @@
-//! The fields of sent and received data: bytes, name and meaning.
+//! Splits sent and received data into the fields of the protocols: bytes, name and meaning.
 
 use crate::run::{LogEntry, Who};
 use crate::wire::segment::opcode;
@@ -6,21 +6,21 @@ use crate::wire::startup::{Enhanced, REPLY_KEY, REQUEST_KEY};
 use crate::wire::terminate::describe;
 use crate::words::many;
 
-/// Maximum number of payload bytes shown.
+/// Maximum number of payload bytes in the description of a field.
 const PAYLOAD: usize = 32;
 
-/// One field.
+/// A field of a frame, header or FPDU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Field {
-    /// Offset in the data.
+    /// Offset of the field in the data of the log entry.
     pub(super) at: usize,
     pub(super) bytes: Vec<u8>,
     pub(super) name: &'static str,
     pub(super) says: String,
 }
 
-/// All fields of a log entry. Received bytes that are not a whole frame or FPDU have none, because
-/// the positions in them prove nothing.
+/// Splits the data of a log entry into fields. Received data that does not consist of whole frames
+/// or FPDUs becomes one field, because its boundaries are not known.
 pub(super) fn fields_of(entry: &LogEntry) -> Vec<Field> {
     let fields = fields(&entry.bytes, entry.markers);
     let is_torn = fields.last().is_some_and(|last| last.name == BYTES);
@@ -37,11 +37,11 @@ pub(super) fn fields_of(entry: &LogEntry) -> Vec<Field> {
     cursor.fields
 }
 
-/// Name of bytes that are not a whole FPDU.
+/// Name of the field for bytes that do not form a whole FPDU.
 const BYTES: &str = "bytes";
 
-/// All fields of some bytes. `markers`: offset of the bytes in the stream, if the direction has
-/// Markers.
+/// Splits `bytes` into fields. `markers`: offset of the bytes since the start of Full Operation, if
+/// this direction uses Markers.
 fn fields(bytes: &[u8], markers: Option<u64>) -> Vec<Field> {
     let mut cursor = Cursor {
         bytes,
@@ -66,8 +66,8 @@ struct Cursor<'a> {
 }
 
 impl Cursor<'_> {
-    /// Takes the next bytes as a field, after removing a Marker before them. `None` if there are
-    /// too few.
+    /// Takes the next `len` bytes as a field. A Marker before or inside the field becomes a field
+    /// of its own. Returns `None` if fewer bytes are left.
     fn take(&mut self, len: usize, name: &'static str) -> Option<Vec<u8>> {
         let mut taken = Vec::new();
         let mut at = self.at;
@@ -77,7 +77,7 @@ impl Cursor<'_> {
             if self.at != begin && taken.is_empty() {
                 at = self.at;
             }
-            // Up to the next Marker, or to the end of the field.
+            // Takes bytes up to the next Marker or the end of the field.
             let room = self.markers.map_or(usize::MAX, |base| {
                 let next = 512 - (base + self.at as u64) % 512;
                 usize::try_from(next).unwrap_or(usize::MAX)
@@ -201,7 +201,7 @@ impl Cursor<'_> {
         Some(())
     }
 
-    /// Takes the DDP and RDMAP headers. Returns their length within the ULPDU.
+    /// Takes the DDP and RDMAP headers. Returns their total length in bytes, without Markers.
     fn header(&mut self, ulpdu: usize) -> Option<usize> {
         let ddp = self.take(1, "DDP Control")?[0];
         let bit = |set: u8, name: &'static str| if ddp & set != 0 { name } else { "" };
@@ -259,8 +259,8 @@ impl Cursor<'_> {
         Some(18 + more.iter().map(|(len, _)| len).sum::<usize>())
     }
 
-    /// Takes the headers that M, D and R of a Terminate announce, as far as they fit in `room`
-    /// bytes. Returns their length.
+    /// Takes the headers that M, D and R of a Terminate announce, as far as they fit into `room`
+    /// bytes. Returns their total length.
     fn terminated(&mut self, hdrct: u8, room: usize) -> Option<usize> {
         let [m, d, r] = [0x80, 0x40, 0x20].map(|bit| hdrct & bit != 0);
         let mut len = 0;
@@ -289,7 +289,7 @@ impl Cursor<'_> {
         Some(len)
     }
 
-    /// Takes the remaining bytes, which are not a whole FPDU.
+    /// Takes the remaining bytes as one field. They do not form a whole FPDU.
     fn rest(&mut self) {
         let left = self.bytes.get(self.at..).map_or(0, <[u8]>::len);
         self.markers = None;

@@ -1,8 +1,8 @@
-//! Bytes in hexadecimal, sixteen per line, in the format of `hexdump -C`.
+//! Hexadecimal dump of bytes, sixteen per line, in the format of `hexdump -C`.
 
 use crate::words::many;
 
-/// Formats at most `most` bytes, each line after `indent`.
+/// Formats at most `most` bytes. Each line begins with `indent`.
 pub(super) fn hexdump(bytes: &[u8], indent: &str, most: usize) -> String {
     let mut text = String::new();
     for (line, chunk) in bytes[..bytes.len().min(most)].chunks(16).enumerate() {

@@ -1,17 +1,17 @@
-//! One HTML file with a matrix of cases and targets, and the wire log of each case that did not
-//! pass. It needs no other files.
+//! Report as one self-contained HTML file: a matrix of cases and targets, and the wire log of each
+//! case that did not pass.
 
 use serde_json::Value;
 
 const PAGE: &str = include_str!("page.html");
 
-/// Digits that the page shows of bytes without names, plus one byte that tells it that there are
-/// more.
+/// Maximum number of hexadecimal digits kept of bytes that are not split into fields. The page
+/// shows 256 bytes; one more byte lets it detect that the data is longer.
 const DIGITS: usize = 2 * 257;
-/// Digits that the page shows of a field.
+/// Maximum number of hexadecimal digits that the page shows of a field.
 const FIELD: usize = 48;
 
-/// The page of some runs, with the targets side by side. Each run is a document of
+/// Builds the page for some runs, with the targets side by side. Each run is a document from
 /// [`json`](super::json).
 #[must_use]
 pub fn html(runs: &[Value]) -> String {
@@ -19,7 +19,8 @@ pub fn html(runs: &[Value]) -> String {
     for run in &mut runs {
         for case in run["cases"].as_array_mut().into_iter().flatten() {
             if case["verdict"] == "pass" {
-                // Logs of passed cases would be most of the page. The JSON document has them.
+                // Logs of passed cases would be the largest part of the page. The JSON document
+                // keeps them.
                 case["log"] = Value::Array(Vec::new());
             }
             for entry in case["log"].as_array_mut().into_iter().flatten() {
@@ -27,12 +28,12 @@ pub fn html(runs: &[Value]) -> String {
             }
         }
     }
-    // Inside a script, `</` would end it, even in quotes.
+    // `</` would end the script element, even inside a string.
     let data = Value::Array(runs).to_string().replace("</", "<\\/");
     PAGE.replacen("\"RUNS\"", &data, 1)
 }
 
-/// Removes data that the page does not show, because it has the logs of thousands of cases.
+/// Removes data that the page does not show. The page contains the logs of thousands of cases.
 fn slim(entry: &mut Value) {
     let fields = entry["fields"].as_array_mut();
     let named = fields.as_ref().is_some_and(|fields| !fields.is_empty());
@@ -55,7 +56,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Without a browser, the test can only check that the rules for a narrow page are present.
+    /// Checks only that the style rules for a narrow page are present, because no browser is
+    /// available.
     #[test]
     fn at_the_width_of_a_phone_the_verdict_is_beside_the_id() {
         assert!(
@@ -63,7 +65,7 @@ mod tests {
                 "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">"
             )
         );
-        // The cells have the classes that the rules name.
+        // The cells have the class names that the style rules refer to.
         for class in ["id", "level", "rule", "verdict "] {
             assert!(
                 PAGE.contains(&format!("element(\"td\", {{ class: \"{class}\"")),

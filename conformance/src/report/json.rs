@@ -1,4 +1,4 @@
-//! The JSON document of a run.
+//! Report of a run as a JSON document.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::about::About;
 use super::fields::fields_of;
 use crate::run::{Failure, Outcome, Verdict, Who};
 
-/// The outcomes of a run, for programs. Bytes are hexadecimal.
+/// Converts the outcomes of a run to JSON for other programs. Bytes are hexadecimal strings.
 #[must_use]
 pub fn json(about: &About, outcomes: &[Outcome]) -> Value {
     json!({

@@ -1,8 +1,9 @@
-//! JUnit XML, for CI systems.
+//! Report as JUnit XML, for CI systems.
 
 use crate::run::{Outcome, Verdict};
 
-/// A run as one test suite. Ids are the names of the tests; layer and section are their classes.
+/// Formats a run as one test suite. The case id is the name of a test, and layer and section are
+/// its class.
 #[must_use]
 pub fn junit(target: &str, outcomes: &[Outcome]) -> String {
     let failed = outcomes
@@ -68,7 +69,7 @@ fn case(outcome: &Outcome) -> String {
     format!("{head}>{inside}</testcase>\n")
 }
 
-/// Escapes text for XML and HTML. Characters that XML does not allow become question marks.
+/// Escapes text for XML and HTML. Replaces characters that XML does not allow with question marks.
 pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {

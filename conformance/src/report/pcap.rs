@@ -1,4 +1,5 @@
-//! One pcapng file for each failed case: its connections, with synthesized IP and TCP headers.
+//! Writes a pcapng file for each failed case. It contains the connections of the case with
+//! synthesized IP and TCP headers.
 
 use std::io;
 use std::path::Path;
@@ -7,10 +8,11 @@ use uwarp_capture::{Capture, Flow, LinkType};
 
 use crate::run::{Outcome, Verdict, Who};
 
-/// Payload bytes of a synthesized TCP segment.
+/// Maximum number of payload bytes in a synthesized TCP segment.
 const MSS: usize = 1460;
 
-/// Writes the files into a directory, and creates it if needed. Returns the number of files.
+/// Writes a file for each failed case into `directory`, which is created if needed. Returns the
+/// number of files.
 ///
 /// # Errors
 /// If a file cannot be written.

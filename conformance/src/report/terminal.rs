@@ -1,4 +1,4 @@
-//! Report for a terminal: failures with all details, and then a summary.
+//! Report for a terminal: each failure in full, and a summary at the end.
 
 use std::collections::BTreeMap;
 
@@ -12,29 +12,29 @@ use crate::words::many;
 const SHOWN: usize = 64;
 /// Maximum number of fields shown of a log entry.
 const FIELDS: usize = 40;
-/// Number of log entries shown before a failure.
+/// Maximum number of log entries shown before a failure.
 const ENTRIES: usize = 6;
 
-/// Number of cases of each verdict.
+/// Number of cases with each verdict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
-    /// Cases whose target follows the rule.
+    /// Cases in which the target follows the rule.
     pub passed: usize,
-    /// Cases whose target breaks the rule.
+    /// Cases in which the target breaks the rule.
     pub failed: usize,
-    /// Cases that were not tried.
+    /// Cases that could not be tried.
     pub skipped: usize,
-    /// Known deviations.
+    /// Cases that failed as the file of deviations says.
     pub deviations: usize,
-    /// Known deviations that no longer show.
+    /// Cases that passed although the file of deviations says otherwise.
     pub unexpected: usize,
-    /// Cases that could not be played.
+    /// Cases without a verdict, because the suite, its agent or the network failed.
     pub errors: usize,
 }
 
 impl Counts {
-    /// Counts these outcomes.
+    /// Counts the verdicts of these outcomes.
     #[must_use]
     pub fn of(outcomes: &[Outcome]) -> Self {
         let mut counts = Counts::default();
@@ -51,15 +51,15 @@ impl Counts {
         counts
     }
 
-    /// Number of cases that say something about the target.
+    /// Returns the number of cases with a verdict about the target.
     #[must_use]
     pub fn played(&self) -> usize {
         self.passed + self.failed + self.deviations + self.unexpected
     }
 }
 
-/// A case that did not pass, in full: the rule, the sent, expected and received data, the bytes,
-/// and the requirements.
+/// Formats a case that did not pass: its rule, the sent, expected and received data with their
+/// bytes, and its requirements.
 #[must_use]
 pub fn failure(outcome: &Outcome) -> String {
     let mut text = format!(
@@ -108,7 +108,7 @@ fn details(outcome: &Outcome, failure: &Failure) -> String {
     text
 }
 
-/// `5044-7.1.2-03` gives `5044 section 7.1.2`.
+/// Formats the RFC and section of a requirement id: `5044-7.1.2-03` gives `5044 section 7.1.2`.
 fn section(id: &str) -> String {
     let mut parts = id.splitn(3, '-');
     match (parts.next(), parts.next()) {
@@ -131,7 +131,7 @@ fn line(entry: &LogEntry) -> String {
     )
 }
 
-/// The bytes, field by field. Long fields have sixteen bytes per line.
+/// Formats the bytes of a log entry field by field. Long fields have sixteen bytes per line.
 fn named(entry: &LogEntry) -> String {
     fields_of(entry)
         .iter()
@@ -164,7 +164,7 @@ fn named(entry: &LogEntry) -> String {
         .collect()
 }
 
-/// Reasons for skipped cases and their numbers, most frequent first.
+/// Returns the reasons for skipped cases with their counts, most frequent first.
 fn skipped(outcomes: &[Outcome]) -> Vec<(usize, &str)> {
     let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
     for outcome in outcomes {
@@ -178,7 +178,7 @@ fn skipped(outcomes: &[Outcome]) -> Vec<(usize, &str)> {
     counted
 }
 
-/// The last lines of a report.
+/// Formats the summary at the end of a report.
 #[must_use]
 pub fn summary(outcomes: &[Outcome]) -> String {
     let counts = Counts::of(outcomes);

@@ -1,4 +1,4 @@
-//! Actions of the application on the target, through its agent.
+//! Requests to the application on the target, sent through its agent.
 
 use serde_json::json;
 
@@ -7,18 +7,18 @@ use crate::agent::{Registered, number};
 use crate::script::{Data, Fill, Name, Post, Region};
 use crate::words::many;
 
-/// Receives that were posted together, with their buffers one after the other in a region.
+/// Receives that were posted together. Their buffers are adjacent parts of one region.
 pub(super) struct PostedReceives {
     conn: u64,
     region: u64,
-    /// The first of their `wr_id`s; the others follow.
+    /// `wr_id` of the first receive. The others have the numbers that follow.
     wr_id: u64,
     count: u32,
     stride: usize,
 }
 
 impl Player<'_> {
-    /// The agent's number for the connection in use.
+    /// Returns the agent's number for the connection in use.
     fn conn(&mut self) -> Result<u64, Stop> {
         self.connection()?.conn.ok_or_else(|| {
             Stop::Skip("the application's side of the connection needs an agent".into())
@@ -80,7 +80,8 @@ impl Player<'_> {
         self.receives_on(conn, (count, len))
     }
 
-    /// Posts receives, with their buffers one after the other in a new region.
+    /// Posts `count` receives of `len` bytes each. Their buffers are adjacent parts of a new
+    /// region.
     pub(super) fn receives_on(&mut self, conn: u64, (count, len): (u32, usize)) -> Step {
         if count == 0 {
             return Ok(());
@@ -109,7 +110,7 @@ impl Player<'_> {
         Ok(())
     }
 
-    /// The protection domain of a connection, from its setup.
+    /// Returns the protection domain of a connection, as its setup chose it.
     fn pd_of(&self, conn: u64) -> u32 {
         self.pds.get(&conn).copied().unwrap_or(0)
     }
@@ -259,7 +260,8 @@ impl Player<'_> {
         }
     }
 
-    /// Describes the first difference of a region of the application from `due`, if there is one.
+    /// Compares the content of a region with `due`. Returns a description of the first difference,
+    /// if there is one.
     fn peeked_difference(
         &mut self,
         region: u64,
@@ -279,7 +281,7 @@ impl Player<'_> {
         Ok(None)
     }
 
-    /// Expects that the next receive completes with this data in its buffer.
+    /// Expects that the next receive to complete has exactly this data in its buffer.
     pub(super) fn delivered(&mut self, data: &Data) -> Step {
         let conn = self.conn()?;
         let timeout = self.config.timeout;
@@ -326,7 +328,7 @@ impl Player<'_> {
     }
 }
 
-/// The first byte in which two hexadecimal strings differ.
+/// Describes the first byte in which two hexadecimal strings differ.
 fn difference(is: &str, due: &str, offset: usize) -> String {
     let bytes = |digits: &str| -> Vec<String> {
         digits

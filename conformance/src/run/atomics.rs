@@ -1,4 +1,5 @@
-//! Atomic Operations (RFC 7306): requests and responses of the target, and its byte order.
+//! Atomic Operations (RFC 7306): requests and responses of the target, and the byte order of its
+//! memory.
 
 use serde_json::json;
 
@@ -10,10 +11,11 @@ use crate::script::{Name, Stag, To, answer_atomic, fetch_add};
 use crate::wire::segment::{Segment, opcode};
 use crate::words::many;
 
-/// Expected Atomic Request of the target: AOpCode, STag, TO, Add or Swap Data, Compare Data.
+/// Fields of an expected Atomic Request: AOpCode, STag, TO, Add or Swap Data, Compare Data.
 pub(super) type DueAtomic = (u32, u32, u64, u64, u64);
 
-/// Request Identifier and value of an Atomic Response.
+/// Returns the Request Identifier and the value of an Atomic Response. Any other message is a
+/// failure.
 pub(super) fn atomic_response(expected: &str, message: &Message) -> Result<(u32, u64), Stop> {
     let fail = |received: String| Stop::Fail {
         expected: expected.to_owned(),
@@ -43,8 +45,8 @@ fn long(header: &[u8], at: usize) -> u64 {
 }
 
 impl Player<'_> {
-    /// Checks an Atomic Request. Its reserved bits, and the compare fields of a FetchAdd, are left
-    /// to the rules that a case watches.
+    /// Checks an Atomic Request. It does not check the reserved bits and the compare fields of a
+    /// FetchAdd, which have rules of their own ([`crate::check`]).
     pub(super) fn atomic_request(
         &mut self,
         expected: &str,
@@ -71,7 +73,8 @@ impl Player<'_> {
             long(&header, 20),
         );
         let (mask, compared) = (long(&header, 28), (long(&header, 36), long(&header, 44)));
-        // In an addition of 64 bits, a field boundary at the top bit has no effect.
+        // In an addition of 64 bits, a field boundary at the top bit has no effect. The mask may
+        // contain it.
         let operands = match code {
             0 => mask & !(1 << 63) == 0,
             _ => mask == u64::MAX && compared == (compare, u64::MAX),
@@ -82,7 +85,8 @@ impl Player<'_> {
         Ok(())
     }
 
-    /// Answers Atomic Requests. All that are outstanding are answered at once.
+    /// Collects Atomic Requests and answers them with `values`. Requests that are outstanding
+    /// together are answered together, and there may be at most `most` of them.
     pub(super) fn answer_atomics(&mut self, values: &[u64], most: usize) -> Step {
         let expected = format!("{} Atomic Requests, at most {most} at once", values.len());
         let already = self.connection()?.atomics.len();
@@ -91,7 +95,7 @@ impl Player<'_> {
             let message = self.message(&expected)?;
             self.saw_atomic(&expected, &message.first)?;
             let mut came = 1;
-            // Also collects the requests that the target sends without waiting for an answer.
+            // Collects further requests that the target sends before it receives an answer.
             while let Some(segment) = self.within_quiet()? {
                 self.saw_atomic(&expected, &segment)?;
                 came += 1;
@@ -126,7 +130,7 @@ impl Player<'_> {
         Ok(())
     }
 
-    /// The next segment, if one comes within the quiet time.
+    /// Returns the next segment if one arrives within the quiet time. Otherwise returns `None`.
     fn within_quiet(&mut self) -> Result<Option<Segment>, Stop> {
         let quiet = self.config.quiet;
         let Next::Fpdu(fpdu) = self.connection()?.next(quiet)? else {
@@ -144,8 +148,8 @@ impl Player<'_> {
         })
     }
 
-    /// Learns the byte order of the target: compares a word in memory with the value that an atomic
-    /// reads there.
+    /// Learns the byte order of the target. Reads a word of its memory through the agent, and
+    /// compares it with the value that a FetchAdd of 0 returns.
     pub(super) fn learn_byte_order(&mut self, name: Name) -> Step {
         const ID: u32 = 0;
         let region = self.named(name)?;

@@ -7,28 +7,30 @@ use std::time::Duration;
 
 use crate::transport::{KernelTcp, Network};
 
-/// Location of the target.
+/// How the suite and the target connect to each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// It listens here. The suite is the Initiator and, with an agent, also the Responder.
+    /// The target listens at this address, and the suite connects as Initiator. With an agent, the
+    /// target can also connect, and the suite is the Responder.
     At(SocketAddr),
-    /// It connects to the suite, which listens here.
+    /// The target connects to the suite, which listens at this address.
     Dials(SocketAddr),
-    /// It is a command that is started for each case. `{host}`, `{port}` and `{addr}` in it are
-    /// replaced by the address where the suite listens. Without any of them, the address is
-    /// appended as the last word.
+    /// The suite starts this command for each case, and the command connects to the suite. Its
+    /// words `{host}`, `{port}` and `{addr}` are replaced by the address where the suite listens.
+    /// If the command contains none of them, the address is appended as the last word.
     Command(String),
 }
 
-/// Translates addresses, if they are not the same for the suite and the target.
+/// Translates addresses, for networks in which the suite and the target see different addresses.
 pub trait Route: Send + Sync {
-    /// Port that the application on the target has to listen on; 0 for any.
+    /// Returns the port on which the application on the target has to listen. 0 stands for any free
+    /// port.
     fn port(&self) -> u16;
-    /// Address for the suite to connect to, if the application listens on this port.
+    /// Returns the address to which the suite connects if the application listens on `port`.
     fn target(&self, port: u16) -> SocketAddr;
-    /// Address for the suite to listen on.
+    /// Returns the address on which the suite listens.
     fn own(&self) -> SocketAddr;
-    /// Address for the target to connect to, if the suite listens there.
+    /// Returns the address to which the target connects if the suite listens on `listening`.
     fn own_for_target(&self, listening: SocketAddr) -> SocketAddr;
 }
 
@@ -36,42 +38,44 @@ pub trait Route: Send + Sync {
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Config {
-    /// Location of the target.
+    /// How to reach the target.
     pub target: Target,
-    /// Control port of the agent of the target.
+    /// Control address of the agent of the target. Without it, cases that need an agent are
+    /// skipped.
     pub agent: Option<SocketAddr>,
-    /// Longest wait for something that must come.
+    /// Maximum time to wait for a message or event that the case expects.
     pub timeout: Duration,
-    /// Wait for something that must not come.
+    /// Time to wait before the suite concludes that no message or event arrives.
     pub quiet: Duration,
-    /// Pause after startup, before the first FPDU, for Responders that would lose it otherwise.
+    /// Pause between startup and the first FPDU, for Responders that would lose an FPDU that
+    /// arrives too early.
     pub settle: Duration,
-    /// C bit of the suite's startup frames.
+    /// C bit in the startup frames of the suite: the suite asks for CRCs.
     pub crc: bool,
-    /// M bit of the suite's startup frames.
+    /// M bit in the startup frames of the suite: the suite asks the target to send Markers.
     pub markers: bool,
-    /// MPA revision of the suite's Requests: 1, or 2 with enhanced connection data.
+    /// MPA revision in the Requests of the suite: 1, or 2 with enhanced connection data (RFC 6581).
     pub revision: u8,
-    /// Also play cases for SHOULD and MAY.
+    /// Also plays cases for SHOULD and MAY.
     pub strict: bool,
-    /// Also play cases that are known to crash or block some targets.
+    /// Also plays cases that are known to crash or block some targets.
     pub dangerous: bool,
-    /// In cases for both roles, the target is the Initiator.
+    /// Makes the target the Initiator in cases that can be played in both roles.
     pub target_initiates: bool,
-    /// Number of cases played at the same time.
+    /// Number of cases that are played at the same time.
     pub jobs: usize,
-    /// Seed of the payloads.
+    /// Seed of the payload patterns.
     pub seed: u64,
-    /// Translation of addresses, if the address in `target` is not the same for both sides.
+    /// Translation of addresses, if the suite and the target see different addresses.
     pub route: Option<Arc<dyn Route>>,
-    /// TCP implementation of the suite.
+    /// TCP implementation that the suite uses.
     pub network: Arc<dyn Network>,
-    /// File of known deviations.
+    /// Path of a file of known deviations.
     pub deviations: Option<PathBuf>,
 }
 
 impl Config {
-    /// Default settings for this target.
+    /// Creates the default settings for a target.
     #[must_use]
     pub fn new(target: Target) -> Self {
         Config {

@@ -1,4 +1,5 @@
-//! Tracks whether the target can be reached. A dead target is found once, not by each case.
+//! Tracks whether the target can be reached, so that a dead target costs one timeout and not one
+//! for each case.
 
 use std::io::{Error, ErrorKind};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -7,34 +8,35 @@ use std::time::Duration;
 use super::player::Stop;
 use crate::transport::Network;
 
-/// Reason to skip cases after the target was found dead.
+/// Reason for skipping cases after the target was found dead.
 const UNREACHABLE: &str = "the target cannot be reached";
-/// Time between two attempts to reach a target that was there before.
+/// Pause between two attempts to connect to a target.
 const BETWEEN: Duration = Duration::from_millis(50);
-/// Failures of listeners made for one case each, after which the target counts as dead. A single
-/// listener may fail alone, but a firewall that drops everything must not cost a timeout in each
-/// case.
+/// Number of failed listeners after which the target counts as dead. Each of these listeners was
+/// made for one case. One of them may fail alone, but behind a firewall that drops everything not
+/// every case may cost a timeout.
 const LISTENERS: u32 = 4;
 
-/// State of the target, for all cases and workers of a run.
+/// Reachability of the target, shared by all cases and workers of a run.
 ///
 /// ```text
 /// Unknown ── connection ──► Reached ── no connection within `patience` ──► Gone
 ///    └───── no connection ───────────────────────────────────────────────► Gone
 /// ```
-///
-/// With an agent, one listener without a connection does not mean a dead target, but [`LISTENERS`]
+/// With an agent, each case has a listener of its own. One listener that cannot be reached does not
+/// prove that the target is dead, but [`LISTENERS`] of them do.
 /// of them do.
 #[derive(Debug, Default)]
 pub(super) struct Contact {
     state: Mutex<State>,
-    /// Case that the target did not survive.
+    /// Id of the case that killed the target.
     ended_by: OnceLock<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// No connection yet. The number counts failed listeners of an agent.
+    /// No connection has been established yet. The number counts listeners of an agent that could
+    /// not be reached.
     Unknown(u32),
     Reached,
     Gone,
@@ -48,14 +50,16 @@ impl Default for State {
 
 /// Reason why there is no connection.
 pub(super) enum NoContact {
-    /// The target was reached before, and may be reached again.
+    /// This attempt failed. It does not prove that the target is dead.
     Now(Error),
-    /// The target could never be reached. Returned to the case that found this out.
+    /// No connection has ever been established, and the target now counts as dead. Only the case
+    /// that found this out gets this reason.
     Never(Error),
-    /// The target was reached before, and cannot be reached any more. Returned to the case that
-    /// found this out.
+    /// The target was reached before, and now counts as dead. Only the case that found this out
+    /// gets this reason.
     Lost(Error),
-    /// Another case found the target dead. The text is the reason to skip this one.
+    /// Another case had already found the target dead. The text is the reason for skipping this
+    /// case.
     Known(String),
 }
 
@@ -64,22 +68,22 @@ impl Contact {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the reason to skip further cases, if the target was found dead.
+    /// Returns the reason for skipping further cases if the target was found dead.
     pub(super) fn unreachable(&self) -> Option<String> {
         (*self.state() == State::Gone).then(|| self.why())
     }
 
-    /// Records the case that the target did not survive. The first one counts.
+    /// Records the case that killed the target. Later calls have no effect.
     pub(super) fn ended_by(&self, id: &str) {
         let _ = self.ended_by.set(id.to_owned());
     }
 
-    /// Returns true if a case is known that the target did not survive.
+    /// Returns true if a case has killed the target.
     pub(super) fn has_died(&self) -> bool {
         self.ended_by.get().is_some()
     }
 
-    /// Reason to skip a case.
+    /// Returns the reason for skipping a case.
     fn why(&self) -> String {
         match self.ended_by.get() {
             Some(id) => format!("the target is gone since case {id}"),
@@ -92,15 +96,15 @@ impl Contact {
         *self.state() = State::Gone;
     }
 
-    /// Makes a connection by `attempt`. The first connection of a run decides whether the target is
-    /// there, and other workers wait for it.
+    /// Establishes a connection by calling `attempt`. The first call of a run decides whether the
+    /// target can be reached, and other workers wait for it.
     ///
-    /// `first`: how long to retry before there was any connection. `patience`: how long to retry if
-    /// the target was there before and is not now, like a server that is restarted for each
-    /// connection. After that time the target is dead. Without `patience`, the failure concerns
-    /// only this case.
+    /// `first`: time to retry if no connection of the run was established before. `patience`: time
+    /// to retry if the target was reached before and does not answer now, such as a server that
+    /// restarts after each connection. After that time the target counts as dead. Without
+    /// `patience`, a failure affects only this case.
     ///
-    /// For a listener that the agent makes for one case, use [`make_alone`](Self::make_alone).
+    /// For a listener that the agent created for one case, use [`make_alone`](Self::make_alone).
     pub(super) fn make<T>(
         &self,
         network: &dyn Network,
@@ -149,7 +153,7 @@ impl Contact {
         }
     }
 
-    /// Makes a connection by `attempt` to a listener that was made for one case.
+    /// Establishes a connection, by one `attempt`, to a listener that was created for one case.
     pub(super) fn make_alone<T>(
         &self,
         attempt: impl FnOnce() -> Result<T, Error>,
@@ -174,7 +178,7 @@ impl Contact {
     }
 }
 
-/// Returns true if an error means that nothing answers. A reset comes from something that does, and
+/// Returns true if the error means that nothing answers. A reset shows that something answers, and
 /// an unsupported call says nothing about the target.
 fn says_gone(error: &Error) -> bool {
     !matches!(
@@ -184,7 +188,8 @@ fn says_gone(error: &Error) -> bool {
 }
 
 impl NoContact {
-    /// Turns the reason into the end of a case. `words` makes that of a case that tried to connect.
+    /// Converts the reason into the end of a case. `words` describes a failed attempt of the case
+    /// itself.
     pub(super) fn stop(self, words: impl FnOnce(Error) -> Stop) -> Stop {
         match self {
             NoContact::Now(error) | NoContact::Never(error) | NoContact::Lost(error) => {

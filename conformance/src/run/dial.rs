@@ -1,4 +1,5 @@
-//! The TCP connection of a case: the suite connects to the target, or the target to the suite.
+//! Establishes the TCP connection of a case. The suite connects to the target, or the target to the
+//! suite.
 
 use std::io::{Error, ErrorKind};
 use std::net::SocketAddr;
@@ -16,7 +17,8 @@ use crate::agent::number;
 use crate::script::{Answer, Setup};
 use crate::transport::{Listener, Stream};
 
-/// Time that a connecting target has at first, so that it can be started by hand.
+/// Time limit for the first connection of a target that connects, so that it can be started by
+/// hand.
 const TO_START: Duration = Duration::from_secs(60);
 
 impl Player<'_> {
@@ -77,7 +79,8 @@ impl Player<'_> {
         connected.map_err(|no| self.no_connection(to, setup.aborted, no))
     }
 
-    /// End of a case whose connection was not made. `aborted`: number of connections made before.
+    /// Returns the result of a case whose connection failed. `aborted`: number of connections that
+    /// the case made and ended before.
     fn no_connection(&mut self, to: SocketAddr, aborted: u32, no: NoContact) -> Stop {
         let had_one = !self.connections.is_empty() || aborted > 0;
         let was_reached = matches!(no, NoContact::Lost(_));
@@ -96,9 +99,9 @@ impl Player<'_> {
         })
     }
 
-    /// End of a case in which the target accepted connections, but no more after them.
+    /// Returns the failure of a case whose earlier connections worked.
     fn lost(&mut self, expected: &str, error: &Error) -> Stop {
-        // With an agent, whether the target lives is checked after the case.
+        // With an agent, a check after the case finds out whether the target lives.
         let is_reset = error.kind() == ErrorKind::ConnectionReset;
         self.ending = (self.agent.is_none() && !is_reset).then_some(Ending::Died);
         Stop::Fail {
@@ -107,7 +110,7 @@ impl Player<'_> {
         }
     }
 
-    /// Connects to the target.
+    /// Makes a TCP connection to the target.
     fn connect(&self, to: SocketAddr, mss: Option<u16>) -> Result<Box<dyn Stream>, NoContact> {
         let Config {
             network, timeout, ..
@@ -120,8 +123,9 @@ impl Player<'_> {
             .make(&**network, Duration::ZERO, Some(*timeout), attempt)
     }
 
-    /// Makes a connection that ends before its Request, with a FIN and the target's answer to it,
-    /// or with a reset. `number`: how many there were in this case.
+    /// Makes a connection and ends it before the Request. An odd `number` resets it at once. An
+    /// even one sends a FIN, waits for a reaction, and then resets it. `number`: connections of
+    /// this kind that the case made before.
     fn abort_connection(&mut self, to: SocketAddr, number: u32) -> Step {
         let reset = number % 2 == 1;
         let connected = self.connect(to, None);
@@ -133,7 +137,7 @@ impl Player<'_> {
         Ok(())
     }
 
-    /// Accepts a connection of the target.
+    /// Accepts a connection from the target. An agent, if there is one, makes the target connect.
     fn be_dialled(&mut self, setup: &Setup) -> Result<Box<dyn Stream>, Stop> {
         let timeout = self.config.timeout;
         if self.agent.is_none() {
@@ -189,7 +193,7 @@ impl Player<'_> {
             .ok_or_else(|| Stop::Infrastructure(format!("the target did not connect to {at}")))
     }
 
-    /// Without an agent, the next connection counts as the target's.
+    /// Accepts a connection without an agent. The next connection counts as that of the target.
     fn wait_for_target(&mut self, setup: &Setup) -> Result<Box<dyn Stream>, Stop> {
         if setup.mss.is_some() {
             return Err(Stop::Skip(
@@ -202,7 +206,8 @@ impl Player<'_> {
             ));
         };
         if let Target::Command(command) = &self.config.target {
-            // Earlier commands of the case stay, because it may continue with their connections.
+            // Commands that the case started earlier keep running, because later steps may use
+            // their connections.
             let shim = super::shim::Shim::start(command, listener.local_addr());
             self.shims.push(shim.map_err(|error| {
                 self.contact.lose();
@@ -220,7 +225,7 @@ impl Player<'_> {
     }
 }
 
-/// The target's connection, or `None` if none comes in time.
+/// Returns the connection of the target, or `None` if it does not connect in time.
 fn accept(
     config: &Config,
     contact: &Contact,
@@ -234,7 +239,7 @@ fn accept(
     let made = match config.target {
         Target::Dials(_) => contact.make(network, TO_START, None, attempt),
         Target::Command(_) => contact.make(network, Duration::ZERO, None, attempt),
-        // Its agent tells whether the target is there.
+        // With an agent, the agent shows whether the target lives.
         Target::At(_) => attempt().map_err(NoContact::Now),
     };
     match made {

@@ -1,4 +1,4 @@
-//! Enhanced connection setup (RFC 6581): steps that use it, also with targets that may not support
+//! Steps for enhanced connection setup (RFC 6581). Some also work with targets that do not support
 //! it.
 
 use std::time::Duration;
@@ -10,12 +10,14 @@ use crate::script::{Rtr, Stag, To, answer_read, read_request, send, write};
 use crate::wire::segment::opcode;
 use crate::wire::startup::{Enhanced, R, REPLY_KEY, S, StartupFrame, reply};
 
-/// Time for a target to report an RTR indication to its application before the connection is reset.
+/// Time limit for the target to report the RTR indication to its application. After that, the suite
+/// resets the connection.
 const LEAVE: Duration = Duration::from_millis(200);
 
 impl Player<'_> {
-    /// Expects the target's frame with enhanced connection data. A target without enhanced setup
-    /// closes the connection or omits the data, and the case is skipped.
+    /// Expects the startup frame of the target, with enhanced connection data. Skips the case if
+    /// the target omits the data or, as Responder, closes the connection, because it has no
+    /// enhanced setup.
     pub(super) fn expect_enhanced(&mut self) -> Step {
         match self.expect_startup() {
             Err(Stop::Fail { .. }) if self.target_responds && self.connection()?.poll_end() => {
@@ -36,7 +38,7 @@ impl Player<'_> {
         }
     }
 
-    /// Expects an enhanced Reply to an enhanced Request. A target without enhanced setup may end
+    /// Expects an enhanced Reply to an enhanced Request. A target without enhanced setup may close
     /// the connection instead.
     pub(super) fn expect_enhanced_or_close(&mut self) -> Step {
         match self.expect_startup() {
@@ -52,14 +54,14 @@ impl Player<'_> {
         }
     }
 
-    /// The enhanced connection data of the target's frame.
+    /// Returns the enhanced connection data in the startup frame of the target.
     pub(super) fn enhanced(&mut self) -> Result<Option<Enhanced>, Stop> {
         let theirs = self.connection()?.theirs.as_ref();
         Ok(theirs.and_then(StartupFrame::enhanced_data))
     }
 
-    /// Accepts a Request for the peer-to-peer model with exactly the RTR indications that it does
-    /// not offer.
+    /// Sends a Reply that accepts the peer-to-peer model but offers only the RTR indications that
+    /// the Request did not offer.
     pub(super) fn reply_other_rtr(&mut self) -> Step {
         let Some(asked) = self.enhanced()? else {
             return Err(no_enhanced_setup());
@@ -75,7 +77,8 @@ impl Player<'_> {
         self.send_startup(&frame)
     }
 
-    /// Checks that this Reply sets each RTR indication that the target set in earlier Replies.
+    /// Checks that this Reply sets every RTR indication that the target set in earlier Replies of
+    /// the case.
     pub(super) fn sets_rtr_of_before(&mut self) -> Step {
         let all: Vec<u8> = self
             .connections
@@ -113,8 +116,8 @@ impl Player<'_> {
             .is_some_and(|data| data.a && rtr_bits(data) & bit != 0))
     }
 
-    /// Expects the first FPDU of the Initiator, an RTR indication that both sides have, and answers
-    /// it.
+    /// Expects that the first FPDU of the Initiator is an RTR indication that both sides offered.
+    /// Answers it if it is a Read.
     pub(super) fn expect_rtr(&mut self) -> Step {
         let expected = "an RTR indication that was negotiated";
         let ours = self.connection()?.ours.as_ref();
@@ -146,15 +149,15 @@ impl Player<'_> {
         Ok(())
     }
 
-    /// Resets a connection that the case has left open.
+    /// Resets a connection that is still open at the end of the case.
     pub(super) fn leave(&mut self, number: usize) {
         self.current = number;
         let connection = &mut self.connections[number];
         if connection.ended.is_some() {
             return;
         }
-        // A Responder that waits for an RTR indication gets it first. Its reaction to a peer that
-        // leaves before that is the subject of other cases.
+        // A Responder that still waits for an RTR indication receives one before the reset. Other
+        // cases test its reaction to a peer that disconnects earlier.
         let agreed = connection
             .theirs
             .as_ref()
@@ -183,7 +186,7 @@ impl Player<'_> {
         self.connections[number].stream.reset();
     }
 
-    /// Expects this event as the next one of the application's side of the connection.
+    /// Expects `name` as the next event of this connection at the application.
     pub(super) fn event(&mut self, name: &str) -> Step {
         let Some(conn) = self.connection()?.conn else {
             return Err(Stop::Skip("events of the application need an agent".into()));
@@ -207,7 +210,7 @@ impl Player<'_> {
     }
 }
 
-/// B, C and D as the bits 4, 2 and 1.
+/// Returns B, C and D as the bits 4, 2 and 1.
 pub(super) fn rtr_bits(data: Enhanced) -> u8 {
     u8::from(data.b) << 2 | u8::from(data.c) << 1 | u8::from(data.d)
 }

@@ -1,10 +1,10 @@
-//! Checks of a startup frame.
+//! Evaluates the checks of a startup frame.
 
 use super::enhanced::rtr_bits;
 use crate::script::StartupCheck;
 use crate::wire::startup::{C, R, REPLY_KEY, REQUEST_KEY, S, StartupFrame};
 
-/// Returns true if a startup frame passes a check.
+/// Returns true if the startup frame passes the check.
 pub(super) fn keeps(frame: &StartupFrame, check: StartupCheck) -> bool {
     let enhanced = frame.enhanced_data();
     let consumer = match enhanced {
@@ -36,7 +36,7 @@ pub(super) fn keeps(frame: &StartupFrame, check: StartupCheck) -> bool {
         StartupCheck::PeerToPeer(due) => enhanced.is_some_and(|data| data.a == due),
         StartupCheck::NoRtr => rtr == 0,
         StartupCheck::SomeRtr => rtr != 0,
-        // It concerns several frames; see `check_startup`.
+        // This check compares several frames; see `check_startup`.
         StartupCheck::RtrOfBefore => true,
     }
 }

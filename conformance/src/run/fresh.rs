@@ -1,5 +1,4 @@
-//! Runs with targets that a case may kill. The suite starts each target, and replaces it once it no
-//! longer answers.
+//! Runs in which the suite starts the target itself. A target that no longer answers is replaced.
 
 use std::io;
 
@@ -10,25 +9,26 @@ use super::suite::{Progress, RunError, Selection, choose, known, play, sorted, u
 use crate::agent::{Agent, AgentError, Channel};
 use crate::script::{Action, Case, Setup, must};
 
-/// Attempts to make a working connection before the first case.
+/// Maximum number of connections made to a new target before its first case.
 const WARM_UP: usize = 3;
 
-/// Starts targets.
+/// Starts the targets of a run.
 pub trait Targets {
-    /// Ends the previous target, if any, and starts another one. Returns the channel to its agent.
+    /// Ends the previous target, if any, and starts another one. Returns a channel to its agent.
     ///
     /// # Errors
     /// If no target can be started.
     fn start(&mut self) -> io::Result<Box<dyn Channel>>;
 }
 
-/// Like [`run`](super::run), with targets that the suite starts, and one case after the other.
+/// Plays the cases one after the other, like [`run`](super::run), against targets that the suite
+/// starts.
 ///
-/// A case that leaves its target dead or unresponsive is played again on another one. If that dies
-/// too, it is the verdict of the case. A dangerous case gets its own target.
+/// If a case leaves its target dead or unresponsive, it is played again on a new target. If that
+/// target dies as well, the case fails. A dangerous case always gets a new target.
 ///
 /// # Errors
-/// If nothing can be played.
+/// If no case can be played.
 pub fn run_with_targets(
     config: &Config,
     targets: &mut dyn Targets,
@@ -70,7 +70,7 @@ impl Fresh<'_> {
         self.agent = None;
         let channel = self.targets.start()?;
         self.agent = Some(Agent::open(channel, self.config.timeout)?);
-        // The first connection may take longer than the others.
+        // The first connection to a new target may take longer than later ones.
         for _ in 0..WARM_UP {
             if self.lives() {
                 break;
@@ -88,7 +88,7 @@ impl Fresh<'_> {
         if self.agent.is_some() {
             return first;
         }
-        // On a fresh target, no other case can be to blame.
+        // On a new target, no earlier case can have caused the failure.
         if case.dangerous || fresh {
             return first.or_death();
         }
@@ -99,7 +99,7 @@ impl Fresh<'_> {
         again.or_death()
     }
 
-    /// Plays the case once. If there is no agent afterwards, the target died or could not be
+    /// Plays the case once. Afterwards `agent` is `None` if the target died or could not be
     /// started.
     fn once(&mut self, case: &Case) -> Outcome {
         if self.agent.is_none()
@@ -121,14 +121,14 @@ impl Fresh<'_> {
         outcome
     }
 
-    /// Plays the case on the current target. Whether it can be reached is determined anew each
-    /// time.
+    /// Plays the case on the current target. Results of earlier cases about its reachability do not
+    /// apply.
     fn on_target(&mut self, case: &Case) -> Outcome {
         let contact = Contact::default();
         play(self.config, &contact, &mut self.agent, &mut None, case)
     }
 
-    /// Returns true if a connection can be made and used.
+    /// Returns true if the target accepts a new connection and answers a Read on it.
     fn lives(&mut self) -> bool {
         let case = must("mpa/probe", &[], "The target takes connections.")
             .steps([Action::Establish(Setup::default()), Action::Ping]);
@@ -137,7 +137,7 @@ impl Fresh<'_> {
     }
 }
 
-/// Returns true if the target may have died. A target that sends a Terminate has not.
+/// Returns true if the target may have died. A target that sent a Terminate is alive.
 fn suspicious(outcome: &Outcome) -> bool {
     match outcome.verdict {
         Verdict::Infrastructure(_) => true,

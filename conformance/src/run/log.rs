@@ -1,23 +1,25 @@
-//! Log of a case, bounded so that a flooding target cannot fill the memory.
+//! Log of a case. Its size is limited, so that a target that floods the suite cannot exhaust
+//! memory.
 
 use std::collections::VecDeque;
 
 use super::outcome::{LogEntry, Who};
 use crate::words::many;
 
-/// Bytes kept from the beginning of a case, and again from its end. Few cases send more.
+/// Maximum number of bytes kept from the beginning of a case, and also from its end. Few cases
+/// exchange more.
 const KEPT: usize = 256 << 10;
-/// Memory of an entry besides its text and bytes.
+/// Estimated memory of an entry besides its text and bytes.
 const ENTRY: usize = 128;
 
-/// Sent and received data. If it is too much, only the beginning and the end are kept.
+/// Log of sent and received data. If it grows too large, entries in the middle are dropped.
 #[derive(Default)]
 pub(super) struct Log {
     head: Vec<LogEntry>,
     head_size: usize,
     tail: VecDeque<LogEntry>,
     tail_size: usize,
-    /// The last dropped entry, the number of dropped entries, and their bytes.
+    /// Last dropped entry, number of dropped entries, and number of their bytes.
     left_out: Option<(LogEntry, usize, usize)>,
 }
 
@@ -35,7 +37,7 @@ impl Log {
         }
         self.tail_size += size_of_it;
         self.tail.push_back(entry);
-        // The last entry stays, whatever its size.
+        // The latest entry is kept, even if it is larger than the limit.
         while self.tail_size > KEPT && self.tail.len() > 1 {
             let Some(out) = self.tail.pop_front() else {
                 return;
@@ -50,7 +52,7 @@ impl Log {
         }
     }
 
-    /// All entries, with a note in place of the dropped ones.
+    /// Returns all entries. One note replaces the dropped entries.
     pub(super) fn into_entries(self) -> Vec<LogEntry> {
         let mut entries = self.head;
         if let Some((last, count, bytes)) = self.left_out {

@@ -1,4 +1,4 @@
-//! Runs cases.
+//! Plays cases against a target.
 
 mod application;
 mod atomics;

@@ -1,4 +1,4 @@
-//! The suite's own startup frame.
+//! Startup frame that the suite sends.
 
 use std::time::Duration;
 
@@ -7,7 +7,8 @@ use crate::script::Setup;
 use crate::wire::startup::{C, Enhanced, M, REQUEST_KEY, StartupFrame, reply, request};
 
 impl Player<'_> {
-    /// The frame that the suite sends in this setup.
+    /// Returns the startup frame for this setup: the frame of the setup itself, or `base` with the
+    /// configured flags and revision.
     fn own_frame(&self, setup: &Setup, base: StartupFrame) -> StartupFrame {
         if let Some(frame) = &setup.frame {
             return frame.clone();
@@ -16,7 +17,7 @@ impl Player<'_> {
         let flags = bit(setup.crc.unwrap_or(self.config.crc), C)
             | bit(setup.markers.unwrap_or(self.config.markers), M);
         let base = base.flags(flags);
-        // The IRD of this side is the application's ORD, and the other way round.
+        // The IRD of the suite is the ORD of the application, and the other way round.
         let enhanced = Enhanced::client_server(setup.ord, setup.ird);
         if base.key == REQUEST_KEY && self.config.revision >= 2 {
             return base.enhanced(enhanced);
@@ -24,7 +25,7 @@ impl Player<'_> {
         base
     }
 
-    /// Sends the suite's frame in its role, with the changes of the setup.
+    /// Sends the Request or Reply of the suite, with the changes that the setup asks for.
     pub(super) fn send_own(&mut self, setup: &Setup) -> Step {
         let fits = if self.target_responds {
             self.own_frame(setup, request())
@@ -42,14 +43,15 @@ impl Player<'_> {
             self.send_bytes(&bytes[from..to], &text)?;
             from = to;
             if to < only {
-                // The pause makes each piece a TCP segment of its own.
+                // The pause puts each piece into a TCP segment of its own.
                 self.config.network.pause(Duration::from_millis(2));
             }
         }
         Ok(())
     }
 
-    /// The Reply that fits the target's Request, unless the setup has its own frame.
+    /// Returns the Reply that matches the Request of the target. A frame in the setup takes
+    /// precedence.
     fn own_reply(&mut self, setup: &Setup) -> Result<StartupFrame, Stop> {
         let frame = self.own_frame(setup, reply());
         let theirs = self.connection()?.theirs.clone();
@@ -59,7 +61,7 @@ impl Player<'_> {
         if setup.frame.is_some() {
             return Ok(frame);
         }
-        // 0x3fff, which negotiates nothing, is answered by the same value.
+        // The value 0x3fff, which means that no depth is negotiated, is answered by the same value.
         Ok(frame.enhanced(Enhanced {
             a: asked.a,
             b: asked.a && asked.b,

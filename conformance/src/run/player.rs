@@ -1,4 +1,4 @@
-//! Plays one case step by step and logs everything.
+//! Plays one case step by step and logs all sent and received data.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -15,12 +15,12 @@ use crate::agent::{Agent, AgentError, Registered};
 use crate::script::{Action, Case, Condition, Name, Role};
 use crate::transport::Listener;
 
-/// A step may take this many times the timeout for the first event that it waits for.
+/// Time limit of a step, as a multiple of the timeout for its first event.
 const PATIENCE: u32 = 4;
 
 /// Reason why a case ends before its last step.
 pub(super) enum Stop {
-    /// The rule is broken: the expected and the received event.
+    /// The target broke the rule. Describes the expected and the received event.
     Fail {
         expected: String,
         received: String,
@@ -53,21 +53,22 @@ impl From<std::io::Error> for Stop {
 
 pub(super) type Step = Result<(), Stop>;
 
-/// A case that is being played.
+/// State of a case while it is played.
 pub(super) struct Player<'a> {
     pub(super) config: &'a Config,
     pub(super) contact: &'a Contact,
     pub(super) agent: Option<&'a mut Agent>,
     /// True if the target is the MPA Responder.
     pub(super) target_responds: bool,
-    /// Accepts connections of the target if no agent tells it where to connect.
+    /// Accepts connections from the target if there is no agent that makes the target connect.
     pub(super) listener: Option<&'a mut dyn Listener>,
-    /// Commands that were started to connect. They end with the case.
+    /// Commands that the case started as targets. Dropping them ends them.
     pub(super) shims: Vec<Shim>,
     pub(super) connections: Vec<Connection>,
     pub(super) current: usize,
     pub(super) regions: HashMap<Name, Registered>,
-    /// Setup of the last connection that is not answered yet, and the agent's number for it.
+    /// Setup of the last connection whose request the application has not answered yet, and the
+    /// agent's number for its listener or connection.
     pub(super) unanswered: Option<(crate::script::Setup, u64)>,
     pub(super) ending: Option<Ending>,
     pub(super) next_wr: u64,
@@ -75,9 +76,10 @@ pub(super) struct Player<'a> {
     pub(super) receives: Vec<PostedReceives>,
     /// Protection domains of the application's connections.
     pub(super) pds: HashMap<u64, u32>,
-    /// Private Data that reached the application, in hexadecimal digits.
+    /// Private Data that reached the application, in hexadecimal.
     pub(super) private_data: Option<String>,
-    /// Byte order of words in the target's memory, once a case has learned it.
+    /// True if the target stores words in big-endian order. `None` until a step has learned the
+    /// order.
     pub(super) big_endian: Option<bool>,
     watched: Vec<crate::check::Rule>,
     log: Log,
@@ -117,7 +119,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Plays all steps.
+    /// Plays all steps and returns the outcome.
     pub(super) fn play(mut self, case: &Case) -> Outcome {
         if self.agent.is_none() && case.needs_agent() {
             let why = "the case needs an agent for the target".to_owned();
@@ -147,7 +149,8 @@ impl<'a> Player<'a> {
         if let Some(agent) = self.agent.as_deref_mut()
             && let Err(error) = agent.reset()
         {
-            // The finding of the case stands. Without one, an agent that went away is reported.
+            // A verdict about the target is kept. Only a pass is replaced by the failure of the
+            // agent.
             if verdict == Verdict::Pass {
                 verdict = Verdict::Infrastructure(error.to_string());
             }
@@ -187,7 +190,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Fails if a rule that this case watches is broken by now.
+    /// Returns a failure if the target has broken a rule that this case watches.
     fn breaches(&mut self, action: &Action) -> Step {
         if let Action::Watch(rules) = action {
             self.watched.extend_from_slice(rules);
@@ -205,7 +208,7 @@ impl<'a> Player<'a> {
         Ok(())
     }
 
-    /// Limits the time of a step, however often something else comes.
+    /// Sets the time limit of a step, which messages that keep arriving do not extend.
     fn hurry(&mut self, action: &Action) {
         let timeout = match action {
             Action::EndWithin(_, seconds) => Duration::from_secs(*seconds),
@@ -262,7 +265,7 @@ impl<'a> Player<'a> {
             Action::SendPart(segment, bytes) => self.send_part(segment, *bytes),
             Action::Fin => {
                 self.record(Who::Suite, "FIN", &[]);
-                // An error is ignored: if the connection is gone, the next step reports it.
+                // Ignores an error: if the connection is lost, the next step reports it.
                 let _ = self.connection()?.stream.fin();
                 Ok(())
             }
@@ -339,7 +342,7 @@ impl<'a> Player<'a> {
         Err(Stop::Skip(condition.to_string()))
     }
 
-    /// The connection in use.
+    /// Returns the connection that the steps currently use.
     pub(super) fn connection(&mut self) -> Result<&mut Connection, Stop> {
         let current = self.current;
         self.connections
@@ -370,7 +373,8 @@ impl<'a> Player<'a> {
         });
     }
 
-    /// Offset of bytes that were just framed or opened, if their direction has Markers.
+    /// Returns the offset of the last `len` bytes that were sent or received, if their direction
+    /// uses Markers.
     fn markers(&self, who: Who, len: usize) -> Option<u64> {
         let connection = self.connections.get(self.current)?;
         let framing = match who {
@@ -384,7 +388,7 @@ impl<'a> Player<'a> {
             .flatten()
     }
 
-    /// Time since the case began.
+    /// Returns the time since the case began.
     fn elapsed(&self) -> Duration {
         let now = self.config.network.now();
         now.saturating_duration_since(self.began)
@@ -395,7 +399,7 @@ impl<'a> Player<'a> {
     }
 }
 
-/// Returns true if a case can be played with the target in this role.
+/// Returns true if the case can be played with the target in this role.
 pub(super) fn plays(case: &Case, target_responds: bool) -> bool {
     match case.role {
         Role::Responder => target_responds,

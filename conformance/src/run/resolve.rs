@@ -1,4 +1,4 @@
-//! Resolves the values of a case to bytes.
+//! Converts the symbolic values of a case to numbers and bytes.
 
 use super::connection::SentSegment;
 use super::player::{Player, Stop};
@@ -7,7 +7,7 @@ use crate::wire::pattern::pattern;
 use crate::wire::segment::opcode;
 
 impl Player<'_> {
-    /// Seed of a case in this run.
+    /// Returns the seed for a pattern of a case. It depends on the seed of the run.
     pub(super) fn seed(&self, of_case: u64) -> u64 {
         of_case.wrapping_add(self.config.seed << 32)
     }
@@ -102,7 +102,8 @@ impl Player<'_> {
         })
     }
 
-    /// Builds the ULPDU of a segment. Uses up its MSN if that is the next one.
+    /// Builds the ULPDU of a segment and records its headers. A last segment with [`Msn::Next`]
+    /// advances the MSN of its queue.
     pub(super) fn ulpdu(&mut self, segment: &Out) -> Result<Vec<u8>, Stop> {
         let bit = |set: bool, bit: u8| if set { bit } else { 0 };
         let ddp = bit(segment.t, 0x80)

@@ -1,14 +1,14 @@
-//! A command that is the target. It is started for each case and ended with it.
+//! A command that acts as the target. The suite starts it for a case and ends it with the case.
 
 use std::io;
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 
-/// A running target.
+/// Running process of a command.
 pub(super) struct Shim(Child);
 
 impl Shim {
-    /// Starts it with the address to connect to.
+    /// Starts the command with the address to which it has to connect.
     pub(super) fn start(command: &str, at: SocketAddr) -> io::Result<Self> {
         let (host, port, addr) = (at.ip().to_string(), at.port().to_string(), at.to_string());
         let mut placed = false;
@@ -39,7 +39,7 @@ impl Shim {
 
 impl Drop for Shim {
     fn drop(&mut self) {
-        // An error is ignored: a process that has already ended only needs the wait.
+        // Ignores an error: a process that has already ended only has to be waited for.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -1,4 +1,4 @@
-//! Startup of a connection, up to Full Operation.
+//! Startup of a connection, until Full Operation begins.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::transport::Got;
 use crate::wire::startup::{R, REPLY_KEY, REQUEST_KEY, StartupFrame};
 use crate::words::many;
 
-/// Wait for an event of the agent before the connection is checked.
+/// Interval at which the suite checks the connection while it waits for an event of the agent.
 const ASKED: Duration = Duration::from_millis(20);
 
 impl Player<'_> {
@@ -47,7 +47,7 @@ impl Player<'_> {
         self.established()
     }
 
-    /// Makes a connection and sends the suite's frame on it.
+    /// Makes a connection and sends the startup frame of the suite on it.
     pub(super) fn propose(&mut self, setup: &Setup) -> Step {
         self.begin(setup)?;
         if !self.target_responds {
@@ -60,7 +60,7 @@ impl Player<'_> {
         Ok(())
     }
 
-    /// Waits until the application on the target has its connection.
+    /// Waits for the event `established` at the application on the target.
     fn established(&mut self) -> Step {
         let Some(conn) = self.connection()?.conn else {
             return Ok(());
@@ -89,7 +89,7 @@ impl Player<'_> {
         self.send_bytes(&bytes, &frame.to_string())
     }
 
-    /// Lets the application accept or reject the connection request, once, if one reaches it.
+    /// Makes the application accept or reject the pending connection request, if one reaches it.
     fn answer(&mut self) -> Step {
         let Some((setup, listener)) = self.unanswered.take() else {
             return Ok(());
@@ -100,14 +100,14 @@ impl Player<'_> {
         let network = self.config.network.clone();
         let deadline = network.now() + self.config.timeout;
         let mut request = None;
-        // A target that ends the connection does not ask the application.
+        // A target that ends the connection does not pass the request to the application.
         while request.is_none() && network.now() < deadline && !self.connection()?.poll_end() {
             request = self.agent()?.event(ASKED, |event| {
                 event["ev"] == "connect_request" && event["listener"] == json!(listener)
             })?;
         }
         let Some(request) = request else {
-            // The next bytes of the connection tell why.
+            // The next bytes on the connection show the reason.
             self.note("no connection request reached the application");
             return Ok(());
         };
@@ -191,7 +191,7 @@ impl Player<'_> {
         }
     }
 
-    /// Expects that this Private Data of the suite reached the application.
+    /// Expects that the application received this Private Data from the suite.
     pub(super) fn receives_private_data(&mut self, due: &[u8]) -> Step {
         self.agent()?;
         if self.private_data.is_none()
@@ -238,7 +238,7 @@ pub(super) fn merge(members: &mut Value, more: Value) {
     }
 }
 
-/// Members of a command that describe a QP.
+/// Returns the members of a command that describe a QP.
 pub(super) fn qp(setup: &Setup) -> Value {
     json!({
         "pd": setup.pd,
@@ -247,7 +247,7 @@ pub(super) fn qp(setup: &Setup) -> Value {
     })
 }
 
-/// Members of a command that accepts or opens a connection.
+/// Returns the members of a command that accepts or opens a connection.
 pub(super) fn answer_members(setup: &Setup) -> Value {
     json!({
         "ird": setup.ird,

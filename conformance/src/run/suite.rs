@@ -1,4 +1,4 @@
-//! Selects cases, orders them, and plays them with several workers.
+//! Selects cases, sorts them, and plays them with several workers.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -14,20 +14,21 @@ use crate::deviations::Deviations;
 use crate::script::{Case, Level};
 use crate::transport::Listener;
 
-/// Selection of cases: all whose id matches one of these patterns, or all cases if there is no
-/// pattern. A pattern is an id, the beginning of an id up to a `/`, or contains `*` for any text.
+/// Selection of cases by patterns. It contains the cases whose id matches at least one pattern, or
+/// all cases if there are no patterns. A pattern is an id, the beginning of an id up to a `/`, or
+/// contains `*` for any text.
 #[derive(Clone, Debug, Default)]
 pub struct Selection(pub Vec<String>);
 
 impl Selection {
-    /// Returns true if a case is selected.
+    /// Returns true if the selection contains this case id.
     #[must_use]
     pub fn takes(&self, id: &str) -> bool {
         self.0.is_empty() || self.0.iter().any(|pattern| matches(pattern, id))
     }
 }
 
-/// Returns true if an id matches a pattern.
+/// Returns true if the id matches the pattern.
 pub(crate) fn matches(pattern: &str, id: &str) -> bool {
     let Some((before, after)) = pattern.split_once('*') else {
         let rest = id.strip_prefix(pattern.trim_end_matches('/'));
@@ -42,7 +43,7 @@ pub(crate) fn matches(pattern: &str, id: &str) -> bool {
             .any(|at| glob(after, &rest[at..]))
 }
 
-/// Like [`matches`], but the pattern must cover the whole text.
+/// Like [`matches`], but a pattern without `*` must equal the whole id.
 fn glob(pattern: &str, id: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == id,
@@ -50,32 +51,32 @@ fn glob(pattern: &str, id: &str) -> bool {
     }
 }
 
-/// Reason why nothing was played.
+/// Reason why no case was played.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The agent cannot be used.
+    /// There is no agent, or it does not work.
     #[error(
         "{0}; start an agent for the target (`uwarp agent`), name its port with --agent, or run with --no-agent"
     )]
     Agent(#[from] AgentError),
-    /// The suite cannot listen.
+    /// The suite cannot listen at this address.
     #[error("the suite cannot listen at {0}: {1}")]
     Listen(std::net::SocketAddr, std::io::Error),
     /// No case matches a pattern.
     #[error("no case has an id like {0}; --list shows them all")]
     NoCase(String),
-    /// The file of deviations cannot be used.
+    /// The file of deviations cannot be read or parsed.
     #[error("{0}")]
     Deviations(String),
 }
 
-/// Observer of a run.
+/// Receives the progress of a run.
 pub trait Progress: Sync {
-    /// Reports the number of cases that will be played.
+    /// Called once with the number of cases to play.
     fn begins(&self, cases: usize);
-    /// Reports a case that was played.
+    /// Called with the outcome of each case.
     fn played(&self, outcome: &Outcome);
-    /// Returns true if no more cases should begin. It is called before each case.
+    /// Returns true to stop the run. It is called before each case.
     fn stops(&self) -> bool {
         false
     }
@@ -86,10 +87,10 @@ impl Progress for () {
     fn played(&self, _outcome: &Outcome) {}
 }
 
-/// Plays the selected cases against the target. Returns the outcomes in the order of the ids.
+/// Plays the selected cases against the target. Returns the outcomes, sorted by id.
 ///
 /// # Errors
-/// If nothing can be played.
+/// If no case can be played.
 pub fn run(
     config: &Config,
     selection: &Selection,
@@ -102,7 +103,8 @@ pub fn run(
     progress.begins(chosen.len());
     let contact = Contact::default();
     let outcomes = Mutex::new(Vec::new());
-    // A case that may kill the target is played alone, so that no other case can be to blame.
+    // A case that may kill the target is played alone, so that no other case can have caused the
+    // failure.
     let (alone, together): (Vec<_>, Vec<_>) = chosen
         .into_iter()
         .partition(|case| case.dangerous && config.dangerous);
@@ -137,7 +139,7 @@ pub fn run(
     Ok(sorted(outcomes.into_inner().unwrap_or_default()))
 }
 
-/// Notes that another case may have killed the target.
+/// Adds to a failure that another case may have killed the target.
 fn doubt(outcome: &mut Outcome) {
     if let Verdict::Fail(failure) = &mut outcome.verdict
         && failure.ending == Some(Ending::Died)
@@ -148,10 +150,10 @@ fn doubt(outcome: &mut Outcome) {
     }
 }
 
-/// Like [`run`], through an agent with another channel than TCP, and one case after the other.
+/// Plays cases one after the other, like [`run`], with an agent that is reached through `channel`.
 ///
 /// # Errors
-/// If nothing can be played.
+/// If no case can be played.
 pub fn run_with_agent(
     config: &Config,
     channel: Box<dyn Channel>,
@@ -173,7 +175,7 @@ pub fn run_with_agent(
             None => play(config, &contact, &mut agent, &mut None, case).or_death(),
         };
         if outcome.ending == Some(Ending::Died) {
-            // There is no other channel to the agent.
+            // There is no second channel, so the agent cannot be reached again.
             contact.ended_by(&outcome.id);
             contact.lose();
         }
@@ -198,13 +200,13 @@ pub(super) fn known(config: &Config) -> Result<Deviations, RunError> {
     Ok(deviations)
 }
 
-/// Sorts outcomes in the order of the ids.
+/// Sorts outcomes by id.
 pub(super) fn sorted(mut outcomes: Vec<Outcome>) -> Vec<Outcome> {
     outcomes.sort_by(|one, other| order(&one.id).cmp(&order(&other.id)));
     outcomes
 }
 
-/// Sort key of an id: its numbers are compared as numbers.
+/// Returns the sort key of an id. Its numbers are compared as numbers.
 pub(crate) fn order(id: &str) -> Vec<(u64, &str)> {
     id.split(|c: char| !c.is_ascii_alphanumeric())
         .map(|part| (part.parse().unwrap_or(u64::MAX), part))
@@ -226,13 +228,13 @@ pub(super) fn choose(
         .filter(|case| selection.takes(&case.id))
         .filter(|case| config.strict || case.level == Level::Must)
         .collect();
-    // Cases that wait long begin first, and those that may kill the target come last.
+    // Slow cases begin first. Cases that may kill the target come last.
     chosen.sort_by_key(|case| (case.dangerous, !case.slow));
     Ok(chosen)
 }
 
-/// Connects to the agent for each worker, if there is an agent. An agent that accepts only one
-/// controller gets one worker.
+/// Connects to the agent once for each worker. An agent that accepts only one controller gets one
+/// worker. Without an agent, each worker gets `None`.
 fn agents(config: &Config) -> Result<Vec<Option<Agent>>, RunError> {
     let Some(at) = config.agent else {
         return Ok((0..config.jobs.max(1)).map(|_| None).collect());
@@ -264,7 +266,8 @@ fn own_listener(config: &Config) -> Result<Option<Box<dyn Listener>>, RunError> 
         .map_err(|error| RunError::Listen(at, error))
 }
 
-/// The next case in the queue, unless the run stops.
+/// Removes and returns the next case of the queue. Returns `None` if the queue is empty or the run
+/// stops.
 fn next(queue: &Mutex<VecDeque<&'static Case>>, progress: &dyn Progress) -> Option<&'static Case> {
     if progress.stops() {
         return None;
@@ -306,14 +309,15 @@ fn worker(
             contact.ended_by(&outcome.id);
         }
         if has_died || matches!(outcome.verdict, Verdict::Infrastructure(_)) {
-            // A new connection to the agent is needed, because this one may be in any state.
+            // The state of the connection to the agent is unknown now, so the next case needs a new
+            // one.
             *agent = None;
         }
         played(outcome);
     }
 }
 
-/// Outcome of a case that was not begun, for the reason in `verdict`.
+/// Returns the outcome of a case that was not started, with this verdict.
 pub(super) fn unplayed(config: &Config, case: &Case, verdict: Verdict) -> Outcome {
     let contact = Contact::default();
     let nothing = Case {

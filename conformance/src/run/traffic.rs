@@ -1,4 +1,4 @@
-//! Sends segments and receives messages.
+//! Steps that send segments and receive messages.
 
 use std::time::Duration;
 
@@ -23,8 +23,8 @@ impl Player<'_> {
         self.record(Who::Suite, what, bytes);
         let connection = self.connection()?;
         if let Err(error) = connection.stream.send(bytes) {
-            // The target may have ended the connection because of earlier bytes. Its own bytes
-            // tell.
+            // The target may have ended the connection because of earlier bytes. The following step
+            // reports how.
             self.note(format!("the target accepts no more bytes: {error}"));
         }
         Ok(())
@@ -54,7 +54,7 @@ impl Player<'_> {
         for to in cuts.iter().copied().chain([bytes.len()]) {
             let to = to.min(bytes.len());
             self.send_bytes(&bytes[from..to], &text)?;
-            // The pause makes each piece a TCP segment of its own.
+            // The pause puts each piece into a TCP segment of its own.
             self.config.network.pause(Duration::from_millis(2));
             from = to;
         }
@@ -71,7 +71,7 @@ impl Player<'_> {
         )
     }
 
-    /// Returns the next segment. Any other event is a failure.
+    /// Returns the next segment. FIN, reset and the timeout are failures.
     pub(super) fn segment(&mut self, expected: &str) -> Result<Segment, Stop> {
         let fail = |received: String| Stop::Fail {
             expected: expected.to_owned(),
@@ -116,7 +116,7 @@ impl Player<'_> {
         Ok(segment)
     }
 
-    /// Returns the next message, reassembled.
+    /// Returns the next message, reassembled from its segments.
     pub(super) fn message(&mut self, expected: &str) -> Result<Message, Stop> {
         let first = self.segment(expected)?;
         if first.opcode() == opcode::TERMINATE {
@@ -149,8 +149,8 @@ impl Player<'_> {
         Ok(message)
     }
 
-    /// Returns the next message. Without an agent, the application may send anything, so messages
-    /// of other kinds are skipped.
+    /// Returns the next message of this kind. Without an agent, it skips messages of other kinds,
+    /// because the application may send anything.
     fn message_of(&mut self, expected: &str, kind: impl Fn(u8) -> bool) -> Result<Message, Stop> {
         loop {
             let message = self.message(expected)?;
@@ -282,7 +282,7 @@ impl Player<'_> {
         Ok(())
     }
 
-    /// Expects a Read Request for no bytes, with any addresses.
+    /// Expects a Read Request of zero length, with any addresses.
     fn read_request_of_none(&mut self, expected: &str, message: &Message) -> Step {
         match self.seen_read_request(expected, message)? {
             (0, ..) => Ok(()),
@@ -293,7 +293,7 @@ impl Player<'_> {
         }
     }
 
-    /// Size, source STag and source TO of a Read Request. Its sink is stored for later steps.
+    /// Returns size, source STag and source TO of a Read Request. Stores its sink for later steps.
     pub(super) fn seen_read_request(
         &mut self,
         expected: &str,
@@ -322,11 +322,11 @@ impl Player<'_> {
         Ok(came)
     }
 
-    /// Sends a Read of no bytes, which needs neither a region nor access rights (RFC 5040 section
-    /// 5.2.1), and expects the response.
+    /// Sends a Read of zero length and expects the response. It needs neither a region nor access
+    /// rights (RFC 5040 section 5.2.1).
     pub(super) fn ping(&mut self) -> Step {
         self.send(&[read_request(Stag::Is(0), To::Is(0), 0)])?;
-        // Whether the response is empty is checked by other cases.
+        // Other cases check that the response is empty.
         let expected = "the response to a Read of no bytes";
         let message = self.message_of(expected, |code| code == opcode::READ_RESPONSE)?;
         match message.first.address {
@@ -342,7 +342,8 @@ impl Player<'_> {
         }
     }
 
-    /// Expects that nothing comes within the quiet time. If `may_end`, the connection may end.
+    /// Expects that nothing arrives within the quiet time. If `may_end`, the connection may end
+    /// meanwhile.
     pub(super) fn quiet(&mut self, may_end: bool) -> Step {
         if self.agent.is_none() && !self.target_responds {
             return Err(Stop::Skip(
