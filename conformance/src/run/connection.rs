@@ -1,4 +1,4 @@
-//! One connection of a case: its negotiated parameters, its MSNs, and the received bytes.
+//! A connection of a case: its negotiated parameters, its MSNs, and the bytes that arrived.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -13,33 +13,35 @@ use crate::wire::fpdu::{Framing, OpenedFpdu};
 use crate::wire::segment::{Address, Segment, opcode};
 use crate::wire::startup::{C, M, REQUEST_KEY, StartupFrame};
 
-/// More bytes than this on one connection are a flood. No case asks for so many.
+/// Maximum number of bytes that the target may send on one connection. More than this is a flood,
+/// because no case needs as much.
 const FLOOD: usize = 32 << 20;
-/// More FPDUs than this are a flood as well, however small they are.
+/// Maximum number of FPDUs that the target may send on one connection. It detects a flood of small
+/// FPDUs.
 const FLOOD_FPDUS: usize = 50_000;
 
-/// A Read Request of the target.
+/// Sink of a Read Request that the target sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SeenRead {
     pub(super) sink_stag: u32,
     pub(super) sink_to: u64,
 }
 
-/// Parts of a segment of the suite that a Terminate may quote.
+/// Headers of a segment that the suite sent. A Terminate may quote them.
 #[derive(Clone, Debug)]
 pub(super) struct SentSegment {
     /// DDP Segment Length.
     pub(super) length: u16,
-    /// The DDP Header.
+    /// DDP Header of the segment.
     pub(super) header: Vec<u8>,
-    /// The RDMA Header of a Read Request; empty for others.
+    /// RDMA Header of a Read Request; empty for other segments.
     pub(super) rdma: Vec<u8>,
 }
 
 /// A connection of a case.
 pub(super) struct Connection {
     pub(super) stream: Box<dyn Stream>,
-    /// Network whose clock is used.
+    /// Network of the connection, whose clock measures timeouts.
     network: Arc<dyn Network>,
     /// Startup frame of the suite.
     pub(super) ours: Option<StartupFrame>,
@@ -47,35 +49,38 @@ pub(super) struct Connection {
     pub(super) theirs: Option<StartupFrame>,
     pub(super) tx: Framing,
     pub(super) rx: Framing,
-    /// Next MSNs of the suite, by QN.
+    /// MSN of the next message that the suite sends, by QN.
     msns: [u32; 4],
     follower: Follower,
     buffer: Vec<u8>,
-    /// Number of bytes of `buffer` that are consumed. They are removed when more bytes come.
+    /// Number of bytes at the start of `buffer` that are already consumed. They are removed when
+    /// more bytes arrive.
     taken: usize,
     /// Number of received bytes.
     received: usize,
     /// Number of received FPDUs.
     fpdus: usize,
-    /// Time after which a step has taken too long, whatever comes. A target that sends a little
-    /// endlessly is a flood, too.
+    /// Time limit of the current step. It also applies if messages keep arriving, because a target
+    /// that sends slowly forever is a flood, too.
     pub(super) until: Option<Instant>,
-    /// How the stream ended, once it has.
+    /// How the target ended the stream: [`Got::Fin`] or [`Got::Reset`]. `None` while the stream is
+    /// open.
     pub(super) ended: Option<Got>,
     pub(super) breaches: Vec<Breach>,
     pub(super) reads: Vec<SeenRead>,
     pub(super) atomics: Vec<u32>,
-    /// FPDUs that were read ahead.
+    /// FPDUs that were received but belong to a later step.
     pub(super) ahead: VecDeque<OpenedFpdu>,
-    /// The target may still wake this side once ([`Connection::is_wake_up`]).
+    /// True until the target has sent its one wake-up ([`Connection::is_wake_up`]).
     may_wake: bool,
     /// The current step expects a Write of zero length.
     pub(super) wants_empty_write: bool,
-    /// The agent's number for the connection.
+    /// Agent's number for the connection.
     pub(super) conn: Option<u64>,
-    /// The suite chose its MSS, so the EMSS of the target equals its own.
+    /// True if the suite chose the MSS that it announced. Then the EMSS of the target equals that
+    /// of the suite.
     pub(super) mss_chosen: bool,
-    /// Headers of the segments sent.
+    /// Headers of all segments that the suite sent, in order.
     pub(super) sent: Vec<SentSegment>,
 }
 
@@ -120,8 +125,8 @@ impl Connection {
         (self.stream.local_addr(), self.stream.peer_addr())
     }
 
-    /// Enters Full Operation: uses CRCs and Markers as both startup frames say (RFC 5044 section
-    /// 7.1.1).
+    /// Enters Full Operation. The two startup frames determine whether CRCs and Markers are used
+    /// (RFC 5044 section 7.1.1).
     pub(super) fn operate(&mut self) {
         let flags = |frame: &Option<StartupFrame>| frame.as_ref().map_or(0, |frame| frame.flags);
         let (ours, theirs) = (flags(&self.ours), flags(&self.theirs));
@@ -133,7 +138,8 @@ impl Connection {
         self.follower.sizes.mulpdu = self.emss().map(|emss| mulpdu(emss, self.rx.markers));
     }
 
-    /// Reads without waiting. Returns true if the target has ended its side.
+    /// Reads the available bytes without waiting. Returns true if the target has closed or reset
+    /// the connection.
     pub(super) fn poll_end(&mut self) -> bool {
         if self.ended.is_none() {
             let _ = self.fill(self.network.now());
@@ -141,13 +147,13 @@ impl Connection {
         matches!(self.ended, Some(Got::Fin | Got::Reset))
     }
 
-    /// EMSS of the target. It equals that of this side if this side announced an MSS below both
-    /// MTUs.
+    /// Returns the EMSS of the target, if the suite knows it. It equals the EMSS of the suite if
+    /// the suite announced an MSS below both MTUs.
     pub(super) fn emss(&self) -> Option<usize> {
         self.stream.mss().filter(|_| self.mss_chosen)
     }
 
-    /// Next MSN of a queue.
+    /// Returns the MSN of the next message on a queue.
     pub(super) fn msn(&self, qn: u32) -> u32 {
         self.msns.get(qn as usize).copied().unwrap_or(1)
     }
@@ -180,8 +186,8 @@ impl Connection {
         Ok(got)
     }
 
-    /// Reads a whole startup frame and returns it with its bytes. `Err(Ok(got))`: another event
-    /// came first.
+    /// Reads a whole startup frame and returns it with its bytes. Returns `Err(Ok(got))` if FIN,
+    /// reset or the timeout occurs first.
     pub(super) fn startup(
         &mut self,
         timeout: Duration,
@@ -204,12 +210,13 @@ impl Connection {
         }
     }
 
-    /// Received bytes that are not a whole frame or FPDU.
+    /// Returns received bytes that are not consumed yet, because they do not form a whole frame or
+    /// FPDU.
     pub(super) fn rest(&self) -> &[u8] {
         &self.buffer[self.taken..]
     }
 
-    /// Keeps the first breach of each rule, because more breaches of the same rule change nothing.
+    /// Stores the first breach of each rule. One breach is enough to fail a case.
     fn remember(&mut self, breaches: Vec<Breach>) {
         for breach in breaches {
             if !self.breaches.iter().any(|known| known.rule == breach.rule) {
@@ -218,11 +225,11 @@ impl Connection {
         }
     }
 
-    /// Returns true if the FPDU is a wake-up: a Write of zero length by which an Initiator wakes a
-    /// Responder that missed its first FPDU, as uwarp does (`Settings::wake_up`).
+    /// Returns true if the FPDU is a wake-up: a Write of zero length that an Initiator sends in
+    /// case the Responder missed its first FPDU. uwarp does this (`Settings::wake_up`).
     ///
-    /// No rule forbids a wake-up between two messages, and no case is about it, so the next FPDU
-    /// counts instead. The rules for senders hold for it as for any other FPDU.
+    /// No rule forbids a wake-up between two messages, and no case is about it. Therefore
+    /// [`Connection::next`] skips it. The rules for senders still apply to it.
     fn is_wake_up(&self, fpdu: &OpenedFpdu) -> bool {
         let is_allowed = self.may_wake
             && !self.wants_empty_write
@@ -237,7 +244,8 @@ impl Connection {
             })
     }
 
-    /// Returns the next FPDU, or the event that came instead. Skips a wake-up.
+    /// Returns the next FPDU, or FIN, reset or the timeout if one of them occurs first. Skips one
+    /// wake-up.
     pub(super) fn next(&mut self, timeout: Duration) -> io::Result<Next> {
         if let Some(fpdu) = self.ahead.pop_front() {
             return Ok(Next::Fpdu(fpdu));

@@ -1,4 +1,4 @@
-//! Checks how a connection ends, and whether the rule allows it.
+//! Checks how a connection ends, and whether the rule of the case allows it.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use crate::wire::segment::{Segment, opcode};
 use crate::wire::terminate::{D, R, Terminate, is_registered};
 use crate::words::many;
 
-/// Messages that may come before the end.
+/// Messages that are allowed before the end of the connection.
 #[derive(Clone, Copy)]
 pub(super) enum Before<'a> {
-    /// Any message that was in progress.
+    /// Any message.
     Anything,
     Nothing,
-    /// This message, and then no end.
+    /// This message may arrive instead of the end.
     Instead(&'a Want),
 }
 
@@ -25,10 +25,11 @@ impl Player<'_> {
         self.end_or(ends, self.config.timeout, Before::Anything)
     }
 
-    /// Expects the end within `timeout` of the last message.
+    /// Expects the end of the connection. Each message before it restarts the `timeout`.
     pub(super) fn end_or(&mut self, ends: &Ends, timeout: Duration, before: Before<'_>) -> Step {
         let expected = ends.to_string();
-        // Messages in progress may still come. A Terminate or the end of the connection decides.
+        // Messages in progress may still arrive. The loop continues until a Terminate, FIN, reset
+        // or the timeout.
         loop {
             let next = self.connection()?.next(timeout)?;
             match next {
@@ -67,8 +68,8 @@ impl Player<'_> {
         }
     }
 
-    /// Expects the end, or a target that waited for a buffer (RFC 5041 section 7.1 allows this
-    /// recovery).
+    /// Expects the end of the connection. Instead, the target may hold the last message until a
+    /// receive is posted, which RFC 5041 section 7.1 allows.
     pub(super) fn end_or_held(&mut self, ends: &Ends, len: usize, data: &Data) -> Step {
         match self.end(ends) {
             Err(Stop::Fail { .. }) if self.ending == Some(Ending::Silence) => {
@@ -81,7 +82,8 @@ impl Player<'_> {
         }
     }
 
-    /// Sent bytes that are not acknowledged.
+    /// Returns the number of sent bytes that the target has not acknowledged, or 0 if it is not
+    /// known.
     fn unacknowledged(&mut self) -> Result<usize, Stop> {
         Ok(self.connection()?.stream.unacknowledged().unwrap_or(0))
     }
@@ -113,7 +115,7 @@ impl Player<'_> {
                 ),
             });
         };
-        // Both sides may close now, and the target may wait for this side to do it.
+        // Both sides may close the connection now. The target may wait for the FIN of the suite.
         if !ends.unanswered {
             let _ = self.connection()?.stream.fin();
         }
@@ -197,8 +199,8 @@ impl Player<'_> {
         }
     }
 
-    /// Expects the response to a Read of `size` bytes at `src_to`, or a Terminate that says how far
-    /// it came (RFC 5040 section 4.8).
+    /// Expects the whole response to a Read of `size` bytes at `src_to`. Instead, a Terminate may
+    /// state how much of the Read was done (RFC 5040 section 4.8).
     pub(super) fn read_or_terminate(
         &mut self,
         (size, src_to): (u32, To),
@@ -233,7 +235,8 @@ impl Player<'_> {
         }
     }
 
-    /// Checks SinkTO, size and SrcTO of the Terminated RDMA Header.
+    /// Checks SinkTO, size and SrcTO in the Terminated RDMA Header. They describe the remaining
+    /// part of the Read.
     fn stopped_at(&mut self, expected: &str, payload: &[u8], due: (u64, u64, u64)) -> Step {
         let terminate = Terminate::parse(payload);
         let _ = self.connection()?.stream.fin();
@@ -264,7 +267,7 @@ impl Player<'_> {
         })
     }
 
-    /// Expects the end of the TCP connection from the target's side, and nothing before it.
+    /// Expects that the target closes the TCP connection and sends nothing before that.
     pub(super) fn closed_by_target(&mut self, graceful: bool) -> Step {
         let timeout = self.config.timeout;
         let expected = if graceful {

@@ -1,4 +1,4 @@
-//! Outcome of a case.
+//! Outcome of a case: verdict, ending and log.
 
 use std::fmt;
 
@@ -13,19 +13,20 @@ pub enum Verdict {
     Pass,
     /// The target breaks the rule.
     Fail(Failure),
-    /// The case could not be tried; the text is the reason.
+    /// The case could not be tried. The text is the reason.
     Skipped(String),
-    /// The target breaks the rule, as its file of deviations says with this reason.
+    /// The target breaks the rule, and the file of deviations expects it. The text is the reason in
+    /// that file.
     Deviation(String, Failure),
-    /// The target follows the rule, although the file of deviations says otherwise. The entry
+    /// The target follows the rule, although the file of deviations expects a failure. Its entry
     /// should be removed.
     Unexpected(String),
-    /// The suite, its agent or the network failed.
+    /// The suite, its agent or the network failed. The text describes the failure.
     Infrastructure(String),
 }
 
 impl Verdict {
-    /// One or two words, as in reports.
+    /// Returns the verdict as one or two words for reports.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self {
@@ -39,45 +40,45 @@ impl Verdict {
     }
 }
 
-/// Failure of a case.
+/// Details of a failed case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Failure {
-    /// Number of the step, counted from 1.
+    /// Number of the failed step, counted from 1.
     pub step: usize,
-    /// Last message sent before it.
+    /// Description of the last message that the suite sent before the failure.
     pub sent: String,
-    /// The expected message or event.
+    /// Description of the expected message or event.
     pub expected: String,
-    /// The received message or event.
+    /// Description of the received message or event.
     pub received: String,
-    /// How the connection ended, if it did.
+    /// How the connection ended, if the case waited for its end.
     pub ending: Option<Ending>,
 }
 
-/// How a connection ended, graded independently of the verdict.
+/// How a connection ended. It is independent of the verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 pub enum Ending {
-    /// With a Terminate that the rule allows.
+    /// Terminate that the rule allows.
     #[serde(rename = "right Terminate")]
     RightTerminate,
-    /// With another Terminate.
+    /// Any other Terminate.
     #[serde(rename = "wrong Terminate")]
     WrongTerminate,
-    /// With the right Terminate in the layout of a little-endian bit field: Layer and EType are
-    /// swapped.
+    /// Terminate that the rule allows, but laid out as a little-endian bit field: Layer and EType
+    /// are swapped.
     #[serde(rename = "right Terminate, bits in the wrong places")]
     SwappedTerminate,
-    /// With a FIN alone.
+    /// FIN without a Terminate.
     #[serde(rename = "plain close")]
     Close,
-    /// With a reset.
+    /// Reset without a Terminate.
     #[serde(rename = "reset")]
     Reset,
-    /// Not at all within the timeout.
+    /// The connection stayed open until the timeout.
     #[serde(rename = "silence until the timeout")]
     Silence,
-    /// The target no longer exists.
+    /// The target died: a new connection to it no longer works.
     #[serde(rename = "the target died")]
     Died,
 }
@@ -96,61 +97,61 @@ impl fmt::Display for Ending {
     }
 }
 
-/// Origin of a log entry.
+/// Originator of a log entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
-    /// The suite.
+    /// The suite sent the data.
     Suite,
-    /// The target.
+    /// The target sent the data.
     Target,
-    /// Neither: a note about the case.
+    /// The entry is a note about the case.
     Note,
 }
 
-/// One entry of the log of a case.
+/// An entry in the log of a case.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LogEntry {
-    /// Origin.
+    /// Originator of the entry.
     pub who: Who,
-    /// Index of the connection.
+    /// Index of the connection within the case.
     pub connection: usize,
-    /// Microseconds since the case began.
+    /// Time in microseconds since the case began.
     pub at: u64,
-    /// Description.
+    /// Description of the message or event.
     pub text: String,
-    /// Its bytes, if any.
+    /// Bytes on the wire, if any.
     pub bytes: Vec<u8>,
-    /// Offset of the bytes in Full Operation, if the direction has Markers.
+    /// Offset of the bytes since the start of Full Operation, if this direction uses Markers.
     pub markers: Option<u64>,
 }
 
-/// Outcome of one case.
+/// Result of one case.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Outcome {
     /// Id of the case.
     pub id: String,
-    /// How binding its rule is.
+    /// Whether the rule is a MUST, SHOULD or MAY.
     pub level: Level,
     /// The rule in one sentence.
     pub rule: String,
-    /// Ids of the requirements that it checks.
+    /// Ids of the requirements that the case checks.
     pub requirements: Vec<String>,
     /// Verdict about the target.
     pub verdict: Verdict,
-    /// How the (last) connection ended, if the case waited for it.
+    /// How the last connection ended, if the case waited for its end.
     pub ending: Option<Ending>,
     /// Duration in milliseconds.
     pub millis: u64,
-    /// Everything sent and received.
+    /// All sent and received data.
     pub log: Vec<LogEntry>,
-    /// Local and peer address of each connection.
+    /// Local address and peer address of each connection.
     pub addresses: Vec<(std::net::SocketAddr, std::net::SocketAddr)>,
 }
 
 impl Outcome {
-    /// Turns any verdict into a failure if the target did not survive.
+    /// Turns any verdict into a failure if the target died in this case.
     pub(super) fn or_death(mut self) -> Self {
         if self.ending != Some(Ending::Died) {
             return self;
