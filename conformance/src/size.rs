@@ -1,30 +1,31 @@
-//! Limits and recommendations for the size of FPDUs: MULPDU (RFC 5044 section 4.5).
+//! Checks the sizes of FPDUs against MULPDU (RFC 5044 section 4.5).
 
 use crate::check::{Breach, Rule};
 use crate::wire::segment::{Address, Segment};
 use crate::words::many;
 
-/// Bytes of an untagged DDP Header, which is longer than a tagged one.
+/// Length in bytes of an untagged DDP Header, the longer one of the two kinds.
 const HEADER: usize = 18;
 
-/// MULPDU for an EMSS by the formulas of section 4.5, clamped to the range of section 3.
+/// Computes MULPDU for an EMSS by the formulas of section 4.5, limited to the range of section 3.
 pub(crate) fn mulpdu(emss: usize, markers: bool) -> usize {
     let markers = if markers { 4 * emss.div_ceil(512) } else { 0 };
     let mulpdu = emss.saturating_sub(6 + markers + emss % 4);
     mulpdu.clamp(128, 64768)
 }
 
-/// Checks the lengths of the ULPDUs that the target sends on one connection.
+/// State of the checks of ULPDU lengths on one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Sizes {
-    /// MULPDU, if the suite knows the EMSS.
+    /// MULPDU of the target, if the suite knows its EMSS. Without it, nothing is checked.
     pub(crate) mulpdu: Option<usize>,
-    /// Segments and payload bytes of the current message, by QN; tagged messages last.
+    /// Number of segments and of payload bytes in the current message: one entry for each QN, and
+    /// the last one for tagged messages.
     open: [(usize, usize); 5],
 }
 
 impl Sizes {
-    /// Checks the length of this ULPDU, and the number of segments if it ends a message.
+    /// Checks the length of a ULPDU. If it ends a message, also checks the number of segments.
     pub(crate) fn follow(&mut self, ulpdu: &[u8]) -> Vec<Breach> {
         let Some(mulpdu) = self.mulpdu else {
             return Vec::new();
@@ -51,8 +52,8 @@ impl Sizes {
         *bytes += segment.payload.len();
         if segment.last() {
             let needed = bytes.div_ceil(mulpdu - HEADER);
-            // MULPDU may shrink at times (section 4.5), so half as many segments again are
-            // accepted.
+            // MULPDU may shrink at times (section 4.5), so the check allows half as many segments
+            // again.
             if *segments > needed + needed / 2 + 1 {
                 breaches.push(Breach {
                     rule: Rule::FewSegments,

@@ -1,4 +1,4 @@
-//! The steps of a case.
+//! Steps of a case.
 
 use super::segment::Out;
 use super::setup::{Post, Region, Rtr, Setup};
@@ -7,216 +7,220 @@ use super::want::{Ends, Want};
 use crate::check::Rule;
 use crate::wire::startup::StartupFrame;
 
-/// Condition for the rest of a case to make sense. If it does not hold, the case is skipped, and
-/// the condition is the reason.
+/// Condition that a case requires for its remaining steps. If it does not hold, the case is
+/// skipped, and the condition is the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Condition {
-    /// The target set M, so it receives Markers.
+    /// The target set M in its startup frame, so the suite sends Markers.
     TargetReceivesMarkers,
     /// CRCs are in use.
     CrcInUse,
     /// CRCs are not in use.
     CrcNotInUse,
-    /// The agent says that the target supports RFC 7306.
+    /// The agent reports that the target supports RFC 7306.
     Rfc7306,
-    /// The agent does not say that the target supports RFC 7306.
+    /// The agent does not report that the target supports RFC 7306.
     NotRfc7306,
-    /// The agent can register memory for one connection alone.
+    /// The agent can register memory that only one connection can access.
     ScopedRegions,
-    /// The run uses the CRC of the default configuration: neither side asked for none.
+    /// The run uses the default CRC setting: the suite asks for CRCs.
     DefaultCrc,
-    /// The suite knows the EMSS of the target, because it chose its own MSS, and its TCP reports
-    /// the effective one.
+    /// The suite knows the EMSS of the target. For this, the suite must have chosen its own MSS,
+    /// and its TCP must report the effective one.
     EmssKnown,
-    /// The agent accepts this many bytes of Private Data.
+    /// The agent accepts at least this many bytes of Private Data.
     PrivateDataOf(usize),
-    /// The target's startup frame allows the suite this many Reads at once.
+    /// The startup frame of the target allows at least this many outstanding Reads of the suite.
     TargetIrdIsAtLeast(u16),
-    /// The ORD in the target's startup frame is at least this.
+    /// The startup frame of the target has at least this ORD.
     TargetOrdIsAtLeast(u16),
-    /// The target's Reply accepts.
+    /// The Reply of the target accepts the connection.
     TargetAccepts,
-    /// The target's startup frame offers this RTR indication.
+    /// The startup frame of the target offers this RTR indication.
     TargetOffersRtr(Rtr),
-    /// The agent says that the target opens without enhanced connection setup.
+    /// The agent reports that the target connects without enhanced connection setup.
     TargetIsUnenhanced,
-    /// The agent says that the target does not support this many Reads of its peer at once.
+    /// The agent reports that the target supports fewer outstanding Reads of its peer than this.
     TargetLacksIrd(u16),
-    /// The target's startup frame allows the suite at most this many Reads at once.
+    /// The startup frame of the target allows at most this many outstanding Reads of the suite.
     TargetIrdIsAtMost(u16),
 }
 
-/// One step.
+/// A step of a case.
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
-    /// Makes a TCP connection and sends nothing on it. The application on the target is ready for
-    /// it.
+    /// Makes a TCP connection and sends nothing on it. The application on the target listens or
+    /// connects, as the setup says.
     Begin(Setup),
-    /// Completes startup, with correct frames of both sides.
+    /// Makes a connection and completes startup with correct frames from both sides.
     Establish(Setup),
-    /// Makes later steps refer to this connection, counted from 0 in the order in which they were
-    /// begun.
+    /// Selects the connection that the following steps use. Connections are numbered from 0 in the
+    /// order in which the case began them.
     Use(usize),
-    /// Makes a TCP connection and sends the suite's startup frame as this setup describes it. If
-    /// the target is the Initiator, the frame follows its Request. The next steps expect the
-    /// result.
+    /// Makes a TCP connection and sends the startup frame of the suite as the setup describes it.
+    /// If the target is the Initiator, its Request comes first. Later steps check the reaction.
     Propose(Setup),
     SendStartup(StartupFrame),
-    /// Expects a valid frame of the target's role. Full Operation begins.
+    /// Expects a valid startup frame for the role of the target. Then enters Full Operation.
     ExpectStartup,
     /// Expects a valid Reply, or the end of the connection instead.
     ExpectStartupOrEnd,
-    /// Checks a field of the startup frame that arrived.
+    /// Checks a field of the received startup frame.
     CheckStartup(StartupCheck),
-    /// Expects a startup frame with enhanced connection data (RFC 6581). The case is skipped for a
-    /// target without it.
+    /// Expects a startup frame with enhanced connection data (RFC 6581). Skips the case for a
+    /// target without enhanced setup.
     ExpectEnhanced,
-    /// Expects an enhanced Reply, or the end of the connection, which a target without enhanced
-    /// setup chooses.
+    /// Expects an enhanced Reply. A target without enhanced setup may close the connection instead.
     ExpectEnhancedOrClose,
-    /// Sends a Reply for the peer-to-peer model with exactly the RTR indications that the Request
-    /// did not offer.
+    /// Sends a Reply that accepts the peer-to-peer model but offers only the RTR indications that
+    /// the Request did not offer.
     ReplyOtherRtr,
-    /// Uses CRCs and Markers from here on as both startup frames say.
+    /// Enters Full Operation. The two startup frames determine whether CRCs and Markers are used.
     Operate,
 
     Region(Region),
     Deregister(Name),
-    /// Posts more receives: their number, and the bytes of each.
+    /// Makes the application post more receives. The values are their number and the bytes of each.
     Receives(u32, usize),
     Post(Post),
-    /// Expects that the next completion of a send or receive queue of the application is (or is
-    /// not) a success.
+    /// Expects a completion at the application. If `success`, the next completion of `op` must be a
+    /// success. Otherwise the next completion of any operation must be an error.
     Completion {
         op: &'static str,
         success: bool,
     },
-    /// Expects that the next receive of the application completes with this many bytes.
+    /// Expects that the next receive to complete at the application has this many bytes.
     Received(usize),
-    /// Expects that this Private Data of the suite reached the application in a request, an
+    /// Expects that the application received this Private Data from the suite, in a request, an
     /// acceptance or a rejection.
     ReceivesPrivateData(Vec<u8>),
-    /// Expects that the next receive of the application completes with exactly this in its buffer.
+    /// Expects that the next receive to complete at the application has exactly this data in its
+    /// buffer.
     Delivered(Data),
-    /// Expects the next event of its connection: `established`, `rejected`, `disconnected` and so
-    /// on (`docs/agent.md`).
+    /// Expects `established`, `rejected`, `disconnected` or another event (`docs/agent.md`) as the
+    /// next event of the connection.
     Event(&'static str),
-    /// Expects this content of a region.
+    /// Expects that a region contains this data at `offset`.
     Holds {
         region: Name,
         offset: usize,
         data: Data,
     },
-    /// Expects that a receive of the application completes with this Immediate Data (RFC 7306).
+    /// Expects that a receive completes at the application with this Immediate Data (RFC 7306).
     ReceivesImmediate([u8; 8]),
-    /// Learns the byte order in which the target keeps a word, from a FetchAdd of 0 on the first
+    /// Learns the byte order in which the target stores a word, by a FetchAdd of 0 to the first
     /// word of a region. [`Data::Word`] uses this order.
     LearnByteOrder(Name),
     Disconnect,
 
-    /// Sends segments, each in its own FPDU, in one piece.
+    /// Sends one FPDU for each segment, all in one write.
     Send(Vec<Out>),
-    /// Sends the FPDU of a segment in several pieces, cut at these bytes. Each is sent alone.
+    /// Sends the FPDU of a segment in pieces. It is cut at these offsets, and each piece is a TCP
+    /// segment of its own.
     SendInPieces(Out, Vec<usize>),
-    /// Sends the FPDUs of several segments as one string of bytes, cut at these positions. Each
-    /// piece is sent alone.
+    /// Sends the FPDUs of several segments in pieces. The sequence of FPDUs is cut at these
+    /// offsets, and each piece is a TCP segment of its own.
     SendAcross(Vec<Out>, Vec<usize>),
-    /// Sends only the first bytes of the FPDU of a segment.
+    /// Sends only this many bytes of the FPDU of a segment.
     SendPart(Out, usize),
     /// Sends a FIN.
     Fin,
     Reset,
 
     Expect(Want),
-    /// Expects an RTR indication that both startup frames have, and answers it if it is a Read.
+    /// Expects an RTR indication that both startup frames offer. Answers it if it is a Read.
     ExpectRtr,
-    /// Expects Atomic Requests of the target and answers them with these values, which give their
-    /// number. All requests that come before the target waits are answered at once. At most `most`
-    /// may be outstanding.
+    /// Expects one Atomic Request from the target for each of these values, and answers it with the
+    /// value. Requests that arrive before the target waits for an answer are answered together. At
+    /// most `most` may be outstanding.
     AnswerAtomics {
         values: Vec<u64>,
         most: usize,
     },
-    /// Checks that the target still serves: it answers a Read of no bytes.
+    /// Checks that the target still works: it answers a Read of zero length.
     Ping,
-    /// Expects that nothing comes for a while.
+    /// Expects that nothing arrives within the quiet time.
     Quiet,
-    /// Expects that nothing comes for a while. The target may end the TCP connection.
+    /// Expects that nothing arrives within the quiet time. The target may end the TCP connection.
     QuietOrEnd,
     /// Expects that the connection ends in one of these ways.
     End(Ends),
-    /// Like `End`, within this many seconds, whatever the timeout of the run is.
+    /// Like `End`, but within this many seconds instead of the timeout of the run.
     EndWithin(Ends, u64),
-    /// Expects that the connection ends this way, and that nothing comes before.
+    /// Expects that the connection ends in one of these ways, and that no message arrives before.
     EndNow(Ends),
-    /// Expects that the connection ends this way, or that it stays and this message comes.
+    /// Expects that the connection ends in one of these ways, or that this message arrives instead.
     EndOr(Ends, Want),
-    /// Expects that the connection ends this way, or that the target waits for a buffer for the
-    /// last message. Then the application posts a receive of this many bytes, which must complete
-    /// with this data.
+    /// Expects that the connection ends in one of these ways. Instead, the target may hold the last
+    /// message until a buffer is posted. Then the application posts a receive of this many bytes,
+    /// which must complete with this data.
     EndOrHeld(Ends, usize, Data),
-    /// Expects, after a Terminate, only the target's end of the TCP connection. If `graceful`, it
-    /// must be a FIN.
+    /// Expects that the target ends the TCP connection after a Terminate and sends nothing else. If
+    /// `graceful`, it must send a FIN.
     Closed {
         graceful: bool,
     },
-    /// Expects the whole response to a Read, or a Terminate that says how far the Read came. The
-    /// segments in `meanwhile` are sent when the response has begun.
+    /// Expects the whole response to a Read. Instead, a Terminate may state how much of the Read
+    /// was done. The suite sends the segments in `meanwhile` after the first segment of the
+    /// response.
     ReadOrTerminate {
         size: u32,
         src_to: To,
         meanwhile: Vec<Out>,
     },
-    /// Makes these rules for senders count in this case: any breach is a failure, whenever it
-    /// comes.
+    /// Makes the case fail if the target breaks one of these rules for senders, before or after
+    /// this step.
     Watch(&'static [Rule]),
     Require(Condition),
 }
 
-/// Check of the target's startup frame.
+/// Check of the startup frame of the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StartupCheck {
-    /// The Key matches its role.
+    /// The Key matches the role of the target.
     Key,
     /// The reserved bits are zero.
     ReservedZero,
-    /// R has this value.
+    /// R has this value: whether the frame rejects the connection.
     Rejected(bool),
     /// C is set.
     Crc,
     Rev(u8),
     /// Rev is 1 and S is not set, or Rev is 2 or higher.
     RevFitsS,
-    /// S has this value.
+    /// S has this value: whether the frame has enhanced connection data.
     Enhanced(bool),
-    /// At most 512 bytes of Private Data.
+    /// PD_Length is at most 512.
     PrivateDataWithin512,
-    /// The Private Data of the application, after the enhanced data, is exactly this.
+    /// The Private Data of the application, which follows the enhanced connection data, equals
+    /// this.
     PrivateData(&'static [u8]),
-    /// With enhanced data, IRD and ORD have these values.
+    /// The enhanced connection data contains these values for IRD and ORD. `None` accepts any
+    /// value.
     Depths {
         ird: Option<u16>,
         ord: Option<u16>,
     },
-    /// ORD is at most this. A Reply that rejects may state the ORD that the application needs.
+    /// ORD is at most this. A Reply that rejects may state the ORD that the application needs
+    /// instead.
     OrdAtMost(u16),
     /// IRD is at least this.
     IrdAtLeast(u16),
     /// IRD is at most this.
     IrdAtMost(u16),
-    /// A has this value.
+    /// A has this value: whether the frame asks for the peer-to-peer model.
     PeerToPeer(bool),
     /// B, C and D are zero.
     NoRtr,
-    /// At least one of B, C, D is set.
+    /// At least one of B, C and D is set.
     SomeRtr,
-    /// B, C and D are the same as in an earlier Reply of the target, on another connection of the
-    /// case.
+    /// The Reply sets each of B, C and D that an earlier Reply of the target set, on another
+    /// connection of the case.
     RtrOfBefore,
 }
 
 impl Action {
-    /// Returns true if the step needs an action of the application on the target.
+    /// Returns true if the step needs the application on the target to act.
     pub(crate) fn needs_agent(&self) -> bool {
         match self {
             Action::Region(_)

@@ -2,14 +2,14 @@
 
 use super::action::Action;
 
-/// How binding a rule is (RFC 2119).
+/// Obligation level of a rule (RFC 2119).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// MUST, MUST NOT, and requirements that an RFC states without a keyword.
+    /// MUST or MUST NOT, or a requirement that an RFC states without a keyword.
     Must,
-    /// SHOULD; played only with `--strict`.
+    /// SHOULD or SHOULD NOT. Played only with `--strict`.
     Should,
-    /// MAY; played only with `--strict`.
+    /// MAY. Played only with `--strict`.
     May,
 }
 
@@ -23,18 +23,18 @@ impl std::fmt::Display for Level {
     }
 }
 
-/// The MPA role of the target.
+/// MPA role of the target in a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// The suite connects.
+    /// The target is the Responder: the suite connects.
     Responder,
-    /// The target connects.
+    /// The target is the Initiator: the target connects.
     Initiator,
-    /// The rule holds in both roles. The run chooses one of them.
+    /// The rule applies in both roles. The run chooses one of them.
     Either,
 }
 
-/// One case.
+/// A case: one rule, and the steps that check it.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
     pub(crate) id: String,
@@ -44,9 +44,10 @@ pub(crate) struct Case {
     pub(crate) rule: String,
     pub(crate) role: Role,
     pub(crate) steps: Vec<Action>,
-    /// Crashes or blocks some targets. Played only with `--dangerous`, and last.
+    /// True if the case crashes or blocks some targets. It is played only with `--dangerous`, after
+    /// all other cases.
     pub(crate) dangerous: bool,
-    /// Waits for a timeout of the target.
+    /// True if the case waits for a time limit of the target.
     pub(crate) slow: bool,
 }
 
@@ -63,17 +64,17 @@ fn case(level: Level, id: &str, requirements: &[&'static str], rule: &str) -> Ca
     }
 }
 
-/// A case for a MUST, or for a requirement that an RFC states without a keyword.
+/// Creates a case for a MUST, or for a requirement that an RFC states without a keyword.
 pub(crate) fn must(id: &str, requirements: &[&'static str], rule: &str) -> Case {
     case(Level::Must, id, requirements, rule)
 }
 
-/// A case for a SHOULD.
+/// Creates a case for a SHOULD.
 pub(crate) fn should(id: &str, requirements: &[&'static str], rule: &str) -> Case {
     case(Level::Should, id, requirements, rule)
 }
 
-/// A case for a MAY: the target must cope if its peer does it.
+/// Creates a case for a MAY: the target must accept that its peer does this.
 pub(crate) fn may(id: &str, requirements: &[&'static str], rule: &str) -> Case {
     case(Level::May, id, requirements, rule)
 }
@@ -96,7 +97,7 @@ impl Case {
         self
     }
 
-    /// Marks a case that takes as long as a time limit of the target.
+    /// Marks a case that waits for a time limit of the target.
     pub(crate) fn slow(mut self) -> Self {
         self.slow = true;
         self
@@ -107,7 +108,7 @@ impl Case {
         self
     }
 
-    /// Returns true if the case needs an action of the application on the target.
+    /// Returns true if a step needs the application on the target to act.
     pub(crate) fn needs_agent(&self) -> bool {
         self.steps.iter().any(Action::needs_agent)
     }
@@ -137,19 +138,19 @@ impl Case {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CaseInfo {
-    /// Layer, RFC and section, number: `mpa/5044-7.1.2/3`.
+    /// Layer, RFC and section, and number, such as `mpa/5044-7.1.2/3`.
     pub id: String,
-    /// How binding its rule is.
+    /// Whether the rule is a MUST, SHOULD or MAY.
     pub level: Level,
-    /// Ids of the requirements that it checks.
+    /// Ids of the requirements that the case checks.
     pub requirements: Vec<String>,
     /// The rule in one sentence.
     pub rule: String,
-    /// True if it needs an agent for the target.
+    /// True if the case needs an agent on the target.
     pub needs_agent: bool,
-    /// True if it is played only with `--dangerous`.
+    /// True if the case is played only with `--dangerous`.
     pub dangerous: bool,
-    /// MPA role of the target: `Initiator` or `Responder`. `None` if the rule holds in both roles;
-    /// a run then plays it in one of them.
+    /// MPA role of the target: `Initiator` or `Responder`. `None` if the rule applies in both
+    /// roles; a run then plays the case in one of them.
     pub role: Option<&'static str>,
 }

@@ -1,4 +1,4 @@
-//! A case as data: its rule and its steps.
+//! Cases as data: rules, steps, and the values in them.
 
 mod action;
 mod case;

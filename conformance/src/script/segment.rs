@@ -1,5 +1,5 @@
-//! Segments to send. Constructors with the names of the field build correct ones; every field can
-//! be made wrong.
+//! Segments that the suite sends. A function for each kind of message builds a correct segment.
+//! Methods then change single fields to invalid values.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use crate::wire::fpdu::{CrcField, FpduForm, MarkerForm};
 use crate::wire::segment::opcode;
 use crate::words::many;
 
-/// How a segment is addressed.
+/// Address fields of a segment, for the tagged or the untagged layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Addressing {
     Tagged {
@@ -23,10 +23,10 @@ pub(crate) enum Addressing {
     },
 }
 
-/// One DDP Segment in one FPDU.
+/// A DDP Segment to send in one FPDU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Out {
-    /// T on the wire. The layout of the header follows `addressing`.
+    /// Value of T on the wire. The layout of the header depends on `addressing`, not on this.
     pub(crate) t: bool,
     pub(crate) last: bool,
     pub(crate) ddp_reserved: u8,
@@ -36,9 +36,9 @@ pub(crate) struct Out {
     pub(crate) opcode: u8,
     pub(crate) addressing: Addressing,
     pub(crate) data: Data,
-    /// Cuts the ULPDU to this many bytes.
+    /// Truncates the ULPDU to this many bytes.
     pub(crate) cut: Option<usize>,
-    /// Zero bytes appended after the data.
+    /// Number of zero bytes appended to the data.
     pub(crate) extra: usize,
     pub(crate) form: FpduForm,
 }
@@ -74,37 +74,38 @@ fn out(opcode: u8, t: bool, addressing: Addressing, data: Data) -> Out {
     }
 }
 
-/// An RDMA Write of one segment.
+/// Builds an RDMA Write of one segment.
 pub(crate) fn write(stag: Stag, to: To, data: impl Into<Data>) -> Out {
     tagged(opcode::WRITE, stag, to, data.into())
 }
 
-/// An RDMA Read Response of one segment.
+/// Builds an RDMA Read Response of one segment.
 pub(crate) fn read_response(stag: Stag, to: To, data: impl Into<Data>) -> Out {
     tagged(opcode::READ_RESPONSE, stag, to, data.into())
 }
 
-/// The correct Read Response, whole, to a Read Request of the target, counted from 0.
+/// Builds the correct Read Response of one segment to a Read Request of the target, numbered from
+/// 0.
 pub(crate) fn answer_read(read: usize, data: impl Into<Data>) -> Out {
     read_response(Stag::Sink(read), To::Sink(read, 0), data)
 }
 
-/// A Send of one segment.
+/// Builds a Send of one segment.
 pub(crate) fn send(data: impl Into<Data>) -> Out {
     untagged(opcode::SEND, 0, data.into())
 }
 
-/// A Send with SE.
+/// Builds a Send with SE.
 pub(crate) fn send_se(data: impl Into<Data>) -> Out {
     untagged(opcode::SEND_SE, 0, data.into())
 }
 
-/// A Send with Invalidate.
+/// Builds a Send with Invalidate.
 pub(crate) fn send_invalidate(stag: Stag, data: impl Into<Data>) -> Out {
     untagged(opcode::SEND_INVALIDATE, 0, data.into()).invalidate(stag)
 }
 
-/// A Send with SE and Invalidate.
+/// Builds a Send with SE and Invalidate.
 pub(crate) fn send_se_invalidate(stag: Stag, data: impl Into<Data>) -> Out {
     untagged(opcode::SEND_SE_INVALIDATE, 0, data.into()).invalidate(stag)
 }
@@ -114,12 +115,12 @@ pub(crate) const SINK_STAG: u32 = 0x5157_1a00;
 /// SinkTO of the suite's Read Requests.
 pub(crate) const SINK_TO: u64 = 0x1234_5678_9abc_0000;
 
-/// A Read Request with the sink [`SINK_STAG`], [`SINK_TO`].
+/// Builds a Read Request with the sink [`SINK_STAG`] and [`SINK_TO`].
 pub(crate) fn read_request(stag: Stag, to: To, size: u32) -> Out {
     read_request_to(Stag::Is(SINK_STAG), To::Is(SINK_TO), stag, to, size)
 }
 
-/// A Read Request with any sink.
+/// Builds a Read Request with any sink.
 pub(crate) fn read_request_to(
     sink_stag: Stag,
     sink_to: To,
@@ -137,27 +138,27 @@ pub(crate) fn read_request_to(
     untagged(opcode::READ_REQUEST, 1, data)
 }
 
-/// A Terminate with these bytes as its header.
+/// Builds a Terminate with these bytes as its payload.
 pub(crate) fn terminate(bytes: impl Into<Data>) -> Out {
     untagged(opcode::TERMINATE, 2, bytes.into())
 }
 
-/// Immediate Data (RFC 7306).
+/// Builds Immediate Data (RFC 7306).
 pub(crate) fn immediate(bytes: impl Into<Data>) -> Out {
     untagged(opcode::IMMEDIATE, 0, bytes.into())
 }
 
-/// Immediate Data with SE.
+/// Builds Immediate Data with SE.
 pub(crate) fn immediate_se(bytes: impl Into<Data>) -> Out {
     untagged(opcode::IMMEDIATE_SE, 0, bytes.into())
 }
 
-/// An Atomic Request (RFC 7306 section 5.2.1); its header is a [`Data::Atomic`].
+/// Builds an Atomic Request (RFC 7306 section 5.2.1). Its header is a [`Data::Atomic`].
 pub(crate) fn atomic(header: Data) -> Out {
     untagged(opcode::ATOMIC_REQUEST, 1, header)
 }
 
-/// A FetchAdd with Request Identifier `id`.
+/// Builds a FetchAdd with Request Identifier `id`.
 pub(crate) fn fetch_add(id: u32, stag: Stag, to: To, add: u64, mask: u64) -> Out {
     atomic(Data::Atomic {
         opcode: 0,
@@ -171,7 +172,7 @@ pub(crate) fn fetch_add(id: u32, stag: Stag, to: To, add: u64, mask: u64) -> Out
     })
 }
 
-/// A CmpSwap without masks, with Request Identifier `id`.
+/// Builds a CmpSwap without masks, with Request Identifier `id`.
 pub(crate) fn compare_swap(id: u32, stag: Stag, to: To, compare: u64, swap: u64) -> Out {
     atomic(Data::Atomic {
         opcode: 2,
@@ -185,7 +186,7 @@ pub(crate) fn compare_swap(id: u32, stag: Stag, to: To, compare: u64, swap: u64)
     })
 }
 
-/// The correct Atomic Response to an Atomic Request of the target, counted from 0.
+/// Builds the correct Atomic Response to an Atomic Request of the target, numbered from 0.
 pub(crate) fn answer_atomic(request: usize, value: u64) -> Out {
     untagged(
         opcode::ATOMIC_RESPONSE,
@@ -199,7 +200,7 @@ pub(crate) fn answer_atomic(request: usize, value: u64) -> Out {
 }
 
 impl Out {
-    /// Clears L: more segments of this message follow.
+    /// Clears L, because more segments of this message follow.
     pub(crate) fn more(mut self) -> Self {
         self.last = false;
         self
@@ -267,13 +268,13 @@ impl Out {
         self
     }
 
-    /// Keeps only the first bytes of the ULPDU.
+    /// Truncates the ULPDU to its first `len` bytes.
     pub(crate) fn cut(mut self, len: usize) -> Self {
         self.cut = Some(len);
         self
     }
 
-    /// Appends zero bytes that do not belong there to the ULPDU.
+    /// Appends `len` surplus zero bytes to the ULPDU.
     pub(crate) fn extra(mut self, len: usize) -> Self {
         self.extra = len;
         self

@@ -1,18 +1,18 @@
-//! Setup of a connection, and actions of the application on the target.
+//! Setup of a connection, and requests to the application on the target.
 
 use super::twist::Twist;
 use super::value::{Data, Name};
 use crate::wire::startup::StartupFrame;
 
-/// Reaction of the application to a connection request.
+/// Reaction of the application to a connection request from the suite.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Accept,
-    /// Rejects, with this Private Data.
+    /// Rejects the request with this Private Data.
     Reject(Vec<u8>),
-    /// Does not answer, because the request is not expected to reach it.
+    /// Does not answer, because no request is expected to reach the application.
     Never,
-    /// Accepts any request by itself, if one comes.
+    /// The agent accepts any request by itself. No request is required.
     Auto,
 }
 
@@ -24,37 +24,39 @@ pub(crate) enum Rtr {
     Read,
 }
 
-/// Setup of a connection, on both sides.
+/// Setup of a connection, for the suite and for the application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Setup {
     /// Receives that the application posts before it connects or accepts: their number, and the
     /// bytes of each.
     pub(crate) receives: (u32, usize),
-    /// Protection domain of the application.
+    /// Number of the protection domain that the application uses.
     pub(crate) pd: u32,
-    /// Reads and atomics that the suite may have outstanding (the application's responder
-    /// resources).
+    /// Number of Reads and Atomics that the suite may have outstanding. For the application these
+    /// are its responder resources.
     pub(crate) ird: u16,
-    /// Reads and atomics that the application may have outstanding (its initiator depth).
+    /// Number of Reads and Atomics that the application may have outstanding (its initiator depth).
     pub(crate) ord: u16,
-    /// Private Data of the application.
+    /// Private Data that the application sends.
     pub(crate) private_data: Vec<u8>,
     pub(crate) answer: Answer,
-    /// Request or Reply of the suite, if it is not the configured one.
+    /// Request or Reply of the suite; `None` for the configured one.
     pub(crate) frame: Option<StartupFrame>,
-    /// Changes to that frame.
+    /// Changes to the startup frame of the suite.
     pub(crate) twist: Twist,
-    /// C bit of the suite, if it is not the configured one.
+    /// C bit of the suite; `None` for the configured one.
     pub(crate) crc: Option<bool>,
-    /// M bit of the suite: the target has to send Markers.
+    /// M bit of the suite, which makes the target send Markers; `None` for the configured one.
     pub(crate) markers: Option<bool>,
-    /// The suite sends a zero-length RDMA Write right after startup, so that a Responder may send.
+    /// The suite sends a zero-length RDMA Write right after startup. A Responder may send only
+    /// after it has received an FPDU.
     pub(crate) nudge: bool,
-    /// MSS that the suite announces.
+    /// MSS that the suite announces; `None` for that of the path.
     pub(crate) mss: Option<u16>,
-    /// The connecting application asks for the peer-to-peer model.
+    /// The application, as Initiator, asks for the peer-to-peer model.
     pub(crate) peer_to_peer: bool,
-    /// Connections that the suite ends without a Request before the connection of the case.
+    /// Number of connections that the suite makes and ends without a Request before the connection
+    /// of the case.
     pub(crate) aborted: u32,
 }
 
@@ -80,7 +82,8 @@ impl Default for Setup {
 }
 
 impl Setup {
-    /// Returns true if the application has to do more for it than an ordinary server does.
+    /// Returns true if the setup needs an agent, because an ordinary server does not do what it
+    /// asks for.
     pub(crate) fn needs_agent(&self) -> bool {
         let plain = Setup::default();
         self.receives != plain.receives
@@ -121,19 +124,19 @@ impl Setup {
         self
     }
 
-    /// Sets the suite's startup frame.
+    /// Replaces the startup frame of the suite.
     pub(crate) fn frame(mut self, frame: StartupFrame) -> Self {
         self.frame = Some(frame);
         self
     }
 
-    /// Makes the application accept any request; none has to come.
+    /// Makes the agent accept any request by itself. No request is required.
     pub(crate) fn auto(mut self) -> Self {
         self.answer = Answer::Auto;
         self
     }
 
-    /// Changes the suite's startup frame.
+    /// Changes single fields of the startup frame of the suite.
     pub(crate) fn twist(mut self, twist: Twist) -> Self {
         self.twist = twist;
         self
@@ -164,7 +167,8 @@ impl Setup {
         self
     }
 
-    /// Ends this many connections to the same listener without a Request first.
+    /// Makes the suite first make and end this many connections without a Request, to the same
+    /// listener.
     pub(crate) fn aborted(mut self, aborted: u32) -> Self {
         self.aborted = aborted;
         self
@@ -175,29 +179,29 @@ impl Setup {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fill {
     Zero,
-    /// Pattern of this seed.
+    /// Pattern with this seed.
     Pattern(u64),
 }
 
-/// A region that the application registers and advertises through its agent.
+/// Memory region that the application registers, and whose STag and address it gives to the suite.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Region {
     pub(crate) name: Name,
     pub(crate) len: usize,
-    /// `lw`, `rw`, `rr` and `ra`, separated by commas.
+    /// Access rights, as any of `lw`, `rw`, `rr` and `ra`, separated by commas.
     pub(crate) access: &'static str,
     pub(crate) fill: Fill,
     pub(crate) pd: u32,
-    /// Restricted to the connection that is in use when it is registered.
+    /// Only the connection that is in use at registration can access the region.
     pub(crate) scoped: bool,
-    /// Its first byte has TO 0.
+    /// TOs begin at 0 instead of the virtual address.
     pub(crate) zero_based: bool,
-    /// Offset of its first byte in a page.
+    /// Offset of the first byte from the beginning of a page.
     pub(crate) skew: usize,
 }
 
 impl Region {
-    /// A region of zeros that peers may write.
+    /// Describes a region of zeros that peers may write.
     pub(crate) fn writable(name: Name, len: usize) -> Self {
         Region {
             name,
@@ -211,7 +215,7 @@ impl Region {
         }
     }
 
-    /// A region with the pattern of seed 1, which peers may read.
+    /// Describes a region that peers may read. It contains the pattern with seed 1.
     pub(crate) fn readable(name: Name, len: usize) -> Self {
         Region {
             access: "rr",
@@ -220,7 +224,7 @@ impl Region {
         }
     }
 
-    /// A region of zeros for atomics, Reads and Writes.
+    /// Describes a region of zeros for Atomics, Reads and Writes.
     pub(crate) fn atomic(name: Name, len: usize) -> Self {
         Region {
             access: "lw,rw,rr,ra",
@@ -238,13 +242,13 @@ impl Region {
         self
     }
 
-    /// Makes its TOs begin at 0.
+    /// Makes TOs in the region begin at 0.
     pub(crate) fn zero_based(mut self) -> Self {
         self.zero_based = true;
         self
     }
 
-    /// Sets the offset of its first byte in a page.
+    /// Sets the offset of the first byte from the beginning of a page.
     pub(crate) fn skew(mut self, skew: usize) -> Self {
         self.skew = skew;
         self
@@ -255,22 +259,22 @@ impl Region {
         self
     }
 
-    /// Restricts it to the connection in use.
+    /// Restricts access to the connection in use.
     pub(crate) fn scoped(mut self) -> Self {
         self.scoped = true;
         self
     }
 }
 
-/// A work request that the application posts.
+/// Work request that the application posts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Post {
-    /// `send`, `send_inv`, `write`, `read`, `cas`, `fadd`, `imm`, `write_imm`.
+    /// Operation: `send`, `send_inv`, `write`, `read`, `cas`, `fadd`, `imm` or `write_imm`.
     pub(crate) op: &'static str,
-    /// Data to send, or the size of the buffer. For data to send, its seed and offset in the
-    /// pattern count.
+    /// Data to send, given by seed, offset and length of a pattern. For a Read, only the length is
+    /// used, as the size of the buffer.
     pub(crate) data: Data,
-    /// Region that is the buffer, if it is not one made for this request.
+    /// Region that serves as the buffer. `None` creates a buffer for this request.
     pub(crate) from: Option<Name>,
     pub(crate) stag: u32,
     pub(crate) to: u64,
@@ -278,11 +282,11 @@ pub(crate) struct Post {
     pub(crate) fence: bool,
     pub(crate) invalidate: Option<u32>,
     pub(crate) immediate: Option<[u8; 8]>,
-    /// For `cas`: the value to compare with and the new one. For `fadd`, `swap` is the number to
-    /// add.
+    /// Operands of an atomic. For `cas`, the value to compare with and the new value. For `fadd`,
+    /// `swap` is the addend.
     pub(crate) compare: u64,
     pub(crate) swap: u64,
-    /// Name under which the case refers to the buffer of this request.
+    /// Name by which later steps refer to the buffer of this request.
     pub(crate) memory: Option<Name>,
 }
 
@@ -362,7 +366,7 @@ impl Post {
         }
     }
 
-    /// Uses this region as it is, instead of one that is made and filled for the request.
+    /// Uses this region with its present content as the buffer, instead of a new one.
     pub(crate) fn from(mut self, region: Name) -> Self {
         self.from = Some(region);
         self
@@ -373,7 +377,7 @@ impl Post {
         self
     }
 
-    /// Names its buffer, which the case inspects later.
+    /// Gives the buffer a name, so that later steps can inspect it.
     pub(crate) fn memory(mut self, name: Name) -> Self {
         self.memory = Some(name);
         self

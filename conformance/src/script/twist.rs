@@ -1,10 +1,11 @@
-//! Changes to the suite's startup frame. Whatever the settings of a run and the role of the target
-//! are, the frame has one wrong (or odd) field, and the rest is right.
+//! Changes to the startup frame of the suite. They apply on top of the settings of a run and the
+//! role of the target. So a frame can have one invalid or unusual field, and its other fields are
+//! correct.
 
 use crate::wire::startup::StartupFrame;
 use crate::words::many;
 
-/// Changes to a startup frame.
+/// Changes to single fields of a startup frame, and to the way it is sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Twist {
     key: Option<[u8; 16]>,
@@ -12,14 +13,14 @@ pub(crate) struct Twist {
     rev: Option<u8>,
     private_data: Vec<u8>,
     claim: i16,
-    /// Positions at which the frame is cut into pieces.
+    /// Offsets at which the frame is cut into pieces.
     pub(crate) cuts: Vec<usize>,
-    /// Only this many of its bytes are sent.
+    /// If set, only this many bytes of the frame are sent.
     pub(crate) only: Option<usize>,
 }
 
 impl Twist {
-    /// Replaces the Key.
+    /// Creates a change that replaces the Key.
     pub(crate) fn key(key: &[u8; 16]) -> Self {
         Twist {
             key: Some(*key),
@@ -27,7 +28,7 @@ impl Twist {
         }
     }
 
-    /// Sets these flags in addition.
+    /// Creates a change that sets these flags in addition to the others.
     pub(crate) fn flags(flags: u8) -> Self {
         Twist {
             flags,
@@ -35,7 +36,7 @@ impl Twist {
         }
     }
 
-    /// Replaces the revision.
+    /// Creates a change that replaces the revision.
     pub(crate) fn rev(rev: u8) -> Self {
         Twist {
             rev: Some(rev),
@@ -43,8 +44,8 @@ impl Twist {
         }
     }
 
-    /// Appends this many bytes of Private Data (0, 1, 2 and so on), after the enhanced connection
-    /// data if there is any.
+    /// Creates a change that appends this many bytes of Private Data, with the values 0, 1, 2 and
+    /// so on. Enhanced connection data remains before them.
     pub(crate) fn private_data(len: usize) -> Self {
         Twist {
             private_data: private_data(len),
@@ -52,8 +53,8 @@ impl Twist {
         }
     }
 
-    /// Appends this many zeros to the frame that PD_Length does not count. They cannot be an FPDU,
-    /// because no ULPDU has zero bytes.
+    /// Creates a change that appends this many zeros after the frame, without counting them in
+    /// PD_Length. The zeros are no valid FPDU, because a ULPDU has at least one byte.
     pub(crate) fn trailing(zeros: i16) -> Self {
         Twist {
             private_data: vec![0; usize::from(zeros.unsigned_abs())],
@@ -62,7 +63,7 @@ impl Twist {
         }
     }
 
-    /// Cuts the frame at these positions.
+    /// Creates a change that cuts the frame at these offsets.
     pub(crate) fn in_pieces(cuts: impl IntoIterator<Item = usize>) -> Self {
         Twist {
             cuts: cuts.into_iter().collect(),
@@ -70,7 +71,7 @@ impl Twist {
         }
     }
 
-    /// Sends only the first bytes.
+    /// Creates a change that sends only the first `bytes` bytes.
     pub(crate) fn only(bytes: usize) -> Self {
         Twist {
             only: Some(bytes),
@@ -78,19 +79,19 @@ impl Twist {
         }
     }
 
-    /// Sends only the first bytes, too.
+    /// Also sends only the first `bytes` bytes.
     pub(crate) fn and_only(mut self, bytes: usize) -> Self {
         self.only = Some(bytes);
         self
     }
 
-    /// Sets these flags, too.
+    /// Also sets these flags.
     pub(crate) fn and_flags(mut self, flags: u8) -> Self {
         self.flags |= flags;
         self
     }
 
-    /// The changes in words.
+    /// Describes the changes in words.
     pub(super) fn differences(&self) -> Vec<String> {
         let mut said = Vec::new();
         if let Some(key) = &self.key {
@@ -119,7 +120,7 @@ impl Twist {
         said
     }
 
-    /// Applies the changes to a frame.
+    /// Returns the frame with these changes.
     pub(crate) fn of(&self, mut frame: StartupFrame) -> StartupFrame {
         frame.key = self.key.unwrap_or(frame.key);
         frame.flags |= self.flags;
@@ -133,7 +134,7 @@ impl Twist {
     }
 }
 
-/// Private Data of the suite: bytes that count up from 0.
+/// Returns Private Data of the suite: bytes that count up from 0.
 pub(crate) fn private_data(len: usize) -> Vec<u8> {
     (0..len).map(|at| at as u8).collect()
 }

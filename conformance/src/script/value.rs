@@ -1,4 +1,5 @@
-//! Values that are known only while a case runs: addresses that the target advertised or sent.
+//! Symbolic values in cases. They become numbers only during a run, because they depend on
+//! addresses that the target advertised or sent.
 
 use crate::words::many;
 use std::fmt;
@@ -6,45 +7,47 @@ use std::fmt;
 /// Name of a region of the target within a case.
 pub(crate) type Name = &'static str;
 
-/// An STag.
+/// An STag, as a number or relative to the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stag {
     Is(u32),
-    /// The STag of a region of the target.
+    /// STag of a region of the target.
     Of(Name),
-    /// The STag of a region of the target, with these bits inverted.
+    /// STag of a region of the target, with these bits inverted.
     Near(Name, u32),
-    /// The SinkSTag of a Read Request of the target on this connection, counted from 0.
+    /// SinkSTag of a Read Request that the target sent on this connection, numbered from 0.
     Sink(usize),
 }
 
-/// A TO.
+/// A TO, as a number or relative to the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum To {
     Is(u64),
-    /// Offset from the first byte of a region of the target; negative for addresses before it.
+    /// Address of the first byte of a region of the target, plus this offset, which may be
+    /// negative.
     In(Name, i64),
-    /// Offset from the byte after the last one of a region of the target.
+    /// Address just past the last byte of a region of the target, plus this offset, which may be
+    /// negative.
     End(Name, i64),
     /// Offset from the SinkTO of a Read Request of the target on this connection, counted from 0.
     Sink(usize, u64),
 }
 
-/// An MSN.
+/// An MSN, as a number or relative to the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Msn {
-    /// The next MSN of its queue. The segment with L=1 uses it up.
+    /// The next MSN of the queue. A segment with L=1 advances it.
     Next,
-    /// The next MSN plus this number. Uses up nothing.
+    /// The next MSN plus this number. It does not advance the next MSN.
     Off(i32),
     Is(u32),
 }
 
-/// Bytes of ULP Payload, or an RDMAP header.
+/// Content of a segment after its DDP Header: ULP Payload or an RDMAP header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Data {
     Bytes(Vec<u8>),
-    /// Seed of a pattern, offset in it, and length.
+    /// Part of a pattern: its seed, the offset in the pattern, and the length.
     Pattern(u64, u64, usize),
     ReadRequest {
         sink_stag: Stag,
@@ -54,7 +57,7 @@ pub(crate) enum Data {
         src_to: To,
     },
     Atomic {
-        /// The 28 reserved bits and AOpCode.
+        /// The first word of the header: 28 reserved bits and AOpCode.
         opcode: u32,
         id: u32,
         stag: Stag,
@@ -64,25 +67,25 @@ pub(crate) enum Data {
         compare: u64,
         compare_mask: u64,
     },
-    /// Response to an Atomic Request of the target, counted from 0: its Request Identifier, and
-    /// this value.
+    /// Atomic Response to an Atomic Request of the target, numbered from 0. It has the Request
+    /// Identifier of that request and this value.
     AtomicResponse {
         request: usize,
-        /// These bits of the identifier are inverted.
+        /// Bits of the Request Identifier to invert.
         flip: u32,
         value: u64,
     },
-    /// A word in the target's memory, in the byte order that this case has learned.
+    /// A word in memory of the target, in the byte order that this case has learned.
     Word(u64),
 }
 
 impl Data {
-    /// No bytes.
+    /// Returns data of zero length.
     pub(crate) fn none() -> Self {
         Data::Bytes(Vec::new())
     }
 
-    /// The beginning of the pattern of seed 1.
+    /// Returns the first `len` bytes of the pattern with seed 1.
     pub(crate) fn len(len: usize) -> Self {
         Data::Pattern(1, 0, len)
     }

@@ -1,4 +1,4 @@
-//! Messages and endings that a step expects.
+//! Messages and endings that a step can expect.
 
 use std::fmt;
 
@@ -7,13 +7,13 @@ use super::value::{Data, Stag};
 use crate::wire::terminate::describe;
 use crate::words::many;
 
-/// A whole RDMA Message. Several segments are reassembled first.
+/// An expected RDMA Message, after reassembly of its segments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Want {
-    /// A Send of any of the four kinds, with this opcode and payload.
+    /// A Send of one of the four kinds, given by its opcode.
     Send {
         opcode: u8,
-        /// Expected value of the field, if it is checked.
+        /// Expected value of Invalidate STag. `None` accepts any value.
         invalidate: Option<u32>,
         data: Data,
     },
@@ -22,7 +22,7 @@ pub(crate) enum Want {
         to: u64,
         data: Data,
     },
-    /// The next Read Request. Later steps refer to its sink by its number.
+    /// The next Read Request. Later steps refer to its sink by the number of the request.
     ReadRequest {
         size: u32,
         stag: u32,
@@ -33,7 +33,7 @@ pub(crate) enum Want {
         to: u64,
         data: Data,
     },
-    /// The next Atomic Request. Later steps refer to it by its number. `opcode`: AOpCode.
+    /// The next Atomic Request. Later steps refer to it by its number. `opcode` is its AOpCode.
     Atomic {
         opcode: u32,
         stag: u32,
@@ -45,7 +45,7 @@ pub(crate) enum Want {
         id: u32,
         value: u64,
     },
-    /// An Atomic Response with any value.
+    /// An Atomic Response with this Request Identifier and any value.
     AnyAtomicResponse {
         id: u32,
     },
@@ -53,12 +53,12 @@ pub(crate) enum Want {
         solicited: bool,
         bytes: [u8; 8],
     },
-    /// An RTR indication: a message of zero length with any addresses.
+    /// An RTR indication: a message of zero length, with any addresses.
     Rtr(Rtr),
 }
 
 impl Want {
-    /// Returns true if a message with this opcode is of the expected kind.
+    /// Returns true if messages with this opcode are of the expected kind.
     pub(crate) fn is_of(&self, code: u8) -> bool {
         use crate::wire::segment::opcode;
         let due = match self {
@@ -79,7 +79,7 @@ impl Want {
         code == due
     }
 
-    /// Returns true for a Write of zero length.
+    /// Returns true if this expects a Write of zero length.
     pub(crate) fn is_empty_write(&self) -> bool {
         match self {
             Want::Write { data, .. } => match data {
@@ -129,12 +129,12 @@ impl fmt::Display for Want {
     }
 }
 
-/// An expected Terminate.
+/// An expected Terminate, given by its error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Term {
     pub(crate) layer: u8,
     pub(crate) etype: u8,
-    /// Any code if absent.
+    /// Error Code. `None` accepts any code.
     pub(crate) code: Option<u8>,
 }
 
@@ -147,40 +147,40 @@ impl fmt::Display for Term {
     }
 }
 
-/// All ways in which the connection may end.
+/// Set of the ways in which the connection may end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ends {
     pub(crate) terminates: Vec<Term>,
-    /// Any registered Terminate.
+    /// Accepts a Terminate with any registered error.
     pub(crate) any_terminate: bool,
-    /// FIN or reset without a Terminate.
+    /// Accepts a FIN or reset without a Terminate.
     pub(crate) close: bool,
-    /// The suite answers a Terminate with no FIN, so the target has to end the connection by
-    /// itself.
+    /// The suite does not answer a Terminate with a FIN, so the target has to close the connection
+    /// by itself.
     pub(crate) unanswered: bool,
-    /// M, D and R of the Terminate, if the rule names them: those that must be set, and those that
-    /// may be.
+    /// Requirement on the bits M, D and R of the Terminate: bits that must be set, and bits that
+    /// may be set. `None` accepts any bits.
     pub(crate) headers: Option<(u8, u8)>,
-    /// The target drops the TCP segment without an acknowledgement or any other reaction (RFC 5044
-    /// section 8).
+    /// Accepts that the target drops the TCP segment: it does not acknowledge it or react in any
+    /// other way (RFC 5044 section 8).
     pub(crate) dropped: bool,
-    /// The headers copied into the Terminate are those of a sent segment, counted back from the
-    /// last one.
+    /// The Terminate must quote the headers of this sent segment, counted back from the last one.
+    /// `None` does not check them.
     pub(crate) names: Option<usize>,
-    /// DDP Segment Length is the length of that segment.
+    /// DDP Segment Length must be the length of that segment.
     pub(crate) measures: bool,
-    /// The content of the Terminate is not checked.
+    /// The error in the Terminate is not checked.
     pub(crate) unjudged: bool,
 }
 
 impl Ends {
-    /// With this Terminate.
+    /// Accepts a Terminate with this error.
     pub(crate) fn term(layer: u8, etype: u8, code: u8) -> Self {
         Ends::default().or(layer, etype, code)
     }
 
-    /// With a Terminate of this Layer and EType and any registered code, because the RFCs leave it
-    /// open.
+    /// Accepts a Terminate with this Layer and EType and any registered code. For errors whose code
+    /// the RFCs leave open.
     pub(crate) fn etype(layer: u8, etype: u8) -> Self {
         let code = None;
         Ends {
@@ -189,7 +189,7 @@ impl Ends {
         }
     }
 
-    /// With any Terminate, because the RFCs name no code.
+    /// Accepts a Terminate with any registered error. For errors whose code no RFC names.
     pub(crate) fn any_term() -> Self {
         Ends {
             any_terminate: true,
@@ -197,7 +197,8 @@ impl Ends {
         }
     }
 
-    /// With the Terminate of a local catastrophic error, which has no code (RFC 5040 Figure 9).
+    /// Accepts the Terminate of a local catastrophic error, which has no Error Code (RFC 5040
+    /// Figure 9).
     pub(crate) fn local_catastrophic() -> Self {
         let term = Term {
             layer: 0,
@@ -210,8 +211,8 @@ impl Ends {
         }
     }
 
-    /// With any Terminate. Its content is checked only by the rules for senders that the case
-    /// watches.
+    /// Accepts any Terminate. Only the rules for senders that the case watches apply to its
+    /// content.
     pub(crate) fn some_terminate() -> Self {
         Ends {
             unjudged: true,
@@ -219,12 +220,12 @@ impl Ends {
         }
     }
 
-    /// In any way, because the case is about something else.
+    /// Accepts any end. For cases that are about something else.
     pub(crate) fn anyhow() -> Self {
         Self::some_terminate().or_close()
     }
 
-    /// Without a Terminate.
+    /// Accepts a FIN or reset without a Terminate.
     pub(crate) fn close() -> Self {
         Ends {
             close: true,
@@ -232,56 +233,56 @@ impl Ends {
         }
     }
 
-    /// Or with this Terminate.
+    /// Also accepts a Terminate with this error.
     pub(crate) fn or(mut self, layer: u8, etype: u8, code: u8) -> Self {
         let code = Some(code);
         self.terminates.push(Term { layer, etype, code });
         self
     }
 
-    /// The suite does not answer with a FIN.
+    /// Makes the suite not answer a Terminate with a FIN.
     pub(crate) fn unanswered(mut self) -> Self {
         self.unanswered = true;
         self
     }
 
-    /// Or without a Terminate.
+    /// Also accepts a FIN or reset without a Terminate.
     pub(crate) fn or_close(mut self) -> Self {
         self.close = true;
         self
     }
 
-    /// Or the target silently drops the TCP segment.
+    /// Also accepts that the target silently drops the TCP segment.
     pub(crate) fn or_dropped(mut self) -> Self {
         self.dropped = true;
         self
     }
 
-    /// With exactly these of M, D and R set.
+    /// Requires that exactly these of the bits M, D and R are set.
     pub(crate) fn headers(mut self, exactly: u8) -> Self {
         self.headers = Some((exactly, exactly));
         self
     }
 
-    /// With the bits `must` of M, D and R set, and perhaps the bits `may`.
+    /// Requires that the bits `must` of M, D and R are set, and allows the bits `may`.
     pub(crate) fn headers_within(mut self, must: u8, may: u8) -> Self {
         self.headers = Some((must, must | may));
         self
     }
 
-    /// If the Terminate names a segment, it is the last one sent. [`Self::headers`] requires that
-    /// it names one.
+    /// Requires that a quoted segment is the last one sent. Whether a segment must be quoted is up
+    /// to [`Self::headers`].
     pub(crate) fn naming_last(self) -> Self {
         self.naming_back(0)
     }
 
-    /// If the Terminate names a segment, it is the one sent `back` before the last one.
+    /// Requires that a quoted segment is the one sent `back` segments before the last one.
     pub(crate) fn naming_back(mut self, back: usize) -> Self {
         self.names = Some(back);
         self
     }
 
-    /// DDP Segment Length, if present, is that of the named segment.
+    /// Requires that DDP Segment Length, if present, is that of the quoted segment.
     pub(crate) fn measuring(mut self) -> Self {
         self.measures = true;
         self

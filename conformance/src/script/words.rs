@@ -1,4 +1,4 @@
-//! Steps and conditions in words, for `--explain` and for skipped cases.
+//! Describes steps and conditions in words, for `--explain` and for reasons of skipped cases.
 
 use std::fmt;
 
@@ -8,7 +8,8 @@ use super::setup::Setup;
 use super::twist::Twist;
 use crate::words::many;
 
-/// Limit of the segments described one by one. Of more, only the first and the last are described.
+/// Maximum number of segments that are described one by one. Of a longer list, only the first and
+/// the last segment are described.
 const SEGMENTS: usize = 8;
 
 impl fmt::Display for Condition {
@@ -204,7 +205,7 @@ impl fmt::Display for Action {
     }
 }
 
-/// The segments in words. If there are many, only the first and the last.
+/// Describes the segments. Of a long list, only the first and the last.
 fn some(segments: &[Out]) -> String {
     let told = |segments: &[Out]| -> String {
         let all: Vec<String> = segments.iter().map(ToString::to_string).collect();
@@ -219,7 +220,7 @@ fn some(segments: &[Out]) -> String {
     }
 }
 
-/// Shows only the fields that differ from the default.
+/// Shows only the values that differ from the default setup.
 impl fmt::Display for Setup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plain = Setup::default();

@@ -1,24 +1,24 @@
-//! Drives TCP in user space while a case waits for something else. The TCP of an operating system
-//! acknowledges and retransmits on its own, and a target may rely on that.
+//! Drives user-space TCP on a thread while a case waits for something else. The TCP of an operating
+//! system acknowledges and retransmits by itself, and a target may rely on that.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use uwarp_llp::Llp;
 
-/// Longest delay of work that is due on a connection. An acknowledgement of TCP may be later than
+/// Interval at which connections are driven. TCP allows acknowledgements to be delayed by more than
 /// this.
 const TICK: Duration = Duration::from_millis(2);
 
-/// A connection that is driven until its last owner drops it.
+/// A connection with shared ownership. It is driven until its last owner drops it.
 pub(super) type Shared = Arc<Mutex<Box<dyn Llp>>>;
 
-/// Locks the connection for one call.
+/// Locks the connection, even if another thread panicked while it held the lock.
 pub(super) fn lock(llp: &Shared) -> MutexGuard<'_, Box<dyn Llp>> {
     llp.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Drives connections on a thread that ends with it.
+/// Handle of a thread that drives connections. Dropping it ends the thread.
 pub(super) struct Driver(Arc<Work>);
 
 #[derive(Default)]
@@ -67,7 +67,7 @@ impl Driver {
         Driver(Arc::default())
     }
 
-    /// Adds a connection, which is driven from now on.
+    /// Adds a connection, and starts the thread if it does not run yet.
     ///
     /// # Errors
     /// If no thread can be started.

@@ -1,4 +1,4 @@
-//! The TCP of the operating system.
+//! TCP of the operating system.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{
@@ -12,13 +12,13 @@ use uwarp_llp::LlpError;
 use super::wait::wait_for;
 use super::{Got, Listener, Network, Stream};
 
-/// A target that accepts no bytes for this long is stuck.
+/// Time limit for a send. A target that accepts no bytes for this long is stuck.
 const SEND: Duration = Duration::from_secs(10);
 
-/// The TCP of the operating system.
+/// TCP of the operating system as the network of the suite.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KernelTcp {
-    /// Local address to connect from, if the route should not choose it.
+    /// Local address to connect from. `None` leaves the choice to the route.
     pub source: Option<IpAddr>,
 }
 
@@ -67,10 +67,10 @@ impl Network for KernelTcp {
     }
 }
 
-/// Describes the error of a socket call in the words of the network layer, and keeps its kind.
+/// Describes the error of a socket call in words, and keeps its kind.
 pub(crate) fn in_words(op: &'static str, addr: SocketAddr, error: io::Error) -> io::Error {
     let kind = error.kind();
-    // A timeout of this side has no error number.
+    // An error without an error number is a timeout of the suite itself.
     if error.raw_os_error().is_none() {
         return error;
     }
@@ -85,17 +85,17 @@ fn socket(addr: SocketAddr, mss: Option<u16>) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Address of this host on the route to `peer`.
+/// Returns the address that this host uses to reach `peer`.
 fn facing(peer: SocketAddr) -> io::Result<SocketAddr> {
     let any: SocketAddr = match peer {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
     };
-    // This sends nothing; it only asks for the route.
+    // Connecting a UDP socket sends nothing. It only looks up the route.
     let socket = UdpSocket::bind(any)?;
     let connected = socket.connect(peer);
     connected.map_err(|error| in_words("find a way to this address", peer, error))?;
-    // A link-local address keeps its zone.
+    // `local_addr` keeps the zone of a link-local address.
     let mut local = socket.local_addr()?;
     local.set_port(0);
     Ok(local)
@@ -175,7 +175,7 @@ impl Stream for Connection {
     }
 
     fn reset(&mut self) {
-        // Errors are ignored: a connection that is gone counts as reset.
+        // Ignores errors: a connection that is already lost counts as reset.
         let _ = SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
         let _ = rustix::net::connect_unspec(&self.stream);
     }

@@ -1,5 +1,4 @@
-//! TCP in user space, or any other network of [`uwarp_llp`]. The suite needs from it only bytes in
-//! order.
+//! User-space TCP, or any other network of [`uwarp_llp`]. The suite uses it only as a byte stream.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -13,10 +12,10 @@ use super::driver::{Driver, Shared, lock};
 use super::wait::wait_for;
 use super::{Got, Listener, Network, Stream};
 
-/// A target that accepts no bytes for this long is stuck.
+/// Time limit for a send. A target that accepts no bytes for this long is stuck.
 const SEND: Duration = Duration::from_secs(10);
 
-/// A network of `uwarp_llp`.
+/// A network of `uwarp_llp` as the network of the suite.
 #[derive(Clone)]
 pub struct LlpTcp {
     network: Arc<dyn LlpNetwork>,
@@ -24,7 +23,7 @@ pub struct LlpTcp {
 }
 
 impl LlpTcp {
-    /// Makes the suite use this network.
+    /// Makes a network of `uwarp_llp` usable by the suite.
     #[must_use]
     pub fn new(network: Arc<dyn LlpNetwork>) -> Self {
         LlpTcp {
@@ -126,7 +125,8 @@ impl Listener for Listening {
     }
 }
 
-/// Waits for the descriptor or a timer of the stack. Returns false if `deadline` has passed.
+/// Waits until the descriptor is ready, `timer` is due, or `deadline` passes. Returns false if
+/// `deadline` had already passed.
 fn wait_until(
     fd: BorrowedFd<'_>,
     write: bool,
@@ -144,8 +144,8 @@ fn wait_until(
 
 struct Connection {
     llp: Shared,
-    /// Descriptor of the connection. It can be polled while another thread has the connection
-    /// locked.
+    /// Duplicate of the descriptor of the connection. It can be polled while another thread holds
+    /// the lock.
     fd: OwnedFd,
 }
 

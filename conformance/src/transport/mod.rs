@@ -1,4 +1,4 @@
-//! TCP from any implementation. The suite needs only bytes in order, FIN and reset.
+//! Interface to TCP implementations. The suite uses only a byte stream, FIN and reset.
 
 mod driver;
 mod kernel;
@@ -14,72 +14,72 @@ pub use kernel::KernelTcp;
 pub(crate) use kernel::in_words;
 pub use llp::LlpTcp;
 
-/// Result of receiving on a connection.
+/// Result of a receive on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Got {
-    /// This many bytes.
+    /// This many bytes were received.
     Bytes(usize),
-    /// FIN: the peer sends no more.
+    /// The peer sent a FIN, so no more bytes follow.
     Fin,
     /// The peer reset the connection.
     Reset,
-    /// Nothing came within the timeout.
+    /// Nothing arrived within the timeout.
     Nothing,
 }
 
-/// A TCP connection.
+/// A TCP connection to the target.
 pub trait Stream: Send {
-    /// Sends all bytes, in one piece if possible. The connection limits the time.
+    /// Sends all bytes, in one write if possible. The implementation limits how long this may take.
     ///
     /// # Errors
-    /// If the connection is gone, or the peer accepts no bytes.
+    /// If the connection is lost, or the peer accepts no bytes in time.
     fn send(&mut self, bytes: &[u8]) -> io::Result<()>;
 
-    /// Receives the bytes that come within `timeout`.
+    /// Waits at most `timeout` for bytes, and receives them.
     ///
     /// # Errors
-    /// Errors of this side.
+    /// Only for errors on this side. FIN and reset of the peer are results.
     fn receive(&mut self, bytes: &mut [u8], timeout: Duration) -> io::Result<Got>;
 
-    /// Sends a FIN. Receiving continues.
+    /// Sends a FIN. Receiving is still possible.
     ///
     /// # Errors
-    /// If the connection is gone.
+    /// If the connection is lost.
     fn fin(&mut self) -> io::Result<()>;
 
-    /// Resets the connection.
+    /// Resets the connection at once.
     fn reset(&mut self);
 
-    /// The address of this side.
+    /// Returns the address of this side.
     fn local_addr(&self) -> SocketAddr;
 
-    /// The address of the target.
+    /// Returns the address of the target.
     fn peer_addr(&self) -> SocketAddr;
 
-    /// Largest TCP segment that the target may send, in bytes of payload, if known.
+    /// Returns the maximum payload in bytes of a TCP segment of the target, if it is known.
     fn mss(&self) -> Option<usize>;
 
-    /// Sent bytes that the target has not acknowledged, if known.
+    /// Returns the number of sent bytes that the target has not acknowledged, if it is known.
     fn unacknowledged(&self) -> Option<usize> {
         None
     }
 }
 
-/// A socket that accepts connections of the target.
+/// Socket that accepts connections from the target.
 pub trait Listener: Send {
-    /// Address to which the target connects.
+    /// Returns the address to which the target has to connect.
     fn local_addr(&self) -> SocketAddr;
 
-    /// Returns the next connection, or `None` if none came in time.
+    /// Waits at most `timeout` for a connection. Returns `None` if none arrives.
     ///
     /// # Errors
-    /// Errors of this side.
+    /// Only for errors on this side.
     fn accept(&mut self, timeout: Duration) -> io::Result<Option<Box<dyn Stream>>>;
 }
 
 /// A network through which the suite reaches the target.
 pub trait Network: Send + Sync {
-    /// Connects. `mss`: MSS to announce, if it is not that of the path.
+    /// Makes a TCP connection. `mss` is the MSS to announce; `None` announces that of the path.
     ///
     /// # Errors
     /// If the connection fails.
@@ -90,21 +90,21 @@ pub trait Network: Send + Sync {
         timeout: Duration,
     ) -> io::Result<Box<dyn Stream>>;
 
-    /// Address of the suite for programs that it starts on this machine.
+    /// Returns the address of the suite for programs that it starts on this machine.
     fn own_ip(&self) -> IpAddr;
 
-    /// Current time, by which every limit of the suite counts: that of the machine, unless the
-    /// network has its own clock.
+    /// Returns the current time for all time limits of the suite. The default is the system clock.
     fn now(&self) -> Instant {
         Instant::now()
     }
 
-    /// Lets this much time pass.
+    /// Waits for this long.
     fn pause(&self, time: Duration) {
         std::thread::sleep(time);
     }
 
-    /// Listens at `at`, or on a free port of the address that a host at `peer` reaches.
+    /// Listens at `at`. If it is `None`, listens on a free port of the local address that a host at
+    /// `peer` can reach.
     ///
     /// # Errors
     /// If the port cannot be opened.

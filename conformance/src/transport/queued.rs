@@ -1,8 +1,9 @@
-//! Unacknowledged bytes of a connection, from the operating system's table of connections.
+//! Number of unacknowledged bytes of a connection, read from a table of the kernel.
 
 use std::net::{IpAddr, SocketAddr};
 
-/// Bytes in the send queue of the connection between these addresses, if there is such a table.
+/// Returns the number of bytes in the send queue of a connection. Returns `None` if the kernel has
+/// no such table, or the table does not list the connection.
 pub(super) fn queued(local: SocketAddr, peer: SocketAddr) -> Option<usize> {
     let path = match local {
         SocketAddr::V4(_) => "/proc/self/net/tcp",
@@ -12,7 +13,8 @@ pub(super) fn queued(local: SocketAddr, peer: SocketAddr) -> Option<usize> {
     find(&table, &digits(local), &digits(peer))
 }
 
-/// The columns are: number, local address, remote address, state, send queue and receive queue.
+/// Finds the send queue of a connection. The columns are: number, local address, remote address,
+/// state, and send and receive queue.
 fn find(table: &str, local: &str, peer: &str) -> Option<usize> {
     table.lines().find_map(|line| {
         let columns: Vec<&str> = line.split_whitespace().collect();
@@ -24,7 +26,7 @@ fn find(table: &str, local: &str, peer: &str) -> Option<usize> {
     })
 }
 
-/// An address in the format of the table: words in host byte order.
+/// Formats an address as in the table: the IP address as words in host byte order.
 fn digits(addr: SocketAddr) -> String {
     let bytes = match addr.ip() {
         IpAddr::V4(ip) => ip.octets().to_vec(),

@@ -1,4 +1,4 @@
-//! Sleeping on a descriptor.
+//! Waits for readiness of a descriptor.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Waits until the descriptor is readable (or writable, if `write`), or the timeout expires.
+/// Waits until the descriptor is readable (writable, if `write`), or the timeout expires.
 pub(super) fn wait_for(fd: impl AsFd, write: bool, timeout: Duration) -> io::Result<()> {
     let timeout = Timespec {
         tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),

@@ -1,4 +1,4 @@
-//! The CRC32C of iSCSI (RFC 3720 section 12.1). It is written again here, because the suite shares
+//! CRC32C of iSCSI (RFC 3720 section 12.1). It is implemented again here, because the suite shares
 //! no code with the stack that it checks.
 
 const TABLE: [u32; 256] = {
@@ -41,7 +41,7 @@ mod tests {
         ];
         let bytes = [&figure_5[..], &[0; 4], &[0; 24]].concat();
         assert_eq!(crc32c(&bytes).to_le_bytes(), [0x52, 0x23, 0x99, 0x83]);
-        // With a Marker after the MO.
+        // The same FPDU with a Marker after the MO.
         let figure_6: [u8; 24] = [
             0, 0x2a, 0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0x14,
         ];

@@ -2,47 +2,48 @@
 
 use super::crc::crc32c;
 
-/// Content of the CRC field.
+/// Value of the CRC field of an FPDU to send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum CrcField {
-    /// The right CRC, also if CRCs are not in use. So only the cases about this rule find a target
-    /// that checks it nevertheless.
+    /// The correct CRC, even if CRCs are not in use. A target that wrongly checks it then fails
+    /// only in the cases about that rule.
     #[default]
     Right,
-    /// The right CRC, with these bits inverted.
+    /// The correct CRC with these bits inverted.
     Xor(u32),
-    /// The right CRC, most significant byte first.
+    /// The correct CRC with the most significant byte first.
     Swapped,
     /// These bytes.
     Bytes([u8; 4]),
 }
 
-/// Deviations of an FPDU from a correct one.
+/// Intended errors in an FPDU to send. The default is a correct FPDU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FpduForm {
     pub(crate) crc: CrcField,
-    /// ULPDU_Length, if it is not the length of the ULPDU. PAD and CRC still match the bytes.
+    /// Value of ULPDU_Length, if it is not the length of the ULPDU. PAD and CRC still match the
+    /// actual bytes.
     pub(crate) length: Option<u16>,
     /// Value of the PAD bytes.
     pub(crate) pad: u8,
     pub(crate) marker: MarkerForm,
 }
 
-/// Deviations of its Markers from correct ones.
+/// Intended errors in the Markers of an FPDU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MarkerForm {
-    /// The 16 reserved bits.
+    /// Value of the 16 reserved bits.
     pub(crate) reserved: u16,
-    /// Added to FPDUPTR.
+    /// Number added to FPDUPTR.
     pub(crate) off: i16,
 }
 
-/// One direction of a connection in Full Operation.
+/// State of one direction of a connection in Full Operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Framing {
     pub(crate) crc: bool,
     pub(crate) markers: bool,
-    /// Bytes since Full Operation began.
+    /// Number of bytes since Full Operation began.
     pub(crate) position: u64,
 }
 
@@ -59,7 +60,7 @@ impl Framing {
         self.markers && (self.position + more as u64).is_multiple_of(512)
     }
 
-    /// Builds the FPDU around `ulpdu`.
+    /// Builds the FPDU for a ULPDU, with the errors in `form`.
     pub(crate) fn seal(&mut self, ulpdu: &[u8], form: &FpduForm) -> Vec<u8> {
         let length = form
             .length
@@ -86,7 +87,8 @@ impl Framing {
         out
     }
 
-    /// Appends a Marker if one is due here. `begin`: position of ULPDU_Length in `out`.
+    /// Appends a Marker if one is due at the end of `out`. `begin`: index of ULPDU_Length in `out`,
+    /// if it is already there.
     fn marker(&self, out: &mut Vec<u8>, begin: Option<usize>, form: MarkerForm) {
         if self.marker_due(out.len()) {
             let right = begin.map_or(0, |begin| out.len() - begin);
@@ -98,8 +100,8 @@ impl Framing {
         }
     }
 
-    /// Parses the FPDU at the start of `bytes`, if it is complete. Nothing is checked here; the
-    /// result holds the right values next to the received ones.
+    /// Parses the FPDU at the start of `bytes`. Returns `None` if it is incomplete. The result is
+    /// not checked: it contains the correct values next to the received ones.
     pub(crate) fn open(&mut self, bytes: &[u8]) -> Option<OpenedFpdu> {
         let mut words = Vec::new();
         let mut markers = Vec::new();
@@ -138,21 +140,21 @@ impl Framing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OpenedMarker {
     pub(crate) word: [u8; 4],
-    /// Right value of FPDUPTR.
+    /// Correct value of FPDUPTR.
     pub(crate) right: usize,
 }
 
-/// A received FPDU.
+/// A received FPDU, not checked yet.
 #[derive(Clone, Debug)]
 pub(crate) struct OpenedFpdu {
     pub(crate) ulpdu: Vec<u8>,
     pub(crate) pad: Vec<u8>,
     /// The received CRC field.
     pub(crate) crc: [u8; 4],
-    /// Right value of the CRC field if CRCs are in use.
+    /// Correct value of the CRC field if CRCs are in use.
     pub(crate) right_crc: [u8; 4],
     pub(crate) markers: Vec<OpenedMarker>,
-    /// All bytes of the FPDU.
+    /// All bytes of the FPDU on the wire, with Markers.
     pub(crate) wire: Vec<u8>,
 }
 
@@ -178,7 +180,7 @@ mod tests {
         }
     }
 
-    /// RFC 5044 Figure 5: a Marker, then the FPDU.
+    /// Checks the example of RFC 5044 Figure 5: a Marker before the FPDU.
     #[test]
     fn the_first_marker_stands_before_the_first_fpdu() {
         let mut tx = Framing::new(true, true);

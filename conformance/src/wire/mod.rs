@@ -1,6 +1,6 @@
-//! The bytes of the three layers, built and parsed by the suite itself from the RFCs. Nothing here
-//! comes from the stack under test, any wrong message can be built, and received bytes are not
-//! trusted.
+//! Encoding and decoding of the three protocol layers, written from the RFCs for the suite. It
+//! shares no code with the stack under test. It can build any invalid message, and it does not
+//! trust received bytes.
 
 pub(crate) mod crc;
 pub(crate) mod fpdu;

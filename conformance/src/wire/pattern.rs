@@ -1,6 +1,6 @@
-//! The endless byte pattern with which agents fill memory (SplitMix64; docs/agent.md).
+//! Byte pattern with which agents fill memory (SplitMix64; docs/agent.md).
 
-/// `len` bytes of the pattern of `seed`, from offset `at`.
+/// Returns `len` bytes of the pattern with `seed`, beginning at offset `at`.
 pub(crate) fn pattern(seed: u64, at: u64, len: usize) -> Vec<u8> {
     (at..at + len as u64)
         .map(|at| (word(seed, at / 8) >> (8 * (at % 8))) as u8)

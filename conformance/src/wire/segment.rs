@@ -1,4 +1,5 @@
-//! Received DDP Segments with their RDMAP Control byte (RFC 5041 section 4, RFC 5040 section 4.1).
+//! Parser for received DDP Segments and their RDMAP Control byte (RFC 5041 section 4, RFC 5040
+//! section 4.1).
 
 use crate::words::many;
 use std::fmt;
@@ -18,7 +19,7 @@ pub(crate) mod opcode {
     pub(crate) const ATOMIC_REQUEST: u8 = 10;
     pub(crate) const ATOMIC_RESPONSE: u8 = 11;
 
-    /// Name of an opcode.
+    /// Returns the name of an opcode.
     pub(crate) fn name(opcode: u8) -> &'static str {
         match opcode {
             WRITE => "RDMA Write",
@@ -37,7 +38,8 @@ pub(crate) mod opcode {
         }
     }
 
-    /// Queue of an opcode, or `Some(None)` if its messages are tagged (RFC 5040 Figure 4).
+    /// Returns the queue of an opcode, or `Some(None)` if its messages are tagged (RFC 5040 Figure
+    /// 4). Returns `None` for an unassigned opcode.
     pub(crate) fn queue(opcode: u8) -> Option<Option<u32>> {
         match opcode {
             WRITE | READ_RESPONSE => Some(None),
@@ -50,7 +52,7 @@ pub(crate) mod opcode {
     }
 }
 
-/// Address fields of a segment.
+/// Address fields of a received segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Address {
     Tagged {
@@ -58,7 +60,7 @@ pub(crate) enum Address {
         to: u64,
     },
     Untagged {
-        /// Bytes 2 to 5 of RsvdULP.
+        /// Bytes 2 to 5 of RsvdULP, which hold Invalidate STag.
         invalidate: u32,
         qn: u32,
         msn: u32,
@@ -69,16 +71,16 @@ pub(crate) enum Address {
 /// A received DDP Segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
-    /// DDP Control.
+    /// The byte DDP Control.
     pub(crate) ddp: u8,
-    /// RDMAP Control.
+    /// The byte RDMAP Control.
     pub(crate) rdmap: u8,
     pub(crate) address: Address,
     pub(crate) payload: Vec<u8>,
 }
 
 impl Segment {
-    /// Parses the segment in a ULPDU. `None` if its header is incomplete.
+    /// Parses the segment in a ULPDU. Returns `None` if its header is incomplete.
     pub(crate) fn parse(ulpdu: &[u8]) -> Option<Self> {
         let (ddp, rdmap) = (*ulpdu.first()?, *ulpdu.get(1)?);
         let word = |at: usize| {
@@ -105,7 +107,7 @@ impl Segment {
         })
     }
 
-    /// Returns L: this is the last segment of its message.
+    /// Returns true if L is set: this is the last segment of its message.
     pub(crate) fn last(&self) -> bool {
         self.ddp & 0x40 != 0
     }

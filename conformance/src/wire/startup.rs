@@ -1,42 +1,43 @@
-//! MPA Request and Reply Frames (RFC 5044 section 7.1.1, RFC 6581 sections 6 and 9). Any field can
-//! have any value.
+//! MPA Request and Reply Frames (RFC 5044 section 7.1.1, RFC 6581 sections 6 and 9). The suite can
+//! build frames with any value in any field.
 
 use crate::words::many;
 use std::fmt;
 
-/// The Key of a Request Frame.
+/// Key of a Request Frame.
 pub(crate) const REQUEST_KEY: [u8; 16] = *b"MPA ID Req Frame";
-/// The Key of a Reply Frame.
+/// Key of a Reply Frame.
 pub(crate) const REPLY_KEY: [u8; 16] = *b"MPA ID Rep Frame";
 
-/// M: the sender wants Markers in what it receives.
+/// Flag M: the sender asks its peer to send Markers.
 pub(crate) const M: u8 = 0x80;
-/// C: CRCs are in use.
+/// Flag C: the sender asks for CRCs.
 pub(crate) const C: u8 = 0x40;
-/// R: the connection is rejected (Reply only).
+/// Flag R: the connection is rejected (Reply only).
 pub(crate) const R: u8 = 0x20;
-/// S: the Private Data begins with enhanced connection data (RFC 6581).
+/// Flag S: the Private Data begins with enhanced connection data (RFC 6581).
 pub(crate) const S: u8 = 0x10;
 
-/// Enhanced connection data (RFC 6581 section 9): the first four bytes of the Private Data.
+/// Enhanced connection data (RFC 6581 section 9), which is the first four bytes of the Private
+/// Data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Enhanced {
-    /// A: the peer-to-peer model.
+    /// Bit A: the peer-to-peer model.
     pub(crate) a: bool,
-    /// B: a zero-length Send may be the RTR indication.
+    /// Bit B: a zero-length Send may be the RTR indication.
     pub(crate) b: bool,
-    /// C: a zero-length RDMA Write may be the RTR indication.
+    /// Bit C: a zero-length RDMA Write may be the RTR indication.
     pub(crate) c: bool,
-    /// D: a zero-length RDMA Read may be the RTR indication.
+    /// Bit D: a zero-length RDMA Read may be the RTR indication.
     pub(crate) d: bool,
-    /// IRD, 14 bits.
+    /// IRD, a value of 14 bits.
     pub(crate) ird: u16,
-    /// ORD, 14 bits.
+    /// ORD, a value of 14 bits.
     pub(crate) ord: u16,
 }
 
 impl Enhanced {
-    /// Data for the client-server model.
+    /// Creates data for the client-server model.
     pub(crate) fn client_server(ird: u16, ord: u16) -> Self {
         Enhanced {
             ird,
@@ -67,19 +68,19 @@ impl Enhanced {
     }
 }
 
-/// A startup frame, to be sent or as received.
+/// A startup frame, sent or received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StartupFrame {
     pub(crate) key: [u8; 16],
     pub(crate) flags: u8,
     pub(crate) rev: u8,
-    /// PD_Length, if it is not the length of `private_data`.
+    /// Value of PD_Length, if it is not the length of `private_data`.
     pub(crate) pd_length: Option<u16>,
-    /// Bytes after the header, with the enhanced connection data.
+    /// Bytes after the header, including the enhanced connection data.
     pub(crate) private_data: Vec<u8>,
 }
 
-/// A valid Request of revision 1 with CRCs and without Private Data.
+/// Returns a valid Request of revision 1 with C set and without Private Data.
 pub(crate) fn request() -> StartupFrame {
     StartupFrame {
         key: REQUEST_KEY,
@@ -90,7 +91,7 @@ pub(crate) fn request() -> StartupFrame {
     }
 }
 
-/// A valid Reply of revision 1 with CRCs and without Private Data.
+/// Returns a valid Reply of revision 1 with C set and without Private Data.
 pub(crate) fn reply() -> StartupFrame {
     StartupFrame {
         key: REPLY_KEY,
@@ -99,13 +100,13 @@ pub(crate) fn reply() -> StartupFrame {
 }
 
 impl StartupFrame {
-    /// Sets exactly these flags.
+    /// Replaces the flags.
     pub(crate) fn flags(mut self, flags: u8) -> Self {
         self.flags = flags;
         self
     }
 
-    /// Sets these flags in addition.
+    /// Sets these flags in addition to the others.
     pub(crate) fn and_flags(mut self, flags: u8) -> Self {
         self.flags |= flags;
         self
@@ -116,7 +117,7 @@ impl StartupFrame {
         self
     }
 
-    /// Sets revision 2 and S, and inserts this data before the Private Data.
+    /// Sets revision 2 and the flag S, and inserts this data before the Private Data.
     pub(crate) fn enhanced(mut self, enhanced: Enhanced) -> Self {
         self.rev = 2;
         self.flags |= S;
@@ -135,7 +136,7 @@ impl StartupFrame {
         bytes
     }
 
-    /// Parses the header. Returns the frame without its Private Data, and PD_Length.
+    /// Parses a header. Returns the frame without Private Data, and the value of PD_Length.
     pub(crate) fn parse_header(header: &[u8; 20]) -> (Self, usize) {
         let mut key = [0; 16];
         key.copy_from_slice(&header[..16]);
@@ -150,7 +151,8 @@ impl StartupFrame {
         (frame, usize::from(claimed))
     }
 
-    /// Returns the enhanced connection data, if S is set and there are four bytes.
+    /// Returns the enhanced connection data. Returns `None` if S is not set or there are fewer than
+    /// four bytes.
     pub(crate) fn enhanced_data(&self) -> Option<Enhanced> {
         (self.flags & S != 0)
             .then(|| Enhanced::parse(&self.private_data))

@@ -1,26 +1,28 @@
-//! The received Terminate Header (RFC 5040 section 4.8).
+//! Parser for a received Terminate Header (RFC 5040 section 4.8).
 
 use std::fmt;
 
-/// Content of a Terminate Message.
+/// Fields of a Terminate Message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Terminate {
     pub(crate) layer: u8,
     pub(crate) etype: u8,
     pub(crate) code: u8,
-    /// M, D and R, as the three low bits.
+    /// The header control bits M, D and R, as the three low bits.
     pub(crate) hdrct: u8,
     /// The 13 reserved bits.
     pub(crate) reserved: u16,
-    /// Bytes after the first four.
+    /// Bytes after the first four, which hold DDP Segment Length and the quoted headers.
     pub(crate) rest: Vec<u8>,
-    /// Payload of the message.
+    /// Whole payload of the message.
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Bits of `hdrct`.
+/// Bit of `hdrct`: DDP Segment Length is valid.
 pub(crate) const M: u8 = 4;
+/// Bit of `hdrct`: the Terminated DDP Header is included.
 pub(crate) const D: u8 = 2;
+/// Bit of `hdrct`: the Terminated RDMA Header is included.
 pub(crate) const R: u8 = 1;
 
 impl Terminate {
@@ -37,7 +39,7 @@ impl Terminate {
         })
     }
 
-    /// DDP Segment Length, if M or D announces it.
+    /// Returns DDP Segment Length, if M or D is set.
     pub(crate) fn segment_length(&self) -> Option<u16> {
         if self.hdrct & (M | D) == 0 {
             return None;
@@ -45,14 +47,15 @@ impl Terminate {
         Some(u16::from_be_bytes(*self.rest.first_chunk()?))
     }
 
-    /// The Terminated DDP and RDMA Headers, which follow DDP Segment Length.
+    /// Returns the Terminated DDP and RDMA Headers, which follow DDP Segment Length.
     pub(crate) fn headers(&self) -> &[u8] {
         let skip = if self.hdrct & (M | D) == 0 { 0 } else { 2 };
         self.rest.get(skip..).unwrap_or_default()
     }
 
-    /// Reads the Terminate as a little-endian bit field, in which Layer and EType, and the bits M,
-    /// D and R, are swapped, as in Linux siw. `None` if it cannot be one.
+    /// Reads the Terminate as if its sender used a little-endian bit field, as Linux siw does. Then
+    /// Layer and EType are swapped, and the order of the bits M, D and R is reversed. Returns `None`
+    /// if the bytes do not fit this layout.
     pub(crate) fn swapped(&self) -> Option<Terminate> {
         let bits = self.bytes.get(2)?;
         if bits & 0xe0 != 0 || bits & 0x18 != 0 {
@@ -69,7 +72,8 @@ impl Terminate {
     }
 }
 
-/// Name of an error, from RFC 5040 Figure 9, RFC 5041 section 7.2, RFC 5044 section 8 and RFC 6581.
+/// Returns the name of an error, from RFC 5040 Figure 9, RFC 5041 section 7.2, RFC 5044 section 8
+/// and RFC 6581.
 fn name(layer: u8, etype: u8, code: u8) -> &'static str {
     match (layer, etype, code) {
         (0, 0, _) => "RDMAP local catastrophic error",
@@ -107,7 +111,7 @@ fn name(layer: u8, etype: u8, code: u8) -> &'static str {
     }
 }
 
-/// Formats a code for people: layer/etype/code and its name.
+/// Formats an error for people: layer/etype/code and its name.
 pub(crate) fn describe(layer: u8, etype: u8, code: u8) -> String {
     let name = name(layer, etype, code);
     let owner = match layer {
@@ -119,7 +123,7 @@ pub(crate) fn describe(layer: u8, etype: u8, code: u8) -> String {
     format!("{layer}/{etype}/{code:02x} ({owner}: {name})")
 }
 
-/// Returns true if this code is in the registry (RFC 6580, RFC 6581 section 11). An RDMAP local
+/// Returns true if this error is registered (RFC 6580, RFC 6581 section 11). An RDMAP local
 /// catastrophic error may have any code.
 pub(crate) fn is_registered(layer: u8, etype: u8, code: u8) -> bool {
     name(layer, etype, code) != "not registered"
