@@ -1,5 +1,5 @@
-//! A target that is broken, or not an iWARP endpoint, gets a verdict. The suite neither hangs nor
-//! aborts.
+//! A target that is broken, or is not an iWARP endpoint, gets a verdict. The suite neither hangs
+//! nor aborts.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -53,8 +53,8 @@ impl Drop for Server {
     }
 }
 
-/// Plays the cases about startup and some of the other layers. Some of them fail, and each ends
-/// with a verdict on the target.
+/// Plays the cases about startup and some cases about the other layers. Asserts that every case
+/// ends with a verdict about the target.
 fn play(server: &Server) -> Vec<Outcome> {
     let some = [
         "mpa/5044-7.1.1",
@@ -94,7 +94,7 @@ fn endings(outcomes: &[Outcome]) -> Vec<Ending> {
 #[test]
 fn one_that_hangs_is_told_as_silence() {
     let server = Server::new(|mut stream| {
-        // Reads, so that its TCP works, but sends nothing.
+        // Reads, so that its TCP window stays open, but sends nothing.
         while stream.read(&mut [0; 4096]).is_ok_and(|count| count > 0) {}
     });
     assert!(endings(&play(&server)).contains(&Ending::Silence));
@@ -141,7 +141,7 @@ fn one_that_floods_fails_and_does_not_fill_the_memory() {
     }
 }
 
-/// Floods only after a correct startup: endless FPDUs.
+/// The target completes startup and then sends FPDUs endlessly.
 #[test]
 fn one_that_sends_fpdus_without_end_fails() {
     let server = Server::new(|mut stream| {
@@ -154,7 +154,7 @@ fn one_that_sends_fpdus_without_end_fails() {
     fails_for_it_has_no_end(&server);
 }
 
-/// Sends a little now and then, endlessly. Each FPDU comes in time.
+/// The target sends an FPDU now and then, endlessly. Each FPDU arrives before the timeout.
 #[test]
 fn one_that_sends_fpdus_now_and_then_without_end_fails() {
     let server = Server::new(|mut stream| {
@@ -166,11 +166,11 @@ fn one_that_sends_fpdus_now_and_then_without_end_fails() {
             std::thread::sleep(Duration::from_millis(50));
         }
     });
-    // The test fails by not returning.
+    // If the suite waits forever, this call does not return.
     fails_for_it_has_no_end(&server);
 }
 
-/// Reads the Request and answers with a Reply without CRC. Returns false if the connection fails.
+/// Reads the Request and answers with a Reply without C set. Returns false if the connection fails.
 fn answer_request(stream: &mut TcpStream) -> bool {
     let mut header = [0; 20];
     if stream.read_exact(&mut header).is_err() {
@@ -183,7 +183,8 @@ fn answer_request(stream: &mut TcpStream) -> bool {
             .is_ok()
 }
 
-/// FPDU of a Send segment that is not the last one.
+/// Returns the FPDU of a Send segment that is not the last one of its message. `ulpdu`: its
+/// ULPDU_Length.
 fn send(ulpdu: u16) -> Vec<u8> {
     let mut send = ulpdu.to_be_bytes().to_vec();
     send.extend_from_slice(&[0x01, 0x43]);
@@ -229,7 +230,7 @@ fn one_that_is_not_there_is_an_error_of_the_run_and_not_of_the_target() {
     );
 }
 
-/// The kernel's TCP, counting the connection attempts.
+/// TCP of the kernel. It counts the connection attempts.
 #[derive(Default)]
 struct Counting {
     network: KernelTcp,
@@ -261,7 +262,7 @@ impl Network for Counting {
     }
 }
 
-/// Returns true if a case was skipped because the target is gone.
+/// Returns true if a case was skipped because the target was found dead.
 fn is_gone(outcome: &Outcome) -> bool {
     let words = [
         "the target cannot be reached",
@@ -270,7 +271,7 @@ fn is_gone(outcome: &Outcome) -> bool {
     matches!(&outcome.verdict, Verdict::Skipped(why) if words.iter().any(|begin| why.starts_with(begin)))
 }
 
-/// Returns the cases that were tried, the number of cases skipped because the target is gone, and
+/// Plays all cases. Returns the outcomes that are not such skips, the number of these skips, and
 /// the number of connection attempts.
 fn play_all(at: SocketAddr, jobs: usize) -> (Vec<Outcome>, usize, usize) {
     let network = Arc::new(Counting::default());
@@ -301,7 +302,8 @@ fn one_that_is_not_there_is_tried_once_and_not_by_each_case() {
     }
 }
 
-/// Each case before the end gets its verdict. One case finds the end, and the others are skipped.
+/// Each case before the target ends gets its verdict. One case finds out that the target ended, and
+/// the others are skipped.
 #[test]
 fn one_that_dies_is_waited_for_once() {
     let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -321,7 +323,7 @@ fn one_that_dies_is_waited_for_once() {
     assert!((2..=6).contains(&tried.len()) && gone > 20, "{tried:?}");
 }
 
-/// A server that is restarted for each connection is away for a moment between connections.
+/// A server that restarts after each connection is unreachable for a moment between connections.
 #[test]
 fn one_that_comes_back_is_no_dead_one() {
     let first = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -331,7 +333,7 @@ fn one_that_comes_back_is_no_dead_one() {
     let lives = std::thread::spawn(move || {
         let mut server = Some(first);
         while !stopped.load(Ordering::Relaxed) {
-            // Waits for a connection before it goes away again.
+            // Waits for a connection before the listener is closed again.
             let listener = match server.take() {
                 Some(listener) => listener,
                 None => TcpListener::bind(at).unwrap(),
@@ -346,7 +348,7 @@ fn one_that_comes_back_is_no_dead_one() {
     let selection = Selection(vec!["mpa/5044-7.1.1".into()]);
     let outcomes = run(&config, &selection, &()).unwrap();
     stop.store(true, Ordering::Relaxed);
-    // The server may be waiting for one more connection.
+    // The server may still wait for a connection.
     while !lives.is_finished() {
         let _ = TcpStream::connect(at);
         std::thread::yield_now();
@@ -360,7 +362,8 @@ fn one_that_comes_back_is_no_dead_one() {
     }
 }
 
-/// Reads FPDUs. Returns true once one has a ULPDU of fewer than `least` bytes.
+/// Reads FPDUs until one has a ULPDU of fewer than `least` bytes. Returns false if the connection
+/// ends before.
 fn read_until_short_fpdu(stream: &mut TcpStream, least: u16) -> bool {
     let mut ulpdu = [0; 2];
     while stream.read_exact(&mut ulpdu).is_ok() {
@@ -376,7 +379,7 @@ fn read_until_short_fpdu(stream: &mut TcpStream, least: u16) -> bool {
     false
 }
 
-/// A target that exits when an FPDU has a ULPDU of fewer than `least` bytes.
+/// Starts a target that exits when it receives an FPDU with a ULPDU of fewer than `least` bytes.
 fn one_that_dies_of_a_short_fpdu(least: u16) -> (SocketAddr, JoinHandle<()>) {
     let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let at = server.local_addr().unwrap();
@@ -400,7 +403,7 @@ fn play_dangerous(config: &mut Config, some: &[&str]) -> Vec<Outcome> {
     run(config, &selection, &()).unwrap()
 }
 
-/// Asserts that the target died in the first case, and that the others were skipped.
+/// Asserts that the target died in the first case, and that the other cases were skipped.
 fn died_of_the_first(outcomes: &[Outcome]) {
     let (first, others) = outcomes.split_first().unwrap();
     assert!(
@@ -427,8 +430,8 @@ fn one_that_dies_of_a_case_fails_in_it_and_not_in_others() {
     }
 }
 
-/// An agent of one session at a time. It answers `listen` with the port that the closure returns,
-/// and dies if there is none.
+/// Starts an agent that serves one session at a time. It answers `listen` with the port that
+/// `listen` returns, and exits if it returns `None`.
 fn agent(mut listen: impl FnMut() -> Option<u16> + Send + 'static) -> (SocketAddr, JoinHandle<()>) {
     let control = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let at = control.local_addr().unwrap();
@@ -436,7 +439,7 @@ fn agent(mut listen: impl FnMut() -> Option<u16> + Send + 'static) -> (SocketAdd
         loop {
             let (mut session, _) = control.accept().unwrap();
             let hello = b"{\"hello\":\"uwarp-agent\",\"protocol\":1}\n";
-            // A connection without a command ends the test.
+            // The agent exits after a connection without a command, which ends the test.
             if session.write_all(hello).is_err() || session.peek(&mut [0]).unwrap_or(0) == 0 {
                 return;
             }
@@ -466,7 +469,7 @@ fn one_that_dies_with_its_agent_fails() {
     let outcomes = play_dangerous(&mut config, &["mpa/5044-7.1.1/2*"]);
     lives.join().unwrap();
     assert!(outcomes.len() > 2);
-    // Cases that wait long are played first.
+    // Slow cases are played first.
     let (mut failed, others): (Vec<_>, Vec<_>) = outcomes
         .into_iter()
         .partition(|one| !matches!(one.verdict, Verdict::Skipped(_)));
@@ -474,8 +477,8 @@ fn one_that_dies_with_its_agent_fails() {
     died_of_the_first(&failed);
 }
 
-/// Plays with an agent that first names closed ports, `closed` times, and then the port of a
-/// server.
+/// Plays cases with an agent. It names a closed port in its first `closed` answers, and then the
+/// port of a server.
 fn play_beside_an_agent(closed: usize) -> Vec<Outcome> {
     let server = Server::new(drop);
     let nowhere = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -494,7 +497,7 @@ fn play_beside_an_agent(closed: usize) -> Vec<Outcome> {
     outcomes
 }
 
-/// Returns true if a case found that nothing listens.
+/// Returns true if the case found that nothing listens at the port.
 fn found_none(outcome: &Outcome) -> bool {
     matches!(&outcome.verdict, Verdict::Infrastructure(why) if why.contains("takes no connection"))
 }
@@ -508,7 +511,7 @@ fn a_listener_of_one_case_fails_alone() {
     assert!(count(|one| matches!(one.verdict, Verdict::Fail(_))) > 5);
 }
 
-/// As behind a firewall.
+/// A firewall that drops everything looks like this.
 #[test]
 fn listeners_that_all_fail_are_tried_a_few_times() {
     let outcomes = play_beside_an_agent(usize::MAX);

@@ -1,4 +1,4 @@
-//! Consistency of the cases: ids, requirements, coverage.
+//! Consistency of the cases with the catalogue: ids, requirements and coverage.
 
 use std::collections::BTreeSet;
 
@@ -64,7 +64,7 @@ fn ids_are_layer_section_and_number_and_none_comes_twice() {
     assert!(seen.len() > 200, "{} cases", seen.len());
 }
 
-/// A rule is a sentence, and a case has at least two steps.
+/// The rule of a case is a sentence, and the case has at least two steps.
 #[test]
 fn every_case_has_a_rule_and_steps() {
     for case in list() {
@@ -74,8 +74,8 @@ fn every_case_has_a_rule_and_steps() {
     }
 }
 
-/// A case may be less binding than its requirements, because a peer may see another reason for the
-/// same behaviour. It must not be more binding.
+/// A case may be less binding than its requirements, because a peer may behave in the same way for
+/// another reason. It must not be more binding.
 #[test]
 fn no_case_binds_more_than_its_requirements() {
     let catalogue = requirements();

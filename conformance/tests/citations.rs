@@ -1,6 +1,6 @@
-//! Citations of requirements that no peer can judge, over the whole project. An `api` requirement
-//! is cited at a test of the verbs that shows it. An `internal` one is cited at the code that meets
-//! it, or at a unit test. Or `exceptions.toml` has a reason.
+//! Checks that the project cites the requirements that no peer can check. An `api` requirement must
+//! be cited at a test of the verbs. An `internal` requirement must be cited at the code that
+//! fulfils it, or at a unit test. Otherwise `exceptions.toml` must have a reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -9,17 +9,17 @@ use std::path::{Component, Path, PathBuf};
 
 use uwarp_conformance::{Requirement, coverage, requirements};
 
-/// Place that cites a requirement id.
+/// A place in a source file that cites a requirement id.
 struct Citation {
     file: PathBuf,
     line: usize,
     in_test: bool,
 }
 
-/// Citations by requirement id.
+/// Citations, keyed by requirement id.
 type Citations = BTreeMap<String, Vec<Citation>>;
 
-/// Directories that hold no sources of the project.
+/// Names of directories that contain no sources of the project.
 const SKIPPED: [&str; 3] = ["target", ".git", "data"];
 
 fn workspace() -> &'static Path {
@@ -27,7 +27,7 @@ fn workspace() -> &'static Path {
     own.parent().expect("the crate lies in its workspace")
 }
 
-/// Collects all Rust sources of the workspace, with absolute paths.
+/// Collects the absolute paths of all Rust sources in a directory and below.
 fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
     let entries = fs::read_dir(dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
     for entry in entries {
@@ -43,8 +43,8 @@ fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Requirement ids in a line: RFC, section and running number, as `5044-7.1.2-03` and
-/// `5041-5.4-i01`.
+/// Returns the requirement ids in a line. An id consists of RFC, section and sequence number, such
+/// as `5044-7.1.2-03` and `5041-5.4-i01`.
 fn ids(line: &str) -> impl Iterator<Item = &str> {
     line.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-' || c == '.'))
         .map(|word| word.trim_end_matches(['.', '-']))
@@ -58,13 +58,13 @@ fn is_id(word: &str) -> bool {
     };
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     let number = number.strip_prefix('i').unwrap_or(number);
-    // A year also has four digits.
+    // A date also begins with four digits, but its year is smaller.
     (rfc.len() == 4 && digits(rfc) && rfc >= "5000")
         && section.starts_with(|c: char| c.is_ascii_digit() || c.is_ascii_uppercase())
         && (number.len() == 2 && digits(number))
 }
 
-/// Adds the citations of a file. `file` is its path in the workspace.
+/// Adds the citations in a file. `file` is its path relative to the workspace.
 fn collect(file: &Path, text: &str, citations: &mut Citations) {
     let all_test = file.components().any(|part| part.as_os_str() == "tests")
         || file.file_name().is_some_and(|name| name == "tests.rs");
@@ -99,7 +99,7 @@ fn citations() -> Citations {
 }
 
 impl Citation {
-    /// Name of its crate's directory.
+    /// Returns the directory of the crate that contains the citation.
     fn krate(&self) -> &str {
         match self.file.components().next() {
             Some(Component::Normal(name)) => name.to_str().unwrap_or_default(),
@@ -107,17 +107,18 @@ impl Citation {
         }
     }
 
-    /// Returns true if it counts for a requirement with this `observable`.
+    /// Returns true if the citation is sufficient for a requirement with this `observable`.
     fn covers(&self, observable: &str) -> bool {
         match observable {
             "api" => self.in_test && matches!(self.krate(), "verbs" | "agent" | "shim"),
-            // The suite judges other endpoints, and is not the code that meets a requirement.
+            // The suite checks other endpoints, so it cannot contain the code that fulfils a
+            // requirement.
             _ => self.krate() != "conformance",
         }
     }
 }
 
-/// Requirements that have to be cited.
+/// Returns the requirements that have to be cited.
 fn rows() -> impl Iterator<Item = Requirement> {
     requirements().into_values().filter(|row| {
         matches!(row.observable.as_str(), "api" | "internal") && (row.is_must() || row.is_should())
@@ -130,8 +131,8 @@ fn is_cited(row: &Requirement, citations: &Citations) -> bool {
         .is_some_and(|all| all.iter().any(|citation| citation.covers(&row.observable)))
 }
 
-/// Coverage of the whole project by RFC and section: requirements that a case, a test or a place in
-/// the code covers, out of all.
+/// Formats the coverage of the project by RFC and section: the number of requirements that a case,
+/// a test or the code covers, and the number of all requirements.
 fn table(citations: &Citations) -> String {
     let coverage = coverage();
     let mut sections: BTreeMap<String, [[usize; 2]; 3]> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! The cases, one file for each section of an RFC.
+//! All cases, in one file for each section of an RFC.
 
 mod rfc5040;
 mod rfc5041;
@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 
 use crate::script::{Action, Case, CaseInfo};
 
-/// Returns all cases in the order of their ids. They are built once.
+/// Returns all cases, sorted by id. They are built once.
 pub(crate) fn all() -> &'static [Case] {
     static ALL: LazyLock<Vec<Case>> = LazyLock::new(build);
     &ALL
@@ -29,13 +29,13 @@ fn build() -> Vec<Case> {
     all
 }
 
-/// Returns the descriptions of all cases, in the order of the ids.
+/// Returns the descriptions of all cases, sorted by id.
 #[must_use]
 pub fn list() -> Vec<CaseInfo> {
     all().iter().map(Case::info).collect()
 }
 
-/// Returns a case and its steps in words, or `None` if there is no case with this id.
+/// Returns the description of a case and its steps in words. Returns `None` if no case has this id.
 #[must_use]
 pub fn explain(id: &str) -> Option<(CaseInfo, Vec<String>)> {
     let case = all().iter().find(|case| case.id == id)?;

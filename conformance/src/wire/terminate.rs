@@ -54,8 +54,8 @@ impl Terminate {
     }
 
     /// Reads the Terminate as if its sender used a little-endian bit field, as Linux siw does. Then
-    /// Layer and EType are swapped, and the order of the bits M, D and R is reversed. Returns `None`
-    /// if the bytes do not fit this layout.
+    /// Layer and EType are swapped, and the order of the bits M, D and R is reversed. Returns
+    /// `None` if the bytes do not fit this layout.
     pub(crate) fn swapped(&self) -> Option<Terminate> {
         let bits = self.bytes.get(2)?;
         if bits & 0xe0 != 0 || bits & 0x18 != 0 {

@@ -1,5 +1,4 @@
-//! Runs uwarp's own endpoint and its agent in this process, with threads and the clock of the
-//! machine, and gives the suite access to it.
+//! Runs the endpoint of uwarp and its agent in this process, with threads and the system clock.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -11,13 +10,13 @@ use uwarp_verbs::llp::smol::{MemoryNetwork, MemorySettings};
 
 use crate::Setting;
 
-/// An endpoint of uwarp with its agent, and the configuration of the suite for it.
+/// An endpoint of uwarp with its agent, and a configuration with which the suite tests it.
 pub(crate) struct Endpoint {
     _agent: Agent,
     pub(crate) config: Config,
 }
 
-/// Starts an endpoint over the kernel's TCP or over TCP in user space.
+/// Starts an endpoint over the TCP of the kernel or over smoltcp.
 pub(crate) fn endpoint(setting: Setting, smoltcp: bool) -> Endpoint {
     let settings = setting.settings();
     let control = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();

@@ -1,9 +1,9 @@
-//! uwarp's own endpoint passes: over the kernel's TCP and TCP in user space, with and without CRCs
-//! and Markers, with revisions 1 and 2, as responder and as initiator.
+//! The endpoint of uwarp passes all cases: over kernel TCP and user-space TCP, with and without
+//! CRCs and Markers, with MPA revisions 1 and 2, and as Responder and Initiator.
 //!
-//! These tests play four configurations, which have each setting twice. `./ci.sh conformance-full`
-//! plays all sixteen three times and compares the verdicts. These runs use the clock of the
-//! machine; those in `virtual_time.rs` do not.
+//! These tests play four of sixteen configurations. Each value of a setting occurs in two of the
+//! four. `./ci.sh conformance-full` plays all sixteen three times and compares the verdicts. These
+//! tests use the system clock; those in `virtual_time.rs` use a virtual one.
 
 mod endpoint;
 mod virtual_time;
@@ -19,7 +19,7 @@ use uwarp_conformance::report::failure;
 use uwarp_conformance::{Selection, Verdict, run};
 use world::Setting;
 
-/// One of sixteen configurations.
+/// One of sixteen configurations of the endpoint and the suite.
 #[derive(Clone, Copy)]
 struct Configuration {
     smoltcp: bool,
@@ -27,7 +27,7 @@ struct Configuration {
 }
 
 impl Configuration {
-    /// Configuration with this number, counted from 0.
+    /// Returns the configuration with this number, counted from 0.
     fn of(number: u8) -> Self {
         Configuration {
             smoltcp: number & 1 != 0,
@@ -55,7 +55,7 @@ impl fmt::Display for Configuration {
     }
 }
 
-/// Results of all cases in one configuration and role of the target.
+/// Results of all cases in one configuration and one role of the target.
 struct Played {
     verdicts: BTreeMap<String, &'static str>,
     bad: Vec<String>,
@@ -116,8 +116,8 @@ fn smoltcp_without_crc_by_revision_1_as_responder() {
     passes(Configuration::of(0b1011), false);
 }
 
-/// Sixteen configurations and two roles, three times each: all pass, the verdicts stay the same,
-/// and no run takes long.
+/// Plays sixteen configurations in two roles, three times each. All cases pass, the verdicts do not
+/// change, and no run takes long.
 #[test]
 #[ignore = "takes long; ./ci.sh conformance-full plays it"]
 fn every_configuration_has_the_same_verdicts_three_times() {
@@ -157,8 +157,8 @@ fn every_configuration_has_the_same_verdicts_three_times() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
-/// Problems in the runs of one configuration: failures, verdicts that differ from the first run,
-/// and runs of more than three minutes.
+/// Describes problems in the runs of one configuration: failures, verdicts that differ from the
+/// first run, and runs longer than three minutes.
 fn problems(runs: &[Played]) -> Vec<String> {
     let mut problems = Vec::new();
     for (number, run) in (1..).zip(runs) {

@@ -1,4 +1,4 @@
-//! In a world without threads and with its own clock, only the seed decides what happens.
+//! In a world with one thread and a virtual clock, the seed alone determines what happens.
 
 use std::time::{Duration, Instant};
 
@@ -20,8 +20,8 @@ fn play(seed: u64, target_initiates: bool, selection: &[&str]) -> Vec<Outcome> {
     world.play(&Selection(selection)).unwrap()
 }
 
-/// Everything but the fixed texts: the end and duration of each case, and every byte of both sides
-/// with its time.
+/// Formats everything that may vary between runs: the verdict, end and duration of each case, and
+/// all bytes of both sides with their times.
 fn whole(outcomes: &[Outcome]) -> Vec<String> {
     let one = |outcome: &Outcome| {
         let Outcome {
@@ -38,8 +38,8 @@ fn whole(outcomes: &[Outcome]) -> Vec<String> {
     outcomes.iter().map(one).collect()
 }
 
-/// Plays all cases in one world, and again in another one with the same seed. They include the
-/// cases that choose the MSS.
+/// Plays all cases in one world, and again in another world with the same seed. Asserts that both
+/// runs are equal. The cases include those that choose the MSS.
 fn passes_twice_the_same(target_initiates: bool) {
     let outcomes = play(7, target_initiates, &[]);
     let bad: Vec<String> = outcomes
@@ -75,14 +75,14 @@ fn another_seed_is_another_run() {
     assert_ne!(one, other);
 }
 
-/// The target's host does not exist, so no SYN is answered. With an agent, four cases find that
-/// out, and the others are skipped.
+/// No host has the address of the target, so no SYN is answered. Four cases find that out with an
+/// agent, and the others are skipped.
 #[test]
 fn a_silent_target_is_tried_four_times_and_costs_no_time_but_that_of_the_world() {
     let began = Instant::now();
     let mut world = World::new(SETTING, 1);
     world.config.target = uwarp_conformance::Target::At(([192, 0, 2, 77], 0).into());
-    // Long enough that the bound below does not depend on the speed of the machine.
+    // This is so long that the bound below holds on a slow machine.
     let timeout = Duration::from_secs(30);
     world.config.timeout = timeout;
     let outcomes = world.play(&Selection(vec!["rdmap".into()])).unwrap();
@@ -105,7 +105,7 @@ fn a_silent_target_is_tried_four_times_and_costs_no_time_but_that_of_the_world()
     assert!(began.elapsed() < timeout, "the test waited in real time");
 }
 
-/// Some cases wait until the endpoint gives up on a silent peer, after ten seconds.
+/// Some cases wait until the endpoint gives up on a silent peer, which it does after ten seconds.
 #[test]
 fn the_endpoint_loses_its_patience_by_the_same_clock() {
     let outcomes = play(1, false, &["mpa/5044-7.1.2"]);

@@ -1,7 +1,7 @@
-//! Runs uwarp's own endpoint, its agent and the suite in one thread with a virtual clock. While the
-//! suite waits, the target's device and the session of its agent take turns. When nothing moves any
-//! more, time advances at once to the next timer. So no verdict depends on the machine, and silence
-//! costs no time.
+//! Runs the endpoint of uwarp, its agent and the suite in one thread with a virtual clock. While
+//! the suite waits, the device and the agent session of the target make progress. When they have
+//! nothing left to do, time advances at once to the next timer. Therefore no verdict depends on the
+//! machine, and waiting for a timeout costs no real time.
 
 mod setting;
 mod wire;
@@ -24,21 +24,21 @@ use uwarp_verbs::{Device, Progress, TimeSource};
 pub(crate) use setting::Setting;
 use wire::{Port, Wire};
 
-/// Rounds of turns without progress of time, after which a run counts as endless.
+/// Maximum number of rounds without progress of time. A run with more rounds counts as endless.
 const SPIN: usize = 100_000;
-/// A target that accepts no bytes for this long is stuck.
+/// Time limit for a send. A target that accepts no bytes for this long is stuck.
 const SEND: Duration = Duration::from_secs(10);
-/// Step by which time advances if a timer stays due.
+/// Minimum step of time. It is used for a timer that remains due.
 const INSTANT: Duration = Duration::from_micros(1);
 
-/// The largest possible MTU. Most messages are then one segment, as over a loopback, so a bug in
-/// long messages does not fail every case. Cases about segments choose the MSS.
+/// The largest possible MTU. As over loopback, most messages then consist of one segment, so that a
+/// bug in long messages does not fail every case. Cases about segmentation choose the MSS.
 const MTU: usize = 65_535;
 
-/// A clock that advances only when nothing moves.
+/// A clock that advances only when no work is left.
 struct VirtualClock {
-    /// Time begins at some real instant, because instants cannot be constructed. Its value does not
-    /// matter.
+    /// Time at which the clock begins. It is taken from the system clock, because an `Instant` has
+    /// no other constructor. Its value does not matter.
     start: Instant,
     nanos: AtomicU64,
 }
@@ -57,14 +57,14 @@ impl VirtualClock {
     }
 }
 
-/// A world for one run of the suite.
+/// A target and a suite for one run.
 pub(crate) struct World {
     suite: Suite,
     pub(crate) config: Config,
 }
 
 impl World {
-    /// Creates a target with this setting. The seed determines everything random.
+    /// Creates a target with this setting. All randomness derives from the seed.
     pub(crate) fn new(setting: Setting, seed: u64) -> World {
         let start = Instant::now();
         let clock = Arc::new(VirtualClock {
@@ -115,15 +115,16 @@ impl World {
     }
 }
 
-/// The target and the suite's connections.
+/// The target, and the connections of the suite.
 struct Inside {
-    // Declared before the device, which aborts the remaining connections when its last handle is
-    // dropped.
+    // The session is declared before the device, so that it is dropped first. The last handle of
+    // the device aborts the remaining connections.
     session: LocalSession,
     device: Device,
-    /// Hosts of the target and of the suite.
+    /// Networks of the two hosts: the target and the suite.
     hosts: [MemoryNetwork; 2],
-    /// TCP of the suite's connections, which continues while the suite waits for something else.
+    /// TCP connections of the suite. They make progress even while the suite waits for something
+    /// else.
     connections: Vec<Weak<Mutex<Box<dyn Llp>>>>,
 }
 
@@ -134,7 +135,7 @@ struct Shared {
     inside: Mutex<Inside>,
 }
 
-/// The suite's way to the target and its agent.
+/// Access of the suite to the target and to its agent.
 #[derive(Clone)]
 struct Suite(Arc<Shared>);
 
@@ -147,8 +148,7 @@ fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
 }
 
 impl Inside {
-    /// Gives everyone turns until nothing moves any more. Returns the time of the next timer, if
-    /// any.
+    /// Makes all parts progress until no work is left. Returns the time of the next timer, if any.
     fn settle(&mut self, wire: &Wire, clock: &VirtualClock) -> io::Result<Option<Instant>> {
         let now = clock.now();
         for _ in 0..SPIN {
@@ -184,7 +184,8 @@ impl Suite {
         self.0.clock.now()
     }
 
-    /// Polls for a result whenever nothing moves, until it is found or the deadline has passed.
+    /// Calls `found` whenever no work is left, until it returns a result. Returns `None` if the
+    /// deadline passes first.
     fn look<T>(
         &self,
         deadline: Instant,
@@ -224,7 +225,7 @@ impl Network for Suite {
         let deadline = self.clock_now() + timeout;
         let llp = self.0.own.connect(None, to).map_err(io::Error::other)?;
         let connection = self.connection(llp, mss);
-        // The SYN is on the link, and has not been delivered yet.
+        // The SYN is on the link but not delivered yet, so its MSS can still be changed.
         self.0.wire.announce(connection.local_addr().port(), mss);
         let stands = self.look(deadline, || {
             let stands = connection.llp().connect_progress();
@@ -261,12 +262,12 @@ impl Network for Suite {
     }
 
     fn pause(&self, time: Duration) {
-        // An error is reported by the next call that waits.
+        // Ignores an error, because the next call that waits reports it.
         let _ = self.look(self.clock_now() + time, || Ok(None::<()>));
     }
 }
 
-/// The connection to the agent.
+/// The connection of the suite to the agent.
 impl Channel for Suite {
     fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         lock(&self.0.inside).session.hear(bytes);
@@ -311,7 +312,7 @@ impl Listener for Listening {
 struct Connection {
     suite: Suite,
     llp: Arc<Mutex<Box<dyn Llp>>>,
-    /// MSS that this side announced, if a case chose it.
+    /// MSS that the suite announces on this connection, if the case chose it.
     mss: Option<u16>,
 }
 
@@ -334,7 +335,7 @@ impl Stream for Connection {
             llp.drive();
             Ok((sent == bytes.len()).then_some(()))
         };
-        // If there is room, sends at once, before any other turn.
+        // Tries to send at once, before other parts make progress.
         if offer()?.is_some() {
             return Ok(());
         }

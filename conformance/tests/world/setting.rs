@@ -1,9 +1,9 @@
-//! Settings of the endpoint and the suite in a run.
+//! Settings of the endpoint and of the suite in a run.
 
 use uwarp_conformance::{Config, Target};
 use uwarp_verbs::{Revision, Settings};
 
-/// A configuration of endpoint and suite.
+/// CRCs, Markers and MPA revision of the endpoint and of the suite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Setting {
     pub(crate) crc: bool,
@@ -12,7 +12,7 @@ pub(crate) struct Setting {
 }
 
 impl Setting {
-    /// Settings for the endpoint.
+    /// Returns the settings of the endpoint.
     pub(crate) fn settings(self) -> Settings {
         let revision = match self.revision {
             1 => Revision::One,
@@ -25,7 +25,7 @@ impl Setting {
             .accept_revision(revision)
     }
 
-    /// Settings for the suite, with all cases.
+    /// Returns the configuration of the suite. It includes all cases.
     pub(crate) fn config(self, target: Target) -> Config {
         let mut config = Config::new(target);
         config.crc = self.crc;

@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use uwarp_verbs::llp::smol::Carrier;
 
-/// Index of the target's host; the suite's is the other one.
+/// Number of the host of the target. The suite is the other host.
 const TARGET: usize = 0;
 
 /// Packets on the link, and the MSS values that the suite announces.
 #[derive(Default)]
 pub(crate) struct Wire {
     packets: Mutex<VecDeque<(usize, Vec<u8>)>>,
-    /// MSS chosen by a case, by port of the suite.
+    /// MSS that a case chose, keyed by the local port of the suite.
     announced: Mutex<BTreeMap<u16, u16>>,
 }
 
@@ -22,8 +22,8 @@ fn with<T, U>(mutex: &Mutex<T>, act: impl FnOnce(&mut T) -> U) -> U {
 }
 
 impl Wire {
-    /// Makes the suite's SYNs from this port announce this MSS. It is rewritten on the link, as a
-    /// router clamps it, because a host in memory has only one MSS.
+    /// Makes SYNs of the suite from this port announce this MSS. A host in memory has only one MSS,
+    /// so the link rewrites the option in the SYN, as a router does when it clamps the MSS.
     pub(crate) fn announce(&self, port: u16, mss: Option<u16>) {
         with(&self.announced, |announced| match mss {
             Some(mss) => announced.insert(port, mss),
@@ -31,7 +31,7 @@ impl Wire {
         });
     }
 
-    /// Next packet to arrive, and the host that receives it.
+    /// Removes and returns the next packet, with the number of the host that receives it.
     pub(crate) fn arrival(&self) -> Option<(usize, Vec<u8>)> {
         let (to, mut packet) = with(&self.packets, VecDeque::pop_front)?;
         if to == TARGET {
@@ -40,13 +40,14 @@ impl Wire {
         Some((to, packet))
     }
 
-    /// Returns true if no packet is on the link.
+    /// Returns true if the link holds no packet.
     pub(crate) fn is_idle(&self) -> bool {
         with(&self.packets, |packets| packets.is_empty())
     }
 }
 
-/// Rewrites the MSS option of a SYN from one of these ports. Checksums are not checked here.
+/// Rewrites the MSS option of a SYN if its source port is in `announced`. The checksum is not
+/// updated, because the hosts do not check it.
 fn clamp(packet: &mut [u8], announced: &BTreeMap<u16, u16>) -> Option<()> {
     let ip_header = usize::from(packet.first()? & 0xF) * 4;
     let tcp = packet.get_mut(ip_header..)?;
@@ -69,7 +70,7 @@ fn clamp(packet: &mut [u8], announced: &BTreeMap<u16, u16>) -> Option<()> {
     }
 }
 
-/// One host's end of the link.
+/// The end of the link at one host.
 pub(crate) struct Port {
     wire: Arc<Wire>,
     other: usize,

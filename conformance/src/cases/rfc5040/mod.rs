@@ -1,4 +1,4 @@
-//! RFC 5040, RDMAP.
+//! Cases for RFC 5040, RDMAP.
 
 mod s4_1;
 mod s4_4;
@@ -41,12 +41,13 @@ pub(super) fn all() -> Vec<Case> {
     .concat()
 }
 
-/// An STag that the application takes for one of the suite's.
+/// STag in requests of the application. The suite never registered it, but the application does not
+/// know that.
 const STAG: u32 = 0x0102_0300;
-/// A TO for it.
+/// TO in requests of the application.
 const TO: u64 = 0x1000;
 
-/// The application issues a Read of this many bytes, and its Read Request comes.
+/// The application posts a Read of `len` bytes, and the suite expects its Read Request.
 fn posts_read(len: u32) -> [Action; 2] {
     [
         Post(Post::read(STAG, TO, len as usize)),
@@ -54,7 +55,7 @@ fn posts_read(len: u32) -> [Action; 2] {
     ]
 }
 
-/// Expects a Read Request of the application.
+/// Expects a Read Request from the application.
 fn wants_read(to: u64, size: u32) -> Action {
     let stag = STAG;
     Expect(Want::ReadRequest { size, stag, to })
@@ -65,8 +66,8 @@ fn wants_write(to: u64, data: Data) -> Action {
     Expect(Want::Write { stag, to, data })
 }
 
-/// Expects a Send of any of the four kinds, with `len` bytes of the pattern. The STag of a Send
-/// with Invalidate is checked by a case of its own.
+/// Expects a Send of one of the four kinds, with `len` bytes of the pattern. Invalidate STag of a
+/// Send with Invalidate is not checked; other cases do that.
 fn wants_send(opcode: u8, len: usize) -> Action {
     let invalidate = match opcode {
         opcode::SEND_INVALIDATE | opcode::SEND_SE_INVALIDATE => None,
@@ -79,7 +80,7 @@ fn wants_send(opcode: u8, len: usize) -> Action {
     })
 }
 
-/// Reads from a region of the target, beginning at an offset.
+/// Sends a Read Request for `size` bytes at an offset of a region of the target.
 fn read(region: &'static str, offset: i64, size: u32) -> Action {
     Send(vec![read_request(
         Stag::Of(region),
@@ -102,7 +103,8 @@ fn completes(op: &'static str) -> Action {
     Completion { op, success: true }
 }
 
-/// Makes the target send a message of each kind except Terminate, while these rules are watched.
+/// Makes the target send a message of each kind except Terminate, while the case watches these
+/// rules.
 fn every_kind(rules: &'static [Rule]) -> Vec<Action> {
     vec![
         Establish(Setup::default()),
@@ -130,8 +132,8 @@ fn every_kind(rules: &'static [Rule]) -> Vec<Action> {
     ]
 }
 
-/// Provokes Terminates for errors of an untagged message, a tagged message, a Read Request and an
-/// RDMAP Control Field, each on its own connection, while these rules are watched.
+/// Provokes four Terminates, each on its own connection, while the case watches these rules. The
+/// errors are in an untagged message, a tagged message, a Read Request and an RDMAP Control Field.
 fn every_terminate(rules: &'static [Rule]) -> Vec<Action> {
     let errors = [
         send(16).qn(9),

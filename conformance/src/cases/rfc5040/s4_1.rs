@@ -3,7 +3,7 @@
 use super::*;
 use crate::script::{Condition, must, send_se, terminate};
 
-/// Expects a Send with Invalidate of the STag that the application named.
+/// Expects a Send with Invalidate that contains the STag of the work request.
 fn with_stag(opcode: u8, len: usize) -> Action {
     Expect(Want::Send {
         opcode,
@@ -186,9 +186,9 @@ fn opcodes() -> Vec<Case> {
             End(Ends::term(0, 2, 6)),
         ]));
     }
-    // T, QN and length fit no opcode, which "unexpected opcode" expresses. But DDP may find a wrong
-    // STag, MSN or length before RDMAP sees the message, and the RFC does not order these checks.
-    // So any registered code is accepted.
+    // T, QN and length do not match the opcode, so the error is "unexpected opcode". But DDP may
+    // find an invalid STag, MSN or length before RDMAP checks the message. The RFC does not order
+    // these checks, so any registered code is accepted.
     let of_the_other_kind = [
         (32, send(16).opcode(opcode::WRITE)),
         (33, send(16).opcode(opcode::READ_RESPONSE)),
@@ -228,7 +228,7 @@ fn opcodes() -> Vec<Case> {
             read_request(Stag::Of("r"), To::In("r", 0), 16).qn(0),
             Ends::any_term(),
         ),
-        // No error that section 7.1 answers with a Terminate concerns a Terminate.
+        // None of the errors for which section 7.1 requires a Terminate is in a Terminate Message.
         (
             39,
             terminate(&[0, 0, 0, 0]).qn(0),

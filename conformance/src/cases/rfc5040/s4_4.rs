@@ -95,8 +95,8 @@ pub(super) fn cases() -> Vec<Case> {
             read("r", 0, u32::MAX),
             End(Ends::term(0, 1, 1)),
         ]),
-        // No RFC names the code. A Terminate cannot quote the RDMA Header, because it never came
-        // completely.
+        // No RFC names the code. A Terminate cannot quote the RDMA Header, because the header is
+        // incomplete.
         must(
             "rdmap/5040-4.4/7",
             &["5040-4.4-01", "5040-7.2-05"],
@@ -117,7 +117,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Reads of zero bytes, a few bytes and several segments into this sink.
+/// Sends Reads of zero bytes, a few bytes and several segments, with this sink.
 fn reads_to(sink_stag: u32, sink_to: u64) -> Vec<Action> {
     let one = |size: u32| {
         let sink = (Stag::Is(sink_stag), To::Is(sink_to));

@@ -1,5 +1,5 @@
-//! RFC 5040 section 4.8: the Terminate Header. The codes of errors are checked in the sections of
-//! the errors.
+//! RFC 5040 section 4.8: the Terminate Header. Which code belongs to which error is checked in the
+//! sections about the errors.
 
 use super::*;
 use crate::script::{Condition, must, send_invalidate, should, terminate};
@@ -14,17 +14,17 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// A Write to an STag that does not exist.
+/// Sends a Write to an STag that does not exist.
 fn bad_write() -> Action {
     Send(vec![write(Stag::Is(STAG), To::Is(TO), 16)])
 }
 
-/// A Send on a queue that does not exist.
+/// Sends a Send on a queue that does not exist.
 fn bad_send() -> Action {
     Send(vec![send(17).qn(9)])
 }
 
-/// A Read of an STag that does not exist.
+/// Sends a Read of an STag that does not exist.
 fn bad_read() -> Action {
     Send(vec![read_request(Stag::Is(STAG), To::Is(TO), 16)])
 }
@@ -146,8 +146,8 @@ fn header_bits() -> Vec<Case> {
     ]
 }
 
-/// Terminates in ULPDUs that are too short: for the Terminate Control, for the segment length, or
-/// for the headers that M, D and R announce.
+/// Terminates in ULPDUs that are too short to contain the Terminate Control, the segment length, or
+/// the headers that M, D and R announce.
 fn short() -> Case {
     let announced = [0x00, 0x02, 0xe0, 0x00, 0x00, 46, 0x41, 0x41];
     let cut = [
@@ -174,8 +174,8 @@ fn short() -> Case {
     .dangerous()
 }
 
-/// A local error: a Send of the application waits for an earlier Read, and its buffer is gone when
-/// it is due.
+/// Provokes a local error at the application. Its Send waits for an earlier Read, and the buffer of
+/// the Send is deregistered meanwhile.
 pub(super) fn local_error(ends: Ends) -> Vec<Action> {
     let [post, wants] = posts_read(8);
     vec![
@@ -195,8 +195,8 @@ pub(super) fn local_error(ends: Ends) -> Vec<Action> {
     ]
 }
 
-/// The end after an error of DDP. Setting M and D is a SHOULD, here and in RFC 5041 section 7.1.
-/// The headers that they announce must be right.
+/// Restricts the end after an error of DDP. M and D are only a SHOULD, here and in RFC 5041 section
+/// 7.1. If they are set, the quoted headers must be correct.
 fn named(ends: Ends) -> Ends {
     ends.headers_within(0, M | D).naming_last()
 }
@@ -267,5 +267,6 @@ fn headers() -> Vec<Case> {
     ]
 }
 
-/// More than a TCP connection accepts while its reader reads nothing.
+/// Size of a response that is larger than a TCP connection buffers while the receiver reads
+/// nothing.
 const INTERRUPTED: u32 = 24 << 20;

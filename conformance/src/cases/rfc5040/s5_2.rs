@@ -200,7 +200,7 @@ fn responder() -> Vec<Case> {
     ]
 }
 
-/// Reads of one region with very different lengths.
+/// Reads (offset and size) of very different lengths in one region.
 const READS: [(i64, u32); 7] = [
     (0, 500_000),
     (9, 1),

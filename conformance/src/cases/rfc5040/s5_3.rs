@@ -10,7 +10,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Sends of the application, with their opcodes and lengths.
+/// Sends for the application to post, with the expected opcode and length of each.
 fn sends() -> [(Post, u8, usize); 7] {
     [
         (Post::send(3000), opcode::SEND, 3000),
@@ -111,7 +111,7 @@ fn receivers() -> Vec<Case> {
     ]
 }
 
-/// "STag cannot be invalidated" is registered under two types.
+/// Accepts the error "STag cannot be invalidated", which is registered under two error types.
 fn cannot_be_invalidated() -> Ends {
     Ends::term(0, 1, 9).or(0, 2, 9)
 }

@@ -1,4 +1,4 @@
-//! RFC 5040 section 5.4: Terminate.
+//! RFC 5040 section 5.4: the Terminate Message.
 
 use super::*;
 use crate::script::{Msn, must, terminate};
@@ -82,7 +82,8 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Terminate for a Read of an invalid STag, with its headers.
+/// Payload of a Terminate about a Read Request with an invalid STag. It quotes the headers of the
+/// request.
 #[rustfmt::skip]
 const TERMINATED_READ: [u8; 52] = [
     0x01, 0x00, 0xe0, 0x00, 0x00, 46,

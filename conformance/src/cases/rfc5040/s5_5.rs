@@ -3,7 +3,7 @@
 use super::*;
 use crate::script::{Condition, Name, may, must};
 
-/// Expects this content of the memory that a Read of the application filled.
+/// Expects this data in the buffer of a Read of the application.
 fn sink_holds(region: Name, data: Data) -> Action {
     let offset = 0;
     Holds {

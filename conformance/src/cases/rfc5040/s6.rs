@@ -1,4 +1,4 @@
-//! RFC 5040 section 6: limits of Reads, and the end of a stream.
+//! RFC 5040 section 6: limits on outstanding Reads, and the end of a stream.
 
 use super::*;
 use crate::script::{Condition, may, must, should, terminate};
@@ -98,11 +98,11 @@ fn limits() -> Vec<Case> {
     ]
 }
 
-/// More than a TCP connection accepts while its reader reads nothing, so the first Read stays
-/// unanswered.
+/// Size of a response that is larger than a TCP connection buffers while the receiver reads
+/// nothing. The first Read therefore remains outstanding.
 const LARGE: u32 = 24 << 20;
 
-/// Sends this many Reads at once, although fewer were agreed.
+/// Sends `sent` Reads at once, although only `agreed` may be outstanding.
 pub(in crate::cases) fn too_many_reads(agreed: u16, sent: usize) -> Vec<Action> {
     let large = read_request(Stag::Of("r"), To::In("r", 0), LARGE);
     vec![

@@ -60,8 +60,8 @@ pub(super) fn cases() -> Vec<Case> {
             End(Ends::term(0, 1, 0).headers(M | D | R).naming_back(2)),
         ]),
     ];
-    // These are errors of RDMAP, in messages that DDP has delivered. For errors of DDP, the headers
-    // are a SHOULD.
+    // These are errors that RDMAP finds in messages from DDP, for which the headers are a MUST. For
+    // errors of DDP they are only a SHOULD.
     let wrong = [
         (
             10,
@@ -88,7 +88,8 @@ pub(super) fn cases() -> Vec<Case> {
         let id = format!("rdmap/5040-7.1/{number}");
         cases.push(must(&id, &["5040-7.1-03"], &rule).steps([
             Establish(Setup::default()),
-            // Not a Send, because a server without an agent may have only one receive.
+            // The first message is not a Send, because a server without an agent may have posted
+            // only one receive.
             Send(vec![write(Stag::Is(0), To::Is(0), 0), segment]),
             End(ends.headers(M | D).naming_last()),
         ]));

@@ -10,7 +10,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Sends a segment on its own connection, which must end this way.
+/// Builds a case that sends an invalid segment and expects that the connection ends this way.
 fn wrong(number: u32, row: &'static str, rule: &str, segment: Out, ends: Ends) -> Case {
     must(&format!("rdmap/5040-7.2/{number}"), &[row], rule).steps([
         Establish(Setup::default()),

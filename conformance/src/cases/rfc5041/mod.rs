@@ -1,4 +1,4 @@
-//! RFC 5041, DDP.
+//! Cases for RFC 5041, DDP.
 
 mod s3;
 mod s4_1;
@@ -36,11 +36,12 @@ pub(super) fn all() -> Vec<Case> {
     .concat()
 }
 
-/// An STag that the application takes for one of the suite's.
+/// STag in requests of the application. The suite never registered it, but the application does not
+/// know that.
 const STAG: u32 = 0x0102_0300;
-/// A TO for it, which is not aligned.
+/// TO in requests of the application. It is not aligned.
 const TO: u64 = 0x1_0000_1003;
-/// An MSS with which a message of 3000 bytes has many segments.
+/// MSS so small that a message of 3000 bytes has many segments.
 const SMALL_MSS: u16 = 536;
 
 fn sends(len: usize) -> Action {
@@ -75,7 +76,8 @@ fn responds(len: usize) -> Action {
     })
 }
 
-/// Untagged messages of the target, with one segment and with many, while these rules are watched.
+/// Makes the target send untagged messages of one segment and of many, while the case watches these
+/// rules.
 fn untagged_traffic(rules: &'static [Rule]) -> Vec<Action> {
     let mut steps = vec![Establish(Setup::default().mss(SMALL_MSS)), Watch(rules)];
     for len in [0, 1, 3, 512, 3000, 4, 5001] {
@@ -95,7 +97,8 @@ fn untagged_traffic(rules: &'static [Rule]) -> Vec<Action> {
     steps
 }
 
-/// Tagged messages of the target, with one segment and with many, while these rules are watched.
+/// Makes the target send tagged messages of one segment and of many, while the case watches these
+/// rules.
 fn tagged_traffic(rules: &'static [Rule]) -> Vec<Action> {
     let mut steps = vec![
         Establish(Setup::default().mss(SMALL_MSS)),
@@ -118,12 +121,12 @@ fn tagged_traffic(rules: &'static [Rule]) -> Vec<Action> {
     steps
 }
 
-/// A part of the pattern, for a message of several segments.
+/// Returns `len` bytes of the pattern from offset `at`, as one segment of a longer message.
 fn piece(at: u64, len: usize) -> Data {
     Data::Pattern(1, at, len)
 }
 
-/// This many bytes that were never written.
+/// Returns the content of `len` bytes of a region that were never written.
 fn untouched(len: usize) -> Data {
     Data::Bytes(vec![0; len])
 }

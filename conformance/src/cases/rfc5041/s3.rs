@@ -1,4 +1,5 @@
-//! RFC 5041 section 3: services that DDP relies on, as far as a peer sees them.
+//! RFC 5041 section 3: services that DDP requires from the layer below, as far as a peer can
+//! observe them.
 
 use crate::check::Rule;
 use crate::script::Action::*;

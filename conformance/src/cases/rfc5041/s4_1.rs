@@ -1,4 +1,4 @@
-//! RFC 5041 section 4.1: the DDP Control Field. Also section 4.4: each segment has one.
+//! RFC 5041 sections 4.1 and 4.4: the DDP Control Field, which is part of each segment.
 
 use super::{piece, tagged_traffic, untagged_traffic, untouched};
 use crate::check::Rule;
@@ -119,7 +119,7 @@ fn control() -> Vec<Case> {
     ]
 }
 
-/// Sends a segment with each wrong DV, on a connection of its own.
+/// Sends a segment with each invalid DV, each on its own connection.
 fn wrong_versions(before: &[Out], segment: &Out, ends: &Ends) -> Vec<Action> {
     let mut steps = vec![];
     for version in [0, 2, 3] {

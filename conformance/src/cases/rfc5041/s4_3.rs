@@ -9,7 +9,7 @@ use crate::script::{
 };
 use crate::wire::segment::opcode;
 
-/// Messages of the target on QN 0 and QN 1, with one segment each.
+/// Makes the target send messages of one segment each on QN 0 and QN 1.
 fn short_traffic() -> Vec<Action> {
     let mut steps = vec![Establish(Setup::default()), Watch(&[Rule::Msn])];
     for len in [5, 6, 7] {
@@ -25,7 +25,7 @@ fn short_traffic() -> Vec<Action> {
     steps
 }
 
-/// Response to a Read of no bytes.
+/// The response to a Read of zero length.
 fn answered() -> Want {
     Want::ReadResponse {
         stag: Stag::Is(SINK_STAG),

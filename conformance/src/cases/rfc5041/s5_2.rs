@@ -55,7 +55,8 @@ fn source() -> Vec<Case> {
             Establish(Setup::default()),
             Region(Region::readable("source", 8192)),
         ])
-        // Wherever pages of 4096 bytes begin, two of these Reads cross the end of a page.
+        // At least two of these Reads cross a page boundary, at whatever offset pages of 4096 bytes
+        // begin.
         .steps((0..4096 + 32).step_by(13).flat_map(read_of_32)),
         must(
             "ddp/5041-5.2/6",
@@ -72,7 +73,7 @@ fn source() -> Vec<Case> {
     ]
 }
 
-/// A Write in segments of these lengths.
+/// Builds a Write with segments of these lengths.
 fn write_in(lens: &[usize]) -> Vec<Out> {
     let mut at = 0;
     let mut segments = Vec::new();
@@ -87,7 +88,7 @@ fn write_in(lens: &[usize]) -> Vec<Out> {
     segments
 }
 
-/// A Send in segments of these lengths.
+/// Builds a Send with segments of these lengths.
 fn send_in(lens: &[usize]) -> Vec<Out> {
     let mut at = 0;
     let mut segments = Vec::new();
@@ -100,7 +101,7 @@ fn send_in(lens: &[usize]) -> Vec<Out> {
     segments
 }
 
-/// A Read of 32 bytes, and its response.
+/// Sends a Read of 32 bytes and expects its response.
 fn read_of_32(offset: i64) -> [Action; 2] {
     [
         Send(vec![read_request(
@@ -148,7 +149,7 @@ fn sink() -> Vec<Case> {
                 offset: 1003,
                 data: untouched(100),
             },
-            // Clears the bytes, which the next message has to write again.
+            // Clears the region, so that the next message has to write every byte again.
             Send(vec![write(Stag::Of("r"), To::In("r", 0), untouched(1100))]),
         ]);
     }

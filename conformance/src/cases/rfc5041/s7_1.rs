@@ -1,4 +1,4 @@
-//! RFC 5041 section 7.1: validation of untagged segments. Also section 7.2: the codes.
+//! RFC 5041 sections 7.1 and 7.2: validation of untagged segments, and the error codes.
 
 use super::untouched;
 use crate::check::Rule;
@@ -12,7 +12,7 @@ pub(super) fn cases() -> Vec<Case> {
     [untagged(), numbers(), afterwards()].concat()
 }
 
-/// One connection for each list of segments. All of them end the connection in the same way.
+/// Sends each list of segments on its own connection. Each connection must end in this way.
 fn each(setup: &Setup, wrong: impl IntoIterator<Item = Vec<Out>>, ends: &Ends) -> Vec<Action> {
     wrong
         .into_iter()

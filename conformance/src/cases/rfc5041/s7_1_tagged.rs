@@ -4,8 +4,8 @@ use super::untouched;
 use crate::script::Action::*;
 use crate::script::{Action, Case, Condition, Ends, Out, Region, Setup, Stag, To, must, write};
 
-/// One connection with a region for each of these Writes. The connection ends, and nothing is
-/// placed.
+/// Sends each of these Writes on its own connection, with a region of its own. Each connection must
+/// end in this way, and nothing is placed.
 fn each(region: &Region, wrong: impl IntoIterator<Item = Out>, ends: &Ends) -> Vec<Action> {
     wrong
         .into_iter()

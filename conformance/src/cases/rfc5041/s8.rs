@@ -1,4 +1,4 @@
-//! RFC 5041 section 8: access to STags.
+//! RFC 5041 section 8: which streams may access an STag.
 
 use super::untouched;
 use crate::script::Action::*;
@@ -16,7 +16,7 @@ fn holds(data: Data) -> Action {
     }
 }
 
-/// A Write to `r` is refused and places nothing.
+/// Sends a Write to `r`, which the target must refuse without placing anything.
 fn refused() -> [Action; 4] {
     [
         writes(),

@@ -1,7 +1,8 @@
 //! RFC 5041 sections 4.1 to 4.3: FPDUs that are shorter than the DDP Header of their segment.
 //!
-//! No RFC names an Error Code for them. A receiver that subtracts the length of the header from the
-//! length of the ULPDU without a check gets a value below zero, so the cases are dangerous.
+//! No RFC names an Error Code for them. A receiver may subtract the length of the header from the
+//! length of the ULPDU without a check, and the result is negative. Therefore the cases are
+//! dangerous.
 
 use super::{STAG, TO, asks_for, piece, untouched};
 use crate::script::Action::*;
@@ -12,8 +13,9 @@ use crate::script::{
 use crate::wire::segment::opcode;
 use crate::wire::terminate::M;
 
-/// Bytes of a tagged DDP Header, and of an untagged one.
+/// Length in bytes of a tagged DDP Header.
 const TAGGED: usize = 14;
+/// Length in bytes of an untagged DDP Header.
 const UNTAGGED: usize = 18;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -44,7 +46,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Requirement that the fields of such a segment are validated.
+/// Returns the requirement that a receiver validates the fields of such a segment.
 fn requirement(code: u8) -> &'static str {
     match code {
         opcode::READ_REQUEST => "5040-7.2-05",
@@ -53,20 +55,21 @@ fn requirement(code: u8) -> &'static str {
     }
 }
 
-/// How the stream ends. A Terminate cannot quote the DDP Header, because it never came completely.
+/// Accepted ends of the connection. A Terminate cannot quote the DDP Header, because the header is
+/// incomplete.
 fn ends() -> Ends {
     Ends::any_term().or_close().headers_within(0, M)
 }
 
-/// Sends a right segment cut to each of these lengths, each time on a new connection. Then the
+/// Sends a correct segment truncated to each of these lengths, each on a new connection. Then the
 /// target must accept another connection.
 fn each(segment: &Out, lengths: &[usize], ends: &Ends) -> Vec<Action> {
     let mut steps = Vec::new();
     for length in lengths {
         steps.extend([
             Establish(Setup::default()),
-            // The next FPDU is right and comes at once. It is no reason to end the stream, and its
-            // bytes must not be used for the missing ones.
+            // The next FPDU follows in the same write and is correct. It gives no reason to end the
+            // stream, and its bytes must not be used in place of the missing ones.
             Send(vec![
                 segment.clone().cut(*length),
                 write(Stag::Is(0), To::Is(0), 0),
@@ -93,8 +96,8 @@ fn every_length(
         .dangerous()
 }
 
-/// Lengths of ULPDUs without a complete header, longest first: without its last byte, with the
-/// length of the shorter header, without the addresses.
+/// Lengths of ULPDUs with an incomplete header, longest first. 6 bytes end after STag or the
+/// untagged RsvdULP, and 2 bytes contain only the control bytes.
 fn shorter_than(header: usize) -> Vec<usize> {
     let mut lengths = vec![header - 1, TAGGED, TAGGED - 1, 6, 2];
     lengths.retain(|length| *length < header);
@@ -103,7 +106,7 @@ fn shorter_than(header: usize) -> Vec<usize> {
     lengths
 }
 
-/// ULPDUs that contain only the DDP Control Field.
+/// Cases in which the ULPDU contains only the DDP Control Field.
 fn controls() -> Vec<Case> {
     let segments = [
         (
@@ -127,7 +130,8 @@ fn controls() -> Vec<Case> {
         .into()
 }
 
-/// Short segments of a message that the target expects, and whose payload it could place.
+/// Cases in which a short segment belongs to a message that the target expects, and whose payload
+/// it could place.
 fn expected() -> Vec<Case> {
     vec![
         must(

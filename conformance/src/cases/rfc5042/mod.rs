@@ -1,4 +1,5 @@
-//! RFC 5042, the security of DDP and RDMAP: requirements that are visible on the wire.
+//! Cases for RFC 5042, the security of DDP and RDMAP. They cover the requirements that a peer can
+//! observe.
 
 mod s6;
 

@@ -1,4 +1,4 @@
-//! RFC 5042 section 6: attacks from the network.
+//! RFC 5042 section 6: attacks by a peer.
 
 use crate::cases::rfc5040::too_many_reads;
 use crate::script::Action::*;
@@ -43,7 +43,7 @@ fn nothing() -> crate::script::Action {
     })
 }
 
-/// A peer that tries one STag after the other gets one guess per connection.
+/// A peer that guesses STags gets only one guess per connection.
 fn guesses() -> Vec<Case> {
     let guess = |number: u32, what: &str| {
         must(

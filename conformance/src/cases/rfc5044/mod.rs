@@ -1,4 +1,4 @@
-//! RFC 5044, MPA.
+//! Cases for RFC 5044, MPA.
 
 mod s1_2;
 mod s3;
@@ -43,17 +43,17 @@ pub(super) fn all() -> Vec<Case> {
     all
 }
 
-/// Joins several lists of steps.
+/// Concatenates several lists of steps.
 fn steps(parts: impl IntoIterator<Item = Vec<Action>>) -> Vec<Action> {
     parts.into_iter().flatten().collect()
 }
 
-/// Registers the region that `reads` reads.
+/// Registers the region from which `reads` reads.
 fn source() -> Action {
     Region(crate::script::Region::readable("source", 1 << 17))
 }
 
-/// Makes the target send FPDUs: a Read Response of each of these lengths, one after the other.
+/// Makes the target send FPDUs: one Read Response of each of these lengths, one after the other.
 fn reads(lens: impl IntoIterator<Item = usize>) -> Vec<Action> {
     let read = |len: usize| {
         let size = u32::try_from(len).unwrap_or_default();
@@ -69,7 +69,7 @@ fn reads(lens: impl IntoIterator<Item = usize>) -> Vec<Action> {
     lens.into_iter().flat_map(read).collect()
 }
 
-/// Expects the response to a Read of the first bytes of `source`.
+/// Expects the response to a Read of the first `len` bytes of `source`.
 fn answer(len: usize) -> Action {
     Expect(Want::ReadResponse {
         stag: Stag::Is(SINK_STAG),
@@ -78,23 +78,23 @@ fn answer(len: usize) -> Action {
     })
 }
 
-/// Makes the target send so many FPDUs of 20 bytes that Markers fall on each of their words: before
-/// ULPDU_Length, in the header, and between PAD and CRC.
+/// Makes the target send many FPDUs of 20 bytes. Markers then fall before each word of such an
+/// FPDU: before ULPDU_Length, in the header, and between PAD and CRC.
 fn small_ones() -> Vec<Action> {
     vec![Ping; 140]
 }
 
-/// Sends as many small FPDUs from the suite.
+/// Sends the same number of small FPDUs from the suite.
 fn small_writes() -> Action {
     Send(vec![write(Stag::Is(0), To::Is(0), 0); 140])
 }
 
-/// Payload lengths that need every length of PAD.
+/// Payload lengths that together require every length of PAD.
 fn every_pad() -> std::ops::RangeInclusive<usize> {
     0..=9
 }
 
-/// Expects a Send of the application.
+/// Expects a Send from the application.
 fn sent(len: usize) -> Action {
     Expect(Want::Send {
         opcode: crate::wire::segment::opcode::SEND,

@@ -9,7 +9,7 @@ use crate::script::{
 };
 use crate::wire::terminate::M;
 
-/// Payload of the longest tagged ULPDU.
+/// Payload length of the longest tagged ULPDU.
 const LONGEST: usize = 64768 - 14;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -58,7 +58,8 @@ pub(super) fn cases() -> Vec<Case> {
                 }),
             ],
         ])),
-        // DDP may send less than MULPDU, but should not. A peer sees no more of MULPDU than this.
+        // DDP may use ULPDUs shorter than MULPDU, but should not. A peer cannot observe MULPDU in
+        // any other way.
         should(
             "mpa/5044-3/3",
             &["5044-3-04", "5044-4.5-05"],
@@ -127,7 +128,7 @@ pub(super) fn cases() -> Vec<Case> {
                 Received(4096),
             ],
         ])),
-        // A ULPDU has at least one byte (5044-3-06). An empty one has no DDP Header.
+        // A ULPDU has at least one byte (5044-3-06). An empty ULPDU has no DDP Header.
         must(
             "mpa/5044-3/7",
             &["5044-3-07", "5040-7.2-01"],

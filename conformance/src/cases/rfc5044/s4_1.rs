@@ -50,7 +50,7 @@ pub(super) fn cases() -> Vec<Case> {
                 offset: 32,
                 data: Data::len(3),
             },
-            // No byte beyond the ULPDU was placed.
+            // No byte after the ULPDU was placed.
             Holds {
                 region: "r",
                 offset: 1,
@@ -94,7 +94,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Makes the target send FPDUs with every length of PAD, and checks that PAD is zero.
+/// Makes the target send FPDUs with every length of PAD, and checks that the PAD bytes are zero.
 fn padded(setup: Setup) -> Vec<Action> {
     steps([
         vec![Watch(&[Rule::PadZero]), Establish(setup), source()],
@@ -103,7 +103,7 @@ fn padded(setup: Setup) -> Vec<Action> {
     ])
 }
 
-/// A Write of this many bytes, and a Read of the same bytes.
+/// Writes `len` bytes to the target and reads them back.
 fn there_and_back(len: usize) -> Vec<Action> {
     let (stag, to) = (Stag::Of("r"), To::In("r", 0));
     let size = u32::try_from(len).unwrap_or_default();

@@ -70,7 +70,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Sends small FPDUs, and one with several Markers, all with Markers of this form.
+/// Sends small FPDUs and a large one that contains several Markers. All Markers have this form.
 fn received_with(marker: MarkerForm) -> Vec<crate::script::Action> {
     let small = write(Stag::Is(0), To::Is(0), 0).marker(marker);
     let large = write(Stag::Of("r"), To::In("r", 0), 3000).marker(marker);

@@ -12,17 +12,17 @@ pub(super) fn cases() -> Vec<Case> {
     [senders(), receivers(), choices()].concat()
 }
 
-/// How a connection ends because of a wrong CRC.
+/// Accepted ends of the connection after a wrong CRC.
 pub(super) fn crc_error() -> Ends {
     Ends::term(2, 0, 2).or_dropped()
 }
 
-/// A Write that would change the region, with this CRC.
+/// A Write with this CRC. If the target accepted it, the region would change.
 pub(super) fn spoiled(crc: CrcField) -> Out {
     write(Stag::Of("r"), To::In("r", 0), 64).crc(crc)
 }
 
-/// A connection with CRCs, and a region to write to.
+/// Establishes a connection with CRCs and registers a region for Writes.
 pub(super) fn ready() -> Vec<Action> {
     vec![
         Establish(Setup::default().crc(true)),

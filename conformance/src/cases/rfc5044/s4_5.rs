@@ -5,7 +5,7 @@ use crate::check::Rule;
 use crate::script::Action::{self, *};
 use crate::script::{Case, Condition, Setup, Stag, To, may, read_request, should, write};
 
-/// Traffic of a target whose EMSS the suite knows, checked against these rules.
+/// Runs `traffic` on a connection whose EMSS the suite knows, while the case watches these rules.
 pub(super) fn sized(rules: &'static [Rule], setup: Setup, traffic: Vec<Action>) -> Vec<Action> {
     steps([
         vec![
@@ -21,8 +21,9 @@ pub(super) fn sized(rules: &'static [Rule], setup: Setup, traffic: Vec<Action>) 
 pub(super) fn cases() -> Vec<Case> {
     let lens = [500, 1400, 1440, 1450, 1460, 1480, 5000, 20_000];
     let size = |setup| sized(&[Rule::Mulpdu], setup, reads(lens));
-    // MPA has to compute MULPDU this way. A peer sees only the ULPDUs of DDP, which should not be
-    // longer (section 3) and may be shorter. So the MUST can only be checked as a SHOULD.
+    // RFC 5044 requires MPA to compute MULPDU this way. A peer observes only the ULPDUs of DDP,
+    // which should not be longer (section 3) and may be shorter. Therefore the case checks the MUST
+    // as a SHOULD.
     vec![
         should(
             "mpa/5044-4.5/1",
@@ -105,7 +106,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Sizes of messages with one FPDU and with many, in turn.
+/// Message sizes that need one FPDU or several, in mixed order.
 fn packed() -> impl Iterator<Item = u32> {
     [0, 100, 2000, 50, 3000, 1, 20, 4560, 190, 2000].into_iter()
 }

@@ -78,7 +78,7 @@ pub(super) fn cases() -> Vec<Case> {
         .steps([
             Establish(Setup::default()),
             Region(Region::writable("r", 4096)),
-            // The second TCP segment begins with payload that looks like an FPDU.
+            // The second TCP segment begins with payload bytes that look like an FPDU.
             SendInPieces(
                 write(Stag::Of("r"), To::In("r", 0), looks_like_fpdus()),
                 vec![16 + 4, 16 + 4 + 24],
@@ -90,7 +90,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// FPDUs of zero-length Writes with a wrong STag and a wrong CRC.
+/// Payload that looks like FPDUs: zero-length Writes with an invalid STag and a wrong CRC.
 fn looks_like_fpdus() -> &'static [u8; 96] {
     const FPDU: [u8; 24] = [
         0x00, 0x12, 0xc1, 0x40, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6,

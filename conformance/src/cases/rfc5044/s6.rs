@@ -50,7 +50,7 @@ pub(super) fn cases() -> Vec<Case> {
         .steps(steps([
             ready(),
             vec![
-                // Everything but the CRC.
+                // Sends the FPDU without its CRC field.
                 SendPart(spoiled(CrcField::Right), 2 + 14 + 64),
                 Fin,
                 End(Ends::any_term().or_close()),

@@ -10,7 +10,7 @@ use crate::script::{
 use crate::wire::fpdu::CrcField;
 use crate::wire::startup::R;
 
-/// Private Data of an application, as long as fits in every frame.
+/// Private Data of an application, of the maximum length that fits into every frame.
 const LONGEST: &[u8] = &[0x5a; 508];
 const SHORT: &[u8] = b"seventeen octets.";
 
@@ -18,13 +18,13 @@ pub(super) fn cases() -> Vec<Case> {
     [keys(), modes(), fields(), lengths()].concat()
 }
 
-/// How an Initiator ends a connection after an invalid Reply. A Terminate before the close does no
-/// harm.
+/// Accepted ends of the connection after an invalid Reply. The Initiator may send a Terminate
+/// before it closes.
 pub(super) fn bad_reply() -> Ends {
     Ends::close().or(2, 0, 4)
 }
 
-/// A Responder that receives this Request Frame closes the connection.
+/// Completes a case in which a Responder closes the connection because of an invalid Request Frame.
 pub(super) fn closed(case: Case, twist: Twist) -> Case {
     case.target_responds().steps([
         Propose(Setup::default().never_answers().twist(twist)),
@@ -32,7 +32,7 @@ pub(super) fn closed(case: Case, twist: Twist) -> Case {
     ])
 }
 
-/// An Initiator that receives this Reply Frame closes the connection.
+/// Completes a case in which an Initiator closes the connection because of an invalid Reply Frame.
 pub(super) fn given_up(case: Case, twist: Twist) -> Case {
     case.target_initiates()
         .steps([Propose(Setup::default().twist(twist)), End(bad_reply())])
@@ -121,7 +121,7 @@ fn keys() -> Vec<Case> {
     ]
 }
 
-/// Makes the target send enough FPDUs for Markers.
+/// Makes the target send enough bytes for several Markers.
 fn some() -> Vec<Action> {
     steps([vec![source()], reads([100, 500, 3000, 0])])
 }
@@ -179,7 +179,7 @@ fn modes() -> Vec<Case> {
     ]
 }
 
-/// Checks that CRCs are generated and checked.
+/// Checks that the target generates CRCs and checks those that it receives.
 fn checked(setup: Setup) -> Vec<Action> {
     steps([
         vec![

@@ -1,4 +1,4 @@
-//! RFC 5044 section 7.1.2: the rules of startup, and which side may send when.
+//! RFC 5044 section 7.1.2: the rules of startup, and the order in which the sides may send.
 
 use super::s7_1_1::{closed, given_up};
 use crate::script::Action::*;
@@ -84,7 +84,8 @@ fn order() -> Vec<Case> {
     ]
 }
 
-/// A Responder that has a Send to send, but has received no FPDU yet.
+/// Builds a case in which the application of a Responder posts a Send before the suite has sent an
+/// FPDU.
 fn patient(number: u8, rule: &str, setup: Setup) -> Case {
     let id = format!("mpa/5044-7.1.2/{number}");
     must(&id, &["5044-7.1.2-15"], rule)

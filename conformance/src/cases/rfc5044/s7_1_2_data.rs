@@ -38,9 +38,9 @@ fn rejections() -> Vec<Case> {
             CheckStartup(StartupCheck::Rejected(true)),
             CheckStartup(StartupCheck::PrivateData(DATA)),
         ]),
-        // The ULP may close TCP, or use the connection for other purposes. Whether TCP stays open
-        // cannot be checked, because a peer does not see who sent a FIN. The case checks that MPA
-        // has ended, and that no reset overtakes the Reply.
+        // The ULP may close the TCP connection or use it for other purposes. A peer cannot observe
+        // who sent a FIN, so the case does not check whether TCP stays open. It checks that MPA has
+        // ended, and that no reset overtakes the Reply.
         must(
             "mpa/5044-7.1.2/32",
             &["5044-7.1.2-07"],
@@ -73,8 +73,8 @@ fn rejections() -> Vec<Case> {
         .target_initiates()
         .steps([
             Propose(Setup::default().twist(Twist::private_data(5).and_flags(R))),
-            // The target knows of the rejection now. It may take bytes right after a Reply for a
-            // part of the Reply.
+            // The target has processed the rejection now. Bytes that arrive together with a Reply
+            // might count as a part of the Reply.
             ReceivesPrivateData(private_data(5)),
             an_fpdu(),
             QuietOrEnd,
@@ -82,7 +82,7 @@ fn rejections() -> Vec<Case> {
     ]
 }
 
-/// A message that an endpoint in Full Operation would answer.
+/// Sends a message that an endpoint in Full Operation would answer.
 fn an_fpdu() -> Action {
     Send(vec![read_request(Stag::Is(0), To::Is(0), 0)])
 }

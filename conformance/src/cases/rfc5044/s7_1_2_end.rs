@@ -4,7 +4,7 @@ use super::s7_1_1::bad_reply;
 use crate::script::Action::*;
 use crate::script::{Case, Ends, Setup, Twist, should};
 
-/// A reasonable time limit, in seconds.
+/// A reasonable time limit for startup, in seconds.
 const REASONABLE: u64 = 60;
 
 pub(super) fn cases() -> Vec<Case> {

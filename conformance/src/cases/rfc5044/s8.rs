@@ -102,7 +102,8 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A Write whose Markers point 4 bytes too far but whose CRC is right, followed by a Read.
+/// Sends a Write and a Read. The Markers of the Write point 4 bytes too far, but its CRC is
+/// correct.
 fn misleading() -> Vec<Action> {
     let marker = MarkerForm {
         reserved: 0,
@@ -119,7 +120,7 @@ fn misleading() -> Vec<Action> {
     ]
 }
 
-/// Response to that Read.
+/// The response to the Read of `misleading`.
 fn answered() -> Want {
     Want::ReadResponse {
         stag: Stag::Is(SINK_STAG),

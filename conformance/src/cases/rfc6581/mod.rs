@@ -1,4 +1,5 @@
-//! RFC 6581, enhanced connection setup. Its cases are skipped for a target without it.
+//! Cases for RFC 6581, enhanced connection setup. They are skipped for a target that does not
+//! support it.
 
 mod s10;
 mod s5;
@@ -22,7 +23,7 @@ pub(super) fn all() -> Vec<Case> {
     .concat()
 }
 
-/// Sends a Responder a Request with this enhanced data, and expects its enhanced Reply.
+/// Sends a Request with this enhanced data to a Responder, and expects its enhanced Reply.
 fn asked(setup: Setup, data: Enhanced) -> Vec<Action> {
     vec![
         Begin(setup),
@@ -31,7 +32,8 @@ fn asked(setup: Setup, data: Enhanced) -> Vec<Action> {
     ]
 }
 
-/// The Responder has accepted. Sends a zero-length Write as the first FPDU, so that it may send.
+/// Continues after the Responder has accepted: sends a zero-length Write as the first FPDU, so that
+/// the Responder may send.
 fn accepted() -> Vec<Action> {
     vec![
         Require(Condition::TargetAccepts),
@@ -41,7 +43,7 @@ fn accepted() -> Vec<Action> {
     ]
 }
 
-/// Expects an enhanced Request of an Initiator, and sends this Reply.
+/// Expects an enhanced Request from an Initiator, and sends this enhanced data in the Reply.
 fn answered(setup: Setup, data: Enhanced) -> Vec<Action> {
     vec![
         Begin(setup),
@@ -51,7 +53,7 @@ fn answered(setup: Setup, data: Enhanced) -> Vec<Action> {
     ]
 }
 
-/// Expects a Send of the application with `len` bytes of the pattern.
+/// Expects a Send from the application with `len` bytes of the pattern.
 fn sends(len: usize) -> Action {
     Expect(Want::Send {
         opcode: opcode::SEND,
@@ -60,7 +62,7 @@ fn sends(len: usize) -> Action {
     })
 }
 
-/// Data for the peer-to-peer model with the RTR indications B, C and D.
+/// Returns enhanced data for the peer-to-peer model with these RTR indications.
 fn peer_to_peer(b: bool, c: bool, d: bool) -> Enhanced {
     Enhanced {
         a: true,

@@ -7,7 +7,7 @@ use crate::wire::startup::{Enhanced, S, reply, request};
 
 /// Private Data of an application.
 const HELLO: &[u8] = b"hello, enhanced peer";
-/// As much as an application of librdmacm can pass.
+/// Private Data of the maximum length that an application can pass to librdmacm.
 const LONG: &[u8] = &[0x5a; 255];
 
 pub(super) fn cases() -> Vec<Case> {

@@ -1,4 +1,4 @@
-//! RFC 6581 section 9.1: IRD and ORD. Also section 9: their format.
+//! RFC 6581 sections 9 and 9.1: the format and the negotiation of IRD and ORD.
 
 use super::{accepted, answered, asked};
 use crate::script::Action::*;
@@ -9,7 +9,7 @@ use crate::script::{
 use crate::wire::startup::{Enhanced, R, reply};
 
 const STAG: u32 = 0x0102_0300;
-/// Value for no automatic negotiation.
+/// Value of IRD or ORD that requests no automatic negotiation.
 const NO_AUTO: u16 = 0x3fff;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -20,7 +20,8 @@ fn data(ird: u16, ord: u16) -> Enhanced {
     Enhanced::client_server(ird, ord)
 }
 
-/// The application posts two Reads, although only one may be outstanding.
+/// The application posts two Reads, although only one may be outstanding. The second may follow
+/// only after the first.
 fn one_read_at_a_time() -> Vec<Action> {
     let read = Expect(Want::ReadRequest {
         size: 16,
@@ -44,7 +45,7 @@ fn one_read_at_a_time() -> Vec<Action> {
     ]
 }
 
-/// Sends this many Reads at once, and expects all responses.
+/// Sends this many Reads together, and expects all responses.
 fn reads_at_once(count: usize) -> Vec<Action> {
     let reads = vec![read_request(Stag::Of("r"), To::In("r", 0), 3000); count];
     let mut steps = vec![Region(Region::readable("r", 4096)), Send(reads)];

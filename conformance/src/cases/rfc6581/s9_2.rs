@@ -20,14 +20,14 @@ pub(super) fn cases() -> Vec<Case> {
     .concat()
 }
 
-/// RTR indications: number in the case ids, name, value.
+/// RTR indications: the number in case ids, the name, and the value.
 const INDICATIONS: [(u8, &str, Rtr); 3] = [
     (1, "a Send (B)", Rtr::Send),
     (2, "an RDMA Write (C)", Rtr::Write),
     (3, "an RDMA Read (D)", Rtr::Read),
 ];
 
-/// Data for the peer-to-peer model with one indication.
+/// Returns enhanced data for the peer-to-peer model with only this RTR indication.
 fn only(rtr: Rtr) -> Enhanced {
     peer_to_peer(rtr == Rtr::Send, rtr == Rtr::Write, rtr == Rtr::Read)
 }
@@ -176,7 +176,7 @@ fn initiator_indicates() -> Vec<Case> {
     cases
 }
 
-/// The RTR indication that the suite sends.
+/// Builds the message by which the suite gives an RTR indication.
 fn indication(rtr: Rtr) -> Out {
     match rtr {
         Rtr::Send => send(0),
@@ -293,8 +293,8 @@ fn client_server() -> Vec<Case> {
     ]
 }
 
-/// Peers that end the connection before the Responder has their RTR indication, each followed by a
-/// connection of another peer.
+/// Cases in which a peer ends the connection before the Responder has received an RTR indication.
+/// After each, another peer must be able to connect.
 fn early_ends() -> Vec<Case> {
     let all = || asked(Setup::default(), peer_to_peer(true, true, true));
     let another = || [Establish(Setup::default()), Ping];

@@ -1,4 +1,4 @@
-//! RFC 7306, the extensions of RDMAP: Atomic Operations and Immediate Data.
+//! Cases for RFC 7306, the extensions of RDMAP: Atomic Operations and Immediate Data.
 
 mod s1_1;
 mod s4_1;
@@ -43,37 +43,37 @@ pub(super) fn all() -> Vec<Case> {
     .concat()
 }
 
-/// An STag that does not exist, for requests of the target's application to the suite.
+/// STag in requests of the application. It does not exist at the suite.
 const STAG: u32 = 0x0102_0300;
 
-/// A connection to a target that supports RFC 7306.
+/// Connects to the target. Skips the case if the target does not support RFC 7306.
 fn begin(setup: Setup) -> Vec<Action> {
     vec![Require(Condition::Rfc7306), Establish(setup)]
 }
 
-/// The same with region "a": 4096 zero bytes for atomics.
+/// Connects like `begin`, and registers region "a" with 4096 zero bytes for atomics.
 fn with_region() -> Vec<Action> {
     let mut steps = begin(Setup::default());
     steps.push(Register(Region::atomic("a", 4096)));
     steps
 }
 
-/// A FetchAdd at an offset of region "a".
+/// Builds a FetchAdd at an offset of region "a".
 fn add(id: u32, offset: i64, add: u64) -> Out {
     masked_add(id, offset, add, 0)
 }
 
-/// A FetchAdd with an Add Mask.
+/// Builds a FetchAdd with an Add Mask.
 fn masked_add(id: u32, offset: i64, add: u64, mask: u64) -> Out {
     fetch_add(id, Stag::Of("a"), To::In("a", offset), add, mask)
 }
 
-/// A CmpSwap at an offset of region "a".
+/// Builds a CmpSwap at an offset of region "a".
 fn swap(id: u32, offset: i64, compare: u64, swap: u64) -> Out {
     compare_swap(id, Stag::Of("a"), To::In("a", offset), compare, swap)
 }
 
-/// A CmpSwap with masks. `compare` and `swap`: each a value and its mask.
+/// Builds a CmpSwap with masks. `compare` and `swap` each hold a value and its mask.
 fn masked_swap(id: u32, offset: i64, compare: (u64, u64), swap: (u64, u64)) -> Out {
     atomic(Data::Atomic {
         opcode: 2,
@@ -87,7 +87,7 @@ fn masked_swap(id: u32, offset: i64, compare: (u64, u64), swap: (u64, u64)) -> O
     })
 }
 
-/// Any Atomic Request at an offset of region "a". `opcode`: first word of its header.
+/// Builds any Atomic Request at an offset of region "a". `opcode` is the first word of its header.
 fn request(opcode: u32, id: u32, offset: i64) -> Out {
     atomic(Data::Atomic {
         opcode,
@@ -101,12 +101,12 @@ fn request(opcode: u32, id: u32, offset: i64) -> Out {
     })
 }
 
-/// Expects the Atomic Response to request `id`.
+/// Expects the Atomic Response with this Request Identifier and value.
 fn answered(id: u32, value: u64) -> Action {
     Expect(Want::AtomicResponse { id, value })
 }
 
-/// Expects a FetchAdd of the target's application at TO 0x1000.
+/// Expects a FetchAdd from the application, at TO 0x1000.
 fn asked_add(add: u64) -> Action {
     Expect(Want::Atomic {
         opcode: 0,
@@ -117,7 +117,7 @@ fn asked_add(add: u64) -> Action {
     })
 }
 
-/// Expects a CmpSwap of the target's application at TO 0x1000.
+/// Expects a CmpSwap from the application, at TO 0x1000.
 fn asked_swap(compare: u64, swap: u64) -> Action {
     Expect(Want::Atomic {
         opcode: 2,
@@ -128,7 +128,7 @@ fn asked_swap(compare: u64, swap: u64) -> Action {
     })
 }
 
-/// Expects that region "a" still holds zeros.
+/// Expects that region "a" still contains zeros.
 fn untouched() -> Action {
     Action::Holds {
         region: "a",
@@ -137,20 +137,21 @@ fn untouched() -> Action {
     }
 }
 
-/// Expects that the application's work request succeeds.
+/// Expects that a work request of the application succeeds.
 fn done(op: &'static str) -> Action {
     Action::Completion { op, success: true }
 }
 
-/// How a connection ends because of a wrong MSN.
+/// Accepted ends of the connection after an invalid MSN.
 fn wrong_msn() -> Ends {
     Ends::term(1, 2, 3).or(1, 2, 2)
 }
 
-/// The MSN after the next one.
+/// MSN after the next one.
 const LATER: Msn = Msn::Off(1);
 
-/// The response to the first request, with these bits of the Request Identifier inverted.
+/// Builds a response to the first request of the target, with these bits of the Request Identifier
+/// inverted.
 fn flipped(flip: u32) -> Out {
     let mut answer = answer_atomic(0, 1);
     answer.data = Data::AtomicResponse {

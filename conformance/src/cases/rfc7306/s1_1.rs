@@ -12,7 +12,8 @@ pub(super) fn cases() -> Vec<Case> {
             Region(Region::writable("a", 4096)),
         ]
     };
-    // An endpoint that knows only Read Requests on QN 1 may have buffers of their size.
+    // A target that supports only Read Requests on QN 1 may have buffers of their size. Then the
+    // error is a message that is too long.
     let unknown = || Ends::etype(0, 2).or(1, 2, 5);
     vec![
         must(

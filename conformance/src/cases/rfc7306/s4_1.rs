@@ -1,4 +1,4 @@
-//! RFC 7306 section 4.1: RDMAP Control and Invalidate STag of the extensions' messages.
+//! RFC 7306 section 4.1: RDMAP Control and Invalidate STag in the messages of the extensions.
 
 use super::{STAG, add, answered, asked_add, asked_swap, begin, done, swap, with_region};
 use crate::check::Rule;
@@ -8,7 +8,7 @@ use crate::script::{
     compare_swap, fetch_add, immediate, immediate_se, must, read_request,
 };
 
-/// Makes the target send each of its messages once.
+/// Makes the target send each message of the extensions.
 fn all_messages() -> Vec<Action> {
     let mut steps = with_region();
     steps.extend([
@@ -37,7 +37,8 @@ fn all_messages() -> Vec<Action> {
     steps
 }
 
-/// A region restricted to one connection, which a Send with Invalidate could invalidate.
+/// Registers a region that a Send with Invalidate could invalidate, because only one connection can
+/// access it.
 fn invalidatable() -> Vec<Action> {
     let mut steps = begin(Setup::default());
     steps.extend([
@@ -47,7 +48,7 @@ fn invalidatable() -> Vec<Action> {
     steps
 }
 
-/// Expects that the region can still be read.
+/// Expects that the region is still valid: the suite can read it.
 fn readable() -> [Action; 2] {
     [
         Send(vec![read_request(Stag::Of("s"), To::In("s", 64), 16)]),

@@ -5,11 +5,12 @@ use crate::check::Rule;
 use crate::script::Action::*;
 use crate::script::{Action, Case, Region, Setup, Want, must};
 
-/// Requests at once on each of the two connections, and number of repetitions.
+/// Number of requests that are outstanding on each of the two connections.
 const BURST: u32 = 8;
+/// Number of repetitions.
 const ROUNDS: u32 = 16;
 
-/// Both connections have FetchAdds outstanding at the same time, repeatedly.
+/// Sends FetchAdds on both connections so that they are outstanding at the same time, repeatedly.
 fn two_at_once() -> Vec<Action> {
     let mut steps = Vec::new();
     for round in 0..ROUNDS {

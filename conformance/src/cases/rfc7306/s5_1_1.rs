@@ -7,11 +7,11 @@ use crate::script::{
     must, read_request,
 };
 
-/// Initial word, addend, mask, and word afterwards.
+/// Initial value of a word, addend, mask, and expected value afterwards.
 type Sum = (u64, u64, u64, u64);
 
-/// Tries each sum on its own word: a FetchAdd to zero stores it, another one adds, and a third one
-/// fetches the result.
+/// Tries each sum on its own word with three FetchAdds. The first stores the initial value in the
+/// zero word, the second adds with the mask, and the third fetches the result.
 fn sums(sums: &[Sum]) -> Vec<Action> {
     let mut steps = with_region();
     for (number, (before, addend, mask, after)) in sums.iter().enumerate() {
@@ -31,8 +31,8 @@ fn sums(sums: &[Sum]) -> Vec<Action> {
     steps
 }
 
-/// Sends an atomic to each misaligned address, on its own connection, which must end this way.
-/// Memory stays unchanged.
+/// Sends an atomic to each misaligned address, each on its own connection. Each connection must end
+/// this way, and memory must not change.
 pub(super) fn misaligned(opcode: u32, ends: &Ends) -> Vec<Action> {
     let mut steps = vec![
         Require(Condition::Rfc7306),
@@ -75,7 +75,7 @@ pub(super) fn cases() -> Vec<Case> {
             "A bit of Add Mask is the top of a field, and the carry out of it is dropped.",
         )
         .steps(sums(&[
-            // Two fields of 32 bits.
+            // Two fields of 32 bits each.
             (
                 0x0000_0001_ffff_ffff,
                 0x0000_0000_0000_0001,
@@ -88,14 +88,14 @@ pub(super) fn cases() -> Vec<Case> {
                 0x8000_0000_8000_0000,
                 0,
             ),
-            // Eight fields of 8 bits.
+            // Eight fields of 8 bits each.
             (
                 0xff01_ff01_7f7f_f0f0,
                 0x01ff_01ff_0101_1020,
                 0x8080_8080_8080_8080,
                 0x0000_0000_8080_0010,
             ),
-            // Only the top bit, which changes nothing.
+            // A mask with only the top bit has no effect.
             (u64::MAX, 2, 1 << 63, 1),
         ])),
         must(
@@ -104,13 +104,13 @@ pub(super) fn cases() -> Vec<Case> {
             "The fields of Add Mask may have any length, even 1 bit, and the topmost one need not be closed.",
         )
         .steps(sums(&[
-            // Fields: bit 0; bits 1 and 2; the rest.
+            // Three fields: bit 0, bits 1 and 2, and the rest.
             (0b111, 0b001, 0b101, 0b110),
             (0b111, 0b010, 0b101, 0b001),
             (u64::MAX - 7, 8, 0b101, 0),
-            // 64 fields of one bit.
+            // 64 fields of one bit each.
             (0x0123_4567_89ab_cdef, u64::MAX, u64::MAX, !0x0123_4567_89ab_cdef),
-            // Fields of 5 and 59 bits.
+            // A field of 5 bits and a field of 59 bits.
             (0x1f, 0x1f, 0x10, 0x1e),
         ])),
         must(
@@ -134,7 +134,7 @@ pub(super) fn cases() -> Vec<Case> {
         .steps([
             Region(Region::atomic("p", 64).filled(Fill::Pattern(1))),
             LearnByteOrder("p"),
-            // The carries cross bytes, so a wrong byte order gives another sum.
+            // The carries cross byte boundaries, so that a wrong byte order gives another sum.
             Send(vec![
                 add(1, 0, 0x0102_0304_0506_ffff),
                 add(2, 0, 1),

@@ -5,12 +5,13 @@ use super::{add, answered, masked_swap, swap, with_region};
 use crate::script::Action::*;
 use crate::script::{Action, Case, Ends, must};
 
-/// Initial word, Compare Data and Mask, Swap Data and Mask, and word afterwards.
+/// Initial value of a word, Compare Data and Mask, Swap Data and Mask, and expected value
+/// afterwards.
 type Exchange = (u64, (u64, u64), (u64, u64), u64);
 
 const ALL: u64 = u64::MAX;
 
-/// Tries each exchange on its own word.
+/// Tries each CmpSwap on its own word.
 fn exchanges(exchanges: &[Exchange]) -> Vec<Action> {
     let mut steps = with_region();
     for (number, (before, compare, swap, after)) in exchanges.iter().enumerate() {

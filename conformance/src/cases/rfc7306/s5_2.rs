@@ -1,4 +1,4 @@
-//! RFC 7306 section 5.2: Atomic Requests share the queue of Read Requests.
+//! RFC 7306 section 5.2: Atomic Requests use the same queue as Read Requests.
 
 use super::{STAG, add, answered, asked_add, asked_swap, begin, done, swap, with_region};
 use crate::check::Rule;

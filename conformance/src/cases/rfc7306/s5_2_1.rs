@@ -1,4 +1,4 @@
-//! RFC 7306 section 5.2.1: Atomic Requests to the target.
+//! RFC 7306 section 5.2.1: Atomic Requests that the target receives.
 
 use super::{add, answered, begin, request, swap, untouched, with_region};
 use crate::script::Action::*;
@@ -7,7 +7,7 @@ use crate::script::{
     send,
 };
 
-/// Sends Atomic Requests with each undefined AOpCode.
+/// Sends an Atomic Request with each undefined AOpCode.
 fn unknown_operations() -> Vec<Action> {
     let mut steps = vec![
         Require(Condition::Rfc7306),
@@ -24,7 +24,7 @@ fn unknown_operations() -> Vec<Action> {
     steps
 }
 
-/// A FetchAdd with these compare fields, which have no meaning for it.
+/// Builds a FetchAdd with these values in its compare fields, which it does not use.
 fn with_compare(id: u32, compare: u64, compare_mask: u64) -> crate::script::Out {
     atomic(Data::Atomic {
         opcode: 0,

@@ -1,11 +1,11 @@
-//! RFC 7306 section 5.2.1: Atomic Requests of the target.
+//! RFC 7306 section 5.2.1: Atomic Requests that the target sends.
 
 use super::{STAG, asked_add, asked_swap, begin, done};
 use crate::check::Rule;
 use crate::script::Action::*;
 use crate::script::{Action, Case, Post, Setup, Want, answer_atomic, answer_read, must};
 
-/// A FetchAdd and a CmpSwap of the application.
+/// The application posts a FetchAdd and a CmpSwap.
 fn one_of_each() -> Vec<Action> {
     let mut steps = begin(Setup::default());
     steps.extend([

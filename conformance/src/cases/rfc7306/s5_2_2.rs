@@ -1,4 +1,4 @@
-//! RFC 7306 section 5.2.2: Atomic Responses of the target.
+//! RFC 7306 section 5.2.2: Atomic Responses that the target sends.
 
 use super::{add, answered, with_region};
 use crate::script::Action::*;
@@ -6,11 +6,11 @@ use crate::script::{
     Action, Case, Condition, Data, Out, SINK_STAG, SINK_TO, Stag, To, Want, must, read_request,
 };
 
-/// Number of outstanding requests that a target with less room would refuse.
+/// Number of outstanding requests in these cases.
 const DEPTH: u16 = 16;
 
-/// Returns requests and their expected responses. Every `nth` request is a Read of `size` bytes,
-/// the others are FetchAdds of 1.
+/// Returns requests and the expected responses. Every `nth` request is a Read of `size` bytes. The
+/// others, or all if `nth` is 0, are FetchAdds of 1.
 fn mix(count: u32, nth: u32, size: usize) -> (Vec<Out>, Vec<Action>) {
     let (mut requests, mut answers) = (Vec::new(), Vec::new());
     let mut value = 0;
@@ -24,7 +24,8 @@ fn mix(count: u32, nth: u32, size: usize) -> (Vec<Out>, Vec<Action>) {
                 data: Data::Bytes(vec![0; size]),
             }));
         } else {
-            // The identifiers fall, so only the order of the requests can order the responses.
+            // Request Identifiers decrease. Responses in the expected order then prove that the
+            // target follows the order of the requests, and not of the identifiers.
             requests.push(add(count - id, 0, 1));
             answers.push(answered(count - id, value));
             value += 1;
@@ -33,7 +34,7 @@ fn mix(count: u32, nth: u32, size: usize) -> (Vec<Out>, Vec<Action>) {
     (requests, answers)
 }
 
-/// Sends all requests at once.
+/// Sends all requests at once, and expects the responses.
 fn burst(nth: u32, size: usize) -> Vec<Action> {
     let (requests, answers) = mix(u32::from(DEPTH), nth, size);
     let mut steps = vec![Send(requests)];

@@ -1,17 +1,17 @@
-//! RFC 7306 section 5.2.2: Atomic Responses to the target.
+//! RFC 7306 section 5.2.2: Atomic Responses that the target receives.
 
 use super::{LATER, STAG, asked_add, asked_swap, begin, done, flipped, wrong_msn};
 use crate::script::Action::*;
 use crate::script::{Action, Case, Data, Ends, Out, Post, Setup, answer_atomic, immediate, must};
 
-/// The application waits for the response to a FetchAdd.
+/// The application posts a FetchAdd and waits for the response.
 fn waiting() -> Vec<Action> {
     let mut steps = begin(Setup::default());
     steps.extend([Post(Post::fetch_add(STAG, 0x1000, 1)), asked_add(1)]);
     steps
 }
 
-/// Sends a response that must not complete the FetchAdd.
+/// Sends an invalid response, which must not complete the FetchAdd.
 fn invalid(answer: Out) -> Vec<Action> {
     let mut steps = waiting();
     steps.extend([
@@ -46,7 +46,7 @@ pub(super) fn cases() -> Vec<Case> {
         )
         .steps(begin(Setup::default()))
         .steps([
-            // The values read the same in both byte orders.
+            // These values are the same in both byte orders.
             Post(Post::fetch_add(STAG, 0x1000, 1).memory("first")),
             Post(Post::compare_swap(STAG, 0x1008, 1, 2).memory("second")),
             Post(Post::fetch_add(STAG, 0x1010, 1).memory("third")),

@@ -1,4 +1,4 @@
-//! RFC 7306 sections 5.4 and 7: ordering.
+//! RFC 7306 sections 5.4 and 7: ordering of messages.
 
 use super::{
     LATER, STAG, add, answered, asked_add, begin, swap, untouched, with_region, wrong_msn,

@@ -9,7 +9,7 @@ use crate::script::{
 };
 use crate::wire::segment::opcode;
 
-/// Makes the application send Immediate Data: with SE, after Sends, after a Write.
+/// Makes the application send Immediate Data: with SE, after Sends, and after a Write.
 fn sent() -> Vec<Action> {
     let mut steps = begin(Setup::default());
     let came = |solicited, bytes: &[u8; 8]| {
@@ -47,8 +47,8 @@ fn sent() -> Vec<Action> {
     steps
 }
 
-/// Sends Immediate Data of other lengths, each on its own connection. Each is an error, and no
-/// receive succeeds.
+/// Sends Immediate Data of invalid lengths, each on its own connection. Each must end the
+/// connection, and no receive may succeed.
 fn wrong_lengths(message: impl Fn(Data) -> Out) -> Vec<Action> {
     let mut steps = vec![Require(Condition::Rfc7306)];
     for len in [0, 1, 4, 7, 9, 12, 16, 64] {

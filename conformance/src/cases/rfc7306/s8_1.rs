@@ -7,7 +7,8 @@ use crate::script::{Case, Ends, Post, Setup, immediate, must};
 use crate::wire::terminate::{D, M, R};
 
 pub(super) fn cases() -> Vec<Case> {
-    // "Set to zero" may mean 28 zero bytes, or none.
+    // The RFC requires that the RDMA Header is "set to zero". This may mean 28 zero bytes, or no
+    // bytes.
     let described = |ends: Ends| ends.headers_within(D, M | R).naming_last();
     vec![
         must(

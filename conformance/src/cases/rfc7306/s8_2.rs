@@ -7,7 +7,8 @@ use crate::script::{
     immediate_se, must, write,
 };
 
-/// Sends each message on its own connection. Each is this error, and none is executed.
+/// Sends each message on its own connection. Each connection must end this way, and no message may
+/// have an effect.
 fn each(messages: impl IntoIterator<Item = Out>, ends: &Ends) -> Vec<Action> {
     let mut steps = vec![
         Require(Condition::Rfc7306),
@@ -24,7 +25,7 @@ fn each(messages: impl IntoIterator<Item = Out>, ends: &Ends) -> Vec<Action> {
     steps
 }
 
-/// Messages that are not responses.
+/// Messages that do not answer any request.
 fn unasked() -> [Out; 4] {
     [
         immediate(b"12345678"),
@@ -92,8 +93,8 @@ fn segment_fields() -> Vec<Case> {
             ],
             &Ends::any_term(),
         )),
-        // No RFC names the code. It may be that of a message longer than its buffer (1/2/05), or
-        // one of RDMAP.
+        // No RFC names the code. It may be that of a message longer than its buffer (1/2/05), or a
+        // code of RDMAP.
         must(
             "ext/7306-8.2/6",
             &["7306-8.2-01"],
@@ -117,7 +118,8 @@ fn segment_fields() -> Vec<Case> {
     ]
 }
 
-/// Sends each response to a FetchAdd of the application. Each is this error.
+/// Sends each response, on its own connection, to a FetchAdd of the application. Each connection
+/// must end in the given way.
 fn answers(answers: impl IntoIterator<Item = (Out, Ends)>) -> Vec<Action> {
     let mut steps = Vec::new();
     for (answer, ends) in answers {

@@ -4,7 +4,7 @@ use super::{add, begin, untouched};
 use crate::script::Action::*;
 use crate::script::{Action, Case, Ends, Region, Setup, Stag, To, fetch_add, must};
 
-/// A connection, and region "a" with these rights.
+/// Establishes a connection and registers region "a" with these access rights.
 fn region(access: &'static str) -> Vec<Action> {
     let mut steps = begin(Setup::default());
     steps.push(Region(Region::atomic("a", 4096).access(access)));
