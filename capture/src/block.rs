@@ -1,20 +1,21 @@
-//! The three pcapng blocks that a capture consists of: Section Header, Interface Description and
-//! Enhanced Packet (draft-ietf-opsawg-pcapng section 4).
+//! Writers for the three kinds of pcapng blocks in a capture: Section Header, Interface Description
+//! and Enhanced Packet (draft-ietf-opsawg-pcapng section 4).
 //!
-//! Every function appends one whole block to a buffer. The caller writes a block in one call, so a
-//! truncated capture ends with at most one incomplete block.
+//! Each function appends one whole block to a buffer. The caller writes the buffer in one call, so
+//! that a truncated capture has at most one incomplete block, at its end.
 
 use crate::{Direction, LinkType};
 
-/// Limit of the bytes kept of a packet. A longer packet is cut, but its true length is recorded.
+/// Maximum number of bytes kept of a packet. A longer packet is truncated, but its original length
+/// is recorded.
 ///
-/// This is the largest value that Wireshark accepts. Every TCP/IP packet is shorter.
+/// It is the largest value that Wireshark accepts. Every TCP/IP packet is shorter.
 pub(crate) const SNAP_LEN: usize = 262_144;
 
 const SECTION_HEADER: u32 = 0x0A0D_0D0A;
 const INTERFACE_DESCRIPTION: u32 = 1;
 const ENHANCED_PACKET: u32 = 6;
-/// Tells a reader the byte order of the section.
+/// Lets a reader detect the byte order of the section.
 const BYTE_ORDER_MAGIC: u32 = 0x1A2B_3C4D;
 
 const OPT_END: u16 = 0;
@@ -24,7 +25,7 @@ const IF_NAME: u16 = 2;
 const IF_TSRESOL: u16 = 9;
 const EPB_FLAGS: u16 = 2;
 
-/// Appends a Section Header Block: little endian, version 1.0, section length unknown.
+/// Appends a Section Header Block: little-endian, version 1.0, with unknown section length.
 pub(crate) fn section_header(out: &mut Vec<u8>, application: &str) {
     block(out, SECTION_HEADER, |out| {
         put32(out, BYTE_ORDER_MAGIC);
@@ -35,7 +36,7 @@ pub(crate) fn section_header(out: &mut Vec<u8>, application: &str) {
     });
 }
 
-/// Appends an Interface Description Block with nanosecond timestamps.
+/// Appends an Interface Description Block. The timestamps of the interface are in nanoseconds.
 pub(crate) fn interface(out: &mut Vec<u8>, name: &str, link: LinkType) {
     block(out, INTERFACE_DESCRIPTION, |out| {
         out.extend_from_slice(&link.code().to_le_bytes());
@@ -47,11 +48,11 @@ pub(crate) fn interface(out: &mut Vec<u8>, name: &str, link: LinkType) {
     });
 }
 
-/// Metadata of a packet in an Enhanced Packet Block.
+/// Metadata of a packet for an Enhanced Packet Block.
 pub(crate) struct PacketInfo<'a> {
-    /// Index of the interface, in the order of the Interface Description Blocks.
+    /// Index of the interface, counted from 0 in the order of the Interface Description Blocks.
     pub(crate) interface: u32,
-    /// Nanoseconds since 1970-01-01 00:00 UTC.
+    /// Time in nanoseconds since 1970-01-01 00:00 UTC.
     pub(crate) nanoseconds: u64,
     pub(crate) direction: Direction,
     pub(crate) comment: Option<&'a str>,
@@ -87,7 +88,7 @@ pub(crate) fn packet(out: &mut Vec<u8>, info: &PacketInfo<'_>, parts: &[&[u8]]) 
     });
 }
 
-/// Appends a block: its type, its total length, `body`, and the length again.
+/// Appends a block: its type, total length, `body`, and the total length again.
 fn block(out: &mut Vec<u8>, kind: u32, body: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     put32(out, kind);
@@ -100,7 +101,7 @@ fn block(out: &mut Vec<u8>, kind: u32, body: impl FnOnce(&mut Vec<u8>)) {
     }
 }
 
-/// Appends an option. A value longer than 65535 bytes is cut.
+/// Appends an option. A value longer than 65535 bytes is truncated.
 fn option(out: &mut Vec<u8>, code: u16, value: &[u8]) {
     let value = value.get(..usize::from(u16::MAX)).unwrap_or(value);
     out.extend_from_slice(&code.to_le_bytes());

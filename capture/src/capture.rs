@@ -1,4 +1,4 @@
-//! The capture file, shared by every device and connection of the process.
+//! Writer of a capture file. All devices and connections of the process share it.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -19,7 +19,7 @@ pub enum LinkType {
 }
 
 impl LinkType {
-    /// The number registered at tcpdump.org.
+    /// Returns the number of the link type that is registered at tcpdump.org.
     pub const fn code(self) -> u16 {
         match self {
             Self::RawIp => 101,
@@ -28,14 +28,14 @@ impl LinkType {
     }
 }
 
-/// Direction of a packet, seen from this process; `epb_flags` in the file.
+/// Direction of a packet as seen from this process. The file records it in `epb_flags`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Direction {
-    /// Received.
+    /// The process received the packet.
     Inbound,
-    /// Sent.
+    /// The process sent the packet.
     Outbound,
-    /// Unknown, or neither.
+    /// The direction is not known.
     #[default]
     Unknown,
 }
@@ -58,14 +58,15 @@ impl Direction {
     }
 }
 
-/// A pcapng file or pipe that is being written. Clones share it, and any thread may use it.
+/// Writer of a pcapng file or pipe. Clones share the file, and any thread may use them.
 ///
-/// * Every packet is passed to the operating system in a single write before the recording call
-///   returns. Nothing waits in a buffer of this process: after Ctrl-C or a kill, the file is
-///   readable up to the last whole packet.
-/// * A failed write (disk full, reader of the pipe gone) ends the capture, not the traffic. Later
-///   packets are dropped at the cost of one atomic load, and [`Capture::error`] returns the reason.
-/// * A slow reader of a pipe slows the writer down, as with any blocking write.
+/// * Before a recording call returns, it has passed the packet to the operating system in a single
+///   write. This process buffers nothing: after Ctrl-C or a kill, the file is readable up to the
+///   last whole packet.
+/// * A failed write (disk full, reader of the pipe gone) ends the capture, but not the traffic.
+///   Later packets are dropped at the cost of one atomic load, and [`Capture::error`] returns the
+///   reason.
+/// * A slow reader of a pipe slows down the threads that record, as with any blocking write.
 #[derive(Clone)]
 pub struct Capture {
     shared: Arc<Shared>,
@@ -73,27 +74,27 @@ pub struct Capture {
 
 struct Shared {
     sink: Mutex<Sink>,
-    /// Set once, by the first failed write.
+    /// Reason of the first failed write. It is set once.
     error: OnceLock<String>,
     live: LiveFlows,
 }
 
 struct Sink {
     writer: Box<dyn Write + Send>,
-    /// Interface Description Blocks written so far.
+    /// Number of Interface Description Blocks written so far.
     interfaces: u32,
-    /// Block that is being built; kept for its capacity.
+    /// Buffer for the current block. It is kept to reuse its capacity.
     block: Vec<u8>,
 }
 
 impl Capture {
-    /// Creates the file at `path`, or replaces it, and writes the file header.
+    /// Creates the file at `path`, or replaces an existing one, and writes the file header.
     ///
-    /// `-` means standard output, for use with `| tshark -i -` or `| wireshark -k -i -`. With a
-    /// named pipe, the call waits until a reader opens it.
+    /// The path `-` means standard output, for use with `| tshark -i -` or `| wireshark -k -i -`.
+    /// If the path is a named pipe, the call waits until a reader opens it.
     ///
     /// # Errors
-    /// Errors of [`File::create`] and of the first write.
+    /// Returns the errors of [`File::create`] and of the first write.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
         if path == Path::new("-") {
@@ -102,10 +103,10 @@ impl Capture {
         Self::to_writer(Box::new(File::create(path)?))
     }
 
-    /// Writes the capture to `writer` and flushes it after every packet.
+    /// Writes the capture to `writer`, which is flushed after every packet.
     ///
     /// # Errors
-    /// Errors of the first write.
+    /// Returns the error of the first write.
     pub fn to_writer(writer: Box<dyn Write + Send>) -> io::Result<Self> {
         let mut sink = Sink {
             writer,
@@ -127,9 +128,9 @@ impl Capture {
         })
     }
 
-    /// Adds an interface to the capture. Wireshark shows `name` as the interface name.
+    /// Adds an interface to the capture. Wireshark shows `name` as its name.
     ///
-    /// Never fails: after a write error, the interface drops its packets.
+    /// This never fails: after a write error, the packets of the interface are dropped.
     pub fn interface(&self, name: &str, link: LinkType) -> Interface {
         let mut index = 0;
         self.write(|sink| {
@@ -144,7 +145,7 @@ impl Capture {
         }
     }
 
-    /// Text of the write error that ended the capture, if there was one.
+    /// Returns the text of the write error that ended the capture, if one occurred.
     pub fn error(&self) -> Option<String> {
         self.shared.error.get().cloned()
     }
@@ -153,7 +154,7 @@ impl Capture {
         &self.shared.live
     }
 
-    /// Builds one block under the lock and writes it. Does nothing after an error.
+    /// Builds one block while holding the lock, and writes it. Does nothing after an error.
     fn write(&self, build: impl FnOnce(&mut Sink)) {
         if self.shared.error.get().is_some() {
             return;
@@ -163,8 +164,8 @@ impl Capture {
             .sink
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        // Another thread may have hit the error while this one waited. A block after an incomplete
-        // one would make the file unreadable.
+        // Another thread may have recorded an error while this one waited for the lock. A block
+        // after an incomplete one would make the file unreadable.
         if self.shared.error.get().is_some() {
             return;
         }
@@ -172,7 +173,7 @@ impl Capture {
         build(&mut sink);
         if let Err(error) = sink.write_block() {
             let text = format!("the capture ended early because writing a packet failed: {error}");
-            // Only the thread that holds the lock gets here.
+            // The lock is held and no error was set above, so this is the first error.
             let _ = self.shared.error.set(text);
         }
     }
@@ -193,7 +194,7 @@ impl std::fmt::Debug for Capture {
     }
 }
 
-/// One interface of a [`Capture`]. Clones share it, and any thread may use it.
+/// An interface of a [`Capture`]. Clones share it, and any thread may use them.
 #[derive(Debug, Clone)]
 pub struct Interface {
     capture: Capture,
@@ -202,7 +203,7 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// Records one packet, the concatenation of `parts`, with the current time.
+    /// Records a packet with the current time. Its bytes are the concatenation of `parts`.
     pub fn packet(&self, direction: Direction, parts: &[&[u8]]) {
         self.record(direction, None, parts);
     }
@@ -212,19 +213,20 @@ impl Interface {
         self.record(direction, Some(comment), parts);
     }
 
-    /// Protocol of the first header in the packets of this interface.
+    /// Returns the protocol of the first header in the packets of this interface.
     pub fn link(&self) -> LinkType {
         self.link
     }
 
-    /// The capture that this interface belongs to.
+    /// Returns the capture that this interface belongs to.
     pub fn capture(&self) -> &Capture {
         &self.capture
     }
 
     fn record(&self, direction: Direction, comment: Option<&str>, parts: &[&[u8]]) {
         self.capture.write(|sink| {
-            // The clock is read under the lock, so that times in the file never run backwards.
+            // The clock is read while the lock is held, so that packets are in the order of their
+            // times.
             let info = PacketInfo {
                 interface: self.index,
                 nanoseconds: now(),
@@ -236,22 +238,22 @@ impl Interface {
     }
 }
 
-/// Nanoseconds since 1970. A clock before 1970 gives zero, one past the year 2554 the largest
-/// value.
+/// Returns the time in nanoseconds since 1970. A clock before 1970 gives 0. A clock after the year
+/// 2554 gives the maximum value.
 fn now() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Standard output without the line buffer of `std::io::stdout`.
+/// Opens standard output without the line buffer of `std::io::stdout`.
 #[cfg(unix)]
 fn stdout() -> io::Result<File> {
     use std::os::fd::AsFd;
     Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?))
 }
 
-/// Standard output. `to_writer` flushes it after every packet.
+/// Opens standard output. `to_writer` flushes it after every packet.
 #[cfg(not(unix))]
 fn stdout() -> io::Result<io::Stdout> {
     Ok(io::stdout())

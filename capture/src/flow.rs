@@ -1,4 +1,4 @@
-//! Synthesized packets for a TCP connection of the kernel.
+//! Synthesizes packets for a TCP connection of the kernel.
 
 use std::net::SocketAddr;
 
@@ -6,53 +6,54 @@ use crate::headers::{Kind, MAX_SEGMENT, Numbers, SegmentWriter};
 use crate::segmenter::{Segmenter, Side};
 use crate::{Direction, Interface};
 
-/// Bytes that one side may send before an acknowledgement is synthesized. Far below the window, so
+/// Number of bytes after which an acknowledgement is synthesized. It is far below the window, so
 /// that no tool reports a full window.
 const ACK_AFTER: u32 = 64 * 1024;
-/// Smallest MSS: the header of an MPA Request or Reply fits.
+/// Smallest MSS. The fixed part of an MPA Request or Reply fits into it.
 const MIN_SEGMENT: usize = 20;
 
-/// One TCP connection of the kernel, recorded with synthesized IPv4 or IPv6 and TCP headers.
+/// Records a TCP connection of the kernel with synthesized IPv4 or IPv6 and TCP headers.
 ///
 /// The owner of the socket reports its calls, and `Flow` turns them into plausible packets:
 /// handshake, data, acknowledgements, FINs and resets. Their lengths, checksums, sequence numbers
-/// and windows are correct. The real packets of the kernel (its segmentation, retransmissions and
-/// timing of acknowledgements) are unknown here and not shown.
+/// and windows are correct. They do not show the segmentation, retransmissions and timing of the
+/// real packets, which are not known here.
 ///
-/// Segments are cut so that Wireshark can dissect MPA (see the crate documentation). For that, some
-/// bytes wait until more come: the first 19 of an MPA Request or Reply, the first 7 of an FPDU, and
-/// with Markers an incomplete FPDU. A FIN, a reset and dropping the `Flow` record the waiting
-/// bytes. Nothing else is ever held back.
+/// Data is cut into segments so that Wireshark can dissect MPA (see the crate documentation). For
+/// that, some bytes wait until more arrive: the first 19 of an MPA Request or Reply, the first 7 of
+/// an FPDU, and with Markers an incomplete FPDU. A FIN, a reset and dropping the `Flow` record the
+/// waiting bytes. All other bytes are recorded at once.
 ///
-/// A connection with both ends in this process and in one capture is recorded once, by the end
-/// whose `Flow` was created first.
+/// If both ends of a connection are in this process and use the same capture, the connection is
+/// recorded once. The end whose `Flow` was created first records it.
 #[derive(Debug)]
 pub struct Flow {
     interface: Interface,
     addresses: (SocketAddr, SocketAddr),
     mss: usize,
-    /// False if the other end records this connection.
+    /// False if the `Flow` of the other end records this connection.
     recorded: bool,
     segmenter: Segmenter,
     local: End,
     peer: End,
 }
 
-/// Send state of one end.
+/// State of the synthesized packets of one end.
 #[derive(Debug)]
 struct End {
     writer: SegmentWriter,
-    /// Sequence number of the next byte.
+    /// Sequence number of the next byte to send.
     next: u32,
-    /// Acknowledgement number that the other end sent last.
+    /// Last acknowledgement number that the other end sent.
     acknowledged: u32,
-    /// A FIN or a reset ended this direction.
+    /// True after a FIN or reset of this direction.
     closed: bool,
 }
 
 impl Flow {
-    /// Starts recording the connection between `local` and `peer` on `interface`. `mss`: largest
-    /// segment in bytes, clamped to 20..=65495; [`Flow::opened`] announces it in the SYNs.
+    /// Starts recording the connection between `local` and `peer` on `interface`. `mss` is the
+    /// maximum segment length in bytes, clamped to 20..=65495. [`Flow::opened`] announces it in the
+    /// SYNs.
     pub fn new(interface: Interface, local: SocketAddr, peer: SocketAddr, mss: usize) -> Self {
         let number = interface.capture().live().enter(local, peer);
         let seed = number.unwrap_or(0);
@@ -67,7 +68,7 @@ impl Flow {
         }
     }
 
-    /// Reports that the connection is established: records SYN, SYN+ACK and ACK. `we_connected`:
+    /// Reports that the connection is established. Records SYN, SYN+ACK and ACK. If `we_connected`,
     /// this side sent the SYN.
     pub fn opened(&mut self, we_connected: bool) {
         let side = if we_connected {
@@ -86,7 +87,7 @@ impl Flow {
         self.data(Side::Local, bytes);
     }
 
-    /// Reports `bytes` of the peer that the kernel delivered.
+    /// Reports `bytes` that the kernel received from the peer.
     pub fn received(&mut self, bytes: &[u8]) {
         self.data(Side::Peer, bytes);
     }
@@ -115,7 +116,7 @@ impl Flow {
         if !self.recorded || self.end(side).closed {
             return;
         }
-        // Taken out, so that the segmenter can call back into the rest of the flow.
+        // The segmenter is taken out, because the closure borrows the flow.
         let mut segmenter = std::mem::take(&mut self.segmenter);
         segmenter.push(side, bytes, self.mss, &mut |segment| {
             self.segment(side, segment);
@@ -139,7 +140,7 @@ impl Flow {
         }
     }
 
-    /// Records the bytes of one direction that the segmenter holds back.
+    /// Records the bytes of one direction that still wait in the segmenter.
     fn flush(&mut self, side: Side) {
         let mut segmenter = std::mem::take(&mut self.segmenter);
         segmenter.flush(side, &mut |segment| self.segment(side, segment));
@@ -155,7 +156,7 @@ impl Flow {
         }
     }
 
-    /// Records that the other end acknowledges all bytes sent by `side`.
+    /// Records an acknowledgement by the other end for all bytes that `side` sent.
     fn acknowledge(&mut self, side: Side) {
         self.write(side.other(), Kind::Data { push: false }, &[]);
     }
@@ -212,11 +213,11 @@ impl End {
     }
 }
 
-/// Initial sequence number: an FNV-1a hash of the addresses and of the number of the connection in
-/// the capture.
+/// Returns the initial sequence number: an FNV-1a hash of the addresses and of the number of the
+/// connection in the capture.
 ///
-/// It is below 2^24, because Wireshark 4.0 loses the Markers of a stream whose sequence numbers
-/// wrap. They now wrap only shortly before the end of the first 4 GiB.
+/// It is below 2^24, because Wireshark 4.0 does not find the Markers of a stream after its sequence
+/// numbers wrap. With this limit they wrap only shortly before the end of the first 4 GiB.
 fn initial_sequence_number(from: SocketAddr, to: SocketAddr, seed: u32) -> u32 {
     let mut hash: u32 = 0x811C_9DC5;
     let mut mix = |byte: u8| hash = (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);

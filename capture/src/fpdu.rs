@@ -1,33 +1,34 @@
-//! Length chaining: finds where the FPDUs of one direction begin and end (RFC 5044 section 4).
+//! Finds where the FPDUs of one direction begin and end, by their lengths (RFC 5044 section 4).
 //!
-//! It knows only lengths and the positions of Markers, and checks no CRC. Its purpose is to cut
+//! It uses only ULPDU_Length and the positions of Markers, and checks no CRC. It serves to cut
 //! synthesized segments, not to validate.
 
-/// Stream offsets that are multiples of this hold a Marker, counted from the first byte of Full
-/// Operation.
+/// Distance of Markers in bytes. A Marker begins at each multiple of it, counted from the first
+/// byte of Full Operation.
 pub(crate) const MARKER_INTERVAL: u64 = 512;
 pub(crate) const MARKER_LEN: usize = 4;
-/// Bytes of FPDU between two Markers.
+/// Number of bytes between two Markers.
 const BETWEEN_MARKERS: usize = MARKER_INTERVAL as usize - MARKER_LEN;
 /// Longest ULPDU, in bytes (RFC 5044 section 4).
 const MAX_ULPDU: usize = 64_768;
 
-/// Bytes that must be present before the length of an FPDU can be read: a leading Marker, if any,
-/// and ULPDU_Length. Wireshark also needs this many bytes of an FPDU in its first segment. No FPDU
-/// is shorter.
+/// Number of bytes from which the length of an FPDU can be read: a leading Marker, if any, and
+/// ULPDU_Length. Wireshark also requires that the first segment of an FPDU holds this many of its
+/// bytes. No FPDU is shorter.
 pub(crate) const HEAD_LEN: usize = 8;
 
-/// The bytes where an FPDU should begin cannot be one.
+/// Error: the bytes at the expected start of an FPDU cannot be one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LostTrack;
 
-/// Follows the FPDUs of one direction from the first byte of Full Operation.
+/// Position in the FPDUs of one direction. It begins at the first byte of Full Operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Chain {
     markers: bool,
-    /// Stream offset of the next byte to pass to [`Chain::advance`].
+    /// Offset in Full Operation of the next byte to pass to [`Chain::advance`].
     position: u64,
-    /// Bytes from `position` to the end of the current FPDU; 0 if a new one begins there.
+    /// Number of bytes from `position` to the end of the current FPDU. 0 if an FPDU begins at
+    /// `position`.
     left: usize,
 }
 
@@ -44,24 +45,25 @@ impl Chain {
         self.markers
     }
 
-    /// Bytes still missing from the current FPDU.
+    /// Returns the number of bytes that the current FPDU still lacks.
     pub(crate) fn left(&self) -> usize {
         self.left
     }
 
-    /// Length on the wire, with Markers, of the FPDU that begins with `head`, `ahead` bytes after
-    /// the current position. `None` if `head` is shorter than [`HEAD_LEN`].
+    /// Returns the length on the wire, with Markers, of the FPDU that begins `ahead` bytes after
+    /// the current position with the bytes `head`. Returns `None` if `head` is shorter than
+    /// [`HEAD_LEN`].
     pub(crate) fn fpdu_len(&self, ahead: usize, head: &[u8]) -> Option<Result<usize, LostTrack>> {
         let head = head.first_chunk::<HEAD_LEN>()?;
         let to_marker = if self.markers {
             let into = (self.position + ahead as u64) % MARKER_INTERVAL;
-            // Below 512, so it fits.
+            // The number is below 512.
             Some(((MARKER_INTERVAL - into) % MARKER_INTERVAL) as usize)
         } else {
             None
         };
         let length = match (to_marker, head) {
-            // The Marker before an FPDU is all zeros (RFC 5044 section 4.3).
+            // A Marker before an FPDU is zero (RFC 5044 section 4.3).
             (Some(0), [0, 0, 0, 0, high, low, ..]) => [*high, *low],
             (Some(0), _) => return Some(Err(LostTrack)),
             (_, [high, low, ..]) => [*high, *low],
@@ -75,21 +77,21 @@ impl Chain {
         Some(Ok(bytes + markers * MARKER_LEN))
     }
 
-    /// Begins an FPDU of `len` bytes on the wire.
+    /// Starts an FPDU of `len` bytes on the wire.
     pub(crate) fn begin(&mut self, len: usize) {
         self.left = len;
     }
 
-    /// Moves forward by `len` bytes, at most to the end of the current FPDU.
+    /// Moves the position forward by `len` bytes, at most to the end of the current FPDU.
     pub(crate) fn advance(&mut self, len: usize) {
         self.position += len as u64;
         self.left = self.left.saturating_sub(len);
     }
 }
 
-/// Number of Markers inside an FPDU of `bytes` bytes (without Markers). `first`: offset in the
-/// FPDU at which the first Marker is due. A Marker due right after the last byte belongs to the
-/// next FPDU.
+/// Returns the number of Markers inside an FPDU of `bytes` bytes, not counting the Markers. `first`
+/// is the offset in the FPDU at which the first Marker is due. A Marker due right after the last
+/// byte belongs to the next FPDU.
 pub(crate) fn markers_within(first: usize, bytes: usize) -> usize {
     if bytes > first {
         (bytes - first).div_ceil(BETWEEN_MARKERS)
@@ -102,7 +104,7 @@ pub(crate) fn markers_within(first: usize, bytes: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// Computes the length by walking over the FPDU in steps of four bytes, as RFC 5044 draws it.
+    /// Computes the length by stepping over the FPDU four bytes at a time, as RFC 5044 draws it.
     fn walked(position: u64, ulpdu: usize) -> usize {
         let mut words = (2 + ulpdu).div_ceil(4) + 1;
         let mut at = position;
@@ -134,8 +136,8 @@ mod tests {
 
     #[test]
     fn the_fpdus_of_rfc_5044_figures_5_and_6_have_their_length() {
-        // Both carry 42 bytes of ULPDU and one Marker. In Figure 5 it stands before the FPDU, in
-        // Figure 6 after the first 20 bytes.
+        // Both FPDUs have a ULPDU of 42 bytes and one Marker. In Figure 5 it is before the FPDU. In
+        // Figure 6 it is after the first 20 bytes.
         let mut chain = Chain::new(true);
         let figure5 = [0, 0, 0, 0, 0, 0x2a, 0x41, 0x43];
         assert_eq!(chain.fpdu_len(0, &figure5), Some(Ok(52)));

@@ -1,4 +1,4 @@
-//! Synthesized IP and TCP headers for kernel connections, whose real headers are not visible.
+//! Synthesizes IP and TCP headers for kernel connections, whose real headers are not visible.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -9,20 +9,20 @@ use etherparse::{
 
 use crate::{Direction, Interface, LinkType};
 
-/// Maximum payload of one IPv4 packet in bytes, with 20 bytes of IP header and 20 of TCP header.
-/// IPv6 could carry 20 more.
+/// Maximum payload in bytes of an IPv4 packet with 20 bytes of IP header and 20 bytes of TCP
+/// header. IPv6 would allow 20 bytes more.
 pub(crate) const MAX_SEGMENT: usize = 65_535 - 40;
 
-/// Window that every synthesized segment advertises, in units of 2^`WINDOW_SHIFT` bytes.
+/// Window in every synthesized segment, in units of 2^`WINDOW_SHIFT` bytes.
 const WINDOW: u16 = u16::MAX;
-/// Window scale option of both SYNs. The window becomes 8 MiB minus 128 bytes.
+/// Window scale option of both SYNs. It makes the window 8 MiB minus 128 bytes.
 const WINDOW_SHIFT: u8 = 7;
 const TTL: u8 = 64;
 
-/// Kind of a segment; decides its flags besides ACK.
+/// Kind of a segment. It determines the flags besides ACK.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// SYN with the MSS option, without ACK if there is nothing to acknowledge yet.
+    /// A SYN with the MSS option. `ack` is false in the first SYN, which acknowledges nothing.
     Syn {
         mss: u16,
         ack: bool,
@@ -34,14 +34,14 @@ pub(crate) enum Kind {
     Reset,
 }
 
-/// Sequence numbers of a segment.
+/// Sequence and acknowledgement number of a segment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Numbers {
     pub(crate) seq: u32,
     pub(crate) ack: u32,
 }
 
-/// Source and destination address, in one IP version.
+/// Source and destination address. Both have the same IP version.
 #[derive(Debug, Clone, Copy)]
 enum Addresses {
     V4(Ipv4Addr, Ipv4Addr),
@@ -69,7 +69,7 @@ impl SegmentWriter {
         }
     }
 
-    /// Records one segment. A `payload` longer than [`MAX_SEGMENT`] is dropped.
+    /// Records a segment. Does nothing if `payload` is longer than [`MAX_SEGMENT`].
     pub(crate) fn write(
         &self,
         interface: &Interface,
@@ -129,7 +129,7 @@ impl SegmentWriter {
                     TcpOptionElement::Noop,
                     TcpOptionElement::WindowScale(WINDOW_SHIFT),
                 ];
-                // Eight bytes of options always fit.
+                // Eight bytes of options always fit into the header.
                 let _ = tcp.set_options(&options);
             }
             Kind::Data { push } => tcp.psh = push,
@@ -142,8 +142,8 @@ impl SegmentWriter {
         tcp
     }
 
-    /// Records the packet. On an Ethernet interface it adds a header with locally administered
-    /// addresses that end in 1 for this side and in 2 for the peer.
+    /// Records a packet. On an Ethernet interface, adds an Ethernet header with locally
+    /// administered addresses. They end in 1 for this side and in 2 for the peer.
     fn record(&self, interface: &Interface, ether_type: EtherType, [ip, tcp, data]: [&[u8]; 3]) {
         match interface.link() {
             LinkType::RawIp => interface.packet(self.direction, &[ip, tcp, data]),

@@ -1,10 +1,11 @@
 //! Reads, writes and decodes pcapng captures of iWARP traffic.
 //!
-//! * [`Capture`] writes one pcapng file or pipe with several interfaces, nanosecond time stamps,
-//!   directions and comments. Devices and connections share it. Every packet has reached the
-//!   operating system when the call returns. A write error ends the capture, never the traffic.
+//! * [`Capture`] writes one pcapng file or pipe with several interfaces, nanosecond timestamps,
+//!   directions and comments. Devices and connections share it. When a recording call returns, the
+//!   packet has reached the operating system. A write error ends the capture, but never the
+//!   traffic.
 //! * [`Flow`] synthesizes the packets of a kernel connection from the bytes that its owner sends
-//!   and receives. The kernel does not expose the real ones.
+//!   and receives. The kernel does not expose the real packets.
 //! * [`Reader`] iterates over the packets of pcapng and pcap files; [`Packet::tcp`] finds the TCP
 //!   segment in a packet.
 //! * [`decode`] (feature `decode`, on by default) turns packets into MPA frames and RDMA Messages,
@@ -36,23 +37,26 @@
 //! ```text
 //! tshark -o tcp.try_heuristic_first:TRUE --disable-protocol rpcordma -r FILE.pcapng
 //! ```
-//! The first option matters when a port belongs to another protocol in Wireshark's table. Without
-//! the second one, Wireshark takes Sends with short payloads for malformed RPC-over-RDMA.
+//! The first option is needed if Wireshark assigns the port to another protocol. Without the second
+//! one, Wireshark takes Sends with short payloads for malformed RPC-over-RDMA.
 //!
-//! Wireshark's MPA dissector expects a certain alignment of segments, and a [`Flow`] provides it.
-//! An MPA Request or Reply ends its segment. An FPDU that does not fit after others begins a new
-//! segment. With Markers, every FPDU has its own segment, even above the MSS (as in captures of a
-//! host with segmentation offload). Wireshark 4.0 then dissects revisions 1 and 2 and FPDUs of any
-//! length completely, with checked CRCs, whatever pieces the bytes came in. These limits of
-//! Wireshark remain, however the segments are cut:
-//! * Markers that only one side asked for: Wireshark assumes Markers in both directions. It
-//!   dissects the direction with Markers and loses the FPDUs of the other.
-//! * An FPDU that contains a Marker and ends exactly where the next one is due: Wireshark counts it
-//!   four bytes too long and skips it. The next FPDU shows a wrong CRC.
-//! * Payload after the second Marker of an FPDU is shown shifted. Headers and CRC are right.
-//! * Markers after the first 4 GiB of a direction, where sequence numbers wrap (according to its
-//!   source).
-//! * It warns about every revision 2 Request, and does not name IRD, ORD and the RTR bits.
+//! The MPA dissector of Wireshark requires a certain alignment of segments, and a [`Flow`] provides
+//! it. An MPA Request or Reply ends its segment. An FPDU that does not fit after others begins a
+//! new segment. With Markers, every FPDU has its own segment, even above the MSS, as in captures of
+//! a host with segmentation offload. Wireshark 4.0 then dissects revisions 1 and 2 and FPDUs of any
+//! length completely and checks their CRCs, however the application divided the bytes. These limits
+//! of Wireshark remain, however the segments are cut:
+//! * If only one side asked for Markers, Wireshark assumes Markers in both directions. It dissects
+//!   the direction with Markers, but does not find the FPDUs of the other.
+//! * If an FPDU contains a Marker and ends exactly where the next one is due, Wireshark computes a
+//!   length that is four bytes too long, and skips the FPDU. The next FPDU is shown with a wrong
+//!   CRC.
+//! * Payload after the second Marker of an FPDU is shown shifted. Headers and CRC are shown
+//!   correctly.
+//! * Markers are not found after the first 4 GiB of a direction, where sequence numbers wrap. This
+//!   is concluded from the source of Wireshark.
+//! * Wireshark warns about every Request of revision 2, and does not name IRD, ORD and the RTR
+//!   bits.
 
 mod block;
 mod capture;

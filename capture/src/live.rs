@@ -1,12 +1,12 @@
-//! Registry of the connections that are being recorded. It prevents a connection with both ends in
-//! this process from being recorded twice, and gives connections that reuse a pair of addresses
-//! different sequence numbers.
+//! Registry of the connections that are being recorded. If both ends of a connection are in this
+//! process, the registry prevents that it is recorded twice. It also gives different sequence
+//! numbers to connections that reuse a pair of addresses.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 
-/// Local and peer address of every [`crate::Flow`] that records into a capture.
+/// Registered connections, by local and peer address, of all [`crate::Flow`]s of a capture.
 #[derive(Default)]
 pub(crate) struct LiveFlows {
     state: Mutex<State>,
@@ -19,8 +19,9 @@ struct State {
 }
 
 impl LiveFlows {
-    /// Registers a connection and returns its number in this capture, counted from 0. `None` if it
-    /// is already being recorded, by its other end or by a second `Flow` for the same end.
+    /// Registers a connection and returns its number in this capture, counted from 0. Returns
+    /// `None` if it is already being recorded, by its other end or by a second `Flow` for the same
+    /// end.
     pub(crate) fn enter(&self, local: SocketAddr, peer: SocketAddr) -> Option<u32> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.recorded.contains(&(peer, local)) || !state.recorded.insert((local, peer)) {

@@ -1,4 +1,4 @@
-//! Reads captures in the pcapng and pcap formats, in either byte order, with time stamps of any
+//! Reader for captures in the pcapng and pcap formats, in either byte order, with timestamps in any
 //! unit.
 
 use std::fs::File;
@@ -15,27 +15,29 @@ use thiserror::Error;
 
 use crate::Direction;
 
-/// Initial size of the buffer for blocks, and the size above which a block counts as damaged. Small
-/// under a fuzzer, which would otherwise spend its time clearing memory.
+/// Initial size of the buffer for blocks. Under a fuzzer it is small, because clearing a large
+/// buffer would take most of the time.
 const BUFFER: usize = if cfg!(fuzzing) { 16 * 1024 } else { 512 * 1024 };
+/// Maximum size of the buffer. A larger block counts as damaged.
 const MAX_BUFFER: usize = BUFFER << if cfg!(fuzzing) { 3 } else { 7 };
 
-/// Length of a block without content: its type, and its length twice.
+/// Length in bytes of a block without content: its type, and its length twice.
 const MIN_BLOCK: u32 = 12;
 
 const SECTION_HEADER_MAGIC: [u8; 4] = [0x0A, 0x0D, 0x0D, 0x0A];
 const EPB_FLAGS: OptionCode = OptionCode(2);
 
-/// Reason why a capture cannot be read any further.
+/// Reason why a capture cannot be read, or not any further.
 #[derive(Debug, Error)]
 pub enum ReadError {
-    /// The file does not begin like a pcapng or pcap file.
+    /// The file does not begin with a pcapng or pcap header.
     #[error("this is neither a pcapng nor a pcap file: it does not begin with their file header")]
     NotACapture,
-    /// The bytes at `offset` are not a block of the file's format. No later block can be found.
+    /// The bytes at `offset` are not a valid block. The start of the next block is therefore
+    /// unknown.
     #[error("the capture is damaged: there is no readable block at byte {offset}")]
     Damaged {
-        /// Bytes from the beginning of the file.
+        /// Offset in bytes from the beginning of the file.
         offset: u64,
     },
     /// The operating system could not open or read the file.
@@ -43,59 +45,60 @@ pub enum ReadError {
     Io(#[from] io::Error),
 }
 
-/// One packet of a capture.
+/// A packet of a capture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Packet {
-    /// Time since 1970-01-01 00:00 UTC; zero if the file has no time stamp.
+    /// Time since 1970-01-01 00:00 UTC. Zero if the file has no timestamp for the packet.
     pub timestamp: Duration,
-    /// Index of the interface in the current section of the file; 0 in a pcap file.
+    /// Index of the interface in the current section of the file. 0 in a pcap file.
     pub interface: u32,
-    /// Link type of the interface, as registered at tcpdump.org: 1 is Ethernet, 101 raw IP.
+    /// Link type of the interface, as registered at tcpdump.org, such as 1 for Ethernet and 101 for
+    /// raw IP.
     pub link: u16,
     /// Direction of the packet, if the file records it.
     pub direction: Direction,
-    /// Length on the wire; more than `data` holds if the packet was cut.
+    /// Length on the wire. It is larger than the length of `data` if the packet was truncated.
     pub original_len: usize,
-    /// Comments on the packet.
+    /// Comments on the packet, if the file has any.
     pub comments: Vec<String>,
-    /// Bytes of the packet, from the link-layer header on.
+    /// Captured bytes of the packet, beginning with the link-layer header.
     pub data: Vec<u8>,
 }
 
-/// Description of an interface in the file.
+/// Description of an interface from the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InterfaceInfo {
-    /// Name, if the file gives one.
+    /// Name of the interface, if the file contains one.
     pub name: Option<String>,
-    /// Link type, as registered at tcpdump.org.
+    /// Link type of the interface, as registered at tcpdump.org.
     pub link: u16,
-    /// Time stamp units per second.
+    /// Number of timestamp units per second.
     units: u64,
-    /// Seconds to add to every time stamp.
+    /// Number of seconds to add to every timestamp.
     offset: i64,
 }
 
 /// Iterates over the packets of a capture.
 ///
-/// A capture that was cut off in the middle of a packet ends at the last whole packet, and
-/// [`Reader::cut_off`] then returns true. The iteration ends after an error.
+/// A capture may have been cut off in the middle of a packet. Then the iteration ends after the
+/// last whole packet, and [`Reader::cut_off`] returns true. The iteration also ends after an error.
 pub struct Reader {
     blocks: Box<dyn PcapReaderIterator + Send>,
     interfaces: Vec<InterfaceInfo>,
-    /// Decodes the length of a block in the byte order of the section. `None` in a pcap file, which
-    /// has no sections.
+    /// Decodes the length of a block in the byte order of the section. `None` for a pcap file,
+    /// which has no sections.
     order: Option<fn([u8; 4]) -> u32>,
-    /// Size of the parser's buffer.
+    /// Size of the buffer of the parser.
     room: usize,
     cut_off: bool,
     ended: bool,
 }
 
-/// Result of reading one block.
+/// Result of reading a block.
 enum Step {
     Packet(Packet),
-    /// A block that is no packet; reading continues.
+    /// The block is not a packet. Reading continues.
     Other,
     End,
     CutOff,
@@ -109,18 +112,19 @@ impl Reader {
     /// Opens the capture at `path`.
     ///
     /// # Errors
-    /// If the file cannot be opened or read, or is not a capture.
+    /// If the file cannot be opened or read, or it is not a capture.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, ReadError> {
         Self::new(File::open(path)?)
     }
 
-    /// Reads a capture from `source`.
+    /// Reads a capture from any `source`.
     ///
     /// # Errors
-    /// If `source` cannot be read, or is not a capture.
+    /// If `source` cannot be read, or it is not a capture.
     pub fn new(mut source: impl Read + Send + 'static) -> Result<Self, ReadError> {
         let start = read_file_header(&mut source)?;
-        // The parser makes a single read at first, and a pipe may deliver less than it needs.
+        // At first, the parser makes only one read, and a pipe may return fewer bytes than it
+        // needs. Therefore the header is read here.
         let source = Cursor::new(start).chain(source);
         let blocks = create_reader(BUFFER, source).map_err(|_| ReadError::NotACapture)?;
         Ok(Self {
@@ -133,7 +137,7 @@ impl Reader {
         })
     }
 
-    /// Returns the next packet, or `None` at the end.
+    /// Returns the next packet, or `None` at the end of the capture.
     ///
     /// # Errors
     /// If the source cannot be read, or the file is damaged.
@@ -156,18 +160,19 @@ impl Reader {
         Ok(None)
     }
 
-    /// Returns true if the capture ended in the middle of a packet.
+    /// Returns true if the capture ended in the middle of a block.
     pub fn cut_off(&self) -> bool {
         self.cut_off
     }
 
-    /// The interfaces seen so far in the current section, indexed by [`Packet::interface`].
+    /// Returns the interfaces seen so far in the current section, in the order of
+    /// [`Packet::interface`].
     pub fn interfaces(&self) -> &[InterfaceInfo] {
         &self.interfaces
     }
 
-    /// Returns true if the length of the next block is too small for its own type and lengths. For
-    /// some kinds of blocks the parser subtracts from the length without a check.
+    /// Returns true if the next block states a length that is shorter than a block without content.
+    /// For some kinds of blocks the parser would subtract from this length without a check.
     fn is_too_short(&self) -> bool {
         let length = self.blocks.data().get(4..8).and_then(<[u8]>::first_chunk);
         matches!((self.order, length), (Some(order), Some(length)) if order(*length) < MIN_BLOCK)
@@ -194,7 +199,7 @@ impl Reader {
             Err(PcapError::ReadError) => return Step::ReadFailed,
             Err(_) => return Step::Damaged,
         };
-        // A damaged block is not consumed, so that its offset can be reported.
+        // A damaged block remains in the buffer, so that its offset can be reported.
         if !matches!(step, Step::Damaged) {
             self.blocks.consume(len);
         }
@@ -212,11 +217,11 @@ impl Reader {
         Ok(())
     }
 
-    /// Enlarges the buffer once it is full. A block that claims a large length gets no memory for
-    /// bytes that never come.
+    /// Enlarges the buffer when it is full. It grows only as bytes arrive, so a block that claims a
+    /// large length does not cause a large allocation.
     ///
-    /// A block that does not fit the largest buffer counts as cut off if the source ends first,
-    /// otherwise as damaged. The sizes of the reads make no difference.
+    /// If a block does not fit into the largest buffer, it counts as cut off if the source ends
+    /// first, and otherwise as damaged. The result does not depend on the sizes of the reads.
     fn grow(&mut self) -> Result<(), ReadError> {
         let mut before = None;
         while before != Some(self.blocks.data().len()) {
@@ -248,7 +253,7 @@ impl Reader {
     }
 }
 
-/// Read error with a generic text, because the parser does not keep the reason.
+/// Returns a read error with a generic text, because the parser does not keep the reason.
 fn read_failed() -> ReadError {
     ReadError::Io(io::Error::other("a read failed in the middle of the file"))
 }
@@ -272,7 +277,7 @@ impl std::fmt::Debug for Reader {
     }
 }
 
-/// Reads the file header: as many bytes as it claims (pcapng), or 24 (pcap).
+/// Reads the file header: for pcapng as many bytes as the header claims, for pcap 24 bytes.
 fn read_file_header(source: &mut impl Read) -> Result<Vec<u8>, ReadError> {
     let mut start = Vec::new();
     source.by_ref().take(12).read_to_end(&mut start)?;
@@ -286,7 +291,7 @@ fn read_file_header(source: &mut impl Read) -> Result<Vec<u8>, ReadError> {
     } else {
         u32::from_be_bytes([*l0, *l1, *l2, *l3])
     };
-    // A header that claims to be larger than this is not a header.
+    // A header that claims a larger length is not a header.
     let rest = u64::from(len.min(BUFFER as u32 / 2)).saturating_sub(12);
     source.by_ref().take(rest).read_to_end(&mut start)?;
     Ok(start)
@@ -321,7 +326,7 @@ fn legacy_interface(header: &PcapHeader) -> InterfaceInfo {
     };
     InterfaceInfo {
         name: None,
-        // The upper half of the field has other uses (draft-ietf-opsawg-pcap).
+        // The upper half of the field has another meaning (draft-ietf-opsawg-pcap).
         link: header.network.0 as u16,
         units,
         offset: 0,
@@ -330,8 +335,7 @@ fn legacy_interface(header: &PcapHeader) -> InterfaceInfo {
 
 fn interface(description: &InterfaceDescriptionBlock<'_>) -> InterfaceInfo {
     let name = description.if_name().and_then(Result::ok);
-    // The parser reads the offset as little endian in either byte order, and supports no powers of
-    // two.
+    // The parser always reads the offset as little-endian, and does not support powers of two.
     let offset = match description.block_type {
         IDB_MAGIC => description.if_tsoffset,
         _ => description.if_tsoffset.swap_bytes(),
@@ -344,7 +348,8 @@ fn interface(description: &InterfaceDescriptionBlock<'_>) -> InterfaceInfo {
     }
 }
 
-/// Units per second according to `if_tsresol`: a power of ten, or of two if the top bit is set.
+/// Returns the number of units per second for a value of `if_tsresol`. It is a power of ten, or of
+/// two if the top bit is set.
 fn time_stamp_units(resolution: u8) -> Option<u64> {
     let (base, exponent) = match resolution {
         0x80.. => (2_u64, resolution & 0x7F),
@@ -405,7 +410,7 @@ fn enhanced_packet(packet: &EnhancedPacketBlock<'_>, interfaces: &[InterfaceInfo
     })
 }
 
-/// A packet without time and options, on the first interface of the section.
+/// Reads a packet without time and options. It belongs to the first interface of the section.
 fn simple_packet(packet: &SimplePacketBlock<'_>, interfaces: &[InterfaceInfo]) -> Step {
     let Some(interface) = interfaces.first() else {
         return Step::Damaged;
@@ -422,8 +427,8 @@ fn simple_packet(packet: &SimplePacketBlock<'_>, interfaces: &[InterfaceInfo]) -
 }
 
 impl InterfaceInfo {
-    /// Converts a time stamp in the units of this interface to time since 1970. A value out of
-    /// range becomes the nearest one that fits.
+    /// Converts a timestamp in units of this interface to the time since 1970. A value out of range
+    /// becomes the nearest valid one.
     fn time(&self, units: u64) -> Duration {
         let nanoseconds = i128::from(units) * 1_000_000_000 / i128::from(self.units)
             + i128::from(self.offset) * 1_000_000_000;

@@ -1,22 +1,23 @@
-//! Cuts the bytes of a connection into segments that Wireshark can dissect as MPA.
+//! Cuts the byte streams of a connection into segments that Wireshark can dissect as MPA.
 //!
-//! Wireshark 4.0 (and later versions, according to their source) has these requirements:
-//! * The first segment of an MPA Request or Reply holds at least 20 bytes of it, and the first
-//!   segment of an FPDU at least 8. A shorter one is not recognized as MPA, and the rest is lost
-//!   too.
-//! * Nothing follows the Reply in its segment, because Wireshark would skip it.
-//! * With Markers, every FPDU has its own segment, whole, whatever its length, because Wireshark
-//!   computes the number of Markers from the length of the segment.
+//! Wireshark 4.0 has these requirements. According to their source, so do later versions.
+//! * The first segment of an MPA Request or Reply contains at least 20 bytes of it, and the first
+//!   segment of an FPDU at least 8. Otherwise Wireshark does not recognize MPA, and does not
+//!   dissect the rest either.
+//! * No bytes follow the Reply in its segment, because Wireshark would skip them.
+//! * With Markers, every FPDU is a segment of its own, whatever its length. Wireshark computes the
+//!   number of Markers from the length of the segment.
 //!
-//! Its reassembly handles everything else: several FPDUs in a segment (without Markers), FPDUs and
-//! startup frames that span segments. The segmenter therefore follows ULPDU_Length and cuts at the
-//! ends of startup frames and FPDUs. It passes bytes on as they come, except for the first 20 or 8
-//! bytes, or a whole FPDU with Markers: these wait until they are complete. If the stream is not
-//! MPA, or the lengths make no sense, that direction is cut only at the MSS from there on.
+//! Wireshark reassembles everything else: several FPDUs in a segment (without Markers), and FPDUs
+//! and startup frames that span segments. The segmenter therefore follows ULPDU_Length and cuts at
+//! the ends of startup frames and FPDUs. It passes bytes on at once, with two exceptions. The first
+//! 20 bytes of a startup frame and the first 8 bytes of an FPDU wait until they are complete. With
+//! Markers, a whole FPDU waits. If a direction is not MPA, or its lengths are invalid, it is cut
+//! only at the MSS from there on.
 
 use crate::fpdu::{Chain, LostTrack};
 
-/// One end of a connection.
+/// An end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     Local,
@@ -32,7 +33,7 @@ impl Side {
     }
 }
 
-/// Bytes of a startup frame before the Private Data (RFC 5044 section 7.1.1).
+/// Length in bytes of a startup frame without Private Data (RFC 5044 section 7.1.1).
 const FRAME_HEADER_LEN: usize = 20;
 const REQUEST_KEY: [u8; 16] = *b"MPA ID Req Frame";
 const REPLY_KEY: [u8; 16] = *b"MPA ID Rep Frame";
@@ -40,23 +41,23 @@ const FLAG_MARKERS: u8 = 0x80;
 const FLAG_REJECTED: u8 = 0x20;
 const MAX_PRIVATE_DATA: usize = 512;
 
-/// Both directions of a connection.
+/// State of both directions of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Segmenter {
     local: Direction,
     peer: Direction,
 }
 
-/// One direction.
+/// State of one direction, and the bytes that wait.
 #[derive(Debug, Default)]
 struct Direction {
     phase: Phase,
-    /// Bytes that wait for more: fewer than [`FRAME_HEADER_LEN`], or with Markers less than an
+    /// Bytes that wait for more: fewer than [`FRAME_HEADER_LEN`], or with Markers an incomplete
     /// FPDU.
     held: Vec<u8>,
 }
 
-/// State of one direction.
+/// State machine of one direction.
 ///
 /// ```text
 /// Header --Begins--> Frame --Passed, to its end--> AwaitPeer --Answered--> Fpdus <--+
@@ -67,37 +68,38 @@ struct Direction {
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Phase {
-    /// Nothing was passed on yet.
+    /// No bytes were passed on yet.
     #[default]
     Header,
-    /// Inside a startup frame, `left` bytes before its end.
+    /// Inside a startup frame, which ends after `left` more bytes.
     Frame { frame: Frame, left: usize },
-    /// The startup frame was passed on; that of the other direction was not.
+    /// The startup frame of this direction was passed on. That of the other direction was not.
     AwaitPeer(Frame),
     /// Full Operation.
     Fpdus(Chain),
-    /// Not MPA, or its FPDUs cannot be followed.
+    /// The direction is not MPA, or its FPDUs cannot be followed.
     Plain,
 }
 
-/// Input of the state machine of a direction.
+/// Event in the state machine of a direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Event {
     /// The first 20 bytes belong to a startup frame of `len` bytes.
     Begins { frame: Frame, len: usize },
     /// This many bytes of the startup frame were passed on.
     Passed(usize),
-    /// Both directions have an accepted startup frame. `markers`: this direction carries Markers.
+    /// Both directions have passed on an accepted startup frame. `markers` is true if this
+    /// direction carries Markers.
     Answered { markers: bool },
-    /// FPDUs, or a part of one, were passed on.
+    /// FPDUs, or a part of one, were passed on. The value is the new position.
     Followed(Chain),
-    /// The stream is not MPA, the connection was rejected, bytes came too early, or the lengths
-    /// make no sense.
+    /// The direction cannot be followed: it is not MPA, the connection was rejected, bytes were
+    /// sent too early, or a length is invalid.
     Unfollowable,
 }
 
-/// State after `event`. No combination is an error: a direction that cannot be followed is cut at
-/// the MSS.
+/// Returns the state after `event`. No combination is an error, because a direction that cannot be
+/// followed is cut at the MSS.
 fn next(phase: Phase, event: Event) -> Phase {
     match (phase, event) {
         (Phase::Header, Event::Begins { frame, len }) => Phase::Frame { frame, left: len },
@@ -112,18 +114,19 @@ fn next(phase: Phase, event: Event) -> Phase {
     }
 }
 
-/// Properties of a startup frame that affect the segments after it.
+/// Properties of a startup frame that affect how the following bytes are cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Frame {
     reply: bool,
-    /// Its sender wants to receive Markers.
+    /// The sender asks its peer to send Markers.
     markers: bool,
     rejected: bool,
 }
 
 impl Segmenter {
-    /// Passes `bytes` on to `emit` in segments of at most `mss` bytes (20 or more). An FPDU with
-    /// Markers gets one segment. Bytes that must wait for more are held back.
+    /// Appends `bytes` to a direction, and passes segments of at most `mss` bytes (20 or more) to
+    /// `emit`. With Markers, each FPDU is one segment of any length. Bytes that must wait for more
+    /// are kept.
     pub(crate) fn push(
         &mut self,
         side: Side,
@@ -143,7 +146,7 @@ impl Segmenter {
         self.direction(side).held = held;
     }
 
-    /// Passes on the bytes held back in a direction, because no more will come.
+    /// Passes the waiting bytes of a direction to `emit`, because no more bytes follow.
     pub(crate) fn flush(&mut self, side: Side, emit: &mut dyn FnMut(&[u8])) {
         let direction = self.direction(side);
         let held = std::mem::take(&mut direction.held);
@@ -153,7 +156,7 @@ impl Segmenter {
         }
     }
 
-    /// Passes on as many bytes as possible and returns their number.
+    /// Passes as many bytes as possible to `emit`. Returns their number.
     fn cut(&mut self, side: Side, bytes: &[u8], mss: usize, emit: &mut dyn FnMut(&[u8])) -> usize {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -164,7 +167,7 @@ impl Segmenter {
                     split(rest, taken, mss, emit);
                     (Some(Event::Passed(taken)), taken)
                 }
-                // Nothing may follow a startup frame before the answer to it.
+                // No bytes may follow a startup frame before the startup frame of the peer.
                 Phase::AwaitPeer(_) => (Some(Event::Unfollowable), 0),
                 Phase::Fpdus(chain) => cut_fpdus(chain, rest, mss, emit),
                 Phase::Plain => {
@@ -181,8 +184,8 @@ impl Segmenter {
         bytes.len() - rest.len()
     }
 
-    /// Applies an event to a direction. When the second startup frame is complete, both directions
-    /// enter Full Operation.
+    /// Applies an event to a direction. After the second startup frame, both directions enter Full
+    /// Operation, or become plain if it was not accepted.
     fn apply(&mut self, side: Side, event: Event) {
         let direction = self.direction(side);
         direction.phase = next(direction.phase, event);
@@ -213,16 +216,16 @@ impl Segmenter {
     }
 }
 
-/// Cuts as many FPDUs of `bytes` as possible. Returns the event and the number of bytes taken.
-/// `None`: an FPDU begins, but too few of its bytes are present.
+/// Cuts as many FPDUs from `bytes` as possible. Returns the event and the number of bytes taken.
+/// Returns no event if an FPDU begins but more of its bytes are needed.
 fn cut_fpdus(
     mut chain: Chain,
     bytes: &[u8],
     mss: usize,
     emit: &mut dyn FnMut(&[u8]),
 ) -> (Option<Event>, usize) {
-    // Wireshark derives the Markers from the length of the segment, so each segment is one whole
-    // FPDU.
+    // Wireshark derives the Markers from the length of the segment, so each segment must be one
+    // whole FPDU.
     let mss = if chain.markers() { usize::MAX } else { mss };
     let mut taken = chain.left().min(bytes.len());
     if chain.left() == 0 {
@@ -246,8 +249,8 @@ fn cut_fpdus(
     (Some(Event::Followed(chain)), taken)
 }
 
-/// Length of the whole FPDUs at the start of `bytes` that may share a segment. Also returns the
-/// result of `fpdu_len` for the FPDU after them.
+/// Finds the whole FPDUs at the start of `bytes` that may share a segment. Returns their total
+/// length, and the result of `fpdu_len` for the last FPDU that was examined.
 fn whole_fpdus(
     chain: &Chain,
     bytes: &[u8],
@@ -266,7 +269,8 @@ fn whole_fpdus(
     }
 }
 
-/// Event for the first bytes of a direction. `None`: they may still become a startup frame.
+/// Returns the event for the first bytes of a direction. Returns `None` while they may still become
+/// a startup frame.
 fn opening(bytes: &[u8]) -> Option<Event> {
     let start = bytes.get(..REQUEST_KEY.len()).unwrap_or(bytes);
     let reply = REPLY_KEY.starts_with(start);
@@ -288,7 +292,7 @@ fn opening(bytes: &[u8]) -> Option<Event> {
     Some(Event::Begins { frame, len })
 }
 
-/// Emits the first `len` bytes in segments of at most `mss` bytes.
+/// Passes the first `len` bytes to `emit` in segments of at most `mss` bytes.
 fn split(bytes: &[u8], len: usize, mss: usize, emit: &mut dyn FnMut(&[u8])) {
     let bytes = bytes.get(..len).unwrap_or(bytes);
     bytes.chunks(mss.max(1)).for_each(emit);

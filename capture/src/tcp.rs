@@ -1,4 +1,4 @@
-//! The TCP segment in a packet, as tests and the decoder need it.
+//! Finds the TCP segment in a packet, for tests and for the decoder.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -8,59 +8,61 @@ use etherparse::{
 
 use crate::reader::Packet;
 
-/// Loopback of BSD and macOS: a 4-byte address family, in host or network byte order.
+/// Loopback of BSD and macOS. The header is a 4-byte address family, in host byte order (`NULL`) or
+/// network byte order (`LOOP`).
 const NULL: u16 = 0;
 const LOOP: u16 = 108;
 const ETHERNET: u16 = 1;
-/// BSD's number for raw IP, which some tools write into files.
+/// Number of raw IP in BSD, which some tools write into files.
 const RAW_BSD: u16 = 12;
 const RAW: u16 = 101;
-/// Linux "cooked" capture, as `tcpdump -i any` writes it, in the older and the newer form.
+/// Linux "cooked" capture, as `tcpdump -i any` writes it, in the older form.
 const LINUX_SLL: u16 = 113;
+/// Linux "cooked" capture in the newer form.
 const LINUX_SLL2: u16 = 276;
 const IPV4: u16 = 228;
 const IPV6: u16 = 229;
 
-/// A TCP segment over IPv4 or IPv6, borrowed from a [`Packet`].
+/// TCP segment over IPv4 or IPv6. It borrows its data from a [`Packet`].
 #[derive(Debug, Clone)]
 pub struct TcpSegment<'a> {
-    /// Sender.
+    /// Address of the sender.
     pub source: SocketAddr,
-    /// Receiver.
+    /// Address of the receiver.
     pub destination: SocketAddr,
-    /// Sequence number of its first byte (or of SYN or FIN).
+    /// Sequence number of the first byte, or of the SYN or FIN.
     pub seq: u32,
-    /// Acknowledgement number; 0 in the first SYN.
+    /// Acknowledgement number. 0 in the first SYN.
     pub ack_number: u32,
-    /// Window field of the header, not scaled.
+    /// Window field of the header, without scaling.
     pub window: u16,
-    /// SYN.
+    /// SYN flag.
     pub syn: bool,
-    /// ACK.
+    /// ACK flag.
     pub ack: bool,
-    /// FIN.
+    /// FIN flag.
     pub fin: bool,
-    /// RST.
+    /// RST flag.
     pub rst: bool,
-    /// PSH.
+    /// PSH flag.
     pub psh: bool,
-    /// The MSS option, if there is one.
+    /// Value of the MSS option, if there is one.
     pub mss: Option<u16>,
-    /// Captured part of its data.
+    /// Captured part of the payload.
     pub payload: &'a [u8],
-    /// Length of its data on the wire.
+    /// Length of the payload on the wire.
     pub len: usize,
     tcp: TcpSlice<'a>,
 }
 
 impl Packet {
-    /// Returns the TCP segment in this packet. `None` if it holds something else, is a fragment, is
-    /// cut within the headers, or has a link type other than Ethernet, raw IP, Linux cooked and BSD
-    /// loopback.
+    /// Returns the TCP segment in this packet. Returns `None` if the packet contains another
+    /// protocol, is a fragment, or is truncated within the headers. Also returns `None` for link
+    /// types other than Ethernet, raw IP, Linux cooked and BSD loopback.
     pub fn tcp(&self) -> Option<TcpSegment<'_>> {
         let sliced = slice(self.link, &self.data)?;
-        // `carried`: payload length according to the IP header; 0 in a packet of segmentation
-        // offload.
+        // `carried` is the payload length according to the IP header. It is 0 in a packet of
+        // segmentation offload.
         let (source, destination, carried) = match sliced.net.as_ref()? {
             LaxNetSlice::Ipv4(ip) => (
                 IpAddr::V4(ip.header().source_addr()),
@@ -104,7 +106,7 @@ impl Packet {
 }
 
 impl Packet {
-    /// Returns true if this packet is a fragment of an IP packet, whatever its protocol.
+    /// Returns true if this packet is a fragment of an IP packet of any protocol.
     pub fn is_fragment(&self) -> bool {
         let sliced = slice(self.link, &self.data);
         match sliced.as_ref().and_then(|sliced| sliced.net.as_ref()) {
@@ -116,8 +118,9 @@ impl Packet {
 }
 
 impl TcpSegment<'_> {
-    /// Returns true if the TCP checksum is right. In captures of a real interface it is often wrong
-    /// in packets that the host sent, because the network card fills it in, and in cut packets.
+    /// Returns true if the TCP checksum is correct. In a capture of a real interface it is often
+    /// wrong for two reasons: the network adapter fills it in after the capture, or the packet was
+    /// truncated.
     pub fn checksum_is_right(&self) -> bool {
         let computed = match (self.source.ip(), self.destination.ip()) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => self
@@ -134,8 +137,8 @@ impl TcpSegment<'_> {
     }
 }
 
-/// Returns true if two checksums are the same number. In ones' complement, all zeros and all ones
-/// both mean zero, and the Linux kernel writes the latter (RFC 1071).
+/// Returns true if two checksums are equal. In ones' complement, all zeros and all ones both mean
+/// zero, and the Linux kernel writes all ones (RFC 1071).
 fn same_sum(one: u16, other: u16) -> bool {
     one % 0xffff == other % 0xffff
 }
@@ -145,12 +148,12 @@ fn slice(link: u16, data: &[u8]) -> Option<LaxSlicedPacket<'_>> {
         ETHERNET => LaxSlicedPacket::from_ethernet(data).ok(),
         NULL | LOOP => LaxSlicedPacket::from_ip(data.get(4..)?).ok(),
         RAW_BSD | RAW | IPV4 | IPV6 => LaxSlicedPacket::from_ip(data).ok(),
-        // Ethernet protocol number in bytes 14 and 15 of a 16-byte header.
+        // In a header of 16 bytes, bytes 14 and 15 are the Ethernet protocol number.
         LINUX_SLL => {
             let (header, rest) = data.split_at_checked(16)?;
             ether_type(header.get(14..)?, rest)
         }
-        // Ethernet protocol number in bytes 0 and 1 of a 20-byte header.
+        // In a header of 20 bytes, bytes 0 and 1 are the Ethernet protocol number.
         LINUX_SLL2 => {
             let (header, rest) = data.split_at_checked(20)?;
             ether_type(header, rest)

@@ -1,5 +1,5 @@
-//! Decodes captures. The departures of siw are found. A correct connection has no finding, even if
-//! the capture lost, duplicated or reordered packets.
+//! Decodes whole captures. The decoder finds the known deviations of siw. A correct connection has
+//! no finding, even if the capture lost, duplicated or reordered packets.
 
 mod wire;
 
@@ -54,7 +54,7 @@ fn what_siw_answers_to_requests_of_every_kind() {
     assert_eq!(decoder.totals().others, 1, "one Request has a wrong Key");
 }
 
-/// A file in memory.
+/// A capture file in memory.
 #[derive(Clone, Default)]
 struct Memory(Arc<Mutex<Vec<u8>>>);
 
@@ -70,12 +70,12 @@ impl Write for Memory {
 }
 
 /// Step of a correct connection. The flag is true if the initiator acts. The numbers are the length
-/// of the message and the most payload of a segment, in bytes.
+/// of the message and the maximum payload of a segment, in bytes.
 #[derive(Debug, Clone)]
 enum Step {
     Send(bool, usize, usize),
     Write(bool, usize, usize),
-    /// A Read Request and at once its response.
+    /// A Read Request, directly followed by its response.
     Read(bool, usize, usize),
     Atomic(bool),
 }
@@ -90,11 +90,12 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A connection under construction: both streams and their capture.
+/// A connection that the test builds: the encoders of both directions, and the flow that records
+/// it.
 struct Model {
     flow: Flow,
     encoders: [Encoder; 2],
-    /// Next MSN less one, by side and queue.
+    /// Last MSN used, by side and queue.
     msn: [[u32; 4]; 2],
     cut: usize,
     fpdus: usize,
@@ -121,8 +122,8 @@ impl Model {
         self.msn[side][queue]
     }
 
-    /// Sends a message in segments. `head` makes the segment at an offset, with that offset in its
-    /// header.
+    /// Sends a message in segments. `head` builds the ULPDU of a segment from its offset in the
+    /// message and its payload.
     fn message(
         &mut self,
         side: usize,
@@ -191,7 +192,7 @@ impl Model {
     }
 }
 
-/// The packets of a correct connection and its number of FPDUs.
+/// Returns the packets of a correct connection, and its number of FPDUs.
 fn connection(crc: bool, markers: [bool; 2], cut: usize, steps: &[Step]) -> (Vec<Packet>, usize) {
     let file = Memory::default();
     let capture = Capture::to_writer(Box::new(file.clone())).unwrap();
@@ -209,7 +210,7 @@ fn connection(crc: bool, markers: [bool; 2], cut: usize, steps: &[Step]) -> (Vec
     };
     let flags = |markers: bool| if markers { 0x80 } else { 0 } | if crc { 0x50 } else { 0x10 };
     model.flow.opened(true);
-    // M announces what its sender wants to receive.
+    // M asks the receiver of the frame to send Markers.
     model.bytes(0, &request(flags(markers[1]), 2, &[0, 4, 0, 4, 9]));
     model.bytes(1, &reply(flags(markers[0]), 2, &[0, 4, 0, 4]));
     model.step(&Step::Send(true, 5, 50));
@@ -225,14 +226,14 @@ fn connection(crc: bool, markers: [bool; 2], cut: usize, steps: &[Step]) -> (Vec
     (reader.map(Result::unwrap).collect(), fpdus)
 }
 
-/// The frames without events, sorted by direction.
+/// Returns the lines of all frames except events, sorted by direction.
 fn contents(frames: &[Frame]) -> Vec<String> {
     let frame = |frame: &Frame| match frame.content {
         Content::Event(_) => None,
         _ => Some(format!("{} {}", frame.from, frame.content)),
     };
     let mut contents: Vec<String> = frames.iter().filter_map(frame).collect();
-    // The two directions may interleave differently.
+    // The order between the two directions may vary.
     contents.sort_by_key(|line| line.split(' ').next().map(str::to_owned));
     contents
 }
@@ -266,7 +267,7 @@ proptest! {
         let (before, _) = decode(&packets);
         for place in odd {
             let at = 3 + place % (packets.len() - 4);
-            // Swaps two packets of one direction, or repeats one.
+            // Swaps two packets of one direction, or repeats a packet.
             let same = packets[at].tcp().unwrap().source == packets[at + 1].tcp().unwrap().source;
             match same {
                 true => packets.swap(at, at + 1),
@@ -278,8 +279,9 @@ proptest! {
         prop_assert_eq!(contents(&after), contents(&before));
     }
 
-    /// The reference is the same connection in its original order. If the capture holds all bytes
-    /// of both directions, any order of the packets gives the same FPDUs and no finding.
+    /// If the capture contains all bytes of both directions, any order of the packets gives the
+    /// same FPDUs and no finding. The expected FPDUs come from the same connection in its original
+    /// order.
     #[test]
     fn any_order_that_keeps_all_packets_gives_the_same_fpdus(
         crc: bool, markers: [bool; 2], cut in 100..1400_usize, without_start: bool,
@@ -297,7 +299,7 @@ proptest! {
             let to = (from % packets.len() + to).min(packets.len());
             packets.insert(to, packet);
         }
-        // Time stamps rise in the order of the file.
+        // Timestamps increase in the order of the file.
         for (packet, time) in packets.iter_mut().zip(times) {
             packet.timestamp = time;
         }
@@ -306,8 +308,8 @@ proptest! {
         prop_assert_eq!(contents(&after), contents(&before));
     }
 
-    /// Retransmissions may overlap earlier bytes, be cut anywhere and carry other bytes: the first
-    /// copy of each byte counts.
+    /// Retransmissions may overlap earlier bytes, be cut anywhere and contain other bytes. The
+    /// decoder uses the first copy of each byte.
     #[test]
     fn retransmissions_of_any_cut_and_content_change_nothing(
         crc: bool, markers: [bool; 2], steps in prop::collection::vec(step(), 1..12),
@@ -341,9 +343,8 @@ proptest! {
         prop_assert_eq!(decoder.totals().fpdus, fpdus as u64);
     }
 
-    /// A mirror port may capture only one direction, perhaps without its startup frame. Its FPDUs
-    /// are those of that direction. Without a startup frame they are recognized by their CRC, and
-    /// only without Markers.
+    /// A mirror port may capture only one direction. The decoder then finds the same FPDUs in it as
+    /// in the capture of both directions.
     #[test]
     fn one_direction_alone_has_all_its_fpdus(
         crc: bool, markers: [bool; 2], responder: bool, cut in 100..3000_usize,
@@ -452,7 +453,7 @@ fn many_connections_take_bounded_memory_and_are_let_go() {
     for number in 0..10_000_u32 {
         for packet in &packets[..4] {
             let mut packet = packet.clone();
-            // The address of the other side, after 12 or 16 bytes of the IPv4 header.
+            // The address of the other side is at byte 12 or 16 of the IPv4 header.
             let at = if packet.tcp().unwrap().source.port() == 40_000 {
                 16
             } else {

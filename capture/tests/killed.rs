@@ -1,4 +1,4 @@
-//! A process that is killed, or whose standard output is the capture, loses no recorded packet.
+//! No recorded packet is lost if the process is killed, or if the capture is its standard output.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use uwarp_capture::{Capture, Direction, LinkType, Reader};
 
-/// Target of the child process; not set in the parent.
+/// Environment variable with the path of the capture of the child process. The parent does not set
+/// it.
 const TARGET: &str = "UWARP_CAPTURE_TEST_TARGET";
 const PACKETS: usize = 50;
 
-/// Runs `child_records_packets` of this file in a separate process.
+/// Runs the test `child_records_packets` in a separate process.
 fn start(target: &str) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child_records_packets", "--nocapture", "-q"])
@@ -21,7 +22,8 @@ fn start(target: &str) -> Child {
         .unwrap()
 }
 
-/// Body of the child process, not a test of its own. It does not end by itself.
+/// Body of the child process. In the parent process it does nothing. The child then sleeps until
+/// the parent kills it.
 #[test]
 fn child_records_packets() {
     let Ok(target) = std::env::var(TARGET) else {

@@ -1,8 +1,8 @@
-//! Wireshark's dissectors read every FPDU of every synthesized flow, whatever pieces the bytes came
-//! in.
+//! The dissectors of Wireshark read every FPDU of every synthesized flow, however the application
+//! divided the bytes.
 //!
-//! Needs `tshark` 4.0 or later. Without it the tests print a notice and pass, unless the
-//! environment has `UWARP_REQUIRE_TSHARK=1`.
+//! These tests need `tshark` 4.0 or later. Without it they print a notice and pass, unless
+//! `UWARP_REQUIRE_TSHARK=1` is set in the environment.
 
 mod wire;
 
@@ -13,7 +13,7 @@ use std::process::Command;
 use uwarp_capture::{Capture, Direction, Flow, Interface, LinkType};
 use wire::{Encoder, filler, reply, request, tagged, untagged};
 
-/// Options that the crate documentation names.
+/// Options that the crate documentation recommends.
 const OPTIONS: [&str; 4] = [
     "-o",
     "tcp.try_heuristic_first:TRUE",
@@ -23,7 +23,7 @@ const OPTIONS: [&str; 4] = [
 const MARKERS: u8 = 0x80;
 const CRC: u8 = 0x40;
 
-/// Returns true if tshark can be run. Otherwise prints a notice, or fails if tshark is required.
+/// Returns true if tshark can be run. Otherwise prints a notice, or panics if tshark is required.
 fn tshark_is_here() -> bool {
     if Command::new("tshark").arg("--version").output().is_ok() {
         return true;
@@ -33,7 +33,7 @@ fn tshark_is_here() -> bool {
         !required,
         "UWARP_REQUIRE_TSHARK=1 is set and tshark cannot be run"
     );
-    // Not `eprintln!`, because cargo shows its output only for failing tests.
+    // `eprintln!` is not used, because cargo shows its output only for failing tests.
     let _ = writeln!(
         std::io::stderr(),
         "SKIPPED: tshark cannot be run here, nothing was checked against Wireshark's dissectors"
@@ -72,8 +72,8 @@ fn tshark(file: &Path, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// One row for each packet that passes `filter`, one column for each field. Several values of a
-/// field are separated by commas.
+/// Returns one row for each packet that passes `filter`, with one column for each field. Several
+/// values of a field are separated by commas.
 fn fields(file: &Path, filter: &str, names: &[&str]) -> Vec<Vec<String>> {
     let mut arguments = vec!["-T", "fields", "-Y", filter];
     for name in names {
@@ -85,7 +85,7 @@ fn fields(file: &Path, filter: &str, names: &[&str]) -> Vec<Vec<String>> {
         .collect()
 }
 
-/// All values of one field, in the order of the packets that pass `filter`.
+/// Returns all values of one field, in the order of the packets that pass `filter`.
 fn values(file: &Path, filter: &str, name: &str) -> Vec<String> {
     fields(file, filter, &[name])
         .iter()
@@ -93,18 +93,18 @@ fn values(file: &Path, filter: &str, name: &str) -> Vec<String> {
         .collect()
 }
 
-/// Splits the values of a field, which tshark separates by commas.
+/// Splits the values of a field at the commas of tshark.
 fn split(values: &str) -> impl Iterator<Item = String> + '_ {
     let values = values.split(',').filter(|value| !value.is_empty());
     values.map(str::to_owned)
 }
 
-/// Sizes of the pieces in which the bytes of one turn are passed to the flow.
+/// Sizes of the pieces in which the bytes are passed to the flow.
 #[derive(Debug, Clone, Copy)]
 enum Pieces {
     Whole,
     Of(usize),
-    /// Sizes from a small generator with this seed.
+    /// Pseudorandom sizes. The value is the seed.
     Mixed(u32),
 }
 
@@ -125,7 +125,7 @@ fn hand_over(pieces: Pieces, bytes: &[u8], mut give: impl FnMut(&[u8])) {
     }
 }
 
-/// One connection: its negotiation and how it is recorded.
+/// Negotiation of a connection, and the way it is recorded.
 #[derive(Debug, Clone, Copy)]
 struct Case {
     request_flags: u8,
@@ -149,7 +149,7 @@ const PLAIN: Case = Case {
     link: LinkType::RawIp,
 };
 
-/// Payload lengths: small ones that share a segment, around one MSS, several MSS, the largest
+/// Payload lengths: small ones that share a segment, around one MSS, several MSS, and the longest
 /// ULPDU.
 const LENGTHS: [usize; 14] = [
     0,
@@ -168,8 +168,9 @@ const LENGTHS: [usize; 14] = [
     64_768 - 18,
 ];
 
-/// Sends every kind of message from the initiator, and Sends and Read Responses from the responder.
-/// Returns the ULPDU lengths and opcodes of both directions, as tshark should print them.
+/// Records a connection. The initiator sends every kind of message, and the responder sends Sends
+/// and Read Responses. Returns the ULPDU lengths and opcodes of both directions, as tshark should
+/// print them.
 fn record(case: &Case, interface: &Interface, port: u16) -> [Vec<(String, String)>; 2] {
     let (local, peer) = if case.ipv6 {
         (
@@ -263,7 +264,7 @@ fn add(
     opcode: u8,
     ulpdu: &[u8],
 ) {
-    // Wireshark's own bug; see the crate documentation.
+    // Wireshark has a bug with these FPDUs; see the crate documentation.
     if encoder.upsets_wireshark(ulpdu.len()) {
         return;
     }
@@ -271,7 +272,7 @@ fn add(
     seen.push((ulpdu.len().to_string(), format!("0x{opcode:02x}")));
 }
 
-/// Records all cases into one file and checks that every FPDU in it is dissected.
+/// Records all cases into one file and checks that Wireshark dissects every FPDU.
 fn check(name: &str, cases: &[Case]) {
     if !tshark_is_here() {
         return;
@@ -308,7 +309,7 @@ fn check(name: &str, cases: &[Case]) {
             with_crc += sent.len() + received.len();
         }
     }
-    // In two passes, as graphical Wireshark dissects a packet that is clicked on.
+    // In two passes, tshark dissects like graphical Wireshark when the user selects a packet.
     let details = tshark(&file.0, &["-2", "-V", "-O", "iwarp_mpa"]);
     assert_eq!(details.matches("Good CRC32").count(), with_crc);
     assert_eq!(details.matches("Bad CRC32").count(), 0);
@@ -317,7 +318,8 @@ fn check(name: &str, cases: &[Case]) {
     nothing_is_wrong(&file.0);
 }
 
-/// Asserts: no malformed packet, no bad checksum, no complaint about sequence numbers or windows.
+/// Asserts that Wireshark reports no malformed packet, wrong checksum, or problem with sequence
+/// numbers or windows.
 fn nothing_is_wrong(file: &Path) {
     let checksums = [
         "-o",
@@ -499,7 +501,7 @@ fn markers_asked_for_by_one_side_only_leave_the_marked_direction_readable() {
     let file = TempFile::new("one-sided");
     let capture = Capture::create(&file.0).unwrap();
     let interface = capture.interface("tcp", LinkType::RawIp);
-    // The initiator wants Markers, so the responder sends them.
+    // The initiator asks for Markers, so the responder sends them.
     let case = Case {
         request_flags: CRC | MARKERS,
         ..PLAIN

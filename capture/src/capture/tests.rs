@@ -5,11 +5,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::*;
 use crate::{Packet, Reader};
 
-/// Writer in memory that a test can inspect while the capture still uses it.
+/// Writer to memory. A test can inspect the bytes while the capture still writes.
 #[derive(Clone, Default)]
 pub(crate) struct Memory {
     written: Arc<Mutex<Vec<u8>>>,
-    /// Bytes after which writes fail, as on a full disk.
+    /// Number of bytes after which writes fail, as on a full disk.
     room: Option<usize>,
 }
 

@@ -1,68 +1,71 @@
-//! Puts the bytes of one direction of a TCP connection in order. Repeated bytes are dropped, early
-//! ones wait, and bytes that the capture lacks become a gap.
+//! Reassembles the byte stream of one direction of a TCP connection. It drops repeated bytes, keeps
+//! early bytes until the bytes before them arrive, and reports bytes that the capture lacks as a
+//! gap.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// Limits of the bytes and segments that wait for earlier ones. Above them, the earlier ones count
-/// as lost.
+/// Maximum number of bytes and of segments that wait for earlier bytes. Above one of these limits,
+/// the earlier bytes count as missing.
 const MAX_AHEAD: usize = 1024 * 1024;
 const MAX_AHEAD_SEGMENTS: usize = 2048;
-/// Largest TCP window (RFC 7323 section 2.3). A number further away belongs to another connection.
+/// Largest TCP window (RFC 7323 section 2.3). A sequence number at a greater distance does not
+/// belong to this connection.
 const WINDOW: i32 = 1 << 30;
-/// Memory that a waiting segment uses besides its bytes.
+/// Estimated memory of a waiting segment besides its bytes.
 const OVERHEAD: usize = 64;
 
-/// A part of a direction, in order.
+/// Part of the byte stream of a direction. Pieces are returned in stream order.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Piece<'a> {
-    /// The next bytes: the new part of one segment.
+    /// Next bytes of the stream, without bytes that were already returned.
     Bytes(Cow<'a, [u8]>),
-    /// This many bytes are not in the capture.
+    /// The next bytes, of this number, are missing from the capture.
     Gap(u64),
 }
 
-/// Counts of the segments of a direction.
+/// Statistics of the TCP segments of one direction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SegmentCounts {
-    /// Segments with payload.
+    /// Number of segments with payload.
     pub segments: u64,
-    /// Segments without new bytes.
+    /// Number of segments without new bytes.
     pub repeated: u64,
-    /// Segments that came before earlier ones of the stream.
+    /// Number of segments that arrived before earlier bytes of the stream.
     pub early: u64,
-    /// Segments whose sequence number lies outside every window. They are ignored.
+    /// Number of segments that were ignored, because their sequence number is farther away than any
+    /// window.
     pub stray: u64,
-    /// Bytes that are not in the capture.
+    /// Number of bytes that are missing from the capture.
     pub missing: u64,
 }
 
-/// Assembles one direction.
+/// State of the reassembly of one direction.
 #[derive(Debug, Default)]
 pub(super) struct Assembly {
-    /// Sequence number of the first byte.
+    /// Sequence number of the first byte of the stream.
     first: Option<u32>,
-    /// Next expected sequence number, once one is known.
+    /// Sequence number of the next expected byte, once one is known.
     next: Option<u32>,
     /// Offset of `next` in the stream.
     position: u64,
-    /// Waiting bytes, by their offset in the stream.
+    /// Bytes that wait for earlier ones, by their offset in the stream.
     ahead: BTreeMap<u64, Vec<u8>>,
     ahead_bytes: usize,
-    /// Offset in the stream that the peer has acknowledged.
+    /// Offset in the stream up to which the peer has acknowledged the bytes.
     acknowledged: u64,
     pub(super) counts: SegmentCounts,
 }
 
 impl Assembly {
-    /// Sets the sequence number of the first byte, unless it is known already.
+    /// Sets the sequence number of the first byte, unless it is already known.
     pub(super) fn starts_at(&mut self, seq: u32) {
         self.first.get_or_insert(seq);
         self.next.get_or_insert(seq);
     }
 
-    /// Returns true if this is the sequence number of the first byte.
+    /// Returns true if the first byte of the stream has this sequence number.
     pub(super) fn began_at(&self, seq: u32) -> bool {
         self.first == Some(seq)
     }
@@ -71,19 +74,19 @@ impl Assembly {
         self.next.is_some()
     }
 
-    /// Returns true if the capture lacks bytes: some were skipped, or the peer acknowledged more
-    /// than was seen.
+    /// Returns true if the capture is known to lack bytes: some were skipped, or the peer
+    /// acknowledged bytes that have not been seen.
     pub(super) fn is_incomplete(&self) -> bool {
         self.counts.missing > 0 || self.acknowledged > self.position
     }
 
-    /// Memory that the waiting bytes use.
+    /// Returns the memory that the waiting bytes use.
     pub(super) fn held(&self) -> usize {
         self.ahead_bytes + self.ahead.len() * OVERHEAD
     }
 
-    /// Handles an acknowledgement of all bytes before `seq`. Missing bytes before it count as lost
-    /// once a later byte was seen.
+    /// Handles an acknowledgement of all bytes before `seq`. If acknowledged bytes are missing and
+    /// later bytes wait, the missing bytes become a gap. Returns the pieces that this completes.
     pub(super) fn acknowledge(&mut self, seq: u32) -> Vec<Piece<'static>> {
         let mut pieces = Vec::new();
         if self.next.is_some() {
@@ -93,8 +96,8 @@ impl Assembly {
         pieces
     }
 
-    /// Takes a segment. Returns the pieces that it completes, in order. `len`: length on the wire;
-    /// bytes that the capture cut off count as lost.
+    /// Handles a segment and returns the pieces that it completes. `len` is the length of its
+    /// payload on the wire. Bytes that the capture truncated count as missing.
     pub(super) fn push<'a>(&mut self, seq: u32, bytes: &'a [u8], len: u32) -> Vec<Piece<'a>> {
         let mut pieces = Vec::new();
         if len == 0 {
@@ -131,8 +134,8 @@ impl Assembly {
         pieces
     }
 
-    /// Marks the bytes before `seq` as acknowledged. The capture cut them off, so waiting for them
-    /// is useless.
+    /// Marks the bytes before `seq` as acknowledged, so that they are not waited for. Used for
+    /// bytes that the capture truncated.
     fn mark_acknowledged(&mut self, seq: u32) {
         let ahead = seq.wrapping_sub(self.next.unwrap_or(seq)) as i32;
         if (0..WINDOW).contains(&ahead) {
@@ -141,7 +144,7 @@ impl Assembly {
         }
     }
 
-    /// Ends the direction: returns the waiting bytes with the gaps between them.
+    /// Ends the direction. Returns all waiting bytes, and the gaps between them.
     pub(super) fn finish(&mut self) -> Vec<Piece<'static>> {
         let mut pieces = Vec::new();
         while !self.ahead.is_empty() {
@@ -166,7 +169,7 @@ impl Assembly {
         }
     }
 
-    /// Gives up the bytes missing before the first waiting segment.
+    /// Treats the bytes before the first waiting segment as missing.
     fn skip(&mut self, pieces: &mut Vec<Piece<'_>>) {
         if let Some((first, _)) = self.ahead.first_key_value() {
             let missing = first.saturating_sub(self.position);
@@ -179,7 +182,7 @@ impl Assembly {
         self.join(pieces);
     }
 
-    /// Returns the waiting bytes that are now next.
+    /// Returns the waiting bytes that directly follow the stream so far.
     fn join(&mut self, pieces: &mut Vec<Piece<'_>>) {
         while let Some(entry) = self.ahead.first_entry()
             && *entry.key() <= self.position

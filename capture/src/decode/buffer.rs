@@ -1,21 +1,22 @@
-//! Bytes that wait for the rest of their frame.
+//! Buffer for bytes that wait for the rest of their frame.
 
 use std::ops::Deref;
 
-/// A queue of bytes that derefs to a slice. Each byte is copied only a few times, even if the bytes
-/// are taken in small pieces. Bytes already taken never hold more memory than the remaining ones.
+/// Queue of bytes that dereferences to a slice. Each byte is copied only a few times, even if the
+/// bytes are taken in small pieces. Bytes already taken never occupy more memory than the remaining
+/// ones.
 #[derive(Debug, Default)]
 pub(super) struct Buffer {
     bytes: Vec<u8>,
-    /// Number of bytes of `bytes` that were already taken.
+    /// Number of bytes at the start of `bytes` that were already taken.
     taken: usize,
-    /// Bytes copied so far to free space.
+    /// Number of bytes copied so far to free space.
     #[cfg(test)]
     moved: usize,
 }
 
 impl Buffer {
-    /// Memory in use, in bytes.
+    /// Returns the memory in use, in bytes.
     pub(super) fn held(&self) -> usize {
         self.bytes.len()
     }
@@ -30,11 +31,11 @@ impl Buffer {
         self.bytes.resize(self.bytes.len() + count, 0);
     }
 
-    /// Takes `len` bytes from the front, or all bytes if there are fewer.
+    /// Removes and returns the first `len` bytes, or all bytes if there are fewer.
     pub(super) fn take(&mut self, len: usize) -> Vec<u8> {
         let bytes = self.get(..len).unwrap_or(self).to_vec();
         self.taken += bytes.len();
-        // The copy is no larger than the number of bytes taken since the last one.
+        // At most as many bytes are copied as were taken since the last copy.
         if self.taken >= self.len() {
             let rest = self.to_vec();
             #[cfg(test)]
@@ -47,7 +48,7 @@ impl Buffer {
         bytes
     }
 
-    /// Takes everything.
+    /// Removes and returns all bytes.
     pub(super) fn take_all(&mut self) -> Vec<u8> {
         self.take(usize::MAX)
     }

@@ -1,5 +1,5 @@
-//! One TCP connection: both directions, the result of startup, and the rules between the
-//! directions.
+//! Decoder of one TCP connection. It combines both directions: the result of startup, and the rules
+//! that concern both.
 
 mod fpdus;
 mod startup;
@@ -17,25 +17,25 @@ use super::sorter::{Arrival, Sorter};
 use super::startup::{Opening, Startup};
 use crate::TcpSegment;
 
-/// Limit of the bytes that wait after a startup frame for the other one. A connection with more is
-/// not followed.
+/// Maximum number of bytes that wait after a startup frame for the startup frame of the peer. If
+/// there are more, FPDUs of this direction are not followed from there.
 const MAX_EARLY: usize = 128 * 1024;
 
-/// Number and time of a packet.
+/// Number and time of a packet in the capture.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Now {
     pub(super) packet: u64,
     pub(super) time: Duration,
 }
 
-/// Protocol of a connection, as far as it is known.
+/// Protocol of a connection, as far as it is known yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Protocol {
     /// Not known yet.
     Unknown,
-    /// MPA, with the number of the connection.
+    /// MPA. The value is the number of the connection.
     Mpa(u64),
-    /// Another protocol.
+    /// Another protocol, which is not decoded.
     Other,
 }
 
@@ -44,13 +44,13 @@ pub(super) struct Connection {
     pub(super) protocol: Protocol,
     pub(super) ends: [SocketAddr; 2],
     pub(super) sides: [Side; 2],
-    /// The Request and the index of its sender.
+    /// The Request, with the index of the side that sent it.
     pub(super) request: Option<(usize, Startup)>,
     pub(super) reply: Option<Startup>,
     pub(super) findings: u64,
     /// Last packet of the connection.
     pub(super) last: Now,
-    /// Packet that is being decoded.
+    /// Packet whose segment is being decoded.
     current: Now,
     sorter: Sorter,
     peer: Peer,
@@ -72,12 +72,12 @@ impl Connection {
         }
     }
 
-    /// Memory that the connection uses besides itself, in bytes.
+    /// Returns the memory that the connection uses besides this structure, in bytes.
     pub(super) fn held(&self) -> usize {
         self.sorter.held() + self.sides.iter().map(Side::held).sum::<usize>()
     }
 
-    /// Takes a segment of this connection. `numbers` counts the connections with MPA.
+    /// Handles a segment of this connection. `numbers` counts the connections with MPA.
     pub(super) fn segment(
         &mut self,
         now: Now,
@@ -98,7 +98,7 @@ impl Connection {
             fin: segment.fin,
             rst: segment.rst,
             bytes: segment.payload.into(),
-            // A segment fits in an IP packet.
+            // A segment fits into an IP packet, so its length fits into 32 bits.
             len: u32::try_from(segment.len).unwrap_or_default(),
         };
         if let Some(arrival) = self.sorter.push(arrival) {
@@ -107,15 +107,15 @@ impl Connection {
         self.arrive_due(Some(now.time), numbers, out);
     }
 
-    /// Handles the segments that need not wait any longer. `now`: time of the capture; `None` at
-    /// its end.
+    /// Handles the segments that need not wait any longer. `now` is the time of the capture, or
+    /// `None` at its end.
     fn arrive_due(&mut self, now: Option<Duration>, numbers: &mut u64, out: &mut Vec<Frame>) {
         while let Some(arrival) = self.sorter.due(now) {
             self.arrive(&arrival, numbers, out);
         }
     }
 
-    /// Handles the next segment, in causal order.
+    /// Handles the next segment in causal order.
     fn arrive(&mut self, segment: &Arrival<'_>, numbers: &mut u64, out: &mut Vec<Frame>) {
         self.current = segment.now;
         let (from, mut seq) = (segment.from, segment.seq);
@@ -162,7 +162,7 @@ impl Connection {
         }
     }
 
-    /// Ends the connection: no more packets will come.
+    /// Ends the connection after its last packet.
     pub(super) fn finish(&mut self, numbers: &mut u64, out: &mut Vec<Frame>) {
         self.arrive_due(None, numbers, out);
         self.current = self.last;
@@ -172,8 +172,8 @@ impl Connection {
             }
         }
         for from in [0, 1] {
-            // If its startup frame is missing, the other direction is not MPA, or not in the
-            // capture.
+            // The startup frame of the peer is missing. Either the peer does not speak MPA, or the
+            // capture lacks the frame.
             if !self.sides[from].early {
                 self.stop_waiting(from, numbers, out);
             }
@@ -209,7 +209,7 @@ impl Connection {
         self.request.map(|(from, _)| from)
     }
 
-    /// Handles the next piece of a direction.
+    /// Handles the next piece of the stream of a direction.
     fn feed(&mut self, from: usize, piece: Piece<'_>, numbers: &mut u64, out: &mut Vec<Frame>) {
         match piece {
             Piece::Gap(len) => self.gap(from, len, numbers, out),
@@ -238,7 +238,7 @@ impl Connection {
         self.advance(from, numbers, out);
     }
 
-    /// Takes all complete frames from the buffer of a direction.
+    /// Decodes all complete frames in the buffer of a direction.
     fn advance(&mut self, from: usize, numbers: &mut u64, out: &mut Vec<Frame>) {
         loop {
             match self.sides[from].phase {
@@ -273,7 +273,7 @@ impl Connection {
         }
     }
 
-    /// Marks the connection as MPA and numbers it, if that has not happened yet.
+    /// Marks the connection as MPA and gives it a number, unless it has one already.
     fn confirm_mpa(&mut self, numbers: &mut u64) {
         if self.protocol == Protocol::Unknown {
             *numbers += 1;
@@ -287,8 +287,8 @@ impl Connection {
         }
     }
 
-    /// Loses track of the FPDUs of a direction. Drops the bytes in its buffer and `more` bytes
-    /// after them.
+    /// Stops decoding the FPDUs of a direction, until one is found at the start of a segment. Drops
+    /// the bytes in its buffer and the next `more` bytes.
     fn lose(&mut self, from: usize, more: u64) {
         self.forget_requests();
         let side = &mut self.sides[from];
@@ -298,7 +298,7 @@ impl Connection {
         side.drop_all(more);
     }
 
-    /// Stops waiting for the startup frame of the other side, which is not in the capture.
+    /// Stops waiting for the startup frame of the peer, because the capture lacks it.
     fn stop_waiting(&mut self, from: usize, numbers: &mut u64, out: &mut Vec<Frame>) {
         if self.sides[from].phase == Phase::AwaitPeer {
             self.sides[from].alone = true;
@@ -306,7 +306,8 @@ impl Connection {
         }
     }
 
-    /// Returns true if the startup frame of this side asks for CRCs.
+    /// Returns true if the startup frame of this side asks for CRCs. Without a Request of this
+    /// side, checks the Reply.
     fn asks_for_crc(&self, from: usize) -> bool {
         match self.request {
             Some((initiator, request)) if initiator == from => request.crc(),

@@ -1,4 +1,4 @@
-//! The fields of a frame: position, name and value.
+//! Splits a frame into its fields: position, name and value.
 
 use uwarp_ddp::Header;
 use uwarp_rdmap::READ_REQUEST_HEADER;
@@ -8,35 +8,35 @@ use super::segment::Segment;
 use super::startup::{ENHANCED, Startup};
 use crate::fpdu::{MARKER_INTERVAL, MARKER_LEN};
 
-/// A field of a [`Frame`].
+/// A field in the bytes of a [`Frame`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {
-    /// Name in the RFC.
+    /// Name of the field in the RFC.
     pub name: &'static str,
-    /// Offset in [`Frame::bytes`].
+    /// Offset of the field in [`Frame::bytes`].
     pub at: usize,
-    /// Its bytes, without the Markers inside it.
+    /// Bytes of the field, without the Markers inside it.
     pub bytes: Vec<u8>,
     /// Meaning of the bytes.
     pub value: Value,
 }
 
-/// Meaning of a field.
+/// Meaning of the bytes of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
     /// A quantity.
     Number(u64),
-    /// A number that identifies something.
+    /// A number that identifies something, such as an STag.
     Name(u64),
-    /// Names of flags, or a code and its explanation.
+    /// Names of flags, or the explanation of a code.
     Words(String),
-    /// Bytes without a meaning of their own: payload, padding, a checksum.
+    /// Bytes without further meaning: payload, padding or a checksum.
     Bytes,
 }
 
 impl Frame {
-    /// Fields of the frame, in the order in which they begin. A Marker inside a field comes after
-    /// it. Bytes that are not a whole frame are one field.
+    /// Returns the fields of the frame in the order in which they begin. A Marker inside a field
+    /// follows that field. Bytes that do not form a whole frame are one field.
     pub fn fields(&self) -> Vec<Field> {
         let (framing, position) = match self.framing {
             Some((framing, position)) => (framing.markers, position),
@@ -66,14 +66,14 @@ impl Frame {
 struct Cursor<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// Offset of the frame in the stream, if the stream has Markers.
+    /// Offset of the frame in Full Operation, if its direction has Markers.
     markers: Option<u64>,
     fields: Vec<Field>,
 }
 
 impl Cursor<'_> {
-    /// Takes the next bytes as a field, without the Markers before and inside it. `None` if there
-    /// are too few.
+    /// Takes the next bytes as a field. Markers before and inside it become fields of their own.
+    /// Returns `None` if there are too few bytes.
     fn take(&mut self, len: usize, name: &'static str) -> Option<Vec<u8>> {
         self.marker();
         let at = self.at;
@@ -93,7 +93,7 @@ impl Cursor<'_> {
         Some(taken)
     }
 
-    /// Bytes up to the next Marker.
+    /// Returns the number of bytes up to the next Marker.
     fn to_marker(&self) -> usize {
         self.markers.map_or(usize::MAX, |base| {
             (MARKER_INTERVAL - (base + self.at as u64) % MARKER_INTERVAL) as usize
@@ -121,7 +121,7 @@ impl Cursor<'_> {
         Some(())
     }
 
-    /// Takes a number of up to 8 bytes.
+    /// Takes a field of up to 8 bytes as a number.
     fn number(&mut self, len: usize, name: &'static str) -> Option<()> {
         let bytes = self.take(len, name)?;
         let number = bytes
@@ -203,7 +203,7 @@ impl Cursor<'_> {
         self.bytes((segment.len as usize).saturating_sub(taken), "payload")
     }
 
-    /// Fields of the RDMAP header after an untagged DDP header.
+    /// Takes the fields of the RDMAP header after an untagged DDP header.
     fn body(&mut self, segment: &Segment) -> Option<()> {
         use super::Body;
         let numbers: &[(usize, &'static str)] = match &segment.body {
@@ -243,7 +243,7 @@ impl Cursor<'_> {
         Some(())
     }
 
-    /// Headers that a Terminate Message repeats.
+    /// Takes the headers that a Terminate Message quotes.
     fn terminated(&mut self, segment: &Segment) -> Option<()> {
         let super::Body::Terminate(terminate) = &segment.body else {
             return None;
@@ -260,7 +260,7 @@ impl Cursor<'_> {
     }
 }
 
-/// Names of the flags that are set.
+/// Returns the names of the flags that are set.
 fn set(flags: &[(bool, &str)]) -> String {
     let names: Vec<&str> = flags
         .iter()

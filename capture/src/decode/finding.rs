@@ -1,10 +1,10 @@
-//! Violations of the RFCs.
+//! Findings: violations of the RFCs.
 
 use std::fmt;
 
-/// Violation of one RFC requirement, always a MUST or MUST NOT.
+/// Violation of an RFC requirement, which is always a MUST or MUST NOT.
 ///
-/// Displayed as its text, the section of the RFC and the id of the requirement.
+/// `Display` writes the text, the section of the RFC and the id of the requirement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     id: &'static str,
@@ -19,17 +19,18 @@ impl Finding {
         }
     }
 
-    /// Id of the requirement, as in the conformance suite: RFC, section, running number.
+    /// Returns the id of the requirement, as in the conformance suite: RFC, section and sequence
+    /// number.
     pub fn id(&self) -> &'static str {
         self.id
     }
 
-    /// Says what is wrong and what was expected.
+    /// Returns a text that states what is wrong and what was expected.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Number and section of the RFC: `("5044", "7.1.2")`.
+    /// Returns the number and the section of the RFC, such as `("5044", "7.1.2")`.
     pub fn section(&self) -> (&'static str, &'static str) {
         let mut parts = self.id.split('-');
         (
@@ -50,12 +51,12 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Collects the findings of one frame.
+/// Findings of one frame while it is checked.
 #[derive(Debug, Default)]
 pub(super) struct Findings(pub(super) Vec<Finding>);
 
 impl Findings {
-    /// Adds a finding unless `kept`. `text` is called only in that case.
+    /// Adds a finding if `kept` is false. `text` is called only in that case.
     pub(super) fn demand<T: Into<String>>(
         &mut self,
         kept: bool,

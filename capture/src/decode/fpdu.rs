@@ -5,7 +5,7 @@ use uwarp_mpa::{MAX_ULPDU, crc32c};
 use super::finding::Findings;
 use crate::fpdu::{MARKER_INTERVAL, MARKER_LEN, markers_within};
 
-/// Layout of the FPDUs of one direction, as agreed on at startup.
+/// Layout of the FPDUs in one direction, as negotiated at startup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Framing {
     pub(super) crc: bool,
@@ -13,16 +13,17 @@ pub(super) struct Framing {
 }
 
 impl Framing {
-    /// Bytes to the next Marker from `position`, which counts from the first byte of Full
-    /// Operation.
+    /// Returns the number of bytes from `position` to the next Marker, or `None` without Markers.
+    /// `position` is counted from the first byte of Full Operation.
     fn to_marker(self, position: u64) -> Option<usize> {
         let into = position % MARKER_INTERVAL;
-        // Below 512, so it fits.
+        // The number is below 512.
         self.markers
             .then_some(((MARKER_INTERVAL - into) % MARKER_INTERVAL) as usize)
     }
 
-    /// Offset of ULPDU_Length in the FPDU that begins at `position`: 0, or 4 after a Marker.
+    /// Returns the offset of ULPDU_Length in the FPDU that begins at `position`: 0, or 4 after a
+    /// Marker.
     pub(super) fn length_at(self, position: u64) -> usize {
         match self.to_marker(position) {
             Some(0) => MARKER_LEN,
@@ -30,13 +31,14 @@ impl Framing {
         }
     }
 
-    /// ULPDU_Length of the FPDU that begins with `bytes`.
+    /// Returns ULPDU_Length of the FPDU that begins with `bytes`, or `None` if there are too few
+    /// bytes.
     pub(super) fn ulpdu_len(self, position: u64, bytes: &[u8]) -> Option<u16> {
         let field = bytes.get(self.length_at(position)..)?.first_chunk()?;
         Some(u16::from_be_bytes(*field))
     }
 
-    /// Length on the wire, with Markers, of an FPDU with this ULPDU length.
+    /// Returns the length on the wire, with Markers, of an FPDU with this ULPDU_Length.
     pub(super) fn wire_len(self, position: u64, ulpdu: u16) -> usize {
         let bytes = (2 + usize::from(ulpdu)).next_multiple_of(4) + 4;
         let markers = self
@@ -45,13 +47,13 @@ impl Framing {
         bytes + markers * MARKER_LEN
     }
 
-    /// Offsets of the Markers in an FPDU of `len` bytes that begins at `position`.
+    /// Returns the offsets of the Markers in an FPDU of `len` bytes that begins at `position`.
     pub(super) fn markers_in(self, position: u64, len: usize) -> impl Iterator<Item = usize> {
         let first = self.to_marker(position).unwrap_or(len);
         (first..len).step_by(MARKER_INTERVAL as usize)
     }
 
-    /// The bytes of an FPDU without its Markers.
+    /// Returns the bytes of an FPDU without its Markers.
     pub(super) fn content(self, position: u64, fpdu: &[u8]) -> Vec<u8> {
         let mut content = Vec::with_capacity(fpdu.len());
         let mut at = 0;
@@ -63,7 +65,7 @@ impl Framing {
         content
     }
 
-    /// Finds violations of the rules of MPA. `whole`: the capture holds every byte of the FPDU.
+    /// Checks the rules of MPA for an FPDU. `whole` is true if the capture contains all its bytes.
     pub(super) fn judge(
         self,
         position: u64,
@@ -96,8 +98,8 @@ impl Framing {
         self.judge_markers(position, fpdu, findings);
     }
 
-    /// Reports only the first violation of each kind, because an FPDU can have more than a hundred
-    /// Markers.
+    /// Checks the Markers of an FPDU. Reports only the first violation of each kind, because an
+    /// FPDU can contain more than a hundred Markers.
     fn judge_markers(self, position: u64, fpdu: &[u8], findings: &mut Findings) {
         let length_at = self.length_at(position);
         let (mut reserved, mut low, mut pointer) = (true, true, true);

@@ -1,4 +1,4 @@
-//! Output of the decoder: a frame, its place in the capture, and its findings.
+//! Output of the decoder: frames, with their position in the capture and their findings.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -10,10 +10,10 @@ use super::segment::Segment;
 use super::startup::Startup;
 use super::words::many;
 
-/// A startup frame, an FPDU, or an event in one direction of a connection.
+/// Output of the decoder: a startup frame, an FPDU, or an event in one direction of a connection.
 ///
-/// Displayed as one line without the time: connection, addresses, content, and each finding after
-/// `**`.
+/// `Display` writes one line without the time: connection, addresses, content, and each finding
+/// after `**`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Frame {
@@ -21,54 +21,55 @@ pub struct Frame {
     pub packet: u64,
     /// Time of that packet.
     pub time: Duration,
-    /// Number of the connection, among those with MPA, counted from 1.
+    /// Number of the connection, counted from 1 among the connections with MPA.
     pub connection: u64,
-    /// Sender.
+    /// Address of the sender.
     pub from: SocketAddr,
-    /// Receiver.
+    /// Address of the receiver.
     pub to: SocketAddr,
-    /// Offset of its first byte in the sender's stream.
+    /// Offset of the first byte of the frame in the stream of its sender.
     pub offset: u64,
-    /// Kind of frame.
+    /// Decoded content of the frame.
     pub content: Content,
-    /// Its bytes on the wire, with Markers; zeros where the capture lacks bytes.
+    /// Bytes of the frame on the wire, with Markers. Bytes that the capture lacks are zero.
     pub bytes: Vec<u8>,
-    /// True if the capture holds all of its bytes.
+    /// True if the capture contains all bytes of the frame.
     pub whole: bool,
-    /// RFC requirements that it violates.
+    /// Violations of RFC requirements in the frame.
     pub findings: Vec<Finding>,
-    /// For FPDUs: the framing of the direction, and the offset of the FPDU in Full Operation.
+    /// For an FPDU, the framing of its direction, and its offset in Full Operation.
     pub(super) framing: Option<(Framing, u64)>,
 }
 
 /// Content of a [`Frame`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
-    /// An MPA Request or Reply.
+    /// An MPA Request or Reply Frame.
     Startup(Startup),
     /// An FPDU.
     Fpdu {
-        /// ULPDU_Length.
+        /// Value of the ULPDU_Length field.
         ulpdu: u16,
-        /// The DDP Segment in it; `None` if the ULPDU is shorter than its header.
+        /// The DDP Segment in the ULPDU. `None` if the ULPDU is shorter than the DDP header.
         segment: Option<Segment>,
     },
-    /// Bytes that belong to no startup frame or FPDU.
+    /// Bytes that do not belong to a startup frame or FPDU.
     Bytes,
-    /// An event in the sender's direction.
+    /// An event in the direction of the sender.
     Event(Event),
 }
 
-/// Event in one direction of a connection with MPA.
+/// Event in one direction of a connection that uses MPA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// This many bytes are missing from the capture.
+    /// The capture lacks this many bytes.
     Gap(u64),
-    /// FIN, after this many bytes of an incomplete frame.
+    /// The sender sent a FIN. The value is the number of bytes of an incomplete frame before it.
     Fin(usize),
-    /// Reset.
+    /// The sender reset the connection.
     Reset,
-    /// The connection or the capture ends with this many bytes of an incomplete frame.
+    /// The connection or the capture ended. The value is the number of bytes of an incomplete
+    /// frame.
     Unfinished(usize),
 }
 
@@ -90,7 +91,8 @@ impl fmt::Display for Frame {
 }
 
 impl Content {
-    /// Name of the content, as in the RFCs: `MPA Request`, `RDMA Write`, `gap`.
+    /// Returns the name of the content as in the RFCs, such as `MPA Request`, `RDMA Write` or
+    /// `gap`.
     pub fn name(&self) -> String {
         match self {
             Self::Startup(startup) if startup.reply => "MPA Reply".to_owned(),

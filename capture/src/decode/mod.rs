@@ -1,5 +1,5 @@
-//! Decodes the packets of a capture to MPA, DDP and RDMAP, and finds violations of their RFCs
-//! (`uwarp dump`).
+//! Decodes the packets of a capture into MPA, DDP and RDMAP frames, and reports violations of their
+//! RFCs (`uwarp dump`).
 //!
 //! ```text
 //! Packet ─► TcpSegment ─► Sorter ─► Assembly ─► Side ──────────► Segment ─► Frame
@@ -9,12 +9,12 @@
 //!                                                     Sent: MSN, MO, TO, Reads
 //! ```
 //!
-//! A [`Decoder`] takes packets and returns [`Frame`]s. It judges the *sent* frames: every MUST of
-//! RFC 5040, 5041, 5044, 6581 and 7306 that is visible on the wire without knowledge of the
-//! applications. It does not judge how a receiver reacts.
+//! A [`Decoder`] takes packets and returns [`Frame`]s. It checks what each side *sent* against RFC
+//! 5040, 5041, 5044, 6581 and 7306. It covers every MUST that is visible on the wire without
+//! knowledge of the applications. It does not check how a receiver reacts.
 //!
-//! It accepts any file. Memory is bounded (see [`Decoder`]) and nothing panics. If the capture has
-//! gaps or begins in the middle of a connection, only the known parts are judged.
+//! It accepts any file without a panic, and its memory is bounded (see [`Decoder`]). If the capture
+//! has gaps or begins in the middle of a connection, only the known parts are checked.
 //!
 //! ```
 //! use uwarp_capture::{Reader, decode::Decoder};
@@ -62,23 +62,23 @@ pub use segment::{Body, Segment};
 pub use startup::{Enhanced, Startup};
 pub use totals::{ConnectionSummary, Direction, Totals};
 
-/// Limit of the connections followed at once. Above it, those that were silent longest are dropped,
-/// at least half of all.
+/// Maximum number of connections that are followed at a time. Above it, at least half of them are
+/// dropped, beginning with the one whose last packet is oldest.
 const MAX_CONNECTIONS: usize = 4096;
-/// Limit of the waiting bytes of all connections. Above it, connections are dropped in the same
-/// way.
+/// Maximum number of bytes that wait in all connections together. Above it, connections are dropped
+/// in the same way.
 const MAX_HELD: usize = if cfg!(fuzzing) { 1 << 20 } else { 64 << 20 };
-/// Limit of the connections with a summary.
+/// Maximum number of connections for which a summary is kept.
 const MAX_SUMMARIES: usize = 4096;
 
-/// Two addresses, the smaller one first.
+/// Addresses of a connection, the smaller one first.
 type Pair = (SocketAddr, SocketAddr);
 
 /// Decodes the packets of one capture.
-///
-/// Follows at most 4096 connections. All of them together hold at most 64 MiB of bytes that wait
-/// for earlier bytes or for the rest of a frame. One connection holds at most 2 MiB and an FPDU in
-/// each direction, and 1 MiB of packets that are not sorted yet. Connections that are dropped
+/// It follows at most 4096 connections. All of them together hold at most 64 MiB of bytes that wait
+/// for earlier bytes or for the rest of a frame. In each direction, a connection holds at most 2
+/// MiB and an FPDU. It also holds at most 1 MiB of packets that are not sorted yet.
+/// [`Totals::let_go`] counts the connections that are dropped because of these limits.
 /// because of these limits are counted ([`Totals::let_go`]).
 #[derive(Debug)]
 pub struct Decoder {
@@ -96,7 +96,8 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// Creates a decoder. `peer`: layout by which ambiguous Terminate Messages are read.
+    /// Creates a decoder. `peer` selects the layout for Terminate Messages that can be read in two
+    /// ways.
     pub fn new(peer: Peer) -> Self {
         Self {
             connections: HashMap::new(),
@@ -107,7 +108,7 @@ impl Decoder {
         }
     }
 
-    /// Takes the next packet. Returns the frames that it completed.
+    /// Decodes the next packet. Returns the frames that it completes.
     pub fn packet(&mut self, packet: &Packet) -> Vec<Frame> {
         let mut out = Vec::new();
         self.totals.packets += 1;
@@ -140,7 +141,7 @@ impl Decoder {
         out
     }
 
-    /// Ends the capture. Returns the remaining frames.
+    /// Ends the capture. Returns the remaining frames of all connections.
     pub fn finish(&mut self) -> Vec<Frame> {
         let mut out = Vec::new();
         let mut pairs: Vec<(u64, Pair)> = self
@@ -157,18 +158,19 @@ impl Decoder {
         out
     }
 
-    /// Counts of everything seen so far.
+    /// Returns the totals of all packets so far.
     pub fn totals(&self) -> &Totals {
         &self.totals
     }
 
-    /// The finished connections with MPA, at most 4096. After [`finish`](Self::finish) these are
-    /// all connections of the capture, in the order in which they began.
+    /// Returns summaries of the finished connections with MPA, at most 4096. After
+    /// [`finish`](Self::finish) they cover all connections of the capture, in the order in which
+    /// they began.
     pub fn connections(&self) -> &[ConnectionSummary] {
         &self.summaries
     }
 
-    /// Returns true if a SYN begins a new connection between the same addresses.
+    /// Returns true if the segment is a SYN of a new connection between the same addresses.
     fn is_another(&self, pair: Pair, segment: &TcpSegment<'_>) -> bool {
         self.connections.get(&pair).is_some_and(|connection| {
             let from = usize::from(segment.source != connection.ends[0]);
@@ -177,7 +179,7 @@ impl Decoder {
         })
     }
 
-    /// Ends a connection and removes it from the followed ones.
+    /// Ends a connection and stops following it.
     fn end(&mut self, pair: Pair, out: &mut Vec<Frame>) {
         let Some(mut connection) = self.connections.remove(&pair) else {
             return;
@@ -194,7 +196,7 @@ impl Decoder {
         }
     }
 
-    /// Drops the connections that were silent longest, at least half of all.
+    /// Drops at least half of the connections, beginning with the one whose last packet is oldest.
     fn let_go(&mut self, out: &mut Vec<Frame>) {
         let mut pairs: Vec<(u64, Pair)> = self
             .connections

@@ -1,5 +1,5 @@
-//! Rules between the frames of a connection: MSN, MO and TO, Responses and their Requests, IRD, and
-//! the end of a direction.
+//! Checks the rules that relate frames of a connection: MSN, MO and TO, responses and their
+//! requests, IRD, and the end of a direction.
 
 use std::collections::VecDeque;
 
@@ -10,30 +10,31 @@ use super::finding::Findings;
 use super::segment::{Body, Segment};
 use super::words::many;
 
-/// Limit of the unanswered Requests that are remembered. Above it, Responses are not judged.
+/// Maximum number of unanswered requests that are remembered. Above it, responses are no longer
+/// checked.
 const MAX_REQUESTS: usize = 20_000;
-/// Number of queues whose MSNs are followed.
+/// Number of queues whose MSNs are checked.
 const QUEUES: usize = 4;
 
 /// State of the messages that one direction sent.
 #[derive(Debug, Default)]
 pub(super) struct Sent {
     queues: [Queue; QUEUES],
-    /// Tagged message in progress: a Write.
+    /// Incomplete RDMA Write.
     write: Option<TaggedMessage>,
-    /// Tagged message in progress: a Read Response.
+    /// Incomplete Read Response.
     response: Option<TaggedMessage>,
     reads: VecDeque<ReadRequestHeader>,
     atomics: VecDeque<u32>,
-    /// The capture lacks bytes of this connection, so its unanswered Requests are unknown.
+    /// The unanswered requests are unknown, because the capture lacks bytes of this connection.
     requests_unknown: bool,
     terminated: bool,
 }
 
-/// One untagged queue.
+/// State of an untagged queue.
 #[derive(Debug)]
 struct Queue {
-    /// Next expected MSN; `None` after a gap.
+    /// Next expected MSN. `None` after a gap.
     due: Option<Msn>,
     open: Option<UntaggedMessage>,
 }
@@ -47,7 +48,7 @@ impl Default for Queue {
     }
 }
 
-/// An untagged message in progress.
+/// An untagged message whose last segment has not been sent yet.
 #[derive(Debug, Clone, Copy)]
 struct UntaggedMessage {
     msn: Msn,
@@ -57,18 +58,18 @@ struct UntaggedMessage {
     mo: u32,
 }
 
-/// A tagged message in progress.
+/// A tagged message whose last segment has not been sent yet.
 #[derive(Debug, Clone, Copy)]
 struct TaggedMessage {
     stag: STag,
     /// Next expected TO.
     to: u64,
-    /// Payload bytes so far.
+    /// Number of payload bytes so far.
     bytes: u64,
 }
 
 impl Sent {
-    /// Resets the state of this direction after bytes that are not in the capture.
+    /// Resets the state of this direction after a gap in the capture.
     pub(super) fn lose_track(&mut self) {
         self.queues = Default::default();
         for queue in &mut self.queues {
@@ -78,20 +79,21 @@ impl Sent {
         self.response = None;
     }
 
-    /// Forgets all Requests, because bytes of one of the two directions are not in the capture.
+    /// Forgets all unanswered requests, because the capture lacks bytes of one of the two
+    /// directions.
     pub(super) fn forget_requests(&mut self) {
         self.requests_unknown = true;
         self.reads = VecDeque::new();
         self.atomics = VecDeque::new();
     }
 
-    /// Memory that the unanswered Requests use, in bytes.
+    /// Returns the memory that the unanswered requests use, in bytes.
     pub(super) fn held(&self) -> usize {
         self.reads.len() * size_of::<ReadRequestHeader>() + self.atomics.len() * size_of::<u32>()
     }
 
-    /// Judges the next segment of this direction. `ird`: that of the other side, if it was agreed
-    /// on.
+    /// Checks the next segment of this direction. `ird` is the IRD of the other side, if it was
+    /// negotiated.
     pub(super) fn judge(
         &mut self,
         segment: &Segment,
@@ -129,7 +131,7 @@ impl Sent {
     }
 
     fn untagged(&mut self, segment: &Segment, header: &UntaggedHeader, findings: &mut Findings) {
-        // A Queue Number above 3 is a finding of its own.
+        // A Queue Number above 3 is reported elsewhere.
         let Some(queue) = self.queues.get_mut(header.qn.0 as usize) else {
             return;
         };
@@ -190,7 +192,8 @@ impl Sent {
         }
     }
 
-    /// Makes room for one more Request. If there are too many, forgets them all and returns false.
+    /// Makes room for one more request. Forgets all requests if there are too many. Returns false
+    /// if the requests are not known.
     fn make_room(&mut self) -> bool {
         if self.reads.len() + self.atomics.len() >= MAX_REQUESTS {
             self.forget_requests();
@@ -198,7 +201,8 @@ impl Sent {
         !self.requests_unknown
     }
 
-    /// Reads and atomics share queue 1 and the buffers that the IRD counts (RFC 7306 section 5.2).
+    /// Checks the number of outstanding requests against the IRD. Reads and atomics share queue 1
+    /// and the resources that IRD counts (RFC 7306 section 5.2).
     fn judge_outstanding(&self, ird: Option<u16>, findings: &mut Findings) {
         let (reads, atomics) = (self.reads.len(), self.atomics.len());
         let Some(ird) = ird.filter(|ird| reads + atomics > usize::from(*ird)) else {
@@ -217,7 +221,7 @@ impl Sent {
         }
     }
 
-    /// Judges a segment of a Read Response. `peer`: the direction of its Request.
+    /// Checks a segment of a Read Response. `peer` is the direction that sent the request.
     fn read_response(
         &mut self,
         segment: &Segment,
@@ -239,7 +243,7 @@ impl Sent {
             );
             return;
         };
-        // Without payload, STag and TO need not be valid (5041-5.2-10).
+        // STag and TO need not be valid in a message without payload (5041-5.2-10).
         if begins && segment.len > 0 {
             findings.demand(header.stag == request.sink_stag, "5040-4.4-02", || {
                 format!(
@@ -260,7 +264,7 @@ impl Sent {
         let right = if header.last {
             bytes == asked
         } else {
-            // Reported once, at the segment that exceeds the length.
+            // The segment that exceeds the length is reported. Later segments are not.
             bytes <= asked || before > asked
         };
         findings.demand(right, "5040-5.2.1-10", || {
@@ -273,7 +277,7 @@ impl Sent {
     }
 }
 
-/// Judges the next segment of an untagged message in progress.
+/// Checks a segment that continues an untagged message.
 fn continues(message: &UntaggedMessage, header: &UntaggedHeader, findings: &mut Findings) {
     findings.demand(header.mo == message.mo, "5041-5.2-06", || {
         format!("MO {}: expected {}", header.mo, message.mo)
@@ -285,7 +289,7 @@ fn continues(message: &UntaggedMessage, header: &UntaggedHeader, findings: &mut 
     );
 }
 
-/// Judges the next segment of a tagged message. Returns the message in progress after it.
+/// Checks a segment of a tagged message. Returns the message if it is still incomplete afterwards.
 fn tagged(
     segment: &Segment,
     header: &TaggedHeader,

@@ -1,5 +1,5 @@
-//! Lenient parser for the DDP Segment and the RDMA Message in a ULPDU. Also the rules that concern
-//! one segment alone (RFC 5041 section 4, RFC 5040 section 4, RFC 7306 section 4).
+//! Lenient parser for the DDP Segment and the RDMA Message in a ULPDU. It also checks the rules
+//! that concern a single segment (RFC 5041 section 4, RFC 5040 section 4, RFC 7306 section 4).
 
 use std::fmt;
 
@@ -12,26 +12,26 @@ use uwarp_rdmap::{
 use super::finding::Findings;
 use super::words::many;
 
-/// A DDP Segment and its RDMAP content.
+/// A DDP Segment with its RDMAP content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Segment {
-    /// The DDP control byte.
+    /// The DDP Control byte.
     pub ddp_control: u8,
-    /// The RDMAP control byte.
+    /// The RDMAP Control byte.
     pub rdmap_control: u8,
-    /// The DDP header, read as version 1 whatever its version field says.
+    /// The DDP header. It is parsed as version 1 even if its version field differs.
     pub header: Header,
-    /// Bytes of the ULPDU after the DDP header.
+    /// Number of bytes in the ULPDU after the DDP header.
     pub len: u32,
-    /// Content of these bytes.
+    /// Content of the bytes after the DDP header.
     pub body: Body,
 }
 
-/// Bytes after the DDP header.
+/// Decoded bytes after the DDP header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Body {
-    /// Bytes of the ULP, or not a valid RDMAP header.
+    /// ULP payload, or bytes that are not a valid RDMAP header.
     Payload,
     /// A Read Request.
     ReadRequest(ReadRequestHeader),
@@ -46,14 +46,14 @@ pub enum Body {
 }
 
 impl Segment {
-    /// Reads a ULPDU, and a Terminate Message in the layout of `peer`. `None` if it ends within the
-    /// DDP header.
+    /// Parses a ULPDU. A Terminate Message is read in the layout of `peer`. Returns `None` if the
+    /// ULPDU ends within the DDP header.
     pub(super) fn read(ulpdu: &[u8], peer: Peer) -> Option<Self> {
         let &[ddp_control, rdmap_control] = ulpdu.first_chunk()?;
         let mut head = [0; MAX_HEADER];
         let head = head.get_mut(..ulpdu.len().min(MAX_HEADER))?;
         head.copy_from_slice(ulpdu.get(..head.len())?);
-        // Version 1 is the only one with a known layout.
+        // Only version 1 has a known layout.
         if let Some(control) = head.first_mut() {
             *control = *control & !3 | DDP_VERSION;
         }
@@ -87,20 +87,20 @@ impl Segment {
         })
     }
 
-    /// Opcode, if an RFC defines it.
+    /// Returns the opcode, if an RFC defines it.
     pub fn opcode(&self) -> Option<Opcode> {
         Opcode::from_raw(self.rdmap_control & 0x0F)
     }
 
-    /// Returns true if the control bytes, T and QN could come from a correct sender.
+    /// Returns true if a correct sender could send these control bytes, T and QN.
     pub(super) fn is_plausible(&self) -> bool {
         let mut findings = Findings::default();
         self.judge_control(&mut findings);
         findings.0.is_empty()
     }
 
-    /// Checks the rules that concern a segment alone. `rest`: bytes after the DDP header. `whole`:
-    /// the capture holds all of them.
+    /// Checks the rules that concern a single segment. `rest` is the bytes after the DDP header.
+    /// `whole` is true if the capture contains all of them.
     pub(super) fn judge(&self, rest: &[u8], whole: bool, findings: &mut Findings) {
         self.judge_control(findings);
         findings.demand(
@@ -329,7 +329,8 @@ fn write_atomic(request: &AtomicRequestHeader, f: &mut fmt::Formatter<'_>) -> fm
     )
 }
 
-/// Bytes that identify a ULPDU: a DDP header and the longest fixed header after it.
+/// Maximum number of bytes needed to identify a ULPDU: a DDP header and the longest fixed header
+/// after it.
 pub(super) const HEAD: usize = UNTAGGED_HEADER + 52;
 const _: () = assert!(TAGGED_HEADER < UNTAGGED_HEADER);
 

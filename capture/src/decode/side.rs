@@ -1,4 +1,4 @@
-//! One direction of a connection: turns pieces of its stream into a startup frame and FPDUs.
+//! Splits the stream of one direction into a startup frame and FPDUs.
 
 use super::assembly::Assembly;
 use super::buffer::Buffer;
@@ -8,7 +8,7 @@ use super::segment::{HEAD, Segment};
 use uwarp_mpa::{MAX_ULPDU, crc32c};
 use uwarp_rdmap::Peer;
 
-/// State of one direction.
+/// Decoding state of one direction.
 ///
 /// ```text
 /// Opening --whole frame--> AwaitPeer --both accepted--> Fpdus --gap, impossible length--> Lost
@@ -21,87 +21,88 @@ use uwarp_rdmap::Peer;
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// A startup frame is expected.
+    /// The direction has to begin with a startup frame.
     #[default]
     Opening,
-    /// The startup frame is complete; that of the other direction is not.
+    /// The startup frame of this direction is complete. That of the other direction is not.
     AwaitPeer,
-    /// Full Operation.
+    /// Full Operation: the stream consists of FPDUs.
     Fpdus,
     /// The start of the next FPDU is unknown.
     Lost,
-    /// Not MPA, or MPA has ended.
+    /// The direction does not use MPA, or MPA has ended.
     Plain,
 }
 
-/// One direction.
+/// Decoder of one direction.
 #[derive(Debug, Default)]
 pub(super) struct Side {
     pub(super) phase: Phase,
     pub(super) assembly: Assembly,
-    /// A SYN tells the first byte of the stream.
+    /// A SYN determines the first byte of the stream.
     pub(super) from_start: bool,
-    /// Bytes not consumed yet.
+    /// Bytes that are not decoded yet.
     pub(super) buffer: Buffer,
     /// Offset of `buffer` in the stream.
     pub(super) offset: u64,
-    /// Offset in `buffer` from which bytes of the FPDU are missing. Zeros stand in their place.
+    /// Offset in `buffer` at which bytes of the current FPDU begin to be missing. Zeros replace
+    /// them.
     pub(super) hole: Option<usize>,
-    /// Offset of the first byte of Full Operation.
+    /// Offset in the stream of the first byte of Full Operation.
     pub(super) base: u64,
     pub(super) framing: Option<Framing>,
-    /// The startup frame of the other direction is not in the capture.
+    /// The capture lacks the startup frame of the other direction.
     pub(super) alone: bool,
     /// `framing` was derived from an FPDU, not from startup frames.
     pub(super) guessed: bool,
-    /// FPDUs were skipped.
+    /// FPDUs were skipped, because the capture lacks bytes or framing was lost.
     pub(super) was_lost: bool,
-    /// The next FPDU may not be one: if it is wrong, this is no fault of the sender.
+    /// The next bytes may not be an FPDU. If they are invalid, the sender is not to blame.
     pub(super) unsure: bool,
     pub(super) sent: Sent,
-    /// Bytes followed the startup frame before its sender can have received the other one.
+    /// The side sent bytes after its startup frame before it can have received that of the peer.
     pub(super) early: bool,
     pub(super) fpdus: u64,
-    /// Bytes of ULPDUs.
+    /// Number of bytes in ULPDUs.
     pub(super) bytes: u64,
     pub(super) ended: bool,
 }
 
-/// Start of a side's buffer in Full Operation.
+/// Result of examining the start of the buffer in Full Operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
-    /// Too few bytes to tell.
+    /// There are too few bytes to determine the length of an FPDU, or the FPDU is incomplete.
     More,
-    /// A whole FPDU of `len` bytes on the wire.
+    /// A whole FPDU of `len` bytes on the wire, with `ulpdu` as ULPDU_Length.
     Fpdu { ulpdu: u16, len: usize },
-    /// ULPDU_Length has a value that no FPDU can have.
+    /// ULPDU_Length has a value above the maximum.
     Impossible(u16),
 }
 
-/// Framing of the FPDUs after the startup frame of a direction, if the other startup frame is
+/// Result of deriving the framing of a direction from its first FPDU, if the other startup frame is
 /// unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Guess {
-    /// Too few bytes of the first FPDU.
+    /// There are too few bytes of the first FPDU.
     More,
-    /// The FPDUs have these CRCs and Markers.
+    /// The FPDUs use CRCs and Markers like this.
     Framing(Framing),
-    /// There is no FPDU.
+    /// The bytes are not an FPDU.
     No,
 }
 
 impl Side {
-    /// Memory in use, in bytes.
+    /// Returns the memory in use, in bytes.
     pub(super) fn held(&self) -> usize {
         self.assembly.held() + self.buffer.held() + self.sent.held()
     }
 
-    /// Returns true if the capture may lack bytes that this side has sent so far.
+    /// Returns true if the capture may lack bytes that this side has already sent.
     pub(super) fn is_incomplete(&self) -> bool {
         !self.from_start || self.was_lost || self.assembly.is_incomplete()
     }
 
-    /// Takes `len` bytes from the front of the buffer.
+    /// Removes and returns the first `len` bytes of the buffer.
     pub(super) fn take(&mut self, len: usize) -> Vec<u8> {
         let bytes = self.buffer.take(len);
         self.offset += bytes.len() as u64;
@@ -109,19 +110,19 @@ impl Side {
         bytes
     }
 
-    /// Drops the buffer and the `more` bytes after it.
+    /// Drops the buffer and skips the `more` bytes after it.
     pub(super) fn drop_all(&mut self, more: u64) {
         self.offset += self.buffer.len() as u64 + more;
         self.buffer = Buffer::default();
         self.hole = None;
     }
 
-    /// Offset of the buffer, counted from the first byte of Full Operation.
+    /// Returns the offset of the buffer from the first byte of Full Operation.
     pub(super) fn position(&self) -> u64 {
         self.offset.saturating_sub(self.base)
     }
 
-    /// Examines the start of the buffer in Full Operation.
+    /// Examines the start of the buffer in Full Operation, without taking bytes.
     pub(super) fn next(&self) -> Next {
         let Some(framing) = self.framing else {
             return Next::More;
@@ -137,7 +138,8 @@ impl Side {
         }
     }
 
-    /// Accepts these bytes as an FPDU, or returns false. Only an uncertain FPDU can be refused.
+    /// Accepts bytes as an FPDU and updates `unsure`. Returns false for bytes that are invalid, if
+    /// they were not certain to be an FPDU.
     pub(super) fn accept_fpdu(&mut self, fpdu: &[u8], segment: Option<&Segment>) -> bool {
         let has_crc = self.framing.is_some_and(|framing| framing.crc);
         let right = segment.is_some_and(Segment::is_plausible)
@@ -151,8 +153,8 @@ impl Side {
         false
     }
 
-    /// Extends the FPDU in the buffer over a gap with zeros, if enough of it is present to identify
-    /// it. Returns the number of bytes of the gap that this covered.
+    /// Extends the FPDU at the start of the buffer with zeros over a gap. This requires that enough
+    /// of it is present to identify it. Returns the number of bytes of the gap that were filled.
     pub(super) fn bridge(&mut self, gap: u64) -> u64 {
         let Some(framing) = self.framing else {
             return 0;
@@ -162,7 +164,7 @@ impl Side {
             return 0;
         };
         let len = framing.wire_len(position, ulpdu);
-        // Room for one Marker before and one inside.
+        // One Marker may precede these bytes, and one may be inside them.
         let told = len.min(2 + HEAD + 8);
         if usize::from(ulpdu) > MAX_ULPDU || self.buffer.len() < told || self.buffer.len() >= len {
             return 0;
@@ -170,12 +172,12 @@ impl Side {
         let missing = (len - self.buffer.len()) as u64;
         let taken = missing.min(gap);
         self.hole.get_or_insert(self.buffer.len());
-        // At most the length of an FPDU.
+        // `taken` is at most the length of an FPDU.
         self.buffer.extend_zeros(taken as usize);
         taken
     }
 
-    /// Resumes with FPDUs at `piece` if one begins there.
+    /// Resumes decoding at `piece` if an FPDU begins there. Returns true if it does.
     pub(super) fn resume(&mut self, piece: &[u8], peer: Peer) -> bool {
         let Some(framing) = self.begins_fpdu(piece, peer) else {
             return false;
@@ -188,8 +190,9 @@ impl Side {
         true
     }
 
-    /// Derives the framing from the buffer, which starts with the first FPDU of Full Operation.
-    /// Without CRCs, a plausible header is sufficient. `crc`: CRCs are certainly in use.
+    /// Derives the framing from the buffer, which begins with the first FPDU of Full Operation.
+    /// Without CRCs, a whole FPDU with a plausible header is sufficient. If `crc`, CRCs are
+    /// certainly in use.
     pub(super) fn guess(&self, crc: bool, peer: Peer) -> Guess {
         let mut guess = Guess::No;
         for (with, markers) in [(true, false), (true, true), (false, false), (false, true)] {
@@ -199,7 +202,7 @@ impl Side {
             let framing = Framing { crc: with, markers };
             match framing.begins(&self.buffer, peer) {
                 Guess::No => {}
-                // An FPDU with a CRC may still become complete.
+                // An incomplete FPDU with a CRC takes precedence, until it is complete.
                 Guess::Framing(_) if guess == Guess::More => return Guess::More,
                 found @ Guess::Framing(_) => return found,
                 Guess::More => guess = Guess::More,
@@ -208,7 +211,8 @@ impl Side {
         guess
     }
 
-    /// Begins Full Operation with a framing derived from an FPDU. `crc`: CRCs are certainly in use.
+    /// Begins Full Operation with a framing that was derived from an FPDU. If `crc`, CRCs are
+    /// certainly in use.
     pub(super) fn begin_alone(&mut self, framing: Framing, crc: bool) {
         self.framing = Some(framing);
         self.guessed = !(crc && framing.crc);
@@ -217,8 +221,8 @@ impl Side {
         self.phase = Phase::Fpdus;
     }
 
-    /// Framing of the FPDU at the start of `piece`, if one begins there. If no startup was seen,
-    /// only a complete FPDU with a right CRC is accepted.
+    /// Returns the framing of the FPDU at the start of `piece`, or `None` if none begins there. If
+    /// the framing is not known yet, only a complete FPDU with a correct CRC is accepted.
     fn begins_fpdu(&self, piece: &[u8], peer: Peer) -> Option<Framing> {
         let known = self.framing.is_some();
         let framing = self.framing.unwrap_or(Framing {
@@ -252,7 +256,7 @@ impl Side {
 }
 
 impl Framing {
-    /// Checks whether these are the first bytes of Full Operation with this framing.
+    /// Checks whether `bytes` can be the beginning of Full Operation with this framing.
     fn begins(self, bytes: &[u8], peer: Peer) -> Guess {
         let Some(ulpdu) = self.ulpdu_len(0, bytes) else {
             return Guess::More;

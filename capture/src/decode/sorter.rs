@@ -1,9 +1,9 @@
 //! Sorts the segments of one TCP connection into causal order.
 //!
-//! A capture may hold a segment after its acknowledgement, because it was merged from two queues of
-//! a network adapter, two mirror ports or two files. A segment is released when all bytes before
-//! it, and all bytes that it acknowledges, were released; until then it waits. The wait is bounded,
-//! because the capture may lack the awaited bytes.
+//! In a capture, a segment may follow its own acknowledgement. This happens if the capture was
+//! merged from two queues of a network adapter, two mirror ports or two files. The sorter releases
+//! a segment after all bytes before it, and all bytes that it acknowledges. Until then the segment
+//! waits. The wait is bounded, because the capture may lack the awaited bytes.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -11,33 +11,34 @@ use std::time::Duration;
 
 use super::connection::Now;
 
-/// Number of packets of its connection after which a segment stops waiting. The queues of an
-/// adapter hold some hundreds.
+/// Maximum wait of a segment, in packets of its connection. The queues of an adapter hold some
+/// hundreds of packets.
 const PATIENCE: u64 = 256;
-/// Time of the capture after which a segment stops waiting, checked when the next packet of the
-/// connection comes.
+/// Maximum wait of a segment, in time of the capture. It is checked when the next packet of the
+/// connection arrives.
 const PATIENCE_TIME: Duration = Duration::from_secs(1);
-/// Limit of the bytes that wait.
+/// Maximum number of bytes that wait.
 const MAX_WAITING: usize = 1024 * 1024;
-/// Memory that a waiting segment uses besides its bytes.
+/// Estimated memory of a waiting segment besides its bytes.
 const OVERHEAD: usize = size_of::<(u64, Arrival<'static>)>();
-/// Largest TCP window (RFC 7323 section 2.3). A number further away belongs to another connection.
+/// Largest TCP window (RFC 7323 section 2.3). A sequence number at a greater distance does not
+/// belong to this connection.
 const WINDOW: i32 = 1 << 30;
 
-/// A TCP segment of a connection, as it is in the capture.
+/// A TCP segment of a connection, as the capture contains it.
 #[derive(Debug, Clone)]
 pub(super) struct Arrival<'a> {
     pub(super) now: Now,
-    /// Index of the end that sent it.
+    /// Index of the side that sent it.
     pub(super) from: usize,
     pub(super) seq: u32,
     pub(super) ack: Option<u32>,
     pub(super) syn: bool,
     pub(super) fin: bool,
     pub(super) rst: bool,
-    /// Captured part of its payload.
+    /// Captured part of the payload.
     pub(super) bytes: Cow<'a, [u8]>,
-    /// Length of its payload on the wire.
+    /// Length of the payload on the wire.
     pub(super) len: u32,
 }
 
@@ -53,22 +54,23 @@ impl Arrival<'_> {
         self.bytes.len() + OVERHEAD
     }
 
-    /// Sequence number after the segment.
+    /// Returns the sequence number after the segment.
     fn end(&self) -> u32 {
         let flags = u32::from(self.syn) + u32::from(self.fin);
         self.seq.wrapping_add(self.len).wrapping_add(flags)
     }
 }
 
-/// One direction.
+/// State of one direction.
 #[derive(Debug, Default)]
 struct Way {
-    /// Sequence number after all released bytes. Unknown before a SYN, or before the first segment
-    /// of a connection that existed before the capture.
+    /// Sequence number after all released bytes. It is unknown until a SYN arrives. For a
+    /// connection that began before the capture, it is unknown until its first segment is released.
     next: Option<u32>,
-    /// The capture holds segments of this direction.
+    /// True if a segment of this direction has arrived.
     seen: bool,
-    /// Nothing of this direction has come in time. So far the capture holds only the other one.
+    /// True if the wait for this direction ended before any of its segments arrived. Then the other
+    /// direction no longer waits for it.
     absent: bool,
 }
 
@@ -76,30 +78,31 @@ struct Way {
 #[derive(Debug, Default)]
 pub(super) struct Sorter {
     ways: [Way; 2],
-    /// In the order of the capture, with the number of the arrival.
+    /// Waiting segments in the order of the capture. The number counts all segments of the
+    /// connection.
     waiting: VecDeque<(u64, Arrival<'static>)>,
     held: usize,
     arrivals: u64,
 }
 
-/// Returns true if `number` comes after `other`, within a window.
+/// Returns true if sequence number `number` is after `other`, by less than a window.
 fn is_after(number: u32, other: u32) -> bool {
     (1..WINDOW).contains(&(number.wrapping_sub(other) as i32))
 }
 
 impl Sorter {
-    /// Memory that the waiting segments take.
+    /// Returns the memory that the waiting segments use.
     pub(super) fn held(&self) -> usize {
         self.held
     }
 
-    /// Returns true if, as far as is known, the capture has no segment of this direction.
+    /// Returns true if the capture seems to contain no segment of this direction.
     pub(super) fn is_absent(&self, way: usize) -> bool {
         self.ways[way].absent
     }
 
-    /// Takes a segment of the capture. Returns it if it need not wait. Call [`due`](Self::due)
-    /// after it, because other segments may have become ready.
+    /// Handles a segment of the capture. Returns it if it need not wait. Call [`due`](Self::due)
+    /// afterwards, because the segment may release others.
     pub(super) fn push<'a>(&mut self, arrival: Arrival<'a>) -> Option<Arrival<'a>> {
         self.arrivals += 1;
         let way = &mut self.ways[arrival.from];
@@ -120,7 +123,8 @@ impl Sorter {
         None
     }
 
-    /// Returns the next segment whose wait is over. `now`: time of the capture; `None` at its end.
+    /// Removes and returns the next segment whose wait is over. `now` is the time of the capture,
+    /// or `None` at its end.
     pub(super) fn due(&mut self, now: Option<Duration>) -> Option<Arrival<'static>> {
         loop {
             let at = self
@@ -175,8 +179,8 @@ impl Sorter {
             || self.held > MAX_WAITING
     }
 
-    /// Lowest waiting sequence number of a direction, counted from `base`, or without `base` from
-    /// the first one to come.
+    /// Returns the lowest sequence number that waits in a direction. Numbers are compared relative
+    /// to `base`, or without it to the segment that arrived first.
     fn lowest(&self, way: usize, base: Option<u32>) -> Option<u32> {
         let numbers = || {
             let of_way = self
@@ -189,21 +193,22 @@ impl Sorter {
         numbers().min_by_key(|seq| seq.wrapping_sub(base) as i32)
     }
 
-    /// Gives up one thing that the oldest segment waits for. Repeated calls release it.
+    /// Stops waiting for one of the reasons why the oldest segment waits. Repeated calls release
+    /// the segment.
     fn give_up(&mut self) {
         let Some((_, oldest)) = self.waiting.front() else {
             return;
         };
         let (way, other) = (oldest.from, 1 - oldest.from);
         let next = self.ways[way].next;
-        // Lets its direction begin, or continue, with the lowest waiting number.
+        // The direction of the segment begins, or continues, at the lowest waiting number.
         if let Some(lowest) = self.lowest(way, next)
             && next.is_none_or(|next| is_after(lowest, next))
         {
             self.ways[way].next = Some(lowest);
             return;
         }
-        // Otherwise the first segment of its direction waits for what it acknowledges.
+        // Otherwise the first segment of this direction waits for bytes that it acknowledges.
         let first = self
             .waiting
             .iter()

@@ -1,7 +1,8 @@
-//! MPA Request and Reply Frames as they were sent, and their violations (RFC 5044 section 7.1, RFC
-//! 6581).
+//! Parses MPA Request and Reply Frames as they were sent, and checks them (RFC 5044 section 7.1,
+//! RFC 6581).
 //!
-//! This module has its own parser, because `uwarp-mpa` refuses the frames that it has to show.
+//! This module has its own parser, because `uwarp-mpa` rejects the invalid frames that a dump has
+//! to show.
 
 use std::fmt;
 
@@ -12,54 +13,54 @@ use super::words::many;
 
 const REQUEST_KEY: [u8; 16] = *b"MPA ID Req Frame";
 const REPLY_KEY: [u8; 16] = *b"MPA ID Rep Frame";
-/// Bytes before the Private Data.
+/// Length in bytes of a frame without Private Data.
 const FIXED: usize = 20;
-/// Bytes of the enhanced connection data.
+/// Length in bytes of the enhanced connection data.
 pub(super) const ENHANCED: usize = 4;
 
-/// A startup frame.
+/// An MPA Request or Reply Frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Startup {
     /// True if the Key is that of a Reply.
     pub reply: bool,
-    /// M, C, R, S and the reserved bits.
+    /// The flags M, C, R and S, and the reserved bits.
     pub flags: u8,
-    /// Rev.
+    /// Value of the Rev field.
     pub revision: u8,
-    /// PD_Length.
+    /// Value of the PD_Length field.
     pub pd_length: u16,
-    /// The enhanced connection data, if S is valid and the Private Data is long enough.
+    /// Enhanced connection data. `None` if S does not apply or the Private Data is too short.
     pub enhanced: Option<Enhanced>,
 }
 
 /// Enhanced connection data (RFC 6581 section 9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Enhanced {
-    /// A and B above IRD.
+    /// A and B in the high bits, and IRD.
     first: u16,
-    /// C and D above ORD.
+    /// C and D in the high bits, and ORD.
     second: u16,
 }
 
-/// Result of looking for a startup frame in the first bytes of a direction.
+/// Result of reading the first bytes of a direction as a startup frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Opening {
-    /// The bytes so far are the beginning of a startup frame.
+    /// The bytes are the beginning of a startup frame.
     More,
-    /// A frame of this many bytes.
+    /// The bytes begin with a startup frame of this length.
     Frame(Startup, usize),
-    /// Something else.
+    /// The bytes are not a startup frame.
     Other,
 }
 
 impl Enhanced {
-    /// A: the peer-to-peer model.
+    /// Returns A: the peer-to-peer model.
     pub fn peer_to_peer(&self) -> bool {
         self.first & 0x8000 != 0
     }
 
-    /// B, C, D: an RTR indication by Send, Write, Read.
+    /// Returns B, C and D: whether a Send, Write or Read may be the RTR indication.
     pub fn rtr(&self) -> [bool; 3] {
         [
             self.first & 0x4000 != 0,
@@ -68,12 +69,12 @@ impl Enhanced {
         ]
     }
 
-    /// IRD; 0x3FFF means that it is not negotiated.
+    /// Returns IRD. 0x3FFF means that it is not negotiated.
     pub fn ird(&self) -> u16 {
         self.first & NO_AUTO
     }
 
-    /// ORD; 0x3FFF means that it is not negotiated.
+    /// Returns ORD. 0x3FFF means that it is not negotiated.
     pub fn ord(&self) -> u16 {
         self.second & NO_AUTO
     }
@@ -114,22 +115,22 @@ impl Startup {
         Opening::Frame(frame, len)
     }
 
-    /// M: the sender wants Markers in what it receives.
+    /// Returns M: the sender asks its peer to send Markers.
     pub fn markers(&self) -> bool {
         self.flags & 0x80 != 0
     }
 
-    /// C: the sender wants CRCs.
+    /// Returns C: the sender asks for CRCs.
     pub fn crc(&self) -> bool {
         self.flags & 0x40 != 0
     }
 
-    /// R: the connection is rejected.
+    /// Returns R: the connection is rejected.
     pub fn rejected(&self) -> bool {
         self.flags & 0x20 != 0
     }
 
-    /// S, which is a reserved bit before revision 2.
+    /// Returns S. Before revision 2 it is a reserved bit, and this returns false.
     pub fn is_enhanced(&self) -> bool {
         self.revision >= 2 && self.flags & 0x10 != 0
     }
@@ -138,7 +139,7 @@ impl Startup {
         self.flags & if self.revision >= 2 { 0x0F } else { 0x1F }
     }
 
-    /// Checks the rules that concern a frame alone.
+    /// Checks the rules that concern a single frame.
     pub(super) fn judge(&self, findings: &mut Findings) {
         let (reserved, revision, pd_length) = (self.reserved(), self.revision, self.pd_length);
         findings.demand(reserved == 0, "5044-7.1.1-10", || {
@@ -170,7 +171,7 @@ impl Startup {
         }
     }
 
-    /// Checks the rules that concern a Reply and its Request.
+    /// Checks the rules that concern a Reply and the Request before it.
     pub(super) fn judge_reply(&self, request: &Startup, findings: &mut Findings) {
         let (asked, answered) = (request.is_enhanced(), self.is_enhanced());
         findings.demand(

@@ -1,4 +1,4 @@
-//! Counts of a whole capture and of each connection.
+//! Statistics of a whole capture and of each connection.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -8,26 +8,26 @@ use super::connection::Connection;
 use super::frame::{Content, Frame};
 use super::startup::Startup;
 
-/// Counts of a whole capture.
+/// Statistics of a whole capture.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Totals {
-    /// Packets in the file.
+    /// Number of packets in the file.
     pub packets: u64,
-    /// Packets that hold a TCP segment.
+    /// Number of packets with a TCP segment.
     pub tcp_packets: u64,
-    /// Fragments of IP packets. They are not reassembled, so their content is missing.
+    /// Number of IP fragments. They are not reassembled, so their content counts as missing.
     pub fragments: u64,
-    /// TCP connections with MPA.
+    /// Number of TCP connections with MPA.
     pub connections: u64,
-    /// TCP connections without MPA.
+    /// Number of TCP connections without MPA.
     pub others: u64,
-    /// Connections dropped before their end, because there were too many of them or too many
-    /// waiting bytes.
+    /// Number of connections that were dropped before their end, because there were too many
+    /// connections or too many waiting bytes.
     pub let_go: u64,
-    /// FPDUs.
+    /// Number of FPDUs.
     pub fpdus: u64,
-    /// Bytes of ULPDUs.
+    /// Number of bytes in ULPDUs.
     pub bytes: u64,
     /// Number of findings.
     pub findings: u64,
@@ -39,29 +39,30 @@ pub struct Totals {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConnectionSummary {
-    /// Its number, as in [`Frame::connection`].
+    /// Number of the connection, as in [`Frame::connection`].
     pub number: u64,
-    /// Its Request, if the capture has it.
+    /// Its Request, if the capture contains it.
     pub request: Option<Startup>,
-    /// Its Reply, if the capture has it.
+    /// Its Reply, if the capture contains it.
     pub reply: Option<Startup>,
-    /// The initiator's direction first. Without the Request, in the order in which they were seen.
+    /// Summaries of the two directions, that of the initiator first. Without a Request, they are in
+    /// the order in which they were seen.
     pub directions: [Direction; 2],
     /// Number of findings.
     pub findings: u64,
 }
 
-/// Summary of one direction.
+/// Summary of one direction of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Direction {
-    /// Sender.
+    /// Address of the sender.
     pub from: SocketAddr,
-    /// FPDUs.
+    /// Number of FPDUs.
     pub fpdus: u64,
-    /// Bytes of their ULPDUs.
+    /// Number of bytes in their ULPDUs.
     pub bytes: u64,
-    /// TCP segments.
+    /// Statistics of its TCP segments.
     pub segments: SegmentCounts,
 }
 

@@ -1,4 +1,4 @@
-//! Numbers with their nouns.
+//! Formats numbers with their nouns.
 
 use std::fmt::Display;
 

@@ -19,7 +19,7 @@ fn flow(local: &str, peer: &str, mss: usize) -> (Memory, Flow) {
     (memory, flow)
 }
 
-/// Summary of a segment: port, flags in the order S A F R P, and length.
+/// Formats a segment: source port, flags in the order S A F R P, and length.
 fn line(segment: &TcpSegment<'_>) -> String {
     let flags = [
         (segment.syn, 'S'),
@@ -41,7 +41,7 @@ fn lines(packets: &[Packet]) -> Vec<String> {
     packets.iter().map(|p| line(&p.tcp().unwrap())).collect()
 }
 
-/// Checks all sequence numbers of a trace and returns the bytes that each port sent.
+/// Checks all sequence numbers of a trace. Returns the bytes that each port sent.
 fn follow(packets: &[Packet]) -> HashMap<u16, Vec<u8>> {
     let mut next: HashMap<u16, u32> = HashMap::new();
     let mut streams: HashMap<u16, Vec<u8>> = HashMap::new();

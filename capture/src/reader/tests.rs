@@ -9,8 +9,8 @@ fn read(bytes: impl AsRef<[u8]>) -> Result<Vec<Packet>, ReadError> {
     Reader::new(Cursor::new(bytes.as_ref().to_vec()))?.collect()
 }
 
-/// A pcapng file in the byte order of `order`, with one interface and one packet. `if_options`:
-/// options of the interface. `time` and `options`: those of the packet.
+/// Builds a pcapng file in the byte order of `order`, with one interface and one packet.
+/// `if_options` are the options of the interface. `time` and `options` belong to the packet.
 fn pcapng(order: fn(u32) -> [u8; 4], if_options: &[u8], time: u64, options: &[u8]) -> Vec<u8> {
     let block = |kind: u32, body: Vec<u8>| {
         let len = order(body.len() as u32 + 12);
@@ -57,7 +57,8 @@ fn captures_of_the_siw_driver_are_read_whole() {
             .iter()
             .any(|s| s.payload.starts_with(b"MPA ID Rep Frame"))
     );
-    // A Terminate of siw: length 22 or more, DDP with L and version 1, RDMAP version 1, opcode 7.
+    // A Terminate of siw has a length of 22 or more, DDP Control with L and version 1, and RDMAP
+    // Control with version 1 and opcode 7.
     assert!(
         segments
             .iter()
@@ -80,11 +81,11 @@ fn time_stamps_of_every_unit_and_byte_order_are_understood() {
     let nano = [9, 0, 1, 0, 9, 0, 0, 0, 0, 0, 0, 0];
     let packet = &read(pcapng(little, &nano, micro * 1000 + 7, &[])).unwrap()[0];
     assert_eq!(packet.timestamp, expected + Duration::from_nanos(7));
-    // Units of 2^-10 seconds.
+    // The time unit is 2^-10 seconds.
     let binary = [9, 0, 1, 0, 0x8A, 0, 0, 0, 0, 0, 0, 0];
     let packet = &read(pcapng(little, &binary, 1024 * 50 + 512, &[])).unwrap()[0];
     assert_eq!(packet.timestamp, Duration::from_millis(50_500));
-    // An offset of minus ten seconds.
+    // The time offset is minus ten seconds.
     let offset = [&[14, 0, 8, 0][..], &(-10_i64).to_le_bytes(), &[0; 4]].concat();
     let packet = &read(pcapng(little, &offset, micro, &[])).unwrap()[0];
     assert_eq!(packet.timestamp, expected - Duration::from_secs(10));
@@ -137,7 +138,7 @@ fn what_is_no_capture_and_what_is_damaged_are_told_apart() {
     assert!(matches!(opened, Err(ReadError::Io(_))));
     let mut file = pcapng(u32::to_le_bytes, &[], 0, &[]);
     let packet_at = 28 + 20;
-    // Makes the packet refer to an interface that does not exist.
+    // The packet now refers to an interface that does not exist.
     file[packet_at + 8] = 9;
     let error = read(&file).unwrap_err();
     assert!(
@@ -147,7 +148,7 @@ fn what_is_no_capture_and_what_is_damaged_are_told_apart() {
     assert!(error.to_string().contains("byte 48"));
 }
 
-/// A fuzzer found this with a Process Information Block.
+/// A fuzzer found this problem with a Process Information Block.
 #[test]
 fn a_block_that_is_shorter_than_its_own_lengths_is_damage() {
     for order in [u32::to_le_bytes, u32::to_be_bytes] {
@@ -182,7 +183,7 @@ fn iteration_ends_after_an_error() {
 #[test]
 fn blocks_larger_than_the_buffer_are_read() {
     let mut file = pcapng(u32::to_le_bytes, &[], 0, &[]);
-    // A block of unknown type, larger than the buffer, before the packet.
+    // This block has an unknown type and is larger than the buffer. It precedes the packet.
     let len = (3 * BUFFER as u32).to_le_bytes();
     let unknown = [
         &0x0BAD_u32.to_le_bytes()[..],
@@ -195,7 +196,7 @@ fn blocks_larger_than_the_buffer_are_read() {
     assert_eq!(read(file).unwrap().len(), 1);
 }
 
-/// Delivers at most three bytes per read.
+/// A source that returns at most three bytes per read.
 struct Slow<T>(Cursor<T>);
 
 impl<T: AsRef<[u8]>> Read for Slow<T> {
@@ -231,7 +232,7 @@ fn a_source_that_delivers_little_at_a_time_is_read() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Damage at any place yields packets or an error, never a panic or an endless loop.
+    /// Damage at any offset yields packets or an error, but never a panic or an endless loop.
     #[test]
     fn damaged_captures_never_panic(
         which in 0..3,

@@ -5,7 +5,7 @@ use crate::wire::{Encoder, filler, reply, request, tagged, untagged};
 
 const MARKERS: u8 = 0x80;
 
-/// Passes `turns` through a segmenter and returns the segments in order.
+/// Passes the bytes of `turns` through a segmenter. Returns the segments in order.
 fn segments(turns: &[(Side, &[u8])], mss: usize) -> Vec<(Side, Vec<u8>)> {
     let mut segmenter = Segmenter::default();
     let mut out = Vec::new();
@@ -23,7 +23,7 @@ fn lengths(segments: &[(Side, Vec<u8>)], side: Side) -> Vec<usize> {
     of_side.map(|segment| segment.1.len()).collect()
 }
 
-/// Lengths of the segments of `stream`, sent by the initiator in Full Operation.
+/// Returns the lengths of the segments of `stream`, which the initiator sends in Full Operation.
 fn in_full_operation(reply_flags: u8, stream: &[u8], mss: usize) -> Vec<usize> {
     let (request, reply) = (request(0x40, 1, b""), reply(reply_flags, 1, b""));
     let turns = [
@@ -66,7 +66,7 @@ fn a_reply_ends_its_segment() {
 
 #[test]
 fn markers_are_followed_in_the_direction_of_the_side_that_was_asked() {
-    // The initiator's M bit makes the responder send Markers, not the initiator.
+    // The M bit of the initiator makes the responder send Markers, but not the initiator.
     let mut responder = Encoder::new(true, true);
     let answers = [10, 500].map(|len| responder.fpdu(&tagged(2, &filler(len))));
     let mut initiator = Encoder::new(true, false);
@@ -218,8 +218,9 @@ fn stream_of(lens: &[usize], markers: bool) -> (Vec<u8>, Vec<usize>) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// No byte is lost, added or moved, however the bytes arrive. With Markers, every FPDU is one
-    /// segment. Without them, the segment in which an FPDU begins holds at least 8 of its bytes.
+    /// No byte is lost, added or moved, however the bytes are divided. With Markers, every FPDU is
+    /// one segment. Without Markers, the segment in which an FPDU begins contains at least 8 of its
+    /// bytes.
     #[test]
     fn any_pieces_keep_the_stream_and_the_beginnings_of_fpdus(
         lens in prop::collection::vec(0..3000usize, 1..12),
@@ -261,7 +262,8 @@ proptest! {
         }
     }
 
-    /// Arbitrary bytes come out unchanged, in any pieces and any order of the sides.
+    /// Arbitrary bytes are passed on unchanged, however they are divided and whichever side sends
+    /// first.
     #[test]
     fn arbitrary_octets_are_neither_lost_nor_changed(
         turns in prop::collection::vec((any::<bool>(), prop_oneof![

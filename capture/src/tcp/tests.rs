@@ -4,7 +4,7 @@ use super::*;
 use crate::capture::tests::memory_capture;
 use crate::{Direction, Flow, LinkType};
 
-/// IPv4 packet of a synthesized segment that carries "hello".
+/// Returns an IPv4 packet with a synthesized segment that contains "hello".
 fn ipv4() -> Vec<u8> {
     let (memory, capture) = memory_capture();
     let interface = capture.interface("tcp", LinkType::RawIp);
@@ -75,7 +75,7 @@ fn a_flipped_octet_makes_the_checksum_wrong() {
 fn a_checksum_of_zero_may_be_written_as_all_ones() {
     let mut data = ipv4();
     let sum = u16::from_be_bytes([data[36], data[37]]);
-    // Two bytes of the payload are adjusted so that the sum is zero.
+    // Two bytes of the payload are changed so that the sum becomes zero.
     let word = u16::from_be_bytes([data[40], data[41]]);
     let (word, over) = word.overflowing_add(sum);
     let word = word + u16::from(over);

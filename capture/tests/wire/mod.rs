@@ -1,9 +1,9 @@
-//! MPA/DDP/RDMAP encoder for the tests of this crate, written from the RFCs. It is slow and simple,
-//! and shares no code with the sending side of uwarp.
+//! Encoder for MPA, DDP and RDMAP in the tests of this crate, written from the RFCs. It is slow and
+//! simple, and shares no code with the sending side of uwarp.
 
 #![allow(dead_code, reason = "each test uses only a part of it")]
 
-/// CRC32C, bit by bit (RFC 3720 section 12.1).
+/// Computes the CRC32C bit by bit (RFC 3720 section 12.1).
 pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     let mut crc = u32::MAX;
     for byte in bytes {
@@ -19,7 +19,7 @@ pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     !crc
 }
 
-/// Frames ULPDUs of one direction (RFC 5044 section 4).
+/// Encoder for the FPDUs of one direction (RFC 5044 section 4).
 pub(crate) struct Encoder {
     pub(crate) markers: bool,
     pub(crate) crc: bool,
@@ -53,7 +53,8 @@ impl Encoder {
         out
     }
 
-    /// Appends a Marker if one is due here. `begin`: position of ULPDU_Length in `out`.
+    /// Appends a Marker if one is due here. `begin` is the index of ULPDU_Length in `out`, if it is
+    /// already there.
     fn marker(&self, out: &mut Vec<u8>, begin: Option<usize>) {
         if self.markers && (self.position + out.len()).is_multiple_of(512) {
             let pointer = begin.map_or(0, |begin| out.len() - begin) as u16;
@@ -62,8 +63,8 @@ impl Encoder {
         }
     }
 
-    /// Returns true if Wireshark 4.0 miscounts the Markers of an FPDU with this ULPDU length. It
-    /// does if the FPDU contains a Marker and ends exactly where the next one is due.
+    /// Returns true if Wireshark 4.0 computes a wrong number of Markers for an FPDU with this ULPDU
+    /// length. This is so if the FPDU contains a Marker and ends exactly where the next one is due.
     pub(crate) fn upsets_wireshark(&self, ulpdu_len: usize) -> bool {
         if !self.markers {
             return false;
@@ -116,7 +117,7 @@ pub(crate) fn tagged(opcode: u8, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Bytes of varied value that resemble no protocol.
+/// Returns bytes of varied values that resemble no protocol.
 pub(crate) fn filler(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 7 % 251) as u8).collect()
 }
@@ -128,7 +129,7 @@ fn the_encoder_makes_figures_5_and_6_of_rfc_5044() {
     assert_eq!(figure5.len(), 52);
     assert_eq!(figure5[..8], [0, 0, 0, 0, 0, 0x2a, 0x41, 0x43]);
     assert_eq!(figure5[48..], [0x52, 0x23, 0x99, 0x83]);
-    // In Figure 6 a Marker stands between the DDP header and the payload.
+    // In Figure 6, a Marker is between the DDP header and the payload.
     let mut encoder = Encoder {
         position: 512 - 20,
         ..encoder

@@ -1,4 +1,4 @@
-//! FPDUs of a connection, checked against the result of startup and against the other direction.
+//! Checks the FPDUs of a connection against the result of startup and against the other direction.
 
 use uwarp_ddp::Header;
 use uwarp_mpa::NO_AUTO;
@@ -25,7 +25,7 @@ impl Connection {
             segment: None,
         };
         self.push(from, content, &bytes, findings, out);
-        // The shown bytes are still in the buffer.
+        // The bytes in the frame are still in the buffer.
         if let Some(frame) = out.last_mut() {
             frame.offset = self.sides[from].offset;
         }
@@ -78,7 +78,8 @@ impl Connection {
         }
     }
 
-    /// Checks which side may send at the start of Full Operation.
+    /// Checks that this side was allowed to send, and to send this FPDU first, at the start of Full
+    /// Operation.
     fn judge_turn(&mut self, from: usize, segment: Option<&Segment>, findings: &mut Findings) {
         let initiator = self.initiator();
         let is_first = self.sides[from].fpdus == 0;
@@ -106,23 +107,23 @@ impl Connection {
         }
     }
 
-    /// Read requests that a side accepts at once, according to its startup frame. `None` if it is
-    /// unknown.
+    /// Returns the number of outstanding Read Requests that a side accepts, according to its
+    /// startup frame. Returns `None` if it is not known or not negotiated.
     fn ird_of(&self, side: usize) -> Option<u16> {
         let (initiator, request) = self.request?;
         let frame = match initiator == side {
             true => request,
             false => self.reply?,
         };
-        // It is agreed on only if both frames have it.
+        // IRD and ORD are negotiated only if both frames contain them.
         request.enhanced.and(self.reply?.enhanced)?;
         let ird = frame.enhanced?.ird();
         (ird != NO_AUTO).then_some(ird)
     }
 }
 
-/// Returns true if the segment is an RTR indication of one of these kinds (Send, Write, Read), a
-/// message of length zero.
+/// Returns true if the segment is an RTR indication: a message of zero length and of one of the
+/// kinds that are set (Send, Write, Read).
 fn is_rtr(segment: &Segment, [send, write, read]: [bool; 3]) -> bool {
     let is_empty = segment.len == 0 && segment.header.last();
     match segment.opcode() {

@@ -1,4 +1,4 @@
-//! Startup frames of a connection: their order, and what both sides agree on.
+//! Handles the startup frames of a connection: their order, and the result of the negotiation.
 
 use super::{Connection, Protocol};
 use crate::decode::assembly::Piece;
@@ -8,7 +8,7 @@ use crate::decode::frame::{Content, Frame};
 use crate::decode::side::Phase;
 use crate::decode::startup::Startup;
 
-/// Number of bytes shown of data that is not a frame.
+/// Maximum number of bytes kept of data that is not a frame.
 pub(super) const SHOWN: usize = 64;
 
 impl Connection {
@@ -24,7 +24,8 @@ impl Connection {
         let mut findings = Findings::default();
         frame.judge(&mut findings);
         let other = &self.sides[1 - from];
-        // The Request may have been sent before the capture began, or be missing from it.
+        // The Request may be missing: it may have been sent before the capture began, or the
+        // capture may lack it.
         let unknown = other.is_incomplete();
         match (frame.reply, self.request) {
             (true, Some((_, request))) => frame.judge_reply(&request, &mut findings),
@@ -50,7 +51,7 @@ impl Connection {
         let side = &mut self.sides[from];
         side.base = side.offset;
         side.phase = Phase::AwaitPeer;
-        // Without the Request, the FPDUs have to show what was agreed on.
+        // Without the Request, the result of the negotiation has to be derived from the FPDUs.
         side.alone |= frame.reply && self.request.is_none() && unknown;
         if !self.sides[from].buffer.is_empty() && self.reply.is_none() {
             self.mark_early(from);
@@ -63,14 +64,15 @@ impl Connection {
         }
     }
 
-    /// Marks a side as early if bytes followed its startup frame before the other one arrived.
+    /// Marks a side as early: it sent bytes after its Request before the Reply arrived.
     pub(super) fn mark_early(&mut self, from: usize) {
-        // A peer that acknowledges more than the capture holds may have sent the Reply already.
+        // If the peer acknowledged more bytes than the capture contains, it may have sent the Reply
+        // already. Then nothing is marked.
         let early = self.initiator() == Some(from) && !self.sides[1 - from].is_incomplete();
         self.sides[from].early |= early;
     }
 
-    /// Enters Full Operation. Both startup frames have arrived.
+    /// Enters Full Operation after both startup frames, or leaves MPA if the Reply rejects.
     fn agree(&mut self, initiator: usize, request: &Startup, reply: &Startup) {
         if reply.rejected() {
             return self.leave_mpa();
@@ -96,7 +98,7 @@ impl Connection {
         }
     }
 
-    /// Handles first bytes that do not belong to a startup frame.
+    /// Handles the first bytes of a direction if they do not begin a startup frame.
     pub(super) fn no_startup(&mut self, from: usize, numbers: &mut u64, out: &mut Vec<Frame>) {
         let from_start = self.sides[from].from_start;
         if let Protocol::Mpa(_) = self.protocol
@@ -122,7 +124,7 @@ impl Connection {
             self.protocol = Protocol::Other;
             self.sides = Default::default();
         } else {
-            // The capture begins in the middle of this connection.
+            // The capture began after this connection.
             let bytes = self.sides[from].buffer.take_all();
             self.forget_requests();
             self.sides[from].phase = Phase::Lost;

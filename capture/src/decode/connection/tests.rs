@@ -1,4 +1,4 @@
-//! Violations that need both directions, and bytes that are not FPDUs.
+//! Violations of rules that concern both directions, and bytes that are not FPDUs.
 
 use std::io::{Cursor, Write};
 use std::net::SocketAddr;
@@ -8,19 +8,19 @@ use crate::decode::{Content, Decoder, Event, Finding, Frame};
 use crate::wire::{Encoder, filler, reply, request, tagged, untagged};
 use crate::{Capture, Flow, LinkType, Reader};
 
-/// Flags of an enhanced startup with CRC.
+/// Flags of an enhanced startup frame that asks for CRCs.
 const FLAGS: u8 = 0x50;
-/// IRD and ORD of 4, no RTR.
+/// Enhanced data with IRD 4 and ORD 4, without RTR.
 const DEPTHS: [u8; 4] = [0, 4, 0, 4];
 
-/// Bytes and their sender.
+/// Bytes that one side sends.
 enum Said {
     Initiator(Vec<u8>),
     Responder(Vec<u8>),
 }
 use Said::{Initiator, Responder};
 
-/// A file in memory.
+/// A capture file in memory.
 #[derive(Clone, Default)]
 struct Memory(Arc<Mutex<Vec<u8>>>);
 
@@ -35,7 +35,7 @@ impl Write for Memory {
     }
 }
 
-/// The frames of a connection in which these bytes are sent.
+/// Returns the frames of a connection in which these bytes are sent in this order.
 fn frames(all: &[Said]) -> Vec<Frame> {
     let file = Memory::default();
     let capture = Capture::to_writer(Box::new(file.clone())).unwrap();
@@ -67,7 +67,7 @@ fn frames(all: &[Said]) -> Vec<Frame> {
     frames
 }
 
-/// Index of a frame and requirement id, for every finding.
+/// Returns the index of the frame and the requirement id of each finding.
 fn ids(frames: &[Frame]) -> Vec<(usize, &'static str)> {
     let of = |(at, frame): (usize, &Frame)| -> Vec<(usize, &'static str)> {
         let ids = frame.findings.iter().map(Finding::id);
@@ -76,7 +76,8 @@ fn ids(frames: &[Frame]) -> Vec<(usize, &'static str)> {
     frames.iter().enumerate().flat_map(of).collect()
 }
 
-/// Frames of a Request and a Reply with this enhanced data, and of the bytes after them.
+/// Returns the frames of a Request and a Reply with this enhanced data, and of the bytes after
+/// them.
 fn after(asked: [u8; 4], answered: [u8; 4], behind: Vec<Said>) -> Vec<Frame> {
     let mut all = vec![
         Initiator(request(FLAGS, 2, &asked)),
@@ -133,7 +134,7 @@ fn an_initiator_that_sends_before_the_reply_breaks_5044_7_1_2_11() {
         Responder(answers.clone()),
     ];
     assert_eq!(ids(&frames(&in_one)), [(2, "5044-7.1.2-11")]);
-    // Half of the FPDU comes before the Reply.
+    // Half of the FPDU precedes the Reply.
     let fpdu = send();
     let in_two = [
         Initiator([&asks, &fpdu[..7]].concat()),
@@ -161,7 +162,7 @@ fn octets_behind_a_request_that_gets_no_reply_break_5044_7_1_2_11() {
 fn a_responder_that_sends_first_breaks_5044_7_1_2_15() {
     let wrong = after(DEPTHS, DEPTHS, vec![Responder(send()), Initiator(send())]);
     assert_eq!(ids(&wrong), [(2, "5044-7.1.2-15")]);
-    // In the segment of the Reply.
+    // The FPDU is in the segment of the Reply.
     let all = [
         Initiator(request(FLAGS, 2, &DEPTHS)),
         Responder([reply(FLAGS, 2, &DEPTHS), send()].concat()),
@@ -171,8 +172,8 @@ fn a_responder_that_sends_first_breaks_5044_7_1_2_15() {
     assert_eq!(ids(&right), []);
 }
 
-/// Enhanced data of a peer-to-peer connection with these kinds of RTR. A and B stand before IRD, C
-/// and D before ORD.
+/// Enhanced data of a peer-to-peer connection with these kinds of RTR. Bits A and B are above IRD,
+/// and bits C and D above ORD.
 fn rtr(send: bool, write: bool, read: bool) -> [u8; 4] {
     let bit = |set: bool, bit: u8| if set { bit } else { 0 };
     [
@@ -193,7 +194,7 @@ fn a_first_fpdu_that_is_no_rtr_breaks_6581_9_2_09() {
     let others = [
         untagged(3, 0, 1, &[7; 5]),
         tagged(0, &[7; 5]),
-        // A Read of 9 bytes, a Send with Solicited Event, an Atomic Request.
+        // The messages are a Read of 9 bytes, a Send with Solicited Event and an Atomic Request.
         {
             let mut read = untagged(1, 1, 1, &[0; 28]);
             read[33] = 9;
@@ -216,7 +217,7 @@ fn a_first_fpdu_that_is_no_rtr_breaks_6581_9_2_09() {
             assert_eq!(ids(&first(ulpdu)), [(2, "6581-9.2-09")], "{ulpdu:02x?}");
         }
     }
-    // Without RTR, and in the second FPDU, any message is right.
+    // Without RTR, and as the second FPDU, every message is correct.
     assert_eq!(ids(&after(DEPTHS, DEPTHS, vec![Initiator(send())])), []);
     let mut encoder = Encoder::new(true, false);
     let both = [
@@ -237,7 +238,7 @@ fn a_ulpdu_that_ends_within_the_ddp_header_breaks_5041_4_4_01() {
         for len in lens {
             let mut encoder = Encoder::new(true, false);
             let short = encoder.fpdu(&ulpdu[..len]);
-            // The next one is found after it.
+            // The next FPDU is found after the short one.
             let next = encoder.fpdu(&untagged(3, 0, 1, &[7; 5]));
             let found = after(DEPTHS, DEPTHS, vec![Initiator([short, next].concat())]);
             assert_eq!(ids(&found), [(2, "5041-4.4-01")], "{len} bytes");
@@ -264,7 +265,8 @@ fn a_ulpdu_length_above_64768_breaks_5044_3_05() {
         let mut bytes = len.to_be_bytes().to_vec();
         bytes.extend(tagged(0, &filler(600)));
         let found = after(DEPTHS, DEPTHS, vec![Initiator(bytes), Responder(send())]);
-        // The start of the next FPDU is unknown, and so is whether the responder may send.
+        // The start of the next FPDU is unknown, so the decoder cannot know whether the responder
+        // may send.
         assert_eq!(ids(&found), [(2, "5044-3-05")], "{len} bytes");
         let begins = request(FLAGS, 2, &DEPTHS).len() as u64;
         assert_eq!(found[2].offset, begins, "the shown bytes were not taken");

@@ -2,7 +2,7 @@ use super::super::{Decoder, Frame};
 use crate::wire::{Encoder, filler, reply, request, tagged, untagged};
 use crate::{Direction, Packet};
 
-/// The frames of a connection in which the initiator sends `ulpdus`.
+/// Returns the frames of a connection in which the initiator sends `ulpdus`.
 fn frames(markers: bool, ulpdus: &[Vec<u8>]) -> Vec<Frame> {
     let flags = if markers { 0xC0 } else { 0x40 };
     let mut encoder = Encoder::new(true, markers);
@@ -36,7 +36,7 @@ fn frames(markers: bool, ulpdus: &[Vec<u8>]) -> Vec<Frame> {
             data,
         }));
     }
-    // Without a SYN, packets wait, because they might continue earlier ones. So the end is needed.
+    // Without a SYN, packets wait, because earlier ones might follow. `finish` releases them.
     frames.extend(decoder.finish());
     frames
 }

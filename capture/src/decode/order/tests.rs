@@ -3,12 +3,13 @@ use crate::decode::Finding;
 use crate::wire::{tagged, untagged};
 use uwarp_rdmap::Peer;
 
-/// Two directions of a connection.
+/// State of both directions of a connection.
 #[derive(Default)]
 struct Stream([Sent; 2]);
 
 impl Stream {
-    /// Requirement ids violated by the next ULPDU of a side. The other side has an IRD of 2.
+    /// Returns the ids of the requirements that the next ULPDU of a side violates. The other side
+    /// has an IRD of 2.
     fn ids(&mut self, from: usize, ulpdu: &[u8]) -> Vec<&'static str> {
         let segment = Segment::read(ulpdu, Peer::Rfc).unwrap();
         let mut findings = Findings::default();
@@ -31,7 +32,7 @@ impl Stream {
     }
 }
 
-/// Turns a ULPDU into a segment that is not the last of its message.
+/// Clears L, so that the segment is not the last of its message.
 fn more(mut ulpdu: Vec<u8>) -> Vec<u8> {
     ulpdu[0] &= !0x40;
     ulpdu
@@ -43,14 +44,14 @@ fn send(msn: u32, mo: u32) -> Vec<u8> {
     ulpdu
 }
 
-/// A tagged segment of 10 bytes, at `offset` into the buffer.
+/// Builds a tagged segment of 10 bytes, at `offset` in the buffer of `tagged`.
 fn at(opcode: u8, offset: u64) -> Vec<u8> {
     let mut ulpdu = tagged(opcode, &[7; 10]);
     ulpdu[6..14].copy_from_slice(&(0x1000 + offset).to_be_bytes());
     ulpdu
 }
 
-/// A Read of `len` bytes into the buffer of `tagged`.
+/// Builds a Read Request for `len` bytes into the buffer of `tagged`.
 fn read(msn: u32, len: u32) -> Vec<u8> {
     let mut header = 0x0012_3456_u32.to_be_bytes().to_vec();
     header.extend(0x1000_u64.to_be_bytes());
@@ -136,7 +137,7 @@ fn no_more_reads_than_the_ird_are_outstanding() {
     assert_eq!(stream.ids(0, &read(4, 10)), [""; 0]);
 }
 
-/// An Atomic Request; `atomic_answer` is the Response to it.
+/// Builds an Atomic Request. `atomic_answer` builds the response to it.
 fn atomic(msn: u32, id: u8) -> Vec<u8> {
     let mut request = untagged(10, 1, msn, &[0; 52]);
     request[25] = id;
@@ -158,7 +159,7 @@ fn atomics_take_places_of_the_ird_as_well() {
     assert_eq!(stream.all(1, &answers), [""; 0]);
     assert_eq!(stream.ids(0, &read(4, 10)), [""; 0]);
     assert_eq!(stream.ids(0, &read(5, 10)), ["7306-5.2.2-01"]);
-    // After the Response to the last atomic, two Reads are left.
+    // After the response to the last atomic, only the two Reads are outstanding.
     assert_eq!(stream.ids(1, &atomic_answer(3, 3)), [""; 0]);
     assert_eq!(stream.ids(0, &read(6, 10)), ["5040-6.1-04"]);
     assert_eq!(stream.all(1, &[at(2, 0), at(2, 0)]), [""; 0]);

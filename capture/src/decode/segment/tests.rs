@@ -10,7 +10,7 @@ fn ids(ulpdu: &[u8]) -> Vec<&'static str> {
     findings.0.iter().map(Finding::id).collect()
 }
 
-/// Copy of a ULPDU with one byte changed.
+/// Returns a copy of a ULPDU with one byte changed.
 fn with(ulpdu: &[u8], at: usize, byte: u8) -> Vec<u8> {
     let mut ulpdu = ulpdu.to_vec();
     ulpdu[at] = byte;
@@ -86,7 +86,7 @@ fn each_fault_behind_a_header_has_its_rule() {
         (untagged(7, 2, 1, &[0x12, 2, 0xC0, 0]), "5040-4.8-11"),
         (untagged(7, 2, 1, &[0x12, 2, 0, 1]), "5040-4.8-07"),
         (untagged(7, 2, 1, &[0x12, 9, 0, 0]), "5040-4.8-03"),
-        // From siw, with Layer and EType swapped.
+        // siw sends this, with Layer and EType swapped.
         (untagged(7, 2, 1, &[0x02, 2, 0, 0]), "5040-4.8-02"),
     ] {
         assert_eq!(ids(&ulpdu), [id], "{ulpdu:02x?}");

@@ -1,6 +1,6 @@
 use super::*;
 
-/// A segment of end `from` with a payload of zeros.
+/// Builds a segment of side `from` with a payload of zeros.
 fn segment(from: usize, seq: u32, ack: Option<u32>, len: u32) -> Arrival<'static> {
     Arrival {
         now: Now::default(),
@@ -22,7 +22,7 @@ fn syn(from: usize, seq: u32, ack: Option<u32>) -> Arrival<'static> {
     }
 }
 
-/// The released segments: index of the sender and sequence number.
+/// Passes segments to a sorter. Returns the released ones: index of the side and sequence number.
 fn went(sorter: &mut Sorter, arrivals: Vec<Arrival<'static>>, end: bool) -> Vec<(usize, u32)> {
     let mut went = Vec::new();
     for arrival in arrivals {
@@ -35,7 +35,7 @@ fn went(sorter: &mut Sorter, arrivals: Vec<Arrival<'static>>, end: bool) -> Vec<
     went.iter().map(|one| (one.from, one.seq)).collect()
 }
 
-/// Sorter of a connection after its SYNs. The next numbers are 11 and 21.
+/// Returns the sorter of a connection after its SYNs. The next sequence numbers are 11 and 21.
 fn begun() -> Sorter {
     let mut sorter = Sorter::default();
     let handshake = vec![syn(0, 10, None), syn(1, 20, Some(11))];
