@@ -1,4 +1,4 @@
-//! Connection management: the functions of librdmacm as commands, and its events.
+//! Connection management: commands for the functions of librdmacm, and lines for its events.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -9,13 +9,13 @@ use crate::json::{Fields, Line, shortened};
 use crate::refusal::{Refusal, by};
 use crate::session::Session;
 
-/// Longest private data in bytes (RFC 5044 section 7.1.1). The library enforces the limit of the
-/// peer.
+/// Maximum number of bytes of private data (RFC 5044 section 7.1.1). The library enforces the limit
+/// that applies to the peer.
 const MAX_PRIVATE_DATA: usize = 512;
-/// Largest IRD and ORD on the wire (RFC 6581 section 9.1).
+/// Maximum IRD and ORD on the wire (RFC 6581 section 9.1).
 const MAX_DEPTH: u16 = 0x3FFF;
 
-/// Parameters of a connection request, or of the answer to one.
+/// Parameters with which a connection request is sent or accepted.
 pub(crate) struct Answer {
     ird: u16,
     ord: u16,
@@ -93,8 +93,8 @@ impl Session {
         }
     }
 
-    /// Opens an active connection: resolves the address and creates the QP. The event `ready`
-    /// follows.
+    /// Opens an active connection. It resolves the address and the route and creates the QP. The
+    /// event `ready` reports the result.
     pub(crate) fn open(&mut self, fields: &Fields, answer: &mut Line) -> Result<(), Refusal> {
         let Some(ip) = parse_ip(fields, "addr")? else {
             return Err(Refusal::agent("addr: an address was expected"));
@@ -154,7 +154,7 @@ impl Session {
         id.disconnect().map_err(by("rdma_disconnect"))
     }
 
-    /// Handles all pending events. Returns false if there was none.
+    /// Handles all pending events of librdmacm. Returns false if there were none.
     pub(crate) fn take_cm_events(&mut self) -> bool {
         let mut busy = false;
         while let Some(event) = self.cm.try_get_event() {
@@ -191,7 +191,8 @@ impl Session {
                 Err(error) => self.report_failed(number, &error),
             },
             CmEventKind::Disconnected => {
-                // All work has been flushed. The completions that say so come before the event.
+                // All work requests have been flushed. Their completions are reported before this
+                // event.
                 if params.notify == Some(Notify::Any) {
                     self.report_completions(number);
                 }
@@ -210,8 +211,8 @@ impl Session {
         self.write(line);
     }
 
-    /// Handles a connection request at a listener. The connection has its number and its QP before
-    /// the controller hears of it.
+    /// Handles a connection request at a listener. The connection receives its number and, if
+    /// possible, its QP before the controller receives the event.
     fn handle_request(&mut self, event: &CmEvent) {
         let Some(listen_id) = event.listen_id() else {
             return;

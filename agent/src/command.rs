@@ -1,4 +1,4 @@
-//! Table of the commands and the members that each takes.
+//! Table of the commands, with the members that each command accepts.
 
 use crate::endpoint::QP_KEYS;
 use crate::json::{Fields, Line, shortened};
@@ -7,9 +7,9 @@ use crate::session::Session;
 
 type Run = fn(&mut Session, &Fields, &mut Line) -> Result<(), Refusal>;
 
-/// Members of every command.
+/// Members that every command accepts.
 const EVERY: &str = "id cmd";
-/// Members of `connect`, and of `accept`.
+/// Members that `connect` and `accept` accept.
 const ANSWER_KEYS: &str = "ird ord data";
 
 struct Command {
@@ -65,7 +65,7 @@ const COMMANDS: &[Command] = &[
     command("poll", &["conn"], Session::poll),
 ];
 
-/// Executes one command. `answer` receives the members of its result.
+/// Executes a command. Adds the members of its result to `answer`.
 pub(crate) fn run(
     session: &mut Session,
     fields: &Fields,
@@ -84,7 +84,8 @@ pub(crate) fn run(
 mod tests {
     use super::*;
 
-    /// docs/agent.md is the specification for controllers.
+    /// docs/agent.md is the reference for controllers, so it has to mention every command and
+    /// member.
     #[test]
     fn every_command_and_member_is_documented() {
         let text = include_str!("../../docs/agent.md");

@@ -1,37 +1,40 @@
-//! Protocol of the control connection, without I/O: whole lines in, lines out, both bounded.
+//! Protocol of the control connection, without I/O. It splits the input into lines and queues the
+//! output. Both have limits.
 
-/// Length of the longest line in bytes, without its end.
+/// Maximum length of a line in bytes, without its end.
 const MAX_LINE: usize = 65_535;
-/// Queued bytes at which the controller's commands wait until it reads.
+/// Number of queued bytes at which commands of the controller are no longer executed. They continue
+/// after the controller has read some of the output.
 const FULL: usize = 1 << 20;
-/// Queued bytes at which the session ends. Events and completions add to the queue without a
-/// command.
+/// Number of queued bytes at which the session ends. Events and completions add to the queue even
+/// if no command is executed.
 const MAX_QUEUE: usize = 16 << 20;
 
-/// A line from the controller, or its error.
+/// A line from the controller, or the error that it is too long.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Incoming {
     Line(Vec<u8>),
     TooLong,
 }
 
-/// Input and output of one controller. The owner of the connection moves the bytes.
+/// Input and output of one controller. The owner of the connection transfers the bytes.
 #[derive(Default)]
 pub(crate) struct Control {
     input: Input,
     output: Vec<u8>,
-    /// Bytes at the start of `output` that have been sent.
+    /// Number of bytes at the start of `output` that have been sent.
     sent: usize,
     ended: bool,
 }
 
 impl Control {
-    /// Appends bytes that the controller sent.
+    /// Appends bytes that were received from the controller.
     pub(crate) fn take(&mut self, octets: &[u8]) {
         self.input.take(octets);
     }
 
-    /// Returns the next line, if there is room for its answer.
+    /// Removes and returns the next line. Returns `None` if no line is complete, or if the output
+    /// queue is full.
     pub(crate) fn next(&mut self) -> Option<Incoming> {
         if self.is_full() {
             return None;
@@ -39,7 +42,8 @@ impl Control {
         self.input.next()
     }
 
-    /// Queues a line.
+    /// Queues a line for the controller. If the queue would exceed its limit, ends the session
+    /// instead.
     pub(crate) fn write(&mut self, line: &str) {
         if self.queued().len() + line.len() > MAX_QUEUE {
             tracing::warn!("a controller does not read its output; its session ends");
@@ -50,12 +54,12 @@ impl Control {
         }
     }
 
-    /// Bytes that wait to be sent.
+    /// Returns the bytes that wait to be sent.
     pub(crate) fn queued(&self) -> &[u8] {
         &self.output[self.sent..]
     }
 
-    /// Removes `octets` bytes from the queue, because they were sent.
+    /// Removes the first `octets` bytes from the queue after they were sent.
     pub(crate) fn sent(&mut self, octets: usize) {
         self.sent += octets;
         if self.sent == self.output.len() {
@@ -67,7 +71,8 @@ impl Control {
         }
     }
 
-    /// Returns true if the controller has to read before anything more is read from it.
+    /// Returns true if the output queue is full. Then nothing is read from the controller until it
+    /// has read.
     pub(crate) fn is_full(&self) -> bool {
         self.queued().len() >= FULL
     }
@@ -77,22 +82,21 @@ impl Control {
         self.ended = true;
     }
 
-    /// Returns true if the connection has ended, or the session was ended by the limit of the
-    /// queue.
+    /// Returns true if the connection has ended, or the output queue exceeded its limit.
     pub(crate) fn is_over(&self) -> bool {
         self.ended
     }
 }
 
-/// Received bytes, split into lines.
+/// Splits received bytes into lines.
 #[derive(Default)]
 struct Input {
     octets: Vec<u8>,
-    /// Bytes at the start that were returned.
+    /// Number of bytes at the start of `octets` that were returned as lines.
     taken: usize,
-    /// Bytes after `taken` that are known to have no end of line.
+    /// Number of bytes after `taken` that contain no end of line.
     searched: usize,
-    /// True while the rest of a line that is too long is discarded.
+    /// True while the rest of an overlong line is discarded.
     skipping: bool,
 }
 
@@ -124,7 +128,8 @@ impl Input {
         }
     }
 
-    /// Handles input without an end of line. Discards a line that is already too long.
+    /// Handles input without an end of line. If the line is already too long, discards it and
+    /// returns the error.
     fn unfinished(&mut self) -> Option<Incoming> {
         self.searched = self.octets.len() - self.taken;
         if self.searched <= MAX_LINE {

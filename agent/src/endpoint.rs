@@ -13,13 +13,13 @@ use crate::refusal::{Refusal, by};
 use crate::session::Session;
 use crate::srq::srq_number;
 
-/// Members of a command that describe a QP.
+/// Members of a command that set the parameters of a QP.
 pub(crate) const QP_KEYS: &str =
     "send_wr recv_wr send_sge recv_sge inline pd notify srq access hold_ms";
-/// Longest time that a message may be held for a receive.
+/// Maximum time in milliseconds that a message may be held until a receive is posted.
 const MAX_HOLD_MS: u64 = 60_000;
 
-/// States of a QP with their short names.
+/// States of a QP and their short names.
 const STATES: [(&str, IbvQpState); 7] = [
     ("reset", IbvQpState::Reset),
     ("init", IbvQpState::Init),
@@ -30,23 +30,24 @@ const STATES: [(&str, IbvQpState); 7] = [
     ("err", IbvQpState::Err),
 ];
 
-/// A listener, with the parameters of its connections.
+/// A listener, with the parameters of the QPs for its connections.
 pub(crate) struct Listener {
     pub(crate) id: CmId,
     pub(crate) params: QpParams,
-    /// Accepts requests at once, with these parameters.
+    /// If set, requests are accepted at once with these parameters.
     pub(crate) auto: Option<Answer>,
 }
 
 pub(crate) struct Connection {
-    /// Must precede `id`: fields are dropped in this order, and `id` still has to receive the end
-    /// of the QP.
+    /// This field must precede `id`, because fields are dropped in this order. `id` must exist
+    /// until it has received the end of the QP.
     pub(crate) queues: Option<Queues>,
     pub(crate) id: CmId,
     pub(crate) params: QpParams,
 }
 
-/// Objects that are created when the connection is established.
+/// QP of a connection, and its CQ. They are created after the route is resolved, or when a request
+/// arrives.
 pub(crate) struct Queues {
     pub(crate) qp: Qp,
     pub(crate) cq: Cq,
@@ -63,7 +64,7 @@ impl Endpoint {
     }
 }
 
-/// Parameters of a QP.
+/// Parameters of a QP, as a command sets them.
 #[derive(Clone)]
 pub(crate) struct QpParams {
     caps: QpCaps,
@@ -71,7 +72,7 @@ pub(crate) struct QpParams {
     srq: Option<Srq>,
     access: Access,
     hold: Option<Duration>,
-    /// Completions for which the CQ is armed; `None` for none.
+    /// Kind of completions for which the CQ is armed. `None` if it is not armed.
     pub(crate) notify: Option<Notify>,
 }
 
@@ -113,7 +114,7 @@ impl Session {
         Ok(params)
     }
 
-    /// Creates the CQ and the QP of the connection `number`.
+    /// Creates the CQ and the QP of the connection with this number.
     pub(crate) fn make_queues(
         &mut self,
         number: u64,
@@ -141,7 +142,7 @@ impl Session {
         Ok(Queues { qp, cq })
     }
 
-    /// Connection that a command names.
+    /// Returns the connection that a command names.
     pub(crate) fn connection(&self, fields: &Fields) -> Result<&Connection, Refusal> {
         self.connection_of(fields.number("conn", u64::MAX)?)
     }
@@ -161,7 +162,7 @@ impl Session {
         queues.ok_or_else(|| Refusal::agent("the connection has no QP yet: wait for its 'ready'"))
     }
 
-    /// QP of the connection that a command names.
+    /// Returns the QP of the connection that a command names.
     pub(crate) fn qp(&self, fields: &Fields) -> Result<&Qp, Refusal> {
         Ok(&self.queues(fields)?.qp)
     }

@@ -1,5 +1,5 @@
-//! State that the parts of an agent share: recipients of the device's events, and the signal to
-//! stop.
+//! State that the parts of an agent share: the recipients of events of the device, and the request
+//! to stop.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,7 +12,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use uwarp_verbs::AsyncEvent;
 use uwarp_verbs::llp::LlpError;
 
-/// A descriptor that becomes readable by `wake`.
+/// A descriptor that becomes readable when `wake` is called.
 pub(crate) struct Wake(OwnedFd);
 
 impl Wake {
@@ -24,7 +24,7 @@ impl Wake {
     }
 
     pub(crate) fn wake(&self) {
-        // Fails only if 2^64-2 calls are pending, and then it is readable anyway.
+        // This fails only if 2^64-2 calls are pending. The descriptor is readable even then.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
@@ -39,8 +39,8 @@ impl AsFd for Wake {
     }
 }
 
-/// Queue of events for one session. Each session gets all events of the device and skips events of
-/// other sessions' objects. Events are rare, so no table of owners is needed.
+/// Queue of events for one session. Every session receives all events of the device, and ignores
+/// events about objects of other sessions. Events are rare, so a table of owners is not needed.
 pub(crate) struct Mailbox {
     events: Mutex<Vec<AsyncEvent>>,
     pub(crate) wake: Wake,
@@ -52,7 +52,7 @@ struct Boxes {
     open: BTreeMap<u64, Arc<Mailbox>>,
 }
 
-/// State that all parts of an agent share.
+/// State that all threads of an agent share.
 pub(crate) struct Hub {
     boxes: Mutex<Boxes>,
     stopping: AtomicBool,
@@ -73,7 +73,7 @@ impl Hub {
         })
     }
 
-    /// Opens a mailbox, which stays open until the guard is dropped.
+    /// Adds a mailbox. It receives events until the returned guard is dropped.
     pub(crate) fn join(self: &Arc<Hub>) -> io::Result<Membership> {
         let mailbox = Arc::new(Mailbox {
             events: Mutex::default(),
@@ -94,7 +94,8 @@ impl Hub {
         self.boxes.lock().open.len()
     }
 
-    /// Queues an event for every controller.
+    /// Queues an event for every controller. Also records failures of the network and shortages of
+    /// listeners.
     pub(crate) fn publish(&self, event: &AsyncEvent) {
         match event {
             AsyncEvent::DeviceFatal { error } => *self.fault.lock() = Some(*error),
@@ -107,7 +108,7 @@ impl Hub {
         }
     }
 
-    /// Takes the latest shortage of a listener, if there was one since the last call.
+    /// Removes and returns the latest shortage of a listener since the last call.
     pub(crate) fn take_shortage(&self) -> Option<LlpError> {
         self.shortage.lock().take()
     }
@@ -129,7 +130,7 @@ impl Hub {
     }
 }
 
-/// Registration of a controller in the hub.
+/// Guard that keeps the mailbox of a controller registered in the hub.
 pub(crate) struct Membership {
     hub: Arc<Hub>,
     pub(crate) mailbox: Arc<Mailbox>,
@@ -137,9 +138,10 @@ pub(crate) struct Membership {
 }
 
 impl Membership {
-    /// Takes the events since the last call.
+    /// Removes and returns the events since the last call.
     pub(crate) fn take(&self) -> Vec<AsyncEvent> {
-        // Cleared before taking, so that an event which arrives in between makes it readable again.
+        // The descriptor is cleared first. An event that arrives in between makes it readable
+        // again.
         self.mailbox.wake.clear();
         mem::take(&mut self.mailbox.events.lock())
     }

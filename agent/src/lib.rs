@@ -1,14 +1,14 @@
-//! uwarp: an RDMA application under test. Controllers send commands as lines of JSON; the agent
-//! executes them with RDMA and reports events and completions. `docs/agent.md` in the repository
-//! describes the protocol.
+//! Agent of uwarp: an RDMA application under the control of another program. Controllers send
+//! commands as lines of JSON. The agent executes them with RDMA, and reports events and
+//! completions. `docs/agent.md` in the repository describes the protocol.
 //!
-//! The command `uwarp agent` runs the agent. [`serve`] runs it inside a program, over any
+//! The command `uwarp agent` runs the agent. [`serve`] runs it on threads of a program, over any
 //! [`Device`](uwarp_verbs::Device). [`LocalSession`] serves a controller in the same program,
 //! without threads.
 //!
-//! With [`serve`], each controller has its own thread around `poll(2)`, and its own connections,
-//! listeners and regions, which end when it leaves. The threads never wait for a controller, so no
-//! controller can block another.
+//! With [`serve`], each controller has a thread of its own. It also has its own connections,
+//! listeners and regions, which are removed when it disconnects. A thread never blocks on a
+//! controller that does not read, so no controller can block another.
 //!
 //! ```
 //! use std::io::{BufRead, BufReader, Write};

@@ -1,4 +1,4 @@
-//! A controller in the same program: no thread, no connection, no clock.
+//! A session for a controller in the same program, without a thread, a connection or a clock.
 
 use std::io;
 use std::net::IpAddr;
@@ -9,10 +9,10 @@ use uwarp_verbs::Device;
 use crate::hub::Hub;
 use crate::session::{Common, Session};
 
-/// A session of an agent for one controller in the same program, which calls [`turn`](Self::turn)
-/// to run it. It suits a device that the program drives itself
-/// ([`Progress::Manual`](uwarp_verbs::Progress::Manual)), and simulation. It never waits, and has
-/// no timers except those of the device.
+/// A session of an agent for one controller in the same program. The program calls
+/// [`turn`](Self::turn) to run it. It is meant for simulation, and for devices that the program
+/// drives itself ([`Progress::Manual`](uwarp_verbs::Progress::Manual)). It never waits, and has no
+/// timers besides those of the device.
 ///
 /// ```
 /// use uwarp_agent::LocalSession;
@@ -35,11 +35,11 @@ pub struct LocalSession {
 }
 
 impl LocalSession {
-    /// Creates a session on the device and takes over its asynchronous events. `listen_ip` is the
-    /// default address of the session's listeners.
+    /// Creates a session on the device, and takes over its asynchronous events. `listen_ip` is the
+    /// default address for listeners of the session.
     ///
     /// # Errors
-    /// The system refuses a descriptor.
+    /// If the operating system refuses a descriptor.
     pub fn new(device: &Device, listen_ip: IpAddr) -> io::Result<LocalSession> {
         let hub = Arc::new(Hub::new()?);
         let common = Common {
@@ -52,13 +52,13 @@ impl LocalSession {
         Ok(LocalSession { hub, session })
     }
 
-    /// Passes bytes from the controller to the session: whole lines, or parts of them.
+    /// Passes bytes from the controller to the session. They may be whole lines or parts of lines.
     pub fn hear(&mut self, octets: &[u8]) {
         self.session.control.take(octets);
     }
 
-    /// Copies output of the session into `octets` and returns the number of bytes. Output that does
-    /// not fit stays for the next call.
+    /// Copies output of the session to `octets` and returns the number of bytes. Output that does
+    /// not fit remains for the next call.
     pub fn say(&mut self, octets: &mut [u8]) -> usize {
         let control = &mut self.session.control;
         let count = control.queued().len().min(octets.len());
@@ -67,8 +67,8 @@ impl LocalSession {
         count
     }
 
-    /// Executes the received lines and reports events of the device. Never waits. Returns false if
-    /// there was nothing to do; after true there may be more.
+    /// Executes the received lines and reports events of the device, without waiting. Returns false
+    /// if there was nothing to do. After true, call it again, because more work may be left.
     pub fn turn(&mut self) -> bool {
         while let Some(event) = self.session.common.device.poll_event() {
             self.hub.publish(&event);

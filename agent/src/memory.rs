@@ -1,4 +1,4 @@
-//! Registered memory, windows over it, and its content.
+//! Commands for registered memory, for memory windows, and for the content of memory.
 
 use uwarp_verbs::{
     Access, Buffer, MemoryRegion, MemoryWindow, OutOfRange, SendWr, Sge, WindowKind, inc_rkey,
@@ -14,26 +14,26 @@ const PAGE: usize = 4096;
 const MAX_MEMORY: usize = 1 << 30;
 /// Maximum number of elements of one work request.
 const MAX_SGE: usize = 32;
-/// Bytes that are filled or compared at a time.
+/// Number of bytes that are filled or compared at a time.
 const CHUNK: usize = 1 << 16;
 /// Maximum number of bytes that `peek` returns.
 const MAX_PEEK: usize = 4096;
-/// Maximum number of bytes that `poke` takes; they fit into a line of 65,535 bytes.
+/// Maximum number of bytes that `poke` accepts. They fit into a line of 65,535 bytes.
 const MAX_POKE: usize = 16_384;
-/// Maximum number of bytes of inline data, which is more than any device allows.
+/// Maximum number of bytes of inline data. No device allows more.
 const MAX_INLINE: usize = 4096;
 
-/// A registered region.
+/// A memory region of a controller.
 pub(crate) struct Region {
     mr: MemoryRegion,
 }
 
-/// A memory window.
+/// A memory window of a controller.
 pub(crate) struct Window {
     mw: MemoryWindow,
 }
 
-/// Range of bytes in a region.
+/// A range of bytes in a region, checked against its length.
 struct Part<'a> {
     mr: &'a MemoryRegion,
     off: usize,
@@ -84,8 +84,8 @@ impl Session {
         Ok(())
     }
 
-    /// Address of a region of a device with a seed, which must be the same in every run. Each
-    /// region has its own pages.
+    /// Returns the address of a new region of a device with a seed. The addresses must be the same
+    /// in every run. Each region has pages of its own.
     fn place(&mut self, skew: usize, len: usize) -> u64 {
         let at = self.next_page;
         self.next_page += (skew + len).next_multiple_of(PAGE) as u64;
@@ -199,7 +199,7 @@ impl Session {
     }
 
     pub(crate) fn unbind(&mut self, fields: &Fields, _: &mut Line) -> Result<(), Refusal> {
-        // Dropping the window unbinds it.
+        // Dropping a window unbinds it.
         self.windows.take(fields.number("mw", 0)?).map(drop)
     }
 
@@ -211,7 +211,7 @@ impl Session {
         posted.map_err(|error| by("ibv_post_send")(error.kind))
     }
 
-    /// Range that a command names; by default the whole region.
+    /// Returns the range that a command names. The default is the whole region.
     fn part(&self, fields: &Fields) -> Result<Part<'_>, Refusal> {
         let mr = &self.regions.get(fields.number("mr", 0)?)?.mr;
         let size = mr.len() as u64;
@@ -223,7 +223,7 @@ impl Session {
                 "off, off + len: the region has {size} bytes"
             )));
         }
-        // Both are within a length that is a usize.
+        // Both values are at most the length of the region, which is a `usize`.
         let (off, len) = (usize::try_from(off), usize::try_from(len));
         Ok(Part {
             mr,
@@ -232,8 +232,8 @@ impl Session {
         })
     }
 
-    /// Parses "REGION:OFFSET+LENGTH,...". Does not check the range, because that is a task of the
-    /// device under test.
+    /// Parses a list "REGION:OFFSET+LENGTH,...". It does not check that a range is inside its
+    /// region, because the device under test has to do that.
     pub(crate) fn sges(&self, text: &str) -> Result<Vec<Sge>, Refusal> {
         let elements = text.split(',').filter(|_| !text.is_empty());
         let sges: Vec<Sge> = elements
@@ -263,7 +263,8 @@ impl Session {
         Ok(self.regions.get(region)?.mr.sge(off, len))
     }
 
-    /// Bytes of the elements, for inline data, which the agent itself has to provide.
+    /// Reads the bytes of these elements from memory, because for inline data the agent has to
+    /// provide the bytes. Refuses more than `MAX_INLINE` bytes.
     pub(crate) fn octets(&self, sges: &[Sge]) -> Result<Vec<u8>, Refusal> {
         let mut octets = Vec::new();
         for sge in sges {
@@ -285,7 +286,8 @@ impl Session {
 }
 
 impl Part<'_> {
-    /// Calls `each` with (offset in the region, length) for each piece, until it returns false.
+    /// Calls `each` for each piece of the range, with its offset in the region and its length.
+    /// Stops when `each` returns false.
     fn pieces(
         &self,
         mut each: impl FnMut(usize, usize) -> Result<bool, OutOfRange>,
@@ -302,7 +304,7 @@ impl Part<'_> {
     }
 }
 
-/// Bytes that `fill` writes and `check` expects.
+/// Returns the bytes that `fill` writes and `check` expects.
 fn content(fields: &Fields) -> Result<impl Iterator<Item = u8>, Refusal> {
     let (seed, at) = (fields.number("seed", 0)?, fields.number("at", 0)?);
     let mask = if fields.flag("zero", false)? { 0 } else { 0xFF };
@@ -313,7 +315,7 @@ fn outside(error: OutOfRange) -> Refusal {
     Refusal::agent(error.to_string())
 }
 
-/// Parses access rights by their short names.
+/// Parses a list of access rights by their short names.
 pub(crate) fn parse_access(text: &str) -> Result<Access, Refusal> {
     let mut access = Access::NONE;
     for name in text.split(',').filter(|_| !text.is_empty()) {

@@ -1,15 +1,15 @@
-//! Table of objects by the numbers that controllers use for them.
+//! Table of objects under the numbers by which controllers refer to them.
 
 use crate::refusal::Refusal;
 
-/// Objects of one kind, with a limit.
+/// Table of objects of one kind. Their number is limited.
 pub(crate) struct Numbers<T> {
     slots: Vec<Option<T>>,
-    /// Start of the search for a free number. Numbers are given in turn, so that a late event of a
-    /// removed object is not taken for one of its successor.
+    /// Number at which the search for a free number starts. Numbers are given out in turn, so that
+    /// a late event of a removed object is not attributed to a new one.
     next: usize,
     limit: usize,
-    /// Names of the kind, for error messages.
+    /// Name of the kind in error messages.
     singular: &'static str,
     plural: &'static str,
 }
@@ -25,7 +25,7 @@ impl<T> Numbers<T> {
         }
     }
 
-    /// Number that the next object will have.
+    /// Returns the number for the next object. Refuses if the table is full.
     pub(crate) fn free(&self) -> Result<u64, Refusal> {
         let is_free = |at: &usize| self.slots.get(*at).is_none_or(Option::is_none);
         let in_turn = (self.next..self.limit).chain(0..self.next);
@@ -36,7 +36,7 @@ impl<T> Numbers<T> {
         })
     }
 
-    /// Stores an object under a number that `free` returned.
+    /// Stores an object under a number from `free`.
     pub(crate) fn put(&mut self, number: u64, thing: T) {
         let at = usize::try_from(number).unwrap_or(usize::MAX);
         if self.slots.len() <= at && at < self.limit {
@@ -72,7 +72,7 @@ impl<T> Numbers<T> {
         Refusal::agent(format!("there is no {} {number}", self.singular))
     }
 
-    /// All objects with their numbers.
+    /// Returns all objects with their numbers.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
         let there = self.slots.iter().enumerate();
         there.filter_map(|(at, slot)| Some((at as u64, slot.as_ref()?)))

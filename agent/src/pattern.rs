@@ -1,10 +1,11 @@
-//! Pattern that fills regions, so that data need not cross the control channel.
+//! Byte pattern for the content of regions. With it, data need not cross the control connection.
 
-/// Bytes of the endless pattern of `seed`, starting at byte `at`. Byte `n` is byte `n % 8`, lowest
-/// first, of output `n / 8` of the SplitMix64 generator that starts from `seed`.
+/// Returns the bytes of the pattern of `seed`, beginning at byte `at`. Byte `n` of the pattern is
+/// byte `n % 8`, counted from the lowest, of output `n / 8` of the SplitMix64 generator with this
+/// seed.
 pub(crate) fn pattern(seed: u64, at: u64) -> impl Iterator<Item = u8> {
     let first = at / 8;
-    // The index wraps after byte 2^64, which no test reaches.
+    // The index wraps only after byte 2^64.
     let words = (0..).map(move |index| word(seed, first.wrapping_add(index)));
     words
         .flat_map(u64::to_le_bytes)
@@ -33,7 +34,7 @@ mod tests {
             pattern(1_234_567, 5).take(7).collect::<Vec<_>>(),
             octets[5..12]
         );
-        // First bytes that the C agent fills with seed 7.
+        // First bytes of the C agent for seed 7.
         let seven: Vec<_> = pattern(7, 0).take(4).collect();
         assert_eq!(seven, [0xd7, 0x0d, 0x32, 0x59]);
     }

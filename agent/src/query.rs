@@ -1,4 +1,4 @@
-//! Command `query`: properties of the device, and features that only this agent has.
+//! The command `query`: properties of the device, and features that only this agent has.
 
 use uwarp_verbs::{PortState, Revision};
 
@@ -6,7 +6,7 @@ use crate::json::{Fields, Line};
 use crate::refusal::Refusal;
 use crate::session::Session;
 
-/// `IBV_TRANSPORT_IWARP`.
+/// Value of `IBV_TRANSPORT_IWARP` in libibverbs.
 const IWARP: u32 = 1;
 
 impl Session {

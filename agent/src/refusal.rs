@@ -1,4 +1,5 @@
-//! Reasons why a command was not executed. Errors of the library get the numbers of `errno.h`.
+//! Reasons why a command was not executed. For errors of the library they include a number of
+//! `errno.h`.
 
 use std::fmt::Display;
 
@@ -10,23 +11,23 @@ use uwarp_verbs::{
 
 use crate::json::Line;
 
-/// A command that was refused.
+/// Reason why a command was refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum Refusal {
-    /// The command is invalid.
+    /// The agent refused the command, because it is invalid.
     #[error("{0}")]
     Agent(String),
-    /// The library refused it.
+    /// The library returned an error.
     #[error("{what}: {text}")]
     Library {
-        /// The call, with its name in libibverbs or librdmacm, so that controllers see the same
-        /// names from every agent.
+        /// Name of the call in libibverbs or librdmacm. All agents use these names.
         what: &'static str,
         errno: Errno,
-        /// Message of the library.
+        /// Error message of the library.
         text: String,
     },
-    /// The library refused a request within a batch.
+    /// The library refused a request within a batch, after `posted` requests of the batch were
+    /// posted.
     #[error("{why}, after {posted} work requests")]
     Posted { posted: u64, why: Box<Refusal> },
 }
@@ -36,7 +37,7 @@ impl Refusal {
         Refusal::Agent(why.into())
     }
 
-    /// Error without a more specific number than "invalid argument".
+    /// Creates the refusal for an error to which no number fits better than `EINVAL`.
     pub(crate) fn invalid(what: &'static str, error: &dyn Display) -> Refusal {
         Refusal::library(what, Errno::INVAL, error)
     }
@@ -46,7 +47,7 @@ impl Refusal {
         Refusal::Library { what, errno, text }
     }
 
-    /// Writes the members that describe the refusal.
+    /// Adds the members that describe the refusal to an answer.
     pub(crate) fn write(&self, line: &mut Line) {
         match self {
             Refusal::Agent(why) => line.text("error", why),
@@ -63,12 +64,13 @@ impl Refusal {
     }
 }
 
-/// Converts an error of the library, for `map_err`.
+/// Returns a function that converts an error of the library, for `map_err`. `what` is the name of
+/// the call.
 pub(crate) fn by<E: Numbered>(what: &'static str) -> impl Fn(E) -> Refusal {
     move |error| Refusal::library(what, error.errno(), &error)
 }
 
-/// An error that has a number of `errno.h`.
+/// An error that corresponds to a number of `errno.h`.
 pub(crate) trait Numbered: Display {
     fn errno(&self) -> Errno;
 }

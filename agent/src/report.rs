@@ -1,4 +1,4 @@
-//! Completions and events of the device, as lines.
+//! Reports completions and events of the device as lines.
 
 use uwarp_verbs::{AsyncEvent, Completion, Status, WcOpcode};
 
@@ -7,12 +7,12 @@ use crate::json::{Fields, Line};
 use crate::refusal::Refusal;
 use crate::session::Session;
 
-/// `IBV_WC_WITH_IMM`.
+/// Value of `IBV_WC_WITH_IMM` in libibverbs.
 const WITH_IMM: u32 = 1 << 1;
-/// `IBV_WC_WITH_INV`.
+/// Value of `IBV_WC_WITH_INV` in libibverbs.
 const WITH_INV: u32 = 1 << 3;
 
-/// Names of `ibv_wc_status`, in the order of their numbers.
+/// Names of the values of `ibv_wc_status`, in the order of the values.
 const STATUS_NAMES: [&str; 22] = [
     "success",
     "loc_len_err",
@@ -86,7 +86,8 @@ fn completion_line(number: u64, completion: &Completion) -> Line {
     line
 }
 
-/// Name and number of an event in libibverbs. An orderly end is not an event there.
+/// Returns the name and number of an event in libibverbs. Returns `None` for events that libibverbs
+/// lacks, such as a graceful end.
 fn event_name(event: &AsyncEvent) -> Option<(&'static str, u32)> {
     match event {
         AsyncEvent::Ended { reason, .. } if reason.is_orderly() => None,
@@ -102,7 +103,8 @@ fn event_name(event: &AsyncEvent) -> Option<(&'static str, u32)> {
 }
 
 impl Session {
-    /// Reports the completions of a connection. Returns their number.
+    /// Polls the CQ of a connection until it is empty, and reports the completions. Returns their
+    /// number.
     pub(crate) fn report_completions(&mut self, number: u64) -> u64 {
         let Some(cq) = self.cq(number) else {
             return 0;
@@ -127,14 +129,14 @@ impl Session {
 
     pub(crate) fn poll(&mut self, fields: &Fields, answer: &mut Line) -> Result<(), Refusal> {
         self.queues(fields)?;
-        // The completions are written before the answer that counts them.
+        // The completions precede the answer that contains their number.
         let count = self.report_completions(fields.number("conn", u64::MAX)?);
         answer.number("count", count);
         Ok(())
     }
 
-    /// Handles pending notifications of CQs and reports the completions. Returns false if there was
-    /// none.
+    /// Handles pending notifications of CQs, arms the CQs again and reports the completions.
+    /// Returns false if no notification was pending.
     pub(crate) fn take_completion_events(&mut self) -> bool {
         let mut busy = false;
         while let Some(event) = self.completions.try_get_event() {
@@ -162,7 +164,8 @@ impl Session {
         busy
     }
 
-    /// Reports an event of the device if it concerns the device, or an object of this controller.
+    /// Reports an event that concerns the device as a whole or an object of this controller.
+    /// Ignores others.
     pub(crate) fn report_device_event(&mut self, event: &AsyncEvent) {
         let Some((name, number)) = event_name(event) else {
             return;
@@ -205,7 +208,7 @@ impl Session {
         self.write(line);
     }
 
-    /// Number of the connection with matching queues.
+    /// Returns the number of the connection whose queues satisfy `is_it`.
     fn find(&self, is_it: impl Fn(&crate::endpoint::Queues) -> bool) -> Option<u64> {
         let mut endpoints = self.endpoints.iter();
         let found = endpoints.find(|(_, endpoint)| match endpoint {

@@ -1,4 +1,5 @@
-//! Server of rping's ping-pong on the port that belongs to no controller, for tests without agents.
+//! Server for `rping` clients on the RDMA port of the agent. Such connections belong to no
+//! controller.
 //!
 //! ```text
 //!   client                                             server
@@ -22,20 +23,22 @@ use uwarp_verbs::{
 
 use crate::hub::Hub;
 
-/// Length of rping's message: address (8 bytes), key (4) and length (4), in network byte order.
+/// Length in bytes of a message of rping: address (8 bytes), key (4) and length (4), in network
+/// byte order.
 const ADVERT: u32 = 16;
-/// Largest ping data of rping in bytes.
+/// Maximum length in bytes of the ping data of rping.
 const DATA: u32 = 65_535;
-/// Interval at which a waiting thread checks whether it has to stop.
+/// Interval at which a waiting thread checks whether the agent stops.
 const LOOK: Duration = Duration::from_millis(100);
-/// Longest time to wait for the peer's close.
+/// Maximum time to wait until the peer has closed its side.
 const CLOSE: Duration = Duration::from_secs(5);
-/// Maximum number of clients at once; further ones are rejected.
+/// Maximum number of clients at a time. Further clients are rejected.
 const MAX_CLIENTS: usize = 256;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// Serves each client on its own thread, until the agent stops or the network has failed.
+/// Starts a thread that accepts clients. Each client is served on a thread of its own, until the
+/// agent stops or the network fails.
 pub(crate) fn start(
     device: &Device,
     listener: Listener,
@@ -59,10 +62,10 @@ fn serve(device: &Device, listener: &Listener, hub: &Arc<Hub>) {
                 break;
             }
         };
-        // Discards the errors of connections that were not MPA; they are closed already.
+        // Discards the errors of connections that did not use MPA. They are already closed.
         while listener.poll_failure().is_some() {}
         clients.retain(|client| !client.is_finished());
-        // Dropping a request beyond the limit rejects it.
+        // A request beyond the limit is dropped, which rejects it.
         if let Some(request) = request.filter(|_| clients.len() < MAX_CLIENTS) {
             let (device, hub) = (device.clone(), Arc::clone(hub));
             let client = move || {
@@ -80,10 +83,10 @@ fn serve(device: &Device, listener: &Listener, hub: &Arc<Hub>) {
     }
 }
 
-/// Serves one client, from its request to its end.
+/// Accepts the request of a client, and serves the client until the connection ends.
 fn ping_pong(device: &Device, request: ConnectRequest, hub: &Hub) -> Result<(), String> {
     let served = Server::new(device, hub).and_then(|server| {
-        // One Read outstanding in each direction, as in rping.
+        // As with rping, one Read may be outstanding in each direction.
         let options = AcceptOptions::default().ird(1).ord(1);
         request.accept(&server.qp, &options)?;
         let result = server.pings();
@@ -105,7 +108,7 @@ struct Server<'a> {
     hub: &'a Hub,
 }
 
-/// Memory of the client, as its message describes it.
+/// Memory of the client, as a message of the client describes it.
 struct Advert {
     addr: u64,
     rkey: u32,
@@ -137,7 +140,7 @@ impl Server<'_> {
         Ok(self.qp.post_recv(&RecvWr::new(0, &sges))?)
     }
 
-    /// Serves pings until the client closes.
+    /// Serves pings until the client closes the connection.
     fn pings(&self) -> Result<(), Failure> {
         while let Some(source) = self.receive()? {
             let sges = [self.data.sge(0, source.len.min(DATA))];
@@ -167,8 +170,8 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// Length of the ping data up to and including its zero, which is the part that rping writes
-    /// back.
+    /// Returns the length of the ping data up to and including its first zero byte. rping writes
+    /// back this part.
     fn text_len(&self, len: u32) -> Result<u32, Failure> {
         let mut octets = vec![0; len.min(DATA) as usize];
         self.data.read_at(0, &mut octets)?;
@@ -181,7 +184,8 @@ impl Server<'_> {
         Ok(self.qp.post_send(&SendWr::send_inline(0, &octets))?)
     }
 
-    /// Waits for the next advert; `None` at the end.
+    /// Waits for the next message that describes memory. Returns `None` if the connection has
+    /// ended.
     fn receive(&self) -> Result<Option<Advert>, Failure> {
         if !self.wait_for(WcOpcode::Recv)? {
             return Ok(None);
@@ -200,8 +204,8 @@ impl Server<'_> {
         }))
     }
 
-    /// Waits for a completion of this opcode, and skips completions of Sends. Returns false if the
-    /// connection has ended or the agent stops.
+    /// Waits for a completion with this opcode, and ignores completions of Sends. Returns false if
+    /// the connection has ended or the agent stops. Any other completion is an error.
     fn wait_for(&self, opcode: WcOpcode) -> Result<bool, Failure> {
         loop {
             if self.hub.is_stopping() {

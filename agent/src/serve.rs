@@ -1,4 +1,4 @@
-//! The agent as a whole: accepts controllers, serves the RDMA port, and stops.
+//! The agent as a whole: it accepts controllers, serves the RDMA port, and stops.
 
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -18,11 +18,12 @@ use crate::refusal::Refusal;
 use crate::rping;
 use crate::session::{Common, Session};
 
-/// Maximum number of controllers at once.
+/// Maximum number of controllers at a time.
 const MAX_CONTROLLERS: usize = 64;
-/// Silence after which TCP probes a controller's machine.
+/// Time without traffic after which TCP checks whether the host of a controller is alive.
 const KEEPALIVE: Duration = Duration::from_secs(15);
-/// Pause after the system refused a new controller because it has no descriptors left.
+/// Pause before the next attempt after the operating system refused to accept a controller, such as
+/// for lack of descriptors.
 const PAUSE: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 100_000_000,
@@ -32,12 +33,12 @@ const PAUSE: Timespec = Timespec {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// Address for RDMA connections that belong to no controller; clients are served as by
-    /// `rping -s`. Port 0 takes a free one. Default: none.
+    /// Address for RDMA connections that belong to no controller. Their clients are served as by
+    /// `rping -s`. Port 0 takes a free port. Default: no such address.
     pub rdma: Option<SocketAddr>,
-    /// Default address of the controllers' listeners. Default: all addresses.
+    /// Default address for listeners of controllers. Default: all addresses.
     pub listen_ip: IpAddr,
-    /// Default source address of the controllers' connections. Default: the network chooses.
+    /// Default source address for connections of controllers. Default: the network chooses.
     pub source_ip: Option<IpAddr>,
 }
 
@@ -51,19 +52,19 @@ impl Default for Options {
     }
 }
 
-/// Reason why an agent could not start.
+/// Reason why an agent cannot start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
     /// The device could not listen for RDMA connections.
     #[error(transparent)]
     Rdma(#[from] DeviceError),
-    /// The system refused a descriptor or a thread, or the control socket is unusable.
+    /// The operating system refused a descriptor or a thread, or the control socket cannot be used.
     #[error("the agent cannot start: {0}")]
     System(#[from] io::Error),
 }
 
-/// An agent that serves until it is stopped or dropped.
+/// A running agent. It ends when it is stopped or dropped.
 #[derive(Debug)]
 pub struct Agent {
     hub: HubHandle,
@@ -80,11 +81,11 @@ impl std::fmt::Debug for HubHandle {
     }
 }
 
-/// Serves controllers that connect to `control`, with the device's RDMA. The agent takes the
-/// asynchronous events of the device, so nothing else may poll them.
+/// Starts an agent that serves controllers that connect to `control`, with RDMA over `device`. The
+/// agent takes the asynchronous events of the device, so nothing else may poll them.
 ///
 /// # Errors
-/// [`ServeError`] if the agent cannot start.
+/// Returns a [`ServeError`] if the agent cannot start.
 pub fn serve(device: &Device, control: TcpListener, options: Options) -> Result<Agent, ServeError> {
     control.set_nonblocking(true)?;
     let control_addr = control.local_addr()?;
@@ -118,39 +119,40 @@ pub fn serve(device: &Device, control: TcpListener, options: Options) -> Result<
 }
 
 impl Agent {
-    /// Address for controllers.
+    /// Returns the address for controllers.
     #[must_use]
     pub fn control_addr(&self) -> SocketAddr {
         self.control
     }
 
-    /// Address for RDMA connections that belong to no controller.
+    /// Returns the address for RDMA connections that belong to no controller, if there is one.
     #[must_use]
     pub fn rdma_addr(&self) -> Option<SocketAddr> {
         self.rdma
     }
 
-    /// Number of connected controllers.
+    /// Returns the number of connected controllers.
     #[must_use]
     pub fn controllers(&self) -> usize {
         self.hub.0.controllers()
     }
 
-    /// Failure of the device's network, if it has failed. No connection can be made then.
+    /// Returns the failure of the network of the device, if it has failed. After that, no
+    /// connection can be made.
     #[must_use]
     pub fn fault(&self) -> Option<LlpError> {
         self.hub.0.fault()
     }
 
-    /// Takes the latest shortage, usually of descriptors, that kept a listener from accepting. A
-    /// shortage that lasts is reported again after a minute.
+    /// Removes and returns the latest shortage, usually of descriptors, that prevented a listener
+    /// from accepting. A shortage that persists is reported again after a minute.
     #[must_use]
     pub fn take_shortage(&self) -> Option<LlpError> {
         self.hub.0.take_shortage()
     }
 
-    /// Ends all sessions and waits for their end, at most a few seconds. Dropping the agent does
-    /// the same.
+    /// Ends all sessions and waits at most a few seconds for their end. Dropping the agent does the
+    /// same.
     pub fn stop(self) {
         drop(self);
     }
@@ -165,7 +167,7 @@ impl Drop for Agent {
     }
 }
 
-/// Thread that accepts controllers and distributes the events of the device.
+/// State of the thread that accepts controllers and distributes the events of the device.
 struct Acceptor {
     control: TcpListener,
     common: Arc<Common>,
@@ -200,13 +202,13 @@ impl Acceptor {
             self.sessions.retain(|session| !session.is_finished());
             paused = !self.accept_controllers();
         }
-        // If only this thread has failed, the sessions continue until the agent is stopped.
+        // After a failure of this thread, the sessions continue until the agent is stopped.
         for session in self.sessions {
             let _ = session.join();
         }
     }
 
-    /// Accepts all waiting controllers. Returns false if the system refused one.
+    /// Accepts all waiting controllers. Returns false if the operating system refused one.
     fn accept_controllers(&mut self) -> bool {
         loop {
             let error = match self.control.accept() {
@@ -236,7 +238,7 @@ impl Acceptor {
             line.flag("ok", false);
             let why = format!("the agent already has {MAX_CONTROLLERS} controllers, the limit");
             Refusal::agent(why).write(&mut line);
-            // The send buffer of a new connection has room for one line.
+            // One line fits into the send buffer of a new connection.
             stream.set_nonblocking(true)?;
             return stream.write_all(line.finish().as_bytes());
         }

@@ -1,4 +1,5 @@
-//! Session of one controller: the objects that it created, and the work of one turn.
+//! Session of one controller: the objects that it created, and the handling of its commands and
+//! events.
 
 use std::io;
 use std::net::IpAddr;
@@ -17,21 +18,21 @@ use crate::refusal::{Refusal, by};
 
 const PROTOCOL: u64 = 1;
 const MAX_PDS: usize = 8;
-/// Address of the first region of a device with a seed.
+/// Address of the first region, if the device has a seed.
 const FIRST_PAGE: u64 = 0x7f00_0000_0000;
 
 /// State that all sessions of an agent share.
 pub(crate) struct Common {
     pub(crate) device: Device,
-    /// Default address of listeners.
+    /// Default address for listeners.
     pub(crate) listen_ip: IpAddr,
-    /// Default source address of connections.
+    /// Default source address for connections.
     pub(crate) source_ip: Option<IpAddr>,
-    /// Port that belongs to no controller.
+    /// RDMA port of the agent, which belongs to no controller.
     pub(crate) rdma_port: Option<u16>,
 }
 
-/// One controller with all its objects. Dropping it ends them.
+/// Session of a controller. Dropping it ends all its objects.
 pub(crate) struct Session {
     pub(crate) common: Arc<Common>,
     pub(crate) control: Control,
@@ -39,14 +40,14 @@ pub(crate) struct Session {
     pub(crate) cm: EventChannel,
     pub(crate) completions: CompletionChannel,
     pds: [Option<Pd>; MAX_PDS],
-    // Dropped in this order: connections first, then the objects that they use.
+    // Fields are dropped in this order. Connections must precede the objects that they use.
     pub(crate) endpoints: Numbers<Endpoint>,
     pub(crate) windows: Numbers<Window>,
     pub(crate) regions: Numbers<Region>,
     pub(crate) srqs: Numbers<Srq>,
-    /// Address of the next region for peers, if the device has a seed.
+    /// Address of the next region, if the device has a seed.
     pub(crate) next_page: u64,
-    /// The controller has sent `exit`.
+    /// True after the controller has sent `exit`.
     pub(crate) leaving: bool,
 }
 
@@ -79,14 +80,14 @@ impl Session {
         self.write(line);
     }
 
-    /// Returns true if the controller has sent `exit`, its connection has ended, or the agent
-    /// stops.
+    /// Returns true if the session has to end: the controller has sent `exit`, its connection has
+    /// ended, or the agent stops.
     pub(crate) fn is_over(&self) -> bool {
         self.leaving || self.control.is_over() || self.membership.is_stopping()
     }
 
-    /// Handles all pending events and commands. Never waits. Returns false if there was nothing to
-    /// do.
+    /// Handles all pending events and commands without waiting. Returns false if there was nothing
+    /// to do.
     pub(crate) fn turn(&mut self) -> bool {
         let mut busy = self.take_cm_events();
         busy |= self.take_completion_events();
@@ -113,7 +114,7 @@ impl Session {
         busy
     }
 
-    /// Executes one line and queues its answer.
+    /// Executes the command in a line and queues its answer.
     fn execute(&mut self, line: &[u8]) {
         let mut answer = Line::new();
         let fields = match Fields::parse(line) {
@@ -146,7 +147,7 @@ impl Session {
         self.control.write(&line.finish());
     }
 
-    /// Protection domain with this number, created on first use.
+    /// Returns the protection domain with this number. It is created on first use.
     pub(crate) fn pd(&mut self, number: u64) -> Result<Pd, Refusal> {
         let slot = usize::try_from(number)
             .ok()
@@ -162,8 +163,9 @@ impl Session {
         Ok(slot.insert(pd).clone())
     }
 
-    /// Ends everything that commands have created. Connections come first: connections of a
-    /// listener may still be pending, and connections use shared receive queues and windows.
+    /// Ends all objects that commands have created. Connections are first, for two reasons:
+    /// connections of a listener may still be pending, and connections use shared receive queues
+    /// and windows.
     pub(crate) fn reset(&mut self) {
         self.endpoints.clear(Endpoint::is_connection);
         self.endpoints.clear(|_| true);

@@ -1,4 +1,4 @@
-//! Shared receive queues.
+//! Commands for shared receive queues.
 
 use uwarp_verbs::{SrqAttr, SrqModify};
 
@@ -51,7 +51,8 @@ impl Session {
     }
 }
 
-/// Number of the queue that a command names; an unused number if it names none.
+/// Returns the number of the queue that a command names. If it names none, returns a number that no
+/// queue has.
 pub(crate) fn srq_number(fields: &Fields) -> Result<u64, Refusal> {
     fields.number("srq", u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! Work requests: receives and sends, in batches.
+//! Commands that post work requests, singly or in batches.
 
 use uwarp_verbs::{PostError, RecvWr, RemoteBuffer, SendWr, Sge};
 
@@ -7,13 +7,13 @@ use crate::refusal::{Refusal, by};
 use crate::session::Session;
 use crate::srq::srq_number;
 
-/// Maximum number of work requests in one command.
+/// Maximum number of work requests in a command.
 const MAX_BATCH: u64 = 4096;
 
-/// Parameters that both queues share.
+/// Parameters of a batch that are common to receives and sends.
 struct Batch {
     wr_id: u64,
-    /// Scatter/gather elements of each request.
+    /// Scatter/gather elements of each request in the batch.
     lists: Vec<Vec<Sge>>,
 }
 
@@ -40,13 +40,13 @@ impl Batch {
         })
     }
 
-    /// Requests with their index, `wr_id` and elements.
+    /// Returns the requests with their index, `wr_id` and elements.
     fn requests(&self) -> impl Iterator<Item = (u64, u64, &[Sge])> {
         let lists = (0..).zip(&self.lists);
         lists.map(|(index, sges)| (index, self.wr_id.wrapping_add(index), &sges[..]))
     }
 
-    /// Answers how many were posted, and why the others were not.
+    /// Adds the number of posted requests to the answer, or returns why a request was refused.
     fn posted(
         &self,
         what: &'static str,
@@ -66,7 +66,7 @@ impl Batch {
     }
 }
 
-/// Operation of a request of the send queue.
+/// Operation of the send requests in a batch.
 struct Operation<'a> {
     name: &'a str,
     raddr: u64,
@@ -96,7 +96,7 @@ impl<'a> Operation<'a> {
         })
     }
 
-    /// Builds the request, with inline data if given.
+    /// Builds a request. `inline` data replaces the elements if it is given.
     fn request<'b>(
         &self,
         wr_id: u64,
@@ -145,8 +145,8 @@ impl<'a> Operation<'a> {
     }
 }
 
-/// Parses the 8 bytes of Immediate Data: 16 hexadecimal digits, or a 32-bit number, which fills the
-/// first four bytes.
+/// Parses the 8 bytes of Immediate Data. They are given as 16 hexadecimal digits, or as a 32-bit
+/// number, which fills the first four bytes.
 fn parse_imm(fields: &Fields) -> Result<[u8; 8], Refusal> {
     if let Ok(text) = fields.text("imm", "")
         && text.len() == 16
@@ -163,7 +163,8 @@ fn parse_imm(fields: &Fields) -> Result<[u8; 8], Refusal> {
     Ok(octets)
 }
 
-/// Parses which requests of a batch are signaled.
+/// Parses which requests of a batch are signaled. The returned function takes whether a request is
+/// the last one.
 fn parse_signal(fields: &Fields) -> Result<impl Fn(bool) -> bool, Refusal> {
     let (last, others) = match fields.text("signal", "all")? {
         "all" => (true, true),

@@ -1,4 +1,4 @@
-//! Controller of the tests: sends lines to an agent and reads its lines.
+//! Controller for the tests. It sends lines to an agent and reads the lines of the agent.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
@@ -11,10 +11,10 @@ use uwarp_agent::{Agent, Options, serve};
 use uwarp_verbs::llp::kernel::KernelNetwork;
 use uwarp_verbs::{Device, Settings};
 
-/// Longer than anything in these tests takes, unless it hangs.
+/// Time limit for a wait. It is reached only if a test hangs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Starts an agent on a new device over the kernel's loopback, with an RDMA port.
+/// Starts an agent with an RDMA port, on a new device over kernel TCP and loopback.
 pub(crate) fn agent() -> Agent {
     agent_with(Settings::default())
 }
@@ -24,7 +24,7 @@ pub(crate) fn agent_with(settings: Settings) -> Agent {
     agent_on(&device, "127.0.0.1:0".parse().unwrap())
 }
 
-/// Starts an agent on that device; its controllers' listeners use the address of `rdma`, too.
+/// Starts an agent on this device. Listeners of its controllers use the address of `rdma` as well.
 pub(crate) fn agent_on(device: &Device, rdma: SocketAddr) -> Agent {
     let control = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut options = Options::default();
@@ -36,13 +36,13 @@ pub(crate) fn agent_on(device: &Device, rdma: SocketAddr) -> Agent {
 pub(crate) struct Controller {
     to: TcpStream,
     from: BufReader<TcpStream>,
-    /// Events and completions that were read while waiting for something else.
+    /// Events and completions that were read during a wait for another line.
     said: VecDeque<Value>,
     next: u64,
 }
 
 impl Controller {
-    /// Connects and reads the greeting.
+    /// Connects to the agent and checks the greeting.
     pub(crate) fn new(agent: &Agent) -> Controller {
         let mut controller = Controller::silent(agent);
         let hello = controller.line().unwrap();
@@ -51,7 +51,7 @@ impl Controller {
         controller
     }
 
-    /// Connects, and neither sends nor reads.
+    /// Connects to the agent without sending or reading.
     pub(crate) fn silent(agent: &Agent) -> Controller {
         let to = TcpStream::connect(agent.control_addr()).unwrap();
         to.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -65,7 +65,7 @@ impl Controller {
         }
     }
 
-    /// Reads the next line; `None` if the agent has closed.
+    /// Reads the next line. Returns `None` if the agent has closed the connection.
     pub(crate) fn line(&mut self) -> Option<Value> {
         let mut line = String::new();
         self.from.read_line(&mut line).unwrap();
@@ -114,7 +114,8 @@ impl Controller {
         answer
     }
 
-    /// Waits for the first event or completion that matches, and removes it from the unread lines.
+    /// Waits for the first event or completion for which `is_it` returns true, and returns it.
+    /// Others remain queued.
     #[track_caller]
     pub(crate) fn wait(&mut self, what: &str, is_it: impl Fn(&Value) -> bool) -> Value {
         let deadline = Instant::now() + PATIENCE;
@@ -148,19 +149,19 @@ impl Controller {
         completion
     }
 
-    /// Lines that no test has asked for yet.
+    /// Returns the events and completions that no test has waited for yet.
     pub(crate) fn unread(&self) -> &VecDeque<Value> {
         &self.said
     }
 }
 
-/// Numbers of a connection at its active and its passive controller.
+/// Numbers of a connection at the two controllers that it connects.
 pub(crate) struct Connected {
     pub(crate) active: Value,
     pub(crate) passive: Value,
 }
 
-/// Connects two controllers. `qp`: members that describe both QPs.
+/// Connects two controllers. `qp` contains members that describe both QPs.
 pub(crate) fn connect(active: &mut Controller, passive: &mut Controller, qp: &Value) -> Connected {
     let mut listen = qp.clone();
     listen["auto"] = json!(true);

@@ -1,4 +1,4 @@
-//! Features that only this agent has, and the start and end of connections.
+//! Features that only this agent has, and the beginning and end of connections.
 
 use serde_json::{Value, json};
 use uwarp_verbs::{Revision, Settings};
@@ -52,7 +52,8 @@ fn query_tells_what_the_device_was_told() {
     );
 }
 
-/// Lets `a` connect to `b`. Returns the number at `a`, and the request at `b`.
+/// Makes `a` connect to `b`. Returns the number of the connection at `a`, and the request event at
+/// `b`.
 fn request(a: &mut Controller, b: &mut Controller, connect: Value) -> (Value, Value) {
     let port = b.ok("listen", json!({}))["port"].clone();
     let conn = a.ok("open", json!({"addr": "127.0.0.1", "port": port}))["conn"].clone();

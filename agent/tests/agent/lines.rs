@@ -1,4 +1,4 @@
-//! Invalid lines and commands are refused and disturb no other controller.
+//! Invalid lines and commands are refused, and do not disturb other controllers.
 
 use serde_json::json;
 
@@ -133,11 +133,11 @@ fn a_controller_that_reads_nothing_holds_up_only_itself() {
     let agent = agent();
     let (mut deaf, mut other) = (Controller::new(&agent), Controller::new(&agent));
     deaf.ok("reg", json!({"len": 4096}));
-    // More answers than TCP buffers, so later commands wait.
+    // The answers exceed the buffers of TCP and the limit of the queue, so later commands wait.
     let line = b"{\"cmd\":\"peek\",\"mr\":0}\n".repeat(2000);
     deaf.write(&line);
     other.ok("reg", json!({"len": 4096}));
-    // They are executed when the controller reads.
+    // The commands are executed when the controller reads.
     for _ in 0..2000 {
         let answer = deaf.line().unwrap();
         assert_eq!(answer["data"].as_str().unwrap().len(), 8192);

@@ -1,4 +1,5 @@
-//! A local session, which its program drives: the same protocol, without a thread or a connection.
+//! Sessions that their program drives. They use the same protocol, without a thread or a
+//! connection.
 
 use serde_json::{Value, json};
 use uwarp_agent::LocalSession;
@@ -44,7 +45,7 @@ fn a_session_without_a_thread_does_nothing_but_in_its_turns() {
     assert!(lines(&mut session).is_empty());
 }
 
-/// Two sessions connect and one sends, driven by one thread.
+/// Two sessions connect, and one sends to the other, in one thread.
 #[test]
 fn two_sessions_in_one_thread_connect_and_send() {
     let devices = [device(None), device(None)];
@@ -83,7 +84,7 @@ fn two_sessions_in_one_thread_connect_and_send() {
     assert_eq!(sent["status"], "success", "{sent}");
 }
 
-/// With a seed, the STags and addresses that peers see are reproducible.
+/// With a seed, a session uses the same STags and addresses in every run.
 #[test]
 fn regions_of_a_device_with_a_seed_are_the_same_in_every_run() {
     let run = || {

@@ -1,4 +1,4 @@
-//! The agent as its controllers see it: lines over TCP, with several controllers at once.
+//! Tests of the agent through its protocol: lines over TCP, with several controllers at a time.
 
 mod controller;
 mod features;

@@ -1,4 +1,4 @@
-//! Networks other than the kernel's, and the RDMA port, which needs no controller.
+//! Agents on networks other than that of the kernel, and the RDMA port, which needs no controller.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ fn agents_on_a_link_in_memory_reach_each_other() {
     assert_eq!(check["match"], true);
 }
 
-/// Two pings with the messages of rping.
+/// Sends two pings with the messages of rping.
 #[test]
 fn the_rdma_port_is_served_as_by_rping() {
     let agent = agent();
@@ -81,7 +81,7 @@ fn the_rdma_port_is_served_as_by_rping() {
         }
         let mut echo = [0xFF; 21];
         pong.read_at(0, &mut echo).unwrap();
-        // The echo ends with the zero, as in rping.
+        // The server writes back the ping data up to the first zero byte, as rping does.
         assert_eq!(&echo, b"rdma-ping-0: ABC\0\0\0\0\0");
     }
     qp.disconnect();
@@ -95,7 +95,7 @@ fn the_rdma_port_belongs_to_no_controller() {
     let port = agent.rdma_addr().unwrap().port();
     let refused = controller.refused("listen", json!({"port": port}));
     assert_eq!(refused["errno"], 98);
-    // A client whose message does not belong to rping is disconnected.
+    // A client is disconnected if its first message is not that of rping.
     let device = Device::tcp().unwrap();
     let (pd, cq) = (device.alloc_pd().unwrap(), device.create_cq(4).unwrap());
     let qp = pd.create_qp(&cq, &cq, QpCaps::default()).unwrap();

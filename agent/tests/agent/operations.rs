@@ -67,7 +67,7 @@ fn writes_and_reads_go_where_the_peer_said() {
     );
     assert_eq!(lent["addr"], 0);
     a.ok("poke", json!({"mr": 0, "data": "0102030405060708"}));
-    // Four Writes of two bytes, at a stride of two.
+    // Posts four Writes of two bytes each. Local and remote offsets increase by two.
     let write = json!({"conn": active, "op": "write", "wr_id": 10, "sge": "0:0+2", "count": 4, "stride": 2,
         "raddr": 8, "rstride": 2, "rkey": lent["rkey"], "inline": true, "signal": "last"});
     assert_eq!(a.ok("post", write)["posted"], 4);
@@ -107,7 +107,7 @@ fn atomics_bring_back_the_word_and_obey_their_masks() {
     };
     let told = atomic(1, json!({"op": "fadd", "compare": 1}));
     assert_eq!(told, (json!("fadd"), word(0xFFFF_FFFF)));
-    // No carry leaves bit 32: this field has one bit, and wraps.
+    // The mask makes bit 32 a field of one bit, so that the carry out of it is dropped.
     let told = atomic(
         2,
         json!({"op": "fadd", "compare": 1u64 << 32, "mask": 1u64 << 32}),
@@ -176,7 +176,7 @@ fn a_region_of_one_connection_is_invalidated_by_its_peer() {
         (&received["inv"], &received["flags"]),
         (&lent["rkey"], &json!(8))
     );
-    // A region of another domain cannot be limited to this QP.
+    // A region in another protection domain cannot be restricted to this QP.
     let refused = b.refused("reg", json!({"len": 8, "conn": passive, "pd": 0}));
     assert_eq!(refused["error"], "ibv_reg_mr");
 
@@ -209,7 +209,7 @@ fn a_window_is_bound_used_made_invalid_and_bound_again() {
     );
     a.ok("fill", json!({"mr": 0, "seed": 1}));
     a.ok("post", json!({"conn": active, "op": "write", "wr_id": 2, "sge": "0:0+8", "raddr": 0, "rkey": window["rkey"]}));
-    // A Send after the Write shows that the Write has arrived.
+    // When this Send arrives, the Write before it has been placed.
     b.ok("recv", json!({"conn": passive, "wr_id": 2}));
     a.ok("post", json!({"conn": active, "op": "send", "wr_id": 3}));
     b.success(&passive, 2);
@@ -249,7 +249,7 @@ fn a_read_makes_its_sink_invalid_when_it_is_told_to() {
     assert_eq!((&done["inv"], &done["flags"]), (&sink["rkey"], &json!(8)));
     let refused = a.refused("post", post);
     assert_eq!(refused["error"], "ibv_post_send");
-    // The data of the Read is in place all the same.
+    // The data of the Read has been placed nevertheless.
     a.ok("peek", json!({"mr": 0}));
 }
 
@@ -268,7 +268,7 @@ fn a_batch_says_how_much_of_it_was_taken() {
         "post",
         json!({"conn": active, "op": "send", "count": 3, "signal": "none"}),
     );
-    // A CQ that is not armed reports nothing; `poll` returns its completions.
+    // A CQ that is not armed reports no completions. `poll` reports them.
     let mut count = 0;
     while count < 3 {
         count += b.ok("poll", json!({"conn": passive}))["count"]

@@ -1,4 +1,4 @@
-//! Controllers come and go without an effect on others.
+//! Controllers connect and disconnect without an effect on others.
 
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ fn numbers_are_each_controllers_own() {
     b.ok("peek", json!({"mr": 0}));
 }
 
-/// A controller that vanishes in the middle of a transfer takes only its own objects with it.
+/// If a controller vanishes in the middle of a transfer, only its own objects end.
 #[test]
 fn a_controller_that_vanishes_ends_its_connections_and_no_others() {
     let agent = agent();
@@ -36,7 +36,7 @@ fn a_controller_that_vanishes_ends_its_connections_and_no_others() {
     assert!(end["cause"].is_string(), "{end}");
     peer.ok("reset", json!({}));
 
-    // Its listener is gone, too.
+    // The listener of the vanished controller has ended as well.
     let conn = a.ok("open", json!({"addr": "127.0.0.1", "port": port}))["conn"].clone();
     a.event("ready", &conn);
     a.ok("connect", json!({"conn": conn}));
@@ -103,7 +103,7 @@ fn the_end_of_the_agent_ends_its_controllers() {
     agent.stop();
     while a.line().is_some() {}
     while b.line().is_some() {}
-    // Both ports are free.
+    // Both ports are free again.
     std::net::TcpListener::bind(rdma).unwrap();
 }
 
