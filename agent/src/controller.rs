@@ -1,4 +1,4 @@
-//! A controller that has connected: its session and the thread that serves it.
+//! Thread that serves a connected controller and runs its session.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -9,14 +9,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::session::Session;
 
-/// Time for a controller to read the last lines before its connection is closed.
+/// Maximum time to send the last lines before the connection is closed.
 const FLUSH_TIME: Duration = Duration::from_secs(1);
 const AT_ONCE: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 0,
 };
 
-/// A controller at the other end of a TCP connection.
+/// A controller that is connected over TCP.
 pub(crate) struct Controller {
     stream: TcpStream,
     session: Session,
@@ -28,7 +28,7 @@ impl Controller {
         Ok(Controller { stream, session })
     }
 
-    /// Serves the controller until its session ends.
+    /// Serves the controller until its session ends, and then sends the rest of its output.
     pub(crate) fn run(mut self) {
         let mut busy = true;
         while !self.session.is_over() {
@@ -43,9 +43,9 @@ impl Controller {
         self.flush_queue();
     }
 
-    /// Waits for events, for input while there is room for answers, and for room while output
-    /// waits. Does not block if the session is `busy`, because commands may wait for room that has
-    /// become free.
+    /// Waits for events, for input if the output queue has room, and for room in the connection if
+    /// output waits. Then sends and reads. If the session is `busy`, it does not block, because
+    /// commands that waited for room in the queue may now be executed.
     fn wait(&mut self, busy: bool) -> io::Result<()> {
         let control = &self.session.control;
         let mut events = PollFlags::empty();
@@ -70,7 +70,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Reads once, if there is room for answers.
+    /// Reads from the connection once, if the output queue has room.
     fn read(&mut self) {
         let control = &mut self.session.control;
         if control.is_full() || control.is_over() {
@@ -97,7 +97,7 @@ impl Controller {
         }
     }
 
-    /// Waits up to `FLUSH_TIME` for the queue to be sent.
+    /// Sends the output queue, for at most `FLUSH_TIME`.
     fn flush_queue(&mut self) {
         let deadline = Instant::now() + FLUSH_TIME;
         self.send();

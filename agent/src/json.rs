@@ -1,4 +1,4 @@
-//! Lines with one flat JSON object each, for both directions.
+//! Parses and writes the lines of both directions. Each is a flat JSON object.
 
 use std::fmt::{self, Write};
 
@@ -6,10 +6,10 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 
 use crate::refusal::Refusal;
 
-/// Maximum number of members of an object, which is more than any command has.
+/// Maximum number of members of an object. No command has more.
 const MAX_MEMBERS: usize = 32;
 
-/// Members of a command.
+/// Members of a command, by key.
 #[derive(Debug, Default)]
 pub(crate) struct Fields(Vec<(String, Scalar)>);
 
@@ -38,8 +38,8 @@ impl Fields {
         self.get(key).is_some()
     }
 
-    /// Number, or `absent` if the member is missing. A string in C notation ("0x1f") is accepted,
-    /// too, for controllers that cannot write numbers above 2^53.
+    /// Returns a numeric member, or `absent` if it is missing. It also accepts a string in C
+    /// notation, such as "0x1f", because some controllers cannot write numbers above 2^53.
     pub(crate) fn number(&self, key: &str, absent: u64) -> Result<u64, Refusal> {
         let parsed = match self.get(key) {
             None => Some(absent),
@@ -50,7 +50,7 @@ impl Fields {
         parsed.ok_or_else(|| Refusal::agent(format!("{key}: a number was expected")))
     }
 
-    /// Number that fits the type.
+    /// Returns a numeric member that fits into the type, or `absent` if it is missing.
     pub(crate) fn number_as<T: TryFrom<u64>>(&self, key: &str, absent: T) -> Result<T, Refusal> {
         if !self.has(key) {
             return Ok(absent);
@@ -77,7 +77,7 @@ impl Fields {
         }
     }
 
-    /// Bytes in hexadecimal, at most `room`.
+    /// Returns the bytes of a hexadecimal member. Refuses more than `room` bytes.
     pub(crate) fn hex(&self, key: &str, room: usize) -> Result<Vec<u8>, Refusal> {
         let text = self.text(key, "")?;
         let digits = text.len();
@@ -91,7 +91,8 @@ impl Fields {
             .ok_or_else(|| Refusal::agent(format!("{key}: only hexadecimal digits were expected")))
     }
 
-    /// Refuses a key that is not in `allowed`, whose elements are words separated by blanks.
+    /// Refuses a member whose key is not in `allowed`. Each element of `allowed` is a list of keys,
+    /// separated by blanks.
     pub(crate) fn only(&self, allowed: &[&str]) -> Result<(), Refusal> {
         let known = |key: &str| {
             let mut words = allowed.iter().flat_map(|words| words.split(' '));
@@ -108,7 +109,7 @@ impl Fields {
     }
 }
 
-/// Parses a number in C notation.
+/// Parses a decimal number, or a hexadecimal number with the prefix `0x`.
 fn c_number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x").or(text.strip_prefix("0X")) {
         Some(digits) if digits.bytes().all(|digit| digit.is_ascii_hexdigit()) => {
@@ -130,7 +131,7 @@ pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
         .collect()
 }
 
-/// Shortens the controller's text for an error message.
+/// Shortens text from the controller for use in an error message.
 pub(crate) fn shortened(text: &str) -> String {
     text.chars().take(24).collect()
 }
@@ -202,7 +203,7 @@ impl Visitor<'_> for ScalarVisitor {
     }
 }
 
-/// A line that is being written.
+/// An output line, to which members are added.
 #[derive(Debug)]
 pub(crate) struct Line(String);
 
@@ -240,17 +241,17 @@ impl Line {
         let _ = write!(self.0, "{comma}\"{key}\":{value}");
     }
 
-    /// Position for [`back_to`](Self::back_to).
+    /// Returns the current position for [`back_to`](Self::back_to).
     pub(crate) fn mark(&self) -> usize {
         self.0.len()
     }
 
-    /// Removes everything that was written since [`mark`](Self::mark).
+    /// Removes all members that were added after [`mark`](Self::mark).
     pub(crate) fn back_to(&mut self, mark: usize) {
         self.0.truncate(mark);
     }
 
-    /// Returns the complete line.
+    /// Closes the object and returns the line.
     pub(crate) fn finish(mut self) -> String {
         self.0.push_str("}\n");
         self.0
