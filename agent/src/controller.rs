@@ -11,6 +11,7 @@ use crate::session::Session;
 
 /// Maximum time to send the last lines before the connection is closed.
 const FLUSH_TIME: Duration = Duration::from_secs(1);
+/// Timeout for a poll that must not block.
 const AT_ONCE: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 0,

@@ -9,8 +9,9 @@ pub(crate) struct Numbers<T> {
     /// a late event of a removed object is not attributed to a new one.
     next: usize,
     limit: usize,
-    /// Name of the kind in error messages.
+    /// Name of one object in error messages.
     singular: &'static str,
+    /// Name of several objects in error messages.
     plural: &'static str,
 }
 

@@ -6,6 +6,7 @@
 /// Distance of Markers in bytes. A Marker begins at each multiple of it, counted from the first
 /// byte of Full Operation.
 pub(crate) const MARKER_INTERVAL: u64 = 512;
+/// Length of a Marker in bytes.
 pub(crate) const MARKER_LEN: usize = 4;
 /// Number of bytes between two Markers.
 const BETWEEN_MARKERS: usize = MARKER_INTERVAL as usize - MARKER_LEN;

@@ -17,6 +17,7 @@ pub(crate) const MAX_SEGMENT: usize = 65_535 - 40;
 const WINDOW: u16 = u16::MAX;
 /// Window scale option of both SYNs. It makes the window 8 MiB minus 128 bytes.
 const WINDOW_SHIFT: u8 = 7;
+/// TTL of IPv4 packets and hop limit of IPv6 packets.
 const TTL: u8 = 64;
 
 /// Kind of a segment. It determines the flags besides ACK.

@@ -35,7 +35,9 @@ impl Side {
 
 /// Length in bytes of a startup frame without Private Data (RFC 5044 section 7.1.1).
 const FRAME_HEADER_LEN: usize = 20;
+/// Key of a Request Frame.
 const REQUEST_KEY: [u8; 16] = *b"MPA ID Req Frame";
+/// Key of a Reply Frame.
 const REPLY_KEY: [u8; 16] = *b"MPA ID Rep Frame";
 const FLAG_MARKERS: u8 = 0x80;
 const FLAG_REJECTED: u8 = 0x20;

@@ -8,9 +8,9 @@ use etherparse::{
 
 use crate::reader::Packet;
 
-/// Loopback of BSD and macOS. The header is a 4-byte address family, in host byte order (`NULL`) or
-/// network byte order (`LOOP`).
+/// Loopback of BSD and macOS. The header is a 4-byte address family in host byte order.
 const NULL: u16 = 0;
+/// Loopback of BSD with the address family in network byte order.
 const LOOP: u16 = 108;
 const ETHERNET: u16 = 1;
 /// Number of raw IP in BSD, which some tools write into files.

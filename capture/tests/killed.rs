@@ -9,6 +9,7 @@ use uwarp_capture::{Capture, Direction, LinkType, Reader};
 /// Environment variable with the path of the capture of the child process. The parent does not set
 /// it.
 const TARGET: &str = "UWARP_CAPTURE_TEST_TARGET";
+/// Number of packets that the child process records.
 const PACKETS: usize = 50;
 
 /// Runs the test `child_records_packets` in a separate process.

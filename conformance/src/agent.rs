@@ -13,9 +13,10 @@ use crate::transport::in_words;
 /// Time limit for the answer to a command.
 const COMMAND: Duration = Duration::from_secs(30);
 
-/// A broken agent must not exhaust memory. These limits bound the length of a line in bytes
-/// (docs/agent.md) and the number of events that no step has consumed yet.
+/// Maximum length in bytes of a line from the agent (docs/agent.md). A broken agent must not
+/// exhaust memory.
 const MAX_LINE: usize = 65_535;
+/// Maximum number of events that wait for a step which consumes them.
 const MAX_EVENTS: usize = 65_536;
 
 /// Byte stream to an agent. It is a TCP connection or any replacement for one.

@@ -5,9 +5,11 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// Maximum number of bytes and of segments that wait for earlier bytes. Above one of these limits,
-/// the earlier bytes count as missing.
+/// Maximum number of bytes that wait for earlier bytes. Above it, the earlier bytes count as
+/// missing.
 const MAX_AHEAD: usize = 1024 * 1024;
+/// Maximum number of segments that wait for earlier bytes. Above it, the earlier bytes count as
+/// missing.
 const MAX_AHEAD_SEGMENTS: usize = 2048;
 /// Largest TCP window (RFC 7323 section 2.3). A sequence number at a greater distance does not
 /// belong to this connection.

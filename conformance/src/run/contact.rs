@@ -13,8 +13,8 @@ const UNREACHABLE: &str = "the target cannot be reached";
 /// Pause between two attempts to connect to a target.
 const BETWEEN: Duration = Duration::from_millis(50);
 /// Number of failed listeners after which the target counts as dead. Each of these listeners was
-/// made for one case. One of them may fail alone, but behind a firewall that drops everything not
-/// every case may cost a timeout.
+/// made for one case. One of them may fail alone. If a firewall drops everything, later cases
+/// are skipped without waiting for a timeout.
 const LISTENERS: u32 = 4;
 
 /// Reachability of the target, shared by all cases and workers of a run.

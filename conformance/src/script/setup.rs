@@ -282,9 +282,9 @@ pub(crate) struct Post {
     pub(crate) fence: bool,
     pub(crate) invalidate: Option<u32>,
     pub(crate) immediate: Option<[u8; 8]>,
-    /// Operands of an atomic. For `cas`, the value to compare with and the new value. For `fadd`,
-    /// `swap` is the addend.
+    /// Value to compare with in a `cas`.
     pub(crate) compare: u64,
+    /// New value in a `cas`, or addend in a `fadd`.
     pub(crate) swap: u64,
     /// Name by which later steps refer to the buffer of this request.
     pub(crate) memory: Option<Name>,

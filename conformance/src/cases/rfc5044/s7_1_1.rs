@@ -12,6 +12,7 @@ use crate::wire::startup::R;
 
 /// Private Data of an application, of the maximum length that fits into every frame.
 const LONGEST: &[u8] = &[0x5a; 508];
+/// Private Data of an application, of a length that is no multiple of four.
 const SHORT: &[u8] = b"seventeen octets.";
 
 pub(super) fn cases() -> Vec<Case> {
