@@ -51,8 +51,8 @@ impl From<IpAddr> for Host {
 }
 
 impl Host {
-    /// Resolves the host to an address with this port. Prefers the first address of the family of
-    /// `like`, if given, and otherwise takes the first one.
+    /// Resolves the host to an address with this port. Returns the first address of the same family
+    /// as `like`. Without `like`, or if no address has that family, returns the first address.
     pub(crate) fn resolve(&self, port: u16, like: Option<IpAddr>) -> Result<SocketAddr, Failure> {
         let Host(name) = self;
         let found = (name.as_str(), port).to_socket_addrs();
@@ -63,7 +63,7 @@ impl Host {
         chosen.copied().ok_or_else(|| self.unknown(&none))
     }
 
-    /// Address of a server, whose port must not be 0.
+    /// Resolves the address of a server. Port 0 is an error.
     pub(crate) fn server(&self, port: u16, like: Option<IpAddr>) -> Result<SocketAddr, Failure> {
         if port == 0 {
             let report = Report::new("nothing can listen on port 0");
@@ -72,7 +72,7 @@ impl Host {
         self.resolve(port, like)
     }
 
-    /// Address of this machine, with any port.
+    /// Resolves an address of this machine, with port 0 (any port).
     pub(crate) fn local(&self) -> Result<SocketAddr, Failure> {
         self.resolve(0, None)
     }
@@ -136,12 +136,12 @@ impl fmt::Display for HostPort {
 }
 
 impl HostPort {
-    /// Address to connect to.
+    /// Resolves the address to connect to.
     pub(crate) fn server(&self) -> Result<SocketAddr, Failure> {
         self.host.server(self.port, None)
     }
 
-    /// Address to listen on; port 0 takes a free one.
+    /// Resolves the address to listen on. Port 0 selects a free port.
     pub(crate) fn listen(&self) -> Result<SocketAddr, Failure> {
         self.host.resolve(self.port, None)
     }
@@ -250,7 +250,8 @@ mod tests {
     #[test]
     fn of_several_addresses_that_of_the_wanted_family_is_taken() {
         let v4 = host("127.0.0.1").unwrap();
-        // The host has one address only, of the other family. The library reports the mismatch.
+        // The host has only an address of the other family, which is returned. The library reports
+        // the mismatch.
         let found = v4.resolve(7, Some("::1".parse().unwrap())).unwrap();
         assert!(found.is_ipv4());
     }

@@ -5,7 +5,7 @@ use uwarp_verbs::MemoryRegion;
 /// Length of an advert in bytes.
 pub(crate) const ADVERT_LEN: usize = 16;
 
-/// Memory that the peer may use.
+/// Address, key and length of memory that the peer may access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Advert {
     pub(crate) addr: u64,
@@ -14,7 +14,7 @@ pub(crate) struct Advert {
 }
 
 impl Advert {
-    /// Advert of a whole region.
+    /// Describes a whole region. A length above `u32::MAX` is stated as `u32::MAX`.
     pub(crate) fn of(region: &MemoryRegion) -> Self {
         let remote = region.remote();
         let len = u32::try_from(remote.len).unwrap_or(u32::MAX);

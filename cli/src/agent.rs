@@ -1,4 +1,5 @@
-//! `uwarp agent`: ports, options and end of the agent. The crate `uwarp-agent` does the rest.
+//! `uwarp agent`: options, addresses and shutdown of the agent. The crate `uwarp-agent` does the
+//! rest.
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::mpsc::RecvTimeoutError;
@@ -17,7 +18,7 @@ use crate::failure::{Failure, Report};
 use crate::output::notice;
 use crate::signals::catch_end_signals;
 
-/// Interval of checks for a failure of the network.
+/// Interval between checks for a shortage of resources or a failure of the network.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Options of `uwarp agent`.
@@ -46,10 +47,11 @@ pub(crate) struct Options {
     common: Common,
 }
 
-/// Serves until a signal asks it to end.
+/// Serves until SIGINT or SIGTERM, or until the agent reports a fault.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let control = options.control_addr()?;
-    // Must come before a socket file exists that a signal would leave in place.
+    // Signals must be caught before a socket file exists, because an uncaught signal would leave
+    // the file in place.
     let end = catch_end_signals()
         .map_err(|error| Failure::because(format!("signals cannot be handled: {error}")))?;
     let recording = options.common.capture()?;
@@ -82,7 +84,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
 }
 
 impl Options {
-    /// Address that serves RDMA.
+    /// Returns the address that serves RDMA.
     fn rdma_addr(&self) -> Result<SocketAddr, Failure> {
         match &self.address {
             Some(host) => host.resolve(self.port, None),
@@ -90,8 +92,9 @@ impl Options {
         }
     }
 
-    /// Address that serves controllers. The kernel does not have the address of a device with its
-    /// own TCP/IP.
+    /// Returns the address that serves controllers. For a device with its own TCP/IP it is
+    /// 127.0.0.1, because the kernel, which serves the controllers, does not have the device's
+    /// address.
     fn control_addr(&self) -> Result<SocketAddr, Failure> {
         let mut addr = if self.device.is_user_space() {
             SocketAddr::new(IpAddr::from([127, 0, 0, 1]), 0)
@@ -106,7 +109,7 @@ impl Options {
                 Failure::Usage(report.advice("use --control with another port"))
             })?,
         };
-        // `set_port` keeps the zone of the address.
+        // `set_port` keeps the zone of a link-local address.
         addr.set_port(port);
         Ok(addr)
     }

@@ -81,7 +81,7 @@ pub(crate) struct Common {
     peer: PeerName,
 }
 
-/// Parses the value of a variable by the same words as the drop-in library.
+/// Parses the value of an environment variable. The drop-in library accepts the same words.
 fn on_or_off(value: &str) -> Result<bool, String> {
     flag(value).ok_or_else(|| format!("expected {FLAG_VALUES}"))
 }
@@ -118,7 +118,7 @@ impl PeerName {
 }
 
 impl Common {
-    /// Device settings that these options ask for.
+    /// Returns the device settings that these options select.
     pub(crate) fn settings(&self) -> Settings {
         let revision = match self.mpa {
             Mpa::One => Revision::One,
@@ -134,7 +134,7 @@ impl Common {
             .peer(self.peer.profile())
     }
 
-    /// Destination of text: stderr if the capture goes to stdout.
+    /// Returns the destination of text: stderr if the capture goes to stdout, otherwise stdout.
     pub(crate) fn output(&self) -> Output {
         match &self.pcap {
             Some(path) if path == Path::new("-") => Output::Stderr,
@@ -142,7 +142,7 @@ impl Common {
         }
     }
 
-    /// Opens the capture, if one is asked for.
+    /// Opens the capture, if the options request one.
     pub(crate) fn capture(&self) -> Result<Option<Recording>, Failure> {
         let Some(path) = &self.pcap else {
             return Ok(None);
@@ -168,14 +168,14 @@ impl Common {
     }
 }
 
-/// Timeout of a poll that does not wait.
+/// Timeout of a `poll` that returns immediately.
 const NOW: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 0,
 };
 
-/// Ends the command when the reader closes stdout. The library writes the capture that goes there,
-/// and would continue without it.
+/// Ends the command when the reader closes stdout. The library, which writes the capture there,
+/// would continue without a reader.
 fn watch_reader() {
     let name = "uwarp-stdout".to_owned();
     let watch = || exit_if_reader_gone(None);
@@ -186,25 +186,26 @@ fn watch_reader() {
     }
 }
 
-/// Waits at most `most` for the reader to close stdout, and then ends the command.
+/// Waits until the reader closes stdout, at most for `most`, and ends the command if it did.
 fn exit_if_reader_gone(most: Option<&Timespec>) {
     let stdout = std::io::stdout();
     let mut fds = [PollFd::new(&stdout, PollFlags::empty())];
     while poll(&mut fds, most) == Err(Errno::INTR) {}
-    // A pipe reports ERR here, a socket HUP.
+    // A closed pipe reports ERR, a closed socket HUP.
     if fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP) {
         end_quietly();
     }
 }
 
-/// Capture that is being written.
+/// Capture file that is being written.
 pub(crate) struct Recording {
     path: PathBuf,
     pub(crate) capture: Capture,
 }
 
 impl Recording {
-    /// Fails if the capture that was asked for is incomplete.
+    /// Ends the command if the capture goes to stdout and its reader is gone. Fails if the capture
+    /// is incomplete.
     pub(crate) fn finish(&self) -> Result<(), Failure> {
         if self.path == Path::new("-") {
             exit_if_reader_gone(Some(&NOW));
@@ -220,7 +221,8 @@ impl Recording {
     }
 }
 
-/// Result of a command that may have written a capture.
+/// Combines the result of a command with that of its capture. An error of the command takes
+/// precedence.
 pub(crate) fn finish(
     result: Result<(), Failure>,
     recording: Option<&Recording>,

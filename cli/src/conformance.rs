@@ -155,8 +155,8 @@ pub(crate) fn run_command(options: &Options) -> Result<(), Failure> {
     print_outcomes(options, &outcomes, cases)
 }
 
-/// Reports on stderr while cases end. A terminal gets a progress bar. Each case that is neither
-/// passed nor skipped gets a line; with `--verbose`, every case does.
+/// Reports each case on stderr when it ends. A terminal gets a progress bar. Each case that is
+/// neither passed nor skipped gets a line; with `--verbose`, every case does.
 struct Bar {
     bar: ProgressBar,
     seed: u64,
@@ -232,7 +232,8 @@ fn print_outcomes(options: &Options, outcomes: &[Outcome], cases: usize) -> Resu
     judge(&Counts::of(outcomes), cases)
 }
 
-/// Exit status of a run of `cases` cases.
+/// Decides the result of a run of `cases` cases. Failed cases are a failed operation (exit code 1).
+/// Cases that were not played, or could not be, are a usage failure (exit code 2).
 fn judge(counts: &Counts, cases: usize) -> Result<(), Failure> {
     let failed = counts.failed + counts.unexpected;
     let ended = counts.played() + counts.skipped + counts.errors;
@@ -267,7 +268,7 @@ fn judge(counts: &Counts, cases: usize) -> Result<(), Failure> {
 }
 
 impl Options {
-    /// Name of the target in reports.
+    /// Returns the name of the target in reports.
     fn target_name(&self) -> String {
         let dialled = || "a target that connects".to_owned();
         self.target
@@ -278,7 +279,7 @@ impl Options {
     }
 }
 
-/// Parses a time that is not zero.
+/// Parses a number of seconds that is not zero.
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text
         .parse()
@@ -317,12 +318,13 @@ fn config(options: &Options) -> Result<Config, Failure> {
     Ok(config)
 }
 
-/// An address that cannot be resolved prevents the run: exit code 2.
+/// Turns the error of an address that cannot be resolved into exit code 2, because it prevents the
+/// run.
 fn usable(addr: Result<SocketAddr, Failure>) -> Result<SocketAddr, Failure> {
     addr.map_err(Failure::into_usage)
 }
 
-/// Default address of the target's agent.
+/// Returns the default address of the target's agent: the target's IP address and the next port.
 fn agent_beside(target: SocketAddr) -> Result<SocketAddr, Failure> {
     match target.port().checked_add(1) {
         Some(port) => {

@@ -67,8 +67,8 @@ impl DeviceOption {
         open(&self.spec, settings, recording)
     }
 
-    /// Makes the conformance suite use this network: the kernel's TCP, from this address if one is
-    /// given, or a TCP/IP in this process.
+    /// Selects the network of the conformance suite. It is the kernel's TCP, from the address that
+    /// the option names, if any, or TCP/IP in this process.
     pub(crate) fn configure(&self, config: &mut Config) -> Result<(), Failure> {
         config.network = if self.spec.is_user_space() {
             Arc::new(LlpTcp::new(network(
@@ -102,7 +102,8 @@ impl DeviceOption {
         self.spec.is_user_space()
     }
 
-    /// Default source address of a client. A device with its own TCP/IP chooses it itself.
+    /// Default source address of a client. `None` if the device has its own TCP/IP, which chooses
+    /// the address.
     pub(crate) fn source(&self) -> Option<SocketAddr> {
         if self.spec.is_user_space() {
             return None;
@@ -113,7 +114,7 @@ impl DeviceOption {
 }
 
 /// Silence after which TCP probes the peer. Without probes a command would wait forever for a peer
-/// whose machine is gone.
+/// whose machine has failed.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
 /// Opens a device on the network that `spec` names.
@@ -139,10 +140,11 @@ fn network(
         .map_err(|error| Failure::because(format!("{spec} cannot be opened: {error}")))
 }
 
-/// Reports what happened to the network of the device, if anything.
+/// Takes the pending events of the device. Prints each address conflict and each shortage of
+/// resources at a listener.
 ///
 /// # Errors
-/// When the network has failed permanently.
+/// The network has failed permanently.
 pub(crate) fn check_network(device: &Device) -> Result<(), Failure> {
     while let Some(event) = device.poll_event() {
         match event {

@@ -31,7 +31,7 @@ pub(crate) struct Options {
 }
 
 /// Prints both parts. The second part is printed even if the device cannot be opened, because it
-/// says why.
+/// explains why.
 ///
 /// # Errors
 /// The device cannot be opened, or the output cannot be written.
@@ -143,7 +143,7 @@ fn device_fields(text: &mut String, attr: &DeviceAttr) {
     line("local_ca_ack_delay", &attr.local_ca_ack_delay);
 }
 
-/// Names in `ibv_devinfo` of the flags that this device may have.
+/// Flags that this device may report, with their names in the output of `ibv_devinfo`.
 const CAPABILITIES: [(u32, &str); 5] = [
     (device_cap::PORT_ACTIVE_EVENT, "PORT_ACTIVE_EVENT"),
     (device_cap::SYS_IMAGE_GUID, "SYS_IMAGE_GUID"),
@@ -217,7 +217,7 @@ fn phys_state(value: u8) -> String {
     format!("{state} ({value})")
 }
 
-/// Value of `ibv_mtu`, with the bytes that it stands for.
+/// Formats an `ibv_mtu` value as `ibv_devinfo` does: the bytes, then the value in parentheses.
 fn mtu(name: u32) -> String {
     format!("{} ({name})", 128 << name)
 }

@@ -1,4 +1,4 @@
-//! `uwarp dump`: prints a capture frame by frame, with what breaks the RFCs.
+//! `uwarp dump`: prints a capture frame by frame, with each violation of the RFCs.
 
 mod json;
 mod text;
@@ -55,7 +55,7 @@ pub(crate) struct Options {
     peer: PeerName,
 }
 
-/// Prints frames and counts them.
+/// Prints the frames that pass the filters, and counts them.
 struct Printer<'a> {
     options: &'a Options,
     /// Time of the first packet.
@@ -65,7 +65,7 @@ struct Printer<'a> {
     findings: u64,
 }
 
-/// Decodes the file.
+/// Decodes the file and prints its frames and the summary.
 ///
 /// # Errors
 /// Something in the file breaks the RFCs (exit code 1), the file cannot be read, or the output
@@ -108,7 +108,7 @@ fn decode(options: &Options) -> Result<(), Failure> {
     printer.check_connection(decoder.totals().connections)?;
     match printer.findings {
         0 => Ok(()),
-        // The last line of the output has the number.
+        // The last line of the output states the number of findings.
         _ => Err(Failure::Reported),
     }
 }
@@ -129,7 +129,7 @@ fn open(file: &Path) -> Result<Reader, Failure> {
     reader.map_err(|error| unreadable(file, &error))
 }
 
-/// The file cannot be read or is not a capture: exit code 2.
+/// Explains that the file cannot be read or is not a capture (exit code 2).
 fn unreadable(file: &Path, error: &ReadError) -> Failure {
     let name = name(file);
     let report = Report::new(format!("{name}: {error}"));
@@ -150,7 +150,7 @@ fn unreadable(file: &Path, error: &ReadError) -> Failure {
     })
 }
 
-/// The file ends within a packet: exit code 2.
+/// Explains that the file ends within a packet (exit code 2).
 fn cut_off(file: &Path) -> Failure {
     let what = format!("{}: the file ends in the middle of a packet", name(file));
     Failure::Usage(
@@ -167,10 +167,11 @@ impl Printer<'_> {
             .is_some_and(|most| self.frames >= most.get())
     }
 
-    /// Fails if the wanted connection is not among the `connections` of the capture.
+    /// Fails if the capture, which has this number of connections, does not have the selected one.
     fn check_connection(&self, connections: u64) -> Result<(), Failure> {
         match self.options.conn {
-            // With `--count`, later packets were not read, and the connection may be among them.
+            // After `--count` frames, later packets were not read. The connection may be among
+            // them.
             Some(wanted) if wanted.get() > connections && !self.is_full() => {
                 let file = name(&self.options.file);
                 let report = Report::new(format!("{file}: no connection has the number {wanted}"));
@@ -218,7 +219,7 @@ impl Printer<'_> {
             .connections()
             .iter()
             .filter(|connection| wanted(connection.number));
-        // Totals cover all connections and would mislead for one of them.
+        // Totals cover all connections. They would mislead if only one was selected.
         let totals = self.options.conn.is_none().then(|| decoder.totals());
         if self.options.json {
             return Output::Stdout.line(json::summary(totals, connections));

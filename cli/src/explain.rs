@@ -1,4 +1,5 @@
-//! Turns errors of the library into reports: whose fault it is, and what to try with this command.
+//! Turns errors of the library into reports, which say whose fault it is and what to try with this
+//! command.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,16 +8,16 @@ use uwarp_verbs::{Cause, ConnectError, DeviceError, EndReason, StartupError};
 
 use crate::failure::Report;
 
-/// Server that a command connects to.
+/// Description of a server that a command connects to, for its error reports.
 pub(crate) struct Server {
-    /// Command that starts it.
+    /// Shell command that starts the server.
     start: String,
-    /// Name of the server and its default port, if it has one.
+    /// Name and default port of the server, if it has a default port.
     usual: Option<(&'static str, u16)>,
 }
 
 impl Server {
-    /// Server of `uwarp rping` at this address.
+    /// Describes a server of `uwarp rping` at this address.
     pub(crate) fn rping(at: SocketAddr) -> Self {
         Server {
             start: format!("uwarp rping -s -a {} -p {}", host(at), at.port()),
@@ -24,7 +25,7 @@ impl Server {
         }
     }
 
-    /// The other end of the demo, in the same process.
+    /// Describes the other end of the demo, in the same process.
     pub(crate) fn demo() -> Self {
         Server {
             start: "uwarp demo".into(),
@@ -32,7 +33,7 @@ impl Server {
         }
     }
 
-    /// Server of `uwarp perf` at this address.
+    /// Describes a server of `uwarp perf` at this address.
     pub(crate) fn perf(at: SocketAddr) -> Self {
         let bind = if at.ip().is_loopback() {
             String::new()
@@ -52,8 +53,9 @@ impl Server {
     }
 }
 
-/// Address without its port, as the server's machine takes it. A link-local address needs a zone
-/// there, and only that machine knows it: the zone of this machine means nothing on another one.
+/// Formats the address without its port, for a command that runs on the server's machine. A
+/// link-local address needs a zone of that machine. This machine does not know that zone, so a
+/// placeholder stands for it.
 fn host(addr: SocketAddr) -> String {
     match addr.ip() {
         IpAddr::V6(ip) if ip.is_unicast_link_local() => format!("{ip}%INTERFACE"),
@@ -61,7 +63,7 @@ fn host(addr: SocketAddr) -> String {
     }
 }
 
-/// Explains why there is no connection to `to`.
+/// Explains why the connection to `to` failed.
 pub(crate) fn connect(error: &ConnectError, to: SocketAddr, server: &Server) -> Report {
     let cause = Cause::from(error);
     match error {
@@ -80,7 +82,7 @@ pub(crate) fn connect(error: &ConnectError, to: SocketAddr, server: &Server) -> 
     }
 }
 
-/// Adds what to try, if the cause has a hint.
+/// Adds the hint of the cause as advice, if it has one.
 fn with_hint(report: Report, cause: &Cause) -> Report {
     match cause.hint() {
         Some(hint) => report.advice(hint),
@@ -88,7 +90,7 @@ fn with_hint(report: Report, cause: &Cause) -> Report {
     }
 }
 
-/// Text of the reason without its hint, which has a line of its own.
+/// Returns the text of the reason without its hint. The report has a separate line for the hint.
 fn without_hint(reason: &EndReason) -> String {
     let text = reason.to_string();
     let hint = reason.cause().hint();
@@ -114,7 +116,8 @@ fn tcp(error: &LlpError, to: SocketAddr, server: &Server) -> Report {
     }
 }
 
-/// Turns `startup failed: the peer sent ...` into `the peer at ADDR sent ...`.
+/// Turns `startup failed: the peer sent ...` into `the peer at ADDR sent ...`. Other texts become
+/// `ADDR: text`.
 pub(crate) fn with_addr(error: &StartupError, addr: SocketAddr) -> String {
     let sentence = Cause::from(*error).sentence();
     let text = sentence

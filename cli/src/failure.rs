@@ -1,4 +1,4 @@
-//! Failures that end a command, as reports for a person.
+//! Failures that end a command, as reports for its user.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -8,13 +8,13 @@ use crate::output;
 /// Reason why a command did not do what it was asked.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The request makes no sense, or could not be started.
+    /// The command line is wrong, or the operation could not start (exit code 2).
     Usage(Report),
-    /// The operation failed.
+    /// The operation failed (exit code 1).
     Operation(Report),
-    /// The operation failed, and the output has already said why.
+    /// The operation failed, and the output has already reported the reason (exit code 1).
     Reported,
-    /// The program to run was not started; the exit code says so.
+    /// `uwarp run` did not start its program. The number is the exit code.
     NotRun(Report, u8),
 }
 
@@ -37,19 +37,19 @@ impl Report {
         }
     }
 
-    /// Adds what should have happened instead.
+    /// Adds the expected behaviour.
     pub(crate) fn expected(mut self, expected: impl Into<String>) -> Self {
         self.expected = Some(expected.into());
         self
     }
 
-    /// Adds whose fault it is.
+    /// Names the party that is at fault.
     pub(crate) fn fault(mut self, fault: impl Into<String>) -> Self {
         self.fault = Some(fault.into());
         self
     }
 
-    /// Adds what to try.
+    /// Adds a suggestion.
     pub(crate) fn advice(mut self, advice: impl Into<String>) -> Self {
         self.advice = Some(advice.into());
         self
@@ -57,7 +57,7 @@ impl Report {
 }
 
 impl Report {
-    /// Returns what happened and what to try, for a cell of a table.
+    /// Returns the event and the suggestion in one line, for a cell of a table.
     pub(crate) fn one_line(&self) -> String {
         match &self.advice {
             Some(advice) => format!("{}; try: {advice}", self.what),
@@ -89,12 +89,12 @@ impl From<Report> for Failure {
 }
 
 impl Failure {
-    /// Failed operation that one sentence describes.
+    /// Creates a failed operation that one sentence describes.
     pub(crate) fn because(what: impl Into<String>) -> Self {
         Failure::Operation(Report::new(what))
     }
 
-    /// Report to print, if there is one.
+    /// Returns the report to print, if there is one.
     pub(crate) fn report(&self) -> Option<&Report> {
         match self {
             Failure::Usage(report) | Failure::Operation(report) | Failure::NotRun(report, _) => {
@@ -104,8 +104,8 @@ impl Failure {
         }
     }
 
-    /// Turns a failed operation into a usage failure. For commands that keep exit code 1 for a
-    /// finding, it means that they could not run.
+    /// Turns a failed operation into a usage failure. Commands that reserve exit code 1 for
+    /// findings call it for errors that prevented their run.
     pub(crate) fn into_usage(self) -> Self {
         match self {
             Failure::Operation(report) => Failure::Usage(report),

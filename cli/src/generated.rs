@@ -51,7 +51,8 @@ pub(crate) fn completions(
 pub(crate) fn manual(options: &ManOptions, command: Command) -> Result<(), Failure> {
     let directory = &options.directory;
     fs::create_dir_all(directory).map_err(|error| cannot_write(directory, &error))?;
-    // `build` would add `help`, and the page of the command would name a page that is not written.
+    // With the subcommand `help`, which `build` would add, the command's page would name a page
+    // that is not written.
     let mut command = command.disable_help_subcommand(true);
     command.build();
     let mut written = Vec::new();
@@ -65,7 +66,7 @@ pub(crate) fn manual(options: &ManOptions, command: Command) -> Result<(), Failu
     Output::Stdout.line(written.join("\n"))
 }
 
-/// One page for the command and one for each subcommand, `uwarp-rping` for `uwarp rping`.
+/// Creates a page for the command and one for each subcommand, `uwarp-rping` for `uwarp rping`.
 fn pages(command: &Command) -> Vec<clap_mangen::Man> {
     let parts = command.get_subcommands().map(|part| {
         let name = format!("uwarp-{}", part.get_name());

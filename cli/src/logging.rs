@@ -1,4 +1,5 @@
-//! The log on stderr. It is off unless `UWARP_LOG` is set, which has the syntax of `RUST_LOG`.
+//! The log on stderr. It is off unless `UWARP_LOG` is set. The variable has the syntax of
+//! `RUST_LOG`.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -9,7 +10,7 @@ use crate::output::exit_if_closed;
 
 const VARIABLE: &str = "UWARP_LOG";
 
-/// Starts the log if the environment asks for one.
+/// Starts the log if `UWARP_LOG` is set.
 pub(crate) fn start() -> Result<(), Failure> {
     let Ok(directives) = std::env::var(VARIABLE) else {
         return Ok(());
@@ -30,7 +31,8 @@ pub(crate) fn start() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Standard error. A log that cannot be written is not a failure of the command.
+/// Standard error without write errors, because a log that cannot be written is not a failure of
+/// the command. Ends the process if the reader has closed stderr.
 struct Unfailing;
 
 impl Write for Unfailing {

@@ -1,5 +1,5 @@
-//! Writes to stdout and stderr, for the whole command. Lines are written whole. If the reader
-//! closed the output, the command ends quietly, with one status.
+//! Output of all commands to stdout and stderr. Each text is written in one call. If the reader has
+//! closed the output, the process ends without a message and with exit status 141.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -8,8 +8,8 @@ use uwarp_verbs::llp::remove_socket_files;
 
 use crate::failure::Failure;
 
-/// Exit status after the reader closed stdout or stderr (`| head`). A shell shows the same for a
-/// program that SIGPIPE ended: 128 plus the number of the signal.
+/// Exit status after the reader closed stdout or stderr (`| head`). A shell shows the same status
+/// for a program that SIGPIPE ended: 128 plus the number of the signal.
 const CLOSED_PIPE: i32 = 141;
 
 /// Destination of a command's output.
@@ -19,7 +19,7 @@ pub(crate) enum Output {
     Stdout,
     /// Standard error, because the capture goes to standard output.
     Stderr,
-    /// [`KEPT`], where a test reads it.
+    /// Text in [`KEPT`], for tests.
     #[cfg(test)]
     Kept,
 }
@@ -31,11 +31,11 @@ thread_local! {
 }
 
 impl Output {
-    /// Writes one line (or several). Lines of different threads do not mix. Ends the process if the
+    /// Writes one or more lines. Lines of different threads do not mix. Ends the process if the
     /// reader has closed the output.
     ///
     /// # Errors
-    /// When the output cannot be written (disk full).
+    /// The output cannot be written, for example because the disk is full.
     pub(crate) fn line(self, text: impl Display) -> Result<(), Failure> {
         let text = format!("{text}\n");
         let written = match self {

@@ -1,4 +1,4 @@
-//! Signal handling, so that a signal that ends the command leaves no socket file.
+//! Signal handlers that remove the socket files when a signal ends the command.
 
 use std::ffi::c_int;
 use std::io;
@@ -14,11 +14,11 @@ use uwarp_verbs::llp::remove_socket_files;
 
 use crate::output::notice;
 
-/// True if the command handles SIGINT and SIGTERM itself and ends in an orderly way.
+/// True if the command handles SIGINT and SIGTERM itself and ends gracefully.
 static ENDS_ORDERLY: AtomicBool = AtomicBool::new(false);
 
-/// From now on SIGINT, SIGTERM and SIGHUP remove the socket files of this process before they end
-/// it. A signal that the parent has set to be ignored, as `nohup` does, stays ignored.
+/// Makes SIGINT, SIGTERM and SIGHUP remove the socket files of this process before they end it. A
+/// signal that the parent process has set to be ignored, as `nohup` does, stays ignored.
 pub(crate) fn remove_socket_files_on_signals() {
     let ours = not_ignored(&[SIGINT, SIGTERM, SIGHUP]);
     let started = Signals::new(ours).and_then(|mut signals| {
@@ -41,16 +41,16 @@ pub(crate) fn remove_socket_files_on_signals() {
     }
 }
 
-/// From now on a write to a closed pipe returns an error and does not end this process. A Rust
-/// program starts in this state.
+/// Makes writes to a closed pipe return an error instead of ending this process. A Rust program
+/// starts in this state.
 pub(crate) fn ignore_broken_pipes() {
-    // If this fails, the signal ends the process, which is just as quiet.
+    // If this fails, SIGPIPE ends the process, also without a message.
     let _ = flag::register(SIGPIPE, Arc::default());
 }
 
-/// From now on SIGINT and SIGTERM do not end this process. Each one sends a message to the returned
-/// receiver, and the command ends in an orderly way. A signal that the parent has set to be ignored
-/// stays ignored.
+/// Makes SIGINT and SIGTERM send a message to the returned receiver instead of ending this process.
+/// The caller then ends the command gracefully. A signal that the parent process has set to be
+/// ignored stays ignored.
 pub(crate) fn catch_end_signals() -> io::Result<Receiver<()>> {
     let mut signals = Signals::new(not_ignored(&[SIGINT, SIGTERM]))?;
     let (sender, requests) = channel();
@@ -66,8 +66,8 @@ pub(crate) fn catch_end_signals() -> io::Result<Receiver<()>> {
     Ok(requests)
 }
 
-/// From now on the first SIGINT or SIGTERM sets the returned flag, so that the command ends in an
-/// orderly way. The next one ends it at once. A signal that the parent has set to be ignored stays
+/// Makes the first SIGINT or SIGTERM set the returned flag, so that the command can end gracefully.
+/// The next one ends it at once. A signal that the parent process has set to be ignored stays
 /// ignored.
 pub(crate) fn catch_stop_signals() -> io::Result<Arc<AtomicBool>> {
     let requests = catch_end_signals()?;
@@ -89,19 +89,19 @@ pub(crate) fn catch_stop_signals() -> io::Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// Removes the signals that the parent has set to be ignored.
+/// Returns `signals` without those that the parent process has set to be ignored.
 fn not_ignored(signals: &[c_int]) -> Vec<c_int> {
     let ignored = std::fs::read_to_string("/proc/self/status").map_or(0, |status| ignored(&status));
     let ours = signals.iter().copied();
     ours.filter(|signal| ignored & mask(*signal) == 0).collect()
 }
 
-/// Bit of a signal in a set of signals.
+/// Returns the bit of a signal in a set of signals.
 const fn mask(signal: c_int) -> u64 {
     1 << (signal - 1)
 }
 
-/// Set of ignored signals in the text of `/proc/PID/status`: `proc_pid_status(5)`.
+/// Returns the set of ignored signals from the text of `/proc/PID/status` (`proc_pid_status(5)`).
 fn ignored(status: &str) -> u64 {
     let set = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok())

@@ -51,8 +51,8 @@ pub(super) fn print_case(id: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Counts of requirements: all, those with a case, those with a reason for having none, those with
-/// neither.
+/// Numbers of requirements: all of them, those with a case, those with a reason for having no case,
+/// and those with neither.
 #[derive(Clone, Copy, Default)]
 struct Rows([usize; 4]);
 

@@ -35,10 +35,11 @@ pub(super) struct Files {
     name: Option<String>,
 }
 
-/// Files of a run, checked before it starts, so that no foreseeable error is left.
+/// Report files of a run, checked and created before it starts, so that a wrong path is found
+/// early.
 pub(super) struct Ready<'a> {
     files: &'a Files,
-    /// Outcomes of the other targets.
+    /// Outcomes of other targets, read from the files of `--beside`.
     beside: Vec<Value>,
 }
 
@@ -48,8 +49,8 @@ impl Files {
         self.json.as_deref().is_some_and(is_stdout)
     }
 
-    /// Reads the input files and creates the output files. A run takes minutes and must not end
-    /// with a wrong path.
+    /// Reads the input files and creates the output files. A wrong path must be found now, because
+    /// a run takes minutes.
     ///
     /// # Errors
     /// A file cannot be read or written.
@@ -82,8 +83,8 @@ impl Files {
 }
 
 impl Ready<'_> {
-    /// Writes the files. `target`: name of the target, unless `--name` has one. `seed`: seed of the
-    /// run.
+    /// Writes the files. `target`: name of the target, which `--name` overrides. `seed`: seed of
+    /// the run.
     ///
     /// # Errors
     /// A file cannot be written.

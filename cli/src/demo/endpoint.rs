@@ -13,23 +13,24 @@ use crate::failure::{Failure, Report};
 /// Longest time that a step of the demo may take.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A QP that holds all work of one step at once.
+/// QP whose queues have room for all work of one step, with its CQ and the completions taken so
+/// far.
 pub(super) struct Endpoint {
     name: &'static str,
     device: Device,
     pub(super) qp: Qp,
     pd: Pd,
     cq: Cq,
-    /// Completed work of the send queue, in order.
+    /// Completions of the send queue, in the order of their arrival.
     pub(super) sent: Vec<Completion>,
-    /// Completed receives, in order.
+    /// Completions of receives, in the order of their arrival.
     pub(super) received: Vec<Completion>,
 }
 
-/// End of the connection as one side saw it, with the completions of the last work posted.
+/// End of the connection as one side saw it, with the completions that followed.
 pub(super) struct End {
     pub(super) reason: EndReason,
-    /// True if the device reported the end by an asynchronous event.
+    /// True if the device reported the end of the connection by an asynchronous event.
     pub(super) event: bool,
     pub(super) sends: Vec<Completion>,
     pub(super) receives: Vec<Completion>,
@@ -64,8 +65,8 @@ impl Endpoint {
         self.pd.register(octets, access).map_err(local)
     }
 
-    /// Posts one receive for each message of the plan, scattered over pieces, and `empty` receives
-    /// for messages without content.
+    /// Posts one receive for each message of the plan, scattered over pieces of `inbox`, and
+    /// `empty` receives for messages without content.
     pub(super) fn post_receives(&self, inbox: &MemoryRegion, empty: usize) -> Result<(), Failure> {
         for slot in plan::slots() {
             let pieces = slot.pieces(inbox);
@@ -77,7 +78,7 @@ impl Endpoint {
         self.qp.post_recv_list(&list).map_err(local)
     }
 
-    /// Sends every message of the plan, gathered from pieces of `source`, in one list.
+    /// Posts one list with a Send for every message of the plan, gathered from pieces of `source`.
     pub(super) fn post_sends(&self, source: &MemoryRegion) -> Result<(), Failure> {
         let pieces: Vec<_> = plan::slots().map(|slot| slot.pieces(source)).collect();
         let list: Vec<_> = (0..)
@@ -94,8 +95,8 @@ impl Endpoint {
             .map_err(local)
     }
 
-    /// Waits until `sent` requests of the send queue and `received` receives have completed,
-    /// counted from the start of the connection.
+    /// Waits until `sent` requests of the send queue and `received` receives have completed. Both
+    /// counts start with the connection.
     pub(super) fn wait(&mut self, sent: usize, received: usize, step: &str) -> Result<(), Failure> {
         let deadline = Instant::now() + PATIENCE;
         while self.sent.len() < sent || self.received.len() < received {

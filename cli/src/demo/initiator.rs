@@ -21,11 +21,11 @@ mod extensions;
 
 /// Private data of A's MPA Request.
 pub(super) const HELLO: &[u8] = b"hello from A";
-/// Length in bytes of the Write that must fail.
+/// Length in bytes of the Write that must fail because it exceeds the region.
 pub(super) const BEYOND: u32 = 64;
-/// Bytes of that Write that would still fit into the region.
+/// Number of bytes of that Write that fit into the region.
 const FITTING: u64 = 16;
-/// Number of messages of one step.
+/// Number of messages in the plan. Each transfer step moves all of them.
 const COUNT: usize = SIZES.len();
 
 /// Endpoint A with the state that every step needs.
@@ -45,7 +45,7 @@ pub(super) fn run(
 ) -> Result<End, Failure> {
     let endpoint = Endpoint::new("endpoint A", device)?;
     let inbox = endpoint.register(plan::blank(), Access::LOCAL_WRITE)?;
-    // A message never finds its receive missing, because all receives are posted before connecting.
+    // All receives are posted before connecting, so that every message finds one.
     endpoint.post_receives(&inbox, 2)?;
     let mut a = Initiator {
         endpoint,
@@ -114,7 +114,7 @@ impl Initiator<'_> {
         offer.ok_or_else(|| Failure::because("B's private data names no memory to write to"))
     }
 
-    /// Waits for the next result from B.
+    /// Waits for the next row of results from B.
     fn await_b(&self) -> Result<Row, Failure> {
         self.from_b
             .recv_timeout(PATIENCE)
@@ -164,8 +164,8 @@ impl Initiator<'_> {
             })
             .collect();
         self.endpoint.qp.post_send_list(&list).map_err(local)?;
-        // A Send is delivered after the Writes before it, so B checks its memory when this Send
-        // arrives.
+        // A Send is delivered after the Writes before it. B therefore checks its memory when this
+        // Send arrives.
         self.endpoint.signal()?;
         self.endpoint.wait(2 * COUNT + 1, COUNT + 1, "RDMA Write")?;
         let at_b = self.await_b()?;
@@ -231,7 +231,7 @@ impl Initiator<'_> {
     }
 }
 
-/// Parameters of the connection, as A has them.
+/// Describes the negotiated parameters of the connection, as A sees them.
 fn agreed(info: &ConnectionInfo) -> String {
     let on = |on| if on { "on" } else { "off" };
     let markers = match (info.tx_markers, info.rx_markers) {
@@ -257,7 +257,7 @@ fn amount() -> String {
     )
 }
 
-/// Checks length and content of the messages that came by Sends.
+/// Checks the length and the content of the messages received by Sends.
 pub(super) fn received(endpoint: &Endpoint, inbox: &MemoryRegion, kind: Kind) -> Verdict {
     let lens = endpoint
         .received
@@ -270,7 +270,7 @@ pub(super) fn received(endpoint: &Endpoint, inbox: &MemoryRegion, kind: Kind) ->
     plan::verify(inbox, kind).into()
 }
 
-/// Row of the table for all messages of the plan.
+/// Returns the table row of an operation that moved all messages of the plan.
 pub(super) fn row(operation: &'static str, verdict: Verdict) -> Row {
     Row {
         operation,

@@ -1,7 +1,7 @@
 //! `uwarp demo`: two endpoints in one process move data by every operation and verify it.
 //!
-//! Each endpoint has its own device, thread and end of the link. They share only the link. A
-//! channel collects their results, which are printed in one place.
+//! Each endpoint has its own device, thread and end of the link. They share only the link. Each
+//! endpoint sends its results over a channel, and one place prints them.
 
 mod endpoint;
 mod initiator;
@@ -30,7 +30,7 @@ use crate::output::{Output, wrapped};
 use endpoint::{End, local};
 use table::{Row, Table, Verdict};
 
-/// Port of the demo's listening end, on the in-memory link.
+/// Port on which B listens on the in-memory link.
 const PORT: u16 = 7174;
 const MTU: u16 = 1500;
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -80,7 +80,7 @@ impl FromStr for Network {
     }
 }
 
-/// Runs the demo.
+/// Runs the demo and finishes its capture, if it has one.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let recording = options.common.capture()?;
     let result = play(options, recording.as_ref());
@@ -126,12 +126,12 @@ fn play(options: &Options, recording: Option<&Recording>) -> Result<(), Failure>
     story.close(started)
 }
 
-/// The two devices and the address where they meet.
+/// The devices of both endpoints and B's listener.
 struct Stage {
     a: Device,
     b: Device,
     listener: Listener,
-    /// Description of the link between them.
+    /// Description of the link between the devices.
     between: &'static str,
 }
 
@@ -161,7 +161,7 @@ impl Stage {
                     ));
                 }
                 let host = *tcp.addresses().first().unwrap_or(&LOCALHOST);
-                // Capturing on A suffices: B would record every packet a second time.
+                // Only A is captured, because B would record every packet a second time.
                 (
                     device::open(tcp, settings.clone(), recording)?,
                     device::open(tcp, settings, None)?,
@@ -189,7 +189,7 @@ fn memory_settings(options: &Options, recording: Option<&Recording>) -> MemorySe
         .capture(recording.map(|recording| recording.capture.clone()))
 }
 
-/// Running output, and the rows of the table.
+/// Output of the demo while it runs, and the rows of the final table.
 struct Story {
     output: Output,
     rows: Vec<Row>,
@@ -200,17 +200,17 @@ impl Story {
         self.output.line(text)
     }
 
-    /// Starts a step with a line on what it shows.
+    /// Starts a step and prints its title.
     fn step(&self, title: &str) -> Result<(), Failure> {
         self.output.line(format_args!("\n{title}"))
     }
 
-    /// Adds the row of an operation.
+    /// Adds a row to the final table.
     fn row(&mut self, row: Row) {
         self.rows.push(row);
     }
 
-    /// Ends a step: describes it, and prints the results of its last `rows` operations.
+    /// Ends a step. Prints its description `what`, and the results of the last `rows` operations.
     fn done(&self, what: &str, rows: usize, since: Instant) -> Result<(), Failure> {
         self.say(wrapped("   ", what))?;
         let took = since.elapsed().as_secs_f64();
@@ -223,7 +223,7 @@ impl Story {
         Ok(())
     }
 
-    /// Prints how both sides saw the Write that must fail.
+    /// Prints how both sides saw the Write that must fail, and adds its row to the table.
     fn ending(&mut self, a: &End, b: &responder::Seen) -> Result<(), Failure> {
         let mut write = first(&a.sends);
         if a.sends.first().map(|done| done.status) == Some(Status::Success) {
@@ -283,7 +283,7 @@ impl Story {
     }
 }
 
-/// First completion in words: its cause, or otherwise its status.
+/// Describes the first completion by its cause of failure, or by its status if it has no cause.
 fn first(completions: &[Completion]) -> String {
     match completions.first() {
         None => "no completion".to_owned(),
@@ -294,8 +294,9 @@ fn first(completions: &[Completion]) -> String {
     }
 }
 
-/// Checks that the Write beyond the region ended as RFC 5041 section 7.2 requires. B answers with
-/// the Terminate for the bounds of a tagged buffer (layer 1, type 1, code 1) and places nothing.
+/// Checks that the Write beyond the region ended as RFC 5041 section 7.2 requires. B must answer
+/// with a Terminate Message for a tagged buffer's bounds (layer 1, type 1, code 1) and place
+/// nothing.
 fn judge(a: &End, b: &responder::Seen) -> Verdict {
     let flushed = |done: &[Completion]| matches!(done, [one] if one.status == Status::WrFlush);
     let is_bounds_error = |terminate: &uwarp_verbs::Terminate| {
@@ -340,7 +341,8 @@ mod tests {
     use super::*;
     use crate::output::KEPT;
 
-    /// Ends a demo whose Reads returned `octets`. Returns the result of the command and its output.
+    /// Runs the last steps of a demo whose Reads returned `octets`. Returns the result of the
+    /// command and its output.
     fn ending_with(octets: Vec<u8>) -> (Result<(), Failure>, String) {
         let (network, _) = MemoryNetwork::pair(&MemorySettings::default()).unwrap();
         let device = Device::open(Arc::new(network), uwarp_verbs::Settings::default()).unwrap();

@@ -1,23 +1,23 @@
-//! Messages of the demo. They have many sizes, each at an odd offset of one region. Their pattern
-//! differs by kind, message and position, so that wrong data cannot match by chance.
+//! Messages of the demo. They have many sizes, and each is at an odd offset of one region. Their
+//! pattern differs by kind, message and position, so that wrong data cannot match by chance.
 
 use uwarp_verbs::{MemoryRegion, OutOfRange, Sge};
 
-/// Length of each message in bytes: empty, less than a word, around the payload of a TCP segment,
-/// around 64 KiB (the most that one FPDU carries), up to 16 MiB.
+/// Lengths of the messages in bytes: 0, less than a word, close to the payload of a TCP segment,
+/// close to 64 KiB (the maximum of one FPDU), and up to 16 MiB.
 pub(super) const SIZES: [u32; 22] = [
     0, 1, 2, 3, 5, 8, 17, 64, 255, 256, 1459, 1460, 1461, 4095, 4096, 16_383, 65_535, 65_537,
     262_147, 1_048_577, 4_194_301, 16_777_216,
 ];
 
-/// Bytes between two messages, which must not change.
+/// Number of bytes between two messages, which must not change.
 const GAP: u32 = 29;
-/// Content of the gaps.
+/// Value of every byte in the gaps.
 const BLANK: u8 = 0xEE;
-/// Bytes compared at a time.
+/// Number of bytes that are compared at a time.
 const CHUNK: usize = 64 << 10;
 
-/// Source of the bytes. The pattern follows from it.
+/// Origin of the data. It selects the pattern of the bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     SentByA = 1,
@@ -26,7 +26,7 @@ pub(super) enum Kind {
     Read,
 }
 
-/// Place of one message in a region.
+/// Position of one message in a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Slot {
     pub(super) index: usize,
@@ -34,7 +34,7 @@ pub(super) struct Slot {
     pub(super) len: u32,
 }
 
-/// Places of all messages in a region.
+/// Returns the positions of all messages in a region.
 pub(super) fn slots() -> impl Iterator<Item = Slot> {
     let mut next = 1;
     SIZES.iter().enumerate().map(move |(index, &len)| {
@@ -44,24 +44,24 @@ pub(super) fn slots() -> impl Iterator<Item = Slot> {
     })
 }
 
-/// Length in bytes of a region that holds all messages.
+/// Returns the length in bytes of a region that holds all messages and gaps.
 pub(super) fn region_len() -> usize {
     slots()
         .last()
         .map_or(0, |slot| (slot.offset + slot.len + GAP) as usize)
 }
 
-/// Bytes of all messages.
+/// Returns the number of bytes in all messages.
 pub(super) fn total() -> u64 {
     SIZES.iter().map(|size| u64::from(*size)).sum()
 }
 
-/// Initial content of a region.
+/// Returns the initial content of a region, in which every byte is [`BLANK`].
 pub(super) fn blank() -> Vec<u8> {
     vec![BLANK; region_len()]
 }
 
-/// Content of a region with every message in place.
+/// Returns the content of a region with every message in place.
 pub(super) fn filled(kind: Kind) -> Vec<u8> {
     let mut octets = blank();
     for slot in slots() {
@@ -72,7 +72,7 @@ pub(super) fn filled(kind: Kind) -> Vec<u8> {
 }
 
 impl Slot {
-    /// The message in `region`, in up to three pieces of odd lengths.
+    /// Describes the message in `region` as up to three pieces of odd lengths.
     pub(super) fn pieces(&self, region: &MemoryRegion) -> Vec<Sge> {
         let cuts = if self.len < 3 {
             vec![self.len]
@@ -89,7 +89,7 @@ impl Slot {
             .collect()
     }
 
-    /// The message in `region`, in one piece.
+    /// Describes the message in `region` as one piece.
     pub(super) fn whole(&self, region: &MemoryRegion) -> [Sge; 1] {
         [region.sge(self.offset.into(), self.len)]
     }
@@ -153,7 +153,7 @@ fn seed(kind: Kind, index: usize) -> u64 {
     scramble((kind as u64) << 32 | index as u64)
 }
 
-/// Writes the pattern, starting at its byte `from` (a multiple of 8).
+/// Writes the pattern to `out`, starting at byte `from` of the pattern (a multiple of 8).
 fn fill(seed: u64, from: usize, out: &mut [u8]) {
     for (block, place) in (from as u64 / 8..).zip(out.chunks_mut(8)) {
         let octets = scramble(seed.wrapping_add(block)).to_le_bytes();

@@ -1,4 +1,4 @@
-//! Endpoint B: listens, lends memory, answers the Sends, and checks the data it received.
+//! Endpoint B: listens, offers memory, answers the Sends, and checks the data it received.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
@@ -16,10 +16,10 @@ use crate::failure::Failure;
 
 /// Text in the private data of B's MPA Reply, before its adverts.
 pub(super) const HELLO: &[u8] = b"hello from B";
-/// Number of messages of one step.
+/// Number of messages in the plan. Each transfer step moves all of them.
 const COUNT: usize = SIZES.len();
 
-/// Memory that B lends, as its private data lists it.
+/// Memory that B offers to A. B's private data lists it.
 pub(super) struct Offer {
     /// Target of A's Writes.
     pub(super) sink: Advert,
@@ -53,10 +53,10 @@ impl Offer {
     }
 }
 
-/// The Write that must fail, as B saw it.
+/// Effects of the Write that must fail, as B saw them.
 pub(super) struct Seen {
     pub(super) end: End,
-    /// An error if the Write changed the region.
+    /// `Ok` if the Write left the region unchanged.
     pub(super) untouched: Result<(), String>,
 }
 
@@ -85,7 +85,7 @@ pub(super) fn run(
         source: Advert::of(&source),
         shared: Advert::of(&shared),
     };
-    // The channel is closed if A has failed; A then reports its own error.
+    // If A has failed, the channel is closed. A reports its own error then.
     let tell = |row| drop(found.send(row));
     tell(accept(request, &b, &offer)?);
 
@@ -100,7 +100,7 @@ pub(super) fn run(
     ));
     b.signal()?;
 
-    // A's Reads and atomics are answered without this thread.
+    // The library answers A's Reads and atomics without this thread.
     b.wait(COUNT + 1, COUNT + 2, "waiting for A's Immediate Data")?;
     tell(Row {
         operation: "Write with Immediate A -> B",
@@ -126,7 +126,7 @@ pub(super) fn run(
     })
 }
 
-/// Waits for A's connection request. Fails soon after A has given up.
+/// Waits for A's connection request. Fails soon after A has failed.
 fn await_request(listener: &Listener, given_up: &AtomicBool) -> Result<ConnectRequest, Failure> {
     const LOOK: Duration = Duration::from_millis(50);
     let deadline = Instant::now() + PATIENCE;

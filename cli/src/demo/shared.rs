@@ -1,29 +1,34 @@
 //! Memory for the operations of RFC 7306: two words for atomics, and a note for the Write with
-//! Immediate Data. Defines what A does to it and what B must find.
+//! Immediate Data. This module defines the operations of A and the results that B expects.
 
 use uwarp_verbs::{Completion, MemoryRegion, WcOpcode};
 
-/// Length of the region in bytes, all 0 at first.
+/// Length of the region in bytes. All of them are 0 at first.
 pub(super) const LEN: usize = 64;
-/// Offsets of the counter, the lock and the note.
+/// Offset in bytes of the word that A's additions change.
 pub(super) const COUNTER: usize = 0;
+/// Offset in bytes of the word that A uses as a lock.
 pub(super) const LOCK: usize = 8;
+/// Offset in bytes of the text that A writes.
 pub(super) const NOTE: usize = 32;
 
-/// Text that A writes, and the Immediate Data that follows it.
+/// Text of the note.
 pub(super) const TEXT: &[u8; 16] = b"a note of 16 B!!";
+/// Immediate Data that follows the note.
 pub(super) const IMMEDIATE: [u8; 8] = *b"look now";
 
-/// Number of A's additions, and the value that each adds.
+/// Number of A's additions.
 pub(super) const ADDS: u64 = 100;
+/// Value that each addition adds.
 pub(super) const STEP: u64 = 7;
-/// Value that A stores in the lock, and the value that it fails to store while the lock is taken.
+/// Value that A stores in the free lock.
 pub(super) const HOLDER: u64 = 0xA;
+/// Value that A fails to store, because the lock is taken.
 pub(super) const OTHER: u64 = 0xB;
 /// Number of atomics: the additions, two attempts to take the lock, and a swap to release it.
 pub(super) const ATOMICS: usize = ADDS as usize + 3;
 
-/// Checks the note and its Immediate Data.
+/// Checks the text of the note and the completion that carries its Immediate Data.
 pub(super) fn verify_note(region: &MemoryRegion, done: Option<&Completion>) -> Result<(), String> {
     let found = done.map(|done| (done.opcode, done.immediate));
     if found != Some((WcOpcode::RecvImmediate, Some(IMMEDIATE))) {
@@ -40,7 +45,7 @@ pub(super) fn verify_note(region: &MemoryRegion, done: Option<&Completion>) -> R
     }
 }
 
-/// Checks that the words have the values that A's atomics produce.
+/// Checks that the counter and the lock have the values that A's atomics produce.
 pub(super) fn verify_words(region: &MemoryRegion) -> Result<(), String> {
     for (offset, expected, what) in [(COUNTER, ADDS * STEP, "the counter"), (LOCK, 0, "the lock")] {
         let found = word(region, offset)?;

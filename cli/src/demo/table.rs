@@ -1,4 +1,4 @@
-//! Table of the operations and their results.
+//! Table of the demo's operations and their results.
 
 use std::fmt;
 
@@ -7,9 +7,9 @@ use crate::output::grouped;
 /// Result of one kind of operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Verdict {
-    /// Every byte was right.
+    /// All data was right.
     Verified,
-    /// Refused, as it must be.
+    /// The operation was refused, as expected.
     Refused,
     /// A wrong result, with a description.
     Wrong(String),
@@ -40,7 +40,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// One line of the table.
+/// Row of the table, which describes one operation.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub(super) operation: &'static str,
@@ -49,7 +49,7 @@ pub(super) struct Row {
     pub(super) verdict: Verdict,
 }
 
-/// The table.
+/// Formats rows as a table with a line of headings.
 pub(super) struct Table<'a>(pub(super) &'a [Row]);
 
 impl fmt::Display for Table<'_> {

@@ -1,5 +1,4 @@
-//! Networks that this machine and this user may use. The probes take nothing away from other
-//! programs.
+//! Networks that this machine and this user may use. The probes do not disturb other programs.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -7,10 +6,10 @@ use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
 
 use rustix::net::{AddressFamily, SocketType, socket};
 
-/// Number of `CAP_NET_ADMIN` in `CapEff` of proc(5).
+/// Bit number of `CAP_NET_ADMIN` in the field `CapEff` of `/proc/self/status`.
 const CAP_NET_ADMIN: u32 = 12;
 
-/// Kind of network.
+/// Kind of network, and whether it is usable here.
 pub(super) struct NetworkKind {
     /// First word of the value of `--device`.
     pub(super) name: &'static str,
@@ -19,7 +18,7 @@ pub(super) struct NetworkKind {
     pub(super) words: String,
 }
 
-/// Returns all kinds, in the order of `--help`.
+/// Probes all kinds, in the order of `--help`.
 pub(super) fn all() -> [NetworkKind; 4] {
     let inside = user_namespaces();
     [tcp(), tap(&inside), raw(&inside), unix()]
@@ -107,7 +106,7 @@ fn unix() -> NetworkKind {
     )
 }
 
-/// Suggestion for a user without the privilege.
+/// Suggestion for a user who lacks the privilege.
 fn instead(inside: &Result<(), String>) -> String {
     match inside {
         Ok(()) => "try it in a network namespace of your own, with `unshare -Urn`".to_owned(),
@@ -115,7 +114,8 @@ fn instead(inside: &Result<(), String>) -> String {
     }
 }
 
-/// Checks the kernel's settings for user namespaces, which users may create unless one forbids it.
+/// Checks whether users may create user namespaces. Fails if one of the kernel's settings forbids
+/// it.
 fn user_namespaces() -> Result<(), String> {
     let refused = [
         ("user/max_user_namespaces", "0"),
@@ -131,7 +131,7 @@ fn user_namespaces() -> Result<(), String> {
     }
 }
 
-/// Value of a file in `/proc/sys`, or `None` if the kernel has no such setting.
+/// Returns the value of a file in `/proc/sys`, or `None` if the kernel has no such setting.
 fn setting(name: &str) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/sys/{name}")).ok()?;
     Some(text.trim().to_owned())
@@ -142,7 +142,7 @@ fn has_capability(number: u32) -> bool {
     effective(&status).is_some_and(|set| set >> number & 1 == 1)
 }
 
-/// Effective capabilities in the text of `/proc/self/status`.
+/// Returns the effective capabilities from the text of `/proc/self/status`.
 fn effective(status: &str) -> Option<u64> {
     let line = status
         .lines()

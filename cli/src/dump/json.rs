@@ -5,7 +5,7 @@ use uwarp_capture::decode::{
     ConnectionSummary, Direction, Field, Finding, Frame, Startup, Totals, Value,
 };
 
-/// Object of a frame; `hex` adds its bytes.
+/// Returns the object of a frame; `hex` adds its bytes.
 pub(super) fn frame(frame: &Frame, hex: bool) -> Json {
     let fields: Vec<Json> = frame.fields().iter().map(field).collect();
     let findings: Vec<Json> = frame.findings.iter().map(finding).collect();
@@ -28,7 +28,8 @@ pub(super) fn frame(frame: &Frame, hex: bool) -> Json {
     object
 }
 
-/// Payload and Private Data have a length only. `bytes` of the frame has their content.
+/// Payload and Private Data are shown by their length only. The field `bytes` of the frame has
+/// their content.
 fn field(field: &Field) -> Json {
     let value = match &field.value {
         Value::Number(number) => json!(number),
@@ -50,7 +51,7 @@ fn finding(finding: &Finding) -> Json {
     })
 }
 
-/// Object of the summary: connections, and totals of the file.
+/// Returns the object of the summary: the connections, and the totals of the file.
 pub(super) fn summary<'a>(
     totals: Option<&Totals>,
     connections: impl Iterator<Item = &'a ConnectionSummary>,

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use uwarp_capture::decode::{ConnectionSummary, Direction, Field, Frame, Totals, Value};
 
-/// Bytes a line of a hexdump.
+/// Number of bytes in a line of a hexdump.
 const WIDTH: usize = 16;
 
-/// Line of a frame. `since`: time since the first packet.
+/// Formats the line of a frame. `since`: time since the first packet.
 pub(super) fn frame(frame: &Frame, since: Duration) -> String {
     format!("{:>11.6} {frame}", since.as_secs_f64())
 }
 
-/// Bytes of a frame, field by field, 16 bytes a line.
+/// Formats the bytes of a frame, field by field, 16 bytes a line.
 pub(super) fn fields(frame: &Frame) -> Vec<String> {
     frame.fields().iter().flat_map(field).collect()
 }
@@ -52,7 +52,7 @@ fn characters(octets: &[u8]) -> String {
     shown.collect()
 }
 
-/// Lines of the summary: connections, and totals of the file.
+/// Returns the lines of the summary: the connections, and the totals of the file.
 pub(super) fn summary<'a>(
     totals: Option<&Totals>,
     connections: impl Iterator<Item = &'a ConnectionSummary>,
@@ -66,7 +66,7 @@ pub(super) fn summary<'a>(
     lines
 }
 
-/// Last lines: totals of all connections.
+/// Returns the last lines of the summary, with the totals of all connections.
 fn whole(totals: &Totals) -> Vec<String> {
     let mut lines = Vec::new();
     let (with, others) = (totals.connections, totals.others);
@@ -129,7 +129,7 @@ fn connection(connection: &ConnectionSummary) -> String {
     line
 }
 
-/// Line of a direction, or `None` if it carried nothing.
+/// Formats the line of one direction of a connection, or returns `None` if it carried nothing.
 fn direction(direction: &Direction) -> Option<String> {
     let segments = &direction.segments;
     let odd = segments.repeated + segments.early + segments.stray + segments.missing;

@@ -24,7 +24,7 @@ use perftest::no_effect;
 pub(crate) use perftest::refusal;
 use table::Table;
 
-/// Runs the client or the server to its end.
+/// Runs the client or the server until it is done.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if let Some(text) = options.ignored.refusal() {
         return Err(usage(text));
@@ -83,14 +83,15 @@ fn client(
     let congestion = client.congestion_control();
     session.print_head(addr, congestion.as_deref())?;
     let rows = session.measure(&client);
-    // Ends the server's part even if this side has failed, because that part may have succeeded.
+    // Notifies the server even if this side has failed, because the server's part may have
+    // succeeded.
     let ended = client.end().map_err(|error| failure(&error, Role::Client));
     let rows = rows?;
     ended?;
     session.finish(congestion, rows)
 }
 
-/// Measurements of a client, and their output.
+/// Runs the measurements of a client and prints their results.
 struct Session<'a> {
     options: &'a Options,
     device: &'a Device,
@@ -108,7 +109,7 @@ impl Session<'_> {
             .line(self.table.head(self.plan, peer, congestion, self.device))
     }
 
-    /// Measures each size once, or repeats all sizes until a signal stops it.
+    /// Measures each size once, or repeats all sizes until a signal stops the run.
     fn measure(&self, client: &Client<'_>) -> Result<Vec<Row>, Failure> {
         let mut rows = Vec::new();
         let stop =
@@ -126,7 +127,7 @@ impl Session<'_> {
                     .measure(size)
                     .map_err(|error| failure(&error, Role::Client))?;
                 self.print_row(&row)?;
-                // An endless run compares only its last rows with the limits.
+                // An endless run compares only the latest row with the limits.
                 if stop.is_some() {
                     rows.clear();
                 }
@@ -169,7 +170,7 @@ impl Session<'_> {
         limits
     }
 
-    /// As in perftest, one row that reaches a limit suffices.
+    /// Fails if no row reaches a given limit. As in perftest, one row that reaches it suffices.
     fn limits(&self, rows: &[Row]) -> Result<(), Failure> {
         let report = &self.options.report;
         let best = |of: fn(&Table, &Row) -> f64| {
@@ -291,8 +292,8 @@ enum Role {
     Server,
 }
 
-/// Alternatives for a peer that is perftest. The two sides of perftest can meet over uwarp only
-/// with rdma_cm (-R).
+/// Advice for a peer that is perftest. Over uwarp, two perftest programs can connect only with
+/// rdma_cm (-R).
 fn instead_of_perftest(role: Role) -> &'static str {
     match role {
         Role::Client => {
@@ -335,7 +336,7 @@ fn failure(error: &PerfError, role: Role) -> Failure {
     }
 }
 
-/// Sum of both directions: average, peak and message rate.
+/// Sums both directions: average, peak and message rate. Returns `None` for latency tests.
 fn both(row: &Row) -> Option<uwarp_perf::Bandwidth> {
     let Figures::Bandwidth(mut sum) = row.figures else {
         return None;
@@ -350,7 +351,7 @@ fn both(row: &Row) -> Option<uwarp_perf::Bandwidth> {
     Some(sum)
 }
 
-/// Messages of both directions.
+/// Returns the number of messages in both directions.
 fn messages(row: &Row) -> u64 {
     row.messages + row.opposite.as_ref().map_or(0, |its| its.messages)
 }

@@ -295,10 +295,10 @@ fn limit(text: &str) -> Result<f64, String> {
 }
 
 impl Options {
-    /// Plan that a client asks for.
+    /// Returns the plan that a client requests.
     ///
     /// # Errors
-    /// Options that exclude each other.
+    /// The options exclude each other.
     pub(super) fn plan(&self, test: TestName) -> Result<Plan, String> {
         let test = self.load.test(test)?;
         self.report.check(test)?;
@@ -310,8 +310,8 @@ impl Options {
 }
 
 impl Report {
-    /// Given options that have an effect only at a client. Users of perftest give both sides the
-    /// same options.
+    /// Returns the names of given options that have an effect only at a client. Users of perftest
+    /// give both sides the same options.
     pub(super) fn client_only(&self) -> Vec<&'static str> {
         let given = [
             (self.out_json, "--out_json"),
@@ -327,7 +327,7 @@ impl Report {
         names.collect()
     }
 
-    /// Rejects combinations that perftest rejects, too.
+    /// Rejects combinations that perftest rejects as well.
     fn check(&self, test: Test) -> Result<(), String> {
         let is_for_bandwidth = [
             (self.no_peak, "-N"),

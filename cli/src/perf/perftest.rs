@@ -1,8 +1,8 @@
 //! Options of perftest that have no effect here, and options that are refused. Each option of
 //! perftest is an option of `uwarp perf` or is in one of the two tables.
 //!
-//! The list is that of perftest's `parser()`: version 6.06, the development branch of 2026, and
-//! every option that the branch had before.
+//! The list is that of perftest's `parser()`. It covers version 6.06, the development branch of
+//! 2026, and every option that this branch ever had.
 
 use clap::Args;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -43,7 +43,7 @@ pub(super) struct Ignored {
 }
 
 impl Ignored {
-    /// Message about a value that is not supported, if one was given.
+    /// Returns a message if a value was given that is not supported.
     pub(super) fn refusal(&self) -> Option<String> {
         let kind = self.connection.as_ref()?;
         (!kind.eq_ignore_ascii_case("RC")).then(|| {
@@ -53,7 +53,7 @@ impl Ignored {
         })
     }
 
-    /// Message about the given options without effect, if any.
+    /// Returns a message about the given options that have no effect, if there are any.
     pub(super) fn notice(&self) -> Option<String> {
         let given = [
             (self.cpu_freq, "-F"),
@@ -73,8 +73,8 @@ impl Ignored {
     }
 }
 
-/// Message about options without effect at this side, if there are any. `reason`: why they are
-/// accepted.
+/// Returns a message about options without effect at this side, if there are any. `reason`: why
+/// they are accepted.
 pub(super) fn no_effect(names: &[&str], side: &str, reason: &str) -> Option<String> {
     let (has, it_is, it) = match names.len() {
         0 => return None,
@@ -306,7 +306,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ("", "--verb_type", EXPERIMENTAL),
 ];
 
-/// Message about an unknown option that is an option of perftest.
+/// Returns a message if the unknown option is an option of perftest.
 pub(crate) fn refusal(error: &clap::Error) -> Option<String> {
     if error.kind() != ErrorKind::UnknownArgument {
         return None;
@@ -328,8 +328,8 @@ mod tests {
 
     use super::*;
 
-    /// perftest's own names: every `long_options` that `git log -p src/perftest_parameters.c`
-    /// shows, and the text for `getopt_long`.
+    /// Names of perftest's options. They are every `long_options` entry that `git log -p
+    /// src/perftest_parameters.c` shows, and the option string of `getopt_long`.
     const OF_PERFTEST: &str = include_str!("perftest_options.txt");
 
     #[test]
@@ -343,7 +343,7 @@ mod tests {
             let longs = long.chain(arg.get_all_aliases().into_iter().flatten());
             ours.extend(longs.map(|long| format!("--{long}")));
         }
-        // clap adds these when it parses.
+        // clap adds these options only when it parses.
         ours.extend(["-h", "--help", "-V", "--version"].map(str::to_owned));
         for name in OF_PERFTEST.split_whitespace() {
             let is_refused = REFUSED

@@ -9,7 +9,7 @@ use super::table::scale;
 use super::{both, messages};
 use crate::failure::{Failure, Report};
 
-/// Overwrites the file with this row.
+/// Writes this row to the file and replaces its old content.
 pub(super) fn save(file: &Path, plan: &Plan, row: &Row, gigabits: bool) -> Result<(), Failure> {
     let text = format!("{:#}\n", report(plan, row, gigabits));
     std::fs::write(file, text).map_err(|error| {
@@ -19,7 +19,7 @@ pub(super) fn save(file: &Path, plan: &Plan, row: &Row, gigabits: bool) -> Resul
     })
 }
 
-/// The two objects of perftest, with its names.
+/// Builds perftest's two objects, with its field names.
 fn report(plan: &Plan, row: &Row, gigabits: bool) -> Value {
     json!({
         "test_info": info(plan),
@@ -61,7 +61,7 @@ fn info(plan: &Plan) -> Value {
     info.into()
 }
 
-/// Name of the test in perftest: verb, variant and measurement.
+/// Returns perftest's name of the test: verb, variant and measurement.
 fn test_name(plan: &Plan) -> String {
     let verb = match plan.test {
         Test::WriteBandwidth | Test::WriteLatency => "RDMA_Write",

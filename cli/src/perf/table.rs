@@ -12,19 +12,19 @@ use super::{both, messages};
 pub(super) const RULE: &str =
     "---------------------------------------------------------------------------------------";
 
-/// MB of perftest.
+/// Number of bytes in perftest's MB.
 const MEBI: f64 = (1 << 20) as f64;
 
-/// Bytes a second in one unit of the report.
+/// Returns the bytes a second that are one unit of the report.
 pub(super) fn scale(gigabits: bool) -> f64 {
     if gigabits { 1e9 / 8.0 } else { MEBI }
 }
 
-/// Settings of the output.
+/// Formats results in the units and columns that the options select.
 pub(super) struct Table {
-    /// Gbit/s instead of MB/s.
+    /// True for Gbit/s, false for MB/s.
     gigabits: bool,
-    /// Adds a column for the processors of the machine.
+    /// Adds a column with the busy time of this machine's processors.
     cpu_util: bool,
 }
 
@@ -36,23 +36,23 @@ impl Table {
         }
     }
 
-    /// Unit of bandwidth.
+    /// Returns the name of the unit of bandwidth.
     pub(super) fn unit(&self) -> &'static str {
         if self.gigabits { "Gb/sec" } else { "MB/sec" }
     }
 
-    /// Bandwidth of both directions in the unit of the report.
+    /// Returns the average bandwidth of both directions together, in the unit of the report.
     pub(super) fn average(&self, row: &Row) -> f64 {
         both(row).map_or(0.0, |both| both.average) / scale(self.gigabits)
     }
 
-    /// Millions of messages a second, of both directions.
+    /// Returns the message rate of both directions together, in millions a second.
     #[expect(clippy::unused_self, reason = "as `average`")]
     pub(super) fn rate(&self, row: &Row) -> f64 {
         both(row).map_or(0.0, |both| both.rate) / 1e6
     }
 
-    /// Description of the test, and the headings of the columns.
+    /// Returns the description of the test and the headings of the columns.
     pub(super) fn head(
         &self,
         plan: &Plan,
@@ -114,7 +114,7 @@ impl Table {
         out
     }
 
-    /// Headings of the columns.
+    /// Returns the headings of the columns.
     pub(super) fn columns(&self, plan: &Plan) -> String {
         let mut heads = if plan.test.is_latency() {
             " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec]".to_owned()
@@ -130,8 +130,8 @@ impl Table {
         format!("{RULE}\n{heads}")
     }
 
-    /// Times of the single messages in perftest's format: in their order, sorted, or both. `None`
-    /// if neither is asked for.
+    /// Formats the times of single messages as perftest does: in the order of the messages
+    /// (`unsorted`), sorted, or both. Returns `None` if neither is selected.
     pub(super) fn samples(&self, row: &Row, unsorted: bool, sorted: bool) -> Option<String> {
         let list = |samples: &[f64]| {
             let mut out = "#, usec".to_owned();
@@ -152,7 +152,7 @@ impl Table {
         (!lists.is_empty()).then(|| lists.join("\n"))
     }
 
-    /// Line of the results for one size.
+    /// Formats the row of results for one size.
     pub(super) fn row(&self, row: &Row) -> String {
         let mut out = match &row.figures {
             Figures::Latency(latency) => format!(
@@ -167,8 +167,8 @@ impl Table {
                 latency.p99,
                 latency.p999
             ),
-            // As in perftest, both directions are one number, and a peak that was not measured is
-            // 0.
+            // As in perftest, one number covers both directions, and a peak that was not measured
+            // is 0.
             Figures::Bandwidth(mine) => {
                 let sum = both(row).unwrap_or(*mine);
                 let cpu = row.cpu_per_gb().map_or("-".to_owned(), |(this, that)| {
@@ -193,7 +193,7 @@ impl Table {
     }
 }
 
-/// Title of the test.
+/// Returns the title of the test.
 fn title(plan: &Plan) -> String {
     let both = if plan.bidirectional {
         "Bidirectional "
@@ -215,7 +215,7 @@ fn title(plan: &Plan) -> String {
     format!("{both}{what}")
 }
 
-/// Way in which the two sides wait.
+/// Describes how the two sides wait.
 fn waiting(plan: &Plan) -> String {
     let waiting = match plan.waiting {
         Waiting::Poll => "polling",
@@ -231,7 +231,7 @@ fn waiting(plan: &Plan) -> String {
     format!("{waiting}{target}")
 }
 
-/// Number of messages, or time, of each size.
+/// Describes the length of a measurement: a number of messages, or a time.
 fn until(plan: &Plan) -> String {
     match plan.until {
         Until::Iterations => {

@@ -1,4 +1,4 @@
-//! The client: owns the ping data and checks the echo.
+//! Client of rping: owns the ping data and checks the echo.
 
 use uwarp_verbs::{Access, ConnectOptions, Device, MemoryRegion};
 
@@ -21,7 +21,7 @@ pub(super) fn run(options: &Options, device: &Device, printer: Printer) -> Resul
         .map_err(local)?;
     printer.debug("allocated & registered buffers...")?;
 
-    // One Read outstanding in each direction, as in rping.
+    // As in rping, one Read may be outstanding in each direction.
     let mut connect = ConnectOptions::default().ird(1).ord(1);
     connect.local = from;
     session
@@ -88,7 +88,7 @@ fn ping(session: &Session, start: &MemoryRegion, number: u32, validate: bool) ->
     Ok(())
 }
 
-/// Tells the server where to read or write.
+/// Tells the server which memory it may read or write next.
 fn lend(session: &Session, region: &MemoryRegion) -> Result<(), Failure> {
     let advert = Advert::of(region);
     session.printer.debug(format_args!(

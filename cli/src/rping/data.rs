@@ -1,9 +1,9 @@
-//! Text of a ping.
+//! Ping data of rping.
 
 use std::fmt::Write;
 
-/// Bytes of ping `number`: its label, then letters that start one later with each ping, and a final
-/// zero.
+/// Returns the bytes of ping `number`: its label, letters, and a final zero. The first letter
+/// advances by one with each ping.
 pub(super) fn ping(number: u32, size: usize) -> Vec<u8> {
     const LETTERS: std::ops::RangeInclusive<u8> = b'A'..=b'z';
     let mut octets = format!("rdma-ping-{number}: ").into_bytes();
@@ -16,7 +16,7 @@ pub(super) fn ping(number: u32, size: usize) -> Vec<u8> {
     octets
 }
 
-/// Length of the text in `octets`, up to the zero.
+/// Returns the length of the text in `octets`, up to the zero.
 pub(super) fn text_len(octets: &[u8]) -> usize {
     octets
         .iter()
@@ -24,8 +24,8 @@ pub(super) fn text_len(octets: &[u8]) -> usize {
         .unwrap_or(octets.len())
 }
 
-/// Text in `octets`, as rping prints it. Bytes other than printable ASCII are shown as `\xNN`,
-/// because they come from the peer and may upset a terminal.
+/// Returns the text in `octets`, as rping prints it. Bytes other than printable ASCII are shown as
+/// `\xNN`, because they come from the peer and could disturb a terminal.
 pub(super) fn printable(octets: &[u8]) -> String {
     let text = &octets[..text_len(octets)];
     let mut out = String::with_capacity(text.len());

@@ -99,7 +99,7 @@ impl Printer {
     }
 }
 
-/// Runs one role to its end.
+/// Runs the client or the server until it is done.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let recording = options.common.capture()?;
     let settings = options.common.settings();
@@ -114,7 +114,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     } else {
         client::run(options, &device, printer)
     };
-    // A failure of the network may be the cause. Another host with the same address is one.
+    // The network may have caused the failure, for example by an address conflict. This prints its
+    // events.
     if result.is_err() {
         let _ = check_network(&device);
     }
@@ -124,7 +125,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
 }
 
 impl Options {
-    /// Address on which a server listens.
+    /// Returns the address on which a server listens.
     fn listen_addr(&self) -> Result<SocketAddr, Failure> {
         match &self.address {
             Some(host) => host.resolve(self.port, None),
@@ -132,13 +133,13 @@ impl Options {
         }
     }
 
-    /// Source address of a client, if given, and the address of the server.
+    /// Returns the source address of a client, if there is one, and the address of the server.
     fn ends(&self) -> Result<(Option<SocketAddr>, SocketAddr), Failure> {
         let asked = self.source.as_ref().map(Host::local).transpose()?;
         let from = asked.or_else(|| self.device.source());
         let to = match &self.address {
             Some(host) => host.server(self.port, from.map(|from| from.ip()))?,
-            // clap requires this option of a client.
+            // Unreachable: clap requires this option of a client.
             None => {
                 return Err(Failure::because(
                     "a client needs the address of its server (-a)",

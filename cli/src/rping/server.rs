@@ -1,4 +1,4 @@
-//! The server: reads the ping data of its clients and writes it back.
+//! Server of rping: reads the ping data of its clients and writes it back.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::explain;
 use crate::failure::{Failure, Report};
 use crate::output::notice;
 
-/// Interval of checks for connections that are not iWARP.
+/// Interval between checks for connections that are not iWARP.
 const LOOK: Duration = Duration::from_millis(100);
 
 pub(super) fn run(options: &Options, device: &Device, printer: Printer) -> Result<(), Failure> {
@@ -68,10 +68,10 @@ fn next_request(device: &Device, listener: &Listener) -> Result<ConnectRequest, 
     }
 }
 
-/// Serves one client, from its request to its end.
+/// Serves one client, from its connection request to the end of its connection.
 fn serve(device: &Device, request: ConnectRequest, printer: Printer) -> Result<(), Failure> {
     let peer = request.peer_addr();
-    // The client chooses the size, and the buffer takes the largest that rping may send.
+    // The client chooses the size. The buffer has room for the largest size of rping.
     let session = Session::new(
         device,
         *SIZES.end() as usize,
@@ -80,7 +80,7 @@ fn serve(device: &Device, request: ConnectRequest, printer: Printer) -> Result<(
         printer,
     )?;
     printer.debug("accepting client connection request")?;
-    // One Read outstanding in each direction, as in rping.
+    // As in rping, one Read may be outstanding in each direction.
     let accept = AcceptOptions::default().ird(1).ord(1);
     request.accept(&session.qp, &accept).map_err(local)?;
     session.debug_agreed()?;
@@ -92,7 +92,7 @@ fn serve(device: &Device, request: ConnectRequest, printer: Printer) -> Result<(
     result
 }
 
-/// Serves until the client closes. Returns the number of pings, too.
+/// Serves pings until the client closes the connection. Returns the result and the number of pings.
 fn pings(session: &Session) -> (Result<(), Failure>, u64) {
     let peer = session.peer;
     let closed = |when: &str| {
@@ -120,7 +120,7 @@ fn pings(session: &Session) -> (Result<(), Failure>, u64) {
     }
 }
 
-/// Serves one ping, from the advert of its data to the second go-ahead.
+/// Serves one ping, from the advert of its data to the second go-ahead message.
 fn ping(session: &Session, source: Advert, during: &str) -> Result<(), Stop> {
     let (printer, data) = (&session.printer, &session.data);
     show(session, source)?;
@@ -157,7 +157,7 @@ fn ping(session: &Session, source: Advert, during: &str) -> Result<(), Stop> {
 
     let sink = session.receive(during)?;
     show(session, sink)?;
-    // The text and its zero are written back, as rping does.
+    // As in rping, the text and its final zero are written back.
     let len = source
         .len
         .min(u32::try_from(data::text_len(&octets) + 1).unwrap_or(u32::MAX));

@@ -20,8 +20,8 @@ const CLOSE: Duration = Duration::from_secs(5);
 
 /// Reason for the end of a session.
 pub(super) enum Stop {
-    /// The peer closed the connection in an orderly way. The role decides whether that was the
-    /// right time.
+    /// The peer closed the connection gracefully. The role decides whether the peer should have
+    /// done so.
     PeerClosed,
     /// Any other reason.
     Failed(Failure),
@@ -33,7 +33,7 @@ impl<E: Into<Failure>> From<E> for Stop {
     }
 }
 
-/// Turns an error of the library into a failure. The peer did not cause it.
+/// Turns an error that the peer did not cause into a failure.
 pub(super) fn local(error: impl std::fmt::Display) -> Failure {
     Failure::because(error.to_string())
 }
@@ -42,7 +42,8 @@ pub(super) fn local(error: impl std::fmt::Display) -> Failure {
 pub(super) struct Session {
     pub(super) qp: Qp,
     pub(super) pd: Pd,
-    /// Server: buffer of its Read and its Write. Client: buffer that receives the echo.
+    /// At the server: buffer of its Read and its Write. At the client: buffer that receives the
+    /// echo.
     pub(super) data: MemoryRegion,
     cq: Cq,
     inbox: MemoryRegion,
@@ -95,7 +96,7 @@ impl Session {
         self.qp.post_send(wr).map_err(local)
     }
 
-    /// Sends the 16 bytes of an advert. Their content has no meaning in a go-ahead.
+    /// Sends the 16 bytes of an advert. In a go-ahead message their content has no meaning.
     pub(super) fn send(&self, advert: Advert) -> Result<(), Failure> {
         self.post(&SendWr::send_inline(0, &advert.emit()))
     }
@@ -120,7 +121,8 @@ impl Session {
         Ok(Advert::parse(octets))
     }
 
-    /// Waits for a completion of this opcode, and skips completions of Sends.
+    /// Waits for a completion of this opcode and skips completions of Sends. Any other opcode is an
+    /// error of the peer.
     pub(super) fn wait_for(&self, opcode: WcOpcode, during: &str) -> Result<Completion, Stop> {
         loop {
             let Some(completion) = self.cq.wait(None) else {
@@ -150,7 +152,7 @@ impl Session {
         }
     }
 
-    /// Explains why work of this side did not complete.
+    /// Returns the reason why work of this side did not complete.
     fn ended(&self, during: &str, status: Status) -> Stop {
         match self.qp.end_reason() {
             Some(EndReason::PeerDisconnect) => Stop::PeerClosed,
@@ -159,7 +161,7 @@ impl Session {
         }
     }
 
-    /// Closes in an orderly way, and waits for the peer to do the same.
+    /// Closes gracefully, and waits at most [`CLOSE`] for the peer to do the same.
     pub(super) fn close(&self) {
         self.qp.disconnect();
         let _ = self.qp.wait_closed(CLOSE);

@@ -1,5 +1,5 @@
-//! `uwarp run --install`: copies the command and the library into a prefix, where one finds the
-//! other.
+//! `uwarp run --install`: copies the command and the library into a prefix. The copied command
+//! finds the copied library by its relative path.
 
 use std::env;
 use std::fs;
@@ -17,10 +17,11 @@ pub(super) fn this_executable() -> Result<PathBuf, Failure> {
         .map_err(|error| Failure::because(format!("this executable cannot be found: {error}")))
 }
 
-/// Copies both into `prefix`. Returns their paths, one a line.
+/// Copies the command and the library into `prefix`. Returns the paths of the new files, one a
+/// line.
 ///
 /// # Errors
-/// The path that cannot be written.
+/// A file cannot be written. The report names its path.
 pub(super) fn into(prefix: &Path, library: &Path) -> Result<String, Failure> {
     let exe = this_executable()?;
     let command = prefix.join("bin/uwarp");
@@ -40,7 +41,8 @@ pub(super) fn into(prefix: &Path, library: &Path) -> Result<String, Failure> {
         .join("\n"))
 }
 
-/// Copies a file with its permissions in one step. A program that runs from the old file continues.
+/// Copies a file with its permissions and puts it in place by a rename. Programs that run from the
+/// old file are not affected.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     if let Some(dir) = to.parent() {
         fs::create_dir_all(dir)?;

@@ -1,5 +1,5 @@
-//! Location of the library: beside this executable, as cargo builds both, or in `../lib/uwarp`,
-//! where `uwarp run --install` puts it.
+//! Location of the drop-in library. It is in the directory of this executable, where cargo builds
+//! both, or in `../lib/uwarp`, where `uwarp run --install` puts it.
 
 use std::fs;
 use std::io;
@@ -9,15 +9,16 @@ use std::process;
 
 use crate::failure::{Failure, Report};
 
-/// Names by which programs load it.
+/// Name by which programs load libibverbs.
 pub(super) const VERBS: &str = "libibverbs.so.1";
+/// Name by which programs load librdmacm.
 pub(super) const RDMACM: &str = "librdmacm.so.1";
 /// Name of the library as cargo builds it.
 const BUILT: &str = "libuwarp_dropin.so";
-/// Directory beside it with links of its two names.
+/// Directory, beside the built library, with a link for each of the two names.
 const LINKS: &str = "uwarp-run";
 
-/// Directory that has the library under both of its names.
+/// Returns the directory that has the library under both names.
 ///
 /// # Errors
 /// The library is in neither place, or the links cannot be created.
@@ -67,7 +68,7 @@ pub(super) fn symlink_atomically(target: &Path, at: &Path) -> io::Result<()> {
     fs::rename(&new, at)
 }
 
-/// Name beside `at` that no other process uses.
+/// Returns a path beside `at` that no other process uses.
 pub(super) fn temporary_name(at: &Path) -> PathBuf {
     at.with_added_extension(process::id().to_string())
 }

@@ -1,7 +1,7 @@
 //! `uwarp run`: runs an unmodified program of libibverbs and librdmacm on uwarp.
 //!
-//! The command sets the environment and then executes the program in its own process. Exit status,
-//! signals and descriptors are those of the program.
+//! The command sets the environment and then replaces itself by the program (`exec`). Exit status,
+//! signals and descriptors are therefore those of the program.
 
 mod install;
 mod library;
@@ -23,9 +23,9 @@ use crate::failure::{Failure, Report};
 use crate::output::Output;
 use crate::signals;
 
-/// Exit status of a shell if the program does not exist.
+/// Exit status that shells use if the program does not exist.
 const NOT_FOUND: u8 = 127;
-/// Exit status of a shell if the program exists and cannot be run.
+/// Exit status that shells use if the program exists and cannot be run.
 const CANNOT_RUN: u8 = 126;
 
 #[derive(Args, Debug)]
@@ -125,14 +125,14 @@ fn device(text: &str) -> Result<String, String> {
     parsed.map_or_else(|error| Err(error.to_string()), |_| Ok(text.to_owned()))
 }
 
-/// Name of a value, as it is given on the command line.
+/// Returns the name that a value has on the command line.
 fn value_name(value: Option<impl ValueEnum>) -> Option<OsString> {
     let value = value?.to_possible_value()?;
     Some(value.get_name().into())
 }
 
 impl Options {
-    /// Variables of the library that the flags set.
+    /// Returns the environment variables that pass the given flags to the library.
     fn variables(&self) -> Result<Vec<(&'static str, OsString)>, Failure> {
         // The path must be absolute, because the program may change its working directory.
         let pcap = self.pcap.as_deref().map(std::path::absolute).transpose();
@@ -166,7 +166,7 @@ impl Options {
     }
 }
 
-/// Directory of the library for unmodified programs.
+/// Returns the directory of the library for unmodified programs.
 ///
 /// # Errors
 /// The library is missing, or its links cannot be created.
@@ -190,7 +190,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
             Failure::NotRun(report.advice(why.advice()), CANNOT_RUN)
         })?;
     }
-    // Keeps the name that was given, because some programs evaluate it.
+    // The program keeps the name that was given, because some programs evaluate their name.
     let mut command = Command::new(program);
     command.args(&options.args);
     command.envs(options.variables()?);
@@ -210,7 +210,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     Err(not_run(program, &error))
 }
 
-/// Value of a variable that is a list of paths, with `path` in front.
+/// Returns the value of a variable that is a list of paths, with `path` put in front.
 fn prepended(name: &str, path: &Path) -> Result<OsString, Failure> {
     let old = env::var_os(name).filter(|old| !old.is_empty());
     let old = old.iter().flat_map(env::split_paths);

@@ -15,31 +15,31 @@ use object::{Endianness, FileKind, ReadCache};
 use rustix::fs::{Access, StatVfsMountFlags, access, getxattr, statvfs};
 use rustix::process::{getegid, geteuid};
 
-/// Longest part of a script's first line that Linux reads.
+/// Maximum number of bytes that Linux reads of a script's first line.
 const SCRIPT_LINE: u64 = 256;
-/// Longest chain of scripts that interpret each other, as in Linux.
+/// Maximum number of scripts in a chain of interpreters, as in Linux.
 const SCRIPTS: usize = 5;
 const SET_UID: u32 = 0o4000;
 const SET_GID: u32 = 0o2000;
 const GROUP_EXECUTE: u32 = 0o0010;
-/// User that has all capabilities already.
+/// User id of root, who has all capabilities without file capabilities.
 const ROOT: u32 = 0;
-/// Search path of `exec` without a `PATH`, in the C libraries of Linux.
+/// Search path of `exec` in the C libraries of Linux if `PATH` is not set.
 pub(super) const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
 /// Reason why a program would not load the library.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Unsuitable {
-    /// It names no dynamic loader.
+    /// The file names no dynamic loader.
     Static,
-    /// It is made for another processor, or for 32 bits.
+    /// The file is made for another processor, or for 32 bits.
     OtherMachine,
-    /// It changes its privileges, and the loader therefore ignores the environment.
+    /// The file gives its program other privileges, so the loader ignores the environment.
     OtherRights(&'static str),
 }
 
 impl Unsuitable {
-    /// End of a sentence that begins with the name of the program.
+    /// Returns the end of a sentence that begins with the name of the program.
     pub(super) fn reason(&self) -> String {
         match self {
             Unsuitable::Static => {
@@ -54,7 +54,7 @@ impl Unsuitable {
         }
     }
 
-    /// Suggestion that follows `try:`.
+    /// Returns the suggestion that follows `try:` in a report.
     pub(super) fn advice(&self) -> &'static str {
         match self {
             Unsuitable::Static => {
@@ -69,9 +69,10 @@ impl Unsuitable {
     }
 }
 
-/// File that `exec` would run for `program`: its path, or the first executable in the `PATH`.
+/// Returns the file that `exec` would run for `program`: its path, or the first executable in the
+/// `PATH`.
 ///
-/// If there is none, `exec` reports why.
+/// Returns `None` if there is none. `exec` then reports the reason.
 pub(super) fn find(program: &OsStr) -> Option<PathBuf> {
     if program.as_bytes().contains(&b'/') {
         return Some(program.into());
@@ -84,7 +85,7 @@ pub(super) fn find(program: &OsStr) -> Option<PathBuf> {
 
 /// Checks `file`, or its interpreter if it is a script.
 ///
-/// A file that cannot be read passes, because `exec` reports why.
+/// A file that cannot be read passes, because `exec` reports the reason.
 pub(super) fn check(file: &Path) -> Result<(), (PathBuf, Unsuitable)> {
     let mut file = file.to_owned();
     for _ in 0..SCRIPTS {
@@ -93,8 +94,8 @@ pub(super) fn check(file: &Path) -> Result<(), (PathBuf, Unsuitable)> {
             Ok(None) | Err(_) => break,
         }
     }
-    // Checked without opening the file, because a program may be executable and not readable. Linux
-    // ignores these rights on a script, whatever its mode.
+    // This check does not open the file, because a program may be executable and not readable. On
+    // scripts Linux ignores the setuid and setgid bits and capabilities.
     if let Ok(Some(why)) = changes_rights(&file) {
         return Err((file, Unsuitable::OtherRights(why)));
     }
@@ -107,9 +108,9 @@ pub(super) fn check(file: &Path) -> Result<(), (PathBuf, Unsuitable)> {
     }
 }
 
-/// Returns true for the dynamic loader, by its name or by the name of the file that it links to
-/// (`/usr/bin/ld.so`). The loader names no loader itself, and uses LD_LIBRARY_PATH for the program
-/// that it is given.
+/// Returns true for the dynamic loader. It is recognized by its own name, or by the name of the
+/// file that it links to (`/usr/bin/ld.so`). The loader's file names no loader, but the loader uses
+/// LD_LIBRARY_PATH for the program that it runs.
 fn is_loader(file: &Path) -> bool {
     let has_name = |file: &Path| {
         let name = file.file_name();
@@ -118,7 +119,7 @@ fn is_loader(file: &Path) -> bool {
     has_name(file) || file.canonicalize().is_ok_and(|file| has_name(&file))
 }
 
-/// Interpreter of a script, or `None` for a program.
+/// Returns the interpreter of a script, or `None` for a program.
 fn interpreter(file: &Path) -> io::Result<Option<PathBuf>> {
     let mut line = Vec::new();
     let mut reader: Take<_> = BufReader::new(File::open(file)?).take(SCRIPT_LINE);
@@ -134,7 +135,7 @@ fn unsuitable(file: &Path) -> io::Result<Option<Unsuitable>> {
     Ok(links(&File::open(file)?, machine()?))
 }
 
-/// Kind of file and processor of this command, and so of its library.
+/// Returns the ELF class and processor of this command, which are also those of its library.
 fn machine() -> io::Result<(FileKind, Machine)> {
     let own = File::open("/proc/self/exe")?;
     Ok(header(&ReadCache::new(own)).unwrap_or((FileKind::Elf64, Machine(0))))
@@ -169,8 +170,8 @@ fn links(file: &File, machine: (FileKind, Machine)) -> Option<Unsuitable> {
     (!loader).then_some(Unsuitable::Static)
 }
 
-/// Tells whether `exec` gives the program privileges that this process does not have (`AT_SECURE`
-/// in getauxval(3)).
+/// Returns the property of the file that makes `exec` give the program privileges which this
+/// process does not have (`AT_SECURE` in getauxval(3)).
 fn changes_rights(file: &Path) -> io::Result<Option<&'static str>> {
     let metadata = fs::metadata(file)?;
     let no_set_id = statvfs(file)?.f_flag.contains(StatVfsMountFlags::NOSUID) || no_new_rights()?;
@@ -195,9 +196,10 @@ struct Rights {
 }
 
 impl Rights {
-    /// Property that changes the privileges of a process with this effective user and group.
+    /// Returns the property that changes the privileges of a process with this effective user and
+    /// group.
     fn change_for(&self, (user, group): (u32, u32)) -> Option<&'static str> {
-        // Without the group's execute permission, this bit means something else.
+        // Without the group's execute permission, the setgid bit does not change the group.
         let has_group = self.mode & (SET_GID | GROUP_EXECUTE) == SET_GID | GROUP_EXECUTE;
         if self.mode & SET_UID != 0 && self.owner.0 != user {
             Some("is setuid")
@@ -211,14 +213,14 @@ impl Rights {
     }
 }
 
-/// Returns true if files cannot give this process privileges (`PR_SET_NO_NEW_PRIVS`).
+/// Returns true if `exec` cannot give this process privileges (`PR_SET_NO_NEW_PRIVS`).
 fn no_new_rights() -> io::Result<bool> {
     let status = fs::read_to_string("/proc/self/status")?;
     let mut lines = status.lines();
     Ok(lines.any(|line| line.strip_prefix("NoNewPrivs:").map(str::trim) == Some("1")))
 }
 
-/// Debian package of a known program of libibverbs or librdmacm.
+/// Returns the Debian package of a known program of libibverbs or librdmacm.
 pub(super) fn package_of(program: &str) -> Option<&'static str> {
     const PROGRAMS: &[(&str, &[&str])] = &[
         (
@@ -311,7 +313,7 @@ mod tests {
         check(file).err().map(|(_, why)| why)
     }
 
-    /// This test's own executable, with one part of its headers changed.
+    /// Copies the start of this test's own executable, with one part of its headers changed.
     fn changed(name: &str, change: impl Fn(&mut Vec<u8>)) -> Temporary {
         let mut own = fs::read("/proc/self/exe").unwrap();
         own.truncate(4096);
@@ -359,7 +361,7 @@ mod tests {
             check(&script.0),
             Err((program.0.clone(), Unsuitable::OtherMachine))
         );
-        // A script that interprets itself ends the search, too.
+        // A script that interprets itself must not make the search endless.
         let own = Temporary::new("own", b"");
         fs::write(&own.0, format!("#!{}\n", own.0.display())).unwrap();
         assert_eq!(check(&own.0), Ok(()));
@@ -378,7 +380,7 @@ mod tests {
     fn a_setuid_bit_matters_where_it_changes_the_user() {
         let file = changed("setuid", |_| {});
         fs::set_permissions(&file.0, fs::Permissions::from_mode(0o4755)).unwrap();
-        // A setuid bit of the same user changes nothing.
+        // The setuid bit of the current user changes nothing.
         assert_eq!(reason(&file.0), None);
         if geteuid().is_root() {
             std::os::unix::fs::chown(&file.0, Some(65534), None).unwrap();
@@ -406,7 +408,7 @@ mod tests {
             (0o4711, false, (10, 2), None),
             (0o2711, false, (1, 2), Some("is setgid")),
             (0o2711, false, (1, 20), None),
-            // The bit means mandatory locking, on old systems.
+            // On old systems, this setgid bit means mandatory locking.
             (0o2701, false, (1, 2), None),
             (0o6711, false, (10, 2), Some("is setgid")),
             (0o0711, true, (10, 20), Some("has file capabilities")),
@@ -420,7 +422,7 @@ mod tests {
     #[test]
     fn the_loader_is_known_through_a_link() {
         let loader = changed("loader", |bytes| bytes[18] ^= 0xff);
-        // Under another name it is checked like any program.
+        // A copy with another name is checked like any program.
         assert_eq!(reason(&loader.0), Some(Unsuitable::OtherMachine));
         let dir = env::temp_dir().join(format!("uwarp-loaders-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();

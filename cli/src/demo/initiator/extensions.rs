@@ -77,7 +77,7 @@ impl Initiator<'_> {
         self.endpoint
             .wait(before + ATOMICS + 1, COUNT + 1, "Atomics")?;
         let at_b = self.await_b()?;
-        // The result is right only if both sides agree.
+        // An error found by A takes precedence over B's verdict.
         let verdict = match at_a {
             Ok(()) => at_b.verdict.clone(),
             Err(what) => Verdict::Wrong(what),
@@ -90,7 +90,7 @@ impl Initiator<'_> {
     }
 }
 
-/// Checks that each atomic found the value that the ones before it had left.
+/// Checks that each atomic returned the value that the preceding atomics had stored.
 fn found(results: &MemoryRegion) -> Result<(), String> {
     let counts = (0..ADDS).map(|nth| nth * STEP);
     for (nth, expected) in counts.chain([0, HOLDER, HOLDER]).enumerate() {
