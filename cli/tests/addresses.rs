@@ -1,4 +1,4 @@
-//! Messages about unusable addresses and ports, from every command that takes them.
+//! Error messages about unusable addresses and ports, from every command that takes them.
 
 mod common;
 
@@ -87,7 +87,7 @@ fn a_link_local_address_without_a_zone_is_told_that_it_needs_one() {
     let words = "fe80::1 is a link-local address, and its zone is missing: which link it is on";
     for (what, ended) in with_address("fe80::1") {
         if ["-I", "--bind of a client"].contains(&what) {
-            // These fail earlier, because the target is IPv4.
+            // These commands fail earlier, because their target is an IPv4 address.
             continue;
         }
         let ended = ended.expect(1);
@@ -103,7 +103,7 @@ fn a_link_local_address_without_a_zone_is_told_that_it_needs_one() {
             ended.stderr
         );
     }
-    // For this error another address would help the agent's controllers, not another port.
+    // The address is wrong, so the agent must not suggest another control port.
     let agent = uwarp(&["agent", "-p", "0", "-a", "fe80::1"]).expect(1);
     agent.says("try: add the interface of that link to the address");
     assert!(!agent.stderr.contains("--control"), "{}", agent.stderr);
@@ -219,7 +219,7 @@ fn an_address_with_brackets_and_one_with_a_zone_are_taken() {
 /// Runs `script` after `setup` in a new network namespace, if the system allows one.
 fn in_a_namespace(setup: &str, script: &str) -> Option<Ended> {
     let script = format!("{setup} && echo READY && {{ {script}\n}}");
-    // In a user namespace an unprivileged user may create a network namespace.
+    // An unprivileged user may create a network namespace inside a new user namespace.
     let mut command = std::process::Command::new("unshare");
     command
         .args(["--map-root-user", "--net", "sh", "-c", &script])

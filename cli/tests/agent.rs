@@ -1,4 +1,4 @@
-//! `uwarp agent`: prints its addresses, serves, and ends when it is asked to.
+//! `uwarp agent`: prints its addresses, serves, and ends on a signal.
 
 mod common;
 
@@ -8,7 +8,8 @@ use std::process::{Command, Stdio};
 
 use common::{PATIENCE, TempFile, Uwarp, client, uwarp};
 
-/// Starts an agent on free ports. Returns its addresses for RDMA and for controllers.
+/// Starts an agent on free ports. Returns the process and its addresses for RDMA and for
+/// controllers.
 fn agent(args: &[&str]) -> (Uwarp, [SocketAddr; 2]) {
     let base = ["agent", "-a", "127.0.0.1", "-p", "0"];
     let mut agent = Uwarp::start_interruptible(&[&base, args].concat());
@@ -80,8 +81,8 @@ fn it_takes_all_the_descriptors_that_it_may_have() {
 
 #[test]
 fn controllers_come_to_the_port_behind() {
-    // Finds two free ports in a row. Another test may take one of them in between; then other ports
-    // are tried.
+    // Finds two consecutive free ports. Another test may take one of them before the agent does;
+    // then another pair is tried.
     let found = (0..50).find_map(|_| {
         let free = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = free.local_addr().unwrap().port();
@@ -161,7 +162,7 @@ fn its_settings_and_its_capture_are_those_of_every_command() {
     assert!(std::fs::metadata(file.path()).unwrap().len() > 500);
 }
 
-/// The agent removes its socket file, although another handler waits for signals, too.
+/// The agent removes its socket file, although it also handles the signal itself.
 #[test]
 fn over_unix_datagrams_it_ends_as_well() {
     let (ours, theirs) = (TempFile::new("agent-a"), TempFile::new("agent-b"));

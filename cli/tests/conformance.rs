@@ -1,4 +1,4 @@
-//! `uwarp conformance`, as a user runs it.
+//! `uwarp conformance` as its users run it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Output, Stdio};
@@ -17,7 +17,7 @@ fn text(octets: &[u8]) -> String {
     String::from_utf8_lossy(octets).into_owned()
 }
 
-/// A command that serves until it is dropped.
+/// A server process, which is killed on drop.
 struct Serving(Child);
 
 impl Drop for Serving {
@@ -27,7 +27,8 @@ impl Drop for Serving {
     }
 }
 
-/// Starts an agent. Returns its address for RDMA connections, too.
+/// Starts an agent. Returns the process, and its addresses for RDMA and for controllers, separated
+/// by a space.
 fn agent(more: &[&str]) -> (Serving, String) {
     let mut child = Command::new(UWARP)
         .args(["agent", "-a", "127.0.0.1", "-p", "0", "--control", "0"])
@@ -185,7 +186,8 @@ fn an_agent_of_ours_passes_and_every_report_is_written() {
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
-/// Tests a server of rping, which every vendor has, without an agent.
+/// Tests only the agent's RDMA port, which serves as `rping -s` does. Every vendor has such a
+/// server.
 #[test]
 fn a_server_of_rping_is_enough_to_begin_with() {
     let (_serving, at) = agent(&[]);
@@ -197,7 +199,7 @@ fn a_server_of_rping_is_enough_to_begin_with() {
     assert!(!summary.starts_with("0 passed"), "{said}");
 }
 
-/// Starts a client of rping for each case as the target.
+/// The command is a client of rping. The suite starts one for each case.
 #[test]
 fn a_command_can_be_the_target() {
     let command = format!("{UWARP} rping -c -a {{host}} -p {{port}} -C 1");
@@ -235,7 +237,8 @@ fn a_failure_says_what_was_expected_and_what_came() {
     }
 }
 
-/// The target sends nothing, so each case takes the timeout and leaves time for a signal.
+/// The target sends nothing, so each case lasts until its timeout. This leaves time to send a
+/// signal.
 #[test]
 fn an_interrupted_run_reports_what_was_played_and_says_that_it_was_not_all() {
     let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -249,8 +252,8 @@ fn an_interrupted_run_reports_what_was_played_and_says_that_it_was_not_all() {
         }
     });
     let json = std::env::temp_dir().join(format!("uwarp-stopped-{}.json", std::process::id()));
-    // A shell without job control starts background processes with SIGINT ignored, and they inherit
-    // that.
+    // A shell without job control starts background processes with SIGINT ignored, and child
+    // processes inherit this.
     let child = Command::new("env")
         .args(["--default-signal=INT", UWARP, "conformance", "--no-agent"])
         .args(["--target", &at, "--timeout", "1", "-j", "1", "--json"])
@@ -283,7 +286,7 @@ fn nowhere() -> String {
 
 #[test]
 fn a_run_that_has_played_nothing_exits_with_2_and_says_so() {
-    // Nothing listens.
+    // Nothing listens at the address, so no case can be played.
     let out = conformance(&["--target", &nowhere(), "--no-agent", "mpa"]);
     let (said, summary) = (text(&out.stderr), text(&out.stdout));
     assert_eq!(out.status.code(), Some(2), "{said}");
@@ -300,7 +303,7 @@ fn a_run_that_has_played_nothing_exits_with_2_and_says_so() {
         said.contains("start the target, or check the address") && !said.contains("--strict"),
         "{said}"
     );
-    // Every case is skipped: the only one needs an agent.
+    // Every case is skipped, because the only selected one needs an agent.
     let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let at = server.local_addr().unwrap().to_string();
     let out = conformance(&["--target", &at, "--no-agent", "ddp/5041-7.1/2"]);
@@ -312,7 +315,7 @@ fn a_run_that_has_played_nothing_exits_with_2_and_says_so() {
         "{summary}"
     );
     assert!(said.contains("--strict"), "{said}");
-    // No case is left: the only one is a MAY.
+    // No case is left, because the only selected one is a MAY.
     let out = conformance(&["--target", &at, "--no-agent", "mpa/5044-3/5"]);
     let said = text(&out.stderr);
     assert_eq!(out.status.code(), Some(2), "{said}");
@@ -340,7 +343,7 @@ fn verbose_prints_passed_and_skipped_cases_although_nobody_is_at_a_terminal() {
     assert!(lines(&verbose, "skipped ") > 0, "{verbose}");
 }
 
-/// The page is self-contained, and has no log of a case that passed.
+/// The page loads no other file, and has no log of a case that passed.
 #[test]
 fn the_page_of_a_green_run_is_small_and_says_which_run_it_was() {
     let (_serving, at) = agent(&[]);
@@ -358,8 +361,8 @@ fn the_page_of_a_green_run_is_small_and_says_which_run_it_was() {
     assert!(page.contains(" UTC\""));
 }
 
-/// The target ends itself at the first FPDU and is at fault. The report must not blame a server
-/// that was not started.
+/// The target stops at its first FPDU, so the target is at fault. The report must not suggest that
+/// it was never started.
 #[test]
 fn a_target_that_dies_of_a_case_exits_with_1() {
     let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -7,7 +7,7 @@ mod netns;
 use common::{Ended, Uwarp, uwarp};
 use netns::{has_tun, in_namespace, ip};
 
-/// Starts an agent over this device. Returns the address of its control port, too.
+/// Starts an agent over this device. Returns the process and the address of its control port.
 fn agent(arguments: &[&str]) -> (Uwarp, String) {
     let mut agent = Uwarp::start(&[&["agent", "-p", "7174", "--control", "0"], arguments].concat());
     let line = agent.stdout_until("control on ");
@@ -15,7 +15,8 @@ fn agent(arguments: &[&str]) -> (Uwarp, String) {
     (agent, control)
 }
 
-/// Plays cases over this device in both roles. Some of them wait for the application, not for TCP.
+/// Plays cases over this device in both roles. Some cases wait for the application and not only for
+/// TCP.
 #[track_caller]
 fn plays(device: &str, target: &str, control: &str) {
     for role in ["responder", "initiator"] {

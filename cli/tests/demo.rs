@@ -15,7 +15,7 @@ const OPERATIONS: [&str; 8] = [
     "Write beyond the region",
 ];
 
-/// Row of each operation in the final table.
+/// Returns the row of each operation in the final table.
 fn rows(stdout: &str) -> Vec<String> {
     let table = stdout.split("operation ").nth(1).unwrap();
     OPERATIONS
@@ -53,7 +53,7 @@ fn all_is_well(args: &[&str]) -> String {
 fn the_demo_ends_with_a_table_and_exit_code_0() {
     let stdout = all_is_well(&["demo"]);
     let rows = rows(&stdout);
-    // 22 messages up to 16 MiB each way, by Send, Write and Read.
+    // Each operation moves 22 messages of up to 16 MiB: Sends each way, Writes and Reads.
     assert!(
         rows[1..5]
             .iter()
@@ -64,7 +64,7 @@ fn the_demo_ends_with_a_table_and_exit_code_0() {
         stdout.contains("Agreed: MPA revision 2, CRC on, Markers off"),
         "{stdout}"
     );
-    // Both sides report the Write beyond the region.
+    // Both sides report the Write that exceeds the region.
     for words in [
         "A, event of the connection:",
         "B, event of the connection:",

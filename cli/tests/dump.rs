@@ -1,5 +1,5 @@
-//! `uwarp dump`: captures of uwarp's own connections have no finding, those of siw have known
-//! findings, and every kind of file ends with the documented exit code.
+//! `uwarp dump`: captures of uwarp's own connections have no finding, captures of siw have known
+//! findings, and each kind of file has its documented exit code.
 
 mod common;
 
@@ -22,8 +22,8 @@ fn dump(args: &[&str]) -> Ended {
     uwarp(&[&["dump"], args].concat())
 }
 
-/// Dumps the last connection of the file, which has findings, a Read Request and a Terminate
-/// Message.
+/// Dumps connection 6 of the file. It is the last one, and it has findings, a Read Request and a
+/// Terminate Message.
 fn one_connection() -> Ended {
     dump(&[ERRORS, "--conn", "6", "-x"]).expect(1)
 }
@@ -93,7 +93,7 @@ fn a_terminate_of_siw_that_can_be_read_both_ways_is_read_as_told() {
 fn stdin_is_a_file_too() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_uwarp"));
     command.args(["dump", "-"]);
-    // `uwarp()` gives its commands no stdin.
+    // `uwarp()` starts commands without stdin, so this test starts its own.
     let output = command.stdin(File::open(ERRORS).unwrap()).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let from_file = dump(&[ERRORS]);
@@ -111,7 +111,7 @@ fn a_file_that_is_no_capture_or_not_there_exits_with_2() {
         .expect(2)
         .says("expected: a pcapng or pcap file");
     dump(&[]).expect(2);
-    // The test command has no stdin.
+    // This command has no stdin to read.
     dump(&["-"]).expect(2).says("uwarp dump: stdin: ");
 }
 
@@ -127,7 +127,7 @@ fn a_file_that_is_compressed_is_no_capture_and_the_way_to_read_it_is_said() {
 #[test]
 fn a_capture_without_mpa_is_not_said_to_be_right() {
     let file = TempFile::new("empty.pcap");
-    // The file header alone: version 2.4, Ethernet.
+    // Only the file header: version 2.4, Ethernet.
     let words = [0xA1B2_C3D4, 0x0004_0002, 0, 0, 65_535, 1_u32];
     let octets: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     fs::write(file.path(), octets).unwrap();
@@ -158,17 +158,17 @@ fn a_file_that_was_cut_is_shown_to_its_last_whole_packet_and_exits_with_2() {
     let octets = fs::read(ERRORS).unwrap();
     let shown = cut(&octets[..octets.len() - 5]);
     assert!(shown.contains("77 packets"), "{shown}");
-    // The exit code is the same if nothing before the cut breaks the RFCs. This cut is in the
-    // header of the first packet.
+    // The exit code is also 2 if nothing before the cut breaks the RFCs. This cut is in the header
+    // of the first packet.
     let shown = cut(&octets[..24 + 7]);
     assert!(shown.contains("nothing was checked"), "{shown}");
-    // The frame that was asked for is complete.
+    // The selected frame is complete, so the cut does not matter.
     fs::write(file.path(), &octets[..octets.len() - 5]).unwrap();
     dump(&[file.name(), "-c", "1"]).expect(0);
 }
 
-/// Writes the capture with each packet that has a TCP payload cut into two IP fragments. Returns
-/// the number of fragments.
+/// Writes the capture again, with each packet that has a TCP payload cut into two IP fragments.
+/// Returns the number of fragments.
 fn fragmented(file: &TempFile) -> usize {
     let octets = fs::read(ERRORS).unwrap();
     let mut out = octets[..24].to_vec();
@@ -178,7 +178,7 @@ fn fragmented(file: &TempFile) -> usize {
         let len = u32::from_le_bytes(header[8..12].try_into().unwrap()) as usize;
         let packet = &octets[at + 16..at + 16 + len];
         at += 16 + len;
-        // After an Ethernet and an IPv4 header come the first 32 bytes of TCP.
+        // The first fragment has the Ethernet and IPv4 headers and the first 32 bytes of TCP.
         let (head, rest) = packet.split_at((14 + 20 + 32).min(len));
         let is_whole = rest.is_empty();
         for (part, flags) in [(head, 0x20_u8), (rest, 0)] {
@@ -223,7 +223,7 @@ fn ip_fragments_are_counted_and_named() {
     );
 }
 
-/// Writes a pcapng file of an rping with these settings.
+/// Runs an rping with these settings, which captures itself to a pcapng file.
 fn rping(file: &TempFile, settings: &[&str]) {
     let (server, addr) = Uwarp::server(&[&["-C", "4"], settings].concat());
     let own = ["-C", "4", "-S", "3000", "--pcap", file.name()];
@@ -237,7 +237,7 @@ fn a_file_that_is_damaged_is_shown_to_there_and_exits_with_2() {
     rping(&file, &[]);
     let whole = dump(&[file.name()]).expect(0).stdout;
     let mut octets = fs::read(file.path()).unwrap();
-    // The length at the end of the last block.
+    // Damages the length at the end of the last block.
     *octets.last_mut().unwrap() ^= 0xFF;
     fs::write(file.path(), octets).unwrap();
     let ended = dump(&[file.name()]).expect(2);

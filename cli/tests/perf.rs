@@ -1,4 +1,4 @@
-//! `uwarp perf` as two processes: its output, and its messages for every wrong use of a side.
+//! `uwarp perf` as two processes: its output, and its error messages if a side is used wrongly.
 
 mod common;
 
@@ -27,7 +27,7 @@ const TESTS: [&str; 10] = [
     "send_lat",
 ];
 
-/// Starts a server on a free port. Returns the port, too.
+/// Starts a server on a free port. Returns the process and the port.
 fn server(args: &[&str]) -> (Uwarp, String) {
     let base = ["perf", "-p", "0", "--device", "tcp:127.0.0.1"];
     let mut server = Uwarp::start(&[&base, args].concat());
@@ -46,7 +46,7 @@ fn parsed(ended: &Ended) -> Value {
     serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}:\n{}", ended.stdout))
 }
 
-/// Numbers in the rows of a table, which follow the headings of the columns.
+/// Returns the numbers in the rows of a table. The rows follow the headings of the columns.
 fn rows(stdout: &str) -> Vec<Vec<f64>> {
     let behind = stdout
         .lines()
@@ -87,7 +87,7 @@ fn each_test_prints_a_row_of_perftest() {
 #[test]
 fn all_sizes_are_those_of_perftest() {
     let (server, port) = server(&[]);
-    // Few messages, because those of 8 MiB take long on a busy machine.
+    // Sends few messages, because messages of 8 MiB take long on a busy machine.
     let all = [
         "perf",
         "write_bw",
@@ -131,7 +131,7 @@ fn json_is_all_that_is_printed_and_has_the_documented_fields() {
     assert_eq!(row["opposite"]["messages"], 200);
 }
 
-/// docs/perf.md has every field of the JSON by its name.
+/// docs/perf.md must name every field of the JSON and every option.
 #[test]
 fn the_documentation_names_every_field_and_option() {
     let text = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/perf.md");
@@ -294,8 +294,8 @@ fn a_server_goes_on_after_a_client_that_dies_when_it_is_persistent() {
     client(&port, "send_bw", &[]).expect(0);
 }
 
-/// Names of the congestion control of the TCP connections that a process has to this port, by
-/// getsockopt(2).
+/// Returns the congestion control of each TCP connection that a process has to this port. The names
+/// come from getsockopt(2).
 fn congestion(of: &Uwarp, port: u16) -> io::Result<Vec<String>> {
     let pid = Pid::from_raw(of.id().cast_signed()).unwrap();
     let process = pidfd_open(pid, PidfdFlags::empty())?;
@@ -304,11 +304,11 @@ fn congestion(of: &Uwarp, port: u16) -> io::Result<Vec<String>> {
         let number = entry?.file_name().into_string().unwrap().parse().unwrap();
         let socket = match pidfd_getfd(&process, number, PidfdGetfdFlags::empty()) {
             Ok(fd) => Socket::from(fd),
-            // It was closed meanwhile.
+            // The descriptor was closed meanwhile.
             Err(Errno::BADF) => continue,
             Err(error) => return Err(error.into()),
         };
-        // Files, and sockets without a peer, have none.
+        // Files have no peer, and neither do sockets that are not connected.
         let Ok(peer) = socket.peer_addr() else {
             continue;
         };
@@ -354,7 +354,7 @@ fn the_congestion_control_that_is_reported_is_that_of_the_connections() {
                 return;
             }
         };
-        // One connection is for control, and one for the data.
+        // There is one connection for control and one for data.
         assert_eq!(found, [&*reported; 2], "{device}");
         let json = uwarp(&[&args[..], &["-n", "10", "--json"]].concat()).expect(0);
         assert_eq!(parsed(&json)["congestion"], reported, "{device}");

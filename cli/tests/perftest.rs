@@ -10,7 +10,7 @@ use std::thread;
 use common::{Ended, TempDir, TempFile, Uwarp, uwarp};
 use serde_json::Value;
 
-/// Starts a server on a free port of loopback. Returns the port, too.
+/// Starts a server on a free port of loopback. Returns the process and the port.
 fn server(args: &[&str]) -> (Uwarp, String) {
     let mut server = Uwarp::start(&[&["perf", "-P", "-p", "0"], args].concat());
     let line = server.stdout_until("Waiting for client");
@@ -22,7 +22,7 @@ fn client(port: &str, test: &str, args: &[&str]) -> Ended {
     uwarp(&[&["perf", test, "127.0.0.1", "-p", port], args].concat())
 }
 
-/// Rows of a table, after the headings of its columns.
+/// Returns the rows of a table, which follow the headings of the columns.
 fn rows(stdout: &str) -> Vec<&str> {
     let after = stdout
         .lines()
@@ -75,7 +75,7 @@ fn options_of_a_client_are_taken_by_a_server_and_named_once() {
         "uwarp perf: -H, -U have no effect at a server; \
          they are accepted because perftest's servers accept them\n"
     );
-    // The load is an option of clients, as the help says, and gets no message.
+    // Load options get no message, because the help lists them as options of clients.
     assert_eq!(at_server("read_lat", &["-s", "64"]), "");
 }
 
@@ -104,7 +104,7 @@ fn other_options_of_perftest_are_refused_in_a_line_with_the_reason() {
         assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
         ended.says(words);
     }
-    // clap reports an option that perftest does not have either.
+    // Options that perftest does not have are reported by clap.
     uwarp(&["perf", "--nonsense"])
         .expect(2)
         .says("unexpected argument '--nonsense'");
@@ -218,7 +218,7 @@ fn margins_that_leave_no_message_are_an_error_and_no_row() {
         .says("nothing was measured: no message of 33554432 bytes completed between the margins")
         .says("try: use a longer -D, a smaller -f");
     assert_eq!(rows(&ended.stdout), Vec::<&str>::new());
-    // The server has done its part.
+    // The server's part was successful.
     server.end().expect(0);
 }
 
@@ -243,7 +243,7 @@ fn perftests_form_of_json_is_saved_with_its_names() {
     for name in ["BW_peak", "BW_average", "MsgRate"] {
         assert!(results[name].as_f64().unwrap() > 0.0, "{name}");
     }
-    // As in the table, both directions count.
+    // As in the table, the count includes both directions.
     let json = saved("write_bw", &["-s", "4096", "-b"]);
     assert_eq!(json["results"]["n_iterations"], 40);
     let json = saved("atomic_lat", &["-A", "CMP_AND_SWAP"]);
@@ -309,7 +309,7 @@ fn an_endless_run_has_a_row_for_each_duration_and_ends_in_good_order() {
     let sent = Command::new("kill").args(["-INT", &id]).status().unwrap();
     assert!(sent.success());
     client.end().expect(0);
-    // The client notified its server, whose only client has ended successfully.
+    // The client ended the session properly, so the server ends successfully.
     server.end().expect(0);
 }
 
@@ -330,7 +330,7 @@ fn a_server_takes_clients_of_this_host_alone_unless_it_is_bound() {
     for addr in addrs {
         uwarp(&["perf", "send_bw", addr, "-p", &port, "-n", "5"]).expect(0);
     }
-    // Another address of this machine stands for addresses that other hosts can reach.
+    // Another loopback address stands for addresses that other hosts can reach.
     let other = SocketAddr::from(([127, 0, 0, 2], port.parse().unwrap()));
     assert!(TcpStream::connect(other).is_err());
 }
@@ -357,7 +357,7 @@ fn a_bound_server_listens_there_and_a_bound_client_comes_from_there() {
     }
 }
 
-/// The message of perftest with its version (`ib_write_bw` of Debian 12).
+/// First message of perftest, which has its version (`ib_write_bw` of Debian 12).
 const OF_PERFTEST: [u8; 16] = *b"6.06\0\0\0\0\0\0\0\0\0\0\0\0";
 
 #[test]
@@ -392,7 +392,7 @@ fn a_client_of_perftest_is_named_and_the_server_goes_on() {
     stream.write_all(&OF_PERFTEST).unwrap();
     let said = server.stderr_until("is perftest 6.06");
     assert!(said.contains(&stream.local_addr().unwrap().to_string()));
-    // This side stays the server, so the suggested command has no address.
+    // The command suggested for this side has no address, because this side is the server.
     server.stderr_until(
         "try: run uwarp perf TEST ADDRESS there; or perftest with -R on both sides, here: uwarp run -- ib_write_bw -R",
     );

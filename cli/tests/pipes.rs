@@ -1,4 +1,5 @@
-//! If the reader of stdout or stderr has closed it, every command ends quietly, with one status.
+//! Every command ends without a message and with one exit status if the reader of its stdout or
+//! stderr has closed it.
 
 mod common;
 
@@ -7,10 +8,11 @@ use std::process::{Command, Output, Stdio};
 
 use common::{TempDir, TempFile, Uwarp, without_reader};
 
-/// 128 plus the number of SIGPIPE, which a shell shows for a program that the signal ended.
+/// Exit status 128 plus the number of SIGPIPE. A shell shows it for a program that this signal
+/// ended.
 const CLOSED_PIPE: i32 = 141;
 
-/// Every command.
+/// Names of all commands.
 const COMMANDS: [&str; 10] = [
     "demo",
     "agent",
@@ -74,7 +76,7 @@ fn every_command_has_a_row_here() {
     }
 }
 
-/// Names of the commands in the text of `--help`.
+/// Parser for the text of `--help`, which returns the names of the commands.
 mod clap_names {
     pub(super) fn of_help(help: &str) -> Vec<String> {
         let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1);
@@ -106,7 +108,7 @@ fn wrong_usage_of_every_command_may_go_unread() {
     for name in COMMANDS {
         without_stderr(&[name, "--no-such-option"]);
     }
-    // Options of perftest have their own message.
+    // Options of perftest have an error message of their own.
     without_stderr(&["perf", "-W", "counters"]);
 }
 
@@ -140,7 +142,7 @@ fn the_output_of_a_client_may_be_cut_short() {
     let line = server.stdout_until("Waiting for client");
     let port = line.rsplit(':').next().unwrap();
     without_stdout(&["perf", "send_lat", "127.0.0.1", "-p", port, "-n", "5"]);
-    // This client would run forever.
+    // This client would run forever if its output were read.
     let endless = ["--run_infinitely", "-D", "0.01"];
     without_stdout(&[&["perf", "send_bw", "127.0.0.1", "-p", port], &endless[..]].concat());
 }
@@ -160,7 +162,7 @@ fn the_report_of_a_conformance_run_may_be_cut_short() {
 
 #[test]
 fn what_a_command_says_of_its_failure_may_go_unread() {
-    // The port is bound and not listening, so that no other program listens there.
+    // The port is bound and does not listen, so that no other program can listen there.
     let nobody = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     nobody
         .bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into())
@@ -208,14 +210,14 @@ fn a_capture_on_stdout_ends_with_its_reader() {
     without_stdout(&args);
 }
 
-/// `uwarp run` leaves it to its program how to handle a closed pipe.
+/// `uwarp run` does not change how its program handles a closed pipe.
 #[test]
 fn a_program_that_is_run_gets_sigpipe_as_from_a_shell() {
     use std::os::unix::process::ExitStatusExt;
     let dir = std::env::temp_dir().join(format!("uwarp-pipes-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
-    // Copied by another process. Otherwise a child that another test forks now could hold the file
-    // open for writing.
+    // Another process makes the copy. Otherwise a child that another test forks now could hold the
+    // file open for writing, and the copy could not be executed.
     let uwarp = dir.join("uwarp");
     let mut copy = Command::new("cp");
     copy.arg(env!("CARGO_BIN_EXE_uwarp")).arg(&uwarp);

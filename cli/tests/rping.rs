@@ -1,4 +1,4 @@
-//! rping between two processes: its output, and its messages for every wrong peer.
+//! rping between two processes: its output, and its error messages for every kind of wrong peer.
 
 mod common;
 
@@ -11,7 +11,7 @@ use uwarp_verbs::{
     AcceptOptions, Access, Device, Listener, QpCaps, RecvWr, RemoteBuffer, SendWr, Status, WcOpcode,
 };
 
-/// Ping data of rping, up to its zero.
+/// Returns the ping data of rping, up to its final zero.
 fn ping_text(number: usize, size: usize) -> String {
     let label = format!("rdma-ping-{number}: ");
     let letters = (b'A'..=b'z').cycle().skip(number % 58).map(char::from);
@@ -100,7 +100,8 @@ fn many_clients_at_once_are_served() {
 #[test]
 fn ipv6_and_a_source_address_work() {
     if TcpListener::bind("[::1]:0").is_err() {
-        // Not `eprintln!`, whose output cargo shows for failing tests only.
+        // Writes to stderr directly, because cargo shows the output of `eprintln!` for failing
+        // tests only.
         let _ = writeln!(std::io::stderr(), "SKIPPED: no IPv6 on this machine");
         return;
     }
@@ -148,8 +149,8 @@ fn a_server_that_knows_revision_1_only_is_met_with_advice() {
     client(addr, &["-C", "1", "--mpa", "1"]).expect(0);
 }
 
-/// Client of a server that answers the first FPDU with a Terminate (unexpected opcode) in the
-/// layout of Linux siw.
+/// Runs a client against a server that answers the first FPDU with a Terminate (unexpected opcode),
+/// in the layout of Linux siw.
 fn client_of_siw(args: &[&str]) -> Ended {
     let fake = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = fake.local_addr().unwrap();
@@ -167,7 +168,7 @@ fn client_of_siw(args: &[&str]) -> Ended {
         fpdu.extend([0x20, 0x06, 0x00, 0x00]);
         fpdu.extend([0; 4]); // CRC
         stream.write_all(&fpdu).unwrap();
-        // Waits until the client has closed, because a reset could overtake the Terminate.
+        // Waits until the client has closed, because a reset could arrive before the Terminate.
         let _ = stream.read_to_end(&mut Vec::new());
     });
     let args = [&["-C", "1", "--mpa", "1", "--crc", "off"], args].concat();
@@ -256,7 +257,7 @@ fn echo_with_a_wrong_octet(device: &Device, listener: &Listener) {
     let _ = qp.wait_closed(PATIENCE);
 }
 
-/// Result of a client of that server.
+/// Runs a client against a server that changes one byte of the echo.
 fn client_of_a_wrong_echo(args: &[&str]) -> Ended {
     let device = Device::tcp().unwrap();
     let listener = device.listen("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -339,7 +340,7 @@ fn a_client_that_is_no_iwarp_is_named_and_the_next_one_is_served() {
 fn garbage_in_place_of_an_fpdu_is_named_and_the_next_client_is_served() {
     let (mut server, addr) = Uwarp::server(&["-P"]);
     let mut stream = started(addr);
-    // A possible length, followed by garbage.
+    // The length field is valid, and garbage follows.
     stream
         .write_all(&[&[0, 40][..], &[0xA5; 400]].concat())
         .unwrap();
@@ -366,7 +367,8 @@ fn a_client_that_vanishes_before_its_first_ping_is_told_of() {
 #[test]
 fn a_client_that_vanishes_in_the_middle_of_a_ping_is_told_of() {
     let ended = server_with(|mut stream| stream.write_all(&advert()).unwrap()).expect(1);
-    // The connection ends by FIN or by RST. A close with an unread Read Request sends RST.
+    // The connection may end by FIN or by RST. TCP sends RST if the client closes with an unread
+    // Read Request.
     ended.says("ping 0");
     let blamed = ["at fault: the client", "at fault: the peer"];
     assert!(
@@ -396,7 +398,8 @@ fn a_client_that_is_killed_does_not_stop_a_persistent_server() {
 #[test]
 fn an_iwarp_client_that_is_not_rping_is_told_of() {
     let mut message = advert();
-    // One byte less than an advert has: 33 bytes of ULPDU, and one more byte of padding.
+    // The ULPDU is one byte shorter than with an advert: 33 bytes, followed by one more byte of
+    // padding.
     message[1] = 33;
     let ended = server_with(|mut stream| {
         stream.write_all(&message).unwrap();

@@ -1,5 +1,5 @@
-//! `uwarp run`: the environment that it sets, the program that it executes, and its messages when
-//! that fails. The library is a dummy file here. Tests with the real library are in `dropin/`.
+//! `uwarp run`: the environment that it sets, the program that it executes, and its error messages.
+//! The library is a dummy file here. Tests with the real library are in `dropin/`.
 
 mod common;
 
@@ -19,8 +19,8 @@ impl Copied {
         let dir = std::env::temp_dir().join(format!("uwarp-run-{}-{name}", id()));
         fs::create_dir_all(dir.join("bin")).unwrap();
         let copied = Copied(dir);
-        // Copied by another process. Otherwise a child that another test forks now could hold the
-        // file open for writing, and the file could not be executed.
+        // Another process makes the copy. Otherwise a child that another test forks now could hold
+        // the file open for writing, and the copy could not be executed.
         let mut copy = Command::new("cp");
         copy.arg(env!("CARGO_BIN_EXE_uwarp"))
             .arg(copied.path("bin/uwarp"));
@@ -28,7 +28,7 @@ impl Copied {
         copied
     }
 
-    /// A copy with a library beside it, as cargo builds them.
+    /// Makes a copy with a library in the same directory, where cargo builds both.
     fn with_library(name: &str) -> Copied {
         let copied = Self::new(name);
         fs::write(copied.path("bin/libuwarp_dropin.so"), "a library").unwrap();
@@ -126,7 +126,7 @@ fn without_a_path_programs_are_found_where_exec_looks() {
     ended.says("the program uwarp-no-such-program was not found in /bin:/usr/bin");
 }
 
-/// Debian has a link to it in the `PATH`.
+/// Debian has a link to the loader in the `PATH`.
 #[test]
 fn the_dynamic_loader_runs_by_any_of_its_names() {
     let loader = Path::new("/usr/bin/ld.so");
@@ -139,10 +139,10 @@ fn the_dynamic_loader_runs_by_any_of_its_names() {
     ended.expect(0);
 }
 
-/// User without privileges.
+/// User id without privileges.
 const NOBODY: &str = "65534";
 
-/// A program that its user may execute and not read.
+/// The program is executable for its user, and not readable.
 #[test]
 fn a_program_with_other_rights_is_refused_although_it_cannot_be_read() {
     if !rustix::process::geteuid().is_root() {
@@ -154,7 +154,7 @@ fn a_program_with_other_rights_is_refused_although_it_cannot_be_read() {
         fs::set_permissions(here.path(dir), fs::Permissions::from_mode(0o755)).unwrap();
     }
     let file = here.path("program");
-    // Created by another process, as in `Copied::new`.
+    // Another process creates the file, as in `Copied::new`.
     let make = |mode: &str| {
         let mut install = Command::new("install");
         install.args(["-m", mode, "/bin/true"]).arg(&file);
@@ -169,7 +169,7 @@ fn a_program_with_other_rights_is_refused_although_it_cannot_be_read() {
             .arg(&file);
         Uwarp::start_with(&mut command).end()
     };
-    // Creates the links of the library, which only this user may do.
+    // This run, as root, creates the links of the library. The other user could not.
     here.run(&["true"]).expect(0);
     make("0711");
     ended().expect(0);
@@ -189,7 +189,7 @@ fn a_program_with_other_rights_is_refused_although_it_cannot_be_read() {
     }
 }
 
-/// Returns true if `exec` evaluates the setuid bits of files in this directory.
+/// Returns true if `exec` honours the setuid bits of files in this directory.
 fn gives_rights(dir: &Path) -> bool {
     let flags = rustix::fs::statvfs(dir).unwrap().f_flag;
     let status = fs::read_to_string("/proc/self/status").unwrap();
@@ -212,7 +212,7 @@ fn a_program_that_would_run_without_the_library_is_refused() {
     let file = here.path("static");
     fs::write(&file, static_program()).unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
-    // By its path, by its name, and as the interpreter of a script.
+    // The program is started by its path, by its name, and as the interpreter of a script.
     let script = here.path("script");
     fs::write(&script, format!("#!{}\n", file.display())).unwrap();
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
@@ -224,7 +224,7 @@ fn a_program_that_would_run_without_the_library_is_refused() {
     }
 }
 
-/// Headers of a program of this machine with one segment, and without a loader's name.
+/// Returns the headers of a program for this machine. It has one segment and names no loader.
 fn static_program() -> Vec<u8> {
     let own = fs::read("/proc/self/exe").unwrap();
     let mut program = own[..64].to_vec();
@@ -261,7 +261,7 @@ fn the_library_is_found_by_both_of_its_names_before_all_others() {
     let links = here.path("bin/uwarp-run");
     let path = format!("{}:/opt/x:/opt/y", links.display());
     assert_eq!(ended.stdout, format!("{path}\na librarya library\n\n"));
-    // The loader reports that it cannot load the dummy file, and continues.
+    // The loader reports that it cannot load the dummy file as a library, and continues.
     let ended = here.run(&["--preload", "sh", "-c", "echo $LD_LIBRARY_PATH $LD_PRELOAD"]);
     let links = links.display();
     let said = ended.expect(0).stdout;
@@ -325,13 +325,13 @@ fn a_prefix_that_cannot_be_written_is_told() {
     ended.says("bin/uwarp cannot be written");
 }
 
-/// `uwarp devinfo` says what to do, not only what is missing.
+/// `uwarp devinfo` must say what to do, and not only what is missing.
 #[test]
 fn devinfo_says_how_to_get_the_library_that_is_missing() {
     let copied = Copied::new("doctor");
     let mut command = Command::new(copied.path("bin/uwarp"));
     let ended = Uwarp::start_with(command.arg("devinfo")).end().expect(0);
-    // The text spans several lines of the table.
+    // The message spans several lines of the table, so only its words are compared.
     let words: Vec<_> = ended.stdout.split_whitespace().collect();
     let due = "run no the library that replaces libibverbs and librdmacm is missing; try: run \
                cargo build --release -p uwarp -p uwarp-dropin;";

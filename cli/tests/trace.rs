@@ -1,5 +1,5 @@
-//! `UWARP_TRACE=errors`: the record that goes to stderr when a connection ends in error. Without
-//! the variable nothing is printed.
+//! `UWARP_TRACE=errors`: the record of frames that goes to stderr when a connection ends in error.
+//! Without the variable nothing is printed.
 
 mod common;
 
@@ -10,8 +10,8 @@ use std::thread::{self, JoinHandle};
 
 use common::{Ended, PATIENCE, Uwarp};
 
-/// Starts a server for one client. For each of `turns` it reads that many bytes and sends the
-/// answer.
+/// Starts a server for one client. For each entry of `turns` it reads the given number of bytes and
+/// sends the answer.
 fn server(turns: Vec<(usize, Vec<u8>)>) -> (SocketAddr, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
@@ -22,13 +22,13 @@ fn server(turns: Vec<(usize, Vec<u8>)>) -> (SocketAddr, JoinHandle<()>) {
             stream.read_exact(&mut vec![0; expected]).unwrap();
             stream.write_all(&answer).unwrap();
         }
-        // Waits until the client has closed, because a reset could overtake the answer.
+        // Waits until the client has closed, because a reset could arrive before the answer.
         let _ = stream.read_to_end(&mut Vec::new());
     });
     (addr, thread)
 }
 
-/// Runs an rping client of MPA revision 1 without CRC, with this value of `UWARP_TRACE`.
+/// Runs an rping client of MPA revision 1 without CRC, with the given value of `UWARP_TRACE`.
 fn client(trace: Option<&str>, turns: Vec<(usize, Vec<u8>)>) -> Ended {
     let (addr, thread) = server(turns);
     let port = addr.port().to_string();
@@ -44,7 +44,8 @@ fn client(trace: Option<&str>, turns: Vec<(usize, Vec<u8>)>) -> Ended {
     ended
 }
 
-/// Turns of a server that accepts, then answers the first Send with a Terminate: no buffer for it.
+/// Returns the turns of a server that completes the startup and answers the first Send with a
+/// Terminate, because it has no buffer for it.
 fn no_receive() -> Vec<(usize, Vec<u8>)> {
     let mut fpdu = vec![0, 42, 0x41, 0x47, 0, 0, 0, 0];
     fpdu.extend([0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0]); // queue 2, MSN 1, MO 0
@@ -96,12 +97,12 @@ fn a_connection_that_ends_in_error_shows_its_last_frames_when_asked_to() {
     );
 }
 
-/// The peer sees the close, although the client's stderr is full.
+/// The client closes its connection even if its stderr is full.
 #[test]
 fn a_stderr_that_takes_nothing_does_not_keep_the_connection_open() {
     let (addr, thread) = server(no_receive());
     let (reader, mut writer) = std::io::pipe().unwrap();
-    // The capacity of a pipe.
+    // Fills the pipe, which has this capacity.
     writer.write_all(&[b' '; 1 << 16]).unwrap();
     let port = addr.port().to_string();
     let mut client = Command::new(env!("CARGO_BIN_EXE_uwarp"))
@@ -113,7 +114,7 @@ fn a_stderr_that_takes_nothing_does_not_keep_the_connection_open() {
         .spawn()
         .unwrap();
     thread.join().unwrap();
-    // The client now fails to write, and ends as any command does.
+    // Writing to stderr now fails in the client, which ends like any command without a reader.
     drop(reader);
     assert_eq!(client.wait().unwrap().code(), Some(141));
 }

@@ -1,9 +1,9 @@
 //! Checks captures by Wireshark's dissectors, which are independent of this project. They must
-//! dissect every FPDU, with the opcodes and lengths that were sent, a correct CRC, and nothing
-//! malformed.
+//! dissect every FPDU with the opcodes and lengths that were sent and a correct CRC. No frame may
+//! be malformed.
 //!
-//! Needs `tshark` (4.0 or later). Without it the tests say so and pass, unless the environment has
-//! `UWARP_REQUIRE_TSHARK=1`.
+//! Needs `tshark` (4.0 or later). Without it the tests print a notice and pass, unless the
+//! environment has `UWARP_REQUIRE_TSHARK=1`.
 
 mod common;
 
@@ -29,7 +29,8 @@ const CHECKSUMS: [&str; 4] = [
     "tcp.check_checksum:TRUE",
 ];
 
-/// Returns `false`, and says so, if tshark is missing and not required.
+/// Returns true if tshark can be run. Otherwise prints a notice and returns false, or panics if
+/// tshark is required.
 fn tshark_is_here() -> bool {
     if Command::new("tshark").arg("--version").output().is_ok() {
         return true;
@@ -39,7 +40,8 @@ fn tshark_is_here() -> bool {
         !required,
         "UWARP_REQUIRE_TSHARK=1 is set and tshark cannot be run"
     );
-    // Not `eprintln!`, whose output cargo shows for failing tests only.
+    // Writes to stderr directly, because cargo shows the output of `eprintln!` for failing tests
+    // only.
     let _ = writeln!(
         std::io::stderr(),
         "SKIPPED: tshark cannot be run here, no capture was checked by Wireshark's dissectors"
@@ -78,16 +80,16 @@ const FIELDS: [&str; 11] = [
     "tcp.checksum.status",
 ];
 
-/// Severity of an expert's warning.
+/// Severity of a warning in Wireshark's expert information.
 const WARNING: u32 = 0x60_0000;
 
-/// One FPDU as Wireshark shows it.
+/// FPDU as Wireshark shows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Fpdu {
     from_server: bool,
     opcode: u8,
     last: bool,
-    /// Bytes after the DDP and RDMAP header.
+    /// Number of bytes after the DDP and RDMAP headers.
     payload: usize,
 }
 
@@ -101,7 +103,7 @@ struct Dissected {
 }
 
 impl Dissected {
-    /// Asserts that no frame is malformed and that no checksum or CRC is wrong.
+    /// Dissects a capture. Asserts that no frame is malformed and that no checksum or CRC is wrong.
     fn new(file: &Path, server_port: u16) -> Dissected {
         let mut arguments = vec!["-T", "fields", "-E", "aggregator=|"];
         arguments.extend(FIELDS.iter().flat_map(|field| ["-e", field]));
@@ -173,7 +175,7 @@ impl Dissected {
         }
     }
 
-    /// Number of messages and their bytes, by opcode.
+    /// Returns the number of messages and of their bytes for each opcode.
     fn messages(&self) -> BTreeMap<u8, (usize, usize)> {
         let mut messages = BTreeMap::<u8, (usize, usize)>::new();
         for fpdu in &self.fpdus {
@@ -194,7 +196,7 @@ const IMMEDIATE: u8 = 8;
 const ATOMIC_REQUEST: u8 = 10;
 const ATOMIC_RESPONSE: u8 = 11;
 
-/// FPDUs that one side sends for `count` pings of `size` bytes.
+/// Returns the FPDUs that one side sends for `count` pings of `size` bytes.
 fn pings(from_server: bool, count: usize, size: usize) -> Vec<Fpdu> {
     let one = |opcode, payload| Fpdu {
         from_server,
@@ -215,7 +217,7 @@ fn pings(from_server: bool, count: usize, size: usize) -> Vec<Fpdu> {
     ping.repeat(count)
 }
 
-/// Runs rping with a capture at both sides, and checks both captures.
+/// Runs rping with a capture on both sides, and checks both captures.
 fn rping(mpa: &str, crc: &str, markers: &str, size: usize) {
     const COUNT: usize = 10;
     let name = format!("rping-{mpa}-{crc}-{markers}-{size}");
@@ -253,8 +255,8 @@ fn rping(mpa: &str, crc: &str, markers: &str, size: usize) {
         assert_eq!(seen.revisions, [mpa, mpa], "{name}");
         let fpdus = if crc == "on" { seen.fpdus.len() } else { 0 };
         assert_eq!(seen.good_crcs, fpdus, "{name}");
-        // The dissector knows revision 1 only. It warns about revision 2, and about its bit for IRD
-        // and ORD.
+        // The dissector knows revision 1 only. It warns about revision 2, and about the bit of
+        // revision 2 for IRD and ORD.
         let known = [
             "Rev field is NOT set to one",
             "Res field is NOT set to zero",
@@ -269,8 +271,9 @@ fn rping(mpa: &str, crc: &str, markers: &str, size: usize) {
     }
 }
 
-/// Without Markers any size will do. With Markers, Wireshark miscounts if an FPDU with a Marker
-/// inside ends where the next Marker is due. This size avoids that.
+/// Runs rping by this MPA revision, with and without CRC and Markers. With Markers, Wireshark
+/// miscounts if an FPDU that contains a Marker ends where the next Marker is due. Size 777 avoids
+/// that.
 fn all_wires_of(mpa: &str) {
     if !tshark_is_here() {
         return;
@@ -293,10 +296,10 @@ fn rping_by_mpa_revision_2_is_dissected_with_and_without_crc_and_markers() {
     all_wires_of("2");
 }
 
-/// Atomics of the demo: adds of 7, then two for the lock and a swap.
+/// Number of the demo's atomics: 100 additions, two attempts to take the lock, and a swap.
 const ATOMICS: usize = 103;
 
-/// Checks the fields of Atomic Requests and Responses, by Wireshark's names.
+/// Checks the fields of Atomic Requests and Responses by their names in Wireshark.
 fn atomics_are_dissected(file: &Path) {
     let fields = [
         "iwarp_rdma.atomic.opcode",
@@ -325,7 +328,7 @@ fn atomics_are_dissected(file: &Path) {
     assert_eq!(ids.len(), ATOMICS);
     assert_eq!(ids, answered);
     assert_eq!(adds, vec![7; adding]);
-    // The last one is the swap, which compares nothing.
+    // The last request is the swap, which compares nothing.
     assert_eq!(compare_masks.last(), Some(&0));
     let counts = (0..adding as u64).map(|nth| nth * 7);
     assert_eq!(originals, counts.chain([0, 0xA, 0xA]).collect::<Vec<_>>());
@@ -338,7 +341,8 @@ fn the_demo_is_dissected_to_its_last_octet() {
     }
     let file = TempFile::new("demo.pcapng");
     let ended = uwarp(&["demo", "--pcap", file.name()]).expect(0);
-    // Numbers of the demo's table: 22 messages with 22,442,878 bytes by each operation.
+    // These are the numbers of the demo's table: 22 messages with 22,442,878 bytes by each
+    // operation.
     assert_eq!(
         ended.stdout.matches("22  22,442,878  ok").count(),
         4,
@@ -348,17 +352,18 @@ fn the_demo_is_dissected_to_its_last_octet() {
     let (count, total) = (22, 22_442_878);
     let seen = Dissected::new(file.path(), 7174);
     let expected = [
-        // Includes one Write with Immediate Data, and the Write that fails.
+        // This count includes one Write with Immediate Data, and the Write that fails.
         (WRITE, (count + 2, total + 16 + 64)),
         (READ_REQUEST, (count, count * 28)),
         (READ_RESPONSE, (count, total)),
-        // Both directions, and three Sends without content.
+        // This count has both directions and three Sends without content.
         (SEND, (2 * count + 3, 2 * total)),
         (IMMEDIATE, (1, 8)),
         // RFC 7306 sections 5.2.1 and 5.2.2.
         (ATOMIC_REQUEST, (ATOMICS, ATOMICS * 52)),
         (ATOMIC_RESPONSE, (ATOMICS, ATOMICS * 12)),
-        // Control, length of the segment, and its DDP header (RFC 5040 section 4.8).
+        // The payload has the control field, the length of the segment, and its DDP header (RFC
+        // 5040 section 4.8).
         (TERMINATE, (1, 4 + 2 + 14)),
     ];
     assert_eq!(seen.messages(), BTreeMap::from(expected));

@@ -1,4 +1,4 @@
-//! Wrong usage ends with exit code 2, help with 0.
+//! Wrong usage ends with exit code 2, and a request for help with exit code 0.
 
 mod common;
 
@@ -200,7 +200,8 @@ fn an_unknown_variable_is_reported_with_the_nearest_known_name() {
 
 #[test]
 fn variables_mean_what_the_options_of_the_same_name_mean() {
-    // Each value is wrong, so that each command names the option that it took from the variable.
+    // Each value is wrong. The error message of each command therefore names the option that took
+    // the variable.
     for (variable, option, commands) in [
         (
             "UWARP_DEVICE",
@@ -379,7 +380,8 @@ fn a_variable_that_turns_something_on_or_off_has_one_meaning() {
         command.env("UWARP_SEND_IN_PLACE", value).output().unwrap()
     };
     for value in ["1", "yes", "ON", "true", "0", "no", "off", "false"] {
-        // The directory of the capture does not exist, which is found after the options are parsed.
+        // Exit code 1 shows that the value was accepted. The command fails later, because the
+        // directory of the capture does not exist.
         assert_eq!(run(value).status.code(), Some(1), "{value}");
     }
     for value in ["", "2", "y"] {

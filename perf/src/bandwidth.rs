@@ -1,5 +1,5 @@
-//! Bandwidth tests: messages at full speed. One loop serves both sides, which send, receive, or
-//! both.
+//! Bandwidth tests: a side sends messages at full speed, receives them, or does both. One loop
+//! serves all three cases.
 
 use std::time::{Duration, Instant};
 
@@ -11,31 +11,31 @@ use crate::plan::{Atomic, Plan, Test, Until};
 use crate::traffic::{Traffic, parse_wr_id, wr_id};
 use crate::usage::{Usage, Used};
 
-/// Longest sleep of a turn. Between turns the caller checks for control messages.
+/// Maximum time that one turn sleeps. Between turns the caller checks for control messages.
 const TURN: Duration = Duration::from_millis(5);
 
-/// Number of parts of a measurement; the peak is that of the best part.
+/// A measurement is divided into this many parts; the peak is the message rate of the fastest part.
 const PARTS: u64 = 32;
 
-/// Immediate Data of a Write. The target only counts it.
+/// Immediate Data of each Write that has it. Its content is not used.
 const IMMEDIATE: [u8; 8] = *b"uwarp\0\0\0";
 
-/// Count in the work request id of a closing Read, instead of a number of messages.
+/// Marks a closing Read in its work request id, in place of a number of messages.
 const CLOSING: u64 = (1 << 40) - 1;
 
-/// State of one QP.
+/// Progress of one QP: numbers of messages posted, sent and received.
 #[derive(Clone, Copy, Default)]
 struct Lane {
     posted: u64,
     done: u64,
     received: u64,
-    /// Receives that were consumed and must be posted again.
+    /// Number of consumed receives that must be posted again.
     owed: u32,
-    /// True after its closing Read has completed.
+    /// True after the closing Read has completed.
     closed: bool,
 }
 
-/// Measurement of one size at one side.
+/// Runs one message size on one side.
 pub(crate) struct Load<'a> {
     traffic: &'a Traffic,
     plan: &'a Plan,
@@ -45,20 +45,20 @@ pub(crate) struct Load<'a> {
     done: u64,
 }
 
-/// Result of a measurement.
+/// Result of one measured size.
 pub(crate) struct Measured {
     pub(crate) messages: u64,
     pub(crate) took: Duration,
     pub(crate) used: Used,
-    /// Messages per second in the best part, if the plan asks for the peak.
+    /// Messages per second in the fastest part, if the plan asks for the peak.
     pub(crate) peak: Option<f64>,
-    /// Start of the measurement, if it ends with the last message.
+    /// Start of the measurement. `None` if the measurement has margins, and so an end of its own.
     began: Option<(Instant, Usage)>,
 }
 
 impl Measured {
-    /// Moves the end of the measurement to now, because its last message has arrived only now. A
-    /// measurement with a margin, which ended before the traffic did, keeps its end.
+    /// Moves the end of the measurement to now, when its last message is known to have arrived.
+    /// Does nothing to a measurement with margins.
     pub(crate) fn end_now(&mut self) {
         if let Some((began, usage)) = self.began {
             self.took = began.elapsed();
@@ -85,12 +85,12 @@ impl<'a> Load<'a> {
         }
     }
 
-    /// Warms up and measures. When this returns, all messages have arrived, except those that
-    /// consume receives: only their target knows.
+    /// Warms up and measures. All messages have arrived when this returns, except those that
+    /// consume receives. Only the target knows when these arrive.
     pub(crate) fn measure(&mut self) -> Result<Measured, PerfError> {
-        // The warm-up ends with a signaled message. Otherwise every later list would have its
-        // signaled message in the middle, and the messages after it would always be missing from
-        // those that may be outstanding.
+        // The warm-up ends with a signaled message. Otherwise each later list would have its
+        // signaled message in the middle. The messages after it would stay outstanding until the
+        // next list completes, and take room from it.
         let warm_up = self.rounded_up(self.plan.warm_up);
         self.send(warm_up, None, &mut |_| {})?;
         self.close()?;
@@ -104,7 +104,8 @@ impl<'a> Load<'a> {
         }
     }
 
-    /// Sends and measures until all messages have arrived.
+    /// Sends until the goal or the deadline, waits until all messages have arrived, and measures
+    /// the whole time.
     fn measure_all(&mut self, goal: u64, deadline: Option<Instant>) -> Result<Measured, PerfError> {
         let usage = Usage::now();
         let (from, mut peak) = (self.done, self.peak());
@@ -120,7 +121,7 @@ impl<'a> Load<'a> {
         })
     }
 
-    /// Sends for a number of seconds, and measures between the two margins.
+    /// Sends for a number of seconds and measures the time between the two margins.
     fn measure_within(&mut self, seconds: f64) -> Result<Measured, PerfError> {
         let now = Instant::now();
         let deadline = now + Duration::from_secs_f64(seconds);
@@ -155,13 +156,14 @@ impl<'a> Load<'a> {
         })
     }
 
-    /// Starts the search for the best part.
+    /// Starts the search for the fastest part.
     fn peak(&self) -> Peak {
         let part = self.plan.iterations * self.lanes.len() as u64 / PARTS;
         Peak::new(self.done, part.max(u64::from(self.plan.tx_depth)))
     }
 
-    /// Number of messages that each QP has sent.
+    /// Number of messages that each QP has sent. It is the same for all QPs after
+    /// [`Load::measure`].
     pub(crate) fn sent(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.done).max().unwrap_or(0)
     }
@@ -171,8 +173,9 @@ impl<'a> Load<'a> {
         self.lanes.iter().map(|lane| lane.received).sum()
     }
 
-    /// Sends until each QP has sent `goal` messages in all, or as many as had been posted at the
-    /// deadline. Returns when all of them have completed.
+    /// Sends until each QP has sent `goal` messages in all, and all of them have completed. At the
+    /// deadline the goal becomes the number already posted. Calls `watch` with the number of
+    /// completed messages after each turn with completions.
     fn send(
         &mut self,
         mut goal: u64,
@@ -192,19 +195,21 @@ impl<'a> Load<'a> {
                 watch(self.done);
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                // From now on only posted messages count, up to the next signaled one on every QP.
+                // From now on every QP stops at the same number: the largest number posted so far,
+                // rounded up to a signaled message.
                 let most = self.lanes.iter().map(|lane| lane.posted).max();
                 goal = goal.min(self.rounded_up(most.unwrap_or(0)));
             }
         }
     }
 
-    /// Rounds a count up to the next signaled message.
+    /// Rounds a number of messages up to the next signaled message.
     fn rounded_up(&self, count: u64) -> u64 {
         count.next_multiple_of(self.plan.signal_every())
     }
 
-    /// Posts one list on one QP. Returns false if there is no room, or nothing left to post.
+    /// Posts one list on one QP. Returns false if there is no room, or if no message is left to
+    /// post.
     fn post(&mut self, lane: usize, goal: u64) -> Result<bool, PerfError> {
         let Lane { posted, done, .. } = self.lanes[lane];
         let depth = u64::from(self.plan.tx_depth);
@@ -234,14 +239,14 @@ impl<'a> Load<'a> {
             for (wr, number) in list.iter_mut().zip(next..next + now) {
                 *wr = self.request(lane, number, goal);
             }
-            // At most `AT_ONCE`.
+            // `now` is at most `AT_ONCE`.
             qp.post_send_list(&list[..now as usize])?;
             next += now;
         }
         Ok(())
     }
 
-    /// Work request of the message with this number, from 1.
+    /// Creates the work request of the message with this number, counted from 1.
     fn request(&self, lane: usize, number: u64, goal: u64) -> SendWr<'_> {
         let id = wr_id(lane, number);
         let source = &self.sources[lane];
@@ -282,8 +287,8 @@ impl<'a> Load<'a> {
         }
     }
 
-    /// Posts an empty Read after the Writes of each QP and waits for it. Its response means that
-    /// the peer has placed the Writes (5040-5.5).
+    /// Posts an empty Read after the Writes of each QP and waits for its response. The response
+    /// shows that the peer has placed the Writes (5040-5.5).
     fn close(&mut self) -> Result<(), PerfError> {
         if self.plan.test != Test::WriteBandwidth {
             return Ok(());
@@ -300,8 +305,8 @@ impl<'a> Load<'a> {
         Ok(())
     }
 
-    /// Takes completions, waiting as the plan says, and posts the consumed receives again. Returns
-    /// the number of completions.
+    /// Takes completions, waiting as the plan specifies, and posts the consumed receives again.
+    /// Returns the number of completions.
     pub(crate) fn turn(&mut self) -> Result<usize, PerfError> {
         let mut completions = [Completion::default(); 64];
         let taken = self.traffic.next(&mut completions, TURN)?;
@@ -337,7 +342,7 @@ impl<'a> Load<'a> {
     }
 }
 
-/// Atomic operation on the word at `target`; the old value goes to `sink`.
+/// Creates an atomic operation on the word at `target`. The word's old value is written to `sink`.
 pub(crate) fn atomic(op: Atomic, id: u64, sink: &[Sge], target: RemoteBuffer) -> SendWr<'_> {
     match op {
         Atomic::FetchAdd => SendWr::fetch_add(id, sink, target, 1),
@@ -345,7 +350,7 @@ pub(crate) fn atomic(op: Atomic, id: u64, sink: &[Sge], target: RemoteBuffer) ->
     }
 }
 
-/// Search for the best part of a measurement.
+/// Search for the fastest part of a measurement.
 struct Peak {
     part: u64,
     since: (Instant, u64),
@@ -361,7 +366,7 @@ impl Peak {
         }
     }
 
-    /// Starts the first part now.
+    /// Starts the first part now, after `done` messages.
     fn begin(&mut self, done: u64) {
         self.since = (Instant::now(), done);
     }

@@ -1,4 +1,4 @@
-//! The client, which has the plan.
+//! Client of a performance test, which owns the plan and measures.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,12 +15,12 @@ use crate::plan::{Plan, Until};
 use crate::results::{Bandwidth, Figures, Results, Row};
 use crate::traffic::Traffic;
 
-/// Longest time to wait for an answer of the server, except at the end of a measurement.
+/// Maximum time to wait for an answer of the server, except at the end of a measurement.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Longest time to wait for the peer's close at the end of a connection.
+/// Maximum time to wait for the peer's close at the end of a connection.
 pub(crate) const CLOSE: Duration = Duration::from_secs(5);
 
-/// Private data of a data connection: the session that it belongs to, and its index.
+/// Encodes the private data of a data connection: its session, and its index in the session.
 pub(crate) fn introduction(session: u64, index: u32) -> Vec<u8> {
     let mut bytes = session.to_be_bytes().to_vec();
     bytes.extend(index.to_be_bytes());
@@ -34,10 +34,10 @@ pub(crate) fn parse_introduction(bytes: &[u8]) -> Option<(u64, u32)> {
     Some((u64::from_be_bytes(*session), u32::from_be_bytes(index)))
 }
 
-/// Measures `plan` against the server at `addr`, and reports each row when it is complete.
+/// Measures `plan` against the server at `addr`. Reports each row as soon as it is complete.
 ///
 /// # Errors
-/// [`PerfError`]: the plan, the connection, or the server.
+/// [`PerfError`] if the plan is invalid, or if the connection or the server fails.
 pub fn run(
     device: &Device,
     addr: SocketAddr,
@@ -58,14 +58,14 @@ pub fn run(
         rows.push(row);
         Ok(())
     });
-    // The server's part ends in an orderly way, even if nothing was measured.
+    // The session with the server ends properly, even if the measurement failed.
     let ended = client.end();
     measured.and(ended)?;
     Ok(Results::new(plan.clone(), congestion, rows))
 }
 
-/// A client with the connections of its plan. It splits [`run`] into steps, for programs that
-/// measure a size more than once or end early.
+/// Client with the connections of its plan. It splits [`run`] into steps, for programs that measure
+/// a size more than once or end early.
 pub struct Client<'a> {
     plan: &'a Plan,
     control: Control,
@@ -84,7 +84,7 @@ impl<'a> Client<'a> {
     /// ignored.
     ///
     /// # Errors
-    /// [`PerfError`]: the plan, the connection, or the server.
+    /// [`PerfError`] if the plan is invalid, or if the connection or the server fails.
     pub fn connect(
         device: &Device,
         from: Option<SocketAddr>,
@@ -94,7 +94,7 @@ impl<'a> Client<'a> {
         plan.check()?;
         let pd = device.alloc_pd()?;
         let control = Control::new(device, &pd, addr)?;
-        // Each connection has its own port.
+        // Each connection needs its own port, so the system chooses the ports.
         let local = from.map(|mut from| {
             from.set_port(0);
             from
@@ -136,8 +136,8 @@ impl<'a> Client<'a> {
     /// Measures one of the plan's sizes.
     ///
     /// # Errors
-    /// [`PerfError`]: the connection, or the server. After [`PerfError::NothingMeasured`] another
-    /// size can be measured.
+    /// [`PerfError`] if the connection or the server fails. After [`PerfError::NothingMeasured`]
+    /// another size can be measured.
     pub fn measure(&self, size: u32) -> Result<Row, PerfError> {
         self.control.send(&ToServer::Start { size })?;
         match self.control.receive("before a measurement", PATIENCE)? {
@@ -203,8 +203,8 @@ impl<'a> Client<'a> {
         })
     }
 
-    /// Only margins can leave no message. Without them a measurement lasts until its first message
-    /// has completed.
+    /// Creates the error of a measurement without messages. Only margins can be the cause, because
+    /// otherwise a measurement lasts until its first message has completed.
     fn nothing_measured(&self, size: u32) -> PerfError {
         let seconds = match self.plan.until {
             Until::Seconds(seconds) => seconds,
@@ -217,8 +217,8 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Waits for the server's end of a measurement. Returns its processor time and its own
-    /// measurement. Calls `meanwhile` repeatedly.
+    /// Waits until the server has completed its part of a measurement, and calls `meanwhile`
+    /// repeatedly. Returns the server's processor time and its own measurement.
     fn finished(
         &self,
         meanwhile: &mut dyn FnMut() -> Result<(), PerfError>,
@@ -235,7 +235,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Ends the connections in an orderly way, and with them the server's part.
+    /// Notifies the server that the session is over, and closes all connections gracefully.
     ///
     /// # Errors
     /// [`PerfError`] if the server cannot be notified.

@@ -1,5 +1,5 @@
-//! Control connection between client and server: each sends a greeting, then JSON, in turns, by
-//! Sends.
+//! Control connection between client and server. Each side sends a greeting and then messages in
+//! JSON, in turns. All of them are Sends.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use uwarp_verbs::{
 use crate::error::PerfError;
 use crate::greeting::{self, Mismatch};
 
-/// Longest message in bytes.
+/// Maximum length of a message in bytes.
 const MESSAGE: u32 = 64 << 10;
 
 /// One end of the control connection. The client asks and the server answers, so at most one
@@ -27,7 +27,7 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Creates an end that is not connected.
+    /// Creates an end of a control connection, which is not connected yet.
     pub(crate) fn new(device: &Device, pd: &Pd, peer: SocketAddr) -> Result<Self, PerfError> {
         let cq = device.create_cq(8)?;
         let caps = QpCaps::default().max_send_wr(2).max_recv_wr(2);
@@ -49,7 +49,7 @@ impl Control {
         Ok(self.qp.post_recv(&RecvWr::new(0, &sges))?)
     }
 
-    /// Posts a message, without waiting for its arrival.
+    /// Posts a message. Does not wait for its arrival.
     pub(crate) fn send(&self, message: &impl Serialize) -> Result<(), PerfError> {
         let text = serde_json::to_vec(message).map_err(|error| self.protocol(error.to_string()))?;
         self.send_bytes(&text)
@@ -63,7 +63,8 @@ impl Control {
     /// Waits for the peer's greeting.
     ///
     /// # Errors
-    /// As [`Control::receive`], or the peer speaks another protocol, which the error names.
+    /// The errors of [`Control::receive`]. Also an error that names the peer's protocol, if it is
+    /// another one.
     pub(crate) fn receive_greeting(&self, patience: Duration) -> Result<(), PerfError> {
         let message = self.wait("before its greeting", patience)?;
         let peer = self.peer;
@@ -88,7 +89,7 @@ impl Control {
         if len > MESSAGE {
             return Err(self.protocol(format!("a message of {len} bytes is too long")));
         }
-        // Cannot fail: the length was checked.
+        // This cannot fail, because the length was checked.
         let _ = self.outbox.write_at(0, message);
         let sges = [self.outbox.sge(0, len)];
         Ok(self.qp.post_send(&SendWr::send(0, &sges))?)
@@ -97,7 +98,8 @@ impl Control {
     /// Waits for the peer's next message.
     ///
     /// # Errors
-    /// [`PerfError::Silent`] after `patience`, or the end of the connection.
+    /// [`PerfError::Silent`] after `patience` without a message, or the reason for the end of the
+    /// connection.
     pub(crate) fn receive<T: DeserializeOwned>(
         &self,
         during: &'static str,
@@ -133,7 +135,7 @@ impl Control {
         message.map(|message| self.parse(&message)).transpose()
     }
 
-    /// Returns the message that a completion belongs to, if it is a receive.
+    /// Returns the message of a completed receive, or `None` for the completion of a Send.
     fn take(
         &self,
         completion: Completion,
@@ -167,7 +169,7 @@ impl Control {
         ended(&self.qp, self.peer, during, error)
     }
 
-    /// Error for an unexpected message of the peer.
+    /// Creates the error for an unexpected message of the peer.
     pub(crate) fn protocol(&self, what: impl Into<String>) -> PerfError {
         PerfError::Protocol {
             peer: self.peer,
@@ -176,7 +178,7 @@ impl Control {
     }
 }
 
-/// Error for failed work: the end of the connection, if it has ended.
+/// Creates the error for failed work: the reason for the end of the connection, if it has ended.
 pub(crate) fn ended(
     qp: &Qp,
     peer: SocketAddr,

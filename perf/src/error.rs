@@ -25,7 +25,7 @@ pub enum PerfError {
         /// Reason that it gave.
         reason: String,
     },
-    /// The connection to the server failed.
+    /// The connection to the server could not be established.
     #[error("{error}")]
     Connect {
         /// The server.
@@ -44,7 +44,7 @@ pub enum PerfError {
         /// Its version, if it sent one.
         version: Option<String>,
     },
-    /// A connection to the server is not iWARP.
+    /// The connection of a peer is not iWARP.
     #[error("{peer}: {error}")]
     Startup {
         /// Address of the peer.
@@ -61,13 +61,13 @@ pub enum PerfError {
     /// The device failed, or one of its limits is reached.
     #[error("{0}")]
     Device(#[from] DeviceError),
-    /// Memory that cannot be registered.
+    /// Memory could not be registered.
     #[error("{0}")]
     Register(#[from] RegisterError),
     /// A work request was refused.
     #[error("{0}")]
     Post(#[from] PostError),
-    /// Work failed.
+    /// A work request completed with an error.
     #[error("{0}")]
     Work(#[from] Box<WorkError>),
     /// The connection has ended.
@@ -116,7 +116,7 @@ pub enum PerfError {
 }
 
 impl PerfError {
-    /// Error of a connection attempt to `addr`.
+    /// Creates the error of a connection attempt to `addr`. Names perftest, if it is the server.
     pub(crate) fn connect(addr: SocketAddr, error: ConnectError) -> Self {
         match &error {
             ConnectError::Startup { error: startup, .. } if Self::is_of_perftest(startup) => {
@@ -129,7 +129,7 @@ impl PerfError {
         }
     }
 
-    /// Error of a startup with `peer`. Names perftest, if that is the peer.
+    /// Creates the error of a startup with `peer`. Names perftest, if it is the peer.
     pub(crate) fn startup(peer: SocketAddr, error: StartupError) -> Self {
         match &error {
             StartupError::NotMpa { first, .. } if Self::is_of_perftest(&error) => {

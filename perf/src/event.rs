@@ -16,13 +16,12 @@ pub enum Event<'a> {
         peer: SocketAddr,
         /// The client's plan.
         plan: &'a Plan,
-        /// Congestion control of a connection between the two, as this side has it
+        /// Congestion control of a connection between the two sides, as this side has it
         /// ([`Qp::congestion_control`](uwarp_verbs::Qp::congestion_control)).
         congestion: Option<&'a str>,
     },
-    /// The server refused a connection that does not belong to a client, and continues to wait.
+    /// The server refused a connection that does not belong to a client. It continues to wait.
     ForeignConnection(&'a PerfError),
-    /// Measurement of one size at this side. The client always has one, the server if it sends,
-    /// too.
+    /// Result of one size, measured by this side. A server measures only if it sends as well.
     Row(&'a Row),
 }

@@ -12,19 +12,19 @@ pub(crate) const LEN: usize = 16;
 /// Name and version of this protocol.
 const OURS: &str = "uwarp perf 3";
 
-/// Greeting of this side.
+/// Returns the greeting of this side.
 pub(crate) fn ours() -> [u8; LEN] {
     let mut greeting = [0; LEN];
     greeting[..OURS.len()].copy_from_slice(OURS.as_bytes());
     greeting
 }
 
-/// Sender of a first message that is not our greeting.
+/// Kind of sender whose first message is not this protocol's greeting.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Mismatch {
-    /// uwarp perf with another version of this protocol: name and version.
+    /// uwarp perf with another version of this protocol. The text has its name and version.
     OtherVersion(String),
-    /// perftest, with its version.
+    /// perftest. The text has its version.
     Perftest(String),
     /// Another program.
     Unknown,
@@ -48,7 +48,7 @@ pub(crate) fn check(message: &[u8]) -> Result<(), Mismatch> {
     }
 }
 
-/// Name and version of this side's protocol, for messages.
+/// Returns name and version of this side's protocol, for messages.
 pub(crate) const fn name() -> &'static str {
     OURS
 }
@@ -67,7 +67,7 @@ mod tests {
         );
         let perftest = check(b"6.06\0\0\0\0\0\0\0\0\0\0\0\0");
         assert_eq!(perftest, Err(Mismatch::Perftest("6.06".to_owned())));
-        // rping's advert, text of another length, and other bytes.
+        // An advert of rping, text of another length, and bytes that are not text.
         for unknown in [&[0; 16][..], b"hello", b"", &[0xff; 16]] {
             assert_eq!(check(unknown), Err(Mismatch::Unknown));
         }

@@ -1,4 +1,4 @@
-//! Latency tests: one message at a time.
+//! Latency tests: at most one message is under way at a time.
 
 use std::time::{Duration, Instant};
 
@@ -12,28 +12,28 @@ use crate::results::Times;
 use crate::traffic::{Traffic, wr_id};
 use crate::usage::{Usage, Used};
 
-/// Longest time to wait for the peer's message.
+/// Maximum time to wait for the peer's message.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Longest sleep of one wait. Between waits the caller checks for control messages.
+/// Maximum time that one wait sleeps. Between waits the caller checks for control messages.
 const TURN: Duration = Duration::from_millis(5);
 
 /// Number of empty polls after which the clock, and the end of the connection, are checked.
 const TURNS: u32 = 1 << 16;
 
-/// One side of a ping-pong, or the client of Reads or atomics.
+/// One side of a ping-pong, or the client of a test of Reads or atomics.
 pub(crate) struct PingPong<'a> {
     traffic: &'a Traffic,
     plan: &'a Plan,
     size: u32,
     posted: u64,
-    /// True if this side answers, so that the peer's message comes first.
+    /// True if this side answers: the peer's message comes first.
     answers: bool,
-    /// Inline data, if the messages are sent inline.
+    /// Content of the messages if they are sent inline, otherwise empty.
     inline: Vec<u8>,
 }
 
-/// Event that ends a turn.
+/// Event for which a side waits.
 #[derive(Clone, Copy)]
 enum Awaited {
     /// The message of the peer.
@@ -42,7 +42,7 @@ enum Awaited {
     Response,
 }
 
-/// Result of a measurement.
+/// Result of one measured size.
 pub(crate) struct Measured {
     pub(crate) messages: u64,
     pub(crate) took: Duration,
@@ -51,7 +51,7 @@ pub(crate) struct Measured {
 }
 
 impl<'a> PingPong<'a> {
-    /// `answers`: the peer sends first.
+    /// Creates a side for messages of this size. `answers`: true if the peer sends first.
     pub(crate) fn new(traffic: &'a Traffic, plan: &'a Plan, size: u32, answers: bool) -> Self {
         // A byte of an earlier size must not look like the first message.
         if plan.test == Test::WriteLatency {
@@ -112,7 +112,7 @@ impl<'a> PingPong<'a> {
         }
     }
 
-    /// Sends messages that are not measured, for this time.
+    /// Sends messages for this time without measuring them.
     fn ping_for(&mut self, time: Duration) -> Result<(), PerfError> {
         if time.is_zero() {
             return Ok(());
@@ -143,14 +143,14 @@ impl<'a> PingPong<'a> {
         })
     }
 
-    /// Returns true if a turn ends with the completion of a request that has a response, instead of
-    /// a message of the peer.
+    /// Returns true if a turn ends with the completion of a request that has a response. Otherwise
+    /// it ends with a message of the peer.
     fn has_response(&self) -> bool {
         self.plan.test.has_responses() || self.plan.is_confirmed_write()
     }
 
-    /// Posts a Write, and an empty Read after it. The response means that the Write is placed
-    /// (5040-5.5).
+    /// Posts a Write and an empty Read after it. The response to the Read shows that the Write is
+    /// placed (5040-5.5).
     fn post_confirmed(&mut self) -> Result<(), PerfError> {
         self.posted += 1;
         let id = wr_id(0, self.posted);
@@ -239,7 +239,7 @@ impl<'a> PingPong<'a> {
         Ok(())
     }
 
-    /// Returns true if an empty wait has slept, or has checked memory many times.
+    /// Returns true if one empty wait takes long, because it sleeps or checks memory many times.
     fn waits_long(&self) -> bool {
         self.plan.waiting != Waiting::Poll
     }
@@ -268,12 +268,13 @@ impl<'a> PingPong<'a> {
         Ok(came)
     }
 
-    /// Checks whether the expected Write has arrived, by its last byte, which is placed last.
+    /// Checks whether the expected Write has arrived, by its last byte. That byte is placed last.
     fn poll_memory(&mut self) -> Result<bool, PerfError> {
         let due = number(self.posted + u64::from(self.answers));
         let is_here = || self.traffic.last_octet(self.size) == due;
         if self.plan.waiting == Waiting::Memory {
-            // This loop makes no call. One poll before it notices the end of the connection.
+            // This loop calls nothing of the library. The poll before it detects the end of the
+            // connection.
             self.drive()?;
             for _ in 0..TURNS {
                 if is_here() {
@@ -290,7 +291,7 @@ impl<'a> PingPong<'a> {
         Ok(is_here())
     }
 
-    /// Polls once.
+    /// Polls the completion queue once. Fails if a request has failed.
     fn drive(&self) -> Result<(), PerfError> {
         let mut completions = [Completion::default(); 4];
         let taken = self.traffic.poll(&mut completions)?;
@@ -310,7 +311,8 @@ impl<'a> PingPong<'a> {
     }
 }
 
-/// Byte that marks a message. It differs from that of the message before, and from an empty buffer.
+/// Returns the byte that marks a message. It differs from the byte of the message before, and from
+/// an empty buffer.
 #[expect(clippy::cast_possible_truncation, reason = "1 to 255")]
 fn number(message: u64) -> u8 {
     (message % 255 + 1) as u8

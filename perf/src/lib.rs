@@ -1,11 +1,11 @@
 //! uwarp, performance tests: bandwidth, message rate and latency of RDMA operations between two
-//! processes, in the manner of perftest. The command `uwarp perf` runs them, and a program can,
-//! too.
+//! processes, in the manner of perftest. The command `uwarp perf` runs these tests, and other
+//! programs can run them with this crate.
 //!
-//! The client has the [`Plan`]; the server plays its part of the client's plan. They exchange
+//! The client has the [`Plan`], and the server performs the other side of it. They exchange
 //! messages in JSON over a control connection (`control`), and move data over one connection for
-//! each QP of the plan. The first message of each side has the format of perftest's. The two
-//! programs share a port, so each can name the other (`greeting`).
+//! each QP of the plan. The first message of each side has the same format as in perftest. The two
+//! programs share a default port, so each can recognize the other (`greeting`).
 //!
 //! ```
 //! use uwarp_perf::{Plan, Server, Test, run};

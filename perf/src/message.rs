@@ -32,16 +32,17 @@ pub(crate) enum ToServer {
     Memory(Memory),
     /// A measurement of this size starts.
     Start { size: u32 },
-    /// All messages are sent: this many on each QP, including the warm-up.
+    /// The client has sent all messages. `sent`: number of messages on each QP, including the
+    /// warm-up.
     Done { sent: u64 },
-    /// No more sizes.
+    /// The client measures no more sizes.
     Bye,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "say", rename_all = "snake_case")]
 pub(crate) enum ToClient {
-    /// The server accepts the plan. The data connections name this session.
+    /// The server accepts the plan. The data connections must name this session.
     Welcome { session: u64 },
     /// The server declines the plan.
     Declined { reason: String },
@@ -51,14 +52,14 @@ pub(crate) enum ToClient {
     Ready,
     /// The server's part of the measurement has ended.
     Finished {
-        /// Processor time in nanoseconds.
+        /// Processor time of the server in nanoseconds.
         cpu: u64,
-        /// Measurement of the server, if it sends, too.
+        /// Result of the server's own measurement, if it sends as well.
         row: Option<Box<Row>>,
     },
 }
 
-/// One region with a part for each QP, in order.
+/// Memory of one side: one region, with a part for each QP in the order of the QPs.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Memory {
     pub(crate) addr: u64,

@@ -1,11 +1,11 @@
-//! First bytes of perftest, which identify it.
+//! First bytes of perftest, by which it is recognized.
 //!
 //! Without `-R` and `-z`, two perftest programs first talk over TCP. The client sends 16 bytes with
-//! its version (`exchange_versions`), or with `--dont_xchg_versions` the numbers of its QP as text
-//! (`ethernet_write_keys`). Its server reads 16 bytes of any kind, and sends its own version. With
-//! `-R` or `-z` the same 16 bytes go as Sends over a connection of rdma_cm.
+//! its version (`exchange_versions`). With `--dont_xchg_versions` it sends the numbers of its QP as
+//! text (`ethernet_write_keys`). The server reads any 16 bytes, and sends its own version. With
+//! `-R` or `-z` the same 16 bytes are Sends over a connection of rdma_cm.
 
-/// Version of perftest, if these bytes are its exchange of versions.
+/// Returns the version of perftest, if these bytes are its exchange of versions.
 pub(crate) fn version(first: &[u8]) -> Option<&str> {
     let end = first.iter().position(|byte| *byte == 0)?;
     let text = std::str::from_utf8(&first[..end]).ok()?;
@@ -15,8 +15,8 @@ pub(crate) fn version(first: &[u8]) -> Option<&str> {
     is_version.then_some(text)
 }
 
-/// Returns true if these bytes start like the numbers of a QP: LID, Reads and QP number,
-/// `%04x:%04x:%06x:`.
+/// Returns true if these bytes start like the numbers of a perftest QP, in the format
+/// `%04x:%04x:%06x:`: LID, number of Reads, and QP number.
 pub(crate) fn is_key_exchange(first: &[u8]) -> bool {
     let form = *b"xxxx:xxxx:xxxxxx:";
     first.len() >= form.len()

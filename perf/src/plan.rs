@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Operation to measure, and the figure.
+/// Operation of a test, and the figure that it measures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Test {
@@ -56,7 +56,7 @@ impl Test {
         )
     }
 
-    /// Name on the command line: `write_bw`, `read_lat` ...
+    /// Name of the test on the command line, for example `write_bw`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -79,14 +79,14 @@ impl Test {
         matches!(self, Test::AtomicBandwidth | Test::AtomicLatency)
     }
 
-    /// Returns true if the application at the server has nothing to do.
+    /// Returns true if the application at the server has nothing to do during the test.
     #[must_use]
     pub fn is_one_sided(self) -> bool {
         matches!(self, Test::WriteBandwidth) || self.has_responses()
     }
 
-    /// Returns true if a response of the server completes each request: Reads and atomic
-    /// operations.
+    /// Returns true if each request is completed by a response of the server. This is true for
+    /// Reads and atomic operations.
     #[must_use]
     pub fn has_responses(self) -> bool {
         matches!(self, Test::ReadBandwidth | Test::ReadLatency) || self.is_atomic()
@@ -135,7 +135,7 @@ pub enum Waiting {
     Memory,
 }
 
-/// End of the measurement of one size.
+/// Condition that ends the measurement of one size.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Until {
@@ -151,48 +151,49 @@ pub enum Until {
 pub struct Plan {
     /// Test to run.
     pub test: Test,
-    /// Sizes of messages in bytes, one measurement each.
+    /// Sizes of messages in bytes. Each size has a measurement of its own.
     pub sizes: Vec<u32>,
     /// Number of measured messages on each QP.
     pub iterations: u64,
-    /// Number of messages on each QP before the measured ones.
+    /// Number of messages on each QP before the measurement starts.
     pub warm_up: u64,
-    /// When a measurement ends.
+    /// Condition that ends a measurement.
     pub until: Until,
-    /// Number of connections.
+    /// Number of QPs, each with its own connection.
     pub qps: u32,
-    /// Messages outstanding on each QP.
+    /// Maximum number of messages outstanding on each QP.
     pub tx_depth: u32,
-    /// Receives posted on each QP.
+    /// Number of receives posted on each QP, or in the shared receive queue.
     pub rx_depth: u32,
-    /// Work requests in one post.
+    /// Number of work requests in one post.
     pub post_list: u32,
-    /// Number of messages for one completion.
+    /// Number of messages for each signaled message. Only signaled messages have completions.
     pub cq_moderation: u32,
-    /// Largest message in bytes that is posted inline.
+    /// Maximum length in bytes of messages that are posted inline.
     pub inline: u32,
-    /// Both sides send at the same time (bandwidth only).
+    /// True if both sides send at the same time (bandwidth only).
     pub bidirectional: bool,
-    /// Way in which the client waits, and the server if it takes part.
+    /// Way in which the client waits for completions. The server waits in the same way if it takes
+    /// part.
     pub waiting: Waiting,
-    /// If true, the application at the server of a one-sided test sleeps; otherwise it polls. The
-    /// write latency is then the time from post to completion of a Write and an empty Read after
-    /// it, whose response means that the Write is placed.
+    /// If true, the application at the server of a one-sided test sleeps; otherwise it polls. If it
+    /// sleeps, the write latency is the time from posting a Write to the completion of an empty
+    /// Read after it. The response to this Read shows that the Write is placed.
     pub target_sleeps: bool,
-    /// Reads and atomic operations outstanding on each QP (IRD and ORD).
+    /// Maximum number of Reads and atomic operations outstanding on each QP (IRD and ORD).
     pub reads: u16,
     /// Operation of the atomic tests.
     pub atomic: Atomic,
-    /// True if bandwidth tests measure the best part of the time
+    /// True if bandwidth tests also measure the fastest part of the time
     /// ([`Bandwidth::peak`](crate::Bandwidth::peak)).
     pub peak: bool,
-    /// Seconds at the beginning and at the end of [`Until::Seconds`] that are excluded (perftest's
-    /// `-f`).
+    /// Number of seconds that are excluded both at the beginning and at the end of
+    /// [`Until::Seconds`] (perftest's `-f`).
     pub margin: f64,
     /// True if all QPs of a side share one receive queue of `rx_depth`.
     pub srq: bool,
-    /// True if a latency test keeps the time of each message
-    /// ([`Row::samples`](crate::Row::samples)).
+    /// True if a latency test keeps the time of each message in
+    /// [`Row::samples`](crate::Row::samples).
     pub samples: bool,
 }
 
@@ -225,11 +226,11 @@ impl Plan {
     pub const MAX_SIZE: u32 = 1 << 30;
     /// Maximum number of bytes that the server registers for one client.
     pub(crate) const MAX_MEMORY: u64 = 8 << 30;
-    /// Maximum number of times of single messages that are kept: 80 MB.
+    /// Maximum number of messages whose single times are kept: 80 MB.
     const MAX_SAMPLES: u64 = 10_000_000;
 
     /// Creates a plan with perftest's defaults: 5,000 messages for bandwidth and 1,000 for latency,
-    /// 128 outstanding, a completion for every hundredth, 512 receives.
+    /// 128 messages outstanding, one signaled message in a hundred, and 512 receives.
     #[must_use]
     pub fn new(test: Test, sizes: &[u32]) -> Self {
         let iterations = if test.is_latency() { 1_000 } else { 5_000 };
@@ -257,7 +258,7 @@ impl Plan {
         }
     }
 
-    /// Size of the buffer that each QP has at each side.
+    /// Number of bytes in each buffer of a QP: the largest size of the plan.
     pub(crate) fn largest(&self) -> u32 {
         self.sizes.iter().copied().max().unwrap_or(1).max(1)
     }
@@ -302,7 +303,7 @@ impl Plan {
         if let Until::Seconds(seconds) = self.until {
             within(
                 "the time in milliseconds",
-                // The cast turns NaN into 0, and a value that is too large into the maximum.
+                // The cast turns NaN into 0, and a value that is too large into `u64::MAX`.
                 (seconds * 1e3) as u64,
                 1,
                 86_400_000,
@@ -351,10 +352,10 @@ impl Plan {
         self.check_test()
     }
 
-    /// As in perftest, the two margins must leave some time between them.
+    /// Checks that the two margins leave some time between them, as perftest does.
     fn check_margin(&self) -> Result<(), PlanError> {
         let fits = match self.until {
-            // False for NaN.
+            // The comparison is false for NaN.
             Until::Seconds(seconds) => self.margin >= 0.0 && seconds > 2.0 * self.margin,
             Until::Iterations => self.margin == 0.0,
         };
@@ -412,17 +413,17 @@ impl Plan {
         Ok(())
     }
 
-    /// Returns true if the latency of a Write is measured by a Read after it, because the target's
-    /// application sleeps and writes nothing back.
+    /// Returns true if a Read after each Write measures the Write's latency. The target's
+    /// application sleeps then, and writes nothing back.
     pub(crate) fn is_confirmed_write(&self) -> bool {
         self.test == Test::WriteLatency && self.target_sleeps
     }
 
-    /// Number of messages for one signaled message, small enough that the send queue does not run
-    /// full.
+    /// Number of messages for each signaled message. It is limited so that the send queue cannot
+    /// fill up without a signaled message.
     pub(crate) fn signal_every(&self) -> u64 {
         if self.waiting == Waiting::Memory {
-            // `ib_write_lat` also takes the completion of each Write before it watches memory.
+            // `ib_write_lat` takes the completion of each Write as well before it watches memory.
             return 1;
         }
         u64::from(self.cq_moderation.min(self.tx_depth.div_ceil(2)).max(1))

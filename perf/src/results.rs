@@ -11,16 +11,16 @@ use crate::plan::Plan;
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Results {
-    /// The plan.
+    /// Plan that was measured.
     pub plan: Plan,
     /// Congestion control of the client's connections, if it is known.
     pub congestion: Option<String>,
-    /// One row for each size.
+    /// One row for each measurement.
     pub rows: Vec<Row>,
 }
 
 impl Results {
-    /// Results of a program that measures in single steps ([`Client`](crate::Client)).
+    /// Creates the results of a program that measures in single steps ([`Client`](crate::Client)).
     #[must_use]
     pub const fn new(plan: Plan, congestion: Option<String>, rows: Vec<Row>) -> Self {
         Results {
@@ -47,9 +47,9 @@ pub struct Row {
     pub cpu: f64,
     /// Busy time of all processors of this machine, in percent (`/proc/stat`); `None` if unknown.
     pub machine_cpu: Option<f64>,
-    /// Processor time of the other side. The client knows it; in a server's own rows it is 0.
+    /// Processor time of the other side in seconds. It is 0 in a server's own rows.
     pub peer_cpu: f64,
-    /// Results of the server, if both sides send.
+    /// Result of the server's own measurement, if both sides send.
     pub opposite: Option<Box<Row>>,
     /// Times of the single messages in microseconds, in the order of the messages, if the plan asks
     /// for them.
@@ -57,7 +57,7 @@ pub struct Row {
     pub samples: Vec<f64>,
 }
 
-/// Bandwidth or latency.
+/// Figures of a bandwidth test or of a latency test.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Figures {
@@ -73,7 +73,7 @@ pub enum Figures {
 pub struct Bandwidth {
     /// Bytes of payload per second, on all QPs.
     pub average: f64,
-    /// Bytes of payload per second in the best of up to 32 parts of the time; `None` if the plan
+    /// Bytes of payload per second in the fastest of up to 32 parts of the time. `None` if the plan
     /// does not ask for it.
     pub peak: Option<f64>,
     /// Messages a second.
@@ -84,9 +84,9 @@ pub struct Bandwidth {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Latency {
-    /// The shortest.
+    /// Minimum.
     pub min: f64,
-    /// The longest.
+    /// Maximum.
     pub max: f64,
     /// Median.
     pub p50: f64,
@@ -101,14 +101,14 @@ pub struct Latency {
 }
 
 impl Row {
-    /// Bytes of payload that were measured.
+    /// Number of measured bytes of payload.
     #[must_use]
     pub fn octets(&self) -> f64 {
         self.messages as f64 * f64::from(self.size)
     }
 
-    /// Seconds of processor time for 10^9 bytes, at this side and at the other side. `None` without
-    /// bytes.
+    /// Seconds of processor time for 10^9 bytes, at this side and at the other side. `None` if no
+    /// bytes were measured.
     #[must_use]
     pub fn cpu_per_gb(&self) -> Option<(f64, f64)> {
         let gigabytes = self.octets() / 1e9;
@@ -117,7 +117,8 @@ impl Row {
 }
 
 impl Bandwidth {
-    /// Computes the figures of `messages` in `took`. `peak`: messages per second in the best part.
+    /// Computes the figures of `messages` in `took`. `peak`: messages per second in the fastest
+    /// part.
     pub(crate) fn new(messages: u64, size: u32, took: Duration, peak: Option<f64>) -> Self {
         let seconds = took.as_secs_f64().max(1e-9);
         let rate = messages as f64 / seconds;
@@ -130,10 +131,10 @@ impl Bandwidth {
     }
 }
 
-/// Times of single messages. The histogram keeps three digits of each.
+/// Times of single messages. Its histogram keeps three significant digits of each time.
 pub(crate) struct Times {
     histogram: Histogram<u64>,
-    /// All times, if the plan asks for them. Allocated before the first message.
+    /// All times, if the plan asks for them. The memory is allocated before the first message.
     samples: Vec<u64>,
     keeps: bool,
     /// Factor from a recorded time to a reported one, in nanoseconds: a round trip counts half.
@@ -141,13 +142,14 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    /// For times of up to a minute. `halved`: recorded times are round trips, reported ones are one
-    /// way. `samples`: number of messages whose time is kept, if any.
+    /// Creates an empty record for times of up to a minute. `halved`: recorded times are round
+    /// trips, and half of each is reported. `samples`: number of messages whose single times are
+    /// kept, if any.
     pub(crate) fn new(halved: bool, samples: Option<u64>) -> Self {
         let room = samples.map_or(0, |count| usize::try_from(count).unwrap_or(0));
         let histogram = Histogram::new_with_bounds(1, 60_000_000_000, 3);
         Times {
-            // The bounds and the digits are in range.
+            // This cannot fail, because the bounds and the number of digits are valid.
             histogram: histogram.unwrap_or_else(|_| unreachable!("bounds of a histogram")),
             samples: Vec::with_capacity(room),
             keeps: samples.is_some(),
@@ -162,7 +164,7 @@ impl Times {
         }
     }
 
-    /// The kept times, in microseconds.
+    /// Returns the kept times in microseconds.
     pub(crate) fn samples(&self) -> Vec<f64> {
         let micros = |nanos: &u64| *nanos as f64 * self.unit / 1_000.0;
         self.samples.iter().map(micros).collect()

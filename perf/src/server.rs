@@ -1,4 +1,4 @@
-//! The server, which plays its part of a client's plan.
+//! Server of a performance test, which performs the other side of a client's plan.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -19,16 +19,16 @@ use crate::results::{Bandwidth, Figures, Row};
 use crate::traffic::Traffic;
 use crate::usage::Usage;
 
-/// Longest time to wait for the client's next message, and for its connections.
+/// Maximum time to wait for the client's next message, and for its connections.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Interval at which a waiting server checks for connections that do not belong to a client.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Number of attempts to find a port that is free on several addresses.
+/// Maximum number of attempts to find a port that is free on both loopback addresses.
 const TRIES: usize = 16;
 
-/// A server. It serves one client after the other.
+/// Server that serves one client after the other.
 #[derive(Debug)]
 pub struct Server {
     device: Device,
@@ -76,22 +76,23 @@ impl Server {
         }
     }
 
-    /// First of the server's addresses.
+    /// Returns the first of the server's addresses.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.listeners[0].local_addr()
     }
 
-    /// All addresses of the server.
+    /// Returns all addresses of the server.
     pub fn local_addrs(&self) -> impl Iterator<Item = SocketAddr> {
         self.listeners.iter().map(Listener::local_addr)
     }
 
-    /// Waits for a client and plays its plan. Connections that are not iWARP, and those of
-    /// perftest, are reported as [`Event::ForeignConnection`].
+    /// Waits for a client and performs the server's side of its plan. Connections that are not
+    /// iWARP, and connections of perftest, are reported as [`Event::ForeignConnection`].
     ///
     /// # Errors
-    /// [`PerfError`]: the client, or the device. The next client can be served.
+    /// [`PerfError`] if the client or the device fails. After a failed client, the next one can be
+    /// served.
     pub fn serve_one(&self, mut report: impl FnMut(Event<'_>)) -> Result<(), PerfError> {
         let pd = self.device.alloc_pd()?;
         let control = self.client(&pd, &mut report)?;
@@ -123,7 +124,8 @@ impl Server {
         Ok(())
     }
 
-    /// Waits for the next client's control connection and its greeting. Reports perftest.
+    /// Waits for the next client's control connection and its greeting. A client that is perftest
+    /// is reported, and the wait continues.
     fn client(
         &self,
         pd: &uwarp_verbs::Pd,
@@ -141,8 +143,8 @@ impl Server {
         }
     }
 
-    /// Waits for the next connection request that `wanted` accepts. Others are rejected, because
-    /// there is one client at a time.
+    /// Waits for the next connection request whose private data `wanted` accepts. All others are
+    /// rejected, because there is one client at a time.
     fn request(
         &self,
         patience: Option<Duration>,
@@ -174,12 +176,12 @@ impl Server {
         }
     }
 
-    /// Waits until a request is pending, or for [`LOOK`].
+    /// Waits until a listener has a pending request, at most for [`LOOK`].
     fn wait(&self) {
         let events = |listener| PollFd::new(listener, PollFlags::IN);
         let mut fds: Vec<_> = self.listeners.iter().map(events).collect();
         let timeout = Timespec::try_from(LOOK).ok();
-        // An interrupted wait is just shorter.
+        // An interrupted wait is only shorter.
         let _ = poll(&mut fds, timeout.as_ref());
     }
 
@@ -224,7 +226,7 @@ impl Server {
     }
 }
 
-/// A connected client.
+/// A connected client with its plan and its connections.
 struct Session<'a> {
     plan: &'a Plan,
     control: &'a Control,
@@ -260,8 +262,8 @@ impl Session<'_> {
             .protocol(format!("it sent {said:?} out of turn"))
     }
 
-    /// Returns the number of messages that the client sent on each QP, if it has ended the
-    /// measurement.
+    /// Returns the number of messages that the client sent on each QP, or `None` if the measurement
+    /// has not ended.
     fn done(&self) -> Result<Option<u64>, PerfError> {
         match self.control.try_receive("while data moved")? {
             None => Ok(None),
@@ -279,7 +281,8 @@ impl Session<'_> {
         pings.answer(&mut |_| Ok(self.done()?.is_some()))
     }
 
-    /// Application of a one-sided test: polls without a result, or sleeps.
+    /// Acts as the application of a one-sided test until the client is done. Sleeps, or polls
+    /// without expecting a completion.
     fn stand_by(&self) -> Result<(), PerfError> {
         if self.plan.target_sleeps {
             return match self.control.receive("while data moved", Duration::MAX)? {
@@ -301,7 +304,7 @@ impl Session<'_> {
         }
     }
 
-    /// Plays the server's part of a bandwidth test.
+    /// Performs the server's side of a bandwidth test.
     fn play_bandwidth(&self, size: u32) -> Result<Option<Row>, PerfError> {
         let mut load = Load::new(self.traffic, self.plan, size);
         self.control.send(&ToClient::Ready)?;

@@ -1,4 +1,4 @@
-//! Data connections of one side, with their memory and completion queue.
+//! Data connections of one side, with their memory and their completion queue.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,19 +13,20 @@ use crate::error::PerfError;
 use crate::message::Memory;
 use crate::plan::{Plan, Waiting};
 
-/// Time for which a Send is held at its target until a receive is posted.
+/// Maximum time for which the target holds a Send until a receive is posted.
 const HOLD: Duration = Duration::from_secs(20);
 
-/// The data connections of one side.
+/// Data connections of one side, with the resources that they share.
 pub(crate) struct Traffic {
     pub(crate) qps: Vec<Qp>,
     pub(crate) peer: SocketAddr,
-    /// Receive queue of all QPs, if they share one.
+    /// Shared receive queue, if the plan asks for one.
     srq: Option<Srq>,
     cq: Cq,
     channel: Option<CompletionChannel>,
     region: MemoryRegion,
-    /// Bytes between the buffers of two QPs. Each QP has two buffers of this size.
+    /// Length in bytes of each buffer. Every QP has two: one for its own requests, and one for
+    /// receives and the peer's requests.
     stride: u64,
     remote: Option<Memory>,
     waiting: Waiting,
@@ -54,7 +55,7 @@ impl Traffic {
             None => device.create_cq(depth)?,
         };
         let caps = QpCaps::default()
-            // Two more, for messages that end a measurement and do not belong to it.
+            // The two additional requests end a measurement and do not belong to it.
             .max_send_wr(plan.tx_depth + 2)
             .max_recv_wr(receives.max(1))
             .max_send_sge(1)
@@ -104,7 +105,7 @@ impl Traffic {
         Ok(traffic)
     }
 
-    /// Memory that the peer may Write to and Read from.
+    /// Returns the memory that the peer may Write to and Read from.
     pub(crate) fn memory(&self) -> Memory {
         let remote = self.region.remote();
         Memory {
@@ -130,24 +131,24 @@ impl Traffic {
         Ok(())
     }
 
-    /// Buffer of this QP that it sends from and Reads into.
+    /// Returns the buffer that this QP sends from and Reads into.
     pub(crate) fn source(&self, lane: usize, size: u32) -> [Sge; 1] {
         [self.region.sge(2 * self.stride * lane as u64, size)]
     }
 
-    /// The peer's buffer of this QP.
+    /// Returns the buffer at the peer that this QP's Writes, Reads and atomics use.
     pub(crate) fn target(&self, lane: usize) -> RemoteBuffer {
         let memory = self.remote.unwrap_or_else(|| self.memory());
         let offset = 2 * self.stride * lane as u64 + self.stride;
         RemoteBuffer::at(memory.addr.wrapping_add(offset), memory.rkey)
     }
 
-    /// Posts `count` receives for the same buffer: that of the QP, or of the first QP if they share
+    /// Posts `count` receives for the same buffer: the QP's, or the first QP's if all QPs share
     /// receives.
     pub(crate) fn post_receives(&self, lane: usize, count: u32) -> Result<(), PerfError> {
         let lane = if self.srq.is_some() { 0 } else { lane };
         let offset = 2 * self.stride * lane as u64 + self.stride;
-        // The stride was computed from a `u32`.
+        // This cannot fail, because the stride was computed from a `u32`.
         let len = u32::try_from(self.stride).unwrap_or(u32::MAX);
         let sges = [self.region.sge(offset, len)];
         let receives = [RecvWr::new(wr_id(lane, 0), &sges); 64];
@@ -163,16 +164,16 @@ impl Traffic {
         Ok(())
     }
 
-    /// Last byte of a Write into the first QP's buffer, which is placed last.
+    /// Returns the last byte of a Write into the first QP's buffer. It is placed last.
     pub(crate) fn last_octet(&self, size: u32) -> u8 {
         let mut octet = [0];
         let at = self.stride as usize + size as usize - 1;
-        // Cannot fail: a size is no larger than the stride.
+        // This cannot fail, because a size is no larger than the stride.
         let _ = self.region.read_at(at, &mut octet);
         octet[0]
     }
 
-    /// Sets the last byte of the first QP's message.
+    /// Sets the last byte of the message that the first QP sends.
     pub(crate) fn set_last_octet(&self, size: u32, octet: u8) {
         let _ = self.region.write_at(size as usize - 1, &[octet]);
     }
@@ -183,12 +184,12 @@ impl Traffic {
         let _ = self.region.write_at(at, &[octet]);
     }
 
-    /// Polls for completions, without waiting.
+    /// Polls for completions. Does not wait.
     pub(crate) fn poll(&self, out: &mut [Completion]) -> Result<usize, PerfError> {
         self.checked(self.cq.poll(out))
     }
 
-    /// Fails if a completion was lost.
+    /// Returns `taken`, or fails if the completion queue has overflowed.
     fn checked(&self, taken: usize) -> Result<usize, PerfError> {
         if taken == 0 && self.cq.has_overflowed() {
             return Err(PerfError::Overflow);
@@ -196,7 +197,8 @@ impl Traffic {
         Ok(taken)
     }
 
-    /// Takes completions. Waits for the first one if the plan says so, at most for `most`.
+    /// Takes completions. If the plan asks for waiting, waits for the first one, at most for
+    /// `most`.
     pub(crate) fn next(&self, out: &mut [Completion], most: Duration) -> Result<usize, PerfError> {
         match (self.waiting, &self.channel) {
             (Waiting::Poll | Waiting::Memory, _) | (Waiting::Channel, None) => self.poll(out),
@@ -209,7 +211,7 @@ impl Traffic {
                 if !self.cq.req_notify(Notify::Any) {
                     let mut fds = [PollFd::new(channel, PollFlags::IN)];
                     let timeout = Timespec::try_from(most).ok();
-                    // An interrupted wait is just shorter.
+                    // An interrupted wait is only shorter.
                     let _ = poll(&mut fds, timeout.as_ref());
                     drop(channel.try_get_event());
                 }
@@ -221,14 +223,15 @@ impl Traffic {
 
 const COUNT_BITS: u32 = 40;
 
-/// Work request id: index of the QP, and number of its messages that the completion covers.
+/// Creates a work request id from the QP's index and the number of its messages that the completion
+/// covers.
 pub(crate) fn wr_id(lane: usize, count: u64) -> u64 {
     (lane as u64) << COUNT_BITS | count & ((1 << COUNT_BITS) - 1)
 }
 
-/// QP and count of a work request id.
+/// Returns the QP's index and the number of messages in a work request id.
 pub(crate) fn parse_wr_id(wr_id: u64) -> (usize, u64) {
-    // The index of a QP is far below 2^24.
+    // The cast is lossless, because the index of a QP is far below 2^24.
     (
         (wr_id >> COUNT_BITS) as usize,
         wr_id & ((1 << COUNT_BITS) - 1),

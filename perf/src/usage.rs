@@ -4,7 +4,7 @@ use std::fs;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Processor time used so far.
+/// Processor time used up to one moment.
 #[derive(Clone, Copy)]
 pub(crate) struct Usage {
     /// Time of all threads of this process, user and system, in nanoseconds.
@@ -12,14 +12,14 @@ pub(crate) struct Usage {
     machine: Option<Machine>,
 }
 
-/// Ticks of all processors of the machine.
+/// Ticks of all processors of the machine since its start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Machine {
     all: u64,
     idle: u64,
 }
 
-/// Processor time of a measurement.
+/// Processor time used during a measurement.
 #[derive(Clone, Copy)]
 pub(crate) struct Used {
     /// Time of this process, in seconds.
@@ -45,7 +45,7 @@ impl Usage {
         }
     }
 
-    /// Returns the usage from `self` until now.
+    /// Returns the processor time used between `self` and now.
     pub(crate) fn until_now(self) -> Used {
         let now = Usage::now();
         let machine = self.machine.zip(now.machine);
@@ -63,11 +63,11 @@ fn own() -> u64 {
 }
 
 impl Machine {
-    /// Parses the first line of `/proc/stat`: user, nice, system, idle, iowait and others
-    /// (`proc_stat(5)`).
+    /// Parses the first line of `/proc/stat`, with the ticks for user, nice, system, idle, iowait
+    /// and others (`proc_stat(5)`).
     fn of(stat: &str) -> Option<Self> {
         let fields = stat.lines().next()?.strip_prefix("cpu ")?;
-        // The last two of ten fields, time in guests, are included in user and nice.
+        // The last two of the ten fields (time in guests) are included in user and nice already.
         let ticks: Vec<u64> = fields
             .split_whitespace()
             .take(8)

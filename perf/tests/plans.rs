@@ -1,4 +1,4 @@
-//! Plans against a server in the same process, over loopback.
+//! Runs plans against a server in the same process, over loopback.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -38,14 +38,14 @@ fn server() -> (SocketAddr, JoinHandle<Result<usize, PerfError>>) {
     (addr, thread::spawn(serving))
 }
 
-/// Plays a plan. Returns its rows, and the number of rows that the server reported.
+/// Runs a plan. Returns its rows, and the number of rows that the server reported.
 fn played(plan: &Plan) -> (Vec<Row>, usize) {
     let (addr, serving) = server();
     let results = run(&Device::tcp().unwrap(), addr, plan, |_| {}).unwrap();
     (results.rows, serving.join().unwrap().unwrap())
 }
 
-/// Sizes for a test: those given, or the size of an atomic operation.
+/// Returns the sizes for a test: those given, or the size of an atomic operation.
 fn sizes(test: Test, of_others: &[u32]) -> &[u32] {
     if test.is_atomic() {
         &[ATOMIC_SIZE]
@@ -54,8 +54,8 @@ fn sizes(test: Test, of_others: &[u32]) -> &[u32] {
     }
 }
 
-/// Few messages, because with more polling threads than processors each message costs a turn of the
-/// scheduler.
+/// Creates a plan with few messages. With more polling threads than processors, each message takes
+/// as long as a turn of the scheduler.
 fn small(test: Test, sizes: &[u32]) -> Plan {
     let (iterations, warm_up) = if test.is_latency() { (8, 1) } else { (150, 10) };
     let mut plan = Plan::new(test, sizes);
@@ -105,7 +105,7 @@ fn each_test_waits_in_each_way_that_it_has() {
             let mut plan = small(test, &[8]);
             plan.waiting = waiting;
             if waiting == Waiting::Memory {
-                // Each message waits for a turn of the background thread, because the waiting side
+                // Each message waits until the background thread runs, because the waiting side
                 // makes no call.
                 (plan.iterations, plan.warm_up) = (5, 1);
             }
@@ -235,7 +235,7 @@ fn what_is_within_the_margins_is_not_measured() {
         let (rows, _) = played(&plan);
         let row = &rows[0];
         assert!(row.messages > 0, "{test:?}");
-        // The first margin at least is excluded, however late the turns of this process come.
+        // At least the first margin is excluded, even if this process gets its processor time late.
         let most = began.elapsed().as_secs_f64() - plan.margin;
         assert!(row.seconds > 0.0 && row.seconds <= most, "{row:?}");
     }
@@ -340,7 +340,7 @@ fn a_client_of_perftest_over_tcp_is_named_and_the_server_goes_on() {
     serving.join().unwrap().unwrap();
 }
 
-/// perftest with `-R` sends only its 16 bytes before it knows the other version.
+/// With `-R`, perftest sends only its 16 bytes until it knows the other version.
 #[test]
 fn perftest_over_rdma_cm_is_named_both_ways() {
     let device = Device::tcp().unwrap();
@@ -363,7 +363,7 @@ fn perftest_over_rdma_cm_is_named_both_ways() {
         .post_send(&uwarp_verbs::SendWr::send_inline(0, &OF_PERFTEST))
         .unwrap();
     assert!(told.recv().unwrap());
-    // The server continues, as it does after perftest over TCP.
+    // The server continues, as it does after a perftest client over TCP.
     let plan = small(Test::WriteBandwidth, &[64]);
     run(&Device::tcp().unwrap(), addr, &plan, |_| {}).unwrap();
     serving.join().unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! Runs the built command with a time limit, and ends every process it started.
+//! Helpers that run the built command with a time limit and kill every process they started.
 
 #![allow(dead_code, reason = "every test file takes what it needs")]
 
@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Longer than anything in these tests takes, unless it hangs.
+/// Time limit of every wait. Nothing in these tests takes this long, unless it hangs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Status and output of a command that has ended.
@@ -24,7 +24,7 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    /// Asserts the exit code, and shows the output if it differs.
+    /// Asserts the exit code. Shows the output if the code differs.
     #[track_caller]
     pub(crate) fn expect(self, code: i32) -> Ended {
         assert_eq!(
@@ -48,7 +48,7 @@ impl Ended {
     }
 }
 
-/// A running `uwarp`. It is killed, by its handle, on drop.
+/// A running `uwarp` process, which is killed on drop.
 pub(crate) struct Uwarp {
     child: Child,
     stdout: Option<Lines>,
@@ -134,15 +134,15 @@ impl Uwarp {
         }
     }
 
-    /// Starts a command that SIGINT, SIGTERM and SIGHUP end. (A shell without job control starts
-    /// background processes with SIGINT ignored, and they inherit that.)
+    /// Starts a command that SIGINT, SIGTERM and SIGHUP end. Without this, a shell without job
+    /// control would start it with SIGINT ignored.
     pub(crate) fn start_interruptible(args: &[&str]) -> Uwarp {
         let mut command = Command::new("env");
         command.args(["--default-signal=INT,TERM,HUP", env!("CARGO_BIN_EXE_uwarp")]);
         Self::start_with(command.args(args))
     }
 
-    /// Starts an rping server on a free port. Returns its address, too.
+    /// Starts an rping server on a free port. Returns the process and its address.
     pub(crate) fn server(args: &[&str]) -> (Uwarp, SocketAddr) {
         let base = ["rping", "-s", "-a", "127.0.0.1", "-p", "0", "-d"];
         let mut server = Self::start(&[&base, args].concat());
@@ -172,7 +172,7 @@ impl Uwarp {
         self.child.kill().unwrap();
     }
 
-    /// Waits for the end of the command.
+    /// Waits until the command ends. Panics after [`PATIENCE`].
     #[track_caller]
     pub(crate) fn end(mut self) -> Ended {
         let deadline = Instant::now() + PATIENCE;
@@ -201,17 +201,17 @@ impl Uwarp {
 
 impl Drop for Uwarp {
     fn drop(&mut self) {
-        // Fails if the process has ended, which is fine.
+        // This fails if the process has already ended, which is harmless.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// An output whose reader has closed it. (A reader that closes while the process runs may be late,
-/// and short output is then written normally.)
+/// Returns an output that has lost its reader before the process starts. A reader that closes later
+/// may be too late, because short output has been written by then.
 pub(crate) fn without_reader() -> Stdio {
-    // Dropping the reader would not suffice: a process that another test starts now may hold a
-    // copy.
+    // Dropping the reader would not suffice, because a process that another test starts now may
+    // hold a copy of it.
     let (reader, output) = UnixStream::pair().unwrap();
     reader.shutdown(Shutdown::Both).unwrap();
     OwnedFd::from(output).into()
@@ -242,8 +242,8 @@ impl TempFile {
         &self.0
     }
 
-    /// Path below this one. It does not exist, unless a directory was created here. A fixed name
-    /// might exist on this machine.
+    /// Returns a path below this one. It does not exist, unless the test created a directory here.
+    /// A fixed name might exist on this machine.
     #[allow(dead_code, reason = "not every test that includes this needs it")]
     pub(crate) fn below(&self, name: &str) -> String {
         self.0.join(name).to_str().unwrap().to_owned()

@@ -1,5 +1,5 @@
-//! Each block of commands is run in a shell, or is checked by what it names, or has the reason why
-//! only a reader can run it.
+//! Checks every block of commands in the documents. Each block is run in a shell, or the names in
+//! it are checked, or it has a reason why only a reader can run it.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -8,33 +8,35 @@ use crate::named;
 use crate::pages::{Block, blocks, pages, spans, text};
 use crate::shell::{Home, has_example, has_library, has_program, way_in};
 
-/// Treatment of a block.
+/// Treatment of a block of commands.
 enum How {
     Run(Run),
-    /// Commands of Cargo and ci.sh: what they name exists, and CI runs it.
+    /// The block has commands of Cargo or ci.sh. The test checks that the things they name exist;
+    /// CI runs them.
     Named,
-    /// Nothing runs it, for this reason.
+    /// No test runs the block, for this reason.
     Reader(&'static str),
 }
 
-/// A block that is run in a network namespace of its own.
+/// Settings for a block that is run in its own network namespace.
 #[derive(Default)]
 struct Run {
-    /// Commands before those of the block.
+    /// Commands to run before those of the block.
     before: &'static str,
-    /// Number of first commands that are servers of their own terminals.
+    /// Number of commands at the start of the block that are servers in terminals of their own.
     servers: usize,
-    /// First words of commands that only a reader can run.
+    /// First words of commands that are skipped, because only a reader can run them.
     but: &'static [&'static str],
-    /// Programs of the distribution.
+    /// Programs of the distribution that must be installed.
     programs: &'static [&'static str],
-    /// Programs of `examples/`, which a build of the workspace leaves beside the command.
+    /// Programs of `examples/` that must be built. A build of the workspace puts them into the
+    /// command's directory.
     examples: &'static [&'static str],
-    /// Device nodes.
+    /// Device nodes that must be accessible.
     devices: &'static [&'static str],
-    /// It runs unmodified programs on the drop-in library.
+    /// True if the block runs unmodified programs on the drop-in library.
     dropin: bool,
-    /// Output that a page shows, and that the program says only mostly.
+    /// Lines of output on the page that the program does not print in every run.
     mostly: &'static [&'static str],
 }
 
@@ -49,12 +51,12 @@ const RUN: Run = Run {
     mostly: &[],
 };
 
-/// A target of the conformance suite at the address that the pages use.
+/// Commands that start a target of the conformance suite at the address that the pages use.
 const TARGET: &str = "ip addr add 192.0.2.2/32 dev lo
 uwarp agent -a 192.0.2.2 -p 7174 >/dev/null &
 until_listening";
 
-/// A server of rping at the address that the pages use.
+/// Commands that start a server of rping at the address that the pages use.
 const SERVER: &str = "ip addr add 192.0.2.2/32 dev lo
 uwarp rping -s -a 192.0.2.2 -P &
 until_listening";
@@ -63,15 +65,15 @@ const VETH: &str = "ip link add veth0 type veth peer name veth1
 ip link set veth0 up
 ip link set veth1 up";
 
-/// Page, words that the first command of the block begins with, treatment. One entry may be for
-/// several blocks.
+/// Entries of: page, first words of the block's first command, treatment of the block. An entry may
+/// match several blocks.
 #[rustfmt::skip]
 const BLOCKS: &[(&str, &str, How)] = &[
     ("README.md", "cargo build", How::Run(Run { dropin: true, ..RUN })),
     ("README.md", "uwarp run -- rping", How::Run(Run {
         dropin: true,
         programs: &["rping"],
-        // rping's threads race at its end.
+        // rping's threads race at its end, so it does not always print these lines.
         mostly: &["server DISCONNECT EVENT...", "wait for RDMA_READ_ADV state 10"],
         ..RUN
     })),
@@ -220,7 +222,7 @@ fn commands_of_the_pages_do_what_they_say() {
     assert!(wrong.is_empty(), "{wrong}");
 }
 
-/// Commands in running text have a subcommand and options that the help knows.
+/// Commands in running text must have a subcommand and options that the help lists.
 #[test]
 fn commands_in_code_spans_have_options_that_exist() {
     let mut wrong = Vec::new();
@@ -238,7 +240,7 @@ fn commands_in_code_spans_have_options_that_exist() {
                 wrong.push(format!("{page}: `{span}`: no such subcommand"));
                 continue;
             };
-            // After `--` a program has options of its own.
+            // The words after `--` are a program and its own options.
             for word in rest.iter().take_while(|word| **word != "--") {
                 let option = word
                     .trim_matches(['[', ']'])
@@ -254,12 +256,12 @@ fn commands_in_code_spans_have_options_that_exist() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Prints a line, also of a test that passes.
+/// Prints a line to stderr, which cargo shows even if the test passes.
 fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-/// Help text of a subcommand, if there is such a subcommand.
+/// Returns the help text of a subcommand, or `None` if there is no such subcommand.
 fn help(subcommand: &str) -> Option<String> {
     let said = std::process::Command::new(env!("CARGO_BIN_EXE_uwarp"))
         .args([subcommand, "--help"])
@@ -270,7 +272,7 @@ fn help(subcommand: &str) -> Option<String> {
         .then(|| String::from_utf8_lossy(&said.stdout).into_owned())
 }
 
-/// Code blocks of all pages.
+/// Returns the code blocks of all pages, each with its page.
 fn all() -> Vec<(String, Block)> {
     pages()
         .into_iter()
@@ -292,7 +294,7 @@ fn all_of(is: impl Fn(&How) -> bool) -> Vec<(String, Block)> {
     blocks
 }
 
-/// Index in [`BLOCKS`]; the longest beginning counts.
+/// Returns the index of the matching entry in [`BLOCKS`]. The entry with the longest prefix wins.
 fn entry(page: &str, commands: &[String]) -> Option<usize> {
     (0..BLOCKS.len())
         .filter(|&index| BLOCKS[index].0 == page && commands[0].starts_with(BLOCKS[index].1))
@@ -300,7 +302,7 @@ fn entry(page: &str, commands: &[String]) -> Option<usize> {
 }
 
 impl Run {
-    /// Reason why the block cannot run here.
+    /// Returns the reason why the block cannot run here, if there is one.
     fn lacks(&self) -> Option<String> {
         if let Err(why) = way_in() {
             return Some(format!("no network namespace: {why}"));
@@ -323,14 +325,14 @@ impl Run {
         (self.devices.iter().find(is_closed)).map(|path| format!("{path} cannot be opened"))
     }
 
-    /// Script of a block. A command that ends with `&` is a server, and the next one begins when
-    /// one more port listens; so does the command after a server of a terminal of its own.
+    /// Returns the script of a block. It waits for one more listening port after each command that
+    /// ends with `&`, and after each of the first `servers` commands.
     fn script(&self, block: &Block) -> String {
         let mut script = String::from(UNTIL_LISTENING);
         script.push_str(self.before);
         script.push('\n');
         for (index, command) in block.commands().iter().enumerate() {
-            // Sockets of other runs would be in the way.
+            // The script must use its own directory, because files of other runs may be in /tmp.
             let command = command
                 .replace("target/release/uwarp", "uwarp")
                 .replace("cargo example ", "")
@@ -354,7 +356,7 @@ impl Run {
     }
 }
 
-/// Counts the TCP ports that listen, and waits for one more.
+/// Shell functions that count the listening TCP ports and wait for one more.
 const UNTIL_LISTENING: &str = "listening=0
 count_listening() { cat /proc/net/tcp /proc/net/tcp6 | awk '$4 == \"0A\"' | wc -l; }
 mark_listening() { listening=$(count_listening); }

@@ -1,10 +1,10 @@
-//! Links lead to files and headings, and paths in code spans name files.
+//! Checks that links lead to files and headings, and that paths in code spans name files.
 
 use std::path::Path;
 
 use crate::pages::{files, pages, prose, root, spans, text};
 
-/// Targets of the links in Markdown, `[text](target)`.
+/// Returns the targets of the links in Markdown, `[text](target)`.
 fn targets(text: &str) -> Vec<String> {
     let prose = prose(text);
     prose
@@ -15,7 +15,7 @@ fn targets(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Anchor that renderers make of a heading.
+/// Returns the anchor that renderers make of a heading.
 fn anchor(heading: &str) -> String {
     heading
         .trim_start_matches('#')
@@ -34,7 +34,8 @@ fn has_anchor(text: &str, wanted: &str) -> bool {
         || text.contains(&format!("id=\"{wanted}\""))
 }
 
-/// Path from the root of what a page names, without `..`.
+/// Returns the path of a link target from the root of the repository, without `..`. The target is
+/// relative to its page.
 fn resolved(page: &str, target: &str) -> String {
     let mut parts: Vec<&str> = page.split('/').collect();
     parts.pop();
@@ -82,7 +83,7 @@ fn is_like_a_path(span: &str) -> bool {
         ".rs", ".md", ".toml", ".sh", ".py", ".c", ".h", ".csv", ".txt", ".svg", "/",
     ];
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
-    // NAME stands for a name. Sources are named without their folder, too.
+    // `NAME` is a placeholder. Pages may name a source file without its folder.
     (span.contains('/') || span.ends_with(".rs"))
         && !span.contains("NAME")
         && span.chars().all(plain)
@@ -90,11 +91,11 @@ fn is_like_a_path(span: &str) -> bool {
         && KINDS.iter().any(|kind| span.ends_with(kind))
 }
 
-/// A path is from the root, or the end of one: ARCHITECTURE.md names files within the crate that
-/// it describes.
+/// A path may omit its first folders. For example, ARCHITECTURE.md names files within the crate
+/// that it describes.
 #[test]
 fn paths_in_code_spans_exist() {
-    // Made by commands that the pages describe, or examples of a user's own.
+    // These paths are created by commands on the pages, or are examples of a user's own files.
     const MADE: [&str; 4] = [
         "target/",
         "fuzz/artifacts/",

@@ -1,5 +1,5 @@
-//! The documents are true: links lead somewhere, paths exist, and each command does what its page
-//! says.
+//! Checks the documents: links lead to files and headings, paths exist, and each command does what
+//! its page says.
 
 mod commands;
 mod links;

@@ -1,10 +1,11 @@
-//! Commands of Cargo and of ci.sh in the pages: CI runs what they name, and it exists.
+//! Checks that the parts, packages, tests and targets exist which commands of Cargo and ci.sh in
+//! the pages name.
 
 use crate::pages::{files, root, text};
 
-/// Fails with the reason if a command names a part, package, test or target that is not there.
+/// Fails with the reason if a command names a part, package, test or target that does not exist.
 pub(crate) fn check(command: &str) -> Result<(), String> {
-    // Variables before a command say how it is built.
+    // Skips the variables before a command, which affect only how it is built.
     let command = command.replace("RUSTFLAGS=\"--cfg uwarp_mutants\" ", "");
     let words: Vec<&str> = command
         .split_whitespace()
@@ -22,7 +23,7 @@ pub(crate) fn check(command: &str) -> Result<(), String> {
             exists(&format!("fuzz/fuzz_targets/{name}.rs"))
         }
         ["cargo", "test" | "run" | "build" | "doc", rest @ ..] => cargo(rest),
-        // The line before it builds the program.
+        // The command before this one in the block builds the program.
         ["target/release/uwarp-bench", ..] => exists("bench/src/main.rs"),
         ["cargo", "install", "cargo-fuzz", ..] | ["rustup", "toolchain", "install", "nightly"] => {
             Ok(())
@@ -41,7 +42,7 @@ fn parts_exist(parts: &[&str]) -> Result<(), String> {
     ];
     let scripts: String = scripts.iter().map(|script| text(script)).collect();
     let (first, rest) = parts.split_first().ok_or("it names no part")?;
-    // These take arguments; the others are all parts.
+    // The words after these parts are arguments. After any other part, each word is another part.
     let all = match *first {
         "interop" | "sim" | "bench" | "aarch64" | "instructions" => &parts[..1],
         _ => parts,

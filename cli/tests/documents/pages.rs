@@ -1,9 +1,9 @@
-//! Tracked Markdown files, their code blocks and their code spans.
+//! Markdown files of the repository, with their code blocks and code spans.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Root of the repository.
+/// Returns the root of the repository.
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
@@ -11,8 +11,8 @@ pub(crate) fn root() -> PathBuf {
         .to_owned()
 }
 
-/// Paths of all tracked files, from the root. Outside of a checkout with git: all files below it
-/// but those of target directories.
+/// Returns the paths, from the root, of all files that git does not ignore. Outside of a git
+/// checkout, returns all files except those in target directories.
 pub(crate) fn files() -> Vec<String> {
     let listed = Command::new("git")
         .args(["ls-files", "--cached", "--others", "--exclude-standard"])
@@ -47,7 +47,7 @@ fn collect(root: &Path, below: &Path, found: &mut Vec<String>) {
     }
 }
 
-/// Paths of all pages, from the root.
+/// Returns the paths of all Markdown files, from the root.
 pub(crate) fn pages() -> Vec<String> {
     let mut pages = files();
     pages.retain(|path| path.ends_with(".md"));
@@ -62,15 +62,16 @@ pub(crate) fn text(page: &str) -> String {
 /// A fenced code block.
 #[derive(Debug)]
 pub(crate) struct Block {
-    /// Line of the opening fence, from 1.
+    /// Line number of the opening fence, counted from 1.
     pub(crate) line: usize,
-    /// Language after the fence; empty if there is none.
+    /// Language after the opening fence; empty if there is none.
     pub(crate) language: String,
     pub(crate) lines: Vec<String>,
 }
 
 impl Block {
-    /// Commands of the block without comments and prompts. A line that ends with `\` continues.
+    /// Returns the commands of the block without comments and prompts. A line that ends with `\`
+    /// continues on the next line.
     pub(crate) fn commands(&self) -> Vec<String> {
         let mut commands: Vec<String> = Vec::new();
         let mut continues = false;
@@ -101,7 +102,7 @@ impl Block {
         commands
     }
 
-    /// Lines that a console block shows as output.
+    /// Returns the lines that a console block shows as output.
     pub(crate) fn output(&self) -> Vec<&str> {
         let mut output = Vec::new();
         let mut continues = false;
@@ -116,7 +117,7 @@ impl Block {
     }
 }
 
-/// Fenced code blocks of a page, in order.
+/// Returns the fenced code blocks of a page, in their order.
 pub(crate) fn blocks(text: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut open: Option<(Block, usize)> = None;
@@ -145,7 +146,7 @@ pub(crate) fn blocks(text: &str) -> Vec<Block> {
     blocks
 }
 
-/// Text of a page without its fenced code blocks.
+/// Returns the text of a page without its fenced code blocks.
 pub(crate) fn prose(text: &str) -> String {
     let mut inside = false;
     let mut prose = String::new();
@@ -160,7 +161,7 @@ pub(crate) fn prose(text: &str) -> String {
     prose
 }
 
-/// Code spans of a page, each on one line.
+/// Returns the code spans of a page, each without line breaks.
 pub(crate) fn spans(text: &str) -> Vec<String> {
     prose(text)
         .split("\n\n")

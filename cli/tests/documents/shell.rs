@@ -1,4 +1,4 @@
-//! A shell in a network namespace of its own, in which commands of the pages are run.
+//! Runs commands of the pages in a shell, in its own network namespace.
 
 use std::io::Read;
 use std::os::unix::fs::symlink;
@@ -7,14 +7,15 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Bounds what hangs; nothing else takes so long.
+/// Time limit of a script. Nothing takes this long, unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Ways to a network namespace and a PID namespace: as an ordinary user, and as root. All that was
-/// started in a PID namespace ends with its first process.
+/// Options of `unshare` for a new network namespace and PID namespace: for an ordinary user, and
+/// for root. When the first process of a PID namespace ends, the kernel kills all its other
+/// processes.
 const WAYS: [&[&str]; 2] = [&["-Urnpf", "--kill-child"], &["-npf", "--kill-child"]];
 
-/// Options of `unshare` that work here, or the reason why none does.
+/// Returns options of `unshare` that work here, or the reason why none does.
 pub(crate) fn way_in() -> &'static Result<&'static [&'static str], String> {
     static WAY: OnceLock<Result<&'static [&'static str], String>> = OnceLock::new();
     WAY.get_or_init(|| {
@@ -36,8 +37,8 @@ pub(crate) fn way_in() -> &'static Result<&'static [&'static str], String> {
     })
 }
 
-/// A folder with the command and its library, which is the home of the shells and is removed when
-/// it is dropped.
+/// Temporary directory with the command and its library, removed on drop. The shells use it as
+/// their home.
 pub(crate) struct Home(PathBuf);
 
 impl Home {
@@ -49,8 +50,8 @@ impl Home {
         home
     }
 
-    /// Runs a script by bash, and returns its exit status and output. The script begins with the
-    /// loopback interface up.
+    /// Runs a script by bash. The loopback interface is up when it starts. Returns the exit status
+    /// and the output.
     pub(crate) fn run(&self, script: &str) -> Result<(i32, String), String> {
         let way = way_in().clone()?;
         let path = std::env::var("PATH").unwrap_or_default();
@@ -105,7 +106,7 @@ impl Drop for Home {
     }
 }
 
-/// Folder of the programs that this build made.
+/// Returns the directory of the programs that this build made.
 fn built() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_uwarp"))
         .parent()
@@ -117,7 +118,8 @@ pub(crate) fn has_example(name: &str) -> bool {
     built().join(name).exists()
 }
 
-/// The command under test; `UWARP_BIN` names another one, which has its library beside it.
+/// Returns the command under test. `UWARP_BIN` may name another one, which has its library in the
+/// same directory.
 fn command() -> PathBuf {
     match std::env::var_os("UWARP_BIN") {
         Some(path) => PathBuf::from(path),
@@ -125,8 +127,8 @@ fn command() -> PathBuf {
     }
 }
 
-/// Returns true if the library for unmodified programs is beside the command, as a build of the
-/// workspace leaves it.
+/// Returns true if the library for unmodified programs is in the command's directory, where a build
+/// of the workspace puts it.
 pub(crate) fn has_library() -> bool {
     command()
         .canonicalize()

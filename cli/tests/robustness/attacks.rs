@@ -8,7 +8,7 @@ use crate::scene::Scene;
 use crate::victim::{Confined, Usage};
 use crate::{Result, deaths, messages, startup};
 
-/// One attack.
+/// Definition of one attack.
 pub(crate) struct Attack {
     /// Name of the test.
     pub(crate) name: &'static str,
@@ -16,15 +16,15 @@ pub(crate) struct Attack {
     pub(crate) title: &'static str,
     /// Number of repetitions in a full run and in a small one.
     pub(crate) load: [usize; 2],
-    /// Limit of repetitions a second. Without a limit, attacker and victim would compete for two
-    /// processors, and the figures would show the scheduling of the operating system.
+    /// Maximum number of repetitions a second. Without a limit, attacker and victim would compete
+    /// for two processors, and the figures would show the scheduling of the operating system.
     pub(crate) rate: usize,
     pub(crate) confined: Confined,
-    /// Limit of the memory in MiB that the victim may use besides the application's memory, in a
-    /// full run and in a small one. Close to the observed values, so that a leak shows.
+    /// Maximum memory in MiB that the victim may use besides the application's memory, in a full
+    /// run and in a small one. The limits are close to the observed values, so that a leak shows.
     pub(crate) memory: [u64; 2],
-    /// True if honest peers visit the same listener during the attack. They cannot if the victim
-    /// has no descriptors left, or is killed.
+    /// True if honest peers connect to the same listener during the attack. They cannot if the
+    /// victim has no descriptors left, or is killed.
     pub(crate) visited: bool,
     /// Runs the attack. Returns its outcome, or an error if the victim misbehaved.
     pub(crate) run: fn(&mut Scene, &mut Pace) -> Result<AttackOutcome>,
@@ -36,7 +36,8 @@ pub(crate) struct AttackOutcome {
     pub(crate) result: String,
     /// Bytes that the victim's application registered for the attack.
     pub(crate) own_memory: u64,
-    /// Usage of the attacked process, before and at most, if it is not the victim of the scene.
+    /// Usage of the attacked process before the attack and at its peak, if it is not the victim of
+    /// the scene.
     pub(crate) itself: Option<(Usage, Usage)>,
 }
 
@@ -51,9 +52,9 @@ impl AttackOutcome {
     }
 }
 
-/// MiB for memory that the allocator keeps after a few connections at a time, however many there
-/// were in all. Observed: 4 to 5, and 7 after 100,000 connections. A leak of 1 KiB for each of
-/// 10,000 connections exceeds it.
+/// Limit in MiB for attacks with few connections at a time, however many they open in all. The
+/// allocator keeps some memory. Observed: 4 to 5 MiB, and 7 MiB after 100,000 connections. A leak
+/// of 1 KiB for each of 10,000 connections exceeds the limit.
 const SOME: [u64; 2] = [8; 2];
 
 pub(crate) const ATTACKS: &[Attack] = &[
@@ -63,7 +64,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         load: [10_000, 200],
         rate: 5_000,
         confined: Confined::Not,
-        // 2,048 connections in startup, of 1 to 2 KiB.
+        // 2,048 connections in startup use 1 to 2 KiB each.
         memory: [12; 2],
         visited: true,
         run: startup::half_open,
@@ -74,7 +75,8 @@ pub(crate) const ATTACKS: &[Attack] = &[
         load: [10_000, 200],
         rate: 5_000,
         confined: Confined::Not,
-        // 4,096 connections in startup, and timers of the reset ones, which stay until they expire.
+        // 4,096 connections in startup, and the timers of reset connections, which stay until they
+        // expire.
         memory: [16; 2],
         visited: true,
         run: startup::half_open_from_many_addresses,
@@ -85,7 +87,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         load: [1_000, 200],
         rate: 500,
         confined: Confined::Not,
-        // 1,000 of the application's connections, of 12 KiB.
+        // 1,000 connections of the application use 12 KiB each.
         memory: [20; 2],
         visited: true,
         run: startup::accepted_and_silent,
@@ -156,7 +158,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         load: [64, 8],
         rate: 64,
         confined: Confined::Not,
-        // A batch of responses for each connection, up to 1.1 MiB (SECURITY.md).
+        // Each connection may hold a batch of responses of up to 1.1 MiB (SECURITY.md).
         memory: [80, 20],
         visited: true,
         run: messages::reads_without_reading,
@@ -208,7 +210,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         load: [6, 3],
         rate: usize::MAX,
         confined: Confined::OneArena,
-        // A few stalled Reads besides, and memory that the allocator keeps after all attacks.
+        // Includes a few stalled Reads, and the memory that the allocator keeps after all attacks.
         memory: [16; 2],
         visited: true,
         run: rounds,
@@ -217,22 +219,22 @@ pub(crate) const ATTACKS: &[Attack] = &[
 
 const ROUNDS: &str = "rounds";
 
-/// Repeats all attacks with small loads. Anything that one of them leaves adds up.
+/// Repeats all attacks with small loads on one process. Memory that an attack leaks adds up.
 fn rounds(scene: &mut Scene, pace: &mut Pace) -> Result<AttackOutcome> {
-    /// Limit of the memory that the later half of the rounds may add: the last three of six rounds,
-    /// or the last one of three. Observed: nothing, or 250 KiB (a table that doubles). 256 bytes
-    /// for each connection of a round would be 512 KiB.
+    /// Maximum number of bytes that the later half of the rounds may add: the last three of six
+    /// rounds, or the last one of three. Observed: nothing, or 250 KiB (a table that doubles). A
+    /// leak of 256 bytes for each connection of a round would add 512 KiB.
     const ONCE_MORE: u64 = 512 << 10;
     let before = scene.victim.usage()?;
     let (mut left, mut own_memory) = (Vec::new(), 0);
     let planned = pace.load();
     let mut rounds = planned;
-    // On a busy machine a late round sometimes added some megabytes once: the stack keeps a limited
-    // number of large buffers for reuse, as far as is known. A leak would grow in each round, and
-    // twice as many rounds tell the two apart.
+    // On a busy machine, a late round sometimes added a few megabytes once. As far as is known, the
+    // stack then kept a limited number of large buffers for reuse. A leak would grow in each round,
+    // so twice as many rounds distinguish the two.
     while left.len() < rounds {
         pace.next();
-        // Attacks without visitors end the process, or need their own process.
+        // Attacks without visitors end the process or need their own process, so they are skipped.
         let attacks = ATTACKS.iter().filter(|attack| attack.visited);
         for attack in attacks.filter(|attack| attack.name != ROUNDS) {
             let outcome = (attack.run)(scene, &mut Pace::new(attack.load[1], attack.rate));
@@ -261,8 +263,9 @@ fn rounds(scene: &mut Scene, pace: &mut Pace) -> Result<AttackOutcome> {
     })
 }
 
-/// Returns true if the later half of the rounds added more than `most` bytes, by the median of
-/// these rounds. The median ignores a buffer that is kept, because that is added once.
+/// Returns true if the later half of the rounds added more than `most` bytes, computed from the
+/// median of these rounds. The median ignores a buffer that is kept for reuse, because it is added
+/// once.
 fn grows(left: &[u64], most: u64) -> bool {
     let later = &left[left.len().saturating_sub(1) / 2..];
     let added = |pair: &[u64]| pair[1].saturating_sub(pair[0]);
@@ -301,7 +304,7 @@ impl Pace {
         }
     }
 
-    /// Number of repetitions in all.
+    /// Number of repetitions planned.
     pub(crate) fn load(&self) -> usize {
         self.load
     }
@@ -322,7 +325,7 @@ impl Iterator for Pace {
         }
         let due = self.start + Duration::from_secs_f64(self.done as f64 / self.rate as f64);
         let early = due.saturating_duration_since(Instant::now());
-        // Sleeps are combined, because each one takes longer than asked for.
+        // Short sleeps are combined, because each sleep takes longer than requested.
         if early > Duration::from_millis(1) {
             thread::sleep(early);
         }

@@ -1,5 +1,5 @@
-//! Application on the victim: a controller of the agent. It accepts every connection and releases
-//! the ended ones.
+//! The victim's application: a controller of the agent. It accepts every connection, and releases
+//! each connection that has ended.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::{PATIENCE, Result};
 
-/// A controller with a listener.
+/// Controller with a connection to the agent.
 pub(crate) struct Controller {
     lines: Arc<Lines>,
     answers: Receiver<Value>,
@@ -21,18 +21,18 @@ pub(crate) struct Controller {
     event_thread: Option<JoinHandle<()>>,
 }
 
-/// Events of the controller's connections.
+/// Counters and causes collected from the events of the controller's connections.
 #[derive(Default)]
 struct Seen {
     /// Number of connections that have ended.
     ended: AtomicU64,
     /// Completions without an error.
     completions: AtomicU64,
-    /// Causes of these ends.
+    /// Causes of the ended connections.
     causes: Mutex<Vec<String>>,
 }
 
-/// Connection to the agent. Each command is written in one piece.
+/// Writing side of the connection to the agent. Each command is written in one piece.
 struct Lines(Mutex<TcpStream>);
 
 impl Lines {
@@ -43,7 +43,7 @@ impl Lines {
     }
 }
 
-/// A region of the victim's application.
+/// Registered region of the victim's application.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Region {
     pub(crate) number: u64,
@@ -91,12 +91,13 @@ impl Controller {
         })
     }
 
-    /// Accepts every connection on a free port. Each has room for a few Sends of 64 bytes.
+    /// Listens on a free port and accepts every connection. Each connection has room for a few
+    /// Sends of 64 bytes.
     pub(crate) fn listen(&mut self) -> Result<SocketAddr> {
         self.listen_with("none")
     }
 
-    /// The same, with notifications of these completions.
+    /// Does the same as [`Controller::listen`], and gets notifications of these completions.
     pub(crate) fn listen_with(&mut self, notify: &str) -> Result<SocketAddr> {
         let command = json!({"cmd": "listen", "addr": "127.0.0.1", "auto": true, "backlog": 4096,
             "send_wr": 1, "recv_wr": 1, "send_sge": 1, "recv_sge": 1, "notify": notify});
@@ -153,7 +154,7 @@ impl Drop for Controller {
     }
 }
 
-/// Forwards answers, and releases the number of each connection that has ended.
+/// Forwards answers, records events, and releases the number of each connection that has ended.
 fn handle_events(reader: TcpStream, writer: &Lines, answers: &Sender<Value>, seen: &Seen) {
     for line in BufReader::new(reader)
         .lines()
@@ -171,7 +172,7 @@ fn handle_events(reader: TcpStream, writer: &Lines, answers: &Sender<Value>, see
                 return;
             }
         }
-        // Answers to this thread's own commands have another number.
+        // Answers to this thread's own commands have another id.
         if said["id"] == json!(1) && answers.send(said).is_err() {
             return;
         }

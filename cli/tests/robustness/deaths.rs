@@ -13,15 +13,16 @@ use crate::scene::Scene;
 use crate::victim::{Confined, Usage, Victim};
 use crate::{PATIENCE, Result};
 
-/// Variable that turns this program into the writer that gets killed: address, STag, TO, length.
+/// Variable that makes this program the writer that gets killed. Its value: address, STag, TO,
+/// length.
 const WRITER: &str = "UWARP_TEST_WRITER";
 
-/// Bytes of a segment that the writer sends.
+/// Number of bytes in each segment that the writer sends.
 const PIECE: u64 = 32 << 10;
-/// Segments a second that the writer sends.
+/// Number of segments that the writer sends each second.
 const PIECES: usize = 3_200;
 
-/// Runs as the writer, if the environment asks for it.
+/// Runs as the writer if [`WRITER`] is set. Otherwise returns `None`.
 pub(crate) fn writer() -> Option<Result<()>> {
     let arguments = std::env::var(WRITER).ok()?;
     let mut words = arguments.split(' ');
@@ -38,14 +39,14 @@ pub(crate) fn writer() -> Option<Result<()>> {
             peer.write(false, stag, addr + at, &octets)?;
             peer.flush()?;
         }
-        // The writer stays, so that it is killed before the message ends.
+        // The writer keeps running, so that it is killed before the message ends.
         thread::sleep(PATIENCE);
         Ok(())
     };
     Some(write())
 }
 
-/// Kills a peer in the middle of a Write of this many MiB.
+/// Kills a peer in the middle of a Write. The load is the length of the Write in MiB.
 pub(crate) fn peer_killed(scene: &mut Scene, pace: &mut Pace) -> Result<AttackOutcome> {
     let load = pace.load();
     let len = (load as u64) << 20;
@@ -85,8 +86,8 @@ pub(crate) fn peer_killed(scene: &mut Scene, pace: &mut Pace) -> Result<AttackOu
     })
 }
 
-/// Checks that the application got the end of the connection with its cause, and no completion. The
-/// first half of the region must be written, and its end must not.
+/// Checks that the application received the cause of the connection's end, and no completion. The
+/// first half of the region must be written, and its last bytes must not.
 fn check_partial_write(controller: &mut Controller, region: Region) -> Result<String> {
     const LEN: u64 = 64;
     let causes = controller.causes();
@@ -125,7 +126,7 @@ fn wait_half_written(controller: &mut Controller, region: Region) -> Result<()> 
         if Instant::now() > deadline {
             return Err("the Write does not arrive".into());
         }
-        // Polling without a pause would be a load of its own.
+        // Without a pause, polling itself would load the machine.
         thread::sleep(Duration::from_millis(10));
     }
 }

@@ -1,5 +1,5 @@
-//! The honest peer that works during an attack. It writes and reads back continuously, and nothing
-//! may go wrong.
+//! Honest peer that works during an attack. It writes and reads back continuously, and every
+//! operation must succeed.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,14 +14,14 @@ use uwarp_verbs::{
 use crate::controller::Region;
 use crate::{PATIENCE, Result};
 
-/// Bytes of one Write.
+/// Number of bytes in one Write.
 const PIECE: u32 = 64 << 10;
-/// Writes of one round. After them, everything is read back and compared.
+/// Number of Writes in one round. After them, everything is read back and compared.
 const PIECES: u32 = 16;
-/// Bytes of the victim's region that a client uses.
+/// Number of bytes of the victim's region that a client uses.
 pub(crate) const ROOM: u64 = (PIECE * PIECES) as u64;
 
-/// A client with a connection.
+/// Honest client with an established connection.
 pub(crate) struct Client {
     qp: Qp,
     cq: Cq,
@@ -95,10 +95,10 @@ impl Client {
     }
 }
 
-/// A client that works until it is stopped, and its throughput.
+/// Thread in which an honest client works until it is stopped.
 pub(crate) struct Honest {
     stop: Arc<AtomicBool>,
-    /// End of each round.
+    /// Time at which each round ended.
     rounds: Arc<Mutex<Vec<Instant>>>,
     thread: Option<JoinHandle<std::result::Result<(), String>>>,
 }
@@ -125,7 +125,8 @@ impl Honest {
         })
     }
 
-    /// Bytes a second, in both directions together: over the whole time, and in its worst second.
+    /// Returns the bytes a second in both directions together, between two times: the average, and
+    /// the rate of the worst second.
     pub(crate) fn rates(&self, from: Instant, to: Instant) -> [f64; 2] {
         const SECOND: Duration = Duration::from_secs(1);
         let rounds = lock(&self.rounds);
@@ -135,7 +136,7 @@ impl Honest {
             (many as u64 * 2 * ROOM) as f64 / (to - from).as_secs_f64()
         };
         let mut worst = rate(from, to);
-        // The worst second starts with the end of a round, or ends with the whole time.
+        // The worst second starts at the end of a round, or ends at `to`.
         let begun = rounds.iter().copied().filter(|at| *at >= from);
         for at in begun.chain(to.checked_sub(SECOND)) {
             if at >= from && at + SECOND <= to {
@@ -145,7 +146,7 @@ impl Honest {
         [rate(from, to), worst]
     }
 
-    /// Measures the rate during `time` from now on.
+    /// Measures the average rate during the next `time`.
     pub(crate) fn rate_for(&self, time: Duration) -> f64 {
         let from = Instant::now();
         thread::sleep(time);
@@ -153,7 +154,7 @@ impl Honest {
         rate
     }
 
-    /// Waits for at least one more complete round.
+    /// Waits until at least one round that starts after this call is complete.
     pub(crate) fn wait_round(&self) -> Result<()> {
         let (before, deadline) = (lock(&self.rounds).len(), Instant::now() + PATIENCE);
         while lock(&self.rounds).len() < before + 2 {
@@ -168,7 +169,7 @@ impl Honest {
         Ok(())
     }
 
-    /// Stops the client. Returns its error, if there was one.
+    /// Stops the client. Fails if the client has failed.
     pub(crate) fn end(mut self) -> Result<()> {
         self.stop.store(true, Ordering::Relaxed);
         match self.thread.take().map(JoinHandle::join) {
@@ -188,13 +189,13 @@ impl Drop for Honest {
     }
 }
 
-/// Honest peers that connect during an attack, one after the other.
+/// Thread in which honest peers connect during an attack, one after the other.
 pub(crate) struct Visitors {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<std::result::Result<Visits, String>>,
 }
 
-/// Number of visits, and the slowest.
+/// Number of visits, and the duration of the slowest one.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Visits {
     pub(crate) many: usize,
@@ -228,7 +229,7 @@ impl Visitors {
         Visitors { stop, thread }
     }
 
-    /// Stops the visits. Returns their error, if there was one.
+    /// Stops the visits. Fails if one of them has failed.
     pub(crate) fn end(self) -> Result<Visits> {
         self.stop.store(true, Ordering::Relaxed);
         let visits = self.thread.join().map_err(|_| "a visitor has panicked")?;

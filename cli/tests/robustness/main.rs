@@ -1,7 +1,8 @@
-//! Hostile and broken peers attack a real process, `uwarp agent`, over loopback. The tests watch
-//! its memory, its descriptors, and an honest connection at the same time. Each attack is a test.
+//! Hostile and broken peers attack a real process, `uwarp agent`, over loopback. Each attack is a
+//! test. It watches the process's memory and descriptors, and an honest connection at the same
+//! time.
 //!
-//! Loads are small by default. `UWARP_ROBUSTNESS=full` has full loads, and
+//! Loads are small by default. `UWARP_ROBUSTNESS=full` selects full loads, and
 //! `UWARP_ROBUSTNESS_REPORT` names the file of the report; `./ci.sh robustness` sets both.
 
 mod attacks;
@@ -28,16 +29,16 @@ use report::Row;
 use scene::Scene;
 use victim::{Confined, Usage};
 
-/// Errors are sentences for a person.
+/// Result of a step. Its errors are sentences that explain the failure.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// Longer than anything here takes, unless it hangs.
+/// Time limit of every wait. Nothing here takes this long, unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Fraction of its throughput that the honest peer must keep, in full runs.
 const LEAST: f64 = 0.5;
 
-/// Longest time that an honest peer which connects during an attack may take, in full runs.
+/// Maximum time that an honest peer may take which connects during an attack, in full runs.
 const LATE: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
@@ -46,8 +47,8 @@ fn main() -> ExitCode {
     }
     let mut arguments = Arguments::from_args();
     let full = std::env::var_os("UWARP_ROBUSTNESS").is_some_and(|how| how == "full");
-    // Full loads measure one attack at a time. Otherwise most of the time passes while victims wait
-    // for their timeouts, so several run at once.
+    // A full run measures one attack at a time. In a small run victims mostly wait for their
+    // timeouts, so several attacks run at once.
     arguments.test_threads = Some(if full { 1 } else { 4 });
     let rows = Arc::new(Mutex::new(Vec::new()));
     let trials = ATTACKS.iter().map(|attack| {
@@ -83,14 +84,14 @@ fn main() -> ExitCode {
 }
 
 /// Raises the limit of descriptors, because this process has one end of thousands of connections.
-/// The victim inherits the limit.
+/// The victim inherits the new limit.
 fn raise_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     let _ = setrlimit(Resource::Nofile, limit);
 }
 
-/// Runs one attack on a new victim.
+/// Runs one attack on a new victim and returns the row of the report.
 fn play(attack: &Attack, full: bool) -> Result<Row> {
     let pause = Duration::from_millis(if full { 1_000 } else { 30 });
     let mut scene = Scene::new(full, attack.confined)?;

@@ -1,5 +1,5 @@
-//! Attacks over an established connection: messages that are wrong, too many, or whose responses
-//! are never read.
+//! Attacks over an established connection: wrong messages, too many messages, and messages whose
+//! responses are never read.
 
 use std::thread;
 use std::time::Duration;
@@ -11,9 +11,9 @@ use crate::attacks::{AttackOutcome, Pace, many};
 use crate::raw::{Peer, reset};
 use crate::scene::Scene;
 
-/// DDP, tagged buffer error.
+/// Terminate of DDP: tagged buffer error, invalid STag.
 const INVALID_STAG: [u8; 3] = [1, 1, 0x00];
-/// RDMAP, remote protection error.
+/// Terminate of RDMAP: remote protection error, base or bounds violation.
 const BASE_OR_BOUNDS: [u8; 3] = [0, 1, 0x01];
 
 pub(crate) fn terminate_storm(scene: &mut Scene, pace: &mut Pace) -> Result<AttackOutcome> {
@@ -22,7 +22,7 @@ pub(crate) fn terminate_storm(scene: &mut Scene, pace: &mut Pace) -> Result<Atta
         for number in 1..=100 {
             peer.terminate(number)?;
         }
-        // The victim closes after the first one, so the rest may be refused.
+        // The victim closes after the first Terminate Message, so it may refuse the rest.
         let _ = peer.flush();
         let came = peer.drain()?;
         if came > 0 {
@@ -60,7 +60,7 @@ pub(crate) fn reads_without_reading(scene: &mut Scene, pace: &mut Pace) -> Resul
         peers.push(peer);
     }
     scene.newcomer()?;
-    // While they stall, the victim must not generate more responses for them.
+    // While the connections stall, the victim must not generate more responses for them.
     thread::sleep(Duration::from_secs(2));
     let memory = scene.victim.usage()?.memory;
     thread::sleep(Duration::from_secs(1));
@@ -82,13 +82,13 @@ pub(crate) fn reads_without_reading(scene: &mut Scene, pace: &mut Pace) -> Resul
 pub(crate) fn stag_guessing(scene: &mut Scene, pace: &mut Pace) -> Result<AttackOutcome> {
     let before = scene.canary()?;
     for number in &mut *pace {
-        // All guesses differ, and none is close to another.
+        // All guesses differ, and consecutive guesses are not close to each other.
         let guess = crc32c(&(number as u64).to_be_bytes());
         if scene.stags().contains(&guess) {
             continue;
         }
-        // A wrong guess ends its connection, so each has its own. The message after it has the
-        // right STag.
+        // A wrong guess ends its connection, so each guess has its own connection. A second message
+        // on the same connection has the right STag.
         let mut guessing = Peer::connect(scene.listener)?;
         for stag in [guess, scene.region.rkey] {
             guessing.write(true, stag, scene.region.addr, &[0xEE; 8])?;
@@ -108,7 +108,7 @@ pub(crate) fn stag_guessing(scene: &mut Scene, pace: &mut Pace) -> Result<Attack
     ))
 }
 
-/// Checks that a right guess would have been noticed.
+/// Checks that the attack would have noticed a right guess.
 fn check_right_guess(scene: &mut Scene, before: u64) -> Result<()> {
     let mut peer = Peer::connect(scene.listener)?;
     peer.write(true, scene.region.rkey, scene.region.addr, &[0xEE; 8])?;
@@ -122,7 +122,7 @@ fn check_right_guess(scene: &mut Scene, before: u64) -> Result<()> {
 }
 
 pub(crate) fn zero_length_flood(scene: &mut Scene, pace: &mut Pace) -> Result<AttackOutcome> {
-    // A Send needs a receive, and `rping -s` has posted some.
+    // A Send needs a posted receive, and `rping -s` has posted some.
     let mut writer = Peer::connect(scene.listener)?;
     let mut sender = Peer::connect(scene.victim.rdma)?;
     for number in &mut *pace {

@@ -1,4 +1,4 @@
-//! The attacker: plain TCP, and any bytes that an attack needs.
+//! The attacker, which sends any bytes over plain TCP.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -41,7 +41,7 @@ pub(crate) fn reset(stream: TcpStream) -> io::Result<()> {
     Socket::from(stream).set_linger(Some(Duration::ZERO))
 }
 
-/// Initiator that asks for CRCs, with IRD and ORD of 16.
+/// Creates an initiator that asks for CRCs, with IRD and ORD of 16.
 pub(crate) fn initiator() -> Result<Initiator> {
     Ok(Initiator::new(InitiatorConfig {
         revision: Revision::Two,
@@ -55,7 +55,7 @@ pub(crate) fn initiator() -> Result<Initiator> {
     })?)
 }
 
-/// Message or close that came from the victim.
+/// Message from the victim, or the end of the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Answer {
     /// A Terminate Message: its layer, Error Type and Error Code.
@@ -66,7 +66,7 @@ pub(crate) enum Answer {
     Closed,
 }
 
-/// A connection in Full Operation.
+/// Connection of the attacker after a successful MPA startup.
 pub(crate) struct Peer {
     pub(crate) stream: TcpStream,
     framer: Framer,
@@ -109,7 +109,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Sends the staged bytes.
+    /// Sends the staged bytes and empties the batch.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         let sent = self.stream.write_all(&self.batch);
         self.batch.clear();
@@ -132,7 +132,7 @@ impl Peer {
         self.stage(&header, octets)
     }
 
-    /// Stages an empty segment of the first Send, which has no last one.
+    /// Stages an empty segment of the first Send. The last segment of this Send is never sent.
     pub(crate) fn empty_send_segment(&mut self) -> Result<()> {
         let header = Header::Untagged(UntaggedHeader {
             last: false,
@@ -145,8 +145,8 @@ impl Peer {
         self.stage(&header, &[])
     }
 
-    /// Stages a Read Request for `len` bytes of the victim's memory. Only the response will name
-    /// its sink.
+    /// Stages a Read Request for `len` bytes of the victim's memory. The victim does not check the
+    /// sink, which only its response names.
     pub(crate) fn read(&mut self, len: u32, stag: u32, to: u64) -> Result<()> {
         self.reads += 1;
         let request = ReadRequestHeader {
@@ -167,7 +167,7 @@ impl Peer {
         self.stage(&header, &request.emit())
     }
 
-    /// Stages a Terminate Message: a catastrophic error of the LLP, with this MSN.
+    /// Stages a Terminate Message with this MSN: a Local Catastrophic Error of the RDMA layer.
     pub(crate) fn terminate(&mut self, msn: u32) -> Result<()> {
         let header = Header::Untagged(UntaggedHeader {
             last: true,
@@ -180,7 +180,7 @@ impl Peer {
         self.stage(&header, &[0x00, 0x00, 0x00, 0x00])
     }
 
-    /// Waits for the next message of the victim.
+    /// Waits for the next message of the victim, or for the end of the connection.
     pub(crate) fn answer(&mut self) -> Result<Answer> {
         loop {
             if let Step::Fpdu(ulpdu) = self.deframer.next(&self.input)? {
@@ -216,7 +216,8 @@ impl Peer {
         Ok(())
     }
 
-    /// Waits until the victim has accepted everything, by an empty Read that it answers.
+    /// Sends an empty Read and waits for its response. The victim has then accepted everything
+    /// before the Read.
     pub(crate) fn expect_delivery(&mut self) -> Result<()> {
         self.read(0, 0, 0)?;
         self.flush()?;
@@ -232,7 +233,7 @@ impl Peer {
     }
 }
 
-/// Parses the first bytes of a segment of this length.
+/// Parses the start of a segment. `len`: length of the whole segment.
 fn read_answer(head: &[u8], len: usize) -> Result<Answer> {
     let (header, at) = Header::parse(head)?;
     match header {

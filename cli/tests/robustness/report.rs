@@ -1,4 +1,4 @@
-//! The report of a run with full loads, and the bounds that a run must keep.
+//! Report of a run with full loads, and the limits that a run must keep.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use crate::honest::Visits;
 use crate::victim::Usage;
 use crate::{LATE, LEAST, Result};
 
-/// Result of one attack.
+/// Result of one attack, which is a row of the table.
 pub(crate) struct Row {
     title: &'static str,
     outcome: AttackOutcome,
@@ -20,10 +20,11 @@ pub(crate) struct Row {
 
 /// Figures of an attack whose victim also serves the honest peer.
 struct OfScene {
-    /// Processor time of the victim during the attack, in seconds, also for the honest peer.
+    /// Processor time of the victim during the attack in seconds, including its work for the honest
+    /// peer.
     processor: f64,
-    /// Throughput of the honest peer during the attack, over all of it and in the worst second, as
-    /// fractions of its throughput without an attack.
+    /// Throughput of the honest peer during the attack, as fractions of its throughput without an
+    /// attack: over the whole attack, and in the worst second.
     ratios: [f64; 2],
     /// Lowest and highest throughput without an attack, in bytes a second.
     quiet: [f64; 2],
@@ -52,8 +53,8 @@ impl Row {
         }
     }
 
-    /// Adds the throughput of the honest peer during the attack (`rates`) and in three samples each
-    /// before and after it (`quiet`), and the honest peers that came during the attack.
+    /// Adds the honest peer's throughput during the attack (`rates`), and in three samples each
+    /// before and after it (`quiet`). Also adds the visits of other honest peers during the attack.
     pub(crate) fn measured(
         mut self,
         rates: [f64; 2],
@@ -62,7 +63,8 @@ impl Row {
     ) -> Row {
         if let Some(of_scene) = &mut self.of_scene {
             let [before, after] = quiet.map(|rates| rates.iter().sum::<f64>() / 3.0);
-            // The better of the two, because a lasting slowdown is an effect of the attack, too.
+            // The reference is the better of the two, because a lasting slowdown is an effect of
+            // the attack as well.
             of_scene.ratios = rates.map(|rate| rate / before.max(after));
             let all = quiet.as_flattened();
             of_scene.quiet = [
@@ -74,7 +76,7 @@ impl Row {
         self
     }
 
-    /// Fails if the victim took more than this many bytes of memory besides the application's.
+    /// Fails if the victim used more than this number of bytes besides the application's memory.
     pub(crate) fn check_memory(&self, octets: u64) -> Result<()> {
         let added = self.most.memory.saturating_sub(self.before.memory);
         let allowed = self.outcome.own_memory + octets;
@@ -84,7 +86,7 @@ impl Row {
         Ok(())
     }
 
-    /// Fails if the honest peer had too little throughput, or a new one waited too long.
+    /// Fails if the honest peer had too little throughput, or if a visitor waited too long.
     pub(crate) fn check_fairness(&self) -> Result<()> {
         if let Some(of_scene) = &self.of_scene
             && of_scene.ratios[0] < LEAST
@@ -107,7 +109,7 @@ impl Row {
         Ok(())
     }
 
-    /// Row of the table.
+    /// Formats the row of the table.
     pub(crate) fn line(&self) -> String {
         let (before, most) = (self.before, self.most);
         let visits = self.visits.map_or("none".to_owned(), |visits| {
@@ -136,7 +138,7 @@ impl Row {
 
 pub(crate) const MIB: f64 = (1 << 20) as f64;
 
-/// Writes the report.
+/// Writes the report with these rows to a file.
 pub(crate) fn write(path: &Path, rows: &[Row]) -> Result<()> {
     let cores = std::thread::available_parallelism()?;
     let mut text = HEAD.replace("CORES", &cores.to_string());

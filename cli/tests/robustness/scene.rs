@@ -10,7 +10,7 @@ use crate::controller::{Controller, Region};
 use crate::honest::{Client, Honest, ROOM, Visitors};
 use crate::victim::{Confined, Victim};
 
-/// Setting of an attack.
+/// Processes, connections and memory that take part in an attack.
 pub(crate) struct Scene {
     pub(crate) victim: Victim,
     pub(crate) controller: Controller,
@@ -18,25 +18,27 @@ pub(crate) struct Scene {
     pub(crate) listener: SocketAddr,
     /// Second listener of the same kind.
     pub(crate) elsewhere: SocketAddr,
-    /// Region that every peer may read and write. Honest peers do not.
+    /// Region that every peer may read and write. Honest peers do not use it.
     pub(crate) region: Region,
-    /// Regions for peers that connect during the attack: one for newcomers, and one for visitors.
+    /// Region of newcomers, which connect once.
     spare: Region,
+    /// Region of visitors, which connect repeatedly during the attack.
     visited: Region,
-    /// Region of the honest peer.
+    /// Region of the honest peer that is always connected.
     target: Region,
     pub(crate) honest: Honest,
 }
 
 impl Scene {
-    /// `whole`: a full run, which measures. In a small run the honest peer rests between rounds,
-    /// because it must not need the whole machine.
+    /// Starts a victim, its application and an honest peer. `whole`: true for a full run, which
+    /// measures. In a small run the honest peer pauses between rounds, because it must not use the
+    /// whole machine.
     pub(crate) fn new(whole: bool, confined: Confined) -> Result<Scene> {
         let victim = Victim::start([0, 0], confined)?;
         let mut controller = Controller::connect(victim.control)?;
         let (listener, elsewhere) = (controller.listen()?, controller.listen()?);
         let len = if whole { 16 } else { 1 } << 20;
-        // It has all rights, so that a successful attack shows.
+        // The region has all access rights, so that a successful attack shows.
         let region = controller.register(len, "lw,rw,rr")?;
         let mut room = || controller.register(ROOM, "lw,rw,rr");
         let (target, spare, visited) = (room()?, room()?, room()?);
@@ -62,12 +64,12 @@ impl Scene {
         self.controller.command(fill).map(drop)
     }
 
-    /// STags that a guess could hit.
+    /// Returns the STags that a guess could hit.
     pub(crate) fn stags(&self) -> [u32; 4] {
         [self.region, self.spare, self.visited, self.target].map(|region| region.rkey)
     }
 
-    /// Starts honest peers that come and go.
+    /// Starts honest peers that connect during the attack, one after the other.
     pub(crate) fn visitors(&self) -> Visitors {
         Visitors::start(self.listener, self.visited)
     }
@@ -77,7 +79,7 @@ impl Scene {
         self.newcomer_at(self.listener)
     }
 
-    /// The same at another listener.
+    /// Checks the same at another listener.
     pub(crate) fn newcomer_at(&self, listener: SocketAddr) -> Result<()> {
         let served = Client::connect(listener, self.spare).and_then(|mut c| c.round());
         served.map_err(|error| {
@@ -85,7 +87,7 @@ impl Scene {
         })
     }
 
-    /// Hash of the region. It changes if a byte of the region does.
+    /// Returns a hash of the region, which changes if a byte of the region does.
     pub(crate) fn canary(&mut self) -> Result<u64> {
         let answer = self
             .controller

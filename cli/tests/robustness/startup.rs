@@ -10,13 +10,13 @@ use crate::raw::{ATTACKER, Peer, drain, initiator, reset, tcp, tcp_from};
 use crate::scene::Scene;
 use crate::{PATIENCE, Result};
 
-/// Default limit of connections in startup for one address.
+/// Default maximum number of connections in startup from one address.
 const OF_ONE_ADDRESS: u64 = 2_048;
-/// Default limit of connections in startup for one listener.
+/// Default maximum number of connections in startup at one listener.
 const OF_A_LISTENER: u64 = 4_096;
 
-/// Limit of the memory that the second half of many connections may add to the first. A leak of 64
-/// bytes for each of 50,000 exceeds it.
+/// Maximum number of bytes that the second half of many connections may add to the memory. A leak
+/// of 64 bytes for each of 50,000 connections exceeds it.
 const ONCE_MORE: u64 = 2 << 20;
 
 /// Opens a connection. Returns `None` if the victim has already reset it.
@@ -38,7 +38,7 @@ fn poll_closed(stream: &mut TcpStream) -> io::Result<bool> {
     Ok(closed)
 }
 
-/// Waits until the victim has closed all of them. Returns how long that took.
+/// Waits until the victim has closed all these connections. Returns the time that this took.
 fn wait_all_closed(mut streams: Vec<TcpStream>) -> Result<Duration> {
     let start = Instant::now();
     while !streams.is_empty() {
@@ -115,7 +115,7 @@ pub(crate) fn accepted_and_silent(scene: &mut Scene, pace: &mut Pace) -> Result<
     scene.newcomer()?;
     let during = scene.victim.usage()?;
     let held = during.descriptors.saturating_sub(before.descriptors);
-    // The connection of a visitor may have ended meanwhile.
+    // Up to 8 connections, for example a visitor's, may have ended meanwhile.
     if held + 8 < pace.load() as u64 {
         return Err(format!(
             "the victim holds {held} connections, of {} accepted",
@@ -214,7 +214,7 @@ pub(crate) fn oversized_private_data(scene: &mut Scene, pace: &mut Pace) -> Resu
         let len = u16::try_from(513 + number * 65_022 / load)?;
         request[18..20].copy_from_slice(&len.to_be_bytes());
         request.resize(20 + usize::from(len), 0x55);
-        // The victim may close before it has all bytes.
+        // The victim may close before it has received all bytes.
         let _ = stream.write_all(&request);
         drain(&mut stream)?;
     }

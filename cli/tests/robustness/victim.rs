@@ -1,4 +1,4 @@
-//! The attacked process: `uwarp agent`, watched from outside.
+//! The attacked process, `uwarp agent`, observed from outside.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader};
@@ -11,32 +11,32 @@ use std::time::{Duration, Instant};
 
 use crate::{PATIENCE, Result};
 
-/// The command.
+/// Path of the command under test.
 const UWARP: &str = env!("CARGO_BIN_EXE_uwarp");
 
-/// Interval between two samples of the process.
+/// Interval between two samples of the process's resources.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A running agent. It is killed, by its handle, on drop.
+/// A running agent process, which is killed on drop.
 pub(crate) struct Victim {
     child: Child,
-    /// Kept open, so that the agent's output has a reader.
+    /// Keeps a reader on the agent's stdout.
     _stdout: BufReader<ChildStdout>,
     /// Output on stderr so far.
     said: Arc<Mutex<String>>,
-    /// Address of its `rping -s`.
+    /// Address on which the agent serves as `rping -s` does.
     pub(crate) rdma: SocketAddr,
     pub(crate) control: SocketAddr,
 }
 
-/// Difference from a process that a user starts.
+/// Restriction of the victim's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Confined {
     Not,
-    /// It may have this many descriptors at most.
+    /// The process may have at most this many descriptors.
     Descriptors(u32),
     /// All threads share one arena of the allocator. With several arenas, memory that one thread
-    /// frees is useless to the others. The total then grows by chance for dozens of rounds, with no
+    /// frees is useless to the others. The total then grows by chance for dozens of rounds, without
     /// more memory in use.
     OneArena,
 }
@@ -49,12 +49,12 @@ pub(crate) struct Usage {
     pub(crate) descriptors: u64,
 }
 
-/// Unit of processor time in /proc: a hundredth of a second.
+/// Unit of processor time in /proc, in seconds.
 const TICK: f64 = 0.01;
 
 impl Victim {
-    /// Starts an agent on these ports of 127.0.0.1, for RDMA and for controllers; 0 takes a free
-    /// one.
+    /// Starts an agent on these ports of 127.0.0.1, for RDMA and for controllers. Port 0 takes a
+    /// free port.
     pub(crate) fn start(ports: [u16; 2], confined: Confined) -> Result<Victim> {
         let mut command = match confined {
             Confined::Not | Confined::OneArena => Command::new(UWARP),
@@ -66,7 +66,7 @@ impl Victim {
             }
         };
         if confined == Confined::OneArena {
-            // Caches of the threads would vary by chance as well.
+            // The caches of the threads would make the memory vary by chance as well.
             let tunables = "glibc.malloc.arena_max=1:glibc.malloc.tcache_count=0";
             command.env("GLIBC_TUNABLES", tunables);
         }
@@ -129,7 +129,7 @@ impl Victim {
         usage(self.child.id())
     }
 
-    /// Processor time that it has used, in seconds.
+    /// Returns the processor time that the process has used, in seconds.
     pub(crate) fn processor(&self) -> Result<f64> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
         // After the name, which may contain anything, `utime` and `stime` are fields 12 and 13.
@@ -139,19 +139,19 @@ impl Victim {
         Ok(ticks?.iter().sum::<u64>() as f64 * TICK)
     }
 
-    /// Starts to watch its resources.
+    /// Starts to watch the process's resources.
     pub(crate) fn watch(&self) -> Watch {
         Watch::start(self.child.id())
     }
 
-    /// Kills it by SIGKILL.
+    /// Kills the process by SIGKILL.
     pub(crate) fn kill(&mut self) -> io::Result<()> {
         self.child.kill()?;
         self.child.wait().map(drop)
     }
 
-    /// Waits until it has no more descriptors than before, which means that the last connection of
-    /// the attack is gone.
+    /// Waits until the process has no more descriptors than before the attack. The last connection
+    /// of the attack is then gone.
     pub(crate) fn wait_recovered(&self, before: Usage) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -177,7 +177,7 @@ impl Drop for Victim {
     }
 }
 
-/// Figures of the kernel about the memory of a process, in bytes.
+/// Returns figures about the memory of a process from `/proc`, in bytes.
 fn memory<const N: usize>(id: u32, kinds: [&str; N]) -> io::Result<[u64; N]> {
     let status = fs::read_to_string(format!("/proc/{id}/status"))?;
     Ok(kinds.map(|kind| {
@@ -187,14 +187,15 @@ fn memory<const N: usize>(id: u32, kinds: [&str; N]) -> io::Result<[u64; N]> {
     }))
 }
 
-/// Peak of the memory as the kernel counts it. It includes peaks between two samples.
+/// Returns the peak of the process's memory, as the kernel recorded it. It includes peaks between
+/// two samples.
 fn peak(id: u32) -> io::Result<u64> {
     let [most, file] = memory(id, ["VmHWM:", "RssFile:"])?;
     Ok(most.saturating_sub(file))
 }
 
 fn usage(id: u32) -> io::Result<Usage> {
-    // Pages of the program's file are excluded, because each new code path adds some.
+    // Pages of the program's file are excluded, because each newly executed code path adds some.
     let kinds = memory(id, ["RssAnon:", "RssShmem:"])?;
     Ok(Usage {
         memory: kinds.into_iter().sum(),
@@ -202,7 +203,7 @@ fn usage(id: u32) -> io::Result<Usage> {
     })
 }
 
-/// Peak of the resources that a process held while it was watched.
+/// Watches a process and records the peak of its resources.
 pub(crate) struct Watch {
     id: u32,
     stop: Arc<AtomicBool>,
@@ -212,7 +213,7 @@ pub(crate) struct Watch {
 
 impl Watch {
     fn start(id: u32) -> Watch {
-        // Resets the kernel's peak.
+        // Resets the peak that the kernel recorded.
         let _ = fs::write(format!("/proc/{id}/clear_refs"), "5");
         let stop = Arc::new(AtomicBool::new(false));
         let most = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
