@@ -1,5 +1,5 @@
 //! Alignment of FPDUs with TCP segments in the whole stack over smoltcp. Every data segment in a
-//! capture begins with an FPDU and contains only whole ones (RFC 5044 section 3 and appendix A.1).
+//! capture begins with an FPDU and contains only whole FPDUs (RFC 5044 section 3 and appendix A.1).
 #![allow(
     clippy::disallowed_methods,
     reason = "tests wait by the clock of the machine"
@@ -18,11 +18,11 @@ use uwarp_verbs::llp::Network;
 use uwarp_verbs::llp::smol::{Clock, MemoryNetwork, MemorySettings};
 use uwarp_verbs::{FpduSegments, RecvWr, RemoteBuffer, SendWr, Settings};
 
-/// Bytes of a startup frame without private data (RFC 5044 section 7.1), with the words that RFC
-/// 6581 adds.
+/// Length in bytes of a startup frame without private data (RFC 5044 section 7.1), with the words
+/// that RFC 6581 adds.
 const STARTUP_FRAME: usize = 20 + 4;
 
-/// Clock of TCP that stands still, so that nothing is retransmitted on a slow test machine.
+/// Clock for TCP that never advances, so that nothing is retransmitted on a slow test machine.
 struct Frozen(Instant);
 
 impl Clock for Frozen {
@@ -45,7 +45,7 @@ impl Write for Shared {
     }
 }
 
-/// Two endpoints over a recorded link.
+/// Two endpoints and a capture of the link between them.
 struct Recorded {
     a: Side,
     b: Side,
@@ -86,8 +86,8 @@ impl Recorded {
         }
     }
 
-    /// Data segments of one direction in the order they were sent, each with its offset in the
-    /// stream.
+    /// Returns the data segments of one direction in the order in which they were sent, each with
+    /// its offset in the stream.
     fn segments(&self, to_b: bool) -> Vec<(usize, Vec<u8>)> {
         assert_eq!(self.capture.error(), None);
         let octets = self.file.0.lock().unwrap().clone();
@@ -136,10 +136,11 @@ impl Recorded {
     }
 }
 
-/// Begin and end of each FPDU in Full Operation, with or without Markers.
+/// Returns begin and end of each FPDU in Full Operation, with or without Markers.
 fn fpdus(stream: &[u8], markers: bool) -> Vec<(usize, usize)> {
-    // Convert an offset in the stream without Markers to one with them. A Marker precedes every 508
-    // bytes; if an FPDU begins there, the Marker comes before it.
+    // These functions convert an offset without Markers to one with them, for an end (`place`) and
+    // a begin (`at`). A Marker precedes every 508 bytes. If an FPDU begins there, the Marker comes
+    // first.
     let place = |octet: usize| octet + if markers { 4 * octet.div_ceil(508) } else { 0 };
     let at = |octet: usize| octet + if markers { 4 * (octet / 508 + 1) } else { 0 };
     let (mut next, mut all) = (0, Vec::new());
@@ -213,7 +214,7 @@ fn traffic(a: &Side, b: &Side) {
 
 #[test]
 fn every_data_segment_begins_with_an_fpdu_and_holds_whole_ones() {
-    // With MTU 1501 and 1282 EMSS is no multiple of 4.
+    // At MTU 1501 and 1282, EMSS is not a multiple of 4.
     for (mtu, v6) in [
         (1500, false),
         (1500, true),
@@ -232,7 +233,7 @@ fn every_data_segment_begins_with_an_fpdu_and_holds_whole_ones() {
         let emss = mtu - if v6 { 60 } else { 40 };
         for to_b in [true, false] {
             let (segments, fpdus) = recorded.check(to_b, emss);
-            // A Write and the response to a Read of 1 MiB, and 300 Sends.
+            // The traffic has a Write of 1 MiB, the response to a Read of 1 MiB, and 300 Sends.
             assert!(fpdus > 2 * (1 << 20) / emss + 300, "{fpdus}");
             assert!(segments < fpdus, "small ones share segments: {segments}");
         }
@@ -271,7 +272,7 @@ fn with_fpdus_over_segments_these_are_full_and_a_peer_with_the_default_takes_the
             longest <= full && longest + 16 > full,
             "{longest} in {full}"
         );
-        // A Write and the response to a Read of 1 MiB, and 300 Sends.
+        // The traffic has a Write of 1 MiB, the response to a Read of 1 MiB, and 300 Sends.
         assert!(
             found.len() < 2 * ((1 << 20) / (full - 600) + 1) + 1000,
             "{}",

@@ -1,8 +1,8 @@
 //! Messages cause no memory allocation: not in posts, not in polls, and not on the thread that
 //! makes progress in the background.
 //!
-//! This is a test binary of its own, because its allocator counts the allocations of all threads of
-//! the process. Without a test harness the only threads are this one and those of the devices.
+//! This is a separate test binary without a test harness, because its allocator counts the
+//! allocations of all threads. The only threads are this one and those of the devices.
 
 mod common;
 
@@ -71,8 +71,9 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Rounds after which queues and buffers have reached their final size.
+/// Number of rounds after which queues and buffers have reached their final size.
 const WARM: usize = 300;
+/// Number of rounds in which allocations are counted.
 const ROUNDS: usize = 300;
 
 /// Asserts that `round` can be repeated without an allocation.
@@ -115,25 +116,25 @@ fn main() {
     pair.two_sided("an SRQ");
 }
 
-/// Bytes of the largest message.
+/// Length in bytes of the largest message.
 const LARGE: usize = 1 << 20;
-/// Sizes that use different paths: the fast path, one FPDU, many FPDUs (the last two copied or in
-/// place).
+/// Lengths that use different paths: the fast path, one FPDU, and many FPDUs (the last two copied
+/// or in place).
 const SIZES: [u32; 3] = [64, 32 << 10, LARGE as u32];
 
-/// Two ends connected over kernel TCP. The second one may use an SRQ.
+/// Two ends connected over kernel TCP. The second end may use an SRQ.
 struct Pair {
     client: Qp,
     server: Qp,
     srq: Option<Srq>,
     channel: CompletionChannel,
-    /// CQ of the client.
+    /// Send and receive CQ of the client.
     cq: Cq,
-    /// CQ of the server.
+    /// Send and receive CQ of the server.
     recv_cq: Cq,
     near: MemoryRegion,
     far: MemoryRegion,
-    /// Devices of the QPs above, with connections of their own that are not used.
+    /// Sides that own the devices of the QPs above. Their own connections are not used.
     _sides: [Side; 2],
     _listener: Listener,
 }
@@ -171,9 +172,9 @@ impl Pair {
         }
     }
 
-    /// Fills the receive buffers of both ends. A read that fills its buffer makes it grow, and
-    /// whether that happens depends on speed. So it should happen here, before allocations are
-    /// counted.
+    /// Makes the receive buffers of both ends reach their final size before allocations are
+    /// counted. A read that fills its buffer makes the buffer grow, and whether that happens
+    /// depends on speed.
     fn receives_much_at_once(&self) {
         const SEVERAL: u64 = 16;
         let near = [self.near.sge(0, LARGE as u32)];
@@ -197,7 +198,7 @@ impl Pair {
         }
     }
 
-    /// A message that consumes a receive and is polled on both sides.
+    /// Checks a message that consumes a receive and is polled on both sides.
     fn received(&self, what: &str, sink: &[Sge], send: &SendWr<'_>) {
         none_in(what, || {
             self.post_recv(&RecvWr::new(1, sink));
@@ -207,8 +208,8 @@ impl Pair {
         });
     }
 
-    /// A message that the target's program does not notice: the progress thread places it and
-    /// answers.
+    /// Checks a request that the target's program does not notice, because the progress thread
+    /// places it and answers.
     fn unnoticed(&self, what: &str, send: &SendWr<'_>) {
         none_in(what, || {
             self.client.post_send(send).unwrap();
@@ -249,7 +250,7 @@ impl Pair {
         self.unnoticed("CmpSwap", &swap);
     }
 
-    /// Lists of requests of all kinds, with several SGEs.
+    /// Checks lists of requests of all kinds, with several SGEs.
     fn lists(&self) {
         let (rkey, addr) = (self.far.rkey(), self.far.addr());
         let parts = [0, 4096, 40_000].map(|at| self.near.sge(at, 9000));
@@ -277,7 +278,7 @@ impl Pair {
         });
     }
 
-    /// A program that sleeps until something completes: on the channel, or in `wait`.
+    /// Checks a program that sleeps until something completes, on the channel or in `wait`.
     fn asleep(&self) {
         let (rkey, addr) = (self.far.rkey(), self.far.addr());
         let sges = [self.near.sge(0, 64)];
@@ -295,7 +296,7 @@ impl Pair {
     }
 }
 
-/// Polls until the next completion, which must be a success.
+/// Polls until the next completion, which must be successful.
 fn polled(cq: &Cq) {
     loop {
         if let Some(completion) = cq.poll_one() {

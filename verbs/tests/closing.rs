@@ -1,4 +1,4 @@
-//! Graceful closes over the kernel's TCP: completed requests reach the peer, or the end of the
+//! Graceful closes over the kernel's TCP. Completed requests reach the peer, or the end of the
 //! connection reports that they did not.
 #![allow(
     clippy::disallowed_methods,
@@ -19,7 +19,7 @@ use uwarp_verbs::{
     Settings, Status,
 };
 
-/// More than the peer's receive buffer holds, and less than TCP takes at once on loopback.
+/// Length in bytes that exceeds the peer's receive buffer, and that TCP takes at once on loopback.
 const LEN: usize = 1 << 20;
 /// Time after which a close without progress is given up.
 const SOON: Duration = Duration::from_millis(300);
@@ -31,7 +31,7 @@ fn closing_in(close: Duration) -> Settings {
     settings
 }
 
-/// A side with a completed Write of [`LEN`] bytes, of which the peer has read nothing.
+/// Returns a side with a completed Write of [`LEN`] bytes, and its peer, which has read nothing.
 fn written(close: Duration) -> (Side, TcpStream) {
     let device = Device::tcp_with(closing_in(close), None).unwrap();
     let a = Side::new(device, QpCaps::default(), 16);
@@ -45,7 +45,8 @@ fn written(close: Duration) -> (Side, TcpStream) {
     (a, stream)
 }
 
-/// Payload of the FPDUs of a Write, without Markers and CRC. Panics if the last one is incomplete.
+/// Returns the payload of the FPDUs of a Write, without Markers and CRC. Panics if the last one is
+/// incomplete.
 fn payload(mut fpdus: &[u8]) -> Vec<u8> {
     let mut payload = Vec::new();
     while let Some(len) = fpdus.first_chunk() {
@@ -72,7 +73,7 @@ fn times_out_in_close(a: &Side) {
         reason.to_string().contains(&undelivered.to_string()),
         "{reason}"
     );
-    // The orderly end that was reported first is corrected.
+    // The graceful close was reported first. A second event corrects it.
     let first = a.ended_event().1;
     assert!(first.is_orderly(), "{first}");
     let second = a.ended_event().1;
@@ -82,7 +83,7 @@ fn times_out_in_close(a: &Side) {
     );
 }
 
-/// The transfer takes longer than a close may last without progress.
+/// The transfer takes longer than the time that a close may last without progress.
 #[test]
 fn a_slow_peer_gets_all_that_completed_before_the_close() {
     let (a, mut stream) = written(Duration::from_secs(2));
@@ -100,17 +101,17 @@ fn a_slow_peer_gets_all_that_completed_before_the_close() {
     assert!(matches!(a.wait_end(), EndReason::LocalDisconnect));
 }
 
-/// More than the socket buffers of both ends hold, so that FPDUs of the response are framed while
-/// the peer drains them.
+/// Length in bytes that exceeds the socket buffers of both ends. FPDUs of the response are
+/// therefore framed while the peer reads.
 const ANSWER: usize = 16 << 20;
 
-/// A Read Request of a raw peer, without CRC.
+/// Returns a Read Request of a raw peer, without CRC.
 fn read_request(msn: u32, len: u32, source: RemoteBuffer) -> Vec<u8> {
     let mut fpdu = vec![0, 46, 0x41, 0x41, 0, 0, 0, 0];
     for word in [1, msn, 0] {
         fpdu.extend_from_slice(&u32::to_be_bytes(word));
     }
-    // The sink, which is not checked, and then the source.
+    // The sink, which is not checked, is followed by the source.
     fpdu.extend_from_slice(&[0; 12]);
     fpdu.extend_from_slice(&len.to_be_bytes());
     fpdu.extend_from_slice(&source.rkey.to_be_bytes());
@@ -119,8 +120,8 @@ fn read_request(msn: u32, len: u32, source: RemoteBuffer) -> Vec<u8> {
     fpdu
 }
 
-/// A side whose peer has sent Read Requests for [`ANSWER`] bytes, `requests` of them. They have
-/// arrived, and the peer has read nothing.
+/// Returns a side that has received `requests` Read Requests for [`ANSWER`] bytes each, and its
+/// peer, which has read nothing.
 fn asked(close: Duration, requests: u32) -> (Side, TcpStream, MemoryRegion) {
     let device = Device::tcp_with(closing_in(close), None).unwrap();
     let a = Side::new(device, QpCaps::default(), 16);
@@ -137,7 +138,7 @@ fn asked(close: Duration, requests: u32) -> (Side, TcpStream, MemoryRegion) {
     (a, stream, source)
 }
 
-/// Reads one FPDU without Markers. Returns its ULPDU.
+/// Reads one FPDU without Markers and returns its ULPDU.
 fn read_fpdu(stream: &mut impl Read) -> std::io::Result<Vec<u8>> {
     let mut len = [0; 2];
     stream.read_exact(&mut len)?;
@@ -196,7 +197,7 @@ fn a_close_with_an_answer_that_the_peer_does_not_take_is_not_reported_as_clean()
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
 }
 
-/// Keeps two Reads outstanding at any time, so that there is always something to answer.
+/// Keeps two Reads outstanding at any time, so that this side always has something to answer.
 fn asks_and_drains_without_end(mut stream: TcpStream, source: RemoteBuffer) {
     for msn in 3.. {
         loop {
@@ -219,13 +220,13 @@ fn a_peer_that_asks_for_more_and_more_does_not_hold_up_a_close() {
     let source = source.remote();
     let peer = std::thread::spawn(move || asks_and_drains_without_end(stream, source));
     a.qp.disconnect();
-    // The peer has the answers to the Reads that it requested before the close.
+    // The peer got the responses to the Reads that it requested before the close.
     let reason = a.wait_end();
     assert!(matches!(reason, EndReason::LocalDisconnect), "{reason}");
     peer.join().unwrap();
 }
 
-/// An unanswered Read of this side does not extend the time.
+/// An unanswered Read of this side does not extend the time of the close either.
 #[test]
 fn nor_does_one_that_owes_an_answer_itself() {
     let (a, stream, source) = asked(SOON, 2);
@@ -245,7 +246,7 @@ fn nor_does_one_that_owes_an_answer_itself() {
     peer.join().unwrap();
 }
 
-/// The Terminate Message comes last, after all completed requests.
+/// The Terminate Message is sent after all completed requests.
 #[test]
 fn a_slow_peer_gets_all_data_and_then_the_terminate_message() {
     const CLOSE: Duration = Duration::from_secs(1);
@@ -283,7 +284,7 @@ fn a_slow_peer_gets_all_data_and_then_the_terminate_message() {
     assert!(matches!(reason, EndReason::LocalError { .. }), "{reason}");
 }
 
-/// Each message waits for a receive at the peer, which has closed after sending all of them.
+/// Each message waits for a receive at the peer. Its sender has closed after sending all of them.
 #[test]
 fn a_peer_that_holds_messages_and_posts_receives_slowly_gets_them_all() {
     for wire in Wire::BOTH {
@@ -340,13 +341,13 @@ fn nor_is_one_that_the_peer_began() {
 fn nor_is_one_that_the_peer_cuts() {
     let (a, stream) = written(LIMIT);
     a.qp.disconnect();
-    // Closed with unread bytes, which resets the connection.
+    // The stream is closed with unread bytes, which resets the connection.
     drop(stream);
     let reason = a.wait_end();
     assert!(matches!(reason, EndReason::LlpLost { .. }), "{reason}");
 }
 
-/// A request that waits for the peer is lost as well, although nothing is left to deliver.
+/// A Read that waits for its response is lost as well, although this side has nothing left to send.
 #[test]
 fn nor_is_one_with_a_read_that_is_not_answered() {
     let device = Device::tcp_with(closing_in(SOON), None).unwrap();
@@ -363,7 +364,7 @@ fn nor_is_one_with_a_read_that_is_not_answered() {
     assert_eq!(a.send_cq.next().status, Status::WrFlush);
 }
 
-/// A Terminate Message about an earlier message takes precedence over the orderly close.
+/// A Terminate Message about an earlier message takes precedence over the graceful close.
 #[test]
 fn nor_is_one_to_which_the_peer_answers_with_a_terminate() {
     let device = Device::tcp_with(closing_in(LIMIT), None).unwrap();
@@ -374,7 +375,8 @@ fn nor_is_one_to_which_the_peer_answers_with_a_terminate() {
     a.send_cq.success(1);
     a.qp.disconnect();
     stream.read_to_end(&mut Vec::new()).unwrap();
-    // Untagged, queue 2, MSN 1, MO 0: there is no receive for the Send (RFC 5041 section 7.1).
+    // The header says: untagged, queue 2, MSN 1, MO 0. The error: no receive for the Send (RFC 5041
+    // section 7.1).
     let header = [0x41, 0x47, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0];
     let terminate = [&[0, 22][..], &header, &[0x12, 0x02, 0, 0], &[0; 4]].concat();
     stream.write_all(&terminate).unwrap();
@@ -384,7 +386,7 @@ fn nor_is_one_to_which_the_peer_answers_with_a_terminate() {
     assert!(refused, "{reason}");
 }
 
-/// A Terminate Message of this side during its close: both ends report the same end.
+/// This side sends a Terminate Message during its own close. Both sides report the same end.
 #[test]
 fn nor_is_one_in_which_this_side_sends_a_terminate() {
     let device = Device::tcp_with(closing_in(LIMIT), None).unwrap();
@@ -424,15 +426,15 @@ fn nor_is_one_in_which_this_side_sends_a_terminate() {
     assert_eq!(a.send_cq.next().status, Status::WrFlush);
 }
 
-/// The peer has everything and merely leaves its side open. It may still be reading, so it gets no
-/// reset.
+/// The peer has received everything and only leaves its side open. It may still be reading, so it
+/// gets no reset.
 #[test]
 fn a_peer_that_has_everything_and_does_not_close_is_left_alone() {
     let (a, mut stream) = written(SOON);
     a.qp.disconnect();
     let mut fpdus = vec![0; LEN];
     stream.read_exact(&mut fpdus).unwrap();
-    // The rest fits into its receive buffer, and stays there.
+    // The rest fits into the peer's receive buffer and stays there.
     assert!(matches!(a.wait_end(), EndReason::LocalDisconnect));
     let Side { device, .. } = a;
     drop(device);
@@ -440,7 +442,7 @@ fn a_peer_that_has_everything_and_does_not_close_is_left_alone() {
     arrives_whole(&fpdus);
 }
 
-/// The peer reads after the QP and all other objects of the process are gone.
+/// The peer reads after the QP and all other objects of this side are dropped.
 #[test]
 fn what_tcp_has_of_a_dropped_qp_is_left_to_the_kernel() {
     let (a, mut stream) = written(SOON);
@@ -452,7 +454,7 @@ fn what_tcp_has_of_a_dropped_qp_is_left_to_the_kernel() {
         recv_cq,
     } = a;
     drop(qp);
-    // A QP counts until its connection has ended.
+    // A QP counts towards the limit until its connection has ended.
     until("the end of the dropped QP", || {
         pd.create_qp(&send_cq, &recv_cq, QpCaps::default()).is_ok()
     });

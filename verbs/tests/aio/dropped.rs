@@ -1,4 +1,4 @@
-//! Dropped futures: no buffer is lost, handed out too early, or written to at the wrong time.
+//! Dropped futures: no buffer is lost, returned too early, or written to at the wrong time.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -8,7 +8,8 @@ use crate::executor::{Counter, block_on, poll_once};
 use crate::{BUFFERS, narrow, pair};
 use uwarp_verbs::{Access, QpCaps};
 
-/// More than the narrow link holds, so that a send waits for the receiver.
+/// A message of this length is larger than the buffers of the narrow link, so that a send waits for
+/// the receiver.
 const LARGE: usize = 1 << 20;
 
 #[test]
@@ -42,7 +43,7 @@ fn a_dropped_send_keeps_its_buffer_until_the_network_has_taken_it() {
         let (received, buf) = b.connection.recv(inbox.get().await).await;
         assert_eq!(received.unwrap().len, LARGE);
         assert!(buf.iter().all(|octet| *octet == 7), "sent as it was");
-        // The next user of the buffer waits until it is returned.
+        // This waits until the network has taken the buffer, because the pool is empty before.
         let mut again = pool.get().await;
         again.fill(8);
     });
@@ -62,7 +63,8 @@ fn a_dropped_read_keeps_its_buffer_until_the_response_is_placed() {
         assert!(poll_once(read.as_mut()).is_pending());
     }
     block_on(async {
-        // When the pool hands it out again, nothing more is placed in it.
+        // When the pool hands out the buffer again, nothing of the response is placed in it any
+        // more.
         let mut buf = pool.get().await;
         assert!(buf.iter().all(|octet| *octet == 9));
         buf.fill(1);
@@ -167,7 +169,7 @@ fn a_send_is_safe_to_drop_after_any_number_of_polls() {
         drop(sends);
         block_on(async {
             // Posted messages arrive unchanged and in order, although no future waits for them. Two
-            // found room in the queue at once, the others once those had completed.
+            // fitted into the queue at once, and the others followed when those had completed.
             a.connection.send_inline(b"marker").await.unwrap();
             let mut arrived = 0;
             loop {
@@ -185,7 +187,7 @@ fn a_send_is_safe_to_drop_after_any_number_of_polls() {
             } else {
                 arrived >= 2
             });
-            // All buffers come back.
+            // All buffers return to the pool.
             let mut all = Vec::new();
             for _ in 0..COUNT {
                 all.push(pool.get().await);
@@ -205,12 +207,12 @@ fn a_dropped_connection_sends_all_buffers_home() {
     for _ in 0..2 {
         a.connection.post_recv(pool.try_get().unwrap()).unwrap();
         let mut send = pin!(a.connection.send(pool.try_get().unwrap()));
-        // Most likely in flight now, because the link holds little of it.
+        // The send is most likely in flight now, because the link holds only a small part of it.
         let _ = poll_once(send.as_mut());
     }
     drop(a.connection);
     assert_eq!(pool.available(), 4);
-    // The peer sees the end after the messages that arrived completely.
+    // The peer receives the messages that arrived completely, and then the end of the connection.
     block_on(async {
         let mut buf = inbox.get().await;
         for _ in 0..2 {

@@ -22,7 +22,7 @@ fn a_close_ends_both_sides_and_work_that_waits() {
         let error = received.unwrap_err();
         assert!(error.is_end());
         assert!(error.to_string().contains("closed by the peer"), "{error}");
-        // Later operations fail at once, and their buffers come back.
+        // Later operations fail immediately and return their buffers.
         let (received, _) = b.connection.recv(b.blank()).await;
         assert!(received.unwrap_err().is_end());
         let (sent, _) = a.connection.send(a.buf(b"late")).await;
@@ -91,7 +91,7 @@ fn connecting_to_nobody_is_an_error_that_names_the_address() {
 
 #[test]
 fn connecting_blocks_no_thread_and_stops_with_its_connection() {
-    // Accepts TCP connections but sends nothing.
+    // This listener accepts TCP connections and sends nothing.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let end = End::new(&Device::tcp().unwrap(), QpCaps::default());
     let to = silent.local_addr().unwrap();

@@ -14,7 +14,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-/// Longest wait for a future before the test fails.
+/// Maximum time to wait for a future before the test fails.
 pub(crate) const LIMIT: Duration = Duration::from_secs(300);
 
 struct Unpark(Thread);
@@ -91,8 +91,8 @@ pub(crate) async fn both<A: Future, B: Future>(a: A, b: B) -> (A::Output, B::Out
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
-/// Runs many tasks on the thread that created it. Wake-ups may come from any thread, and only tasks
-/// that were woken are polled.
+/// Executor that runs many tasks on the thread that created it. Wake-ups may come from any thread.
+/// Only tasks that were woken are polled.
 #[derive(Clone, Default)]
 pub(crate) struct OneThread {
     new: Rc<RefCell<Vec<Task>>>,

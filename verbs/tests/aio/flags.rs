@@ -5,15 +5,15 @@ use crate::{End, narrow, pair};
 use uwarp_verbs::aio::{Masked, Received};
 use uwarp_verbs::{Access, MemoryRegion, QpCaps, RemoteBuffer};
 
-/// More than the narrow link holds.
+/// A message of this length is larger than the buffers of the narrow link.
 const LARGE: usize = 1 << 20;
 
-/// Receives the next message of `end`, without its bytes.
+/// Receives the next message at `end` and discards its bytes.
 async fn next(end: &End) -> Received {
     end.connection.recv(end.blank()).await.0.unwrap()
 }
 
-/// Registers a word of `end` that holds `value`, for atomics of the peer.
+/// Registers a word at `end` that holds `value`, for atomics of the peer.
 fn word(end: &End, value: u64) -> (MemoryRegion, RemoteBuffer) {
     let access = Access::LOCAL_WRITE | Access::REMOTE_ATOMIC;
     let lent = end.domain.register(vec![0; 16], access).unwrap();
@@ -74,7 +74,7 @@ fn a_solicited_message_says_so_and_others_do_not() {
             (received.solicited, received.immediate),
             (true, Some([3; 8]))
         );
-        // Nothing completes at the peer, so the flag is ignored.
+        // A Write completes nothing at the peer, so its solicited flag is ignored.
         loud.write(a.buf(b"more"), lent.remote()).await.0.unwrap();
         plain.send_inline(b"no").await.unwrap();
         assert!(!next(&b).await.solicited);
@@ -83,8 +83,8 @@ fn a_solicited_message_says_so_and_others_do_not() {
 
 #[test]
 fn masked_atomics_work_on_the_bits_that_count() {
-    // 7306-5.1.1-03, 7306-5.1.2: two counters in one word; one field that is compared and another
-    // one that is stored.
+    // 7306-5.1.1-03, 7306-5.1.2: the FetchAdd has two counters in one word. The CmpSwap compares
+    // one field of the word and stores another one.
     let (a, b) = pair();
     let (lent, remote) = word(&b, u64::MAX);
     let a = &a.connection;
@@ -99,7 +99,7 @@ fn masked_atomics_work_on_the_bits_that_count() {
             value: value << 56,
             mask: 0xFF << 56,
         };
-        // Bits outside the mask differ.
+        // The compared value differs from the word only in bits outside the mask.
         let before = a.masked_compare_swap(remote, low(0xAB01), high(7)).await;
         assert_eq!(before.unwrap(), word);
         let word = 7 << 56 | 1;

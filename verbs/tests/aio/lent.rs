@@ -1,4 +1,4 @@
-//! Memory that is loaned to the peer for a while: windows and fast regions.
+//! Memory that is lent to the peer for a limited time: windows and fast regions.
 
 use crate::executor::{block_on, both};
 use crate::{BUFFERS, pair};
@@ -41,7 +41,7 @@ fn a_window_of_each_kind_shows_a_part_of_a_region_while_it_is_bound() {
                 b.connection.invalidate_window(&window).await.unwrap();
             }
             assert!(!window.is_bound());
-            // The old STag is invalid, and the next binding has another key.
+            // The old STag is invalid. The next binding has another key.
             let next = b.connection.bind_window(&mut window, &bind).await.unwrap();
             assert_ne!(next.rkey, remote.rkey);
             let (_, _) = a.connection.write(a.buf(b"late"), remote).await;
@@ -55,7 +55,7 @@ fn a_window_of_each_kind_shows_a_part_of_a_region_while_it_is_bound() {
 
 #[test]
 fn a_window_is_given_back_with_a_message() {
-    // 5040-8.1.1-04: a type 2 window belongs to one connection, so the peer may invalidate it.
+    // 5040-8.1.1-04: the peer may invalidate a type 2 window, because it belongs to one connection.
     let (a, b) = pair();
     let access = Access::LOCAL_WRITE | Access::WINDOW_BIND;
     let region = b.domain.register(vec![0; 8], access).unwrap();
@@ -85,7 +85,7 @@ fn a_window_is_given_back_with_a_message() {
 #[test]
 fn a_bind_that_cannot_be_ends_the_connection() {
     let (_a, b) = pair();
-    // Registered without the right to bind windows, like the memory of a pool.
+    // The region lacks the right to bind windows, like the memory of a pool.
     let region = b.domain.register(vec![0; 8], Access::LOCAL_WRITE).unwrap();
     let mut window = b.domain.alloc_window(WindowKind::Type2A).unwrap();
     let bind = region.window(0, 8, Access::REMOTE_READ);

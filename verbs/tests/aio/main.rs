@@ -1,4 +1,4 @@
-//! The async API, on minimal runtimes.
+//! The async API, run by minimal runtimes.
 
 mod dropped;
 mod ends;
@@ -18,15 +18,16 @@ use uwarp_verbs::aio::{BufferPool, Connection, Domain, Listener, RegisteredBuf};
 use uwarp_verbs::llp::smol::{MemoryNetwork, MemorySettings};
 use uwarp_verbs::{AcceptOptions, ConnectOptions, Device, QpCaps, Settings};
 
-/// One end: a domain with a pool, and a connection.
+/// One end of a connection: a domain with a pool, and the connection.
 pub(crate) struct End {
     pub(crate) domain: Domain,
     pub(crate) pool: BufferPool,
     pub(crate) connection: Connection,
 }
 
-/// Number of buffers of each pool, and bytes of each buffer.
+/// Number of buffers in each pool.
 pub(crate) const BUFFERS: usize = 8;
+/// Length of each buffer in bytes.
 pub(crate) const SIZE: usize = 4096;
 
 impl End {
@@ -39,7 +40,7 @@ impl End {
         }
     }
 
-    /// A buffer with this content.
+    /// Returns a buffer with this content.
     #[track_caller]
     pub(crate) fn buf(&self, octets: &[u8]) -> RegisteredBuf {
         let mut buf = self.pool.try_get().expect("a free buffer");
@@ -53,7 +54,7 @@ impl End {
     }
 }
 
-/// Two connected ends over kernel TCP. The second one accepts; either may send first.
+/// Connects two ends over kernel TCP. The second one accepts; either may send first.
 #[track_caller]
 pub(crate) fn pair() -> (End, End) {
     pair_with(QpCaps::default())
@@ -65,8 +66,8 @@ pub(crate) fn pair_with(caps: QpCaps) -> (End, End) {
     join(&a, &b, "127.0.0.1:0", caps)
 }
 
-/// Two connected ends over smoltcp and an in-memory link with small buffers, so that a send waits
-/// for the receiver.
+/// Connects two ends over smoltcp and an in-memory link. Its buffers are small, so that a send
+/// waits for the receiver.
 #[track_caller]
 pub(crate) fn narrow(caps: QpCaps) -> (End, End) {
     let settings = MemorySettings::default()

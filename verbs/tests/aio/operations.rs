@@ -9,7 +9,7 @@ use uwarp_verbs::{Access, PostErrorKind, RemoteBuffer};
 fn a_message_arrives_in_the_buffer_that_was_posted_for_it() {
     let (a, b) = pair();
     block_on(async {
-        // The receive is polled first, and so posted before the message arrives.
+        // The receive is polled first, so it is posted before the message arrives.
         let (received, sent) = both(
             b.connection.recv(b.blank()),
             a.connection.send(a.buf(b"one message")),
@@ -99,7 +99,7 @@ fn what_does_not_fit_is_refused_and_the_connection_stands() {
             error.to_string(),
             "4097 bytes do not fit into 4096: the buffer is too small"
         );
-        // A buffer of another domain.
+        // This buffer belongs to another domain.
         let (error, foreign) = a.connection.send(b.buf(b"not mine")).await;
         let Err(Error::Refused(error)) = error else {
             panic!("{error:?}")

@@ -1,4 +1,4 @@
-//! Operations wait for room in full queues.
+//! Operations that wait for room in full queues.
 
 use std::pin::pin;
 
@@ -12,7 +12,7 @@ fn a_full_send_queue_makes_sends_wait_and_none_fails() {
     const EACH: u8 = 100;
     const ALL: usize = 3 * EACH as usize;
     let (a, b) = pair_with(QpCaps::default().max_send_wr(1).max_recv_wr(1 + ALL as u32));
-    // Every message has a receive before anything is sent.
+    // All receives are posted before the first message is sent.
     let inbox = b.domain.pool(1 + ALL, 2).unwrap();
     for _ in 0..ALL {
         b.connection.post_recv(inbox.try_get().unwrap()).unwrap();
@@ -57,7 +57,7 @@ fn a_full_receive_queue_refuses_a_post_and_makes_a_receive_wait() {
         let (received, buf) = recv.await;
         received.unwrap();
         assert_eq!(&buf[..], b"one");
-        // The buffer that waited was posted instead.
+        // The waiting receive has posted its own buffer in place of the consumed one.
         assert_eq!(b.pool.available(), BUFFERS - 2);
         a.connection.send_inline(b"two").await.unwrap();
         let (received, buf) = b.connection.recv(buf).await;

@@ -185,7 +185,7 @@ fn an_unsignaled_operation_that_does_not_fit_gives_its_buffer_back() {
 #[test]
 fn an_unsignaled_operation_that_fails_ends_the_connection_and_its_buffer_comes_back() {
     let (a, b) = pair();
-    // Without the right to write.
+    // The peer has no right to write to this region.
     let lent = b.domain.register(vec![0; 8], Access::NONE).unwrap();
     block_on(async {
         let quiet = a.connection.unsignaled();

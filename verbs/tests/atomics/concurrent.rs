@@ -1,4 +1,4 @@
-//! Many connections and the local CPU on one word: no operation is lost.
+//! Atomics of many connections and of the local CPU on one word: no operation is lost.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,8 +12,8 @@ use crate::{all_of, original, sink, word, words};
 const ROUNDS: u64 = 300;
 const CONNECTIONS: usize = 4;
 
-/// Adds one `ROUNDS` times over a connection, with several requests in flight. Returns the original
-/// values.
+/// Adds 1 to a remote word `ROUNDS` times over a connection, with several requests in flight.
+/// Returns the original values.
 fn count_up(side: &Side, to: u64, rkey: u32) -> Vec<u64> {
     const DEPTH: u64 = 8;
     let sink = side.blank(8 * DEPTH as usize);
@@ -36,7 +36,7 @@ fn count_up(side: &Side, to: u64, rkey: u32) -> Vec<u64> {
 
 #[test]
 fn adds_of_many_connections_and_of_the_local_cpu_all_count() {
-    // 7306-5.3-01, and more: atomic with regard to the CPU as well.
+    // 7306-5.3-01. uwarp's atomics are also atomic with regard to the local CPU.
     let ends = Setup::new(Wire::Kernel).unconnected();
     let counter: &'static AtomicU64 = Box::leak(Box::new(AtomicU64::new(0)));
     let access = Access::LOCAL_WRITE | Access::REMOTE_ATOMIC;
@@ -81,7 +81,7 @@ fn adds_of_many_connections_and_of_the_local_cpu_all_count() {
 #[test]
 fn a_lock_of_compare_and_swap_lets_one_in_at_a_time() {
     let ends = Setup::new(Wire::MEMORY).unconnected();
-    // The lock, and two words that only its holder changes, with a Read and an atomic in between.
+    // Word 0 is the lock. Word 1 is changed only by the holder of the lock, by a Read and a swap.
     let memory = words(&ends.b, &[0, 0]);
     let (lock, rkey) = (memory.remote().addr, memory.remote().rkey);
     let clients: Vec<(Side, _)> = (0..3)

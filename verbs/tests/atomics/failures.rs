@@ -1,4 +1,4 @@
-//! Atomics that are refused: by the post, and by the peer.
+//! Atomics that are refused, by the post or by the peer.
 
 use uwarp_verbs::{
     Access, Buffer, EndReason, MemoryRegion, PostErrorKind, RemoteBuffer, SendWr, Sge, Status,
@@ -48,7 +48,7 @@ fn a_sink_needs_local_write() {
     assert!(error.to_string().contains("local write"), "{error}");
 }
 
-/// Two words at an aligned address, which peers address from `iova` on.
+/// Registers two words at an aligned address. Peers address them from `iova`.
 fn words_at(side: &Side, iova: u64) -> MemoryRegion {
     let access = Access::LOCAL_WRITE | Access::REMOTE_ATOMIC;
     let cell = Buffer::zeroed(16).unwrap();
@@ -146,7 +146,7 @@ fn without_ord_there_are_no_atomics() {
     );
     assert_eq!(error, PostErrorKind::NoAtomics);
     assert!(error.to_string().contains("ORD"), "{error}");
-    // The same if the peer accepts none.
+    // The same holds if the peer accepts no atomics.
     let mut setup = Setup::new(Wire::MEMORY);
     setup.accept.ird = 0;
     setup.settings[1].limits.max_ird = 0;
@@ -189,7 +189,7 @@ fn a_send_a_read_and_an_atomic_carry_no_immediate_data() {
     both_ways(&a, &b);
 }
 
-/// The peer refuses the second of three atomics. The first was carried out, the third was not.
+/// Checks that the peer refuses the second of three atomics, after the first and without the third.
 fn peer_refuses(wr: impl Fn(&Side, &Side, &[Sge]) -> u64, words_of_it: &str) {
     for wire in Wire::BOTH {
         let (a, b) = pair(wire);
@@ -242,7 +242,7 @@ fn an_unknown_key_is_a_remote_access_error() {
 
 #[test]
 fn memory_without_the_right_is_a_remote_access_error() {
-    // REMOTE_WRITE and REMOTE_READ are different rights.
+    // REMOTE_WRITE and REMOTE_READ do not include the right to atomics.
     let wr = |a: &Side, b: &Side, sges: &[Sge]| {
         let cell = b.blank(8);
         let (to, rkey) = (cell.remote().addr, cell.remote().rkey);
@@ -250,7 +250,7 @@ fn memory_without_the_right_is_a_remote_access_error() {
             .unwrap();
         let _ =
             a.qp.post_send(&SendWr::read(4, sges, RemoteBuffer::at(to, rkey)));
-        // The region lives until the request has been refused.
+        // The region must exist until the peer has refused the request.
         b.wait_end();
         let mut octets = [0; 8];
         cell.read_at(0, &mut octets).unwrap();
@@ -346,7 +346,8 @@ fn memory_that_is_deregistered_before_the_request_arrives_is_not_reached() {
 
 #[test]
 fn the_request_that_the_peer_refuses_gets_the_blame_and_not_an_older_one() {
-    // A large Read is still being answered when the atomic after it is refused.
+    // A large Read is still being answered when the atomic after it is refused. The Read must not
+    // be blamed.
     let (a, b) = pair(Wire::MEMORY);
     let (source, out, eight) = (b.filled(1, 4 << 20), a.blank(4 << 20), a.blank(8));
     let sges = [out.sge(0, 4 << 20)];

@@ -1,4 +1,4 @@
-//! Immediate Data: alone, after a Write, with and without a solicited event.
+//! Immediate Data: alone and after a Write, with and without a solicited event.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ fn a_write_with_immediate_is_one_request_and_one_completion_on_each_side() {
                 (1, Status::Success, WcOpcode::RdmaWrite, 0)
             );
             a.send_cq.assert_empty();
-            // Once the Immediate Data is received, the bytes of the Write are placed.
+            // When the Immediate Data is received, the bytes of the Write must have been placed.
             let done = b.recv_cq.next();
             assert_eq!(
                 brief(&done),
@@ -41,7 +41,7 @@ fn a_write_with_immediate_is_one_request_and_one_completion_on_each_side() {
             assert_eq!((done.solicited, done.invalidated), (false, None));
             let octets = &content(&source)[..len as usize];
             placed_only(&target, 0, octets, "target");
-            // 7306-6.3-02: the receive is consumed, its memory is not.
+            // 7306-6.3-02: the receive is consumed, and its memory is unchanged.
             placed_only(&unused, 0, &[], "receive");
             b.recv_cq.assert_empty();
         }
@@ -141,7 +141,7 @@ fn only_immediate_data_with_a_solicited_event_wakes_who_waits_for_one() {
         cq.req_notify(Notify::Solicited);
         ends.a.qp.post_send(&quiet).unwrap();
         ends.a.send_cq.success(0);
-        // The message has arrived, and raised no event.
+        // The message has arrived without an event.
         let done = cq.success(wr_id);
         assert_eq!((done.solicited, channel.waiting()), (false, 0));
         assert!(channel.get_event(Some(Duration::ZERO)).is_err());

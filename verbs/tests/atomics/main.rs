@@ -13,21 +13,21 @@ mod unknown;
 use common::Side;
 use uwarp_verbs::{Access, MemoryRegion, SendWr, Sge};
 
-/// A region of words that the peer may read and do atomics on.
+/// Registers words that the peer may read and change by atomics.
 fn words(side: &Side, words: &[u64]) -> MemoryRegion {
     let octets: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
     let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
     side.pd.register(octets, access).unwrap()
 }
 
-/// The word at `index`.
+/// Returns the word at `index`.
 fn word(region: &MemoryRegion, index: usize) -> u64 {
     let mut octets = [0; 8];
     region.read_at(8 * index, &mut octets).unwrap();
     u64::from_ne_bytes(octets)
 }
 
-/// A sink for one result.
+/// Registers a sink for one result.
 fn sink(side: &Side) -> MemoryRegion {
     side.blank(8)
 }

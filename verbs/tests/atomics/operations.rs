@@ -1,4 +1,4 @@
-//! Effect and result of each operation.
+//! Effect and result of each atomic operation.
 
 use proptest::prelude::*;
 use uwarp_verbs::{RemoteBuffer, SendWr, Status, WcOpcode};
@@ -53,7 +53,7 @@ fn a_fetch_add_adds_and_gives_back_what_was_there() {
             0
         );
         assert_eq!((word(&counter, 0), word(&counter, 1)), (42, u64::MAX));
-        // 7306-5.2.1-05: the target's program does not notice anything.
+        // 7306-5.2.1-05: the target's program does not notice the atomics.
         b.recv_cq.assert_empty();
         b.send_cq.assert_empty();
     }

@@ -1,4 +1,4 @@
-//! Order relative to other operations, IRD and ORD, the fence, the end of a connection.
+//! Order of atomics and other operations, IRD and ORD, the fence, and the end of a connection.
 
 use uwarp_verbs::{AcceptOptions, ConnectOptions, EndReason, RemoteBuffer, SendWr, Status};
 
@@ -75,7 +75,7 @@ fn what_is_fenced_behind_an_atomic_waits_for_its_response() {
         let sges = all_of(&out);
         a.qp.post_send(&SendWr::fetch_add(1, &sges, RemoteBuffer::at(to, rkey), 1))
             .unwrap();
-        // The Send gathers the sink of the atomic, which only the fence makes correct.
+        // The Send gathers the sink of the atomic. Only the fence makes its content correct.
         a.qp.post_send(&SendWr::send(2, &sges).fence()).unwrap();
         a.send_cq.successes([1, 2]);
         b.recv_cq.success(9);
@@ -83,8 +83,8 @@ fn what_is_fenced_behind_an_atomic_waits_for_its_response() {
     }
 }
 
-/// A connection to a peer that never answers, with an outstanding atomic, a Send that was sent, and
-/// a Send that waits for the fence.
+/// Connects to a peer that never answers. An atomic is outstanding, a Send after it was sent, and
+/// another Send waits for the fence.
 fn unanswered() -> (crate::common::Side, RawPeer, uwarp_verbs::MemoryRegion) {
     let mut setup = Setup::new(Wire::Kernel);
     setup.settings[0] = raw_settings();
@@ -111,7 +111,7 @@ fn the_peers_close_flushes_an_atomic_and_what_waits_behind_it_in_order() {
     // 7306-5.4-01: without its Response the atomic counts as not carried out on this side.
     let (a, peer, _out) = unanswered();
     peer.stream.shutdown(std::net::Shutdown::Write).unwrap();
-    // The Send in the middle had been sent.
+    // The Send between them was sent before the close.
     a.send_cq.flushed(1);
     a.send_cq.success(2);
     a.send_cq.flushed(3);
@@ -131,13 +131,13 @@ fn an_abort_flushes_an_atomic_in_order() {
 
 #[test]
 fn an_answered_atomic_without_its_sink_fails_with_a_protection_error() {
-    // 5040-7.1-01: an error of this side only.
+    // 5040-7.1-01: an error on this side only.
     use std::io::{Read as _, Write as _};
     let (a, mut peer, out) = unanswered();
     let mut request = [0; 2 + 70 + 4];
     peer.stream.read_exact(&mut request).unwrap();
     drop(out);
-    // The Response: Queue Number 3, message 1, with the identifier of the request.
+    // The Response has Queue Number 3, message 1, and the identifier of the request.
     let mut fpdu = vec![
         0, 30, 0x41, 0x4B, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 1, 0, 0, 0, 0,
     ];

@@ -1,5 +1,5 @@
-//! A peer that does not implement RFC 7306. Tests use hand-made Terminate Messages: the one of
-//! Linux siw and those of the RFCs.
+//! Peers that do not implement RFC 7306. They send hand-made Terminate Messages: that of Linux siw,
+//! and those of the RFCs.
 
 use std::io::{Read as _, Write as _};
 
@@ -8,14 +8,14 @@ use uwarp_verbs::{EndReason, Opcode, Peer, RemoteBuffer, SendWr, Status};
 use crate::common::{RawPeer, Setup, Side, Wire, raw_peer, raw_settings};
 use crate::{all_of, sink};
 
-/// Kind of refusal.
+/// Form of the Terminate Message with which the peer refuses.
 #[derive(Clone, Copy, Debug)]
 enum Refusal {
-    /// Linux siw, with or without its profile: its own layout, without headers.
+    /// The layout of Linux siw, which has no headers. `Peer` is the profile of the connection.
     Siw(Peer),
-    /// As in RFC 5040, with the DDP header of the message.
+    /// The layout of RFC 5040, with the DDP header of the message.
     Rfc,
-    /// The same without the header.
+    /// The layout of RFC 5040, without the DDP header.
     Bare,
 }
 
@@ -26,7 +26,7 @@ const ALL: [Refusal; 4] = [
     Refusal::Bare,
 ];
 
-/// A connection to a peer that waits for a message and then refuses it.
+/// Connects to a raw peer, which will receive a message and refuse it.
 fn connected(refusal: Refusal) -> (Side, RawPeer) {
     let mut setup = Setup::new(Wire::Kernel);
     let peer = match refusal {
@@ -40,7 +40,7 @@ fn connected(refusal: Refusal) -> (Side, RawPeer) {
 }
 
 impl RawPeer {
-    /// Reads FPDUs up to the first message of RFC 7306.
+    /// Reads FPDUs until the first message of RFC 7306, and returns that message.
     fn extension(&mut self) -> Vec<u8> {
         loop {
             let mut len = [0; 2];
@@ -77,7 +77,8 @@ impl RawPeer {
     }
 }
 
-/// Asserts that the end is attributed to a peer without RFC 7306, and that the message says so.
+/// Asserts that the end of the connection is attributed to a peer without RFC 7306, and that its
+/// text says so.
 #[track_caller]
 fn does_not_know(side: &Side, expected: Opcode) {
     let reason = side.wait_end();
@@ -97,7 +98,7 @@ fn an_atomic_that_the_peer_does_not_know_is_an_invalid_request() {
         let (a, mut peer) = connected(refusal);
         let out = sink(&a);
         let sges = all_of(&out);
-        // The older Read is not blamed.
+        // The older Read must not be blamed.
         a.qp.post_send(&SendWr::read(1, &sges, RemoteBuffer::at(0x1000, 0x77)))
             .unwrap();
         a.qp.post_send(&SendWr::fetch_add(
@@ -137,7 +138,7 @@ fn immediate_data_that_the_peer_does_not_know_is_named_as_the_reason() {
             );
             let wr = if solicited { wr.solicited() } else { wr };
             a.qp.post_send(&wr).unwrap();
-            // Like a Send, it completes once TCP has taken it.
+            // Like a Send, the message completes when TCP has taken it.
             a.send_cq.success(1);
             let message = peer.extension();
             peer.refuse(refusal, &message);

@@ -8,8 +8,8 @@ use crate::scene::{ROLES, Role, Scene, Setup, Victim, settings};
 use crate::wire::{CRC, Code, REPLY, REQUEST, SEND, Untagged, startup};
 use crate::{INVALID, Use, refuses_use};
 
-/// Receives belong to one stream: a peer that sends more messages than were posted ends its own
-/// stream.
+/// Receives belong to one stream. A peer that sends more messages than receives were posted ends
+/// its own stream.
 #[test]
 fn s6_4_3_1_more_sends_than_receives() {
     for role in ROLES {
@@ -22,7 +22,7 @@ fn s6_4_3_1_more_sends_than_receives() {
     }
 }
 
-/// The same once all posted receives are consumed.
+/// The peer sends one more message after all posted receives are consumed.
 #[test]
 fn s6_4_3_1_sends_until_the_receives_are_used_up() {
     let mut s = Scene::new(Role::Responder);
@@ -74,7 +74,8 @@ fn s6_4_3_1_one_stream_uses_up_a_shared_receive_queue() {
     assert!(modest_qp.wait_closed(PATIENCE));
     victim.healthy.works();
     drop((greedy_qp, modest_qp, srq));
-    // The ends of both, and for each the event that it takes no more receives from the SRQ.
+    // Both streams have ended, and each raised the event that it takes no more receives from the
+    // SRQ.
     let last = std::iter::from_fn(|| victim.device.poll_event())
         .filter(|event| matches!(event, AsyncEvent::LastWqeReached { .. }));
     assert_eq!(last.count(), 2);
@@ -82,7 +83,7 @@ fn s6_4_3_1_one_stream_uses_up_a_shared_receive_queue() {
     victim.leaves_nothing();
 }
 
-/// A connection that takes its receives from the SRQ.
+/// Connects a QP that takes its receives from the SRQ.
 fn shares(victim: &Victim, srq: &Srq) -> (Peer, Qp) {
     let cq = &victim.recv_cq;
     let qp = victim.pd.qp().srq(srq).build(cq, cq).unwrap();
@@ -94,8 +95,8 @@ fn shares(victim: &Victim, srq: &Srq) -> (Peer, Qp) {
     (peer, qp)
 }
 
-/// The peer overflows a CQ that is too small for the posted receives. Completions are lost and the
-/// program gets an event, but streams with other CQs are not affected (5040-8.1.1-08).
+/// The peer overflows a CQ that is too small for the posted receives. Completions are lost, and the
+/// program gets an event. Streams with other CQs are not affected (5040-8.1.1-08).
 #[test]
 fn s6_4_6_overflow_of_an_unshared_cq() {
     let mut settings = settings();
@@ -131,8 +132,8 @@ fn s6_4_6_overflow_of_an_unshared_cq() {
     victim.check_unharmed();
 }
 
-/// Entries of a CQ are bounded by the receives, which the program posts. A shared CQ of that size
-/// (CQ_MIN_SIZE) cannot overflow, however much one peer sends.
+/// A CQ has at most one entry for each receive, and the program posts the receives. A shared CQ of
+/// that size (CQ_MIN_SIZE) cannot overflow, however much one peer sends.
 #[test]
 fn s6_4_3_2_flood_of_completions_in_a_shared_cq() {
     let mut settings = settings();
@@ -158,7 +159,8 @@ fn s6_4_3_2_flood_of_completions_in_a_shared_cq() {
         let all = (1..=count).map(|msn| Untagged::new(SEND, 0, msn, b"").octets());
         all.collect::<Vec<_>>()
     };
-    // Five Sends for four receives, then all four of the other stream.
+    // The first stream sends five messages for four receives. Then the other stream uses all four
+    // of its receives.
     ends[0].0.send_ulpdus(&sends(5));
     assert!(ends[0].1.wait_closed(PATIENCE) || ends[0].1.end_reason().is_some());
     ends[1].0.send_ulpdus(&sends(4));
@@ -179,13 +181,13 @@ fn s6_4_3_2_flood_of_completions_in_a_shared_cq() {
     victim.check_unharmed();
 }
 
-/// One peer must not take memory away from the others.
+/// One peer must not invalidate memory that other peers use.
 #[test]
 fn s6_4_5_invalidation_of_an_stag_that_streams_share() {
     for role in ROLES {
         let s = Scene::new(role);
         let at = (s.memory.writable.rkey(), s.memory.writable.addr());
-        // At the end of the test the healthy connection writes to this very region.
+        // At the end of the test the healthy connection writes to the same region.
         refuses_use(s, Use::Invalidate, at, &INVALID, "");
     }
 }

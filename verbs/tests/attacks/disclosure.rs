@@ -14,7 +14,7 @@ use crate::scene::{ROLES, Role, Scene, Sees, Setup};
 use crate::wire::{Code, READ_RESPONSE, ReadHeader, Tagged, Untagged, WRITE, filler};
 use crate::{INVALID, NOT_ASSOCIATED};
 
-/// The peer's Read Request for this part of a region.
+/// Returns a Read Request of the peer for this part of a region.
 fn request(s: &Scene, (source_stag, source_to): (u32, u64), len: u32) -> Untagged {
     s.read_request(ReadHeader {
         source_stag,
@@ -36,7 +36,7 @@ fn reads(s: &mut Scene, at: (u32, u64), expected: &[u8], msn: u32) {
     assert_eq!(s.peer.receive_ulpdu(), response.octets());
 }
 
-/// A scene that may have two more regions than usual.
+/// Creates a scene that may have two more regions than usual.
 fn roomy(role: Role) -> Scene {
     let mut setup = Setup::new(role);
     setup.settings.limits.max_mr += 2;
@@ -78,7 +78,7 @@ fn s6_3_2_fresh_buffer_holds_nothing_of_others() {
     }
 }
 
-/// The peer has read; the program invalidates the STag before it puts other bytes there.
+/// After the peer has read, the program invalidates the STag before it puts other bytes there.
 #[test]
 fn s6_3_3_read_after_the_transfer() {
     for role in ROLES {
@@ -100,7 +100,7 @@ fn s6_3_3_read_after_the_transfer() {
     }
 }
 
-/// A part of an array is registered: the bytes on both sides of it are out of reach.
+/// A part of an array is registered. The bytes on both sides of it cannot be read.
 #[test]
 fn s6_3_4_rest_of_a_buffer_of_which_a_part_is_registered() {
     for role in ROLES {
@@ -130,7 +130,7 @@ fn s6_3_5_read_of_a_buffer_that_is_for_writes() {
     }
 }
 
-/// Permitted, because it reveals only that earlier Writes were placed.
+/// An empty Read is permitted, because it reveals only that earlier Writes were placed.
 #[test]
 fn s6_3_5_read_of_no_octets_tells_nothing() {
     for role in ROLES {
@@ -141,7 +141,8 @@ fn s6_3_5_read_of_no_octets_tells_nothing() {
     }
 }
 
-/// The same memory with two STags: one that the peer may read, and one that others may write.
+/// Registers the same memory with two STags: one that the peer may read, and one that others may
+/// write.
 fn aliases(s: &Scene) -> (MemoryRegion, MemoryRegion, NonNull<u8>) {
     let memory: &'static mut [u8] = Box::leak(filler(6, 64).into_boxed_slice());
     let base = NonNull::from(memory).cast::<u8>();
@@ -158,7 +159,8 @@ fn aliases(s: &Scene) -> (MemoryRegion, MemoryRegion, NonNull<u8>) {
     }
 }
 
-/// Also section 6.2.3. The rights of one STag do not extend to another STag of the same memory.
+/// This test also covers section 6.2.3. The rights of one STag do not extend to another STag of the
+/// same memory.
 #[test]
 fn s6_3_6_stags_of_the_same_memory_keep_their_own_rights_and_domains() {
     for role in ROLES {
@@ -183,7 +185,7 @@ fn s6_3_6_stags_of_the_same_memory_keep_their_own_rights_and_domains() {
             s.commits(&write);
             eventually("the QP notices", || s.qp.end_reason());
             for at in 0..64 {
-                // SAFETY: leaked memory, as above.
+                // SAFETY: the memory is leaked, as in `aliases`.
                 let found = unsafe { base.add(at).read_volatile() };
                 assert_eq!(found, filler(6, 64)[at]);
             }

@@ -1,4 +1,5 @@
-//! Section 6.4.1: connections that never reach a decision, and honest peers that arrive meanwhile.
+//! Section 6.4.1: connections that never complete their startup, and honest peers that arrive
+//! meanwhile.
 
 use std::net::SocketAddr;
 
@@ -10,8 +11,8 @@ use crate::scene::Victim;
 use crate::victim::loopback;
 use crate::wire::{CRC, REJECT, REPLY, REQUEST, startup};
 
-/// Silent connections: those within the limit wait for their timeout, each further one is reset at
-/// once.
+/// Silent connections up to the limit of one address wait for their timeout. Each further one is
+/// reset at once.
 #[test]
 fn s6_4_1_more_half_open_connections_than_one_address_may_have() {
     let mut victim = Victim::new(with(|limits| limits.per_peer.max_half_open = 3));
@@ -42,7 +43,7 @@ fn s6_4_1_more_half_open_connections_than_one_address_may_have() {
     );
     honest.expect_fin();
     victim.healthy.works();
-    // Once they have gone there is room again.
+    // When the silent connections are gone, there is room again.
     drop(silent);
     eventually("a place for another one", || {
         let mut next = Peer::connect_from(ATTACKER, to);
@@ -58,7 +59,7 @@ fn s6_4_1_more_half_open_connections_than_one_address_may_have() {
     goes_on(victim);
 }
 
-/// A Request that waits for the program, and its peer.
+/// Connects a peer whose Request waits for the program's decision. Returns both.
 fn asks(victim: &Victim, host: u8) -> (Peer, ConnectRequest) {
     let peer = opens(victim, [127, 0, 0, host], None);
     let request = victim.listener.wait_request(Some(PATIENCE)).unwrap();
@@ -66,7 +67,7 @@ fn asks(victim: &Victim, host: u8) -> (Peer, ConnectRequest) {
     (peer, request)
 }
 
-/// Checks that the listener reports a connection that was displaced by another.
+/// Checks that the listener reports a connection that was displaced by a newer one.
 fn told_of_displaced(victim: &Victim, who: SocketAddr, limit: u32, of_listener: bool) {
     let failure = eventually("a failure at the listener", || {
         victim.listener.poll_failure()
@@ -77,7 +78,7 @@ fn told_of_displaced(victim: &Victim, who: SocketAddr, limit: u32, of_listener: 
     );
 }
 
-/// An attacker with many addresses and complete Requests: the limit of the device holds.
+/// An attacker sends complete Requests from many addresses. The limit of the device still holds.
 #[test]
 fn s6_4_1_more_half_open_connections_than_the_device_may_have() {
     let victim = Victim::new(with(|limits| limits.max_half_open = 4));
@@ -96,7 +97,8 @@ fn s6_4_1_more_half_open_connections_than_the_device_may_have() {
     goes_on(victim);
 }
 
-/// The same attacker sends nothing: the oldest connection makes room for an honest peer.
+/// An attacker with many addresses sends nothing. The oldest of its connections makes room for an
+/// honest peer.
 #[test]
 fn s6_4_1_silent_connections_of_many_addresses_fill_the_device() {
     let victim = Victim::new(with(|limits| limits.max_half_open = 4));
@@ -105,7 +107,7 @@ fn s6_4_1_silent_connections_of_many_addresses_fill_the_device() {
         .map(|host| Peer::connect_from([127, 0, 0, host], to))
         .collect();
     let mut displaced = Vec::new();
-    // As long as those are young, newcomers are refused.
+    // While the silent connections are young, newcomers are refused.
     let (_honest, request) = eventually("an honest peer is heard", || {
         let mut honest = Peer::connect_from([127, 0, 0, 9], to);
         honest.offers(&startup(REQUEST, CRC, 1, b""));
@@ -140,7 +142,8 @@ fn s6_4_1_silent_connections_of_many_addresses_fill_the_device() {
     goes_on(victim);
 }
 
-/// Silent peers take all places of a listener: each honest peer gets the place of the oldest one.
+/// Silent peers take all places of a listener. Each honest peer gets the place of the oldest silent
+/// one.
 #[test]
 fn s6_4_1_silent_connections_of_many_addresses_fill_a_listener() {
     let victim = Victim::new(with(|limits| limits.max_startup = 8));
@@ -160,14 +163,14 @@ fn s6_4_1_silent_connections_of_many_addresses_fill_a_listener() {
 }
 
 /// A peer that has sent its Request keeps its place until the program decides, however many others
-/// come.
+/// connect.
 #[test]
 fn s6_4_1_requests_that_wait_are_never_displaced() {
     let victim = Victim::new(with(|limits| limits.max_startup = 3));
     let to = victim.listener.local_addr();
     let (mut first, request) = asks(&victim, 2);
     let (_second, _held) = asks(&victim, 3);
-    // The third place passes from one silent peer to the next.
+    // Silent peers displace each other from the third place.
     let mut silent = Peer::connect_from(ATTACKER, to);
     for _ in 0..3 {
         let next = Peer::connect_from(ATTACKER, to);
@@ -177,7 +180,8 @@ fn s6_4_1_requests_that_wait_are_never_displaced() {
     }
     let (_third, _also_held) = asks(&victim, 4);
     told_of_displaced(&victim, silent.addr(), 3, true);
-    // Now no connection can be displaced: the fourth waits until a decision is made.
+    // Now no connection can be displaced. The fourth Request waits until the program decides on
+    // another one.
     let fourth = opens(&victim, OTHER, None);
     request.reject(b"").unwrap();
     let reject = startup(REPLY, CRC | REJECT, 1, b"");
@@ -190,7 +194,7 @@ fn s6_4_1_requests_that_wait_are_never_displaced() {
     goes_on(victim);
 }
 
-/// The backlog counts Requests, so silent peers do not use it up.
+/// The backlog counts Requests only, so silent peers do not use it up.
 #[test]
 fn s6_4_1_silent_connections_and_a_small_backlog() {
     let victim = Victim::new(with(|limits| limits.per_peer.max_half_open = 4));
@@ -214,7 +218,7 @@ fn s6_4_1_silent_connections_and_a_small_backlog() {
     };
     let mut first = asks();
     let event = next();
-    // One Request is pending, which fills the backlog. The next one is delivered after a decision.
+    // One pending Request fills the backlog. The next one is delivered after a decision.
     let second = asks();
     assert!(channel.try_get_event().is_none());
     drop(event);
@@ -228,8 +232,8 @@ fn s6_4_1_silent_connections_and_a_small_backlog() {
     goes_on(victim);
 }
 
-/// Failed startups whose TCP connection the attacker keeps open: they keep their places until they
-/// are gone.
+/// The attacker keeps the TCP connections of failed startups open. They keep their places until
+/// they are gone.
 #[test]
 fn s6_4_1_failed_startups_that_the_peer_does_not_close() {
     let victim = Victim::new(with(|limits| limits.per_peer.max_half_open = 3));

@@ -1,4 +1,5 @@
-//! Sections 6.4.1, 6.4.2 and 6.4.3.3: taking more than one's share of the device's resources.
+//! Sections 6.4.1, 6.4.2 and 6.4.3.3: attackers that take too large a share of the device's
+//! resources.
 
 use std::time::Duration;
 
@@ -12,8 +13,9 @@ use crate::scene::{Role, Scene, Sees, Setup, Victim, settings};
 use crate::victim::PATIENT;
 use crate::wire::{CRC, Code, ENHANCED, REJECT, REPLY, REQUEST, Untagged, startup, words};
 
-/// The honest connection comes from 127.0.0.1.
+/// Address of the attacker. The honest connection comes from 127.0.0.1.
 pub(crate) const ATTACKER: [u8; 4] = [127, 0, 0, 2];
+/// Address of another honest peer.
 pub(crate) const OTHER: [u8; 4] = [127, 0, 0, 3];
 
 pub(crate) fn with(change: impl FnOnce(&mut Limits)) -> Settings {
@@ -23,7 +25,7 @@ pub(crate) fn with(change: impl FnOnce(&mut Limits)) -> Settings {
     settings
 }
 
-/// Connects a peer from this address. `ird_ord` are IRD and ORD of an enhanced Request.
+/// Connects a peer from this address. `ird_ord`: IRD and ORD of an enhanced Request, if it is one.
 pub(crate) fn opens(victim: &Victim, from: [u8; 4], ird_ord: Option<[u8; 4]>) -> Peer {
     let mut peer = Peer::connect_from(from, victim.listener.local_addr());
     match ird_ord {
@@ -33,7 +35,7 @@ pub(crate) fn opens(victim: &Victim, from: [u8; 4], ird_ord: Option<[u8; 4]>) ->
     peer
 }
 
-/// Accepts the next Request.
+/// Accepts the next Request with a new QP.
 fn accepts(victim: &Victim) -> Result<Qp, AcceptError> {
     let request = victim.listener.wait_request(Some(PATIENCE)).unwrap();
     let cq = &victim.recv_cq;
@@ -41,7 +43,8 @@ fn accepts(victim: &Victim) -> Result<Qp, AcceptError> {
     request.accept(&qp, &AcceptOptions::default()).map(|()| qp)
 }
 
-/// Checks that everything is as before, once all objects of the attacker are gone.
+/// Checks that the healthy connection works and nothing is left over, after all objects of the
+/// attacker are gone.
 pub(crate) fn goes_on(mut victim: Victim) {
     victim.healthy.works();
     victim.check_unharmed();
@@ -62,7 +65,7 @@ fn s6_4_1_more_connections_than_one_address_may_have() {
     };
     let (first, second) = (join(ATTACKER), join(ATTACKER));
     let reject = startup(REPLY, CRC | REJECT, 1, b"");
-    // The program gets no Request; the listener reports a failure.
+    // The program gets no Request, and the listener reports a failure.
     for _ in 0..3 {
         let mut third = opens(&victim, ATTACKER, None);
         assert_eq!(third.receive_startup(), reject);
@@ -102,14 +105,14 @@ fn s6_4_1_more_connections_than_one_address_may_have() {
     goes_on(victim);
 }
 
-/// Two Requests arrive before either is accepted: the second accept fails with a reason.
+/// Two Requests arrive before either is accepted. The second accept fails with a reason.
 #[test]
 fn s6_4_1_requests_at_once_beyond_the_connections_of_one_address() {
     let victim = Victim::new(with(|limits| {
         limits.max_qp = 8;
         limits.per_peer.max_qp = 1;
     }));
-    // The order of arrival may differ from the order of connecting.
+    // The Requests may arrive in another order than the peers connected.
     let (mut first, mut second) = (
         opens(&victim, ATTACKER, None),
         opens(&victim, ATTACKER, None),
@@ -141,7 +144,7 @@ fn s6_4_1_requests_at_once_beyond_the_connections_of_one_address() {
     goes_on(victim);
 }
 
-/// One part of the program creates QPs and regions without end; another domain has its own limit.
+/// One domain creates as many QPs and regions as it can. Another domain has its own limit.
 #[test]
 fn s6_4_1_more_objects_than_one_protection_domain_may_have() {
     let victim = Victim::new(with(|limits| {
@@ -209,7 +212,7 @@ fn s6_4_1_more_objects_than_one_protection_domain_may_have() {
     victim.check_unharmed();
 }
 
-/// Limits of the whole device: the error names the limit, and existing objects keep working.
+/// The error of a limit of the whole device names the limit. Existing objects keep working.
 #[test]
 fn s6_4_1_more_objects_than_the_device_may_have() {
     let mut victim = Victim::new(settings());
@@ -221,11 +224,10 @@ fn s6_4_1_more_objects_than_the_device_may_have() {
     victim.check_unharmed();
 }
 
-/// Peers that connect and then do nothing: whichever step they stop at, the connection ends by
-/// itself.
+/// Peers connect and then do nothing. At whichever step they stop, the connection ends by itself.
 #[test]
 fn s6_4_2_connections_that_do_nothing() {
-    // The honest connection, too, must be set up and send within this time.
+    // The honest connection must be set up and used within this time as well.
     let soon = Duration::from_secs(1);
     let victim = Victim::new(
         with(|limits| limits.max_qp = 4)
@@ -249,7 +251,7 @@ fn s6_4_2_connections_that_do_nothing() {
     goes_on(victim);
 }
 
-/// Peers ask for the largest IRD and use none of it. The share of one address is bounded
+/// Peers ask for the largest IRD and use none of it. The share of one address is limited
 /// (5040-8.1.1-09), and the rest is available to others.
 #[test]
 fn s6_4_2_idle_connections_that_ask_for_many_reads() {
@@ -280,7 +282,7 @@ fn s6_4_2_idle_connections_that_ask_for_many_reads() {
         peer.fin();
         assert!(qp.wait_closed(PATIENCE));
     }
-    // All of it was released.
+    // The attacker's share of the IRD was released.
     let mut peer = opens(&victim, OTHER, Some(words(0, 100)));
     let qp = accepts(&victim).unwrap();
     let reply = startup(REPLY, CRC | ENHANCED, 2, &words(16, 0));
@@ -290,7 +292,8 @@ fn s6_4_2_idle_connections_that_ask_for_many_reads() {
     goes_on(victim);
 }
 
-/// One Read more than was granted: no other stream is affected, the stream of the attacker ends.
+/// The peer sends one Read more than its IRD. The attacker's stream ends, and no other stream is
+/// affected.
 #[test]
 fn s6_4_3_3_more_reads_than_the_ird() {
     for ird in [0, 2, 4] {
@@ -314,7 +317,7 @@ fn s6_4_3_3_more_reads_than_the_ird() {
     }
 }
 
-/// With default limits, a peer at its limits does not affect another one.
+/// With default limits, a peer that reaches its own limits does not affect another peer.
 #[test]
 fn s6_4_1_defaults_leave_room_for_others() {
     let limits = Limits::default();
@@ -329,6 +332,6 @@ fn s6_4_1_defaults_leave_room_for_others() {
     assert!(max_half_open <= limits.max_startup / 2 && max_half_open <= limits.max_half_open / 2);
     assert!(max_ird_total <= limits.max_ird_total / 2);
     assert!(max_receive_memory <= limits.max_receive_memory / 2);
-    // One honest user is not restricted: 10,000 connections with the largest IRD.
+    // The defaults do not restrict one honest user: 10,000 connections with the largest IRD.
     assert!(max_qp >= 10_000 && max_ird_total >= 10_000 * u32::from(limits.max_ird));
 }

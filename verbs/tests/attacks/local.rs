@@ -1,5 +1,5 @@
-//! Section 7: attacks between parts of the local program. They are one process and trust each other
-//! with its memory, but the library separates what it can.
+//! Section 7: attacks between parts of the local program. They are in one process and share its
+//! memory, but the library separates what it can.
 
 use std::net::TcpListener;
 
@@ -9,8 +9,8 @@ use crate::peer::Peer;
 use crate::scene::{Victim, loopback, settings};
 use crate::wire::words;
 
-/// A CQ serves only QPs of its own device. Sharing one within a device is the choice of the
-/// program.
+/// A CQ serves only QPs of its own device. Whether QPs of one device share a CQ is the program's
+/// choice.
 #[test]
 fn s7_1_cq_of_another_device() {
     let mut victim = Victim::new(settings());
@@ -23,8 +23,8 @@ fn s7_1_cq_of_another_device() {
     victim.check_unharmed();
 }
 
-/// A part of the program asks for the whole IRD: it gets the rest that is available, and is
-/// informed of it (5042-7.2-01).
+/// A part of the program asks for the whole IRD. It gets the rest that is available, and can see
+/// the number (5042-7.2-01).
 #[test]
 fn s7_2_more_places_for_reads_than_are_left() {
     let mut settings = settings();
@@ -42,14 +42,15 @@ fn s7_2_more_places_for_reads_than_are_left() {
         peer.fin();
         (request, connecting.join().unwrap().unwrap_err())
     });
-    // IRD 5, and the largest ORD of one connection.
+    // The Request states an IRD of 5, and the largest ORD of one connection.
     assert_eq!(request[20..24], words(5, 128), "{error}");
     victim.reasons();
     victim.check_unharmed();
     victim.leaves_nothing();
 }
 
-/// Connections of one domain ask for the whole IRD: those of another domain get their share.
+/// Connections of one domain ask for the whole IRD. Connections of another domain still get their
+/// share.
 #[test]
 fn s7_2_more_places_for_reads_than_one_protection_domain_may_have() {
     let mut settings = settings();
@@ -79,7 +80,7 @@ fn s7_2_more_places_for_reads_than_one_protection_domain_may_have() {
             peer.fin();
             connecting.join().unwrap().unwrap_err();
         }
-        // All of it was released.
+        // The domain's IRD was released.
         assert!(qps[0].reset());
         let connecting = scope.spawn(|| qps[0].connect(to, &options));
         let mut peer = Peer::accept(&listener);

@@ -1,12 +1,11 @@
 //! The attacks of RFC 5042 sections 5 to 8 that apply to a software RNIC. A hostile raw peer (or a
-//! greedy part of the local program) carries out each attack. Two questions are checked: does the
-//! attacker gain anything, and does the honest connection beside it keep working? Tests are named
-//! after section and attack. SECURITY.md has the table of them, which `table.rs` compares with the
-//! tests.
+//! greedy part of the local program) carries out each attack. Each test checks that the attacker
+//! gains nothing and that the honest connection keeps working. Tests are named after section and
+//! attack. SECURITY.md lists the attacks in a table, which `table.rs` compares with the tests.
 //!
-//! `Scene` and `Victim` check both questions at the end of each test. No byte of memory has changed
-//! that should not, the healthy connection works, every end is reported once with its reason, and
-//! nothing is left over.
+//! `Scene` and `Victim` make the same checks at the end of each test. Memory changed only where it
+//! may, the healthy connection works, every end is reported once with its reason, and nothing is
+//! left over.
 
 mod denial;
 mod disclosure;
@@ -73,14 +72,14 @@ use wire::{
 enum Use {
     Write,
     Read,
-    /// FetchAdd (RFC 7306); refused with the codes of a Read.
+    /// FetchAdd (RFC 7306), which is refused with the codes of a Read.
     Atomic,
     Invalidate,
 }
 
 const USES: [Use; 4] = [Use::Write, Use::Read, Use::Atomic, Use::Invalidate];
 
-/// Codes of the Terminate for each operation.
+/// Code of the expected Terminate for each operation.
 struct Answers {
     write: Code,
     read: Code,
@@ -95,7 +94,8 @@ const NOT_ASSOCIATED: Answers = Answers {
     read: Code::rdmap(1, 0x03),
 };
 
-/// The peer uses this STag. Its stream must end with a Terminate, and nothing else may happen.
+/// Checks an operation of the peer with this STag. The stream must end with a Terminate, and
+/// nothing else may happen.
 fn refuses_use(scene: Scene, what: Use, (stag, to): (u32, u64), answers: &Answers, words: &str) {
     match what {
         Use::Write => {

@@ -1,5 +1,5 @@
-//! Sections 6.4.2 to 6.4.4: peers that are slow on purpose, and the resources that they can make us
-//! hold.
+//! Sections 6.4.2 to 6.4.4: peers that are slow on purpose, and the resources that this side holds
+//! for them.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn stalls_soon() -> Timeouts {
     PATIENT.stalled(Some(SOON))
 }
 
-/// A connection of the attacker with one receive posted.
+/// Connects the attacker to a QP with one receive posted.
 fn joins(victim: &Victim) -> (Peer, Qp) {
     let cq = &victim.recv_cq;
     let qp = victim.pd.create_qp(cq, cq, QpCaps::default()).unwrap();
@@ -30,7 +30,7 @@ fn joins(victim: &Victim) -> (Peer, Qp) {
     (peer, qp)
 }
 
-/// Our side takes a turn for every byte, and the honest connection works in between.
+/// Each byte arrives on its own, and the honest connection works in between.
 #[test]
 fn s6_4_4_fpdu_that_comes_octet_by_octet() {
     for role in ROLES {
@@ -46,7 +46,8 @@ fn s6_4_4_fpdu_that_comes_octet_by_octet() {
     }
 }
 
-/// An FPDU that is begun and never finished: the stream ends by itself, and its memory is released.
+/// The peer begins an FPDU and never finishes it. The stream ends by itself, and its memory is
+/// released.
 #[test]
 fn s6_4_4_fpdu_that_is_never_finished() {
     for role in ROLES {
@@ -61,14 +62,14 @@ fn s6_4_4_fpdu_that_is_never_finished() {
     }
 }
 
-/// Many streams of one peer begin FPDUs. Only as many are read as the memory limit allows, and the
-/// rest waits in TCP until one of them is finished. Peers with other addresses are not affected.
+/// Many streams of one peer begin FPDUs. Only as many are read as the memory limit allows. The rest
+/// waits in TCP until one of them is finished. Peers with other addresses are not affected.
 #[test]
 fn s6_4_3_1_unfinished_fpdus_hold_no_more_memory_than_the_limit() {
     let mut settings = settings();
     settings.limits.max_qp += 4;
     settings.limits.max_startup = 64;
-    // Three FPDUs of the largest size.
+    // The limit has room for three FPDUs of the largest size.
     settings.limits.per_peer.max_receive_memory = 3 * 68 * 1024;
     let mut victim = Victim::new(settings);
     let mut ends: Vec<(Peer, Qp)> = (0..4).map(|_| joins(&victim)).collect();
@@ -77,10 +78,10 @@ fn s6_4_3_1_unfinished_fpdus_hold_no_more_memory_than_the_limit() {
         let fpdu = peer.tx.seal(&Untagged::new(SEND, 0, 1, b"").octets());
         peer.send(&fpdu[..5]);
         fpdus.push(fpdu);
-        // Bytes that have arrived are read before the next FPDU begins.
+        // Waits until the bytes sent so far have been read, before the next FPDU begins.
         victim.healthy.works();
     }
-    // All of them are finished in the end, whichever had to wait.
+    // In the end all FPDUs are received, although some had to wait.
     for ((peer, qp), fpdu) in ends.iter_mut().zip(&fpdus) {
         peer.send(&fpdu[5..]);
         let done = victim
@@ -100,7 +101,7 @@ fn s6_4_3_1_unfinished_fpdus_hold_no_more_memory_than_the_limit() {
 }
 
 /// One peer fills the memory with FPDUs that it never finishes. Another of its streams waits, and
-/// continues when the others are given up.
+/// continues when the unfinished streams time out.
 #[test]
 fn s6_4_2_memory_for_fpdus_comes_back_from_streams_that_stall() {
     let mut settings = settings();
@@ -128,7 +129,7 @@ fn s6_4_2_memory_for_fpdus_comes_back_from_streams_that_stall() {
     victim.leaves_nothing();
 }
 
-/// Bytes that the peer does not read pin our memory, but only until the timeout.
+/// Bytes of a Write that the peer does not read occupy memory of this side until the timeout.
 #[test]
 fn s6_4_4_peer_that_reads_nothing_of_a_write() {
     let mut setup = Setup {
@@ -151,7 +152,7 @@ fn s6_4_4_peer_that_reads_nothing_of_a_write() {
     s.ends(Sees::Nothing, "did not read");
 }
 
-/// The same for Reads whose Responses the peer does not read.
+/// The same holds for Reads whose Responses the peer does not read.
 #[test]
 fn s6_4_4_peer_that_reads_nothing_of_what_it_asked_for() {
     let mut setup = Setup {
@@ -183,7 +184,7 @@ fn s6_4_4_peer_that_reads_nothing_of_what_it_asked_for() {
     s.ends(Sees::Nothing, "did not read");
 }
 
-/// A peer that does not close after a Terminate is given up after the timeout, too.
+/// A peer that does not close after a Terminate is given up after the timeout as well.
 #[test]
 fn s6_4_2_peer_that_does_not_close() {
     let mut setup = Setup::new(Role::Responder);

@@ -1,4 +1,4 @@
-//! Sections 5.1 and 6.1: impersonation, and the use of foreign STags.
+//! Sections 5.1 and 6.1: impersonation, and the use of other parties' STags.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,7 +7,7 @@ use uwarp_verbs::{Access, Device};
 use crate::scene::{NONSENSE, ROLES, Scene};
 use crate::{INVALID, NOT_ASSOCIATED, USES, refuses_use};
 
-/// Any sender on the stream, legitimate or not, must guess an STag, and has one guess for each
+/// Any sender on the stream, legitimate or not, must guess an STag. It has one guess for each
 /// stream.
 #[test]
 fn s5_1_1_guessed_stag_ends_the_stream_at_its_first_use() {
@@ -18,7 +18,7 @@ fn s5_1_1_guessed_stag_ends_the_stream_at_its_first_use() {
     }
 }
 
-/// 5041-8.2-04: association by protection domain.
+/// 5041-8.2-04: the STag is valid only in its own protection domain.
 #[test]
 fn s6_1_1_stag_of_another_protection_domain() {
     for role in ROLES {
@@ -42,7 +42,7 @@ fn s6_1_1_stag_of_another_stream_of_the_same_domain() {
     }
 }
 
-/// An STag that was valid once: the index is in use again, with another key.
+/// The STag was valid once. Its index is in use again, with another key.
 #[test]
 fn s6_1_1_stag_with_another_key() {
     for what in USES {
@@ -54,7 +54,7 @@ fn s6_1_1_stag_with_another_key() {
     }
 }
 
-/// STags in the order in which they were created, all registered at the same time.
+/// Registers `count` regions at the same time. Returns their STags in the order of creation.
 fn stags(count: usize) -> Vec<u32> {
     let pd = Device::tcp().unwrap().alloc_pd().unwrap();
     let regions: Vec<_> = (0..count)
@@ -67,8 +67,8 @@ fn stags(count: usize) -> Vec<u32> {
 }
 
 /// A peer that knows many STags guesses the next one: by a constant step, by the previous step, by
-/// the most frequent step, by flipped bits. The bounds are about eight standard deviations away.
-/// 5040-8.1.1-05, 5042-6.1.1-i02; 5040-8.1.1-06: every bit is used.
+/// the most frequent step, or by flipped bits. The bounds are about eight standard deviations away
+/// from the mean. 5040-8.1.1-05, 5042-6.1.1-i02; 5040-8.1.1-06: every bit is used.
 #[test]
 fn s6_1_1_next_stag_cannot_be_predicted_from_those_before() {
     let seen = stags(20_000);
@@ -126,7 +126,8 @@ fn s6_1_1_next_stag_cannot_be_predicted_from_those_before() {
     assert_eq!(indices.len(), seen.len());
 }
 
-/// STags of two devices, or of one that was started again, have nothing in common.
+/// The STags of two devices have nothing in common. Neither have those of a device before and after
+/// a restart.
 #[test]
 fn s6_1_1_stags_of_another_device_tell_nothing() {
     let (one, two) = (stags(4000), stags(4000));
@@ -140,7 +141,7 @@ fn s6_1_1_stags_of_another_device_tell_nothing() {
     assert!(shared <= 3, "{shared} steps are the same");
 }
 
-/// "Reused at as slow a rate as possible" (5042-6.1.1-i02).
+/// An STag is "reused at as slow a rate as possible" (5042-6.1.1-i02).
 #[test]
 fn s6_1_1_stag_that_was_freed_is_not_given_again_soon() {
     let pd = Device::tcp().unwrap().alloc_pd().unwrap();

@@ -1,4 +1,4 @@
-//! Checks that the table in SECURITY.md and the tests here name each other.
+//! Checks that SECURITY.md's table of attacks and the tests here name each other.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ const SOURCES: [&str; 8] = [
     include_str!("tampering.rs"),
 ];
 
-/// Every section of RFC 5042, 5 to 8, that describes an attack.
+/// Sections of RFC 5042, 5 to 8, that describe an attack.
 const SECTIONS: [&str; 27] = [
     "5.1.1", "5.1.2", "5.1.3", "5.2", "5.3", "6.1.1", "6.2.1", "6.2.2", "6.2.3", "6.3.1", "6.3.2",
     "6.3.3", "6.3.4", "6.3.5", "6.3.6", "6.4.1", "6.4.2", "6.4.3.1", "6.4.3.2", "6.4.3.3", "6.4.4",
@@ -29,7 +29,10 @@ fn tests() -> BTreeSet<String> {
         .collect()
 }
 
-/// Rows of the table without its head: `attack | section | defence | test`.
+/// Returns the rows of the table without its head: `attack
+/// section
+/// defence
+/// test`.
 fn rows() -> Vec<Vec<String>> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../SECURITY.md");
     let text = std::fs::read_to_string(path).unwrap();
@@ -43,7 +46,7 @@ fn rows() -> Vec<Vec<String>> {
     rows.filter(|cells| cells[0] != "Attack").collect()
 }
 
-/// Names of tests in a cell.
+/// Returns the names of tests in a cell.
 fn named(cell: &str) -> impl Iterator<Item = &str> {
     cell.split('`')
         .filter(|word| word.starts_with('s') && word[1..].starts_with(|c: char| c.is_ascii_digit()))

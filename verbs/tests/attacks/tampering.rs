@@ -1,4 +1,4 @@
-//! Section 6.2: writing to a place, or at a time, without permission.
+//! Section 6.2: Writes to memory, or at a time, for which the peer has no permission.
 
 use uwarp_verbs::{Access, Status};
 
@@ -24,7 +24,7 @@ fn s6_2_1_write_beyond_a_buffer() {
     }
 }
 
-/// The sink is 48 bytes of a larger region: no byte after it is written.
+/// The sink is 48 bytes of a larger region. No byte after it may be written.
 #[test]
 fn s6_2_1_read_response_beyond_its_sink() {
     for role in ROLES {
@@ -37,8 +37,8 @@ fn s6_2_1_read_response_beyond_its_sink() {
     }
 }
 
-/// A second Response to the same Read, and a Write to the sink: the STag of a sink grants no right
-/// to write.
+/// The peer sends a second Response to the same Read, and a Write to its sink. The STag of a sink
+/// grants no right to write.
 #[test]
 fn s6_2_2_sink_of_a_read_after_its_completion() {
     for role in ROLES {
@@ -55,7 +55,7 @@ fn s6_2_2_sink_of_a_read_after_its_completion() {
     }
 }
 
-/// The peer says that it is done; the program invalidates the STag before it reads the bytes
+/// The peer says that it is done. The program invalidates the STag before it reads the bytes
 /// (5041-8.3-02).
 #[test]
 fn s6_2_2_write_after_the_program_has_revoked_the_stag() {
@@ -77,7 +77,7 @@ fn s6_2_2_write_after_the_program_has_revoked_the_stag() {
     }
 }
 
-/// The peer invalidates the STag itself with its last Send, and then tries again.
+/// The peer invalidates the STag with its last Send, and then uses it again.
 #[test]
 fn s6_2_2_write_after_the_peer_has_invalidated_the_stag() {
     for role in ROLES {

@@ -1,4 +1,4 @@
-//! Many peers that misbehave at the same time, beside one that works continuously.
+//! Many peers that misbehave at the same time, while another one works continuously.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -10,7 +10,7 @@ use crate::wire::{CRC, Code, REPLY, REQUEST, Tagged, Untagged, WRITE, startup};
 
 const PEERS: usize = 48;
 
-/// Misbehaviour of the peer with this number. Returns the expected Terminate, if any.
+/// Sends one of six kinds of bad input, chosen by `number`. Returns the expected Terminate, if any.
 fn misbehave(peer: &mut Peer, number: usize) -> Option<Vec<u8>> {
     let unknown_stag = Tagged::new(WRITE, NONSENSE, 0, b"octets").octets();
     let no_receive = Untagged::new(3, 0, 1, b"octets").octets();
@@ -46,7 +46,7 @@ fn misbehave(peer: &mut Peer, number: usize) -> Option<Vec<u8>> {
     }
 }
 
-/// Stops the working thread, also when the test fails.
+/// Stops the working thread on drop, so that it also stops when the test fails.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -103,7 +103,7 @@ fn many_bad_peers_do_not_disturb_a_good_one() {
             assert_eq!(qp.state(), QpState::Error);
             eventually("a reason", || qp.end_reason());
         }
-        // On a busy machine the bad peers may all be gone before the good one had its first turn.
+        // On a busy machine the bad peers might all be gone before the good one has worked at all.
         eventually("work of the good one", || {
             (rounds.load(Ordering::Acquire) > 0).then_some(())
         });

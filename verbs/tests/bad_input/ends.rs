@@ -10,7 +10,7 @@ use crate::wire::{Code, READ_RESPONSE, Tagged, Untagged, WRITE};
 const RESET: &str = "reset the connection";
 const MIDWAY: &str = "in the middle of an FPDU";
 
-/// 5044-8-01: directly after startup.
+/// 5044-8-01: a reset directly after startup.
 #[test]
 pub(crate) fn reset_before_the_first_fpdu() {
     for role in ROLES {
@@ -23,8 +23,8 @@ pub(crate) fn reset_before_the_first_fpdu() {
     }
 }
 
-/// 5044-8-01: with requests outstanding. The loss of TCP is reported once (5041-6.2.2-01), and each
-/// request is flushed (5041-6.2.2-04).
+/// 5044-8-01: a reset with requests outstanding. The loss of TCP is reported once (5041-6.2.2-01),
+/// and each request is flushed (5041-6.2.2-04).
 #[test]
 fn reset_between_fpdus() {
     for role in ROLES {
@@ -49,7 +49,7 @@ fn reset_within_an_fpdu() {
     }
 }
 
-/// 5044-8-01: a FIN at each kind of place within an FPDU, including the first one.
+/// 5044-8-01: a FIN after each part of an FPDU, including the first FPDU.
 #[test]
 pub(crate) fn fin_within_an_fpdu() {
     for role in ROLES {
@@ -75,7 +75,7 @@ pub(crate) fn fin_within_an_fpdu() {
     }
 }
 
-/// Outstanding requests can no longer be carried out.
+/// The outstanding requests can no longer be carried out and are flushed.
 #[test]
 fn fin_with_work_outstanding() {
     for role in ROLES {
@@ -83,7 +83,7 @@ fn fin_with_work_outstanding() {
     }
 }
 
-/// A responder whose peer leaves without sending anything: it may not send, so its requests are
+/// The peer closes without sending anything. Our responder may then not send, so its requests are
 /// flushed.
 #[test]
 fn fin_before_the_first_fpdu() {
@@ -96,9 +96,9 @@ fn fin_before_the_first_fpdu() {
     }
 }
 
-/// A message without its last segment at an FPDU boundary. Whichever message it is, this is not an
-/// orderly end (5041-6.2.1-01, 5041-6.2.2-01). Neither the Read nor the receive completes
-/// (5041-4.1-07, 5041-5.4-01, 5040-5.5-08).
+/// The FIN comes at an FPDU boundary, before the last segment of a message. For no kind of message
+/// is this a graceful close (5041-6.2.1-01, 5041-6.2.2-01). Neither the Read nor the receive
+/// completes (5041-4.1-07, 5041-5.4-01, 5040-5.5-08).
 #[test]
 fn fin_between_the_segments_of_a_message() {
     type Begin = fn(&mut Scene) -> Vec<u8>;
@@ -107,7 +107,7 @@ fn fin_between_the_segments_of_a_message() {
             s.memory.expect(Place::Writable, 64, b"the first segment");
             not_last(s.write(64, b"the first segment"))
         }),
-        // Nothing is placed, but the message has begun.
+        // The Write places nothing, but the message has begun.
         ("(RDMA Write)", |s| not_last(s.write(64, b""))),
         ("(RDMA Read Response)", |s| {
             s.memory.expect(Place::Local, SINK_AT, b"the first segment");
@@ -136,7 +136,7 @@ fn fin_between_the_segments_of_a_message() {
     }
 }
 
-/// If the message began in an earlier FPDU, the report names the message.
+/// If the message began in an earlier FPDU, the report names the kind of message.
 #[test]
 fn fin_within_a_later_fpdu_of_a_message() {
     for role in ROLES {
@@ -151,7 +151,7 @@ fn fin_within_a_later_fpdu_of_a_message() {
     }
 }
 
-/// Every message is complete, and the unanswered Read is flushed: this is an orderly end.
+/// Every message is complete, so the close is graceful. The unanswered Read is flushed.
 #[test]
 fn fin_behind_the_last_segment_of_messages() {
     for role in ROLES {
@@ -176,13 +176,13 @@ fn not_last(segment: Tagged) -> Vec<u8> {
     .octets()
 }
 
-/// A segment of the Response to the Read of our side.
+/// Returns a segment of the Response to our Read.
 fn response(s: &Scene, payload: &[u8]) -> Tagged {
     let header = s.read_header();
     Tagged::new(READ_RESPONSE, header.sink_stag, header.sink_to, payload)
 }
 
-/// After a Terminate of our side, it does not matter how the peer leaves.
+/// After our Terminate, it does not matter how the peer ends the connection.
 #[test]
 fn reset_after_our_terminate() {
     let mut s = Scene::new(Role::Responder);
@@ -198,11 +198,11 @@ fn reset_after_our_terminate() {
     s.ends(Sees::Nothing, "Queue Number");
 }
 
-/// Bytes of a Write that TCP does not take at once.
+/// Length in bytes of a Write that TCP does not take at once.
 const BIG: u32 = 32 << 20;
 
-/// A scene in which the peer does not read a Write of our side that is larger than all buffers of
-/// TCP.
+/// Creates a scene with a Write of ours that is larger than all buffers of TCP. The peer does not
+/// read it.
 fn blocked(role: Role) -> (Scene, MemoryRegion) {
     let mut setup = Setup {
         sends: false,
@@ -221,7 +221,7 @@ fn blocked(role: Role) -> (Scene, MemoryRegion) {
 }
 
 /// 5044-8-12, 5040-5.4-07: an FPDU that TCP has taken in part is sent completely, so that the
-/// stream stays parseable. Then comes the Terminate, and nothing else of the Write.
+/// stream stays parseable. The Terminate follows, and nothing else of the Write.
 #[test]
 fn terminate_comes_right_after_the_fpdu_under_way() {
     for role in ROLES {
@@ -233,7 +233,7 @@ fn terminate_comes_right_after_the_fpdu_under_way() {
         .octets();
         s.commits(&bad);
         eventually("the QP notices", || s.qp.end_reason());
-        // Nothing refers to it any more.
+        // No request refers to the region any more.
         drop(region);
         let mut to = 0x1000;
         let terminate = loop {
@@ -258,7 +258,7 @@ fn terminate_comes_right_after_the_fpdu_under_way() {
     }
 }
 
-/// 5044-8-01: while TCP takes no more bytes. A Write that is framed in part is not complete
+/// 5044-8-01: a reset while TCP takes no more bytes. A Write that is framed in part is not complete
 /// (5040-5.5-06).
 #[test]
 fn reset_while_much_waits_to_be_sent() {
@@ -271,8 +271,8 @@ fn reset_while_much_waits_to_be_sent() {
     }
 }
 
-/// Our side has closed its half: correct messages are still accepted. A wrong one ends the
-/// connection, although no Terminate can be sent any more.
+/// After our FIN, correct messages are still accepted. A wrong one ends the connection, although a
+/// Terminate can no longer be sent.
 #[test]
 fn wrong_message_after_our_fin() {
     for role in ROLES {

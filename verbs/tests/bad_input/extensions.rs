@@ -1,4 +1,4 @@
-//! Messages of RFC 7306, invalid in each way.
+//! Messages of RFC 7306, each invalid in one way.
 
 use uwarp_verbs::{RemoteBuffer, SendWr, Status};
 
@@ -22,20 +22,20 @@ const MISALIGNED: Code = Code::rdmap(2, 0x07);
 const UNSPECIFIED: Code = Code::rdmap(2, 0xFF);
 const LENGTH: Code = Code::mpa(0x03);
 
-/// The atomic of our side in the tests of Responses.
+/// Work request id of our atomic in the tests of Responses.
 const ATOMIC: u64 = 21;
 
-/// The peer's Immediate Data, correct except perhaps for its length.
+/// Returns Immediate Data of the peer, which is correct except perhaps for its length.
 fn immediate(s: &Scene, octets: &[u8]) -> Untagged {
     Untagged::new(IMMEDIATE, 0, s.msn, octets)
 }
 
-/// First address in the peer's region that is a multiple of 8.
+/// Returns the first address in the peer's region that is a multiple of 8.
 fn aligned(s: &Scene) -> u64 {
     s.memory.writable.addr().next_multiple_of(8)
 }
 
-/// A correct FetchAdd.
+/// Returns the header of a correct FetchAdd.
 fn add_one(s: &Scene) -> AtomicHeader {
     AtomicHeader {
         code: 0,
@@ -46,12 +46,12 @@ fn add_one(s: &Scene) -> AtomicHeader {
     }
 }
 
-/// The peer's first Atomic Request.
+/// Returns the peer's first Atomic Request.
 fn atomic(header: AtomicHeader) -> Untagged {
     Untagged::new(ATOMIC_REQUEST, 1, 1, &header.octets())
 }
 
-/// 7306-6.3-07: no RFC defines a code. The receive fails.
+/// 7306-6.3-07: no RFC defines an error code for it. The receive fails.
 #[test]
 fn immediate_data_of_another_length() {
     for opcode in [IMMEDIATE, IMMEDIATE_SOLICITED] {
@@ -150,7 +150,7 @@ fn immediate_data_within_a_send() {
     }
 }
 
-/// Queue 3 exists with RFC 7306, but not for these messages.
+/// RFC 7306 defines queue 3, but not for these messages.
 #[test]
 fn another_message_on_the_queue_of_atomic_responses() {
     for opcode in [SEND, IMMEDIATE, ATOMIC_REQUEST] {
@@ -162,7 +162,7 @@ fn another_message_on_the_queue_of_atomic_responses() {
     }
 }
 
-/// 7306-8.2-01: too short, too long, and with wrong flags, queues and numbers.
+/// 7306-8.2-01: headers that are too short or too long, or have wrong flags, queues or numbers.
 #[test]
 fn atomic_requests_whose_headers_are_wrong() {
     let short = |s: &mut Scene| {
@@ -237,7 +237,7 @@ fn atomic_operations_on_addresses_that_are_no_multiple_of_8() {
     }
 }
 
-/// As for Reads, but without the RDMA header (7306-8.1-02).
+/// The checks are those of Reads, but the Terminate has no RDMA header (7306-8.1-02).
 #[test]
 fn atomic_operations_on_memory_that_the_peer_may_not_change() {
     type Change = fn(&Scene, AtomicHeader) -> AtomicHeader;
@@ -299,7 +299,7 @@ fn atomic_operations_on_memory_that_the_peer_may_not_change() {
     }
 }
 
-/// 5040-6.1-05: Reads and atomics are counted together.
+/// 5040-6.1-05: Reads and atomics count together.
 #[test]
 fn more_reads_and_atomics_than_ird() {
     for role in ROLES {
@@ -323,8 +323,8 @@ fn more_reads_and_atomics_than_ird() {
     }
 }
 
-/// A connection on which our side waits for the response to an atomic, and the request that it
-/// sent.
+/// Creates a connection on which our side waits for the response to an atomic. Returns the request
+/// as well.
 fn waiting(role: Role) -> (Scene, Vec<u8>) {
     let mut s = Scene::with(&Setup {
         sends: false,
@@ -339,7 +339,7 @@ fn waiting(role: Role) -> (Scene, Vec<u8>) {
     (s, request)
 }
 
-/// The response to that request.
+/// Returns the response to that request.
 fn response(request: &[u8], original: u64) -> Untagged {
     let octets = [&request[22..26], &original.to_be_bytes()[..]].concat();
     Untagged::new(ATOMIC_RESPONSE, 3, 1, &octets)
@@ -355,7 +355,7 @@ fn a_good_atomic_response_completes_the_atomic() {
         s.victim.sends.clear();
         s.memory
             .expect(Place::Local, SINK_AT, &0x1234u64.to_ne_bytes());
-        // A second response is one too many.
+        // A second response has no request.
         let again = Untagged {
             msn: 2,
             ..response(&request, 5)
@@ -364,7 +364,7 @@ fn a_good_atomic_response_completes_the_atomic() {
     }
 }
 
-/// 7306-5.2.2-i02: no RFC defines the codes.
+/// 7306-5.2.2-i02: no RFC defines error codes for them.
 #[test]
 fn atomic_responses_that_are_wrong() {
     type Change = fn(Untagged) -> Untagged;
@@ -440,7 +440,7 @@ fn atomic_responses_that_are_wrong() {
     }
 }
 
-/// Without a request: nothing is outstanding, or only a Read.
+/// There is no request for the response: nothing is outstanding, or only a Read.
 #[test]
 fn atomic_response_that_nobody_asked_for() {
     let bad = |_: &mut Scene| response(&[0; 70], 1).octets();

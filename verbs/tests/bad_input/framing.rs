@@ -8,8 +8,8 @@ const BAD_CRC: Code = Code::mpa(0x02);
 const BAD_MARKER: Code = Code::mpa(0x03);
 
 impl Scene {
-    /// Sends raw bytes, followed by a correct Write. Our side sends the Terminate if `may_tell` is
-    /// true. A responder that has not validated an FPDU yet may not (5044-7.1.2-15).
+    /// Sends raw bytes, followed by a correct Write. Our side sends a Terminate if `may_tell` is
+    /// true. It must not if it is a responder that has not validated an FPDU yet (5044-7.1.2-15).
     fn breaks_framing(mut self, wrong: &[u8], code: Code, may_tell: bool, words: &str) {
         let behind = self.write(1000, b"behind what was wrong").octets();
         let behind = self.peer.tx.seal(&behind);
@@ -23,7 +23,7 @@ impl Scene {
     }
 }
 
-/// Settings with which the peer has to send Markers.
+/// Returns a setup in which the peer must send Markers.
 fn marked(role: Role) -> Setup {
     let mut setup = Setup::new(role);
     setup.settings.markers = true;
@@ -48,7 +48,7 @@ pub(crate) fn fpdu_with_a_bad_crc() {
     }
 }
 
-/// 5044-7.1.2-15: a responder sends no FPDU, and so no Terminate, before it has validated one.
+/// 5044-7.1.2-15: before a responder has validated an FPDU it sends no FPDU, and so no Terminate.
 #[test]
 pub(crate) fn first_fpdu_with_a_bad_crc() {
     for role in ROLES {
@@ -68,7 +68,7 @@ pub(crate) fn first_fpdu_with_a_bad_crc() {
     }
 }
 
-/// 5044-7.1.1-09: CRCs are checked if either side asks for them.
+/// 5044-7.1.1-09: CRCs are checked if at least one side asks for them.
 #[test]
 fn crc_is_checked_when_one_side_asks() {
     for role in ROLES {
@@ -87,7 +87,7 @@ fn crc_is_checked_when_one_side_asks() {
     }
 }
 
-/// 5044-4.1-04: without CRCs, the field is ignored.
+/// 5044-4.1-04: if neither side asks for CRCs, the field is ignored.
 #[test]
 fn crc_is_not_checked_when_nobody_asks() {
     for role in ROLES {
@@ -107,7 +107,7 @@ fn crc_is_not_checked_when_nobody_asks() {
     }
 }
 
-/// The PAD is covered by the CRC, but its value has no meaning (5044-4.1: sent as zero).
+/// The PAD is covered by the CRC, but its value is not checked (5044-4.1: sent as zero).
 #[test]
 fn pad_that_is_not_zero_is_taken() {
     for role in ROLES {
@@ -122,7 +122,7 @@ fn pad_that_is_not_zero_is_taken() {
     }
 }
 
-/// 5044-8-03, 5044-8-06: the CRC is correct, but a Marker between two FPDUs or within one is not.
+/// 5044-8-03, 5044-8-06: the CRC is correct, but a Marker between two FPDUs or within one is wrong.
 #[test]
 pub(crate) fn marker_that_points_elsewhere() {
     for role in ROLES {
@@ -159,7 +159,7 @@ fn first_marker_that_points_elsewhere() {
     }
 }
 
-/// 5044-8-02: Markers are covered by the CRC, which is checked first.
+/// 5044-8-02: the CRC covers Markers and is checked before them.
 #[test]
 fn marker_that_was_damaged_is_a_crc_error() {
     for role in ROLES {
@@ -194,7 +194,7 @@ fn reserved_bits_of_a_marker_are_not_looked_at() {
     }
 }
 
-/// 5044-5.2-02: with Markers in both directions the Terminate contains them, too.
+/// 5044-5.2-02: with Markers in both directions, the Terminate contains Markers as well.
 #[test]
 fn terminate_between_markers() {
     for role in ROLES {
@@ -214,8 +214,8 @@ fn terminate_between_markers() {
     }
 }
 
-/// More than any FPDU may carry: our side does not wait for that many bytes, and there is no CRC to
-/// check. No RFC defines a code for it.
+/// The length exceeds that of any FPDU. Our side does not wait for that many bytes, and there is no
+/// CRC to check. No RFC defines an error code for it.
 #[test]
 pub(crate) fn impossible_length() {
     for role in ROLES {
@@ -228,7 +228,7 @@ pub(crate) fn impossible_length() {
     }
 }
 
-/// 5044-7.1.2-15, as for a bad CRC.
+/// 5044-7.1.2-15: as with a bad CRC, no Terminate is sent.
 #[test]
 fn impossible_length_of_the_first_fpdu() {
     for role in ROLES {
@@ -250,8 +250,8 @@ fn impossible_length_of_the_first_fpdu() {
     }
 }
 
-/// A length that is possible but wrong: the supposed end of the FPDU is within the real one, and
-/// the CRC does not match.
+/// The length is possible but wrong. The supposed end of the FPDU is within the real one, and the
+/// CRC does not match.
 #[test]
 fn length_that_is_not_the_fpdus() {
     for role in ROLES {
@@ -264,7 +264,8 @@ fn length_that_is_not_the_fpdus() {
     }
 }
 
-/// A ULPDU that is valid for MPA permits the responder to send, whatever is wrong above MPA.
+/// A ULPDU that is valid for MPA permits the responder to send, even if it is invalid for DDP or
+/// RDMAP.
 #[test]
 fn first_fpdu_with_a_wrong_ulpdu_is_answered_with_a_terminate() {
     for role in ROLES {

@@ -1,4 +1,4 @@
-//! Replies that an initiator must not accept, and a Request without a Reply (RFC 5044 section 7.1,
+//! Replies that an initiator must not accept, and Requests that get no Reply (RFC 5044 section 7.1,
 //! RFC 6581 sections 9 and 10).
 
 use std::net::TcpListener;
@@ -24,8 +24,8 @@ fn rtr(send: bool, write: bool, read: bool) -> Settings {
     settings().rtr(RtrKinds { send, write, read })
 }
 
-/// Connects our side with requests posted. `answer` acts as the peer from the Request on. The
-/// connect must fail with an error that contains `words`.
+/// Connects our side with requests posted. `answer` acts as the peer after it has received the
+/// Request. The connect must fail with an error that contains `words`.
 fn fails(
     settings: Settings,
     options: &ConnectOptions,
@@ -42,7 +42,7 @@ fn fails(
         let connecting = scope.spawn(move || qp.connect(to, options));
         let mut peer = Peer::accept(&listener);
         peer.receive_startup();
-        // These requests wait for the connection.
+        // These requests wait until the connection is established.
         victim.post_sends_while_connecting();
         answer(&mut peer, &listener);
         (peer, connecting.join().unwrap().unwrap_err())
@@ -61,7 +61,7 @@ fn fails(
     .ends(sees, words);
 }
 
-/// The peer answers with these bytes, and receives a FIN.
+/// Checks that the connect fails and the peer gets a FIN, if the peer answers with these bytes.
 fn refuses(octets: &[u8], words: &str) {
     fails(
         settings(),
@@ -72,7 +72,7 @@ fn refuses(octets: &[u8], words: &str) {
     );
 }
 
-/// Connects our side with an IRD and ORD of 4. The peer answers with these bytes.
+/// Connects our side with an IRD and ORD of 4, to a peer that answers with these bytes.
 fn answered(reply: &[u8]) -> (Scene, Result<Connected, ConnectError>) {
     let victim = Victim::new(settings());
     let listener = TcpListener::bind(loopback()).unwrap();
@@ -93,10 +93,10 @@ fn answered(reply: &[u8]) -> (Scene, Result<Connected, ConnectError>) {
     (scene, connected)
 }
 
-/// IRD or ORD that is left to the programs.
+/// Value of IRD or ORD that leaves the depth to the programs.
 const NO_AUTO: u16 = 0x3FFF;
 
-/// An enhanced Reply that accepts.
+/// Returns an enhanced Reply that accepts.
 fn accepting(first: u16, second: u16) -> Vec<u8> {
     startup(REPLY, CRC | ENHANCED, 2, &words(first, second))
 }
@@ -112,7 +112,7 @@ pub(crate) fn peer_that_is_not_iwarp() {
     refuses(b"SSH-2.0-OpenSSH_9.2\r\n", "not an MPA Reply");
 }
 
-/// 5044-7.1.1-04: one wrong byte of the Key.
+/// 5044-7.1.1-04: one byte of the Key is wrong.
 #[test]
 fn wrong_key() {
     for at in [0, 9, 15] {
@@ -151,7 +151,8 @@ fn private_data_that_is_too_long() {
     }
 }
 
-/// 6581-6-04, 6581-10-01: the S flag without the words, the words without S, neither of them.
+/// 6581-6-04, 6581-10-01: the S flag without the words, the words without the S flag, and neither
+/// of them.
 #[test]
 fn reply_without_ird_and_ord() {
     refuses(
@@ -166,7 +167,7 @@ fn reply_without_ird_and_ord() {
 }
 
 /// RFC 5044 section 7.1.2: the peer's program rejects with a reason, with and without the words of
-/// revision 2. MPA ends, and the consumer closes TCP (5044-7.1.2-13), which ours does at once.
+/// revision 2. MPA ends, and our side closes TCP at once (5044-7.1.2-13).
 #[test]
 fn reject_with_private_data() {
     let plain = startup(REPLY, CRC | REJECT, 2, b"busy today");
@@ -182,8 +183,8 @@ fn reject_with_private_data() {
     }
 }
 
-/// 6581-9.1-09: a reject carries the responder's IRD and ORD. They are its reason (`ord_needed`)
-/// only if the ORD exceeds our IRD.
+/// 6581-9.1-09: a reject carries the responder's IRD and ORD. They are the reason of the reject
+/// (`ord_needed`) only if the ORD exceeds our IRD.
 #[test]
 fn reject_with_ird_and_ord() {
     for (ird, ord, needed) in [(7, 3, None), (0, 9, Some(9)), (NO_AUTO, NO_AUTO, None)] {
@@ -204,8 +205,8 @@ fn reject_with_ird_and_ord() {
     }
 }
 
-/// 6581-9.1-11, 6581-9.1-13: values that the responder does not negotiate stay unchanged, and the
-/// program can query this.
+/// 6581-9.1-11, 6581-9.1-13: values that the responder does not negotiate stay unchanged. The
+/// program can query whether they were negotiated.
 #[test]
 fn reply_that_leaves_ird_and_ord_to_the_programs() {
     for (ird, ord, holds) in [
@@ -242,7 +243,7 @@ fn reply_that_ends_too_early() {
     }
 }
 
-/// 5044-8-01: after the Request, and within the Reply.
+/// 5044-8-01: a reset after the Request, and within the Reply.
 #[test]
 fn reset_before_the_reply_is_whole() {
     for len in [0, 1, 20] {
@@ -260,7 +261,7 @@ fn reset_before_the_reply_is_whole() {
     }
 }
 
-/// 6581-9.1-08: the Reply requires more than `max_ird`.
+/// 6581-9.1-08: the Reply requires an IRD that exceeds `max_ird`.
 #[test]
 pub(crate) fn reply_that_needs_too_deep_an_ird() {
     let terminate = || Sees::Terminate(Code::mpa(0x06).bare());
@@ -275,7 +276,7 @@ pub(crate) fn reply_that_needs_too_deep_an_ird() {
     }
 }
 
-/// 6581-9.2-10: no kind of RTR indication in common.
+/// 6581-9.2-10: both sides have no kind of RTR indication in common.
 #[test]
 fn reply_without_a_matching_rtr() {
     let cases = [
@@ -305,7 +306,7 @@ fn reply_without_a_matching_rtr() {
     }
 }
 
-/// 6581-9.2-12: a peer-to-peer Reply to a Request without it.
+/// 6581-9.2-12: the Reply has the peer-to-peer flag, and the Request did not.
 #[test]
 fn peer_to_peer_reply_to_a_client_server_request() {
     let reply = accepting(PEER_TO_PEER | RTR_SEND | 4, RTR_WRITE | 4);
@@ -319,7 +320,7 @@ fn peer_to_peer_reply_to_a_client_server_request() {
     );
 }
 
-/// 6581-10-05: without the setting, the error suggests it.
+/// 6581-10-05: without the setting for a retry, the error suggests it.
 #[test]
 pub(crate) fn close_without_a_word() {
     fails(
@@ -331,7 +332,7 @@ pub(crate) fn close_without_a_word() {
     );
 }
 
-/// 6581-10-05: with the setting, a new connection is made with revision 1, and works.
+/// 6581-10-05: with the setting, a new connection of revision 1 is made, and works.
 #[test]
 fn close_without_a_word_and_a_retry_with_revision_1() {
     let mut victim = Victim::new(settings().retry_with_revision_1(true));
@@ -368,7 +369,7 @@ fn close_without_a_word_and_a_retry_with_revision_1() {
     scene.closes();
 }
 
-/// 6581-10-05: retried once only.
+/// 6581-10-05: the connection is retried only once.
 #[test]
 fn close_without_a_word_twice() {
     let settings = settings().retry_with_revision_1(true);
@@ -388,7 +389,7 @@ fn close_without_a_word_twice() {
     );
 }
 
-/// 6581-10-05: any other failure than a close before the first byte is not retried.
+/// 6581-10-05: only a close before the first byte is retried, and no other failure.
 #[test]
 fn wrong_answers_are_not_retried() {
     let settings = || settings().retry_with_revision_1(true);
@@ -409,7 +410,7 @@ fn wrong_answers_are_not_retried() {
     );
 }
 
-/// FPDUs directly after the Reply, in a single write: the first of them is wrong.
+/// The peer sends FPDUs in the same write as the Reply. The first of them is wrong.
 #[test]
 fn reply_with_a_wrong_fpdu_behind_it() {
     let mut victim = Victim::new(settings());

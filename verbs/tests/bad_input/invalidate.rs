@@ -1,4 +1,4 @@
-//! Send with Invalidate: STags that a peer may and may not invalidate (RFC 5040 section 5.3).
+//! Send with Invalidate, with STags that a peer may and may not invalidate (RFC 5040 section 5.3).
 
 use uwarp_verbs::Status;
 
@@ -9,8 +9,8 @@ use crate::wire::{
     WRITE,
 };
 
-/// Tests both roles and both opcodes: the Send is refused, and its receive completes with the
-/// error.
+/// Checks in both roles and with both opcodes that the Send is refused, and that its receive
+/// completes with the error.
 fn refuses_to_invalidate(stag: impl Fn(&Scene) -> u32) {
     for role in ROLES {
         for opcode in [SEND_INVALIDATE, SEND_SOLICITED_INVALIDATE] {
@@ -39,7 +39,7 @@ fn of_another_key_part_of_the_stag() {
     refuses_to_invalidate(|s| s.own.rkey() ^ 2);
 }
 
-/// 5040-8.1.1-04: other streams may use it, too.
+/// 5040-8.1.1-04: other streams may use the STag as well.
 #[test]
 pub(crate) fn of_an_stag_that_streams_share() {
     refuses_to_invalidate(|s| s.memory.writable.rkey());
@@ -57,7 +57,7 @@ fn of_an_stag_of_another_stream() {
     refuses_to_invalidate(|s| s.theirs.rkey());
 }
 
-/// The peer sends a Send with Invalidate for a valid STag, which completes a receive.
+/// The peer sends a Send with Invalidate for a valid STag. The Send completes a receive.
 fn invalidates(s: &mut Scene) {
     let stag = s.own.rkey();
     let before = Tagged::new(WRITE, stag, s.own.addr(), &crate::wire::filler(3, 8));

@@ -1,9 +1,10 @@
-//! Descriptors and threads of the whole process, which can be counted only in a process of its own.
+//! Counts the descriptors and threads of the whole process. This is possible only in a separate
+//! process.
 
 use crate::peer::eventually;
 use crate::program::this_program;
 
-/// One test for every way to end.
+/// Tests to run, one for every way in which a connection can end.
 const CASES: [fn(); 17] = [
     crate::tagged::write_with_an_stag_that_was_never_given_out,
     crate::untagged::send_without_a_receive,
@@ -52,7 +53,7 @@ fn bad_input_leaves_no_descriptor_and_no_thread() {
 #[test]
 #[ignore = "counts what the whole process has; `bad_input_leaves_no_descriptor_and_no_thread` runs it alone"]
 fn in_a_process_of_its_own() {
-    // Opens everything that stays open for the life of the process.
+    // The first run opens everything that stays open for the lifetime of the process.
     CASES[0]();
     for case in CASES {
         let (descriptors, threads) = (count("fd"), count("task"));

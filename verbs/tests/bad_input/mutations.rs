@@ -1,5 +1,5 @@
 //! Valid messages with a few bytes changed and a correct CRC. Whatever the result means, our side
-//! ends properly, and only bytes that the peer may change have changed.
+//! ends the connection properly. Only bytes that the peer may change have changed.
 
 use crate::memory::{Place, REGION};
 use crate::scene::{RECV_AT, RECV_LEN, ROLES, SINK_AT, SINK_LEN, Scene};
@@ -21,7 +21,7 @@ impl Random {
     }
 }
 
-/// Correct messages of each kind.
+/// Returns correct messages of each kind.
 fn valid(s: &Scene) -> [Vec<u8>; 7] {
     let header = s.read_header();
     let sink = filler(5, SINK_LEN);
@@ -54,7 +54,7 @@ fn changed_octets_under_a_good_crc() {
         let mut ulpdu = messages[random.below(messages.len())].clone();
         let before = ulpdu.clone();
         for _ in 0..=random.below(3) {
-            // Mostly headers, whose bytes have a meaning.
+            // Changes mostly headers, because their bytes have a meaning.
             let at = random.below(ulpdu.len().min(46));
             ulpdu[at] ^= 1 << random.below(8);
         }

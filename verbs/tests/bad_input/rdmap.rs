@@ -5,10 +5,10 @@ use crate::wire::{Code, READ_REQUEST, READ_RESPONSE, SEND, TERMINATE, Tagged, Un
 
 const VERSION: Code = Code::rdmap(2, 0x05);
 const OPCODE: Code = Code::rdmap(2, 0x06);
-/// Code for a length that leaves no room for the headers, as siw uses it.
+/// Error code for a length that leaves no room for the headers. Linux siw uses the same one.
 const LENGTH: Code = Code::mpa(0x03);
 
-/// 5040-7.2-02, 5040-4.1-i01, 7306-1.1-i01: in an untagged segment.
+/// 5040-7.2-02, 5040-4.1-i01, 7306-1.1-i01: unknown opcodes in an untagged segment.
 #[test]
 pub(crate) fn unknown_opcode() {
     for opcode in 12..16 {
@@ -23,7 +23,7 @@ pub(crate) fn unknown_opcode() {
     }
 }
 
-/// 5040-7.2-02: in a tagged segment, with and without payload.
+/// 5040-7.2-02: unknown opcodes in a tagged segment, with and without payload.
 #[test]
 fn unknown_opcode_in_a_tagged_segment() {
     for (opcode, payload) in [(12, &b"octets"[..]), (13, b""), (15, b"octets")] {
@@ -91,7 +91,8 @@ fn another_rdmap_version() {
     }
 }
 
-/// 5040-7.2-03: in a Read Request; Figure 10 requires no RDMA header for it.
+/// 5040-7.2-03: the wrong version is in a Read Request. Figure 10 requires no RDMA header in the
+/// Terminate for it.
 #[test]
 fn read_request_of_another_rdmap_version() {
     let bad = |s: &mut Scene| {
@@ -104,8 +105,8 @@ fn read_request_of_another_rdmap_version() {
     refuses(bad, VERSION, "RDMAP version");
 }
 
-/// 5041-6.2.2-03: no byte, one byte, and all but the last of a header. No RFC defines a code for
-/// it.
+/// 5041-6.2.2-03: the ULPDU has no byte, one byte, or all but the last byte of a header. No RFC
+/// defines an error code for it.
 #[test]
 pub(crate) fn ulpdu_shorter_than_its_ddp_header() {
     for role in ROLES {
@@ -133,8 +134,8 @@ pub(crate) fn ulpdu_shorter_than_its_ddp_header() {
     }
 }
 
-/// The first error counts (5040-7.1-05), and nothing after it is processed (5041-7.1-18): there is
-/// a single Terminate, whatever follows.
+/// Only the first error is reported (5040-7.1-05), and nothing after it is processed (5041-7.1-18).
+/// So there is a single Terminate.
 #[test]
 fn many_wrong_things_get_one_terminate() {
     for role in ROLES {

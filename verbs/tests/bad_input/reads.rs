@@ -15,7 +15,7 @@ const RIGHTS: Code = Code::rdmap(1, 0x02);
 const NOT_ASSOCIATED: Code = Code::rdmap(1, 0x03);
 const WRAP: Code = Code::rdmap(1, 0x04);
 
-/// Tests in both roles that a Read Request with another source is refused.
+/// Checks in both roles that a Read Request for this source is refused.
 fn refuses_source(source: impl Fn(&Scene) -> (u32, u64), code: Code, words: &str) {
     let bad = |s: &mut Scene| {
         let (source_stag, source_to) = source(s);
@@ -99,7 +99,7 @@ fn read_outside_of_the_bounds() {
     }
 }
 
-/// 5040-7.2-09: more than the size of any region.
+/// 5040-7.2-09: the length exceeds the size of any region.
 #[test]
 fn read_of_four_gigabytes() {
     let bad = |s: &mut Scene| {
@@ -177,7 +177,7 @@ fn read_request_that_is_too_long() {
     }
 }
 
-/// 5040-7.2-05: no RFC defines a code for it.
+/// 5040-7.2-05: no RFC defines an error code for it.
 #[test]
 fn read_request_that_is_too_short() {
     for role in ROLES {
@@ -190,7 +190,7 @@ fn read_request_that_is_too_short() {
     }
 }
 
-/// A Read Request has one segment (RFC 5040 section 5.2.1); no RFC defines a code for two.
+/// A Read Request has one segment (RFC 5040 section 5.2.1). No RFC defines an error code for two.
 #[test]
 fn read_request_that_would_go_on() {
     let bad = |s: &mut Scene| {
@@ -203,7 +203,8 @@ fn read_request_that_would_go_on() {
     refuses(bad, Code::rdmap(2, 0xFF), "Last flag");
 }
 
-/// 5040-6.1-05, 5042-6.4.3.3-i01: no RFC defines a code; queue 1 has no buffer for one more.
+/// 5040-6.1-05, 5042-6.4.3.3-i01: no RFC defines an error code for it. Queue 1 has no buffer for
+/// one more Request.
 #[test]
 pub(crate) fn more_reads_than_ird() {
     for role in ROLES {
@@ -231,8 +232,8 @@ pub(crate) fn more_reads_than_ird() {
     }
 }
 
-/// 5040-5.2.1-13, 5042-6.3.5-i01: for an empty Read the source is not checked. The program at the
-/// source does not notice a Read, empty or not (5040-5.2.1-04).
+/// 5040-5.2.1-13, 5042-6.3.5-i01: the source of an empty Read is not checked. The program at the
+/// source does not notice any Read (5040-5.2.1-04).
 #[test]
 fn read_without_payload_is_answered_whatever_it_names() {
     for role in ROLES {
@@ -274,13 +275,13 @@ fn read_without_payload_is_answered_whatever_it_names() {
     }
 }
 
-/// The Response to the outstanding Read of our side.
+/// Returns a segment of the Response to our outstanding Read.
 fn response(s: &Scene, payload: &[u8]) -> Tagged {
     let header = s.read_header();
     Tagged::new(READ_RESPONSE, header.sink_stag, header.sink_to, payload)
 }
 
-/// 5040-5.2.2-i01: no RFC defines a code; this opcode was not expected.
+/// 5040-5.2.2-i01: no RFC defines an error code for it. The Terminate reports an unexpected opcode.
 #[test]
 pub(crate) fn read_response_that_nobody_asked_for() {
     for role in ROLES {
@@ -300,7 +301,8 @@ pub(crate) fn read_response_that_nobody_asked_for() {
     }
 }
 
-/// 5040-5.2.2-i01: the first one is correct and completes the Read (5040-5.2.2-03, 5040-5.5-10).
+/// 5040-5.2.2-i01: the first Response is correct and completes the Read (5040-5.2.2-03,
+/// 5040-5.5-10).
 #[test]
 fn read_response_that_comes_twice() {
     for role in ROLES {
@@ -320,7 +322,7 @@ fn read_response_that_comes_twice() {
     }
 }
 
-/// 5040-5.2.2-05: with the STag of another buffer, although the peer may write to it.
+/// 5040-5.2.2-05: the Response has the STag of another buffer, which the peer may write to.
 #[test]
 fn read_response_with_another_stag() {
     let bad = |s: &mut Scene| {
@@ -351,7 +353,7 @@ fn read_response_with_another_stag() {
     );
 }
 
-/// 5040-5.2.2-05: to the sink's region, but not to the sink.
+/// 5040-5.2.2-05: the Response is for the sink's region, but not for the sink.
 #[test]
 fn read_response_with_another_tagged_offset() {
     for wrong in [1, 8, u64::MAX] {
@@ -372,7 +374,7 @@ fn read_response_with_another_tagged_offset() {
     }
 }
 
-/// 5040-5.2.2-05: in one segment; in a second one that would end after the sink.
+/// 5040-5.2.2-05: one segment exceeds the sink, or a second segment would end after it.
 #[test]
 pub(crate) fn read_response_longer_than_asked_for() {
     let blamed = Some((READ, Status::BadResponse));
@@ -397,7 +399,7 @@ pub(crate) fn read_response_longer_than_asked_for() {
     }
 }
 
-/// 5040-5.2.2-05: the last segment comes too early.
+/// 5040-5.2.2-05: the last segment ends before the end of the sink.
 #[test]
 fn read_response_shorter_than_asked_for() {
     for len in [0, SINK_LEN - 1] {
@@ -411,8 +413,8 @@ fn read_response_shorter_than_asked_for() {
     }
 }
 
-/// 5044-7.1.2-15: a responder sends nothing before the first FPDU arrives, so its posted Read was
-/// not requested yet.
+/// 5044-7.1.2-15: a responder sends nothing before the first FPDU arrives. So the Request of the
+/// posted Read has not been sent.
 #[test]
 fn read_response_before_the_read_request_has_gone() {
     let s = Scene::with(&Setup {

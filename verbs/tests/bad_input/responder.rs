@@ -9,11 +9,12 @@ use crate::wire::{
     startup, startup_claiming, words,
 };
 
-/// MPA's own error codes (RFC 5044 section 8), for the local report.
+/// MPA's error code for a lost connection (RFC 5044 section 8), in the local report.
 const LOST: u8 = 1;
+/// MPA's error code for an invalid startup frame (RFC 5044 section 8), in the local report.
 const INVALID_FRAME: u8 = 4;
 
-/// Action of the peer after its bytes.
+/// Action of the peer after it has sent its bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Then {
     Wait,
@@ -21,9 +22,9 @@ enum Then {
     Reset,
 }
 
-/// The peer sends these bytes instead of an MPA Request. It gets no byte back, the program gets no
-/// request, and the listener reports the reason and keeps working. Done three times, because the
-/// listener has two places.
+/// The peer sends these bytes instead of an MPA Request. It receives no byte, the program gets no
+/// request, and the listener reports the reason and keeps working. This is done three times,
+/// because the listener has two places.
 fn refuses_startup(settings: &Settings, octets: &[u8], then: Then, code: u8, words: &str) {
     let mut victim = Victim::new(settings.clone());
     for _ in 0..3 {
@@ -86,7 +87,7 @@ fn reply_instead_of_a_request() {
     );
 }
 
-/// 5044-7.1.1-14: revision 0 is that of the RDMA Consortium.
+/// 5044-7.1.1-14: revision 0 was used by the RDMA Consortium.
 #[test]
 fn wrong_revision() {
     for revision in [0, 3, 255] {
@@ -97,7 +98,7 @@ fn wrong_revision() {
     }
 }
 
-/// 6581-10-04: an endpoint that does not implement RFC 6581.
+/// 6581-10-04: our side accepts revision 1 only, as without RFC 6581.
 #[test]
 fn enhanced_request_where_only_revision_1_is_spoken() {
     let settings = settings()
@@ -123,7 +124,7 @@ fn private_data_that_is_too_long() {
     }
 }
 
-/// 6581-6-04: the S flag announces IRD and ORD.
+/// 6581-6-04: the S flag announces the words with IRD and ORD, and they are missing.
 #[test]
 fn enhanced_request_without_its_words() {
     for len in [0, 3] {
@@ -132,7 +133,7 @@ fn enhanced_request_without_its_words() {
     }
 }
 
-/// 5044-7.1.1-16, 5044-7.1.2-11: more bytes than PD_Length says.
+/// 5044-7.1.1-16, 5044-7.1.2-11: the frame has more bytes than PD_Length says.
 #[test]
 pub(crate) fn private_data_longer_than_its_length() {
     refuses(
@@ -145,7 +146,7 @@ pub(crate) fn private_data_longer_than_its_length() {
     );
 }
 
-/// 5044-7.1.1-16: fewer bytes than PD_Length says, and fewer than a frame has.
+/// 5044-7.1.1-16: the frame has fewer bytes than PD_Length says, or fewer than any frame.
 #[test]
 pub(crate) fn request_that_ends_too_early() {
     let whole = startup(REQUEST, CRC, 1, b"private data");
@@ -162,14 +163,14 @@ pub(crate) fn request_that_ends_too_early() {
     }
 }
 
-/// A port scanner.
+/// Port scanners connect and close without sending anything.
 #[test]
 fn connection_that_ends_before_the_first_octet() {
     refuses_startup(&settings(), b"", Then::Fin, LOST, "before the first byte");
     refuses_startup(&settings(), b"", Then::Reset, LOST, "reset the connection");
 }
 
-/// The peer has gone when our program accepts: the QP ends and reports the reason.
+/// The peer has closed when our program accepts. The QP ends and reports the reason.
 #[test]
 fn reset_between_the_request_and_the_reply() {
     let mut victim = Victim::new(settings());
@@ -189,7 +190,7 @@ fn reset_between_the_request_and_the_reply() {
     .ends(Sees::Nothing, "reset the connection");
 }
 
-/// The peer has gone when our program rejects: nothing can be sent, and nothing is left over.
+/// The peer has closed when our program rejects. Nothing can be sent, and nothing is left over.
 #[test]
 fn reset_before_the_reject() {
     let mut victim = Victim::new(settings());
@@ -205,7 +206,7 @@ fn reset_before_the_reject() {
     victim.leaves_nothing();
 }
 
-/// The FIN came before the Reply: the peer can still read, but will never send an FPDU.
+/// The FIN arrives before the Reply is sent. The peer can still read, but will never send an FPDU.
 #[test]
 fn fin_between_the_request_and_the_reply() {
     let mut victim = Victim::new(settings());
@@ -248,7 +249,7 @@ fn octets_between_the_request_and_the_reply() {
     .ends(Sees::Fin, "this side closed the connection");
 }
 
-/// 5044-7.1.1-i02: R has no meaning in a Request; reserved bits are ignored as well.
+/// 5044-7.1.1-i02: R has no meaning in a Request. Reserved bits are ignored as well.
 #[test]
 fn flags_without_meaning_are_not_looked_at() {
     let mut victim = Victim::new(settings());
@@ -269,8 +270,8 @@ fn flags_without_meaning_are_not_looked_at() {
     scene.closes();
 }
 
-/// 6581-9.2-05: only a Write was negotiated as RTR indication. So a Send is an ordinary message,
-/// and there is no receive for it.
+/// 6581-9.2-05: only a Write was negotiated as RTR indication. A Send is therefore an ordinary
+/// message, for which there is no receive.
 #[test]
 fn rtr_indication_of_another_kind() {
     let write = RtrKinds {

@@ -25,7 +25,7 @@ pub(crate) fn write_with_an_stag_that_was_never_given_out() {
     refuses(bad, INVALID_STAG, "invalid STag");
 }
 
-/// 5041-7.1-10: the index is valid, the key is not.
+/// 5041-7.1-10: the index of the STag is valid, and the key is not.
 #[test]
 fn write_with_another_key_part_of_the_stag() {
     for wrong in [1, 0x80, 0xFF] {
@@ -59,7 +59,7 @@ fn write_with_an_stag_of_another_stream() {
     refuses(bad, NOT_ASSOCIATED, "not associated");
 }
 
-/// 5041-7.1-11: for missing rights DDP has only the code of an invalid STag.
+/// 5041-7.1-11: DDP's code for missing rights is that of an invalid STag.
 #[test]
 fn write_to_memory_that_may_only_be_read() {
     let bad = |s: &mut Scene| {
@@ -103,7 +103,8 @@ fn write_outside_of_the_bounds() {
     }
 }
 
-/// 5041-7.1-15: bytes before the wrong segment stay placed, and none of the wrong segment are.
+/// 5041-7.1-15: bytes of the segment before the wrong one stay placed. Nothing of the wrong segment
+/// is placed.
 #[test]
 fn second_segment_of_a_write_beyond_the_end() {
     for role in ROLES {
@@ -171,7 +172,7 @@ fn tagged_segment_with_another_ddp_version() {
     }
 }
 
-/// 5041-5.2-11, 5040-5.1-06: for an empty Write neither STag nor TO is checked. A Write consumes no
+/// 5041-5.2-11, 5040-5.1-06: neither STag nor TO of an empty Write is checked. A Write consumes no
 /// receive and causes no completion (5040-5.1-02).
 #[test]
 fn write_without_payload_is_taken_whatever_it_names() {

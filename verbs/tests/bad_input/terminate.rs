@@ -8,8 +8,8 @@ use crate::wire::{Code, READ_REQUEST, TERMINATE, Tagged, Untagged};
 const ENDED: &str = "the peer ended the connection";
 const CATASTROPHE: Code = Code::rdmap(2, 0x07);
 
-/// 5040-5.4-04: it needs no receive, and is answered with a FIN only. It is reported (5040-5.4-06),
-/// and unsent requests are flushed (5040-5.4-i02).
+/// 5040-5.4-04: a Terminate Message needs no receive, and is answered with a FIN only. It is
+/// reported (5040-5.4-06), and unsent requests are flushed (5040-5.4-i02).
 #[test]
 pub(crate) fn terminate_is_taken_with_and_without_receives() {
     for role in ROLES {
@@ -24,7 +24,7 @@ pub(crate) fn terminate_is_taken_with_and_without_receives() {
     }
 }
 
-/// As the very first FPDU.
+/// The Terminate Message is the first FPDU.
 #[test]
 fn terminate_before_anything_else() {
     for role in ROLES {
@@ -37,7 +37,8 @@ fn terminate_before_anything_else() {
     }
 }
 
-/// 5040-4.8-i02: it contains the header of our Read Request, so the Read completes with the error.
+/// 5040-4.8-i02: the Terminate Message contains the header of our Read Request, so the Read
+/// completes with the error.
 #[test]
 fn terminate_about_a_read_request() {
     for role in ROLES {
@@ -54,7 +55,7 @@ fn terminate_about_a_read_request() {
     }
 }
 
-/// About a Write that our side has never sent: no request is blamed.
+/// The Terminate Message is about a Write that our side has never sent. No request is blamed.
 #[test]
 fn terminate_about_a_message_that_was_not_sent() {
     for role in ROLES {
@@ -90,7 +91,7 @@ fn terminate_with_reserved_bits() {
     }
 }
 
-/// 5040-5.4-07: nothing may follow it, and anything that does is ignored.
+/// 5040-5.4-07: nothing may follow a Terminate Message. Anything that does is ignored.
 #[test]
 fn terminate_twice() {
     for role in ROLES {
@@ -105,7 +106,7 @@ fn terminate_twice() {
     }
 }
 
-/// The reason is the Terminate Message, not the reset.
+/// The reported reason is the Terminate Message, not the reset.
 #[test]
 fn terminate_and_then_a_reset() {
     for role in ROLES {
@@ -117,7 +118,8 @@ fn terminate_and_then_a_reset() {
     }
 }
 
-/// 5040-5.4-i01: it ends before the parts that it announces. No RFC defines a code for it.
+/// 5040-5.4-i01: the message ends before the parts that it announces. No RFC defines an error code
+/// for it.
 #[test]
 pub(crate) fn terminate_that_is_too_short() {
     let with_ddp_header = [0x11, 0x01, 0xC0, 0, 0, 46, 0xC1, 0x40, 0, 0];
@@ -139,7 +141,7 @@ pub(crate) fn terminate_that_is_too_short() {
     }
 }
 
-/// 5040-7.2-01: it is an untagged message of queue 2 with an MSN of its own.
+/// 5040-7.2-01: a Terminate Message is an untagged message of queue 2 with its own MSN.
 #[test]
 fn terminate_with_a_wrong_ddp_header() {
     let terminate = || Untagged::new(TERMINATE, 2, 1, &[0x02, 0x07, 0, 0]);
@@ -185,14 +187,15 @@ fn terminate_with_a_wrong_ddp_header() {
     );
 }
 
-/// 5040-5.4-i01: longer than the longest valid one.
+/// 5040-5.4-i01: the message is longer than the longest valid one.
 #[test]
 fn terminate_that_is_too_long() {
     let bad = |_: &mut Scene| Untagged::new(TERMINATE, 2, 1, &[0; 1000]).octets();
     refuses(bad, Code::ddp(2, 0x05), "too long");
 }
 
-/// While our Read is outstanding: requests in progress are not blamed for it.
+/// The Terminate Message arrives while our Read is outstanding. Requests in progress are not blamed
+/// for it.
 #[test]
 fn terminate_of_the_llp() {
     let mut s = Scene::new(Role::Initiator);

@@ -20,14 +20,14 @@ use crate::wire::{
 };
 
 const SOON: Duration = Duration::from_millis(100);
-/// For peers that must send something within this time, which a busy machine may delay.
+/// Timeout for peers that must send something within this time. A busy machine may delay them.
 const LATER: Duration = Duration::from_millis(700);
 
 fn with(timeouts: Timeouts) -> Settings {
     settings().timeouts(timeouts)
 }
 
-/// Checks that the listener gives up the connection, and that its place is free again.
+/// Checks that the listener gives up the connection and frees its place.
 fn gives_up(victim: Victim, words: &str) {
     let (_, error) = eventually("a failure at the listener", || {
         victim.listener.poll_failure()
@@ -38,8 +38,8 @@ fn gives_up(victim: Victim, words: &str) {
     victim.leaves_nothing();
 }
 
-/// 5044-7.1.2-18: two responders connected to each other. The listener has room for all of them, so
-/// that none displaces another.
+/// 5044-7.1.2-18: two responders connected to each other. The listener has room for all
+/// connections, so that none displaces another.
 #[test]
 pub(crate) fn initiator_that_sends_nothing() {
     let mut settings = with(PATIENT.request(SOON));
@@ -61,7 +61,7 @@ pub(crate) fn initiator_that_sends_nothing() {
     );
 }
 
-/// 5044-7.1.2-22: the timeout is for the whole frame, so single bytes do not extend it.
+/// 5044-7.1.2-22: the timeout applies to the whole frame, so single bytes do not extend it.
 #[test]
 fn initiator_that_sends_one_octet_now_and_then() {
     let victim = Victim::new(with(PATIENT.request(LATER)));
@@ -71,7 +71,7 @@ fn initiator_that_sends_one_octet_now_and_then() {
     gives_up(victim, "sent nothing more for too long, after");
 }
 
-/// The program makes no decision: the peer gets a reject.
+/// The program does not decide, so the peer gets a reject.
 #[test]
 fn request_that_nobody_decides() {
     let mut victim = Victim::new(with(PATIENT.decision(SOON)));
@@ -114,7 +114,7 @@ fn request_that_is_decided_too_late() {
     victim.leaves_nothing();
 }
 
-/// Connects our side; `answer` is all that the peer does.
+/// Connects our side to a peer that does only what `answer` does.
 fn gets_no_reply(reply: Duration, answer: impl FnOnce(&mut Peer), words: &str) {
     let mut victim = Victim::new(with(PATIENT.reply(reply)));
     victim.post_receives();
@@ -148,7 +148,7 @@ pub(crate) fn responder_that_sends_nothing() {
     );
 }
 
-/// 5044-7.1.2-22: the timeout is for the whole frame.
+/// 5044-7.1.2-22: the timeout applies to the whole frame.
 #[test]
 fn responder_that_sends_one_octet_now_and_then() {
     let reply = startup(
@@ -164,8 +164,8 @@ fn responder_that_sends_one_octet_now_and_then() {
     );
 }
 
-/// RFC 6581 section 9.2: the RTR indication must come now, without the program. Its absence cannot
-/// be reported by a Terminate (5044-7.1.2-15).
+/// RFC 6581 section 9.2: the RTR indication must arrive next, without the program. A Terminate
+/// cannot report that it is missing (5044-7.1.2-15).
 #[test]
 fn initiator_without_its_rtr_indication() {
     let mut victim = Victim::new(with(PATIENT.rtr(SOON)));
@@ -190,8 +190,8 @@ fn initiator_without_its_rtr_indication() {
     .ends(Sees::Fin, "sent no first message");
 }
 
-/// The peer received our Terminate and FIN, but keeps its side open. It is reset, and the reason
-/// remains the original error.
+/// The peer received our Terminate and FIN, but keeps its side open. The connection is reset. Its
+/// reason remains the original error.
 #[test]
 pub(crate) fn peer_that_does_not_close_after_our_terminate() {
     let mut setup = Setup::new(Role::Responder);
@@ -223,7 +223,7 @@ fn peer_that_does_not_close_after_our_fin() {
     s.ends(Sees::Nothing, "closed by this side");
 }
 
-/// TCP takes no more bytes: not even the Terminate is sent, and the peer is reset.
+/// TCP takes no more bytes, so not even the Terminate is sent. The connection is reset.
 #[test]
 fn peer_that_does_not_read() {
     let mut setup = Setup {
@@ -254,7 +254,7 @@ fn peer_that_does_not_read() {
     s.ends(Sees::Nothing, "opcode 0xc");
 }
 
-/// A host that drops every packet, as a firewall does: its listen queue is full.
+/// The host drops every packet, as a firewall does, because its listen queue is full.
 #[test]
 fn host_that_does_not_answer() {
     let socket = rustix::net::socket(
@@ -286,13 +286,13 @@ fn host_that_does_not_answer() {
     .ends(Sees::Nothing, "did not connect in time");
 }
 
-/// The client-server model: this timeout is off by default, because a client may have nothing to
+/// This timeout of the client-server model is off by default, because a client may have nothing to
 /// send.
 #[test]
 fn initiator_that_never_sends_its_first_message() {
     let mut victim = Victim::new(with(
         PATIENT
-            // The healthy connection has to be faster.
+            // The healthy connection must send its first message within this time as well.
             .first_fpdu(Some(Duration::from_secs(1))),
     ));
     victim.post_receives();

@@ -1,4 +1,4 @@
-//! Sends that fit no buffer (RFC 5041 section 7, errors of type 2).
+//! Sends for which there is no fitting buffer (RFC 5041 section 7, errors of type 2).
 
 use uwarp_verbs::Status;
 
@@ -15,7 +15,7 @@ const BAD_MO: Code = Code::ddp(2, 0x04);
 const TOO_LONG: Code = Code::ddp(2, 0x05);
 const VERSION: Code = Code::ddp(2, 0x06);
 
-/// Offset of the receive for the next Send of a fresh scene.
+/// Offset of the receive that the next Send of a new scene consumes.
 const FIRST_AT: usize = RECV_AT + RECV_LEN;
 
 /// 5041-7.1-01; the error is reported (5041-7.1-16).
@@ -49,7 +49,7 @@ fn send_on_the_queue_of_another_message() {
     }
 }
 
-/// 5041-7.1-02, 5041-7.1-09; 5040-5.3-08: an empty Send needs a receive, too.
+/// 5041-7.1-02, 5041-7.1-09; 5040-5.3-08: an empty Send needs a receive as well.
 #[test]
 pub(crate) fn send_without_a_receive() {
     for role in ROLES {
@@ -75,8 +75,8 @@ fn one_send_more_than_receives() {
     }
 }
 
-/// 5041-7.1-05: one message skipped, one far ahead, one repeated (5041-5.3-03: it is not delivered
-/// again), one before the first.
+/// 5041-7.1-05: one message is skipped, one is far ahead, one is repeated (5041-5.3-03: it is not
+/// delivered again), and one is before the first.
 #[test]
 fn send_with_an_msn_that_is_not_the_next() {
     for ahead in [1, 2, 1000, u32::MAX, u32::MAX - 1] {
@@ -91,7 +91,7 @@ fn send_with_an_msn_that_is_not_the_next() {
     }
 }
 
-/// 5041-7.1-03: a message whose first segment has an offset.
+/// 5041-7.1-03: the first segment of the message has an offset.
 #[test]
 fn send_with_a_message_offset_at_its_start() {
     for mo in [1, 4, RECV_LEN as u32, u32::MAX] {
@@ -106,7 +106,7 @@ fn send_with_a_message_offset_at_its_start() {
     }
 }
 
-/// 5041-7.1-03: overlapping segments, and segments with a gap between them.
+/// 5041-7.1-03: segments overlap, or have a gap between them.
 #[test]
 fn second_segment_of_a_send_at_the_wrong_offset() {
     for role in ROLES {
@@ -128,7 +128,7 @@ fn second_segment_of_a_send_at_the_wrong_offset() {
     }
 }
 
-/// 5041-7.1-04, 5040-5.3-i01: one byte too many, and far too many.
+/// 5041-7.1-04, 5040-5.3-i01: the Send has one byte too many, or far too many.
 #[test]
 pub(crate) fn send_longer_than_its_receive() {
     for len in [RECV_LEN + 1, 3 * RECV_LEN, 1400] {
@@ -185,7 +185,7 @@ fn untagged_segment_with_another_ddp_version() {
     }
 }
 
-/// 5041-4.3-04, 5040-7.2-02: a Send that continues as another kind of Send.
+/// 5041-4.3-04, 5040-7.2-02: the Send continues as another kind of Send.
 #[test]
 fn send_whose_opcode_changes_on_the_way() {
     for role in ROLES {

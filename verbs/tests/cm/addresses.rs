@@ -1,4 +1,4 @@
-//! bind_addr, resolve_addr, resolve_route.
+//! `bind_addr`, `resolve_addr` and `resolve_route` of an id.
 
 use uwarp_verbs::llp::LlpError;
 
@@ -36,7 +36,7 @@ fn an_address_of_one_family_leaves_the_port_of_the_other() {
     four.bind_addr(addr).unwrap();
     six.listen(1).unwrap();
     four.listen(1).unwrap();
-    // An id that listens on both families leaves no port for the other one.
+    // If an id listens on both families, the port is free for neither.
     let (both, none) = (host.id(0), host.id(0));
     both.bind_addr("[::]:0".parse().unwrap()).unwrap();
     both.listen(1).unwrap();
@@ -82,7 +82,7 @@ fn addr_error_says_that_there_is_no_route() {
     assert_eq!(event.status(), status(Errno::NETUNREACH));
     let words = event.reason().unwrap().to_string();
     assert!(words.contains("203.0.113.1:5 cannot be reached"), "{words}");
-    // The id may try another address.
+    // The id may try to resolve another address.
     assert_eq!(id.state(), CmState::Idle);
 }
 

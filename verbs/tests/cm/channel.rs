@@ -1,5 +1,5 @@
-//! Event channels: their descriptor, acknowledgement, migration, and the end of ids with pending
-//! events.
+//! Event channels: their descriptor, acknowledgement of events, migration of ids, and the end of
+//! ids with pending events.
 
 use std::os::fd::AsFd;
 
@@ -21,7 +21,7 @@ fn readable(channel: &EventChannel) -> bool {
         == 1
 }
 
-/// Queues an `AddrResolved`.
+/// Creates an id whose `AddrResolved` event is queued.
 fn event(host: &Host, context: u64) -> CmId {
     let id = host.id(context);
     id.resolve_addr(None, "127.0.0.1:1").unwrap();
@@ -77,7 +77,7 @@ fn a_migrated_id_takes_its_waiting_events_along_and_no_others() {
     assert!(next(&other, CmEventKind::AddrResolved).id().is(&moves));
     assert!(host.next(CmEventKind::AddrResolved).id().is(&stays));
     assert!(!readable(&host.channel) && !readable(&other));
-    // Later events come to the new channel, too.
+    // Later events are queued in the new channel as well.
     moves.resolve_route().unwrap();
     drop(next(&other, CmEventKind::RouteResolved));
     assert_eq!(host.channel.waiting(), 0);
@@ -97,7 +97,7 @@ fn a_request_that_waits_moves_with_its_listener_and_a_child_moves_alone() {
         let request = next(&second, CmEventKind::ConnectRequest);
         let theirs = request.id().clone();
         theirs.migrate(&third).unwrap();
-        // The acknowledgement counts for the listener, whichever channel it has.
+        // The event must be acknowledged for the listener, whichever channel it has.
         assert!(matches!(
             listener.wait_acknowledged(Some(Duration::ZERO)),
             Err(CmError::Unacknowledged { events: 1 })
@@ -190,7 +190,7 @@ fn a_listener_that_goes_rejects_requests_that_nobody_has_fetched_and_leaves_the_
         kept.accept(&b.side.qp, &AcceptOptions::default()).unwrap();
         drop(b.next(CmEventKind::Established));
         drop(a.next(CmEventKind::Established));
-        // The listener is gone.
+        // The listener no longer exists.
         let late = a.resolved(to);
         assert!(a.side.qp.state() == QpState::Idle);
         late.connect(&a.side.qp, &ConnectOptions::default())

@@ -1,4 +1,4 @@
-//! disconnect, and the end of an id, in each state.
+//! `disconnect`, and the end of an id, in each state.
 
 use super::*;
 
@@ -137,7 +137,7 @@ const CLOSES: [Close; 5] = [
 ];
 
 impl Close {
-    /// Performs the operation. Returns the QP unless it was dropped.
+    /// Performs the operation. Returns the QP unless the operation dropped it.
     fn close(self, qp: Qp) -> Option<Qp> {
         match self {
             Close::Disconnect => qp.disconnect(),
@@ -178,7 +178,7 @@ fn every_close_of_a_qp_that_connects_gives_the_attempt_up_and_its_id_may_try_aga
             assert_eq!(event.status(), status(Errno::CONNABORTED), "{close:?}");
             assert_eq!(ours.state(), CmState::RouteResolved);
             drop(request);
-            // The same id with another QP.
+            // The same id may connect another QP.
             let again = a.side.another_qp();
             ours.connect(&again, &ConnectOptions::default()).unwrap();
             let theirs = b.next(CmEventKind::ConnectRequest).id().clone();
@@ -186,7 +186,7 @@ fn every_close_of_a_qp_that_connects_gives_the_attempt_up_and_its_id_may_try_aga
             theirs.accept(&answers, &AcceptOptions::default()).unwrap();
             drop(b.next(CmEventKind::Established));
             drop(a.next(CmEventKind::Established));
-            // Each of them also ends an established connection, which both sides report.
+            // Each operation also ends an established connection, and both sides report that.
             let again = close.close(again);
             drop(a.next(CmEventKind::Disconnected));
             drop(b.next(CmEventKind::Disconnected));

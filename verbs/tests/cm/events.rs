@@ -17,7 +17,7 @@ fn a_connection_is_told_on_both_sides_in_order() {
 
         let event = b.next(CmEventKind::ConnectRequest);
         assert_eq!(event.private_data(), b"hello");
-        // The responder is asked to serve 40 Reads, and to have at most 3 outstanding.
+        // The Request asks the responder to serve 40 Reads, and to have at most 3 outstanding.
         assert_eq!(
             (event.responder_resources(), event.initiator_depth()),
             (40, 3)
@@ -36,7 +36,7 @@ fn a_connection_is_told_on_both_sides_in_order() {
             .ird(20)
             .ord(16);
         theirs.accept(&b.side.qp, &accept).unwrap();
-        // Available as soon as accept returns.
+        // The event is available as soon as `accept` returns.
         let event = b.channel.try_get_event().unwrap();
         assert_eq!(
             (event.kind(), event.id().context()),
@@ -85,8 +85,8 @@ fn ird_and_ord_are_granted_within_the_limits_of_both_devices() {
     (settings.limits.max_ird, settings.limits.max_ord) = (8, 5);
     for (a, b, at) in hosts_with(&settings) {
         for (ird, ord, requested, granted) in [
-            // (ird, ord) of the initiator; (responder_resources, initiator_depth) of the request,
-            // and of the initiator's Established.
+            // Columns: (ird, ord) of the initiator; (responder_resources, initiator_depth) of the
+            // request; the same of the initiator's `Established` event.
             (1, 2, (2, 1), (1, 2)),
             (8, 5, (5, 8), (8, 5)),
             (100, 100, (5, 8), (8, 5)),
@@ -107,7 +107,7 @@ fn ird_and_ord_are_granted_within_the_limits_of_both_devices() {
             let theirs = event.id().clone();
             drop(event);
             let event = b.next(CmEventKind::Established);
-            // The responder's ORD is the one it asked for, up to the initiator's IRD.
+            // The responder's ORD is the one that it asked for, limited by the initiator's IRD.
             assert_eq!(
                 (event.responder_resources(), event.initiator_depth()),
                 (granted.1, granted.0.min(4))
@@ -156,7 +156,7 @@ fn a_peer_to_peer_request_says_so_and_the_responder_may_post_first() {
     }
 }
 
-/// A Terminate of the peer, or of ours, ends a connection like any other reason.
+/// A Terminate Message from either side ends a connection like any other reason.
 #[test]
 fn an_error_of_the_stream_is_told_as_disconnected_with_its_reason() {
     for (a, b, at) in hosts() {

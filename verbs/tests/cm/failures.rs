@@ -1,4 +1,4 @@
-//! Connections that are not established, each with the event and status that programs expect.
+//! Connections that are not established. Each causes the event and status that programs expect.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -7,7 +7,7 @@ use uwarp_verbs::llp::smol::FaultSettings;
 
 use super::*;
 
-/// Connects to a peer that does `what` with the first connection.
+/// Connects to a peer that applies `what` to its first connection.
 fn attempt(
     settings: Settings,
     what: impl FnOnce(std::net::TcpStream) + Send + 'static,
@@ -20,7 +20,7 @@ fn attempt(
     let peer = std::thread::spawn(move || what(tcp.accept().unwrap().0));
     let event = host.channel.get_event(Some(LIMIT)).unwrap();
     assert!(event.id().is(&id));
-    // The id may try again.
+    // The id may try again to connect.
     assert_eq!(id.state(), CmState::RouteResolved);
     peer.join().unwrap();
     (host, event)
@@ -63,8 +63,8 @@ fn a_reject_of_the_program_brings_its_private_data() {
     }
 }
 
-/// A limit causes no event, because a flood would cause too many. The listening id keeps the
-/// failure instead.
+/// A limit causes no event, because a flood would cause too many events. The listening id records
+/// the failure instead.
 #[test]
 fn who_has_as_many_connections_as_one_peer_may_is_rejected_and_the_listener_tells() {
     let mut settings = Settings::default();
@@ -99,7 +99,7 @@ fn who_has_as_many_connections_as_one_peer_may_is_rejected_and_the_listener_tell
         assert_eq!((error, listener.lost_failures()), (expected, 0));
         assert!(listener.poll_failure().is_none());
 
-        // A place that becomes free is available again.
+        // When a connection ends, its place is available again.
         theirs.disconnect().unwrap();
         drop(b.next(CmEventKind::Disconnected));
         drop(a.next(CmEventKind::Disconnected));
@@ -129,7 +129,7 @@ fn a_port_that_nobody_listens_at_is_rejected_and_the_id_may_try_again() {
             CmEventKind::Rejected,
             Errno::CONNREFUSED,
         );
-        // The server has started by now.
+        // The server starts to listen now.
         holder.listen(1).unwrap();
         assert!(a.side.qp.reset());
         ours.connect(&a.side.qp, &ConnectOptions::default())
@@ -144,7 +144,7 @@ fn a_port_that_nobody_listens_at_is_rejected_and_the_id_may_try_again() {
     }
 }
 
-/// Hosts that retry a refused TCP connection for this long.
+/// Returns hosts that retry a refused TCP connection for this time.
 fn hosts_that_ask_again(refused: Duration) -> Vec<(Host, Host, SocketAddr)> {
     let mut settings = Settings::default();
     settings.timeouts.refused = refused;
@@ -159,7 +159,7 @@ fn who_was_refused_is_connected_when_somebody_listens_in_time() {
         let ours = a.resolved(holder.local_addr().unwrap());
         ours.connect(&a.side.qp, &ConnectOptions::default())
             .unwrap();
-        // Another id gives up meanwhile.
+        // Another id stops its attempt meanwhile.
         let other = a.resolved(holder.local_addr().unwrap());
         let qp = a.side.another_qp();
         other.connect(&qp, &ConnectOptions::default()).unwrap();
@@ -217,7 +217,7 @@ fn an_id_and_a_qp_may_go_while_a_refused_connection_is_asked_for_again() {
         drop(qp);
         id.destroy(None).unwrap();
         a.nothing_waits();
-        // An id that is gone does not connect any more.
+        // A dropped id no longer connects.
         holder.listen(1).unwrap();
         let ours = a.resolved(to);
         ours.connect(&a.side.qp, &ConnectOptions::default())
@@ -264,7 +264,7 @@ fn a_peer_that_is_silent_is_unreachable() {
     let mut settings = Settings::default();
     settings.timeouts.reply = Duration::from_millis(20);
     let (_host, event) = attempt(settings, |mut stream| {
-        // Until the initiator gives up.
+        // This waits until the initiator gives up.
         let _ = stream.read_to_end(&mut Vec::new());
     });
     assert_event(&event, CmEventKind::Unreachable, Errno::TIMEDOUT);
@@ -287,7 +287,7 @@ fn a_peer_that_is_no_rnic_is_a_connect_error() {
 fn a_host_that_does_not_answer_is_unreachable() {
     let mut settings = Settings::default();
     settings.timeouts.connect = Duration::from_millis(20);
-    // A link that loses everything.
+    // The link loses every packet.
     let (network, _peer) = MemoryNetwork::pair(
         &MemorySettings::default().faults(Some(FaultSettings::default().loss(1.0))),
     )
@@ -323,7 +323,7 @@ fn what_cannot_be_begun_is_refused_at_once_and_the_id_stays_as_it_was() {
         a.nothing_waits();
         again.connect(&qp, &ConnectOptions::default()).unwrap();
         let event = b.next(CmEventKind::ConnectRequest);
-        // A QP in use cannot accept it either; the request is rejected.
+        // A QP in use cannot accept the request, which is therefore rejected.
         let refused = event.id().accept(&b.side.qp, &AcceptOptions::default());
         assert!(matches!(refused, Err(CmError::Accept(_))), "{refused:?}");
         assert_eq!(event.id().state(), CmState::Rejected);

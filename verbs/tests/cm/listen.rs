@@ -1,4 +1,4 @@
-//! Listening ids: backlog, many of them, late decisions.
+//! Listening ids: their backlog, many of them at once, and late decisions.
 
 use super::*;
 
@@ -66,7 +66,7 @@ fn an_id_that_was_not_bound_listens_at_all_addresses_at_a_port_of_its_own() {
     ours.connect(&a.side.qp, &ConnectOptions::default())
         .unwrap();
     let event = b.next(CmEventKind::ConnectRequest);
-    // The request knows the local address that it arrived at.
+    // The request has the local address that the connection arrived at.
     assert_eq!(
         event.id().local_addr().unwrap().to_string(),
         format!("127.0.0.1:{}", local.port())

@@ -1,4 +1,5 @@
-//! The listener as a queue: one call that waits for all arrivals, and the end of a wait.
+//! The listener as a queue: one call waits for requests and failed startups, and the wait can end
+//! early.
 
 use std::io::Write;
 use std::net::{IpAddr, TcpStream};

@@ -1,4 +1,5 @@
-//! The connection manager: ids, events on a channel, listeners, streams that the program connected.
+//! The connection manager: ids, events on a channel, listeners, and streams that the program
+//! connected.
 
 mod addresses;
 mod channel;
@@ -57,7 +58,7 @@ impl Host {
         next(&self.channel, kind)
     }
 
-    /// An id that listens at `addr`.
+    /// Returns an id that listens at `addr`.
     fn listening(&self, addr: SocketAddr, backlog: u32) -> CmId {
         let id = self.id(LISTENER);
         id.bind_addr(addr).unwrap();
@@ -65,7 +66,7 @@ impl Host {
         id
     }
 
-    /// An id that is ready to connect.
+    /// Returns an id whose address and route are resolved, so that it can connect.
     #[track_caller]
     fn resolved(&self, to: SocketAddr) -> CmId {
         let id = self.id(INITIATOR);
@@ -96,8 +97,8 @@ fn status(errno: Errno) -> i32 {
     -errno.raw_os_error()
 }
 
-/// Two hosts, and a listening address of the second one: kernel TCP and the memory link, IPv4 and
-/// IPv6.
+/// Returns pairs of hosts, each with a listening address of the second one: over kernel TCP and
+/// over the memory link, IPv4 and IPv6.
 fn hosts() -> Vec<(Host, Host, SocketAddr)> {
     hosts_with(&Settings::default())
 }

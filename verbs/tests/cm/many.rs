@@ -1,4 +1,4 @@
-//! Many connections with one channel, served by one thread that sleeps in poll(2).
+//! Many connections whose events are in one channel, served by one thread that sleeps in poll(2).
 
 use std::os::fd::AsFd;
 
@@ -69,7 +69,7 @@ fn a_hundred_connections_are_made_and_ended_by_one_thread_that_polls_one_channel
     }
 }
 
-/// Ids of many threads on one channel: no event is lost, and none comes twice.
+/// Ids of many threads share one channel. No event is lost, and none is delivered twice.
 #[test]
 fn many_threads_connect_while_one_takes_the_events() {
     let (a, b, at) = hosts().swap_remove(0);

@@ -15,22 +15,22 @@ use uwarp_verbs::llp::{
 
 use super::*;
 
-/// RFC 5044 section 7.1.1: revision 1, with CRC, without Private Data.
+/// MPA Request of revision 1, with CRC and without Private Data (RFC 5044 section 7.1.1).
 const REQUEST: &[u8] = b"MPA ID Req Frame\x40\x01\0\0";
 
-/// A point in the passive side's use of TCP.
+/// Moment at which the passive side calls the hook.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Moment {
-    /// This many connections have been accepted, and the last one has not been used yet.
+    /// The listener has accepted this many connections. The last one has not been used yet.
     Accepted(usize),
-    /// An accepted connection is about to send, at first its Reply.
+    /// An accepted connection is about to send. Its first bytes are the Reply.
     Sends,
 }
 
-/// Callback at such a point.
+/// Callback for such a moment.
 type Hook = Arc<dyn Fn(Moment) + Send + Sync>;
 
-/// The kernel's TCP with a hook.
+/// The kernel's TCP, which calls a hook.
 struct Hooked {
     inner: KernelNetwork,
     hook: Hook,
@@ -47,7 +47,7 @@ struct Listener {
     taken: usize,
 }
 
-/// An accepted connection.
+/// Accepted connection, which calls the hook before it sends.
 struct Stream {
     inner: Box<dyn Llp>,
     hook: Hook,
@@ -191,7 +191,7 @@ impl Llp for Stream {
     }
 }
 
-/// A connection of the kernel's TCP with an MPA Request on it.
+/// Opens a connection of the kernel's TCP and sends an MPA Request on it.
 fn requesting(to: SocketAddr) -> TcpStream {
     let mut peer = TcpStream::connect(to).unwrap();
     peer.write_all(REQUEST).unwrap();
@@ -199,7 +199,7 @@ fn requesting(to: SocketAddr) -> TcpStream {
 }
 
 /// Programs match their queue pairs by this order (perftest with `-q`). While one connection is
-/// being accepted, the Requests of the earlier ones and its own arrive.
+/// being accepted, its own Request and those of earlier connections arrive.
 #[test]
 fn requests_are_told_in_the_order_in_which_their_connections_were_accepted() {
     let (connected, peers) = mpsc::channel::<Vec<TcpStream>>();
@@ -208,7 +208,7 @@ fn requests_are_told_in_the_order_in_which_their_connections_were_accepted() {
         if moment == Moment::Accepted(3) {
             for mut peer in peers.lock().unwrap().recv().unwrap() {
                 peer.write_all(REQUEST).unwrap();
-                // The end of a connection might cause a reject, so it stays open.
+                // Closing the connection might cause a reject, so it stays open.
                 std::mem::forget(peer);
             }
         }
@@ -228,8 +228,8 @@ fn requests_are_told_in_the_order_in_which_their_connections_were_accepted() {
 }
 
 /// Accepts a connection whose peer sends a second Request as soon as it has the Reply. Returns the
-/// events that had arrived together with that Request: those of the listener's channel, and those
-/// of the accepted id's channel (another one if `apart`).
+/// events that had arrived together with that Request, first those of the listener's channel. The
+/// second list is from the accepted id's channel, which is another one if `apart`.
 fn reply_that_causes_a_request(apart: bool) -> (Vec<CmEventKind>, Vec<CmEventKind>) {
     let others = EventChannel::new().unwrap();
     let listens: Arc<OnceLock<(SocketAddr, EventChannel)>> = Arc::default();
@@ -241,7 +241,7 @@ fn reply_that_causes_a_request(apart: bool) -> (Vec<CmEventKind>, Vec<CmEventKin
                 return;
             };
             if seen.get().is_none() {
-                // The Reply is being sent: the peer may have it from here on.
+                // The Reply is being sent now, so the peer may receive it at any time.
                 std::mem::forget(requesting(*to));
                 until("an event", || channel.waiting() > 0);
                 seen.set(others.waiting()).unwrap();
@@ -299,7 +299,7 @@ fn the_end_of_a_connection_is_told_before_a_request_that_was_sent_after_it() {
         host.channel.waiting() > 0
     });
     let id = host.next(CmEventKind::ConnectRequest).id().clone();
-    // Younger than the listener, like the queue pairs of a server.
+    // This QP is created after the listener, like the queue pairs of a server.
     let qp = host.side.another_qp();
     id.accept(&qp, &AcceptOptions::default()).unwrap();
     drop(host.next(CmEventKind::Established));
@@ -307,7 +307,7 @@ fn the_end_of_a_connection_is_told_before_a_request_that_was_sent_after_it() {
     first.read_exact(&mut reply).unwrap();
     drop(first);
     let _second = requesting(to);
-    // Over loopback all of that has arrived, so one round finds both.
+    // Over loopback both the end and the request have arrived, so one round of progress finds both.
     until("both events", || {
         host.side.device.progress();
         host.channel.waiting() >= 2
@@ -316,7 +316,7 @@ fn the_end_of_a_connection_is_told_before_a_request_that_was_sent_after_it() {
     drop(host.next(CmEventKind::ConnectRequest));
 }
 
-/// As libfabric's `fi_multi_ep` and others do.
+/// Libfabric's test `fi_multi_ep` and other programs connect in this way.
 #[test]
 fn a_client_that_connects_again_once_it_is_established_is_seen_in_that_order() {
     const ROUNDS: usize = 50;
@@ -330,7 +330,7 @@ fn a_client_that_connects_again_once_it_is_established_is_seen_in_that_order() {
                 let id = client.resolved(to);
                 id.connect(&qp, &ConnectOptions::default()).unwrap();
                 drop(client.next(CmEventKind::Established));
-                // The connection stays until the server has the next one.
+                // The connection stays open until the server has the next one.
                 std::mem::forget((qp, id));
             }
         });

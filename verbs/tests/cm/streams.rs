@@ -1,5 +1,4 @@
-//! Streams that the program has connected itself, with bytes read in advance, without any call that
-//! waits.
+//! Streams that the program has connected itself, with bytes read in advance. No call waits.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -73,7 +72,7 @@ fn what_comes_over_a_stream_and_is_no_request_is_an_event() {
     let words = event.reason().unwrap().to_string();
     assert!(words.contains("GET"), "{words}");
 
-    // The id may be used again.
+    // The id may be used for another stream.
     assert_eq!(id.state(), CmState::Idle);
     let (ours, theirs) = streams();
     id.request_over(adopt(theirs), &[]).unwrap();
@@ -106,7 +105,7 @@ fn an_id_that_failed_over_a_stream_is_an_id_as_any_other() {
     id.connect(&host.side.qp, &ConnectOptions::default())
         .unwrap();
     drop(host.next(CmEventKind::Rejected));
-    // The id may try again.
+    // The id may try again to connect.
     assert_eq!(id.state(), CmState::RouteResolved);
 }
 
@@ -126,7 +125,8 @@ fn an_id_that_goes_while_it_waits_on_a_stream_rejects_what_comes() {
     b.nothing_waits();
 }
 
-/// The programs have done the startup, and one of them has read bytes after it.
+/// The programs have completed the startup themselves, and one of them has read bytes that follow
+/// it.
 #[test]
 fn a_qp_attaches_to_a_stream_in_full_operation_with_octets_read_ahead() {
     let settings = StreamOptions::default();

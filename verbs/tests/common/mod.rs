@@ -1,5 +1,5 @@
-//! Shared parts of the behaviour tests: two connected endpoints over the kernel's TCP on the
-//! loopback interface, or over the in-memory link of smoltcp.
+//! Helpers of the behaviour tests: two connected endpoints over the kernel's TCP on the loopback
+//! interface, or over the in-memory link of smoltcp.
 //!
 //! No test measures time. Tests wait for each expected event, up to [`LIMIT`].
 #![allow(
@@ -21,15 +21,15 @@ use uwarp_verbs::{
     WcOpcode,
 };
 
-/// A wait of this length is a hang. It is no bound on speed: a loaded machine may take minutes for
-/// work of a few milliseconds.
+/// Time limit of every wait. Only a hang takes this long. The limit says nothing about speed: a
+/// loaded machine may take minutes for work of a few milliseconds.
 pub(crate) const LIMIT: Duration = Duration::from_secs(300);
 
 /// Initial content of buffers.
 pub(crate) const FILL: u8 = 0xA5;
 
-/// Sizes at which behaviour changes: empty, less than a word, one FPDU in one Ethernet TCP segment
-/// (with and without CRC and Markers), pages, loopback segments, the longest ULPDU.
+/// Sizes in bytes at which behaviour changes: empty, less than a word, one FPDU in one Ethernet TCP
+/// segment (with and without CRC and Markers), pages, loopback segments, and the longest ULPDU.
 pub(crate) const SIZES: [usize; 24] = [
     0,
     1,
@@ -66,7 +66,7 @@ pub(crate) enum Wire {
     Memory {
         /// MTU of the link.
         mtu: usize,
-        /// TCP buffer in each direction of a connection, in bytes.
+        /// Size of the TCP buffer in each direction of a connection, in bytes.
         buffer: usize,
     },
 }
@@ -80,7 +80,7 @@ impl Wire {
     /// Both links.
     pub(crate) const BOTH: [Wire; 2] = [Wire::Kernel, Wire::MEMORY];
 
-    /// Networks of the two ends, and a listening address of the second one.
+    /// Creates the networks of the two ends. Also returns a listening address of the second one.
     fn networks(self) -> ([Arc<dyn Network>; 2], SocketAddr) {
         match self {
             Wire::Kernel => {
@@ -102,7 +102,7 @@ impl Wire {
     }
 }
 
-/// Parameters of two endpoints. The first one connects, the second one accepts.
+/// Parameters of two endpoints. The first one connects, and the second one accepts.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     pub(crate) wire: Wire,
@@ -137,7 +137,7 @@ impl Setup {
         self.unconnected_over(networks, addr)
     }
 
-    /// The same over the given networks; the listener is at `addr`.
+    /// Does the same over the given networks. The listener is at `addr`.
     pub(crate) fn unconnected_over(
         &self,
         [first, second]: [Arc<dyn Network>; 2],
@@ -163,7 +163,7 @@ impl Setup {
         }
     }
 
-    /// Two connected endpoints.
+    /// Creates two connected endpoints.
     pub(crate) fn connected(&self) -> (Side, Side) {
         let ends = self.unconnected();
         ends.join();
@@ -171,17 +171,17 @@ impl Setup {
     }
 }
 
-/// Two connected endpoints with default settings.
+/// Creates two connected endpoints with default settings.
 pub(crate) fn pair(wire: Wire) -> (Side, Side) {
     Setup::new(wire).connected()
 }
 
-/// Two connected endpoints, either of which may send first.
+/// Creates two connected endpoints, either of which may send first.
 pub(crate) fn peers(wire: Wire) -> (Side, Side) {
     Setup::new(wire).peer_to_peer().connected()
 }
 
-/// Two endpoints before they are connected.
+/// Two endpoints before they are connected, and the listener of the second one.
 pub(crate) struct Ends {
     pub(crate) a: Side,
     pub(crate) b: Side,
@@ -202,7 +202,7 @@ impl Ends {
     }
 }
 
-/// Connects `a` to the listener, which accepts with `b`.
+/// Connects `a` to the listener, whose next request `b` accepts.
 pub(crate) fn join(
     listener: &Listener,
     a: &Qp,
@@ -290,7 +290,7 @@ impl CqHandle {
         completion
     }
 
-    /// Asserts that the CQ is empty, also after one more turn of progress.
+    /// Polls once and asserts that there is no completion.
     #[track_caller]
     pub(crate) fn assert_empty(&self) {
         assert_eq!(self.poll_one(), None);
@@ -358,7 +358,7 @@ impl Side {
         self.qp.end_reason().expect("an end has a reason")
     }
 
-    /// Waits for the next `Ended` event.
+    /// Waits for the next `Ended` event. Returns the number of the QP and the reason.
     #[track_caller]
     pub(crate) fn ended_event(&self) -> (u32, EndReason) {
         loop {
@@ -372,7 +372,7 @@ impl Side {
 }
 
 /// Sends an empty Send from `from` to `to`. When this returns, everything that `from` sent before
-/// has been placed.
+/// it has been placed.
 #[track_caller]
 pub(crate) fn bell(from: &Side, to: &Side) {
     const BELL: u64 = 0xBE11;
@@ -382,19 +382,19 @@ pub(crate) fn bell(from: &Side, to: &Side) {
     to.recv_cq.success(BELL);
 }
 
-/// Checks that the connection works: an empty Send each way, the initiator's first.
+/// Checks that the connection works. Sends an empty Send each way, the initiator's first.
 #[track_caller]
 pub(crate) fn both_ways(a: &Side, b: &Side) {
     bell(a, b);
     bell(b, a);
 }
 
-/// All bytes of a region.
+/// Returns all bytes of a region.
 pub(crate) fn content(region: &MemoryRegion) -> Vec<u8> {
     slice(region, 0, region.len())
 }
 
-/// Part of a region.
+/// Returns part of a region.
 pub(crate) fn slice(region: &MemoryRegion, offset: usize, len: usize) -> Vec<u8> {
     let mut octets = vec![0; len];
     region.read_at(offset, &mut octets).unwrap();
@@ -425,7 +425,7 @@ pub(crate) fn placed_only(region: &MemoryRegion, offset: usize, expected: &[u8],
     same(&content(region), &whole, what);
 }
 
-/// Bytes that look random and depend only on the seed.
+/// Returns bytes that look random and depend only on the seed.
 pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut random = Random(seed.wrapping_mul(2).wrapping_add(0x9E37_79B9_7F4A_7C15) | 1);
     let mut octets = Vec::with_capacity(len + 8);
@@ -459,7 +459,7 @@ pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Summary of a completion: wr_id, status, opcode, byte_len.
+/// Returns a summary of a completion: wr_id, status, opcode, byte_len.
 pub(crate) fn brief(completion: &Completion) -> (u64, Status, WcOpcode, u32) {
     (
         completion.wr_id,
@@ -470,7 +470,7 @@ pub(crate) fn brief(completion: &Completion) -> (u64, Status, WcOpcode, u32) {
 }
 
 /// A responder without an RDMA stack. It answers the MPA Request; after that the test uses its
-/// socket. No Markers, no CRC, MPA revision 1.
+/// socket directly. It uses MPA revision 1, without Markers and CRC.
 pub(crate) struct RawPeer {
     pub(crate) stream: std::net::TcpStream,
 }
@@ -500,11 +500,12 @@ pub(crate) fn raw_peer(a: &Qp) -> RawPeer {
     })
 }
 
-/// Settings for a connection to a [`RawPeer`].
+/// Returns settings for a connection to a [`RawPeer`].
 pub(crate) fn raw_settings() -> Settings {
     Settings::default()
         .revision(uwarp_verbs::Revision::One)
         .crc(false)
-        // Tests count the messages that this peer receives, and it may be slow to answer.
+        // Wake-ups are off, because tests count the messages that this peer receives, and it may be
+        // slow to answer.
         .wake_up(None)
 }

@@ -1,9 +1,9 @@
-//! Tests that start their own binary.
+//! Helper for tests that start their own binary.
 
 use std::process::Command;
 
-/// Command that starts this test binary again. Under QEMU's user emulation (`./ci.sh aarch64`) the
-/// kernel cannot start it directly.
+/// Returns a command that starts this test binary again. Under QEMU's user emulation (`./ci.sh
+/// aarch64`) the kernel cannot start the binary directly.
 pub(crate) fn this_program() -> Command {
     let program = std::env::current_exe().unwrap();
     if std::env::var_os("QEMU_LD_PREFIX").is_none() {

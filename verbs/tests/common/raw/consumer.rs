@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use uwarp_verbs::{Completion, Cq};
 
-/// Behaviour of our consumer in the meantime.
+/// Behaviour of our consumer while the peer misbehaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Meanwhile {
     /// Makes no calls: the background thread of the device makes progress.
@@ -18,7 +18,7 @@ pub(crate) enum Meanwhile {
     Waits,
 }
 
-/// One thread for each CQ.
+/// Consumer with one thread for each CQ.
 pub(crate) struct Consumer {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<Vec<Completion>>>,
@@ -67,7 +67,7 @@ impl Consumer {
 
 impl Drop for Consumer {
     fn drop(&mut self) {
-        // After a failure of the test: the threads end by themselves.
+        // If the test fails, the threads end by themselves.
         self.stop.store(true, Ordering::Release);
     }
 }

@@ -64,7 +64,8 @@ fn connect(a: &End, b: &End, listener: &Listener) -> bool {
 impl Healthy {
     pub(crate) fn new(device: &Device, pd: &Pd, listener: &Listener) -> Self {
         let (a, b) = (End::new(device, pd), End::new(device, pd));
-        // Tests of timeouts make them so short that a busy machine may need several tries.
+        // Tests of timeouts make the timeouts so short that a busy machine may need several
+        // attempts.
         eventually("a healthy connection", || {
             let connected = connect(&a, &b, listener);
             if !connected {
@@ -110,8 +111,8 @@ impl Healthy {
         }
     }
 
-    /// Checks that a region of the same domain still takes Writes. The Write does not change its
-    /// content.
+    /// Checks that a region of the same domain still takes Writes. Writes the bytes that the region
+    /// already has.
     pub(crate) fn writes_into(&mut self, region: &MemoryRegion) {
         let mut octets = [0; 8];
         region.read_at(0, &mut octets).unwrap();

@@ -1,5 +1,5 @@
-//! Memory of our side: regions in one arena, guard bytes between them that must stay unchanged, and
-//! a model of the content of the arena.
+//! Memory of our side: regions in one arena, with guard bytes between them that must stay
+//! unchanged. A model records the expected content of the arena.
 #![expect(
     unsafe_code,
     reason = "regions are registered in place, so that their surroundings can be watched"
@@ -11,9 +11,9 @@ use uwarp_verbs::{Access, MemoryRegion, Pd};
 
 use crate::wire::filler;
 
-/// Bytes of one region.
+/// Length of one region in bytes.
 pub(crate) const REGION: usize = 2048;
-/// Guard bytes before, between and after the regions.
+/// Number of guard bytes before, between and after the regions.
 const GAP: usize = 512;
 const REGIONS: usize = 4;
 const ARENA: usize = GAP + REGIONS * (REGION + GAP);
@@ -25,13 +25,14 @@ pub(crate) enum Place {
     Writable,
     /// The peer may read here.
     Readable,
-    /// For local use only: receives, sources, sinks.
+    /// This region is for local use only: receives, sources, sinks.
     Local,
-    /// All rights, but in another protection domain than the connection under test.
+    /// This region has all rights, but belongs to another protection domain than the connection
+    /// under test.
     Foreign,
 }
 
-/// The regions and the model of their content.
+/// The arena with its regions, and the model of its content.
 pub(crate) struct Memory {
     arena: NonNull<u8>,
     expected: Vec<u8>,
@@ -44,8 +45,8 @@ pub(crate) struct Memory {
 impl Memory {
     pub(crate) fn new(pd: &Pd, other: &Pd) -> Self {
         let expected = filler(7, ARENA);
-        // Leaked, because connections that end in the background may still have the right to use
-        // it.
+        // The arena is leaked, because connections that end in the background may still have the
+        // right to use it.
         let arena = NonNull::from(Box::leak(expected.clone().into_boxed_slice())).cast::<u8>();
         let register = |pd: &Pd, place: Place, access: Access| {
             // SAFETY: the arena is never freed, this region is a part of it, and from here on it is
@@ -75,23 +76,25 @@ impl Memory {
         self.expected[start(place) + offset..][..octets.len()].copy_from_slice(octets);
     }
 
-    /// Expected bytes at `offset` of the region.
+    /// Returns the expected bytes at `offset` of the region.
     pub(crate) fn expected(&self, place: Place, offset: usize, len: usize) -> &[u8] {
         &self.expected[start(place) + offset..][..len]
     }
 
-    /// Accepts the current content of this part of the region.
+    /// Records that the current content of this part of the region is expected.
     pub(crate) fn allow(&mut self, place: Place, offset: usize, len: usize) {
         for at in start(place) + offset..start(place) + offset + len {
-            // SAFETY: inside the arena, as above.
+            // SAFETY: the address is inside the arena, which is never freed; no reference to it
+            // exists.
             self.expected[at] = unsafe { self.arena.add(at).read_volatile() };
         }
     }
 
-    /// Compares the whole arena with the model. Nothing may be in transit at the time of the call.
+    /// Compares the whole arena with the model. No data may be in transit during the call.
     pub(crate) fn check(&self) {
         for (at, expected) in self.expected.iter().enumerate() {
-            // SAFETY: inside the arena, which is never freed; no reference to it exists.
+            // SAFETY: the address is inside the arena, which is never freed; no reference to it
+            // exists.
             let found = unsafe { self.arena.add(at).read_volatile() };
             assert_eq!(
                 found,

@@ -1,4 +1,4 @@
-//! The raw peer: a kernel TCP socket without an RDMA stack.
+//! The raw peer, which is a kernel TCP socket without an RDMA stack.
 #![allow(
     clippy::disallowed_methods,
     reason = "tests wait by the clock of the machine"
@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use crate::wire::{Fpdus, startup};
 
-/// A wait of this length is a hang. It is no bound on speed: a loaded machine may take minutes for
-/// work of a few milliseconds.
+/// Time limit of every wait. Only a hang takes this long. The limit says nothing about speed: a
+/// loaded machine may take minutes for work of a few milliseconds.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Repeats `look` until it returns a value, and panics after [`PATIENCE`].
@@ -26,7 +26,7 @@ pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> 
     }
 }
 
-/// One connection, with the FPDU state of both directions.
+/// One connection of the raw peer, with the FPDU encoders of both directions.
 pub(crate) struct Peer {
     stream: TcpStream,
     /// The socket was reset before its first use.
@@ -50,11 +50,11 @@ impl Peer {
         use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
         let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
         bind(&socket, &SocketAddr::from((from, 0))).unwrap();
-        // Read the address now, because a socket that was reset has none.
+        // The address is read now, because a socket that was reset has none.
         let stream = TcpStream::from(socket);
         let local = stream.local_addr().unwrap();
         let connected = connect(&stream, &to);
-        // A refused connection may be reset before the call returns.
+        // A connection that is refused may be reset before the call returns.
         let was_reset = connected == Err(rustix::io::Errno::CONNRESET);
         assert!(
             connected.is_ok() || was_reset,
@@ -103,7 +103,8 @@ impl Peer {
             .expect("the other side takes bytes");
     }
 
-    /// Sends bytes to a side that may have closed. Returns true if the socket accepted them.
+    /// Sends bytes to a side that may have closed the connection. Returns true if the socket
+    /// accepted them.
     #[allow(
         dead_code,
         reason = "only some test binaries have peers that are refused"
@@ -139,7 +140,7 @@ impl Peer {
         octets
     }
 
-    /// Receives a whole startup frame.
+    /// Receives one startup frame, with its private data.
     pub(crate) fn receive_startup(&mut self) -> Vec<u8> {
         let head: [u8; 20] = self.receive();
         let mut private_data = vec![0; usize::from(u16::from_be_bytes([head[18], head[19]]))];
@@ -174,7 +175,7 @@ impl Peer {
         ulpdu
     }
 
-    /// Expects a FIN with nothing before it.
+    /// Expects a FIN without any data before it.
     pub(crate) fn expect_fin(&mut self) {
         let mut octets = [0; 256];
         match self.stream.read(&mut octets) {
@@ -184,7 +185,7 @@ impl Peer {
         }
     }
 
-    /// Expects a reset; any bytes before it are ignored.
+    /// Expects a reset. Any bytes before it are ignored.
     pub(crate) fn expect_reset(&mut self) {
         if self.was_reset {
             return;
@@ -201,7 +202,7 @@ impl Peer {
         }
     }
 
-    /// Sends single bytes with short pauses until the other side ends the connection.
+    /// Sends single bytes with short pauses between them until the other side ends the connection.
     pub(crate) fn drip(&mut self, octets: &[u8]) {
         self.stream
             .set_read_timeout(Some(Duration::from_millis(5)))
@@ -223,7 +224,8 @@ impl Peer {
     }
 
     pub(crate) fn reset(&self) {
-        // The same effect as `SO_LINGER` of 0 and a close, but the descriptor stays open.
+        // This has the same effect as closing with an `SO_LINGER` of 0, but the descriptor stays
+        // open.
         rustix::net::sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO)).unwrap();
         rustix::net::connect_unspec(&self.stream).unwrap();
     }

@@ -1,4 +1,4 @@
-//! A connection between our side and a raw peer, from setup to the end that a test expects.
+//! Connection between our side and a raw peer, from its setup to the end that a test expects.
 
 use std::net::TcpListener;
 
@@ -21,7 +21,7 @@ use crate::wire::{
 /// An STag that was never registered.
 pub(crate) const NONSENSE: u32 = 0xDEAD_BEEF;
 
-/// Offset of the Write that follows every wrong FPDU.
+/// Offset in the writable region of the Write that follows every wrong FPDU.
 const BEHIND: usize = 1600;
 
 /// MPA role of our side.
@@ -41,7 +41,7 @@ const WAYS: [(Role, Meanwhile); 4] = [
     (Role::Initiator, Meanwhile::Polls),
 ];
 
-/// Initial state of a test.
+/// Parameters of a scene.
 #[derive(Clone)]
 pub(crate) struct Setup {
     pub(crate) role: Role,
@@ -50,13 +50,13 @@ pub(crate) struct Setup {
     pub(crate) ird: u16,
     /// Flags of the raw peer's startup frame.
     pub(crate) flags: u8,
-    /// Whether our side posts receives.
+    /// True if our side posts receives.
     pub(crate) receives: bool,
-    /// Whether our side posts a Read and a fenced Send.
+    /// True if our side posts a Read and a fenced Send.
     pub(crate) sends: bool,
-    /// Whether a correct Write and a correct Send come first.
+    /// True if a correct Write and a correct Send are exchanged first.
     pub(crate) warm_up: bool,
-    /// Behaviour of the consumer from then on.
+    /// Behaviour of our consumer after the warm-up.
     pub(crate) meanwhile: Meanwhile,
 }
 
@@ -76,13 +76,13 @@ impl Setup {
     }
 }
 
-/// Expected end of the connection as the peer sees it.
+/// Expected end of the connection, as the peer sees it.
 pub(crate) enum Sees {
-    /// This ULPDU, then a FIN.
+    /// The peer receives this ULPDU and then a FIN.
     Terminate(Vec<u8>),
-    /// A FIN immediately.
+    /// The peer receives only a FIN.
     Fin,
-    /// Nothing, because the peer has gone.
+    /// The peer receives nothing, because it has closed.
     Nothing,
 }
 
@@ -109,7 +109,7 @@ impl std::ops::DerefMut for Scene {
 }
 
 impl Scene {
-    /// Connects with requests outstanding, after a correct Write and a correct Send.
+    /// Connects, exchanges a correct Write and a correct Send, and leaves requests outstanding.
     pub(crate) fn new(role: Role) -> Self {
         Self::with(&Setup::new(role))
     }
@@ -148,7 +148,7 @@ impl Scene {
         scene
     }
 
-    /// Exchanges a correct Write, and a correct Send if `send` is set.
+    /// Exchanges a correct Write. If `send` is set, also exchanges a correct Send.
     fn warm_up(&mut self, send: bool) {
         let write = self.write(0, b"good Write");
         self.peer.send_ulpdus(&[write.octets()]);
@@ -164,14 +164,14 @@ impl Scene {
         }
     }
 
-    /// Sends a correct Send, which completes the first receive.
+    /// Sends a correct Send and checks that it completes the first receive.
     pub(crate) fn delivers(&mut self, octets: &[u8]) {
         let send = self.next_send(octets);
         self.peer.send_ulpdus(&[send.octets()]);
         self.delivered(octets);
     }
 
-    /// Checks that the last Send, with these bytes, completes the first receive.
+    /// Checks that the Send with these bytes, which was sent last, completes the first receive.
     pub(crate) fn delivered(&mut self, octets: &[u8]) {
         let wr_id = self.victim.receives[0];
         self.victim.receives(octets.len());
@@ -180,12 +180,12 @@ impl Scene {
         self.msn += 1;
     }
 
-    /// A correct next Send of the peer.
+    /// Returns a correct next Send of the peer.
     pub(crate) fn next_send(&self, payload: &[u8]) -> Untagged {
         Untagged::new(SEND, 0, self.msn, payload)
     }
 
-    /// A Write to `offset` of the writable region.
+    /// Returns a Write to `offset` of the writable region.
     pub(crate) fn write(&self, offset: u64, payload: &[u8]) -> Tagged {
         Tagged::new(
             WRITE,
@@ -195,7 +195,7 @@ impl Scene {
         )
     }
 
-    /// A Read Request for 16 bytes of the readable region.
+    /// Returns the header of a Read Request for 16 bytes of the readable region.
     pub(crate) fn read(&self) -> ReadHeader {
         let readable = self.memory.readable.remote();
         ReadHeader {
@@ -207,24 +207,24 @@ impl Scene {
         }
     }
 
-    /// A correct first Read Request of the peer.
+    /// Returns a correct first Read Request of the peer.
     pub(crate) fn read_request(&self, header: ReadHeader) -> Untagged {
         Untagged::new(READ_REQUEST, 1, 1, &header.octets())
     }
 
-    /// Sends a ULPDU in a correct FPDU, directly followed by a correct Write, which must have no
-    /// effect (5041-7.1-18).
+    /// Sends a ULPDU in a correct FPDU, directly followed by a correct Write. The Write must have
+    /// no effect (5041-7.1-18).
     pub(crate) fn commits(&mut self, ulpdu: &[u8]) {
         let behind = self.write(BEHIND as u64, b"behind what was wrong").octets();
         self.peer.send_ulpdus(&[ulpdu, &behind]);
     }
 
-    /// Checks the end: first as the peer sees it, then with `Victim::check_end`.
+    /// Checks the end of the connection, first as the peer sees it, then by `Victim::check_end`.
     pub(crate) fn ends(self, sees: Sees, words: &str) {
         self.ends_blaming(sees, words, None);
     }
 
-    /// Closes without an error: the peer closes, then our side.
+    /// Closes without an error. The peer closes first, then our side.
     pub(crate) fn closes(self) {
         self.peer.fin();
         self.ends(Sees::Fin, "closed by the peer");
@@ -307,18 +307,18 @@ fn connects(victim: &Victim, setup: &Setup) -> Peer {
     })
 }
 
-/// Flags that our side should send.
+/// Returns the flags that our side should send.
 fn flags(crc: bool, setup: &Setup) -> u8 {
     (if crc { CRC } else { 0 }) | if setup.settings.markers { MARKERS } else { 0 }
 }
 
-/// Tests a wrong ULPDU in both roles and with each way of driving our side. The peer must get a
+/// Checks a wrong ULPDU in both roles and with each way of driving our side. The peer must get a
 /// Terminate with this code.
 pub(crate) fn refuses(bad: impl Fn(&mut Scene) -> Vec<u8>, code: Code, words: &str) {
     refuses_blaming(bad, code, words, None);
 }
 
-/// The same as `refuses`, but one work request completes with a status of its own.
+/// Does the same as `refuses`, but one work request must complete with a status of its own.
 pub(crate) fn refuses_blaming(
     bad: impl Fn(&mut Scene) -> Vec<u8>,
     code: Code,

@@ -1,5 +1,5 @@
-//! Our side: a device with a QP under test, memory, outstanding requests and a healthy connection;
-//! and the checks after its end.
+//! Our side: a device with a QP under test, memory, outstanding requests and a healthy connection.
+//! Also the checks after the end of the connection.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,34 +15,38 @@ use crate::memory::Memory;
 use crate::peer::{PATIENCE, eventually};
 use crate::wire::{ReadHeader, filler};
 
-/// Requests of our side that are outstanding when the bad input arrives.
+/// Work request id of our Read, which is outstanding when the bad input arrives.
 pub(crate) const READ: u64 = 11;
+/// Work request id of our fenced Send, which waits for the Read.
 pub(crate) const FENCED_SEND: u64 = 12;
+/// Work request id of our first receive after the warm-up.
 pub(crate) const FIRST_RECV: u64 = 102;
 pub(crate) const SECOND_RECV: u64 = 103;
 pub(crate) const WARM_UP_RECV: u64 = 101;
 
-/// Length and offset of the receives and of the Read's sink in the local region.
+/// Length of each receive in bytes.
 pub(crate) const RECV_LEN: usize = 64;
+/// Offset of the first receive in the local region.
 pub(crate) const RECV_AT: usize = 128;
+/// Length of the Read's sink in bytes.
 pub(crate) const SINK_LEN: usize = 48;
 pub(crate) const SINK_AT: usize = 512;
 
-/// Limits that the objects of a test fill, so that any leak makes a later allocation fail.
+/// Returns limits that the objects of a test reach, so that any leak makes a later allocation fail.
 pub(crate) fn settings() -> Settings {
     let limits = Limits::default()
         .max_qp(3)
         .max_cq(4)
         .max_mr(8)
         .max_startup(2);
-    // Tests with raw peers count the messages, so wake-ups are off.
+    // Wake-ups are off, because tests with raw peers count the messages.
     Settings::default()
         .limits(limits)
         .timeouts(PATIENT)
         .wake_up(None)
 }
 
-/// Timeouts that are long enough for any machine. Tests of one timeout shorten it.
+/// Timeouts that are long enough for any machine. A test of one timeout shortens it.
 pub(crate) const PATIENT: Timeouts = {
     let minute = Duration::from_secs(60);
     Timeouts::new()
@@ -58,13 +62,14 @@ pub(crate) const PATIENT: Timeouts = {
         .hold_after_close(minute)
 };
 
-/// Everything of our side: the QP under test and its surroundings.
+/// All objects of our side: the QP under test and its surroundings.
 pub(crate) struct Victim {
     pub(crate) qp: Qp,
     pub(crate) send_cq: Cq,
     pub(crate) recv_cq: Cq,
-    /// Regions with all rights: `own` is bound to the QP under test, `theirs` to another one.
+    /// Region with all rights that is bound to the QP under test.
     pub(crate) own: MemoryRegion,
+    /// Region with all rights that is bound to another QP.
     pub(crate) theirs: MemoryRegion,
     pub(crate) memory: Memory,
     pub(crate) healthy: Healthy,
@@ -130,7 +135,7 @@ impl Victim {
         self.sends_were_posted_as(&[READ, FENCED_SEND]);
     }
 
-    /// The same as `post_sends`, while another thread uses the QP. Call `sends_were_posted_as`
+    /// Does the posts of `post_sends` while another thread uses the QP. Call `sends_were_posted_as`
     /// afterwards.
     pub(crate) fn post_sends_while_connecting(&self) {
         let sink = self.memory.local.sge(SINK_AT as u64, SINK_LEN as u32);
@@ -151,7 +156,7 @@ impl Victim {
         self.sends.extend(wr_ids);
     }
 
-    /// Header of the Read Request of `post_sends`.
+    /// Returns the header of the Read Request that `post_sends` causes.
     pub(crate) fn read_header(&self) -> ReadHeader {
         ReadHeader {
             sink_stag: self.memory.local.rkey(),
@@ -162,7 +167,8 @@ impl Victim {
         }
     }
 
-    /// Waits for the next receive, which must succeed with this many bytes.
+    /// Waits for the completion of the next receive, which must be successful and have this many
+    /// bytes.
     pub(crate) fn receives(&mut self, len: usize) -> uwarp_verbs::Completion {
         let done = self
             .recv_cq
@@ -173,7 +179,7 @@ impl Victim {
         done
     }
 
-    /// Waits for the completions of the Read and of the Send that waited for it.
+    /// Waits for the completions of the Read and of the fenced Send.
     pub(crate) fn reads(&mut self) {
         for wr_id in [READ, FENCED_SEND] {
             let done = self
@@ -188,9 +194,9 @@ impl Victim {
         self.sends.clear();
     }
 
-    /// Checks the end on our side. The reason must contain `words`. Outstanding requests complete
-    /// once, as flushed, except for the `blamed` one. Nothing else may have changed, and nothing
-    /// may leak.
+    /// Checks the end of the connection on our side. Its reason must contain `words`. Outstanding
+    /// requests complete once, as flushed, except for the `blamed` one. Nothing else may have
+    /// changed, and nothing may leak.
     pub(crate) fn check_end(mut self, words: &str, blamed: Option<(u64, Status)>) {
         assert!(
             self.qp.wait_closed(PATIENCE),
@@ -226,7 +232,7 @@ impl Victim {
         self.leaves_nothing();
     }
 
-    /// Posts requests after the end, which must complete as flushed.
+    /// Posts requests after the end of the connection, and checks that they complete as flushed.
     fn posts_are_flushed(&mut self) {
         self.qp
             .post_send(&SendWr::send_inline(90, b"after the end"))
@@ -236,7 +242,8 @@ impl Victim {
         self.receives.push(91);
     }
 
-    /// Reasons of all `Ended` events so far. Panics if one is about another connection.
+    /// Takes all pending `Ended` events and returns their reasons. Panics if an event is about
+    /// another connection.
     pub(crate) fn reasons(&self) -> Vec<String> {
         let mut reasons = Vec::new();
         while let Some(event) = self.device.poll_event() {
@@ -255,7 +262,7 @@ impl Victim {
         reasons
     }
 
-    /// Checks that memory is as expected, and that the healthy connection works.
+    /// Checks that the memory has its expected content and that the healthy connection works.
     pub(crate) fn check_unharmed(&mut self) {
         self.memory.check();
         for (region, seed) in [(&self.own, 3), (&self.theirs, 4)] {
@@ -268,12 +275,12 @@ impl Victim {
         self.memory.check();
     }
 
-    /// Checks that no `Ended` event was raised.
+    /// Takes the pending events and checks that none is an `Ended` event.
     pub(crate) fn nothing_ended(&self) {
         assert_eq!(self.reasons(), Vec::<String>::new());
     }
 
-    /// Drops all objects, and checks that the device has room for the same number again.
+    /// Drops all objects and checks that the device has room for the same number of new ones.
     pub(crate) fn leaves_nothing(self) {
         let device = self.device.clone();
         drop(self);

@@ -1,7 +1,7 @@
 //! Encoders for MPA, DDP and RDMAP, written from the RFCs. They share no code with the crates under
-//! test, and they can build invalid messages.
+//! test, and can build invalid messages.
 
-/// CRC32C as in iSCSI (RFC 3720 section 12.1), four bits at a time.
+/// Computes the CRC32C of iSCSI (RFC 3720 section 12.1), four bits at a time.
 pub(crate) fn crc32c(octets: &[u8]) -> u32 {
     const fn table() -> [u32; 16] {
         let mut table = [0; 16];
@@ -41,7 +41,7 @@ pub(crate) const CRC: u8 = 0x40;
 pub(crate) const REJECT: u8 = 0x20;
 pub(crate) const ENHANCED: u8 = 0x10;
 
-/// A startup frame with a correct PD_Length.
+/// Returns a startup frame with a correct PD_Length.
 pub(crate) fn startup(key: &[u8; 16], flags: u8, revision: u8, private_data: &[u8]) -> Vec<u8> {
     startup_claiming(
         key,
@@ -52,7 +52,7 @@ pub(crate) fn startup(key: &[u8; 16], flags: u8, revision: u8, private_data: &[u
     )
 }
 
-/// A startup frame with any PD_Length.
+/// Returns a startup frame with any PD_Length.
 pub(crate) fn startup_claiming(
     key: &[u8; 16],
     flags: u8,
@@ -75,20 +75,20 @@ pub(crate) const RTR_SEND: u16 = 0x4000;
 pub(crate) const RTR_WRITE: u16 = 0x8000;
 pub(crate) const RTR_READ: u16 = 0x4000;
 
-/// Enhanced connection data. The first word contains IRD, the second ORD.
+/// Returns enhanced connection data. The first word contains IRD, and the second ORD.
 pub(crate) fn words(first: u16, second: u16) -> [u8; 4] {
     let ([a, b], [c, d]) = (first.to_be_bytes(), second.to_be_bytes());
     [a, b, c, d]
 }
 
-/// FPDU encoder of one direction.
+/// FPDU encoder of one direction of a connection.
 #[derive(Clone)]
 pub(crate) struct Fpdus {
     pub(crate) crc: bool,
     pub(crate) markers: bool,
-    /// Bytes since Full Operation began.
+    /// Number of bytes since Full Operation began.
     pub(crate) position: usize,
-    /// Error that is added to every FPDUPTR.
+    /// Error that is added to every FPDUPTR. It is 0 in a correct encoder.
     pub(crate) marker_lie: u16,
 }
 
@@ -102,13 +102,13 @@ impl Fpdus {
         }
     }
 
-    /// The FPDU for `ulpdu`.
+    /// Returns the FPDU for `ulpdu`.
     pub(crate) fn seal(&mut self, ulpdu: &[u8]) -> Vec<u8> {
         self.seal_claiming(ulpdu.len() as u16, ulpdu)
     }
 
-    /// The FPDU for `ulpdu` with any ULPDU_Length. PAD and CRC fit the actual bytes, not the length
-    /// field.
+    /// Returns an FPDU for `ulpdu` with any ULPDU_Length. PAD and CRC fit the actual bytes, not the
+    /// length field.
     pub(crate) fn seal_claiming(&mut self, len: u16, ulpdu: &[u8]) -> Vec<u8> {
         let mut body = [&len.to_be_bytes()[..], ulpdu].concat();
         body.resize(body.len().next_multiple_of(4), 0);
@@ -153,7 +153,7 @@ pub(crate) const ATOMIC_RESPONSE: u8 = 11;
 #[derive(Clone)]
 pub(crate) struct Tagged {
     pub(crate) last: bool,
-    /// The T flag on the wire.
+    /// T flag on the wire.
     pub(crate) t: bool,
     pub(crate) ddp_version: u8,
     pub(crate) rdmap_version: u8,
@@ -200,12 +200,12 @@ impl Tagged {
 #[derive(Clone)]
 pub(crate) struct Untagged {
     pub(crate) last: bool,
-    /// The T flag on the wire.
+    /// T flag on the wire.
     pub(crate) t: bool,
     pub(crate) ddp_version: u8,
     pub(crate) rdmap_version: u8,
     pub(crate) opcode: u8,
-    /// Invalidate STag, or 0.
+    /// STag to invalidate, or 0.
     pub(crate) word: u32,
     pub(crate) qn: u32,
     pub(crate) msn: u32,
@@ -282,7 +282,7 @@ pub(crate) struct AtomicHeader {
     pub(crate) id: u32,
     pub(crate) stag: u32,
     pub(crate) to: u64,
-    /// Data, mask, compare data, compare mask.
+    /// Data, data mask, compare data, and compare mask.
     pub(crate) words: [u64; 4],
 }
 
@@ -332,9 +332,10 @@ impl Code {
         }
     }
 
-    /// ULPDU of the Terminate about `offending`, with the headers that RFC 5040 Figure 10 requires.
-    /// All errors but LLP and catastrophic ones carry the DDP header. Remote Protection Errors also
-    /// carry the header of a Read Request (section 4.8 has it for Read Requests only).
+    /// Returns the ULPDU of a Terminate about `offending`, with the headers that RFC 5040 Figure 10
+    /// requires. All errors but LLP and catastrophic ones carry the DDP header. Remote Protection
+    /// Errors also carry the header of a Read Request, because section 4.8 defines that part for
+    /// Read Requests only.
     pub(crate) fn about(self, offending: &[u8]) -> Vec<u8> {
         if self.layer == 2 {
             return self.bare();
@@ -355,21 +356,21 @@ impl Code {
         Untagged::new(TERMINATE, 2, 1, &header).octets()
     }
 
-    /// ULPDU of the Terminate without headers.
+    /// Returns the ULPDU of a Terminate without headers.
     pub(crate) fn bare(self) -> Vec<u8> {
         let header = [self.layer << 4 | self.etype, self.code, 0, 0];
         Untagged::new(TERMINATE, 2, 1, &header).octets()
     }
 }
 
-/// The usual notation, such as `0/1/02`.
+/// Shows the code in the usual notation, for example `0/1/02`.
 impl std::fmt::Display for Code {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:x}/{:x}/{:02x}", self.layer, self.etype, self.code)
     }
 }
 
-/// Bytes that are not all equal.
+/// Returns bytes that are not all equal.
 pub(crate) fn filler(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| ((at + seed) * 31 % 251) as u8).collect()
 }
