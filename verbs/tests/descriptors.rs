@@ -1,5 +1,5 @@
-//! A process without free descriptors. The limit applies to the process, so this is a test binary
-//! of its own.
+//! A process without free descriptors. The limit applies to the whole process, so this is a
+//! separate test binary.
 
 use std::fs::File;
 use std::io::Write;
@@ -10,7 +10,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, Socket, Type};
 use uwarp_verbs::{Arrival, AsyncEvent, Device};
 
-/// Longest wait; only a hang takes this long.
+/// Time limit of every wait. Only a hang takes this long.
 const LIMIT: Option<Duration> = Some(Duration::from_secs(60));
 
 #[test]
@@ -50,6 +50,6 @@ fn a_listener_without_descriptors_says_so_once_and_serves_when_there_are_some() 
         listener.wait_arrival(LIMIT).unwrap(),
         Arrival::Failed { peer, .. } if peer == addr
     ) {}
-    // It tried more than once, but raised no further event.
+    // The listener tried more than once, but raised no further event.
     assert!(device.poll_event().is_none());
 }

@@ -1,5 +1,5 @@
-//! Many connections of one CQ in a process without a free descriptor for their epoll set. The limit
-//! applies to the process, so this is a test binary of its own.
+//! Many connections of one CQ, in a process without a free descriptor for their epoll set. The
+//! limit applies to the whole process, so this is a separate test binary.
 
 mod common;
 
@@ -42,7 +42,8 @@ fn without_a_descriptor_for_a_set_each_poll_asks_all_connections() {
         );
     }
     serve(&pairs);
-    // Now a descriptor is free: the next connection moves all of them into a set.
+    // A descriptor is free now. The next connection makes the library move all of them into an
+    // epoll set.
     add(&mut pairs);
     let (mine, theirs) = &pairs[6];
     join(

@@ -1,5 +1,5 @@
-//! The doorbell: a program that polls sends consecutive posts together, and none of them stays
-//! unsent.
+//! The doorbell: requests that a polling program posts one after the other are sent together, and
+//! none of them stays unsent.
 
 mod common;
 
@@ -8,8 +8,8 @@ use std::time::Duration;
 use common::{Setup, Side, Wire, until};
 use uwarp_verbs::{Notify, RemoteBuffer, SendWr};
 
-/// Two endpoints. The first one has just polled, and the background leaves its connection to its
-/// polls from then on.
+/// Connects two endpoints. The first one has just polled, so the background leaves its connection
+/// to its polls.
 fn polled() -> (Side, Side) {
     let mut setup = Setup::new(Wire::Kernel);
     setup.settings[0].takeover = Duration::from_secs(3600);
@@ -19,7 +19,8 @@ fn polled() -> (Side, Side) {
     for wr_id in 0..300 {
         b.post_empty(wr_id);
     }
-    // Repeated, because a poll does not count if the background is just leaving the connection.
+    // The polls are repeated, because a poll does not count while the background still drives the
+    // connection.
     for _ in 0..10 {
         a.send_cq.assert_empty();
         std::thread::sleep(Duration::from_millis(1));
@@ -27,7 +28,7 @@ fn polled() -> (Side, Side) {
     (a, b)
 }
 
-/// Number of FPDUs framed so far, according to the flight record.
+/// Returns the number of FPDUs framed so far, according to the flight record.
 fn framed(a: &Side) -> u64 {
     a.qp.flight_record().seen()
 }
@@ -73,7 +74,7 @@ fn where_several_were_posted_the_last_time_the_first_one_waits_too() {
     send(&a, 3);
     assert_eq!(framed(&a), before);
     a.send_cq.success(3);
-    // The previous post was a single one, so the next one leaves at once.
+    // The group before this post had a single request, so this one is sent at once.
     send(&a, 4);
     assert_eq!(framed(&a), before + 2);
     b.recv_cq.successes(0..5);
@@ -127,7 +128,7 @@ fn nothing_waits_for_a_poll_once_a_notification_is_asked_for() {
     send(&a, 0);
     send(&a, 1);
     assert_eq!(framed(&a), before + 1);
-    // On the other CQ, because the first one contains a completion.
+    // This arms the other CQ, because the first one has a completion.
     a.recv_cq.req_notify(Notify::Any);
     assert_eq!(framed(&a), before + 2);
     send(&a, 2);
@@ -152,8 +153,8 @@ fn what_waits_is_sent_before_the_connection_is_closed_or_its_qp_is_dropped() {
 #[test]
 fn what_waits_leaves_by_the_background_when_nobody_polls_any_more() {
     let mut setup = Setup::new(Wire::Kernel);
-    // Long enough for all posts to fall within it even on a busy machine, so that some of them
-    // wait.
+    // This is long enough for all posts to fall within it even on a busy machine, so that some of
+    // them wait.
     setup.settings[0].takeover = Duration::from_millis(100);
     let (a, b) = setup.connected();
     (0..9).for_each(|wr_id| b.post_empty(wr_id));
@@ -164,7 +165,7 @@ fn what_waits_leaves_by_the_background_when_nobody_polls_any_more() {
     }
 }
 
-/// A poll that finds a completion does not receive.
+/// A poll that finds a completion does not receive from the socket.
 #[test]
 fn who_posts_and_polls_and_always_finds_a_completion_receives_all_the_same() {
     let mut setup = Setup::new(Wire::Kernel);
@@ -172,7 +173,7 @@ fn who_posts_and_polls_and_always_finds_a_completion_receives_all_the_same() {
     let (a, b) = setup.connected();
     let (lent, sink) = (a.filled(3, 8), b.blank(8));
     let (source, target) = (a.filled(1, 8), b.blank(8));
-    // From here on the background leaves incoming data to the polls.
+    // After this poll the background leaves incoming data to the polls.
     b.post_empty(1000);
     send(&a, 1000);
     a.send_cq.success(1000);
@@ -200,7 +201,7 @@ fn who_posts_and_polls_and_always_finds_a_completion_receives_all_the_same() {
     });
 }
 
-/// Without a recent poll nothing is staged, however fast the posts follow each other.
+/// Without a recent poll nothing is staged, however fast the posts follow one another.
 #[test]
 fn who_has_polled_long_ago_has_all_sent_at_once() {
     let mut setup = Setup::new(Wire::Kernel);

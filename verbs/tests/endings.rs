@@ -1,5 +1,5 @@
-//! Ends and beginnings of connections whose two sides are out of step: a FIN after data, a
-//! Terminate before a reset, and a peer that half closes, stays open, or sends too early.
+//! Connections whose two sides are in different phases: a FIN after data, a Terminate before a
+//! reset, and a peer that half closes, stays open, or sends too early.
 #![allow(
     clippy::disallowed_methods,
     reason = "tests wait by the clock of the machine"
@@ -21,7 +21,7 @@ use uwarp_verbs::{
     Pd, Qp, QpCaps, QpState, RecvWr, RemoteBuffer, RtrKinds, SendWr, Settings, Status, WcOpcode,
 };
 
-/// A timeout that must never expire in a test.
+/// Timeout that never expires in a test.
 const NEVER: Duration = Duration::from_secs(3600);
 
 const WRITE: u8 = 0;
@@ -30,13 +30,13 @@ const READ_RESPONSE: u8 = 2;
 const SEND: u8 = 3;
 const TERMINATE: u8 = 7;
 
-/// A startup frame of revision 1, without flags.
+/// Returns a startup frame of revision 1, without flags.
 fn startup(kind: &[u8; 3], private_data: &[u8]) -> Vec<u8> {
     let flags = [0, 1, 0, private_data.len() as u8];
     [b"MPA ID ", &kind[..], b" Frame", &flags, private_data].concat()
 }
 
-/// An FPDU without Markers and CRC.
+/// Returns an FPDU without Markers and CRC.
 fn fpdu(ulpdu: &[u8]) -> Vec<u8> {
     let mut octets = (ulpdu.len() as u16).to_be_bytes().to_vec();
     octets.extend_from_slice(ulpdu);
@@ -44,14 +44,14 @@ fn fpdu(ulpdu: &[u8]) -> Vec<u8> {
     octets
 }
 
-/// An untagged message of one segment.
+/// Returns an untagged message of one segment.
 fn untagged(opcode: u8, queue: u32, msn: u32, payload: &[u8]) -> Vec<u8> {
     let control = [0x41, 0x40 | opcode, 0, 0, 0, 0];
     let words = [queue, msn, 0].map(u32::to_be_bytes).concat();
     fpdu(&[&control[..], &words, payload].concat())
 }
 
-/// A segment of a tagged message.
+/// Returns a segment of a tagged message.
 fn tagged(opcode: u8, last: bool, stag: u32, to: u64, payload: &[u8]) -> Vec<u8> {
     let control = [if last { 0xC1 } else { 0x81 }, 0x40 | opcode];
     fpdu(
@@ -65,19 +65,19 @@ fn tagged(opcode: u8, last: bool, stag: u32, to: u64, payload: &[u8]) -> Vec<u8>
     )
 }
 
-/// A valid FPDU without effect: an empty Write.
+/// Returns a valid FPDU without effect, which is an empty Write.
 fn empty_write() -> Vec<u8> {
     tagged(WRITE, true, 1, 0, b"")
 }
 
-/// Settings for a raw peer, with this limit on a close.
+/// Returns settings for a raw peer, with this limit on a close.
 fn closing_in(close: Duration) -> Settings {
     let mut settings = raw_settings();
     settings.timeouts.close = close;
     settings
 }
 
-/// An endpoint on the kernel's TCP.
+/// Creates an endpoint on the kernel's TCP.
 fn side(settings: Settings) -> Side {
     let device = Device::tcp_with(settings, None).unwrap();
     let caps = QpCaps::default().max_send_wr(4000);
@@ -88,13 +88,13 @@ fn post(side: &Side, wr: &SendWr<'_>) {
     side.qp.post_send(wr).unwrap();
 }
 
-/// Closes with a reset.
+/// Closes the stream with a reset.
 fn reset(stream: TcpStream) {
     rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
     drop(stream);
 }
 
-/// A raw initiator that has sent its MPA Request (revision 1, no CRC) and then `early`. The
+/// Connects a raw initiator, which sends its MPA Request (revision 1, no CRC) and then `early`. The
 /// responder accepts.
 fn raw_initiator(b: &Side, early: &[u8]) -> TcpStream {
     let listener = b.device.listen("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -110,7 +110,8 @@ fn raw_initiator(b: &Side, early: &[u8]) -> TcpStream {
     stream
 }
 
-/// A responder whose raw initiator has sent nothing yet, so that it may not send (5044-7.1.2-15).
+/// Creates a responder whose raw initiator has sent nothing after its Request. The responder may
+/// not send yet (5044-7.1.2-15).
 fn responder(settings: Settings) -> (Side, TcpStream) {
     let b = side(settings);
     let stream = raw_initiator(&b, b"");
@@ -122,9 +123,9 @@ fn reads_fin(stream: &mut TcpStream) {
     assert_eq!(stream.read(&mut [0; 64]).unwrap(), 0);
 }
 
-/// A stack in user space signals data and what follows it only once. A reader that stops after the
-/// data learns of the end when TCP retransmits, or never. Whether both arrive together depends on
-/// timing, hence the rounds, with one limit for all of them.
+/// TCP in user space signals data and a FIN after it only once. A reader that stops after the data
+/// detects the FIN when TCP retransmits, or never. The test needs many rounds, because timing
+/// decides whether both arrive together. All rounds share one time limit.
 #[test]
 fn a_fin_or_reset_behind_data_is_noticed_by_a_side_that_only_waits() {
     let deadline = Instant::now() + LIMIT;
@@ -133,7 +134,7 @@ fn a_fin_or_reset_behind_data_is_noticed_by_a_side_that_only_waits() {
         b.post_empty(1);
         post(&a, &SendWr::send(2, &[]));
         if round % 4 == 0 {
-            // With a Read in flight, dropping the QP sends a reset.
+            // Dropping the QP with a Read in flight sends a reset.
             let (sink, lent) = (a.blank(64), b.filled(1, 64));
             let whole = [sink.sge(0, 64)];
             post(
@@ -153,7 +154,7 @@ fn a_fin_or_reset_behind_data_is_noticed_by_a_side_that_only_waits() {
     }
 }
 
-/// The Terminate Message says what went wrong; the failure of TCP does not.
+/// The Terminate Message tells the reason for the end; the failure of TCP does not.
 #[test]
 fn the_terminate_of_a_peer_is_told_although_our_own_send_failed() {
     for _ in 0..40 {
@@ -162,7 +163,7 @@ fn the_terminate_of_a_peer_is_told_although_our_own_send_failed() {
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 stream.read_exact(&mut [0; 8]).unwrap();
-                // A DDP error of a tagged buffer: base or bounds.
+                // The error is DDP's base or bounds violation of a tagged buffer.
                 let terminate = untagged(TERMINATE, 2, 1, &[0x11, 0x01, 0, 0]);
                 stream.write_all(&terminate).unwrap();
                 reset(stream);
@@ -176,7 +177,7 @@ fn the_terminate_of_a_peer_is_told_although_our_own_send_failed() {
     }
 }
 
-/// The first FPDU ends the wait for an RTR, not the wait for the peer's close.
+/// The first FPDU ends the wait for an RTR indication, but not the wait for the peer's close.
 #[test]
 fn a_responder_that_has_closed_ends_although_the_peer_then_begins_to_send() {
     let mut settings = closing_in(Duration::from_secs(2));
@@ -186,12 +187,12 @@ fn a_responder_that_has_closed_ends_although_the_peer_then_begins_to_send() {
         b.qp.disconnect();
         reads_fin(&mut stream);
         stream.write_all(&empty_write()).unwrap();
-        // The peer stays open and sends nothing more.
+        // The peer keeps its side open and sends nothing more.
         if !dropped {
             assert!(matches!(b.wait_end(), EndReason::LocalDisconnect));
         }
         drop(b.qp);
-        // A QP counts until its connection has ended.
+        // A QP counts towards the limit until its connection has ended.
         until("the end of the dropped QP", || {
             b.pd.create_qp(&b.send_cq, &b.recv_cq, QpCaps::default())
                 .is_ok()
@@ -200,8 +201,8 @@ fn a_responder_that_has_closed_ends_although_the_peer_then_begins_to_send() {
     }
 }
 
-/// Nothing can permit sending any more (5044-7.1.2-15), so there is nothing to wait for. The close
-/// timer plays no part.
+/// After the peer's FIN, nothing can permit this side to send (5044-7.1.2-15). The connection
+/// therefore ends without waiting for the close timer.
 #[test]
 fn a_responder_that_may_not_send_ends_with_the_fin_of_its_peer() {
     for reset_too in [false, true] {
@@ -219,7 +220,7 @@ fn a_responder_that_may_not_send_ends_with_the_fin_of_its_peer() {
     }
 }
 
-/// RFC 6581 section 10: the second attempt is another TCP connection.
+/// RFC 6581 section 10: the second attempt uses another TCP connection.
 #[test]
 fn after_the_retry_with_revision_1_the_addresses_are_those_of_the_second_connection() {
     let settings = Settings::default().retry_with_revision_1(true);
@@ -245,7 +246,7 @@ fn after_the_retry_with_revision_1_the_addresses_are_those_of_the_second_connect
 #[test]
 fn a_connect_that_fails_at_once_is_told_in_an_event_too() {
     let a = side(Settings::default());
-    // An address for documentation (RFC 5737), which is not an address of this host.
+    // This is an address for documentation (RFC 5737), which this host does not have.
     let options = ConnectOptions::default().local(Some("192.0.2.77:0".parse().unwrap()));
     a.qp.connect("127.0.0.1:9", &options).unwrap_err();
     let (_, reason) = a.ended_event();
@@ -258,12 +259,12 @@ fn a_connect_that_fails_at_once_is_told_in_an_event_too() {
 /// and in order (5040-5.2.2), requests posted before are sent, and only our own Read is flushed.
 #[test]
 fn a_peer_that_has_closed_its_half_still_gets_its_responses_and_what_was_posted() {
-    // More than TCP takes at once: much of it is still unsent when the FIN arrives.
+    // This is more than TCP takes at once, so that much of it is unsent when the FIN arrives.
     const LEN: usize = 8 << 20;
     let (b, mut stream) = responder(closing_in(NEVER));
     let (lent, sink) = (b.filled(1, LEN), b.blank(64));
     for msn in 1..=2_u32 {
-        // The sink's STag and TO, the length, the source's STag.
+        // The header has the sink's STag and TO, the length, and the source's STag.
         let mut header = [0x100 * msn, 0, 0, LEN as u32, lent.rkey()]
             .map(u32::to_be_bytes)
             .concat();
@@ -271,7 +272,7 @@ fn a_peer_that_has_closed_its_half_still_gets_its_responses_and_what_was_posted(
         let request = untagged(READ_REQUEST, 1, msn, &header);
         stream.write_all(&request).unwrap();
     }
-    // The first Response is in flight.
+    // The first Response is in flight now.
     assert_eq!(stream.peek(&mut [0]).unwrap(), 1);
     post(&b, &SendWr::send_inline(1, b"the Send"));
     post(
@@ -297,7 +298,7 @@ fn a_peer_that_has_closed_its_half_still_gets_its_responses_and_what_was_posted(
             READ_RESPONSE => (usize::from(ulpdu[4]) - 1, 14),
             SEND => (2, 18),
             WRITE => (3, 14),
-            // Whether our Read Request was sent before the FIN arrived depends on timing.
+            // Timing decides whether our Read Request was sent before the FIN arrived.
             READ_REQUEST => continue,
             opcode => panic!("opcode {opcode}"),
         };
@@ -319,11 +320,11 @@ fn a_peer_that_has_closed_its_half_still_gets_its_responses_and_what_was_posted(
     assert_eq!(content(&sink), [FILL; 64]);
 }
 
-/// Requests posted before a close are carried out as long as they make progress.
+/// Requests posted before a close are carried out as long as the connection makes progress.
 #[test]
 fn a_read_posted_before_disconnect_completes_though_its_response_comes_slowly() {
     const STEPS: usize = 80;
-    // The Response takes twice as long as a close may last without progress, and arrives at twice
+    // The Response takes twice as long as a close may last without progress. It arrives at twice
     // the minimum pace.
     let a = side(closing_in(Duration::from_millis(2000)));
     let RawPeer { mut stream } = raw_peer(&a.qp);
@@ -349,7 +350,7 @@ fn a_read_posted_before_disconnect_completes_though_its_response_comes_slowly() 
     assert!(matches!(a.wait_end(), EndReason::LocalDisconnect));
 }
 
-/// `Duration::MAX` means "no limit" to a user; adding it to an instant would overflow.
+/// For a user `Duration::MAX` means "no limit". Adding it to an instant would overflow.
 #[test]
 fn the_longest_timeout_is_no_limit() {
     const MAX: Duration = Duration::MAX;
@@ -373,7 +374,7 @@ fn the_longest_timeout_is_no_limit() {
     }
 }
 
-/// RFC 6581 section 9.2: a responder to enhanced requests must accept some kind of RTR.
+/// RFC 6581 section 9.2: a responder to enhanced Requests must accept some kind of RTR indication.
 #[test]
 fn settings_that_cannot_serve_a_connection_are_refused_in_words() {
     let settings = Settings::default().rtr(RtrKinds::NONE);
@@ -387,7 +388,7 @@ fn settings_that_cannot_serve_a_connection_are_refused_in_words() {
     );
 }
 
-/// The Reply has arrived: later events undo neither the connection nor its private data.
+/// The Reply has arrived. Later events must not undo the connection or its private data.
 #[test]
 fn connect_succeeds_although_the_peer_closes_at_once() {
     for _ in 0..40 {
@@ -410,7 +411,7 @@ fn connect_succeeds_although_the_peer_closes_at_once() {
     }
 }
 
-/// 5044-7.1.2-11: an initiator sends no FPDU before the Reply. An initiator that does so still gets
+/// 5044-7.1.2-11: an initiator must not send an FPDU before the Reply. If it does, it still gets
 /// the Reply first, which `raw_initiator` checks.
 #[test]
 fn the_reply_goes_out_before_fpdus_that_came_too_early_are_looked_at() {
@@ -426,7 +427,7 @@ fn the_reply_goes_out_before_fpdus_that_came_too_early_are_looked_at() {
     }
 }
 
-/// One side of the echo below: one CQ, on a channel.
+/// One side of the echo below, with one CQ and a channel.
 struct Sleeper {
     channel: CompletionChannel,
     cq: Cq,
@@ -444,7 +445,7 @@ impl Sleeper {
     fn send(&self) {
         self.qp.post_recv(&RecvWr::new(1, &[])).unwrap();
         let send = SendWr::send(2, &[]);
-        // The request that fills the queue is signaled, which frees the queue.
+        // The request that fills the queue is signaled, because its completion frees the queue.
         let send = match self.qp.send_room() {
             1 => send,
             _ => send.unsignaled(),
@@ -452,7 +453,8 @@ impl Sleeper {
         self.qp.post_send(&send).unwrap();
     }
 
-    /// Receives as event-driven programs do: arm, poll again, sleep on the channel's descriptor.
+    /// Receives as event-driven programs do: arms, polls again, and sleeps on the channel's
+    /// descriptor.
     #[track_caller]
     fn receive(&self) {
         let limit = Timespec::try_from(LIMIT).unwrap();
@@ -472,8 +474,8 @@ impl Sleeper {
     }
 }
 
-/// An armed CQ is no longer polled, so the background must take its connections over, even after
-/// the poll that follows.
+/// A program that has armed its CQ does not poll. The background must take its connections over,
+/// even after the poll that follows the arming.
 #[test]
 fn programs_that_sleep_on_the_channel_alone_miss_nothing() {
     const ROUNDS: usize = 1000;

@@ -16,9 +16,9 @@ use uwarp_verbs::llp::Network;
 use uwarp_verbs::llp::smol::{Clock, FaultSettings, MemoryNetwork, MemorySettings};
 use uwarp_verbs::{RecvWr, RemoteBuffer, SendWr, Status};
 
-/// Clock of TCP. After `connected` has set it, it runs a hundred times as fast as that of the
-/// machine, so that the second which a lost segment costs takes 10 ms. From then on no thread may
-/// sleep until one of its deadlines, so the tests poll. During connection setup they may sleep.
+/// Clock of TCP. After `connected` has set it, it runs a hundred times as fast as the machine's
+/// clock. A lost segment, which costs a second, then takes 10 ms. From then on the tests poll,
+/// because no thread may sleep until a deadline of this clock.
 #[derive(Default)]
 struct Fast(OnceLock<Instant>);
 
@@ -31,7 +31,7 @@ impl Clock for Fast {
     }
 }
 
-/// Time without a completion after which a test counts as hung; normal runs stay far below it.
+/// Time without a completion after which a test counts as hung. Normal runs stay far below it.
 const HANGS: Duration = Duration::from_secs(120);
 
 fn connected(faults: FaultSettings) -> (Side, Side, [MemoryNetwork; 2]) {
@@ -49,7 +49,8 @@ fn connected(faults: FaultSettings) -> (Side, Side, [MemoryNetwork; 2]) {
     (ends.a, ends.b, [first, second])
 }
 
-/// Polls all CQs until `sends` of A and `receives` of B have completed, in order.
+/// Polls all CQs until `sends` requests of A and `receives` receives of B have completed, in their
+/// order.
 fn complete(a: &Side, b: &Side, sends: u64, receives: u64) {
     let started = Instant::now();
     let mut counts = [0; 2];
@@ -68,7 +69,7 @@ fn complete(a: &Side, b: &Side, sends: u64, receives: u64) {
     }
 }
 
-/// Sends of many sizes, and a Write and a Read of 1 MiB.
+/// Sends messages of many sizes, and a Write and a Read of 1 MiB.
 fn traffic(a: &Side, b: &Side, seed: u64) {
     const LEN: usize = 1 << 20;
     const SENDS: usize = 40;
@@ -126,7 +127,7 @@ fn every_octet_arrives_whatever_befalls_the_packets() {
     for kind in kinds {
         for seed in 1..4 {
             let faults = kind.seed(seed);
-            // Printed when the test fails.
+            // Cargo shows this line if the test fails.
             eprintln!("{faults:?}");
             let (a, b, hosts) = connected(faults);
             traffic(&a, &b, seed);

@@ -1,5 +1,5 @@
-//! A device over an Ethernet link: it works as over any network, and its program is informed when
-//! the link fails.
+//! A device over an Ethernet link. It works as over any network, and informs its program when the
+//! link fails.
 
 mod common;
 
@@ -18,7 +18,7 @@ fn host(last: u8) -> LinkSettings {
     LinkSettings::default().addresses(vec![(IpAddr::from([192, 0, 2, last]), 24)])
 }
 
-/// Two devices with a cable between them; the second one listens.
+/// Connects two devices with a cable. The second one listens.
 fn sides() -> (Side, Side, Listener, Cable) {
     let (a, b, cable) = EthernetNetwork::cable(&host(1), &host(2)).unwrap();
     let side = |network| {
@@ -75,7 +75,7 @@ fn a_link_that_fails_is_told_once_and_every_connection_is_flushed() {
         assert!(matches!(fatal[0], LlpError::LinkDown { .. }), "{fatal:?}");
         assert_eq!(lost, [(side.qp.qp_num(), fatal[0])]);
 
-        // From now on every operation reports the reason.
+        // After the failure every operation reports its reason.
         let to = "192.0.2.2:7174";
         let another = side.another_qp();
         let error = another.connect(to, &options.0).unwrap_err();

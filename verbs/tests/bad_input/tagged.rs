@@ -79,8 +79,8 @@ fn write_to_memory_without_any_remote_right() {
     refuses(bad, INVALID_STAG, "access rights");
 }
 
-/// 5041-7.1-12, 5041-7.1-13, 5041-8.3.1-01: one byte before the region, one after it, across its
-/// end, far away, and longer than the region.
+/// 5041-7.1-12, 5041-7.1-13, 5041-8.3.1-01: the Writes start one byte before the region or one byte
+/// after it, cross its end, are far away, or are longer than the region.
 #[test]
 fn write_outside_of_the_bounds() {
     let end = REGION as u64;

@@ -1,8 +1,8 @@
-//! Completion channels, arming, overflow.
+//! Completion channels: arming a CQ, events, and CQs that are dropped.
 
 use super::*;
 
-/// A responder whose receive CQ has a channel.
+/// A connection whose responder has a channel on its receive CQ.
 struct Waiter {
     a: Side,
     b: Side,
@@ -40,7 +40,7 @@ impl Waiter {
         self.a.send_cq.success(1);
     }
 
-    /// Asserts that no event has come, once every completion up to now has been polled.
+    /// Polls all completions so far, and asserts that no event is raised.
     #[track_caller]
     fn no_event(&self) {
         assert_eq!(self.channel.waiting(), 0);
@@ -75,7 +75,7 @@ fn an_armed_cq_makes_its_channels_descriptor_readable_once() {
         w.send(false);
         w.event();
         w.cq.success(2);
-        // It has to be armed again.
+        // The CQ must be armed again before the next event.
         w.send(false);
         w.cq.success(3);
         w.no_event();
@@ -110,7 +110,7 @@ fn arming_for_any_is_not_taken_back_by_arming_for_solicited() {
     w.cq.req_notify(Notify::Solicited);
     w.send(false);
     w.event();
-    // In the other order, the arming is widened.
+    // In the other order, the later request widens the arming.
     w.cq.success(1);
     w.cq.req_notify(Notify::Solicited);
     w.cq.req_notify(Notify::Any);
@@ -137,7 +137,7 @@ fn a_completion_between_the_last_poll_and_the_arming_is_found_by_polling_again()
     let w = waiter(Wire::MEMORY);
     w.cq.assert_empty();
     w.send(false);
-    // A round trip ensures that the Send has arrived, without a poll of this CQ.
+    // A round trip shows that the Send has arrived. It does not poll this CQ.
     let lent = w.b.filled(1, 1);
     let remote = lent.remote();
     let sink = w.a.blank(1);

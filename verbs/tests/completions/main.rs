@@ -1,4 +1,5 @@
-//! Work requests from post to completion: order, signals, lists, errors of posting, states, events.
+//! Work requests from post to completion: order, signals, lists, errors of posts, QP states,
+//! events.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -22,7 +23,7 @@ use uwarp_verbs::{
     Settings, Sge, Status, WcOpcode,
 };
 
-/// Returns true if the descriptor is readable within the limit.
+/// Waits at most `limit` and returns true if the descriptor is readable.
 fn readable(fd: BorrowedFd<'_>, limit: Duration) -> bool {
     let timeout = Timespec {
         tv_sec: limit.as_secs() as i64,

@@ -1,4 +1,4 @@
-//! Order, signals, and the results of a poll.
+//! Order of completions, signaled and unsignaled requests, and the results of a poll.
 
 use super::*;
 
@@ -43,7 +43,8 @@ fn completions_come_in_the_order_of_posting() {
     }
 }
 
-/// A QP that accepts requests with wrong elements, and its peer, connected.
+/// Connects a QP that reports invalid elements only when a request runs (`late_faults`), and its
+/// peer.
 fn late(wire: Wire) -> (Side, Qp, Side, Qp) {
     let setup = Setup::new(wire);
     let common::Ends { a, b, listener, .. } = setup.unconnected();
@@ -56,7 +57,7 @@ fn late(wire: Wire) -> (Side, Qp, Side, Qp) {
     (a, qp, b, peer)
 }
 
-/// As on adapters: a request that fails locally flushes the requests after it, but none before it.
+/// As on adapters, a request that fails locally flushes the requests after it, but none before it.
 #[test]
 fn requests_before_one_that_fails_complete_and_those_behind_it_are_flushed() {
     for wire in Wire::BOTH {

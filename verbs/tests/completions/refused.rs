@@ -1,8 +1,8 @@
-//! Requests and sizes that are refused, and their error messages.
+//! Requests and sizes that are refused, and the words of the errors.
 
 use super::*;
 
-/// Every reason for a refusal, each with words that the message must contain.
+/// Each request is refused for another reason, and its error message must contain the given words.
 #[test]
 fn a_request_that_cannot_be_posted_says_why_in_words() {
     let (a, b) = pair(Wire::MEMORY);
@@ -209,7 +209,7 @@ fn a_request_beyond_its_remote_buffer_is_refused_and_the_connection_stands() {
     ] {
         assert_eq!(a.qp.post_send(&request).unwrap_err().kind, kind);
     }
-    // Exactly as long as the buffer, and empty.
+    // These requests are exactly as long as the buffer, or empty.
     a.qp.post_send(&SendWr::write(2, &local[..0], half.slice(32, 0).unwrap()))
         .unwrap();
     a.send_cq.success(2);
@@ -254,7 +254,7 @@ fn elements_before_a_refused_one_are_posted_and_none_after_it() {
     a.send_cq.successes([1, 2]);
     b.recv_cq.successes([1, 2]);
     a.send_cq.assert_empty();
-    // The receives 3 and 4 were not posted, so this one is next.
+    // Receives 3 and 4 were not posted, so the next one is this empty receive.
     bell(&a, &b);
     assert_eq!(
         content(&sink)[..20],
@@ -282,7 +282,7 @@ fn a_full_receive_queue_says_how_much_it_holds() {
             .contains("create the QP with a larger max_recv_wr"),
         "{error}"
     );
-    // A Send that arrives makes room for exactly one.
+    // An arriving Send makes room for exactly one receive.
     a.qp.post_send(&SendWr::send(1, &[])).unwrap();
     b.recv_cq.success(0);
     b.post_empty(3);
@@ -441,7 +441,8 @@ fn sizes_and_limits_that_a_device_does_not_have_are_errors_with_names() {
     );
 }
 
-/// Two ways to have no Reads: the ORD of this side is 0, or the IRD of the peer.
+/// Returns two setups without Reads: in one the ORD of this side is 0, in the other the IRD of the
+/// peer.
 fn without_reads() -> [Setup; 2] {
     [true, false].map(|ours| {
         let mut setup = Setup::new(Wire::MEMORY);
@@ -476,7 +477,7 @@ fn without_ord_a_read_is_refused_at_post_and_the_connection_goes_on() {
     }
 }
 
-/// At the time of the post it is not known that there will be none.
+/// When the Read is posted, this side does not know yet that Reads are impossible.
 #[test]
 fn a_read_posted_while_connecting_fails_where_then_there_are_none() {
     for setup in without_reads() {

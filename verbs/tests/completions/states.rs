@@ -1,4 +1,4 @@
-//! Posting in each state of a QP.
+//! Posts in each state of a QP.
 
 use super::*;
 
@@ -70,7 +70,7 @@ fn work_posted_while_connecting_waits_and_is_done() {
 fn work_outstanding_at_the_end_is_flushed_and_so_is_what_comes_later() {
     for wire in Wire::BOTH {
         let (a, b) = pair(wire);
-        // The responder's requests cannot start; its end flushes all of them, signaled or not.
+        // The responder's requests cannot start. The end flushes all of them, signaled or not.
         let (local, sink) = (b.filled(1, 100), b.blank(10));
         let sges = [local.sge(0, 100)];
         b.qp.post_send_list(&[
@@ -109,7 +109,7 @@ fn work_outstanding_at_the_end_is_flushed_and_so_is_what_comes_later() {
             side.send_cq.flushed(10);
             side.post_empty(11);
             side.recv_cq.flushed(11);
-            // Errors of a request are reported even now.
+            // An invalid request is refused even in this state.
             let error = side
                 .qp
                 .post_send(&SendWr::send(

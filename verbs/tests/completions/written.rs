@@ -1,9 +1,10 @@
-//! `Settings::event_on_write`: a Write of the peer wakes a program that waits with nothing
-//! outstanding.
+//! `Settings::event_on_write`: a Write of the peer wakes a program that waits without outstanding
+//! requests.
 
 use super::*;
 
-/// A responder that waits for events of its send CQ, with memory that the peer may write.
+/// A connection whose responder waits for events of its send CQ, with memory that the peer may
+/// write.
 struct Sleeper {
     a: Side,
     qp: Qp,
@@ -13,7 +14,7 @@ struct Sleeper {
     memory: MemoryRegion,
 }
 
-/// With `one_cq`, receives complete in the same CQ as requests.
+/// Connects such a responder. `one_cq`: its receives and its requests complete to the same CQ.
 fn sleeper(wire: Wire, event_on_write: bool, one_cq: bool) -> Sleeper {
     let mut setup = Setup::new(wire);
     setup.settings[1].event_on_write = event_on_write;
@@ -37,7 +38,8 @@ fn sleeper(wire: Wire, event_on_write: bool, one_cq: bool) -> Sleeper {
         channel,
         memory,
     };
-    // The client sends first. A QP that has never posted anything gets no such events.
+    // The client sends first. The QP then posts a request, because a QP without any posts gets no
+    // such events.
     s.write(u64::MAX);
     s.qp.post_send(&SendWr::write_inline(9, &[], RemoteBuffer::at(0, 0)))
         .unwrap();
@@ -46,7 +48,7 @@ fn sleeper(wire: Wire, event_on_write: bool, one_cq: bool) -> Sleeper {
 }
 
 impl Sleeper {
-    /// The peer writes; returns once the bytes are in memory.
+    /// Writes a word as the peer, and returns when the word is in memory.
     fn write(&self, word: u64) {
         let (addr, rkey) = (self.memory.addr(), self.memory.rkey());
         let octets = word.to_be_bytes();
@@ -60,8 +62,8 @@ impl Sleeper {
         });
     }
 
-    /// The response shows that this side has processed all earlier Writes, so their events have
-    /// been raised.
+    /// Reads from this side as the peer. The response shows that this side has processed all
+    /// earlier Writes and raised their events.
     fn round_trip(&self) {
         let sink = self.a.blank(8);
         let sges = [sink.sge(0, 8)];
@@ -99,7 +101,7 @@ fn a_write_is_an_event_for_a_program_that_waits_with_nothing_outstanding() {
                 s.write(word);
                 s.event();
                 assert_eq!(s.send_cq.poll_one(), None);
-                // It has to be armed again.
+                // The CQ must be armed again before the next event.
                 s.write(100 + word);
                 s.no_event();
             }
@@ -153,7 +155,7 @@ fn a_write_of_no_octets_is_no_event() {
     s.no_event();
 }
 
-/// More QPs than are driven one by one.
+/// The CQ has more QPs than are driven one by one.
 #[test]
 fn a_write_is_an_event_also_of_a_cq_with_many_queue_pairs() {
     let mut setup = Setup::new(Wire::Kernel);
@@ -199,8 +201,8 @@ fn a_write_is_an_event_also_of_a_cq_with_many_queue_pairs() {
     }
 }
 
-/// A thread that arms and then reads the memory either sees the Write there or gets its event,
-/// whatever the timing. (On x86 locks order the two anyway.)
+/// A thread that arms the CQ and then reads the memory either finds the Write there or gets its
+/// event, whatever the timing. (On x86 the locks order the two in any case.)
 #[test]
 fn a_write_beside_the_arming_is_in_memory_or_sends_the_event() {
     for wire in Wire::BOTH {

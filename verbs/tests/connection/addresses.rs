@@ -1,4 +1,4 @@
-//! Connecting to several addresses, in order.
+//! Connection attempts to a list of addresses, in its order.
 
 use super::*;
 
@@ -6,7 +6,8 @@ use std::net::{SocketAddr, TcpListener};
 
 use uwarp_verbs::ResolveError;
 
-/// An address at which nothing listens, and that nothing else can bind while the socket exists.
+/// Returns an address at which nothing listens. No other program can bind it while the socket
+/// exists.
 fn nobody() -> (socket2::Socket, SocketAddr) {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
@@ -59,7 +60,7 @@ fn where_no_address_connects_the_error_names_each() {
     for addr in addrs {
         assert!(error.to_string().contains(&addr.to_string()), "{error}");
     }
-    // It ended like any QP that failed to connect, and can be used again.
+    // The QP is in the state of any QP that failed to connect, and can be used again.
     assert_eq!(ends.a.qp.state(), QpState::Error);
     assert!(ends.a.qp.reset());
 }

@@ -1,11 +1,11 @@
-//! Ends of connections: disconnects with data in flight, drops, resets.
+//! Ends of connections: disconnects with data in flight, dropped QPs, and resets.
 
 use super::*;
 
 const COUNT: u64 = 60;
 const LEN: u64 = 20_000;
 
-/// Posts receives for `COUNT` Sends, and one more.
+/// Posts receives for `COUNT` Sends and for one more message.
 fn expect_sends(side: &Side) -> uwarp_verbs::MemoryRegion {
     let sink = side.blank((COUNT * LEN) as usize);
     for i in 0..COUNT {
@@ -206,7 +206,7 @@ fn a_dropped_qp_with_work_under_way_flushes_it_and_the_peer_hears_of_it() {
         let setup = Setup::new(wire);
         let ends = setup.unconnected();
         let (a, b) = (&ends.a, &ends.b);
-        // Another connection between the same devices, which must not be affected.
+        // A second connection between the same devices must not be affected.
         let (mine, theirs) = (a.another_qp(), b.another_qp());
         join(
             &ends.listener,
@@ -217,7 +217,7 @@ fn a_dropped_qp_with_work_under_way_flushes_it_and_the_peer_hears_of_it() {
         );
         ends.join();
         both_ways(a, b);
-        // More than is transferred before the drop, even on a busy machine.
+        // This is more than can be transferred before the drop, even on a busy machine.
         let (lent, sink) = (b.blank(64 << 20), a.blank(64 << 20));
         let remote = lent.remote();
         let num = mine.qp_num();
@@ -325,13 +325,13 @@ fn both_sides_hear_of_the_beginning_and_of_the_end() {
             other => panic!("{other:?}"),
         };
         established(&a);
-        // The responder may not send before the initiator's first FPDU has come.
+        // The responder has no event yet, because the initiator's first FPDU has not arrived.
         assert!(b.device.poll_event().is_none());
         bell(&a, &b);
         established(&b);
         a.qp.disconnect();
         for side in [&a, &b] {
-            // The device's descriptor is readable exactly while events are pending.
+            // The device's descriptor must be readable exactly while events are pending.
             let fd = side.device.as_fd();
             let mut fds = [rustix::event::PollFd::new(
                 &fd,

@@ -1,4 +1,4 @@
-//! Connections from the MPA Request to the last FIN: startup, negotiation, refusals, ends.
+//! Connections from the MPA Request to the last FIN: startup, negotiation, refusals, and ends.
 
 mod addresses;
 #[path = "../common/mod.rs"]
@@ -25,7 +25,7 @@ use uwarp_verbs::{
     StartupError, Status,
 };
 
-/// The revisions, and the maximum length of private data of each.
+/// MPA revisions, each with the maximum length of its private data in bytes.
 const REVISIONS: [(Revision, usize); 2] = [(Revision::One, 512), (Revision::Two, 508)];
 
 fn revision(wire: Wire, revision: Revision) -> Setup {
@@ -34,7 +34,7 @@ fn revision(wire: Wire, revision: Revision) -> Setup {
     setup
 }
 
-/// Transfers bytes each way, one-sided and two-sided, small and large.
+/// Transfers bytes each way by one-sided and two-sided operations, small and large.
 fn exchange(a: &Side, b: &Side) {
     both_ways(a, b);
     for (from, to) in [(a, b), (b, a)] {

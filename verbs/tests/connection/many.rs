@@ -1,4 +1,4 @@
-//! Many connections and many devices at once.
+//! Many connections and many devices at the same time.
 
 use super::*;
 
@@ -55,7 +55,7 @@ fn a_hundred_connections_go_through_one_listener_at_once() {
                     .unwrap();
                 qps.push(qp);
             }
-            // Each connection that has sent its first message gets an answer.
+            // The server answers each connection after its first message.
             for _ in 0..COUNT {
                 let hello = b.recv_cq.success(4);
                 let qp = qps.iter().find(|qp| qp.qp_num() == hello.qp_num).unwrap();

@@ -1,14 +1,14 @@
-//! Memory that is deregistered while requests need it.
+//! Memory that is deregistered while requests use it.
 
 use super::*;
 
 #[test]
 fn memory_that_the_network_holds_cannot_be_deregistered_yet() {
     let mut setup = Setup::new(Wire::Kernel);
-    // Without a CRC, because with one the payload would have been copied.
+    // The CRC is off, because with a CRC the payload would have been copied.
     setup.settings[0] = raw_settings();
     let a = setup.unconnected().a;
-    // The peer does not read: TCP's buffers fill up, and the rest stays in the source.
+    // The peer does not read. TCP's buffers fill up, and the rest stays in the source.
     let peer = raw_peer(&a.qp);
     let source = a.filled(1, 32 << 20);
     a.qp.post_send(&SendWr::write(
@@ -34,7 +34,7 @@ fn memory_that_the_network_holds_cannot_be_deregistered_yet() {
     source.deregister().unwrap();
 }
 
-/// The peer places the content of some moment during the copy.
+/// The peer places bytes that the memory had at some moment during the copy.
 #[test]
 fn memory_may_change_while_it_is_sent() {
     const LEN: u32 = 1 << 20;
@@ -54,7 +54,8 @@ fn memory_may_change_while_it_is_sent() {
                     }
                 }
             });
-            // Several at once, so that some wait for TCP while the memory changes.
+            // Several Writes are posted at once, so that some wait for TCP while the memory
+            // changes.
             let statuses = (0..16).flat_map(|round| {
                 for wr_id in 0..4 {
                     let sges = [source.sge(0, LEN)];
@@ -106,7 +107,7 @@ fn a_request_whose_memory_was_deregistered_before_it_was_sent_fails_and_says_so(
         let EndReason::TerminateReceived { terminate, .. } = &reason else {
             panic!("{reason:?}")
         };
-        // RDMAP, local catastrophic error.
+        // The error is RDMAP's local catastrophic error.
         assert_eq!(
             (terminate.layer(), terminate.etype(), terminate.code()),
             (0, 0, 0)
@@ -150,7 +151,7 @@ fn a_read_whose_sink_is_gone_fails_when_the_response_comes() {
         let (a, b) = (&ends.a, &ends.b);
         let (lent, sink) = (b.filled(1, 100), a.blank(100));
         let remote = lent.remote();
-        // Posted while connecting, so it cannot be sent before the sink is dropped.
+        // The Read is posted while connecting, so it cannot be sent before the sink is dropped.
         std::thread::scope(|scope| {
             let connecting =
                 scope.spawn(|| a.qp.connect(ends.listener.local_addr(), &setup.connect));
@@ -195,7 +196,7 @@ fn a_region_dropped_under_a_write_is_either_sent_whole_or_not_at_all() {
             ))
             .unwrap();
             drop(source);
-            // An allocation of the same size is likely to get the same address again.
+            // An allocation of the same size is likely to get the old address again.
             let other = vec![0x77_u8; 4 << 20];
             let completion = a.send_cq.next();
             drop(other);
@@ -207,7 +208,7 @@ fn a_region_dropped_under_a_write_is_either_sent_whole_or_not_at_all() {
                 Status::LocalProtection => {
                     assert!(matches!(a.wait_end(), EndReason::LocalError { .. }));
                     b.wait_end();
-                    // The bytes that did arrive are correct, from the start on.
+                    // The bytes that arrived are correct and start at the beginning.
                     let got = content(&target);
                     let good = pattern(1, 4 << 20);
                     let len = got.iter().zip(&good).take_while(|(a, b)| a == b).count();
@@ -238,7 +239,7 @@ fn a_peers_region_that_was_dropped_is_out_of_reach() {
             })
             .unwrap();
             let status = a.send_cq.next().status;
-            // A Write completes once TCP has taken it, long before the peer refuses it.
+            // A Write completes when TCP has taken it, long before the peer refuses it.
             assert_eq!(
                 status,
                 if read {

@@ -1,4 +1,4 @@
-//! Negotiation of CRC, Markers, revision, IRD and ORD, and of the side that sends first.
+//! Negotiation of CRC, Markers, revision, IRD and ORD, and which side may send first.
 
 use super::*;
 
@@ -25,8 +25,7 @@ fn each_side_gets_markers_if_it_wants_them() {
             for (ours, theirs) in [(false, false), (true, false), (false, true), (true, true)] {
                 let mut setup = revision(wire, rev);
                 (setup.settings[0].markers, setup.settings[1].markers) = (ours, theirs);
-                // Without a CRC a misplaced Marker would corrupt data unnoticed, so the data is
-                // compared.
+                // Without a CRC, nothing but a comparison of the data detects a misplaced Marker.
                 (setup.settings[0].crc, setup.settings[1].crc) = (ours, ours);
                 let (a, b) = setup.connected();
                 let (at_a, at_b) = (a.qp.connection().unwrap(), b.qp.connection().unwrap());
@@ -69,17 +68,17 @@ fn small_and_large_mtus_and_buffers_work() {
 
 #[test]
 fn ird_and_ord_meet_as_rfc_6581_says() {
-    // 6581-9.1-01, 6581-9.1-09: the peer's values are reported beside the negotiated ones;
-    // 5040-6.1-02, 5040-6.1-03: so are the latter. Columns: (initiator's IRD, ORD), (responder's
-    // IRD, ORD), its max_ird; then the result at each side.
+    // 6581-9.1-01, 6581-9.1-09: the peer's values are reported. 5040-6.1-02, 5040-6.1-03: the
+    // negotiated values are reported as well. Columns: (IRD, ORD) of the initiator, (IRD, ORD) and
+    // `max_ird` of the responder, then the negotiated (IRD, ORD) at each side.
     let cases = [
         ((16, 16), (16, 16), 128, (16, 16), (16, 16)),
-        // The responder raises its IRD to the initiator's ORD, and lowers its ORD to the
-        // initiator's IRD.
+        // The responder raises its IRD to the initiator's ORD. It lowers its ORD to the initiator's
+        // IRD.
         ((4, 8), (2, 16), 128, (4, 8), (8, 4)),
         ((1, 1), (1, 1), 128, (1, 1), (1, 1)),
         ((0, 0), (16, 16), 128, (0, 0), (16, 0)),
-        // Up to its max_ird: then the initiator lowers its ORD.
+        // The responder raises its IRD only to its `max_ird`. The initiator then lowers its ORD.
         ((16, 32), (4, 2), 8, (16, 8), (8, 2)),
         ((16, 32), (4, 2), 0, (16, 0), (0, 2)),
     ];
@@ -214,7 +213,7 @@ fn the_responder_may_send_first_in_the_peer_to_peer_model() {
                 let (early, lent) = (a.blank(5000), b.filled(1, 5000));
                 a.post_whole(1, &early);
                 ends.join();
-                // The RTR indication consumes no receive of the responder and has no completion.
+                // The RTR indication consumes no receive of the responder and causes no completion.
                 b.post_empty(2);
                 b.qp.post_send(&SendWr::send(3, &[lent.sge(0, 5000)]))
                     .unwrap();
@@ -283,7 +282,7 @@ fn without_an_rtr_kind_in_common_the_initiator_terminates() {
             else {
                 panic!("{error:?}")
             };
-            // RFC 6581 section 9.2: LLP, MPA, no matching RTR option.
+            // RFC 6581 section 9.2: the error is LLP, MPA, no matching RTR option.
             assert_eq!((sent.layer(), sent.etype(), sent.code()), (2, 0, 7));
             assert!(error.to_string().contains("RTR"), "{error}");
             accepting.join().unwrap().unwrap();

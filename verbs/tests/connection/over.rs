@@ -100,7 +100,7 @@ fn what_is_not_an_mpa_request_is_named() {
     };
     assert_eq!(*peer, ours.local_addr().unwrap());
     assert!(error.to_string().contains("GET"), "{error}");
-    // The stream is closed.
+    // Our side has closed the stream.
     ours.set_read_timeout(Some(LIMIT)).unwrap();
     assert_eq!(ours.read(&mut [0; 1]).unwrap(), 0);
 
@@ -116,7 +116,7 @@ fn what_is_not_an_mpa_request_is_named() {
     };
 }
 
-/// A stream has no address for another attempt.
+/// A stream has no address for a second attempt.
 #[test]
 fn a_stream_that_the_peer_closed_is_not_tried_again_with_revision_1() {
     let mut setup = Setup::new(Wire::Kernel);

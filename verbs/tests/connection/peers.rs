@@ -1,5 +1,5 @@
-//! The peer profile of Linux siw between two devices of ours: its effects, and that everything
-//! works.
+//! The peer profile of Linux siw between two of our devices: its effects, and that connections
+//! work.
 
 use super::*;
 use uwarp_verbs::Peer;
@@ -12,7 +12,7 @@ fn towards_siw(wire: Wire, rev: Revision) -> Setup {
     setup
 }
 
-/// The first FPDU is sent 200 ms after the Reply, whether the program polls or not.
+/// This profile sends the first FPDU 200 ms after the Reply, whether the program polls or not.
 #[test]
 fn everything_works_with_the_profile_of_siw() {
     for wire in Wire::BOTH {
@@ -33,7 +33,7 @@ fn the_ird_told_to_siw_is_a_power_of_two() {
         (setup.accept.ird, setup.accept.ord) = (2, 100);
         let (a, b) = setup.connected();
         let (a, b) = (a.qp.connection().unwrap(), b.qp.connection().unwrap());
-        // The Request's ORD of 5 raises the responder's IRD, which is announced as 8.
+        // The Request's ORD of 5 raises the responder's IRD to 5, which is announced as 8.
         assert_eq!((a.ird, a.ord, b.ird, b.ord), (4, 5, 8, 4));
         assert_eq!((a.peer_ird, b.peer_ird), (Some(8), Some(4)));
     }
@@ -55,7 +55,7 @@ fn private_data_that_siw_cannot_take_is_an_error_before_anything_is_sent() {
         );
         assert_eq!(ends.a.qp.state(), QpState::Idle);
 
-        // The longest private data that siw accepts is transferred, both ways.
+        // The longest private data that siw accepts is transferred in both directions.
         setup.connect.private_data.pop();
         setup.accept.private_data = vec![2; limit];
         let connected = join(

@@ -1,4 +1,4 @@
-//! From the MPA Request to the Reply: private data, rejects, refusals, addresses.
+//! Startup from the MPA Request to the Reply: private data, rejects, refusals, addresses.
 
 use super::*;
 
@@ -90,7 +90,7 @@ fn one_octet_of_private_data_too_many_is_an_error_of_the_caller() {
                 && said.contains(&format!("at most {limit}")),
             "{said}"
         );
-        // Nothing was begun: the QP can still connect.
+        // Nothing was sent, and the QP can still connect.
         assert_eq!(ends.a.qp.state(), QpState::Idle);
         join(
             &ends.listener,
@@ -192,7 +192,7 @@ fn a_request_that_is_dropped_is_rejected_and_so_are_those_of_a_listener_that_is_
             std::thread::scope(|scope| {
                 let connecting = scope.spawn(|| a.qp.connect(addr, &Default::default()));
                 if drop_listener {
-                    // Its descriptor is readable because a request is pending.
+                    // The listener's descriptor is readable, because a request is pending.
                     let mut fds = [rustix::event::PollFd::new(
                         &listener,
                         rustix::event::PollFlags::IN,
@@ -220,7 +220,7 @@ fn a_request_that_is_dropped_is_rejected_and_so_are_those_of_a_listener_that_is_
 #[test]
 fn where_nothing_listens_the_error_says_so() {
     let ends = Setup::new(Wire::Kernel).unconnected();
-    // It is bound, so that no other test can listen there.
+    // The address is bound, so that no other test can listen there.
     let bound = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     bound
         .bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into())
@@ -245,7 +245,7 @@ fn where_nothing_listens_the_error_says_so() {
             side.qp.end_reason(),
             Some(EndReason::ConnectFailed { .. })
         ));
-        // The same QP can be reset and then connects to an actual listener.
+        // The same QP can be reset and then connect to a listener.
         assert!(side.qp.reset());
     }
     ends.join();
@@ -337,7 +337,7 @@ fn a_qp_that_has_a_connection_takes_no_other_one() {
         "{error:?}"
     );
     assert!(error.to_string().contains("state RTS"), "{error}");
-    // Accepting with this QP rejects the peer.
+    // An accept with this QP rejects the peer.
     let other = ends.a.another_qp();
     std::thread::scope(|scope| {
         let connecting = scope.spawn(|| other.connect(ends.listener.local_addr(), &setup.connect));
@@ -378,7 +378,7 @@ fn a_connect_that_waits_for_the_decision_can_be_called_off() {
                 panic!("{error:?}")
             };
             assert!(matches!(**reason, EndReason::LocalDisconnect), "{error:?}");
-            // An accept notices now that the peer has gone.
+            // The accept may succeed or fail, because the peer has closed.
             if request.accept(&ends.b.qp, &Default::default()).is_ok() {
                 ends.b.wait_end();
             }

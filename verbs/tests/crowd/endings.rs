@@ -1,4 +1,4 @@
-//! Connections that come and go.
+//! Connections of one CQ that end and are replaced.
 
 use super::*;
 
@@ -40,7 +40,7 @@ fn qps_may_be_dropped_while_a_thread_sleeps_until_few_and_none_are_left() {
             let cq = world.ends.b.recv_cq.clone();
             theirs.post_recv(&RecvWr::new(5, &[])).unwrap();
             let waiting = std::thread::spawn(move || cq.flushed(5));
-            // By its own side or the peer's.
+            // The connection is ended by its own side or by the peer.
             match left % 2 {
                 0 => drop(mine),
                 _ => drop(theirs),
@@ -48,7 +48,7 @@ fn qps_may_be_dropped_while_a_thread_sleeps_until_few_and_none_are_left() {
             waiting.join().unwrap();
             world.exchange();
         }
-        // And many again.
+        // Connections are added until there are many again.
         for _ in 0..7 {
             world.add();
             world.exchange();
@@ -72,7 +72,7 @@ fn a_cq_that_had_many_may_be_destroyed() {
             .collect();
         assert_eq!(cq.poll_one(), None);
         let (mine, theirs): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
-        // Their connections end later, without a CQ.
+        // These connections end later, when they no longer have a CQ.
         drop(theirs);
         cq.destroy(Some(LIMIT)).map_err(|(_, error)| error).unwrap();
         for qp in &mine {

@@ -1,8 +1,8 @@
-//! Many connections of one CQ, polled as a group: nothing is missed that a single connection would
-//! notice.
+//! Many connections of one CQ, which are polled as a group. Nothing may be missed that a single
+//! connection would detect.
 //!
-//! With a `takeover` of an hour, only polls and sleeping threads drive a group once it was polled.
-//! If they miss an event, the background does not notice it either, and the test hangs.
+//! With a `takeover` of an hour, only polls and sleeping threads drive a group that was polled. If
+//! they miss an event, the background does not detect it either, and the test hangs.
 #![allow(
     clippy::disallowed_methods,
     reason = "tests wait by the clock of the machine"
@@ -22,7 +22,8 @@ use uwarp_verbs::{Completion, Cq, OnNoReceive, Qp, QpCaps, RecvWr, SendWr, Setti
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Two devices with many connections. Those of each side complete to the same CQs.
+/// Two devices with many connections between them. On each side all connections complete to the
+/// same CQs.
 struct World {
     ends: Ends,
     pairs: Vec<(Qp, Qp)>,
@@ -51,12 +52,12 @@ impl World {
         world
     }
 
-    /// Connections whose last messages were received by polls.
+    /// Creates connections whose last messages were received by polls.
     fn polled(wire: Wire, count: usize) -> World {
         World::new(wire, count, HOUR).warmed_up()
     }
 
-    /// The same, but a message of the peer waits for a receive.
+    /// Does the same, with QPs that hold a message until a receive is posted.
     fn holding(wire: Wire, count: usize) -> World {
         let mut setup = Setup::new(wire);
         for settings in &mut setup.settings {
@@ -91,7 +92,7 @@ impl World {
         [&a.send_cq, &a.recv_cq, &b.send_cq, &b.recv_cq]
     }
 
-    /// Exchanges a Send each way on each connection, by polls only.
+    /// Exchanges a Send each way on each connection. Uses only polls.
     fn exchange(&self) {
         let count = self.pairs.len();
         for (number, (a, b)) in (0..).zip(&self.pairs) {
@@ -110,7 +111,7 @@ impl World {
     }
 }
 
-/// Polls once; all completions must be successes. Returns their number.
+/// Polls once, and checks that all completions are successful. Returns their number.
 fn taken(cq: &Cq) -> usize {
     let mut some = [Completion::default(); 7];
     let count = cq.poll(&mut some);

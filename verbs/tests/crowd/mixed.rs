@@ -1,4 +1,4 @@
-//! CQs of which only one has many connections, and connections of several kinds.
+//! QPs with two CQs, only one of which has many connections, and connections over several networks.
 
 use super::*;
 
@@ -6,8 +6,8 @@ use uwarp_verbs::llp::smol::{MemoryNetwork, MemorySettings};
 use uwarp_verbs::llp::{Llp, Network};
 use uwarp_verbs::{AcceptOptions, ConnectOptions, RemoteBuffer};
 
-/// Connections whose accepting side has one shared CQ, and one of its own for each.
-/// `shared_receives` tells which of the two is shared.
+/// Creates connections whose accepting QPs share one CQ, and have the other CQ for themselves.
+/// `shared_receives`: true if the CQ for receives is the shared one.
 fn one_shared(wire: Wire, shared_receives: bool) -> (World, Vec<CqHandle>) {
     let mut world = World::new(wire, 0, HOUR);
     let mut own = Vec::new();
@@ -27,7 +27,7 @@ fn one_shared(wire: Wire, shared_receives: bool) -> (World, Vec<CqHandle>) {
     (world, own)
 }
 
-/// By polls or waits on only the CQ that a message completes to.
+/// Only the CQ to which a message completes is polled or waited on.
 #[test]
 fn a_qp_may_complete_to_a_cq_with_many_and_to_one_of_its_own() {
     for (wire, shared_receives) in [
@@ -67,7 +67,7 @@ fn a_qp_may_complete_to_a_cq_with_many_and_to_one_of_its_own() {
     }
 }
 
-/// Waits shortly, or polls. Returns true if there was a completion.
+/// Waits for a short time, or polls. Returns true if there was a completion.
 fn sends_are_there(cq: &CqHandle, round: usize) -> bool {
     match round % 2 {
         0 => cq.wait(Some(Duration::from_millis(1))).is_some(),
@@ -75,7 +75,7 @@ fn sends_are_there(cq: &CqHandle, round: usize) -> bool {
     }
 }
 
-/// A stream of an in-memory link, for devices over another network.
+/// Connects two streams of an in-memory link, for devices over another network.
 fn stream(number: u16) -> [Box<dyn Llp>; 2] {
     let (one, other) = MemoryNetwork::pair(&MemorySettings::default()).unwrap();
     let addr = ([192, 0, 2, 2], 1000 + number).into();

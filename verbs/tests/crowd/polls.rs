@@ -1,4 +1,4 @@
-//! Polls of many connections.
+//! Polls of a CQ with many connections.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -7,7 +7,7 @@ use uwarp_verbs::RemoteBuffer;
 
 #[test]
 fn more_connections_than_one_look_finds_are_all_served() {
-    // One call finds at most 64.
+    // One look at the sockets of the group finds at most 64 ready ones.
     let world = World::polled(Wire::Kernel, 150);
     world.exchange();
     let world = World::polled(Wire::MEMORY, 20);
@@ -37,7 +37,7 @@ fn what_posts_have_staged_leaves_with_a_poll_that_finds_nothing() {
     }
 }
 
-/// A poll of such a program always finds a completion, and so gives no turn of progress.
+/// Each poll of this program finds a completion, and so makes no progress on other connections.
 #[test]
 fn a_program_that_always_finds_completions_receives_on_its_other_connections() {
     for wire in Wire::BOTH {
@@ -107,7 +107,8 @@ fn threads_that_poll_and_post_at_the_same_time_leave_nothing_behind() {
     }
 }
 
-/// A message without a receive pauses only its own connection, whose socket stays readable.
+/// A message without a receive pauses only its own connection. The socket of that connection stays
+/// readable.
 #[test]
 fn a_connection_that_is_paused_goes_on_when_it_may_and_holds_up_nobody() {
     let mut world = World::holding(Wire::Kernel, 8);

@@ -1,4 +1,4 @@
-//! Sleeping threads, and notifications, with many connections.
+//! Sleeping threads and notifications with many connections of one CQ.
 
 use super::*;
 
@@ -25,7 +25,7 @@ fn a_message_on_any_connection_wakes_the_thread_that_sleeps() {
     }
 }
 
-/// Waits for the end of a waiting thread. The peer keeps polling, because TCP in user space needs
+/// Waits until a waiting thread ends. Keeps polling as the peer, because TCP in user space needs
 /// its turns as well.
 fn end<T>(waiting: ScopedJoinHandle<'_, T>, peer: &Cq) {
     until("the end of a wait", || {
@@ -51,7 +51,7 @@ fn what_was_staged_leaves_before_a_thread_sleeps_or_asks_for_a_notification() {
             }
             std::thread::scope(|scope| {
                 let sleeping = match round % 2 {
-                    // The wait lasts its whole time, because there is no completion.
+                    // The wait lasts its whole time, because no completion arrives.
                     0 => Some(scope.spawn(|| a.send_cq.wait(Some(Duration::from_millis(1))))),
                     _ => {
                         a.recv_cq.req_notify(Notify::Any);
@@ -63,7 +63,8 @@ fn what_was_staged_leaves_before_a_thread_sleeps_or_asks_for_a_notification() {
                 }
                 let mut received = 0;
                 until("what was staged", || {
-                    // The kernel sends by itself; TCP in user space may need another turn.
+                    // The kernel's TCP sends without further calls. TCP in user space may need
+                    // another turn.
                     assert_eq!(
                         if wire == Wire::Kernel {
                             0
@@ -95,8 +96,8 @@ fn nothing_is_staged_while_a_thread_sleeps() {
                 let waiting = scope.spawn(|| a.recv_cq.success(9));
                 assert_eq!(a.send_cq.poll_one(), None);
                 for wr_id in 0..4 {
-                    // From here on this side does not poll, whether the thread sleeps already or
-                    // not.
+                    // From here on this side does not poll. The thread may or may not sleep
+                    // already.
                     mine.post_send(&SendWr::send(wr_id, &[]).unsignaled())
                         .unwrap();
                 }
@@ -112,7 +113,7 @@ fn nothing_is_staged_while_a_thread_sleeps() {
 #[test]
 fn a_connection_that_joins_while_a_thread_sleeps_wakes_it() {
     for wire in Wire::BOTH {
-        // Together with the QP of the side itself, the fourth is the last that is polled singly.
+        // The side's own QP counts as well. Up to four QPs of a CQ are polled one by one.
         let mut world = World::new(wire, 2, Settings::default().takeover);
         for round in 0..5 {
             let cq = world.ends.b.recv_cq.clone();
@@ -128,7 +129,8 @@ fn a_connection_that_joins_while_a_thread_sleeps_wakes_it() {
     }
 }
 
-/// Connections that existed before there were many move to the group while a thread sleeps on them.
+/// These connections existed before there were many. They move to the group while a thread sleeps
+/// on them.
 #[test]
 fn a_thread_that_slept_before_there_were_many_is_woken_by_the_first_ones_too() {
     for wire in Wire::BOTH {
@@ -164,7 +166,7 @@ fn after_a_request_for_a_notification_the_background_takes_over_at_once() {
         let to = target.remote();
         for round in 0..40 {
             let (mine, _) = &world.pairs[round * 5 % 8];
-            // Polled at this moment, so the background would look by itself only in an hour.
+            // This poll means that the background alone would look only in an hour.
             assert_eq!(b.recv_cq.poll_one(), None);
             b.recv_cq.req_notify(Notify::Any);
             let octets = [round as u8; 8];

@@ -1,8 +1,9 @@
-//! The connection manager, and channels that the child inherits.
+//! The connection manager and its channels, which the child inherits.
 
 use super::*;
 
-/// A listening id with a pending request; a connecting one; events left over.
+/// Forks with a listening id that has a pending request, a connecting id, and events that are not
+/// fetched.
 pub(super) fn the_connection_manager() {
     let (a, b) = pair(Wire::Kernel);
     let channels = [(); 2].map(|()| EventChannel::new().unwrap());
@@ -56,7 +57,7 @@ pub(super) fn the_connection_manager() {
         }
     });
     let (channels, listener, client, resolved, ours) = objects;
-    // The event is still unacknowledged, and the request is still pending.
+    // In the parent the event is still unacknowledged, and the request is still pending.
     let none = Some(Duration::ZERO);
     let error = client.wait_acknowledged(none).unwrap_err();
     assert!(matches!(error, CmError::Unacknowledged { events: 1 }));
@@ -74,7 +75,7 @@ pub(super) fn the_connection_manager() {
     drop(ours);
 }
 
-/// A device of the child cannot send its events to the parent.
+/// A device that the child opens cannot send its events to a channel of the parent.
 pub(super) fn new_objects_on_channels_of_the_parent() {
     let (a, b) = pair(Wire::Kernel);
     let events = EventChannel::new().unwrap();
@@ -90,7 +91,7 @@ pub(super) fn new_objects_on_channels_of_the_parent() {
         let addr = "127.0.0.1:0".parse().unwrap();
         let error = id.bind_addr(addr).unwrap_err();
         assert!(matches!(error, CmError::Inherited(_)), "{error}");
-        // An id cannot move there either.
+        // An id cannot migrate to a channel of the parent either.
         let own = EventChannel::new().unwrap();
         let id = own.create_id(&device, 2);
         let error = id.migrate(&events).unwrap_err();

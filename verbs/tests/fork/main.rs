@@ -1,8 +1,7 @@
-//! A fork between two operations: inherited objects return errors in the child and do no harm, the
+//! A fork between two operations. In the child, inherited objects return errors and do no harm. The
 //! parent continues, and the child opens a device of its own.
 //!
-//! This test has no harness, so that the process has no threads but this one and those of the
-//! devices.
+//! This test has no harness, so that the process has only this thread and those of the devices.
 
 mod cm;
 #[path = "../common/mod.rs"]
@@ -24,7 +23,7 @@ use uwarp_verbs::*;
 
 fn main() {
     if std::env::var_os("QEMU_LD_PREFIX").is_some() {
-        // The child would take the parent's objects for its own.
+        // The child would mistake the parent's objects for its own.
         eprintln!("SKIPPED: QEMU's user emulation takes MADV_WIPEONFORK and does not wipe");
         return;
     }
@@ -41,7 +40,7 @@ fn main() {
     many_connections_of_one_cq();
 }
 
-/// All kinds of objects that a program may have.
+/// Objects of all kinds that a program may have.
 struct World {
     ends: Ends,
     channel: CompletionChannel,
@@ -89,7 +88,7 @@ impl World {
 fn a_fork_between_two_operations(wire: Wire) {
     let world = World::new(wire);
     in_a_child(|| in_the_child(&world));
-    // The child also drops all of it.
+    // Another child drops all of the objects.
     let world = AssertUnwindSafe(std::cell::Cell::new(Some(world)));
     in_a_child(|| drop(world.take()));
     let World {
@@ -108,7 +107,7 @@ fn a_fork_between_two_operations(wire: Wire) {
     a.qp.post_send(&read).unwrap();
     a.send_cq.success(1);
     assert_eq!(content(&sink), content(&region));
-    // The child took neither event, and added none.
+    // The children neither took an event nor added one.
     let event = channel.get_event(Some(LIMIT)).unwrap();
     assert_eq!(event.context(), 7);
     assert!(!readable(channel.as_fd()));
@@ -122,7 +121,7 @@ fn a_fork_between_two_operations(wire: Wire) {
     assert!(matches!(b.wait_end(), EndReason::PeerDisconnect));
 }
 
-/// Every call in the child returns an error, and none blocks.
+/// Checks that every call in the child returns an error, and that none blocks.
 fn in_the_child(world: &World) {
     let World {
         ends,
@@ -189,7 +188,8 @@ fn a_child_of_a_child_has_a_device_of_its_own() {
     both_ways(&a, &b);
 }
 
-/// The child makes no call on their epoll set, and removes no descriptor from it.
+/// The child must make no call on the connections' epoll set, and must remove no descriptor from
+/// it.
 fn many_connections_of_one_cq() {
     let ends = Setup::new(Wire::Kernel).peer_to_peer().unconnected();
     let (a, b) = (&ends.a, &ends.b);
@@ -207,7 +207,7 @@ fn many_connections_of_one_cq() {
         }
     };
     serve(&pairs);
-    // A message waits in the socket, where either process could receive it.
+    // A message is in the socket, and either process could receive it.
     pairs[3].1.post_recv(&RecvWr::new(2, &[])).unwrap();
     pairs[3].0.post_send(&SendWr::send(2, &[])).unwrap();
     a.send_cq.success(2);
@@ -227,7 +227,7 @@ fn readable(fd: std::os::fd::BorrowedFd<'_>) -> bool {
     poll(&mut fds, Some(&Timespec::default())).unwrap() == 1
 }
 
-/// Uses a value in a child, drops it in another child, and returns it.
+/// Uses a value in one child, drops it in another child, and returns it in the parent.
 #[track_caller]
 fn used_and_dropped_in_a_child<T>(what: T, act: impl FnOnce(&T)) -> T {
     in_a_child(|| act(&what));
@@ -236,7 +236,7 @@ fn used_and_dropped_in_a_child<T>(what: T, act: impl FnOnce(&T)) -> T {
     what.take().unwrap()
 }
 
-/// Forks, runs `act` in the child, and waits for it.
+/// Forks, runs `act` in the child, and waits until the child ends.
 #[track_caller]
 #[expect(unsafe_code, reason = "a fork is what this test is about")]
 fn in_a_child(act: impl FnOnce()) {
@@ -245,7 +245,8 @@ fn in_a_child(act: impl FnOnce()) {
     match unsafe { libc::fork() } {
         -1 => panic!("{}", std::io::Error::last_os_error()),
         0 => {
-            // SAFETY: no pointers. A child that hangs is a failure, but must not hang all tests.
+            // SAFETY: the call takes no pointers. A child that hangs is a failure, but must not
+            // hang all tests.
             unsafe { libc::alarm(60) };
             let done = catch_unwind(AssertUnwindSafe(act));
             // SAFETY: ends the process without running the destructors of the parent.
@@ -253,7 +254,7 @@ fn in_a_child(act: impl FnOnce()) {
         }
         child => {
             let mut status = 0;
-            // SAFETY: `status` is a valid place.
+            // SAFETY: `status` is valid for writes.
             let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
             assert_eq!((waited, status), (child, 0), "the child failed");
         }

@@ -1,4 +1,4 @@
-//! A network with a thread, which it joins when it is dropped.
+//! A network that has a thread, and joins the thread on drop.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ pub(super) fn a_link_with_a_thread_of_its_own() {
     let host =
         |last| LinkSettings::default().addresses(vec![(IpAddr::from([192, 0, 2, last]), 24)]);
     let cable = || EthernetNetwork::cable(&host(1), &host(2)).unwrap();
-    // Without a device.
+    // The network is used without a device.
     let bare = used_and_dropped_in_a_child(cable(), |_| ());
     drop(bare);
 
@@ -26,7 +26,7 @@ pub(super) fn a_link_with_a_thread_of_its_own() {
     both_ways(&ends.a, &ends.b);
     let (ends, _plug) = used_and_dropped_in_a_child((ends, plug), |(ends, _)| {
         let device = &ends.a.device;
-        // The limits of the device are known; its network is not asked.
+        // The device knows its limits without asking its network.
         assert_eq!(device.query().max_qp, Limits::default().max_qp);
         assert_eq!(device.query_port(1).unwrap().state, PortState::Down);
         assert_eq!(device.query_port(1).unwrap().gid_tbl_len, 1);

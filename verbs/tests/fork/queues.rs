@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Windows and fast regions: the child sees none of them as valid, and invalidates none.
+/// Checks that the child sees no window and no fast region as valid, and invalidates none.
 pub(super) fn memory_that_work_requests_register() {
     let (a, b) = pair(Wire::Kernel);
     both_ways(&a, &b);
@@ -35,7 +35,7 @@ pub(super) fn memory_that_work_requests_register() {
         let error =
             b.qp.post_send(&SendWr::local_invalidate(3, part.remote().rkey));
         assert_eq!(error.unwrap_err().kind, PostErrorKind::Inherited(Inherited));
-        // Memory belongs to this process and may be read.
+        // Registered memory belongs to the process, so the child may read it.
         let mut octets = [1; 64];
         region.read_at(0, &mut octets).unwrap();
         assert_eq!(octets, [0; 64]);

@@ -1,4 +1,4 @@
-//! The async API: buffers, connections, pending futures.
+//! The async API: buffers, connections, and pending futures.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ impl Tasks {
     }
 }
 
-/// Returns the result if the future is ready at once.
+/// Polls a future once and returns its result if it is ready.
 fn once<F: Future>(future: F) -> Option<F::Output> {
     match poll_once(Box::pin(future).as_mut()) {
         Poll::Ready(result) => Some(result),
@@ -65,16 +65,16 @@ pub(super) fn the_async_api() {
     let device = Device::tcp().unwrap();
     let tasks = Tasks::new(&device);
     let held = tasks.buf(b"held");
-    // A pending receive, which the child inherits.
+    // The child inherits a pending receive.
     let mut receiving = Box::pin(tasks.theirs.recv(tasks.buf(b"")));
     let woken = Arc::new(Counter::default());
     let waker = Waker::from(Arc::clone(&woken));
     let poll = receiving.as_mut().poll(&mut Context::from_waker(&waker));
     assert!(poll.is_pending());
-    // Its message has arrived and woken it. Only the parent may take the message.
+    // The message has arrived and woken the receive. Only the parent may take the message.
     once(tasks.ours.send_inline(b"first")).unwrap().unwrap();
     until("a message", || woken.count() > 0);
-    // And a pending connect, because the listener does not answer yet.
+    // The child also inherits a pending connect, because the listener has not answered yet.
     let (late, options) = (
         Connection::new(&tasks.domain, QpCaps::default()).unwrap(),
         ConnectOptions::default(),
@@ -92,7 +92,7 @@ pub(super) fn the_async_api() {
     });
     drop(connecting);
     drop(late);
-    // The buffer that was used only in the child has come back.
+    // The buffer that was used only in the child is in the pool again.
     assert_eq!(tasks.pool.available(), 3);
     let tasks = AssertUnwindSafe(std::cell::Cell::new(Some(tasks)));
     in_a_child(|| drop(tasks.take()));
@@ -101,7 +101,7 @@ pub(super) fn the_async_api() {
     tasks.theirs.post_recv(receive).unwrap();
     let sent = once(tasks.ours.send(tasks.buf(b"still there"))).unwrap();
     sent.0.unwrap();
-    // The message that the dropped future left goes to the next one.
+    // The dropped future did not take the message, so the next one does.
     let (result, got) = block_on(tasks.theirs.recv(tasks.pool.try_get().unwrap()));
     assert_eq!((result.unwrap().len, &got[..]), (5, &b"first"[..]));
     drop(got);

@@ -1,4 +1,4 @@
-//! Timeouts expire exactly when the clock says so.
+//! Timeouts of devices with manual progress expire exactly at their time on the clock.
 
 use std::time::Duration;
 
@@ -41,8 +41,8 @@ fn a_peer_without_a_request_is_given_up_when_the_clock_says_so() {
     assert!(matches!(error, StartupError::TimedOut { .. }), "{error:?}");
 }
 
-/// A vanished peer has not reset anything. (With a device's own listener the Request times out
-/// before TCP gives up; a stream of the program may have a keep-alive of its own.)
+/// A vanished peer must not be reported as a reset. With a device's own listener, the Request times
+/// out before TCP gives up. A stream of the program may have a keep-alive of its own.
 #[test]
 fn a_peer_that_vanishes_before_its_request_is_whole_has_not_reset_the_connection() {
     let keepalive = Keepalive {
@@ -67,7 +67,7 @@ fn a_peer_that_vanishes_before_its_request_is_whole_has_not_reset_the_connection
     ours.set_keepalive(keepalive).unwrap();
     let id = world.channel.create_id(&world.sides[1].device, 1);
     id.request_over(ours, &[]).unwrap();
-    // From here on the peer is not driven any more.
+    // The peer is not driven from here on.
     let begin = world.clock.now();
     world.run_until(|| id.state() == CmState::Idle);
     let lasted = world.clock.now() - begin;
@@ -99,7 +99,7 @@ fn a_peer_that_takes_nothing_is_stalled_when_the_clock_says_so() {
     let sges = [source.sge(0, 1 << 20)];
     a.qp.post_send(&SendWr::write(1, &sges, RemoteBuffer::at(to.addr, to.rkey)))
         .unwrap();
-    // From here on the peer is not driven any more.
+    // The peer is not driven from here on.
     let drive = || {
         while a
             .device
@@ -111,7 +111,8 @@ fn a_peer_that_takes_nothing_is_stalled_when_the_clock_says_so() {
     world.clock.advance(LIMIT - Duration::from_nanos(1));
     drive();
     assert_eq!(a.qp.state(), QpState::Rts);
-    // The first check found bytes that TCP had taken since: the end comes within twice the limit.
+    // The first check found that TCP had taken more bytes, so the connection ends within twice the
+    // limit.
     world.clock.advance(LIMIT + Duration::from_nanos(1));
     drive();
     let reason = a.qp.end_reason();

@@ -13,11 +13,11 @@ use crate::{World, region};
 
 const LEN: usize = 48 << 10;
 
-/// Bytes of the Read that the second side requests: several batches.
+/// Length in bytes of the Read that the second side requests. Its response needs several batches.
 const ANSWER: usize = 512 << 10;
 
-/// Two connected sides with a window of `window` bytes, their ids, which get the events, and a
-/// region of each.
+/// Connects two sides whose receive window has `window` bytes. Also returns their ids, which get
+/// the events, and a region of each side.
 fn connected(window: usize) -> (World, [CmId; 2], [MemoryRegion; 2]) {
     let link = MemorySettings::default().receive_buffer(window);
     let world = World::with(3, &Settings::default(), link);
@@ -27,7 +27,7 @@ fn connected(window: usize) -> (World, [CmId; 2], [MemoryRegion; 2]) {
     (world, ids, regions)
 }
 
-/// Writes the region of the first side to that of the second, which is not driven.
+/// Writes the region of the first side to that of the second. Does not drive the second side.
 fn write(world: &World, [source, target]: &[MemoryRegion; 2]) {
     let to = target.remote();
     let sges = [source.sge(0, LEN as u32)];
@@ -35,14 +35,14 @@ fn write(world: &World, [source, target]: &[MemoryRegion; 2]) {
     world.sides[0].qp.post_send(&write).unwrap();
 }
 
-/// The same as [`write`], and the Write completes with success.
+/// Does the same as [`write`], and checks that the Write completes successfully.
 fn write_whole(world: &World, regions: &[MemoryRegion; 2]) {
     write(world, regions);
     let done = world.sides[0].send_cq.poll_one();
     assert_eq!(done.map(|done| done.status), Some(Status::Success));
 }
 
-/// Drives the first side until nothing more happens at this time.
+/// Drives the first side until nothing more is due at the current time.
 fn drive_first(world: &World) {
     let device = &world.sides[0].device;
     while device
@@ -58,8 +58,8 @@ fn disconnected(world: &World) -> CmEvent {
     event
 }
 
-/// Closes the first side while each turn of the peer takes one window of data. Both programs get
-/// the event of a graceful end. Returns the duration of the close.
+/// Closes the first side while the peer takes one window of data in each turn. Checks that both
+/// programs get the event of a graceful end. Returns the duration of the close.
 fn closes_gracefully(world: &World, ids: &[CmId; 2]) -> Duration {
     let begin = world.clock.now();
     ids[0].disconnect().unwrap();
@@ -79,8 +79,8 @@ fn closes_gracefully(world: &World, ids: &[CmId; 2]) -> Duration {
     lasted
 }
 
-/// The peer takes one window of data in each turn, so the close lasts longer than it may without
-/// progress.
+/// The peer takes one window of data in each turn. The close therefore lasts longer than it may
+/// without progress.
 #[test]
 fn a_close_goes_on_while_the_peer_takes_something() {
     let (world, ids, regions) = connected(2048);
@@ -95,7 +95,7 @@ fn a_close_goes_on_while_the_peer_takes_something() {
     same(&content(&regions[1]), &pattern(1, LEN), "the Write");
 }
 
-/// Two connected sides, of which the second has a Read outstanding. The TCP buffers hold `window`
+/// Connects two sides, of which the second has a Read outstanding. The TCP buffers have `window`
 /// bytes each.
 fn asked(window: usize) -> (World, [CmId; 2], [MemoryRegion; 2]) {
     let link = MemorySettings::default()
@@ -105,7 +105,7 @@ fn asked(window: usize) -> (World, [CmId; 2], [MemoryRegion; 2]) {
     let ids = world.connect();
     let [a, b] = &world.sides;
     let regions = [region(a, pattern(1, ANSWER)), region(b, vec![0; ANSWER])];
-    // A responder sends nothing before the first FPDU of the initiator.
+    // A responder may send nothing before the initiator's first FPDU.
     a.qp.post_send(&SendWr::write(1, &[], regions[1].remote()))
         .unwrap();
     world.settle();
@@ -118,8 +118,8 @@ fn asked(window: usize) -> (World, [CmId; 2], [MemoryRegion; 2]) {
     (world, ids, regions)
 }
 
-/// The FIN waits for the response, and the response waits for the peer, which takes one window of
-/// data in each turn.
+/// The FIN waits for the response. The response waits for the peer, which takes one window of data
+/// in each turn.
 #[test]
 fn a_close_goes_on_while_the_peer_takes_the_answer_to_its_read() {
     let (world, ids, regions) = asked(16 << 10);
@@ -156,8 +156,8 @@ fn a_close_with_an_answer_that_the_peer_does_not_take_is_not_a_clean_one() {
     );
 }
 
-/// TCP in user space takes only one window of data, but an FPDU that was begun is sent completely.
-/// Here one FPDU holds the whole Write.
+/// TCP in user space takes only one window of data, but an FPDU in progress is sent completely.
+/// Here one FPDU has the whole Write.
 #[test]
 fn a_slow_peer_gets_the_fpdu_that_was_begun_and_then_the_terminate_message() {
     let settings = Settings::default().fpdu_segments(FpduSegments::MOST);
@@ -212,7 +212,7 @@ fn a_close_in_which_the_peer_takes_nothing_ends_at_the_limit_and_not_as_a_clean_
         panic!("{reason}");
     };
     assert!(undelivered > LEN as u64 / 2, "{reason}");
-    // The orderly end that was reported first is corrected.
+    // The graceful close was reported first. A second event corrects it.
     let ends = std::iter::from_fn(|| a.device.poll_event()).filter_map(|event| match event {
         AsyncEvent::Ended { reason, .. } => Some(reason.is_orderly()),
         _ => None,
@@ -220,7 +220,7 @@ fn a_close_in_which_the_peer_takes_nothing_ends_at_the_limit_and_not_as_a_clean_
     assert_eq!(ends.collect::<Vec<_>>(), [true, false]);
 }
 
-/// Both FINs were sent, but the peer has not acknowledged the data before ours.
+/// Both sides have sent their FIN, but the peer has not acknowledged our data.
 #[test]
 fn a_close_that_the_peer_began_waits_for_what_it_is_owed() {
     let (world, ids, regions) = connected(2 * LEN);
@@ -238,8 +238,8 @@ fn a_close_that_the_peer_began_waits_for_what_it_is_owed() {
     same(&content(&regions[1]), &pattern(1, LEN), "the Write");
 }
 
-/// The connection of a dropped QP ends in the background: first its close, then the data that TCP
-/// still has.
+/// The connection of a dropped QP ends in the background. First its close is completed, and then
+/// the data that TCP still has is sent.
 #[test]
 fn what_tcp_has_of_a_dropped_qp_arrives_after_the_time_of_its_close() {
     let (world, ids, regions) = connected(2 * LEN);

@@ -1,4 +1,4 @@
-//! A program that drives its devices: its event loop, and the events that wake it.
+//! A program that drives its devices: its event loop, and the events that wake it up.
 #![allow(
     clippy::disallowed_methods,
     reason = "tests wait by the clock of the machine"
@@ -19,7 +19,7 @@ use uwarp_verbs::{
 use crate::common::{LIMIT, Side, content, pattern};
 use crate::{World, progress_threads, region};
 
-/// Sends, Writes and Reads, and a close by both sides.
+/// The program sends, writes and reads, and both sides close.
 #[test]
 fn devices_by_hand_connect_and_transfer_without_a_thread() {
     let world = World::new();
@@ -42,7 +42,7 @@ fn devices_by_hand_connect_and_transfer_without_a_thread() {
     )))
     .unwrap();
     a.qp.post_send(&SendWr::send(3, &[])).unwrap();
-    // Without polls: the rounds alone complete everything.
+    // No CQ is polled here. The rounds of progress alone complete everything.
     world.settle();
     a.send_cq.successes([1, 2, 3]);
     b.recv_cq.success(9);
@@ -58,7 +58,7 @@ fn devices_by_hand_connect_and_transfer_without_a_thread() {
     assert_eq!(progress_threads(), 0);
 }
 
-/// The event loop of a program, with the kernel's TCP and the clock of the machine.
+/// The program has an event loop, over the kernel's TCP and with the machine's clock.
 #[test]
 fn the_descriptor_and_the_time_that_is_given_are_all_that_a_program_waits_for() {
     let side = || {
@@ -132,7 +132,7 @@ fn what_arrives_between_two_rounds_makes_the_descriptor_readable() {
         poll(&mut set, Some(&Timespec::try_from(Duration::ZERO).unwrap())).unwrap() == 1
     };
     assert!(!is_readable());
-    // The SYN arrives.
+    // The SYN of a client arrives.
     let _stream = world.networks[0]
         .connect(None, listener.local_addr())
         .unwrap();

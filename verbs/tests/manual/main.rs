@@ -1,4 +1,4 @@
-//! Manual progress: the program drives the device, and may supply the time as well.
+//! Manual progress: the program drives the device, and may also supply the time.
 #![allow(
     clippy::disallowed_methods,
     reason = "tests wait by the clock of the machine"
@@ -25,7 +25,7 @@ use uwarp_verbs::{
     Progress, QpCaps, Settings, TimeSource,
 };
 
-/// A clock that only the test advances.
+/// Clock that only the test advances.
 struct HandClock {
     start: Instant,
     nanos: AtomicU64,
@@ -51,7 +51,8 @@ impl HandClock {
     }
 }
 
-/// Two devices in one thread, with an in-memory link between them and time that the test controls.
+/// Two devices driven by one thread, with an in-memory link between them and a clock that the test
+/// controls.
 struct World {
     clock: Arc<HandClock>,
     sides: [Side; 2],
@@ -90,7 +91,8 @@ impl World {
         }
     }
 
-    /// Drives both until nothing more happens at this time. Returns the time of the next timer.
+    /// Drives both devices until nothing more is due at the current time. Returns the time of the
+    /// next timer.
     fn settle(&self) -> Option<Instant> {
         for _ in 0..100_000 {
             let due = self.sides.iter().filter_map(|side| side.device.progress());
@@ -102,7 +104,7 @@ impl World {
         panic!("events keep happening without time passing");
     }
 
-    /// Advances the clock from timer to timer until `done` returns true.
+    /// Advances the clock from one timer to the next until `done` returns true.
     fn run_until(&self, done: impl Fn() -> bool) {
         loop {
             let next = self.settle();
@@ -136,21 +138,21 @@ impl World {
         [client, responder]
     }
 
-    /// Runs until the next event of connection management.
+    /// Runs until the next event of connection management, and returns it.
     fn next(&self) -> uwarp_verbs::CmEvent {
         self.run_until(|| self.channel.waiting() > 0);
         self.channel.try_get_event().unwrap()
     }
 }
 
-/// A region whose addresses for peers are the same in every run.
+/// Registers a region whose addresses for peers are the same in every run.
 fn region(side: &Side, content: Vec<u8>) -> MemoryRegion {
     let all = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
     let region = side.pd.region().access(all).zero_based();
     region.vec(content).unwrap()
 }
 
-/// Number of device threads in this process.
+/// Returns the number of device threads in this process.
 fn progress_threads() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let names =

@@ -1,12 +1,12 @@
-//! Many connections of one CQ.
+//! Many connections of one CQ on a device with manual progress.
 
 use uwarp_verbs::llp::Network;
 use uwarp_verbs::{AcceptOptions, ConnectOptions, Qp, RecvWr, SendWr};
 
 use crate::{SERVER, World};
 
-/// Without background and rounds: a poll gives each connection a turn, in the same order in every
-/// run.
+/// There is no background and no round of progress. A poll gives each connection a turn, in the
+/// same order in every run.
 #[test]
 fn polls_alone_drive_many_connections_of_one_cq() {
     let world = World::new();

@@ -1,4 +1,4 @@
-//! Calls that do not wait, and calls that are refused.
+//! Calls on a device with manual progress: some do not wait, and others are refused.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use uwarp_verbs::{
 
 use crate::{HandClock, SERVER, World};
 
-/// The device is not driven during these calls, so waiting would never end.
+/// The device is not driven during these calls, so a wait would never end.
 #[test]
 fn no_call_of_a_device_by_hand_sleeps() {
     let world = World::new();

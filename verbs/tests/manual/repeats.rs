@@ -1,4 +1,4 @@
-//! The same seed leads to the same run, byte by byte.
+//! Two runs with the same seed are identical, byte by byte.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
@@ -25,7 +25,7 @@ impl Write for File {
     }
 }
 
-/// All packets of a connection with some traffic over a link with faults.
+/// Returns all packets of a connection with some traffic, over a link with faults.
 fn packets(seed: u64) -> Vec<Vec<u8>> {
     let file = File::default();
     let link = MemorySettings::default()

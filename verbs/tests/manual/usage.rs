@@ -1,4 +1,4 @@
-//! Resource usage of devices and QPs is reported in numbers, and returns to zero.
+//! The reported resource usage of devices and QPs. It returns to zero.
 
 use uwarp_verbs::llp::smol::{Clock, MemorySettings};
 use uwarp_verbs::{DeviceUsage, Notify, RemoteBuffer, SendWr, Settings};
@@ -7,7 +7,7 @@ use crate::{World, region};
 
 const LONG: usize = 1 << 20;
 
-/// Two devices with small TCP buffers, so that the response to a Read takes a while.
+/// Creates two devices with small TCP buffers, so that the response to a Read takes a while.
 fn small() -> World {
     let link = MemorySettings::default()
         .receive_buffer(8192)
@@ -31,7 +31,7 @@ fn a_read_takes_a_place_of_ord_here_and_of_ird_there_until_it_is_answered() {
     ))
     .unwrap();
     assert_eq!(used(), [(1, 0), (0, 0)]);
-    // From here on the peer's response is not received.
+    // From here on the peer's response is not received, because only `b` is driven.
     let drive = || {
         b.device
             .progress()

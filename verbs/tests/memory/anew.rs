@@ -1,4 +1,5 @@
-//! Reregistration: other rights, another domain, other memory; all or nothing.
+//! Reregistration with other rights, in another domain, or of other memory. It takes effect
+//! completely or not at all.
 
 use uwarp_verbs::{
     Buffer, Device, EndReason, RegisterError, RemoteBuffer, ReregisterError, Status,

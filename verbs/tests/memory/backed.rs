@@ -1,4 +1,4 @@
-//! Kinds of memory behind a region, and the addresses that peers use.
+//! Kinds of memory that a region can have, and the addresses that peers use.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -10,7 +10,7 @@ use uwarp_verbs::{Buffer, MapError, RegisterError, RemoteBuffer};
 use super::*;
 use crate::program::this_program;
 
-/// An unlinked file of its own with this content.
+/// Creates an unlinked file with this content.
 fn file(name: &str, content: &[u8]) -> File {
     let path = std::env::temp_dir().join(format!("uwarp-{}-{name}", std::process::id()));
     std::fs::write(&path, content).unwrap();
@@ -41,7 +41,7 @@ fn peers_and_sges_count_from_the_iova() {
         a.send_cq.success(1);
         bell(&a, &b);
         assert_eq!(content(&target)[100..], pattern(1, 1000)[100..]);
-        // A byte before the iova is out of bounds, wherever the memory is.
+        // The byte before the iova is out of bounds, wherever the memory is.
         let before = iova.wrapping_sub(1);
         a.qp.post_send(&SendWr::write_inline(
             2,
@@ -91,7 +91,7 @@ fn a_part_of_a_buffer_is_a_region_of_its_own() {
             "{error}"
         );
     }
-    // The byte after it is out of bounds, although the buffer contains it.
+    // The next byte is out of bounds, although the buffer contains it.
     a.qp.post_send(&write(b"0123456789x")).unwrap();
     let reason = b.wait_end().to_string();
     assert!(reason.contains("base or bounds"), "{reason}");
@@ -229,7 +229,8 @@ fn one_buffer_may_be_registered_twice_with_rights_of_each() {
     assert_eq!(&own, b"both");
 }
 
-/// Environment variable for the other process: the path of the memory to map.
+/// Environment variable that makes this program the other process. Its value is the path of the
+/// memory to map.
 const OTHER: &str = "UWARP_TEST_SHARED_MEMORY";
 
 #[test]

@@ -1,4 +1,5 @@
-//! Memory regions over real connections: addresses, files, shared memory, rights, reregistration.
+//! Memory regions over real connections: addresses, files, shared memory, rights, and
+//! reregistration.
 
 mod anew;
 mod backed;
@@ -13,7 +14,7 @@ use uwarp_verbs::{Access, SendWr};
 
 use common::{Wire, bell, content, pair, pattern};
 
-/// All remote rights except atomics.
+/// Local write, and all remote rights except atomics.
 fn all() -> Access {
     Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ
 }

@@ -1,4 +1,4 @@
-//! Rights of the region and rights of the QP: a peer needs both.
+//! Rights of a region and rights of a QP. A peer needs both.
 
 use uwarp_verbs::{EndReason, RegisterError, RemoteBuffer};
 

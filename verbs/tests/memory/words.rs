@@ -1,12 +1,12 @@
-//! Messages of both sides about an access without the right. The owner of the memory knows the
-//! region and its rights. The requester knows its request, and what to ask the peer for.
+//! Messages of both sides about an access without the required right. The owner of the memory knows
+//! the region and its rights. The requester knows its request, and what to ask the peer for.
 
 use uwarp_verbs::{CauseCode, Completion, EndReason, RemoteBuffer, Status, Who};
 
 use super::*;
 
-/// Posts `request` for 4096 bytes of the peer with this right. Returns the owner's end reason, the
-/// completion, the requester's end reason, and the (rkey, address).
+/// Posts `request` for 4096 bytes of the peer's memory, which has only this right. Returns the
+/// owner's end reason, the completion, the requester's end reason, and (rkey, address).
 fn refused(
     access: Access,
     request: impl for<'a> Fn(&'a [uwarp_verbs::Sge], u64, u32) -> SendWr<'a>,
@@ -37,7 +37,7 @@ fn a_write_without_the_right_in_the_words_of_both_sides() {
              to write it"
         )
     );
-    // TCP had taken the Write, so it was already complete.
+    // TCP had taken the Write, so it had completed before the refusal.
     assert_eq!((done.status, done.cause), (Status::Success, None));
     let cause = requester.cause();
     assert_eq!(

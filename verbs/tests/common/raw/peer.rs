@@ -29,7 +29,7 @@ pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> 
 /// One connection of the raw peer, with the FPDU encoders of both directions.
 pub(crate) struct Peer {
     stream: TcpStream,
-    /// The socket was reset before its first use.
+    /// True if the socket was reset before its first use.
     was_reset: bool,
     local: SocketAddr,
     pub(crate) tx: Fpdus,

@@ -21,7 +21,9 @@ pub(crate) const READ: u64 = 11;
 pub(crate) const FENCED_SEND: u64 = 12;
 /// Work request id of our first receive after the warm-up.
 pub(crate) const FIRST_RECV: u64 = 102;
+/// Work request id of our second receive after the warm-up.
 pub(crate) const SECOND_RECV: u64 = 103;
+/// Work request id of the receive that the warm-up consumes.
 pub(crate) const WARM_UP_RECV: u64 = 101;
 
 /// Length of each receive in bytes.
@@ -30,6 +32,7 @@ pub(crate) const RECV_LEN: usize = 64;
 pub(crate) const RECV_AT: usize = 128;
 /// Length of the Read's sink in bytes.
 pub(crate) const SINK_LEN: usize = 48;
+/// Offset of the Read's sink in the local region.
 pub(crate) const SINK_AT: usize = 512;
 
 /// Returns limits that the objects of a test reach, so that any leak makes a later allocation fail.
@@ -232,7 +235,8 @@ impl Victim {
         self.leaves_nothing();
     }
 
-    /// Posts requests after the end of the connection, and checks that they complete as flushed.
+    /// Posts requests after the end of the connection and records them as outstanding. They must
+    /// complete as flushed.
     fn posts_are_flushed(&mut self) {
         self.qp
             .post_send(&SendWr::send_inline(90, b"after the end"))
