@@ -1,4 +1,4 @@
-//! Progress: connections advance whichever thread drives them, and without calls of the program.
+//! Progress of connections, whichever thread drives them, and without calls of the program.
 #![allow(
     clippy::disallowed_methods,
     reason = "tests wait by the clock of the machine"
@@ -23,15 +23,15 @@ use uwarp_verbs::{
     Revision, SendWr, Status,
 };
 
-/// Lock for the tests that measure CPU time, which run alone.
+/// Lock that lets the tests which measure CPU time run alone.
 static QUIET: RwLock<()> = RwLock::new(());
 
 fn busy() -> RwLockReadGuard<'static, ()> {
     QUIET.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The pattern of ib_write_lat: one poll for each message, and no call while the program waits for
-/// the answer in memory.
+/// The program behaves like ib_write_lat: it polls once for each message, and makes no call while
+/// it waits for the answer in memory.
 #[test]
 fn what_comes_to_a_program_that_polls_now_and_then_does_not_wait_for_the_takeover() {
     let _busy = busy();
@@ -63,7 +63,8 @@ fn one_sided_operations_complete_while_the_target_calls_nothing() {
     for wire in Wire::BOTH {
         let (a, b) = pair(wire);
         let (target, lent) = (b.blank(1 << 20), b.filled(2, 1 << 20));
-        // From here on, no thread of the target calls the library until the end.
+        // From here on, no thread of the target calls the library until all operations are
+        // complete.
         let (to, from) = (target.remote(), lent.remote());
         let (source, sink) = (a.filled(1, 1 << 20), a.blank(1 << 20));
         for i in 0..10 {
@@ -100,7 +101,8 @@ fn the_initiator_may_sleep_too_once_it_has_posted() {
             RemoteBuffer::at(from.addr, from.rkey),
         ))
         .unwrap();
-        // Only the memory is checked. The last bytes of the pattern differ from FILL.
+        // Only the memory is read, and no CQ is polled. The last bytes of the pattern differ from
+        // FILL.
         let last = pattern(1, 4 << 20)[(4 << 20) - 8..].to_vec();
         until("the end of the Response", || {
             slice(&sink, (4 << 20) - 8, 8) == last
@@ -131,7 +133,7 @@ fn a_program_may_poll_the_last_octet_of_what_the_peer_writes() {
                 ))
                 .unwrap();
                 until("the last byte", || slice(&target, len - 1, 1) == [round]);
-                // The last byte is placed last, so everything before it is present.
+                // The last byte is placed last, so everything before it must be in memory.
                 same(
                     &content(&target),
                     &data,
@@ -143,7 +145,8 @@ fn a_program_may_poll_the_last_octet_of_what_the_peer_writes() {
     }
 }
 
-/// The pattern of ib_write_lat: post, poll once, then spin on the buffer without any call.
+/// Both programs behave like ib_write_lat: they post, poll once, and then watch the buffer without
+/// any call.
 #[test]
 fn two_programs_play_ping_pong_by_writes_alone() {
     let _busy = busy();
@@ -195,7 +198,7 @@ fn several_threads_may_wait_on_one_cq() {
         std::thread::scope(|scope| {
             for _ in 0..THREADS {
                 scope.spawn(|| {
-                    // The last sends, one for each thread, mark the end.
+                    // The last Sends, one for each thread, mark the end.
                     let mut last = 0;
                     while last < SENDS {
                         let completion = b.recv_cq.next();
@@ -206,7 +209,7 @@ fn several_threads_may_wait_on_one_cq() {
                 });
             }
             for wr_id in 0..SENDS + THREADS {
-                // Partly all at once, partly one after the other.
+                // Some Sends are posted together, and others one after the other.
                 if wr_id % 64 > 32 {
                     until("the ones before", || {
                         seen.lock().unwrap().len() as u64 >= wr_id
@@ -227,8 +230,8 @@ fn two_threads_may_poll_one_cq_while_two_others_post() {
     let _busy = busy();
     const EACH: u64 = 300;
     for wire in Wire::BOTH {
-        // Requests leave the queue whether their completions are polled or not, so the CQ must hold
-        // them all.
+        // A request leaves the queue even if its completion is not polled, so the CQ must have room
+        // for all completions.
         let (a, b) = Setup {
             cq_depth: 2 * EACH as u32,
             ..Setup::new(wire)
@@ -303,7 +306,7 @@ fn a_cq_may_be_polled_from_one_thread_and_waited_on_by_another() {
     }
 }
 
-/// Programs on both sides that only sleep in `poll(2)`.
+/// The programs on both sides sleep only in `poll(2)`.
 #[test]
 fn programs_that_sleep_on_the_channels_descriptor_are_woken() {
     let _busy = busy();
@@ -341,7 +344,7 @@ fn programs_that_sleep_on_the_channels_descriptor_are_woken() {
                                 .unwrap();
                         }
                         let received = loop {
-                            // A completion before the arming raises no event.
+                            // A completion before the CQ was armed raises no event.
                             if let Some(completion) = cq.poll_one() {
                                 break completion;
                             }
@@ -380,8 +383,8 @@ fn a_thread_that_polls_and_then_sleeps_elsewhere_leaves_nothing_undone() {
         let target = b.blank(8);
         let to = target.remote();
         for round in 0..100_u64 {
-            // The target polls and stops, so that the background has not taken its connection over
-            // at this moment.
+            // The target polls and then stops. The background has not taken its connection over
+            // yet.
             b.recv_cq.assert_empty();
             a.qp.post_send(&SendWr::write_inline(
                 round,
@@ -403,8 +406,8 @@ fn a_wait_ends_when_another_thread_drives_the_connection() {
         b.post_empty(1);
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| b.recv_cq.next());
-            // The send CQ belongs to the same connection: polling it drives the receive side as
-            // well.
+            // The send CQ belongs to the same connection, so polling it also drives the receive
+            // side.
             a.qp.post_send(&SendWr::send(1, &[])).unwrap();
             until("the wait's end", || {
                 b.send_cq.assert_empty();
@@ -412,7 +415,7 @@ fn a_wait_ends_when_another_thread_drives_the_connection() {
             });
             assert_eq!(waiting.join().unwrap().wr_id, 1);
         });
-        // The end of a connection also ends the wait, by the flush.
+        // The end of the connection flushes the receive, which ends the wait as well.
         b.post_empty(2);
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| b.recv_cq.next());
@@ -515,7 +518,7 @@ fn a_qp_may_be_dropped_while_a_thread_waits_on_its_cq() {
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| b.recv_cq.success(1));
             for (index, (mine, theirs)) in others.into_iter().enumerate() {
-                // Gracefully, or with requests in flight.
+                // The connection ends gracefully, or with requests in flight.
                 if index % 2 == 1 {
                     theirs.post_send(&SendWr::send(7, &[])).unwrap();
                 }
@@ -530,7 +533,7 @@ fn a_qp_may_be_dropped_while_a_thread_waits_on_its_cq() {
     }
 }
 
-/// Number of descriptors of this process, and of threads of the library.
+/// Returns the number of descriptors of this process, and of the library's threads.
 fn in_use() -> (usize, usize) {
     let count = |path| std::fs::read_dir(path).unwrap().flatten();
     let threads = count("/proc/self/task").filter(|task| {
@@ -558,7 +561,7 @@ fn nothing_is_left_of_connections_that_came_and_went() {
         let idle = in_use();
         let qp_of = |side: &Side| {
             let mut qp = None;
-            // A QP counts until its connection has ended.
+            // A QP counts towards the limit until its connection has ended.
             until("room for a QP", || {
                 qp = side
                     .pd
@@ -606,15 +609,15 @@ fn nothing_is_left_of_connections_that_came_and_went() {
             ))
             .unwrap();
             match round % 6 {
-                // With requests in flight, from either side.
+                // A QP of either side is dropped with requests in flight.
                 0 => drop(mine),
                 1 => drop(theirs),
-                // With memory that is dropped first.
+                // Memory that requests use is dropped first.
                 2 => drop(sink),
                 3 => drop(source),
-                // Gracefully.
+                // The connection is closed gracefully.
                 _ => {
-                    // Flushes of earlier rounds may come first.
+                    // Flushed completions of earlier rounds may come first.
                     while a.send_cq.next().wr_id < round {}
                     mine.disconnect();
                     assert!(mine.wait_closed(LIMIT) && theirs.wait_closed(LIMIT));
@@ -630,10 +633,10 @@ fn nothing_is_left_of_connections_that_came_and_went() {
     }
 }
 
-/// CPU time of this process, including threads that have ended.
+/// Returns the CPU time of this process, including threads that have ended.
 fn cpu_time() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
-    // pid (comm) state ... utime stime: fields 14 and 15 of proc(5).
+    // After the name in parentheses, `utime` and `stime` are fields 14 and 15 of proc_pid_stat(5).
     let fields: Vec<&str> = stat
         .rsplit_once(')')
         .unwrap()
@@ -644,22 +647,22 @@ fn cpu_time() -> Duration {
         .into_iter()
         .map(|field: usize| fields[field].parse::<u64>().unwrap())
         .sum();
-    // USER_HZ, which is 100 on every Linux that runs this.
+    // A tick is 10 ms, because USER_HZ is 100 on every Linux that runs this test.
     Duration::from_millis(ticks * 10)
 }
 
-/// Sleeps for a while, in `cq` if there is one, and asserts that this needs little CPU time.
+/// Sleeps for 200 ms, waiting on `cq` if there is one. Asserts that this needs little CPU time.
 #[track_caller]
 fn costs_nothing(cq: Option<&CqHandle>) {
     let (cpu, start) = (cpu_time(), Instant::now());
     let idle = Duration::from_millis(200);
     match cq {
         Some(cq) => assert_eq!(cq.wait(Some(idle)), None),
-        // Not a wait for an event: this is the idle time that is measured.
+        // This sleep does not wait for an event. It is the idle time that is measured.
         None => std::thread::sleep(idle),
     }
     let (spent, passed) = (cpu_time() - cpu, start.elapsed());
-    // One spinning thread would use all of it, or its share of a busy machine.
+    // A spinning thread would use all of the time, or its share of a busy machine.
     assert!(
         spent < passed / 5,
         "{spent:?} of CPU time in {passed:?} of idleness"
@@ -672,11 +675,11 @@ fn idle_connections_cost_no_cpu() {
     let pairs: Vec<(Side, Side)> = (0..6).map(|i| pair(Wire::BOTH[i % 2])).collect();
     for (a, b) in &pairs {
         both_ways(a, b);
-        // In every idle state: never polled, just polled, armed, waited on.
+        // The connections cover every idle state: never polled, just polled, armed, and waited on.
         a.send_cq.assert_empty();
         b.recv_cq.req_notify(Notify::Any);
     }
-    // Many connections with one CQ.
+    // These connections share one CQ.
     let setup = Setup::new(Wire::Kernel);
     let ends = setup.unconnected();
     let many: Vec<(Qp, Qp)> = (0..8)
@@ -690,7 +693,7 @@ fn idle_connections_cost_no_cpu() {
         ends.b.recv_cq.success(1);
     }
     costs_nothing(Some(&ends.b.recv_cq));
-    // A connection that has ended.
+    // One connection has ended.
     pairs[0].0.qp.disconnect();
     pairs[0].1.wait_end();
     pairs[0].0.wait_end();
@@ -700,8 +703,8 @@ fn idle_connections_cost_no_cpu() {
     }
 }
 
-/// Connections of one CQ in every state in which a socket is or may be ready and there is nothing
-/// to do.
+/// The connections share one CQ. They are in every state in which a socket is or may be ready
+/// although there is nothing to do.
 #[test]
 fn many_connections_that_have_nothing_to_do_cost_no_cpu() {
     let _quiet = QUIET.write().unwrap_or_else(PoisonError::into_inner);
@@ -711,7 +714,7 @@ fn many_connections_that_have_nothing_to_do_cost_no_cpu() {
     let source = a.filled(1, 32 << 20);
     let qps: Vec<Qp> = (0..7).map(|_| a.another_qp()).collect();
     let mut peers: Vec<_> = qps.iter().map(raw_peer).collect();
-    // A peer that takes no bytes, and one that has also closed its half.
+    // One peer reads nothing, and another has also closed its half.
     for qp in &qps[..2] {
         qp.post_send(&SendWr::write(
             1,
@@ -722,9 +725,10 @@ fn many_connections_that_have_nothing_to_do_cost_no_cpu() {
     }
     peers[1].stream.shutdown(Shutdown::Write).unwrap();
     until("the peer's FIN", || qps[1].state() == QpState::Closing);
-    // A message waits for a receive, with more bytes and a FIN after it.
+    // A message without a receive is followed by more bytes and a FIN.
     let mut send = [0; 24];
-    // ULPDU_Length; an untagged last segment, of a Send; MSN 1.
+    // These bytes are ULPDU_Length, the control fields of a Send in one untagged segment, and MSN
+    // 1.
     (send[1], send[2], send[3], send[15]) = (18, 0x41, 0x43, 1);
     for peer in &mut peers[2..4] {
         for _ in 0..1000 {
@@ -732,9 +736,9 @@ fn many_connections_that_have_nothing_to_do_cost_no_cpu() {
         }
     }
     peers[3].stream.shutdown(Shutdown::Write).unwrap();
-    // This side has closed its half, but the peer has not.
+    // On this connection, this side has closed its half, and the peer has not.
     qps[4].disconnect();
-    // Closed by both sides.
+    // This connection was closed by both sides.
     peers.remove(5);
     assert!(qps[5].wait_closed(LIMIT));
     costs_nothing(None);

@@ -1,4 +1,4 @@
-//! Sends and receives: the four kinds of Send, scatter and gather, inline data, sizes.
+//! Sends and receives: the four kinds of Send, scatter and gather, inline data, and sizes.
 
 mod common;
 
@@ -10,7 +10,7 @@ use uwarp_verbs::{
     WcOpcode,
 };
 
-/// Solicited, invalidating, number of bytes.
+/// Kind of Send: solicited, invalidating, number of bytes.
 type Kind = (bool, bool, usize);
 
 fn every_kind() -> impl Iterator<Item = Kind> {
@@ -57,7 +57,7 @@ fn one_send_of_a_kind(a: &Side, b: &Side, (solicited, invalidate, len): Kind) {
     );
     placed_only(&sink, 0, &pattern(len as u64, len), &what);
 
-    // The STag is invalid now, or still valid if the Send did not invalidate it.
+    // The STag is invalid now if the Send invalidated it, and otherwise still valid.
     let octet = a.blank(1);
     if !invalidate {
         a.post_whole(9, &octet);
@@ -114,7 +114,8 @@ fn a_region_whose_stag_the_peer_invalidated_is_still_this_sides_memory() {
 
 #[test]
 fn a_send_of_every_size_arrives_and_nothing_around_it_changes() {
-    // 5041-5.4-02, 5041-5.4-i01: the length, also of messages with many segments.
+    // 5041-5.4-02, 5041-5.4-i01: the completion has the length, also of messages with many
+    // segments.
     for wire in Wire::BOTH {
         let (a, b) = pair(wire);
         let longest = *SIZES.iter().max().unwrap();
@@ -148,8 +149,7 @@ fn a_message_is_gathered_and_scattered_piece_by_piece() {
             b.blank(50_000),
             b.blank(60_000),
         );
-        // An empty element in the middle is allowed, and so is the same region twice, in reverse
-        // order.
+        // An empty element in the middle is allowed. So is the same region twice, in reverse order.
         let gather = [
             two.sge(50_001, 7),
             one.sge(3, 8191),
@@ -274,8 +274,8 @@ fn inline_data_is_taken_when_it_is_posted() {
     }
 }
 
-/// A responder must wait for the initiator's first FPDU, so nothing is sent before the test wants
-/// it.
+/// A responder may not send before the initiator's first FPDU. Nothing is therefore sent before the
+/// test allows it.
 #[test]
 fn inline_data_is_kept_while_the_request_waits() {
     let (a, b) = pair(Wire::MEMORY);

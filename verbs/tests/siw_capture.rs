@@ -8,7 +8,7 @@ use std::path::Path;
 use uwarp_verbs::capture::Reader;
 use uwarp_verbs::{Peer, Terminate};
 
-/// Bytes that each connection received from siw, without its MPA Reply.
+/// Returns the bytes that each connection received from siw, without the MPA Reply.
 fn answers() -> Vec<Vec<u8>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/siw-fpdu-errors.pcap");
     let mut order = Vec::new();
@@ -28,7 +28,8 @@ fn answers() -> Vec<Vec<u8>> {
             continue;
         }
         let (next, octets) = streams.get_mut(&key).unwrap();
-        // Segments are in order, as captured at siw's own interface. Retransmissions are skipped.
+        // The segments are in order, because the capture was made at siw's own interface.
+        // Retransmissions are skipped.
         if segment.seq == *next {
             octets.extend_from_slice(segment.payload);
             *next = next.wrapping_add(segment.payload.len() as u32);
@@ -45,7 +46,7 @@ fn answers() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Terminate Header in the last FPDU of a stream without Markers.
+/// Returns the Terminate Header in the last FPDU of a stream without Markers.
 fn terminate(stream: &[u8]) -> Option<Vec<u8>> {
     let (mut at, mut last) = (0, None);
     while let Some(&[high, low]) = stream.get(at..at + 2) {

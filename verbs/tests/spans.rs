@@ -1,5 +1,5 @@
-//! `tracing`: each connection has a span, and its events are inside of it. A subscriber is global,
-//! so this is a test binary of its own.
+//! `tracing`: each connection has a span, which contains its events. A subscriber is global, so
+//! this is a separate test binary.
 
 mod common;
 
@@ -20,7 +20,7 @@ type Fields = BTreeMap<&'static str, String>;
 #[derive(Default)]
 struct Heard {
     spans: BTreeMap<u64, Fields>,
-    /// Span and fields of each event, in order.
+    /// Span and fields of each event, in the order of the events.
     events: Vec<(Option<u64>, Fields)>,
     entered: BTreeMap<u64, u64>,
 }
@@ -89,7 +89,7 @@ fn each_connection_has_a_span_with_its_story_inside() {
     a.qp.post_send(&SendWr::send_inline(2, b"x")).unwrap();
     a.send_cq.success(2);
     b.recv_cq.next();
-    // A Send without a receive: `b` sends a Terminate, which `a` receives.
+    // The Send finds no receive, so `b` sends a Terminate, which `a` receives.
     a.qp.post_send(&SendWr::send_inline(3, b"y")).unwrap();
     let (at_a, at_b) = (a.wait_end(), b.wait_end());
     let info = a.qp.connection();

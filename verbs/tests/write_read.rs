@@ -1,4 +1,4 @@
-//! One-sided operations: RDMA Write and RDMA Read, their sizes, their order, the fence.
+//! One-sided operations: RDMA Write and RDMA Read, their sizes, their order, and the fence.
 
 mod common;
 
@@ -17,7 +17,7 @@ fn with_markers(wire: Wire, markers: [bool; 2]) -> Setup {
     setup
 }
 
-/// Writes `len` bytes to an odd address, and reads them back to another odd one.
+/// Writes `len` bytes to an odd address, and reads them back to another odd address.
 fn write_and_read_back(
     a: &Side,
     b: &Side,
@@ -58,7 +58,7 @@ fn write_and_read_back(
 
 #[test]
 fn writes_and_reads_of_every_size() {
-    // 5040-5.1-02, 5040-5.2.1-04: see the checks of the target's queues below.
+    // 5040-5.1-02, 5040-5.2.1-04: the checks of the target's queues are below.
     for wire in Wire::BOTH {
         for markers in KINDS_OF_MARKERS {
             let (a, b) = with_markers(wire, markers).connected();
@@ -67,7 +67,7 @@ fn writes_and_reads_of_every_size() {
             for len in SIZES {
                 write_and_read_back(&a, &b, len, &source, &data);
             }
-            // The target's own queues have not changed.
+            // The operations must cause no completions at the target.
             b.recv_cq.assert_empty();
             b.send_cq.assert_empty();
         }
@@ -203,7 +203,8 @@ fn reads_beyond_ord_wait_their_turn_and_complete_in_order() {
             );
             let remote = lent.remote();
             for i in 0..READS {
-                // In reverse order, so that a misplaced Response is found.
+                // The Reads are in reverse order of addresses, so that a misplaced Response is
+                // found.
                 let at = (READS - 1 - i) * LEN;
                 let sges = [sink.sge(at, LEN as u32)];
                 a.qp.post_send(&SendWr::read(
@@ -283,7 +284,7 @@ fn writes_and_sends_behind_waiting_reads_keep_their_place() {
 
 #[test]
 fn a_fenced_request_starts_when_the_reads_before_it_are_complete() {
-    // The Send and the Write after the fence carry the bytes that the Reads return.
+    // The requests after the fence send the bytes that the Reads return.
     const LEN: usize = 200_000;
     for wire in Wire::BOTH {
         let (a, b) = pair(wire);
@@ -360,7 +361,7 @@ fn a_read_sees_what_was_written_before_it_and_the_last_write_wins() {
 
 #[test]
 fn a_send_arrives_after_everything_written_before_it() {
-    // 5041-4.1-07, 5041-5.4-01: it is delivered once everything before it is placed.
+    // 5041-4.1-07, 5041-5.4-01: a Send is delivered when everything before it is placed.
     for wire in Wire::BOTH {
         let (a, b) = pair(wire);
         let target = b.blank(100_000);
@@ -416,7 +417,7 @@ fn many_writes_of_one_octet_are_all_placed() {
 
 #[test]
 fn a_program_may_reach_its_own_regions_through_a_connection_to_itself() {
-    // Both ends are in one device and one PD: the same region is source, target and sink.
+    // Both ends are in one device and one PD. The same region is source, target and sink.
     let setup = Setup::new(Wire::Kernel);
     let ends = setup.unconnected();
     let b = &ends.b;

@@ -290,7 +290,7 @@ impl CqHandle {
         completion
     }
 
-    /// Polls once and asserts that there is no completion.
+    /// Asserts that the CQ is empty, even after the turn of progress that an empty poll makes.
     #[track_caller]
     pub(crate) fn assert_empty(&self) {
         assert_eq!(self.poll_one(), None);

@@ -1,5 +1,5 @@
-//! Events between two phases: a reregistration, or the end of the connection, in every way, and the
-//! next one.
+//! Events between two phases: a reregistration, or the end of the connection in any way and a new
+//! connection.
 
 use uwarp_verbs::{
     Access, EndReason, QpModify, RecvWr, RemoteBuffer, SendWr, Sge, Status, WindowBind, inc_rkey,
@@ -11,16 +11,18 @@ use crate::loan::{Loan, Object};
 use crate::player::Player;
 use crate::ready::is_full;
 
-/// Bytes of one Write of a side that aborts.
+/// Length in bytes of one Write of a side that aborts.
 const WRITE: usize = 200;
 
-/// Requests that must complete: number and allowed statuses.
+/// Requests that must complete: work request id and allowed statuses of each.
 type Fates = Vec<(u64, &'static [Status])>;
 
 const FLUSHED: &[Status] = &[Status::WrFlush];
 const REFUSED: &[Status] = &[Status::RemoteAccess];
-/// A Write or Send completes once TCP has taken it, before or after the peer refuses it.
+/// Statuses of a refused Write. It completes when TCP has taken it, before or after the peer
+/// refuses it.
 const WRITE_REFUSED: &[Status] = &[Status::Success, Status::RemoteAccess, Status::WrFlush];
+/// Statuses of a refused Send, which completes like a Write.
 const SEND_REFUSED: &[Status] = &[Status::Success, Status::RemoteOperation, Status::WrFlush];
 
 /// Performs the event and checks its effects. `me` is the side that acts.
@@ -60,13 +62,13 @@ fn reregister(me: &mut Player<'_>, base: u64) {
     }
 }
 
-/// The end of a connection: `me` acts, while the peer only waits.
+/// The end of a connection. `me` acts, and the peer only waits.
 struct Scene<'p, 'a> {
     me: &'p mut Player<'a>,
     peer: &'p mut Player<'a>,
-    /// Requests in the send queue of `me`.
+    /// Requests in the send queue of `me`, which must complete.
     fates: Fates,
-    /// Receives of `me` and `peer`.
+    /// Receives of `me` and of `peer`, which must complete.
     receives: [Fates; 2],
 }
 
@@ -121,8 +123,8 @@ impl Scene<'_, '_> {
         }
     }
 
-    /// Posts receives that no message arrives for. Those of an SRQ would outlive the connection, so
-    /// they are not posted.
+    /// Posts receives for which no message arrives. Receives in an SRQ would outlive the
+    /// connection, so they are not posted.
     fn idle_receives(&mut self, count: usize) {
         for (player, fates) in [&mut *self.me, &mut *self.peer]
             .into_iter()
@@ -136,7 +138,7 @@ impl Scene<'_, '_> {
         }
     }
 
-    /// Posts Reads that are never answered.
+    /// Posts Reads that are never answered, after a request that ends the connection.
     fn reads_behind(&mut self, count: usize) {
         let remote = self.peer.source.remote();
         for _ in 0..count {
@@ -147,8 +149,8 @@ impl Scene<'_, '_> {
         }
     }
 
-    /// Aborts with Writes in flight: each byte of the peer's inbox then has its old or its new
-    /// value.
+    /// Aborts with Writes in flight. Each byte of the peer's inbox must then have its old or its
+    /// new value.
     fn abort_busy(&mut self, more: usize) {
         const EITHER: &[Status] = &[Status::Success, Status::WrFlush];
         let lent = self.peer.lent();
@@ -176,7 +178,7 @@ impl Scene<'_, '_> {
         }
     }
 
-    /// An invalid STag: that of a slot, or one that never existed.
+    /// Returns an invalid STag: the last one of a slot, or one that never existed.
     fn dead(&self, slot: usize) -> u32 {
         const NEVER: u32 = 0x77;
         match self.peer.loans.get(slot) {
@@ -185,7 +187,7 @@ impl Scene<'_, '_> {
         }
     }
 
-    /// Removes rights from the peer's QP.
+    /// Gives the peer's QP only these rights.
     fn without(&self, rights: Access) {
         let modify = QpModify::new().access(rights);
         self.peer.side.qp.modify(&modify).unwrap();
@@ -240,7 +242,7 @@ impl Scene<'_, '_> {
         self.peer.placed.push((region, model));
     }
 
-    /// A sink of 8 bytes that must stay unchanged.
+    /// Registers a sink of 8 bytes that must stay unchanged.
     fn sink(&mut self) -> [Sge; 1] {
         let sink = self.me.side.blank(8);
         let sges = [sink.sge(0, 8)];
@@ -285,7 +287,7 @@ impl Scene<'_, '_> {
                 let Object::Fast(fast) = &loan.object else {
                     unreachable!("slot 3 has the fast region");
                 };
-                // Out of bounds, or still valid.
+                // The registration is out of bounds, or the region is still valid.
                 let part = fast.register(inc_rkey(loan.rkey), 8, INBOX as u64, Access::NONE);
                 let fate: &[Status] = if loan.valid {
                     &[Status::LocalQpOperation]
@@ -302,7 +304,7 @@ impl Scene<'_, '_> {
         }
     }
 
-    /// Checks that both sides have ended and that every request has completed, and resets both QPs.
+    /// Checks that both sides have ended and that every request has completed. Resets both QPs.
     fn settle(self) {
         let [mine, theirs] = self.receives;
         for (player, sends, receives) in [

@@ -1,16 +1,16 @@
 //! Data types of a test case.
 
-/// Bytes of the region that Sends and Writes come from; its content never changes.
+/// Length in bytes of the region that Sends and Writes are sent from. Its content never changes.
 pub(crate) const SOURCE: usize = 1 << 18;
-/// Bytes of the region that the peer writes to and reads from.
+/// Length in bytes of the region that the peer writes to and reads from.
 pub(crate) const INBOX: usize = 1 << 18;
-/// Longest message.
+/// Length in bytes of the longest message.
 pub(crate) const LONGEST: usize = 150_000;
-/// Longest inline data.
+/// Length in bytes of the longest inline data.
 pub(crate) const INLINE: usize = 200;
 /// Maximum number of scatter/gather elements of a request.
 pub(crate) const SGES: usize = 4;
-/// A test case.
+/// A test case, which consists of the settings of a connection and several phases.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
     pub(crate) link: Link,
@@ -18,7 +18,7 @@ pub(crate) struct Case {
 }
 
 /// Operations of both sides that run at the same time, and the event after them. All receives of a
-/// phase are posted before it begins.
+/// phase are posted before its operations.
 #[derive(Clone, Debug)]
 pub(crate) struct Phase {
     pub(crate) ops: [Vec<Op>; 2],
@@ -37,7 +37,7 @@ pub(crate) struct Link {
     pub(crate) depth: u16,
     pub(crate) send_queue: u32,
     pub(crate) batch: usize,
-    /// Whether the side takes its receives from an SRQ.
+    /// True for a side that takes its receives from an SRQ.
     pub(crate) srq: [bool; 2],
 }
 
@@ -47,14 +47,14 @@ pub(crate) struct Op {
     pub(crate) what: What,
     pub(crate) signaled: bool,
     pub(crate) fence: bool,
-    /// Poll the CQs before the request.
+    /// True if the CQs are polled before the request.
     pub(crate) poll: bool,
-    /// Resize the send CQ to this depth before the request.
+    /// New depth of the send CQ, set before the request.
     pub(crate) resize: Option<u32>,
 }
 
-/// Selects an STag for the peer's inbox: the first usable slot from this one on, or else the
-/// inbox's own STag.
+/// Selects an STag for the peer's inbox. It is that of the first usable slot from this one on, or
+/// otherwise the inbox's own.
 pub(crate) type Via = usize;
 
 #[derive(Clone, Debug)]
@@ -62,7 +62,8 @@ pub(crate) enum What {
     Send {
         data: Data,
         solicited: bool,
-        /// The slot to invalidate, or a region made for this purpose if no slot can be.
+        /// Slot to invalidate. If no slot can be invalidated, a region is registered for this
+        /// purpose.
         invalidate: Option<Via>,
         receive: Receive,
     },
@@ -86,13 +87,13 @@ pub(crate) enum What {
         what: Atomic,
     },
     Immediate(Immediate, Receive),
-    /// Loans a part of the inbox under another STag.
+    /// Lends a part of the inbox under another STag.
     Lend(Lend),
-    /// Ends the loan of that slot.
+    /// Ends the loan of this slot.
     Recall(usize),
-    /// Invalidates the sink of the last Read of the phase, after a fence.
+    /// Invalidates the sink of the phase's last Read, after a fence.
     EndSink,
-    /// Is refused by the post.
+    /// Posts a request that the post refuses.
     Refused(Refused),
 }
 
@@ -102,7 +103,7 @@ pub(crate) struct Immediate {
     pub(crate) solicited: bool,
 }
 
-/// An atomic operation. `compare: None` compares with the current value.
+/// An atomic operation. With `compare: None` it compares with the current value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Atomic {
     Add {
@@ -117,19 +118,19 @@ pub(crate) enum Atomic {
     },
 }
 
-/// A part of the inbox, with the STag of a slot.
+/// A part of the inbox to lend, and the slot whose STag it gets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lend {
     pub(crate) slot: usize,
-    /// First byte of the inbox that it covers, a multiple of 8.
+    /// Offset of the first byte in the inbox, a multiple of 8.
     pub(crate) from: usize,
-    /// Address of that byte for the peer, a multiple of 8. A window has either 0 or the address in
+    /// Address of this byte for the peer, a multiple of 8. A window has either 0 or the address in
     /// the region.
     pub(crate) base: u64,
     pub(crate) rights: u32,
 }
 
-/// A request that the post refuses, by the rule that it breaks.
+/// Rule that a request breaks, so that the post refuses it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Refused {
     TooManySges,
@@ -149,17 +150,18 @@ pub(crate) enum Then {
         who: usize,
         base: u64,
     },
-    /// The connection ends; both QPs are reset and connected again.
+    /// The connection ends. Both QPs are reset and connected again.
     Anew {
         who: usize,
         how: End,
-        /// Number of additional receives that stay unused, or of Reads after a wrong request.
+        /// Number of additional receives that stay unused, or of Reads posted after a wrong
+        /// request.
         more: usize,
     },
 }
 
 impl Then {
-    /// The side that acts.
+    /// Index of the side that acts.
     pub(crate) fn who(self) -> usize {
         match self {
             Then::GoOn => 0,
@@ -173,7 +175,7 @@ impl Then {
 pub(crate) enum End {
     Disconnect,
     Abort,
-    /// With Writes in flight.
+    /// An abort with Writes in flight.
     AbortBusy,
     /// The peer refuses a request of `who`.
     Refused(Wrong),
@@ -183,16 +185,16 @@ pub(crate) enum End {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Wrong {
-    /// An STag that never existed, or is no longer valid.
+    /// The STag never existed, or is no longer valid.
     ReadKey(usize),
     WriteKey(usize),
     AtomicKey(usize),
-    /// One byte past the end.
+    /// The request exceeds the region by one byte.
     ReadBounds,
     WriteBounds,
-    /// The region does not allow it.
+    /// The region does not allow the operation.
     AtomicRight,
-    /// The QP does not allow it.
+    /// The QP does not allow the operation.
     ReadQpRight,
     WriteQpRight,
     AtomicQpRight,
@@ -214,15 +216,15 @@ pub(crate) enum WrongLocal {
 pub(crate) struct Data {
     pub(crate) len: usize,
     pub(crate) inline: bool,
-    /// Cuts between the pieces, modulo the length.
+    /// Offsets at which the payload is cut into pieces, modulo the length.
     pub(crate) cuts: Vec<usize>,
     pub(crate) at: usize,
-    /// Take the payload from the sink of an earlier Read of the phase that is long enough, if there
-    /// is one.
+    /// True if the payload is taken from the sink of an earlier Read of the phase. It applies only
+    /// if a sink is long enough.
     pub(crate) from_read: bool,
 }
 
-/// The receive for a Send or for Immediate Data.
+/// Receive for a Send or for Immediate Data.
 #[derive(Clone, Debug)]
 pub(crate) struct Receive {
     pub(crate) slack: usize,

@@ -1,5 +1,5 @@
-//! Parts of an inbox that are loaned under other STags than its own: windows of all types, fast
-//! regions, further regions.
+//! Parts of an inbox that are lent under other STags than the inbox's own: windows of all types,
+//! fast regions, and further regions.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,39 +10,40 @@ use uwarp_verbs::{
 use crate::case::{INBOX, Lend};
 use crate::ready::ReadyKind;
 
-/// Slots of each side, one for each kind of STag.
+/// Number of slots of each side, one for each kind of STag.
 pub(crate) const SLOTS: usize = 6;
 
-/// Object that the STag of a slot belongs to.
+/// Object of a slot, which the slot's STag belongs to.
 pub(crate) enum Object {
-    /// A type 1 window, bound by the thread that plays the phase.
+    /// A type 1 window, which the thread that plays the phase binds.
     ByCall(Arc<Mutex<MemoryWindow>>),
     /// A type 2 window.
     Window(MemoryWindow),
     Fast(FastRegion),
-    /// A region that may or may not exist, for one QP or for all.
+    /// A region for one QP or for all. It may not exist at the moment.
     Region {
         for_qp: bool,
         region: Option<MemoryRegion>,
     },
 }
 
-/// A slot and its state in the model.
+/// A slot, with the state that the model expects.
 pub(crate) struct Loan {
     pub(crate) object: Object,
     /// Current or last STag.
     pub(crate) rkey: u32,
     pub(crate) valid: bool,
-    /// Phase in which it became valid. The peer uses it from the next one on.
+    /// Phase in which the STag became valid. The peer uses it from the next phase on.
     since: usize,
-    /// Last phase in which the peer used it. The owner does not change it in that phase.
+    /// Last phase in which the peer used the STag. The owner does not change the slot in that
+    /// phase.
     used: usize,
     from: usize,
     base: u64,
     access: Access,
 }
 
-/// Slots of one side.
+/// Creates the slots of one side.
 pub(crate) fn loans(pd: &Pd, buffer: &Arc<Buffer>) -> Vec<Loan> {
     let window = |kind| pd.alloc_window(kind).unwrap();
     let region = |for_qp| Object::Region {
@@ -81,8 +82,8 @@ pub(crate) fn loans(pd: &Pd, buffer: &Arc<Buffer>) -> Vec<Loan> {
 }
 
 impl Loan {
-    /// Records that the peer uses `at` of the inbox with this right in this phase. Returns the
-    /// address, if it can.
+    /// Records that the peer accesses `at` of the inbox with this right in this phase. Returns the
+    /// address for the access, or `None` if the slot does not permit it.
     pub(crate) fn used(&mut self, phase: usize, at: usize, right: Access) -> Option<u64> {
         let usable =
             self.valid && self.since < phase && at >= self.from && self.access.contains(right);
@@ -92,7 +93,8 @@ impl Loan {
         })
     }
 
-    /// Records that the peer invalidates it in this phase. Returns the STag, if it can.
+    /// Records that the peer invalidates the STag in this phase. Returns the STag, or `None` if the
+    /// peer may not.
     pub(crate) fn invalidated(&mut self, phase: usize) -> Option<u32> {
         if !self.valid || self.since >= phase || !self.ends_with_qp_or_peer() {
             return None;
@@ -102,7 +104,7 @@ impl Loan {
         Some(self.rkey)
     }
 
-    /// Returns true if it is valid for one QP only, so that its peer may invalidate it.
+    /// Returns true if the STag is valid for one QP only, so that its peer may invalidate it.
     fn ends_with_qp_or_peer(&self) -> bool {
         match &self.object {
             Object::ByCall(_) => false,
@@ -111,8 +113,8 @@ impl Loan {
         }
     }
 
-    /// The owner makes it valid in this phase. Returns the request for that, if one is needed, or
-    /// `None` if it cannot.
+    /// Makes the STag valid in this phase. Returns the request that does it, if one is needed, or
+    /// `None` if it is impossible.
     pub(crate) fn lend(
         &mut self,
         phase: usize,
@@ -176,8 +178,8 @@ impl Loan {
         Some(kind)
     }
 
-    /// The owner invalidates it in this phase. Returns the request for that, if one is needed, or
-    /// `None` if it cannot.
+    /// Invalidates the STag in this phase as its owner. Returns the request that does it, if one is
+    /// needed, or `None` if it is impossible.
     pub(crate) fn recall(
         &mut self,
         phase: usize,
@@ -204,7 +206,7 @@ impl Loan {
         })
     }
 
-    /// Records that the connection has ended and its QP was reset, which invalidates STags that
+    /// Records that the connection has ended and its QP was reset. This invalidates the STags that
     /// work requests made valid.
     pub(crate) fn life_ended(&mut self) {
         match &self.object {
@@ -213,13 +215,13 @@ impl Loan {
         }
     }
 
-    /// Returns true if it prevents the reregistration of the inbox.
+    /// Returns true if the slot prevents the reregistration of the inbox.
     pub(crate) fn holds_inbox(&self) -> bool {
         let is_window = matches!(self.object, Object::ByCall(_) | Object::Window(_));
         is_window && self.valid
     }
 
-    /// Checks that the object matches the model.
+    /// Checks that the object has the state that the model expects.
     pub(crate) fn check(&self, who: &str) {
         let (is_valid, rkey) = match &self.object {
             Object::ByCall(window) => {

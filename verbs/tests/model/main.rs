@@ -1,12 +1,13 @@
-//! Two connected endpoints perform random operations of every kind. A model without any protocol
-//! predicts memory, STags and completions.
+//! Two connected endpoints perform random operations of every kind. A model, which contains no
+//! protocol, predicts memory, STags and completions.
 //!
-//! A case consists of a few phases, in which both sides post valid requests, and ones that the post
-//! refuses, at the same time. Between phases a region is reregistered, or the connection ends
-//! (gracefully, by an abort, or by a wrong request), and its QPs are reset and connected again.
+//! A case consists of a few phases. In a phase both sides post requests at the same time. Some are
+//! valid, and the post refuses the others. Between phases a region is reregistered, or the
+//! connection ends (gracefully, by an abort, or by a wrong request). Its QPs are then reset and
+//! connected again.
 //!
-//! A failure names the seed; `UWARP_SEED=<seed> cargo test -p uwarp-verbs --test model` repeats it.
-//! `UWARP_CASES=<n>` plays more cases. A seed that has found a fault is kept in [`KEPT`].
+//! A failure names the seed, and `UWARP_SEED=<seed> cargo test -p uwarp-verbs --test model` repeats
+//! it. `UWARP_CASES=<n>` runs more cases. A seed that has found a fault is kept in [`KEPT`].
 #![allow(
     clippy::disallowed_methods,
     reason = "tests wait by the clock of the machine"
@@ -33,12 +34,12 @@ use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner
 use random::case;
 use uwarp_verbs::{QpCaps, Revision, SrqAttr};
 
-/// Number of cases over the memory link, and over kernel TCP.
+/// Number of cases over the memory link and over kernel TCP.
 const CASES: [u32; 2] = [40, 10];
 
-/// Seeds that have found faults. So far these were deliberate faults: local requests that did not
-/// wait for their fence, and windows that outlived the reset of their QP. A change of `random.rs`
-/// changes the meaning of a seed.
+/// Seeds that have found faults. So far these were deliberate faults: local requests that ignored
+/// their fence, and windows that outlived the reset of their QP. A change of `random.rs` gives all
+/// seeds another meaning.
 const KEPT: [u64; 2] = [1_795_312_492_954_163_187, 1_795_312_501_598_569_230];
 
 fn run(wire: Wire, case: &Case) {
@@ -96,7 +97,7 @@ fn run(wire: Wire, case: &Case) {
     a.qp.disconnect();
     for side in [a, b] {
         side.wait_end();
-        // Nothing was left over, and nothing came twice.
+        // Nothing is left over, and no completion is duplicated.
         side.send_cq.assert_empty();
         side.recv_cq.assert_empty();
     }
@@ -104,13 +105,13 @@ fn run(wire: Wire, case: &Case) {
     right.check("responder, at the end");
 }
 
-/// A number from the environment.
+/// Returns a number from the environment, if the variable has one.
 fn number(name: &str) -> Option<u64> {
     let value = std::env::var(name).ok()?;
     value.parse().ok()
 }
 
-/// Runs cases of a new seed, or of `UWARP_SEED`.
+/// Runs cases of `UWARP_SEED`, or otherwise of a new seed.
 fn check(wire: Wire, cases: u32) {
     let seed = number("UWARP_SEED").unwrap_or_else(|| {
         let now = std::time::SystemTime::now()
@@ -122,7 +123,7 @@ fn check(wire: Wire, cases: u32) {
     check_seed(wire, cases, seed);
 }
 
-/// Runs the cases of one seed. A failure is shrunk and reported with the seed.
+/// Runs the cases of one seed. Shrinks a failing case and reports it with the seed.
 fn check_seed(wire: Wire, cases: u32, seed: u64) {
     let mut octets = [0; 32];
     octets[..8].copy_from_slice(&seed.to_le_bytes());

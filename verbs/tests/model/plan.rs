@@ -1,4 +1,5 @@
-//! The model: translates the operations of a side to requests, completions and memory content.
+//! The model, which translates the operations of a side to requests, completions and memory
+//! content.
 
 use std::ops::Range;
 
@@ -10,12 +11,12 @@ use crate::loan::SLOTS;
 use crate::player::{Player, layout, pieces};
 use crate::ready::{Payload, Ready, ReadyKind};
 
-/// A Read whose sink begins at this offset or later invalidates it. (Derived from an existing
-/// random value, so that kept seeds keep their meaning.)
+/// A Read whose sink has this offset or a larger one invalidates its sink. The choice uses an
+/// existing random value, so that kept seeds keep their meaning.
 const ENDING: usize = 52;
 
-/// Reads and atomics of a phase that no fence has waited for: their ranges in the peer's inbox, and
-/// their sinks (indices in `placed`).
+/// Reads and atomics of a phase for which no fence has waited yet. Contains their ranges in the
+/// peer's inbox and their sinks (indices in `placed`).
 #[derive(Default)]
 struct Open {
     ranges: Vec<Range<usize>>,
@@ -29,18 +30,18 @@ impl Open {
     }
 }
 
-/// One side's operations of one phase while they are translated.
+/// Translation of one side's operations of one phase.
 struct Plan<'p, 'a> {
     phase: usize,
     me: &'p mut Player<'a>,
     peer: &'p mut Player<'a>,
     open: Open,
-    /// Index in `placed`, offset and length of the sinks of Reads.
+    /// Index in `placed`, offset and length of each Read's sink.
     read_sinks: Vec<(usize, usize, usize)>,
 }
 
-/// Applies one side's operations of one phase to the model. Returns the requests, for a send queue
-/// of `send_queue` entries.
+/// Applies one side's operations of one phase to the model. Returns the requests, which fit a send
+/// queue of `send_queue` entries.
 pub(crate) fn prepare<'a>(
     phase: usize,
     send_queue: u32,
@@ -57,7 +58,7 @@ pub(crate) fn prepare<'a>(
     };
     let mut ready: Vec<Ready> = ops.iter().map(|op| plan.request(op)).collect();
     ready.push(plan.last_read());
-    // A queue of unsignaled requests only would stay full.
+    // If all requests of a full queue were unsignaled, the queue would stay full.
     let mut unsignaled = 0;
     for request in &mut ready {
         unsignaled = match &request.kind {
@@ -131,7 +132,7 @@ impl Plan<'_, '_> {
             What::Refused(what) => self.refused(*what),
         };
         let waits = matches!(kind, ReadyKind::Read { .. } | ReadyKind::Atomic { .. });
-        // A refused request never runs.
+        // A refused request does not run.
         let runs = !matches!(kind, ReadyKind::Refused { .. });
         self.fence(fence && !waits && runs);
         Ready {
@@ -144,14 +145,14 @@ impl Plan<'_, '_> {
         }
     }
 
-    /// After a fence nothing is open.
+    /// If `fence` is set, records that all earlier Reads and atomics have completed.
     fn fence(&mut self, fence: bool) {
         if fence {
             self.open = Open::default();
         }
     }
 
-    /// Address and STag for `at` of the peer's inbox, with this right.
+    /// Returns address and STag for an access to `at` of the peer's inbox with this right.
     fn way(&mut self, via: Via, at: usize, right: Access) -> (u64, u32) {
         for slot in via..SLOTS {
             let loan = &mut self.peer.loans[slot];
@@ -172,7 +173,7 @@ impl Plan<'_, '_> {
         fence: &mut bool,
     ) -> ReadyKind {
         let (source, octets, needs_fence) = self.payload(data);
-        // An open Read may use the STag that ends here.
+        // A Read that is still open may use the STag that ends here.
         *fence |= needs_fence || invalidate.is_some();
         let phase = self.phase;
         let invalidate = invalidate.map(|via| {
@@ -264,7 +265,7 @@ impl Plan<'_, '_> {
         }
     }
 
-    /// A sink for a response, which is going to be `octets`.
+    /// Creates a sink for a response, which is expected to be `octets`.
     fn sink(&mut self, offset: usize, octets: &[u8]) -> (usize, Sge) {
         let sink = self.me.side.blank(octets.len() + offset + 9);
         let sge = sink.sge(offset as u64, octets.len() as u32);
@@ -289,7 +290,8 @@ impl Plan<'_, '_> {
         made.flatten().unwrap_or_else(|| self.nothing())
     }
 
-    /// The bytes of the Read stay in the sink, but no further request uses it.
+    /// Invalidates the sink of the last Read. The sink keeps its bytes, but no further request uses
+    /// it.
     fn end_sink(&mut self) -> ReadyKind {
         match self.read_sinks.pop() {
             Some((index, ..)) => ReadyKind::Invalidate(self.me.placed[index].0.rkey()),
@@ -297,7 +299,7 @@ impl Plan<'_, '_> {
         }
     }
 
-    /// An empty Write.
+    /// Returns an empty Write.
     fn nothing(&mut self) -> ReadyKind {
         self.peer.written = 0;
         let lent = self.peer.lent();
@@ -316,7 +318,8 @@ impl Plan<'_, '_> {
         ReadyKind::Refused { what, sges }
     }
 
-    /// A signaled Read at the end: when it completes, everything before it has been placed.
+    /// Returns a signaled Read for the end of the phase. When it completes, everything before it
+    /// has been placed.
     fn last_read(&mut self) -> Ready {
         Ready {
             wr_id: self.me.id(),
@@ -328,7 +331,7 @@ impl Plan<'_, '_> {
         }
     }
 
-    /// The payload of a Send or Write, its bytes, and whether it needs a fence.
+    /// Returns the payload of a Send or Write, its bytes, and true if it needs a fence.
     fn payload(&self, data: &Data) -> (Payload, Vec<u8>, bool) {
         let me = &*self.me;
         let from_read = if data.from_read && !data.inline && data.len > 0 {

@@ -1,4 +1,4 @@
-//! Posts the requests of a phase and takes their completions.
+//! Posts the requests of a phase and polls their completions.
 #![allow(
     clippy::disallowed_methods,
     reason = "tests wait by the clock of the machine"
@@ -12,7 +12,7 @@ use uwarp_verbs::{Completion, SendWr};
 use crate::common::{LIMIT, Side};
 use crate::ready::{Ready, is_full};
 
-/// Plays one side's requests of a phase, and checks the completions of both its queues.
+/// Runs one side's requests of a phase, and checks the completions of both its queues.
 pub(crate) fn play(
     side: &Side,
     ready: &[Ready],
@@ -29,7 +29,7 @@ pub(crate) fn play(
             (&side.recv_cq, &mut receives, "receive"),
         ] {
             let mut count = cq.poll(&mut some);
-            // Waiting makes progress just as polling does.
+            // Waiting makes progress as polling does.
             if count == 0
                 && wait
                 && !awaited.is_empty()

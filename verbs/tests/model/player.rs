@@ -1,4 +1,4 @@
-//! One side of the model: its memory with the expected content, and the expected completions.
+//! One side of the model: its memory with the expected content, and its expected completions.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::case::{INBOX, Immediate, Receive, SGES, SOURCE};
 use crate::common::{FILL, Side, content, same};
 use crate::loan::{Loan, loans};
 
-/// Pieces of `len` bytes between the cuts; some may be empty.
+/// Cuts `len` bytes into pieces, each with its offset and length. Some pieces may be empty.
 pub(crate) fn pieces(len: usize, cuts: &[usize]) -> Vec<(usize, usize)> {
     let mut at: Vec<usize> = cuts.iter().map(|cut| cut % (len + 1)).collect();
     at.extend([0, len]);
@@ -21,7 +21,7 @@ pub(crate) fn pieces(len: usize, cuts: &[usize]) -> Vec<(usize, usize)> {
         .collect()
 }
 
-/// SGEs in a region, one for each piece, with a gap of a few bytes between them.
+/// Returns SGEs in a region, one for each piece, with gaps of a few bytes between them.
 pub(crate) fn layout(region: &MemoryRegion, at: usize, pieces: &[(usize, usize)]) -> Vec<Sge> {
     let gaps = (0..).map(|index| index * 7);
     pieces
@@ -31,7 +31,7 @@ pub(crate) fn layout(region: &MemoryRegion, at: usize, pieces: &[(usize, usize)]
         .collect()
 }
 
-/// One side: its regions and their expected content.
+/// One side of the model.
 pub(crate) struct Player<'a> {
     pub(crate) side: &'a Side,
     srq: Option<Srq>,
@@ -41,12 +41,13 @@ pub(crate) struct Player<'a> {
     pub(crate) buffer: Arc<Buffer>,
     pub(crate) inbox_model: Vec<u8>,
     pub(crate) loans: Vec<Loan>,
-    /// Sinks of Reads, atomics and Sends, with their expected content.
+    /// Sinks of Reads, atomics and Sends, each with its expected content.
     pub(crate) placed: Vec<(MemoryRegion, Vec<u8>)>,
     pub(crate) sends: VecDeque<Completion>,
     pub(crate) receives: VecDeque<Completion>,
     next_id: u64,
-    /// Bytes of the other player's last Write, unless a later message of it consumed a receive.
+    /// Length in bytes of the other player's last Write. A later message that consumes a receive
+    /// resets it.
     pub(crate) written: u32,
 }
 
@@ -78,7 +79,7 @@ impl<'a> Player<'a> {
         self.next_id
     }
 
-    /// The inbox as its peer sees it.
+    /// Returns the inbox as the peer sees it.
     pub(crate) fn lent(&self) -> RemoteBuffer {
         self.inbox.remote()
     }
@@ -125,8 +126,8 @@ impl<'a> Player<'a> {
         rkey
     }
 
-    /// Posts a receive for a message of `octets` bytes. Returns its number, its region and its
-    /// SGEs.
+    /// Posts a receive for a message of `octets` bytes. Returns its work request id, its region and
+    /// its SGEs.
     fn receive(&mut self, receive: &Receive, octets: usize) -> (u64, MemoryRegion, Vec<Sge>) {
         let room = octets + receive.slack;
         let region = self.side.blank(room + 7 * SGES + 5);
@@ -136,7 +137,7 @@ impl<'a> Player<'a> {
         (wr_id, region, sges)
     }
 
-    /// Posts the receive for a Send, and records the expected content.
+    /// Posts the receive for a Send, and records its expected content.
     pub(crate) fn expect_send(
         &mut self,
         receive: &Receive,
@@ -164,7 +165,7 @@ impl<'a> Player<'a> {
         });
     }
 
-    /// Posts the receive for Immediate Data, whose memory stays unchanged.
+    /// Posts the receive for Immediate Data. Its memory must stay unchanged.
     pub(crate) fn expect_immediate(&mut self, receive: &Receive, immediate: Immediate) {
         let (wr_id, region, _) = self.receive(receive, 0);
         let model = vec![FILL; region.len()];

@@ -1,4 +1,4 @@
-//! Random generation of cases.
+//! Generates random cases.
 
 use proptest::option::weighted as maybe;
 use proptest::prelude::*;
@@ -52,7 +52,7 @@ fn immediate() -> impl Strategy<Value = Immediate> {
         .prop_map(|(octets, solicited)| Immediate { octets, solicited })
 }
 
-/// A mask with one field, with many, with none, or random.
+/// Generates a mask with one field, many fields, no field, or random fields.
 fn mask() -> impl Strategy<Value = u64> {
     prop_oneof![
         Just(0),
@@ -82,7 +82,7 @@ fn lend() -> impl Strategy<Value = Lend> {
         slot,
         from: from * 8,
         base: base << 33,
-        // Remote write, read and atomic.
+        // The rights are remote write, read and atomic.
         rights: rights << 1,
     })
 }
@@ -100,7 +100,7 @@ fn refused() -> impl Strategy<Value = Refused> {
 
 fn what() -> impl Strategy<Value = What> {
     let place = || 0..INBOX - LONGEST;
-    // Few words, so that operations overlap.
+    // Many operations use few words, so that they overlap.
     let word = prop_oneof![(0..4_usize), 0..INBOX / 8 - 1].prop_map(|word| word * 8);
     prop_oneof![
         6 => (data(), any::<bool>(), maybe(0.2, 0..SLOTS), receive())

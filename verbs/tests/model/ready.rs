@@ -47,7 +47,7 @@ pub(crate) enum ReadyKind {
         rkey: u32,
         bind: WindowBind,
     },
-    /// Bound by `Qp::post_bind`, which must return this STag.
+    /// Binds a window by `Qp::post_bind`, which must return this STag.
     ByCall {
         window: Arc<Mutex<MemoryWindow>>,
         rkey: u32,
@@ -57,7 +57,7 @@ pub(crate) enum ReadyKind {
     Invalidate(u32),
     Refused {
         what: Refused,
-        /// SGEs of a region with local write; 5 elements.
+        /// Five SGEs of a region with the right to local write.
         sges: Vec<Sge>,
     },
 }
@@ -67,11 +67,11 @@ pub(crate) enum Payload {
     Inline(Vec<u8>),
 }
 
-/// More than a QP accepts inline.
+/// Payload that exceeds the maximum of inline data.
 const LONG: [u8; 300] = [0; 300];
 
 impl Ready {
-    /// Returns true if it is posted on its own, not in a list.
+    /// Returns true if the request is posted on its own, not in a list.
     pub(crate) fn is_alone(&self) -> bool {
         self.resize.is_some()
             || matches!(
@@ -80,7 +80,7 @@ impl Ready {
             )
     }
 
-    /// Expected completion, if it has one.
+    /// Returns the opcode and length of the expected completion, if the request has one.
     pub(crate) fn completes(&self) -> Option<(WcOpcode, u32)> {
         let what = match &self.kind {
             ReadyKind::Send { .. } | ReadyKind::Immediate(_) => (WcOpcode::Send, 0),
@@ -100,7 +100,7 @@ impl Ready {
         self.signaled.then_some(what)
     }
 
-    /// STag that its completion reports as invalidated.
+    /// Returns the STag that the completion reports as invalidated, if any.
     pub(crate) fn invalidates(&self) -> Option<u32> {
         match &self.kind {
             ReadyKind::Read {
@@ -225,7 +225,7 @@ fn solicit(wr: SendWr<'_>, immediate: Immediate) -> SendWr<'_> {
     }
 }
 
-/// Returns true if the send queue is full. Every other refusal is a bug.
+/// Returns true if the send queue is full. Any other refusal is unexpected.
 pub(crate) fn is_full(error: &PostError) -> bool {
     matches!(error.kind, PostErrorKind::SendQueueFull { .. })
 }
@@ -253,10 +253,10 @@ impl Atomic {
         }
     }
 
-    /// New value of the word (RFC 7306 sections 5.1.1, 5.1.2).
+    /// Returns the new value of the word (RFC 7306 sections 5.1.1, 5.1.2).
     pub(crate) fn apply(self, old: u64) -> u64 {
         match self {
-            // Bit by bit: a carry goes to the next bit, unless a field ends here.
+            // Adds bit by bit. A carry goes to the next bit, unless a field ends here.
             Atomic::Add { add, mask } => {
                 let (mut sum, mut carry) = (0, 0);
                 for bit in 0..64 {
@@ -290,7 +290,7 @@ impl Refused {
             Refused::InlineTooLong => SendWr::write_inline(id, &LONG, RemoteBuffer::at(0, 0)),
             Refused::ImmediateUnfit => SendWr::send(id, &sges[..1]).with_immediate([1; 8]),
             Refused::AtomicSink => SendWr::swap(id, &sges[..2], RemoteBuffer::at(0, 0), 1),
-            // The last element exceeds its region.
+            // The fifth element exceeds its region.
             Refused::Memory => SendWr::send(id, &sges[4..]),
         }
     }

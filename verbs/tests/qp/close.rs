@@ -1,4 +1,4 @@
-//! Table of every way to end a connection, in every state of the QP.
+//! Tables of every way to end a connection, for every state of the QP.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -18,7 +18,7 @@ enum Way {
     PeerReset,
 }
 
-/// Events that are legal in every state.
+/// Events that are allowed in every state.
 const WAYS: [Way; 6] = [
     Way::Disconnect,
     Way::Abort,
@@ -28,7 +28,8 @@ const WAYS: [Way; 6] = [
     Way::PeerReset,
 ];
 
-/// Result in one line: state and reason, status of a receive, end as the peer sees it.
+/// Result of an end in three texts: state and reason, status of a receive, and end as the peer sees
+/// it.
 struct Outcome {
     end: String,
     receive: String,
@@ -43,8 +44,8 @@ fn reason(qp: &Qp) -> String {
     })
 }
 
-/// Ends the connection of `a` by `way` and returns the outcome. With a `stream` the peer behaves
-/// like an ordinary one: it reads to the end, then closes.
+/// Ends the connection of `a` by `way` and returns the outcome. If there is a `stream`, the peer
+/// reads it to the end and then closes.
 fn end(a: Side, stream: Option<TcpStream>, way: Way) -> Outcome {
     let Side {
         qp,
@@ -65,7 +66,7 @@ fn end(a: Side, stream: Option<TcpStream>, way: Way) -> Outcome {
             }
             Way::PeerFin => {
                 if let Some(stream) = &stream {
-                    // After a reset of ours there is nothing to shut down.
+                    // After a reset by our side the shutdown fails.
                     let _ = stream.shutdown(Shutdown::Write);
                 }
             }
@@ -85,7 +86,7 @@ fn end(a: Side, stream: Option<TcpStream>, way: Way) -> Outcome {
         assert!(qp.wait_closed(LIMIT));
         format!("{} {}", qp.state(), reason(qp))
     });
-    // Status of a receive that was posted before; everything has settled by now.
+    // The receive was posted before the end. Its completion has arrived by now.
     let receive = recv_cq.poll_one();
     Outcome {
         end,
@@ -94,7 +95,7 @@ fn end(a: Side, stream: Option<TcpStream>, way: Way) -> Outcome {
     }
 }
 
-/// A side whose QP is in `state`, with one receive posted, and its peer.
+/// Creates a side whose QP is in `state` with one receive posted, and its peer.
 fn in_state(state: QpState) -> (Side, Option<TcpStream>) {
     if state == QpState::Idle {
         let a = side();
@@ -110,8 +111,8 @@ fn in_state(state: QpState) -> (Side, Option<TcpStream>) {
     (a, Some(stream))
 }
 
-/// Every state but `Connecting`, which has a test of its own. A posted receive is flushed by every
-/// end, and only by an end.
+/// Tests every state but `Connecting`, which has a test of its own. Every end must flush the posted
+/// receive, and nothing else may.
 #[test]
 fn close_in_every_state() {
     let states = [
@@ -138,8 +139,8 @@ fn close_in_every_state() {
     insta::assert_snapshot!(table);
 }
 
-/// A side that has accepted, and whose initiator has sent no FPDU, so that nothing may be sent to
-/// it (5044-7.1.2-15). `close` is the limit of a graceful close.
+/// Creates a side that has accepted, and whose initiator has sent no FPDU. The side may not send
+/// anything yet (5044-7.1.2-15). `close` is the limit of a graceful close.
 fn accepted(close: Duration) -> (Side, TcpStream) {
     let mut settings = raw_settings();
     settings.timeouts.close = close;
@@ -167,7 +168,8 @@ fn close_of_a_responder_that_may_not_send_yet() {
     let mut table = String::new();
     let ways = WAYS.into_iter().chain([Way::ModifyTerminate]);
     for way in ways {
-        // A disconnect waits for the first FPDU to send the posted requests, but not forever.
+        // A disconnect waits for the initiator's first FPDU, and then sends the posted requests.
+        // The wait is limited.
         let close = if way == Way::Disconnect {
             Duration::from_millis(100)
         } else {
@@ -189,13 +191,13 @@ fn close_of_a_responder_that_may_not_send_yet() {
     insta::assert_snapshot!(table);
 }
 
-/// MPA startup is in progress: the peer has the Request and sends no Reply.
+/// MPA startup is in progress: the peer has received the Request and sends no Reply.
 #[test]
 fn close_while_connecting() {
     let mut table = String::new();
     for way in WAYS {
         if way == Way::Drop {
-            // A blocking connect borrows the QP.
+            // A QP that a blocking connect borrows cannot be dropped.
             continue;
         }
         let a = side();

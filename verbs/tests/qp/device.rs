@@ -14,7 +14,7 @@ fn a_device_tells_the_limits_of_its_settings() {
     assert_eq!((attr.max_qp, attr.max_cqe), (7, 99));
     assert_eq!((attr.max_qp_rd_atom, attr.max_qp_init_rd_atom), (3, 5));
     assert_eq!((attr.max_sge_rd, attr.phys_port_cnt), (1, 1));
-    // The reported limits are the actual ones.
+    // The reported limits must be the actual ones.
     let (pd, cq) = (device.alloc_pd().unwrap(), device.create_cq(99).unwrap());
     device.create_cq(100).unwrap_err();
     let caps = QpCaps::default()
@@ -37,7 +37,7 @@ fn a_device_tells_the_limits_of_its_settings() {
     }
 }
 
-/// Each limit, used up to the last object and exceeded by one.
+/// Each limit is used up to the last object. One more object must fail.
 #[test]
 fn what_a_device_tells_of_its_objects_is_what_it_hands_out() {
     let mut settings = Settings::default();
@@ -89,7 +89,8 @@ fn what_a_device_tells_of_its_objects_is_what_it_hands_out() {
     pd.alloc_window(WindowKind::Type1).unwrap_err();
 }
 
-/// IRD of one connection and of all (RFC 6581 section 9.1: granted in the Reply).
+/// The reported limits of IRD are those of one connection and of all together. The Reply grants
+/// them (RFC 6581 section 9.1).
 #[test]
 fn what_a_device_tells_of_reads_is_what_it_grants() {
     let mut setup = Setup::new(Wire::MEMORY);
@@ -109,7 +110,7 @@ fn what_a_device_tells_of_reads_is_what_it_grants() {
     assert_eq!(u32::from(first.ird + second.ird), attr.max_res_rd_atom);
 }
 
-/// A limit beyond the number of STags is not reported.
+/// A limit that exceeds the number of STags is reported as that number.
 #[test]
 fn a_device_tells_no_more_regions_than_there_are_stags() {
     let mut settings = Settings::default();
@@ -131,7 +132,7 @@ fn the_guid_is_the_same_for_two_devices_at_one_address_and_differs_between_hosts
     );
 }
 
-/// The MAC address comes first, as in Linux' iWARP drivers, then the addresses.
+/// The MAC address comes first, as in Linux' iWARP drivers. The IP addresses follow.
 #[test]
 fn the_gid_table_has_the_mac_address_first_and_then_the_addresses() {
     let ends = Setup::new(Wire::MEMORY).unconnected();

@@ -1,4 +1,5 @@
-//! Asynchronous events: their descriptor, their acknowledgement, and the end of their objects.
+//! Asynchronous events: their descriptor, their acknowledgement, and the end of the objects that
+//! they concern.
 
 use std::os::fd::AsFd;
 
@@ -20,7 +21,7 @@ fn a_qp_is_destroyed_when_its_events_are_acknowledged() {
     let (qp, error) = a.qp.destroy(Some(Duration::ZERO)).unwrap_err();
     assert_eq!(error, DestroyQpError::Unacknowledged { events: 1 });
     assert!(error.to_string().contains("ack_events"), "{error}");
-    // The QP is unchanged.
+    // The refused `destroy` has not changed the QP.
     assert_eq!(qp.state(), QpState::Rts);
     drop(event);
     qp.destroy(None).map_err(|(_, error)| error).unwrap();
@@ -50,7 +51,7 @@ fn an_event_left_unacknowledged_is_acknowledged_by_its_object() {
         .unwrap();
 }
 
-/// Another thread holds the event, as the event thread of a program does.
+/// Another thread has the event, like the event thread of a program.
 #[test]
 fn destroy_waits_for_the_thread_that_has_the_event() {
     let (a, _b) = pair(Wire::MEMORY);
@@ -63,7 +64,7 @@ fn destroy_waits_for_the_thread_that_has_the_event() {
     });
 }
 
-/// `ibv_destroy_qp` requires acknowledgements; dropping a Rust value does not.
+/// `ibv_destroy_qp` requires acknowledgements. A drop of the Rust value does not.
 #[test]
 fn dropping_a_qp_waits_for_no_acknowledgement() {
     let (a, b) = pair(Wire::MEMORY);

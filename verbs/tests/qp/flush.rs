@@ -1,14 +1,14 @@
-//! Outstanding requests of every kind, and every way to end.
+//! Outstanding requests of every kind at the end of a connection, for every way to end it.
 
 use super::*;
 use uwarp_verbs::RemoteBuffer;
 
-/// Immediate ends; a graceful close carries out the requests instead.
+/// Ways that end the connection at once. A graceful close carries out the requests instead.
 const WAYS: [&str; 5] = ["abort", "modify", "terminate", "peer reset", "drop"];
 
-/// Requests complete once each and in posting order on each queue, signaled or not (5040-6.2.1-02;
-/// 5040-5.4-i02: including those that were not begun). The first Read is not answered, and holds up
-/// everything after it.
+/// Each request completes once, and in posting order on each queue, signaled or not
+/// (5040-6.2.1-02). This includes requests that were not started (5040-5.4-i02). The first Read is
+/// not answered, and delays everything after it.
 #[test]
 fn outstanding_work_is_flushed_in_order_whatever_ends_the_connection() {
     for way in WAYS {
@@ -64,7 +64,8 @@ fn outstanding_work_is_flushed_in_order_whatever_ends_the_connection() {
     }
 }
 
-/// The same for requests of RFC 7306, and for local requests, which are also carried out in order.
+/// The same holds for requests of RFC 7306 and for local requests, which are also carried out in
+/// their order.
 #[test]
 fn atomics_immediate_data_and_local_requests_are_flushed_in_order_and_not_carried_out() {
     for way in WAYS {
@@ -117,13 +118,13 @@ fn atomics_immediate_data_and_local_requests_are_flushed_in_order_and_not_carrie
             assert_eq!(send_cq.flushed(wr_id).opcode, opcode, "{way}");
         }
         send_cq.assert_empty();
-        // No window is bound to it, and it is still registered.
+        // No window was bound to the region, and the region is still registered.
         memory.deregister().unwrap();
     }
 }
 
-/// A graceful close carries out posted requests. It flushes only those that the peer can no longer
-/// answer, and those posted later (5041-6.2.1-02).
+/// A graceful close carries out posted requests. It flushes only requests that the peer can no
+/// longer answer, and those posted later (5041-6.2.1-02).
 #[test]
 fn a_graceful_close_completes_what_was_posted_and_flushes_what_comes_later() {
     let (a, b) = pair(Wire::MEMORY);

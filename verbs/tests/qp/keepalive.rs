@@ -1,4 +1,4 @@
-//! A peer that vanishes. No test waits: the tests advance the clock of the in-memory link.
+//! A peer that vanishes. No test sleeps, because the tests advance the clock of the in-memory link.
 #![allow(
     clippy::disallowed_methods,
     reason = "tests wait by the clock of the machine"
@@ -19,7 +19,7 @@ const KEEPALIVE: Keepalive = Keepalive {
     probes: 3,
 };
 
-/// A clock that a test advances.
+/// Clock that a test advances.
 struct Moved {
     start: Instant,
     seconds: AtomicU64,
@@ -31,8 +31,8 @@ impl Clock for Moved {
     }
 }
 
-/// Connects `a` to a peer that answers the MPA Request and then nothing more, because its TCP is
-/// not driven.
+/// Connects `a` to a peer that answers the MPA Request. After that its TCP is not driven, so it
+/// answers nothing.
 fn vanished(a: &Side, second: &MemoryNetwork) -> Box<dyn Llp> {
     let mut listener = second.listen("192.0.2.2:7174".parse().unwrap(), 4).unwrap();
     let addr = listener.local_addr();
@@ -72,7 +72,7 @@ fn over_memory(settings: Settings) -> (Side, MemoryNetwork, Arc<Moved>) {
     });
     let memory = MemorySettings::default()
         .clock(Arc::<Moved>::clone(&clock))
-        // Without faults, but with their counters.
+        // The link has no faults. The setting turns on its counters.
         .faults(Some(FaultSettings::default()));
     let (first, second) = MemoryNetwork::pair(&memory).unwrap();
     let device = Device::open(Arc::new(first), settings).unwrap();
@@ -86,7 +86,7 @@ fn a_peer_that_vanished_is_noticed_and_told_as_such() {
     assert_eq!(a.qp.query().keepalive, Some(KEEPALIVE));
     a.post_empty(1);
     let _peer = vanished(&a, &second);
-    // Not too early.
+    // The end must not come too early.
     for _ in 0..8 {
         clock.seconds.fetch_add(100, Ordering::SeqCst);
         a.recv_cq.assert_empty();
@@ -124,7 +124,7 @@ fn without_a_keepalive_an_idle_connection_stands_for_ever() {
     assert_eq!(a.qp.query().keepalive, None);
 }
 
-/// A peer without data to send answers the probes.
+/// The peer has nothing to send, but answers the probes.
 #[test]
 fn a_peer_that_is_only_silent_is_not_given_up() {
     let settings = raw_settings().keepalive(Some(KEEPALIVE));
@@ -134,7 +134,8 @@ fn a_peer_that_is_only_silent_is_not_given_up() {
     for _ in 0..30 {
         let before = answers();
         clock.seconds.fetch_add(100, Ordering::SeqCst);
-        // The clock runs ahead of a stalled thread, so the next step waits until this one is done.
+        // The clock runs ahead of a stalled thread, so each step waits until the previous one is
+        // done.
         until("the answer to a question", || {
             a.recv_cq.assert_empty();
             peer.drive();

@@ -22,7 +22,7 @@ fn a_qp_tells_what_it_was_made_with() {
     );
 }
 
-/// The default in all verbs: a QP allows everything that a region allows.
+/// By default, as in all verbs, a QP allows everything that a region allows.
 #[test]
 fn a_qp_made_without_more_words_has_all_rights_and_no_context() {
     let device = Device::tcp().unwrap();
@@ -45,14 +45,14 @@ fn a_connected_qp_tells_what_was_negotiated_and_where_it_is() {
         let (one, other) = (a.qp.query(), b.qp.query());
         assert_eq!((one.state, other.state), (QpState::Rts, QpState::Rts));
         assert_eq!((one.ird, one.ord), (3, 5));
-        // The responder's own IRD is 16; its ORD is lowered to the initiator's IRD.
+        // The responder's IRD is its own 16. Its ORD is lowered to the initiator's IRD.
         assert_eq!((other.ird, other.ord), (16, 3));
         assert_eq!((one.local, one.peer), (other.peer, other.local));
         assert!(one.local.is_some() && one.peer.is_some());
     }
 }
 
-/// `sq_sig_all`: an unsignaled request has a completion nevertheless.
+/// With `sq_sig_all` even an unsignaled request has a completion.
 #[test]
 fn with_signal_all_an_unsignaled_request_completes_too() {
     let setup = Setup::new(Wire::MEMORY);

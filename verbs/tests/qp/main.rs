@@ -1,4 +1,4 @@
-//! Queue pairs as objects: creation, attributes, state transitions, end.
+//! Queue pairs as objects: creation, attributes, state transitions, and end.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -19,7 +19,7 @@ use std::time::Duration;
 use common::*;
 use uwarp_verbs::*;
 
-/// A side for a raw peer: MPA revision 1, no CRC.
+/// Creates a side for a raw peer: MPA revision 1, no CRC.
 fn side() -> Side {
     Side::new(
         Device::tcp_with(raw_settings(), None).unwrap(),
@@ -28,14 +28,15 @@ fn side() -> Side {
     )
 }
 
-/// A side connected to a raw peer.
+/// Creates a side that is connected to a raw peer.
 fn with_peer() -> (Side, TcpStream) {
     let a = side();
     let peer = raw_peer(&a.qp);
     (a, peer.stream)
 }
 
-/// End of the connection as a raw peer sees it, and the bytes that it received before.
+/// Reads as the raw peer until the connection ends. Returns the kind of end and the bytes received
+/// before it.
 fn seen(stream: &mut TcpStream) -> (&'static str, Vec<u8>) {
     let mut octets = Vec::new();
     let end = match stream.read_to_end(&mut octets) {
@@ -46,7 +47,7 @@ fn seen(stream: &mut TcpStream) -> (&'static str, Vec<u8>) {
     (end, octets)
 }
 
-/// Resets a connection.
+/// Resets a connection by closing its stream.
 fn cut(stream: TcpStream) {
     rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
     drop(stream);

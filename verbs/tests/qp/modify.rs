@@ -1,4 +1,4 @@
-//! Modify QP: effect of each legal transition on a connection.
+//! Modify QP: the effect of each legal transition on a connection.
 
 use super::*;
 use uwarp_verbs::RemoteBuffer;
@@ -22,7 +22,8 @@ fn modify_to_closing_is_a_graceful_close_that_sends_what_was_posted() {
     }
 }
 
-/// RDMA protocol verbs: an abortive end of the LLP stream, without a Terminate Message.
+/// In the RDMA protocol verbs, this is an abortive end of the LLP stream, without a Terminate
+/// Message.
 #[test]
 fn modify_to_error_resets_the_stream_flushes_at_once_and_sends_no_terminate() {
     for by in [
@@ -40,7 +41,7 @@ fn modify_to_error_resets_the_stream_flushes_at_once_and_sends_no_terminate() {
     }
 }
 
-/// RFC 5040 section 4.8: layer RDMAP, local catastrophic error, code 0.
+/// The Terminate (RFC 5040 section 4.8) has layer RDMAP, local catastrophic error, code 0.
 #[test]
 fn modify_to_terminate_sends_a_terminate_and_closes_gracefully() {
     let (a, b) = pair(Wire::Kernel);
@@ -94,7 +95,8 @@ fn ibv_reset_ends_a_connection_that_stands_and_leaves_an_idle_qp() {
     drop(again);
 }
 
-/// Programs for libibverbs do this around `rdma_connect`; on iWARP the CM has already done it.
+/// Programs for libibverbs make these transitions around `rdma_connect`. On iWARP the CM has
+/// already made them.
 #[test]
 fn init_rtr_and_rts_around_a_connect_change_nothing() {
     let ends = Setup::new(Wire::MEMORY).unconnected();
@@ -166,7 +168,8 @@ fn a_send_queue_that_is_drained_says_so() {
     assert!(!a.qp.query().sq_draining);
 }
 
-/// A word of `b` for atomics. Its QP has these rights, and holds messages without a receive.
+/// Posts a Send, which `b` holds because it has no receive, and an atomic after it. The QP of `b`
+/// has these rights. Returns both sides, the word of the atomic, and its sink.
 fn word_behind_a_held_message(access: Access) -> (Side, Side, MemoryRegion, MemoryRegion) {
     let mut setup = Setup::new(Wire::Kernel);
     setup.settings[1].on_no_receive = OnNoReceive::Hold(Duration::from_secs(600));
@@ -182,7 +185,7 @@ fn word_behind_a_held_message(access: Access) -> (Side, Side, MemoryRegion, Memo
     (a, b, word, found)
 }
 
-/// All rights except `right`.
+/// Returns all rights except `right`.
 fn all_but(right: Access) -> Access {
     [
         Access::LOCAL_WRITE,
@@ -200,7 +203,7 @@ fn a_right_that_is_taken_away_is_missed_by_an_atomic_that_waits_behind_a_message
     let (a, b, word, found) = word_behind_a_held_message(Access::ALL);
     let without = QpModify::new().access(all_but(Access::REMOTE_ATOMIC));
     b.qp.modify(&without).unwrap();
-    // The atomic has no effect before its turn.
+    // The atomic has no effect before the message ahead of it is received.
     assert_eq!(b.qp.state(), QpState::Rts);
     b.post_empty(3);
     b.recv_cq.success(3);

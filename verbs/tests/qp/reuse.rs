@@ -2,14 +2,14 @@
 
 use super::*;
 
-/// In both roles, ended by both sides in every way, many times.
+/// The QP is connected many times in both roles, and either side ends the connection in every way.
 #[test]
 fn a_qp_is_connected_again_and_again_in_both_roles() {
     for wire in Wire::BOTH {
         let setup = Setup::new(wire).peer_to_peer();
         let ends = setup.unconnected();
         let (a, b) = (&ends.a, &ends.b);
-        // On the in-memory link the second listener has another address.
+        // On the in-memory link the second listener needs another address.
         let addr = match wire {
             Wire::Kernel => "127.0.0.1:0",
             Wire::Memory { .. } => "192.0.2.1:7175",
@@ -48,7 +48,7 @@ fn a_qp_is_connected_again_and_again_in_both_roles() {
     }
 }
 
-/// Completions of the previous connection stay in the CQ, before those of the next.
+/// Completions of the previous connection stay in the CQ, before those of the next one.
 #[test]
 fn completions_of_the_life_before_stay_until_they_are_polled() {
     let ends = Setup::new(Wire::MEMORY).unconnected();

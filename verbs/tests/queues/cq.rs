@@ -1,4 +1,4 @@
-//! Completion queues that are too small, or are resized.
+//! Completion queues that are too small, and completion queues that are resized.
 
 use super::*;
 
@@ -50,7 +50,7 @@ fn a_lost_completion_ends_its_qp_and_the_event_names_the_cq_once() {
             }
         }
         assert_eq!(overflows, 1);
-        // Its content can be polled; nothing follows after the gap.
+        // The completions before the lost one can be polled. None follows it.
         assert!(small.has_overflowed());
         small.successes([1, 2]);
         small.assert_empty();
@@ -65,7 +65,8 @@ fn a_lost_completion_ends_its_qp_and_the_event_names_the_cq_once() {
 fn under_load_an_overflow_ends_the_qps_of_the_cq_and_no_others() {
     for wire in Wire::BOTH {
         let mut setup = Setup::new(wire);
-        // All of a client's Sends may be flushed, which gives unsignaled ones a completion as well.
+        // All of a client's Sends may be flushed. Flushed requests have a completion even if they
+        // are unsignaled.
         setup.cq_depth = 16 * 100;
         let ends = setup.unconnected();
         let (a, b) = (&ends.a, &ends.b);
@@ -95,7 +96,7 @@ fn under_load_an_overflow_ends_the_qps_of_the_cq_and_no_others() {
                 scope.spawn(move || {
                     for wr_id in 0..100 {
                         let wr = SendWr::send(wr_id, &[]).unsignaled();
-                        // It may have ended already, or have no room at the moment.
+                        // The connection may have ended already, or the queue may be full.
                         let _ = client.post_send(&wr);
                     }
                 });
@@ -106,7 +107,7 @@ fn under_load_an_overflow_ends_the_qps_of_the_cq_and_no_others() {
             let reason = server.end_reason().unwrap();
             assert!(matches!(reason, EndReason::CqOverflow { .. }), "{reason}");
         }
-        // 32 in total, and for each QP a sequence without gaps.
+        // The CQ has 32 completions, which form a sequence without gaps for each QP.
         let mut next = std::collections::HashMap::new();
         for _ in 0..32 {
             let completion = small.poll_one().unwrap();

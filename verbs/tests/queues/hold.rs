@@ -1,14 +1,14 @@
-//! Messages that arrive before their receive and wait for it, over real connections.
+//! Messages that arrive before their receive is posted and wait for it, over real connections.
 
 use super::*;
 
 use std::io::Write;
 use std::time::Duration;
 
-/// Longer than any test.
+/// Hold time that exceeds the duration of any test.
 const LONG: OnNoReceive = OnNoReceive::Hold(Duration::from_secs(600));
 
-/// A pair whose second side holds such messages.
+/// Connects two sides, of which the second has this policy for messages without a receive.
 fn holding(wire: Wire, what: OnNoReceive) -> (Side, Side) {
     let mut setup = Setup::new(wire);
     setup.settings[1].on_no_receive = what;
@@ -58,7 +58,7 @@ fn more_than_the_network_holds_waits_and_nothing_is_lost() {
 fn own_sends_go_on_while_the_peers_message_waits() {
     for wire in Wire::BOTH {
         let (a, b) = holding(wire, LONG);
-        // After the first message the responder may send.
+        // The responder may send after the initiator's first message.
         common::bell(&a, &b);
         a.qp.post_send(&SendWr::send(1, &[])).unwrap();
         a.send_cq.success(1);
@@ -149,7 +149,7 @@ fn a_post_to_the_srq_has_the_connections_go_on_that_wait_for_it() {
     }
 }
 
-/// Four requests with Immediate Data, each with bytes of its own.
+/// Returns four requests with Immediate Data, each with different bytes.
 fn immediates(target: &MemoryRegion) -> [SendWr<'static>; 4] {
     let remote = target.remote();
     let write = |wr_id, imm| {
@@ -168,7 +168,7 @@ fn immediates(target: &MemoryRegion) -> [SendWr<'static>; 4] {
     ]
 }
 
-/// Checks the completion of a receive of [`immediates`].
+/// Checks the completion of a receive for one of [`immediates`].
 #[track_caller]
 fn assert_immediate(done: &Completion, nth: u8) {
     assert_eq!(
@@ -265,7 +265,7 @@ fn immediate_data_without_a_receive_of_the_srq_in_time_ends_that_connection_alon
             words.contains("no receive was posted for it in that time"),
             "{words}"
         );
-        // A receive that is posted too late is available to another QP of the SRQ.
+        // The receive is posted too late for this QP, and stays available to other QPs of the SRQ.
         srq.post_recv(&RecvWr::new(5, &[])).unwrap();
         a.wait_end();
         assert!(a.qp.reset());
@@ -276,7 +276,7 @@ fn immediate_data_without_a_receive_of_the_srq_in_time_ends_that_connection_alon
     }
 }
 
-/// An empty Send (no CRC, no Markers) as bytes.
+/// An FPDU with an empty Send, without CRC and Markers.
 const EMPTY_SEND: [u8; 24] = [
     0, 18, 0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0,
 ];
@@ -289,7 +289,7 @@ fn a_reset_is_noticed_at_once_while_a_message_waits() {
     let a = Side::new(device, QpCaps::default(), 16);
     let mut peer = raw_peer(&a.qp);
     peer.stream.write_all(&EMPTY_SEND).unwrap();
-    // Without polls: the background holds the message and notices the reset.
+    // Nothing is polled here. The background holds the message and detects the reset.
     rustix::net::sockopt::set_socket_linger(&peer.stream, Some(Duration::ZERO)).unwrap();
     drop(peer);
     assert!(matches!(a.wait_end(), EndReason::LlpLost { .. }));
@@ -318,7 +318,7 @@ fn a_peer_that_closes_behind_a_message_that_waits_is_not_waited_for_as_long() {
         let mut setup = Setup::new(wire);
         setup.settings[1].on_no_receive = LONG;
         setup.settings[1].timeouts.hold_after_close = Duration::from_millis(50);
-        // The peer waits for an answer to its FIN for longer than any test.
+        // The peer waits for an answer to its FIN longer than any test lasts.
         setup.settings[0].timeouts.close = Duration::from_secs(600);
         let (a, b) = setup.connected();
         a.qp.post_send(&SendWr::send(1, &[])).unwrap();

@@ -1,4 +1,4 @@
-//! Queues: messages that wait for a receive, full completion queues, draining, reuse of entries.
+//! Queues: messages that wait for a receive, full completion queues, drains, and reuse of entries.
 
 #[path = "../common/mod.rs"]
 mod common;

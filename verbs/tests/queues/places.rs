@@ -1,6 +1,6 @@
 //! Free entries of queues, compared with a model that knows only posts and polls. Whatever the
 //! network does, a post succeeds exactly if its queue has a free entry. A CQ as deep as all its
-//! queues never overflows.
+//! queues together never overflows.
 
 use super::*;
 
@@ -13,7 +13,7 @@ const PAIRS: usize = 3;
 const STEPS: usize = 600;
 const SRQ: usize = 5;
 
-/// Model of one queue: posted requests that occupy an entry, oldest first.
+/// Model of one queue. It contains the posted requests that occupy an entry, oldest first.
 #[derive(Default)]
 struct Queue {
     depth: usize,
@@ -28,7 +28,8 @@ impl Queue {
         }
     }
 
-    /// Records the result of a post; `signaled` if success leads to a completion.
+    /// Records the result of a post. `signaled`: true if the request has a completion even if it
+    /// succeeds.
     fn posted(&mut self, wr_id: u64, signaled: bool, said: Result<(), PostError>) {
         match said.map_err(|error| error.kind) {
             Ok(()) => {
@@ -45,7 +46,8 @@ impl Queue {
         }
     }
 
-    /// Records a polled completion, which frees its entry and those of earlier unsignaled requests.
+    /// Records a polled completion. It frees the entry of its request and those of earlier
+    /// unsignaled requests.
     fn polled(&mut self, completion: &Completion) {
         loop {
             let (wr_id, signaled) = self.open.pop_front().expect("an unexpected completion");
@@ -58,14 +60,14 @@ impl Queue {
     }
 }
 
-/// One end of a connection. `recvs` is unused if the end uses the SRQ.
+/// One end of a connection. `recvs` is not used if the receives are in an SRQ.
 struct End {
     qp: Qp,
     sends: Queue,
     recvs: Queue,
 }
 
-/// One device, whose only CQ is as deep as its queues.
+/// One device, whose only CQ is as deep as its queues together.
 struct Host {
     _device: Device,
     pd: Pd,
@@ -113,7 +115,7 @@ impl Host {
     }
 }
 
-/// Depths of the send queue and of the receive queue of this pair.
+/// Returns the depths of the send queue and of the receive queue of this pair.
 fn depths(at: usize) -> (u32, u32) {
     [(1, 2), (4, 3), (9, 1)][at]
 }
@@ -123,7 +125,7 @@ struct World {
     listener: Listener,
     random: Random,
     next: u64,
-    /// Receives in the SRQ, and taken ones whose completions were not polled yet.
+    /// Receives posted to the SRQ whose completions have not been polled.
     shared: Vec<u64>,
 }
 
@@ -168,8 +170,8 @@ impl World {
         };
         match srq.post_recv(&wr).map_err(|error| error.kind) {
             Ok(()) => self.shared.push(wr_id),
-            // Receives that a destroyed QP had taken are free again, but the model does not know
-            // which.
+            // Receives that a destroyed QP had taken are free again. The model does not know which,
+            // and still counts them.
             Err(PostErrorKind::SrqFull { depth: SRQ }) => assert!(self.shared.len() >= SRQ),
             Err(other) => panic!("{other}"),
         }

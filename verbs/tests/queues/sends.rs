@@ -1,10 +1,10 @@
-//! The send queue: entries that become free without completions, and waiting until it is empty.
+//! The send queue: entries that become free without completions, and waits until it is empty.
 
 use super::*;
 
 use std::time::Duration;
 
-/// A pair with a send queue of four entries.
+/// Connects two sides whose send queues have four entries.
 fn narrow(wire: Wire) -> (Side, Side) {
     let mut setup = Setup::new(wire);
     setup.caps.max_send_wr = 4;
@@ -36,7 +36,7 @@ fn unsignaled_requests_without_any_signaled_one_keep_their_places() {
         b.wait_end();
         a.wait_end();
         assert_eq!(common::content(&lent), 3u64.to_be_bytes());
-        // For its next connection the queue is empty.
+        // After the reset the queue is empty for the next connection.
         assert!(a.qp.reset());
         assert_eq!(a.qp.send_room(), 4);
     }
@@ -64,7 +64,7 @@ fn a_signaled_request_completes_behind_all_unsignaled_ones_and_frees_their_place
 fn unsignaled_requests_that_fail_complete_and_free_their_places() {
     for wire in Wire::BOTH {
         let (a, b) = narrow(wire);
-        // Requests after a Read complete after it.
+        // A Read delays the completions of the requests after it.
         let sink = a.blank(8);
         let sges = [sink.sge(0, 8)];
         let wrong = SendWr::read(1, &sges, RemoteBuffer::at(0, 0xDEAD_BE00)).unsignaled();
@@ -100,7 +100,7 @@ fn a_drain_waits_for_what_was_posted_before() {
             let wr = SendWr::read(wr_id, &sges, RemoteBuffer::at(remote.addr, remote.rkey));
             a.qp.post_send(&wr).unwrap();
         }
-        // Without polls: the background receives the responses.
+        // Nothing is polled here. The background receives the responses.
         assert!(a.qp.drain_sends(LIMIT));
         assert_eq!(common::content(&sink), common::content(&lent));
         a.send_cq.successes(0..4);
@@ -111,7 +111,7 @@ fn a_drain_waits_for_what_was_posted_before() {
 fn a_drain_that_takes_too_long_says_so_and_an_end_drains() {
     for wire in Wire::BOTH {
         let (a, b) = narrow(wire);
-        // A Read after a Send that waits for a receive is not answered.
+        // The Send waits for a receive, so the Read after it is not answered.
         let (lent, sink) = (b.filled(1, 8), a.blank(8));
         let remote = lent.remote();
         a.qp.post_send(&SendWr::send(0, &[])).unwrap();

@@ -1,12 +1,12 @@
-//! Many threads post, many connections take.
+//! Many threads post to one SRQ, and many connections take its receives.
 
 use super::*;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Every message of every client arrives once, complete, in its client's order, in a receive of its
-/// own.
+/// Checks that every message of every client arrives once, completely, in the order of its client,
+/// and in a receive of its own.
 fn crowd(wire: Wire, connections: usize, posters: u64, each: u64) {
     const LEN: u32 = 16;
     let s = shared_with(wire, connections, 64, OnNoReceive::Hold(LIMIT));

@@ -1,4 +1,4 @@
-//! QPs that end, and the effect on the SRQ.
+//! QPs that end, and the effect of their end on the SRQ.
 
 use super::*;
 
@@ -66,7 +66,7 @@ fn a_reset_qp_takes_from_the_srq_again() {
     s.send(0);
     assert_eq!(s.recv_cq.success(0).qp_num, s.servers[0].qp_num());
     s.servers[0].abort();
-    // Each connection reports its end.
+    // Each of the QP's two connections has reported its end.
     last_wqe_of(&s, 0);
     last_wqe_of(&s, 0);
 }
@@ -79,7 +79,7 @@ fn a_dropped_qp_takes_no_more_receives_while_its_connection_closes() {
         s.send(0);
         s.recv_cq.success(0);
         drop(s.servers.remove(0));
-        // A message on the ending connection finds no receive.
+        // The message on the ending connection must find no receive.
         let _ = s.clients[0].post_send(&SendWr::send(5, &[]));
         assert!(s.clients[0].wait_closed(LIMIT));
         assert_eq!(s.srq.posted(), 2);

@@ -1,4 +1,4 @@
-//! Shared receive queues: several QPs take their receives from one.
+//! Shared receive queues, from which several QPs take their receives.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -15,7 +15,7 @@ use uwarp_verbs::{
     RecvWr, SendWr, Srq, SrqAttr, SrqModify, Status, WcOpcode,
 };
 
-/// Clients, each connected to a QP of the server. These QPs share one SRQ.
+/// Clients, each connected to its own QP of the server. The server's QPs share one SRQ.
 struct Shared {
     a: Side,
     clients: Vec<Qp>,
@@ -26,16 +26,16 @@ struct Shared {
     _listener: Listener,
 }
 
-/// `count` connections over `wire`; the SRQ holds `max_wr` receives.
+/// Creates `count` connections over `wire`. The SRQ has room for `max_wr` receives.
 fn shared(wire: Wire, count: usize, max_wr: u32) -> Shared {
     shared_with(wire, count, max_wr, OnNoReceive::Terminate)
 }
 
-/// The same, with the policy of the server's QPs for messages without a receive.
+/// Does the same with this policy of the server's QPs for messages without a receive.
 fn shared_with(wire: Wire, count: usize, max_wr: u32, without: OnNoReceive) -> Shared {
     let mut setup = Setup::new(wire);
     setup.settings[1].on_no_receive = without;
-    // As deep as the send queues of all clients together.
+    // The CQ is as deep as the send queues of all clients together.
     let sends = QpCaps::default().max_send_wr * u32::try_from(count).unwrap();
     setup.cq_depth = setup.cq_depth.max(sends);
     let common::Ends { a, b, listener, .. } = setup.unconnected();
@@ -69,7 +69,7 @@ impl Shared {
         }
     }
 
-    /// Sends an empty Send from one of the clients, which completes.
+    /// Posts an empty Send of one client, and waits until it has completed.
     #[track_caller]
     fn send(&self, client: usize) {
         self.clients[client]
@@ -78,7 +78,7 @@ impl Shared {
         self.a.send_cq.success(1);
     }
 
-    /// The next event of the server's device that concerns its queues.
+    /// Returns the next event of the server's device that concerns its queues.
     #[track_caller]
     fn queue_event(&self) -> AsyncEvent {
         loop {

@@ -1,5 +1,5 @@
-//! Many queue pairs on one SRQ that is far too small for them, with messages of any length, while
-//! some of them end.
+//! Many queue pairs on one SRQ that is far too small for them. Messages have any length, and some
+//! queue pairs end meanwhile.
 #![allow(
     clippy::disallowed_methods,
     reason = "tests wait by the clock of the machine"
@@ -15,22 +15,23 @@ use uwarp_verbs::{Completion, MemoryRegion};
 
 const CONNECTIONS: u32 = 24;
 const CLIENT_THREADS: u32 = 4;
-/// Messages of a client that is not torn down.
+/// Number of messages of a client that is not aborted.
 const MESSAGES: u32 = 50;
+/// Length in bytes of the longest payload.
 const LONGEST: u32 = 20_000;
-/// Depth of the SRQ, and of the CQ of its receives.
+/// Depth of the SRQ, and of the CQ for its receives.
 const RECEIVES: u32 = 7;
 /// Depth of a client's send queue.
 const SENDS: u32 = 5;
-/// Client, number and length, before the payload.
+/// Length in bytes of the header before the payload: client, number and length.
 const HEAD: u32 = 12;
-/// Longest time without a completion.
+/// Maximum time without a completion.
 const PATIENCE: Duration = Duration::from_secs(300);
 const SLOT: u64 = (HEAD + LONGEST) as u64;
 
 fn random(seed: u64, what: u32) -> Random {
     let mut random = Random(seed << 32 | u64::from(what) << 1 | 1);
-    // The first numbers of neighbouring seeds are similar.
+    // Skips the first numbers, because those of neighbouring seeds are similar.
     for _ in 0..8 {
         random.next();
     }
@@ -48,7 +49,7 @@ fn message(client: u32, number: u32, len: u32) -> Vec<u8> {
     bytes
 }
 
-/// One client in four is torn down after some messages.
+/// Returns true for one client in four, which is aborted after some messages.
 fn is_torn(client: u32) -> bool {
     client % 4 == 3
 }
@@ -56,7 +57,7 @@ fn is_torn(client: u32) -> bool {
 struct Client {
     number: u32,
     qp: Qp,
-    /// One buffer for each entry of the send queue, reused once the entry is free.
+    /// One buffer for each entry of the send queue. It is reused when the entry is free.
     messages: MemoryRegion,
     sent: u32,
     due: u32,
@@ -78,8 +79,8 @@ impl Client {
     }
 }
 
-/// Sends all messages of these clients, in random order among the clients, and waits for the end of
-/// their connections.
+/// Sends all messages of these clients, in random order among them. Aborts the clients that are to
+/// be torn. Waits until all connections have ended.
 fn send_all(cq: &CqHandle, seed: u64, mut clients: Vec<Client>) {
     let mut random = random(seed, clients[0].number);
     let mut outstanding = 0;
@@ -95,7 +96,7 @@ fn send_all(cq: &CqHandle, seed: u64, mut clients: Vec<Client>) {
             continue;
         }
         if outstanding == 0 {
-            // Another client has its turn.
+            // Another client may have something to send.
             continue;
         }
         let mut some = [Completion::default(); 3];
@@ -119,7 +120,7 @@ fn send_all(cq: &CqHandle, seed: u64, mut clients: Vec<Client>) {
     assert!(!cq.has_overflowed());
 }
 
-/// The side with the SRQ: received messages, and receives that are not posted.
+/// The side with the SRQ, with the messages that it received and the receives that are not posted.
 struct Server<'a> {
     srq: &'a Srq,
     cq: CqHandle,
@@ -130,7 +131,7 @@ struct Server<'a> {
 }
 
 impl Server<'_> {
-    /// Takes some completions and posts some of the free receives, for each of which the SRQ has
+    /// Takes some completions. Posts some of the free receives, for each of which the SRQ must have
     /// room.
     fn turn(&mut self, random: &mut Random) -> usize {
         let most = 1 + below(random, 4) as usize;
@@ -153,7 +154,7 @@ impl Server<'_> {
         let client = self.client_of[&completion.qp_num];
         self.free.push(completion.wr_id);
         if completion.status != Status::Success {
-            // The receive of a message that arrived in part.
+            // This is the receive of a message that arrived only in part.
             assert!(is_torn(client), "{completion:?}");
             return;
         }
@@ -185,7 +186,7 @@ fn stress(wire: Wire, seed: u64) {
     let mut threads = Vec::new();
     let mut plans = random(seed, 1000);
     for numbers in (0..CONNECTIONS).collect::<Vec<_>>().chunks(each as usize) {
-        // The clients receive nothing.
+        // The clients receive no messages, so this CQ needs room for their Sends only.
         let cq = CqHandle(a.device.create_cq(SENDS * each).unwrap());
         let connect = |&number: &u32| {
             let qp = a.pd.create_qp(&cq, &a.recv_cq, caps).unwrap();

@@ -1,4 +1,4 @@
-//! Assignment of receives to messages, and the events and completions.
+//! Assignment of an SRQ's receives to messages, and its events and completions.
 
 use super::*;
 
@@ -28,7 +28,8 @@ fn payloads_lie_in_the_receives_that_the_completions_name() {
             s.srq.post_recv(&RecvWr::new(wr_id, &sges)).unwrap();
         }
         let sources: Vec<_> = (0..2).map(|seed| s.a.filled(seed, LEN)).collect();
-        // Both at once, several segments each: they may overtake each other, but must not mix.
+        // Both clients send at once, several segments each. The messages may overtake each other,
+        // but must not mix.
         for round in 0..2 {
             for (client, source) in s.clients.iter().zip(&sources) {
                 let sges = [source.sge(0, LEN as u32 - round)];
@@ -60,7 +61,7 @@ fn payloads_lie_in_the_receives_that_the_completions_name() {
     }
 }
 
-/// As with Linux siw. The receives are checked against the domain of the SRQ.
+/// As with Linux siw, the receives are checked against the domain of the SRQ.
 #[test]
 fn qps_of_several_domains_take_from_one_srq_whose_domain_has_the_memory() {
     for wire in Wire::BOTH {
@@ -136,7 +137,7 @@ fn the_limit_is_told_when_a_message_leaves_fewer_receives_and_once() {
             matches!(event, AsyncEvent::SrqLimitReached { srq_num } if srq_num == number),
             "{event:?}"
         );
-        // Further posts and messages raise none: it has to be armed again.
+        // Further posts and messages raise no event, because the limit must be armed again.
         s.post_empty(6..12);
         for wr_id in 4..12 {
             s.send(0);

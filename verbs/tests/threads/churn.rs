@@ -1,4 +1,5 @@
-//! Activity beside the connections: objects that come and go, and sizes that change.
+//! Activity besides the connections: objects that are created and dropped, and queues that are
+//! resized.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -23,7 +24,8 @@ pub(crate) fn churn(side: &Side, busy: &Cq, stop: &AtomicBool) {
         assert_ne!(region.rkey(), old);
         let window = side.pd.alloc_window(WindowKind::Type2A).unwrap();
         drop(side.another_qp());
-        // The clients and the server never have that many requests outstanding.
+        // Both sizes exceed the number of requests that the clients and the server have
+        // outstanding.
         busy.resize(2048 + turn % 2 * 1024).unwrap();
         region.deregister().unwrap();
         assert!(!window.is_bound());

@@ -1,4 +1,4 @@
-//! A client: consecutive connections, with two threads that post to each.
+//! A client, which has consecutive connections. Two threads post requests to each of them.
 
 use std::net::SocketAddr;
 
@@ -12,7 +12,7 @@ use crate::ledger::{Ledger, Life};
 use crate::server::{LENT, Lent, MESSAGE, Server, Word, message};
 use crate::{ROUNDS, common};
 
-/// One connection, from its QP to its end.
+/// Runs one connection, from the creation of its QP to its end.
 pub(crate) fn live(a: &Side, ledger: &Ledger, server: &Server<'_>, addr: SocketAddr, life: Life) {
     let caps = QpCaps::default().max_send_wr(16);
     let qp = a.pd.create_qp(ledger.cq(), ledger.cq(), caps).unwrap();
@@ -37,7 +37,7 @@ pub(crate) fn live(a: &Side, ledger: &Ledger, server: &Server<'_>, addr: SocketA
     assert!(qp.wait_closed(LIMIT), "{:?}", qp.end_reason());
 }
 
-/// Two threads post, and one of them aborts meanwhile.
+/// Posts from two threads, one of which aborts meanwhile.
 fn abort_busy(qp: &Qp, ledger: &Ledger, life: Life, lent: Lent) {
     let write = |poster| {
         for _ in 0..10 {
@@ -56,7 +56,7 @@ fn abort_busy(qp: &Qp, ledger: &Ledger, life: Life, lent: Lent) {
     ledger.wait(life, 1);
 }
 
-/// Posts Sends, with Immediate Data in between, without waiting for any.
+/// Posts Sends and Immediate Data without waiting for their completions.
 fn send(a: &Side, qp: &Qp, ledger: &Ledger, life: Life) {
     let source = a.blank(ROUNDS as usize * MESSAGE);
     for round in 0..ROUNDS {
@@ -78,7 +78,8 @@ fn send(a: &Side, qp: &Qp, ledger: &Ledger, life: Life) {
     source.deregister().unwrap();
 }
 
-/// Atomics, Writes and Reads, windows and fast registration, each checked before the next round.
+/// Posts atomics, Writes and Reads, and uses windows and fast registration. Checks each round
+/// before the next one.
 fn one_sided(a: &Side, qp: &Qp, ledger: &Ledger, server: &Server<'_>, life: Life, lent: Lent) {
     let post = |opcode, wr: &dyn Fn(u64) -> SendWr<'static>| {
         ledger.post(qp, life, 1, opcode, wr);

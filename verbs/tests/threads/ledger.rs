@@ -1,5 +1,5 @@
-//! Requests of all clients, and which of them have completed. A thread that polls the shared CQ
-//! settles requests of all threads.
+//! Record of the requests of all clients and of their completions. The CQ is shared, so a thread
+//! that polls it also handles completions of other threads.
 #![allow(
     clippy::disallowed_methods,
     reason = "tests wait by the clock of the machine"
@@ -22,13 +22,14 @@ pub(crate) struct Life {
 }
 
 impl Life {
-    /// Every second connection ends with an abort in the middle of its work.
+    /// Returns true if the connection ends with an abort in the middle of its work. That is every
+    /// second one.
     pub(crate) fn is_rough(self) -> bool {
         self.number % 2 == 1
     }
 }
 
-/// A posted request.
+/// A posted request that has not completed.
 #[derive(Clone, Copy)]
 struct Open {
     opcode: WcOpcode,
@@ -37,12 +38,12 @@ struct Open {
     poster: usize,
 }
 
-/// Record of all requests.
+/// Record of the requests of all clients.
 pub(crate) struct Ledger {
     cq: Cq,
     next: AtomicU64,
     open: Mutex<HashMap<u64, Open>>,
-    /// Open requests by client and poster.
+    /// Number of open requests for each client and poster.
     counts: Vec<[AtomicUsize; 2]>,
 }
 
@@ -64,7 +65,7 @@ impl Ledger {
         &self.counts[life.client as usize][poster]
     }
 
-    /// Posts the request that `wr` builds for a new number. Waits for room.
+    /// Posts the request that `wr` builds for a new work request id. Waits while the queue is full.
     pub(crate) fn post<'a>(
         &self,
         qp: &Qp,
@@ -93,7 +94,7 @@ impl Ledger {
         }
     }
 
-    /// Takes completions for all threads, or sleeps briefly.
+    /// Takes a completion, of whichever thread, or sleeps briefly.
     fn pump(&self) {
         if let Some(completion) = self.cq.wait(Some(Duration::from_millis(20))) {
             self.settle(&completion);
@@ -129,7 +130,7 @@ impl Ledger {
         }
     }
 
-    /// Checks that every request has completed once.
+    /// Checks that every request has completed exactly once.
     pub(crate) fn nothing_is_left(&self) {
         assert_eq!(self.cq.poll_one(), None);
         assert!(!self.cq.has_overflowed());

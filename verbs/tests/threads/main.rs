@@ -1,24 +1,24 @@
-//! Everything at once. Threads connect, post to the same QP, poll and wait on shared CQs and a
-//! channel, register and deregister memory, bind windows, resize a CQ, disconnect and abort. One
-//! SRQ serves all connections of the server. Nothing may be lost, duplicated or torn, and nothing
-//! may be left over at the end.
+//! All activities at the same time. Threads connect, post to the same QP, poll and wait on shared
+//! CQs and a channel, register and deregister memory, bind windows, resize a CQ, disconnect and
+//! abort. One SRQ serves all connections of the server. Nothing may be lost, duplicated or torn,
+//! and nothing may be left over at the end.
 //!
-//! It is an ordinary test, written for ThreadSanitizer:
+//! This is an ordinary test, written for ThreadSanitizer:
 //!
 //! ```text
 //! RUSTFLAGS=-Zsanitizer=thread cargo +nightly test -Zbuild-std --target x86_64-unknown-linux-gnu \
 //!     -p uwarp-verbs --test threads
 //! ```
 //!
-//! (Build and run take three minutes and ten seconds on two cores.) It checks everything but
-//! registered memory: queues, tables, state words and locks, including those of `parking_lot` and
-//! of `std`, which is built with it.
+//! Build and run take three minutes and ten seconds on two cores. The sanitizer checks everything
+//! but registered memory: queues, tables, state words and locks, including those of `parking_lot`
+//! and of `std`, which is built with it.
 //!
-//! It does not check registered memory, whose copies are inline assembly that the sanitizer cannot
-//! see. By design peers race with the program there; the test checks by content that nothing is
-//! torn. Nor does it see order that the kernel alone guarantees (a socket, an eventfd), because
-//! system calls are inline assembly as well. Data is handed between threads under locks, so nothing
-//! depends on that order.
+//! The sanitizer does not check registered memory, because it cannot see the copies, which are
+//! inline assembly. By design peers race with the program there, so the test checks by content that
+//! nothing is torn. The sanitizer also cannot see an order that only the kernel guarantees (a
+//! socket, an eventfd), because system calls are inline assembly as well. Threads hand over data
+//! under locks, so nothing depends on that order.
 
 mod churn;
 mod client;
@@ -33,14 +33,14 @@ use common::{Setup, Wire};
 use ledger::{Ledger, Life};
 use server::Server;
 
-/// Threads that have connections.
+/// Number of threads that have connections.
 const CLIENTS: u32 = 4;
-/// Consecutive connections of each thread.
+/// Number of consecutive connections of each of these threads.
 const LIVES: u32 = 6;
-/// Rounds of each of the two threads that post to a connection.
+/// Number of rounds of each of the two threads that post to a connection.
 const ROUNDS: u32 = 32;
 
-/// All connections of all clients.
+/// Returns all connections of all clients.
 fn lives() -> impl Iterator<Item = Life> {
     (0..CLIENTS).flat_map(|client| (0..LIVES).map(move |number| Life { client, number }))
 }
@@ -73,7 +73,7 @@ fn everything_at_once(wire: Wire) {
                 })
             })
             .collect();
-        // After a failure, the other threads must not wait forever.
+        // If a thread fails, the other threads must not wait forever.
         let mut failed = false;
         for thread in clients.into_iter().chain(acceptors) {
             failed |= thread.join().is_err();

@@ -1,4 +1,4 @@
-//! The server: an SRQ, two CQs on one channel, threads that accept and threads that receive.
+//! The server: an SRQ, two CQs on one channel, threads that accept, and threads that receive.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
@@ -14,14 +14,14 @@ use crate::common::{LIMIT, Side, pattern, slice};
 use crate::ledger::Life;
 use crate::{CLIENTS, LIVES, ROUNDS};
 
-/// Bytes of a Send.
+/// Length of a Send in bytes.
 pub(crate) const MESSAGE: usize = 96;
-/// Bytes of memory that a connection is loaned.
+/// Length in bytes of the memory that is lent to a connection.
 pub(crate) const LENT: usize = 3000;
-/// Receives in the SRQ.
+/// Number of receives in the SRQ.
 const SLOTS: u64 = 64;
 
-/// One message of a client.
+/// Identity of one message of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Word {
     pub(crate) life: Life,
@@ -47,7 +47,7 @@ impl Word {
     }
 }
 
-/// Payload of the Send for `word`: its name, and bytes derived from the name.
+/// Returns the payload of the Send for `word`: its name, and bytes derived from the name.
 pub(crate) fn message(word: Word) -> Vec<u8> {
     let name = word.immediate();
     let mut octets = name.to_vec();
@@ -55,7 +55,7 @@ pub(crate) fn message(word: Word) -> Vec<u8> {
     octets
 }
 
-/// Memory that a connection is loaned; its addresses start at 0.
+/// Memory that is lent to a connection. Its addresses start at 0.
 #[derive(Clone, Copy)]
 pub(crate) struct Lent {
     pub(crate) rkey: u32,
@@ -69,7 +69,7 @@ impl Lent {
     }
 }
 
-/// A connection of the server.
+/// A connection that the server has accepted.
 struct Accepted {
     life: Life,
     qp: Qp,
@@ -83,11 +83,11 @@ pub(crate) struct Server<'a> {
     cqs: [Cq; 2],
     slots: MemoryRegion,
     counter: MemoryRegion,
-    /// Connections that were accepted, or are being accepted.
+    /// Number of connections that were accepted, or are being accepted.
     begun: AtomicU32,
     accepted: Mutex<Vec<Accepted>>,
     seen: Mutex<HashSet<Word>>,
-    /// STags that clients have invalidated, by QP.
+    /// STag that a client has invalidated, for each QP.
     invalidated: Mutex<HashMap<u32, u32>>,
     counted: Mutex<HashSet<u64>>,
 }
@@ -132,13 +132,13 @@ impl<'a> Server<'a> {
         self.srq.post_recv(&RecvWr::new(slot, &sges)).unwrap();
     }
 
-    /// Records the original value that an addition returned.
+    /// Records the original value that an addition returned. Each value may occur only once.
     pub(crate) fn counted(&self, before: u64) {
         let new = self.counted.lock().unwrap().insert(before);
         assert!(new, "two additions found {before}");
     }
 
-    /// Accepts connections until there were `total`.
+    /// Accepts connections until all acceptors together have accepted `total`.
     pub(crate) fn accept(&self, listener: &Listener, total: u32) {
         while self.begun.fetch_add(1, Ordering::AcqRel) < total {
             let request = listener.wait_request(Some(LIMIT)).unwrap();
@@ -166,7 +166,7 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Handles completions until `stop` is set and nothing is left.
+    /// Handles completions until `stop` is set and no completion is left.
     pub(crate) fn receive(&self, stop: &AtomicBool) {
         loop {
             let last = stop.load(Ordering::Acquire);
@@ -179,7 +179,7 @@ impl<'a> Server<'a> {
             if last {
                 return;
             }
-            // Wakes up for an event, or to check `stop`.
+            // This wakes up for an event, or to check `stop`.
             let _ = self.channel.get_event(Some(Duration::from_millis(20)));
         }
     }
@@ -187,7 +187,7 @@ impl<'a> Server<'a> {
     fn take(&self, completion: &Completion) {
         match completion.status {
             Status::Success => self.arrived(completion),
-            // A connection was aborted in the middle of the message.
+            // A connection was aborted in the middle of this message.
             Status::WrFlush => {}
             _ => panic!("{completion:?}"),
         }
@@ -221,7 +221,7 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Checks that every message has arrived once, and that nothing is left over.
+    /// Checks that every message has arrived exactly once, and that nothing is left over.
     pub(crate) fn check(self, lives: impl Iterator<Item = Life>) {
         let accepted = self.accepted.into_inner().unwrap();
         assert_eq!(accepted.len(), (CLIENTS * LIVES) as usize);

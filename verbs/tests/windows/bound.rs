@@ -1,4 +1,4 @@
-//! Bound windows: the memory that peers can access through them.
+//! Bound windows, and the memory that peers can access through them.
 
 use uwarp_verbs::{BindWr, PostErrorKind, RemoteBuffer, Sge, WindowKind, inc_rkey};
 
@@ -15,7 +15,7 @@ fn a_peer_writes_and_reads_through_a_window_of_type_2_what_it_shows() {
             let rkey = inc_rkey(window.rkey());
             let rights = Access::REMOTE_WRITE | Access::REMOTE_READ;
             let bind = region.window(1000, 5000, rights).zero_based();
-            // Bound before the peer has sent anything.
+            // The window is bound before the peer has sent anything.
             done(
                 &b,
                 &SendWr::bind_window(1, rkey, &bind),
@@ -76,13 +76,13 @@ fn without_zero_base_a_window_counts_as_its_region_does() {
 
 #[test]
 fn a_window_of_type_1_is_bound_by_a_call_for_every_qp_of_the_domain() {
-    // 5041-8.3-01: the window shows one range of TOs, and later another one instead.
+    // 5041-8.3-01: the window shows one range of TOs, and later another range instead.
     let (a, b) = pair(Wire::Kernel);
     let region = lender(&b, 100);
     let mut window = b.pd.alloc_window(WindowKind::Type1).unwrap();
     let other = b.another_qp();
     let bind = region.window(0, 50, Access::REMOTE_WRITE);
-    // Posted to a QP that is not connected: refused, and the window is unchanged.
+    // The QP is not connected, so the bind is refused and the window is unchanged.
     let before = window.rkey();
     let error = other.bind_mw(&mut window, 1, &bind).unwrap_err();
     assert!(
@@ -105,7 +105,7 @@ fn a_window_of_type_1_is_bound_by_a_call_for_every_qp_of_the_domain() {
     a.send_cq.success(3);
     bell(&a, &b);
     placed_only(&region, 0, b"one", "first binding");
-    // Bound again: the old STag is invalid, the new one valid.
+    // The window is bound again. Its old STag is invalid, and the new one is valid.
     let second =
         b.qp.bind_mw(&mut window, 4, &region.window(50, 50, Access::REMOTE_WRITE))
             .unwrap();
@@ -202,7 +202,7 @@ fn a_bind_by_call_is_fenced_and_unsignaled_as_any_request() {
     assert_eq!((window.rkey(), window.is_bound()), (rkey, true));
     b.recv_cq.success(4);
     assert_eq!(content(&key_sink), rkey.to_be_bytes());
-    // The window shows the bytes of the Read.
+    // The window must show the bytes that the Read returned.
     let got = b.blank(200_000);
     b.qp.post_send(&SendWr::read(
         5,
@@ -234,7 +234,7 @@ fn a_fenced_bind_by_call_waits_for_a_read_that_is_not_answered() {
     a.send_cq.flushed(1);
     a.send_cq.flushed(2);
     assert!(!window.is_bound());
-    // An unsignaled request that fails has a completion.
+    // An unsignaled request that is flushed has a completion.
     let wr = BindWr::new(3, &bind).unsignaled();
     a.qp.post_bind(&mut window, &wr).unwrap();
     a.send_cq.flushed(3);

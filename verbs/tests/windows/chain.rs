@@ -1,5 +1,5 @@
-//! Requests whose lkey is registered by earlier requests of the same queue, posted together: the
-//! send queue works in order.
+//! Requests that are posted together with earlier requests which register their lkey. The send
+//! queue works in order.
 
 use uwarp_verbs::{
     Buffer, FastRegion, LocalFaultKind, PostErrorKind, RecvWr, RemoteBuffer, inc_rkey,
@@ -74,7 +74,7 @@ fn what_is_posted_behind_a_registration_that_waits_finds_it_in_the_queue() {
         .unwrap();
     a.qp.post_send(&SendWr::register(2, &part).fence()).unwrap();
     a.qp.post_send(&SendWr::send(3, &own)).unwrap();
-    // An error that no earlier request can cure is reported at once.
+    // An error that no earlier request can cure is reported by the post.
     let beyond = [part.sge(1, 100)];
     let (addr, lkey) = (part.iova + 1, part.stag);
     assert_eq!(
@@ -108,14 +108,14 @@ fn what_is_posted_behind_a_registration_that_waits_finds_it_in_the_queue() {
         refused(&a, &[SendWr::send(4, &unknown)], 0),
         LocalFaultKind::InvalidKey { lkey }
     );
-    // Beside an element that depends on an earlier request, all others are checked as usual.
+    // One element depends on an earlier request. All other elements are checked as usual.
     let mixed = [part.sge(0, 8), unknown[0]];
     let error = a.qp.post_send(&SendWr::send(4, &mixed)).unwrap_err();
     assert!(error.to_string().contains("element 1 of"), "{error}");
     // Empty elements are not checked.
     let none = [part.sge(0, 8), part.sge(101, 0)];
     a.qp.post_send(&SendWr::send(4, &none)).unwrap();
-    // Other queues are not ordered relative to this one.
+    // Other queues have no order relative to this one.
     let other = a.another_qp();
     let _far = raw_peer(&other);
     let error = other.post_send(&SendWr::send(5, &own)).unwrap_err();
@@ -196,7 +196,7 @@ fn a_list_that_comes_too_late_is_taken_and_flushed_whole() {
     .unwrap();
     a.send_cq.flushed(1);
     assert_eq!(a.send_cq.flushed(2).invalidated, None);
-    // But a request that can never be valid is refused.
+    // A request that can never be valid is still refused.
     let lkey = 1;
     let unknown = [uwarp_verbs::Sge {
         lkey,

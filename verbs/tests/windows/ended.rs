@@ -1,10 +1,10 @@
-//! Ends of a binding, and operations that must not end it.
+//! Operations that end the binding of a window, and operations that must not.
 
 use uwarp_verbs::{DeregisterError, RecvWr, RemoteBuffer, WindowKind, inc_rkey};
 
 use super::*;
 
-/// A bound type 2 window of `side` over all of `region`.
+/// Binds a type 2 window of `side` to all of `region`.
 fn bound(side: &Side, region: &MemoryRegion) -> uwarp_verbs::MemoryWindow {
     let window = side.pd.alloc_window(WindowKind::Type2B).unwrap();
     let bind = region.window(0, region.len() as u64, Access::REMOTE_WRITE);
@@ -142,7 +142,7 @@ fn a_region_with_windows_is_not_deregistered_until_they_have_ended() {
         DeregisterError::WindowsBound { count: 2 }.to_string()
     );
     assert_eq!(region.rkey(), key);
-    // A bound window may be deallocated.
+    // A window may be deallocated while it is bound.
     drop(first);
     let (region, error) = region.deregister().unwrap_err();
     assert_eq!(error, DeregisterError::WindowsBound { count: 1 });

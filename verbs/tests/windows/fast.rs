@@ -4,15 +4,15 @@ use uwarp_verbs::{Buffer, RecvWr, RemoteBuffer, inc_rkey};
 
 use super::*;
 
-/// All remote rights except atomics.
+/// Local write, and all remote rights except atomics.
 fn all() -> Access {
     Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ
 }
 
 #[test]
 fn a_part_is_registered_used_by_the_peer_and_invalidated_by_its_answer() {
-    // The pattern of storage protocols: register, send the STag to the peer, whose answer
-    // invalidates it.
+    // Storage protocols use this pattern. They register memory and send its STag to the peer, whose
+    // answer invalidates it.
     for wire in Wire::BOTH {
         let (a, b) = pair(wire);
         let fast =

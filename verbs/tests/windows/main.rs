@@ -1,4 +1,4 @@
-//! Memory windows, fast registration and local invalidation, over real connections.
+//! Memory windows, fast registration and local invalidation over real connections.
 
 mod bound;
 mod chain;
@@ -22,13 +22,13 @@ use common::{
     raw_settings,
 };
 
-/// A region of `len` bytes that windows may be bound to.
+/// Registers a region of `len` bytes that windows may be bound to.
 fn lender(side: &Side, len: usize) -> MemoryRegion {
     let rights = Access::LOCAL_WRITE | Access::WINDOW_BIND;
     side.pd.register(vec![common::FILL; len], rights).unwrap()
 }
 
-/// A side whose peer answers nothing.
+/// Creates a side whose peer answers nothing.
 fn silent() -> (Side, RawPeer) {
     let device = Device::open(Arc::new(KernelNetwork::default()), raw_settings()).unwrap();
     let side = Side::new(device, QpCaps::default(), 64);
@@ -36,7 +36,7 @@ fn silent() -> (Side, RawPeer) {
     (side, peer)
 }
 
-/// Posts a single request of `side`, which must succeed.
+/// Posts a single request of `side`, which must complete successfully.
 #[track_caller]
 fn done(side: &Side, wr: &SendWr<'_>, opcode: WcOpcode) {
     side.qp.post_send(wr).unwrap();
@@ -44,7 +44,7 @@ fn done(side: &Side, wr: &SendWr<'_>, opcode: WcOpcode) {
     assert_eq!(brief(&side.send_cq.next()), expected);
 }
 
-/// Posts a single request of `side`, which must fail with these words and end the connection.
+/// Posts a single request of `side`. It must fail with these words and end the connection.
 #[track_caller]
 fn fails(side: &Side, wr: &SendWr<'_>, status: Status, words: &str) {
     side.qp.post_send(wr).unwrap();
@@ -58,7 +58,7 @@ fn fails(side: &Side, wr: &SendWr<'_>, status: Status, words: &str) {
     assert!(reason.to_string().contains(words), "{reason}");
 }
 
-/// Posts a Write of `from` to memory of `to`, which must be refused with these words.
+/// Posts a Write of `from` to memory of `to`. It must be refused with these words.
 #[track_caller]
 fn write_refused(from: &Side, to: &Side, addr: u64, rkey: u32, words: &str) {
     from.qp

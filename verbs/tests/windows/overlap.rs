@@ -1,5 +1,5 @@
 //! Invalidation while a Read uses the memory. The raw peer stops in the middle of the Read
-//! Response, so the two are certain to overlap.
+//! Response, so the two always overlap.
 
 use std::io::{Read, Write};
 
@@ -8,16 +8,16 @@ use uwarp_verbs::{MemoryWindow, Qp, RecvWr, RemoteBuffer, WindowKind, inc_rkey};
 use super::*;
 use crate::common::{FILL, LIMIT, slice, until};
 
-/// More than the buffers of TCP hold, so that a Response cannot be finished while the peer does not
-/// read.
+/// Length in bytes that exceeds the buffers of TCP. A Response cannot be finished while the peer
+/// does not read.
 const SIZE: usize = 32 << 20;
-/// Byte that the program writes to the memory once the peer must not read it any more.
+/// Byte that the program writes to the memory when the peer must no longer read it.
 const SECRET: u8 = 0x5E;
 
 const READ_RESPONSE: u8 = 0x42;
 const TERMINATE: u8 = 0x47;
 
-/// A side and its raw peer, and a second QP of the same domain with another peer.
+/// Creates a side with its raw peer, and a second QP of the same domain with another peer.
 fn scene() -> (Side, RawPeer, Qp, RawPeer) {
     let (side, peer) = silent();
     let other = side.another_qp();
@@ -33,7 +33,7 @@ impl RawPeer {
         self.stream.write_all(&fpdu).unwrap();
     }
 
-    /// The next ULPDU; `None` at the end of the stream.
+    /// Returns the next ULPDU, or `None` at the end of the stream.
     fn receive(&mut self) -> Option<Vec<u8>> {
         let mut len = [0; 2];
         self.stream.read_exact(&mut len).ok()?;
@@ -49,7 +49,7 @@ impl RawPeer {
         self.send(&[&[0x41, opcode], &numbers[..], payload].concat());
     }
 
-    /// Requests `SIZE` bytes from the start of `rkey` on.
+    /// Requests `SIZE` bytes of the memory with the STag `rkey`, from `addr`.
     fn read_request(&mut self, msn: u32, addr: u64, rkey: u32) {
         let sink = [&7u32.to_be_bytes()[..], &0u64.to_be_bytes()].concat();
         let source = [&rkey.to_be_bytes()[..], &addr.to_be_bytes()].concat();
@@ -61,7 +61,8 @@ impl RawPeer {
         self.untagged(0x44, rkey, [0, 1], &[]);
     }
 
-    /// Payload of a Read Response segment, or the first bytes of the Terminate Message.
+    /// Returns the payload of a Read Response segment. Returns the first bytes of a Terminate
+    /// Message as an error.
     #[track_caller]
     fn response(&mut self) -> Result<Vec<u8>, [u8; 2]> {
         let ulpdu = self.receive().expect("the stream does not end before");
@@ -72,8 +73,8 @@ impl RawPeer {
         }
     }
 
-    /// Reads until the Response is complete or refused. Returns the number of its bytes, none of
-    /// which may be a secret.
+    /// Reads until the Response is complete or refused. Returns the number of its bytes. None of
+    /// them may be a secret.
     #[track_caller]
     fn drain(&mut self, mut got: usize) -> (usize, Option<[u8; 2]>) {
         while got < SIZE {
@@ -89,7 +90,8 @@ impl RawPeer {
     }
 }
 
-/// Lets the peer read all of the memory. Returns once the first bytes of the Response have arrived.
+/// Makes the peer read all of the memory. Returns when the first bytes of the Response have
+/// arrived.
 fn begin_read(side: &Side, peer: &mut RawPeer, addr: u64, rkey: u32) -> usize {
     side.qp.post_send(&SendWr::send(90, &[])).unwrap();
     side.send_cq.success(90);
@@ -100,7 +102,7 @@ fn begin_read(side: &Side, peer: &mut RawPeer, addr: u64, rkey: u32) -> usize {
     first.len()
 }
 
-/// The binding is over: the program reuses the memory, and the peer must not see the new bytes.
+/// Reuses the memory after its binding has ended. The peer must not see the new bytes.
 fn nothing_is_read_any_more(side: &Side, peer: &mut RawPeer, region: &MemoryRegion, got: usize) {
     region.write_at(0, &vec![SECRET; SIZE]).unwrap();
     let (got, code) = peer.drain(got);
@@ -172,8 +174,8 @@ fn a_region_that_another_qp_invalidates_while_it_is_read_shows_nothing_any_more(
 
 #[test]
 fn a_local_invalidate_behind_a_response_of_its_qp_waits_for_it() {
-    // Messages of a stream are not interleaved, and local requests run between them: the Response
-    // is sent completely.
+    // Messages of a stream are not interleaved, and local requests run between them. The Response
+    // must therefore be sent completely.
     let (side, mut peer, ..) = scene();
     let region = lender(&side, SIZE);
     let window = window_of_all(&side, &region);
@@ -197,8 +199,8 @@ fn a_local_invalidate_behind_a_response_of_its_qp_waits_for_it() {
     assert_eq!(peer.response(), Err([0x01, 0x00]));
 }
 
-/// Half of a Read is answered; then its sink is invalidated, which `invalidate` waits for; then the
-/// rest arrives.
+/// The peer answers half of a Read. `invalidate` then invalidates the sink, and the rest of the
+/// answer arrives after that. It must not be placed.
 fn sink_ends(
     scene: (Side, &mut RawPeer),
     sink: &MemoryRegion,

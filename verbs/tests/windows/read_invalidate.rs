@@ -5,7 +5,7 @@ use uwarp_verbs::{Buffer, LocalFaultKind, PostErrorKind, RemoteBuffer, WindowKin
 use super::*;
 use crate::common::{FILL, slice};
 
-/// Asserts that the program cannot use the region in a work request any more.
+/// Asserts that the program can no longer use the region in a work request.
 #[track_caller]
 fn assert_no_lkey(side: &Side, region: &MemoryRegion) {
     let sges = [region.sge(0, 1)];
@@ -33,7 +33,7 @@ fn a_read_ends_the_stag_of_its_sink_when_all_of_it_is_placed() {
         );
         assert_eq!(content(&sink), pattern(1, 200_000));
         assert_no_lkey(&a, &sink);
-        // The peer learned the STag from the Read Request, and had all rights to it.
+        // The peer had all rights to this STag, which it learned from the Read Request.
         write_refused(&b, &a, sink.addr(), sink.rkey(), "invalid STag");
         assert_eq!(content(&sink), pattern(1, 200_000));
         sink.deregister().unwrap();
@@ -52,7 +52,7 @@ fn a_read_without_it_tells_no_invalidated_stag() {
     ))
     .unwrap();
     assert_eq!(a.send_cq.success(1).invalidated, None);
-    // The sink is still valid.
+    // The sink must still be valid.
     a.post_whole(4, &sink);
 }
 
@@ -127,7 +127,8 @@ fn a_read_that_the_peer_refuses_leaves_its_sink_valid() {
         (failed.status, failed.invalidated),
         (Status::RemoteAccess, None)
     );
-    // Accepted, because the lkey is valid; flushed, because the connection has ended.
+    // The post succeeds, because the lkey is valid. The request is flushed, because the connection
+    // has ended.
     a.qp.post_send(&SendWr::send(2, &sges)).unwrap();
     a.send_cq.flushed(2);
 }

@@ -1,17 +1,17 @@
-//! Requests that cannot be carried out: the status, the message, and the end of the connection.
+//! Requests that cannot be carried out: their status, their message, and the end of the connection.
 
 use uwarp_verbs::{Buffer, MemoryWindow, WindowBind, WindowKind, inc_rkey};
 
 use super::*;
 
-/// A connection, and the arguments with which the second side can bind a window.
+/// A connection, and arguments with which the second side can bind a window.
 struct Scene {
     a: Side,
     b: Side,
     window: MemoryWindow,
     /// A valid bind of the whole `_region`.
     bind: WindowBind,
-    /// The next valid key.
+    /// Next valid STag of the window.
     rkey: u32,
     _region: MemoryRegion,
 }
@@ -47,7 +47,7 @@ impl Scene {
     }
 }
 
-/// Tries a bind of a window of `kind`, after `change` has made a valid one invalid.
+/// Checks that a bind of a window of `kind` fails after `change` has made it invalid.
 fn bind_fails(kind: WindowKind, change: impl Fn(WindowBind) -> WindowBind, words: &str) {
     let mut s = scene(kind);
     s.bind = change(s.bind);
@@ -55,7 +55,7 @@ fn bind_fails(kind: WindowKind, change: impl Fn(WindowBind) -> WindowBind, words
     assert!(!s.window.is_bound());
 }
 
-/// Tries a bind to a region of the second side that `register` creates.
+/// Checks that a bind to a region of the second side fails. `register` creates the region.
 fn bind_to_fails(kind: WindowKind, register: impl Fn(&Side) -> MemoryRegion, words: &str) {
     let mut s = scene(kind);
     let region = register(&s.b);
